@@ -49,6 +49,10 @@ const SCHEMA_FILES: &[(&str, &str)] = &[
         "builtin_storage.api",
         include_str!("../schemas/builtin_storage.api"),
     ),
+    (
+        "builtin_webhooks.api",
+        include_str!("../schemas/builtin_webhooks.api"),
+    ),
     ("karmada.api", include_str!("../schemas/karmada.api")),
 ];
 

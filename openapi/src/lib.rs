@@ -8,7 +8,7 @@
 //! catalog. Depth, number of errors and size of documents are bounded.
 //!
 //! Entry points: [`catalog()`], [`Schema`], [`SchemaCursor`], [`publish`], [`printer`],
-//! [`karmada`], [`pod_requests()`].
+//! [`karmada`], [`pod_requests()`], [`quota_usage`].
 
 mod catalog;
 pub mod defaults;
@@ -20,6 +20,7 @@ mod pod_requests;
 pub mod printer;
 pub mod protobuf;
 pub mod publish;
+pub mod quota_usage;
 mod resource_names;
 mod schema;
 mod schema_file_parser;
@@ -32,7 +33,8 @@ pub use model::{
     SchemaType, ValueValidation,
 };
 pub use pod_requests::{
-    ContainerResourcesAndRestartPolicy, ResourceList, ResourceRequirements, pod_requests,
+    ContainerResourcesAndRestartPolicy, ResourceList, ResourceRequirements, pod_limits,
+    pod_requests,
 };
 pub use resource_names::{NameConflict, ResourceNames, shadows_built_in};
 pub use schema::{MAX_DEPTH, Schema, SchemaCursor};

@@ -1,4 +1,4 @@
-//! The effective resource requests of a pod: for the replica requirements of bindings, the
+//! The effective resource requests and limits of a pod: for the replica requirements of bindings, the
 //! resource summaries of members and the nodes of simulated members.
 //!
 //! Source: `PodRequests` in `k8s.io/component-helpers/resource`, applied after the defaults that
@@ -68,6 +68,12 @@ impl ContainerResourcesAndRestartPolicy {
         all.map(|(name, amount)| (name.clone(), amount)).collect()
     }
 
+    fn limits(&self) -> ResourceList {
+        let resources = self.resources.iter();
+        let all = resources.flat_map(ResourceRequirements::limits);
+        all.map(|(name, amount)| (name.clone(), amount)).collect()
+    }
+
     /// Whether this init container is a sidecar (restartable init container).
     fn is_sidecar(&self) -> bool {
         self.restart_policy.as_deref() == Some("Always")
@@ -81,7 +87,11 @@ pub fn pod_requests<'a>(
     of_pod: Option<&ResourceRequirements>,
     overhead: Option<&ResourceList>,
 ) -> ResourceList {
-    let mut requests = container_requests(containers, init_containers);
+    let mut requests = container_totals(
+        containers,
+        init_containers,
+        ContainerResourcesAndRestartPolicy::requests,
+    );
     let of_pod = of_pod.into_iter();
     for (name, limit) in of_pod.clone().flat_map(ResourceRequirements::limits) {
         // Hugepages cannot be overcommitted: the limit of the pod is its request.
@@ -99,16 +109,42 @@ pub fn pod_requests<'a>(
     requests
 }
 
-/// `AggregateContainerRequests`: the sum of all containers and sidecars, or the largest
-/// initialization step if it is larger. A step is an init container with the sidecars that
-/// started before it.
-fn container_requests<'a>(
+/// The limits of a pod (`PodLimits`). Overhead counts only where there is a limit.
+pub fn pod_limits<'a>(
     containers: impl IntoIterator<Item = &'a ContainerResourcesAndRestartPolicy>,
     init_containers: impl IntoIterator<Item = &'a ContainerResourcesAndRestartPolicy>,
+    of_pod: Option<&ResourceRequirements>,
+    overhead: Option<&ResourceList>,
+) -> ResourceList {
+    let mut limits = container_totals(
+        containers,
+        init_containers,
+        ContainerResourcesAndRestartPolicy::limits,
+    );
+    for (name, limit) in of_pod.into_iter().flat_map(ResourceRequirements::limits) {
+        if is_supported_pod_level_resource(name) {
+            limits.insert(name.clone(), limit);
+        }
+    }
+    let overhead = overhead.into_iter().flatten();
+    let counted: Vec<_> = overhead
+        .filter(|(name, _)| limits.contains_key(*name))
+        .collect();
+    add_resource_list(&mut limits, counted);
+    limits
+}
+
+/// `AggregateContainerRequests` and `AggregateContainerLimits`: the sum of all containers and sidecars, or the largest
+/// initialization step if it is larger. A step is an init container with the sidecars that
+/// started before it.
+fn container_totals<'a>(
+    containers: impl IntoIterator<Item = &'a ContainerResourcesAndRestartPolicy>,
+    init_containers: impl IntoIterator<Item = &'a ContainerResourcesAndRestartPolicy>,
+    amounts: fn(&ContainerResourcesAndRestartPolicy) -> ResourceList,
 ) -> ResourceList {
     let (mut sidecars, mut largest_step) = (ResourceList::new(), ResourceList::new());
     for container in init_containers {
-        let mut step = container.requests();
+        let mut step = amounts(container);
         add_resource_list(&mut step, &sidecars);
         if container.is_sidecar() {
             sidecars.clone_from(&step);
@@ -117,7 +153,7 @@ fn container_requests<'a>(
     }
     let mut requests = sidecars;
     for container in containers {
-        add_resource_list(&mut requests, &container.requests());
+        add_resource_list(&mut requests, &amounts(container));
     }
     max_resource_list(&mut requests, largest_step);
     requests

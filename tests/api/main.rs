@@ -57,6 +57,12 @@ mod admission;
 /// HTTP: kinds of flow control, storage and nodes.
 mod cluster_kinds;
 
+/// HTTP: quotas and limits of namespaces.
+mod quota;
+
+/// HTTP: admission webhooks that are registered with the server.
+mod webhooks;
+
 /// HTTP: content negotiation, discovery, OpenAPI documents, protobuf.
 mod negotiation;
 

@@ -1,5 +1,6 @@
 //! The attributes of a request that admission sees besides its objects.
 
+use client::DeleteOptions;
 use machinery::{Gvk, Gvr, UserInfo};
 
 /// The operation of a request (kube-apiserver's `admission.Operation`).
@@ -36,6 +37,8 @@ pub struct AdmissionAttributes<'a> {
     pub operation: AdmissionOperation,
     pub user: &'a UserInfo,
     pub dry_run: bool,
+    /// The options of a deletion.
+    pub delete_options: Option<&'a DeleteOptions>,
 }
 
 impl AdmissionAttributes<'_> {

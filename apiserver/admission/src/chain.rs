@@ -19,14 +19,17 @@ use crate::attributes::{AdmissionAttributes, AdmissionOperation};
 use crate::certificate_approval::{self, SignerAuthorizer};
 use crate::federated_quota::quota_enforcement::{self, QuotaChargesOfWrite};
 use crate::interpreter_configuration::{self, CustomizationScriptValidator};
-use crate::list_objects::list_objects;
+use crate::list_objects::{list_cached, list_objects};
+use crate::resource_quota::ResourceQuotaCharges;
 use crate::secret_access::SecretAuthorizer;
 use crate::unstructured::text;
 use crate::{
     binding, builtin, cluster, cluster_taint_policy, deletion_protection, federated_quota,
-    federated_resources, override_policy, propagation_policy, resource_registry, secret_access,
+    federated_resources, limit_range, override_policy, propagation_policy, resource_quota,
+    resource_registry, secret_access,
 };
 
+const LIMIT_RANGES: Gvr = Gvr::from_static("", "v1", "limitranges");
 const PRIORITY_CLASSES: Gvr = Gvr::from_static("scheduling.k8s.io", "v1", "priorityclasses");
 
 /// Options of an [`AdmissionChain`].
@@ -62,6 +65,13 @@ impl Default for AdmissionChainOptions {
     }
 }
 
+/// What a write was charged, of ResourceQuotas and of FederatedResourceQuotas.
+#[derive(Debug, Default)]
+pub struct QuotaCharges {
+    resources: ResourceQuotaCharges,
+    federated: QuotaChargesOfWrite,
+}
+
 /// Mutates and validates writes.
 pub struct AdmissionChain {
     options: AdmissionChainOptions,
@@ -79,8 +89,8 @@ impl AdmissionChain {
         }
     }
 
-    /// Sets the API for reading other objects. Until then, writes that need it fail
-    /// with 503. Later calls have no effect.
+    /// Sets the API for reading other objects. Until then, limits of namespaces do not
+    /// apply, and writes of Karmada's kinds that need it fail with 503. Later calls have no effect.
     pub fn set_api(&self, api: Arc<dyn Api>) {
         // A second API would be the same server.
         let _ = self.api.set(api);
@@ -121,9 +131,50 @@ impl AdmissionChain {
             ("networking.karmada.io", "MultiClusterService") => {
                 federated_resources::mutate_multi_cluster_service(new)
             }
+            ("", "Pod") if create => {
+                let ranges = self.limit_ranges(attributes).await?;
+                limit_range::set_pod_defaults(&ranges, new);
+            }
             _ => builtin::mutate(attributes, new, old)?,
         }
         Ok(())
+    }
+
+    /// The LimitRanges of the namespace.
+    async fn limit_ranges(
+        &self,
+        attributes: &AdmissionAttributes<'_>,
+    ) -> Result<Vec<Value>, Status> {
+        let Some(api) = self.api.get() else {
+            return Ok(Vec::new());
+        };
+        let ranges = list_cached(&**api, &LIMIT_RANGES, attributes.namespace).await?;
+        ranges
+            .iter()
+            .map(|range| range.value().map_err(Status::internal))
+            .collect()
+    }
+
+    /// Checks a new pod, or a PersistentVolumeClaim, against the LimitRanges.
+    async fn validate_limits(
+        &self,
+        attributes: &AdmissionAttributes<'_>,
+        new: &Value,
+    ) -> Result<(), Status> {
+        let ranges = self.limit_ranges(attributes).await?;
+        let errors = match &*attributes.gvk.kind {
+            "Pod" => limit_range::validate_pod(&ranges, new),
+            _ => limit_range::validate_claim(&ranges, new),
+        };
+        if errors.is_empty() {
+            return Ok(());
+        }
+        let why = limit_range::join(&errors);
+        Err(Status::forbidden(
+            attributes.gvr,
+            object_name(attributes, new),
+            why,
+        ))
     }
 
     /// Validates the object; runs after schema validation. A deletion is validated by
@@ -179,6 +230,10 @@ impl AdmissionChain {
             ("scheduling.k8s.io", "PriorityClass") => {
                 self.validate_single_default(attributes, new).await?;
             }
+            ("", "Pod") if attributes.operation == AdmissionOperation::Create => {
+                self.validate_limits(attributes, new).await?;
+            }
+            ("", "PersistentVolumeClaim") => self.validate_limits(attributes, new).await?,
             _ => {}
         }
         Ok(Vec::new())
@@ -187,6 +242,31 @@ impl AdmissionChain {
     /// Charges quotas for a valid write, as the last step before it is stored. When the
     /// write fails, the caller must [`refund`](Self::refund_quota) the charge.
     pub async fn charge_quota(
+        &self,
+        attributes: &AdmissionAttributes<'_>,
+        new: &Value,
+        old: Option<&Value>,
+    ) -> Result<QuotaCharges, Status> {
+        let mut charges = QuotaCharges::default();
+        if let Some(api) = self.api.get() {
+            let quotas = resource_quota::list_quotas(&**api, attributes).await?;
+            if !quotas.is_empty() {
+                let _quota_guard = self.quota_lock.lock().await;
+                charges.resources =
+                    resource_quota::charge_quotas(&**api, quotas, attributes, new, old).await?;
+            }
+        }
+        match self.charge_federated_quota(attributes, new, old).await {
+            Ok(charged) => charges.federated = charged,
+            Err(refused) => {
+                self.refund_quota(&charges).await;
+                return Err(refused);
+            }
+        }
+        Ok(charges)
+    }
+
+    async fn charge_federated_quota(
         &self,
         attributes: &AdmissionAttributes<'_>,
         new: &Value,
@@ -210,12 +290,17 @@ impl AdmissionChain {
     }
 
     /// Refunds the charge of a write that was not stored.
-    pub async fn refund_quota(&self, charge: &QuotaChargesOfWrite) {
+    pub async fn refund_quota(&self, charges: &QuotaCharges) {
+        let QuotaCharges {
+            resources,
+            federated,
+        } = charges;
         if let Some(api) = self.api.get()
-            && !charge.is_empty()
+            && (!resources.is_empty() || !federated.is_empty())
         {
             let _quota_guard = self.quota_lock.lock().await;
-            quota_enforcement::refund_quotas(&**api, charge).await;
+            resource_quota::refund_quotas(&**api, resources).await;
+            quota_enforcement::refund_quotas(&**api, federated).await;
         }
     }
 

@@ -1,7 +1,8 @@
-//! Lists objects page by page, for rules that read all objects of a kind.
+//! Lists objects for rules: page by page those of a whole kind, or at once the few of a
+//! namespace that most writes look at.
 
-use client::{Api, ListOptions, ResourcePath, Result};
-use machinery::{Gvr, Object};
+use client::{Api, Error, ListOptions, ResourcePath, Result};
+use machinery::{Gvr, Object, Status};
 
 /// Objects per call.
 const LIST_PAGE_ITEMS: u64 = 500;
@@ -25,5 +26,26 @@ pub(crate) async fn list_objects(
             return Ok(all);
         }
         options.continue_token = page.continue_token;
+    }
+}
+
+/// All objects of a resource in a namespace, as the watch cache has them: without a request
+/// to the store.
+pub(crate) async fn list_cached(
+    api: &dyn Api,
+    resource: &Gvr,
+    namespace: &str,
+) -> std::result::Result<Vec<Object>, Status> {
+    let options = ListOptions {
+        resource_version: "0".into(),
+        ..ListOptions::default()
+    };
+    let listed = api.list(ResourcePath::collection(resource, namespace), &options);
+    match listed.await {
+        Ok(listed) => Ok(listed.items),
+        // The server does not serve the kind, as behind a host.
+        Err(e) if e.is_not_found() => Ok(Vec::new()),
+        Err(Error::Status(status)) => Err(*status),
+        Err(other) => Err(Status::internal(other)),
     }
 }

@@ -193,6 +193,17 @@ pub enum DeletionPropagation {
     Orphan,
 }
 
+impl DeletionPropagation {
+    /// The value of `propagationPolicy`.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Background => "Background",
+            Self::Foreground => "Foreground",
+            Self::Orphan => "Orphan",
+        }
+    }
+}
+
 /// The options of a delete (`metav1.DeleteOptions`).
 #[derive(Clone, Debug, Default)]
 pub struct DeleteOptions {

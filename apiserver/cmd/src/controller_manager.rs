@@ -25,7 +25,7 @@ use tokio::sync::watch;
 use crate::controller_flags::ControllerOptions;
 use crate::running_server::RunningServer;
 use crate::template_flags::TemplatePropagationOptions;
-use crate::webhook_client::{UnknownServicePolicy, WebhookClientManager};
+use crate::webhook_client::{ServiceRouting, WebhookClientManager};
 
 const CONTROLLER_MANAGER: &str = "karmada-controller-manager";
 
@@ -169,7 +169,7 @@ pub(crate) async fn start_karmada_controllers(
     let all = SchedulerClusterCache::with_settings(informer, *rules);
     let manager = recorder(CONTROLLER_MANAGER);
     let outside = WebhookClientAndPatchFunction {
-        caller: WebhookClientManager::new(&context.api, UnknownServicePolicy::ClusterDns, tasks),
+        caller: WebhookClientManager::new(&context.api, ServiceRouting::ClusterIpOrDns, tasks),
         apply_json_patch: registry::apply_webhook_patch,
     };
     let interpreter =

@@ -21,6 +21,7 @@ use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
 use machinery::Status;
 use machinery::time::Clock;
+use serde_json::{Value, json};
 
 /// The connectors for the container subresources of pods. Sessions are child tasks of
 /// `tasks`.
@@ -64,6 +65,10 @@ struct PodLogConnector {
 
 #[async_trait]
 impl SubresourceConnector for PodLogConnector {
+    fn connect_options(&self, _: &SubresourceConnectRequest) -> Option<Value> {
+        None
+    }
+
     async fn connect(
         &self,
         connection: SubresourceConnectRequest,
@@ -94,6 +99,27 @@ struct PodExecOrAttachConnector {
 
 #[async_trait]
 impl SubresourceConnector for PodExecOrAttachConnector {
+    fn connect_options(&self, connection: &SubresourceConnectRequest) -> Option<Value> {
+        let kind = match self.attach {
+            true => "PodAttachOptions",
+            false => "PodExecOptions",
+        };
+        let mut options = json!({"apiVersion": "v1", "kind": kind});
+        for stream in ["stdin", "stdout", "stderr", "tty"] {
+            if connection.flag(stream) {
+                options[stream] = true.into();
+            }
+        }
+        if let Some(container) = connection.param("container") {
+            options["container"] = container.into();
+        }
+        let command = connection.params("command");
+        if !command.is_empty() {
+            options["command"] = command.into();
+        }
+        Some(options)
+    }
+
     async fn connect(
         &self,
         connection: SubresourceConnectRequest,

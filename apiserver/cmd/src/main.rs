@@ -5,6 +5,7 @@
 //! Invariants: every task started here is joined here. Results go to standard output, logs
 //! and errors to standard error. The exit code is 0 only if the command succeeded.
 
+mod admission_webhooks;
 mod aggregated;
 mod audit_flags;
 mod cli;
@@ -32,6 +33,7 @@ mod script_flags;
 mod secret_access;
 mod serve;
 mod server_keys;
+mod service_endpoints;
 mod signals;
 mod signer_access;
 mod standalone;

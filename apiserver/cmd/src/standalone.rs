@@ -29,6 +29,7 @@ use storage::encryption::ResourceTransformers;
 use tokio::sync::watch;
 use watchcache::WatchCaches;
 
+use crate::admission_webhooks::{WebhookConfigurationSource, watch_webhook_configurations};
 use crate::audit_flags::AuditConfig;
 use crate::controller_manager::TokenIssuerRootCaAndServedGroups;
 use crate::renewal::{CertificateRenewal, RenewedCertificateTargets};
@@ -79,6 +80,8 @@ pub(crate) struct StandaloneServer {
     signer: Arc<ServiceAccountTokenIssuerAndVerifier>,
     serves_group: fn(&str) -> bool,
     pub(crate) renewal: Arc<CertificateRenewal>,
+    /// Keeps the admission webhooks up to date until the server is dropped.
+    _admission_informers: InformerFactory,
 }
 
 impl Deref for StandaloneServer {
@@ -168,7 +171,8 @@ impl StandaloneServer {
             .bootstrap()
             .await
             .context("cannot write the initial objects")?;
-        let api: Arc<dyn Api> = LoopbackApi::new(Arc::clone(&registry), UserInfo::internal());
+        let loopback = LoopbackApi::new(Arc::clone(&registry), UserInfo::internal());
+        let api: Arc<dyn Api> = Arc::clone(&loopback) as _;
         chain.set_api(Arc::clone(&api));
         authenticator.set_api(Arc::clone(&api));
 
@@ -187,6 +191,16 @@ impl StandaloneServer {
             }
         });
         authorizer.wait_synced().await;
+        let admission_informers = InformerFactory::new(&server);
+        registry.set_webhooks(watch_webhook_configurations(
+            WebhookConfigurationSource::Own,
+            &api,
+            &admission_informers,
+            Arc::clone(&loopback) as _,
+            &server,
+        ));
+        // No request may pass by a webhook that is not known yet.
+        admission_informers.wait_for_cache_sync().await;
         let controllers = TaskGroup::new(ShutdownToken::new());
         let informers = InformerFactory::new(&controllers);
         let connectors = match setup.federation {
@@ -251,6 +265,7 @@ impl StandaloneServer {
             signer,
             serves_group: serves,
             renewal,
+            _admission_informers: admission_informers,
         })
     }
 

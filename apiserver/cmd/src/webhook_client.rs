@@ -15,21 +15,25 @@ use parking_lot::Mutex;
 use serde::Deserialize;
 use tokio::time::Instant;
 
+use crate::service_endpoints;
+
 static SERVICES: Gvr = Gvr::from_static("", "v1", "services");
 /// How long the address of a Service is cached.
-const ADDRESS_TTL: Duration = Duration::from_secs(5);
+const ADDRESS_TTL: Duration = Duration::from_secs(1);
 /// The most clients and addresses in the caches, which are emptied when they are full.
 const MAX_CLIENTS: usize = 256;
 /// The largest response in bytes: a patch of the largest accepted object, in base64.
 const MAX_RESPONSE_BYTES: usize = 8 << 20;
 
-/// How a Service is resolved that the API server does not have.
+/// How the Services of webhooks are reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum UnknownServicePolicy {
-    /// The call fails.
-    Reject,
-    /// Its DNS name in the cluster is used.
-    ClusterDns,
+pub(crate) enum ServiceRouting {
+    /// By their cluster IPs, which the network of this process routes.
+    ClusterIp,
+    /// By their cluster IPs, or by their DNS names if the API server does not have them.
+    ClusterIpOrDns,
+    /// By the addresses in their EndpointSlices or Endpoints: nothing routes cluster IPs.
+    Endpoints,
 }
 
 /// A webhook server: its address, the name in its certificate and its CA.
@@ -37,7 +41,7 @@ type WebhookServerKey = (String, Option<String>, Vec<u8>);
 
 pub(crate) struct WebhookClientManager {
     services: Arc<dyn Api>,
-    unknown_services: UnknownServicePolicy,
+    routing: ServiceRouting,
     connection_tasks: TaskGroup,
     clients: Mutex<HashMap<WebhookServerKey, Arc<RemoteApi>>>,
     addresses: Mutex<HashMap<ServiceReference, (Instant, String)>>,
@@ -55,6 +59,8 @@ struct WebhookServiceSpec {
 
 #[derive(Deserialize)]
 struct WebhookServicePort {
+    #[serde(default)]
+    name: String,
     port: u16,
 }
 
@@ -100,12 +106,12 @@ impl WebhookClientManager {
     /// `services` is the API that has the Services of the webhooks.
     pub(crate) fn new(
         services: &Arc<dyn Api>,
-        absent: UnknownServicePolicy,
+        routing: ServiceRouting,
         connections: &TaskGroup,
     ) -> Arc<Self> {
         Arc::new(Self {
             services: Arc::clone(services),
-            unknown_services: absent,
+            routing,
             connection_tasks: connections.child(),
             clients: Mutex::default(),
             addresses: Mutex::default(),
@@ -144,15 +150,16 @@ impl WebhookClientManager {
                     serde_json::from_slice::<WebhookServiceFields>(service_object.bytes());
                 Some(service_object.map_err(|e| e.to_string())?.spec)
             }
-            Err(e)
-                if e.is_not_found()
-                    && self.unknown_services == UnknownServicePolicy::ClusterDns =>
-            {
-                None
-            }
+            Err(e) if e.is_not_found() && self.routing == ServiceRouting::ClusterIpOrDns => None,
             Err(e) => return Err(e.to_string()),
         };
-        let address = service_url(service, spec)?;
+        let address = match (self.routing, spec) {
+            (ServiceRouting::Endpoints, Some(spec)) if spec.r#type != "ExternalName" => {
+                let port = service_port(service, &spec)?;
+                service_endpoints::resolve(&*self.services, service, &port.name).await?
+            }
+            (_, spec) => service_url(service, spec)?,
+        };
         let mut addresses = self.addresses.lock();
         if addresses.len() >= MAX_CLIENTS {
             addresses.clear();
@@ -160,6 +167,15 @@ impl WebhookClientManager {
         addresses.insert(service.clone(), (Instant::now(), address.clone()));
         Ok(address)
     }
+}
+
+fn service_port<'a>(
+    service: &ServiceReference,
+    spec: &'a WebhookServiceSpec,
+) -> Result<&'a WebhookServicePort, String> {
+    let ServiceReference { name, port, .. } = service;
+    let found = spec.ports.iter().find(|p| p.port == *port);
+    found.ok_or_else(|| format!("no service port {port} found for service {name:?}"))
 }
 
 /// The URL of a Service, with its cluster IP, which the network of this machine must
@@ -173,10 +189,10 @@ fn service_url(
         name,
         port,
     } = service;
-    let Some(spec) = spec else {
+    let Some(mut spec) = spec else {
         return Ok(format!("https://{name}.{namespace}.svc:{port}"));
     };
-    let host = match (spec.r#type.as_str(), spec.cluster_ip) {
+    let host = match (spec.r#type.as_str(), std::mem::take(&mut spec.cluster_ip)) {
         ("ExternalName", _) => return Ok(format!("https://{}:{port}", spec.external_name)),
         ("" | "ClusterIP" | "NodePort" | "LoadBalancer", ip) => ip,
         (other, _) => return Err(format!("unsupported service type {other:?}")),
@@ -187,9 +203,7 @@ fn service_url(
         ip if ip.contains(':') => format!("[{ip}]"),
         ip => ip.to_owned(),
     };
-    if !spec.ports.iter().any(|p| p.port == *port) {
-        return Err(format!("no service port {port} found for service {name:?}"));
-    }
+    service_port(service, &spec)?;
     Ok(format!("https://{host}:{port}"))
 }
 

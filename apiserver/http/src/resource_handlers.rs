@@ -10,7 +10,7 @@ use hyper::body::Incoming;
 use machinery::time::Clock;
 use machinery::{Gvr, Status, UserInfo};
 use registry::{
-    DeleteResult, Registry, RequestUserAndDeadline, ResourceInfo, WriteResult, options,
+    DeleteResponse, Registry, RequestUserAndDeadline, ResourceInfo, WriteResult, options,
 };
 use tokio::time::Instant;
 
@@ -22,8 +22,8 @@ use crate::requestinfo::{QueryParams, RequestedResource};
 use crate::response_body::ServerResponseBody;
 use crate::response_writers::{self, ResponseOptions};
 use crate::subresources::{
-    SubresourceConnectRequest, SubresourceConnectors, SubresourceGetters, find_connector,
-    find_subresource,
+    SubresourceConnectRequest, SubresourceConnector, SubresourceConnectors, SubresourceGetters,
+    find_connector, find_subresource,
 };
 use crate::table::IncludeObjectPolicy;
 use crate::watch;
@@ -79,7 +79,10 @@ impl ResourceRequestDispatcher {
                 shutdown: self.watch_drain.started().into(),
                 request,
             };
-            return connector.connect(connection).await;
+            let warnings = self.admit_connect(&**connector, r, &connection).await?;
+            let mut response = connector.connect(connection).await?;
+            response_writers::add_warnings(&mut response, &warnings);
+            return Ok(response);
         }
         call.query.validate()?;
         let gvr = Gvr::new(&r.group, &r.version, &r.resource);
@@ -110,6 +113,30 @@ impl ResourceRequestDispatcher {
             }
             _ => Err(Status::method_not_allowed()),
         }
+    }
+
+    /// Calls the admission webhooks for a connection; returns their warnings.
+    async fn admit_connect(
+        &self,
+        connector: &dyn SubresourceConnector,
+        requested: &RequestedResource,
+        connection: &SubresourceConnectRequest,
+    ) -> Result<Vec<String>, Status> {
+        let context = RequestUserAndDeadline {
+            user: Arc::clone(&connection.user),
+            deadline: connection.deadline,
+        };
+        let gvr = Gvr::new(&requested.group, &requested.version, &requested.resource);
+        let at = ResourcePath {
+            resource: &gvr,
+            namespace: &connection.namespace,
+            name: &connection.name,
+            subresource: &requested.subresource,
+        };
+        let Some(options) = connector.connect_options(connection) else {
+            return Ok(Vec::new());
+        };
+        self.registry.admit_connect(&context, at, options).await
     }
 }
 
@@ -441,30 +468,29 @@ impl ResourceRequestHandler<'_> {
         let response_options = self.response_options(headers)?;
         let options = self.delete_options(headers, body).await?;
         let registry = &self.shared.registry;
-        match registry
+        let deleted = registry
             .delete(&self.context, self.resource_path(), &options)
-            .await?
-        {
-            DeleteResult::Status(status) => {
+            .await?;
+        let mut response = match &deleted.response {
+            DeleteResponse::Status(status) => {
                 if let Some(audit) = &self.request.audit {
-                    audit.log_response_status(&status);
+                    audit.log_response_status(status);
                 }
-                Ok(response_writers::write_status(
-                    &status,
-                    response_options.format,
-                ))
+                response_writers::write_status(status, response_options.format)
             }
-            DeleteResult::Object { object, .. } => {
-                self.audit_object(&object);
+            DeleteResponse::Object { object, .. } => {
+                self.audit_object(object);
                 response_writers::write_object(
                     200,
                     &self.resource_info,
-                    &object,
+                    object,
                     response_options,
                     self.shared.clock.now(),
-                )
+                )?
             }
-        }
+        };
+        response_writers::add_warnings(&mut response, &deleted.warnings);
+        Ok(response)
     }
 
     async fn delete_collection(
@@ -475,13 +501,16 @@ impl ResourceRequestHandler<'_> {
         let response_options = self.response_options(headers)?;
         let select = self.parse_options(|q| options::parse_list_options(q))?;
         let options = self.delete_options(headers, body).await?;
-        let list = self
+        let (list, warnings) = self
             .shared
             .registry
             .delete_collection(&self.context, self.resource_path(), &options, &select)
             .await?;
         self.audit_list(&list);
-        response_writers::write_list(list, response_options, self.shared.clock.now()).await
+        let now = self.shared.clock.now();
+        let mut response = response_writers::write_list(list, response_options, now).await?;
+        response_writers::add_warnings(&mut response, &warnings);
+        Ok(response)
     }
 }
 

@@ -59,6 +59,10 @@ impl SubresourceConnectRequest {
 /// Serves the requests of one connecting subresource.
 #[async_trait]
 pub trait SubresourceConnector: Send + Sync {
+    /// The object that admission webhooks get for a connection, such as PodExecOptions.
+    /// `None` if the request reads and is no connection.
+    fn connect_options(&self, connection: &SubresourceConnectRequest) -> Option<Value>;
+
     async fn connect(
         &self,
         connection: SubresourceConnectRequest,

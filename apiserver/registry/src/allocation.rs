@@ -1,7 +1,7 @@
 //! Allocates what a write needs before it is stored, and releases it if the write fails:
 //! the addresses of Services, and usage charged to quotas.
 
-use admission::QuotaChargesOfWrite;
+use admission::QuotaCharges;
 use machinery::Status;
 use serde_json::Value;
 
@@ -13,7 +13,7 @@ use crate::write_pipeline::AdmissionContext;
 #[derive(Default)]
 pub(crate) struct ServiceAllocationAndQuotaCharge {
     addresses: ServiceAllocation,
-    charge: QuotaChargesOfWrite,
+    charge: QuotaCharges,
 }
 
 impl AdmissionContext<'_> {

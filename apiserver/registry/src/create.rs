@@ -42,7 +42,9 @@ impl Registry {
             return Err(Status::method_not_allowed());
         }
         if resource.is_virtual() {
-            return self.call_create_handler(ctx, at, body, None).await;
+            return self
+                .call_create_handler(ctx, &resource, at, body, options, None)
+                .await;
         }
         let ObjectBodyAndDuplicateFields {
             mut value,
@@ -77,8 +79,10 @@ impl Registry {
     pub(crate) async fn call_create_handler(
         &self,
         ctx: &RequestUserAndDeadline,
+        resource: &ResourceInfo,
         at: ResourcePath<'_>,
-        body: ObjectBodyAndDuplicateFields,
+        mut body: ObjectBodyAndDuplicateFields,
+        options: &RegistryWriteOptions,
         parent: Option<&Object>,
     ) -> Result<WriteResult, Status> {
         let creators = self.options.create_handlers.iter();
@@ -87,11 +91,14 @@ impl Registry {
             .map(|(_, creator)| creator)
             .next();
         let creator = creator_entry.ok_or_else(Status::method_not_allowed)?;
+        let warnings = self
+            .admit_created_body(ctx, resource, at, &mut body.value, options)
+            .await?;
         let reply = creator.create(ctx, at, body.value, parent).await?;
         Ok(WriteResult {
             object: Object::from_value(&reply).map_err(Status::internal)?,
             created: true,
-            warnings: Vec::new(),
+            warnings,
         })
     }
 
@@ -169,6 +176,7 @@ impl Registry {
             at: ResourcePath { name: &name, ..at },
             operation: AdmissionOperation::Create,
             dry_run: options.dry_run,
+            delete_options: None,
         };
         warnings.extend(admit.mutate(&mut new, None).await?);
         admit.check_role_escalation(&new, None).await?;

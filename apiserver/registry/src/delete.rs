@@ -14,7 +14,7 @@ use crate::commit::{CommitResult, check_deadline, write_deadline};
 use crate::object_meta::{self, FOREGROUND_FINALIZER, ORPHAN_FINALIZER};
 use crate::read::{check_verb, convert_object};
 use crate::registry::{NAMESPACES, Registry};
-use crate::request::{DeleteResult, ObjectListPage, RequestUserAndDeadline};
+use crate::request::{DeleteResponse, DeleteResult, ObjectListPage, RequestUserAndDeadline};
 use crate::resource_table::ResourceInfo;
 use crate::strategy::{RestStrategy, UNDELETABLE_NAMESPACES};
 use crate::write_base::CachedOrNewestBaseObject;
@@ -76,18 +76,25 @@ impl Registry {
                 planned,
                 Ok((
                     _,
+                    _,
                     DeletionEffect::Remove | DeletionEffect::SetDeletionTimestamp(_)
                 ))
             );
             if !is_committed && base.is_outdated(&object).await? {
                 continue;
             }
-            let (old, plan) = planned?;
+            let (old, warnings, plan) = planned?;
+            let result = |response: Result<DeleteResponse, Status>| {
+                Ok(DeleteResult {
+                    response: response?,
+                    warnings,
+                })
+            };
             if options.dry_run {
-                return dry_run_result(resource, object, plan);
+                return result(dry_run_response(resource, object, plan));
             }
             let committed = match &plan {
-                DeletionEffect::Wait => return pending_result(resource, object),
+                DeletionEffect::Wait => return result(pending_response(resource, object)),
                 DeletionEffect::Remove => {
                     self.remove(resource, &key, &old, object.revision()).await?
                 }
@@ -99,14 +106,17 @@ impl Registry {
                 CommitResult::Conflict(winner) => base.replace(winner),
                 CommitResult::Committed(object) if plan == DeletionEffect::Remove => {
                     self.release_service_addresses(resource, &old, None).await;
-                    return removed_result(resource, object);
+                    return result(removed_response(resource, object));
                 }
-                CommitResult::Committed(object) => return pending_result(resource, object),
+                CommitResult::Committed(object) => {
+                    return result(pending_response(resource, object));
+                }
             }
         }
     }
 
-    /// Checks preconditions and admission; returns the object's tree and the plan.
+    /// Checks preconditions and admission; returns the object's tree, warnings and the
+    /// plan.
     async fn plan_deletion(
         &self,
         ctx: &RequestUserAndDeadline,
@@ -114,7 +124,7 @@ impl Registry {
         at: ResourcePath<'_>,
         options: &DeleteOptions,
         object: &Object,
-    ) -> Result<(Value, DeletionEffect), Status> {
+    ) -> Result<(Value, Vec<String>, DeletionEffect), Status> {
         check_preconditions(resource, options, object)?;
         let mut old = object.value().map_err(Status::internal)?;
         let admit = AdmissionContext {
@@ -124,8 +134,9 @@ impl Registry {
             at,
             operation: AdmissionOperation::Delete,
             dry_run: options.dry_run,
+            delete_options: Some(options),
         };
-        admit.validate(&Value::Null, Some(&old)).await?;
+        let warnings = admit.validate(&Value::Null, Some(&old)).await?;
         object_meta::metadata_mut(&mut old)?.remove("resourceVersion");
         let plan = deletion_plan(
             resource.storage.strategy,
@@ -133,18 +144,18 @@ impl Registry {
             options.propagation,
             &self.now(),
         );
-        Ok((old, plan))
+        Ok((old, warnings, plan))
     }
 
     /// DELETE of a collection: deletes each selected object with the same options. Objects
-    /// that were deleted meanwhile are skipped.
+    /// that were deleted meanwhile are skipped. Returns the objects and warnings.
     pub async fn delete_collection(
         &self,
         ctx: &RequestUserAndDeadline,
         at: ResourcePath<'_>,
         options: &DeleteOptions,
         select: &ListOptions,
-    ) -> Result<ObjectListPage, Status> {
+    ) -> Result<(ObjectListPage, Vec<String>), Status> {
         let resource = self.resource_info(at.resource)?;
         check_verb(&resource, &at, "deletecollection")?;
         let reply = self.list(ctx, at, select).await?;
@@ -155,14 +166,16 @@ impl Registry {
                 self.delete_object(ctx, resource, at, options).await
             })
             .buffer_unordered(MAX_CONCURRENT_DELETES);
+        let mut warnings = Vec::new();
         while let Some(outcome) = deletions.next().await {
             match outcome {
                 Err(status) if status.code != 404 => return Err(status),
-                _ => {}
+                Err(_) => {}
+                Ok(deleted) => warnings.extend(deleted.warnings),
             }
         }
         drop(deletions);
-        Ok(reply)
+        Ok((reply, warnings))
     }
 }
 
@@ -261,38 +274,38 @@ fn deletion_plan(
     }
 }
 
-fn pending_result(resource: &ResourceInfo, object: Object) -> Result<DeleteResult, Status> {
+fn pending_response(resource: &ResourceInfo, object: Object) -> Result<DeleteResponse, Status> {
     let object = convert_object(resource, object)?;
-    Ok(DeleteResult::Object {
+    Ok(DeleteResponse::Object {
         object,
         gone: false,
     })
 }
 
-fn removed_result(resource: &ResourceInfo, object: Object) -> Result<DeleteResult, Status> {
+fn removed_response(resource: &ResourceInfo, object: Object) -> Result<DeleteResponse, Status> {
     if resource.kind.returns_deleted_object {
         let object = convert_object(resource, object)?;
-        return Ok(DeleteResult::Object { object, gone: true });
+        return Ok(DeleteResponse::Object { object, gone: true });
     }
-    Ok(DeleteResult::Status(Status::deletion_success(
+    Ok(DeleteResponse::Status(Status::deletion_success(
         &resource.kind.gvr,
         object.name(),
         object.uid(),
     )))
 }
 
-fn dry_run_result(
+fn dry_run_response(
     resource: &ResourceInfo,
     object: Object,
     plan: DeletionEffect,
-) -> Result<DeleteResult, Status> {
+) -> Result<DeleteResponse, Status> {
     match plan {
-        DeletionEffect::Remove => removed_result(resource, object),
-        DeletionEffect::Wait => pending_result(resource, object),
+        DeletionEffect::Remove => removed_response(resource, object),
+        DeletionEffect::Wait => pending_response(resource, object),
         DeletionEffect::SetDeletionTimestamp(mut new) => {
             let revision = object.revision().to_string();
             object_meta::metadata_mut(&mut new)?.insert("resourceVersion".into(), revision.into());
-            pending_result(
+            pending_response(
                 resource,
                 Object::from_value(&new).map_err(Status::internal)?,
             )

@@ -50,8 +50,9 @@ pub use registry::{
     RawPathHandler, Registry, RegistryOptions, UnstoredCreateHandler, UnstoredCreateHandlers,
 };
 pub use request::{
-    DeleteResult, FieldValidation, GetOptions, ObjectBodyAndDuplicateFields, ObjectListPage,
-    RegistryWatchOptions, RegistryWriteOptions, RequestUserAndDeadline, WriteResult,
+    DeleteResponse, DeleteResult, FieldValidation, GetOptions, ObjectBodyAndDuplicateFields,
+    ObjectListPage, RegistryWatchOptions, RegistryWriteOptions, RequestUserAndDeadline,
+    WriteResult,
 };
 pub use resource_table::{
     ApiGroupInfo, GroupVersionInfo, ResourceInfo, ResourceTable, SubresourceInfo,

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use admission::webhooks::NamespaceLookup;
 use async_trait::async_trait;
 use bytes::Bytes;
 use client::{
@@ -16,8 +17,8 @@ use watchcache::ObjectEventType;
 use crate::read::RegistryWatchItem;
 use crate::registry::Registry;
 use crate::request::{
-    DeleteResult, FieldValidation, GetOptions, ObjectBodyAndDuplicateFields, RegistryWatchOptions,
-    RegistryWriteOptions, RequestUserAndDeadline,
+    DeleteResponse, FieldValidation, GetOptions, ObjectBodyAndDuplicateFields,
+    RegistryWatchOptions, RegistryWriteOptions, RequestUserAndDeadline,
 };
 
 /// The registry as an [`Api`], without authorization.
@@ -62,6 +63,13 @@ fn watch_event(item: RegistryWatchItem) -> WatchEvent {
                 ObjectEventType::Deleted => WatchEvent::Deleted(object),
             }
         }
+    }
+}
+
+#[async_trait]
+impl NamespaceLookup for LoopbackApi {
+    async fn get_namespace(&self, name: &str) -> std::result::Result<Option<Object>, Status> {
+        self.registry.get_namespace(name).await
     }
 }
 
@@ -173,12 +181,12 @@ impl Api for LoopbackApi {
         at: ResourcePath<'_>,
         options: &DeleteOptions,
     ) -> Result<Option<Object>> {
-        match self.registry.delete(&self.ctx, at, options).await? {
-            DeleteResult::Object {
+        match self.registry.delete(&self.ctx, at, options).await?.response {
+            DeleteResponse::Object {
                 object,
                 gone: false,
             } => Ok(Some(object)),
-            DeleteResult::Object { .. } | DeleteResult::Status(_) => Ok(None),
+            DeleteResponse::Object { .. } | DeleteResponse::Status(_) => Ok(None),
         }
     }
 

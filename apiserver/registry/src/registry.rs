@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 use std::future::Future;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use admission::AdmissionChain;
 use admission::webhooks::{NamespaceLookup, WebhookDispatcher};
@@ -66,8 +66,6 @@ pub struct RegistryOptions {
     /// Decides what the writers of roles and bindings may grant; without it, only
     /// superusers may write them.
     pub role_escalation: Option<auth::RoleEscalationCheck>,
-    /// The webhooks of the host cluster, called in addition to the chain.
-    pub webhooks: Option<Arc<WebhookDispatcher>>,
 }
 
 impl RegistryOptions {
@@ -83,7 +81,6 @@ impl RegistryOptions {
             metrics: flotilla_metrics::MetricsRegistry::new(),
             namespace_lookup: None,
             role_escalation: None,
-            webhooks: None,
         }
     }
 }
@@ -93,6 +90,8 @@ pub struct Registry {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) watch_caches: Arc<WatchCaches>,
     pub(crate) options: RegistryOptions,
+    /// Admission webhooks, called in addition to the chain.
+    pub(crate) webhooks: OnceLock<Arc<WebhookDispatcher>>,
     pub(crate) service_allocator: ServiceAllocator,
     pub(crate) unused_address_claims: UnusedAddressClaims,
     namespace_cacher: Arc<Cacher>,
@@ -127,6 +126,7 @@ impl Registry {
             store,
             watch_caches: hub,
             options,
+            webhooks: OnceLock::new(),
             service_allocator: ServiceAllocator::default(),
             unused_address_claims: UnusedAddressClaims::default(),
             builtin,
@@ -135,6 +135,13 @@ impl Registry {
         });
         registry.register_cache_metrics();
         registry
+    }
+
+    /// Sets the webhooks that are called in addition to the chain; they may read from this
+    /// registry. Later calls have no effect.
+    pub fn set_webhooks(&self, webhooks: Arc<WebhookDispatcher>) {
+        // A second dispatcher would have the same webhooks.
+        let _ = self.webhooks.set(webhooks);
     }
 
     /// The current resource table.

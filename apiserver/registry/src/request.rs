@@ -92,7 +92,14 @@ pub struct WriteResult {
 
 /// The result of a deletion.
 #[derive(Clone, Debug)]
-pub enum DeleteResult {
+pub struct DeleteResult {
+    pub response: DeleteResponse,
+    pub warnings: Vec<String>,
+}
+
+/// The response to a deletion.
+#[derive(Clone, Debug)]
+pub enum DeleteResponse {
     /// The object is deleted; the response is this status.
     Status(Status),
     /// The response is the object: it still exists with pending finalizers, or it is

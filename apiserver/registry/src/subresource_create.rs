@@ -31,20 +31,26 @@ impl Registry {
         ctx: &RequestUserAndDeadline,
         resource: &ResourceInfo,
         at: ResourcePath<'_>,
-        body: ObjectBodyAndDuplicateFields,
+        mut body: ObjectBodyAndDuplicateFields,
         options: &RegistryWriteOptions,
     ) -> Result<WriteResult, Status> {
-        match at.subresource {
-            "binding" => self.bind_pod(ctx, resource, at, &body.value, options).await,
-            "eviction" => self.evict_pod(ctx, at, &body.value, options).await,
-            _ => {
-                let key = self.storage_key(resource, at.namespace, at.name);
-                let parent = self.get_newest(resource, &key).await?;
-                let parent =
-                    parent.ok_or_else(|| Status::not_found(&resource.kind.gvr, at.name))?;
-                self.call_create_handler(ctx, at, body, Some(&parent)).await
-            }
+        if !matches!(at.subresource, "binding" | "eviction") {
+            let key = self.storage_key(resource, at.namespace, at.name);
+            let parent = self.get_newest(resource, &key).await?;
+            let parent = parent.ok_or_else(|| Status::not_found(&resource.kind.gvr, at.name))?;
+            return self
+                .call_create_handler(ctx, resource, at, body, options, Some(&parent))
+                .await;
         }
+        let warnings = self
+            .admit_created_body(ctx, resource, at, &mut body.value, options)
+            .await?;
+        let mut created = match at.subresource {
+            "binding" => self.bind_pod(ctx, resource, at, &body.value, options).await,
+            _ => self.evict_pod(ctx, at, &body.value, options).await,
+        }?;
+        created.warnings.extend(warnings);
+        Ok(created)
     }
 
     /// Assigns a pod to a node, once (`pkg/registry/core/pod/storage`).

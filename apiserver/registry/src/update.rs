@@ -305,6 +305,7 @@ impl UpdateRequest<'_> {
             at: self.at,
             operation: AdmissionOperation::Update,
             dry_run: self.options.dry_run,
+            delete_options: None,
         };
         warnings.extend(admit.mutate(&mut new, Some(&old)).await?);
         admit.check_role_escalation(&new, Some(&old)).await?;

@@ -1,15 +1,20 @@
-//! Calls the admission webhooks of a host cluster, with objects in the versions that they
-//! support, and converts their results to the storage version.
+//! Calls admission webhooks with objects in the versions that they support, and converts
+//! their results to the storage version. For a scale they get Scales, for other
+//! subresources and for what is not stored the body of the request.
 
 use std::sync::Arc;
 
-use admission::AdmissionOperation;
 use admission::webhooks::{EquivalentVersionsAndConversions, WebhookDispatcher};
-use machinery::Status;
+use admission::{AdmissionAttributes, AdmissionOperation};
+use client::ResourcePath;
+use machinery::{Gvk, Status};
+use openapi::ScalePaths;
 use serde_json::Value;
 
-use crate::registry::Registry;
+use crate::registry::{NAMESPACES, Registry};
+use crate::request::{RegistryWriteOptions, RequestUserAndDeadline};
 use crate::resource_table::ResourceInfo;
+use crate::scale;
 use crate::write_pipeline::AdmissionContext;
 
 /// Applies a JSON patch for [`WebhookDispatcher::new`].
@@ -18,16 +23,16 @@ pub fn apply_webhook_patch(doc: &Value, patch: &Value) -> Result<Value, String> 
 }
 
 impl Registry {
-    /// The webhooks, if any matches the resource. They are not called for a scale: they
-    /// would get its parent.
+    /// The webhooks, if any has a rule for the resource.
     pub(crate) fn matching_webhooks(
         &self,
         resource: &ResourceInfo,
         subresource: &str,
     ) -> Option<&Arc<WebhookDispatcher>> {
-        let hooks = self.options.webhooks.as_ref()?;
-        let gvr = &resource.storage.kind.gvr;
-        (subresource != "scale" && hooks.has_webhook_for(gvr, subresource)).then_some(hooks)
+        let hooks = self.webhooks.get()?;
+        let has = |gvr| hooks.has_webhook_for(gvr, subresource);
+        // Events are stored as those of another group.
+        (has(&resource.kind.gvr) || has(&resource.storage.kind.gvr)).then_some(hooks)
     }
 
     /// A resource in all its versions, the requested one first.
@@ -35,16 +40,129 @@ impl Registry {
         let gvr = &resource.kind.gvr;
         let table = self.table();
         let same = table.resources().iter().filter(|other| {
-            let other = &other.kind.gvr;
-            other.group == gvr.group && other.resource == gvr.resource
+            let other_gvr = &other.kind.gvr;
+            (other_gvr.group == gvr.group && other_gvr.resource == gvr.resource)
+                || Arc::ptr_eq(&other.storage, &resource.storage)
         });
         let mut all: Vec<Arc<ResourceInfo>> = same.cloned().collect();
-        all.sort_by_key(|other| other.kind.gvr.version != gvr.version);
+        all.sort_by_key(|other| other.kind.gvr != *gvr);
         all
+    }
+
+    /// Calls webhooks for the body of a create that stores no such object, such as an
+    /// Eviction. Returns warnings.
+    pub(crate) async fn admit_created_body(
+        &self,
+        ctx: &RequestUserAndDeadline,
+        resource: &ResourceInfo,
+        at: ResourcePath<'_>,
+        body: &mut Value,
+        options: &RegistryWriteOptions,
+    ) -> Result<Vec<String>, Status> {
+        if self.matching_webhooks(resource, at.subresource).is_none() {
+            return Ok(Vec::new());
+        }
+        let kind = match resource.subresource(at.subresource) {
+            Some(subresource) => &subresource.kind,
+            None => &resource.kind.gvk,
+        };
+        if let Some(fields) = body.as_object_mut() {
+            fields.insert("apiVersion".into(), kind.api_version().into());
+            fields.insert("kind".into(), (*kind.kind).into());
+        }
+        let admit = AdmissionContext {
+            registry: self,
+            ctx,
+            resource,
+            at,
+            operation: AdmissionOperation::Create,
+            dry_run: options.dry_run,
+            delete_options: None,
+        };
+        Box::pin(admit.run_webhooks_for_body(body)).await
+    }
+
+    /// Calls webhooks for a connection to a subresource. `options` is the object that they
+    /// get, such as PodExecOptions. Returns warnings.
+    pub async fn admit_connect(
+        &self,
+        ctx: &RequestUserAndDeadline,
+        at: ResourcePath<'_>,
+        mut options: Value,
+    ) -> Result<Vec<String>, Status> {
+        let Ok(resource) = self.resource_info(at.resource) else {
+            return Ok(Vec::new());
+        };
+        let admit = AdmissionContext {
+            registry: self,
+            ctx,
+            resource: &resource,
+            at,
+            operation: AdmissionOperation::Connect,
+            dry_run: false,
+            delete_options: None,
+        };
+        admit.run_webhooks_for_body(&mut options).await
     }
 }
 
 impl AdmissionContext<'_> {
+    /// The attributes as webhooks get them: the namespace of a Namespace is its own name.
+    fn webhook_attributes(&self) -> AdmissionAttributes<'_> {
+        let mut attributes = self.attributes();
+        if *attributes.gvr == NAMESPACES {
+            attributes.namespace = attributes.name;
+        }
+        attributes
+    }
+
+    /// Runs mutating and validating webhooks on a body that is not the stored object, such
+    /// as an Eviction. Returns warnings.
+    pub(crate) async fn run_webhooks_for_body(
+        &self,
+        body: &mut Value,
+    ) -> Result<Vec<String>, Status> {
+        let mut warnings = Vec::new();
+        let Some(hooks) = self
+            .registry
+            .matching_webhooks(self.resource, self.at.subresource)
+        else {
+            return Ok(warnings);
+        };
+        let api_version = body["apiVersion"].as_str().unwrap_or_default();
+        let kind = body["kind"].as_str().unwrap_or_default();
+        let kind = Gvk::from_api_version(api_version, kind);
+        let versions = self.versions_of_body(&kind);
+        let at = self.webhook_attributes();
+        hooks
+            .mutate(&at, &versions, body, None, &mut warnings)
+            .await?;
+        hooks
+            .validate(&at, &versions, body, None, &mut warnings)
+            .await?;
+        Ok(warnings)
+    }
+
+    /// The versions of the resource, with bodies of one kind that need no conversion.
+    fn versions_of_body(&self, kind: &Gvk) -> EquivalentVersionsAndConversions<'static> {
+        let resources = self.registry.resource_versions(self.resource);
+        EquivalentVersionsAndConversions {
+            kinds: resources
+                .iter()
+                .map(|resource| (kind.clone(), resource.kind.gvr.clone()))
+                .collect(),
+            to_version: &|_, body| body.clone(),
+            from_version: &|_, body| body,
+        }
+    }
+
+    /// The paths of the Scale, if the request is on it.
+    fn scale_paths(&self) -> Option<&ScalePaths> {
+        match self.at.subresource {
+            "scale" => self.resource.kind.scale.as_ref(),
+            _ => None,
+        }
+    }
     /// Runs mutating webhooks. Returns whether one changed the object.
     pub(crate) async fn run_mutating_webhooks(
         &self,
@@ -53,13 +171,25 @@ impl AdmissionContext<'_> {
         old: Option<&Value>,
         warnings: &mut Vec<String>,
     ) -> Result<bool, Status> {
+        let at = self.webhook_attributes();
+        if let Some(paths) = self.scale_paths() {
+            let mut new_scale = scale::scale_of(paths, new)?;
+            let old = old.map(|old| scale::scale_of(paths, old)).transpose()?;
+            let versions = self.versions_of_body(&scale::SCALE_KIND);
+            let changed = hooks
+                .mutate(&at, &versions, &mut new_scale, old.as_ref(), warnings)
+                .await?;
+            if changed {
+                scale::apply_scale(paths, &new_scale, new)?;
+            }
+            return Ok(changed);
+        }
         let resources = self.registry.resource_versions(self.resource);
         let (show, take) = (
             convert_to_version(&resources),
             convert_from_version(&resources),
         );
         let versions = webhook_versions(&resources, &show, &take);
-        let at = self.attributes();
         hooks.mutate(&at, &versions, new, old, warnings).await
     }
 
@@ -87,13 +217,21 @@ impl AdmissionContext<'_> {
         old: Option<&Value>,
         warnings: &mut Vec<String>,
     ) -> Result<(), Status> {
+        let at = self.webhook_attributes();
+        if let Some(paths) = self.scale_paths() {
+            let new = scale::scale_of(paths, new)?;
+            let old = old.map(|old| scale::scale_of(paths, old)).transpose()?;
+            let versions = self.versions_of_body(&scale::SCALE_KIND);
+            return hooks
+                .validate(&at, &versions, &new, old.as_ref(), warnings)
+                .await;
+        }
         let resources = self.registry.resource_versions(self.resource);
         let (show, take) = (
             convert_to_version(&resources),
             convert_from_version(&resources),
         );
         let versions = webhook_versions(&resources, &show, &take);
-        let at = self.attributes();
         if self.operation == AdmissionOperation::Delete {
             let mut deleted = Value::Null;
             hooks

@@ -2,7 +2,7 @@
 //! fields, applies defaults, validates, and calls admission.
 
 use admission::{AdmissionAttributes, AdmissionOperation, metadata as rules};
-use client::ResourcePath;
+use client::{DeleteOptions, ResourcePath};
 use machinery::{FieldError, Gvk, Status};
 use serde_json::Value;
 
@@ -168,6 +168,7 @@ pub(crate) struct AdmissionContext<'a> {
     pub(crate) at: ResourcePath<'a>,
     pub(crate) operation: AdmissionOperation,
     pub(crate) dry_run: bool,
+    pub(crate) delete_options: Option<&'a DeleteOptions>,
 }
 
 impl AdmissionContext<'_> {
@@ -181,6 +182,7 @@ impl AdmissionContext<'_> {
             operation: self.operation,
             user: &self.ctx.user,
             dry_run: self.dry_run,
+            delete_options: self.delete_options,
         }
     }
 

@@ -1,6 +1,7 @@
 //! Controllers of kube-controller-manager for a control plane that runs no workloads:
 //! garbage collection, namespace deletion, service accounts and their tokens, aggregated
-//! ClusterRoles, certificate requests, conditions of CustomResourceDefinitions.
+//! ClusterRoles, certificate requests, the usage of ResourceQuotas, conditions of
+//! CustomResourceDefinitions.
 //!
 //! informers ──► decision (pure) ──► writes through `client::Api`
 //!
@@ -16,6 +17,7 @@ mod deletable_resources;
 mod garbage_collector;
 mod namespace_deletion;
 mod owner_graph;
+mod resource_quotas;
 mod service_account_tokens;
 mod service_accounts;
 mod shutdown_waits;

@@ -6,6 +6,7 @@
 //! structs. The result is what Kubernetes would store, except for fields that the registry
 //! allocates (addresses, ports, names, uids). Idempotent.
 
+mod admission_webhooks;
 mod autoscaling;
 mod canonical;
 mod cluster;
@@ -79,6 +80,10 @@ pub fn apply(gvk: &Gvk, object: &mut Value) {
         ("flowcontrol.apiserver.k8s.io", "PriorityLevelConfiguration") => {
             flow_control::set_defaults_priority_level_configuration(object);
         }
+        (
+            "admissionregistration.k8s.io",
+            "MutatingWebhookConfiguration" | "ValidatingWebhookConfiguration",
+        ) => admission_webhooks::set_defaults_webhook_configuration(&gvk.kind, object),
         ("apiextensions.k8s.io", "CustomResourceDefinition") => {
             cluster::set_defaults_custom_resource_definition(object);
         }

@@ -94,6 +94,10 @@ fn print_handler(group: &str, kind: &str) -> Option<&'static PrintHandler> {
         }
         ("coordination.k8s.io", "Lease") => &cluster::LEASE,
         ("scheduling.k8s.io", "PriorityClass") => &cluster::PRIORITY_CLASS,
+        (
+            "admissionregistration.k8s.io",
+            "MutatingWebhookConfiguration" | "ValidatingWebhookConfiguration",
+        ) => &cluster::WEBHOOK_CONFIGURATION,
         _ => return None,
     })
 }

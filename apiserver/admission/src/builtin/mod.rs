@@ -3,6 +3,7 @@
 //! Rules and error texts of `pkg/apis/*/validation`, as far as clients and controllers
 //! rely on them; the schema checks types, required fields and enumerations.
 
+mod admission_webhooks;
 mod autoscaling;
 mod certificate_signing_request;
 mod containers;
@@ -83,6 +84,10 @@ pub fn validate_builtin(gvk: &Gvk, new: &Value, old: Option<&Value>) -> Vec<Fiel
         ("apiextensions.k8s.io", "CustomResourceDefinition") => {
             custom_resource_definition::validate(new, old, e)
         }
+        (
+            "admissionregistration.k8s.io",
+            "MutatingWebhookConfiguration" | "ValidatingWebhookConfiguration",
+        ) => admission_webhooks::validate(new, e),
         ("rbac.authorization.k8s.io", kind) => rbac::validate(kind, new, old, e),
         ("certificates.k8s.io", "CertificateSigningRequest") => {
             certificate_signing_request::validate(new, old, e)

@@ -3,6 +3,7 @@
 
 mod definition;
 mod limits;
+mod webhooks;
 mod workloads;
 
 use serde_json::json;

@@ -39,6 +39,7 @@ impl TestResourceAndUser {
             operation,
             user: &self.user,
             dry_run: false,
+            delete_options: None,
         }
     }
 }

@@ -28,7 +28,7 @@ const MAX_CONFLICT_RETRIES: usize = 16;
 
 /// What a write was charged, by quota.
 #[derive(Debug, Default)]
-pub struct QuotaChargesOfWrite {
+pub(crate) struct QuotaChargesOfWrite {
     namespace: String,
     charged: Vec<(String, QuotaResourceList)>,
 }

@@ -19,6 +19,7 @@ fn at<'a>(namespace: &'a str, user: &'a UserInfo) -> AdmissionAttributes<'a> {
         operation: AdmissionOperation::Create,
         user,
         dry_run: false,
+        delete_options: None,
     }
 }
 

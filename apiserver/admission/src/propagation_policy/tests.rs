@@ -22,6 +22,7 @@ fn at<'a>(
         operation,
         user,
         dry_run: false,
+        delete_options: None,
     }
 }
 

@@ -1,4 +1,6 @@
-//! Builds AdmissionReview requests of `admission.k8s.io/v1` and parses their responses.
+//! Builds AdmissionReview requests of `admission.k8s.io` and parses their responses
+//! (`apiserver/pkg/admission/plugin/webhook/request/admissionreview.go`). Versions v1 and
+//! v1beta1 have the same fields.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -7,9 +9,8 @@ use machinery::{Gvk, Gvr, Status};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
+use super::configuration::{AdmissionWebhook, ReviewVersion};
 use crate::attributes::{AdmissionAttributes, AdmissionOperation};
-
-const ADMISSION_REVIEW_VERSION: &str = "admission.k8s.io/v1";
 
 /// The decision of a webhook.
 #[derive(Debug)]
@@ -27,9 +28,44 @@ fn resource((_, gvr): &(Gvk, Gvr)) -> Value {
     json!({"group": gvr.group, "version": gvr.version, "resource": gvr.resource})
 }
 
+/// The options of the request, as the operation has them.
+fn options(attributes: &AdmissionAttributes<'_>) -> Value {
+    if attributes.operation == AdmissionOperation::Connect {
+        return Value::Null;
+    }
+    let kind = match attributes.operation {
+        AdmissionOperation::Delete => "DeleteOptions",
+        AdmissionOperation::Update => "UpdateOptions",
+        _ => "CreateOptions",
+    };
+    let mut options = json!({"apiVersion": "meta.k8s.io/v1", "kind": kind});
+    if attributes.dry_run {
+        options["dryRun"] = json!(["All"]);
+    }
+    let Some(deletion) = attributes.delete_options else {
+        return options;
+    };
+    if let Some(seconds) = deletion.grace_period_seconds {
+        options["gracePeriodSeconds"] = seconds.into();
+    }
+    if let Some(policy) = deletion.propagation {
+        options["propagationPolicy"] = policy.as_str().into();
+    }
+    for (field, value) in [
+        ("uid", &deletion.uid),
+        ("resourceVersion", &deletion.resource_version),
+    ] {
+        if let Some(value) = value {
+            options["preconditions"][field] = value.as_str().into();
+        }
+    }
+    options
+}
+
 /// Builds a review and returns its UID and body. `converted` is the version that the
 /// webhook accepts and in which the objects are passed, `requested` the client's.
 pub(super) fn build_request(
+    review_version: ReviewVersion,
     attributes: &AdmissionAttributes<'_>,
     converted: &(Gvk, Gvr),
     requested: &(Gvk, Gvr),
@@ -37,16 +73,6 @@ pub(super) fn build_request(
     old: Value,
 ) -> (String, Bytes) {
     let uid = uuid::Uuid::new_v4().to_string();
-    let options = match attributes.operation {
-        AdmissionOperation::Create => "CreateOptions",
-        AdmissionOperation::Update => "UpdateOptions",
-        AdmissionOperation::Delete => "DeleteOptions",
-        AdmissionOperation::Connect => "ConnectOptions",
-    };
-    let mut options = json!({"apiVersion": "meta.k8s.io/v1", "kind": options});
-    if attributes.dry_run {
-        options["dryRun"] = json!(["All"]);
-    }
     let name = match attributes.name {
         "" => new["metadata"]["name"].as_str().unwrap_or_default(),
         name => name,
@@ -60,7 +86,7 @@ pub(super) fn build_request(
         "operation": attributes.operation.as_str(),
         "userInfo": attributes.user,
         "dryRun": attributes.dry_run,
-        "options": options,
+        "options": options(attributes),
     });
     for (field, value) in [
         ("name", name),
@@ -74,7 +100,7 @@ pub(super) fn build_request(
     }
     request["object"] = new;
     request["oldObject"] = old;
-    let review = json!({"apiVersion": ADMISSION_REVIEW_VERSION, "kind": "AdmissionReview", "request": request});
+    let review = json!({"apiVersion": review_version.api_version(), "kind": "AdmissionReview", "request": request});
     (uid, review.to_string().into())
 }
 
@@ -100,24 +126,33 @@ struct AdmissionResponse {
     warnings: Vec<String>,
 }
 
-/// Parses the response to the review `uid`.
+/// Parses the response to the review `uid`. A v1beta1 response may omit the UID.
 pub(super) fn parse_response(
-    webhook: &str,
+    webhook: &AdmissionWebhook,
     uid: &str,
     body: &[u8],
 ) -> Result<WebhookDecision, String> {
     let review: AdmissionReviewResponse =
         serde_json::from_slice(body).map_err(|e| format!("cannot parse the response: {e}"))?;
-    if review.api_version.as_deref() != Some(ADMISSION_REVIEW_VERSION)
-        || review.kind.as_deref() != Some("AdmissionReview")
-    {
-        return Err(format!(
-            "expected webhook response of {ADMISSION_REVIEW_VERSION}, Kind=AdmissionReview"
-        ));
-    }
     let response = review.response.ok_or("webhook response was absent")?;
-    if response.uid != uid {
-        return Err("response.uid does not match the request".into());
+    let api_version = webhook.review_version.api_version();
+    let actual = (
+        review.api_version.unwrap_or_default(),
+        review.kind.unwrap_or_default(),
+    );
+    if webhook.review_version == ReviewVersion::V1 {
+        if response.uid != uid {
+            return Err(format!(
+                "expected response.uid={uid:?}, got {:?}",
+                response.uid
+            ));
+        }
+        if (&*actual.0, &*actual.1) != (api_version, "AdmissionReview") {
+            return Err(format!(
+                "expected webhook response of {api_version}, Kind=AdmissionReview, got {}, Kind={}",
+                actual.0, actual.1
+            ));
+        }
     }
     let patch = match (response.patch, response.patch_type.as_deref()) {
         (None, _) => None,
@@ -133,7 +168,10 @@ pub(super) fn parse_response(
     Ok(WebhookDecision {
         result: match response.allowed {
             true => Ok(()),
-            false => Err(denied_status(webhook, response.status.unwrap_or_default())),
+            false => Err(denied_status(
+                &webhook.name,
+                response.status.unwrap_or_default(),
+            )),
         },
         patch,
         warnings: response.warnings,

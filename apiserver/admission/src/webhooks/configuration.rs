@@ -9,7 +9,6 @@ use machinery::{FailureLogLimiter, LabelSelector, Object};
 use serde::Deserialize;
 use serde_json::Value;
 
-const MANAGED_BY_LABEL: &str = "app.kubernetes.io/managed-by";
 const DEFAULT_TIMEOUT_SECONDS: u64 = 10;
 const MAX_TIMEOUT_SECONDS: u64 = 30;
 /// Log state of malformed webhooks, by the UID of their configuration and their index
@@ -21,6 +20,34 @@ pub(super) enum SideEffectsOnDryRun {
     /// None or NoneOnDryRun.
     None,
     Some,
+}
+
+/// The version of the reviews that a webhook gets: the first that it lists and that this
+/// server knows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ReviewVersion {
+    V1,
+    V1Beta1,
+}
+
+impl ReviewVersion {
+    fn first_supported(listed: &[String]) -> Option<Self> {
+        if listed.is_empty() {
+            return Some(Self::V1);
+        }
+        listed.iter().find_map(|version| match version.as_str() {
+            "v1" => Some(Self::V1),
+            "v1beta1" => Some(Self::V1Beta1),
+            _ => None,
+        })
+    }
+
+    pub(super) fn api_version(self) -> &'static str {
+        match self {
+            Self::V1 => "admission.k8s.io/v1",
+            Self::V1Beta1 => "admission.k8s.io/v1beta1",
+        }
+    }
 }
 
 #[derive(Debug, Deserialize)]
@@ -47,6 +74,7 @@ pub(super) struct AdmissionWebhook {
     pub(super) side_effects: SideEffectsOnDryRun,
     pub(super) timeout: Duration,
     pub(super) reinvoke: bool,
+    pub(super) review_version: ReviewVersion,
 }
 
 #[derive(Deserialize)]
@@ -77,11 +105,9 @@ struct AdmissionWebhookJson {
 }
 
 /// The webhooks of all configurations, sorted by configuration name, then in their
-/// order there. Flotilla's own configurations are skipped, because their rules already
-/// run in process.
+/// order there.
 pub(super) fn parse_all(configurations: &[Object]) -> Vec<Arc<AdmissionWebhook>> {
     let mut sorted: Vec<&Object> = configurations.iter().collect();
-    sorted.retain(|c| c.meta().label(MANAGED_BY_LABEL) != Some("flotilla"));
     sorted.sort_by(|a, b| a.name().cmp(b.name()));
     let mut hooks = Vec::new();
     for configuration in sorted {
@@ -120,12 +146,12 @@ fn parse(value: Value) -> Result<AdmissionWebhook, String> {
         value => LabelSelector::from_value(value),
     };
     let versions = written.admission_review_versions.unwrap_or_default();
-    if !versions.is_empty() && !versions.iter().any(|v| v == "v1") {
+    let Some(review_version) = ReviewVersion::first_supported(&versions) else {
         return Err(format!(
-            "{} does not accept AdmissionReview v1",
+            "{} accepts no known version of AdmissionReview",
             written.name
         ));
-    }
+    };
     if !written.match_conditions.is_empty() {
         tracing::warn!(webhook = %written.name, "matchConditions are not evaluated; the webhook is called for every request that matches its rules");
     }
@@ -150,6 +176,7 @@ fn parse(value: Value) -> Result<AdmissionWebhook, String> {
         },
         timeout: Duration::from_secs(seconds),
         reinvoke: is(&written.reinvocation_policy, "IfNeeded"),
+        review_version,
     })
 }
 
@@ -170,23 +197,31 @@ mod tests {
     }
 
     #[test]
+    fn the_first_known_review_version_is_used() {
+        for (listed, expected) in [
+            (&[] as &[&str], Some(ReviewVersion::V1)),
+            (&["v2", "v1beta1", "v1"], Some(ReviewVersion::V1Beta1)),
+            (&["v1", "v1beta1"], Some(ReviewVersion::V1)),
+            (&["v2"], None),
+        ] {
+            let listed: Vec<String> = listed.iter().map(|v| (*v).to_owned()).collect();
+            assert_eq!(ReviewVersion::first_supported(&listed), expected);
+        }
+    }
+
+    #[test]
     fn webhooks_are_sorted_by_configuration_name() {
-        let configuration = |name: &str, labels: Value, hooks: &[&str]| {
+        let configuration = |name: &str, hooks: &[&str]| {
             let hooks: Vec<Value> = hooks
                 .iter()
                 .map(|h| json!({"name": h, "clientConfig": {"url": "https://h"}}))
                 .collect();
             let body = json!({"apiVersion": "admissionregistration.k8s.io/v1",
                 "kind": "MutatingWebhookConfiguration",
-                "metadata": {"name": name, "labels": labels}, "webhooks": hooks});
+                "metadata": {"name": name}, "webhooks": hooks});
             Object::from_value(&body).unwrap()
         };
-        let ours = json!({"app.kubernetes.io/managed-by": "flotilla"});
-        let hooks = parse_all(&[
-            configuration("b", json!({}), &["1"]),
-            configuration("a", json!({}), &["3", "2"]),
-            configuration("c", ours, &["4"]),
-        ]);
+        let hooks = parse_all(&[configuration("b", &["1"]), configuration("a", &["3", "2"])]);
         let names: Vec<&str> = hooks.iter().map(|h| h.name.as_str()).collect();
         assert_eq!(names, ["3", "2", "1"]);
     }

@@ -28,9 +28,11 @@ fn matches_rule(
     attributes: &AdmissionAttributes<'_>,
     gvr: &Gvr,
 ) -> bool {
+    // For a Namespace, the namespace of the request is its own name.
+    let cluster_scoped = attributes.namespace.is_empty() || is_namespace(attributes);
     let scope = match rule.scope.as_deref() {
-        Some("Namespaced") => !attributes.namespace.is_empty(),
-        Some("Cluster") => attributes.namespace.is_empty(),
+        Some("Namespaced") => !cluster_scoped,
+        Some("Cluster") => cluster_scoped,
         _ => true,
     };
     scope
@@ -41,6 +43,11 @@ fn matches_rule(
             .resources
             .iter()
             .any(|entry| matches_resource(entry, &gvr.resource, attributes.subresource))
+}
+
+/// Whether the request is on a Namespace itself.
+pub(super) fn is_namespace(attributes: &AdmissionAttributes<'_>) -> bool {
+    attributes.gvr.group.is_empty() && &*attributes.gvr.resource == "namespaces"
 }
 
 /// Whether a webhook has a rule for the resource in some version.
@@ -86,6 +93,6 @@ pub(super) fn matches_object(webhook: &AdmissionWebhook, new: &Value, old: Optio
         .any(|object| selector_matches(&webhook.object_selector, object))
 }
 
-fn selector_matches(selector: &LabelSelector, object: &Value) -> bool {
+pub(super) fn selector_matches(selector: &LabelSelector, object: &Value) -> bool {
     selector.matches(|key| object["metadata"]["labels"].get(key)?.as_str())
 }

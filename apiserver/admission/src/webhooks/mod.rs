@@ -1,13 +1,14 @@
-//! Calls the admission webhooks that are registered with the host, for the kinds that
-//! this server serves: the host forwards requests before its own admission (contract
-//! D4.6, F6).
+//! Calls admission webhooks for the kinds that this server serves: the webhooks that are
+//! registered here, or with the host, which forwards requests before its own admission
+//! (contract D4.6, F6).
 //!
 //! configurations ──► `configuration` ──► webhooks ──► [`matching`] ──► [`admission_review`] ──► `WebhookClient` ──► decisions, patches
 //!
 //! Invariants: mutating webhooks run one after the other, sorted by configuration name;
-//! validating ones run concurrently. No webhook changes the identity of an object.
-//! `matchConditions` are not evaluated: they only narrow, so a webhook that has them is
-//! called more often than needed, never less.
+//! validating ones run concurrently. No webhook changes the identity of an object, and
+//! none is called for configurations of admission, which could not be repaired then.
+//! `matchConditions` of a host's webhooks are not evaluated: they only narrow, so a webhook
+//! that has them is called more often than needed, never less.
 
 mod admission_review;
 mod configuration;
@@ -34,6 +35,9 @@ pub trait NamespaceLookup: Send + Sync {
     async fn get_namespace(&self, name: &str) -> Result<Option<Object>, Status>;
 }
 
+/// The group whose objects configure admission.
+const ADMISSION_GROUP: &str = "admissionregistration.k8s.io";
+
 /// Applies a JSON patch.
 pub type JsonPatchFunction = fn(&Value, &Value) -> Result<Value, String>;
 
@@ -51,7 +55,7 @@ struct AdmissionWebhooks {
     validating: Vec<Arc<AdmissionWebhook>>,
 }
 
-/// Calls the admission webhooks of a host.
+/// Calls admission webhooks.
 pub struct WebhookDispatcher {
     webhooks: RwLock<AdmissionWebhooks>,
     client: Arc<dyn WebhookClient>,
@@ -95,6 +99,9 @@ impl WebhookDispatcher {
 
     /// Whether any webhook has a rule for a resource, for any operation; does no I/O.
     pub fn has_webhook_for(&self, resource: &Gvr, subresource: &str) -> bool {
+        if resource.group == ADMISSION_GROUP {
+            return false;
+        }
         let hooks = self.webhooks.read();
         let mut all = hooks.mutating.iter().chain(&hooks.validating);
         all.any(|webhook| matching::has_rule_for(webhook, resource, subresource))
@@ -193,12 +200,8 @@ impl WebhookDispatcher {
         if !matching::matches_object(webhook, new, request.old) {
             return Ok(None);
         }
-        if !attributes.namespace.is_empty() && !webhook.namespace_selector.is_everything() {
-            let namespace = self.namespaces.get_namespace(attributes.namespace).await?;
-            let label = |key: &str| namespace.as_ref()?.meta().label(key);
-            if !webhook.namespace_selector.matches(label) {
-                return Ok(None);
-            }
+        if !self.matches_namespace(webhook, attributes, new).await? {
+            return Ok(None);
         }
         if attributes.dry_run && webhook.side_effects != SideEffectsOnDryRun::None {
             let text = format!(
@@ -210,8 +213,28 @@ impl WebhookDispatcher {
         Ok(Some(version))
     }
 
+    /// Whether the namespace selector matches the namespace of the request. A Namespace
+    /// that is written has the labels it will have.
+    async fn matches_namespace(
+        &self,
+        webhook: &AdmissionWebhook,
+        attributes: &AdmissionAttributes<'_>,
+        new: &Value,
+    ) -> Result<bool, Status> {
+        let selector = &webhook.namespace_selector;
+        if attributes.namespace.is_empty() || selector.is_everything() {
+            return Ok(true);
+        }
+        if matching::is_namespace(attributes) && attributes.subresource.is_empty() && !new.is_null()
+        {
+            return Ok(matching::selector_matches(selector, new));
+        }
+        let namespace = self.namespaces.get_namespace(attributes.namespace).await?;
+        Ok(selector.matches(|key: &str| namespace.as_ref()?.meta().label(key)))
+    }
+
     /// Calls a mutating webhook and applies its patch. Returns whether the object
-    /// changed.
+    /// changed. A patch that cannot be applied is an error whatever the failure policy.
     async fn call_mutating(
         &self,
         webhook: &AdmissionWebhook,
@@ -235,10 +258,9 @@ impl WebhookDispatcher {
                 false => Err("the patch changes the identity of the object".into()),
             }
         });
-        let patched = match patched {
-            Ok(patched) => patched,
-            Err(why) => return self.apply_failure_policy(webhook, &why).map(|()| false),
-        };
+        let patched = patched.map_err(|why| {
+            Status::internal(format!("admission webhook {:?}: {why}", webhook.name))
+        })?;
         let patched = (request.versions.from_version)(version, patched);
         let changed = patched != *new;
         *new = patched;
@@ -261,6 +283,7 @@ impl WebhookDispatcher {
         let old = request.old.map_or(Value::Null, convert);
         let kinds = &request.versions.kinds;
         let (uid, body) = admission_review::build_request(
+            hook.review_version,
             request.attributes,
             &kinds[version],
             &kinds[0],
@@ -272,7 +295,12 @@ impl WebhookDispatcher {
             Ok(response) => response,
             Err(_) => Err(format!("no response within {} s", hook.timeout.as_secs())),
         };
-        match response.and_then(|body| admission_review::parse_response(&hook.name, &uid, &body)) {
+        let decision = match response {
+            Ok(body) => admission_review::parse_response(hook, &uid, &body)
+                .map_err(|why| format!("received invalid webhook response: {why}")),
+            Err(why) => Err(format!("failed to call webhook: {why}")),
+        };
+        match decision {
             Ok(review) => {
                 if self.failures.record_success(&hook.name) {
                     tracing::info!(webhook = %hook.name, "webhook call succeeds again");

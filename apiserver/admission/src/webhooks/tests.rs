@@ -161,6 +161,7 @@ impl WebhookDispatcherFixture {
             operation: self.operation,
             user: &user,
             dry_run: self.dry_run,
+            delete_options: None,
         };
         let named = |version: usize| ["v1beta1", "v1alpha1"][version];
         let show = |version: usize, object: &Value| {
@@ -298,13 +299,11 @@ async fn failure_policy_is_applied() {
         let hooks = json!([{"name": "h", "failurePolicy": policy}]);
         case.dispatcher.set_mutating(&[configuration("a", hooks)]);
     };
-    let wrong: [fn() -> Result<Value, String>; 6] = [
+    let wrong: [fn() -> Result<Value, String>; 4] = [
         || Err("connection refused".into()),
         || Ok(json!({"allowed": true, "uid": "another"})),
         || Ok(json!({"allowed": true, "patch": "e30="})),
         || Ok(json!({"allowed": true, "patchType": "JSONPatch", "patch": "?"})),
-        || Ok(set("/nowhere/at/all", "x")),
-        || Ok(set("/metadata/name", "other")),
     ];
     for (n, fails) in wrong.into_iter().enumerate() {
         case.add_webhook("h", move |_| fails());
@@ -319,6 +318,73 @@ async fn failure_policy_is_applied() {
         let (new, _) = case.write(object(), None).await.unwrap();
         assert_eq!(new, object(), "{n}");
     }
+    for patch in ["/nowhere/at/all", "/metadata/name"] {
+        case.add_webhook("h", move |_| Ok(set(patch, "x2")));
+        let failed = case.write(object(), None).await.unwrap_err();
+        assert_eq!(failed.code, 500, "{patch}");
+    }
+}
+
+#[tokio::test]
+async fn namespaces_are_selected_by_their_own_labels() {
+    let case = WebhookDispatcherFixture::new();
+    let user = UserInfo::default();
+    let gvk = Gvk::from_static("", "v1", "Namespace");
+    let gvr = Gvr::from_static("", "v1", "namespaces");
+    case.add_webhook("h", |_| Ok(json!({"allowed": false})));
+    let set_up = |change: Value| {
+        let mut webhook = json!({"name": "h", "rules": [{"operations": ["CREATE"], "scope": "Cluster",
+            "apiGroups": [""], "apiVersions": ["v1"], "resources": ["namespaces"]}]});
+        for (key, value) in change.as_object().unwrap() {
+            webhook[key] = value.clone();
+        }
+        let webhooks = json!([webhook]);
+        case.dispatcher
+            .set_validating(&[configuration("a", webhooks)]);
+    };
+    let write = async || {
+        let at = AdmissionAttributes {
+            gvk: &gvk,
+            gvr: &gvr,
+            namespace: "x",
+            name: "x",
+            subresource: "",
+            operation: AdmissionOperation::Create,
+            user: &user,
+            dry_run: false,
+            delete_options: None,
+        };
+        let versions = EquivalentVersionsAndConversions {
+            kinds: vec![(gvk.clone(), gvr.clone())],
+            to_version: &|_, object| object.clone(),
+            from_version: &|_, object| object,
+        };
+        let new = json!({"metadata": {"name": "x", "labels": {"env": "new"}}});
+        let warnings = &mut Vec::new();
+        case.dispatcher
+            .validate(&at, &versions, &new, None, warnings)
+            .await
+    };
+    set_up(json!({"namespaceSelector": {"matchLabels": {"env": "new"}}}));
+    assert!(write().await.is_err());
+    // The stored labels, which the lookup returns, do not matter.
+    set_up(json!({"namespaceSelector": {"matchLabels": {"env": "prod"}}}));
+    assert!(write().await.is_ok());
+    assert!(
+        !case
+            .dispatcher
+            .has_webhook_for(&Gvr::new(ADMISSION_GROUP, "v1", "namespaces"), "")
+    );
+}
+
+#[tokio::test]
+async fn v1beta1_webhooks_get_v1beta1_reviews() {
+    let case = WebhookDispatcherFixture::new();
+    let hooks = json!([{"name": "h", "admissionReviewVersions": ["v1beta1"]}]);
+    case.dispatcher.set_validating(&[configuration("a", hooks)]);
+    // The UID and the version of a v1beta1 response are not compared.
+    case.add_webhook("h", |_| Ok(json!({"allowed": true, "uid": ""})));
+    case.write(object(), None).await.unwrap();
 }
 
 #[tokio::test]

@@ -8,8 +8,8 @@ use serde_json::json;
 
 use super::config::ImpersonationConfig;
 use crate::api::{
-    DeleteOptions, DeletionPropagation, ListOptions, Patch, ResourcePath, ResourceVersionMatch,
-    WatchOptions, WriteOptions,
+    DeleteOptions, ListOptions, Patch, ResourcePath, ResourceVersionMatch, WatchOptions,
+    WriteOptions,
 };
 use crate::write_body::EncodedObjectBody;
 
@@ -127,11 +127,7 @@ impl ApiRequest {
             body["preconditions"]["resourceVersion"] = json!(revision);
         }
         if let Some(propagation) = options.propagation {
-            body["propagationPolicy"] = json!(match propagation {
-                DeletionPropagation::Background => "Background",
-                DeletionPropagation::Foreground => "Foreground",
-                DeletionPropagation::Orphan => "Orphan",
-            });
+            body["propagationPolicy"] = json!(propagation.as_str());
         }
         if let Some(seconds) = options.grace_period_seconds {
             body["gracePeriodSeconds"] = json!(seconds);

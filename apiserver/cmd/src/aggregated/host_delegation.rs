@@ -12,7 +12,7 @@ use machinery::time::Clock;
 use registry::Registry;
 
 use super::host_namespaces::HostNamespaceLookup;
-use super::host_webhooks::watch_host_webhooks;
+use crate::admission_webhooks::{WebhookConfigurationSource, watch_webhook_configurations};
 use crate::running_server::check_synced;
 use crate::storage_engine::OpenedStorageEngine;
 
@@ -40,7 +40,8 @@ impl HostDelegatedAuthAndWebhooks {
             DelegatingAuthenticator::new(Arc::clone(host), Arc::clone(clock), options);
         tasks.spawn(authenticator.run(Arc::clone(host), tasks.shutdown().clone()));
         let namespaces = HostNamespaceLookup::new(host, &informers);
-        let webhooks = watch_host_webhooks(
+        let webhooks = watch_webhook_configurations(
+            WebhookConfigurationSource::Host,
             host,
             &informers,
             Arc::clone(&namespaces) as _,

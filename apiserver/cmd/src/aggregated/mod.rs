@@ -17,7 +17,6 @@ mod host_namespaces;
 mod host_objects;
 mod host_requests;
 mod host_secret;
-mod host_webhooks;
 mod server;
 mod serving_certificate;
 

@@ -219,12 +219,12 @@ impl RegistryApiAndWatchCaches {
             raw_path_handler: Arc::new(running_server::non_resource_path),
             serves_group: is_karmada_group,
             namespace_lookup: Some(Arc::clone(&delegation.namespaces) as _),
-            webhooks: Some(Arc::clone(&delegation.webhooks)),
             metrics: metrics.clone(),
             shared_store: setup.storage_backend.is_shared(),
             ..registry::RegistryOptions::new(Arc::clone(&chain))
         };
         let registry = Registry::new(engine.store(), Arc::clone(&caches), options);
+        registry.set_webhooks(Arc::clone(&delegation.webhooks));
         let api: Arc<dyn Api> = LoopbackApi::new(Arc::clone(&registry), UserInfo::internal());
         chain.set_api(Arc::clone(&api));
         Self {

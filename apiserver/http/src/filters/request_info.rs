@@ -203,11 +203,16 @@ mod tests {
     use crate::filters::testing::{handler_fn, metrics, received, registry, respond};
     use crate::subresources::{SubresourceConnectRequest, SubresourceConnector};
     use http::Request;
+    use serde_json::Value;
 
     struct FakeSubresourceConnector;
 
     #[async_trait::async_trait]
     impl SubresourceConnector for FakeSubresourceConnector {
+        fn connect_options(&self, _: &SubresourceConnectRequest) -> Option<Value> {
+            None
+        }
+
         async fn connect(&self, _: SubresourceConnectRequest) -> Result<ServerResponse, Status> {
             Err(Status::path_not_found())
         }

@@ -3,6 +3,7 @@
 use async_trait::async_trait;
 use http::Response;
 use machinery::Status;
+use serde_json::{Value, json};
 
 use super::{ClusterProxy, aggregate};
 use crate::response_body::ServerResponseBody;
@@ -10,6 +11,13 @@ use crate::subresources::{SubresourceConnectRequest, SubresourceConnector};
 
 #[async_trait]
 impl SubresourceConnector for ClusterProxy {
+    fn connect_options(&self, connection: &SubresourceConnectRequest) -> Option<Value> {
+        Some(
+            json!({"apiVersion": "cluster.karmada.io/v1alpha1", "kind": "ClusterProxyOptions",
+                    "path": connection.subpath}),
+        )
+    }
+
     async fn connect(
         &self,
         connection: SubresourceConnectRequest,

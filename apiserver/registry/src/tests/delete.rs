@@ -9,7 +9,7 @@ async fn objects_without_finalizers_are_removed_at_once() {
     let fixture = fixture().await;
     let created = fixture.create(&CONFIGMAPS, configmap("a")).await.unwrap();
     let at = ResourcePath::object(&CONFIGMAPS, "default", "a");
-    let DeleteResult::Status(status) = fixture.delete(at).await.unwrap() else {
+    let DeleteResponse::Status(status) = fixture.delete(at).await.unwrap().response else {
         panic!("the object still exists");
     };
     let details = status.details.unwrap();
@@ -114,11 +114,11 @@ async fn propagation_policies_add_their_finalizer() {
             .delete(&fixture.ctx, at, &options)
             .await
             .unwrap();
-        let got = match reply {
-            DeleteResult::Object { object, .. } => {
+        let got = match reply.response {
+            DeleteResponse::Object { object, .. } => {
                 Some(object.value().unwrap()["metadata"]["finalizers"][0].clone())
             }
-            DeleteResult::Status(_) => None,
+            DeleteResponse::Status(_) => None,
         };
         assert_eq!(got, want.map(Value::from), "{propagation:?}");
         if want.is_some() {
@@ -161,7 +161,7 @@ async fn collections_are_deleted_by_selector() {
         ..ListOptions::default()
     };
     let options = DeleteOptions::default();
-    let deleted = fixture
+    let (deleted, _) = fixture
         .registry
         .delete_collection(&fixture.ctx, at, &options, &select)
         .await

@@ -21,8 +21,9 @@ use storage::EmbeddedStore;
 use watchcache::{WatchCacheConfig, WatchCaches};
 
 use crate::{
-    DeleteResult, FieldValidation, GetOptions, ObjectBodyAndDuplicateFields, ObjectListPage,
-    Registry, RegistryOptions, RegistryWriteOptions, RequestUserAndDeadline, WriteResult,
+    DeleteResponse, DeleteResult, FieldValidation, GetOptions, ObjectBodyAndDuplicateFields,
+    ObjectListPage, Registry, RegistryOptions, RegistryWriteOptions, RequestUserAndDeadline,
+    WriteResult,
 };
 
 pub(super) static CONFIGMAPS: Gvr = Gvr::from_static("", "v1", "configmaps");
@@ -199,8 +200,8 @@ pub(super) fn names(reply: &ObjectListPage) -> Vec<String> {
 }
 
 pub(super) fn deleted_object(deleted: DeleteResult) -> Object {
-    match deleted {
-        DeleteResult::Object { object, .. } => object,
-        DeleteResult::Status(status) => panic!("gone: {status}"),
+    match deleted.response {
+        DeleteResponse::Object { object, .. } => object,
+        DeleteResponse::Status(status) => panic!("gone: {status}"),
     }
 }

@@ -3,6 +3,7 @@
 mod collector;
 mod definitions;
 mod namespaces;
+mod quotas;
 mod shadowing;
 
 use std::sync::Arc;

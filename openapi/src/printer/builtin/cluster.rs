@@ -254,6 +254,16 @@ pub(super) const CREATED_AT: PrintHandler = PrintHandler {
     },
 };
 
+pub(super) const WEBHOOK_CONFIGURATION: PrintHandler = PrintHandler {
+    columns: &[
+        ("Name", "string"),
+        ("Webhooks", "integer"),
+        ("Age", "string"),
+    ],
+    wide_columns: &[],
+    cells: |row| vec![row.name(), row.count("/webhooks").into(), row.age()],
+};
+
 pub(super) const LEASE: PrintHandler = PrintHandler {
     columns: &[("Name", "string"), ("Holder", "string"), ("Age", "string")],
     wide_columns: &[],

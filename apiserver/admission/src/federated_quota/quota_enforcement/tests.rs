@@ -109,6 +109,7 @@ fn at(user: &UserInfo, dry_run: bool) -> AdmissionAttributes<'_> {
         operation: AdmissionOperation::Update,
         user,
         dry_run,
+        delete_options: None,
     }
 }
 

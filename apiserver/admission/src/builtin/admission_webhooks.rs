@@ -1,0 +1,202 @@
+//! Validates MutatingWebhookConfiguration and ValidatingWebhookConfiguration
+//! (`pkg/apis/admissionregistration/validation/validation.go`).
+
+use std::collections::HashSet;
+
+use machinery::FieldError;
+use machinery::names::validate_dns1035_label;
+use serde_json::Value;
+
+use crate::cluster_affinity::validate_label_selector;
+use crate::unstructured::{get, has, index_path, int, items, report_invalid, text, texts};
+use crate::webhook_fields::{validate_client_config, validate_webhook_name};
+
+/// In the order in which errors list them, as are the other lists.
+const OPERATIONS: [&str; 5] = ["*", "CONNECT", "CREATE", "DELETE", "UPDATE"];
+const REVIEW_VERSIONS: [&str; 2] = ["v1", "v1beta1"];
+const SIDE_EFFECTS: [&str; 2] = ["None", "NoneOnDryRun"];
+/// Fields with a fixed set of values.
+const ENUMERATIONS: [(&str, &[&str]); 4] = [
+    ("failurePolicy", &["Fail", "Ignore"]),
+    ("matchPolicy", &["Equivalent", "Exact"]),
+    ("reinvocationPolicy", &["IfNeeded", "Never"]),
+    ("sideEffects", &SIDE_EFFECTS),
+];
+
+pub(super) fn validate(configuration: &Value, errors: &mut Vec<FieldError>) {
+    let mut names = HashSet::new();
+    for (i, webhook) in items(configuration, "/webhooks").iter().enumerate() {
+        let field = index_path("webhooks", i);
+        validate_webhook(&field, webhook, errors);
+        let name = text(webhook, "/name");
+        if !name.is_empty() && !names.insert(name) {
+            errors.push(FieldError::duplicate(format!("{field}.name"), &name.into()));
+        }
+    }
+}
+
+fn validate_webhook(field: &str, webhook: &Value, errors: &mut Vec<FieldError>) {
+    validate_webhook_name(&format!("{field}.name"), text(webhook, "/name"), errors);
+    for (i, rule) in items(webhook, "/rules").iter().enumerate() {
+        validate_rule(&index_path(&format!("{field}.rules"), i), rule, errors);
+    }
+    if !has(webhook, "/sideEffects") {
+        let why = format!("must specify one of {}", SIDE_EFFECTS.join(", "));
+        errors.push(FieldError::required(format!("{field}.sideEffects"), &why));
+    }
+    for (name, supported) in ENUMERATIONS {
+        validate_enumeration(&format!("{field}.{name}"), webhook, name, supported, errors);
+    }
+    if let Some(seconds) = int(webhook, "/timeoutSeconds")
+        && !(1..=30).contains(&seconds)
+    {
+        errors.push(FieldError::invalid(
+            format!("{field}.timeoutSeconds"),
+            &seconds.into(),
+            "the timeout value must be between 1 and 30 seconds",
+        ));
+    }
+    for selector in ["namespaceSelector", "objectSelector"] {
+        let value = get(webhook, &format!("/{selector}"));
+        validate_label_selector(&format!("{field}.{selector}"), value, errors);
+    }
+    validate_client_config(
+        &format!("{field}.clientConfig"),
+        get(webhook, "/clientConfig"),
+        errors,
+    );
+    if !items(webhook, "/matchConditions").is_empty() {
+        errors.push(FieldError::forbidden(
+            format!("{field}.matchConditions"),
+            "this server does not evaluate match conditions; use rules, namespaceSelector and objectSelector",
+        ));
+    }
+    validate_review_versions(&format!("{field}.admissionReviewVersions"), webhook, errors);
+}
+
+fn validate_enumeration(
+    field: &str,
+    owner: &Value,
+    name: &str,
+    supported: &[&str],
+    errors: &mut Vec<FieldError>,
+) {
+    let value = get(owner, &format!("/{name}"));
+    if !value.is_null() && !supported.iter().any(|known| value == known) {
+        errors.push(FieldError::not_supported(field, value, supported));
+    }
+}
+
+fn validate_rule(field: &str, rule: &Value, errors: &mut Vec<FieldError>) {
+    for (name, others) in [
+        ("operations", "operations"),
+        ("apiGroups", "API groups"),
+        ("apiVersions", "API versions"),
+    ] {
+        let (field, path) = (format!("{field}.{name}"), format!("/{name}"));
+        let values = items(rule, &path);
+        if values.is_empty() {
+            errors.push(FieldError::required(&field, ""));
+        }
+        if values.len() > 1 && values.iter().any(|v| v == "*") {
+            let why = format!("if '*' is present, must not specify other {others}");
+            errors.push(FieldError::invalid(&field, get(rule, &path), why));
+        }
+        for (i, value) in values.iter().enumerate() {
+            let at = index_path(&field, i);
+            if name == "operations" && !OPERATIONS.iter().any(|known| value == known) {
+                errors.push(FieldError::not_supported(at, value, &OPERATIONS));
+            } else if name == "apiVersions" && value == "" {
+                errors.push(FieldError::required(at, ""));
+            }
+        }
+    }
+    validate_resources(
+        &format!("{field}.resources"),
+        get(rule, "/resources"),
+        errors,
+    );
+    let scope = format!("{field}.scope");
+    validate_enumeration(
+        &scope,
+        rule,
+        "scope",
+        &["*", "Cluster", "Namespaced"],
+        errors,
+    );
+}
+
+/// Checks `x`, `x/y` and their wildcards: a wildcard stands alone where it covers others.
+fn validate_resources(field: &str, value: &Value, errors: &mut Vec<FieldError>) {
+    let resources: Vec<&str> = texts(value, "").collect();
+    if resources.is_empty() {
+        errors.push(FieldError::required(field, ""));
+    }
+    let (mut all_of_resource, mut all_of_subresource) = (HashSet::new(), HashSet::new());
+    let mut has_plain_resource = false;
+    for (i, entry) in resources.iter().enumerate() {
+        let at = index_path(field, i);
+        if entry.is_empty() {
+            errors.push(FieldError::required(at, ""));
+            continue;
+        }
+        let Some((resource, subresource)) = entry.split_once('/') else {
+            has_plain_resource = *entry != "*";
+            continue;
+        };
+        for (covered, pattern) in [
+            (all_of_resource.contains(resource), format!("{resource}/*")),
+            (
+                all_of_subresource.contains(subresource),
+                format!("*/{subresource}"),
+            ),
+        ] {
+            if covered {
+                let why = format!("if '{pattern}' is present, must not specify {entry}");
+                errors.push(FieldError::invalid(&at, &(*entry).into(), why));
+            }
+        }
+        if subresource == "*" {
+            all_of_resource.insert(resource);
+        }
+        if resource == "*" {
+            all_of_subresource.insert(subresource);
+        }
+    }
+    if resources.len() > 1 && resources.contains(&"*/*") {
+        let why = "if '*/*' is present, must not specify other resources";
+        errors.push(FieldError::invalid(field, value, why));
+    }
+    if resources.contains(&"*") && has_plain_resource {
+        let why = "if '*' is present, must not specify other resources without subresources";
+        errors.push(FieldError::invalid(field, value, why));
+    }
+}
+
+fn validate_review_versions(field: &str, webhook: &Value, errors: &mut Vec<FieldError>) {
+    let value = get(webhook, "/admissionReviewVersions");
+    let versions: Vec<&str> = texts(value, "").collect();
+    let supported = REVIEW_VERSIONS.join(", ");
+    if versions.is_empty() {
+        let why = format!("must specify one of {supported}");
+        errors.push(FieldError::required(field, &why));
+        return;
+    }
+    let mut visited = HashSet::new();
+    for (i, version) in versions.iter().enumerate() {
+        let at = index_path(field, i);
+        if visited.insert(version) {
+            report_invalid(&at, version, validate_dns1035_label(version), errors);
+        } else {
+            errors.push(FieldError::invalid(
+                &at,
+                &(*version).into(),
+                "duplicate version",
+            ));
+        }
+    }
+    if !versions.iter().any(|v| REVIEW_VERSIONS.contains(v)) {
+        let why = format!("must include at least one of {supported}");
+        errors.push(FieldError::invalid(field, value, why));
+    }
+}

@@ -1,0 +1,60 @@
+//! Keeps the admission webhooks of a server up to date with the webhook configurations that
+//! it stores, or that its host has.
+
+use std::sync::Arc;
+
+use admission::webhooks::{NamespaceLookup, WebhookDispatcher};
+use client::{Api, InformerFactory, ListWatchSelector, TaskGroup};
+use machinery::{Gvr, Object};
+
+use crate::webhook_client::{ServiceRouting, WebhookClientManager};
+
+const ADMISSION_GROUP: &str = "admissionregistration.k8s.io";
+static MUTATING: Gvr = Gvr::from_static(ADMISSION_GROUP, "v1", "mutatingwebhookconfigurations");
+static VALIDATING: Gvr = Gvr::from_static(ADMISSION_GROUP, "v1", "validatingwebhookconfigurations");
+const MANAGED_BY_LABEL: &str = "app.kubernetes.io/managed-by";
+
+/// The server that has the webhook configurations.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum WebhookConfigurationSource {
+    /// This server, whose Services are reached by their endpoints.
+    Own,
+    /// The host. Flotilla's own configurations there are skipped, because their rules run
+    /// in process.
+    Host,
+}
+
+/// The webhooks whose configurations `api` has, updated when they change.
+pub(crate) fn watch_webhook_configurations(
+    source: WebhookConfigurationSource,
+    api: &Arc<dyn Api>,
+    informers: &InformerFactory,
+    namespaces: Arc<dyn NamespaceLookup>,
+    connections: &TaskGroup,
+) -> Arc<WebhookDispatcher> {
+    let routing = match source {
+        WebhookConfigurationSource::Own => ServiceRouting::Endpoints,
+        WebhookConfigurationSource::Host => ServiceRouting::ClusterIp,
+    };
+    let caller = WebhookClientManager::new(api, routing, connections);
+    let hooks = WebhookDispatcher::new(caller, namespaces, registry::apply_webhook_patch);
+    for (resource, mutating) in [(&MUTATING, true), (&VALIDATING, false)] {
+        let informer = informers.get(api, &ListWatchSelector::all(resource));
+        let (copy, hooks) = (informer.clone(), Arc::clone(&hooks));
+        informer.add_event_handler(move |_| {
+            let mut all = copy.list();
+            if source == WebhookConfigurationSource::Host {
+                all.retain(|configuration| !is_managed_by_flotilla(configuration));
+            }
+            match mutating {
+                true => hooks.set_mutating(&all),
+                false => hooks.set_validating(&all),
+            }
+        });
+    }
+    hooks
+}
+
+fn is_managed_by_flotilla(configuration: &Object) -> bool {
+    configuration.meta().label(MANAGED_BY_LABEL) == Some("flotilla")
+}

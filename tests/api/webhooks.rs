@@ -1,0 +1,424 @@
+//! Admission webhooks of a standalone server, called over HTTPS.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use harness::http_client::full_body;
+use harness::https_server::FakeHttpsServer;
+use harness::raw_http::RawHttpResponse;
+use http_body_util::BodyExt;
+use hyper::Response;
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+
+use crate::test_server::ApiTestServer;
+
+const CONFIGURATIONS: &str = "/apis/admissionregistration.k8s.io/v1";
+const MAPS: &str = "/api/v1/namespaces/hooked/configmaps";
+/// How long a changed configuration may take to act.
+const TIMEOUT: Duration = Duration::from_secs(20);
+
+/// A webhook server that records the requests of the reviews, and a server that calls it.
+/// It patches ConfigMaps, and denies objects that are named or labelled `bad`.
+struct WebhookTest {
+    server: ApiTestServer,
+    webhooks: FakeHttpsServer,
+    requests: Arc<Mutex<Vec<Value>>>,
+}
+
+fn respond(path: &str, request: &Value) -> Value {
+    let denied =
+        |message: &str| json!({"allowed": false, "status": {"code": 403, "message": message}});
+    match path {
+        "/label" if request["operation"] == "CREATE" => {
+            let steps = json!([{"op": "add", "path": "/metadata/labels", "value": {"by": "hook"}}]);
+            json!({"allowed": true, "warnings": ["labelled"],
+                   "patchType": "JSONPatch", "patch": STANDARD.encode(steps.to_string())})
+        }
+        "/replicas" => {
+            let steps = json!([{"op": "replace", "path": "/spec/replicas", "value": 3}]);
+            json!({"allowed": true, "patchType": "JSONPatch", "patch": STANDARD.encode(steps.to_string())})
+        }
+        "/deny" if request["name"] == "bad" => denied("it is bad"),
+        "/deny-delete" if request["operation"] == "DELETE" => denied("keep it"),
+        "/deny-all" => denied("nothing"),
+        _ => json!({"allowed": true, "warnings": ["seen"]}),
+    }
+}
+
+impl WebhookTest {
+    async fn start() -> Self {
+        let requests: Arc<Mutex<Vec<Value>>> = Arc::default();
+        let log = Arc::clone(&requests);
+        let names = ["127.0.0.1", "hook.hooked.svc"];
+        let webhooks = FakeHttpsServer::start_with_names(
+            &names,
+            Arc::new(move |request| {
+                let log = Arc::clone(&log);
+                Box::pin(async move {
+                    let path = request.uri().path().to_owned();
+                    let body = request.into_body().collect().await.unwrap().to_bytes();
+                    let review: Value = serde_json::from_slice(&body).unwrap();
+                    let mut response = respond(&path, &review["request"]);
+                    response["uid"] = review["request"]["uid"].clone();
+                    log.lock().push(review["request"].clone());
+                    let reply = json!({"apiVersion": "admission.k8s.io/v1",
+                                       "kind": "AdmissionReview", "response": response});
+                    Response::new(full_body(reply.to_string()))
+                })
+            }),
+        )
+        .await;
+        let server = ApiTestServer::start();
+        server.create_namespace("hooked");
+        Self {
+            server,
+            webhooks,
+            requests,
+        }
+    }
+
+    /// Registers a webhook of this path for the resources, in the namespace `hooked`.
+    fn register(
+        &self,
+        plural: &str,
+        path: &str,
+        resources: &[&str],
+        change: Value,
+    ) -> RawHttpResponse {
+        let url = format!("https://{}/{path}", self.webhooks.address);
+        let mut webhook = json!({
+            "name": format!("{path}.example.org"),
+            "clientConfig": {"url": url, "caBundle": STANDARD.encode(&self.webhooks.ca_pem)},
+            "rules": [{"operations": ["*"], "apiGroups": ["*"], "apiVersions": ["*"], "resources": resources}],
+            "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "hooked"}},
+            "sideEffects": "None", "admissionReviewVersions": ["v1"],
+        });
+        for (key, value) in change.as_object().unwrap() {
+            webhook[key] = value.clone();
+        }
+        let body = json!({"metadata": {"name": path}, "webhooks": [webhook]});
+        self.server
+            .post(&format!("{CONFIGURATIONS}/{plural}"), &body)
+    }
+
+    fn validate_with(&self, path: &str, resources: &[&str], change: Value) {
+        let reply = self.register("validatingwebhookconfigurations", path, resources, change);
+        assert_eq!(reply.code, 201, "{}", reply.text());
+    }
+
+    fn delete_validating(&self, name: &str) {
+        let path = format!("{CONFIGURATIONS}/validatingwebhookconfigurations/{name}");
+        let reply = self.server.request("DELETE", &path).send();
+        assert_eq!(reply.code, 200, "{}", reply.text());
+    }
+
+    /// The last recorded request that fits.
+    fn recorded(&self, fits: impl Fn(&Value) -> bool) -> Value {
+        let requests = self.requests.lock();
+        let found = requests.iter().rev().find(|r| fits(r));
+        found.unwrap().clone()
+    }
+}
+
+fn config_map(name: &str) -> Value {
+    json!({"metadata": {"name": name}})
+}
+
+/// Repeats a request until its response fits.
+async fn retry_until(
+    mut request: impl FnMut() -> RawHttpResponse,
+    fits: impl Fn(&RawHttpResponse) -> bool,
+) -> RawHttpResponse {
+    let began = Instant::now();
+    loop {
+        let reply = request();
+        if fits(&reply) {
+            return reply;
+        }
+        assert!(began.elapsed() < TIMEOUT, "{} {}", reply.code, reply.text());
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn webhooks_change_and_deny_objects() {
+    let test = WebhookTest::start().await;
+    let server = &test.server;
+    let mutating = "mutatingwebhookconfigurations";
+    let created = test.register(mutating, "label", &["configmaps"], json!({}));
+    assert_eq!(created.code, 201, "{}", created.text());
+    let webhook = &created.json()["webhooks"][0];
+    assert_eq!(webhook["failurePolicy"], "Fail");
+    assert_eq!(webhook["reinvocationPolicy"], "Never");
+    assert_eq!(webhook["objectSelector"], json!({}));
+    assert_eq!(
+        (&webhook["timeoutSeconds"], &webhook["rules"][0]["scope"]),
+        (&json!(10), &json!("*"))
+    );
+
+    let mut n = 0;
+    let create = || {
+        n += 1;
+        server.post(MAPS, &config_map(&format!("a{n}")))
+    };
+    let labelled = retry_until(create, |r| r.json()["metadata"]["labels"]["by"] == "hook").await;
+    assert_eq!(labelled.code, 201);
+    assert_eq!(labelled.header("warning"), "299 - \"labelled\"");
+    let name = &labelled.json()["metadata"]["name"];
+    let request = test.recorded(|r| r["name"] == *name);
+    assert_eq!(request["operation"], "CREATE");
+    assert_eq!(
+        request["kind"],
+        json!({"group": "", "version": "v1", "kind": "ConfigMap"})
+    );
+    assert_eq!(request["namespace"], "hooked");
+    assert_eq!(request["userInfo"]["username"], "kubernetes-admin");
+    assert_eq!(request["oldObject"], Value::Null);
+    assert_eq!(request["options"]["kind"], "CreateOptions");
+    // Objects in other namespaces are not selected.
+    let other = server.post("/api/v1/namespaces/default/configmaps", &config_map("a"));
+    assert_eq!(other.json()["metadata"]["labels"], Value::Null);
+
+    test.validate_with("deny", &["*"], json!({}));
+    let denied = retry_until(
+        || {
+            server
+                .request("POST", &format!("{MAPS}?dryRun=All"))
+                .json(&config_map("bad"))
+                .send()
+        },
+        |r| r.code != 201,
+    )
+    .await;
+    assert_eq!(denied.code, 403, "{}", denied.text());
+    let message = "admission webhook \"deny.example.org\" denied the request: it is bad";
+    assert_eq!(denied.json()["message"], message);
+    assert_eq!(test.recorded(|r| r["name"] == "bad")["dryRun"], true);
+
+    let table = server
+        .request(
+            "GET",
+            &format!("{CONFIGURATIONS}/validatingwebhookconfigurations"),
+        )
+        .header("accept", "application/json;as=Table;v=v1;g=meta.k8s.io")
+        .send()
+        .json();
+    assert_eq!(table["rows"][0]["cells"][1], 1, "{table}");
+    // Gone from one request to the next that sees the configuration deleted.
+    test.delete_validating("deny");
+    retry_until(|| server.post(MAPS, &config_map("bad")), |r| r.code == 201).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn webhooks_are_asked_about_deletions() {
+    let test = WebhookTest::start().await;
+    let server = &test.server;
+    assert_eq!(server.post(MAPS, &config_map("a")).code, 201);
+    test.validate_with(
+        "deny-delete",
+        &["configmaps"],
+        json!({"rules": [{"operations": ["DELETE"],
+        "apiGroups": [""], "apiVersions": ["v1"], "resources": ["configmaps"]}]}),
+    );
+    let one = format!("{MAPS}/a?gracePeriodSeconds=7&propagationPolicy=Foreground&dryRun=All");
+    let denied = retry_until(|| server.request("DELETE", &one).send(), |r| r.code != 200).await;
+    assert_eq!(denied.code, 403, "{}", denied.text());
+    let request = test.recorded(|r| r["operation"] == "DELETE");
+    assert_eq!(request["object"], Value::Null);
+    assert_eq!(request["oldObject"]["metadata"]["name"], "a");
+    assert_eq!(
+        request["options"],
+        json!({"apiVersion": "meta.k8s.io/v1", "kind": "DeleteOptions", "dryRun": ["All"],
+               "gracePeriodSeconds": 7, "propagationPolicy": "Foreground"})
+    );
+    let denied = server.request("DELETE", MAPS).send();
+    assert_eq!(denied.code, 403, "{}", denied.text());
+    test.delete_validating("deny-delete");
+    test.validate_with("see", &["configmaps"], json!({}));
+    let warned = retry_until(
+        || {
+            server
+                .request("DELETE", &format!("{MAPS}/a?dryRun=All"))
+                .send()
+        },
+        |r| r.code == 200 && !r.header("warning").is_empty(),
+    )
+    .await;
+    assert_eq!(warned.header("warning"), "299 - \"seen\"");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn webhooks_are_called_for_subresources() {
+    let test = WebhookTest::start().await;
+    let server = &test.server;
+    let deployments = "/apis/apps/v1/namespaces/hooked/deployments";
+    let template = json!({"metadata": {"labels": {"a": "b"}},
+                          "spec": {"containers": [{"name": "c", "image": "x"}]}});
+    let deployment = json!({"metadata": {"name": "d"},
+        "spec": {"selector": {"matchLabels": {"a": "b"}}, "template": template}});
+    assert_eq!(server.post(deployments, &deployment).code, 201);
+    let pod = json!({"metadata": {"name": "p"}, "spec": template["spec"]});
+    assert_eq!(
+        server.post("/api/v1/namespaces/hooked/pods", &pod).code,
+        201
+    );
+    test.validate_with("see", &["*/*"], json!({}));
+    let scale = || {
+        server
+            .request("PATCH", &format!("{deployments}/d/scale"))
+            .body(
+                "application/merge-patch+json",
+                json!({"spec": {"replicas": 2}}).to_string(),
+            )
+            .send()
+    };
+    retry_until(scale, |r| !r.header("warning").is_empty()).await;
+    let request = test.recorded(|r| r["subResource"] == "scale");
+    assert_eq!(
+        request["kind"],
+        json!({"group": "autoscaling", "version": "v1", "kind": "Scale"})
+    );
+    assert_eq!(request["resource"]["resource"], "deployments");
+    assert_eq!(request["object"]["kind"], "Scale");
+
+    let created = test.register(
+        "mutatingwebhookconfigurations",
+        "replicas",
+        &["deployments/scale"],
+        json!({}),
+    );
+    assert_eq!(created.code, 201, "{}", created.text());
+    retry_until(scale, |r| r.json()["spec"]["replicas"] == 3).await;
+
+    for (path, body, subresource, kind, operation) in [
+        (
+            "/api/v1/namespaces/hooked/pods/p/eviction",
+            json!({"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "p"}}),
+            "eviction",
+            "Eviction",
+            "CREATE",
+        ),
+        (
+            "/api/v1/namespaces/hooked/serviceaccounts/default/token",
+            json!({"spec": {"audiences": []}}),
+            "token",
+            "TokenRequest",
+            "CREATE",
+        ),
+    ] {
+        let reply = server.post(path, &body);
+        assert_eq!(reply.code, 201, "{}", reply.text());
+        let request = test.recorded(|r| r["subResource"] == subresource);
+        assert_eq!(
+            (&request["kind"]["kind"], &request["operation"]),
+            (&json!(kind), &json!(operation))
+        );
+        assert_eq!(request["object"]["kind"], kind);
+    }
+    // Nothing listens behind this cluster; the webhook is asked before the connection.
+    let proxied = server.get("/apis/cluster.karmada.io/v1alpha1/clusters/none/proxy/api");
+    assert_eq!(proxied.code, 404, "{}", proxied.text());
+    let request = test.recorded(|r| r["operation"] == "CONNECT");
+    assert_eq!(request["object"]["path"], "/api");
+    assert_eq!(request["options"], Value::Null);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn services_of_webhooks_are_reached_by_their_endpoints() {
+    let test = WebhookTest::start().await;
+    let server = &test.server;
+    let service =
+        json!({"metadata": {"name": "hook"}, "spec": {"ports": [{"name": "https", "port": 443}]}});
+    assert_eq!(
+        server
+            .post("/api/v1/namespaces/hooked/services", &service)
+            .code,
+        201
+    );
+    let ca = STANDARD.encode(&test.webhooks.ca_pem);
+    let config = json!({"clientConfig": {"caBundle": ca,
+        "service": {"namespace": "hooked", "name": "hook", "path": "/deny"}}});
+    test.validate_with("deny", &["configmaps"], config);
+    let failed = retry_until(
+        || {
+            server
+                .request("POST", &format!("{MAPS}?dryRun=All"))
+                .json(&config_map("a"))
+                .send()
+        },
+        |r| r.code != 201,
+    )
+    .await;
+    assert_eq!(failed.code, 500);
+    let message = failed.json()["message"].as_str().unwrap().to_owned();
+    let expected = "Internal error occurred: failed calling webhook \"deny.example.org\": failed to call webhook: no endpoints available for service \"hooked/hook\"";
+    assert!(message.starts_with(expected), "{message}");
+
+    let slice = json!({"metadata": {"name": "hook-1", "labels": {"kubernetes.io/service-name": "hook"}},
+        "addressType": "IPv4", "endpoints": [{"addresses": ["127.0.0.1"]}],
+        "ports": [{"name": "https", "port": test.webhooks.address.port()}]});
+    let slices = "/apis/discovery.k8s.io/v1/namespaces/hooked/endpointslices";
+    let reply = server.post(slices, &slice);
+    assert_eq!(reply.code, 201, "{}", reply.text());
+    retry_until(|| server.post(MAPS, &config_map("a")), |r| r.code == 201).await;
+    assert_eq!(server.post(MAPS, &config_map("bad")).code, 403);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn unusable_configurations_do_no_harm() {
+    let test = WebhookTest::start().await;
+    let server = &test.server;
+    let conditions = json!({"matchConditions": [{"name": "a", "expression": "true"}]});
+    let refused = test.register(
+        "validatingwebhookconfigurations",
+        "conditions",
+        &["*"],
+        conditions,
+    );
+    assert_eq!(refused.code, 422, "{}", refused.text());
+    let cause = &refused.json()["details"]["causes"][0];
+    assert_eq!(cause["field"], "webhooks[0].matchConditions");
+
+    let down = format!("https://127.0.0.1:{}/", harness::port::free_port());
+    test.validate_with(
+        "down",
+        &["configmaps"],
+        json!({"clientConfig": {"url": down}}),
+    );
+    let failed = retry_until(
+        || {
+            let path = format!("{MAPS}?dryRun=All");
+            server.request("POST", &path).json(&config_map("a")).send()
+        },
+        |r| r.code != 201,
+    )
+    .await;
+    assert_eq!(failed.code, 500, "{}", failed.text());
+    let path = format!("{CONFIGURATIONS}/validatingwebhookconfigurations/down");
+    let ignore = json!([{"op": "replace", "path": "/webhooks/0/failurePolicy", "value": "Ignore"}]);
+    let patched = server
+        .request("PATCH", &path)
+        .body("application/json-patch+json", ignore.to_string())
+        .send();
+    assert_eq!(patched.code, 200, "{}", patched.text());
+    retry_until(|| server.post(MAPS, &config_map("a")), |r| r.code == 201).await;
+
+    // A webhook that denies everything can be removed: it is not asked about itself.
+    test.validate_with("deny-all", &["*/*"], json!({"namespaceSelector": {}}));
+    retry_until(
+        || server.post("/api/v1/namespaces", &config_map("x")),
+        |r| r.code == 403,
+    )
+    .await;
+    let namespace = test.recorded(|r| r["resource"]["resource"] == "namespaces");
+    assert_eq!(namespace["namespace"], "x");
+    test.delete_validating("deny-all");
+    retry_until(
+        || server.post("/api/v1/namespaces", &config_map("y")),
+        |r| r.code == 201,
+    )
+    .await;
+}
