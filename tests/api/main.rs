@@ -69,6 +69,9 @@ mod negotiation;
 /// HTTP: paged lists and watches.
 mod lists_and_watches;
 
+/// HTTP: priority and fairness.
+mod flow_control;
+
 /// HTTP: the audit log.
 mod audit;
 

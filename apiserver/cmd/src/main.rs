@@ -27,6 +27,7 @@ mod member;
 mod process_metrics;
 mod renewal;
 mod renewal_loop;
+mod request_limit_flags;
 mod running_server;
 mod scheduling_decision;
 mod script_flags;

@@ -15,6 +15,7 @@ use scheduler::core::SchedulingSettings;
 
 use crate::controller_manager::{self, ControllerContext};
 use crate::logs;
+use crate::request_limit_flags::RequestLimitArgs;
 use crate::signals::TerminationSignals;
 use crate::standalone::{StandaloneServer, StandaloneServerOptions};
 use crate::startup::StartupLogFields;
@@ -98,6 +99,7 @@ pub(crate) async fn start(
         names: &[],
         authentication: Default::default(),
         shutdown_delay: Duration::ZERO,
+        request_limits: RequestLimitArgs::default(),
         audit: None,
         allow_no_execute: false,
         scripts: LuaLimits::default(),

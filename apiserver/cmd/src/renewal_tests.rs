@@ -20,6 +20,7 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
 use super::*;
+use crate::request_limit_flags::RequestLimitArgs;
 use crate::standalone::{StandaloneServer, StandaloneServerOptions};
 use crate::storage_engine::StorageBackendConfig;
 
@@ -132,6 +133,7 @@ async fn start(dir: &Path, clock: &Arc<FakeClock>) -> StandaloneServer {
         names: &[],
         authentication: auth::authenticator::LocalAuthenticatorOptions::default(),
         shutdown_delay: Duration::ZERO,
+        request_limits: RequestLimitArgs::default(),
         audit: None,
         allow_no_execute: false,
         scripts: interpreter::LuaLimits::default(),

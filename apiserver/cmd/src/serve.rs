@@ -27,7 +27,9 @@ use crate::standalone::{StandaloneServer, StandaloneServerOptions};
 use crate::startup::StartupLogFields;
 use crate::storage_engine;
 use crate::template_flags::{self, TemplatePropagationOptions};
-use crate::{audit_flags, cluster_flags, estimator_flags, member, script_flags};
+use crate::{
+    audit_flags, cluster_flags, estimator_flags, member, request_limit_flags, script_flags,
+};
 
 /// The namespace of the lease of a standalone server.
 const LEASE_NAMESPACE: &str = "kube-system";
@@ -67,6 +69,8 @@ pub(crate) struct ServeArgs {
     shutdown_delay_duration: Duration,
     #[command(flatten)]
     store: storage_engine::StorageArgs,
+    #[command(flatten)]
+    request_limits: request_limit_flags::RequestLimitArgs,
     #[command(flatten)]
     audit: audit_flags::AuditArgs,
     #[command(flatten)]
@@ -224,6 +228,7 @@ pub(crate) async fn run(arguments: ServeArgs) -> anyhow::Result<()> {
                 delegated: arguments.host.delegated(),
                 scheduling_settings: settings.scheduling.scheduling_settings,
                 shutdown_delay: arguments.shutdown_delay_duration,
+                request_limits: arguments.request_limits,
                 audit: arguments.audit.config()?,
                 allow_no_execute: settings.allow_no_execute,
                 scripts: settings.scripts,
@@ -265,6 +270,7 @@ async fn start_standalone(arguments: &ServeArgs) -> anyhow::Result<StandaloneSer
         names: &arguments.tls_san,
         authentication: arguments.host.authentication(),
         shutdown_delay: arguments.shutdown_delay_duration,
+        request_limits: arguments.request_limits,
         audit: arguments.audit.config()?,
         allow_no_execute: settings.allow_no_execute,
         gates: arguments.gates.feature_gates,

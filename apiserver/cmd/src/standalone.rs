@@ -34,6 +34,7 @@ use crate::audit_flags::AuditConfig;
 use crate::controller_manager::TokenIssuerRootCaAndServedGroups;
 use crate::renewal::{CertificateRenewal, RenewedCertificateTargets};
 use crate::renewal_loop::CHECK_PERIOD;
+use crate::request_limit_flags::RequestLimitArgs;
 use crate::running_server::{self, RunningServer};
 use crate::server_keys::ServerKeysLocation;
 use crate::storage_engine::{OpenedStorageEngine, StorageBackendConfig};
@@ -65,6 +66,7 @@ pub(crate) struct StandaloneServerOptions<'a> {
     pub(crate) authentication: authenticator::LocalAuthenticatorOptions,
     /// How long requests are still accepted after the signal to stop.
     pub(crate) shutdown_delay: Duration,
+    pub(crate) request_limits: RequestLimitArgs,
     pub(crate) audit: Option<AuditConfig>,
     /// Whether ClusterTaintPolicies may use the effect NoExecute.
     pub(crate) allow_no_execute: bool,
@@ -218,11 +220,18 @@ impl StandaloneServer {
                 setup.scheduling_settings,
             ),
             auditor: auditor.transpose()?,
+            flow_control: setup
+                .request_limits
+                .start_flow_control(&api, &metrics, &server),
             metrics,
             // With simulated members in the same process, only the control plane serves
             // the metrics of the process.
             process_metrics: setup.federation,
-            ..running_server::http_options(&engine, &informers, setup.shutdown_delay)
+            ..setup.request_limits.apply_to(running_server::http_options(
+                &engine,
+                &informers,
+                setup.shutdown_delay,
+            ))
         };
         let http = ApiServer::new(registry, Arc::clone(&authenticator), authorizer, options);
         let (chain, key) = pki.serving_der()?;

@@ -22,6 +22,7 @@ use crate::controller_manager::{self, ControllerContext, MultiClusterControllerO
 use crate::estimator_flags;
 use crate::logs;
 use crate::member::{self, HollowClusterArgs};
+use crate::request_limit_flags::RequestLimitArgs;
 use crate::script_flags;
 use crate::signals::TerminationSignals;
 use crate::standalone::{StandaloneServer, StandaloneServerOptions};
@@ -143,6 +144,7 @@ impl LocalFleet {
             names: &[],
             authentication: Default::default(),
             shutdown_delay: Duration::ZERO,
+            request_limits: RequestLimitArgs::default(),
             audit: None,
             allow_no_execute: settings.allow_no_execute,
             scripts: settings.scripts,

@@ -62,6 +62,7 @@ impl ApiServer {
             resources_installed: options.resources_installed.take(),
             request_timeout: options.request_timeout,
             auditor: options.auditor.take(),
+            flow_control: options.flow_control.take(),
         };
         Self {
             serving: SecureServing {

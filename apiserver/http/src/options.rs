@@ -7,6 +7,7 @@ use machinery::time::{Clock, SystemClock};
 
 use crate::admission_review::AdmissionReviewHandlers;
 use crate::audit::Auditor;
+use crate::flowcontrol::FlowController;
 use crate::health::{HealthCheck, HealthProbe};
 use crate::subresources::{SubresourceConnectors, SubresourceGetters};
 use crate::version::VersionInfo;
@@ -36,6 +37,8 @@ pub struct ApiServerOptions {
     pub request_timeout: Duration,
     /// `None`: nothing is audited.
     pub auditor: Option<Arc<Auditor>>,
+    /// Takes the place of the bounds on requests in flight.
+    pub flow_control: Option<Arc<FlowController>>,
     /// How long a stopping server still accepts requests, so that load balancers see
     /// `/readyz` fail first (kube-apiserver's `--shutdown-delay-duration`).
     pub shutdown_delay: Duration,
@@ -60,6 +63,7 @@ impl Default for ApiServerOptions {
             max_mutating_requests_inflight: 200,
             request_timeout: Duration::from_secs(60),
             auditor: None,
+            flow_control: None,
             shutdown_delay: Duration::ZERO,
             shutdown_grace_period: Duration::from_secs(10),
         }

@@ -61,6 +61,11 @@ const MERGE_PATCH_TYPE: &str = "application/merge-patch+json";
 const STRATEGIC_MERGE_PATCH_TYPE: &str = "application/strategic-merge-patch+json";
 
 impl ResourceInfo {
+    /// The number of stored objects; `None` when it is unknown.
+    pub fn object_count(&self) -> Option<usize> {
+        self.storage.cache.len()
+    }
+
     /// Whether the resource itself supports a verb.
     pub fn supports_verb(&self, verb: &str) -> bool {
         self.verbs.iter().any(|v| v == verb)

@@ -30,6 +30,7 @@ use super::host_delegation::HostDelegatedAuthAndWebhooks;
 use super::host_objects::ApiServiceTarget;
 use super::serving_certificate::ServingCertificateSecretManager;
 use crate::audit_flags::AuditConfig;
+use crate::request_limit_flags::RequestLimitArgs;
 use crate::running_server::{self, RunningServer};
 use crate::storage_engine::{OpenedStorageEngine, StorageBackendConfig};
 use crate::{cluster_proxy, listener, scheduling_decision, script_flags, secret_access};
@@ -54,6 +55,7 @@ pub(crate) struct AggregatedServerOptions<'a> {
     pub(crate) scheduling_settings: SchedulingSettings,
     /// How long requests are still accepted after the signal to stop.
     pub(crate) shutdown_delay: Duration,
+    pub(crate) request_limits: RequestLimitArgs,
     pub(crate) audit: Option<AuditConfig>,
     /// Whether ClusterTaintPolicies may use the effect NoExecute.
     pub(crate) allow_no_execute: bool,
@@ -242,8 +244,11 @@ fn http_options(
     ready: &HealthProbe,
     metrics: MetricsRegistry,
 ) -> ApiServerOptions {
-    let shared =
-        running_server::http_options(&running.engine, &running.informers, setup.shutdown_delay);
+    let shared = setup.request_limits.apply_to(running_server::http_options(
+        &running.engine,
+        &running.informers,
+        setup.shutdown_delay,
+    ));
     let mut checks = shared.checks;
     checks.extend(delegation.health_checks());
     let api = &running.api;

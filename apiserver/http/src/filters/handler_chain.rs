@@ -27,11 +27,13 @@ use super::map_result::MapResultLayer;
 use super::max_in_flight::{InFlightLimits, MaxInFlightLayer};
 use super::observation::ObservationLayer;
 use super::panic_recovery::PanicRecoveryLayer;
+use super::priority_and_fairness::{MakeFlowHeaders, PriorityAndFairnessLayer};
 use super::request::{AuthenticatedRequest, ReceivedRequest};
 use super::request_info::RequestInfoLayer;
 use super::response_headers::ResponseHeadersLayer;
 use crate::admission_review::AdmissionReviewHandlers;
 use crate::audit::Auditor;
+use crate::flowcontrol::FlowController;
 use crate::health::HealthProbe;
 use crate::metrics::ApiServerMetrics;
 use crate::server_drain::ServerDrain;
@@ -52,6 +54,8 @@ pub(crate) struct HandlerChainConfig {
     pub(crate) resources_installed: Option<HealthProbe>,
     pub(crate) request_timeout: Duration,
     pub(crate) auditor: Option<Arc<Auditor>>,
+    /// Takes the place of the in-flight limits.
+    pub(crate) flow_control: Option<Arc<FlowController>>,
 }
 
 /// Puts the filters around `handler`, from outermost to innermost.
@@ -86,23 +90,34 @@ where
         resources_installed,
         request_timeout,
         auditor,
+        flow_control,
     } = config;
     let timeout = *request_timeout;
     ServiceBuilder::new()
         .layer(MapResultLayer(MakeAuditId)) // WithAuditInit
         .layer(ResponseHeadersLayer::new(drain)) // WithCacheControl
         .layer(RequestInfoLayer::new(
-            registry, connectors, metrics, auditor,
+            registry,
+            connectors,
+            metrics,
+            auditor,
+            flow_control.is_some(),
         )) // WithRequestInfo
         .layer(ObservationLayer::new(metrics)) // InstrumentHandlerFunc
+        .layer(MapResultLayer(MakeFlowHeaders))
         .layer(ErrorResponsesLayer::new(resources_installed)) // WithMuxAndDiscoveryComplete
         .layer(PanicRecoveryLayer::new(metrics)) // WithPanicRecovery
         .layer(DrainLayer::new(drain, metrics)) // WithRetryAfter
         .layer(AdmissionReviewsLayer::new(webhooks, limits, timeout))
         .layer(AuthenticationLayer::with_metrics(authenticator, metrics)) // WithAuthentication
         .layer(MapResultLayer(MakeAuditResponse)) // WithAudit
-        .layer(MaxInFlightLayer::new(limits)) // WithMaxInFlightLimit
+        .layer(MaxInFlightLayer::new(limits, flow_control.is_none())) // WithMaxInFlightLimit
         .layer(ImpersonationLayer::new(authorizer, authenticator)) // WithImpersonation
+        .layer(PriorityAndFairnessLayer::new(
+            flow_control,
+            registry,
+            metrics,
+        )) // WithPriorityAndFairness
         .layer(AuthorizationLayer::with_metrics(authorizer, metrics)) // WithAuthorization
         .layer(InFlightLayer::new(drain, metrics)) // WithWaitGroup
         .layer(DeadlineLayer::new(timeout)) // WithRequestDeadline
@@ -134,6 +149,7 @@ mod tests {
             webhooks: AdmissionReviewHandlers::from([("/review", review)]),
             resources_installed: None,
             auditor: None,
+            flow_control: None,
         }
     }
 

@@ -20,12 +20,15 @@ use crate::metrics::ApiServerMetrics;
 
 pub(super) struct MaxInFlightLayer {
     limits: Arc<InFlightLimits>,
+    /// Not while flow control bounds the requests.
+    is_enabled: bool,
 }
 
 impl MaxInFlightLayer {
-    pub(super) fn new(limits: &Arc<InFlightLimits>) -> Self {
+    pub(super) fn new(limits: &Arc<InFlightLimits>, is_enabled: bool) -> Self {
         Self {
             limits: Arc::clone(limits),
+            is_enabled,
         }
     }
 }
@@ -37,6 +40,7 @@ impl<S> Layer<S> for MaxInFlightLayer {
         MaxInFlightService {
             inner,
             limits: Arc::clone(&self.limits),
+            is_enabled: self.is_enabled,
         }
     }
 }
@@ -44,6 +48,7 @@ impl<S> Layer<S> for MaxInFlightLayer {
 pub(super) struct MaxInFlightService<S> {
     inner: S,
     limits: Arc<InFlightLimits>,
+    is_enabled: bool,
 }
 
 impl<S, B> Service<AuthenticatedRequest<B>> for MaxInFlightService<S>
@@ -58,7 +63,7 @@ where
     >;
 
     fn call(&self, request: AuthenticatedRequest<B>) -> Self::Future {
-        let permit = if is_exempt(&request) {
+        let permit = if !self.is_enabled || is_exempt(&request) {
             None
         } else {
             let mutating = request.request.info.is_mutating();
@@ -118,7 +123,7 @@ mod tests {
     #[tokio::test]
     async fn permits_are_held_until_the_body_ends() {
         let limits = Arc::new(InFlightLimits::new(1, 0, metrics()));
-        let layer = MaxInFlightLayer::new(&limits);
+        let layer = MaxInFlightLayer::new(&limits, true);
         let service = layer.layer(respond_chunked());
         let call = |groups: &[&str], method: &str| {
             let request = as_user(resolved_request(method, PODS), "ann", groups);
@@ -144,7 +149,7 @@ mod tests {
     #[tokio::test]
     async fn long_running_requests_and_probes_are_exempt() {
         let limits = Arc::new(InFlightLimits::new(0, 0, metrics()));
-        let service = MaxInFlightLayer::new(&limits).layer(respond(200));
+        let service = MaxInFlightLayer::new(&limits, true).layer(respond(200));
         let mut long = resolved_request("GET", PODS);
         long.long_running = true;
         for (request, code) in [

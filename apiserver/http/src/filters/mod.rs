@@ -27,6 +27,7 @@ mod map_result;
 mod max_in_flight;
 mod observation;
 mod panic_recovery;
+mod priority_and_fairness;
 mod request;
 mod request_info;
 mod response_headers;

@@ -11,6 +11,7 @@ use http::{HeaderMap, HeaderValue, Request};
 use machinery::UserInfo;
 
 use crate::audit::RequestAudit;
+use crate::flowcontrol::SharedFlow;
 use crate::metrics::RequestLabels;
 use crate::negotiation::ResponseFormat;
 use crate::requestinfo::{QueryParams, RequestInfo};
@@ -70,6 +71,8 @@ pub(crate) struct ResolvedRequest<B> {
     pub(crate) long_running: bool,
     /// `None` when nothing is audited.
     pub(crate) audit: Option<Arc<RequestAudit>>,
+    /// `None` without flow control.
+    pub(crate) flow: Option<SharedFlow>,
 }
 
 /// A request whose user is known.

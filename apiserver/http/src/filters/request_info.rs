@@ -16,6 +16,7 @@ use tower::Layer;
 use super::inner_service::{InnerService, ServerResponse};
 use super::request::{ReceivedRequest, ResolvedRequest};
 use crate::audit::{Auditor, RequestAudit, SourceRequest};
+use crate::flowcontrol::SharedFlow;
 use crate::metrics::{ApiServerMetrics, RequestLabels, verb_label};
 use crate::negotiation::{self, ResponseFormat};
 use crate::requestinfo::{self, QueryParams, RequestInfo};
@@ -36,6 +37,7 @@ impl RequestInfoLayer {
         connectors: &Arc<SubresourceConnectors>,
         metrics: &Arc<ApiServerMetrics>,
         auditor: &Option<Arc<Auditor>>,
+        has_flow_control: bool,
     ) -> Self {
         Self {
             resolver: Arc::new(RequestInfoResolver {
@@ -43,6 +45,7 @@ impl RequestInfoLayer {
                 connectors: Arc::clone(connectors),
                 metrics: Arc::clone(metrics),
                 auditor: auditor.clone(),
+                has_flow_control,
             }),
         }
     }
@@ -106,6 +109,7 @@ where
             format,
             long_running,
             audit,
+            flow: self.resolver.has_flow_control.then(SharedFlow::default),
         }))
     }
 }
@@ -115,6 +119,7 @@ struct RequestInfoResolver {
     connectors: Arc<SubresourceConnectors>,
     metrics: Arc<ApiServerMetrics>,
     auditor: Option<Arc<Auditor>>,
+    has_flow_control: bool,
 }
 
 impl RequestInfoResolver {
@@ -231,7 +236,13 @@ mod tests {
             of("", "pods", "exec"),
             of("cluster.karmada.io", "clusters", "proxy"),
         ]);
-        RequestInfoLayer::new(&registry().await, &Arc::new(connectors), &metrics(), &None)
+        RequestInfoLayer::new(
+            &registry().await,
+            &Arc::new(connectors),
+            &metrics(),
+            &None,
+            false,
+        )
     }
 
     #[tokio::test]

@@ -56,6 +56,7 @@ pub(super) fn resolved_request_with_body<B>(
         format: ResponseFormat::PLAIN_JSON,
         long_running: false,
         audit: None,
+        flow: None,
     }
 }
 
