@@ -43,6 +43,7 @@ fn allowed_dependencies() -> BTreeMap<&'static str, &'static [&'static str]> {
         ("client", &["machinery", "flotilla-metrics"]),
         ("watchcache", &["storage"]),
         ("patch", &["openapi"]),
+        ("managed-fields", &["openapi"]),
         ("auth", &["client"]),
         ("members", &["client", "openapi"]),
         ("admission", &["client", "openapi"]),

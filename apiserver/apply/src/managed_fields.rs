@@ -1,0 +1,202 @@
+//! Reads and writes `metadata.managedFields` (`managedfields/internal/managedfields.go`).
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use machinery::time;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::field_set::FieldSet;
+use crate::manager::{ManagedFieldSet, ManagerId, ManagerOperation, ManagerSets};
+
+const FIELDS_TYPE: &str = "FieldsV1";
+
+/// Why `metadata.managedFields` cannot be read.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct MalformedManagedFields(String);
+
+/// The managers of an object, with the times of their last changes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ManagedFields {
+    pub(crate) sets: ManagerSets,
+    pub(crate) times: BTreeMap<ManagerId, Timestamp>,
+}
+
+/// One entry; the order of the fields is that of stored objects.
+#[derive(Default, Deserialize, Serialize)]
+#[serde(rename_all = "camelCase", default)]
+struct ManagedFieldsEntry {
+    #[serde(skip_serializing_if = "str::is_empty")]
+    api_version: Box<str>,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    fields_type: Box<str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    fields_v1: Option<FieldSet>,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    manager: Box<str>,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    operation: Box<str>,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    subresource: Box<str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    time: Option<Box<str>>,
+}
+
+/// An entry that is written, without a copy of its set.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct EncodedEntry<'m> {
+    api_version: &'m str,
+    fields_type: &'static str,
+    fields_v1: &'m FieldSet,
+    manager: &'m str,
+    operation: ManagerOperation,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    subresource: &'m str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    time: Option<String>,
+}
+
+impl ManagedFields {
+    pub fn is_empty(&self) -> bool {
+        self.sets.is_empty()
+    }
+
+    /// The fields of every manager.
+    pub fn sets(&self) -> &ManagerSets {
+        &self.sets
+    }
+
+    /// Whether the managers own the same fields, whatever the times of their entries. A
+    /// write that changes nothing else is none.
+    pub fn same_ownership(&self, other: &Self) -> bool {
+        self.sets == other.sets
+    }
+
+    /// Reads the value of `metadata.managedFields`.
+    pub fn decode(entries: Option<&Value>) -> Result<Self, MalformedManagedFields> {
+        let Some(entries) = entries.filter(|e| !e.is_null()) else {
+            return Ok(Self::default());
+        };
+        let entries = Vec::<ManagedFieldsEntry>::deserialize(entries);
+        Self::from_entries(entries.map_err(|e| MalformedManagedFields(e.to_string()))?)
+    }
+
+    /// Reads the JSON text of `metadata.managedFields`, without a tree in between.
+    pub fn decode_json(text: &str) -> Result<Self, MalformedManagedFields> {
+        let entries: Option<Vec<ManagedFieldsEntry>> =
+            serde_json::from_str(text).map_err(|e| MalformedManagedFields(e.to_string()))?;
+        Self::from_entries(entries.unwrap_or_default())
+    }
+
+    fn from_entries(entries: Vec<ManagedFieldsEntry>) -> Result<Self, MalformedManagedFields> {
+        let mut managed = Self::default();
+        for (i, entry) in entries.into_iter().enumerate() {
+            let operation = match &*entry.operation {
+                "Apply" => ManagerOperation::Apply,
+                "Update" => ManagerOperation::Update,
+                _ => return Err(malformed("operation must be `Apply` or `Update`")),
+            };
+            if entry.api_version.is_empty() {
+                return Err(malformed("apiVersion must not be empty"));
+            }
+            match &*entry.fields_type {
+                FIELDS_TYPE => {}
+                "" => {
+                    let text = format!("missing fieldsType in managed fields entry {i}");
+                    return Err(MalformedManagedFields(text));
+                }
+                other => {
+                    let text = format!("invalid fieldsType {other:?} in managed fields entry {i}");
+                    return Err(MalformedManagedFields(text));
+                }
+            }
+            let ManagedFieldsEntry {
+                api_version,
+                manager,
+                subresource,
+                ..
+            } = entry;
+            let id = ManagerId::new(&manager, operation, &api_version, &subresource);
+            if let Some(text) = entry.time {
+                let at = time::parse(&text).map_err(MalformedManagedFields)?;
+                managed.times.insert(id.clone(), at);
+            }
+            let set = entry.fields_v1.unwrap_or_default();
+            managed.sets.insert(id, ManagedFieldSet { set, api_version });
+        }
+        Ok(managed)
+    }
+
+    /// Reads the managers for a write other than apply: those that the new object lists if
+    /// it resets or replaces them, otherwise those of the live object. Through a subresource
+    /// they cannot be changed. Malformed lists count as empty.
+    pub fn decode_live_or_new(
+        live: Option<&Value>,
+        new: Option<&Value>,
+        is_subresource: bool,
+    ) -> Self {
+        if !is_subresource {
+            if new.is_some_and(is_reset) {
+                return Self::default();
+            }
+            if let Ok(managed) = Self::decode(new)
+                && !managed.is_empty()
+            {
+                return managed;
+            }
+        }
+        Self::decode(live).unwrap_or_default()
+    }
+
+    /// The value of `metadata.managedFields`; `None` without managers.
+    pub fn encode(&self) -> Option<Value> {
+        // The entries have string keys only, so that this cannot fail.
+        self.entries()
+            .and_then(|entries| serde_json::to_value(entries).ok())
+    }
+
+    /// The JSON text of `metadata.managedFields`; `None` without managers.
+    pub fn encode_json(&self) -> Option<String> {
+        self.entries()
+            .and_then(|entries| serde_json::to_string(&entries).ok())
+    }
+
+    /// Appliers first, then by time and manager.
+    fn entries(&self) -> Option<Vec<EncodedEntry<'_>>> {
+        if self.sets.is_empty() {
+            return None;
+        }
+        let mut sorted: Vec<(&ManagerId, &ManagedFieldSet)> = self.sets.iter().collect();
+        sorted.sort_by_cached_key(|(id, managed)| {
+            let seconds = self.times.get(*id).map_or(0, |t| t.as_second());
+            let version = &*managed.api_version;
+            (id.operation, seconds, &*id.manager, version, &*id.subresource)
+        });
+        let entries = sorted.into_iter().map(|(id, managed)| EncodedEntry {
+            api_version: &managed.api_version,
+            fields_type: FIELDS_TYPE,
+            fields_v1: &managed.set,
+            manager: &id.manager,
+            operation: id.operation,
+            subresource: &id.subresource,
+            time: self.times.get(id).map(|t| time::rfc3339_seconds(*t)),
+        });
+        Some(entries.collect())
+    }
+}
+
+fn malformed(text: &str) -> MalformedManagedFields {
+    MalformedManagedFields(text.into())
+}
+
+/// Whether a client resets the managers: `[]` or `[{}]`.
+fn is_reset(entries: &Value) -> bool {
+    match entries.as_array().map(Vec::as_slice) {
+        Some([]) => true,
+        Some([Value::Object(entry)]) => entry.is_empty(),
+        _ => false,
+    }
+}

@@ -1,0 +1,1 @@
+//! Tests of the crate, with the cases of `structured-merge-diff` and `managedfields`.
