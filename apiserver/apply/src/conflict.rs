@@ -80,13 +80,20 @@ impl fmt::Display for Conflicts {
         let mut last = None;
         for conflict in self.iter() {
             if last != Some(&conflict.manager) {
-                lines.push(format!("conflicts with {}:", ManagerText(&conflict.manager)));
+                lines.push(format!(
+                    "conflicts with {}:",
+                    ManagerText(&conflict.manager)
+                ));
                 last = Some(&conflict.manager);
             }
             lines.push(format!("- {}", path_text(&conflict.path)));
         }
         let count = self.0.len();
-        write!(f, "Apply failed with {count} conflicts: {}", lines.join("\n"))
+        write!(
+            f,
+            "Apply failed with {count} conflicts: {}",
+            lines.join("\n")
+        )
     }
 }
 

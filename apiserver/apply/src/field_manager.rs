@@ -131,9 +131,7 @@ impl FieldManager<'_> {
         let version = self.gvk.api_version();
         let current = self.manager_id(CURRENT_OPERATION, ManagerOperation::Update);
         let ManagedFields { sets, mut times } = managed;
-        let mut sets = self
-            .updater()
-            .update(live, new, &version, sets, &current)?;
+        let mut sets = self.updater().update(live, new, &version, sets, &current)?;
         strip_unowned_fields(&mut sets, &current);
         // Only a write that sets a field changes the entry and its time.
         if let Some(changed) = sets.remove(&current) {
@@ -163,8 +161,7 @@ impl FieldManager<'_> {
         self.check_type(live, "live", DuplicateItems::Allowed)?;
         let managed = if managed.is_empty() {
             let gvk = self.gvk;
-            let empty =
-                serde_json::json!({"apiVersion": gvk.api_version(), "kind": &*gvk.kind});
+            let empty = serde_json::json!({"apiVersion": gvk.api_version(), "kind": &*gvk.kind});
             self.track_update(&empty, live, managed, BEFORE_FIRST_APPLY_MANAGER)
                 .map_err(apply_error)?
         } else {

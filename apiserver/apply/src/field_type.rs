@@ -145,9 +145,9 @@ fn resolve_declared(cursor: SchemaCursor<'_>, preserve_unknown: bool) -> Resolve
         | SchemaType::Duration => ResolvedType::Scalar(ScalarType::Untyped),
         SchemaType::Array(_) => ResolvedType::List(ListMerge {
             identity: list_identity(cursor),
-            item: cursor
-                .item()
-                .map_or(FieldType::Atomic, |c| FieldType::of_cursor(c, preserve_unknown)),
+            item: cursor.item().map_or(FieldType::Atomic, |c| {
+                FieldType::of_cursor(c, preserve_unknown)
+            }),
         }),
         SchemaType::Map(_) => ResolvedType::Map(MapMerge {
             is_atomic: cursor.is_atomic(),
@@ -199,7 +199,8 @@ fn list_identity(cursor: SchemaCursor<'_>) -> ListIdentity<'_> {
 impl<'s> MapMerge<'s> {
     /// Whether a field is declared by name.
     pub(crate) fn declares(&self, name: &str) -> bool {
-        self.definition.is_some_and(|(d, _)| d.field(name).is_some())
+        self.definition
+            .is_some_and(|(d, _)| d.field(name).is_some())
     }
 
     /// Whether nothing is declared, so that all types below are deduced.

@@ -34,16 +34,14 @@ pub use conflict::{Conflicts, FieldConflict};
 pub use field_manager::{AppliedObject, ApplyError, FieldManager};
 pub use field_set::{FieldSet, FieldSetNode};
 pub use field_type::FieldType;
-pub use managed_fields::{
-    MalformedManagedFields, ManagedFields,
-};
+pub use managed_fields::{MalformedManagedFields, ManagedFields};
+pub use manager::{ManagedFieldSet, ManagerId, ManagerOperation, ManagerSets};
 pub use path_element::{KeyField, Path, PathElement, path_text};
 pub use reset_fields::ResetFields;
 pub use scale_entries::ScaleEntries;
 pub use typed::{
-    Comparison, DuplicateItems, ValidationErrors, compare, extract_items,
-    extract_items_with_keys, field_set_of, merge, remove_items, validate,
+    Comparison, DuplicateItems, ValidationErrors, compare, extract_items, extract_items_with_keys,
+    field_set_of, merge, remove_items, validate,
 };
-pub use manager::{ManagedFieldSet, ManagerId, ManagerOperation, ManagerSets};
 pub use updater::{Updater, UpdaterError};
 pub use version_conversion::{VersionConversionError, VersionedConverter};

@@ -43,7 +43,9 @@ fn keyed_item_element(
     let present: Vec<(Box<str>, Value)> = keys
         .iter()
         .filter_map(|key| {
-            let value = fields.get(&**key).or_else(|| item_type.field_default(key))?;
+            let value = fields
+                .get(&**key)
+                .or_else(|| item_type.field_default(key))?;
             Some((key.clone(), value.clone()))
         })
         .collect();

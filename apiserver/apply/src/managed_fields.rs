@@ -125,7 +125,9 @@ impl ManagedFields {
                 managed.times.insert(id.clone(), at);
             }
             let set = entry.fields_v1.unwrap_or_default();
-            managed.sets.insert(id, ManagedFieldSet { set, api_version });
+            managed
+                .sets
+                .insert(id, ManagedFieldSet { set, api_version });
         }
         Ok(managed)
     }
@@ -173,7 +175,13 @@ impl ManagedFields {
         sorted.sort_by_cached_key(|(id, managed)| {
             let seconds = self.times.get(*id).map_or(0, |t| t.as_second());
             let version = &*managed.api_version;
-            (id.operation, seconds, &*id.manager, version, &*id.subresource)
+            (
+                id.operation,
+                seconds,
+                &*id.manager,
+                version,
+                &*id.subresource,
+            )
         });
         let entries = sorted.into_iter().map(|(id, managed)| EncodedEntry {
             api_version: &managed.api_version,

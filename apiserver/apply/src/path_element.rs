@@ -131,10 +131,11 @@ impl Ord for PathElement {
 }
 
 fn compare_keys(a: &[KeyField], b: &[KeyField]) -> Ordering {
-    let mut pairs = a
-        .iter()
-        .zip(b)
-        .map(|(a, b)| a.name.cmp(&b.name).then_with(|| compare(&a.value, &b.value)));
+    let mut pairs = a.iter().zip(b).map(|(a, b)| {
+        a.name
+            .cmp(&b.name)
+            .then_with(|| compare(&a.value, &b.value))
+    });
     pairs
         .find(|order| order.is_ne())
         .unwrap_or_else(|| a.len().cmp(&b.len()))

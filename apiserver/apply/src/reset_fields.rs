@@ -17,13 +17,14 @@ impl ResetFields {
     }
 
     /// The same paths of field names, like `["status"]`, in every version.
-    pub fn in_versions<'v>(
-        versions: impl IntoIterator<Item = &'v str>,
-        paths: &[&[&str]],
-    ) -> Self {
+    pub fn in_versions<'v>(versions: impl IntoIterator<Item = &'v str>, paths: &[&[&str]]) -> Self {
         let set: FieldSet = paths
             .iter()
-            .map(|path| path.iter().map(|name| PathElement::field(name)).collect::<Vec<_>>())
+            .map(|path| {
+                path.iter()
+                    .map(|name| PathElement::field(name))
+                    .collect::<Vec<_>>()
+            })
             .collect();
         Self::new(versions.into_iter().map(|v| (v.into(), set.clone())))
     }

@@ -82,7 +82,12 @@ impl<'a> Updater<'a> {
         let set = self.reset_fields.exclude_from(api_version, set);
         let api_version = api_version.into();
         let last = managers.insert(manager.clone(), ManagedFieldSet { set, api_version });
-        let new = prune(self.converter, merged, &managers, manager, last.as_ref())?;
+        let mut new = prune(self.converter, merged, &managers, manager, last.as_ref())?;
+        if last.is_some() {
+            // A map or list that the configuration has empty was removed with its content.
+            let with_empty = typed::merge(live.field_type, &new.value, config)?;
+            new = new.with_value(with_empty);
+        }
         self.transfer(&live, &new, &mut managers, manager, force)?;
         let new = new.value.into_owned();
         Ok(((!equal(&live.value, &new)).then_some(new), managers))

@@ -92,7 +92,6 @@ impl<'v> TypedObject<'v> {
         }
     }
 
-
     pub(crate) fn with_value(&self, value: Value) -> TypedObject<'v> {
         TypedObject {
             value: Cow::Owned(value),

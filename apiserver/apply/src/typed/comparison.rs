@@ -149,7 +149,9 @@ fn compare_as(resolved: ResolvedType<'_>, old: &Value, new: &Value) -> ValueComp
         ResolvedType::Map(map) => {
             let (Some(old_fields), new_fields) = (non_empty(old), non_empty(new)) else {
                 return match non_empty(new) {
-                    Some(new_fields) if !map.is_atomic => compare_fields(&map, None, Some(new_fields)),
+                    Some(new_fields) if !map.is_atomic => {
+                        compare_fields(&map, None, Some(new_fields))
+                    }
                     _ => ValueComparison::modified_if(!equal(old, new)),
                 };
             };

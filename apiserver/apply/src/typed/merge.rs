@@ -23,11 +23,7 @@ pub fn merge(
     }
 }
 
-fn merge_maps(
-    map: &MapMerge<'_>,
-    live: &Value,
-    config: &Value,
-) -> Result<Value, ValidationErrors> {
+fn merge_maps(map: &MapMerge<'_>, live: &Value, config: &Value) -> Result<Value, ValidationErrors> {
     let empty = Map::new();
     let live_fields = live.as_object().unwrap_or(&empty);
     let config_fields = config.as_object().unwrap_or(&empty);

@@ -108,9 +108,7 @@ fn complete(field_type: Option<FieldType<'_>>, set: &FieldSet) -> FieldSet {
     out
 }
 
-fn merges_of(
-    field_type: Option<FieldType<'_>>,
-) -> (Option<MapMerge<'_>>, Option<ListMerge<'_>>) {
+fn merges_of(field_type: Option<FieldType<'_>>) -> (Option<MapMerge<'_>>, Option<ListMerge<'_>>) {
     match field_type.map(|t| t.resolve(None)) {
         Some(ResolvedType::Map(map)) => (Some(map), None),
         Some(ResolvedType::List(list)) => (None, Some(list)),
