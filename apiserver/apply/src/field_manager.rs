@@ -9,6 +9,7 @@ use machinery::Gvk;
 use serde_json::Value;
 
 use crate::conflict::Conflicts;
+use crate::encoded_entries::{UnparsedEntry, encode_entries, unparsed_entries};
 use crate::field_set::FieldSet;
 use crate::last_applied::{KUBECTL_MANAGER, fields_last_applied, update_last_applied};
 use crate::managed_fields::ManagedFields;
@@ -119,6 +120,41 @@ impl FieldManager<'_> {
             return Ok(managed);
         }
         self.track_update(live, new, managed, manager)
+    }
+
+    /// As [`Self::update`] with the text of `metadata.managedFields`, for an existing object.
+    /// Only the entries that the write affects are parsed. `None`: there are no managers.
+    pub fn update_json(
+        &self,
+        live: &Value,
+        new: &Value,
+        managed: &str,
+        manager: &str,
+    ) -> Result<Option<String>, UpdaterError> {
+        let version = self.gvk.api_version();
+        let changes = self.updater().changes(live, new, &version);
+        let parsed = changes.zip(unparsed_entries(managed));
+        let Some((changes, entries)) = parsed.filter(|(_, e)| !may_exceed_cap(e)) else {
+            let managed = ManagedFields::decode_json(managed).unwrap_or_default();
+            return Ok(self.update(live, new, managed, manager)?.encode_json());
+        };
+        let writer = self.manager_id(manager, ManagerOperation::Update);
+        let mut affected = ManagedFields::default();
+        let mut unaffected = Vec::with_capacity(entries.len());
+        for entry in entries {
+            let is_unaffected = *entry.api_version == *version
+                && (changes.is_empty() || entry.id != writer && !entry.is_affected(&changes));
+            if is_unaffected {
+                unaffected.push(entry);
+            } else if entry.parse_into(&mut affected).is_err() {
+                return Ok(None);
+            }
+        }
+        if affected.is_empty() && unaffected.is_empty() {
+            return Ok(None);
+        }
+        let affected = self.track_update(live, new, affected, manager)?;
+        Ok(encode_entries(&affected, &unaffected))
     }
 
     fn track_update(
@@ -265,6 +301,15 @@ impl FieldManager<'_> {
             .ok_or_else(|| error(format!("no corresponding type for {api_version}")))?;
         validate(field_type, object, duplicates).map_err(|errors| error(errors.to_string()))
     }
+}
+
+/// Whether another entry of operation Update could be one too many.
+fn may_exceed_cap(entries: &[UnparsedEntry<'_>]) -> bool {
+    let operations = entries.iter().map(|e| e.id.operation);
+    operations
+        .filter(|o| *o == ManagerOperation::Update)
+        .count()
+        >= MAX_UPDATE_MANAGERS
 }
 
 fn apply_error(error: UpdaterError) -> ApplyError {

@@ -70,6 +70,15 @@ impl FieldSet {
         self.position(element).ok().map(|at| &self.nodes[at])
     }
 
+    /// The node of a field.
+    pub(crate) fn field_node(&self, name: &str) -> Option<&FieldSetNode> {
+        let at = self.nodes.binary_search_by(|n| match &n.element {
+            PathElement::FieldName(field) => (**field).cmp(name),
+            _ => Ordering::Greater,
+        });
+        at.ok().map(|at| &self.nodes[at])
+    }
+
     /// Adds a path; the empty path is never a member.
     pub fn insert(&mut self, path: &Path) {
         let Some((element, rest)) = path.split_first() else {

@@ -11,6 +11,7 @@
 //! Entry points: [`FieldManager`], [`ManagedFields`], [`ScaleEntries`], [`FieldSet`].
 
 mod conflict;
+mod encoded_entries;
 mod field_manager;
 mod field_set;
 mod field_type;

@@ -6,16 +6,23 @@ use jiff::Timestamp;
 use machinery::time;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use serde_json::value::RawValue;
 
 use crate::field_set::FieldSet;
 use crate::manager::{ManagedFieldSet, ManagerId, ManagerOperation, ManagerSets};
 
-const FIELDS_TYPE: &str = "FieldsV1";
+pub(crate) const FIELDS_TYPE: &str = "FieldsV1";
 
 /// Why `metadata.managedFields` cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct MalformedManagedFields(String);
+
+impl MalformedManagedFields {
+    pub(crate) fn new(why: String) -> Self {
+        Self(why)
+    }
+}
 
 /// The managers of an object, with the times of their last changes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -47,16 +54,68 @@ struct ManagedFieldsEntry {
 /// An entry that is written, without a copy of its set.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct EncodedEntry<'m> {
+pub(crate) struct EncodedEntry<'m> {
     api_version: &'m str,
     fields_type: &'static str,
-    fields_v1: &'m FieldSet,
+    fields_v1: EncodedFieldSet<'m>,
     manager: &'m str,
     operation: ManagerOperation,
     #[serde(skip_serializing_if = "str::is_empty")]
     subresource: &'m str,
     #[serde(skip_serializing_if = "Option::is_none")]
     time: Option<String>,
+}
+
+/// A set, or its text if it was not parsed.
+#[derive(Serialize)]
+#[serde(untagged)]
+enum EncodedFieldSet<'m> {
+    Set(&'m FieldSet),
+    Text(&'m RawValue),
+}
+
+impl<'m> EncodedEntry<'m> {
+    fn new(
+        id: &'m ManagerId,
+        api_version: &'m str,
+        time: Option<Timestamp>,
+        fields_v1: EncodedFieldSet<'m>,
+    ) -> Self {
+        Self {
+            api_version,
+            fields_type: FIELDS_TYPE,
+            fields_v1,
+            manager: &id.manager,
+            operation: id.operation,
+            subresource: &id.subresource,
+            time: time.map(time::rfc3339_seconds),
+        }
+    }
+
+    /// An entry with the text of its set.
+    pub(crate) fn with_text(
+        id: &'m ManagerId,
+        api_version: &'m str,
+        time: Option<Timestamp>,
+        text: &'m RawValue,
+    ) -> Self {
+        Self::new(id, api_version, time, EncodedFieldSet::Text(text))
+    }
+}
+
+/// Sorts entries: appliers first, then by time and manager.
+pub(crate) fn sort_entries(entries: &mut [EncodedEntry<'_>]) {
+    // RFC 3339 with whole seconds in UTC sorts as text.
+    let key = |e: &EncodedEntry<'_>| e.time.clone();
+    entries.sort_by(|a, b| {
+        (a.operation, key(a), a.manager, a.api_version, a.subresource).cmp(&(
+            b.operation,
+            key(b),
+            b.manager,
+            b.api_version,
+            b.subresource,
+        ))
+    });
 }
 
 impl ManagedFields {
@@ -166,33 +225,23 @@ impl ManagedFields {
             .and_then(|entries| serde_json::to_string(&entries).ok())
     }
 
-    /// Appliers first, then by time and manager.
     fn entries(&self) -> Option<Vec<EncodedEntry<'_>>> {
         if self.sets.is_empty() {
             return None;
         }
-        let mut sorted: Vec<(&ManagerId, &ManagedFieldSet)> = self.sets.iter().collect();
-        sorted.sort_by_cached_key(|(id, managed)| {
-            let seconds = self.times.get(*id).map_or(0, |t| t.as_second());
-            let version = &*managed.api_version;
-            (
-                id.operation,
-                seconds,
-                &*id.manager,
-                version,
-                &*id.subresource,
-            )
-        });
-        let entries = sorted.into_iter().map(|(id, managed)| EncodedEntry {
-            api_version: &managed.api_version,
-            fields_type: FIELDS_TYPE,
-            fields_v1: &managed.set,
-            manager: &id.manager,
-            operation: id.operation,
-            subresource: &id.subresource,
-            time: self.times.get(id).map(|t| time::rfc3339_seconds(*t)),
-        });
-        Some(entries.collect())
+        let mut entries = self.unsorted_entries();
+        sort_entries(&mut entries);
+        Some(entries)
+    }
+
+    pub(crate) fn unsorted_entries(&self) -> Vec<EncodedEntry<'_>> {
+        let sets = self.sets.iter();
+        sets.map(|(id, managed)| {
+            let time = self.times.get(id).copied();
+            let set = EncodedFieldSet::Set(&managed.set);
+            EncodedEntry::new(id, &managed.api_version, time, set)
+        })
+        .collect()
     }
 }
 

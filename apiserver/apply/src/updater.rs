@@ -63,6 +63,14 @@ impl<'a> Updater<'a> {
         Ok(managers)
     }
 
+    /// The fields by which two objects of a version differ; `None` if it is not served.
+    pub(crate) fn changes(&self, live: &Value, new: &Value, api_version: &str) -> Option<FieldSet> {
+        let live = TypedObject::new(self.converter, Cow::Borrowed(live), api_version).ok()?;
+        let new = TypedObject::new(self.converter, Cow::Borrowed(new), api_version).ok()?;
+        let changed = ChangedFields::new(&self.compare(&live, &new));
+        Some(changed.set.union(&changed.removed))
+    }
+
     /// Applies a configuration: merges it, removes what `manager` no longer applies and
     /// nobody else owns, and makes it own exactly its configuration. `None` instead of an
     /// object that is equal to the live one.

@@ -122,7 +122,7 @@ fn a_write_resets_replaces_or_keeps_managers() {
     for kept in [None, Some(&Value::Null), Some(&malformed)] {
         assert_eq!(read(kept, false), decode(&live));
     }
-    for sent in [json!([]), new.clone()] {
+    for sent in [json!([]), new] {
         assert_eq!(read(Some(&sent), true), decode(&live));
     }
     assert!(ManagedFields::decode_live_or_new(Some(&malformed), None, false).is_empty());

@@ -62,9 +62,15 @@ impl StoredThing {
 
     fn update(&mut self, manager: &str, new: Value) {
         let managed = self.managed.clone();
-        self.managed = self
-            .with_manager(|m, live| m.update(live, &new, managed, manager))
-            .unwrap();
+        let text = managed.encode_json();
+        let (managed, from_text) = self.with_manager(|m, live| {
+            let from_text = text.map(|t| m.update_json(live, &new, &t, manager).unwrap());
+            (m.update(live, &new, managed, manager).unwrap(), from_text)
+        });
+        if let Some(from_text) = from_text {
+            assert_eq!(from_text, managed.encode_json());
+        }
+        self.managed = managed;
         self.object = new;
         self.object["metadata"]["uid"] = "1".into();
     }

@@ -2,12 +2,16 @@
 
 use std::collections::BTreeSet;
 
+use jiff::Timestamp;
+use machinery::Gvk;
 use proptest::prelude::*;
 use serde_json::{Map, Value, json};
 
 use super::fixtures::{OneSchema, list_by, map_of, number, schema, set_of, string};
+use crate::field_manager::FieldManager;
 use crate::field_set::FieldSet;
 use crate::field_type::FieldType;
+use crate::managed_fields::ManagedFields;
 use crate::manager::{ManagerId, ManagerOperation, ManagerSets};
 use crate::path_element::PathElement;
 use crate::reset_fields::ResetFields;
@@ -204,7 +208,7 @@ proptest! {
     #[test]
     fn operations_are_those_of_sets(a in paths(), b in paths()) {
         let (x, y) = (tree_of(&a), tree_of(&b));
-        prop_assert_eq!(paths_of(&x), a.clone());
+        prop_assert_eq!(&paths_of(&x), &a);
         prop_assert_eq!(x.len(), a.len());
         prop_assert_eq!(paths_of(&x.union(&y)), &a | &b);
         prop_assert_eq!(paths_of(&x.intersection(&y)), &a & &b);
@@ -258,7 +262,7 @@ proptest! {
         let converter = object_schema();
         let field_type = converter.field_type("v1").unwrap();
         let merged = merge(field_type, &live, &config).unwrap();
-        prop_assert_eq!(merge(field_type, &merged, &config).unwrap(), merged.clone());
+        prop_assert_eq!(&merge(field_type, &merged, &config).unwrap(), &merged);
         let owned = field_set_of(field_type, &config);
         let present = field_set_of(field_type, &merged).leaves();
         // Null in a configuration does not remove what a map contains.
@@ -310,6 +314,40 @@ proptest! {
         let ab = empty.apply(&converter, "one", &a).apply(&converter, "two", &b);
         let ba = empty.apply(&converter, "two", &b).apply(&converter, "one", &a);
         prop_assert_eq!(ab, ba);
+    }
+
+    #[test]
+    fn parsing_only_affected_entries_makes_no_difference(
+        a in object(), b in object(), first in object(), second in object(),
+    ) {
+        let converter = object_schema();
+        let reset_fields = ResetFields::default();
+        let manager = FieldManager {
+            converter: &converter,
+            gvk: &Gvk::from_static("", "v1", "X"),
+            subresource: "",
+            reset_fields: &reset_fields,
+            now: Timestamp::UNIX_EPOCH,
+        };
+        let named = |mut object: Value| {
+            object["apiVersion"] = "v1".into();
+            object["kind"] = "X".into();
+            object["metadata"] = json!({"uid": "u"});
+            object
+        };
+        let mut object = named(json!({}));
+        let mut managed = ManagedFields::default();
+        for (name, config) in [("a", named(a)), ("b", named(b))] {
+            let applied = manager.apply(&object, &config, managed, name, true).unwrap();
+            (object, managed) = (applied.object, applied.managed);
+        }
+        for (name, new) in [("b", named(first)), ("c", named(second))] {
+            let Some(text) = managed.encode_json() else { break };
+            let partly = manager.update_json(&object, &new, &text, name).unwrap();
+            managed = manager.update(&object, &new, managed, name).unwrap();
+            prop_assert_eq!(partly, managed.encode_json());
+            object = new;
+        }
     }
 
     #[test]
