@@ -3,7 +3,7 @@
 use openapi::Schema;
 use serde_json::json;
 
-use super::WriteHistory;
+use super::ManagedObjectHistory;
 use super::fixtures::{OneSchema, number, schema, string};
 use crate::reset_fields::ResetFields;
 
@@ -14,9 +14,9 @@ fn leaf_schema() -> Schema {
     )
 }
 
-fn check(test: impl Fn(&mut WriteHistory<'_>)) {
+fn check(test: impl Fn(&mut ManagedObjectHistory<'_>)) {
     for converter in [OneSchema::new(leaf_schema()), OneSchema::deduced()] {
-        test(&mut WriteHistory::new(&converter));
+        test(&mut ManagedObjectHistory::new(&converter));
     }
 }
 
@@ -160,13 +160,13 @@ fn reset_fields_are_never_owned() {
     let converter = OneSchema::deduced();
     let body = json!({"numeric": 1, "obj": {"string": "foo", "numeric": 2}});
     let reset = ResetFields::in_versions(["v1"], &[&["obj"]]);
-    let mut history = WriteHistory::new(&converter);
+    let mut history = ManagedObjectHistory::new(&converter);
     history.reset_fields = reset.clone();
     history
         .update("default", "v1", body.clone())
         .live("v1", body.clone())
         .owned(&[("default", "v1", ".numeric")]);
-    let mut history = WriteHistory::new(&converter);
+    let mut history = ManagedObjectHistory::new(&converter);
     history.reset_fields = reset;
     history
         .apply("default", "v1", body.clone())

@@ -26,7 +26,7 @@ use crate::updater::{Updater, UpdaterError};
 use crate::version_conversion::VersionedConverter;
 
 /// An object that managers write one after the other.
-pub(super) struct WriteHistory<'c> {
+pub(super) struct ManagedObjectHistory<'c> {
     pub(super) converter: &'c dyn VersionedConverter,
     pub(super) reset_fields: ResetFields,
     live: Value,
@@ -39,7 +39,7 @@ fn manager_id(name: &str) -> ManagerId {
     ManagerId::new(name, ManagerOperation::Apply, "", "")
 }
 
-impl<'c> WriteHistory<'c> {
+impl<'c> ManagedObjectHistory<'c> {
     pub(super) fn new(converter: &'c dyn VersionedConverter) -> Self {
         Self {
             converter,

@@ -2,13 +2,13 @@
 
 use serde_json::{Value, json};
 
-use super::WriteHistory;
+use super::ManagedObjectHistory;
 use super::fixtures::{OneSchema, list_by, nested_schema, number, schema, set_of, string};
 
 /// Applies two configurations as the same manager.
 fn check(first: Value, second: Value, owned: &str) {
     let converter = OneSchema::new(nested_schema());
-    WriteHistory::new(&converter)
+    ManagedObjectHistory::new(&converter)
         .apply("default", "v1", first)
         .apply("default", "v1", second.clone())
         .live("v1", second)
@@ -62,7 +62,7 @@ fn a_second_configuration_replaces_the_first() {
 #[test]
 fn what_nobody_owns_any_more_is_removed() {
     let converter = OneSchema::new(nested_schema());
-    WriteHistory::new(&converter)
+    ManagedObjectHistory::new(&converter)
         .apply(
             "default",
             "v1",
@@ -73,7 +73,7 @@ fn what_nobody_owns_any_more_is_removed() {
         .owned(&[]);
     // What a controller added to the object remains, however the applier omits its fields.
     for omitted in [json!({}), json!({"struct": {}}), json!({"struct": null})] {
-        WriteHistory::new(&converter)
+        ManagedObjectHistory::new(&converter)
             .apply("default", "v1", json!({"struct": {"name": "a"}}))
             .update(
                 "controller",
@@ -83,7 +83,7 @@ fn what_nobody_owns_any_more_is_removed() {
             .apply("default", "v1", omitted)
             .live("v1", json!({"struct": {"value": 1}}));
     }
-    WriteHistory::new(&converter)
+    ManagedObjectHistory::new(&converter)
         .apply("default", "v1", json!({"struct": {"name": "a"}}))
         .update(
             "controller",
@@ -100,7 +100,7 @@ fn items_of_others_stay() {
     let converter = OneSchema::new(schema(
         json!({"list": list_by(&["name"], json!({"name": string(), "value": number()}))}),
     ));
-    WriteHistory::new(&converter)
+    ManagedObjectHistory::new(&converter)
         .apply(
             "one",
             "v1",
@@ -119,11 +119,11 @@ fn items_of_others_stay() {
         ]);
     let a = |value: i64| json!({"list": [{"name": "a", "value": value}]});
     let owned = r#".list[name="a"] .list[name="a"].name .list[name="a"].value"#;
-    WriteHistory::new(&converter)
+    ManagedObjectHistory::new(&converter)
         .apply("one", "v1", a(0))
         .apply("two", "v2", a(0))
         .owned(&[("one", "v1", owned), ("two", "v2", owned)]);
-    WriteHistory::new(&converter)
+    ManagedObjectHistory::new(&converter)
         .apply("one", "v1", a(0))
         .conflicting("two", "v2", a(1), &[("one", r#".list[name="a"].value"#)])
         .live("v1", a(0))
@@ -140,7 +140,7 @@ fn items_stay_for_what_others_own_in_them() {
         "v3",
         r#".listOfLists[name="a"] .listOfLists[name="a"].name"#,
     );
-    WriteHistory::new(&converter)
+    ManagedObjectHistory::new(&converter)
         .apply("one", "v1", json!({"listOfLists": [a, item("b", json!(["c"]))]}))
         .apply("two", "v2", json!({"listOfLists": [item("b", json!(["d"]))]}))
         .update("controller", "v2", json!({"listOfLists": [a, item("b", json!(["c", "d", "e"]))]}))
@@ -152,7 +152,7 @@ fn items_stay_for_what_others_own_in_them() {
             ("controller", "v2", r#".listOfLists[name="b"].value[="e"]"#),
         ]);
     // An item that an update merely adds to goes with the applier that owned it.
-    WriteHistory::new(&converter)
+    ManagedObjectHistory::new(&converter)
         .apply("one", "v1", json!({"listOfLists": [a, item("b", json!(["c"]))]}))
         .apply("two", "v2", json!({"listOfLists": [item("a", json!(["b"]))]}))
         .update("controller", "v2", json!({"listOfLists": [item("a", json!(["b"])), item("b", json!(["c", "d"]))]}))
@@ -167,7 +167,7 @@ fn items_stay_for_what_others_own_in_them() {
 #[test]
 fn maps_without_schema_are_granular() {
     let converter = OneSchema::deduced();
-    WriteHistory::new(&converter)
+    ManagedObjectHistory::new(&converter)
         .apply("one", "v1", json!({"a": null, "b": {"c": {"d": null}}}))
         .apply("two", "v2", json!({"a": null, "c": {"d": null}}))
         .update("controller-one", "v3", json!({"a": null, "b": {"c": {"d": null}}, "c": {"d": {"e": null}}}))
@@ -184,13 +184,13 @@ fn defaults_of_keys_identify_items() {
         json!({"port": number(), "protocol": {"type": "string", "default": "TCP"}, "name": string()}),
     );
     let converter = OneSchema::new(schema(json!({"ports": ports})));
-    WriteHistory::new(&converter)
+    ManagedObjectHistory::new(&converter)
         .apply("default", "v1", json!({"ports": [{"port": 80}, {"port": 80, "protocol": "UDP"}]}))
         .owned(&[("default", "v1", concat!(
             r#".ports[port=80,protocol="TCP"] .ports[port=80,protocol="TCP"].port "#,
             r#".ports[port=80,protocol="UDP"] .ports[port=80,protocol="UDP"].port .ports[port=80,protocol="UDP"].protocol"#,
         ))]);
-    WriteHistory::new(&converter)
+    ManagedObjectHistory::new(&converter)
         .apply(
             "one",
             "v1",
@@ -202,7 +202,7 @@ fn defaults_of_keys_identify_items() {
             json!({"ports": [{"port": 80, "name": "bar"}]}),
             &[("one", r#".ports[port=80,protocol="TCP"].name"#)],
         );
-    WriteHistory::new(&converter)
+    ManagedObjectHistory::new(&converter)
         .apply(
             "default",
             "v1",
@@ -227,7 +227,7 @@ fn defaults_identify_nested_items_without_keys() {
     );
     let converter = OneSchema::new(schema(json!({"book": book, "tags": set_of(string())})));
     let sentence = r#".book[chapter=1,section="A"].sentences[line=3,page=2]"#;
-    WriteHistory::new(&converter)
+    ManagedObjectHistory::new(&converter)
         .apply(
             "default",
             "v1",

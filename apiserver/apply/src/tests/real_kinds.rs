@@ -4,7 +4,7 @@ use machinery::Gvk;
 use openapi::{Schema, catalog};
 use serde_json::{Value, json};
 
-use super::WriteHistory;
+use super::ManagedObjectHistory;
 use super::fixtures::OneSchema;
 use crate::field_type::FieldType;
 use crate::typed::{DuplicateItems, field_set_of, validate};
@@ -84,7 +84,7 @@ fn lists_of_built_in_kinds_are_merged_by_their_keys() {
 fn containers_of_two_appliers_are_merged() {
     let converter = OneSchema::new(builtin_schema(Gvk::from_static("apps", "v1", "Deployment")));
     let with_containers = |containers: Value| deployment(json!({"containers": containers}));
-    let mut history = WriteHistory::new(&converter);
+    let mut history = ManagedObjectHistory::new(&converter);
     history
         .apply(
             "one",

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::WriteHistory;
+use super::ManagedObjectHistory;
 use super::fixtures::{OneSchema, number, schema, set_of, string};
 
 fn with_struct(map_type: &str) -> OneSchema {
@@ -24,7 +24,7 @@ fn text(value: &str) -> Value {
 #[test]
 fn owners_of_fields_own_the_object_that_became_atomic() {
     let (granular, atomic) = (with_struct("granular"), with_struct("atomic"));
-    let mut history = WriteHistory::new(&granular);
+    let mut history = ManagedObjectHistory::new(&granular);
     history.apply("one", "v1", numeric(1));
     history.converter = &atomic;
     history
@@ -33,7 +33,7 @@ fn owners_of_fields_own_the_object_that_became_atomic() {
         .live("v1", text("string"))
         .owned(&[("two", "v1", ".struct")]);
 
-    let mut history = WriteHistory::new(&granular);
+    let mut history = ManagedObjectHistory::new(&granular);
     history
         .apply("one", "v1", numeric(1))
         .force("two", "v1", numeric(2))
@@ -49,7 +49,7 @@ fn owners_of_fields_own_the_object_that_became_atomic() {
 #[test]
 fn fields_of_an_object_that_became_granular_are_free() {
     let (granular, atomic) = (with_struct("granular"), with_struct("atomic"));
-    let mut history = WriteHistory::new(&atomic);
+    let mut history = ManagedObjectHistory::new(&atomic);
     history
         .apply(
             "one",
@@ -70,7 +70,7 @@ fn owners_of_items_own_the_list_that_became_atomic() {
     let atomic = OneSchema::new(schema(
         json!({"list": {"type": "array", "items": string()}}),
     ));
-    let mut history = WriteHistory::new(&granular);
+    let mut history = ManagedObjectHistory::new(&granular);
     history
         .apply("one", "v1", json!({"list": ["a"]}))
         .apply("two", "v1", json!({"list": ["b"]}));

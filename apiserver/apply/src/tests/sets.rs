@@ -3,7 +3,7 @@
 use openapi::Schema;
 use serde_json::json;
 
-use super::WriteHistory;
+use super::ManagedObjectHistory;
 use super::fixtures::{OneSchema, list_by, number, schema, set_of, string};
 
 fn set_schema() -> Schema {
@@ -14,7 +14,7 @@ fn set_schema() -> Schema {
 fn items_of_a_set_have_owners() {
     for version in ["v1", "v2"] {
         let converter = OneSchema::new(set_schema());
-        WriteHistory::new(&converter)
+        ManagedObjectHistory::new(&converter)
             .apply("default", "v1", json!({"list": ["a", "c"]}))
             .update("controller", version, json!({"list": ["a", "b", "c", "d"]}))
             .apply(
@@ -47,7 +47,7 @@ fn items_of_a_set_have_owners() {
 fn an_apply_orders_the_items_that_it_lists() {
     let converter = OneSchema::new(set_schema());
     let all = r#".list[="a"] .list[="b"] .list[="c"] .list[="d"]"#;
-    WriteHistory::new(&converter)
+    ManagedObjectHistory::new(&converter)
         .apply("default", "v1", json!({"list": ["a", "b", "c", "d"]}))
         .apply("default", "v1", json!({"list": ["a", "d", "c", "b"]}))
         .live("v1", json!({"list": ["a", "d", "c", "b"]}))
@@ -70,9 +70,9 @@ fn duplicates_schema() -> Schema {
     }))
 }
 
-fn check(test: impl Fn(&mut WriteHistory<'_>)) {
+fn check(test: impl Fn(&mut ManagedObjectHistory<'_>)) {
     let converter = OneSchema::new(duplicates_schema());
-    test(&mut WriteHistory::new(&converter));
+    test(&mut ManagedObjectHistory::new(&converter));
 }
 
 #[test]

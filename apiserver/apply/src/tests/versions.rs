@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::WriteHistory;
+use super::ManagedObjectHistory;
 use super::fixtures::{OneSchema, RenamedFields, object, schema, set_of, string};
 
 const VERSIONS: [&str; 3] = ["v1", "v2", "v3"];
@@ -28,12 +28,12 @@ fn only_field(field: &str, version: &str, value: Value) -> Value {
     object
 }
 
-fn for_all_versions(test: impl Fn(&mut WriteHistory<'_>, &str, &str, &str)) {
+fn for_all_versions(test: impl Fn(&mut ManagedObjectHistory<'_>, &str, &str, &str)) {
     let converter = renamed();
     for v1 in VERSIONS {
         for v2 in VERSIONS {
             for v3 in VERSIONS {
-                let mut history = WriteHistory::new(&converter);
+                let mut history = ManagedObjectHistory::new(&converter);
                 history.live_version = v1.into();
                 test(&mut history, v1, v2, v3);
             }
@@ -116,7 +116,7 @@ fn an_updater_takes_a_field_across_versions() {
 fn managers_in_versions_that_are_not_served_are_dropped() {
     let before = OneSchema::deduced().in_versions(&["v1", "v2"]);
     let after = OneSchema::deduced().in_versions(&["v2", "v3"]);
-    let mut history = WriteHistory::new(&before);
+    let mut history = ManagedObjectHistory::new(&before);
     history
         .update("one", "v1", json!({"v1": 0}))
         .update("two", "v2", json!({"v1": 0, "v2": 0}));
@@ -130,7 +130,7 @@ fn managers_in_versions_that_are_not_served_are_dropped() {
 fn nothing_is_removed_that_was_applied_in_a_version_that_is_not_served() {
     let sets = || OneSchema::new(schema(json!({"list": set_of(string())})));
     let (before, after) = (sets().in_versions(&["v1"]), sets().in_versions(&["v2"]));
-    let mut history = WriteHistory::new(&before);
+    let mut history = ManagedObjectHistory::new(&before);
     history.apply("apply", "v1", json!({"list": ["a", "b", "c", "d"]}));
     history.converter = &after;
     history
