@@ -16,7 +16,7 @@ use crate::managed_fields::ManagedFields;
 use crate::manager::{ManagedFieldSet, ManagerId, ManagerOperation, ManagerSets};
 use crate::path_element::PathElement;
 use crate::reset_fields::ResetFields;
-use crate::typed::{DuplicateItems, validate};
+use crate::typed::{Comparison, DuplicateItems, validate};
 use crate::updater::{Updater, UpdaterError};
 use crate::version_conversion::VersionedConverter;
 
@@ -132,18 +132,19 @@ impl FieldManager<'_> {
         manager: &str,
     ) -> Result<Option<String>, UpdaterError> {
         let version = self.gvk.api_version();
-        let changes = self.updater().changes(live, new, &version);
-        let parsed = changes.zip(unparsed_entries(managed));
-        let Some((changes, entries)) = parsed.filter(|(_, e)| !may_exceed_cap(e)) else {
+        let parsed = unparsed_entries(managed).filter(|entries| !may_exceed_cap(entries));
+        let Some(entries) = parsed else {
             let managed = ManagedFields::decode_json(managed).unwrap_or_default();
             return Ok(self.update(live, new, managed, manager)?.encode_json());
         };
+        let changes = self.updater().compare_in(live, new, &version)?;
+        let changed = changes.all();
         let writer = self.manager_id(manager, ManagerOperation::Update);
         let mut affected = ManagedFields::default();
         let mut unaffected = Vec::with_capacity(entries.len());
         for entry in entries {
             let is_unaffected = *entry.api_version == *version
-                && (changes.is_empty() || entry.id != writer && !entry.is_affected(&changes));
+                && (changed.is_empty() || entry.id != writer && !entry.is_affected(&changed));
             if is_unaffected {
                 unaffected.push(entry);
             } else if entry.parse_into(&mut affected).is_err() {
@@ -153,7 +154,7 @@ impl FieldManager<'_> {
         if affected.is_empty() && unaffected.is_empty() {
             return Ok(None);
         }
-        let affected = self.track_update(live, new, affected, manager)?;
+        let affected = self.track_changes(live, new, affected, manager, &changes)?;
         Ok(encode_entries(&affected, &unaffected))
     }
 
@@ -165,9 +166,24 @@ impl FieldManager<'_> {
         manager: &str,
     ) -> Result<ManagedFields, UpdaterError> {
         let version = self.gvk.api_version();
+        let changes = self.updater().compare_in(live, new, &version)?;
+        self.track_changes(live, new, managed, manager, &changes)
+    }
+
+    fn track_changes(
+        &self,
+        live: &Value,
+        new: &Value,
+        managed: ManagedFields,
+        manager: &str,
+        changes: &Comparison,
+    ) -> Result<ManagedFields, UpdaterError> {
+        let version = self.gvk.api_version();
         let current = self.manager_id(CURRENT_OPERATION, ManagerOperation::Update);
         let ManagedFields { sets, mut times } = managed;
-        let mut sets = self.updater().update(live, new, &version, sets, &current)?;
+        let mut sets = self
+            .updater()
+            .update_compared(live, new, &version, sets, &current, changes)?;
         strip_unowned_fields(&mut sets, &current);
         // Only a write that sets a field changes the entry and its time.
         if let Some(changed) = sets.remove(&current) {
@@ -203,15 +219,15 @@ impl FieldManager<'_> {
         } else {
             managed
         };
-        let mut applied = match self.apply_config(live, config, managed.clone(), manager, force) {
-            Err(UpdaterError::Conflicts(conflicts)) if manager == KUBECTL_MANAGER => {
-                self.allow_last_applied(live, conflicts)?;
-                self.apply_config(live, config, managed, manager, true)
-            }
-            result => result,
+        let is_kubectl = manager == KUBECTL_MANAGER;
+        let again = is_kubectl.then(|| managed.clone());
+        let mut result = self.apply_config(live, config, managed, manager, force);
+        if let (Err(UpdaterError::Conflicts(conflicts)), Some(managed)) = (&result, again) {
+            self.allow_last_applied(live, conflicts)?;
+            result = self.apply_config(live, config, managed, manager, true);
         }
-        .map_err(apply_error)?;
-        if manager == KUBECTL_MANAGER {
+        let mut applied = result.map_err(apply_error)?;
+        if is_kubectl {
             update_last_applied(&mut applied.object, config);
         }
         Ok(applied)
@@ -244,12 +260,12 @@ impl FieldManager<'_> {
     }
 
     /// The conflicts with fields that kubectl did not last apply itself, if any.
-    fn allow_last_applied(&self, live: &Value, conflicts: Conflicts) -> Result<(), ApplyError> {
+    fn allow_last_applied(&self, live: &Value, conflicts: &Conflicts) -> Result<(), ApplyError> {
         let version = self.gvk.api_version();
         let field_type = self.converter.field_type(&version);
         let allowed = field_type.and_then(|t| fields_last_applied(live, t, &version));
         match allowed {
-            None => Err(ApplyError::Conflicts(conflicts)),
+            None => Err(ApplyError::Conflicts(conflicts.clone())),
             Some(allowed) => match conflicts.without(&allowed) {
                 Some(rest) => Err(ApplyError::Conflicts(rest)),
                 None => Ok(()),

@@ -46,15 +46,29 @@ impl<'a> Updater<'a> {
         managers: ManagerSets,
         manager: &ManagerId,
     ) -> Result<ManagerSets, UpdaterError> {
+        let changes = self.compare_in(live, new, api_version)?;
+        self.update_compared(live, new, api_version, managers, manager, &changes)
+    }
+
+    /// As [`Self::update`], with the comparison of the objects.
+    pub(crate) fn update_compared(
+        &self,
+        live: &Value,
+        new: &Value,
+        api_version: &str,
+        managers: ManagerSets,
+        manager: &ManagerId,
+        changes: &Comparison,
+    ) -> Result<ManagerSets, UpdaterError> {
         let mut managers = self.reconcile_with_schemas(managers);
         let live = TypedObject::new(self.converter, Cow::Borrowed(live), api_version)?;
         let new = TypedObject::new(self.converter, Cow::Borrowed(new), api_version)?;
-        let comparison = self.transfer(&live, &new, &mut managers, manager, true)?;
+        self.transfer(&live, &new, changes, &mut managers, manager, true)?;
         let previous = managers.remove(manager).map(|m| m.set).unwrap_or_default();
         let set = previous
-            .difference(&comparison.removed)
-            .union(&comparison.modified)
-            .union(&comparison.added);
+            .difference(&changes.removed)
+            .union(&changes.modified)
+            .union(&changes.added);
         let set = self.reset_fields.exclude_from(api_version, set);
         if !set.is_empty() {
             let api_version = api_version.into();
@@ -63,12 +77,16 @@ impl<'a> Updater<'a> {
         Ok(managers)
     }
 
-    /// The fields by which two objects of a version differ; `None` if it is not served.
-    pub(crate) fn changes(&self, live: &Value, new: &Value, api_version: &str) -> Option<FieldSet> {
-        let live = TypedObject::new(self.converter, Cow::Borrowed(live), api_version).ok()?;
-        let new = TypedObject::new(self.converter, Cow::Borrowed(new), api_version).ok()?;
-        let changed = ChangedFields::new(&self.compare(&live, &new));
-        Some(changed.set.union(&changed.removed))
+    /// Compares two objects of a version, without its reset fields.
+    pub(crate) fn compare_in(
+        &self,
+        live: &Value,
+        new: &Value,
+        api_version: &str,
+    ) -> Result<Comparison, UpdaterError> {
+        let live = TypedObject::new(self.converter, Cow::Borrowed(live), api_version)?;
+        let new = TypedObject::new(self.converter, Cow::Borrowed(new), api_version)?;
+        Ok(self.compare(&live, &new))
     }
 
     /// Applies a configuration: merges it, removes what `manager` no longer applies and
@@ -96,7 +114,8 @@ impl<'a> Updater<'a> {
             let with_empty = typed::merge(live.field_type, &new.value, config)?;
             new = new.with_value(with_empty);
         }
-        self.transfer(&live, &new, &mut managers, manager, force)?;
+        let changes = self.compare(&live, &new);
+        self.transfer(&live, &new, &changes, &mut managers, manager, force)?;
         let new = new.value.into_owned();
         Ok(((!equal(&live.value, &new)).then_some(new), managers))
     }
@@ -107,14 +126,14 @@ impl<'a> Updater<'a> {
         &self,
         old: &TypedObject<'_>,
         new: &TypedObject<'_>,
+        changes: &Comparison,
         managers: &mut ManagerSets,
         writer: &ManagerId,
         force: bool,
-    ) -> Result<Comparison, UpdaterError> {
-        let changes = self.compare(old, new);
+    ) -> Result<(), UpdaterError> {
         // What changed, by version: the fields that were removed, and all others.
         let mut by_version: BTreeMap<Box<str>, Option<ChangedFields>> = BTreeMap::new();
-        by_version.insert(old.api_version.into(), Some(ChangedFields::new(&changes)));
+        by_version.insert(old.api_version.into(), Some(ChangedFields::new(changes)));
         let mut conflicts = BTreeMap::new();
         let mut unknown = Vec::new();
         for (id, managed) in managers.iter().filter(|(id, _)| *id != writer) {
@@ -150,7 +169,7 @@ impl<'a> Updater<'a> {
             }
         }
         managers.retain(|_, managed| !managed.set.is_empty());
-        Ok(changes)
+        Ok(())
     }
 
     fn compare(&self, old: &TypedObject<'_>, new: &TypedObject<'_>) -> Comparison {

@@ -8,6 +8,7 @@ mod nested;
 mod object_writes;
 mod properties;
 mod real_kinds;
+mod removal;
 mod schema_change;
 mod serialization;
 mod sets;

@@ -248,6 +248,20 @@ fn conflicts_have_the_texts_of_kubernetes() {
 }
 
 #[test]
+fn conflicts_name_the_subresource() {
+    let mut stored = StoredThing::new();
+    stored.update("ctl", thing(json!({"replicas": 1})));
+    let mut entries = stored.managed.encode().unwrap();
+    entries[0]["subresource"] = "scale".into();
+    stored.managed = ManagedFields::decode(Some(&entries)).unwrap();
+    let error = stored.try_apply("one", &thing(json!({"replicas": 2})), false);
+    assert_eq!(
+        error.unwrap_err().to_string(),
+        r#"Apply failed with 1 conflict: conflict with "ctl" with subresource "scale" using apps/v1: .spec.replicas"#
+    );
+}
+
+#[test]
 fn configurations_for_another_object_are_rejected() {
     let mut stored = StoredThing::new();
     let mut other_kind = thing(json!({}));

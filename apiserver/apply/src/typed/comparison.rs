@@ -28,6 +28,11 @@ impl Comparison {
         self.removed.is_empty() && self.modified.is_empty() && self.added.is_empty()
     }
 
+    /// All fields that differ.
+    pub(crate) fn all(&self) -> FieldSet {
+        self.removed.union(&self.modified).union(&self.added)
+    }
+
     /// Without fields of a set and all fields below them.
     pub fn exclude(self, fields: &FieldSet) -> Self {
         Self {
