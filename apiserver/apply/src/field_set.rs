@@ -119,6 +119,30 @@ impl FieldSet {
         }
     }
 
+    /// A set of nodes in any order; nodes of one element are united.
+    pub(crate) fn from_nodes(mut nodes: Vec<FieldSetNode>) -> Self {
+        nodes.retain(|n| n.is_member || !n.children.is_empty());
+        if nodes.is_sorted_by(|a, b| a.element < b.element) {
+            return Self { nodes };
+        }
+        nodes.sort_by(|a, b| a.element.cmp(&b.element));
+        let mut united: Vec<FieldSetNode> = Vec::with_capacity(nodes.len());
+        let mut nodes = nodes.into_iter().peekable();
+        while let Some(mut node) = nodes.next() {
+            let mut below = Vec::new();
+            while let Some(next) = nodes.next_if(|next| next.element == node.element) {
+                node.is_member |= next.is_member;
+                below.extend(next.children.nodes);
+            }
+            if !below.is_empty() {
+                below.append(&mut node.children.nodes);
+                node.children = Self::from_nodes(below);
+            }
+            united.push(node);
+        }
+        Self { nodes: united }
+    }
+
     pub fn contains(&self, path: &Path) -> bool {
         let Some((element, rest)) = path.split_first() else {
             return false;

@@ -60,7 +60,7 @@ impl<'de> Visitor<'de> for FieldSetSeed<'_> {
         if self.depth > MAX_FIELD_SET_DEPTH {
             return Err(de::Error::custom("the field set is nested too deeply"));
         }
-        let mut children = FieldSet::default();
+        let mut nodes = Vec::new();
         let mut is_member = false;
         while let Some(key) = map.next_key::<FieldsV1Key>()? {
             let element = match key {
@@ -79,12 +79,13 @@ impl<'de> Visitor<'de> for FieldSetSeed<'_> {
                 budget: self.budget,
                 depth: self.depth + 1,
             })?;
-            children.push(FieldSetNode {
+            nodes.push(FieldSetNode {
                 element,
                 is_member: member,
                 children: below,
             });
         }
+        let children = FieldSet::from_nodes(nodes);
         let is_member = is_member || children.is_empty();
         Ok((children, is_member))
     }

@@ -82,6 +82,24 @@ fn deep_and_large_sets_are_rejected() {
     assert!(FieldSet::from_fields_v1(&large).is_err());
 }
 
+/// Reading costs no more for entries that are repeated or in the wrong order.
+#[test]
+fn repeated_and_unsorted_keys_are_united() {
+    let keys = |range: std::ops::Range<usize>| {
+        let keys = range.rev().map(|i| format!(r#""f:{i:06}":{{}}"#));
+        keys.collect::<Vec<_>>().join(",")
+    };
+    let unsorted = FieldSet::from_fields_v1(&format!("{{{}}}", keys(0..90_000))).unwrap();
+    assert_eq!(unsorted.len(), 90_000);
+    let repeated: Vec<String> = (0..40_000)
+        .map(|i| format!(r#""f:a":{{"f:{i}":{{}}}}"#))
+        .collect();
+    let repeated = FieldSet::from_fields_v1(&format!("{{{}}}", repeated.join(","))).unwrap();
+    assert_eq!((repeated.nodes().len(), repeated.len()), (1, 40_000));
+    let set = FieldSet::from_fields_v1(r#"{"f:b":{},"f:a":{"f:y":{}},"f:a":{".":{},"f:x":{}}}"#);
+    assert_eq!(set.unwrap().to_string(), ".a\n.a.x\n.a.y\n.b");
+}
+
 #[test]
 fn leaves_have_nothing_below_them() {
     let set =
