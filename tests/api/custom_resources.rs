@@ -77,7 +77,7 @@ fn custom_resources_are_served_while_their_crd_exists() {
             fails_with_input("old: apply -f -", &object("{size: 1, more: 1}"), &[r#"unknown field "more""#]),
             fails_with_input("new: apply -f -", &object("{size: 1, more: 1}"), &[r#"strict decoding error: unknown field "spec.more""#]),
             fails(&own(r#"patch KIND a --type=merge -p '{"spec":{"size":null}}'"#), &["spec.size: Required value"]),
-            fails(&own(r#"patch KIND a --type=strategic -p '{"spec":{"size":1}}'"#), &["accepted media types include: application/json-patch+json, application/merge-patch+json"]),
+            fails(&own(r#"patch KIND a --type=strategic -p '{"spec":{"size":1}}'"#), &["accepted media types include: application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml"]),
             succeeds(&own(r#"new: patch KIND a --subresource=status --type=merge -p '{"status":{"size":4}}'"#), &["patched"]),
             succeeds(&format!("delete {crd} --timeout=30s"), &["deleted"]),
             fails(&own("get KINDs"), &[]),
@@ -199,7 +199,7 @@ fn propagation_policies() {
             succeeds("describe pp p", &["Preemption: Never", "Scheduler Name: default-scheduler", "m2"]),
             fails(
                 r#"patch pp p -p '{"spec":{"priority":4}}'"#,
-                &["accepted media types include: application/json-patch+json, application/merge-patch+json"],
+                &["accepted media types include: application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml"],
             ),
             succeeds(r#"patch pp p --type=merge -p '{"spec":{"priority":4}}'"#, &["patched"]),
             fails(

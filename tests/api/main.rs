@@ -21,6 +21,9 @@ mod create;
 /// kubectl: objects are updated by `apply`, `patch`, `edit` and imperative commands.
 mod update;
 
+/// HTTP and kubectl: server-side apply and `managedFields`.
+mod server_side_apply;
+
 /// kubectl: `get`, `describe`, `explain`, `events` and watches.
 mod printing;
 

@@ -251,12 +251,4 @@ fn bodies_may_be_protobuf() {
             .code,
         415
     );
-    let apply = test_server
-        .request("PATCH", &format!("{path}/typed?fieldManager=me"))
-        .body("application/apply-patch+yaml", "{}")
-        .send();
-    assert_eq!(
-        (apply.code, &apply.json()["reason"]),
-        (415, &json!("UnsupportedMediaType"))
-    );
 }

@@ -47,7 +47,10 @@ fn allowed_dependencies() -> BTreeMap<&'static str, &'static [&'static str]> {
         ("auth", &["client"]),
         ("members", &["client", "openapi"]),
         ("admission", &["client", "openapi"]),
-        ("registry", &["patch", "watchcache", "admission", "auth"]),
+        (
+            "registry",
+            &["patch", "managed-fields", "watchcache", "admission", "auth"],
+        ),
         ("flotilla-http", &["registry", "members"]),
         ("flotilla-runtime", &["client", "openapi"]),
         ("interpreter", controllers),

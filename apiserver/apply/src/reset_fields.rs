@@ -1,49 +1,37 @@
 //! Fields that a path of the API never writes, like `status` of a kind with the `status`
 //! subresource. A writer of that path does not come to own them.
 
-use std::collections::BTreeMap;
-
 use crate::field_set::FieldSet;
 use crate::path_element::PathElement;
 use crate::typed::Comparison;
 
-/// The reset fields of one path of the API, by version.
+/// The reset fields of one path of the API, the same in all versions.
 #[derive(Clone, Debug, Default)]
-pub struct ResetFields(BTreeMap<Box<str>, FieldSet>);
+pub struct ResetFields(FieldSet);
 
 impl ResetFields {
-    pub fn new(by_version: impl IntoIterator<Item = (Box<str>, FieldSet)>) -> Self {
-        Self(by_version.into_iter().collect())
+    /// From paths of field names, like `["status"]`.
+    pub fn of_paths(paths: &[&[&str]]) -> Self {
+        let elements = |path: &&[&str]| {
+            let names = path.iter();
+            names
+                .map(|name| PathElement::field(name))
+                .collect::<Vec<_>>()
+        };
+        Self(paths.iter().map(elements).collect())
     }
 
-    /// The same paths of field names, like `["status"]`, in every version.
-    pub fn in_versions<'v>(versions: impl IntoIterator<Item = &'v str>, paths: &[&[&str]]) -> Self {
-        let set: FieldSet = paths
-            .iter()
-            .map(|path| {
-                path.iter()
-                    .map(|name| PathElement::field(name))
-                    .collect::<Vec<_>>()
-            })
-            .collect();
-        Self::new(versions.into_iter().map(|v| (v.into(), set.clone())))
-    }
-
-    pub(crate) fn exclude_from(&self, api_version: &str, set: FieldSet) -> FieldSet {
-        match self.0.get(api_version) {
-            Some(reset) => set.recursive_difference(reset),
-            None => set,
+    pub(crate) fn exclude_from(&self, set: FieldSet) -> FieldSet {
+        match self.0.is_empty() {
+            true => set,
+            false => set.recursive_difference(&self.0),
         }
     }
 
-    pub(crate) fn exclude_from_comparison(
-        &self,
-        api_version: &str,
-        comparison: Comparison,
-    ) -> Comparison {
-        match self.0.get(api_version) {
-            Some(reset) => comparison.exclude(reset),
-            None => comparison,
+    pub(crate) fn exclude_from_comparison(&self, comparison: Comparison) -> Comparison {
+        match self.0.is_empty() {
+            true => comparison,
+            false => comparison.exclude(&self.0),
         }
     }
 }

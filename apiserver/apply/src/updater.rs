@@ -69,7 +69,7 @@ impl<'a> Updater<'a> {
             .difference(&changes.removed)
             .union(&changes.modified)
             .union(&changes.added);
-        let set = self.reset_fields.exclude_from(api_version, set);
+        let set = self.reset_fields.exclude_from(set);
         if !set.is_empty() {
             let api_version = api_version.into();
             managers.insert(manager.clone(), ManagedFieldSet { set, api_version });
@@ -105,7 +105,7 @@ impl<'a> Updater<'a> {
         let live = TypedObject::new(self.converter, Cow::Borrowed(live), api_version)?;
         let merged = live.with_value(typed::merge(live.field_type, &live.value, config)?);
         let set = typed::field_set_of(live.field_type, config);
-        let set = self.reset_fields.exclude_from(api_version, set);
+        let set = self.reset_fields.exclude_from(set);
         let api_version = api_version.into();
         let last = managers.insert(manager.clone(), ManagedFieldSet { set, api_version });
         let mut new = prune(self.converter, merged, &managers, manager, last.as_ref())?;
@@ -174,8 +174,7 @@ impl<'a> Updater<'a> {
 
     fn compare(&self, old: &TypedObject<'_>, new: &TypedObject<'_>) -> Comparison {
         let comparison = typed::compare(old.field_type, &old.value, &new.value);
-        self.reset_fields
-            .exclude_from_comparison(old.api_version, comparison)
+        self.reset_fields.exclude_from_comparison(comparison)
     }
 
     /// `None` if the version is not served.

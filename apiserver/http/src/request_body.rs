@@ -82,6 +82,25 @@ pub(crate) fn decode_object(
     ))
 }
 
+/// Decodes a configuration to apply: YAML, which clients mostly send as JSON.
+pub(crate) fn decode_configuration(bytes: &[u8]) -> Result<DecodedBodyAndDuplicateKeys, Status> {
+    if bytes.trim_ascii_start().starts_with(b"{")
+        && let Ok(decoded) = decode_json(bytes)
+    {
+        return Ok(decoded);
+    }
+    let malformed = |why: &dyn Display| Status::bad_request(format!("error decoding YAML: {why}"));
+    let text = std::str::from_utf8(bytes).map_err(|_| malformed(&"yaml: invalid UTF-8"))?;
+    let value: Value = serde_saphyr::from_str(text).map_err(|e| malformed(&e))?;
+    if !value.is_object() {
+        return Err(malformed(&"the body is not an object"));
+    }
+    Ok(DecodedBodyAndDuplicateKeys {
+        value,
+        duplicate_keys: Vec::new(),
+    })
+}
+
 fn decode_protobuf(bytes: &[u8]) -> Result<Value, Status> {
     let (gvk, mut value) = openapi::protobuf::decode(bytes).map_err(Status::bad_request)?;
     if let Some(map) = value.as_object_mut()

@@ -10,7 +10,8 @@ use hyper::body::Incoming;
 use machinery::time::Clock;
 use machinery::{Gvr, Status, UserInfo};
 use registry::{
-    DeleteResponse, Registry, RequestUserAndDeadline, ResourceInfo, WriteResult, options,
+    DeleteResponse, FieldValidation, Registry, RequestUserAndDeadline, ResourceInfo, WriteResult,
+    options,
 };
 use tokio::time::Instant;
 
@@ -32,6 +33,7 @@ use crate::watch_drain::WatchDrain;
 const JSON_PATCH: &str = "application/json-patch+json";
 const MERGE_PATCH: &str = "application/merge-patch+json";
 const STRATEGIC_PATCH: &str = "application/strategic-merge-patch+json";
+const APPLY_PATCH: &str = "application/apply-patch+yaml";
 
 /// An authorized request on a resource.
 pub(crate) struct AuthorizedResourceRequest {
@@ -353,7 +355,7 @@ impl ResourceRequestHandler<'_> {
         body: Incoming,
     ) -> Result<Response<ServerResponseBody>, Status> {
         let response_options = self.response_options(headers)?;
-        let options = self.parse_options(|q| options::parse_write_options(q, "CreateOptions"))?;
+        let options = self.write_options(headers, "CreateOptions")?;
         let body = self.decode_body(headers, body).await?;
         let registry = &self.shared.registry;
         let mut written = registry
@@ -370,9 +372,11 @@ impl ResourceRequestHandler<'_> {
         body: Incoming,
     ) -> Result<Response<ServerResponseBody>, Status> {
         let response_options = self.response_options(headers)?;
-        let options = self.parse_options(|q| options::parse_write_options(q, "UpdateOptions"))?;
+        let options = self.write_options(headers, "UpdateOptions")?;
         let body = self.decode_body(headers, body).await?;
-        self.authorize_create_on_update().await?;
+        if self.resource_info.kind.allow_create_on_update {
+            self.authorize_create_on_update().await?;
+        }
         let registry = &self.shared.registry;
         let written = registry
             .update(&self.context, self.resource_path(), body, &options)
@@ -380,11 +384,9 @@ impl ResourceRequestHandler<'_> {
         self.write_response(&written, response_options)
     }
 
-    /// A PUT that would create the object needs the right to create it.
+    /// A PUT or an apply that would create the object needs the right to create it.
     async fn authorize_create_on_update(&self) -> Result<(), Status> {
-        if !self.resource_info.kind.allow_create_on_update
-            || !self.request.resource.subresource.is_empty()
-        {
+        if !self.request.resource.subresource.is_empty() {
             return Ok(());
         }
         let target = self.request.resource.authorization_attributes();
@@ -418,7 +420,10 @@ impl ResourceRequestHandler<'_> {
         if !supported.contains(&&*content_type) {
             return Err(unsupported());
         }
-        let options = self.parse_options(|q| options::parse_write_options(q, "PatchOptions"))?;
+        if &*content_type == APPLY_PATCH {
+            return self.apply(body, response_options).await;
+        }
+        let options = self.write_options(headers, "PatchOptions")?;
         if self.request.query.flag("force") {
             return Err(force_forbidden());
         }
@@ -437,6 +442,55 @@ impl ResourceRequestHandler<'_> {
             .patch(&self.context, self.resource_path(), patch, &options)
             .await?;
         self.write_response(&written, response_options)
+    }
+
+    async fn apply(
+        &self,
+        body: Incoming,
+        response_options: ResponseOptions,
+    ) -> Result<Response<ServerResponseBody>, Status> {
+        let (options, force) = self.parse_options(|q| options::parse_apply_options(q))?;
+        let bytes = request_body::read_body(body).await?;
+        let decoded = request_body::decode_configuration(&bytes)?;
+        let duplicates = decoded.duplicate_keys.iter();
+        let duplicates: Vec<String> = duplicates
+            .map(|path| format!("duplicate field {path:?}"))
+            .collect();
+        if options.field_validation == FieldValidation::Strict && !duplicates.is_empty() {
+            let why = format!("error strict decoding YAML: {}", duplicates.join(", "));
+            return Err(Status::bad_request(why));
+        }
+        self.authorize_create_on_update().await?;
+        let registry = &self.shared.registry;
+        let mut written = registry
+            .apply(
+                &self.context,
+                self.resource_path(),
+                decoded.value,
+                force,
+                &options,
+            )
+            .await?;
+        if options.field_validation == FieldValidation::Warn {
+            written.warnings.extend(duplicates);
+        }
+        self.write_response(&written, response_options)
+    }
+
+    /// Options of a write other than apply; its manager is that of the query, or the
+    /// client.
+    fn write_options(
+        &self,
+        headers: &HeaderMap,
+        kind: &'static str,
+    ) -> Result<registry::RegistryWriteOptions, Status> {
+        let mut options = self.parse_options(|q| options::parse_write_options(q, kind))?;
+        if options.field_manager.is_empty() {
+            let user_agent = headers.get(http::header::USER_AGENT);
+            let user_agent = user_agent.and_then(|v| v.to_str().ok()).unwrap_or_default();
+            options.field_manager = options::field_manager_of_user_agent(user_agent);
+        }
+        Ok(options)
     }
 
     /// DeleteOptions from the body when there is one, else from the query.

@@ -152,7 +152,7 @@ pub(crate) fn write_object(
     now: jiff::Timestamp,
 ) -> Result<Response<ServerResponseBody>, Status> {
     let bytes = match options.format.representation {
-        Representation::Object => object.bytes().clone(),
+        Representation::Object => object.served_bytes(),
         Representation::Metadata { beta } => table::partial_object_metadata(object, beta)?,
         Representation::MetadataList { .. } => {
             return Err(Status::not_acceptable(&["application/json"]));
@@ -222,8 +222,12 @@ pub(crate) async fn write_list(
     let resource_info = &list.resource;
     match options.format.representation {
         Representation::Object => {
-            let items = list.items.iter().map(|o| o.bytes().clone()).collect();
-            Ok(write_joined_items(list_head(&list), items, options))
+            let head = list_head(&list);
+            let sum = list.items.iter().map(Object::served_len).sum();
+            let count = list.items.len();
+            // Managers are inserted into one item after the other.
+            let items = list.items.into_iter().map(|o| o.served_bytes());
+            Ok(write_joined_items(head, items, (count, sum), options))
         }
         Representation::MetadataList { beta } => {
             let head = format!(
@@ -231,14 +235,14 @@ pub(crate) async fn write_list(
                 table::meta_api_version(beta)
             );
             let items = render_items(&list.items, |o| table::partial_object_metadata(o, beta));
-            Ok(write_joined_items(head, items.await?, options))
+            Ok(write_rendered_items(head, items.await?, options))
         }
         Representation::Table { beta } => {
             let head = table::table_opening(resource_info, beta, &metadata, true);
             let show = |o: &Object| {
                 table::table_row(resource_info, o, options.include, beta, now).map(Bytes::from)
             };
-            Ok(write_joined_items(
+            Ok(write_rendered_items(
                 head,
                 render_items(&list.items, show).await?,
                 options,
@@ -265,16 +269,26 @@ async fn render_items(
     Ok(rendered)
 }
 
-/// Writes a list of items that are in memory.
-fn write_joined_items(
+/// Writes a list of rendered items.
+fn write_rendered_items(
     head: String,
     items: Vec<Bytes>,
     options: ResponseOptions,
 ) -> Response<ServerResponseBody> {
-    let commas = items.len().saturating_sub(1);
-    let sum: usize = items.iter().map(Bytes::len).sum();
+    let sizes = (items.len(), items.iter().map(Bytes::len).sum());
+    write_joined_items(head, items.into_iter(), sizes, options)
+}
+
+/// Writes a list of items, of which the number and the sum of their sizes are known.
+fn write_joined_items(
+    head: String,
+    items: impl Iterator<Item = Bytes> + Send + 'static,
+    (count, sum): (usize, usize),
+    options: ResponseOptions,
+) -> Response<ServerResponseBody> {
+    let commas = count.saturating_sub(1);
     let size = (head.len() + sum + commas + ListResponseChunks::TAIL.len()) as u64;
-    let chunks = ListResponseChunks::new(head, items.into_iter());
+    let chunks = ListResponseChunks::new(head, items);
     write_chunks(200, Box::new(chunks), size, true, options)
 }
 

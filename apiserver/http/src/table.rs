@@ -93,7 +93,7 @@ pub(crate) fn table_row(
             text.push_str(std::str::from_utf8(&partial).map_err(Status::internal)?);
         }
         IncludeObjectPolicy::Object => {
-            text.push_str(std::str::from_utf8(object.bytes()).map_err(Status::internal)?);
+            text.push_str(std::str::from_utf8(&object.served_bytes()).map_err(Status::internal)?);
         }
     }
     text.push('}');
@@ -108,7 +108,8 @@ struct ObjectWithRawMetadata<'a> {
 
 /// Builds PartialObjectMetadata by splicing the metadata from the object's bytes.
 pub(crate) fn partial_object_metadata(object: &Object, beta: bool) -> Result<Bytes, Status> {
-    let outer: Result<ObjectWithRawMetadata<'_>, _> = serde_json::from_slice(object.bytes());
+    let bytes = object.served_bytes();
+    let outer: Result<ObjectWithRawMetadata<'_>, _> = serde_json::from_slice(&bytes);
     let outer = outer.map_err(|e| {
         let key = object.meta().key();
         Status::internal(format_args!("unable to read the metadata of {key:?}: {e}"))

@@ -85,7 +85,7 @@ impl WatchEncoder {
                 String::from_utf8(bytes.into()).map_err(Status::internal)
             }
             Representation::Object => {
-                String::from_utf8(object.bytes().to_vec()).map_err(Status::internal)
+                String::from_utf8(object.served_bytes().into()).map_err(Status::internal)
             }
         }
     }

@@ -15,6 +15,7 @@ pub mod duration;
 pub mod failure_log_limiter;
 pub mod field_error;
 mod label_keys;
+pub mod managed_fields_text;
 pub mod names;
 pub mod object;
 pub mod quantity;

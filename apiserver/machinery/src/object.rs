@@ -1,5 +1,5 @@
 //! An object at one revision: its encoded JSON, its parsed [`ObjectMeta`], and typed views
-//! that are decoded on demand and cached.
+//! that are decoded on demand and cached. A stored object keeps its `managedFields` apart.
 //!
 //! The JSON comes from the store or from a server and is canonical. An object keeps no
 //! parsed JSON tree, which would take ten times the memory.
@@ -17,6 +17,7 @@ use serde_json::value::RawValue;
 
 use crate::decode_cache::{self, DecodeSlot};
 use crate::label_keys;
+use crate::managed_fields_text::{ManagedFieldsText, splice, spliced_len};
 
 /// The error for bytes that are not an object.
 #[derive(Debug, thiserror::Error)]
@@ -92,7 +93,15 @@ impl ObjectMeta {
 struct ObjectInner {
     meta: ObjectMeta,
     bytes: Bytes,
+    managed_fields: Option<Box<ManagedFieldsAndOffset>>,
     decoded: DecodeSlot,
+}
+
+/// The managers of an object, and where its metadata begins in its bytes.
+#[derive(Clone)]
+struct ManagedFieldsAndOffset {
+    text: ManagedFieldsText,
+    metadata_start: usize,
 }
 
 impl decode_cache::DecodeSlotOwner for ObjectInner {
@@ -128,9 +137,7 @@ impl Object {
             let head = metadata.into_meta();
             return Ok(Self::assemble(head, bytes));
         };
-        // The value borrows from `bytes`, so its address gives its offset.
-        let from = managed_fields.as_ptr() as usize - bytes.as_ptr() as usize;
-        let (before, after) = cut_field(&bytes[..from], &bytes[from + managed_fields.len()..]);
+        let (before, after) = cut_field(&bytes, managed_fields);
         let mut rest = BytesMut::with_capacity(before.len() + after.len());
         rest.extend_from_slice(before);
         rest.extend_from_slice(after);
@@ -139,24 +146,37 @@ impl Object {
     }
 
     /// Creates an object from stored JSON, which has no `resourceVersion`. The revision
-    /// at which the key was last written is inserted as its `resourceVersion`.
+    /// at which the key was last written is inserted as its `resourceVersion`, and
+    /// `metadata.managedFields` are taken out of its bytes.
     pub fn from_stored(stored: &[u8], revision: u64) -> Result<Self, MalformedObject> {
         let outer: ObjectRawMetadataJson<'_> = serde_json::from_slice(stored)?;
-        let metadata = outer.metadata.ok_or(MalformedObject::NoMetadata)?.get();
-        let mut head = parse_meta(metadata)?;
-        head.revision = revision;
-        // `metadata` borrows from `stored`, so its address gives its offset.
-        let open = metadata.as_ptr() as usize - stored.as_ptr() as usize + 1;
-        let empty = metadata[1..].trim_start().starts_with('}');
-        let field = format!(
-            "\"resourceVersion\":\"{revision}\"{}",
-            if empty { "" } else { "," }
-        );
-        let mut bytes = BytesMut::with_capacity(stored.len() + field.len());
-        bytes.extend_from_slice(&stored[..open]);
+        let raw = outer.metadata.ok_or(MalformedObject::NoMetadata)?.get();
+        let metadata: DeserializedObjectMeta<'_> = serde_json::from_str(raw)?;
+        let open = offset_in(stored, raw) + 1;
+        let managed_fields = metadata.managed_fields.map(RawValue::get);
+        let (before, after) = match managed_fields {
+            Some(text) => cut_field(stored, text),
+            None => stored.split_at(open),
+        };
+        let fields_before = &before[open..];
+        let is_empty =
+            fields_before.trim_ascii().is_empty() && after.trim_ascii_start().starts_with(b"}");
+        let comma = if is_empty { "" } else { "," };
+        let field = format!("\"resourceVersion\":\"{revision}\"{comma}");
+        let mut bytes = BytesMut::with_capacity(before.len() + field.len() + after.len());
+        bytes.extend_from_slice(&before[..open]);
         bytes.extend_from_slice(field.as_bytes());
-        bytes.extend_from_slice(&stored[open..]);
-        Ok(Self::assemble(head, bytes.freeze()))
+        bytes.extend_from_slice(fields_before);
+        bytes.extend_from_slice(after);
+        let managed_fields = managed_fields.map(|text| {
+            Box::new(ManagedFieldsAndOffset {
+                text: ManagedFieldsText::new(text),
+                metadata_start: open,
+            })
+        });
+        let mut head = metadata.into_meta();
+        head.revision = revision;
+        Ok(Self::assemble(head, bytes.freeze()).with_inner_managed_fields(managed_fields))
     }
 
     /// Creates an object from a JSON tree.
@@ -170,7 +190,7 @@ impl Object {
         let bytes = self.bytes();
         let outer: ObjectRawMetadataJson<'_> = serde_json::from_slice(bytes)?;
         let metadata = outer.metadata.ok_or(MalformedObject::NoMetadata)?.get();
-        let open = metadata.as_ptr() as usize - bytes.as_ptr() as usize + 1;
+        let open = offset_in(bytes, metadata) + 1;
         let old = format!("\"resourceVersion\":\"{}\"", self.revision());
         if !bytes[open..].starts_with(old.as_bytes()) {
             // Not inserted by `from_stored`: the field may be anywhere.
@@ -185,13 +205,60 @@ impl Object {
         moved.extend_from_slice(&bytes[open + old.len()..]);
         let mut head = self.meta().clone();
         head.revision = revision;
-        Ok(Self::assemble(head, moved.freeze()))
+        let managed_fields = self.0.managed_fields.clone();
+        Ok(Self::assemble(head, moved.freeze()).with_inner_managed_fields(managed_fields))
+    }
+
+    /// Returns the object with the managers of another one: of the same object in another
+    /// version.
+    pub fn with_managed_fields_of(self, other: &Self) -> Result<Self, MalformedObject> {
+        let text = other.0.managed_fields.as_ref().map(|m| m.text.clone());
+        self.with_managed_fields_text(text)
+    }
+
+    /// Returns the object with the text of `metadata.managedFields`.
+    pub fn with_managed_fields(self, text: Option<&str>) -> Result<Self, MalformedObject> {
+        self.with_managed_fields_text(text.map(ManagedFieldsText::new))
+    }
+
+    fn with_managed_fields_text(
+        self,
+        text: Option<ManagedFieldsText>,
+    ) -> Result<Self, MalformedObject> {
+        let Some(text) = text else {
+            return Ok(self);
+        };
+        let bytes = self.bytes();
+        let outer: ObjectRawMetadataJson<'_> = serde_json::from_slice(bytes)?;
+        let metadata = outer.metadata.ok_or(MalformedObject::NoMetadata)?.get();
+        let managed_fields = ManagedFieldsAndOffset {
+            text,
+            metadata_start: offset_in(bytes, metadata) + 1,
+        };
+        Ok(self.with_inner_managed_fields(Some(Box::new(managed_fields))))
+    }
+
+    fn with_inner_managed_fields(
+        mut self,
+        managed_fields: Option<Box<ManagedFieldsAndOffset>>,
+    ) -> Self {
+        if let Some(inner) = Arc::get_mut(&mut self.0) {
+            inner.managed_fields = managed_fields;
+            return self;
+        }
+        Self(Arc::new(ObjectInner {
+            meta: self.0.meta.clone(),
+            bytes: self.0.bytes.clone(),
+            managed_fields,
+            decoded: DecodeSlot::default(),
+        }))
     }
 
     fn assemble(head: ObjectMeta, bytes: Bytes) -> Self {
         Self(Arc::new(ObjectInner {
             meta: head,
             bytes,
+            managed_fields: None,
             decoded: DecodeSlot::default(),
         }))
     }
@@ -200,9 +267,38 @@ impl Object {
         &self.0.meta
     }
 
-    /// The encoded JSON, with `resourceVersion`.
+    /// The encoded JSON, with `resourceVersion`, without the `managedFields` of a stored
+    /// object.
     pub fn bytes(&self) -> &Bytes {
         &self.0.bytes
+    }
+
+    /// The encoded JSON with `managedFields`, as clients receive it.
+    pub fn served_bytes(&self) -> Bytes {
+        match &self.0.managed_fields {
+            Some(managed) => splice(&self.0.bytes, managed.metadata_start, &managed.text.text()),
+            None => self.0.bytes.clone(),
+        }
+    }
+
+    /// The length of [`Self::served_bytes`].
+    pub fn served_len(&self) -> usize {
+        let Some(managed) = &self.0.managed_fields else {
+            return self.0.bytes.len();
+        };
+        spliced_len(&self.0.bytes, managed.metadata_start, managed.text.len())
+    }
+
+    /// The text of the `metadata.managedFields` of a stored object.
+    pub fn managed_fields_json(&self) -> Option<String> {
+        let managed = self.0.managed_fields.as_ref()?;
+        Some(managed.text.text())
+    }
+
+    /// The bytes that the encoded object takes in memory.
+    pub fn encoded_bytes(&self) -> usize {
+        let managed = self.0.managed_fields.as_ref();
+        self.0.bytes.len() + managed.map_or(0, |m| m.text.memory_bytes())
     }
 
     pub fn namespace(&self) -> &str {
@@ -303,9 +399,16 @@ fn parse_meta(metadata: &str) -> Result<ObjectMeta, MalformedObject> {
     Ok(serde_json::from_str::<DeserializedObjectMeta<'_>>(metadata)?.into_meta())
 }
 
-/// Returns the text before and after a field, given the text on both sides of its value:
-/// removes its key and one comma.
-fn cut_field<'a>(before: &'a [u8], after: &'a [u8]) -> (&'a [u8], &'a [u8]) {
+/// The offset of a text that borrows from `bytes`.
+fn offset_in(bytes: &[u8], borrowed: &str) -> usize {
+    borrowed.as_ptr() as usize - bytes.as_ptr() as usize
+}
+
+/// Returns the text before and after a field, given its value, which borrows from `bytes`:
+/// without its key and one comma.
+fn cut_field<'a>(bytes: &'a [u8], value: &str) -> (&'a [u8], &'a [u8]) {
+    let from = offset_in(bytes, value);
+    let (before, after) = (&bytes[..from], &bytes[from + value.len()..]);
     let quote = |text: &[u8]| text.iter().rposition(|b| *b == b'"');
     let key = quote(before).and_then(|end| quote(&before[..end]));
     let before = before[..key.unwrap_or(0)].trim_ascii_end();
@@ -388,6 +491,35 @@ mod tests {
             let expected: Value = serde_json::from_str(trimmed_json).unwrap();
             assert_eq!(trimmed.value().unwrap(), expected);
             assert_eq!(trimmed.name(), Object::from_json(bytes).unwrap().name());
+        }
+    }
+
+    #[test]
+    fn managed_fields_of_stored_objects_are_apart() {
+        for text in [
+            r#"{"kind":"X","metadata":{"managedFields":[{"f":"}"}],"name":"a"},"spec":{}}"#,
+            r#"{"kind":"X","metadata":{"name":"a","managedFields":[{"f":"}"}]},"spec":{}}"#,
+            r#"{"metadata":{"managedFields":[{"f":"}"}]}}"#,
+        ] {
+            let object = stored(text, 7);
+            let mut expected: Value = serde_json::from_str(text).unwrap();
+            expected["metadata"]["resourceVersion"] = "7".into();
+            let served: Value = serde_json::from_slice(&object.served_bytes()).unwrap();
+            assert_eq!(served, expected);
+            assert_eq!(object.served_len(), object.served_bytes().len());
+            let again = Object::from_value(&object.value().unwrap()).unwrap();
+            let again = again.with_managed_fields_of(&object).unwrap();
+            let served: Value = serde_json::from_slice(&again.served_bytes()).unwrap();
+            assert_eq!(served, expected);
+            let moved = object.with_revision(9).unwrap();
+            expected["metadata"]["resourceVersion"] = "9".into();
+            let served: Value = serde_json::from_slice(&moved.served_bytes()).unwrap();
+            assert_eq!(served, expected);
+            let metadata = expected["metadata"].as_object_mut().unwrap();
+            metadata.remove("managedFields");
+            assert_eq!(moved.value().unwrap(), expected);
+            let managed = moved.managed_fields_json().unwrap();
+            assert_eq!(managed, r#"[{"f":"}"}]"#);
         }
     }
 

@@ -155,6 +155,13 @@ impl Status {
         )
     }
 
+    /// An applied configuration changes fields that others manage (`NewApplyConflict`).
+    pub fn apply_conflict(causes: Vec<StatusCause>, message: impl Into<String>) -> Self {
+        let mut status = Self::failure(409, "Conflict", message);
+        status.details_mut().causes = causes;
+        status
+    }
+
     /// 422 with one cause per field error.
     pub fn invalid(kind: &Gvk, name: &str, errors: &[FieldError]) -> Self {
         let text = format!(

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use machinery::managed_fields_text::encode_with_managed_fields;
 use machinery::{Gvr, Object, Status};
 use serde_json::Value;
 use storage::{KeyValue, SingleKeyTxn, SingleKeyTxnOp, TxnResponse};
@@ -25,6 +26,31 @@ pub(crate) enum CommitResult {
     Committed(Object),
     /// The key has another object, or none.
     Conflict(Option<Object>),
+}
+
+/// An object as it is stored.
+pub(crate) struct EncodedObject {
+    pub(crate) bytes: Bytes,
+    /// Whether it is rather refused than stored without its managers, if it is too large.
+    pub(crate) keeps_managers: bool,
+}
+
+impl EncodedObject {
+    /// Encodes a tree (without `resourceVersion`) with the text of its managers.
+    pub(crate) fn new(value: &Value, managers: Option<&str>) -> Result<Self, Status> {
+        let bytes = encode_with_managed_fields(value, managers).map_err(Status::internal)?;
+        Ok(Self {
+            bytes: bytes.into(),
+            keeps_managers: false,
+        })
+    }
+
+    /// The object without managers, if that is smaller and allowed.
+    fn without_managers(&self) -> Option<Bytes> {
+        let trimmed = Object::from_json_trimmed(self.bytes.clone()).ok()?;
+        let is_smaller = trimmed.bytes().len() < self.bytes.len();
+        (is_smaller && !self.keeps_managers).then(|| trimmed.bytes().clone())
+    }
 }
 
 /// When a write gives up.
@@ -118,37 +144,33 @@ impl Registry {
         timings.observe(&self.store_metrics, of, operation, began.elapsed(), success);
     }
 
-    /// Writes a tree (without `resourceVersion`) if the key is still at revision `expected`.
+    /// Writes an object if the key is still at revision `expected`. If it is too large only
+    /// because of its managers, it is stored without them (B6.12).
     pub(crate) async fn put(
         &self,
         resource: &ResourceInfo,
         key: &Arc<str>,
-        value: &Value,
+        object: EncodedObject,
         expected: u64,
     ) -> Result<CommitResult, Status> {
-        let bytes = Bytes::from(serde_json::to_vec(value).map_err(Status::internal)?);
-        self.put_encoded(resource, key, bytes, expected).await
-    }
-
-    /// As [`Self::put`], for an encoded object.
-    pub(crate) async fn put_encoded(
-        &self,
-        resource: &ResourceInfo,
-        key: &Arc<str>,
-        bytes: Bytes,
-        expected: u64,
-    ) -> Result<CommitResult, Status> {
-        let op = SingleKeyTxnOp::Put {
-            value: bytes.clone(),
-            ttl: resource.storage.strategy.ttl,
-        };
         let operation = if expected == 0 {
             StoreOperation::Create
         } else {
             StoreOperation::Update
         };
-        self.commit(resource, key, op, expected, &bytes, operation)
-            .await
+        let put = |value: &Bytes| SingleKeyTxnOp::Put {
+            value: value.clone(),
+            ttl: resource.storage.strategy.ttl,
+        };
+        let transact = |bytes| self.transact(resource, key, put(bytes), expected, operation);
+        let outcome = transact(&object.bytes).await;
+        if matches!(outcome, Err(storage::Error::TooLarge))
+            && let Some(smaller) = object.without_managers()
+        {
+            let outcome = transact(&smaller).await;
+            return committed_object(resource, key, outcome, &smaller, operation);
+        }
+        committed_object(resource, key, outcome, &object.bytes, operation)
     }
 
     /// Writes the same object again if its stored form is outdated, such as encrypted with an
@@ -167,8 +189,11 @@ impl Registry {
         if entry.mod_revision != expected {
             return Ok(Some(CommitResult::Conflict(Some(decode_entry(&entry)?))));
         }
-        let put = self.put_encoded(resource, key, entry.value, expected);
-        Ok(Some(put.await?))
+        let object = EncodedObject {
+            bytes: entry.value,
+            keeps_managers: true,
+        };
+        Ok(Some(self.put(resource, key, object, expected).await?))
     }
 
     /// Deletes the key if it is still at revision `expected`. `last` is the final state of
@@ -177,19 +202,13 @@ impl Registry {
         &self,
         resource: &ResourceInfo,
         key: &Arc<str>,
-        last: &Value,
+        last: &EncodedObject,
         expected: u64,
     ) -> Result<CommitResult, Status> {
-        let bytes = Bytes::from(serde_json::to_vec(last).map_err(Status::internal)?);
-        self.commit(
-            resource,
-            key,
-            SingleKeyTxnOp::Delete,
-            expected,
-            &bytes,
-            StoreOperation::Delete,
-        )
-        .await
+        let operation = StoreOperation::Delete;
+        let delete = SingleKeyTxnOp::Delete;
+        let outcome = self.transact(resource, key, delete, expected, operation);
+        committed_object(resource, key, outcome.await, &last.bytes, operation)
     }
 
     /// Writes a new object without decoding it; returns its revision, or `None` if the key
@@ -202,33 +221,12 @@ impl Registry {
     ) -> Result<Option<u64>, Status> {
         let ttl = resource.storage.strategy.ttl;
         let op = SingleKeyTxnOp::Put { value, ttl };
-        let outcome = self
-            .transact(resource, key, op, 0, StoreOperation::Create)
-            .await?;
-        Ok(match outcome {
-            TxnResponse::Committed { revision } => Some(revision),
-            TxnResponse::Conflict { .. } => None,
-        })
-    }
-
-    async fn commit(
-        &self,
-        resource: &ResourceInfo,
-        key: &Arc<str>,
-        op: SingleKeyTxnOp,
-        expected: u64,
-        bytes: &Bytes,
-        operation: StoreOperation,
-    ) -> Result<CommitResult, Status> {
-        let outcome = self.transact(resource, Arc::clone(key), op, expected, operation);
-        match outcome.await? {
-            TxnResponse::Committed { revision } => {
-                let decoded = resource.storage.cache.decode_written(key, bytes, revision);
-                Ok(CommitResult::Committed(decoded.map_err(|e| e.status())?))
-            }
-            TxnResponse::Conflict { current } => Ok(CommitResult::Conflict(
-                current.as_ref().map(decode_entry).transpose()?,
-            )),
+        let operation = StoreOperation::Create;
+        let outcome = self.transact(resource, &key, op, 0, operation).await;
+        let gvr = &resource.kind.gvr;
+        match outcome.map_err(|e| store_error_status(&e, gvr, operation.as_str()))? {
+            TxnResponse::Committed { revision } => Ok(Some(revision)),
+            TxnResponse::Conflict { .. } => Ok(None),
         }
     }
 
@@ -236,15 +234,35 @@ impl Registry {
     async fn transact(
         &self,
         resource: &ResourceInfo,
-        key: Arc<str>,
+        key: &Arc<str>,
         op: SingleKeyTxnOp,
         expected: u64,
         operation: StoreOperation,
-    ) -> Result<TxnResponse, Status> {
-        let txn = SingleKeyTxn { key, expected, op };
+    ) -> Result<TxnResponse, storage::Error> {
+        let key = Arc::clone(key);
         let began = Instant::now();
-        let outcome = self.store.commit(txn).await;
+        let outcome = self.store.commit(SingleKeyTxn { key, expected, op }).await;
         self.observe_store_call(resource, operation, began, outcome.is_ok());
-        outcome.map_err(|e| store_error_status(&e, &resource.kind.gvr, operation.as_str()))
+        outcome
+    }
+}
+
+/// The result of a transaction that wrote `bytes`, or deleted them.
+fn committed_object(
+    resource: &ResourceInfo,
+    key: &Arc<str>,
+    outcome: Result<TxnResponse, storage::Error>,
+    bytes: &Bytes,
+    operation: StoreOperation,
+) -> Result<CommitResult, Status> {
+    let gvr = &resource.kind.gvr;
+    match outcome.map_err(|e| store_error_status(&e, gvr, operation.as_str()))? {
+        TxnResponse::Committed { revision } => {
+            let decoded = resource.storage.cache.decode_written(key, bytes, revision);
+            Ok(CommitResult::Committed(decoded.map_err(|e| e.status())?))
+        }
+        TxnResponse::Conflict { current } => Ok(CommitResult::Conflict(
+            current.as_ref().map(decode_entry).transpose()?,
+        )),
     }
 }

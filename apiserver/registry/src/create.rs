@@ -8,7 +8,8 @@ use client::ResourcePath;
 use machinery::{Object, Status};
 use serde_json::Value;
 
-use crate::commit::CommitResult;
+use crate::commit::{CommitResult, EncodedObject};
+use crate::field_management::{ManagersAfterWrite, ResourceFieldManager};
 use crate::object_meta;
 use crate::read::{check_verb, convert_object};
 use crate::registry::{NAMESPACES, Registry};
@@ -21,6 +22,18 @@ use crate::write_pipeline::{
 };
 
 const MAX_NAME_ATTEMPTS: usize = 8;
+
+/// An object to be created.
+#[derive(Clone)]
+struct NewObject {
+    /// In the storage version, with defaults.
+    value: Value,
+    /// The text of its managers.
+    managers: Option<String>,
+    /// Whether it is the result of an apply.
+    is_applied: bool,
+    warnings: Vec<String>,
+}
 
 impl Registry {
     /// POST to a collection, or to a subresource of a named object.
@@ -46,33 +59,83 @@ impl Registry {
                 .call_create_handler(ctx, &resource, at, body, options, None)
                 .await;
         }
+        self.create_object(ctx, &resource, at, body, options).await
+    }
+
+    async fn create_object(
+        &self,
+        ctx: &RequestUserAndDeadline,
+        resource: &ResourceInfo,
+        at: ResourcePath<'_>,
+        body: ObjectBodyAndDuplicateFields,
+        options: &RegistryWriteOptions,
+    ) -> Result<WriteResult, Status> {
+        let mut body = body;
+        let sent = object_meta::take_managed_fields(&mut body.value)?;
+        let mut new = self.decode_new(resource, at, body, options)?;
+        if sent.is_some() || !options.creates_without_managers {
+            let manager = ResourceFieldManager {
+                registry: self,
+                resource,
+                subresource: "",
+                manager: &options.field_manager,
+            };
+            new.managers = manager.track_create(&new.value, sent.as_ref());
+        }
+        self.insert_with_generated_name(ctx, resource, at, new, options)
+            .await
+    }
+
+    /// Creates an object from the result of an apply.
+    pub(crate) async fn create_applied(
+        &self,
+        ctx: &RequestUserAndDeadline,
+        at: ResourcePath<'_>,
+        (applied, managers): (Value, ManagersAfterWrite),
+        options: &RegistryWriteOptions,
+    ) -> Result<WriteResult, Status> {
+        let resource = self.resource_info(at.resource)?;
+        check_verb(&resource, &at, "create")?;
+        let mut new = self.decode_new(&resource, at, applied.into(), options)?;
+        new.managers = managers.text;
+        new.is_applied = true;
+        self.insert_with_generated_name(ctx, &resource, at, new, options)
+            .await
+    }
+
+    /// Decodes a new object, with defaults, in the storage version.
+    fn decode_new(
+        &self,
+        resource: &ResourceInfo,
+        at: ResourcePath<'_>,
+        body: ObjectBodyAndDuplicateFields,
+        options: &RegistryWriteOptions,
+    ) -> Result<NewObject, Status> {
         let ObjectBodyAndDuplicateFields {
             mut value,
             duplicate_fields: duplicates,
         } = body;
-        check_kind(&resource, &mut value)?;
-        check_namespace(&resource, &at, &mut value)?;
+        check_kind(resource, &mut value)?;
+        check_namespace(resource, &at, &mut value)?;
         if !object_meta::metadata_string(&value, "resourceVersion").is_empty() {
             let why = "resourceVersion should not be set on objects to be created";
             return Err(Status::failure(500, "InternalError", why));
         }
         let field_validation = options.field_validation;
-        let mut warnings = decode(&resource, &mut value, &duplicates, field_validation, false)?;
+        let mut warnings = decode(resource, &mut value, &duplicates, field_validation, false)?;
         if resource.custom {
             warnings.extend(object_meta::finalizer_warnings(&value));
         }
         resource
             .conversion
             .convert_to_storage(&resource.storage.kind.gvk, &mut value);
-        apply_defaults(&resource, &mut value);
-        self.check_namespace_lifecycle(
-            &resource,
-            at.namespace,
-            object_meta::metadata_string(&value, "name"),
-        )
-        .await?;
-        self.insert_with_generated_name(ctx, &resource, at, value, options, warnings)
-            .await
+        apply_defaults(resource, &mut value);
+        Ok(NewObject {
+            value,
+            managers: None,
+            is_applied: false,
+            warnings,
+        })
     }
 
     /// Calls the create handler of a resource or subresource.
@@ -134,21 +197,21 @@ impl Registry {
         ctx: &RequestUserAndDeadline,
         resource: &ResourceInfo,
         at: ResourcePath<'_>,
-        mut value: Value,
+        mut new: NewObject,
         options: &RegistryWriteOptions,
-        warnings: Vec<String>,
     ) -> Result<WriteResult, Status> {
-        let base = object_meta::metadata_string(&value, "generateName").to_owned();
-        if !object_meta::metadata_string(&value, "name").is_empty() || base.is_empty() {
-            return self
-                .insert(ctx, resource, at, value, options, warnings)
-                .await;
+        let name = object_meta::metadata_string(&new.value, "name");
+        self.check_namespace_lifecycle(resource, at.namespace, name)
+            .await?;
+        let base = object_meta::metadata_string(&new.value, "generateName").to_owned();
+        if !name.is_empty() || base.is_empty() {
+            return self.insert(ctx, resource, at, new, options).await;
         }
         let mut conflict = None;
         for _ in 0..MAX_NAME_ATTEMPTS {
             let name = object_meta::generate_name(&base);
-            object_meta::metadata_mut(&mut value)?.insert("name".into(), name.into());
-            let attempt = self.insert(ctx, resource, at, value.clone(), options, warnings.clone());
+            object_meta::metadata_mut(&mut new.value)?.insert("name".into(), name.into());
+            let attempt = self.insert(ctx, resource, at, new.clone(), options);
             match attempt.await {
                 Err(status) if status.reason == "AlreadyExists" => conflict = Some(status),
                 other => return other,
@@ -159,15 +222,20 @@ impl Registry {
         Err(conflict.with_retry_after(1))
     }
 
-    pub(crate) async fn insert(
+    async fn insert(
         &self,
         ctx: &RequestUserAndDeadline,
         resource: &ResourceInfo,
         at: ResourcePath<'_>,
-        mut new: Value,
+        object: NewObject,
         options: &RegistryWriteOptions,
-        mut warnings: Vec<String>,
     ) -> Result<WriteResult, Status> {
+        let NewObject {
+            value: mut new,
+            managers,
+            is_applied,
+            mut warnings,
+        } = object;
         let name = object_meta::metadata_string(&new, "name").to_owned();
         let admit = AdmissionContext {
             registry: self,
@@ -193,9 +261,20 @@ impl Registry {
         validate_object(resource, &new, None, true, |_| true)?;
         warnings.extend(admit.validate(&new, None).await?);
         let allocation = Box::pin(admit.allocate(&mut new, None)).await?;
-        let stored = self
-            .store_new(resource, at.namespace, &name, &new, options.dry_run)
-            .await;
+        let stored = if options.dry_run {
+            self.check_absent(resource, at.namespace, &name).await
+        } else {
+            let mut encoded = EncodedObject::new(&new, managers.as_deref())?;
+            encoded.keeps_managers = is_applied;
+            self.store_new(resource, at.namespace, &name, encoded).await
+        };
+        let stored = stored.and_then(|stored| match stored {
+            Some(object) => Ok(object),
+            // A dry run.
+            None => Object::from_value(&new)
+                .and_then(|object| object.with_managed_fields(managers.as_deref()))
+                .map_err(Status::internal),
+        });
         if stored.is_err() {
             self.release_allocation(&allocation).await;
         }
@@ -206,32 +285,39 @@ impl Registry {
         })
     }
 
+    /// Fails if the object exists.
+    async fn check_absent(
+        &self,
+        resource: &ResourceInfo,
+        namespace: &str,
+        name: &str,
+    ) -> Result<Option<Object>, Status> {
+        let key = self.storage_key(resource, namespace, name);
+        match self.get_newest(resource, &key).await? {
+            None => Ok(None),
+            existing => Err(already_exists(resource, name, existing)),
+        }
+    }
+
     async fn store_new(
         &self,
         resource: &ResourceInfo,
         namespace: &str,
         name: &str,
-        new: &Value,
-        dry_run: bool,
-    ) -> Result<Object, Status> {
+        new: EncodedObject,
+    ) -> Result<Option<Object>, Status> {
         let key = self.storage_key(resource, namespace, name);
-        let committed = if dry_run {
-            match self.get_newest(resource, &key).await? {
-                None => return Object::from_value(new).map_err(Status::internal),
-                existing => CommitResult::Conflict(existing),
-            }
-        } else {
-            self.put(resource, &key, new, 0).await?
-        };
-        match committed {
-            CommitResult::Committed(object) => Ok(object),
-            CommitResult::Conflict(existing) => {
-                let mut status = Status::already_exists(&resource.kind.gvr, name);
-                if existing.is_some_and(|o| o.meta().deleting) {
-                    status.message = format!("object is being deleted: {}", status.message);
-                }
-                Err(status)
-            }
+        match self.put(resource, &key, new, 0).await? {
+            CommitResult::Committed(object) => Ok(Some(object)),
+            CommitResult::Conflict(existing) => Err(already_exists(resource, name, existing)),
         }
     }
+}
+
+fn already_exists(resource: &ResourceInfo, name: &str, existing: Option<Object>) -> Status {
+    let mut status = Status::already_exists(&resource.kind.gvr, name);
+    if existing.is_some_and(|o| o.meta().deleting) {
+        status.message = format!("object is being deleted: {}", status.message);
+    }
+    status
 }

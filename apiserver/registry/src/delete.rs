@@ -10,7 +10,7 @@ use futures_util::StreamExt;
 use machinery::{Gvr, Object, Status};
 use serde_json::{Value, json};
 
-use crate::commit::{CommitResult, check_deadline, write_deadline};
+use crate::commit::{CommitResult, EncodedObject, check_deadline, write_deadline};
 use crate::object_meta::{self, FOREGROUND_FINALIZER, ORPHAN_FINALIZER};
 use crate::read::{check_verb, convert_object};
 use crate::registry::{NAMESPACES, Registry};
@@ -93,12 +93,17 @@ impl Registry {
             if options.dry_run {
                 return result(dry_run_response(resource, object, plan));
             }
+            let managers = object.managed_fields_json();
+            let encode = |tree| EncodedObject::new(tree, managers.as_deref());
             let committed = match &plan {
                 DeletionEffect::Wait => return result(pending_response(resource, object)),
                 DeletionEffect::Remove => {
-                    self.remove(resource, &key, &old, object.revision()).await?
+                    let last = encode(&old)?;
+                    self.remove(resource, &key, &last, object.revision())
+                        .await?
                 }
                 DeletionEffect::SetDeletionTimestamp(new) => {
+                    let new = encode(new)?;
                     self.put(resource, &key, new, object.revision()).await?
                 }
             };
@@ -305,10 +310,8 @@ fn dry_run_response(
         DeletionEffect::SetDeletionTimestamp(mut new) => {
             let revision = object.revision().to_string();
             object_meta::metadata_mut(&mut new)?.insert("resourceVersion".into(), revision.into());
-            pending_response(
-                resource,
-                Object::from_value(&new).map_err(Status::internal)?,
-            )
+            let new = Object::from_value(&new).and_then(|o| o.with_managed_fields_of(&object));
+            pending_response(resource, new.map_err(Status::internal)?)
         }
     }
 }

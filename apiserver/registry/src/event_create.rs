@@ -70,7 +70,10 @@ impl Registry {
     ) -> Result<(), Status> {
         let body: Value = serde_json::to_value(event).map_err(Status::internal)?;
         let at = client::ResourcePath::collection(&EVENTS, &event.metadata.namespace);
-        let options = RegistryWriteOptions::default();
+        let options = RegistryWriteOptions {
+            creates_without_managers: true,
+            ..RegistryWriteOptions::default()
+        };
         let written = self
             .create(ctx, at, ObjectBodyAndDuplicateFields::from(body), &options)
             .await;

@@ -38,10 +38,20 @@ impl LoopbackApi {
     }
 }
 
+/// The manager of the fields that the controllers of this process write.
+const CONTROLLERS_FIELD_MANAGER: &str = "flotilla-controllers";
+
+/// The objects that controllers create have no managers, which costs them nothing; what
+/// they change in objects of others is tracked.
 fn registry_write_options(options: &client::WriteOptions) -> RegistryWriteOptions {
+    let manager = match options.field_manager.as_str() {
+        "" => CONTROLLERS_FIELD_MANAGER,
+        manager => manager,
+    };
     RegistryWriteOptions {
         dry_run: options.dry_run,
-        field_manager: options.field_manager.clone(),
+        field_manager: manager.to_owned(),
+        creates_without_managers: true,
         field_validation: FieldValidation::Ignore,
     }
 }

@@ -43,6 +43,16 @@ pub(crate) fn metadata_mut(value: &mut Value) -> Result<&mut Map<String, Value>,
         .ok_or_else(|| Status::bad_request("metadata must be an object"))
 }
 
+/// Takes `metadata.managedFields` out of an object. A value that is not a list stays, for the
+/// decoder to refuse.
+pub(crate) fn take_managed_fields(value: &mut Value) -> Result<Option<Value>, Status> {
+    let meta = metadata_mut(value)?;
+    match meta.get("managedFields") {
+        Some(Value::Array(_)) => Ok(meta.remove("managedFields")),
+        _ => Ok(None),
+    }
+}
+
 /// A string field of the metadata; empty if absent or of another type.
 pub(crate) fn metadata_string<'a>(value: &'a Value, field: &str) -> &'a str {
     value["metadata"][field].as_str().unwrap_or("")

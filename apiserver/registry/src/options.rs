@@ -156,6 +156,46 @@ pub fn parse_write_options(
     kind: &'static str,
 ) -> Result<RegistryWriteOptions, Status> {
     let mut errors = Vec::new();
+    if kind == "PatchOptions" && query("force").is_some() {
+        let why = "may not be specified for non-apply patch";
+        errors.push(FieldError::forbidden("force", why));
+    }
+    parse_common_write_options(query, kind, errors)
+}
+
+/// Options of a server-side apply, and whether it takes fields away from other managers.
+pub fn parse_apply_options(
+    query: QueryParamGetter<'_>,
+) -> Result<(RegistryWriteOptions, bool), Status> {
+    let mut errors = Vec::new();
+    if string_parameter(query, "fieldManager").is_empty() {
+        let why = "is required for apply patch";
+        errors.push(FieldError::required("fieldManager", why));
+    }
+    let force = bool_parameter(query, "force").unwrap_or(false);
+    let options = parse_common_write_options(query, "PatchOptions", errors)?;
+    Ok((options, force))
+}
+
+/// The manager of a write that names none: the program in its `User-Agent`
+/// (`prefixFromUserAgent`).
+pub fn field_manager_of_user_agent(user_agent: &str) -> String {
+    let program = user_agent.split('/').next().unwrap_or_default();
+    let mut manager = String::new();
+    for c in program.chars().filter(|c| !c.is_control()) {
+        if manager.len() + c.len_utf8() > MAX_FIELD_MANAGER_LENGTH {
+            break;
+        }
+        manager.push(c);
+    }
+    manager
+}
+
+fn parse_common_write_options(
+    query: QueryParamGetter<'_>,
+    kind: &'static str,
+    mut errors: Vec<FieldError>,
+) -> Result<RegistryWriteOptions, Status> {
     let dry_run = match query("dryRun").as_deref() {
         None => false,
         Some("All") => true,
@@ -179,10 +219,6 @@ pub fn parse_write_options(
         let why = "should contain only printable characters";
         errors.push(FieldError::invalid("fieldManager", &json!(manager), why));
     }
-    if kind == "PatchOptions" && query("force").is_some() {
-        let why = "may not be specified for non-apply patch";
-        errors.push(FieldError::forbidden("force", why));
-    }
     let field_validation = match string_parameter(query, "fieldValidation").as_str() {
         "" | "Warn" => FieldValidation::Warn,
         "Ignore" => FieldValidation::Ignore,
@@ -202,6 +238,7 @@ pub fn parse_write_options(
     Ok(RegistryWriteOptions {
         dry_run,
         field_manager: manager,
+        creates_without_managers: false,
         field_validation,
     })
 }

@@ -48,7 +48,8 @@ pub(crate) fn convert_object(resource: &ResourceInfo, object: Object) -> Result<
     resource
         .conversion
         .convert_from_storage(&resource.kind.gvk, &mut value);
-    Object::from_value(&value).map_err(Status::internal)
+    let converted = Object::from_value(&value).and_then(|o| o.with_managed_fields_of(&object));
+    converted.map_err(Status::internal)
 }
 
 /// 405 unless the resource, or its subresource, supports the verb.
@@ -326,11 +327,12 @@ impl RegistryWatchEvent {
 }
 
 fn encode_frame(change: ObjectEventType, object: &Object) -> Bytes {
-    let mut line = Vec::with_capacity(object.bytes().len() + 40);
+    let body = object.served_bytes();
+    let mut line = Vec::with_capacity(body.len() + 40);
     line.extend_from_slice(b"{\"type\":\"");
     line.extend_from_slice(change.as_str().as_bytes());
     line.extend_from_slice(b"\",\"object\":");
-    line.extend_from_slice(object.bytes());
+    line.extend_from_slice(&body);
     line.extend_from_slice(b"}\n");
     line.into()
 }

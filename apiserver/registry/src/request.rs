@@ -78,6 +78,9 @@ pub enum FieldValidation {
 pub struct RegistryWriteOptions {
     pub dry_run: bool,
     pub field_manager: String,
+    /// Whether a create does not track managers: nobody manages the object until it is
+    /// applied.
+    pub creates_without_managers: bool,
     pub field_validation: FieldValidation,
 }
 

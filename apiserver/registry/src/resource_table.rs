@@ -59,6 +59,7 @@ const CREATE_VERBS: &[&str] = &["create"];
 const JSON_PATCH_TYPE: &str = "application/json-patch+json";
 const MERGE_PATCH_TYPE: &str = "application/merge-patch+json";
 const STRATEGIC_MERGE_PATCH_TYPE: &str = "application/strategic-merge-patch+json";
+const APPLY_PATCH_TYPE: &str = "application/apply-patch+yaml";
 
 impl ResourceInfo {
     /// The number of stored objects; `None` when it is unknown.
@@ -83,9 +84,10 @@ impl ResourceInfo {
                 JSON_PATCH_TYPE,
                 MERGE_PATCH_TYPE,
                 STRATEGIC_MERGE_PATCH_TYPE,
+                APPLY_PATCH_TYPE,
             ]
         } else {
-            &[JSON_PATCH_TYPE, MERGE_PATCH_TYPE]
+            &[JSON_PATCH_TYPE, MERGE_PATCH_TYPE, APPLY_PATCH_TYPE]
         }
     }
 

@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
+use machinery::managed_fields_text::write_metadata;
 use machinery::{FieldError, Object, Status};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
@@ -52,8 +53,8 @@ impl<'a> EncodedTopLevelFields<'a> {
         DECODED_FIELDS.contains(&&error.field[..end])
     }
 
-    /// Encodes the object with the fields of `tree`, in order.
-    pub(crate) fn encode(mut self, tree: &Value) -> Result<Bytes, Status> {
+    /// Encodes the object with the fields of `tree`, in order, and the text of its managers.
+    pub(crate) fn encode(mut self, tree: &Value, managers: Option<&str>) -> Result<Bytes, Status> {
         for part in DECODED_FIELDS {
             self.0.remove(part);
         }
@@ -74,9 +75,15 @@ impl<'a> EncodedTopLevelFields<'a> {
                 out.push(b',');
             }
             if part_first && let Some((key, value)) = parts.next() {
-                write_field(&mut out, key, value)?;
+                write_key(&mut out, key)?;
+                match key.as_str() {
+                    "metadata" => write_metadata(&mut out, value, managers),
+                    _ => serde_json::to_writer(&mut out, value),
+                }
+                .map_err(Status::internal)?;
             } else if let Some((key, raw)) = rest.next() {
-                write_field(&mut out, &key, raw)?;
+                write_key(&mut out, &key)?;
+                out.extend_from_slice(raw.get().as_bytes());
             }
         }
         out.push(b'}');
@@ -84,14 +91,10 @@ impl<'a> EncodedTopLevelFields<'a> {
     }
 }
 
-fn write_field(
-    out: &mut Vec<u8>,
-    key: &str,
-    value: &(impl serde::Serialize + ?Sized),
-) -> Result<(), Status> {
+fn write_key(out: &mut Vec<u8>, key: &str) -> Result<(), Status> {
     serde_json::to_writer(&mut *out, key).map_err(Status::internal)?;
     out.push(b':');
-    serde_json::to_writer(out, value).map_err(Status::internal)
+    Ok(())
 }
 
 #[cfg(test)]
@@ -118,7 +121,7 @@ mod tests {
         tree["spec"] = json!("added by defaults");
         EncodedTopLevelFields::retain_decoded_fields(&mut tree);
         assert_eq!(
-            apart.encode(&tree).unwrap(),
+            apart.encode(&tree, None).unwrap(),
             serde_json::to_vec(&expected).unwrap()
         );
     }

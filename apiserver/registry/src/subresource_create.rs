@@ -5,7 +5,7 @@ use client::{DeleteOptions, ResourcePath};
 use machinery::{Object, Status};
 use serde_json::{Value, json};
 
-use crate::commit::{CommitResult, check_deadline, write_deadline};
+use crate::commit::{CommitResult, EncodedObject, check_deadline, write_deadline};
 use crate::object_meta;
 use crate::options;
 use crate::registry::Registry;
@@ -92,7 +92,9 @@ impl Registry {
             object_meta::metadata_mut(&mut new)?.remove("resourceVersion");
             new["spec"]["nodeName"] = node.into();
             set_pod_scheduled(&mut new, &self.now());
-            match self.put(resource, &key, &new, pod.revision()).await? {
+            let managers = pod.managed_fields_json();
+            let bound = EncodedObject::new(&new, managers.as_deref())?;
+            match self.put(resource, &key, bound, pod.revision()).await? {
                 CommitResult::Committed(_) => return success_status(),
                 CommitResult::Conflict(winner) => current = winner,
             }

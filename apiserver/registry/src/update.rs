@@ -10,58 +10,35 @@ use admission::AdmissionOperation;
 use bytes::Bytes;
 use client::{Patch, ResourcePath};
 use machinery::{FieldError, Object, Status};
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::allocation::ServiceAllocationAndQuotaCharge;
-use crate::commit::{CommitResult, check_deadline, write_deadline};
+use crate::commit::{CommitResult, EncodedObject, check_deadline, write_deadline};
 use crate::conversion::VersionConversion;
+use crate::field_management::{Configuration, ManagersAfterWrite};
 use crate::object_meta;
 use crate::read::{check_verb, convert_object};
 use crate::registry::Registry;
 use crate::request::{
     ObjectBodyAndDuplicateFields, RegistryWriteOptions, RequestUserAndDeadline, WriteResult,
 };
+use crate::requested_object::{RequestedManagers, check_name};
 use crate::resource_table::ResourceInfo;
 use crate::scale;
 use crate::service_address_claims::is_service;
 use crate::status_patch::EncodedTopLevelFields;
+use crate::update_request::{UpdateRequest, UpdateSource, UpdateTarget};
 use crate::write_base::CachedOrNewestBaseObject;
-use crate::write_pipeline::{
-    AdmissionContext, apply_defaults, check_kind, check_namespace, decode, validate_object,
-};
-
-/// The new object, or a patch that produces it.
-pub(crate) enum UpdateSource {
-    Put(ObjectBodyAndDuplicateFields),
-    Patch(Patch),
-}
-
-/// The part of an object that a write may change.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum UpdateTarget {
-    Object,
-    Status,
-    Scale,
-    /// The status, with other rules than a write of `status`.
-    Approval,
-    /// `spec.finalizers` of a namespace.
-    Finalize,
-}
-
-/// One update or patch, with all its attempts.
-struct UpdateRequest<'a> {
-    registry: &'a Registry,
-    ctx: &'a RequestUserAndDeadline,
-    resource: &'a ResourceInfo,
-    at: ResourcePath<'a>,
-    target: UpdateTarget,
-    options: &'a RegistryWriteOptions,
-}
+use crate::write_pipeline::{AdmissionContext, apply_defaults, validate_object};
 
 /// The result of an attempt that changes the object.
 struct ObjectUpdate {
     old: Value,
     new: Value,
+    /// The text of the managers of the new object.
+    managers: Option<String>,
+    /// Whether the managers may not be left out, if the object is too large.
+    keeps_managers: bool,
     /// The encoded new object, if the trees contain only a part of it.
     encoded: Option<Bytes>,
     /// No finalizer is left: the write deletes the object.
@@ -98,6 +75,23 @@ impl Registry {
             return Err(Status::unsupported_media_type(resource.patch_types()));
         }
         self.update_or_patch(ctx, &resource, at, UpdateSource::Patch(patch), options)
+            .await
+    }
+
+    /// PATCH with a configuration of an object, its `status` or `scale` (server-side apply).
+    /// An object that does not exist is created.
+    pub async fn apply(
+        &self,
+        ctx: &RequestUserAndDeadline,
+        at: ResourcePath<'_>,
+        config: Value,
+        force: bool,
+        options: &RegistryWriteOptions,
+    ) -> Result<WriteResult, Status> {
+        let resource = self.resource_info(at.resource)?;
+        check_verb(&resource, &at, "patch")?;
+        let source = UpdateSource::Apply { config, force };
+        self.update_or_patch(ctx, &resource, at, source, options)
             .await
     }
 
@@ -207,6 +201,22 @@ impl UpdateRequest<'_> {
                 };
                 self.registry.create(self.ctx, at, body, self.options).await
             }
+            UpdateSource::Apply { config, force } if self.target == UpdateTarget::Object => {
+                let config = Configuration {
+                    object: &config,
+                    force,
+                };
+                let mut applied = self.field_manager().apply_create(config)?;
+                check_name(&mut applied.0, &self.at)?;
+                self.check_absent_preconditions(&applied.0)?;
+                let at = ResourcePath {
+                    name: "",
+                    ..self.at
+                };
+                self.registry
+                    .create_applied(self.ctx, at, applied, self.options)
+                    .await
+            }
             _ => Err(Status::not_found(gvr, self.at.name)),
         }
     }
@@ -226,18 +236,19 @@ impl UpdateRequest<'_> {
         changed: &ObjectUpdate,
         expected: u64,
     ) -> Result<CommitResult, Status> {
-        let new = &changed.new;
+        let mut object = match &changed.encoded {
+            Some(bytes) => EncodedObject {
+                bytes: bytes.clone(),
+                keeps_managers: false,
+            },
+            None => EncodedObject::new(&changed.new, changed.managers.as_deref())?,
+        };
+        object.keeps_managers = changed.keeps_managers;
+        let registry = self.registry;
         let committed = if changed.deletes {
-            self.registry
-                .remove(self.resource, key, new, expected)
-                .await
-        } else if let Some(bytes) = &changed.encoded {
-            let bytes = bytes.clone();
-            self.registry
-                .put_encoded(self.resource, key, bytes, expected)
-                .await
+            registry.remove(self.resource, key, &object, expected).await
         } else {
-            self.registry.put(self.resource, key, new, expected).await
+            registry.put(self.resource, key, object, expected).await
         };
         if !matches!(committed, Ok(CommitResult::Committed(_))) {
             self.registry.release_allocation(&changed.allocation).await;
@@ -270,7 +281,9 @@ impl UpdateRequest<'_> {
         let mut new = changed.new;
         let revision = before.revision().to_string();
         object_meta::metadata_mut(&mut new)?.insert("resourceVersion".into(), revision.into());
-        let object = Object::from_value(&new).map_err(Status::internal)?;
+        let object = Object::from_value(&new)
+            .and_then(|object| object.with_managed_fields(changed.managers.as_deref()))
+            .map_err(Status::internal)?;
         self.result(object, warnings)
     }
 
@@ -289,8 +302,9 @@ impl UpdateRequest<'_> {
             Some(apart) => apart.to_tree()?,
             None => current.value().map_err(Status::internal)?,
         };
-        let (sent, mut warnings) = self.requested_object(source, &old, current, consumed)?;
-        let mut new = self.merge_updatable_fields(sent, &old)?;
+        let requested = self.requested_object(source, &old, current, consumed)?;
+        let mut warnings = requested.warnings;
+        let mut new = self.merge_updatable_fields(requested.value, &old)?;
         if let Some(before) = old["metadata"].as_object() {
             object_meta::copy_from_old(object_meta::metadata_mut(&mut new)?, before);
         }
@@ -298,6 +312,7 @@ impl UpdateRequest<'_> {
         if apart.is_some() {
             EncodedTopLevelFields::retain_decoded_fields(&mut new);
         }
+        let managers = self.managers_after(requested.managers, &mut old, &new, current)?;
         let admit = AdmissionContext {
             registry: self.registry,
             ctx: self.ctx,
@@ -327,23 +342,55 @@ impl UpdateRequest<'_> {
         warnings.extend(admit.validate(&new, Some(&old)).await?);
         object_meta::metadata_mut(&mut old)?.remove("resourceVersion");
         let allocation = Box::pin(admit.allocate(&mut new, Some(&old))).await?;
-        if new == old {
+        if new == old && !managers.is_ownership_changed {
             return Ok((None, warnings));
         }
         let deletes = object_meta::is_deleting(&new)
             && object_meta::finalizers(&new).next().is_none()
             && !(strategy.delays_removal)(&new);
-        let encoded = apart.map(|apart| apart.encode(&new)).transpose()?;
+        let text = managers.text.as_deref();
+        let encoded = apart.map(|apart| apart.encode(&new, text)).transpose()?;
         Ok((
             Some(ObjectUpdate {
                 old,
                 new,
+                managers: managers.text,
+                keeps_managers: UpdateRequest::is_apply(source),
                 encoded,
                 deletes,
                 allocation,
             }),
             warnings,
         ))
+    }
+
+    /// The managers after the write, which own what it requests, not what admission changes.
+    fn managers_after(
+        &self,
+        requested: RequestedManagers,
+        old: &mut Value,
+        new: &Value,
+        current: &Object,
+    ) -> Result<ManagersAfterWrite, Status> {
+        let sent = match requested {
+            RequestedManagers::Applied(managers) => return Ok(managers),
+            RequestedManagers::Sent(sent) => sent,
+        };
+        let live = current.managed_fields_json();
+        if live.is_none() && sent.is_none() {
+            return Ok(ManagersAfterWrite::default());
+        }
+        let (manager, live) = (self.field_manager(), live.as_deref());
+        if let (UpdateTarget::Scale, Some(paths)) = (self.target, &self.resource.kind.scale) {
+            return manager.track_scale(paths, old, new, live);
+        }
+        // The new object has no revision yet, which is no difference.
+        let revision = object_meta::metadata_mut(old)?.remove("resourceVersion");
+        let managers = manager.track_update(old, new, live, sent.as_ref());
+        if let Some(revision) = revision {
+            object_meta::metadata_mut(old)?.insert("resourceVersion".into(), revision);
+        }
+        Ok(managers)
     }
 
     /// The partial decoding that suffices for a write of the status in the storage version.
@@ -360,7 +407,7 @@ impl UpdateRequest<'_> {
             UpdateSource::Patch(Patch::Merge(patch) | Patch::Strategic(patch)) => {
                 EncodedTopLevelFields::covers_patch(patch)
             }
-            UpdateSource::Patch(Patch::Json(_)) => false,
+            UpdateSource::Patch(Patch::Json(_)) | UpdateSource::Apply { .. } => false,
         };
         let needs_object = self.target != UpdateTarget::Status
             || self.options.dry_run
@@ -378,208 +425,4 @@ impl UpdateRequest<'_> {
             .then(|| EncodedTopLevelFields::from_object(current))
             .transpose()
     }
-
-    /// The object (or Scale) that the client requests, in the storage version.
-    fn requested_object(
-        &self,
-        source: &mut UpdateSource,
-        old: &Value,
-        current: &Object,
-        consumed: &mut bool,
-    ) -> Result<(Value, Vec<String>), Status> {
-        let patched = matches!(source, UpdateSource::Patch(_));
-        let mut duplicates = Vec::new();
-        let mut value = match source {
-            UpdateSource::Put(body) => {
-                self.check_preconditions(&body.value, current, false)?;
-                duplicates.clone_from(&body.duplicate_fields);
-                if object_meta::metadata_string(&body.value, "resourceVersion").is_empty() {
-                    body.value.clone()
-                } else {
-                    *consumed = true;
-                    std::mem::take(&mut body.value)
-                }
-            }
-            UpdateSource::Patch(patch) => {
-                let value = self.apply_patch(patch, old)?;
-                self.check_preconditions(&value, current, true)?;
-                value
-            }
-        };
-        check_name(&mut value, &self.at)?;
-        if self.target == UpdateTarget::Scale {
-            return Ok((value, Vec::new()));
-        }
-        check_kind(self.resource, &mut value)?;
-        check_namespace(self.resource, &self.at, &mut value)?;
-        let field_validation = self.options.field_validation;
-        let warnings = decode(
-            self.resource,
-            &mut value,
-            &duplicates,
-            field_validation,
-            patched,
-        )?;
-        self.resource
-            .conversion
-            .convert_to_storage(&self.resource.storage.kind.gvk, &mut value);
-        Ok((value, warnings))
-    }
-
-    fn apply_patch(&self, patch: &Patch, old: &Value) -> Result<Value, Status> {
-        let mut doc = match (self.target, &self.resource.kind.scale) {
-            (UpdateTarget::Scale, Some(paths)) => scale::scale_of(paths, old)?,
-            _ => {
-                let mut doc = old.clone();
-                self.resource
-                    .conversion
-                    .convert_from_storage(&self.resource.kind.gvk, &mut doc);
-                doc
-            }
-        };
-        let outcome = match patch {
-            Patch::Json(patch) => patch::apply_json_patch(&doc, patch),
-            Patch::Strategic(patch) if self.target != UpdateTarget::Scale => {
-                patch::apply_strategic_merge_patch(&doc, patch, &self.resource.schema)
-            }
-            // A Scale has no lists: both patch types have the same effect.
-            Patch::Merge(patch) | Patch::Strategic(patch) => {
-                if !patch.is_object() {
-                    return Err(Status::bad_request("a merge patch must be an object"));
-                }
-                patch::apply_merge_patch(&mut doc, patch);
-                Ok(doc)
-            }
-        };
-        outcome.map_err(|error| match error {
-            patch::Error::BadRequest(why) => Status::bad_request(why),
-            patch::Error::TooLarge(why) => Status::request_entity_too_large(why),
-            // As in `endpoints/handlers/patch.go`, the response omits the reason.
-            patch::Error::Unprocessable(_) => Status::unprocessable(),
-        })
-    }
-
-    /// Checks the preconditions in a body: its `resourceVersion` and uid (B4.2, B5.4).
-    fn check_preconditions(
-        &self,
-        sent: &Value,
-        current: &Object,
-        patched: bool,
-    ) -> Result<(), Status> {
-        let gvr = &self.resource.kind.gvr;
-        let revision = object_meta::metadata_string(sent, "resourceVersion");
-        if revision.is_empty() || revision == "0" {
-            let needed = !self.resource.kind.allow_unconditional_update
-                && !patched
-                && matches!(
-                    self.target,
-                    UpdateTarget::Object | UpdateTarget::Status | UpdateTarget::Approval
-                );
-            if needed {
-                let error = FieldError::invalid(
-                    "metadata.resourceVersion",
-                    &json!(0),
-                    "must be specified for an update",
-                );
-                return Err(Status::invalid(
-                    &self.resource.kind.gvk,
-                    self.at.name,
-                    &[error],
-                ));
-            }
-        } else {
-            let requested: u64 = revision.parse().map_err(|_| {
-                let error = FieldError::invalid(
-                    "metadata.resourceVersion",
-                    &json!(revision),
-                    "must be a decimal number",
-                );
-                Status::invalid(&self.resource.kind.gvk, self.at.name, &[error])
-            })?;
-            if requested != current.revision() {
-                return Err(Status::stale_resource_version(gvr, self.at.name));
-            }
-        }
-        let uid = object_meta::metadata_string(sent, "uid");
-        if !uid.is_empty() && uid != current.uid() {
-            return Err(Status::conflict(
-                gvr,
-                self.at.name,
-                format!(
-                    "StorageError: invalid object, Code: 4, Key: {}, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: UID in precondition: {uid}, UID in object meta: {}",
-                    self.registry
-                        .storage_key(self.resource, self.at.namespace, self.at.name),
-                    current.uid()
-                ),
-            ));
-        }
-        Ok(())
-    }
-
-    /// Takes from the requested object only what this path may change (B4.4).
-    fn merge_updatable_fields(&self, mut sent: Value, old: &Value) -> Result<Value, Status> {
-        match self.target {
-            UpdateTarget::Object => {
-                if self.resource.storage.kind.status
-                    && let Some(map) = sent.as_object_mut()
-                {
-                    match old.get("status") {
-                        Some(status) => map.insert("status".into(), status.clone()),
-                        None => map.remove("status"),
-                    };
-                }
-                Ok(sent)
-            }
-            UpdateTarget::Status | UpdateTarget::Approval => {
-                let mut new = old.clone();
-                if let (Some(new), Some(sent)) = (new.as_object_mut(), sent.as_object_mut()) {
-                    match sent.remove("status") {
-                        Some(status) => new.insert("status".into(), status),
-                        None => new.remove("status"),
-                    };
-                }
-                if self.resource.storage.strategy.status_updates_metadata {
-                    let (meta, sent) = (object_meta::metadata_mut(&mut new)?, &sent["metadata"]);
-                    for field in ["labels", "annotations"] {
-                        match sent.get(field) {
-                            Some(v) => meta.insert(field.into(), v.clone()),
-                            None => meta.remove(field),
-                        };
-                    }
-                }
-                Ok(new)
-            }
-            UpdateTarget::Scale => {
-                let mut new = old.clone();
-                if let Some(paths) = &self.resource.kind.scale {
-                    scale::apply_scale(paths, &sent, &mut new)?;
-                }
-                Ok(new)
-            }
-            UpdateTarget::Finalize => {
-                let mut new = old.clone();
-                let listed = sent["spec"]["finalizers"]
-                    .as_array()
-                    .filter(|a| !a.is_empty());
-                new["spec"] = match listed {
-                    Some(list) => json!({"finalizers": list}),
-                    None => json!({}),
-                };
-                Ok(new)
-            }
-        }
-    }
-}
-
-/// Checks that the name of the object matches the name in the path.
-fn check_name(value: &mut Value, at: &ResourcePath<'_>) -> Result<(), Status> {
-    let meta = object_meta::metadata_mut(value)?;
-    let name = meta.get("name").and_then(Value::as_str).unwrap_or("");
-    if name == at.name {
-        return Ok(());
-    }
-    Err(Status::bad_request(format!(
-        "the name of the object ({name}) does not match the name on the URL ({})",
-        at.name
-    )))
 }

@@ -100,7 +100,7 @@ impl WatchCacheEvent {
     pub(crate) fn weight_bytes(&self) -> usize {
         const FIXED: usize = 512;
         let size = |slot: &Option<ObjectDecodeResult>| match slot {
-            Some(Ok(object)) => object.bytes().len(),
+            Some(Ok(object)) => object.encoded_bytes(),
             _ => 0,
         };
         let (now, was) = (size(&self.object), size(&self.previous));
@@ -171,12 +171,12 @@ impl WatchCacheEvent {
 }
 
 fn encode_frame(change: ObjectEventType, object: &Object) -> Bytes {
-    let body = object.bytes();
+    let body = object.served_bytes();
     let mut frame = BytesMut::with_capacity(body.len() + 40);
     frame.extend_from_slice(b"{\"type\":\"");
     frame.extend_from_slice(change.as_str().as_bytes());
     frame.extend_from_slice(b"\",\"object\":");
-    frame.extend_from_slice(body);
+    frame.extend_from_slice(&body);
     frame.extend_from_slice(b"}\n");
     frame.freeze()
 }

@@ -402,6 +402,7 @@ impl KindPathsBuilder<'_> {
         if self.kind.strategic_merge_patch {
             media.push("application/strategic-merge-patch+json");
         }
+        media.push("application/apply-patch+yaml");
         media
     }
 

@@ -151,6 +151,7 @@ fn policies_are_published_as_clients_expect() {
     assert_eq!(
         content,
         [
+            "application/apply-patch+yaml",
             "application/json-patch+json",
             "application/merge-patch+json"
         ]

@@ -49,7 +49,7 @@ impl StoredThing {
 
     fn with_manager<T>(&mut self, write: impl FnOnce(&FieldManager<'_>, &Value) -> T) -> T {
         self.seconds += 1;
-        let reset_fields = ResetFields::in_versions(["apps/v1"], &[&["status"]]);
+        let reset_fields = ResetFields::of_paths(&[&["status"]]);
         let manager = FieldManager {
             converter: &self.converter,
             gvk: &GVK,

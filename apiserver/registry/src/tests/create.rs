@@ -240,7 +240,15 @@ async fn recorded_events_are_stored_as_if_posted() {
 
     let mut posted = serde_json::to_value(event("web.4", &about)).unwrap();
     posted["eventTime"] = json!(null);
-    fixture.create(&EVENTS, posted).await.unwrap();
+    let at = ResourcePath::collection(&EVENTS, "default");
+    let options = RegistryWriteOptions {
+        creates_without_managers: true,
+        ..RegistryWriteOptions::default()
+    };
+    let created = fixture
+        .registry
+        .create(&fixture.ctx, at, posted.into(), &options);
+    created.await.unwrap();
     let bytes = |name: &'static str| {
         let registry = &fixture.registry;
         async move {

@@ -190,5 +190,5 @@ async fn discovery_has_the_core_group_first_and_newest_versions_first() {
         .find_by_name("cluster.karmada.io", "v1alpha1", "clusters")
         .unwrap();
     assert!(clusters.subresource("proxy").is_some() && clusters.subresource("status").is_some());
-    assert_eq!(clusters.patch_types().len(), 2);
+    assert_eq!(clusters.patch_types().len(), 3);
 }

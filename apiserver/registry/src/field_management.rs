@@ -1,0 +1,289 @@
+//! Who manages which fields of an object: tracks it through creates, updates and patches, and
+//! applies configurations (`apiserver/pkg/endpoints/handlers/{create,update,patch}.go`).
+//!
+//! Trees are in the storage version and without `metadata.managedFields`, which is text.
+
+use std::borrow::Cow;
+use std::cell::OnceCell;
+use std::sync::{Arc, LazyLock};
+
+use machinery::Status;
+use machinery::names::split_api_version;
+use managed_fields::{
+    ApplyError, FieldManager, FieldType, ManagedFields, ResetFields, VersionConversionError,
+    VersionedConverter,
+};
+use serde_json::{Map, Value, json};
+
+use crate::conversion::VersionConversion;
+use crate::registry::Registry;
+use crate::resource_table::ResourceInfo;
+
+static STATUS: LazyLock<ResetFields> = LazyLock::new(|| ResetFields::of_paths(&[&["status"]]));
+static SPEC: LazyLock<ResetFields> = LazyLock::new(|| ResetFields::of_paths(&[&["spec"]]));
+static NOTHING: LazyLock<ResetFields> = LazyLock::new(ResetFields::default);
+
+/// The managers of an object after a write.
+#[derive(Debug, Default)]
+pub(crate) struct ManagersAfterWrite {
+    /// The text of `metadata.managedFields`.
+    pub(crate) text: Option<String>,
+    /// Whether the write must be stored even if it changes nothing else.
+    pub(crate) is_ownership_changed: bool,
+}
+
+impl ManagersAfterWrite {
+    pub(crate) fn new(managed: &ManagedFields, live: &ManagedFields) -> Self {
+        Self {
+            text: managed.encode_json(),
+            is_ownership_changed: !managed.same_ownership(live),
+        }
+    }
+
+    fn unchanged(live: Option<&str>) -> Self {
+        Self {
+            text: live.map(str::to_owned),
+            is_ownership_changed: false,
+        }
+    }
+}
+
+/// Maintains the managers of the objects of a resource for one request.
+#[derive(Clone, Copy)]
+pub(crate) struct ResourceFieldManager<'a> {
+    pub(crate) registry: &'a Registry,
+    pub(crate) resource: &'a ResourceInfo,
+    /// Empty for the object itself.
+    pub(crate) subresource: &'a str,
+    /// The name of the manager.
+    pub(crate) manager: &'a str,
+}
+
+/// A configuration to apply.
+#[derive(Clone, Copy)]
+pub(crate) struct Configuration<'a> {
+    pub(crate) object: &'a Value,
+    /// Whether it takes fields away from other managers.
+    pub(crate) force: bool,
+}
+
+impl ResourceFieldManager<'_> {
+    /// Calls `run` with the field manager of this resource, version and subresource.
+    fn with_field_manager<T>(&self, run: impl FnOnce(&FieldManager<'_>) -> T) -> T {
+        let versions = ResourceVersions::new(self.registry, self.resource);
+        run(&FieldManager {
+            converter: &versions,
+            gvk: &self.resource.kind.gvk,
+            subresource: self.subresource,
+            reset_fields: self.reset_fields(),
+            now: self.registry.options.clock.now(),
+        })
+    }
+
+    /// Fields that this path does not write (`GetResetFields` of the strategies).
+    fn reset_fields(&self) -> &'static ResetFields {
+        match self.subresource {
+            "status" | "approval" => &SPEC,
+            _ if self.resource.kind.status => &STATUS,
+            _ => &NOTHING,
+        }
+    }
+
+    fn in_request_version<'v>(&self, value: &'v Value) -> Cow<'v, Value> {
+        if self.resource.conversion == VersionConversion::Stored {
+            return Cow::Borrowed(value);
+        }
+        let mut converted = value.clone();
+        let gvk = &self.resource.kind.gvk;
+        self.resource
+            .conversion
+            .convert_from_storage(gvk, &mut converted);
+        Cow::Owned(converted)
+    }
+
+    /// The object to which a create is compared. Typed kinds always have `spec` and
+    /// `status`, so that nobody owns these themselves.
+    fn empty_object(&self, new: Option<&Value>) -> Value {
+        let gvk = &self.resource.kind.gvk;
+        let mut empty = json!({"apiVersion": gvk.api_version(), "kind": &*gvk.kind});
+        if !self.resource.custom {
+            for field in ["spec", "status"] {
+                if new.is_some_and(|new| new[field].is_object()) {
+                    empty[field] = Value::Object(Map::new());
+                }
+            }
+        }
+        empty
+    }
+
+    /// The text of the managers of a new object, some of which the client may send.
+    pub(crate) fn track_create(&self, new: &Value, sent: Option<&Value>) -> Option<String> {
+        let new = self.in_request_version(new);
+        let empty = self.empty_object(Some(&new));
+        let managed = ManagedFields::decode_live_or_new(None, sent, false);
+        let tracked = self.with_field_manager(|m| m.update(&empty, &new, managed, self.manager));
+        tracked.ok()?.encode_json()
+    }
+
+    /// The managers after an update or patch. `sent` is the value of
+    /// `metadata.managedFields` that the client requests.
+    pub(crate) fn track_update(
+        &self,
+        old: &Value,
+        new: &Value,
+        live: Option<&str>,
+        sent: Option<&Value>,
+    ) -> ManagersAfterWrite {
+        let sent = sent.filter(|sent| self.subresource.is_empty() && !is_same_text(sent, live));
+        let Some(sent) = sent else {
+            let Some(text) = live.filter(|_| new != old) else {
+                return ManagersAfterWrite::unchanged(live);
+            };
+            let (old, new) = (self.in_request_version(old), self.in_request_version(new));
+            let tracked =
+                self.with_field_manager(|m| m.update_json(&old, &new, text, self.manager));
+            return match tracked {
+                Ok(text) => ManagersAfterWrite {
+                    text,
+                    is_ownership_changed: false,
+                },
+                Err(_) => ManagersAfterWrite::unchanged(live),
+            };
+        };
+        let (old, new) = (self.in_request_version(old), self.in_request_version(new));
+        let live_list = live.and_then(|text| serde_json::from_str::<Value>(text).ok());
+        let managed = ManagedFields::decode_live_or_new(live_list.as_ref(), Some(sent), false);
+        match self.with_field_manager(|m| m.update(&old, &new, managed, self.manager)) {
+            Ok(managed) => ManagersAfterWrite::new(&managed, &decode_managers(live)),
+            Err(_) => ManagersAfterWrite::unchanged(live),
+        }
+    }
+
+    /// Applies a configuration. Returns the requested object in the version of the request.
+    pub(crate) fn apply(
+        &self,
+        old: &Value,
+        config: Configuration<'_>,
+        live: Option<&str>,
+    ) -> Result<(Value, ManagersAfterWrite), Status> {
+        let old = self.in_request_version(old);
+        self.apply_in_request_version(&old, config, live)
+    }
+
+    /// Applies a configuration to an object that does not exist.
+    pub(crate) fn apply_create(
+        &self,
+        config: Configuration<'_>,
+    ) -> Result<(Value, ManagersAfterWrite), Status> {
+        self.apply_in_request_version(&self.empty_object(None), config, None)
+    }
+
+    fn apply_in_request_version(
+        &self,
+        old: &Value,
+        config: Configuration<'_>,
+        live: Option<&str>,
+    ) -> Result<(Value, ManagersAfterWrite), Status> {
+        let live = decode_managers(live);
+        let Configuration { object, force } = config;
+        let applied =
+            self.with_field_manager(|m| m.apply(old, object, live.clone(), self.manager, force));
+        let applied = applied.map_err(apply_failure)?;
+        let managers = ManagersAfterWrite::new(&applied.managed, &live);
+        Ok((applied.object, managers))
+    }
+}
+
+/// Reads the managers of a stored object; malformed ones count as none.
+pub(crate) fn decode_managers(text: Option<&str>) -> ManagedFields {
+    text.and_then(|text| ManagedFields::decode_json(text).ok())
+        .unwrap_or_default()
+}
+
+fn is_same_text(sent: &Value, live: Option<&str>) -> bool {
+    live.is_some_and(|live| serde_json::to_string(sent).is_ok_and(|sent| sent == live))
+}
+
+/// The response to an apply that fails.
+pub(crate) fn apply_failure(error: ApplyError) -> Status {
+    match error {
+        ApplyError::BadRequest(why) => Status::bad_request(why),
+        ApplyError::Conflicts(conflicts) => {
+            Status::apply_conflict(conflicts.causes(), conflicts.to_string())
+        }
+        // As in Kubernetes, where such errors have no reason.
+        ApplyError::Internal(why) => Status::failure(500, "", why),
+    }
+}
+
+/// The schemas and conversions of the versions in which a resource is served.
+struct ResourceVersions<'a> {
+    registry: &'a Registry,
+    requested: &'a ResourceInfo,
+    /// Looked up if an entry has another version.
+    all: OnceCell<Vec<Arc<ResourceInfo>>>,
+}
+
+impl<'a> ResourceVersions<'a> {
+    fn new(registry: &'a Registry, requested: &'a ResourceInfo) -> Self {
+        Self {
+            registry,
+            requested,
+            all: OnceCell::new(),
+        }
+    }
+
+    fn version(&self, api_version: &str) -> Option<&ResourceInfo> {
+        let (group, version) = split_api_version(api_version);
+        let has_version = |resource: &ResourceInfo| {
+            let gvr = &resource.kind.gvr;
+            *gvr.group == *group && *gvr.version == *version
+        };
+        if has_version(self.requested) {
+            return Some(self.requested);
+        }
+        let all = self
+            .all
+            .get_or_init(|| self.registry.stored_versions(self.requested));
+        all.iter().map(|r| &**r).find(|r| has_version(r))
+    }
+}
+
+impl VersionedConverter for ResourceVersions<'_> {
+    fn field_type(&self, api_version: &str) -> Option<FieldType<'_>> {
+        let resource = self.version(api_version)?;
+        Some(FieldType::of_schema(&resource.schema))
+    }
+
+    fn convert(
+        &self,
+        object: &Value,
+        from: &str,
+        to: &str,
+    ) -> Result<Value, VersionConversionError> {
+        let version = |name: &str| {
+            self.version(name)
+                .ok_or_else(|| VersionConversionError::UnknownVersion(name.to_owned()))
+        };
+        let (from, to) = (version(from)?, version(to)?);
+        let mut converted = object.clone();
+        let stored = &from.storage.kind.gvk;
+        from.conversion.convert_to_storage(stored, &mut converted);
+        to.conversion
+            .convert_from_storage(&to.kind.gvk, &mut converted);
+        Ok(converted)
+    }
+}
+
+impl Registry {
+    /// All resources that share the storage of one.
+    pub(crate) fn stored_versions(&self, resource: &ResourceInfo) -> Vec<Arc<ResourceInfo>> {
+        let prefix = &resource.storage.kind.storage_prefix;
+        let table = self.table();
+        let same = table
+            .resources()
+            .iter()
+            .filter(|other| other.storage.kind.storage_prefix == *prefix);
+        same.cloned().collect()
+    }
+}

@@ -1,0 +1,316 @@
+//! The object that an update or a patch requests: its body, or the result of its patch or
+//! applied configuration; and what of it the path may change.
+
+use client::{Patch, ResourcePath};
+use machinery::{FieldError, Object, Status};
+use serde_json::{Value, json};
+
+use crate::field_management::{Configuration, ManagersAfterWrite};
+use crate::object_meta;
+use crate::scale;
+use crate::update_request::{UpdateRequest, UpdateSource, UpdateTarget};
+use crate::write_pipeline::{check_kind, check_namespace, decode};
+
+/// What an update or a patch requests, before defaults and admission.
+pub(crate) struct RequestedObject {
+    /// The object in the storage version, or a Scale.
+    pub(crate) value: Value,
+    pub(crate) managers: RequestedManagers,
+    pub(crate) warnings: Vec<String>,
+}
+
+/// The managers that an update or a patch requests.
+pub(crate) enum RequestedManagers {
+    /// `metadata.managedFields` of the object, if the client sets them.
+    Sent(Option<Value>),
+    /// The managers after an apply.
+    Applied(ManagersAfterWrite),
+}
+
+impl UpdateRequest<'_> {
+    /// The object (or Scale) that the client requests, in the storage version.
+    pub(crate) fn requested_object(
+        &self,
+        source: &mut UpdateSource,
+        old: &Value,
+        current: &Object,
+        consumed: &mut bool,
+    ) -> Result<RequestedObject, Status> {
+        let patched = !matches!(source, UpdateSource::Put(_));
+        let mut duplicates = Vec::new();
+        let mut managers = RequestedManagers::Sent(None);
+        let mut value = match source {
+            UpdateSource::Put(body) => {
+                self.check_preconditions(&body.value, current, false)?;
+                duplicates.clone_from(&body.duplicate_fields);
+                if object_meta::metadata_string(&body.value, "resourceVersion").is_empty() {
+                    body.value.clone()
+                } else {
+                    *consumed = true;
+                    std::mem::take(&mut body.value)
+                }
+            }
+            UpdateSource::Apply { config, force } => {
+                let config = Configuration {
+                    object: config,
+                    force: *force,
+                };
+                let (value, applied) = self.apply_configuration(config, old, current)?;
+                managers = RequestedManagers::Applied(applied);
+                self.check_preconditions(&value, current, true)?;
+                value
+            }
+            UpdateSource::Patch(patch) => {
+                let value = self.apply_patch(patch, old, current)?;
+                self.check_preconditions(&value, current, true)?;
+                value
+            }
+        };
+        check_name(&mut value, &self.at)?;
+        if self.target == UpdateTarget::Scale {
+            return Ok(RequestedObject {
+                value,
+                managers,
+                warnings: Vec::new(),
+            });
+        }
+        if let RequestedManagers::Sent(sent) = &mut managers {
+            *sent = object_meta::take_managed_fields(&mut value)?;
+        }
+        check_kind(self.resource, &mut value)?;
+        check_namespace(self.resource, &self.at, &mut value)?;
+        let field_validation = self.options.field_validation;
+        let warnings = decode(
+            self.resource,
+            &mut value,
+            &duplicates,
+            field_validation,
+            patched,
+        )?;
+        self.resource
+            .conversion
+            .convert_to_storage(&self.resource.storage.kind.gvk, &mut value);
+        Ok(RequestedObject {
+            value,
+            managers,
+            warnings,
+        })
+    }
+
+    fn apply_configuration(
+        &self,
+        config: Configuration<'_>,
+        old: &Value,
+        current: &Object,
+    ) -> Result<(Value, ManagersAfterWrite), Status> {
+        let live = current.managed_fields_json();
+        let manager = self.field_manager();
+        match (self.target, &self.resource.kind.scale) {
+            (UpdateTarget::Scale, Some(paths)) => {
+                manager.apply_scale(paths, old, config, live.as_deref())
+            }
+            _ => manager.apply(old, config, live.as_deref()),
+        }
+    }
+
+    fn apply_patch(&self, patch: &Patch, old: &Value, current: &Object) -> Result<Value, Status> {
+        let mut doc = match (self.target, &self.resource.kind.scale) {
+            (UpdateTarget::Scale, Some(paths)) => scale::scale_of(paths, old)?,
+            _ => {
+                let mut doc = old.clone();
+                self.resource
+                    .conversion
+                    .convert_from_storage(&self.resource.kind.gvk, &mut doc);
+                if let Patch::Json(patch) = patch
+                    && has_operation_on_managers(patch)
+                {
+                    insert_managers(&mut doc, current)?;
+                }
+                doc
+            }
+        };
+        let outcome = match patch {
+            Patch::Json(patch) => patch::apply_json_patch(&doc, patch),
+            Patch::Strategic(patch) if self.target != UpdateTarget::Scale => {
+                patch::apply_strategic_merge_patch(&doc, patch, &self.resource.schema)
+            }
+            // A Scale has no lists: both patch types have the same effect.
+            Patch::Merge(patch) | Patch::Strategic(patch) => {
+                if !patch.is_object() {
+                    return Err(Status::bad_request("a merge patch must be an object"));
+                }
+                patch::apply_merge_patch(&mut doc, patch);
+                Ok(doc)
+            }
+        };
+        outcome.map_err(|error| match error {
+            patch::Error::BadRequest(why) => Status::bad_request(why),
+            patch::Error::TooLarge(why) => Status::request_entity_too_large(why),
+            // As in `endpoints/handlers/patch.go`, the response omits the reason.
+            patch::Error::Unprocessable(_) => Status::unprocessable(),
+        })
+    }
+
+    /// Checks the preconditions in a body: its `resourceVersion` and uid (B4.2, B5.4).
+    fn check_preconditions(
+        &self,
+        sent: &Value,
+        current: &Object,
+        patched: bool,
+    ) -> Result<(), Status> {
+        let gvr = &self.resource.kind.gvr;
+        let revision = object_meta::metadata_string(sent, "resourceVersion");
+        if revision.is_empty() || revision == "0" {
+            let needed = !self.resource.kind.allow_unconditional_update
+                && !patched
+                && matches!(
+                    self.target,
+                    UpdateTarget::Object | UpdateTarget::Status | UpdateTarget::Approval
+                );
+            if needed {
+                let error = FieldError::invalid(
+                    "metadata.resourceVersion",
+                    &json!(0),
+                    "must be specified for an update",
+                );
+                return Err(Status::invalid(
+                    &self.resource.kind.gvk,
+                    self.at.name,
+                    &[error],
+                ));
+            }
+        } else {
+            let requested: u64 = revision.parse().map_err(|_| {
+                let error = FieldError::invalid(
+                    "metadata.resourceVersion",
+                    &json!(revision),
+                    "must be a decimal number",
+                );
+                Status::invalid(&self.resource.kind.gvk, self.at.name, &[error])
+            })?;
+            if requested != current.revision() {
+                return Err(Status::stale_resource_version(gvr, self.at.name));
+            }
+        }
+        let uid = object_meta::metadata_string(sent, "uid");
+        if !uid.is_empty() && uid != current.uid() {
+            return Err(Status::conflict(
+                gvr,
+                self.at.name,
+                format!(
+                    "StorageError: invalid object, Code: 4, Key: {}, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: UID in precondition: {uid}, UID in object meta: {}",
+                    self.registry
+                        .storage_key(self.resource, self.at.namespace, self.at.name),
+                    current.uid()
+                ),
+            ));
+        }
+        Ok(())
+    }
+
+    /// Checks the preconditions in a configuration of an object that does not exist.
+    pub(crate) fn check_absent_preconditions(&self, applied: &Value) -> Result<(), Status> {
+        let gvr = &self.resource.kind.gvr;
+        let uid = object_meta::metadata_string(applied, "uid");
+        if !uid.is_empty() {
+            let why = format!(
+                "uid mismatch: the provided object specified uid {uid}, and no existing object was found"
+            );
+            return Err(Status::conflict(gvr, self.at.name, why));
+        }
+        match object_meta::metadata_string(applied, "resourceVersion") {
+            "" | "0" => Ok(()),
+            _ => Err(Status::not_found(gvr, self.at.name)),
+        }
+    }
+
+    /// Takes from the requested object only what this path may change (B4.4).
+    pub(crate) fn merge_updatable_fields(
+        &self,
+        mut sent: Value,
+        old: &Value,
+    ) -> Result<Value, Status> {
+        match self.target {
+            UpdateTarget::Object => {
+                if self.resource.storage.kind.status
+                    && let Some(map) = sent.as_object_mut()
+                {
+                    match old.get("status") {
+                        Some(status) => map.insert("status".into(), status.clone()),
+                        None => map.remove("status"),
+                    };
+                }
+                Ok(sent)
+            }
+            UpdateTarget::Status | UpdateTarget::Approval => {
+                let mut new = old.clone();
+                if let (Some(new), Some(sent)) = (new.as_object_mut(), sent.as_object_mut()) {
+                    match sent.remove("status") {
+                        Some(status) => new.insert("status".into(), status),
+                        None => new.remove("status"),
+                    };
+                }
+                if self.resource.storage.strategy.status_updates_metadata {
+                    let (meta, sent) = (object_meta::metadata_mut(&mut new)?, &sent["metadata"]);
+                    for field in ["labels", "annotations"] {
+                        match sent.get(field) {
+                            Some(v) => meta.insert(field.into(), v.clone()),
+                            None => meta.remove(field),
+                        };
+                    }
+                }
+                Ok(new)
+            }
+            UpdateTarget::Scale => {
+                let mut new = old.clone();
+                if let Some(paths) = &self.resource.kind.scale {
+                    scale::apply_scale(paths, &sent, &mut new)?;
+                }
+                Ok(new)
+            }
+            UpdateTarget::Finalize => {
+                let mut new = old.clone();
+                let listed = sent["spec"]["finalizers"]
+                    .as_array()
+                    .filter(|a| !a.is_empty());
+                new["spec"] = match listed {
+                    Some(list) => json!({"finalizers": list}),
+                    None => json!({}),
+                };
+                Ok(new)
+            }
+        }
+    }
+}
+
+/// Whether a JSON patch reads or changes `metadata.managedFields`.
+fn has_operation_on_managers(patch: &Value) -> bool {
+    const MANAGERS: &str = "/metadata/managedFields";
+    let operations = patch.as_array().into_iter().flatten();
+    let mut pointers = operations
+        .flat_map(|operation| [&operation["path"], &operation["from"]])
+        .filter_map(Value::as_str);
+    pointers.any(|pointer| pointer.starts_with(MANAGERS) || MANAGERS.starts_with(pointer))
+}
+
+/// Inserts `metadata.managedFields`, which trees do not have.
+fn insert_managers(doc: &mut Value, current: &Object) -> Result<(), Status> {
+    if let Some(text) = current.managed_fields_json() {
+        let managers: Value = serde_json::from_str(&text).map_err(Status::internal)?;
+        object_meta::metadata_mut(doc)?.insert("managedFields".into(), managers);
+    }
+    Ok(())
+}
+
+/// Checks that the name of the object matches the name in the path.
+pub(crate) fn check_name(value: &mut Value, at: &ResourcePath<'_>) -> Result<(), Status> {
+    let meta = object_meta::metadata_mut(value)?;
+    let name = meta.get("name").and_then(Value::as_str).unwrap_or("");
+    if name == at.name {
+        return Ok(());
+    }
+    Err(Status::bad_request(format!(
+        "the name of the object ({name}) does not match the name on the URL ({})",
+        at.name
+    )))
+}
