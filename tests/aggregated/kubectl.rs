@@ -1,6 +1,8 @@
 //! `kubectl` against the host: resources that Flotilla serves behave as the host's own do.
 
-use harness::kubectl::{Kubectl, fails, succeeds, succeeds_with_input, with_each_kubectl};
+use harness::kubectl::{
+    Kubectl, fails, fails_with_input, succeeds, succeeds_with_input, with_each_kubectl,
+};
 
 use crate::aggregated_control_plane::AggregatedControlPlane;
 
@@ -75,6 +77,8 @@ fn run_policy_commands(kubectl: &Kubectl) {
         ]),
         succeeds("label pp p c=d", &["labeled"]),
         succeeds("get pp -l a=b,c=d -o name", &["/p"]),
+        succeeds_with_input("apply --server-side --force-conflicts -f -", &policy("member2"), &["propagationpolicy.policy.karmada.io/p serverside-applied"]),
+        fails_with_input("apply --server-side --field-manager=other -f -", &policy("member1"), &["conflict with \"kubectl\""]),
         succeeds("annotate pp p e=f", &["annotated"]),
         succeeds(r#"patch pp p --type=merge -p '{"spec":{"priority":4}}'"#, &["patched"]),
         succeeds(r#"patch pp p --type=json -p '[{"op":"replace","path":"/spec/priority","value":5}]'"#, &["patched"]),

@@ -497,7 +497,7 @@ fn custom_resources_are_merged_by_their_schema() {
         .collect();
     assert_eq!(
         fields,
-        [".spec.keyed[k=\"a\"].v", ".spec.atomic"],
+        [".spec.atomic", ".spec.keyed[k=\"a\"].v"],
         "{refused}"
     );
     let dropped = fixture.applied(&path("v1"), "one", &object("v1", json!({})), 200);

@@ -16,6 +16,7 @@ mod http_connection;
 mod kubeconfig;
 mod list_latency;
 mod lua_scripts;
+mod managed_fields;
 mod measured_process;
 mod measurement;
 mod member_failover;
@@ -44,12 +45,13 @@ type BenchGroup = (
     fn(&mut MeasurementRecorder) -> anyhow::Result<()>,
 );
 
-const GROUPS: [BenchGroup; 11] = [
+const GROUPS: [BenchGroup; 12] = [
     ("up", startup_and_idle::measure_up),
     ("idle", startup_and_idle::measure_serve),
     ("list", list_latency::run),
     ("watchers", watch_fanout::run),
     ("create", create_rate::run),
+    ("managers", managed_fields::run),
     ("detector", detector::run),
     ("scripts", lua_scripts::run),
     ("fleet", shared_fleet::run),
