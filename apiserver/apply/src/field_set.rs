@@ -265,11 +265,14 @@ impl FieldSet {
     }
 
     fn visit(&self, prefix: &mut Vec<PathElement>, f: &mut impl FnMut(&Path)) {
-        for node in &self.nodes {
+        // The order of conflicts in Kubernetes: members of a level before those below.
+        for node in self.nodes.iter().filter(|node| node.is_member) {
             prefix.push(node.element.clone());
-            if node.is_member {
-                f(prefix);
-            }
+            f(prefix);
+            prefix.pop();
+        }
+        for node in self.nodes.iter().filter(|node| !node.children.is_empty()) {
+            prefix.push(node.element.clone());
             node.children.visit(prefix, f);
             prefix.pop();
         }

@@ -97,7 +97,7 @@ fn repeated_and_unsorted_keys_are_united() {
     let repeated = FieldSet::from_fields_v1(&format!("{{{}}}", repeated.join(","))).unwrap();
     assert_eq!((repeated.nodes().len(), repeated.len()), (1, 40_000));
     let set = FieldSet::from_fields_v1(r#"{"f:b":{},"f:a":{"f:y":{}},"f:a":{".":{},"f:x":{}}}"#);
-    assert_eq!(set.unwrap().to_string(), ".a\n.a.x\n.a.y\n.b");
+    assert_eq!(set.unwrap().to_string(), ".a\n.b\n.a.x\n.a.y");
 }
 
 #[test]
@@ -110,7 +110,7 @@ fn leaves_have_nothing_below_them() {
         serde_json::to_value(set.leaves()).unwrap(),
         json!({"f:a": {"f:b": {}}, "f:c": {}, "f:d": {"f:e": {}}})
     );
-    assert_eq!(set.to_string(), ".a\n.a.b\n.c\n.d.e");
+    assert_eq!(set.to_string(), ".a\n.c\n.a.b\n.d.e");
 }
 
 #[test]
