@@ -200,7 +200,7 @@ impl ResourceRequestHandler<'_> {
 
     fn audit_object(&self, object: &machinery::Object) {
         if let Some(audit) = &self.request.audit {
-            audit.log_response_object(object.bytes());
+            audit.log_response_object(&object.served_bytes());
         }
     }
 
@@ -452,6 +452,9 @@ impl ResourceRequestHandler<'_> {
         let (options, force) = self.parse_options(|q| options::parse_apply_options(q))?;
         let bytes = request_body::read_body(body).await?;
         let decoded = request_body::decode_configuration(&bytes)?;
+        if let Some(audit) = &self.request.audit {
+            audit.log_request_patch(&decoded.value);
+        }
         let duplicates = decoded.duplicate_keys.iter();
         let duplicates: Vec<String> = duplicates
             .map(|path| format!("duplicate field {path:?}"))

@@ -202,7 +202,7 @@ fn list_head(list: &ObjectListPage) -> String {
 
 /// The whole text of a list.
 pub(crate) fn encode_list(list: &ObjectListPage) -> Vec<u8> {
-    let items = list.items.iter().map(|o| o.bytes().clone());
+    let items = list.items.iter().map(Object::served_bytes);
     ListResponseChunks::new(list_head(list), items)
         .flatten()
         .collect()
