@@ -382,18 +382,13 @@ fn kubelets_with_the_right_are_approved_without_an_administrator() {
 fn kubectl_approves_and_denies_certificates() {
     with_each_kubectl("csr", |kubectl| {
         let made = certificate_request("csr-kubectl", "", &[]).request_pem;
-        let file = |name: &str| csr(name, API_SERVER_CLIENT, &made, &["client auth"]).to_string();
+        let file = |decision: &str| {
+            let name = format!("{}-{decision}", kubectl.namespace);
+            csr(&name, API_SERVER_CLIENT, &made, &["client auth"]).to_string()
+        };
         kubectl.run_commands(&[
-            succeeds_with_input(
-                "create -f -",
-                &file("NS-yes").replace("NS", &kubectl.namespace),
-                &["created"],
-            ),
-            succeeds_with_input(
-                "create -f -",
-                &file("NS-no").replace("NS", &kubectl.namespace),
-                &["created"],
-            ),
+            succeeds_with_input("create -f -", &file("yes"), &["created"]),
+            succeeds_with_input("create -f -", &file("no"), &["created"]),
             succeeds(
                 "get csr NS-yes",
                 &[API_SERVER_CLIENT, "kubernetes-admin", "<none>", "Pending"],
