@@ -51,6 +51,9 @@ mod certificates;
 /// kubectl: who one is, and what one may do.
 mod identity;
 
+/// HTTP: client authorities, static tokens, and issuers of OpenID Connect.
+mod authentication;
+
 /// HTTP: error responses.
 mod errors;
 

@@ -1,5 +1,5 @@
-//! Authenticates requests: client certificates, service account tokens and anonymous
-//! users.
+//! Authenticates requests: client certificates, static tokens, tokens of OpenID Connect and
+//! of service accounts, and anonymous users.
 //!
 //! Service accounts, secrets and pods are read through `client::Api`: from the watch
 //! cache, as kube-apiserver does from its informers, and from the store before a token
@@ -20,6 +20,8 @@ use crate::credentials::{
     ANONYMOUS_NOT_ALLOWED, AuthenticationError, InvalidCredential, RequestCredentials,
     anonymous_user, token_text,
 };
+use crate::oidc::{JwtIssuerConfig, OidcAuthenticator};
+use crate::static_tokens::StaticTokens;
 use crate::token::{ServiceAccountClaims, ServiceAccountTokenIssuerAndVerifier};
 use crate::x509::CertificateVerifier;
 
@@ -39,6 +41,11 @@ pub struct LocalAuthenticatorOptions {
     pub anonymous: bool,
     /// Audiences of this API server (`--api-audiences`); empty means the token issuer.
     pub audiences: Vec<String>,
+    /// Static tokens (`--token-auth-file`).
+    pub static_tokens: Option<Arc<StaticTokens>>,
+    /// Issuers whose tokens are accepted (`--oidc-issuer-url`, `--authentication-config`);
+    /// [`LocalAuthenticator::set_oidc`] begins to accept them.
+    pub jwt_issuers: Vec<JwtIssuerConfig>,
 }
 
 impl Default for LocalAuthenticatorOptions {
@@ -46,6 +53,8 @@ impl Default for LocalAuthenticatorOptions {
         Self {
             anonymous: true,
             audiences: Vec::new(),
+            static_tokens: None,
+            jwt_issuers: Vec::new(),
         }
     }
 }
@@ -76,6 +85,8 @@ pub struct LocalAuthenticator {
     anonymous: Option<Arc<UserInfo>>,
     /// Audiences of this API server.
     audiences: Vec<String>,
+    static_tokens: Option<Arc<StaticTokens>>,
+    oidc: OnceLock<OidcAuthenticator>,
 }
 
 impl LocalAuthenticator {
@@ -98,7 +109,15 @@ impl LocalAuthenticator {
             token_cache: Mutex::new(HashMap::new()),
             anonymous: options.anonymous.then(anonymous_user),
             audiences,
+            static_tokens: options.static_tokens,
+            oidc: OnceLock::new(),
         })
+    }
+
+    /// Accepts tokens of OpenID Connect issuers, too. It is set late because its connections
+    /// belong to the tasks of the server.
+    pub fn set_oidc(&self, oidc: OidcAuthenticator) {
+        let _ = self.oidc.set(oidc);
     }
 
     /// Sets the API through which service accounts are read; until then tokens get 503.
@@ -163,8 +182,44 @@ impl LocalAuthenticator {
     }
 
     /// The user of a token, and those of `audiences` that the token is valid for (empty
-    /// means the API server's own).
+    /// means the API server's own). Static tokens come first, then tokens that name an
+    /// issuer of OpenID Connect, then those of service accounts.
     pub async fn authenticate_token(
+        &self,
+        token: &str,
+        audiences: &[String],
+    ) -> Result<(Arc<UserInfo>, Vec<String>), AuthenticationError> {
+        let tokens = self.static_tokens.as_ref();
+        if let Some(user) = tokens.and_then(|tokens| tokens.user(token)) {
+            return self.for_audiences(user, audiences);
+        }
+        if let Some(oidc) = self.oidc.get()
+            && let Some(result) = Box::pin(oidc.authenticate(token, self.clock.now())).await
+        {
+            return self.for_audiences(Arc::new(result?), audiences);
+        }
+        self.authenticate_service_account(token, audiences).await
+    }
+
+    /// The user of a token that says nothing about audiences of this server: it is valid for
+    /// all of them.
+    fn for_audiences(
+        &self,
+        user: Arc<UserInfo>,
+        audiences: &[String],
+    ) -> Result<(Arc<UserInfo>, Vec<String>), AuthenticationError> {
+        if audiences.is_empty() {
+            return Ok((user, self.audiences.clone()));
+        }
+        let matched = audiences.iter().filter(|a| self.audiences.contains(a));
+        let matched: Vec<String> = matched.cloned().collect();
+        if matched.is_empty() {
+            return Err(InvalidCredential("the token is for another audience".into()).into());
+        }
+        Ok((user, matched))
+    }
+
+    async fn authenticate_service_account(
         &self,
         token: &str,
         audiences: &[String],

@@ -54,6 +54,8 @@ pub(crate) const FLAGS: &[(&str, FlagEffectiveMode)] = &[
         "authorization_webhook_cache_unauthorized_ttl",
         FlagEffectiveMode::BehindHost,
     ),
+    ("authentication_config", FlagEffectiveMode::Standalone),
+    ("client_ca_file", FlagEffectiveMode::Standalone),
     ("cluster_failure_threshold", FlagEffectiveMode::Always),
     ("cluster_monitor_grace_period", FlagEffectiveMode::Always),
     ("cluster_monitor_period", FlagEffectiveMode::Always),
@@ -126,6 +128,15 @@ pub(crate) const FLAGS: &[(&str, FlagEffectiveMode)] = &[
     ("lua_memory_per_byte", FlagEffectiveMode::Always),
     ("max_mutating_requests_inflight", FlagEffectiveMode::Always),
     ("max_requests_inflight", FlagEffectiveMode::Always),
+    ("oidc_ca_file", FlagEffectiveMode::Standalone),
+    ("oidc_client_id", FlagEffectiveMode::Standalone),
+    ("oidc_groups_claim", FlagEffectiveMode::Standalone),
+    ("oidc_groups_prefix", FlagEffectiveMode::Standalone),
+    ("oidc_issuer_url", FlagEffectiveMode::Standalone),
+    ("oidc_required_claim", FlagEffectiveMode::Standalone),
+    ("oidc_signing_algs", FlagEffectiveMode::Standalone),
+    ("oidc_username_claim", FlagEffectiveMode::Standalone),
+    ("oidc_username_prefix", FlagEffectiveMode::Standalone),
     ("plugins", FlagEffectiveMode::Always),
     (
         "no_execute_taint_eviction_purge_mode",
@@ -154,6 +165,7 @@ pub(crate) const FLAGS: &[(&str, FlagEffectiveMode)] = &[
     ("skipped_propagating_apis", FlagEffectiveMode::Always),
     ("skipped_propagating_namespaces", FlagEffectiveMode::Always),
     ("tls_san", FlagEffectiveMode::Standalone),
+    ("token_auth_file", FlagEffectiveMode::Standalone),
 ];
 
 /// The ids of the flags that are set on the command line. It must be the first field of

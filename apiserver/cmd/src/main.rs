@@ -8,7 +8,9 @@
 mod admission_webhooks;
 mod aggregated;
 mod audit_flags;
+mod authentication_flags;
 mod cli;
+mod client_authorities;
 mod cluster_flags;
 mod cluster_proxy;
 mod controller_flags;

@@ -98,6 +98,7 @@ pub(crate) async fn start(
         scheduling_settings: SchedulingSettings::default(),
         names: &[],
         authentication: Default::default(),
+        client_ca_file: None,
         shutdown_delay: Duration::ZERO,
         request_limits: RequestLimitArgs::default(),
         audit: None,

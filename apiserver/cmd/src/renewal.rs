@@ -17,6 +17,7 @@ use machinery::time::Clock;
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
+use crate::client_authorities::{ClientAuthorities, VerifierAndBundle};
 use crate::renewal_loop::run_renewal_loop;
 use crate::server_keys::ServerKeysLocation;
 
@@ -26,6 +27,8 @@ pub(crate) struct RenewedCertificateTargets {
     pub(crate) certificate: Arc<ReplaceableServingCertificate>,
     /// Signs certificates that clients request.
     pub(crate) certificate_signer: Arc<ClusterSigner>,
+    /// The authorities of client certificates.
+    pub(crate) client_authorities: ClientAuthorities,
     /// Verifies client certificates.
     pub(crate) authenticator: Arc<LocalAuthenticator>,
     /// The CA bundle for clients.
@@ -41,6 +44,8 @@ pub(crate) struct RenewedCertificateTargets {
 struct CertificatesInUse {
     serving: String,
     authority: String,
+    /// The authorities of client certificates.
+    client_bundle: String,
     /// The content of the kubeconfig file.
     kubeconfig: String,
 }
@@ -60,6 +65,7 @@ impl CertificateRenewal {
         clock: Arc<dyn Clock>,
         credentials: RenewedCertificateTargets,
         pki: &Pki,
+        client_bundle: String,
     ) -> anyhow::Result<Arc<Self>> {
         let renewal = Self {
             server_keys: keys,
@@ -67,6 +73,7 @@ impl CertificateRenewal {
             in_use: Mutex::new(CertificatesInUse {
                 serving: pki.serving.certificate_pem.clone(),
                 authority: pki.ca_pem.clone(),
+                client_bundle,
                 ..CertificatesInUse::default()
             }),
             targets: credentials,
@@ -97,15 +104,27 @@ impl CertificateRenewal {
     /// Renews due certificates, and uses those that another replica has renewed.
     async fn renew(&self) -> anyhow::Result<()> {
         let pki = self.server_keys.open(self.clock.now()).await?;
-        self.apply(&pki)
+        let clients = self.targets.client_authorities.verifier(&pki).await;
+        // Trust is updated first, since certificates may be signed by a new authority. When
+        // the file is bad, the last good authorities stay, and the rest is renewed.
+        let trusted = clients.map(|clients| self.trust_clients(clients));
+        self.apply(&pki)?;
+        trusted
+    }
+
+    /// Verifies client certificates with these authorities from now on.
+    fn trust_clients(&self, clients: VerifierAndBundle) {
+        let mut in_use = self.in_use.lock();
+        if in_use.client_bundle != clients.bundle_pem {
+            self.targets.authenticator.set_client_ca(clients.verifier);
+            in_use.client_bundle = clients.bundle_pem;
+            tracing::info!("the authorities of client certificates have changed");
+        }
     }
 
     fn apply(&self, pki: &Pki) -> anyhow::Result<()> {
         let (to, mut in_use) = (&self.targets, self.in_use.lock());
-        // Trust is updated first, since the other certificates may be signed by a new
-        // authority.
         if in_use.authority != pki.ca_pem {
-            to.authenticator.set_client_ca(pki.verifier()?);
             let replaced = to.certificate_signer.replace_authority(pki);
             replaced.map_err(anyhow::Error::msg)?;
             to.root_ca.send_replace(pki.ca_pem.clone());

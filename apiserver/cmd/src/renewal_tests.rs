@@ -132,6 +132,7 @@ async fn start(dir: &Path, clock: &Arc<FakeClock>) -> StandaloneServer {
         scheduling_settings: scheduler::core::SchedulingSettings::default(),
         names: &[],
         authentication: auth::authenticator::LocalAuthenticatorOptions::default(),
+        client_ca_file: None,
         shutdown_delay: Duration::ZERO,
         request_limits: RequestLimitArgs::default(),
         audit: None,

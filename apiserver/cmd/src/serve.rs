@@ -15,6 +15,7 @@ use flotilla_runtime::LeaderElector;
 use machinery::duration;
 
 use crate::aggregated::{self, AggregatedServer, ApiServiceTarget};
+use crate::authentication_flags;
 use crate::controller_flags;
 use crate::controller_manager::{self, ControllerContext, MultiClusterControllerOptions};
 use crate::encryption::EncryptableResources;
@@ -75,6 +76,8 @@ pub(crate) struct ServeArgs {
     audit: audit_flags::AuditArgs,
     #[command(flatten)]
     host: AggregatedServerArgs,
+    #[command(flatten)]
+    authentication: authentication_flags::AuthenticationArgs,
     #[command(flatten)]
     leadership: leader_election::LeaderElectionArgs,
     #[command(flatten)]
@@ -195,6 +198,7 @@ impl AggregatedServerArgs {
         authenticator::LocalAuthenticatorOptions {
             anonymous: self.anonymous_auth,
             audiences: self.api_audiences.clone(),
+            ..authenticator::LocalAuthenticatorOptions::default()
         }
     }
 
@@ -258,6 +262,8 @@ async fn run_standalone(arguments: &ServeArgs) -> anyhow::Result<()> {
 
 async fn start_standalone(arguments: &ServeArgs) -> anyhow::Result<StandaloneServer> {
     let settings = arguments.control_plane_options(arguments.templates.standalone_options())?;
+    let mut authentication = arguments.host.authentication();
+    arguments.authentication.complete(&mut authentication)?;
     let setup = StandaloneServerOptions {
         dir: &arguments.data_dir,
         listen: arguments.listen,
@@ -268,7 +274,8 @@ async fn start_standalone(arguments: &ServeArgs) -> anyhow::Result<StandaloneSer
         scheduling_settings: settings.scheduling.scheduling_settings,
         scripts: settings.scripts,
         names: &arguments.tls_san,
-        authentication: arguments.host.authentication(),
+        authentication,
+        client_ca_file: arguments.authentication.client_ca_file.clone(),
         shutdown_delay: arguments.shutdown_delay_duration,
         request_limits: arguments.request_limits,
         audit: arguments.audit.config()?,

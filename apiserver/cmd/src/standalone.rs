@@ -11,6 +11,7 @@ use std::time::Duration;
 use admission::AdmissionChain;
 use anyhow::Context;
 use auth::certificate_signing::ClusterSigner;
+use auth::oidc::OidcAuthenticator;
 use auth::rbac::RbacAuthorizer;
 use auth::tls::ReplaceableServingCertificate;
 use auth::token::ServiceAccountTokenIssuerAndVerifier;
@@ -31,6 +32,7 @@ use watchcache::WatchCaches;
 
 use crate::admission_webhooks::{WebhookConfigurationSource, watch_webhook_configurations};
 use crate::audit_flags::AuditConfig;
+use crate::client_authorities::ClientAuthorities;
 use crate::controller_manager::TokenIssuerRootCaAndServedGroups;
 use crate::renewal::{CertificateRenewal, RenewedCertificateTargets};
 use crate::renewal_loop::CHECK_PERIOD;
@@ -64,6 +66,8 @@ pub(crate) struct StandaloneServerOptions<'a> {
     pub(crate) names: &'a [String],
     /// Anonymous requests and the audiences of tokens.
     pub(crate) authentication: authenticator::LocalAuthenticatorOptions,
+    /// Further authorities of client certificates.
+    pub(crate) client_ca_file: Option<PathBuf>,
     /// How long requests are still accepted after the signal to stop.
     pub(crate) shutdown_delay: Duration,
     pub(crate) request_limits: RequestLimitArgs,
@@ -134,8 +138,11 @@ impl StandaloneServer {
             &pki.token_key_pem,
         )?);
         let certificate_signer = Arc::new(ClusterSigner::new(&pki).map_err(anyhow::Error::msg)?);
+        let client_authorities = ClientAuthorities::new(setup.client_ca_file);
+        let client_ca = client_authorities.verifier(&pki).await?;
+        let jwt_issuers = setup.authentication.jwt_issuers.clone();
         let authenticator = LocalAuthenticator::new(
-            Some(pki.verifier()?),
+            Some(client_ca.verifier),
             Arc::clone(&signer),
             Arc::clone(&clock),
             setup.authentication,
@@ -179,6 +186,7 @@ impl StandaloneServer {
         authenticator.set_api(Arc::clone(&api));
 
         let server = TaskGroup::new(ShutdownToken::new());
+        authenticator.set_oidc(OidcAuthenticator::new(jwt_issuers, &server));
         engine.record_faults(&api, &clock, &server);
         let (crds, stop) = (Arc::clone(&registry), server.shutdown().clone());
         server.spawn(async move { crds.run(async move { stop.wait().await }).await });
@@ -247,12 +255,14 @@ impl StandaloneServer {
             RenewedCertificateTargets {
                 certificate,
                 certificate_signer,
+                client_authorities,
                 authenticator,
                 root_ca: watch::Sender::new(pki.ca_pem.clone()),
                 kubeconfig: kubeconfig.clone(),
                 url: url.clone(),
             },
             &pki,
+            client_ca.bundle_pem,
         )?;
         renewal.run(CHECK_PERIOD, &server);
         let plane = RunningServer {

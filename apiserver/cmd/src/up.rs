@@ -143,6 +143,7 @@ impl LocalFleet {
             scheduling_settings: settings.scheduling.scheduling_settings,
             names: &[],
             authentication: Default::default(),
+            client_ca_file: None,
             shutdown_delay: Duration::ZERO,
             request_limits: RequestLimitArgs::default(),
             audit: None,

@@ -35,6 +35,7 @@ pub mod port;
 pub mod process;
 pub mod raw_http;
 pub mod relay;
+pub mod token_issuer;
 pub mod tools;
 pub mod up;
 

@@ -94,6 +94,7 @@ async fn anonymous_auth_and_audiences_are_configurable() {
     let options = LocalAuthenticatorOptions {
         anonymous: false,
         audiences: vec!["us".into(), "them".into()],
+        ..LocalAuthenticatorOptions::default()
     };
     let (authenticator, fake, token) = with_account(options);
     let nobody = authenticator

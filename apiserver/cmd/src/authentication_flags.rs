@@ -1,0 +1,122 @@
+//! The flags of authentication in a standalone server: certificate authorities of clients,
+//! static tokens, and issuers of OpenID Connect.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, bail};
+use auth::authenticator::LocalAuthenticatorOptions;
+use auth::oidc::{AuthenticationConfiguration, JwtIssuerConfig, OidcFlagValues};
+use auth::static_tokens::StaticTokens;
+use clap::Args;
+
+/// The flags of authentication, besides `--anonymous-auth` and `--api-audiences`.
+#[derive(Args)]
+pub(crate) struct AuthenticationArgs {
+    /// If set, any request presenting a client certificate signed by one of the authorities
+    /// in this file is authenticated with an identity corresponding to the CommonName of the
+    /// client certificate, as those of the server's own authority are. The file is read again
+    /// when it changes.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) client_ca_file: Option<PathBuf>,
+    /// The file that will be used to secure the secure port of the API server via token
+    /// authentication: lines of token, user, uid and optionally groups.
+    #[arg(long, value_name = "FILE")]
+    token_auth_file: Option<PathBuf>,
+    /// File with an AuthenticationConfiguration, which configures the JWT authenticators.
+    /// Mutually exclusive with the --oidc-* flags. CEL expressions are refused.
+    #[arg(long, value_name = "FILE")]
+    authentication_config: Option<PathBuf>,
+    /// The URL of the OpenID issuer, only the HTTPS scheme is accepted. If set, it is used to
+    /// verify the OIDC JSON Web Token (JWT).
+    #[arg(long, value_name = "URL")]
+    oidc_issuer_url: Option<String>,
+    /// The client ID for the OpenID Connect client, must be set if --oidc-issuer-url is set.
+    #[arg(long, value_name = "ID")]
+    oidc_client_id: Option<String>,
+    /// If set, the OpenID server's certificate is verified by one of the authorities in this
+    /// file, otherwise the host's root CA set is used.
+    #[arg(long, value_name = "FILE")]
+    oidc_ca_file: Option<PathBuf>,
+    /// The OpenID claim to use as the user name.
+    #[arg(long, value_name = "CLAIM", default_value = "sub")]
+    oidc_username_claim: String,
+    /// If provided, all user names are prefixed with this value. By default claims other than
+    /// 'email' are prefixed by the issuer URL; '-' means no prefix.
+    #[arg(long, value_name = "PREFIX")]
+    oidc_username_prefix: Option<String>,
+    /// If provided, the name of a custom OpenID Connect claim for specifying user groups. The
+    /// claim value is expected to be a string or array of strings.
+    #[arg(long, value_name = "CLAIM")]
+    oidc_groups_claim: Option<String>,
+    /// If provided, all groups are prefixed with this value.
+    #[arg(long, value_name = "PREFIX", default_value = "")]
+    oidc_groups_prefix: String,
+    /// A key=value pair that describes a required claim in the ID token; may be repeated.
+    #[arg(long, value_name = "KEY=VALUE", value_delimiter = ',')]
+    oidc_required_claim: Vec<String>,
+    /// Allowed JOSE asymmetric signing algorithms.
+    #[arg(
+        long,
+        value_name = "ALGORITHM",
+        value_delimiter = ',',
+        default_value = "RS256"
+    )]
+    oidc_signing_algs: Vec<String>,
+}
+
+impl AuthenticationArgs {
+    /// Completes the options with what the flags configure.
+    pub(crate) fn complete(&self, options: &mut LocalAuthenticatorOptions) -> anyhow::Result<()> {
+        if let Some(file) = &self.token_auth_file {
+            let parsed = StaticTokens::parse(&read(file)?);
+            let tokens = parsed.map_err(anyhow::Error::msg);
+            let tokens = tokens.with_context(|| format!("--token-auth-file {}", file.display()))?;
+            options.static_tokens = Some(std::sync::Arc::new(tokens));
+        }
+        let from_flags = self.issuer_of_flags()?;
+        let Some(file) = &self.authentication_config else {
+            options.jwt_issuers.extend(from_flags);
+            return Ok(());
+        };
+        if from_flags.is_some() {
+            bail!("--authentication-config and --oidc-issuer-url are mutually exclusive");
+        }
+        let context = || format!("--authentication-config {}", file.display());
+        let config: AuthenticationConfiguration =
+            serde_saphyr::from_str(&read(file)?).with_context(context)?;
+        let in_file = |why: String| anyhow::Error::msg(why).context(context());
+        if let Some(anonymous) = config.anonymous().map_err(in_file)? {
+            options.anonymous = anonymous;
+        }
+        options.jwt_issuers = config.issuers(auth::token::ISSUER).map_err(in_file)?;
+        Ok(())
+    }
+
+    fn issuer_of_flags(&self) -> anyhow::Result<Option<JwtIssuerConfig>> {
+        let Some(url) = &self.oidc_issuer_url else {
+            if self.oidc_client_id.is_some() {
+                bail!("--oidc-issuer-url is required with --oidc-client-id");
+            }
+            return Ok(None);
+        };
+        if url == auth::token::ISSUER {
+            bail!("--oidc-issuer-url is the issuer of service account tokens");
+        }
+        let values = OidcFlagValues {
+            issuer_url: url.clone(),
+            client_id: self.oidc_client_id.clone().unwrap_or_default(),
+            ca_pem: self.oidc_ca_file.as_deref().map(read).transpose()?,
+            username_claim: self.oidc_username_claim.clone(),
+            username_prefix: self.oidc_username_prefix.clone(),
+            groups_claim: self.oidc_groups_claim.clone(),
+            groups_prefix: self.oidc_groups_prefix.clone(),
+            required_claims: self.oidc_required_claim.clone(),
+            signing_algs: self.oidc_signing_algs.clone(),
+        };
+        values.issuer().map(Some).map_err(anyhow::Error::msg)
+    }
+}
+
+fn read(file: &Path) -> anyhow::Result<String> {
+    std::fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))
+}

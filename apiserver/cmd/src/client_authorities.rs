@@ -1,0 +1,46 @@
+//! The authorities whose client certificates a standalone server accepts: its own, and those
+//! of `--client-ca-file`, which may change while it runs.
+
+use std::path::PathBuf;
+
+use anyhow::Context;
+use auth::pki::Pki;
+use auth::x509::CertificateVerifier;
+
+/// Where the authorities come from.
+pub(crate) struct ClientAuthorities {
+    file: Option<PathBuf>,
+}
+
+/// A verifier, with the certificates of its authorities.
+pub(crate) struct VerifierAndBundle {
+    pub(crate) verifier: CertificateVerifier,
+    pub(crate) bundle_pem: String,
+}
+
+impl ClientAuthorities {
+    pub(crate) fn new(file: Option<PathBuf>) -> Self {
+        Self { file }
+    }
+
+    /// The verifier for the server's authority and the present content of the file. A file
+    /// that cannot be used is an error: it never means fewer checks.
+    pub(crate) async fn verifier(&self, pki: &Pki) -> anyhow::Result<VerifierAndBundle> {
+        let mut bundle_pem = pki.ca_pem.clone();
+        if let Some(file) = &self.file {
+            let context = || format!("--client-ca-file {}", file.display());
+            let pem = tokio::fs::read_to_string(file)
+                .await
+                .with_context(context)?;
+            let checked = CertificateVerifier::from_pem(&pem).map(drop);
+            checked.map_err(anyhow::Error::msg).with_context(context)?;
+            bundle_pem.push('\n');
+            bundle_pem.push_str(&pem);
+        }
+        let verifier = CertificateVerifier::from_pem(&bundle_pem).map_err(anyhow::Error::msg)?;
+        Ok(VerifierAndBundle {
+            verifier,
+            bundle_pem,
+        })
+    }
+}

@@ -1,0 +1,273 @@
+//! Client authorities, static tokens and issuers of OpenID Connect that flags configure.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use harness::raw_http::{RawHttpRequest, RawHttpResponse, TestTlsClientConfig};
+use harness::token_issuer::{FakeTokenIssuer, new_key, signed_token};
+use serde_json::{Value, json};
+
+use crate::test_server::{ApiTestServer, BINARY};
+
+const REVIEW: &str = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
+
+impl ApiTestServer {
+    fn review_with(&self, client: &TestTlsClientConfig, token: &str) -> RawHttpResponse {
+        let request = RawHttpRequest::new(&self.address, client, "POST", REVIEW);
+        match token {
+            "" => request,
+            token => request.header("Authorization", &format!("Bearer {token}")),
+        }
+        .json(&json!({}))
+        .send()
+    }
+
+    fn user_of(&self, token: &str) -> Value {
+        let reply = self.review_with(&self.anonymous, token);
+        assert_eq!(reply.code, 201, "{}", reply.text());
+        reply.json()["status"]["userInfo"].clone()
+    }
+
+    fn assert_refused(&self, what: &str, token: &str) {
+        let reply = self.review_with(&self.anonymous, token);
+        assert_eq!(reply.code, 401, "{what}: {}", reply.text());
+        assert_eq!(reply.json()["message"], "Unauthorized", "{what}");
+    }
+}
+
+fn write(dir: &Path, name: &str, content: &str) -> String {
+    let file = dir.join(name);
+    std::fs::write(&file, content).unwrap();
+    file.display().to_string()
+}
+
+/// The error of a server that does not start.
+fn start_error(flags: &[&str]) -> String {
+    let dir = tempfile::tempdir().unwrap();
+    let output = std::process::Command::new(BINARY)
+        .args(["serve", "--listen", "127.0.0.1:0", "--data-dir"])
+        .arg(dir.path())
+        .args(flags)
+        .output()
+        .unwrap();
+    assert!(!output.status.success(), "it starts with {flags:?}");
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+#[test]
+fn static_tokens_of_a_file_are_users() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = write(
+        dir.path(),
+        "tokens",
+        "s3cret,ann,u1,\"staff,ops\"\nplain,bob,u2\n",
+    );
+    let server = ApiTestServer::start_with(&["--token-auth-file", &file]);
+    let ann = server.user_of("s3cret");
+    assert_eq!(ann["username"], "ann");
+    assert_eq!(ann["uid"], "u1");
+    assert_eq!(
+        ann["groups"],
+        json!(["staff", "ops", "system:authenticated"])
+    );
+    assert_eq!(
+        server.user_of("plain")["groups"],
+        json!(["system:authenticated"])
+    );
+    for token in ["s3cre", "s3cret,ann", "S3CRET", "x"] {
+        server.assert_refused("another token", token);
+    }
+    let review = |audiences: Value| {
+        let body = json!({"spec": {"token": "plain", "audiences": audiences}});
+        let reply = server.post("/apis/authentication.k8s.io/v1/tokenreviews", &body);
+        reply.json()["status"]["authenticated"] == true
+    };
+    assert!(review(json!([])));
+    assert!(review(json!([
+        "https://kubernetes.default.svc.cluster.local",
+        "x"
+    ])));
+    assert!(!review(json!(["x"])));
+    let bad = write(dir.path(), "bad", "s3cret,ann\n");
+    let error = start_error(&["--token-auth-file", &bad]);
+    assert!(
+        error.contains("line 1") && !error.contains("s3cret"),
+        "{error}"
+    );
+    assert!(start_error(&["--token-auth-file", "/nowhere"]).contains("/nowhere"));
+}
+
+#[test]
+fn client_certificates_of_another_authority_are_users() {
+    let dir = tempfile::tempdir().unwrap();
+    let now = jiff::Timestamp::now();
+    let other = auth::pki::Pki::open(&dir.path().join("other"), &[], now).unwrap();
+    let made = other
+        .sign_client_certificate("foreign", &["staff".to_owned()], now)
+        .unwrap();
+    let file = write(dir.path(), "ca.crt", &other.ca_pem);
+    let server = ApiTestServer::start_with(&["--client-ca-file", &file]);
+    let ca = std::fs::read_to_string(server.data_dir().join("pki/ca.crt")).unwrap();
+    let own = (made.certificate_pem.as_str(), made.key_pem.as_str());
+    let client = TestTlsClientConfig::new(&ca, Some(own));
+    let reply = server.review_with(&client, "");
+    assert_eq!(reply.code, 201, "{}", reply.text());
+    let user = reply.json()["status"]["userInfo"].clone();
+    assert_eq!(user["username"], "foreign");
+    assert_eq!(user["groups"], json!(["staff", "system:authenticated"]));
+    // The server's own authority is still trusted, and others are not.
+    assert_eq!(server.review_with(&server.admin, "").code, 201);
+    let plain = ApiTestServer::shared();
+    let ca = std::fs::read_to_string(plain.data_dir().join("pki/ca.crt")).unwrap();
+    let stranger = TestTlsClientConfig::new(&ca, Some(own));
+    assert_eq!(plain.review_with(&stranger, "").code, 401);
+    let bad = write(dir.path(), "bad", "no certificate");
+    assert!(start_error(&["--client-ca-file", &bad]).contains("--client-ca-file"));
+}
+
+/// Claims of a valid token.
+fn claims(issuer: &FakeTokenIssuer) -> Value {
+    let now = jiff::Timestamp::now().as_second();
+    json!({"iss": issuer.url, "aud": "kube", "sub": "ann", "exp": now + 600, "nbf": now,
+        "groups": ["staff"], "tenant": "one", "jti": "j1"})
+}
+
+fn with(claims: &Value, field: &str, value: Value) -> Value {
+    let mut claims = claims.clone();
+    claims[field] = value;
+    claims
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tokens_of_an_issuer_are_users() {
+    let issuer = FakeTokenIssuer::start().await;
+    tokio::task::spawn_blocking(move || check_issuer(&issuer))
+        .await
+        .unwrap();
+}
+
+fn check_issuer(issuer: &FakeTokenIssuer) {
+    let dir = tempfile::tempdir().unwrap();
+    let ca = write(dir.path(), "ca.crt", &issuer.ca_pem);
+    let server = ApiTestServer::start_with(&[
+        "--oidc-issuer-url",
+        &issuer.url,
+        "--oidc-client-id=kube",
+        "--oidc-ca-file",
+        &ca,
+        "--oidc-username-prefix=oidc:",
+        "--oidc-groups-claim=groups",
+        "--oidc-groups-prefix=g:",
+        "--oidc-required-claim=tenant=one",
+        "--oidc-signing-algs=ES256",
+    ]);
+    let good = claims(issuer);
+    let user = server.user_of(&issuer.token(&good));
+    assert_eq!(user["username"], "oidc:ann");
+    assert_eq!(user["groups"], json!(["g:staff", "system:authenticated"]));
+    let id = &user["extra"]["authentication.kubernetes.io/credential-id"];
+    assert_eq!(*id, json!(["JTI=j1"]));
+    let one = issuer.token(&with(&good, "groups", "one".into()));
+    assert_eq!(server.user_of(&one)["groups"][0], "g:one");
+    let bad = [
+        ("aud", json!("other")),
+        ("aud", Value::Null),
+        ("iss", json!("https://127.0.0.1:1")),
+        ("exp", json!(1)),
+        ("exp", Value::Null),
+        ("nbf", json!(9_999_999_999_i64)),
+        ("sub", json!("")),
+        ("sub", json!(1)),
+        ("tenant", json!("two")),
+        ("groups", json!([1])),
+        ("groups", json!({"a": 1})),
+    ];
+    for (field, value) in bad {
+        let token = issuer.token(&with(&good, field, value.clone()));
+        server.assert_refused(&format!("{field} {value}"), &token);
+    }
+    let distributed = with(
+        &with(&good, "groups", Value::Null),
+        "_claim_names",
+        json!({"groups": "s"}),
+    );
+    server.assert_refused("distributed groups", &issuer.token(&distributed));
+    // A signature of another key, none at all, and a symmetric one over the public key.
+    let stranger = new_key();
+    server.assert_refused("another key", &signed_token(&good, &stranger, "first"));
+    server.assert_refused("an unknown key", &signed_token(&good, &stranger, "unknown"));
+    let token = issuer.token(&good);
+    let (signed, _) = token.rsplit_once('.').unwrap();
+    server.assert_refused("no signature", &format!("{signed}."));
+    let (_, body) = signed.split_once('.').unwrap();
+    server.assert_refused("alg none", &format!("eyJhbGciOiJub25lIn0.{body}."));
+    server.assert_refused("alg HS256", &format!("eyJhbGciOiJIUzI1NiJ9.{body}.AAAA"));
+    // Tokens with invented key ids do not make the server ask the issuer each time.
+    let reads = issuer.reads();
+    for _ in 0..20 {
+        server.assert_refused("an unknown key", &signed_token(&good, &stranger, "unknown"));
+    }
+    assert!(issuer.reads() <= reads + 2, "{} reads", issuer.reads());
+    // A new key is found.
+    issuer.add_key("second");
+    let end = Instant::now() + Duration::from_secs(60);
+    while server
+        .review_with(&server.anonymous, &issuer.token(&good))
+        .code
+        != 201
+    {
+        assert!(Instant::now() < end, "the new key is never read");
+    }
+    // Who is authenticated has no rights without a role.
+    let request = RawHttpRequest::new(&server.address, &server.anonymous, "GET", "/api/v1/secrets");
+    let token = format!("Bearer {}", issuer.token(&good));
+    let reply = request.header("Authorization", &token).send();
+    assert_eq!(reply.code, 403, "{}", reply.text());
+    assert!(reply.text().contains("oidc:ann"), "{}", reply.text());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_configuration_names_several_issuers() {
+    let issuers = [
+        FakeTokenIssuer::start().await,
+        FakeTokenIssuer::start().await,
+    ];
+    tokio::task::spawn_blocking(move || check_configuration(&issuers))
+        .await
+        .unwrap();
+}
+
+fn check_configuration(issuers: &[FakeTokenIssuer; 2]) {
+    let dir = tempfile::tempdir().unwrap();
+    let entry = |issuer: &FakeTokenIssuer, prefix: &str| {
+        json!({"issuer": {"url": issuer.url, "audiences": ["kube", "other"],
+                "audienceMatchPolicy": "MatchAny", "certificateAuthority": issuer.ca_pem},
+            "claimValidationRules": [{"claim": "tenant", "requiredValue": "one"}],
+            "claimMappings": {"username": {"claim": "sub", "prefix": prefix},
+                "groups": {"claim": "groups", "prefix": ""}, "uid": {"claim": "jti"}}})
+    };
+    let config = json!({"apiVersion": "apiserver.config.k8s.io/v1",
+        "kind": "AuthenticationConfiguration", "anonymous": {"enabled": false},
+        "jwt": [entry(&issuers[0], "a:"), entry(&issuers[1], "b:")]});
+    let file = write(dir.path(), "config.yaml", &config.to_string());
+    let server = ApiTestServer::start_with(&["--authentication-config", &file]);
+    for (issuer, name) in issuers.iter().zip(["a:ann", "b:ann"]) {
+        let user = server.user_of(&issuer.token(&claims(issuer)));
+        assert_eq!(user["username"], name);
+        assert_eq!(user["uid"], "j1");
+        assert_eq!(user["groups"], json!(["staff", "system:authenticated"]));
+    }
+    // A token of one issuer in the name of another.
+    server.assert_refused("another issuer", &issuers[0].token(&claims(&issuers[1])));
+    server.assert_refused("anonymous", "");
+    let mut with_cel = config;
+    with_cel["jwt"][0]["claimMappings"]["username"] = json!({"expression": "claims.sub"});
+    let file = write(dir.path(), "cel.yaml", &with_cel.to_string());
+    let error = start_error(&["--authentication-config", &file]);
+    assert!(
+        error.contains("jwt[0].claimMappings.username.expression"),
+        "{error}"
+    );
+    let error = start_error(&["--oidc-issuer-url=http://x", "--oidc-client-id=k"]);
+    assert!(error.contains("https"), "{error}");
+}
