@@ -179,8 +179,37 @@ fn invalid_query_parameters_are_rejected() {
     let test_server = ApiTestServer::shared();
     let table: &[(&str, u16, &str)] = &[
         ("limit=x", 400, "strconv.ParseInt"),
-        ("resourceVersion=x", 400, "resourceVersion"),
-        ("continue=zzz", 400, "continue key is not valid"),
+        (
+            "resourceVersion=x",
+            400,
+            r#"invalid resource version: resourceVersion: Invalid value: "x": strconv.ParseUint: parsing "x": invalid syntax"#,
+        ),
+        (
+            "resourceVersion=99999999999999999999",
+            400,
+            r#"parsing "99999999999999999999": value out of range"#,
+        ),
+        ("timeoutSeconds=x", 400, "strconv.ParseInt"),
+        (
+            "continue=zzz",
+            400,
+            "invalid continue token: continue key is not valid: invalid character 'Ï' looking for beginning of value",
+        ),
+        (
+            "continue=z%25z",
+            400,
+            "invalid continue token: continue key is not valid: illegal base64 data at input byte 1",
+        ),
+        (
+            "resourceVersionMatch=Foo",
+            422,
+            r#"[resourceVersionMatch: Forbidden: resourceVersionMatch is forbidden unless resourceVersion is provided, resourceVersionMatch: Unsupported value: "Foo": supported values: "Exact", "NotOlderThan", ""]"#,
+        ),
+        (
+            "watch=1&resourceVersionMatch=Foo",
+            422,
+            r#"[resourceVersionMatch: Forbidden: resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided, resourceVersionMatch: Unsupported value: "Foo": supported values: "NotOlderThan"]"#,
+        ),
         (
             "fieldSelector=a",
             400,
@@ -241,6 +270,81 @@ fn invalid_query_parameters_are_rejected() {
 }
 
 #[test]
+fn unknown_fields_of_selectors_are_named() {
+    let test_server = ApiTestServer::shared();
+    for (path, text) in [
+        ("/api/v1/pods", "field label not supported: spec.foo"),
+        (
+            "/api/v1/configmaps",
+            r#""spec.foo" is not a known field selector: only "metadata.name", "metadata.namespace""#,
+        ),
+        (
+            "/apis/batch/v1/jobs",
+            r#"field label "spec.foo" not supported for Job"#,
+        ),
+        (
+            "/apis/policy.karmada.io/v1alpha1/propagationpolicies",
+            "field label not supported: spec.foo",
+        ),
+    ] {
+        for prefix in ["", "watch=1&"] {
+            let reply = test_server.get(&format!("{path}?{prefix}fieldSelector=spec.foo%3Dx"));
+            assert_status(&reply, 400, "BadRequest", text, Value::Null);
+        }
+    }
+}
+
+#[test]
+fn invalid_patches_are_rejected() {
+    let test_server = ApiTestServer::shared();
+    test_server.create_namespace("patches");
+    let path = "/api/v1/namespaces/patches/configmaps";
+    assert_eq!(test_server.post(path, &configmap("a")).code, 201);
+    let one = format!("{path}/a");
+    let (json, merge) = (
+        "application/json-patch+json",
+        "application/merge-patch+json",
+    );
+    let strategic = "application/strategic-merge-patch+json";
+    for (kind, body, text) in [
+        (
+            json,
+            "{}",
+            "error decoding patch: json: cannot unmarshal object into Go value of type []handlers.jsonPatchOp",
+        ),
+        (
+            merge,
+            "[]",
+            "error decoding patch: json: cannot unmarshal array into Go value of type map[string]interface {}",
+        ),
+        (
+            merge,
+            "{",
+            "error decoding patch: unexpected end of JSON input",
+        ),
+        (
+            strategic,
+            "1",
+            "json: cannot unmarshal number into Go value of type map[string]interface {}",
+        ),
+    ] {
+        let reply = test_server.request("PATCH", &one).body(kind, body).send();
+        assert_status(&reply, 400, "BadRequest", text, Value::Null);
+    }
+}
+
+#[test]
+fn lists_without_a_go_type_have_an_empty_continue() {
+    let test_server = ApiTestServer::shared();
+    let policies = test_server.get("/apis/policy.karmada.io/v1alpha1/propagationpolicies");
+    assert_eq!(policies.json()["metadata"]["continue"], "");
+    for path in ["/api/v1/pods", "/apis/cluster.karmada.io/v1alpha1/clusters"] {
+        let list = test_server.get(path).json();
+        assert!(list["metadata"].get("continue").is_none(), "{list}");
+    }
+}
+
+#[test]
 fn invalid_bodies_are_rejected() {
     let test_server = ApiTestServer::shared();
     test_server.create_namespace("bodies");
@@ -259,10 +363,30 @@ fn invalid_bodies_are_rejected() {
         g: &g [*f,*f,*f,*f,*f,*f,*f,*f,*f]\nmetadata: {name: bomb}\n";
     let (json, yaml) = ("application/json", "application/yaml");
     let table: &[(&str, &str, u16, &str)] = &[
-        (json, "{bad", 400, "json parse error"),
-        (json, "", 400, ""),
-        (json, "[]", 400, ""),
-        (json, "\u{0}\u{1}", 400, ""),
+        (
+            json,
+            "{bad",
+            400,
+            "the object provided is unrecognized (must be of type ConfigMap): couldn't get version/kind; json parse error: invalid character 'b' looking for beginning of object key string ({bad)",
+        ),
+        (
+            json,
+            "",
+            400,
+            "json parse error: unexpected end of JSON input (<empty>)",
+        ),
+        (
+            json,
+            "[]",
+            400,
+            "json: cannot unmarshal array into Go value of type struct { APIVersion string",
+        ),
+        (
+            json,
+            "\u{0}\u{1}",
+            400,
+            r"invalid character '\x00' looking for beginning of value (0001)",
+        ),
         (json, &"[".repeat(200_000), 400, ""),
         (json, &deep, 400, ""),
         (
@@ -276,7 +400,13 @@ fn invalid_bodies_are_rejected() {
             json,
             r#"{"kind": "Secret", "apiVersion": "v1", "metadata": {"name": "a"}}"#,
             400,
-            "Secret",
+            r#"Secret in version "v1" cannot be handled as a ConfigMap: converting (v1.Secret) to (core.ConfigMap): unknown conversion"#,
+        ),
+        (
+            json,
+            r#"{"kind": "Foo", "apiVersion": "v1", "metadata": {"name": "a"}}"#,
+            400,
+            r#"Foo in version "v1" cannot be handled as a ConfigMap: no kind "Foo" is registered for version "v1" in scheme"#,
         ),
         (
             json,

@@ -9,10 +9,15 @@ use bytes::Bytes;
 use http_body::Body;
 use http_body_util::BodyExt;
 use machinery::Status;
+use machinery::json_errors::{syntax_error_text, value_type_name};
 use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
 
 use crate::negotiation::RequestBodySerialization;
+
+pub(crate) const JSON_PATCH: &str = "application/json-patch+json";
+pub(crate) const MERGE_PATCH: &str = "application/merge-patch+json";
+pub(crate) const STRATEGIC_PATCH: &str = "application/strategic-merge-patch+json";
 
 /// Largest request body in bytes (kube-apiserver's `MaxRequestBodyBytes`).
 pub(crate) const MAX_REQUEST_BODY_BYTES: usize = 3 * 1024 * 1024;
@@ -57,14 +62,52 @@ pub(crate) struct DecodedBodyAndDuplicateKeys {
     pub(crate) duplicate_keys: Vec<String>,
 }
 
-/// Decodes a body that holds an object. Fails with 400 when it is malformed or not an
-/// object.
+/// The characters of a malformed body that its error shows.
+const MAX_BODY_SUMMARY: usize = 30;
+
+/// Decodes a body that holds an object of the kind. Fails with 400 when it is malformed or
+/// not an object, with the beginning of the body.
+pub(crate) fn decode_object_of_kind(
+    bytes: &[u8],
+    body_type: RequestBodySerialization,
+    kind: &str,
+) -> Result<DecodedBodyAndDuplicateKeys, Status> {
+    decode_object(bytes, body_type).map_err(|why| {
+        let summary = body_summary(bytes);
+        Status::bad_request(format!(
+            "the object provided is unrecognized (must be of type {kind}): {why} ({summary})"
+        ))
+    })
+}
+
+/// The beginning of a body: text if it begins like JSON, else hexadecimal.
+fn body_summary(bytes: &[u8]) -> String {
+    let shown = &bytes[..bytes.len().min(MAX_BODY_SUMMARY)];
+    let more = if shown.len() < bytes.len() {
+        " ..."
+    } else {
+        ""
+    };
+    match bytes.first() {
+        None => "<empty>".to_owned(),
+        Some(b'{') => format!("{}{more}", String::from_utf8_lossy(shown)),
+        Some(_) => {
+            let hex: String = shown.iter().map(|b| format!("{b:02x}")).collect();
+            format!("{hex}{more}")
+        }
+    }
+}
+
+/// Decodes a body that holds an object; the error is Kubernetes' text.
 pub(crate) fn decode_object(
     bytes: &[u8],
     body_type: RequestBodySerialization,
-) -> Result<DecodedBodyAndDuplicateKeys, Status> {
+) -> Result<DecodedBodyAndDuplicateKeys, String> {
+    const UNRECOGNIZED: &str = "couldn't get version/kind; json parse error";
     let decoded = match body_type {
-        RequestBodySerialization::Json => decode_json(bytes)?,
+        RequestBodySerialization::Json => {
+            decode_json(bytes).map_err(|why| format!("{UNRECOGNIZED}: {why}"))?
+        }
         RequestBodySerialization::Yaml => DecodedBodyAndDuplicateKeys {
             value: decode_yaml(bytes)?,
             duplicate_keys: Vec::new(),
@@ -77,8 +120,10 @@ pub(crate) fn decode_object(
     if decoded.value.is_object() {
         return Ok(decoded);
     }
-    Err(Status::bad_request(
-        "couldn't get version/kind; json parse error: the body is not an object",
+    Err(format!(
+        "{UNRECOGNIZED}: json: cannot unmarshal {} into Go value of type struct {{ APIVersion \
+         string \"json:\\\"apiVersion,omitempty\\\"\"; Kind string \"json:\\\"kind,omitempty\\\"\" }}",
+        value_type_name(&decoded.value)
     ))
 }
 
@@ -101,8 +146,32 @@ pub(crate) fn decode_configuration(bytes: &[u8]) -> Result<DecodedBodyAndDuplica
     })
 }
 
-fn decode_protobuf(bytes: &[u8]) -> Result<Value, Status> {
-    let (gvk, mut value) = openapi::protobuf::decode(bytes).map_err(Status::bad_request)?;
+/// Decodes the body of a patch, which is a list of operations or an object. Fails with 400.
+pub(crate) fn decode_patch(bytes: &[u8], content_type: &str) -> Result<Value, Status> {
+    let operations = content_type == JSON_PATCH;
+    let target = if operations {
+        "[]handlers.jsonPatchOp"
+    } else {
+        "map[string]interface {}"
+    };
+    let why = match decode_json(bytes) {
+        Ok(decoded) if decoded.value.is_array() && operations => return Ok(decoded.value),
+        Ok(decoded) if decoded.value.is_object() && !operations => return Ok(decoded.value),
+        Ok(decoded) => format!(
+            "json: cannot unmarshal {} into Go value of type {target}",
+            value_type_name(&decoded.value)
+        ),
+        Err(why) => why,
+    };
+    let prefix = match content_type {
+        STRATEGIC_PATCH => "",
+        _ => "error decoding patch: ",
+    };
+    Err(Status::bad_request(format!("{prefix}{why}")))
+}
+
+fn decode_protobuf(bytes: &[u8]) -> Result<Value, String> {
+    let (gvk, mut value) = openapi::protobuf::decode(bytes)?;
     if let Some(map) = value.as_object_mut()
         && !gvk.kind.is_empty()
     {
@@ -114,23 +183,19 @@ fn decode_protobuf(bytes: &[u8]) -> Result<Value, Status> {
     Ok(value)
 }
 
-fn decode_yaml(bytes: &[u8]) -> Result<Value, Status> {
-    let text =
-        std::str::from_utf8(bytes).map_err(|_| Status::bad_request("yaml: invalid UTF-8"))?;
-    serde_saphyr::from_str(text)
-        .map_err(|e| Status::bad_request(format!("error converting YAML to JSON: {e}")))
+fn decode_yaml(bytes: &[u8]) -> Result<Value, String> {
+    let text = std::str::from_utf8(bytes).map_err(|_| "yaml: invalid UTF-8")?;
+    serde_saphyr::from_str(text).map_err(|e| format!("error converting YAML to JSON: {e}"))
 }
 
 /// Decodes JSON. The last of duplicate keys wins; all of them are reported.
-pub(crate) fn decode_json(bytes: &[u8]) -> Result<DecodedBodyAndDuplicateKeys, Status> {
+pub(crate) fn decode_json(bytes: &[u8]) -> Result<DecodedBodyAndDuplicateKeys, String> {
     let found = DuplicateKeyTracker::default();
     let mut deserializer = serde_json::Deserializer::from_slice(bytes);
     let value = JsonValueSeed { tracker: &found }
         .deserialize(&mut deserializer)
         .and_then(|value| deserializer.end().map(|()| value))
-        .map_err(|e| {
-            Status::bad_request(format!("couldn't get version/kind; json parse error: {e}"))
-        })?;
+        .map_err(|e| syntax_error_text(bytes, &e))?;
     Ok(DecodedBodyAndDuplicateKeys {
         value,
         duplicate_keys: found.duplicates.into_inner(),
@@ -271,10 +336,8 @@ mod tests {
     fn malformed_bodies_are_rejected() {
         let deep = "[".repeat(5000);
         for bad in ["", "{", "{}x", "[1]", "\"a\"", "nul", deep.as_str()] {
-            let code = decode_object(bad.as_bytes(), RequestBodySerialization::Json)
-                .err()
-                .map(|s| s.code);
-            assert_eq!(code, Some(400), "{bad:.20}");
+            let decoded = decode_object(bad.as_bytes(), RequestBodySerialization::Json);
+            assert!(decoded.is_err(), "{bad:.20}");
         }
         assert!(decode_object(b"a: [", RequestBodySerialization::Yaml).is_err());
         assert!(decode_object(b"xx", RequestBodySerialization::Protobuf).is_err());

@@ -18,7 +18,7 @@ use tokio::time::Instant;
 use crate::audit::RequestAudit;
 use crate::metrics::ApiServerMetrics;
 use crate::negotiation::{self, Representation, RequestBodySerialization, ResponseSerialization};
-use crate::request_body;
+use crate::request_body::{self, JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH};
 use crate::requestinfo::{QueryParams, RequestedResource};
 use crate::response_body::ServerResponseBody;
 use crate::response_writers::{self, ResponseOptions};
@@ -30,9 +30,6 @@ use crate::table::IncludeObjectPolicy;
 use crate::watch;
 use crate::watch_drain::WatchDrain;
 
-const JSON_PATCH: &str = "application/json-patch+json";
-const MERGE_PATCH: &str = "application/merge-patch+json";
-const STRATEGIC_PATCH: &str = "application/strategic-merge-patch+json";
 const APPLY_PATCH: &str = "application/apply-patch+yaml";
 
 /// An authorized request on a resource.
@@ -321,7 +318,14 @@ impl ResourceRequestHandler<'_> {
                 && !matches!(self.request.resource.subresource.as_str(), "" | "status"));
         let body_type = negotiation::body_type(headers, proto)?;
         let bytes = request_body::read_body(body).await?;
-        let decoded = request_body::decode_object(&bytes, body_type)?;
+        let kind = match self
+            .resource_info
+            .subresource(&self.request.resource.subresource)
+        {
+            Some(subresource) => &subresource.kind.kind,
+            None => &self.resource_info.kind.gvk.kind,
+        };
+        let decoded = request_body::decode_object_of_kind(&bytes, body_type, kind)?;
         if let Some(audit) = &self.request.audit {
             audit.log_request_object(&decoded.value);
         }
@@ -427,7 +431,8 @@ impl ResourceRequestHandler<'_> {
         if self.request.query.flag("force") {
             return Err(force_forbidden());
         }
-        let value = request_body::decode_json(&request_body::read_body(body).await?)?.value;
+        let bytes = request_body::read_body(body).await?;
+        let value = request_body::decode_patch(&bytes, &content_type)?;
         if let Some(audit) = &self.request.audit {
             audit.log_request_patch(&value);
         }
@@ -508,7 +513,8 @@ impl ResourceRequestHandler<'_> {
         } else {
             // Clients may send DeleteOptions as protobuf, whatever the kind.
             let body_type: RequestBodySerialization = negotiation::body_type(headers, true)?;
-            let value = request_body::decode_object(&bytes, body_type)?.value;
+            let decoded = request_body::decode_object(&bytes, body_type);
+            let value = decoded.map_err(Status::bad_request)?.value;
             if let Some(audit) = &self.request.audit {
                 audit.log_request_object(&value);
             }

@@ -192,6 +192,13 @@ fn list_head(list: &ObjectListPage) -> String {
         list.continue_token.as_deref(),
         list.remaining_item_count,
     );
+    // The lists of kinds without a Go type have the field also when it is empty.
+    let metadata = match list.continue_token.as_deref() {
+        None | Some("") if !list.resource.has_go_type() => {
+            metadata.replacen('{', "{\"continue\":\"\",", 1)
+        }
+        _ => metadata,
+    };
     let kind = &list.resource.kind;
     format!(
         "{{\"kind\":{:?},\"apiVersion\":{:?},\"metadata\":{metadata},\"items\":[",

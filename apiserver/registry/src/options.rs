@@ -53,25 +53,44 @@ pub fn parse_get_options(query: QueryParamGetter<'_>) -> GetOptions {
     }
 }
 
-/// Parses `resourceVersionMatch`; the error is an unsupported value.
-fn parse_resource_version_match(
-    query: QueryParamGetter<'_>,
-) -> Result<ResourceVersionMatch, String> {
-    match string_parameter(query, "resourceVersionMatch").as_str() {
-        "" => Ok(ResourceVersionMatch::Unset),
-        "Exact" => Ok(ResourceVersionMatch::Exact),
-        "NotOlderThan" => Ok(ResourceVersionMatch::NotOlderThan),
-        other => Err(other.to_owned()),
-    }
+/// The parameters that select a revision, as they are in the query.
+struct RevisionQuery {
+    resource_version: String,
+    resource_version_match: String,
+    continue_token: String,
+    send_initial_events: Option<bool>,
+    limit: u64,
 }
 
-fn unsupported_resource_version_match(value: &str) -> Status {
-    let error = FieldError::not_supported(
-        "resourceVersionMatch",
-        &json!(value),
-        &["Exact", "NotOlderThan", ""],
-    );
-    invalid_options("ListOptions", &[error])
+impl RevisionQuery {
+    fn parse(query: QueryParamGetter<'_>) -> Result<Self, Status> {
+        Ok(Self {
+            resource_version: string_parameter(query, "resourceVersion"),
+            resource_version_match: string_parameter(query, "resourceVersionMatch"),
+            continue_token: string_parameter(query, "continue"),
+            send_initial_events: bool_parameter(query, "sendInitialEvents"),
+            limit: u64::try_from(int_parameter(query, "limit")?).unwrap_or(0),
+        })
+    }
+
+    fn params(&self) -> ResourceVersionParams<'_> {
+        ResourceVersionParams {
+            resource_version: &self.resource_version,
+            resource_version_match: &self.resource_version_match,
+            limit: usize::try_from(self.limit).unwrap_or(usize::MAX),
+            continue_token: &self.continue_token,
+            send_initial_events: self.send_initial_events,
+        }
+    }
+
+    /// The match, which the validation of [`Self::params`] has found to be a known one.
+    fn known_match(&self) -> ResourceVersionMatch {
+        match self.resource_version_match.as_str() {
+            "Exact" => ResourceVersionMatch::Exact,
+            "NotOlderThan" => ResourceVersionMatch::NotOlderThan,
+            _ => ResourceVersionMatch::Unset,
+        }
+    }
 }
 
 fn resource_version_match_text(m: ResourceVersionMatch) -> &'static str {
@@ -106,47 +125,36 @@ pub(crate) fn watch_params(options: &RegistryWatchOptions) -> ResourceVersionPar
 
 /// Options of a list (B9.3, B9.4, B9.12).
 pub fn parse_list_options(query: QueryParamGetter<'_>) -> Result<ListOptions, Status> {
-    if bool_parameter(query, "sendInitialEvents").is_some() {
-        let why = "sendInitialEvents is forbidden for list";
-        return Err(invalid_options(
-            "ListOptions",
-            &[FieldError::forbidden("sendInitialEvents", why)],
-        ));
-    }
-    let options = ListOptions {
+    let revision = RevisionQuery::parse(query)?;
+    int_parameter(query, "timeoutSeconds")?;
+    revision.params().for_list()?;
+    Ok(ListOptions {
         label_selector: string_parameter(query, "labelSelector"),
         field_selector: string_parameter(query, "fieldSelector"),
-        resource_version: string_parameter(query, "resourceVersion"),
-        resource_version_match: parse_resource_version_match(query)
-            .map_err(|v| unsupported_resource_version_match(&v))?,
-        limit: u64::try_from(int_parameter(query, "limit")?).unwrap_or(0),
-        continue_token: string_parameter(query, "continue"),
-    };
-    list_params(&options).for_list()?;
-    Ok(options)
+        resource_version_match: revision.known_match(),
+        resource_version: revision.resource_version,
+        limit: revision.limit,
+        continue_token: revision.continue_token,
+    })
 }
 
 /// Options of a watch (C3.2, C3.3).
 pub fn parse_watch_options(query: QueryParamGetter<'_>) -> Result<RegistryWatchOptions, Status> {
+    let revision = RevisionQuery::parse(query)?;
     let seconds = int_parameter(query, "timeoutSeconds")?;
-    let options = RegistryWatchOptions {
+    revision.params().for_watch()?;
+    Ok(RegistryWatchOptions {
         label_selector: string_parameter(query, "labelSelector"),
         field_selector: string_parameter(query, "fieldSelector"),
-        resource_version: string_parameter(query, "resourceVersion"),
-        resource_version_match: parse_resource_version_match(query)
-            .map_err(|v| unsupported_resource_version_match(&v))?,
-        send_initial_events: bool_parameter(query, "sendInitialEvents"),
+        resource_version_match: revision.known_match(),
+        resource_version: revision.resource_version,
+        send_initial_events: revision.send_initial_events,
         bookmarks: bool_parameter(query, "allowWatchBookmarks").unwrap_or(false),
         timeout: u64::try_from(seconds)
             .ok()
             .filter(|s| *s > 0)
             .map(Duration::from_secs),
-    };
-    if !string_parameter(query, "continue").is_empty() {
-        return Err(Status::bad_request("continue is forbidden for watch"));
-    }
-    watch_params(&options).for_watch()?;
-    Ok(options)
+    })
 }
 
 /// Options of a write. `kind` is `CreateOptions`, `UpdateOptions` or
@@ -430,7 +438,8 @@ mod tests {
                 "sendInitialEvents=false&resourceVersionMatch=NotOlderThan",
                 200,
             ),
-            ("continue=a", 400),
+            ("continue=a", 200),
+            ("limit=x", 400),
         ];
         for (query, want) in table {
             assert_eq!(

@@ -229,9 +229,7 @@ fn watch_cache_filter(
                     .selectable_fields
                     .iter()
                     .find(|f| f.label == label)
-                    .ok_or_else(|| {
-                        Status::bad_request(format!("field label not supported: {label}"))
-                    })?;
+                    .ok_or_else(|| unsupported_field(resource, label))?;
                 used.push(field.clone());
                 match_fields = true;
             }
@@ -246,6 +244,18 @@ fn watch_cache_filter(
         filter.matches = Some(predicate);
     }
     Ok(filter)
+}
+
+/// 400 for a field that cannot be selected. Each kind of Kubernetes with selectable fields
+/// has its own words; the others share one text.
+fn unsupported_field(resource: &ResourceInfo, label: &str) -> Status {
+    Status::bad_request(match &*resource.kind.gvk.kind {
+        "Job" if !resource.custom => format!("field label {label:?} not supported for Job"),
+        _ if resource.selectable_fields.is_empty() && resource.has_go_type() => format!(
+            "{label:?} is not a known field selector: only \"metadata.name\", \"metadata.namespace\""
+        ),
+        _ => format!("field label not supported: {label}"),
+    })
 }
 
 fn field_value<'a>(

@@ -91,6 +91,12 @@ impl ResourceInfo {
         }
     }
 
+    /// Whether API servers hold the kind as a Go struct. Others are custom resources for
+    /// clients, also the kinds that Karmada installs as CRDs.
+    pub fn has_go_type(&self) -> bool {
+        !self.custom && openapi::defaults::has_go_type(&self.kind)
+    }
+
     /// Whether only a create handler serves it; nothing is stored.
     pub fn is_virtual(&self) -> bool {
         self.verbs.len() == 1 && self.supports_verb("create")

@@ -21,27 +21,66 @@ pub(crate) fn check_kind(resource: &ResourceInfo, value: &mut Value) -> Result<(
             gvk.kind
         )));
     };
-    for (field, expected, what) in [
-        ("apiVersion", api_version.as_str(), "API version"),
-        ("kind", &*gvk.kind, "kind"),
-    ] {
-        match map.get(field) {
-            None | Some(Value::Null) => {
-                map.insert(field.into(), expected.into());
+    let mut sent =
+        [("apiVersion", api_version.as_str()), ("kind", &*gvk.kind)].map(|(field, expected)| {
+            let value = map.get(field).unwrap_or(&Value::Null);
+            match value.as_str().unwrap_or("?") {
+                text if !value.is_null() && !text.is_empty() => text.to_owned(),
+                _ => expected.to_owned(),
             }
-            Some(Value::String(s)) if s.is_empty() => {
-                map.insert(field.into(), expected.into());
-            }
-            Some(Value::String(s)) if s == expected => {}
-            Some(other) => {
-                let other = other.as_str().unwrap_or("?");
-                return Err(Status::bad_request(format!(
-                    "the {what} in the data ({other}) does not match the expected {what} ({expected})"
-                )));
-            }
-        }
+        });
+    if sent[0] != api_version || sent[1] != *gvk.kind {
+        return Err(unexpected_kind(resource, &sent[0], &sent[1]));
     }
+    let [api_version, kind] = &mut sent;
+    map.insert("apiVersion".into(), std::mem::take(api_version).into());
+    map.insert("kind".into(), std::mem::take(kind).into());
     Ok(())
+}
+
+/// The error for an object of another kind or version, as Kubernetes' decoder has it: it
+/// knows the built-in kinds, and decodes custom resources whatever their kind.
+fn unexpected_kind(resource: &ResourceInfo, api_version: &str, kind: &str) -> Status {
+    let expected = &resource.kind.gvk;
+    let sent = Gvk::from_api_version(api_version, kind);
+    if sent.kind == expected.kind && (!resource.has_go_type() || is_served_version(&sent)) {
+        return Status::bad_request(format!(
+            "the API version in the data ({api_version}) does not match the expected API version ({})",
+            expected.api_version()
+        ));
+    }
+    if !resource.has_go_type() {
+        let why = format!("must be {}", expected.kind);
+        let error = FieldError::invalid("kind", &kind.into(), why);
+        return Status::invalid(expected, "", &[error]);
+    }
+    let why = if is_served_version(&sent) {
+        let package = |group: &str| match group.split('.').next() {
+            None | Some("" | "events") => "core".to_owned(),
+            Some(first) => first.to_owned(),
+        };
+        format!(
+            "converting ({}.{kind}) to ({}.{}): unknown conversion",
+            sent.version,
+            package(&expected.group),
+            expected.kind
+        )
+    } else {
+        format!(
+            "no kind {kind:?} is registered for version {api_version:?} in scheme \
+             \"pkg/api/legacyscheme/scheme.go:30\""
+        )
+    };
+    Status::bad_request(format!(
+        "{kind} in version {:?} cannot be handled as a {}: {why}",
+        sent.version, expected.kind
+    ))
+}
+
+/// Whether this is one of the built-in kinds.
+fn is_served_version(kind: &Gvk) -> bool {
+    let known = openapi::catalog().kind(kind);
+    known.is_some_and(|kind| kind.protobuf)
 }
 
 /// Sets the namespace of the path if the body omits it; 400 if it is another one.

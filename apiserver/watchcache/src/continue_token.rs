@@ -2,7 +2,9 @@
 //! without padding of `{"v":"meta.k8s.io/v1","rv":N,"start":"key\0"}`.
 
 use base64::Engine;
-use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use base64::engine::general_purpose::{GeneralPurpose, NO_PAD, URL_SAFE_NO_PAD};
+use base64::{DecodeError, alphabet};
+use machinery::json_errors::syntax_error_text;
 use serde::{Deserialize, Serialize};
 
 use crate::error::Error;
@@ -10,6 +12,22 @@ use crate::error::Error;
 const TOKEN_VERSION: &str = "meta.k8s.io/v1";
 /// The longest token in bytes; names have at most 253 bytes.
 const MAX_TOKEN_BYTES: usize = 4096;
+
+/// Decodes as Go does, which ignores the bits that pad the last character.
+const TOKEN_BASE64: GeneralPurpose = GeneralPurpose::new(
+    &alphabet::URL_SAFE,
+    NO_PAD.with_decode_allow_trailing_bits(true),
+);
+
+/// Go's `base64.CorruptInputError`.
+fn base64_error_text(error: &DecodeError) -> String {
+    let at = match error {
+        DecodeError::InvalidByte(at, _) | DecodeError::InvalidLastSymbol(at, _) => *at,
+        DecodeError::InvalidLength(length) => length.saturating_sub(1),
+        other => return other.to_string(),
+    };
+    format!("illegal base64 data at input byte {at}")
+}
 
 /// The position at which a paged list continues.
 #[derive(Debug, PartialEq, Eq)]
@@ -21,7 +39,8 @@ pub(crate) struct ContinueToken {
     pub(crate) start: String,
 }
 
-#[derive(Serialize, Deserialize)]
+#[derive(Default, Serialize, Deserialize)]
+#[serde(default)]
 struct ContinueTokenJson {
     v: String,
     rv: i64,
@@ -45,16 +64,16 @@ impl ContinueToken {
     pub(crate) fn decode(text: &str) -> Result<Self, Error> {
         let bad = |why: &str| Error::InvalidContinueToken(why.into());
         if text.len() > MAX_TOKEN_BYTES {
-            return Err(bad("too long"));
+            return Err(bad(": too long"));
         }
-        let json = URL_SAFE_NO_PAD
-            .decode(text.trim_end_matches('='))
-            .map_err(|e| bad(&e.to_string()))?;
-        let wire: ContinueTokenJson =
-            serde_json::from_slice(&json).map_err(|e| bad(&e.to_string()))?;
+        let json = TOKEN_BASE64
+            .decode(text)
+            .map_err(|e| bad(&format!(": {}", base64_error_text(&e))))?;
+        let wire: ContinueTokenJson = serde_json::from_slice(&json)
+            .map_err(|e| bad(&format!(": {}", syntax_error_text(&json, &e))))?;
         if wire.v != TOKEN_VERSION {
             return Err(bad(&format!(
-                "server does not recognize version {:?}",
+                ": server does not recognize this encoded version {}",
                 wire.v
             )));
         }
@@ -62,15 +81,21 @@ impl ContinueToken {
             -1 => None,
             rv => match u64::try_from(rv) {
                 Ok(rv) if rv > 0 => Some(rv),
-                _ => return Err(bad("incorrect encoded start resourceVersion")),
+                _ => {
+                    return Err(bad(&format!(
+                        ": incorrect encoded start resourceVersion (version {TOKEN_VERSION})"
+                    )));
+                }
             },
         };
         if wire.start.is_empty() {
-            return Err(bad("no start key"));
+            return Err(bad(&format!(
+                ": encoded start key empty (version {TOKEN_VERSION})"
+            )));
         }
         let escapes = |segment: &str| matches!(segment.trim_end_matches('\0'), "" | "." | "..");
         if wire.start.split('/').any(escapes) {
-            return Err(bad(&format!("{:?} leaves the listed prefix", wire.start)));
+            return Err(bad(&format!(": {}", wire.start)));
         }
         Ok(Self {
             revision,

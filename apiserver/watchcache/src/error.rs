@@ -21,7 +21,7 @@ pub enum Error {
     #[error("storage is (re)initializing")]
     NotReady,
     /// The continue token is malformed or belongs to another collection.
-    #[error("continue key is not valid: {0}")]
+    #[error("invalid continue token: continue key is not valid{0}")]
     InvalidContinueToken(String),
     /// A stored value cannot be decoded.
     #[error("unable to read the object stored at {key:?}: {why}")]

@@ -1,6 +1,8 @@
 //! Validates the query parameters of gets, lists and watches and converts them to
 //! revisions. Source: `apimachinery/pkg/apis/meta/internalversion/validation`.
 
+use std::num::IntErrorKind;
+
 use machinery::{FieldError, Gvk, Status};
 use serde_json::json;
 
@@ -93,25 +95,7 @@ impl ResourceVersionParams<'_> {
 
     /// For a watch.
     pub fn for_watch(&self) -> Result<WatchStart, Status> {
-        let mut errors = Vec::new();
-        let matching = self.resource_version_match;
-        match self.send_initial_events {
-            None if !matching.is_empty() => errors.push(FieldError::forbidden(
-                MATCH_FIELD,
-                "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided",
-            )),
-            Some(_) if matching.is_empty() => errors.push(FieldError::forbidden(
-                MATCH_FIELD,
-                "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan",
-            )),
-            Some(_) if matching != MATCH_NOT_OLDER_THAN => errors.push(FieldError::not_supported(
-                MATCH_FIELD,
-                &json!(matching),
-                &[MATCH_NOT_OLDER_THAN],
-            )),
-            _ => {}
-        }
-        invalid_list_options(&errors)?;
+        invalid_list_options(&self.watch_errors())?;
         let revision = self.parse_revision()?;
         let fresh = match revision {
             None => ReadFreshness::Newest,
@@ -125,16 +109,53 @@ impl ResourceVersionParams<'_> {
         })
     }
 
+    fn watch_errors(&self) -> Vec<FieldError> {
+        let mut errors = Vec::new();
+        let matching = self.resource_version_match;
+        let forbidden = |why| FieldError::forbidden(MATCH_FIELD, why);
+        if self.send_initial_events.is_some() && matching != MATCH_NOT_OLDER_THAN {
+            errors.push(forbidden(
+                "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan",
+            ));
+        }
+        if matching.is_empty() {
+            return errors;
+        }
+        if self.send_initial_events.is_none() {
+            errors.push(forbidden(
+                "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided",
+            ));
+        }
+        if matching != MATCH_NOT_OLDER_THAN {
+            errors.push(FieldError::not_supported(
+                MATCH_FIELD,
+                &json!(matching),
+                &[MATCH_NOT_OLDER_THAN],
+            ));
+        }
+        if !self.continue_token.is_empty() {
+            errors.push(forbidden(
+                "resourceVersionMatch is forbidden when continue is provided",
+            ));
+        }
+        errors
+    }
+
     fn parse_revision(&self) -> Result<Option<u64>, Status> {
         let text = self.resource_version;
         if text.is_empty() {
             return Ok(None);
         }
-        text.parse().map(Some).map_err(|_| {
-            Status::bad_request(format!(
-                "Invalid value: {text:?}: resourceVersion is no number"
-            ))
-        })
+        let why = match text.parse::<u64>() {
+            // Go's parser takes no sign.
+            Ok(revision) if !text.starts_with('+') => return Ok(Some(revision)),
+            Err(e) if *e.kind() == IntErrorKind::PosOverflow => "value out of range",
+            _ => "invalid syntax",
+        };
+        Err(Status::bad_request(format!(
+            "invalid resource version: resourceVersion: Invalid value: {text:?}: \
+             strconv.ParseUint: parsing {text:?}: {why}"
+        )))
     }
 }
 

@@ -24,7 +24,7 @@ use machinery::Gvk;
 use serde_json::Value;
 
 use crate::catalog::catalog;
-use crate::model::SchemaType;
+use crate::model::{KindInfo, SchemaType};
 use object_fields::{
     JsonObjectMap, for_each_object, is_empty, is_true, is_unset, set_default, set_default_number,
     string_field, with_object, with_object_or_create,
@@ -34,17 +34,15 @@ pub use workload::generate_job_selector;
 
 /// Whether API servers hold the kind as a Go struct: the built-in kinds, and those of
 /// Karmada's aggregated API servers.
-fn has_go_type(gvk: &Gvk, proto: bool) -> bool {
-    proto || matches!(&*gvk.group, "cluster.karmada.io" | "search.karmada.io")
+pub fn has_go_type(kind: &KindInfo) -> bool {
+    kind.protobuf || matches!(&*kind.gvk.group, "cluster.karmada.io" | "search.karmada.io")
 }
 
 /// Sets the defaults of `gvk` in `object`, and brings objects of Go types into canonical
 /// form. Leaves values that are not objects to validation.
 pub fn apply(gvk: &Gvk, object: &mut Value) {
     let catalog = catalog();
-    if let Some(kind) = catalog
-        .kind(gvk)
-        .filter(|kind| has_go_type(gvk, kind.protobuf))
+    if let Some(kind) = catalog.kind(gvk).filter(|kind| has_go_type(kind))
         && let Some(id) = catalog.definitions().id(&kind.definition)
     {
         canonical::canonicalize(catalog.definitions(), &SchemaType::Ref(id), object, 0);
