@@ -143,8 +143,8 @@ fn api_group(group: &ApiGroupInfo) -> Value {
 fn resource_list(group: &ApiGroupInfo, version: &GroupVersionInfo) -> Value {
     let mut resources = Vec::new();
     for resource_info in &version.resources {
-        resources.push(api_resource(group, version, resource_info));
-        for sub in &resource_info.subresources {
+        resources.push(api_resource(resource_info));
+        for sub in ordered_subresources(resource_info) {
             resources.push(api_subresource(group, version, resource_info, sub));
         }
     }
@@ -159,18 +159,14 @@ fn sorted_verbs(verbs: &[impl AsRef<str>]) -> Vec<&str> {
     all
 }
 
-fn api_resource(
-    group: &ApiGroupInfo,
-    version: &GroupVersionInfo,
-    resource_info: &ResourceInfo,
-) -> Value {
+fn api_resource(resource_info: &ResourceInfo) -> Value {
     let kind = &resource_info.kind;
     let mut resource = json!({
         "name": kind.gvr.resource,
         "singularName": kind.singular,
         "namespaced": kind.namespaced,
         "kind": kind.gvk.kind,
-        "verbs": sorted_verbs(&resource_info.verbs),
+        "verbs": ordered_verbs(resource_info),
     });
     if !kind.short_names.is_empty() {
         resource["shortNames"] = json!(kind.short_names);
@@ -179,7 +175,8 @@ fn api_resource(
         resource["categories"] = json!(kind.categories);
     }
     if resource_info.supports_verb("get") {
-        let text = format!("{}/{}/{}", group.name, version.version, kind.gvk.kind);
+        let stored = resource_info.storage_kind();
+        let text = format!("{}/{}/{}", stored.group, stored.version, stored.kind);
         let hash = STANDARD.encode(&Sha256::digest(text)[..8]);
         resource["storageVersionHash"] = hash.into();
     }
@@ -206,7 +203,42 @@ fn api_subresource(
     resource
 }
 
-fn response_kind(gvk: &Gvk) -> Value {
+/// The order of a custom resource's verbs
+/// (`apiextensions-apiserver/pkg/apiserver/customresource_discovery_controller.go`).
+const CUSTOM_RESOURCE_VERBS: [&str; 8] = [
+    "delete",
+    "deletecollection",
+    "get",
+    "list",
+    "patch",
+    "create",
+    "update",
+    "watch",
+];
+
+fn ordered_verbs(resource_info: &ResourceInfo) -> Vec<&str> {
+    if !resource_info.has_go_type() {
+        let all = CUSTOM_RESOURCE_VERBS.into_iter();
+        return all.filter(|v| resource_info.supports_verb(v)).collect();
+    }
+    sorted_verbs(&resource_info.verbs)
+}
+
+/// The subresources in the order of their names; of custom resources `status` comes first.
+fn ordered_subresources(resource_info: &ResourceInfo) -> Vec<&SubresourceInfo> {
+    let mut all: Vec<_> = resource_info.subresources.iter().collect();
+    let typed = resource_info.has_go_type();
+    all.sort_by_key(|sub| (typed || sub.name != "status", sub.name));
+    all
+}
+
+/// The kind of a resource or subresource. Of built-in kinds, Kubernetes names group and
+/// version only where they differ from those of the document.
+fn response_kind(resource_info: &ResourceInfo, gvk: &Gvk) -> Value {
+    let own = &resource_info.kind.gvr;
+    if resource_info.has_go_type() && (&gvk.group, &gvk.version) == (&own.group, &own.version) {
+        return json!({"group": "", "version": "", "kind": gvk.kind});
+    }
     json!({"group": gvk.group, "version": gvk.version, "kind": gvk.kind})
 }
 
@@ -216,7 +248,7 @@ fn aggregated_document(groups: &[&ApiGroupInfo]) -> DocumentWithEtag {
         .filter(|g| !g.versions.is_empty())
         .map(|g| {
             let versions: Vec<Value> = g.versions.iter().map(aggregated_version).collect();
-            json!({"metadata": {"name": g.name, "creationTimestamp": null}, "versions": versions})
+            json!({"metadata": {"name": g.name}, "versions": versions})
         })
         .collect();
     let document = json!({
@@ -246,10 +278,10 @@ fn aggregated_resource(resource_info: &ResourceInfo) -> Value {
     let kind = &resource_info.kind;
     let mut resource = json!({
         "resource": kind.gvr.resource,
-        "responseKind": response_kind(&kind.gvk),
+        "responseKind": response_kind(resource_info, &kind.gvk),
         "scope": if kind.namespaced { "Namespaced" } else { "Cluster" },
         "singularResource": kind.singular,
-        "verbs": sorted_verbs(&resource_info.verbs),
+        "verbs": ordered_verbs(resource_info),
     });
     if !kind.short_names.is_empty() {
         resource["shortNames"] = json!(kind.short_names);
@@ -258,11 +290,10 @@ fn aggregated_resource(resource_info: &ResourceInfo) -> Value {
         resource["categories"] = json!(kind.categories);
     }
     if !resource_info.subresources.is_empty() {
-        let subs: Vec<Value> = resource_info
-            .subresources
-            .iter()
+        let subs: Vec<Value> = ordered_subresources(resource_info)
+            .into_iter()
             .map(|s| {
-                json!({"subresource": s.name, "responseKind": response_kind(&s.kind),
+                json!({"subresource": s.name, "responseKind": response_kind(resource_info, &s.kind),
                        "verbs": sorted_verbs(s.verbs)})
             })
             .collect();

@@ -97,6 +97,11 @@ impl ResourceInfo {
         !self.custom && openapi::defaults::has_go_type(&self.kind)
     }
 
+    /// The kind in the version in which it is stored.
+    pub fn storage_kind(&self) -> &Gvk {
+        &self.storage.kind.gvk
+    }
+
     /// Whether only a create handler serves it; nothing is stored.
     pub fn is_virtual(&self) -> bool {
         self.verbs.len() == 1 && self.supports_verb("create")
@@ -340,6 +345,7 @@ fn is_storage_version(kind: &Gvk) -> bool {
 /// (`pkg/controlplane/apiserver/aggregator.go`); groups of CRDs have 1000.
 fn group_priority(group: &str) -> u32 {
     match group {
+        "apiregistration.k8s.io" => 20000,
         "" => 18000,
         "events.k8s.io" => 17750,
         "authentication.k8s.io" => 17700,

@@ -7,10 +7,12 @@ use serde_json::Value;
 
 use super::TableColumnDefinition;
 use crate::model::KindInfo;
+use column_descriptions::column_description;
 use print_handler::{ColumnNameAndType, PrintHandler};
 
 mod batch;
 mod cluster;
+mod column_descriptions;
 mod flow_control;
 mod network;
 mod pod;
@@ -34,7 +36,7 @@ pub(super) fn columns(kind: &KindInfo) -> Option<Vec<TableColumnDefinition>> {
         } else {
             String::new()
         },
-        description: String::new(),
+        description: column_description(name).into(),
         priority: i32::from(table.wide_columns.contains(name)),
     };
     Some(table.columns.iter().map(header).collect())

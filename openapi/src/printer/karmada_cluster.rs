@@ -23,11 +23,21 @@ pub(super) fn columns(kind: &KindInfo) -> Option<Vec<TableColumnDefinition>> {
                 .with_description("Whether the cluster is ready."),
             TableColumnDefinition::new("Age", "string")
                 .with_description("Time since the cluster was registered."),
-            TableColumnDefinition::new("Zones", "string").wide_only(),
-            TableColumnDefinition::new("Region", "string").wide_only(),
-            TableColumnDefinition::new("Provider", "string").wide_only(),
-            TableColumnDefinition::new("API-Endpoint", "string").wide_only(),
-            TableColumnDefinition::new("Proxy-URL", "string").wide_only(),
+            TableColumnDefinition::new("Zones", "string")
+                .with_description("Zones of the cluster.")
+                .wide_only(),
+            TableColumnDefinition::new("Region", "string")
+                .with_description("Region of the cluster.")
+                .wide_only(),
+            TableColumnDefinition::new("Provider", "string")
+                .with_description("Provider of the cluster.")
+                .wide_only(),
+            TableColumnDefinition::new("API-Endpoint", "string")
+                .with_description("Address of the cluster's API server.")
+                .wide_only(),
+            TableColumnDefinition::new("Proxy-URL", "string")
+                .with_description("Proxy through which the cluster is reached.")
+                .wide_only(),
         ]
     })
 }

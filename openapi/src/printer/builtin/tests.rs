@@ -46,6 +46,8 @@ fn every_handler_belongs_to_a_kind_and_prints_an_empty_object() {
     for (kind, headers) in tables {
         let cells = cells(kind, &json!({}), time::parse(NOW).unwrap()).unwrap();
         assert_eq!(headers.len(), cells.len(), "{}", kind.gvk);
+        let undescribed = headers.iter().find(|h| h.description.is_empty());
+        assert_eq!(undescribed, None, "{}", kind.gvk);
         assert_eq!(
             headers.iter().filter(|h| h.format == "name").count(),
             usize::from(kind.gvk.kind != "Event"),
