@@ -408,7 +408,7 @@ impl PrinterColumn {
             name: name.to_owned(),
             ty: ty.to_owned(),
             format: String::new(),
-            description: String::new(),
+            description: format!("Custom resource definition column (in JSONPath format): {path}"),
             priority: 0,
             path: JsonPath::compile(path)?,
         })

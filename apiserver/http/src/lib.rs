@@ -35,6 +35,7 @@ mod secure_serving;
 mod server_drain;
 mod subresources;
 mod table;
+mod verb_check;
 mod version;
 mod watch;
 mod watch_drain;

@@ -73,7 +73,7 @@ impl NonResourcePathHandler {
                 Some(below) if below.starts_with('/') => {
                     self.documents.v3(headers, query, &below[1..]).await
                 }
-                _ => Err(Status::path_not_found()),
+                _ => Err(Status::page_not_found()),
             },
         }
     }

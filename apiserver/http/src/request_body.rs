@@ -157,6 +157,9 @@ pub(crate) fn decode_patch(bytes: &[u8], content_type: &str) -> Result<Value, St
     let why = match decode_json(bytes) {
         Ok(decoded) if decoded.value.is_array() && operations => return Ok(decoded.value),
         Ok(decoded) if decoded.value.is_object() && !operations => return Ok(decoded.value),
+        Ok(decoded) if decoded.value.is_null() && content_type == MERGE_PATCH => {
+            return Err(Status::bad_request("Invalid JSON Patch"));
+        }
         Ok(decoded) => format!(
             "json: cannot unmarshal {} into Go value of type {target}",
             value_type_name(&decoded.value)

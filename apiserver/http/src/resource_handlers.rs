@@ -27,6 +27,7 @@ use crate::subresources::{
     find_connector, find_subresource,
 };
 use crate::table::IncludeObjectPolicy;
+use crate::verb_check::{check_verb, unknown_resource};
 use crate::watch;
 use crate::watch_drain::WatchDrain;
 
@@ -85,8 +86,12 @@ impl ResourceRequestDispatcher {
         }
         call.query.validate()?;
         let gvr = Gvr::new(&r.group, &r.version, &r.resource);
-        let resource_info = self.registry.resource_info_synced(&gvr).await?;
-        check_verb(&resource_info, &call)?;
+        let found = self.registry.resource_info_synced(&gvr).await;
+        let resource_info = found.map_err(|status| match status.code {
+            404 => unknown_resource(&self.registry, r),
+            _ => status,
+        })?;
+        check_verb(&resource_info, r, call.verb)?;
         let handler = ResourceRequestHandler {
             shared: self,
             context: RequestUserAndDeadline {
@@ -139,47 +144,6 @@ impl ResourceRequestDispatcher {
     }
 }
 
-/// Checks that the resource has this verb at this path; 404 and 405 as from
-/// kube-apiserver's routes.
-fn check_verb(
-    resource_info: &ResourceInfo,
-    call: &AuthorizedResourceRequest,
-) -> Result<(), Status> {
-    let (r, verb) = (&call.resource, call.verb);
-    let kind = &resource_info.kind;
-    let refused = || Err(Status::method_not_allowed());
-    if !kind.namespaced && !r.namespace.is_empty() && r.namespace != r.name {
-        return Err(Status::path_not_found());
-    }
-    if kind.namespaced && r.namespace.is_empty() {
-        if r.named {
-            return Err(Status::path_not_found());
-        }
-        if !matches!(verb, "list" | "watch") {
-            return refused();
-        }
-    }
-    if !r.subresource.is_empty() {
-        let sub = resource_info
-            .subresource(&r.subresource)
-            .ok_or_else(Status::path_not_found)?;
-        return match sub.verbs.contains(&verb) && r.subpath.trim_matches('/').is_empty() {
-            true => Ok(()),
-            false => refused(),
-        };
-    }
-    let fits = match verb {
-        "create" => !r.named,
-        "get" | "update" | "patch" | "delete" => r.named,
-        _ => true,
-    };
-    if fits && resource_info.supports_verb(verb) {
-        Ok(())
-    } else {
-        refused()
-    }
-}
-
 impl ResourceRequestHandler<'_> {
     fn resource_path(&self) -> ResourcePath<'_> {
         let r = &self.request.resource;
@@ -190,7 +154,11 @@ impl ResourceRequestHandler<'_> {
             } else {
                 ""
             },
-            name: if r.named { &r.name } else { "" },
+            // A custom resource that is posted to its name has the name of the body.
+            name: match r.named && (self.request.verb != "create" || !r.subresource.is_empty()) {
+                true => &r.name,
+                false => "",
+            },
             subresource: &r.subresource,
         }
     }

@@ -59,6 +59,9 @@ fn new_response(
 /// Writes a `Status`: a failure, or the success of a deletion.
 pub(crate) fn write_status(status: &Status, form: ResponseFormat) -> Response<ServerResponseBody> {
     let code = if status.code == 0 { 200 } else { status.code };
+    if status.is_plain_text() {
+        return write_text(code, format!("{}\n", status.message));
+    }
     let mut response = write_value(code, &status.to_json(), form);
     if let Some(details) = &status.details
         && details.retry_after_seconds > 0

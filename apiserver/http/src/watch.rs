@@ -98,7 +98,7 @@ impl WatchEncoder {
         };
         let gvk = &self.resource_info.kind.gvk;
         let text = format!(
-            "{{\"kind\":{:?},\"apiVersion\":{:?},\"metadata\":{{\"resourceVersion\":\"{revision}\",\"creationTimestamp\":null{annotations}}}}}",
+            "{{\"kind\":{:?},\"apiVersion\":{:?},\"metadata\":{{\"resourceVersion\":\"{revision}\"{annotations}}}}}",
             gvk.kind,
             gvk.api_version()
         );

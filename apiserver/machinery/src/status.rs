@@ -61,6 +61,8 @@ pub struct StatusCause {
     pub field: String,
 }
 
+const PAGE_NOT_FOUND: &str = "404 page not found";
+
 fn is_zero(n: &u32) -> bool {
     *n == 0
 }
@@ -129,6 +131,16 @@ impl Status {
             "the server could not find the requested resource",
         )
         .with_details("", "", "")
+    }
+
+    /// 404 for a URL path below which nothing is served; written as plain text.
+    pub fn page_not_found() -> Self {
+        Self::failure(404, "", PAGE_NOT_FOUND)
+    }
+
+    /// Whether the response is plain text instead of a JSON document.
+    pub fn is_plain_text(&self) -> bool {
+        self.reason.is_empty() && self.message == PAGE_NOT_FOUND
     }
 
     /// 409 for a create of an existing object.
@@ -224,6 +236,15 @@ impl Status {
             "the server does not allow this method on the requested resource",
         )
         .with_details("", "", "")
+    }
+
+    /// 405 for a verb that the resource does not have (`NewMethodNotSupported`).
+    pub fn verb_not_supported(resource: &Gvr, verb: &str) -> Self {
+        let text = format!(
+            "{verb} is not supported on resources of kind {:?}",
+            resource.group_resource()
+        );
+        Self::failure(405, "MethodNotAllowed", text).with_resource_details(resource, "")
     }
 
     /// 406 that names the media types the server can produce.

@@ -282,7 +282,10 @@ fn printer_columns(version: &Value) -> Vec<PrinterColumn> {
             )
             .ok()?;
             column.format = string_field(c, "format").to_owned();
-            column.description = string_field(c, "description").to_owned();
+            match string_field(c, "description") {
+                "" => {}
+                description => description.clone_into(&mut column.description),
+            }
             column.priority = c["priority"]
                 .as_i64()
                 .and_then(|p| p.try_into().ok())

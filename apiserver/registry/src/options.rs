@@ -223,9 +223,12 @@ fn parse_common_write_options(
             MAX_FIELD_MANAGER_LENGTH,
         ));
     }
-    if manager.chars().any(char::is_control) {
-        let why = "should contain only printable characters";
-        errors.push(FieldError::invalid("fieldManager", &json!(manager), why));
+    for (at, character) in manager.char_indices() {
+        if character.is_control() || (character.is_whitespace() && character != ' ') {
+            let code = u32::from(character);
+            let why = format!("invalid character U+{code:04X} (at position {at})");
+            errors.push(FieldError::invalid("fieldManager", &json!(manager), why));
+        }
     }
     let field_validation = match string_parameter(query, "fieldValidation").as_str() {
         "" | "Warn" => FieldValidation::Warn,
@@ -438,7 +441,8 @@ mod tests {
                 "sendInitialEvents=false&resourceVersionMatch=NotOlderThan",
                 200,
             ),
-            ("continue=a", 200),
+            ("continue=a", 422),
+            ("continue=a&resourceVersion=5", 200),
             ("limit=x", 400),
         ];
         for (query, want) in table {

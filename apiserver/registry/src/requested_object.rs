@@ -309,8 +309,14 @@ pub(crate) fn check_name(value: &mut Value, at: &ResourcePath<'_>) -> Result<(),
     if name == at.name {
         return Ok(());
     }
-    Err(Status::bad_request(format!(
-        "the name of the object ({name}) does not match the name on the URL ({})",
-        at.name
-    )))
+    let name_in_path = at.name;
+    Err(Status::bad_request(if name.is_empty() {
+        format!(
+            "the name of the object ({name_in_path} based on URL) was undeterminable: name must be provided"
+        )
+    } else {
+        format!(
+            "the name of the object ({name}) does not match the name on the URL ({name_in_path})"
+        )
+    }))
 }

@@ -29,7 +29,7 @@ const MATCH_FIELD: &str = "resourceVersionMatch";
 impl ResourceVersionParams<'_> {
     /// For a get, which uses only `resource_version`.
     pub fn for_get(&self) -> Result<ReadFreshness, Status> {
-        Ok(match self.parse_revision()? {
+        Ok(match self.parse_revision().map_err(unparsed_revision)? {
             None => ReadFreshness::Newest,
             Some(0) => ReadFreshness::Any,
             Some(n) => ReadFreshness::AtLeast(n),
@@ -74,7 +74,9 @@ impl ResourceVersionParams<'_> {
             ));
         }
         invalid_list_options(&errors)?;
-        let revision = self.parse_revision()?;
+        let revision = self
+            .parse_revision()
+            .map_err(|why| Status::bad_request(format!("invalid resource version: {why}")))?;
         if !self.continue_token.is_empty() {
             // "0" is allowed for old clients, as in Kubernetes.
             if revision.is_some_and(|n| n > 0) {
@@ -96,7 +98,7 @@ impl ResourceVersionParams<'_> {
     /// For a watch.
     pub fn for_watch(&self) -> Result<WatchStart, Status> {
         invalid_list_options(&self.watch_errors())?;
-        let revision = self.parse_revision()?;
+        let revision = self.parse_revision().map_err(unparsed_revision)?;
         let fresh = match revision {
             None => ReadFreshness::Newest,
             Some(0) => ReadFreshness::Any,
@@ -111,9 +113,16 @@ impl ResourceVersionParams<'_> {
 
     fn watch_errors(&self) -> Vec<FieldError> {
         let mut errors = Vec::new();
-        let matching = self.resource_version_match;
+        // Without other wishes, a watch from the present state asks for initial events.
+        let from_present = self.send_initial_events.is_none()
+            && self.resource_version_match.is_empty()
+            && matches!(self.resource_version, "" | "0");
+        let (matching, initial) = match from_present {
+            true => (MATCH_NOT_OLDER_THAN, Some(true)),
+            false => (self.resource_version_match, self.send_initial_events),
+        };
         let forbidden = |why| FieldError::forbidden(MATCH_FIELD, why);
-        if self.send_initial_events.is_some() && matching != MATCH_NOT_OLDER_THAN {
+        if initial.is_some() && matching != MATCH_NOT_OLDER_THAN {
             errors.push(forbidden(
                 "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan",
             ));
@@ -121,7 +130,7 @@ impl ResourceVersionParams<'_> {
         if matching.is_empty() {
             return errors;
         }
-        if self.send_initial_events.is_none() {
+        if initial.is_none() {
             errors.push(forbidden(
                 "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided",
             ));
@@ -141,7 +150,8 @@ impl ResourceVersionParams<'_> {
         errors
     }
 
-    fn parse_revision(&self) -> Result<Option<u64>, Status> {
+    /// The error is Kubernetes' text.
+    fn parse_revision(&self) -> Result<Option<u64>, String> {
         let text = self.resource_version;
         if text.is_empty() {
             return Ok(None);
@@ -152,11 +162,16 @@ impl ResourceVersionParams<'_> {
             Err(e) if *e.kind() == IntErrorKind::PosOverflow => "value out of range",
             _ => "invalid syntax",
         };
-        Err(Status::bad_request(format!(
-            "invalid resource version: resourceVersion: Invalid value: {text:?}: \
-             strconv.ParseUint: parsing {text:?}: {why}"
-        )))
+        Err(format!(
+            "resourceVersion: Invalid value: {text:?}: strconv.ParseUint: parsing {text:?}: {why}"
+        ))
     }
+}
+
+/// Kubernetes' handlers of gets and watches do not convert this error, so that it is a 500
+/// without a reason.
+fn unparsed_revision(why: String) -> Status {
+    Status::failure(500, "", why)
 }
 
 fn invalid_list_options(errors: &[FieldError]) -> Result<(), Status> {

@@ -74,7 +74,7 @@ async fn watches_stream_events_and_end_cleanly() {
             .get(&format!("{CONFIG_MAPS}?watch=1&resourceVersion=x"))
             .await
             .code,
-        400
+        500
     );
 
     let _ = running.stop.take().unwrap().send(());
