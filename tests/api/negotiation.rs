@@ -211,6 +211,103 @@ fn lists_are_objects_tables_or_metadata() {
     );
 }
 
+#[test]
+fn replies_may_be_protobuf() {
+    let test_server = ApiTestServer::shared();
+    test_server.create_namespace("replies");
+    let path = "/api/v1/namespaces/replies/configmaps";
+    let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "data": {"a": "b"},
+                     "metadata": {"name": "m", "labels": {"x": "y"}}});
+    let stored = test_server.post(path, &map).json();
+    let one = format!("{path}/m");
+    let accept = |path: &str, types: &str| {
+        let reply = test_server
+            .request("GET", path)
+            .header("Accept", types)
+            .send();
+        assert!(reply.body.starts_with(b"k8s\0"), "{}", reply.text());
+        assert_eq!(reply.header("content-type"), PROTOBUF);
+        reply
+    };
+    let object = accept(&one, &format!("{PROTOBUF},application/json"));
+    // What was sent can be sent back: an equal update keeps the version.
+    let reply = test_server
+        .request("PUT", &one)
+        .body(PROTOBUF, object.body)
+        .send();
+    assert_eq!(reply.code, 200, "{}", reply.text());
+    assert_eq!(reply.json(), stored);
+
+    let contains = |body: &[u8], text: &str| {
+        let found = body.windows(text.len()).any(|part| part == text.as_bytes());
+        assert!(found, "{text}: {:?}", String::from_utf8_lossy(body));
+    };
+    let list = accept(path, PROTOBUF).body;
+    contains(&list, "ConfigMapList");
+    let missing = accept(&format!("{path}/none"), PROTOBUF);
+    assert_eq!(missing.code, 404);
+    contains(&missing.body, "configmaps \"none\" not found");
+    let partial = "as=PartialObjectMetadataList;v=v1;g=meta.k8s.io";
+    for path in [path, "/apis/policy.karmada.io/v1alpha1/propagationpolicies"] {
+        let list = accept(
+            path,
+            &format!("{PROTOBUF};{partial},application/json;{partial}"),
+        );
+        contains(&list.body, "PartialObjectMetadataList");
+    }
+}
+
+#[test]
+fn watches_may_be_protobuf() {
+    let test_server = ApiTestServer::shared();
+    test_server.create_namespace("frames-of-protobuf");
+    let path = "/api/v1/namespaces/frames-of-protobuf/configmaps";
+    let map = json!({"metadata": {"name": "m"}, "data": {"key": "value"}});
+    assert_eq!(test_server.post(path, &map).code, 201);
+    let query = "watch=1&timeoutSeconds=2&allowWatchBookmarks=true&sendInitialEvents=true\
+        &resourceVersionMatch=NotOlderThan";
+    for (accept, content) in [
+        (PROTOBUF.to_owned(), "value"),
+        (
+            format!("{PROTOBUF};as=PartialObjectMetadata;v=v1;g=meta.k8s.io"),
+            "PartialObjectMetadata",
+        ),
+    ] {
+        let mut stream = test_server
+            .request("GET", &format!("{path}?{query}"))
+            .header("Accept", &accept)
+            .send_streaming();
+        let kind = stream.header("content-type");
+        assert_eq!(kind, Some(format!("{PROTOBUF};stream=watch")));
+        let mut bytes = Vec::new();
+        while let Some(chunk) = stream.next_chunk() {
+            bytes.extend(chunk);
+        }
+        let mut frames = Vec::new();
+        let mut rest = &bytes[..];
+        while let Some((length, after)) = rest.split_at_checked(4) {
+            let length = u32::from_be_bytes(length.try_into().unwrap());
+            let (frame, after) = after.split_at(usize::try_from(length).unwrap());
+            frames.push(String::from_utf8_lossy(frame).into_owned());
+            rest = after;
+        }
+        assert!(rest.is_empty(), "{accept}");
+        assert!(
+            frames[0].contains("ADDED") && frames[0].contains(content),
+            "{frames:?}"
+        );
+        let bookmark = &frames[1];
+        assert!(
+            bookmark.contains("BOOKMARK") && bookmark.contains("k8s.io/initial-events-end"),
+            "{frames:?}"
+        );
+        assert!(
+            frames.iter().all(|frame| frame.contains("k8s\0")),
+            "{frames:?}"
+        );
+    }
+}
+
 /// Encodes a length-delimited protobuf field.
 fn protobuf_field(number: u8, content: &[u8]) -> Vec<u8> {
     let length = u8::try_from(content.len()).unwrap();
@@ -238,6 +335,7 @@ fn bodies_may_be_protobuf() {
     .concat();
     let reply = test_server
         .request("POST", path)
+        .header("Accept", "application/json")
         .body(PROTOBUF, body.clone())
         .send();
     assert_eq!(reply.code, 201, "{}", reply.text());

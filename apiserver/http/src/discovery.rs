@@ -12,7 +12,7 @@ use registry::{ApiGroupInfo, GroupVersionInfo, ResourceInfo, ResourceTable, Subr
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256, Sha512};
 
-use crate::negotiation::{self, ResponseFormat};
+use crate::negotiation::{self, ResponseFormat, ResponseOffer};
 use crate::requestinfo::QueryParams;
 use crate::response_body::ServerResponseBody;
 use crate::response_writers;
@@ -92,17 +92,19 @@ impl DiscoveryDocuments {
                 &tagged.bytes,
             ));
         }
-        Some(match negotiation::negotiate(headers, query, false) {
-            Ok(form) => {
-                let mut response = response_writers::write_value(200, legacy, form);
-                if self.aggregated.contains_key(path) {
-                    let vary = http::HeaderValue::from_static("Accept");
-                    response.headers_mut().insert(http::header::VARY, vary);
+        Some(
+            match negotiation::negotiate(headers, query, ResponseOffer::default()) {
+                Ok(form) => {
+                    let mut response = response_writers::write_value(200, legacy, form);
+                    if self.aggregated.contains_key(path) {
+                        let vary = http::HeaderValue::from_static("Accept");
+                        response.headers_mut().insert(http::header::VARY, vary);
+                    }
+                    response
                 }
-                response
-            }
-            Err(status) => response_writers::write_status(&status, ResponseFormat::PLAIN_JSON),
-        })
+                Err(status) => response_writers::write_status(&status, ResponseFormat::PLAIN_JSON),
+            },
+        )
     }
 
     /// The discovery paths, for the document of `/`.

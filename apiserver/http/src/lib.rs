@@ -25,6 +25,7 @@ mod metrics;
 mod negotiation;
 mod non_resource_paths;
 mod options;
+mod protobuf_responses;
 mod proxy;
 mod request_body;
 mod requestinfo;

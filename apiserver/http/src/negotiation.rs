@@ -13,10 +13,10 @@ use crate::requestinfo::QueryParams;
 pub(crate) const JSON: &str = "application/json";
 pub(crate) const YAML: &str = "application/yaml";
 pub(crate) const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
-/// Media types of responses.
-const RESPONSE_MEDIA_TYPES: [&str; 2] = [JSON, YAML];
-/// Media types of request bodies.
-const REQUEST_MEDIA_TYPES: [&str; 3] = [JSON, YAML, PROTOBUF];
+/// Media types of responses, and of request bodies of kinds with a protobuf form.
+const RESPONSE_MEDIA_TYPES: [&str; 3] = [JSON, YAML, PROTOBUF];
+/// Media types of request bodies of kinds without a protobuf form.
+const JSON_AND_YAML: [&str; 2] = [JSON, YAML];
 /// Bound on parsed clauses of Accept.
 const MAX_CLAUSES: usize = 32;
 
@@ -25,6 +25,27 @@ const MAX_CLAUSES: usize = 32;
 pub(crate) enum ResponseSerialization {
     Json,
     Yaml,
+    Protobuf,
+}
+
+/// What a path offers beside objects in JSON and YAML.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct ResponseOffer {
+    /// Tables and partial metadata.
+    pub(crate) views: bool,
+    /// Objects in protobuf. Partial metadata has a protobuf form for every kind.
+    pub(crate) protobuf: bool,
+}
+
+impl ResponseOffer {
+    fn includes(self, encoding: ResponseSerialization, view: Representation) -> bool {
+        let protobuf = encoding == ResponseSerialization::Protobuf;
+        match view {
+            Representation::Object => self.protobuf || !protobuf,
+            Representation::Table { .. } => self.views && !protobuf,
+            Representation::Metadata { .. } | Representation::MetadataList { .. } => self.views,
+        }
+    }
 }
 
 /// The representation of an object that a client asks for (`as=`).
@@ -136,6 +157,7 @@ fn encoding_of(media: &str) -> Option<ResponseSerialization> {
     match media {
         "*/*" | "application/*" | JSON => Some(ResponseSerialization::Json),
         YAML => Some(ResponseSerialization::Yaml),
+        PROTOBUF => Some(ResponseSerialization::Protobuf),
         _ => None,
     }
 }
@@ -162,19 +184,19 @@ fn representation_of(clause: &AcceptClause<'_>) -> Option<Representation> {
     }
 }
 
-/// Negotiates the format of a response. With `views` false, only the object's own
-/// representation is offered.
+/// Negotiates the format of a response: the first that the client prefers and the path
+/// offers.
 pub(crate) fn negotiate(
     headers: &HeaderMap,
     query: &QueryParams,
-    views: bool,
+    offer: ResponseOffer,
 ) -> Result<ResponseFormat, Status> {
     for clause in accept_clauses(headers) {
         let Some(encoding) = encoding_of(&clause.media_type) else {
             continue;
         };
         match representation_of(&clause) {
-            Some(view) if views || view == Representation::Object => {
+            Some(view) if offer.includes(encoding, view) => {
                 return Ok(ResponseFormat {
                     encoding,
                     representation: view,
@@ -236,8 +258,8 @@ pub(crate) fn body_type(
         JSON => Ok(RequestBodySerialization::Json),
         YAML => Ok(RequestBodySerialization::Yaml),
         PROTOBUF if proto => Ok(RequestBodySerialization::Protobuf),
-        _ if proto => Err(Status::unsupported_media_type(&REQUEST_MEDIA_TYPES)),
-        _ => Err(Status::unsupported_media_type(&RESPONSE_MEDIA_TYPES)),
+        _ if proto => Err(Status::unsupported_media_type(&RESPONSE_MEDIA_TYPES)),
+        _ => Err(Status::unsupported_media_type(&JSON_AND_YAML)),
     }
 }
 
@@ -260,7 +282,11 @@ mod tests {
         if !accept.is_empty() {
             headers.insert(ACCEPT, accept.parse().unwrap());
         }
-        let got = negotiate(&headers, &QueryParams::parse(None), true).ok();
+        let offer = ResponseOffer {
+            views: true,
+            protobuf: false,
+        };
+        let got = negotiate(&headers, &QueryParams::parse(None), offer).ok();
         assert_eq!(
             got.map(|f| (f.encoding, f.representation)),
             expect,
@@ -299,6 +325,17 @@ mod tests {
             Some((Json, Representation::Object)),
         );
         check(PROTOBUF, None);
+        check(
+            &format!("{PROTOBUF},{JSON}"),
+            Some((Json, Representation::Object)),
+        );
+        check(
+            &format!("{PROTOBUF};as=PartialObjectMetadata;v=v1;g=meta.k8s.io,{JSON}"),
+            Some((
+                ResponseSerialization::Protobuf,
+                Representation::Metadata { beta: false },
+            )),
+        );
         check("application/cbor", None);
         check(
             "application/cbor,application/json",
@@ -345,9 +382,13 @@ mod tests {
             let mut headers = HeaderMap::new();
             headers.insert(USER_AGENT, agent.parse().unwrap());
             headers.insert(ACCEPT, accept.parse().unwrap());
-            negotiate(&headers, &QueryParams::parse(Some(query)), true)
-                .unwrap()
-                .pretty
+            negotiate(
+                &headers,
+                &QueryParams::parse(Some(query)),
+                ResponseOffer::default(),
+            )
+            .unwrap()
+            .pretty
         };
         assert!(ask("curl/8", "", "*/*"));
         assert!(!ask("curl/8", "pretty=false", "*/*"));

@@ -11,7 +11,7 @@ use machinery::Status;
 use crate::documents::CurrentDiscoveryAndOpenApiDocuments;
 use crate::health::{self, HealthCheck};
 use crate::metrics::ApiServerMetrics;
-use crate::negotiation::{self, ResponseFormat};
+use crate::negotiation::{self, ResponseFormat, ResponseOffer};
 use crate::requestinfo::QueryParams;
 use crate::response_body::ServerResponseBody;
 use crate::response_writers;
@@ -40,7 +40,7 @@ impl NonResourcePathHandler {
         if let Some(response) = self.documents.discovery(headers, query, path) {
             return Ok(response);
         }
-        let form = || negotiation::negotiate(headers, query, false);
+        let form = || negotiation::negotiate(headers, query, ResponseOffer::default());
         match path {
             "/version" => Ok(response_writers::write_value(
                 200,

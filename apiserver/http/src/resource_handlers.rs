@@ -17,7 +17,9 @@ use tokio::time::Instant;
 
 use crate::audit::RequestAudit;
 use crate::metrics::ApiServerMetrics;
-use crate::negotiation::{self, Representation, RequestBodySerialization, ResponseSerialization};
+use crate::negotiation::{
+    self, Representation, RequestBodySerialization, ResponseOffer, ResponseSerialization,
+};
 use crate::request_body::{self, JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH};
 use crate::requestinfo::{QueryParams, RequestedResource};
 use crate::response_body::ServerResponseBody;
@@ -175,10 +177,22 @@ impl ResourceRequestHandler<'_> {
         }
     }
 
+    /// Whether bodies may be protobuf. Subresources have kinds of their own, most of them
+    /// with a protobuf form.
+    fn has_protobuf_form(&self) -> bool {
+        self.resource_info.kind.protobuf
+            || (!self.resource_info.custom
+                && !matches!(self.request.resource.subresource.as_str(), "" | "status"))
+    }
+
     fn response_options(&self, headers: &HeaderMap) -> Result<ResponseOptions, Status> {
         let views = matches!(self.request.resource.subresource.as_str(), "" | "status");
+        let offer = ResponseOffer {
+            views,
+            protobuf: self.has_protobuf_form(),
+        };
         Ok(ResponseOptions {
-            format: negotiation::negotiate(headers, &self.request.query, views)?,
+            format: negotiation::negotiate(headers, &self.request.query, offer)?,
             gzip: negotiation::accepts_gzip(headers),
             include: IncludeObjectPolicy::parse(self.request.query.get("includeObject"))?,
         })
@@ -246,8 +260,11 @@ impl ResourceRequestHandler<'_> {
 
     async fn watch(&self, headers: &HeaderMap) -> Result<Response<ServerResponseBody>, Status> {
         let response_options = self.response_options(headers)?;
-        if response_options.format.encoding != ResponseSerialization::Json {
-            return Err(Status::not_acceptable(&[negotiation::JSON]));
+        if response_options.format.encoding == ResponseSerialization::Yaml {
+            return Err(Status::not_acceptable(&[
+                negotiation::JSON,
+                negotiation::PROTOBUF,
+            ]));
         }
         let options = self.parse_options(|q| options::parse_watch_options(q))?;
         let watch = self
@@ -267,10 +284,10 @@ impl ResourceRequestHandler<'_> {
                 .watch_events(&gvr.group, &gvr.version, &gvr.resource),
         );
         let mut response = Response::new(ServerResponseBody::events(events));
-        let json = http::HeaderValue::from_static(negotiation::JSON);
+        let content_type = watch::content_type(response_options.format.encoding);
         response
             .headers_mut()
-            .insert(http::header::CONTENT_TYPE, json);
+            .insert(http::header::CONTENT_TYPE, content_type);
         Ok(response)
     }
 
@@ -280,11 +297,7 @@ impl ResourceRequestHandler<'_> {
         headers: &HeaderMap,
         body: Incoming,
     ) -> Result<registry::ObjectBodyAndDuplicateFields, Status> {
-        // Subresources have kinds of their own, most of them with a protobuf form.
-        let proto = self.resource_info.kind.protobuf
-            || (!self.resource_info.custom
-                && !matches!(self.request.resource.subresource.as_str(), "" | "status"));
-        let body_type = negotiation::body_type(headers, proto)?;
+        let body_type = negotiation::body_type(headers, self.has_protobuf_form())?;
         let bytes = request_body::read_body(body).await?;
         let kind = match self
             .resource_info

@@ -14,7 +14,8 @@ use machinery::{Object, Status};
 use registry::{ObjectListPage, ResourceInfo};
 use serde_json::{Value, json};
 
-use crate::negotiation::{Representation, ResponseFormat, ResponseSerialization};
+use crate::negotiation::{self, Representation, ResponseFormat, ResponseSerialization};
+use crate::protobuf_responses;
 use crate::response_body::{BodyChunkIterator, ServerResponseBody};
 use crate::table;
 
@@ -23,7 +24,7 @@ const GZIP_MIN_BYTES: u64 = 128 * 1024;
 /// Small objects are gathered into chunks of about this size.
 const LIST_CHUNK_BYTES: usize = 64 * 1024;
 /// Items rendered before the task yields.
-const ITEMS_PER_YIELD: usize = 64;
+pub(crate) const ITEMS_PER_YIELD: usize = 64;
 /// Characters of all warnings together above which each is truncated.
 const MAX_WARNING_CHARS: usize = 4096;
 const TRUNCATED_WARNING_CHARS: usize = 256;
@@ -39,8 +40,9 @@ pub(crate) struct ResponseOptions {
 
 fn media_type_header(encoding: ResponseSerialization) -> HeaderValue {
     HeaderValue::from_static(match encoding {
-        ResponseSerialization::Json => "application/json",
-        ResponseSerialization::Yaml => "application/yaml",
+        ResponseSerialization::Json => negotiation::JSON,
+        ResponseSerialization::Yaml => negotiation::YAML,
+        ResponseSerialization::Protobuf => negotiation::PROTOBUF,
     })
 }
 
@@ -79,17 +81,28 @@ pub(crate) fn write_value(
     value: &Value,
     form: ResponseFormat,
 ) -> Response<ServerResponseBody> {
+    if form.encoding == ResponseSerialization::Protobuf {
+        // What has no protobuf form, as a discovery document, is sent as JSON.
+        return match protobuf_responses::encode_value(value) {
+            Ok(bytes) => new_response(
+                code,
+                ServerResponseBody::full(bytes),
+                media_type_header(form.encoding),
+            ),
+            Err(_) => write_value(code, value, ResponseFormat::PLAIN_JSON),
+        };
+    }
     let text = match (form.encoding, form.pretty) {
         (ResponseSerialization::Yaml, _) => match serde_saphyr::to_string(value) {
             Ok(text) => text,
             Err(e) => return write_status(&Status::internal(e), ResponseFormat::PLAIN_JSON),
         },
-        (ResponseSerialization::Json, true) => {
+        (_, true) => {
             let mut text = serde_json::to_string_pretty(value).unwrap_or_default();
             text.push('\n');
             text
         }
-        (ResponseSerialization::Json, false) => {
+        (_, false) => {
             let mut text = value.to_string();
             text.push('\n');
             text
@@ -122,7 +135,10 @@ fn write_chunks(
     exact: bool,
     options: ResponseOptions,
 ) -> Response<ServerResponseBody> {
-    if options.format.pretty || options.format.encoding == ResponseSerialization::Yaml {
+    let protobuf = options.format.encoding == ResponseSerialization::Protobuf;
+    if !protobuf
+        && (options.format.pretty || options.format.encoding == ResponseSerialization::Yaml)
+    {
         let bytes: Vec<u8> = chunks.flatten().collect();
         return match serde_json::from_slice(&bytes) {
             Ok(tree) => write_value(code, &tree, options.format),
@@ -137,7 +153,7 @@ fn write_chunks(
     } else {
         ServerResponseBody::chunks(chunks, None)
     };
-    let mut response = new_response(code, body, media_type_header(ResponseSerialization::Json));
+    let mut response = new_response(code, body, media_type_header(options.format.encoding));
     if gzip {
         let headers = response.headers_mut();
         headers.insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
@@ -154,6 +170,13 @@ pub(crate) fn write_object(
     options: ResponseOptions,
     now: jiff::Timestamp,
 ) -> Result<Response<ServerResponseBody>, Status> {
+    if options.format.encoding == ResponseSerialization::Protobuf {
+        let bytes: Bytes =
+            protobuf_responses::encode_object(object, options.format.representation)?.into();
+        let size = bytes.len() as u64;
+        let chunks = Box::new(std::iter::once(bytes));
+        return Ok(write_chunks(code, chunks, size, true, options));
+    }
     let bytes = match options.format.representation {
         Representation::Object => object.served_bytes(),
         Representation::Metadata { beta } => table::partial_object_metadata(object, beta)?,
@@ -230,6 +253,14 @@ pub(crate) async fn write_list(
         list.remaining_item_count,
     );
     let resource_info = &list.resource;
+    if options.format.encoding == ResponseSerialization::Protobuf {
+        let bytes: Bytes = protobuf_responses::encode_list(&list, options.format.representation)
+            .await?
+            .into();
+        let size = bytes.len() as u64;
+        let chunks = Box::new(std::iter::once(bytes));
+        return Ok(write_chunks(200, chunks, size, true, options));
+    }
     match options.format.representation {
         Representation::Object => {
             let head = list_head(&list);

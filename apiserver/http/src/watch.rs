@@ -1,4 +1,5 @@
-//! Serves watches: encodes the events of a registry watch as a stream of JSON lines.
+//! Serves watches: encodes the events of a registry watch as a stream of JSON lines, or of
+//! frames of protobuf.
 //!
 //! All watchers share one buffer per event of the object itself; tables and partial
 //! metadata are encoded per watcher.
@@ -8,12 +9,15 @@ use std::sync::Arc;
 use bytes::{Bytes, BytesMut};
 use flotilla_metrics::Counter;
 use futures_util::{FutureExt, StreamExt};
+use http::HeaderValue;
 use machinery::time::Clock;
 use machinery::{Object, Status};
+use openapi::protobuf;
 use registry::RegistryWatchItem;
 use registry::{RegistryWatch, ResourceInfo};
 
-use crate::negotiation::Representation;
+use crate::negotiation::{self, Representation, ResponseSerialization};
+use crate::protobuf_responses;
 use crate::response_body::BodyChunkStream;
 use crate::response_writers::ResponseOptions;
 use crate::table;
@@ -39,15 +43,39 @@ impl WatchEncoder {
         };
         match line {
             Ok(line) => (line, false),
-            Err(status) => {
-                let text = format!("{{\"type\":\"ERROR\",\"object\":{}}}\n", status.to_json());
-                (text.into(), true)
-            }
+            Err(status) => (self.encode_error(&status), true),
         }
+    }
+
+    fn encode_error(&self, status: &Status) -> Bytes {
+        let status = status.to_json();
+        if self.is_protobuf()
+            && let Ok(object) = protobuf_responses::encode_value(&status)
+        {
+            return protobuf::encode_watch_event("ERROR", &object).into();
+        }
+        watch_event_line("ERROR", &status.to_string())
+    }
+
+    fn is_protobuf(&self) -> bool {
+        self.options.format.encoding == ResponseSerialization::Protobuf
+    }
+
+    /// Encodes an event as a frame of protobuf. Each watch has its own copy.
+    fn encode_frame(&self, event_type: &str, object: &Object) -> Result<Bytes, Status> {
+        let view = match self.options.format.representation {
+            Representation::MetadataList { beta } => Representation::Metadata { beta },
+            view => view,
+        };
+        let object = protobuf_responses::encode_object(object, view)?;
+        Ok(protobuf::encode_watch_event(event_type, &object).into())
     }
 
     fn encode_event(&mut self, item: RegistryWatchItem) -> Result<Bytes, Status> {
         match item {
+            RegistryWatchItem::Event(delivery) if self.is_protobuf() => {
+                self.encode_frame(delivery.change().as_str(), delivery.object())
+            }
             RegistryWatchItem::Event(delivery)
                 if self.options.format.representation == Representation::Object =>
             {
@@ -61,8 +89,12 @@ impl WatchEncoder {
                 revision,
                 initial_end,
             } => {
-                let object = self.encode_bookmark(revision, initial_end)?;
-                Ok(watch_event_line("BOOKMARK", &object))
+                let object = self.bookmark(revision, initial_end)?;
+                if self.is_protobuf() {
+                    return self.encode_frame("BOOKMARK", &object);
+                }
+                let text = self.encode_object(&object)?;
+                Ok(watch_event_line("BOOKMARK", &text))
             }
         }
     }
@@ -90,7 +122,8 @@ impl WatchEncoder {
         }
     }
 
-    fn encode_bookmark(&mut self, revision: u64, initial_end: bool) -> Result<String, Status> {
+    /// The object of a bookmark.
+    fn bookmark(&self, revision: u64, initial_end: bool) -> Result<Object, Status> {
         let annotations = if initial_end {
             ",\"annotations\":{\"k8s.io/initial-events-end\":\"true\"}"
         } else {
@@ -102,12 +135,16 @@ impl WatchEncoder {
             gvk.kind,
             gvk.api_version()
         );
-        if self.options.format.representation == Representation::Object {
-            return Ok(text);
-        }
-        let object = Object::from_json(text.into()).map_err(Status::internal)?;
-        self.encode_object(&object)
+        Object::from_json(text.into()).map_err(Status::internal)
     }
+}
+
+/// The content type of a watch.
+pub(crate) fn content_type(encoding: ResponseSerialization) -> HeaderValue {
+    HeaderValue::from_static(match encoding {
+        ResponseSerialization::Protobuf => "application/vnd.kubernetes.protobuf;stream=watch",
+        ResponseSerialization::Json | ResponseSerialization::Yaml => negotiation::JSON,
+    })
 }
 
 fn watch_event_line(kind: &str, object: &str) -> Bytes {

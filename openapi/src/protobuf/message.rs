@@ -210,7 +210,7 @@ impl<'a> ProtobufDecoder<'a> {
 }
 
 #[derive(Clone, Copy, PartialEq)]
-enum JsonSchemaUnion {
+pub(super) enum JsonSchemaUnion {
     /// A schema or a list of schemas.
     List,
     /// A boolean or a schema.
@@ -219,7 +219,7 @@ enum JsonSchemaUnion {
     Strings,
 }
 
-fn json_schema_union(
+pub(super) fn json_schema_union(
     definition: &SchemaDefinition,
     field: &SchemaField,
 ) -> Option<JsonSchemaUnion> {

@@ -1,5 +1,6 @@
 //! Decodes request bodies in Kubernetes' protobuf encoding, which typed Go clients send,
-//! into the JSON that the same client would have sent.
+//! into the JSON that the same client would have sent; and encodes the replies that they
+//! ask for.
 //!
 //! A body is the magic `k8s\0` and a `runtime.Unknown`, whose `raw` is the object. The
 //! schema files give the field numbers; nothing is generated. Depth and the number of
@@ -8,6 +9,8 @@
 //! Go's protobuf encoder writes every field that is not a pointer, zero or not, while its
 //! JSON encoder omits zeros; so optional zeros are dropped here unless the field is a pointer.
 
+mod encoder;
+mod envelope;
 mod message;
 mod value;
 mod wire;
@@ -20,6 +23,9 @@ use serde_json::{Map, Value};
 
 use crate::catalog::catalog;
 use crate::model::SchemaDefinition;
+pub use envelope::{
+    ListEncoder, ListMetadata, encode_object, encode_partial_metadata, encode_watch_event,
+};
 use message::ProtobufDecoder;
 use wire::WireFieldIterator;
 

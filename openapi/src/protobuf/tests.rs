@@ -146,6 +146,75 @@ fn every_recorded_body_passes_its_schema() {
     }
 }
 
+#[test]
+fn encoded_objects_decode_to_themselves() {
+    for name in [
+        "deployment",
+        "job",
+        "cronjob",
+        "clusterrole",
+        "rolebinding",
+        "configmap",
+        "secret",
+        "service",
+        "namespace",
+        "quota",
+        "disruptionbudget",
+        "ingress",
+        "priorityclass",
+        "accessreview",
+        "token",
+    ] {
+        let (gvk, value) = decode(&recorded(name)).unwrap();
+        let encoded = super::encode_object(&gvk, &value).unwrap();
+        assert_eq!(decode(&encoded).unwrap(), (gvk, value), "{name}");
+    }
+}
+
+#[test]
+fn values_of_every_type_survive_encoding() {
+    let objects = [
+        json!({"apiVersion": "v1", "kind": "Event", "metadata": {
+                "name": "e", "creationTimestamp": "2026-01-02T03:04:05Z",
+                "managedFields": [{"manager": "m", "operation": "Update",
+                    "fieldsV1": {"f:data": {".": {}}}}]},
+            "involvedObject": {"kind": "Pod"}, "eventTime": "2026-01-02T03:04:05.000006Z",
+            "source": {"component": "c"}, "count": 3,
+            "reportingComponent": "", "reportingInstance": ""}),
+        json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+            "metadata": {"name": "c"}, "status": {"acceptedNames": {"plural": "p", "kind": "K"}},
+            "spec": {"group": "g", "names": {"plural": "p", "kind": "K"}, "scope": "Namespaced",
+                "versions": [{"name": "v1", "served": true, "storage": true, "schema": {
+                    "openAPIV3Schema": {"type": "object", "maximum": 1.5,
+                        "additionalProperties": false, "default": {"a": [1, null]},
+                        "properties": {"a": {"items": {"type": "string"}},
+                                       "b": {"additionalProperties": {"type": "integer"}}},
+                        "enum": [1, "x"]}}}]}}),
+        json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "s"},
+            "spec": {"ports": [{"port": 80, "targetPort": "http"},
+                               {"port": 81, "targetPort": -1}]}, "status": {"loadBalancer": {}}}),
+        json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"},
+            "spec": {"containers": [{"name": "c", "resources": {"limits": {"cpu": "2"}}}],
+                "volumes": [{"name": "v", "emptyDir": {}},
+                            {"name": "w", "hostPath": {"path": "/x"}}],
+                "activeDeadlineSeconds": 7},
+            "status": {}}),
+    ];
+    for object in objects {
+        let text = |field: &str| object[field].as_str().unwrap();
+        let gvk = machinery::Gvk::from_api_version(text("apiVersion"), text("kind"));
+        let encoded = super::encode_object(&gvk, &object).unwrap();
+        assert_eq!(decode(&encoded).unwrap().1, object);
+    }
+}
+
+#[test]
+fn values_of_another_type_are_not_encoded() {
+    let gvk = machinery::Gvk::from_static("", "v1", "ConfigMap");
+    let error = super::encode_object(&gvk, &json!({"data": {"a": 1}})).unwrap_err();
+    assert_eq!(error, "data: 1 does not have the type of the field");
+}
+
 fn varint(mut value: usize) -> Vec<u8> {
     let mut out = Vec::new();
     while value > 0x7f {

@@ -18,11 +18,16 @@ use super::request::{ReceivedRequest, ResolvedRequest};
 use crate::audit::{Auditor, RequestAudit, SourceRequest};
 use crate::flowcontrol::SharedFlow;
 use crate::metrics::{ApiServerMetrics, RequestLabels, verb_label};
-use crate::negotiation::{self, ResponseFormat};
+use crate::negotiation::{self, ResponseFormat, ResponseOffer};
 use crate::requestinfo::{self, QueryParams, RequestInfo};
 use crate::response_writers;
 use crate::subresources::{SubresourceConnectors, find_connector};
 
+/// Errors are sent in every serialization.
+const STATUS_OFFER: ResponseOffer = ResponseOffer {
+    views: false,
+    protobuf: true,
+};
 /// Subresources whose proxied requests are long-running (kube-apiserver's
 /// `--long-running-request-regexp` as Karmada sets it).
 const LONG_RUNNING_SUBRESOURCES: [&str; 5] = ["attach", "exec", "proxy", "log", "portforward"];
@@ -84,7 +89,7 @@ where
             http,
         } = request;
         let query = QueryParams::parse(http.uri().query());
-        let format = negotiation::negotiate(http.headers(), &query, false)
+        let format = negotiation::negotiate(http.headers(), &query, STATUS_OFFER)
             .unwrap_or(ResponseFormat::PLAIN_JSON);
         let info = match requestinfo::parse_request(http.method(), http.uri().path(), &query) {
             Ok(info) => info,
