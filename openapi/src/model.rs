@@ -254,6 +254,8 @@ pub struct ValueValidation {
     pub unique_items: bool,
     pub pattern: Option<RegexPattern>,
     pub composition: Option<Box<SchemaComposition>>,
+    /// `x-kubernetes-validations`, for publication.
+    pub cel_rules: Vec<Value>,
 }
 
 /// `allOf`, `anyOf`, `oneOf` and `not`: further schemas for the same value.

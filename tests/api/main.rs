@@ -72,6 +72,12 @@ mod webhooks;
 /// HTTP: content negotiation, discovery, OpenAPI documents, protobuf.
 mod negotiation;
 
+/// HTTP: validation rules of custom resources (CEL).
+mod cel;
+
+/// What expressions evaluate to, with cel-go as judge.
+mod cel_expressions;
+
 /// HTTP: paged lists and watches.
 mod lists_and_watches;
 

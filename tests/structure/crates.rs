@@ -38,6 +38,7 @@ fn allowed_dependencies() -> BTreeMap<&'static str, &'static [&'static str]> {
     BTreeMap::from([
         ("machinery", &[] as &[&str]),
         ("openapi", &["machinery"]),
+        ("kubernetes-cel", &["machinery"]),
         ("flotilla-metrics", &[]),
         ("storage", &["machinery", "flotilla-metrics"]),
         ("client", &["machinery", "flotilla-metrics"]),
@@ -46,7 +47,7 @@ fn allowed_dependencies() -> BTreeMap<&'static str, &'static [&'static str]> {
         ("managed-fields", &["openapi"]),
         ("auth", &["client"]),
         ("members", &["client", "openapi"]),
-        ("admission", &["client", "openapi"]),
+        ("admission", &["client", "openapi", "kubernetes-cel"]),
         (
             "registry",
             &["patch", "managed-fields", "watchcache", "admission", "auth"],

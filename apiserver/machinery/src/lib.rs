@@ -27,7 +27,7 @@ pub mod user;
 
 pub use backoff::ExponentialBackoff;
 pub use failure_log_limiter::FailureLogLimiter;
-pub use field_error::FieldError;
+pub use field_error::{FieldError, FieldErrorType};
 pub use names::{Gvk, Gvr};
 pub use object::{Object, ObjectMeta, OwnerReference};
 pub use quantity::Quantity;

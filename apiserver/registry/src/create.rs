@@ -258,7 +258,7 @@ impl Registry {
         object_meta::remove_server_owned_fields(meta);
         object_meta::fill_system_fields(meta, &self.now(), strategy.generation.is_tracked());
         (strategy.create)(&mut new);
-        validate_object(resource, &new, None, true, |_| true)?;
+        warnings.extend(validate_object(resource, &new, None, true, |_| true)?);
         warnings.extend(admit.validate(&new, None).await?);
         let allocation = Box::pin(admit.allocate(&mut new, None)).await?;
         let stored = if options.dry_run {

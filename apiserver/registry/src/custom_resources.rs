@@ -7,6 +7,7 @@ use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
+use kubernetes_cel::RuleValidator;
 use machinery::{Gvk, Gvr, Object};
 use openapi::{KindInfo, PrinterColumn, ResourceNames, ScalePaths, Schema, shadows_built_in};
 use serde_json::Value;
@@ -207,6 +208,7 @@ fn served_resources(
                     VersionConversion::ApiVersionOnly
                 },
                 selectable_fields: selectable_fields(version),
+                rules: RuleValidator::compile(&version["schema"]["openAPIV3Schema"]),
                 definition_watch: Some(watches.subscribe()),
                 storage: Arc::clone(&stored),
                 kind: Arc::new(kind),

@@ -9,6 +9,7 @@ use std::collections::HashMap;
 use std::fmt::Display;
 use std::sync::Arc;
 
+use kubernetes_cel::RuleValidator;
 use machinery::{Gvk, Gvr, Object, Status};
 use openapi::karmada::resources::DECISION_SUBRESOURCE;
 use openapi::{KindInfo, Schema};
@@ -49,6 +50,8 @@ pub struct ResourceInfo {
     pub(crate) storage: Arc<ResourceStorage>,
     pub(crate) conversion: VersionConversion,
     pub(crate) selectable_fields: Vec<SelectableField>,
+    /// The compiled rules (`x-kubernetes-validations`) of a custom resource's schema.
+    pub(crate) rules: Option<RuleValidator>,
     /// Closed when the definition of a custom resource changes or is deleted, which ends
     /// the watches of this resource.
     pub(crate) definition_watch: Option<watch::Receiver<()>>,
@@ -122,6 +125,7 @@ impl ResourceInfo {
             verbs: kind.verbs.clone(),
             subresources: subresources(kind),
             selectable_fields: selectable_fields::built_in_fields(&gvr.group, &gvr.resource),
+            rules: None,
             definition_watch: None,
             kind: Arc::clone(kind),
             storage,

@@ -333,7 +333,8 @@ impl UpdateRequest<'_> {
             (strategy.update)(&mut new, &old);
         }
         let validate_kind = matches!(self.target, UpdateTarget::Object | UpdateTarget::Scale);
-        validate_object(resource, &new, Some(&old), validate_kind, concerns)?;
+        let validated = validate_object(resource, &new, Some(&old), validate_kind, concerns);
+        warnings.extend(validated?);
         if matches!(self.target, UpdateTarget::Object | UpdateTarget::Scale)
             && strategy.generation.is_raised(&new, &old)
         {

@@ -3,7 +3,7 @@
 
 use admission::{AdmissionAttributes, AdmissionOperation, metadata as rules};
 use client::{DeleteOptions, ResourcePath};
-use machinery::{FieldError, Gvk, Status};
+use machinery::{FieldError, FieldErrorType, Gvk, Status};
 use serde_json::Value;
 
 use crate::object_meta;
@@ -166,14 +166,16 @@ pub(crate) fn apply_defaults(resource: &ResourceInfo, value: &mut Value) {
 
 /// Validates metadata, the rules of the kind (if `validate_kind`) and the schema: 422 with all
 /// errors that `concerns` accepts. Schema errors of fields for which a rule of the kind has
-/// an error, with Kubernetes' text, are omitted.
+/// an error, with Kubernetes' text, are omitted. Then evaluates the rules of a custom
+/// resource's schema; returns the warnings of those that an update may violate because it
+/// leaves what they are about unchanged.
 pub(crate) fn validate_object(
     resource: &ResourceInfo,
     new: &Value,
     old: Option<&Value>,
     validate_kind: bool,
     concerns: impl Fn(&FieldError) -> bool,
-) -> Result<(), Status> {
+) -> Result<Vec<String>, Status> {
     let kind = &resource.storage.kind;
     let mut errors = rules::validate(&kind.gvk, kind.namespaced, new);
     if let Some(old) = old {
@@ -189,14 +191,42 @@ pub(crate) fn validate_object(
         }
     }
     errors.retain(concerns);
+    let mut warnings = Vec::new();
+    if let Some(rules) = &resource.rules {
+        if errors.iter().any(prevents_rules) {
+            errors.push(unchecked_rules());
+        } else {
+            let outcome = rules.validate(new, old);
+            errors.extend(outcome.errors);
+            warnings = outcome.warnings;
+        }
+    }
     if errors.is_empty() {
-        return Ok(());
+        return Ok(warnings);
     }
     Err(Status::invalid(
         &resource.kind.gvk,
         object_meta::metadata_string(new, "name"),
         &errors,
     ))
+}
+
+/// Whether rules cannot be evaluated for an object with this error: they would read values
+/// without their declared type or beyond their declared size.
+fn prevents_rules(error: &FieldError) -> bool {
+    matches!(
+        error.error_type,
+        FieldErrorType::NotSupported
+            | FieldErrorType::Required
+            | FieldErrorType::TooLong
+            | FieldErrorType::TooMany
+            | FieldErrorType::TypeInvalid
+    )
+}
+
+fn unchecked_rules() -> FieldError {
+    let why = "some validation rules were not checked because the object was invalid; correct the existing errors to complete validation";
+    FieldError::invalid("<nil>", &Value::Null, why)
 }
 
 /// The context of one admission request.

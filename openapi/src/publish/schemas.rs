@@ -110,6 +110,7 @@ impl SchemasBuilder {
                     None => self.node_schema(cursor.definitions(), cursor.node(), false),
                 };
                 set_description(&mut schema, &cursor.node().description);
+                self.add_cel_rules(&mut schema, cursor.node());
                 schema["x-kubernetes-group-version-kind"] = json!([gvk]);
                 self.insert(&name, schema);
             }
@@ -297,6 +298,7 @@ impl SchemasBuilder {
                 self.add_composition(definitions, &mut schema, logic);
             }
         }
+        self.add_cel_rules(&mut schema, node);
         if self.openapi_version == OpenApiVersion::V3 {
             if let Some(default) = &node.default {
                 schema["default"] = default.clone();
@@ -306,6 +308,16 @@ impl SchemasBuilder {
             }
         }
         schema
+    }
+
+    /// Version 2 has no rules.
+    fn add_cel_rules(&self, schema: &mut Value, node: &SchemaNode) {
+        let rules = node.validation.as_ref().map(|v| &v.cel_rules);
+        if let Some(rules) = rules.filter(|rules| !rules.is_empty())
+            && self.openapi_version == OpenApiVersion::V3
+        {
+            schema["x-kubernetes-validations"] = rules.clone().into();
+        }
     }
 
     fn scalar_schema(&mut self, ty: &SchemaType, native: bool) -> Value {

@@ -207,7 +207,8 @@ fn built_in_kinds_have_their_extensions() {
 #[test]
 fn custom_kinds_are_published_inline() {
     let schema = Schema::from_crd(&json!({"type": "object", "description": "a tab",
-    "properties": {"spec": {"type": "object", "properties": {
+    "x-kubernetes-validations": [{"rule": "has(self.spec)"}],
+    "properties": {"spec": {"type": "object", "x-kubernetes-validations": [{"rule": "has(self.n)"}], "properties": {
         "n": {"x-kubernetes-int-or-string": true},
         "free": {"x-kubernetes-preserve-unknown-fields": true},
         "list": {"type": "array", "nullable": true, "items": {"type": "string", "enum": ["a"]}},
@@ -228,6 +229,9 @@ fn custom_kinds_are_published_inline() {
     check_closed(&document);
     let tab = &document["components"]["schemas"]["com.example.stable.v1.CronTab"];
     assert_eq!(tab["description"], "a tab");
+    let rules = |schema: &Value| schema["x-kubernetes-validations"][0]["rule"].clone();
+    assert_eq!(rules(tab), "has(self.spec)");
+    assert_eq!(rules(&tab["properties"]["spec"]), "has(self.n)");
     let spec = &tab["properties"]["spec"]["properties"];
     assert_eq!(spec["n"]["x-kubernetes-int-or-string"], true);
     assert_eq!(spec["free"]["x-kubernetes-preserve-unknown-fields"], true);

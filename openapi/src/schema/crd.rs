@@ -254,6 +254,7 @@ impl CrdSchemaParser {
             "maxProperties",
             "uniqueItems",
             "pattern",
+            "x-kubernetes-validations",
         ];
         if logic.is_none() && !names.iter().any(|n| map.contains_key(*n)) {
             return Ok(None);
@@ -288,6 +289,11 @@ impl CrdSchemaParser {
             unique_items: bool_field(map, "uniqueItems"),
             pattern,
             composition: logic.map(Box::new),
+            cel_rules: map
+                .get("x-kubernetes-validations")
+                .and_then(Value::as_array)
+                .cloned()
+                .unwrap_or_default(),
         }))
     }
 

@@ -4,6 +4,7 @@
 
 mod structural;
 
+use kubernetes_cel::{SchemaRules, validate_schema_rules};
 use machinery::FieldError;
 use machinery::names::{validate_dns1035_label, validate_dns1123_subdomain};
 use openapi::JsonPath;
@@ -54,7 +55,7 @@ pub(super) fn validate(new: &Value, old: Option<&Value>, errors: &mut Vec<FieldE
             known,
         ));
     }
-    validate_versions(spec, errors);
+    validate_versions(spec, old, errors);
     validate_names(get(spec, "/names"), errors);
     validate_conversion(get(spec, "/conversion"), errors);
     if flag(spec, "/preserveUnknownFields") {
@@ -94,7 +95,7 @@ fn validate_stored_versions(crd: &Value, errors: &mut Vec<FieldError>) {
     }
 }
 
-fn validate_versions(spec: &Value, errors: &mut Vec<FieldError>) {
+fn validate_versions(spec: &Value, old: Option<&Value>, errors: &mut Vec<FieldError>) {
     let versions = items(spec, "/versions");
     let all = get(spec, "/versions");
     let shared = |path: &str| {
@@ -142,7 +143,7 @@ fn validate_versions(spec: &Value, errors: &mut Vec<FieldError>) {
             "schema.openAPIV3Schema",
             "validation.openAPIV3Schema",
         ) {
-            structural::validate(&field, schema, errors);
+            validate_schema(&field, version, old, errors);
         }
         if let Some(field) = field_path(same[1], "subresources.scale", "subresources.scale") {
             validate_scale_subresource(&field, get(version, "/subresources/scale"), errors);
@@ -172,6 +173,33 @@ fn validate_versions(spec: &Value, errors: &mut Vec<FieldError>) {
         let why = "must have exactly one version marked as storage version";
         errors.push(FieldError::invalid("spec.versions", all, why));
     }
+}
+
+/// Checks that a schema is structural, and if it is, its rules.
+fn validate_schema(
+    field: &str,
+    version: &Value,
+    old: Option<&Value>,
+    errors: &mut Vec<FieldError>,
+) {
+    let schema = get(version, "/schema/openAPIV3Schema");
+    let before = errors.len();
+    structural::validate(field, schema, errors);
+    if errors.len() > before {
+        return;
+    }
+    let name = text(version, "/name");
+    let stored = old.is_some_and(|old| {
+        let versions = items(old, "/spec/versions").iter();
+        let mut same_name = versions.filter(|v| text(v, "/name") == name);
+        same_name.any(|v| get(v, "/schema/openAPIV3Schema") == schema)
+    });
+    let rules = SchemaRules {
+        at: field,
+        schema,
+        stored,
+    };
+    validate_schema_rules(rules, errors);
 }
 
 fn validate_names(names: &Value, errors: &mut Vec<FieldError>) {

@@ -194,6 +194,13 @@ fn validate_junctor(at: &str, schema: &Value, depth: usize, errors: &mut Vec<Fie
             ));
         }
     }
+    // Rules hold always or not at all: of the junctors, only allOf may have them.
+    if !items(schema, "/x-kubernetes-validations").is_empty() && !at.contains(".allOf[") {
+        errors.push(FieldError::forbidden(
+            format!("{at}.x-kubernetes-validations"),
+            "must be empty to be structural",
+        ));
+    }
     for (name, field) in entries(schema, "/properties") {
         validate_junctor(
             &format!("{at}.properties[{name}]"),

@@ -1,0 +1,399 @@
+//! Estimates what a checked expression costs, from the declared sizes of what it reads.
+
+use std::rc::Rc;
+
+use crate::cost::call_estimates::{Argument, estimate_call};
+use crate::cost::range::Range;
+use crate::cost::{CREATE_LIST, CREATE_MAP, SELECT};
+use crate::declarations::{Declaration, DeclaredKind};
+use crate::environment::Environment;
+use crate::node::{Call, CheckedComprehension, Node, NodeKind};
+use crate::syntax::Literal;
+use crate::types::Type;
+
+/// The highest cost of an expression. Sizes are those that `root` declares, of which `self`
+/// and `oldSelf` are values.
+pub(crate) fn max_cost(node: &Node, environment: &Environment, root: &Declaration) -> u64 {
+    let mut estimator = Estimator {
+        environment,
+        root,
+        locals: Vec::new(),
+    };
+    estimator.estimate(node).cost.max
+}
+
+/// One step from a variable to a part of its value.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum PathStep {
+    Variable,
+    Field(Rc<str>),
+    Items,
+    Values,
+    Keys,
+    Indices,
+}
+
+pub(crate) type Path = Rc<[PathStep]>;
+
+pub(crate) fn extend(path: Option<&Path>, step: PathStep) -> Path {
+    let steps = path.map_or(&[][..], |p| p);
+    steps.iter().cloned().chain([step]).collect()
+}
+
+/// The sizes of the keys and values of a list or map.
+#[derive(Clone, Copy, Debug)]
+struct EntrySizes {
+    of_list: bool,
+    key: Range,
+    value: Range,
+}
+
+impl EntrySizes {
+    fn union(a: Option<Self>, b: Option<Self>) -> Option<Self> {
+        let (a, b) = (a?, b?);
+        Some(Self {
+            of_list: a.of_list,
+            key: a.key.union(b.key),
+            value: a.value.union(b.value),
+        })
+    }
+}
+
+/// What is known of the value of an expression, and what computing it costs.
+#[derive(Clone, Debug)]
+struct Estimate {
+    cost: Range,
+    path: Option<Path>,
+    size: Option<Range>,
+    entries: Option<EntrySizes>,
+}
+
+/// A variable of a comprehension.
+#[derive(Clone, Debug, Default)]
+struct LocalEstimate {
+    path: Option<Path>,
+    size: Option<Range>,
+    entries: Option<EntrySizes>,
+}
+
+struct Estimator<'e> {
+    environment: &'e Environment,
+    root: &'e Declaration,
+    /// By slot.
+    locals: Vec<LocalEstimate>,
+}
+
+impl Estimator<'_> {
+    /// The size of the value at a path, as declared.
+    fn declared_size(&self, path: Option<&Path>) -> Option<Range> {
+        let (_, steps) = path?.split_first()?;
+        let mut declaration = self.root;
+        for step in steps {
+            declaration = match step {
+                PathStep::Items | PathStep::Values => declaration.element()?,
+                PathStep::Keys => match declaration.kind {
+                    // Keys have no declared limit.
+                    DeclaredKind::Map(_) => return Some(Range::ZERO),
+                    _ => return None,
+                },
+                PathStep::Field(name) => declaration.field(name)?,
+                PathStep::Indices | PathStep::Variable => return None,
+            };
+        }
+        Some(Range::up_to(declaration.max_elements))
+    }
+
+    /// The size of a value that no computation yielded.
+    fn size(&self, path: Option<&Path>, ty: &Type, local: Option<Range>) -> Option<Range> {
+        self.declared_size(path)
+            .or_else(|| ty.is_scalar().then_some(Range::ONE))
+            .or(local)
+    }
+
+    fn estimate(&mut self, node: &Node) -> Estimate {
+        match &node.kind {
+            NodeKind::Literal(literal) => Estimate {
+                cost: Range::ZERO,
+                path: None,
+                size: Some(Range::fixed(literal_size(literal))),
+                entries: None,
+            },
+            NodeKind::Type(_) => self.plain(node, Range::fixed(SELECT), None),
+            NodeKind::Variable(number) => {
+                let known = self.environment.variable(*number).is_some();
+                let path = known.then(|| extend(None, PathStep::Variable));
+                self.plain(node, Range::fixed(SELECT), path)
+            }
+            NodeKind::Local(slot) => {
+                let local = self.locals.get(*slot).cloned().unwrap_or_default();
+                Estimate {
+                    cost: Range::fixed(SELECT),
+                    size: self.size(local.path.as_ref(), &node.ty, local.size),
+                    path: local.path,
+                    entries: local.entries,
+                }
+            }
+            NodeKind::Select { operand, field } => {
+                let of = self.estimate(operand);
+                let own = match operand.ty {
+                    Type::Map(..) | Type::Object(_) => SELECT,
+                    _ => 0,
+                };
+                let path = extend(of.path.as_ref(), PathStep::Field(field.as_str().into()));
+                self.plain(node, of.cost.plus(Range::fixed(own)), Some(path))
+            }
+            NodeKind::Test { operand, .. } => {
+                let cost = self.estimate(operand).cost;
+                self.plain(node, cost, None)
+            }
+            NodeKind::OptionalSelect { operand, .. } | NodeKind::NotStrictlyFalse(operand) => {
+                let cost = self.estimate(operand).cost.plus(Range::ONE);
+                self.plain(node, cost, None)
+            }
+            NodeKind::And(operands) | NodeKind::Or(operands) => {
+                let [left, right] = &**operands;
+                let (left, right) = (self.estimate(left).cost, self.estimate(right).cost);
+                let cost = Range {
+                    min: left.min,
+                    max: left.plus(right).max,
+                };
+                self.plain(node, cost, None)
+            }
+            NodeKind::Conditional(operands) => self.estimate_conditional(operands),
+            NodeKind::Call(call) => self.estimate_call(node, call),
+            NodeKind::List(elements) => self.estimate_list(elements),
+            NodeKind::Map(entries) => self.estimate_map(entries),
+            NodeKind::Comprehension(c) if c.binds => self.estimate_bind(c),
+            NodeKind::Comprehension(c) => self.estimate_comprehension(node, c),
+        }
+    }
+
+    fn plain(&self, node: &Node, cost: Range, path: Option<Path>) -> Estimate {
+        Estimate {
+            cost,
+            size: self.size(path.as_ref(), &node.ty, None),
+            path,
+            entries: None,
+        }
+    }
+
+    fn estimate_conditional(&mut self, operands: &[Node; 3]) -> Estimate {
+        let [condition, yes, no] = operands;
+        let (condition, yes, no) = (
+            self.estimate(condition),
+            self.estimate(yes),
+            self.estimate(no),
+        );
+        let size = |e: &Estimate| e.size.unwrap_or(Range::UNKNOWN);
+        Estimate {
+            cost: condition.cost.plus(yes.cost.union(no.cost)),
+            path: None,
+            size: Some(size(&yes).union(size(&no))),
+            entries: EntrySizes::union(yes.entries, no.entries),
+        }
+    }
+
+    fn estimate_call(&mut self, node: &Node, call: &Call) -> Estimate {
+        let estimates: Vec<Estimate> = call.arguments.iter().map(|a| self.estimate(a)).collect();
+        if call.function == "dyn"
+            && let Some(of) = estimates.first()
+        {
+            return Estimate {
+                cost: of.cost.plus(Range::ONE),
+                path: None,
+                size: of.size,
+                entries: of.entries,
+            };
+        }
+        let inner = estimates
+            .iter()
+            .fold(Range::ZERO, |sum, e| sum.plus(e.cost));
+        let arguments: Vec<Argument<'_>> = call
+            .arguments
+            .iter()
+            .zip(&estimates)
+            .map(|(node, estimate)| Argument {
+                node,
+                path: estimate.path.as_ref(),
+                size: estimate.size,
+            })
+            .collect();
+        let (target, rest) = match arguments.split_first() {
+            Some((target, rest)) if call.receiver => (Some(target), rest),
+            _ => (None, &arguments[..]),
+        };
+        let (mut cost, mut size): (Range, Option<Range>) = (Range::EMPTY, None);
+        let (mut path, mut entries) = (None, None);
+        let sized = |path: &Path| self.declared_size(Some(path));
+        for overload in &call.overloads {
+            let id = overload.id;
+            let (own, result) = estimate_call(&call.function, id, target, rest, &sized);
+            cost = cost.union(own);
+            size = match (size, result) {
+                (Some(a), Some(b)) => Some(a.union(b)),
+                (a, b) => a.or(b),
+            };
+            let of = estimates.first();
+            let step = match id {
+                "index_list" => Some(PathStep::Items),
+                "index_map" => Some(PathStep::Values),
+                _ => None,
+            };
+            if let (Some(step), Some(of)) = (step, of) {
+                size = of.entries.map(|e| e.value);
+                path = Some(extend(of.path.as_ref(), step));
+            }
+            if let ("add_string" | "add_bytes" | "add_list", [a, b]) = (id, &estimates[..]) {
+                entries = EntrySizes::union(a.entries, b.entries);
+            }
+            size = size.or_else(|| self.size(path.as_ref(), &node.ty, None));
+        }
+        Estimate {
+            cost: inner.plus(cost),
+            path,
+            size,
+            entries,
+        }
+    }
+
+    fn estimate_list(&mut self, elements: &[(Node, bool)]) -> Estimate {
+        let (mut cost, mut item) = (Range::fixed(CREATE_LIST), Range::EMPTY);
+        if elements.is_empty() {
+            item.min = 0;
+        }
+        for (element, _) in elements {
+            let estimate = self.estimate(element);
+            cost = cost.plus(estimate.cost);
+            item = item.union(estimate.size.unwrap_or(Range::UNKNOWN));
+        }
+        Estimate {
+            cost,
+            path: None,
+            size: Some(Range::fixed(elements.len() as u64)),
+            entries: Some(EntrySizes {
+                of_list: true,
+                key: Range::ONE,
+                value: item,
+            }),
+        }
+    }
+
+    fn estimate_map(&mut self, entries: &[(Node, Node, bool)]) -> Estimate {
+        let mut cost = Range::fixed(CREATE_MAP);
+        let (mut key_size, mut value_size) = (Range::EMPTY, Range::EMPTY);
+        if entries.is_empty() {
+            (key_size.min, value_size.min) = (0, 0);
+        }
+        for (key, value, _) in entries {
+            let (key, value) = (self.estimate(key), self.estimate(value));
+            cost = cost.plus(key.cost).plus(value.cost);
+            key_size = key_size.union(key.size.unwrap_or(Range::UNKNOWN));
+            value_size = value_size.union(value.size.unwrap_or(Range::UNKNOWN));
+        }
+        Estimate {
+            cost,
+            path: None,
+            size: Some(Range::fixed(entries.len() as u64)),
+            entries: Some(EntrySizes {
+                of_list: false,
+                key: key_size,
+                value: value_size,
+            }),
+        }
+    }
+
+    fn set_local(&mut self, slot: usize, local: LocalEstimate) {
+        if self.locals.len() <= slot {
+            self.locals.resize(slot + 1, LocalEstimate::default());
+        }
+        self.locals[slot] = local;
+    }
+
+    fn bind_accumulator(&mut self, comprehension: &CheckedComprehension, init: &Estimate) {
+        let local = LocalEstimate {
+            path: init.path.clone(),
+            size: init.size,
+            entries: init.entries,
+        };
+        self.set_local(comprehension.accumulator, local);
+    }
+
+    fn estimate_bind(&mut self, comprehension: &CheckedComprehension) -> Estimate {
+        let range = self.estimate(&comprehension.range);
+        let init = self.estimate(&comprehension.init);
+        self.bind_accumulator(comprehension, &init);
+        let result = self.estimate(&comprehension.result);
+        Estimate {
+            cost: range.cost.plus(init.cost).plus(result.cost),
+            path: None,
+            size: result.size,
+            entries: result.entries,
+        }
+    }
+
+    /// Binds the variables of a loop to the elements of its range.
+    fn bind_elements(&mut self, comprehension: &CheckedComprehension, range: &Estimate) {
+        let of_list = match range.entries {
+            Some(entries) => entries.of_list,
+            None => matches!(comprehension.range.ty, Type::List(_)),
+        };
+        let key_size = range.entries.map(|e| e.key);
+        let value_size = range.entries.map(|e| e.value);
+        let local = |step, size| LocalEstimate {
+            path: Some(extend(range.path.as_ref(), step)),
+            size,
+            entries: None,
+        };
+        let value_step = if of_list {
+            PathStep::Items
+        } else {
+            PathStep::Values
+        };
+        let variable = match (comprehension.second_variable.is_some(), of_list) {
+            (true, true) => local(PathStep::Indices, key_size),
+            (false, true) => local(PathStep::Items, value_size),
+            (_, false) => local(PathStep::Keys, key_size),
+        };
+        let second = local(value_step, value_size);
+        self.set_local(comprehension.variable, variable);
+        if let Some(slot) = comprehension.second_variable {
+            self.set_local(slot, second);
+        }
+    }
+
+    fn estimate_comprehension(
+        &mut self,
+        node: &Node,
+        comprehension: &CheckedComprehension,
+    ) -> Estimate {
+        let range = self.estimate(&comprehension.range);
+        let init = self.estimate(&comprehension.init);
+        self.bind_accumulator(comprehension, &init);
+        self.bind_elements(comprehension, &range);
+        let condition = self.estimate(&comprehension.condition);
+        let step = self.estimate(&comprehension.step);
+        let result = self.estimate(&comprehension.result);
+        let count = range.size.unwrap_or(Range::UNKNOWN);
+        let looped = count.times(step.cost.plus(condition.cost));
+        let cost = range.cost.plus(init.cost).plus(result.cost).plus(looped);
+        let (size, entries) = match comprehension.init.kind {
+            NodeKind::Literal(_) => (init.size, None),
+            NodeKind::List(_) | NodeKind::Map(_) => (Some(count), step.entries),
+            _ => (self.size(None, &node.ty, None), None),
+        };
+        Estimate {
+            cost,
+            path: None,
+            size,
+            entries,
+        }
+    }
+}
+
+fn literal_size(literal: &Literal) -> u64 {
+    match literal {
+        Literal::String(text) => text.chars().count() as u64,
+        Literal::Bytes(bytes) => bytes.len() as u64,
+        _ => 1,
+    }
+}

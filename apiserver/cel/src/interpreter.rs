@@ -1,0 +1,329 @@
+//! Evaluates a checked expression, paying for each step.
+
+use std::rc::Rc;
+
+use crate::cost::actual::{LIST_COST, MAP_COST, SELECT_COST, call_cost, join_cost, work};
+use crate::error::EvalError;
+use crate::meter::Meter;
+use crate::node::{Call, CheckedComprehension, Node, NodeKind};
+use crate::syntax::Literal;
+use crate::value::{List, Map, OwnedMap, Result, Text, Value};
+
+/// The value of a variable by its number; `None` for a variable without a value.
+pub(crate) type Variables<'v, 'a> = &'v dyn Fn(usize) -> Option<Result<'a>>;
+
+pub(crate) struct Interpreter<'v, 'a> {
+    variables: Variables<'v, 'a>,
+    /// The variables of comprehensions. One that could not be computed holds its error, which
+    /// `&&` and `||` may still absorb.
+    locals: Vec<Result<'a>>,
+    meter: Meter<'a>,
+}
+
+impl<'v, 'a> Interpreter<'v, 'a> {
+    pub(crate) fn new(variables: Variables<'v, 'a>, slots: usize, meter: Meter<'a>) -> Self {
+        Self {
+            variables,
+            locals: vec![Ok(Value::Null); slots],
+            meter,
+        }
+    }
+
+    pub(crate) fn cost(&self) -> u64 {
+        self.meter.cost()
+    }
+
+    pub(crate) fn evaluate(&mut self, node: &'a Node) -> Result<'a> {
+        match &node.kind {
+            NodeKind::Literal(literal) => Ok(literal_value(literal)),
+            NodeKind::Type(name) => Ok(Value::Type(name)),
+            NodeKind::Variable(number) => {
+                self.meter.charge(SELECT_COST)?;
+                let value = (self.variables)(*number);
+                value.unwrap_or_else(|| Err(EvalError::new("no such attribute(s)")))
+            }
+            NodeKind::Local(slot) => {
+                self.meter.charge(SELECT_COST)?;
+                self.locals[*slot].clone()
+            }
+            NodeKind::Select { operand, field } => self.select(operand, field),
+            NodeKind::Test { operand, field } => {
+                let found = match self.evaluate(operand)? {
+                    Value::Optional(None) => false,
+                    Value::Optional(Some(value)) => has_field(&value, field)?,
+                    value => has_field(&value, field)?,
+                };
+                Ok(Value::Bool(found))
+            }
+            NodeKind::OptionalSelect { operand, field } => {
+                let value = self.evaluate(operand)?;
+                self.meter.charge(SELECT_COST)?;
+                optional_field(&value, field)
+            }
+            NodeKind::And(operands) => self.logical(operands, false),
+            NodeKind::Or(operands) => self.logical(operands, true),
+            NodeKind::Conditional(operands) => {
+                let [condition, yes, no] = &**operands;
+                match self.evaluate(condition)? {
+                    Value::Bool(true) => self.evaluate(yes),
+                    Value::Bool(false) => self.evaluate(no),
+                    _ => Err(EvalError::NoSuchOverload),
+                }
+            }
+            NodeKind::NotStrictlyFalse(operand) => {
+                let value = self.evaluate(operand);
+                self.meter.charge(1)?;
+                match value {
+                    Err(EvalError::CostLimitExceeded) => Err(EvalError::CostLimitExceeded),
+                    value => Ok(Value::Bool(!matches!(value, Ok(Value::Bool(false))))),
+                }
+            }
+            NodeKind::Call(call) => self.call(call),
+            NodeKind::List(elements) => self.list(elements),
+            NodeKind::Map(entries) => self.map(entries),
+            NodeKind::Comprehension(comprehension) => self.comprehension(comprehension),
+        }
+    }
+
+    fn select(&mut self, operand: &'a Node, field: &str) -> Result<'a> {
+        let value = self.evaluate(operand)?;
+        self.meter.charge(SELECT_COST)?;
+        match &value {
+            Value::Map(map) => map
+                .field(field)
+                .unwrap_or_else(|| Err(EvalError::no_such_key(field))),
+            Value::Optional(_) => optional_field(&value, field),
+            _ => Err(EvalError::NoSuchOverload),
+        }
+    }
+
+    /// `&&` and `||`: an operand that decides makes the other's error irrelevant.
+    fn logical(&mut self, operands: &'a [Node; 2], deciding: bool) -> Result<'a> {
+        let mut error = None;
+        for operand in operands {
+            match self.evaluate(operand) {
+                Ok(Value::Bool(value)) if value == deciding => return Ok(Value::Bool(value)),
+                Ok(Value::Bool(_)) => {}
+                Err(EvalError::CostLimitExceeded) => return Err(EvalError::CostLimitExceeded),
+                Ok(_) => error = error.or(Some(EvalError::NoSuchOverload)),
+                Err(why) => error = error.or(Some(why)),
+            }
+        }
+        match error {
+            Some(why) => Err(why),
+            None => Ok(Value::Bool(!deciding)),
+        }
+    }
+
+    fn call(&mut self, call: &'a Call) -> Result<'a> {
+        if let Some(slot) = call.grows {
+            return self.grow(call, slot);
+        }
+        let mut arguments = Vec::with_capacity(call.arguments.len());
+        for argument in &call.arguments {
+            arguments.push(self.evaluate(argument)?);
+            // An alternative is evaluated only when there is no value.
+            if call.receiver
+                && matches!(&*call.function, "or" | "orValue")
+                && let [Value::Optional(Some(value))] = &arguments[..]
+            {
+                self.meter.charge(1)?;
+                let value = Rc::clone(value);
+                return Ok(if call.function == "or" {
+                    Value::Optional(Some(value))
+                } else {
+                    (*value).clone()
+                });
+            }
+        }
+        let function = &*call.function;
+        self.meter.work(work(function, &arguments))?;
+        let overload = call.overloads.iter().find(|o| o.accepts(&arguments));
+        let Some(overload) = overload else {
+            return self.mixed_call(function, &arguments);
+        };
+        if let Some(cost) = call_cost(function, overload.id, &arguments) {
+            self.meter.charge(cost)?;
+        }
+        let result = (overload.call)(&arguments, &mut self.meter)?;
+        if function == "join" {
+            self.meter.charge(join_cost(&result))?;
+        }
+        Ok(result)
+    }
+
+    /// Calls that no overload declares but values of unknown type allow: an index that is not
+    /// an int, in a list.
+    fn mixed_call(&mut self, function: &str, arguments: &[Value<'a>]) -> Result<'a> {
+        self.meter.charge(1)?;
+        match (function, arguments) {
+            ("_[_]", [Value::List(_), _]) => {
+                crate::library::aggregates::index(arguments, &mut self.meter)
+            }
+            ("_[?_]", [Value::List(_) | Value::Optional(_), _]) => {
+                crate::library::aggregates::optional_index(arguments, &mut self.meter)
+            }
+            _ => Err(EvalError::NoSuchOverload),
+        }
+    }
+
+    /// Adds to a macro's list or map without copying it.
+    fn grow(&mut self, call: &'a Call, slot: usize) -> Result<'a> {
+        let mut added = Vec::with_capacity(2);
+        for argument in &call.arguments[1..] {
+            added.push(self.evaluate(argument)?);
+        }
+        // The accumulator is read, and the function called.
+        self.meter.charge(SELECT_COST + 1)?;
+        match (
+            std::mem::replace(&mut self.locals[slot], Ok(Value::Null))?,
+            &added[..],
+        ) {
+            (Value::List(List::Owned(mut items)), [Value::List(new)]) => {
+                let items_now = Rc::make_mut(&mut items);
+                for item in new.iter() {
+                    items_now.push(item?);
+                }
+                Ok(Value::List(List::Owned(items)))
+            }
+            (Value::Map(Map::Owned(mut map)), [key, value]) => {
+                Rc::make_mut(&mut map).insert(key.clone(), value.clone())?;
+                Ok(Value::Map(Map::Owned(map)))
+            }
+            (Value::Map(Map::Owned(mut map)), [Value::Map(new)]) => {
+                let map_now = Rc::make_mut(&mut map);
+                for (key, value) in new.entries()? {
+                    map_now.insert(key, value)?;
+                }
+                Ok(Value::Map(Map::Owned(map)))
+            }
+            _ => Err(EvalError::NoSuchOverload),
+        }
+    }
+
+    fn list(&mut self, elements: &'a [(Node, bool)]) -> Result<'a> {
+        let mut items = Vec::with_capacity(elements.len());
+        for (element, optional) in elements {
+            let value = self.evaluate(element)?;
+            items.extend(present(value, *optional)?);
+        }
+        self.meter.charge(LIST_COST)?;
+        Ok(Value::list(items))
+    }
+
+    fn map(&mut self, entries: &'a [(Node, Node, bool)]) -> Result<'a> {
+        let mut map = OwnedMap::default();
+        for (key, value, optional) in entries {
+            let key = self.evaluate(key)?;
+            let value = self.evaluate(value)?;
+            if let Some(value) = present(value, *optional)? {
+                map.insert(key, value)?;
+            }
+        }
+        self.meter.charge(MAP_COST)?;
+        Ok(Value::Map(Map::Owned(Rc::new(map))))
+    }
+
+    fn comprehension(&mut self, comprehension: &'a CheckedComprehension) -> Result<'a> {
+        let range = self.evaluate(&comprehension.range)?;
+        let init = self.evaluate(&comprehension.init);
+        if comprehension.binds {
+            self.locals[comprehension.accumulator] = init;
+            return self.evaluate(&comprehension.result);
+        }
+        let accumulator = comprehension.accumulator;
+        self.locals[accumulator] = init;
+        let keys = match &range {
+            Value::List(_) => None,
+            Value::Map(map) => Some(map.keys()),
+            _ => return Err(EvalError::NoSuchOverload),
+        };
+        let count = match (&range, &keys) {
+            (Value::List(list), _) => list.len(),
+            (_, Some(keys)) => keys.len(),
+            _ => 0,
+        };
+        for at in 0..count {
+            self.meter.work(1)?;
+            let key = keys.as_ref().and_then(|keys| keys.get(at));
+            self.bind_element(comprehension, &range, key, at);
+            match self.evaluate(&comprehension.condition) {
+                Ok(Value::Bool(false)) => break,
+                Err(EvalError::CostLimitExceeded) => return Err(EvalError::CostLimitExceeded),
+                _ => {}
+            }
+            let step = self.evaluate(&comprehension.step);
+            if let Err(EvalError::CostLimitExceeded) = step {
+                return Err(EvalError::CostLimitExceeded);
+            }
+            self.locals[accumulator] = step;
+        }
+        self.evaluate(&comprehension.result)
+    }
+
+    fn bind_element(
+        &mut self,
+        comprehension: &CheckedComprehension,
+        range: &Value<'a>,
+        key: Option<&Value<'a>>,
+        at: usize,
+    ) {
+        let missing = || Err(EvalError::new("no such element"));
+        let index = || Value::Int(i64::try_from(at).unwrap_or(i64::MAX));
+        let element = match (range, key) {
+            (Value::List(list), _) => list.get(at),
+            (Value::Map(map), Some(key)) if comprehension.second_variable.is_some() => map.get(key),
+            _ => None,
+        };
+        let first = match (key, comprehension.second_variable) {
+            (Some(key), _) => Ok(key.clone()),
+            (None, Some(_)) => Ok(index()),
+            (None, None) => element.clone().unwrap_or_else(missing),
+        };
+        self.locals[comprehension.variable] = first;
+        if let Some(slot) = comprehension.second_variable {
+            self.locals[slot] = element.unwrap_or_else(missing);
+        }
+    }
+}
+
+fn literal_value<'a>(literal: &'a Literal) -> Value<'a> {
+    match literal {
+        Literal::Null => Value::Null,
+        Literal::Bool(b) => Value::Bool(*b),
+        Literal::Int(n) => Value::Int(*n),
+        Literal::Uint(n) => Value::Uint(*n),
+        Literal::Double(n) => Value::Double(*n),
+        Literal::String(text) => Value::String(Text::Borrowed(text)),
+        Literal::Bytes(bytes) => Value::Bytes(bytes.as_slice().into()),
+    }
+}
+
+fn has_field(value: &Value<'_>, field: &str) -> std::result::Result<bool, EvalError> {
+    match value {
+        Value::Map(map) => Ok(map.field(field).is_some()),
+        _ => Err(EvalError::NoSuchOverload),
+    }
+}
+
+fn optional_field<'a>(value: &Value<'a>, field: &str) -> Result<'a> {
+    let found = match value {
+        Value::Map(map) => map.field(field).transpose()?,
+        Value::Optional(None) => None,
+        Value::Optional(Some(inner)) => match &**inner {
+            Value::Map(map) => map.field(field).transpose()?,
+            _ => return Err(EvalError::NoSuchOverload),
+        },
+        _ => return Err(EvalError::NoSuchOverload),
+    };
+    Ok(Value::optional(found))
+}
+
+/// The value of an element; `None` for an optional one without a value.
+fn present(value: Value<'_>, optional: bool) -> std::result::Result<Option<Value<'_>>, EvalError> {
+    match value {
+        Value::Optional(inner) if optional => Ok(inner.map(|v| (*v).clone())),
+        _ if optional => Err(EvalError::NoSuchOverload),
+        value => Ok(Some(value)),
+    }
+}

@@ -1,0 +1,37 @@
+//! CEL as Kubernetes uses it: validation rules of custom resources, and expressions of
+//! admission policies and webhooks.
+//!
+//! ```text
+//! text -> syntax -> checker (types of the schema) -> cost estimate -> Program
+//! Program + values borrowed from JSON -> interpreter (pays for each step) -> value
+//! ```
+//!
+//! Expressions come from clients and are hostile until proven otherwise: their depth is bounded
+//! when they are parsed, their estimated cost when they are stored, and their cost and work when
+//! they run. Nothing here does I/O or reads a clock.
+
+mod checker;
+mod cost;
+mod declarations;
+mod environment;
+mod equality;
+mod error;
+mod escaping;
+mod interpreter;
+mod json;
+mod library;
+mod meter;
+mod node;
+mod overloads;
+mod program;
+mod rules;
+mod syntax;
+#[cfg(test)]
+mod tests;
+mod types;
+mod value;
+
+pub use environment::Environment;
+pub use error::EvalError;
+pub use program::{Evaluation, OutputType, PER_CALL_LIMIT, Program};
+pub use rules::{RuleOutcome, RuleValidator, SchemaRules, validate_schema_rules};

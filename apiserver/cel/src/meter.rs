@@ -1,0 +1,79 @@
+//! Counts what an evaluation costs and ends it at a limit, so that no expression can occupy
+//! the server (`cel-go/interpreter/runtimecost.go`).
+
+use std::collections::HashMap;
+
+use regex::Regex;
+
+use crate::error::EvalError;
+use crate::library::regex::compile;
+
+/// How many elements one evaluation may read, copy or compare. cel-go's cost of some functions
+/// does not grow with what they read, so that the work itself has a bound of its own.
+const MAX_STEPS: u64 = 10_000_000;
+/// How many patterns that are computed, not written in the expression, are kept compiled.
+const MAX_COMPUTED_PATTERNS: usize = 64;
+
+/// The cost of one evaluation so far.
+pub(crate) struct Meter<'p> {
+    cost: u64,
+    limit: u64,
+    steps: u64,
+    /// The patterns of the program, compiled.
+    patterns: &'p HashMap<String, Regex>,
+    computed_patterns: HashMap<String, Regex>,
+}
+
+impl<'p> Meter<'p> {
+    pub(crate) fn new(limit: u64, patterns: &'p HashMap<String, Regex>) -> Self {
+        Self {
+            cost: 0,
+            limit,
+            steps: 0,
+            patterns,
+            computed_patterns: HashMap::new(),
+        }
+    }
+
+    pub(crate) fn cost(&self) -> u64 {
+        self.cost
+    }
+
+    pub(crate) fn charge(&mut self, cost: u64) -> Result<(), EvalError> {
+        self.cost = self.cost.saturating_add(cost);
+        if self.cost > self.limit {
+            return Err(EvalError::CostLimitExceeded);
+        }
+        Ok(())
+    }
+
+    /// Counts steps of work that no cost stands for.
+    pub(crate) fn work(&mut self, steps: u64) -> Result<(), EvalError> {
+        self.steps = self.steps.saturating_add(steps);
+        if self.steps > MAX_STEPS {
+            return Err(EvalError::CostLimitExceeded);
+        }
+        Ok(())
+    }
+
+    /// Counts one comparison of two elements.
+    pub(crate) fn compare_element(&mut self) -> Result<(), EvalError> {
+        self.work(1)
+    }
+
+    pub(crate) fn regex(&mut self, pattern: &str) -> Result<&Regex, EvalError> {
+        if let Some(compiled) = self.patterns.get(pattern) {
+            return Ok(compiled);
+        }
+        if !self.computed_patterns.contains_key(pattern) {
+            if self.computed_patterns.len() >= MAX_COMPUTED_PATTERNS {
+                self.computed_patterns.clear();
+            }
+            let compiled = compile(pattern).map_err(EvalError::new)?;
+            self.computed_patterns.insert(pattern.to_owned(), compiled);
+        }
+        self.computed_patterns
+            .get(pattern)
+            .ok_or(EvalError::NoSuchOverload)
+    }
+}

@@ -1,0 +1,158 @@
+//! A compiled expression: parsed, checked, its cost estimated, ready to be evaluated.
+
+use std::collections::HashMap;
+use std::fmt;
+
+use regex::Regex;
+
+use crate::checker::check;
+use crate::cost::estimate::max_cost;
+use crate::declarations::Declaration;
+use crate::environment::Environment;
+use crate::error::EvalError;
+use crate::interpreter::{Interpreter, Variables};
+use crate::json;
+use crate::library::regex::compile;
+use crate::meter::Meter;
+use crate::node::{Node, NodeKind};
+use crate::syntax::{Literal, SyntaxError, parse};
+use crate::types::Type;
+use crate::value::{Result as Outcome, Value};
+
+/// The cost that one evaluation may have (`celconfig.PerCallLimit`).
+pub const PER_CALL_LIMIT: u64 = 1_000_000;
+
+/// What an expression must evaluate to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OutputType {
+    Bool,
+    String,
+    /// A string, or null for none.
+    StringOrNull,
+    Any,
+}
+
+/// A compiled expression.
+pub struct Program {
+    root: Node,
+    slots: usize,
+    patterns: HashMap<String, Regex>,
+}
+
+impl fmt::Debug for Program {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Program").finish_non_exhaustive()
+    }
+}
+
+/// The result of an evaluation and its cost.
+#[derive(Debug)]
+pub struct Evaluation<T> {
+    pub result: Result<T, EvalError>,
+    pub cost: u64,
+}
+
+impl Program {
+    /// Compiles an expression. The error is what cel-go prints of it.
+    pub fn compile(source: &str, environment: &Environment) -> Result<Self, String> {
+        let render = |errors: &[SyntaxError]| {
+            let errors: Vec<String> = errors.iter().map(|e| e.render(source)).collect();
+            errors.join("\n")
+        };
+        let expr = parse(source).map_err(|why| render(&[why]))?;
+        let checked = check(environment, &expr).map_err(|errors| render(&errors))?;
+        let mut root = checked.root;
+        let mut patterns = HashMap::new();
+        collect_patterns(&mut root, &mut patterns);
+        Ok(Self {
+            root,
+            slots: checked.slots,
+            patterns,
+        })
+    }
+
+    /// Whether every value of the expression has this type.
+    pub fn has_output(&self, output: OutputType) -> bool {
+        matches!(
+            (output, &self.root.ty),
+            (OutputType::Any, _)
+                | (OutputType::Bool, Type::Bool)
+                | (OutputType::String | OutputType::StringOrNull, Type::String)
+                | (OutputType::StringOrNull, Type::Null)
+        )
+    }
+
+    /// Whether a variable of the environment is used.
+    pub fn uses(&self, environment: &Environment, name: &str) -> bool {
+        let Some((number, _)) = environment.find(name) else {
+            return false;
+        };
+        uses_variable(&self.root, number)
+    }
+
+    pub(crate) fn max_cost(&self, environment: &Environment, root: &Declaration) -> u64 {
+        max_cost(&self.root, environment, root)
+    }
+
+    pub(crate) fn evaluate<'a, T>(
+        &'a self,
+        variables: Variables<'_, 'a>,
+        limit: u64,
+        read: impl FnOnce(Value<'a>) -> Outcome<'a, T>,
+    ) -> Evaluation<T> {
+        let meter = Meter::new(limit, &self.patterns);
+        let mut interpreter = Interpreter::new(variables, self.slots, meter);
+        let result = interpreter.evaluate(&self.root).and_then(read);
+        Evaluation {
+            result,
+            cost: interpreter.cost(),
+        }
+    }
+
+    /// Evaluates with JSON values of the variables, in the order of their declarations.
+    pub fn evaluate_json(
+        &self,
+        environment: &Environment,
+        values: &[Option<&serde_json::Value>],
+    ) -> Evaluation<serde_json::Value> {
+        let variables = |number: usize| {
+            let declaration = &environment.variable(number)?.declaration;
+            let value = values.get(number).copied().flatten()?;
+            Some(json::to_value(value, declaration))
+        };
+        self.evaluate(&variables, PER_CALL_LIMIT, |value| json::from_value(&value))
+    }
+}
+
+fn collect_patterns(node: &mut Node, patterns: &mut HashMap<String, Regex>) {
+    if let NodeKind::Call(call) = &node.kind
+        && matches!(&*call.function, "matches" | "find" | "findAll")
+        && let Some(pattern) = call.arguments.get(1)
+        && let NodeKind::Literal(Literal::String(pattern)) = &pattern.kind
+        && let Ok(compiled) = compile(pattern)
+    {
+        patterns.insert(pattern.clone(), compiled);
+    }
+    node.for_each_child_mut(&mut |child| collect_patterns(child, patterns));
+}
+
+fn uses_variable(node: &Node, number: usize) -> bool {
+    let any = |nodes: &[&Node]| nodes.iter().any(|node| uses_variable(node, number));
+    match &node.kind {
+        NodeKind::Literal(_) | NodeKind::Type(_) | NodeKind::Local(_) => false,
+        NodeKind::Variable(n) => *n == number,
+        NodeKind::Select { operand, .. }
+        | NodeKind::Test { operand, .. }
+        | NodeKind::OptionalSelect { operand, .. }
+        | NodeKind::NotStrictlyFalse(operand) => uses_variable(operand, number),
+        NodeKind::And(operands) | NodeKind::Or(operands) => any(&operands.each_ref()),
+        NodeKind::Conditional(operands) => any(&operands.each_ref()),
+        NodeKind::Call(call) => any(&call.arguments.iter().collect::<Vec<_>>()),
+        NodeKind::List(elements) => any(&elements.iter().map(|(e, _)| e).collect::<Vec<_>>()),
+        NodeKind::Map(entries) => {
+            let nodes = entries.iter().flat_map(|(key, value, _)| [key, value]);
+            any(&nodes.collect::<Vec<_>>())
+        }
+        NodeKind::Comprehension(c) => any(&[&c.range, &c.init, &c.condition, &c.step, &c.result]),
+    }
+}
