@@ -37,7 +37,7 @@ fn serve(server: &ApiTestServer, definition: &Value) -> String {
     let deadline = Instant::now() + Duration::from_secs(30);
     while server.get(&path).code != 200 {
         assert!(Instant::now() < deadline, "{path} is not served");
-        std::thread::sleep(Duration::from_millis(20));
+        harness::sleep_blocking(Duration::from_millis(20));
     }
     path
 }
@@ -231,7 +231,7 @@ fn unchanged_values_are_tolerated_when_rules_are_added() {
         assert!(Instant::now() < deadline, "the new rule is not evaluated");
         let restored = patch(&server, &one, MERGE_PATCH, &json!({"spec": {"a": "long"}}));
         assert!(matches!(restored.code, 200 | 422), "{}", restored.text());
-        std::thread::sleep(Duration::from_millis(20));
+        harness::sleep_blocking(Duration::from_millis(20));
     }
     let reply = patch(&server, &one, MERGE_PATCH, &json!({"spec": {"b": "y"}}));
     assert_eq!(reply.code, 200, "{}", reply.text());
@@ -285,6 +285,6 @@ fn rules_are_published_in_openapi_v3() {
             return;
         }
         assert!(Instant::now() < deadline, "{kind}");
-        std::thread::sleep(Duration::from_millis(20));
+        harness::sleep_blocking(Duration::from_millis(20));
     }
 }
