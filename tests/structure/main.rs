@@ -20,6 +20,9 @@ mod documents;
 /// Files of a crate do not import each other, but for the circles that are left.
 mod circles;
 
+/// Every item of the contract has a proof, or is a known gap.
+mod contract;
+
 /// The order of the crates, their names, and the features of what they share.
 mod crates;
 
