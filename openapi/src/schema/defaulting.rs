@@ -7,16 +7,18 @@ use crate::model::{SchemaDefinition, SchemaDefinitionArena, SchemaNode, SchemaTy
 
 impl Schema {
     /// Sets defaults of fields whose parent is present. Before that, removes `null` from
-    /// fields of Go types, and from fields that have a default and are not nullable.
+    /// fields and map values that are not nullable; list items keep it unless they have a default.
     pub fn apply_defaults(&self, value: &mut Value) {
-        apply_defaults(&self.definitions, &self.root, value, 0);
+        apply_defaults(&self.definitions, &self.root, value, false, 0);
     }
 }
 
+/// `native`: the value is in a field of a Go type.
 pub(super) fn apply_defaults(
     definitions: &SchemaDefinitionArena,
     node: &SchemaNode,
     value: &mut Value,
+    native: bool,
     depth: usize,
 ) {
     if depth > MAX_DEPTH {
@@ -28,20 +30,30 @@ pub(super) fn apply_defaults(
             default_fields(definition, map);
             for (key, child) in map.iter_mut() {
                 if let Some(field) = definition.field(key) {
-                    apply_defaults(definitions, &field.node, child, depth + 1);
+                    apply_defaults(
+                        definitions,
+                        &field.node,
+                        child,
+                        definition.native,
+                        depth + 1,
+                    );
                 }
             }
         }
         (SchemaType::Map(of), Value::Object(map)) => {
+            // Go's maps have zeros instead.
+            if !native && !of.nullable && of.default.is_none() {
+                map.retain(|_, child| !child.is_null());
+            }
             for child in map.values_mut() {
                 replace_null(of, child);
-                apply_defaults(definitions, of, child, depth + 1);
+                apply_defaults(definitions, of, child, native, depth + 1);
             }
         }
         (SchemaType::Array(of), Value::Array(items)) => {
             for child in items {
                 replace_null(of, child);
-                apply_defaults(definitions, of, child, depth + 1);
+                apply_defaults(definitions, of, child, native, depth + 1);
             }
         }
         _ => {}
@@ -52,10 +64,7 @@ pub(super) fn apply_defaults(
 fn default_fields(definition: &SchemaDefinition, map: &mut Map<String, Value>) {
     for field in &definition.fields {
         let default = field.node.default.as_ref();
-        if !field.node.nullable
-            && (definition.native || default.is_some())
-            && map.get(&*field.name).is_some_and(Value::is_null)
-        {
+        if !field.node.nullable && map.get(&*field.name).is_some_and(Value::is_null) {
             map.remove(&*field.name);
         }
         if let Some(default) = default
@@ -103,7 +112,7 @@ mod tests {
             (
                 json!({"spec": {"a": null, "n": null, "o": {"deep": false}, "plain": null,
                                 "list": [{}, {"p": "UDP"}]}}),
-                json!({"spec": {"a": 1, "n": null, "o": {"deep": false}, "plain": null,
+                json!({"spec": {"a": 1, "n": null, "o": {"deep": false},
                                 "list": [{"p": "TCP"}, {"p": "UDP"}]}}),
             ),
             (json!({"spec": []}), json!({"spec": []})),

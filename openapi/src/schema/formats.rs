@@ -12,8 +12,12 @@ pub(super) fn matches_format(format: &str, text: &str) -> bool {
     match format {
         "date-time" | "datetime" => machinery::time::parse(text).is_ok(),
         "date" => text.parse::<jiff::civil::Date>().is_ok() && text.len() == 10,
-        "byte" => BASE64_STANDARD.decode(text).is_ok(),
-        "duration" => duration::is_duration(text),
+        "byte" => !text.is_empty() && BASE64_STANDARD.decode(text).is_ok(),
+        "duration" => duration::is_duration(text) || is_duration_in_words(text),
+        "bsonobjectid" => text.len() == 24 && text.bytes().all(|b| b.is_ascii_hexdigit()),
+        "hexcolor" => is_hex_color(text),
+        "k8s-short-name" => is_short_name(text) && text.len() <= 63,
+        "k8s-long-name" => text.split('.').all(is_short_name) && text.len() <= 253,
         "uuid" => is_uuid(text, None),
         "uuid3" => is_uuid(text, Some(b'3')),
         "uuid4" => is_uuid(text, Some(b'4')),
@@ -79,17 +83,58 @@ fn is_scheme(text: &str) -> bool {
             .all(|b| b.is_ascii_alphanumeric() || b"+-.".contains(&b))
 }
 
+/// A name alone has at most one hyphen, behind its first character; the last label of several
+/// has two letters or more.
 fn is_hostname(text: &str) -> bool {
-    text.len() <= 255
-        && text.split('.').all(|label| {
-            !label.is_empty()
-                && label.len() <= 63
-                && !label.starts_with('-')
-                && !label.ends_with('-')
-                && label
-                    .bytes()
-                    .all(|b| b.is_ascii_alphanumeric() || b == b'-')
-        })
+    if text.len() > 255 || text.split('.').any(|label| label.len() > 63) {
+        return false;
+    }
+    let Some((labels, last)) = text.rsplit_once('.') else {
+        let mut characters = text.chars();
+        let begins = characters.next().is_some_and(char::is_alphanumeric);
+        let rest = characters.as_str();
+        let rest = rest.strip_prefix('-').unwrap_or(rest);
+        return begins && rest.chars().all(char::is_alphanumeric);
+    };
+    let is_label = |label: &str| {
+        label.starts_with(char::is_alphanumeric)
+            && label.ends_with(char::is_alphanumeric)
+            && label.chars().all(|c| c == '-' || c.is_alphanumeric())
+    };
+    labels.split('.').all(is_label)
+        && last.chars().count() >= 2
+        && last.chars().all(char::is_alphabetic)
+}
+
+/// Numbers with units, `1 day`, anywhere in the text.
+fn is_duration_in_words(text: &str) -> bool {
+    const UNITS: [&str; 11] = ["ns", "us", "µs", "ms", "s", "m", "h", "hr", "d", "w", "wk"];
+    const PREFIXES: [&str; 8] = [
+        "nano", "micro", "milli", "sec", "min", "hour", "day", "week",
+    ];
+    let mut rest = text;
+    while let Some(at) = rest.find(|c: char| c.is_ascii_digit()) {
+        let unit = rest[at..].trim_start_matches(|c: char| c.is_ascii_digit());
+        let unit = unit.trim_start();
+        let end = unit.find(|c: char| !(c.is_ascii_alphabetic() || c == 'µ'));
+        let (unit, after) = unit.split_at(end.unwrap_or(unit.len()));
+        let unit = unit.to_lowercase();
+        if UNITS.contains(&&*unit) || PREFIXES.iter().any(|p| unit.starts_with(p)) {
+            return true;
+        }
+        rest = after;
+    }
+    false
+}
+
+fn is_hex_color(text: &str) -> bool {
+    let digits = text.strip_prefix('#').unwrap_or(text);
+    matches!(digits.len(), 3 | 6) && digits.bytes().all(|b| b.is_ascii_hexdigit())
+}
+
+fn is_short_name(text: &str) -> bool {
+    let is_inner = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
+    !text.is_empty() && text.bytes().all(is_inner) && !text.starts_with('-') && !text.ends_with('-')
 }
 
 #[cfg(test)]
@@ -117,8 +162,23 @@ mod tests {
             ("mac", "01:23:45:67:89:ab", true),
             ("uri", "https://a/b", true),
             ("uri", "a b", false),
-            ("hostname", "a-b.c", true),
+            ("hostname", "a-b.example", true),
+            ("hostname", "a-b.c", false),
+            ("hostname", "a", true),
             ("hostname", "-a", false),
+            ("byte", "", false),
+            ("duration", "1 day", true),
+            ("duration", "2 weeks", true),
+            ("duration", "1 moon", false),
+            ("duration", "1 x", false),
+            ("hexcolor", "#fff", true),
+            ("hexcolor", "red", false),
+            ("bsonobjectid", "507f1f77bcf86cd799439011", true),
+            ("bsonobjectid", "x", false),
+            ("k8s-short-name", "a-b", true),
+            ("k8s-short-name", "A.b", false),
+            ("k8s-long-name", "a.b", true),
+            ("k8s-long-name", "A_b", false),
             ("whatever", "x", true),
         ];
         for (format, text, expect) in table {

@@ -85,7 +85,7 @@ fn validations_of_karmadas_crds_apply() {
         &policies,
         &policy(json!({"resourceSelectors": [], "preemption": "Maybe"})),
         &[
-            "spec.resourceSelectors: Invalid value: \"\": spec.resourceSelectors in body should have at least 1 items",
+            "spec.resourceSelectors: Invalid value: 0: spec.resourceSelectors in body should have at least 1 items",
             "spec.preemption: Unsupported value: \"Maybe\": supported values: \"Always\", \"Never\"",
         ],
     );

@@ -13,14 +13,12 @@ pub(super) fn check_value_validation(
     path: &FieldPath<'_>,
     errors: &mut Vec<FieldError>,
 ) {
+    check_enum(rules, value, path, errors);
     let mut validator = ValueValidator {
         value,
         path,
         errors,
     };
-    if !rules.enum_values.is_empty() && !rules.enum_values.contains(value) {
-        validator.not_supported(&rules.enum_values);
-    }
     match value {
         Value::String(text) => validator.check_string(rules, text),
         Value::Number(n) => validator.check_number(rules, n.as_f64().unwrap_or(f64::NAN)),
@@ -35,6 +33,24 @@ pub(super) fn check_value_validation(
         ),
         _ => {}
     }
+}
+
+pub(super) fn check_enum(
+    rules: &ValueValidation,
+    value: &Value,
+    path: &FieldPath<'_>,
+    errors: &mut Vec<FieldError>,
+) {
+    if rules.enum_values.is_empty() || rules.enum_values.contains(value) {
+        return;
+    }
+    let names: Vec<String> = rules
+        .enum_values
+        .iter()
+        .map(|v| v.as_str().map_or_else(|| v.to_string(), str::to_owned))
+        .collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    errors.push(FieldError::not_supported(path.render(), value, &names));
 }
 
 struct ValueValidator<'j> {
@@ -54,30 +70,16 @@ impl ValueValidator<'_> {
         ));
     }
 
-    fn not_supported(&mut self, allowed: &[Value]) {
-        let names: Vec<String> = allowed
-            .iter()
-            .map(|v| v.as_str().map_or_else(|| v.to_string(), str::to_owned))
-            .collect();
-        let names: Vec<&str> = names.iter().map(String::as_str).collect();
-        self.errors.push(FieldError::not_supported(
-            self.path.render(),
-            self.value,
-            &names,
-        ));
-    }
-
     fn check_string(&mut self, rules: &ValueValidation, text: &str) {
         let length = text.chars().count() as u64;
-        if let Some(min) = rules.min_length.filter(|n| length < *n) {
-            self.invalid(&format!("should be at least {min} chars long"));
-        }
+        // Kubernetes reports the first of these only.
         if let Some(max) = rules.max_length.filter(|n| length > *n) {
             let max = usize::try_from(max).unwrap_or(usize::MAX);
             self.errors
                 .push(FieldError::too_long(self.path.render(), max));
-        }
-        if let Some(pattern) = &rules.pattern
+        } else if let Some(min) = rules.min_length.filter(|n| length < *n) {
+            self.invalid(&format!("should be at least {min} chars long"));
+        } else if let Some(pattern) = &rules.pattern
             && pattern.matches(text) == Some(false)
         {
             self.invalid(&format!("should match '{}'", pattern.source));
@@ -109,7 +111,10 @@ impl ValueValidator<'_> {
     fn check_count(&mut self, actual: usize, min: Option<u64>, max: Option<u64>, what: &str) {
         let count = actual as u64;
         if let Some(min) = min.filter(|n| count < *n) {
-            self.invalid(&format!("should have at least {min} {what}"));
+            let field = self.path.render();
+            let text = format!("{field} in body should have at least {min} {what}");
+            self.errors
+                .push(FieldError::invalid(field, &Value::from(count), text));
         }
         if let Some(max) = max.filter(|n| count > *n) {
             let max = usize::try_from(max).unwrap_or(usize::MAX);
@@ -120,7 +125,7 @@ impl ValueValidator<'_> {
 }
 
 /// Objects and arrays are reported as an empty string.
-pub(super) fn without_composite(value: &Value) -> Value {
+fn without_composite(value: &Value) -> Value {
     match value {
         Value::Object(_) | Value::Array(_) => Value::from(""),
         other => other.clone(),
