@@ -18,7 +18,6 @@
 mod case;
 mod comparison;
 mod crd;
-mod generated;
 mod normalize;
 mod options;
 mod request;
@@ -54,7 +53,7 @@ fn every_theme_is_run_and_every_known_difference_is_a_case() {
     assert_eq!(distinct.len(), names.len(), "two cases have one name");
     let unknown: Vec<String> = case::known_differences()
         .into_iter()
-        .filter(|name| !names.contains(&name) && !generated::is_seed(name))
+        .filter(|name| !names.contains(&name))
         .collect();
     assert!(unknown.is_empty(), "no such cases: {unknown:?}");
 }
