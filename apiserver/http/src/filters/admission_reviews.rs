@@ -94,7 +94,7 @@ impl AdmissionReviewHandlersAndLimits {
         B::Error: Display,
     {
         let _permit = self.limits.acquire(true, request.labels.verb)?;
-        let limit = time_limit(&request.query, self.request_timeout);
+        let limit = time_limit(&request.query, self.request_timeout)?;
         let read = request_body::read_body(request.http.into_body());
         let read = tokio::time::timeout(limit, read).await;
         let body = read.map_err(|_| {

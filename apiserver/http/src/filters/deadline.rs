@@ -1,11 +1,12 @@
 //! Bounds the time of requests that are not long-running; fails with 504 beyond it
 //! (kube-apiserver's `WithRequestDeadline`, `WithTimeoutForNonLongRunningRequests`).
 
+use std::future::{Ready, ready};
 use std::time::Duration;
 
 use futures_util::future::Either;
 use hyper::service::Service;
-use machinery::Status;
+use machinery::{Status, duration};
 use tokio::time::error::Elapsed;
 use tokio::time::{Instant, Timeout, timeout};
 use tower::Layer;
@@ -48,13 +49,19 @@ where
     type Response = ServerResponse;
     type Error = Status;
     /// Names the inner future twice; this is the innermost filter.
-    type Future = Either<S::Future, MapResultFuture<Timeout<S::Future>, TimeoutToStatusMapper>>;
+    type Future = Either<
+        Either<Ready<Result<ServerResponse, Status>>, S::Future>,
+        MapResultFuture<Timeout<S::Future>, TimeoutToStatusMapper>,
+    >;
 
     fn call(&self, mut request: AuthenticatedRequest<B>) -> Self::Future {
         if request.request.long_running {
-            return Either::Left(self.inner.call(request));
+            return Either::Left(Either::Right(self.inner.call(request)));
         }
-        let limit = time_limit(&request.request.query, self.request_timeout);
+        let limit = match time_limit(&request.request.query, self.request_timeout) {
+            Ok(limit) => limit,
+            Err(status) => return Either::Left(Either::Left(ready(Err(status)))),
+        };
         request.deadline = Some(Instant::now() + limit);
         let called = timeout(limit, self.inner.call(request));
         Either::Right(MapResultFuture::new(called, TimeoutToStatusMapper))
@@ -75,27 +82,23 @@ impl MapResult<Result<Result<ServerResponse, Status>, Elapsed>> for TimeoutToSta
     }
 }
 
-/// The timeout of a request: its `timeout` parameter, at most the server's limit.
-pub(super) fn time_limit(query: &QueryParams, limit: Duration) -> Duration {
-    let requested = query.get("timeout").and_then(parse_duration);
-    requested.map_or(limit, |requested| requested.min(limit))
-}
-
-/// Parses Go durations of one unit: `34s`, `500ms`, `1m`.
-fn parse_duration(text: &str) -> Option<Duration> {
-    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
-    let number: f64 = digits
-        .parse()
-        .ok()
-        .filter(|n: &f64| n.is_finite() && *n > 0.0)?;
-    let unit = match &text[digits.len()..] {
-        "ms" => 0.001,
-        "s" => 1.0,
-        "m" => 60.0,
-        "h" => 3600.0,
-        _ => return None,
+/// The timeout of a request: its `timeout` parameter, at most the server's limit. Zero
+/// and negative durations stand for that limit, as in kube-apiserver; what is no duration
+/// is 400.
+pub(super) fn time_limit(query: &QueryParams, limit: Duration) -> Result<Duration, Status> {
+    let Some(text) = query.get("timeout").filter(|text| !text.is_empty()) else {
+        return Ok(limit);
     };
-    Duration::try_from_secs_f64(number * unit).ok()
+    if !duration::is_duration(text) {
+        return Err(Status::bad_request(format!(
+            "invalid timeout specified in the request URL - time: invalid duration {text:?}"
+        )));
+    }
+    let requested = duration::parse(text).unwrap_or(limit);
+    Ok(match requested.is_zero() {
+        true => limit,
+        false => requested.min(limit),
+    })
 }
 
 #[cfg(test)]
@@ -107,14 +110,20 @@ mod tests {
     fn timeouts_are_capped() {
         let check = |query: &str, expect: u64| {
             let got = time_limit(&QueryParams::parse(Some(query)), Duration::from_secs(60));
-            assert_eq!(got.as_millis(), u128::from(expect), "{query}");
+            let got = got.map_or(0, |limit| limit.as_millis());
+            assert_eq!(got, u128::from(expect), "{query}");
         };
         check("", 60_000);
         check("timeout=34s", 34_000);
         check("timeout=500ms", 500);
         check("timeout=2m", 60_000);
+        check("timeout=1m30s", 60_000);
+        check("timeout=1s500ms", 1_500);
+        check("timeout=0s", 60_000);
         check("timeout=-1s", 60_000);
-        check("timeout=x", 60_000);
+        check("timeout=", 60_000);
+        check("timeout=x", 0);
+        check("timeout=5", 0);
     }
 
     #[tokio::test(start_paused = true)]
@@ -129,6 +138,7 @@ mod tests {
             ("/api/v1/pods", false, None),
             ("/api/v1/pods?timeout=30s", false, Some(504)),
             ("/api/v1/pods?timeout=30s", true, None),
+            ("/api/v1/pods?timeout=soon", false, Some(400)),
         ] {
             let mut request = as_user(resolved_request("GET", path), "ann", &[]);
             request.request.long_running = long_running;
