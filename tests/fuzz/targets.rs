@@ -1,0 +1,81 @@
+//! One function per target: it takes any bytes and panics if a property does not hold.
+
+use client::remote::kubeconfig::KubeconfigLoadingRules;
+use flotilla_http::audit::AuditPolicy;
+use machinery::quantity::Quantity;
+use machinery::selector::{FieldSelector, LabelSelector};
+use serde_json::Value;
+
+/// A selector that is accepted can be evaluated.
+pub(crate) fn label_selector(bytes: &[u8]) {
+    if let Some(selector) = parse(bytes, |text| LabelSelector::parse(text).ok()) {
+        selector.matches(|key| (key == "a").then_some("b"));
+        assert!(selector.is_everything() == selector.requirements().is_empty());
+    }
+}
+
+/// Like [`label_selector`].
+pub(crate) fn field_selector(bytes: &[u8]) {
+    if let Some(selector) = parse(bytes, |text| FieldSelector::parse(text).ok()) {
+        selector.matches(|field| (field == "metadata.name").then_some("a".into()));
+        selector.exact_match("metadata.name");
+    }
+}
+
+/// A quantity that is accepted has one sign.
+pub(crate) fn quantity(bytes: &[u8]) {
+    if let Some(quantity) = parse(bytes, |text| Quantity::parse(text).ok()) {
+        assert_eq!(
+            quantity.is_zero(),
+            quantity.milli_value() == 0 && quantity.value() == 0
+        );
+        quantity.times(3);
+    }
+}
+
+/// What is decoded is an object that JSON can hold.
+pub(crate) fn protobuf_body(bytes: &[u8]) {
+    if let Ok((_, object)) = openapi::protobuf::decode(bytes) {
+        let text = object.to_string();
+        let again: Value = serde_json::from_str(&text).unwrap();
+        assert_eq!(again.is_object(), object.is_object());
+    }
+}
+
+/// The bytes are a document and a patch, one per line. A merge patch applied twice changes nothing
+/// more; no patch changes the document if it fails.
+pub(crate) fn patch(bytes: &[u8]) {
+    let mut lines = bytes.splitn(2, |byte| *byte == b'\n');
+    let mut next = || serde_json::from_slice::<Value>(lines.next()?).ok();
+    let (Some(document), Some(patch)) = (next(), next()) else {
+        return;
+    };
+    if let Ok(patched) = patch::apply_json_patch(&document, &patch) {
+        serde_json::to_string(&patched).unwrap();
+    }
+    let mut merged = document;
+    patch::apply_merge_patch(&mut merged, &patch);
+    let once = merged.clone();
+    patch::apply_merge_patch(&mut merged, &patch);
+    assert_eq!(merged, once);
+}
+
+/// A kubeconfig is loaded or refused.
+pub(crate) fn kubeconfig(bytes: &[u8]) {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), bytes).unwrap();
+    if let Err(error) = KubeconfigLoadingRules::from_file(file.path()).load() {
+        assert!(!error.to_string().contains("hidden-token"), "{error}");
+    }
+}
+
+/// An audit policy is accepted or refused with a reason.
+pub(crate) fn audit_policy(bytes: &[u8]) {
+    if let Ok(Err(why)) = std::str::from_utf8(bytes).map(AuditPolicy::parse) {
+        assert!(!why.is_empty());
+    }
+}
+
+fn parse<T>(bytes: &[u8], parser: impl Fn(&str) -> Option<T>) -> Option<T> {
+    parser(std::str::from_utf8(bytes).ok()?)
+}
