@@ -1,4 +1,4 @@
-//! kube-rs: a reflector that streams its list, a controller, server-side apply.
+//! kube-rs reflects with a streamed list, runs a controller and applies.
 
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use crate::{collect_files, root};
 
 /// Tests that read variables, and what for. None of these ends a test in silence.
-const READERS: [(&str, &str); 6] = [
+const READERS: [(&str, &str); 7] = [
     ("tests/harness/", "the one place for CI and FLOTILLA_SLOW"),
     ("tests/workspace/", "the tests of that place"),
     (
@@ -24,6 +24,7 @@ const READERS: [(&str, &str); 6] = [
         "tests/differential/options.rs",
         "CASE, which fails where no theme has it",
     ),
+    ("tests/fuzz/main.rs", "seconds of a fuzzer"),
     (
         "controllers/interpreter/src/fuzz/",
         "seconds and seed of a fuzzer",

@@ -7,7 +7,7 @@ use registry::ObjectListPage;
 use serde_json::Value;
 
 use crate::negotiation::Representation;
-use crate::response_writers::ITEMS_PER_YIELD;
+use crate::response_body::ITEMS_PER_YIELD;
 use crate::table;
 
 /// Encodes a value that has `apiVersion` and `kind`. The error says what has no protobuf

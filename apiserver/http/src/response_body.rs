@@ -16,6 +16,9 @@ use futures_util::Stream;
 use http_body::{Frame, SizeHint};
 use http_body_util::combinators::UnsyncBoxBody;
 
+/// Items rendered before the task yields.
+pub(crate) const ITEMS_PER_YIELD: usize = 64;
+
 /// Why a proxied body failed.
 pub(crate) type ProxiedBodyError = Box<dyn std::error::Error + Send + Sync>;
 /// Chunks that are built one at a time.

@@ -16,15 +16,13 @@ use serde_json::{Value, json};
 
 use crate::negotiation::{self, Representation, ResponseFormat, ResponseSerialization};
 use crate::protobuf_responses;
-use crate::response_body::{BodyChunkIterator, ServerResponseBody};
+use crate::response_body::{BodyChunkIterator, ITEMS_PER_YIELD, ServerResponseBody};
 use crate::table;
 
 /// Shorter responses are not compressed (`responsewriters`).
 const GZIP_MIN_BYTES: u64 = 128 * 1024;
 /// Small objects are gathered into chunks of about this size.
 const LIST_CHUNK_BYTES: usize = 64 * 1024;
-/// Items rendered before the task yields.
-pub(crate) const ITEMS_PER_YIELD: usize = 64;
 /// Characters of all warnings together above which each is truncated.
 const MAX_WARNING_CHARS: usize = 4096;
 const TRUNCATED_WARNING_CHARS: usize = 256;
