@@ -226,8 +226,12 @@ fn check_requests_of_newer_hosts(control_plane: &AggregatedControlPlane, caller:
         assert!(reply.json()["paths"].is_object(), "{path}");
     }
     // Lists of metadata, as the garbage collector and the namespace controller request them.
-    let metadata = "application/vnd.kubernetes.protobuf;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json";
-    let list = request(POLICIES_PATH, &[("Accept", metadata)]).json();
+    let form = "as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";
+    let json = format!("application/json;{form},application/json");
+    let protobuf = format!("application/vnd.kubernetes.protobuf;{form},{json}");
+    let encoded = request(POLICIES_PATH, &[("Accept", &*protobuf)]);
+    assert!(encoded.text().starts_with("k8s\0"), "{}", encoded.text());
+    let list = request(POLICIES_PATH, &[("Accept", &*json)]).json();
     assert_eq!(list["kind"], "PartialObjectMetadataList");
     assert_eq!(list["items"][0]["metadata"]["name"], "p");
     assert!(list["items"][0]["spec"].is_null());

@@ -78,7 +78,7 @@ fn run_policy_commands(kubectl: &Kubectl) {
         succeeds("label pp p c=d", &["labeled"]),
         succeeds("get pp -l a=b,c=d -o name", &["/p"]),
         succeeds_with_input("apply --server-side --force-conflicts -f -", &policy("member2"), &["propagationpolicy.policy.karmada.io/p serverside-applied"]),
-        fails_with_input("apply --server-side --field-manager=other -f -", &policy("member1"), &["conflict with \"kubectl\""]),
+        fails_with_input("apply --server-side --field-manager=other -f -", &policy("member1"), &["conflicts with \"kubectl\""]),
         succeeds("annotate pp p e=f", &["annotated"]),
         succeeds(r#"patch pp p --type=merge -p '{"spec":{"priority":4}}'"#, &["patched"]),
         succeeds(r#"patch pp p --type=json -p '[{"op":"replace","path":"/spec/priority","value":5}]'"#, &["patched"]),

@@ -20,7 +20,7 @@ pub(crate) fn encode_value(value: &Value) -> Result<Vec<u8>, String> {
 
 /// Encodes an object, or its metadata.
 pub(crate) fn encode_object(object: &Object, view: Representation) -> Result<Vec<u8>, Status> {
-    let value = object.value().map_err(|e| unreadable(object, e))?;
+    let value = object.served_value().map_err(|e| unreadable(object, e))?;
     let encoded = match view {
         Representation::Object => encode_value(&value),
         Representation::Metadata { beta } => {
@@ -65,7 +65,7 @@ pub(crate) async fn encode_list(
         if at > 0 && at % ITEMS_PER_YIELD == 0 {
             tokio::task::yield_now().await;
         }
-        let value = object.value().map_err(|e| unreadable(object, e))?;
+        let value = object.served_value().map_err(|e| unreadable(object, e))?;
         let item = if whole { &value } else { &value["metadata"] };
         encoder.push(item).map_err(|e| unreadable(object, e))?;
     }

@@ -475,7 +475,7 @@ async fn objects_are_served_in_every_representation() {
             .get_as(CONFIG_MAPS, "application/vnd.kubernetes.protobuf")
             .await
             .code,
-        406
+        200
     );
     let yaml = admin
         .get_as(&format!("{CONFIG_MAPS}/a"), "application/yaml")

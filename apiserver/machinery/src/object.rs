@@ -322,6 +322,11 @@ impl Object {
         Ok(serde_json::from_slice(&self.0.bytes)?)
     }
 
+    /// Parses a new JSON tree that has the `managedFields`, as clients receive them.
+    pub fn served_value(&self) -> Result<Value, MalformedObject> {
+        Ok(serde_json::from_slice(&self.served_bytes())?)
+    }
+
     /// Decodes the object into a typed view. The view of the first requested type is
     /// cached and shared by all clones of this object until the cache evicts it; views of
     /// other types are decoded on each call.

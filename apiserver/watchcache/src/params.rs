@@ -261,7 +261,7 @@ mod tests {
             ("7", "", Some(false), "422"),
             ("7", MATCH_EXACT, Some(true), "422"),
             ("7", MATCH_NOT_OLDER_THAN, None, "422"),
-            ("x", "", None, "400"),
+            ("x", "", None, "500"),
         ];
         for (rv, matching, initial, expected) in table {
             let params = ResourceVersionParams {

@@ -98,7 +98,10 @@ impl<'a> ProtobufDecoder<'a> {
             }
             _ => {
                 let value = self.decode_value(definition, field, &field.node, wire, depth)?;
-                match value.filter(|value| field.node.is_encoded(field.required, value)) {
+                // `additionalProperties: false` is a pointer in Go, not an empty value.
+                let is_union = json_schema_union(definition, field).is_some();
+                let is_encoded = |value: &Value| field.node.is_encoded(field.required, value);
+                match value.filter(|value| is_union || is_encoded(value)) {
                     Some(value) => out.insert(field.name.to_string(), value),
                     None => out.remove(&*field.name),
                 };

@@ -30,6 +30,7 @@ const DESCRIPTIONS: &[(&str, &str)] = &[
         "Completions",
         "How many pods have succeeded, and how many must.",
     ),
+    ("Condition", "State of the object."),
     ("Container-Runtime", "Container runtime of the node."),
     ("Containers", "Names of the containers in the template."),
     ("Controller", "Controller that is responsible."),
@@ -123,6 +124,11 @@ const DESCRIPTIONS: &[(&str, &str)] = &[
     ("Replicas", "How many replicas exist."),
     ("Request", "Used and allowed requests."),
     (
+        "RequestedDuration",
+        "How long the certificate shall be valid.",
+    ),
+    ("Requestor", "User who made the request."),
+    (
         "RequiresRepublish",
         "Whether volumes are published again periodically.",
     ),
@@ -137,6 +143,7 @@ const DESCRIPTIONS: &[(&str, &str)] = &[
         "ServiceAccounts",
         "Service accounts that the binding names.",
     ),
+    ("SignerName", "Signer that is asked."),
     ("Source", "Component that reported the event."),
     ("Status", "State of the object."),
     (
@@ -167,4 +174,5 @@ const DESCRIPTIONS: &[(&str, &str)] = &[
         "VolumeMode",
         "Whether the volume is a file system or a block device.",
     ),
+    ("Webhooks", "How many webhooks it has."),
 ];
