@@ -4,10 +4,10 @@
 use std::sync::Arc;
 
 use admission::webhooks::{NamespaceLookup, WebhookDispatcher};
-use client::{Api, InformerFactory, ListWatchSelector, TaskGroup};
+use client::{Api, InformerFactory, ListWatchSelector};
 use machinery::{Gvr, Object};
 
-use crate::webhook_client::{ServiceRouting, WebhookClientManager};
+use crate::webhook_client::WebhookClientManager;
 
 const ADMISSION_GROUP: &str = "admissionregistration.k8s.io";
 static MUTATING: Gvr = Gvr::from_static(ADMISSION_GROUP, "v1", "mutatingwebhookconfigurations");
@@ -17,27 +17,23 @@ const MANAGED_BY_LABEL: &str = "app.kubernetes.io/managed-by";
 /// The server that has the webhook configurations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WebhookConfigurationSource {
-    /// This server, whose Services are reached by their endpoints.
+    /// This server.
     Own,
     /// The host. Flotilla's own configurations there are skipped, because their rules run
     /// in process.
     Host,
 }
 
-/// The webhooks whose configurations `api` has, updated when they change.
+/// The webhooks whose configurations `api` has, updated when they change. They are called
+/// through `webhook_client`.
 pub(crate) fn watch_webhook_configurations(
     source: WebhookConfigurationSource,
     api: &Arc<dyn Api>,
     informers: &InformerFactory,
     namespaces: Arc<dyn NamespaceLookup>,
-    connections: &TaskGroup,
+    webhook_client: Arc<WebhookClientManager>,
 ) -> Arc<WebhookDispatcher> {
-    let routing = match source {
-        WebhookConfigurationSource::Own => ServiceRouting::Endpoints,
-        WebhookConfigurationSource::Host => ServiceRouting::ClusterIp,
-    };
-    let caller = WebhookClientManager::new(api, routing, connections);
-    let hooks = WebhookDispatcher::new(caller, namespaces, registry::apply_webhook_patch);
+    let hooks = WebhookDispatcher::new(webhook_client, namespaces, registry::apply_webhook_patch);
     for (resource, mutating) in [(&MUTATING, true), (&VALIDATING, false)] {
         let informer = informers.get(api, &ListWatchSelector::all(resource));
         let (copy, hooks) = (informer.clone(), Arc::clone(&hooks));

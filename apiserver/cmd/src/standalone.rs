@@ -40,6 +40,7 @@ use crate::request_limit_flags::RequestLimitArgs;
 use crate::running_server::{self, RunningServer};
 use crate::server_keys::ServerKeysLocation;
 use crate::storage_engine::{OpenedStorageEngine, StorageBackendConfig};
+use crate::webhook_client::{ServiceRouting, WebhookClientManager};
 use crate::{
     cluster_proxy, hollow_containers, listener, scheduling_decision, script_flags, secret_access,
     signer_access,
@@ -188,6 +189,8 @@ impl StandaloneServer {
         let server = TaskGroup::new(ShutdownToken::new());
         authenticator.set_oidc(OidcAuthenticator::new(jwt_issuers, &server));
         engine.record_faults(&api, &clock, &server);
+        let webhook_client = WebhookClientManager::new(&api, ServiceRouting::Endpoints, &server);
+        registry.set_conversion_webhook_client(Arc::clone(&webhook_client) as _);
         let (crds, stop) = (Arc::clone(&registry), server.shutdown().clone());
         server.spawn(async move { crds.run(async move { stop.wait().await }).await });
         let (rights, stop) = (
@@ -207,7 +210,7 @@ impl StandaloneServer {
             &api,
             &admission_informers,
             Arc::clone(&loopback) as _,
-            &server,
+            webhook_client,
         ));
         // No request may pass by a webhook that is not known yet.
         admission_informers.wait_for_cache_sync().await;

@@ -1,4 +1,4 @@
-//! The HTTPS client for webhooks of admission and of the interpreter. It reaches a Service
+//! The HTTPS client for webhooks of admission, of conversion and of the interpreter. It reaches a Service
 //! by the address that the API server has for it.
 
 use std::collections::HashMap;

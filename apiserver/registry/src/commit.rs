@@ -8,7 +8,7 @@ use bytes::Bytes;
 use machinery::managed_fields_text::encode_with_managed_fields;
 use machinery::{Gvr, Object, Status};
 use serde_json::Value;
-use storage::{KeyValue, SingleKeyTxn, SingleKeyTxnOp, TxnResponse};
+use storage::{KeyValue, SingleKeyTxn, SingleKeyTxnOp, Store, TxnResponse};
 use tokio::time::Instant;
 use watchcache::ReadFreshness;
 
@@ -73,6 +73,7 @@ pub(crate) fn check_deadline(until: Instant) -> Result<(), Status> {
 pub(crate) fn store_error_status(error: &storage::Error, gvr: &Gvr, operation: &str) -> Status {
     match error {
         storage::Error::Unavailable(_) => Status::server_timeout(gvr, operation),
+        storage::Error::Conversion(why) => Status::failure(500, "", why),
         // Clients match on the text.
         storage::Error::TooLarge | storage::Error::NoSpace(_) => {
             Status::failure(500, "InternalError", error.to_string())
@@ -127,7 +128,7 @@ impl Registry {
         key: &str,
     ) -> Result<Option<Object>, Status> {
         let began = Instant::now();
-        let entry = self.store.get(key).await;
+        let entry = self.store_of(resource).get(key).await;
         self.observe_store_call(resource, StoreOperation::Get, began, entry.is_ok());
         let entry = entry.map_err(|e| store_error_status(&e, &resource.kind.gvr, "get"))?;
         entry.as_ref().map(decode_entry).transpose()
@@ -181,7 +182,7 @@ impl Registry {
         key: &Arc<str>,
         expected: u64,
     ) -> Result<Option<CommitResult>, Status> {
-        let stale = self.store.get_stale(key).await;
+        let stale = self.store_of(resource).get_stale(key).await;
         let stale = stale.map_err(|e| store_error_status(&e, &resource.kind.gvr, "update"))?;
         let Some(entry) = stale else {
             return Ok(None);
@@ -225,12 +226,21 @@ impl Registry {
         let outcome = self.transact(resource, &key, op, 0, operation).await;
         let gvr = &resource.kind.gvr;
         match outcome.map_err(|e| store_error_status(&e, gvr, operation.as_str()))? {
-            TxnResponse::Committed { revision } => Ok(Some(revision)),
-            TxnResponse::Conflict { .. } => Ok(None),
+            (TxnResponse::Committed { revision }, _) => Ok(Some(revision)),
+            (TxnResponse::Conflict { .. }, _) => Ok(None),
         }
     }
 
-    /// Commits one transaction and records its metrics.
+    /// The store in which a resource is read and written in its version.
+    fn store_of<'a>(&'a self, resource: &'a ResourceInfo) -> &'a dyn Store {
+        match &resource.storage.versioned_store {
+            Some(store) => &**store,
+            None => &*self.store,
+        }
+    }
+
+    /// Commits one transaction and records its metrics. Also returns the value of a put as
+    /// it will be read, if the store has converted it.
     async fn transact(
         &self,
         resource: &ResourceInfo,
@@ -238,26 +248,34 @@ impl Registry {
         op: SingleKeyTxnOp,
         expected: u64,
         operation: StoreOperation,
-    ) -> Result<TxnResponse, storage::Error> {
+    ) -> Result<(TxnResponse, Option<Bytes>), storage::Error> {
         let key = Arc::clone(key);
+        let txn = SingleKeyTxn { key, expected, op };
         let began = Instant::now();
-        let outcome = self.store.commit(SingleKeyTxn { key, expected, op }).await;
+        let outcome = match &resource.storage.versioned_store {
+            Some(store) => store.commit_and_convert(txn).await,
+            None => self.store.commit(txn).await.map(|outcome| (outcome, None)),
+        };
         self.observe_store_call(resource, operation, began, outcome.is_ok());
         outcome
     }
 }
 
-/// The result of a transaction that wrote `bytes`, or deleted them.
+/// The result of a transaction that wrote `bytes`, or deleted them, or that wrote what the
+/// store converted them to.
 fn committed_object(
     resource: &ResourceInfo,
     key: &Arc<str>,
-    outcome: Result<TxnResponse, storage::Error>,
+    outcome: Result<(TxnResponse, Option<Bytes>), storage::Error>,
     bytes: &Bytes,
     operation: StoreOperation,
 ) -> Result<CommitResult, Status> {
     let gvr = &resource.kind.gvr;
-    match outcome.map_err(|e| store_error_status(&e, gvr, operation.as_str()))? {
+    let (outcome, converted) =
+        outcome.map_err(|e| store_error_status(&e, gvr, operation.as_str()))?;
+    match outcome {
         TxnResponse::Committed { revision } => {
+            let bytes = converted.as_ref().unwrap_or(bytes);
             let decoded = resource.storage.cache.decode_written(key, bytes, revision);
             Ok(CommitResult::Committed(decoded.map_err(|e| e.status())?))
         }

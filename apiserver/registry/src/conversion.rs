@@ -7,12 +7,13 @@
 use machinery::Gvk;
 use serde_json::{Map, Value, json};
 
-/// How a version differs from the storage version.
+/// How a version differs from the storage version of a built-in kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum VersionConversion {
-    /// It is the storage version.
+    /// It is the storage version, or a version of a custom resource, which the store of the
+    /// version converts.
     Stored,
-    /// Only `apiVersion` and `kind` differ (custom resources without conversion).
+    /// Only `apiVersion` and `kind` differ.
     ApiVersionOnly,
     /// autoscaling/v1; stored as autoscaling/v2.
     Autoscaler,

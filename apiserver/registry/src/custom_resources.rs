@@ -1,7 +1,16 @@
 //! Serves the custom resources of established CustomResourceDefinitions, one entry of the
 //! resource table for each served version.
 //!
+//! Each version is written, validated, cached and watched in itself. Its store converts
+//! objects that are stored in another form ([`versioned_store`]). A definition that never
+//! changed has no object in another form than that of its storage version, whose cache
+//! then stands on the store itself.
+//!
 //! A controller, not this module, writes the conditions that establish a CRD.
+
+mod conversion_review;
+mod converter;
+mod versioned_store;
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -11,9 +20,12 @@ use kubernetes_cel::RuleValidator;
 use machinery::{Gvk, Gvr, Object};
 use openapi::{KindInfo, PrinterColumn, ResourceNames, ScalePaths, Schema, shadows_built_in};
 use serde_json::Value;
+use storage::Store;
 use tokio::sync::watch;
 use watchcache::WatchCaches;
 
+pub(crate) use self::converter::{ConversionWebhookClient, CustomResourceConverter};
+pub(crate) use self::versioned_store::VersionedStore;
 use crate::conversion::VersionConversion;
 use crate::metrics::ResourceStoreMetrics;
 use crate::resource_table::{ResourceInfo, ResourceStorage, subresources};
@@ -23,9 +35,13 @@ use crate::strategy;
 /// The served resources of one CRD at one revision.
 pub(crate) struct ServedResourcesOfCrd {
     pub(crate) revision: u64,
-    /// The storage prefix of its custom resources; `None` while they are not served.
-    pub(crate) prefix: Option<String>,
+    /// The ids of the caches of its custom resources.
+    pub(crate) cache_ids: Vec<String>,
     pub(crate) resources: Vec<Arc<ResourceInfo>>,
+    /// Whether every stored object has the form of the storage version.
+    has_one_form: bool,
+    /// Objects written until this revision may have been written under another definition.
+    schema_revision: u64,
     /// The hash of the served definition, and a sender whose drop ends the watches of `resources`.
     crd_hash_and_watch: (u64, watch::Sender<()>),
 }
@@ -37,8 +53,17 @@ pub(crate) type ServedCrds = HashMap<String, ServedResourcesOfCrd>;
 #[derive(Default)]
 pub(crate) struct CrdSyncResult {
     pub(crate) changed: bool,
-    /// Storage prefixes that are no longer served.
-    pub(crate) closed_prefixes: Vec<String>,
+    /// The ids of caches that are no longer used.
+    pub(crate) closed_caches: Vec<String>,
+}
+
+/// What the resources of all definitions are built with.
+pub(crate) struct CustomResourceOptions<'a> {
+    pub(crate) builtin: &'a [Arc<ResourceInfo>],
+    pub(crate) caches: &'a WatchCaches,
+    pub(crate) webhook_client: &'a ConversionWebhookClient,
+    /// The revision at which the definitions were listed.
+    pub(crate) revision: u64,
 }
 
 /// Synchronizes `customs` with the CRDs that exist. Unchanged CRDs keep their resources; a
@@ -47,15 +72,14 @@ pub(crate) struct CrdSyncResult {
 pub(crate) fn sync_definitions(
     customs: &mut ServedCrds,
     crds: &[Object],
-    builtin: &[Arc<ResourceInfo>],
-    hub: &Arc<WatchCaches>,
+    options: &CustomResourceOptions<'_>,
 ) -> CrdSyncResult {
     let mut outcome = CrdSyncResult::default();
     customs.retain(|name, custom| {
         let keep = crds.iter().any(|c| c.name() == name);
         if !keep {
             outcome.changed = true;
-            outcome.closed_prefixes.extend(custom.prefix.take());
+            outcome.closed_caches.append(&mut custom.cache_ids);
         }
         keep
     });
@@ -71,36 +95,57 @@ pub(crate) fn sync_definitions(
             );
             continue;
         };
-        let served = fingerprint(&value);
-        let watches = known.filter(|c| c.crd_hash_and_watch.0 == served);
-        let watches = watches.map_or_else(
-            || watch::Sender::new(()),
-            |c| c.crd_hash_and_watch.1.clone(),
-        );
-        let is_served = is_established(&value)
-            && has_accepted_names(&value)
-            && !shadows_built_in_kind(&value, builtin);
-        let rows = if is_served {
-            served_resources(&value, crd.meta().deleting, hub, &watches)
-        } else {
-            Vec::new()
-        };
-        let prefix = is_served.then(|| storage_prefix(&value));
-        outcome.changed |= !rows.is_empty() || known.is_some_and(|c| !c.resources.is_empty());
-        if prefix.is_none() {
-            outcome
-                .closed_prefixes
-                .extend(known.and_then(|c| c.prefix.clone()));
-        }
-        let custom = ServedResourcesOfCrd {
-            revision: crd.revision(),
-            prefix,
-            resources: rows,
-            crd_hash_and_watch: (served, watches),
-        };
+        let custom = served_crd(crd, &value, known, options);
+        outcome.changed |=
+            !custom.resources.is_empty() || known.is_some_and(|c| !c.resources.is_empty());
+        let closed = known.into_iter().flat_map(|c| &c.cache_ids);
+        outcome
+            .closed_caches
+            .extend(closed.filter(|id| !custom.cache_ids.contains(id)).cloned());
         customs.insert(crd.name().to_owned(), custom);
     }
     outcome
+}
+
+/// The resources of a CRD. With the same definition as before they have the same caches and
+/// do not end the watches.
+fn served_crd(
+    crd: &Object,
+    value: &Value,
+    known: Option<&ServedResourcesOfCrd>,
+    options: &CustomResourceOptions<'_>,
+) -> ServedResourcesOfCrd {
+    let hash = fingerprint(value);
+    let same = known.filter(|c| c.crd_hash_and_watch.0 == hash);
+    let watches = same.map_or_else(
+        || watch::Sender::new(()),
+        |c| c.crd_hash_and_watch.1.clone(),
+    );
+    // A change that this process sees happen may have been preceded by writes under the
+    // definition before it, up to now.
+    let schema_revision = match (same, known) {
+        (Some(same), _) => same.schema_revision,
+        (None, Some(_)) => options.revision,
+        (None, None) => crd.revision(),
+    };
+    // The first definition of a kind has no objects of another one. A deletion raises the
+    // generation too.
+    let has_one_form = same.map_or(crd.meta().generation <= 1, |same| same.has_one_form);
+    let mut custom = ServedResourcesOfCrd {
+        revision: crd.revision(),
+        has_one_form,
+        cache_ids: Vec::new(),
+        resources: Vec::new(),
+        schema_revision,
+        crd_hash_and_watch: (hash, watches),
+    };
+    let is_served = is_established(value)
+        && has_accepted_names(value)
+        && !shadows_built_in_kind(value, options.builtin);
+    if is_served {
+        serve_versions(value, crd.meta().deleting, &mut custom, options);
+    }
+    custom
 }
 
 fn is_established(crd: &Value) -> bool {
@@ -164,57 +209,90 @@ fn storage_prefix(crd: &Value) -> String {
     )
 }
 
-fn served_resources(
+/// Adds the resources and caches of all served versions to `custom`.
+fn serve_versions(
     crd: &Value,
     deleting: bool,
-    hub: &Arc<WatchCaches>,
-    watches: &watch::Sender<()>,
-) -> Vec<Arc<ResourceInfo>> {
+    custom: &mut ServedResourcesOfCrd,
+    options: &CustomResourceOptions<'_>,
+) {
     let versions: Vec<&Value> = crd["spec"]["versions"]
         .as_array()
         .into_iter()
         .flatten()
         .collect();
-    let Some(storage) = versions.iter().find(|v| v["storage"] == true) else {
-        return Vec::new();
+    let Some(stored) = versions.iter().find(|v| v["storage"] == true) else {
+        return;
     };
-    let stored_kind = Arc::new(kind_info(crd, storage));
-    let stored = Arc::new(ResourceStorage {
-        schema: version_schema(crd, storage),
-        cache: hub.cacher(&stored_kind.storage_prefix),
-        strategy: strategy::custom_resource_strategy(stored_kind.status),
-        metrics: ResourceStoreMetrics::default(),
-        kind: stored_kind,
+    let stored = kind_info(crd, stored).gvk;
+    let schemas = versions.iter().map(|version| {
+        let api_version = kind_info(crd, version).gvk.api_version();
+        (api_version, version_schema(crd, version))
     });
-    versions
-        .iter()
-        .filter(|v| v["served"] == true)
-        .map(|version| {
-            let kind = kind_info(crd, version);
-            let mut verbs = kind.verbs.clone();
-            // No creates while the CRD is deleted; custom resources with finalizers can
-            // still be updated.
-            if deleting {
-                verbs.retain(|v| v != "create");
+    let conversion = &crd["spec"]["conversion"];
+    let converter =
+        CustomResourceConverter::new(schemas.collect(), conversion, options.webhook_client);
+    let converter = Arc::new(converter);
+    let (hash, watches) = &custom.crd_hash_and_watch;
+    for version in versions.iter().filter(|v| v["served"] == true) {
+        let kind = Arc::new(kind_info(crd, version));
+        let prefix = &kind.storage_prefix;
+        let (id, cache, versioned_store) = match custom.has_one_form && kind.gvk == stored {
+            true => (prefix.clone(), options.caches.cacher(prefix), None),
+            false => {
+                let store = Arc::new(VersionedStore::new(
+                    Arc::clone(options.caches.store()),
+                    Arc::clone(&converter),
+                    kind.gvk.clone(),
+                    stored.clone(),
+                    custom.schema_revision,
+                ));
+                let id = format!("{prefix}{}@{hash:016x}", kind.gvk.version);
+                let as_store: Arc<dyn Store> = Arc::clone(&store) as _;
+                let cache = options.caches.cacher_of(&id, prefix, &as_store);
+                (id, cache, Some(store))
             }
-            Arc::new(ResourceInfo {
-                schema: version_schema(crd, version),
-                custom: true,
-                verbs,
-                subresources: subresources(&kind),
-                conversion: if kind.gvk == stored.kind.gvk {
-                    VersionConversion::Stored
-                } else {
-                    VersionConversion::ApiVersionOnly
-                },
-                selectable_fields: selectable_fields(version),
-                rules: RuleValidator::compile(&version["schema"]["openAPIV3Schema"]),
-                definition_watch: Some(watches.subscribe()),
-                storage: Arc::clone(&stored),
-                kind: Arc::new(kind),
-            })
-        })
-        .collect()
+        };
+        custom.cache_ids.push(id);
+        let storage = Arc::new(ResourceStorage {
+            schema: version_schema(crd, version),
+            cache,
+            strategy: strategy::custom_resource_strategy(kind.status),
+            metrics: ResourceStoreMetrics::default(),
+            versioned_store,
+            converter: Some(Arc::clone(&converter)),
+            kind: Arc::clone(&kind),
+        });
+        let info = custom_resource_info(version, deleting, watches, storage);
+        custom.resources.push(Arc::new(info));
+    }
+}
+
+fn custom_resource_info(
+    version: &Value,
+    deleting: bool,
+    watches: &watch::Sender<()>,
+    storage: Arc<ResourceStorage>,
+) -> ResourceInfo {
+    let kind = &storage.kind;
+    let mut verbs = kind.verbs.clone();
+    // No creates while the CRD is deleted; custom resources with finalizers can still be
+    // updated.
+    if deleting {
+        verbs.retain(|v| v != "create");
+    }
+    ResourceInfo {
+        schema: storage.schema.clone(),
+        custom: true,
+        verbs,
+        subresources: subresources(kind),
+        conversion: VersionConversion::Stored,
+        selectable_fields: selectable_fields(version),
+        rules: RuleValidator::compile(&version["schema"]["openAPIV3Schema"]),
+        definition_watch: Some(watches.subscribe()),
+        kind: Arc::clone(kind),
+        storage,
+    }
 }
 
 fn selectable_fields(version: &Value) -> Vec<SelectableField> {

@@ -11,6 +11,7 @@ use arc_swap::ArcSwap;
 use async_trait::async_trait;
 use bytes::Bytes;
 use client::ResourcePath;
+use client::webhook::WebhookClient;
 use machinery::time::{Clock, SystemClock, rfc3339_seconds};
 use machinery::{FailureLogLimiter, Gvr, Object, Status};
 use parking_lot::Mutex;
@@ -22,7 +23,7 @@ use watchcache::{
     WatchStart,
 };
 
-use crate::custom_resources::{self, ServedCrds};
+use crate::custom_resources::{self, ConversionWebhookClient, CustomResourceOptions, ServedCrds};
 use crate::metrics::StoreCallMetricFamilies;
 use crate::request::RequestUserAndDeadline;
 use crate::resource_table::{ResourceInfo, ResourceTable, catalog_resources};
@@ -102,6 +103,7 @@ pub struct Registry {
     /// Serializes the synchronizations of CRDs.
     crd_sync_lock: tokio::sync::Mutex<()>,
     crd_cacher: Arc<Cacher>,
+    conversion_webhook_client: ConversionWebhookClient,
     pub(crate) store_metrics: StoreCallMetricFamilies,
 }
 
@@ -132,6 +134,7 @@ impl Registry {
             builtin,
             served_crds: Mutex::default(),
             crd_sync_lock: tokio::sync::Mutex::default(),
+            conversion_webhook_client: ConversionWebhookClient::default(),
         });
         registry.register_cache_metrics();
         registry
@@ -142,6 +145,13 @@ impl Registry {
     pub fn set_webhooks(&self, webhooks: Arc<WebhookDispatcher>) {
         // A second dispatcher would have the same webhooks.
         let _ = self.webhooks.set(webhooks);
+    }
+
+    /// Sets the client of conversion webhooks, which may read Services from this registry.
+    /// Later calls have no effect.
+    pub fn set_conversion_webhook_client(&self, client: Arc<dyn WebhookClient>) {
+        // A second client would call the same webhooks.
+        let _ = self.conversion_webhook_client.set(client);
     }
 
     /// The current resource table.
@@ -260,8 +270,12 @@ impl Registry {
             let outcome = custom_resources::sync_definitions(
                 &mut customs,
                 &crds.items,
-                &self.builtin,
-                &self.watch_caches,
+                &CustomResourceOptions {
+                    builtin: &self.builtin,
+                    caches: &self.watch_caches,
+                    webhook_client: &self.conversion_webhook_client,
+                    revision: crds.revision,
+                },
             );
             if outcome.changed {
                 let mut rows = self.builtin.clone();
@@ -271,10 +285,10 @@ impl Registry {
                     .store(Arc::new(ResourceTable::new(rows, generation)));
                 self.table_generation.send_replace(generation);
             }
-            outcome.closed_prefixes
+            outcome.closed_caches
         };
-        for prefix in closed {
-            self.watch_caches.remove(&prefix).await;
+        for id in closed {
+            self.watch_caches.remove(&id).await;
         }
         Ok(())
     }

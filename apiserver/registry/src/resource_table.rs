@@ -17,6 +17,7 @@ use tokio::sync::watch;
 use watchcache::{Cacher, WatchCaches};
 
 use crate::conversion::VersionConversion;
+use crate::custom_resources::{CustomResourceConverter, VersionedStore};
 use crate::metrics::ResourceStoreMetrics;
 use crate::selectable_fields::{self, SelectableField};
 use crate::strategy::{self, RestStrategy};
@@ -30,13 +31,18 @@ pub struct SubresourceInfo {
     pub verbs: &'static [&'static str],
 }
 
-/// How a kind is stored; shared by all its versions.
+/// How a kind is stored. The versions of a built-in kind share it; a version of a custom
+/// resource has its own, in which nothing above the store converts.
 pub(crate) struct ResourceStorage {
     pub(crate) kind: Arc<KindInfo>,
     pub(crate) schema: Schema,
     pub(crate) cache: Arc<Cacher>,
     pub(crate) strategy: &'static RestStrategy,
     pub(crate) metrics: ResourceStoreMetrics,
+    /// The store that converts custom resources, if any may be stored in another form.
+    pub(crate) versioned_store: Option<Arc<VersionedStore>>,
+    /// Converts custom resources between the versions of their definition.
+    pub(crate) converter: Option<Arc<CustomResourceConverter>>,
 }
 
 /// One served resource in one version.
@@ -321,6 +327,8 @@ pub(crate) fn catalog_resources(
             cache,
             strategy: strategy::built_in_strategy(&gvr.group, &gvr.resource, kind.status),
             metrics: ResourceStoreMetrics::default(),
+            versioned_store: None,
+            converter: None,
         });
         stored.insert(prefix, entry);
     }

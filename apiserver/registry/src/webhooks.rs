@@ -4,8 +4,9 @@
 
 use std::sync::Arc;
 
-use admission::webhooks::{EquivalentVersionsAndConversions, WebhookDispatcher};
+use admission::webhooks::{EquivalentVersionsAndConversions, VersionConverter, WebhookDispatcher};
 use admission::{AdmissionAttributes, AdmissionOperation};
+use async_trait::async_trait;
 use client::ResourcePath;
 use machinery::{Gvk, Status};
 use openapi::ScalePaths;
@@ -151,8 +152,7 @@ impl AdmissionContext<'_> {
                 .iter()
                 .map(|resource| (kind.clone(), resource.kind.gvr.clone()))
                 .collect(),
-            to_version: &|_, body| body.clone(),
-            from_version: &|_, body| body,
+            converter: &UnconvertedBody,
         }
     }
 
@@ -163,6 +163,7 @@ impl AdmissionContext<'_> {
             _ => None,
         }
     }
+
     /// Runs mutating webhooks. Returns whether one changed the object.
     pub(crate) async fn run_mutating_webhooks(
         &self,
@@ -185,11 +186,8 @@ impl AdmissionContext<'_> {
             return Ok(changed);
         }
         let resources = self.registry.resource_versions(self.resource);
-        let (show, take) = (
-            convert_to_version(&resources),
-            convert_from_version(&resources),
-        );
-        let versions = webhook_versions(&resources, &show, &take);
+        let converter = ResourceVersionConverter(&resources);
+        let versions = converter.versions();
         hooks.mutate(&at, &versions, new, old, warnings).await
     }
 
@@ -227,11 +225,8 @@ impl AdmissionContext<'_> {
                 .await;
         }
         let resources = self.registry.resource_versions(self.resource);
-        let (show, take) = (
-            convert_to_version(&resources),
-            convert_from_version(&resources),
-        );
-        let versions = webhook_versions(&resources, &show, &take);
+        let converter = ResourceVersionConverter(&resources);
+        let versions = converter.versions();
         if self.operation == AdmissionOperation::Delete {
             let mut deleted = Value::Null;
             hooks
@@ -252,45 +247,75 @@ fn set_field(object: &mut Value, field: &str, value: Option<&Value>) {
     };
 }
 
-type ConvertToWebhookVersionFn = Box<dyn Fn(usize, &Value) -> Value + Send + Sync>;
-type ConvertFromWebhookVersionFn = Box<dyn Fn(usize, Value) -> Value + Send + Sync>;
+/// Leaves bodies that are not the stored object as they are.
+struct UnconvertedBody;
 
-fn convert_to_version(resources: &[Arc<ResourceInfo>]) -> ConvertToWebhookVersionFn {
-    let resources = resources.to_vec();
-    Box::new(move |version, object| {
-        let mut converted = object.clone();
-        if let Some(resource) = resources.get(version) {
-            resource
-                .conversion
-                .convert_from_storage(&resource.kind.gvk, &mut converted);
-        }
-        converted
-    })
-}
-
-fn convert_from_version(resources: &[Arc<ResourceInfo>]) -> ConvertFromWebhookVersionFn {
-    let resources = resources.to_vec();
-    Box::new(move |version, mut object| {
-        if let Some(resource) = resources.get(version) {
-            resource
-                .conversion
-                .convert_to_storage(&resource.storage.kind.gvk, &mut object);
-        }
-        object
-    })
-}
-
-fn webhook_versions<'a>(
-    resources: &[Arc<ResourceInfo>],
-    show: &'a ConvertToWebhookVersionFn,
-    take: &'a ConvertFromWebhookVersionFn,
-) -> EquivalentVersionsAndConversions<'a> {
-    EquivalentVersionsAndConversions {
-        kinds: resources
-            .iter()
-            .map(|resource| (resource.kind.gvk.clone(), resource.kind.gvr.clone()))
-            .collect(),
-        to_version: &**show,
-        from_version: &**take,
+#[async_trait]
+impl VersionConverter for UnconvertedBody {
+    async fn to_version(&self, _: usize, body: &Value) -> Result<Value, Status> {
+        Ok(body.clone())
     }
+
+    async fn from_version(&self, _: usize, body: Value) -> Result<Value, Status> {
+        Ok(body)
+    }
+}
+
+/// Converts for webhooks between a resource as it is written, in the first version, and its
+/// other versions.
+struct ResourceVersionConverter<'a>(&'a [Arc<ResourceInfo>]);
+
+impl ResourceVersionConverter<'_> {
+    fn versions(&self) -> EquivalentVersionsAndConversions<'_> {
+        let resources = self.0.iter();
+        EquivalentVersionsAndConversions {
+            kinds: resources
+                .map(|resource| (resource.kind.gvk.clone(), resource.kind.gvr.clone()))
+                .collect(),
+            converter: self,
+        }
+    }
+}
+
+#[async_trait]
+impl VersionConverter for ResourceVersionConverter<'_> {
+    async fn to_version(&self, version: usize, object: &Value) -> Result<Value, Status> {
+        let mut converted = object.clone();
+        let Some(resource) = self.0.get(version) else {
+            return Ok(converted);
+        };
+        if resource.custom {
+            return convert_custom_resource(resource, converted, &resource.kind.gvk).await;
+        }
+        resource
+            .conversion
+            .convert_from_storage(&resource.kind.gvk, &mut converted);
+        Ok(converted)
+    }
+
+    async fn from_version(&self, version: usize, mut object: Value) -> Result<Value, Status> {
+        let (Some(resource), Some(written)) = (self.0.get(version), self.0.first()) else {
+            return Ok(object);
+        };
+        if resource.custom {
+            return convert_custom_resource(written, object, &written.kind.gvk).await;
+        }
+        resource
+            .conversion
+            .convert_to_storage(&resource.storage.kind.gvk, &mut object);
+        Ok(object)
+    }
+}
+
+async fn convert_custom_resource(
+    resource: &ResourceInfo,
+    object: Value,
+    to: &Gvk,
+) -> Result<Value, Status> {
+    let Some(converter) = &resource.storage.converter else {
+        return Ok(object);
+    };
+    let converted = converter.convert(vec![object], to).await?;
+    let converted = converted.into_iter().next();
+    converted.ok_or_else(|| Status::internal("the conversion returned no object"))
 }

@@ -32,6 +32,10 @@ pub enum Error {
     /// engine retries.
     #[error("the disk of the store fails: {0}")]
     Disk(String),
+    /// A value cannot be converted to or from its stored version. Only a store that converts
+    /// values returns it; the same call may succeed later.
+    #[error("{0}")]
+    Conversion(String),
     /// Temporarily unavailable (no leader, timeout, closed). The caller can retry.
     #[error("store unavailable: {0}")]
     Unavailable(String),

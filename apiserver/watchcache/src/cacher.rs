@@ -69,8 +69,8 @@ pub struct WatchCacheStats {
     pub ring_bytes: usize,
 }
 
-impl WatchCacheStats {
-    pub(crate) fn add(&mut self, other: &Self) {
+impl std::ops::AddAssign<&WatchCacheStats> for WatchCacheStats {
+    fn add_assign(&mut self, other: &Self) {
         self.objects += other.objects;
         self.watchers += other.watchers;
         self.terminated += other.terminated;
@@ -237,12 +237,21 @@ impl Cacher {
             return Ok(None);
         }
         match fresh {
-            ReadFreshness::Any => self.cache.wait_for(0).await?,
-            ReadFreshness::AtLeast(revision) => {
-                if !self.wait_for_revision(revision).await? {
+            ReadFreshness::Any => match self.cache.wait_for(0).await {
+                Err(Error::NotReady) if self.is_unconvertible() => return Ok(None),
+                other => other?,
+            },
+            ReadFreshness::AtLeast(revision) => match self.wait_for_revision(revision).await {
+                Err(Error::NotReady) if self.is_unconvertible() => {
+                    self.wait_for_store(revision).await?;
                     return Ok(None);
                 }
-            }
+                reached => {
+                    if !reached? {
+                        return Ok(None);
+                    }
+                }
+            },
             ReadFreshness::Newest if !self.supports_consistent_reads() => {
                 if *self.stop.borrow() {
                     return Err(Error::NotReady);
@@ -265,6 +274,11 @@ impl Cacher {
             },
         }
         self.cache.snapshot().map(Some)
+    }
+
+    /// Whether the store answers reads because the cache cannot be filled.
+    fn is_unconvertible(&self) -> bool {
+        !*self.stop.borrow() && self.cache.state.read().phase == CachePhase::Unconvertible
     }
 
     pub(crate) fn increment(&self, what: impl Fn(&CacheCounters) -> &AtomicU64, by: u64) {

@@ -43,23 +43,34 @@ impl WatchCaches {
     /// The cache of a storage prefix, which ends with a slash. Each call returns the same
     /// one; it is filled at its first use.
     pub fn cacher(&self, prefix: &str) -> Arc<Cacher> {
-        self.open(prefix, false)
+        self.open(prefix, prefix, &self.store, false)
     }
 
     /// The same interface without a cache, for kinds that must not take memory (Event). A
     /// prefix is either cached or not: the first call decides.
     pub fn uncached(&self, prefix: &str) -> Arc<Cacher> {
-        self.open(prefix, true)
+        self.open(prefix, prefix, &self.store, true)
     }
 
-    fn open(&self, prefix: &str, uncached: bool) -> Arc<Cacher> {
+    /// The cache of a storage prefix of another store, such as one that converts the values
+    /// of the store. `id` names it among all caches.
+    pub fn cacher_of(&self, id: &str, prefix: &str, store: &Arc<dyn Store>) -> Arc<Cacher> {
+        self.open(id, prefix, store, false)
+    }
+
+    /// The store of the caches.
+    pub fn store(&self) -> &Arc<dyn Store> {
+        &self.store
+    }
+
+    fn open(&self, id: &str, prefix: &str, store: &Arc<dyn Store>, uncached: bool) -> Arc<Cacher> {
         let mut caches = self.caches.lock();
-        if let Some(cache) = caches.cachers.get(prefix) {
+        if let Some(cache) = caches.cachers.get(id) {
             return Arc::clone(cache);
         }
         let shared = WatchCache::new(
             prefix,
-            Arc::clone(&self.store),
+            Arc::clone(store),
             self.config.clone(),
             uncached,
             Arc::clone(&self.budget),
@@ -72,13 +83,14 @@ impl WatchCaches {
         if caches.closed {
             cache.close();
         }
-        caches.cachers.insert(prefix.to_owned(), Arc::clone(&cache));
+        caches.cachers.insert(id.to_owned(), Arc::clone(&cache));
         cache
     }
 
-    /// Removes a cache, as when its CRD is deleted: ends its watchers and joins its task.
-    pub async fn remove(&self, prefix: &str) {
-        let cache = self.caches.lock().cachers.remove(prefix);
+    /// Removes a cache by its id, or its prefix, as when its CRD is deleted: ends its
+    /// watchers and joins its task.
+    pub async fn remove(&self, id: &str) {
+        let cache = self.caches.lock().cachers.remove(id);
         if let Some(cache) = cache {
             cache.close();
             cache.join().await;
@@ -104,7 +116,7 @@ impl WatchCaches {
     pub fn stats(&self) -> WatchCacheStats {
         let mut sum = WatchCacheStats::default();
         for cache in self.caches.lock().cachers.values() {
-            sum.add(&cache.stats());
+            sum += &cache.stats();
         }
         sum
     }

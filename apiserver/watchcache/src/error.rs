@@ -69,6 +69,7 @@ impl Error {
             Self::NotReady => Status::too_many_requests(self.to_string(), 1),
             Self::InvalidContinueToken(_) => Status::bad_request(self.to_string()),
             Self::Corrupt { .. } => Status::failure(500, "StoreReadError", self.to_string()),
+            Self::Storage(storage::Error::Conversion(why)) => Status::failure(500, "", why),
             Self::Storage(storage::Error::Unavailable(why)) => Status::unavailable(why.as_str()),
             Self::Storage(other) => Status::internal(other),
         }

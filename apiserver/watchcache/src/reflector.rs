@@ -42,6 +42,9 @@ async fn list_and_watch(shared: &WatchCache) {
                 shared.invalidate();
             }
             Err(why) => {
+                if matches!(why, Error::Conversion(_)) {
+                    shared.set_unconvertible();
+                }
                 if failures.record_failure("fill", &why.to_string()) {
                     tracing::warn!(prefix = %shared.prefix, %why, "cache is not filled, trying again");
                 }

@@ -28,6 +28,9 @@ pub(crate) enum CachePhase {
     Ready,
     /// The watch broke and the cache is filled again; reads fail.
     Broken,
+    /// Values cannot be converted. The cache is filled when they can be; until then the
+    /// store answers reads, with the reason where it fails.
+    Unconvertible,
 }
 
 /// The progress that waiting readers observe.
@@ -203,6 +206,14 @@ impl WatchCache {
         }
     }
 
+    /// Discards the state because values cannot be converted.
+    pub(crate) fn set_unconvertible(&self) {
+        self.invalidate();
+        self.state.write().phase = CachePhase::Unconvertible;
+        self.progress
+            .send_modify(|p| p.phase = CachePhase::Unconvertible);
+    }
+
     /// Decodes a value of the watch, unless its writer has decoded it already.
     fn decode(&self, key: &Arc<str>, value: &[u8], revision: u64) -> ObjectDecodeResult {
         let ahead = self.decoded_writes.take(key, revision);
@@ -281,7 +292,9 @@ impl WatchCache {
         let state = self.state.read();
         match state.phase {
             CachePhase::Ready => Ok(state.newest.clone()),
-            CachePhase::Filling | CachePhase::Broken => Err(Error::NotReady),
+            CachePhase::Filling | CachePhase::Broken | CachePhase::Unconvertible => {
+                Err(Error::NotReady)
+            }
         }
     }
 
@@ -348,8 +361,10 @@ impl WatchCache {
             return Ok(());
         }
         let mut progress = self.progress.subscribe();
-        let reached =
-            progress.wait_for(|p| p.phase == CachePhase::Broken || p.has_reached(revision));
+        let reached = progress.wait_for(|p| {
+            matches!(p.phase, CachePhase::Broken | CachePhase::Unconvertible)
+                || p.has_reached(revision)
+        });
         let outcome = tokio::time::timeout(self.config.read_timeout, reached)
             .await
             .map(|reached| reached.map(|p| p.phase));
@@ -363,7 +378,9 @@ impl WatchCache {
                         asked: revision,
                         current: now.revision,
                     },
-                    CachePhase::Filling | CachePhase::Broken => Error::NotReady,
+                    CachePhase::Filling | CachePhase::Broken | CachePhase::Unconvertible => {
+                        Error::NotReady
+                    }
                 })
             }
         }

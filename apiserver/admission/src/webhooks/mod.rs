@@ -41,12 +41,29 @@ const ADMISSION_GROUP: &str = "admissionregistration.k8s.io";
 /// Applies a JSON patch.
 pub type JsonPatchFunction = fn(&Value, &Value) -> Result<Value, String>;
 
+/// Converts objects between the form in which they are written and the version at an index
+/// of [`EquivalentVersionsAndConversions::kinds`].
+#[async_trait]
+pub trait VersionConverter: Send + Sync {
+    async fn to_version(&self, version: usize, object: &Value) -> Result<Value, Status>;
+    async fn from_version(&self, version: usize, object: Value) -> Result<Value, Status>;
+}
+
 /// An object's kind in all served versions, the requested one first, and the
-/// conversions between them and the stored form.
+/// conversions between them and the form in which it is written.
 pub struct EquivalentVersionsAndConversions<'a> {
     pub kinds: Vec<(Gvk, Gvr)>,
-    pub to_version: &'a (dyn Fn(usize, &Value) -> Value + Send + Sync),
-    pub from_version: &'a (dyn Fn(usize, Value) -> Value + Send + Sync),
+    pub converter: &'a dyn VersionConverter,
+}
+
+impl EquivalentVersionsAndConversions<'_> {
+    /// Converts an object; null stays null.
+    async fn convert(&self, version: usize, object: &Value) -> Result<Value, Status> {
+        match object {
+            Value::Null => Ok(Value::Null),
+            object => self.converter.to_version(version, object).await,
+        }
+    }
 }
 
 #[derive(Default)]
@@ -251,7 +268,7 @@ impl WebhookDispatcher {
         let Some(patch) = review.patch.filter(|_| !new.is_null()) else {
             return Ok(false);
         };
-        let converted = (request.versions.to_version)(version, new);
+        let converted = request.versions.convert(version, new).await?;
         let patched = (self.apply_patch)(&converted, &patch).and_then(|patched| {
             match admission_review::same_identity(&converted, &patched) {
                 true => Ok(patched),
@@ -261,7 +278,8 @@ impl WebhookDispatcher {
         let patched = patched.map_err(|why| {
             Status::internal(format!("admission webhook {:?}: {why}", webhook.name))
         })?;
-        let patched = (request.versions.from_version)(version, patched);
+        let converter = request.versions.converter;
+        let patched = converter.from_version(version, patched).await?;
         let changed = patched != *new;
         *new = patched;
         Ok(changed)
@@ -276,19 +294,16 @@ impl WebhookDispatcher {
         request: &AttributesWithVersionsAndOldObject<'_>,
         new: &Value,
     ) -> Result<Option<WebhookDecision>, Status> {
-        let convert = |object: &Value| match object {
-            Value::Null => Value::Null,
-            object => (request.versions.to_version)(version, object),
-        };
-        let old = request.old.map_or(Value::Null, convert);
+        let versions = request.versions;
+        let old = versions.convert(version, request.old.unwrap_or(&Value::Null));
         let kinds = &request.versions.kinds;
         let (uid, body) = admission_review::build_request(
             hook.review_version,
             request.attributes,
             &kinds[version],
             &kinds[0],
-            convert(new),
-            old,
+            versions.convert(version, new).await?,
+            old.await?,
         );
         let call = self.client.call(&hook.client_config, body, hook.timeout);
         let response = match tokio::time::timeout(hook.timeout, call).await {

@@ -23,6 +23,22 @@ struct FakeWebhookClient {
     requests: Mutex<Vec<(String, Value)>>,
 }
 
+struct ApiVersionConverter;
+
+#[async_trait]
+impl VersionConverter for ApiVersionConverter {
+    async fn to_version(&self, version: usize, object: &Value) -> Result<Value, Status> {
+        let mut object = object.clone();
+        object["apiVersion"] = ["v1beta1", "v1alpha1"][version].into();
+        Ok(object)
+    }
+
+    async fn from_version(&self, _: usize, mut object: Value) -> Result<Value, Status> {
+        object["apiVersion"] = "v1beta1".into();
+        Ok(object)
+    }
+}
+
 #[async_trait]
 impl WebhookClient for FakeWebhookClient {
     async fn call(
@@ -163,20 +179,9 @@ impl WebhookDispatcherFixture {
             dry_run: self.dry_run,
             delete_options: None,
         };
-        let named = |version: usize| ["v1beta1", "v1alpha1"][version];
-        let show = |version: usize, object: &Value| {
-            let mut object = object.clone();
-            object["apiVersion"] = named(version).into();
-            object
-        };
-        let take = |_: usize, mut object: Value| {
-            object["apiVersion"] = "v1beta1".into();
-            object
-        };
         let versions = EquivalentVersionsAndConversions {
             kinds: vec![stored.clone(), other],
-            to_version: &show,
-            from_version: &take,
+            converter: &ApiVersionConverter,
         };
         let mut warnings = Vec::new();
         self.dispatcher
@@ -356,8 +361,7 @@ async fn namespaces_are_selected_by_their_own_labels() {
         };
         let versions = EquivalentVersionsAndConversions {
             kinds: vec![(gvk.clone(), gvr.clone())],
-            to_version: &|_, object| object.clone(),
-            from_version: &|_, object| object,
+            converter: &ApiVersionConverter,
         };
         let new = json!({"metadata": {"name": "x", "labels": {"env": "new"}}});
         let warnings = &mut Vec::new();

@@ -15,6 +15,7 @@ use super::host_namespaces::HostNamespaceLookup;
 use crate::admission_webhooks::{WebhookConfigurationSource, watch_webhook_configurations};
 use crate::running_server::check_synced;
 use crate::storage_engine::OpenedStorageEngine;
+use crate::webhook_client::{ServiceRouting, WebhookClientManager};
 
 pub(super) struct HostDelegatedAuthAndWebhooks {
     /// Informers of the host's objects.
@@ -45,7 +46,7 @@ impl HostDelegatedAuthAndWebhooks {
             host,
             &informers,
             Arc::clone(&namespaces) as _,
-            connection_tasks,
+            WebhookClientManager::new(host, ServiceRouting::ClusterIp, connection_tasks),
         );
         Self {
             informers,
