@@ -33,6 +33,9 @@ mod delete;
 /// kubectl: custom resources, Karmada's CRDs and policies.
 mod custom_resources;
 
+/// HTTP: custom resources whose versions a webhook converts.
+mod conversion_webhooks;
+
 /// kubectl against a simulated cluster: workloads become ready.
 mod member_workloads;
 

@@ -1,5 +1,5 @@
-//! The HTTPS client for webhooks of admission, of conversion and of the interpreter. It reaches a Service
-//! by the address that the API server has for it.
+//! The HTTPS client for webhooks of admission, of conversion and of the interpreter. It
+//! reaches a Service by the address that the API server has for it.
 
 use std::collections::HashMap;
 use std::sync::Arc;
