@@ -10,8 +10,12 @@ mod defaulting;
 mod formats;
 mod pruning;
 #[cfg(test)]
+mod ratcheting_tests;
+#[cfg(test)]
 mod tests;
 mod validation;
+#[cfg(test)]
+mod validation_tests;
 mod value_validation;
 
 use std::fmt::Write;

@@ -166,9 +166,9 @@ pub(crate) fn apply_defaults(resource: &ResourceInfo, value: &mut Value) {
 
 /// Validates metadata, the rules of the kind (if `validate_kind`) and the schema: 422 with all
 /// errors that `concerns` accepts. Schema errors of fields for which a rule of the kind has
-/// an error, with Kubernetes' text, are omitted. Then evaluates the rules of a custom
-/// resource's schema; returns the warnings of those that an update may violate because it
-/// leaves what they are about unchanged.
+/// an error, with Kubernetes' text, are omitted. What an update of a custom resource leaves
+/// unchanged may violate the schema. Then evaluates the rules of a custom resource's schema;
+/// returns the warnings of those that an update may violate for the same reason.
 pub(crate) fn validate_object(
     resource: &ResourceInfo,
     new: &Value,
@@ -185,7 +185,12 @@ pub(crate) fn validate_object(
         errors.extend(admission::rules(&kind.gvk, new, old));
     }
     let rule_errors = errors.len();
-    for error in resource.storage.schema.validate(new) {
+    let schema = &resource.storage.schema;
+    let schema_errors = match old {
+        Some(old) if resource.custom => schema.validate_update(new, old),
+        _ => schema.validate(new),
+    };
+    for error in schema_errors {
         if !errors[..rule_errors].iter().any(|e| e.field == error.field) {
             errors.push(error);
         }
