@@ -10,6 +10,7 @@
 //! Entry points: [`catalog()`], [`Schema`], [`SchemaCursor`], [`publish`], [`printer`],
 //! [`karmada`], [`pod_requests()`], [`quota_usage`].
 
+mod api_approval;
 mod catalog;
 pub mod defaults;
 mod jsonpath;
@@ -25,6 +26,7 @@ mod resource_names;
 mod schema;
 mod schema_file_parser;
 
+pub use api_approval::{API_APPROVED_ANNOTATION, ApiApproval, is_protected_community_group};
 pub use catalog::{KindCatalog, catalog};
 pub use jsonpath::JsonPath;
 pub use model::{

@@ -101,6 +101,9 @@ impl Registry {
         match (at.subresource, &resource.kind.scale) {
             ("scale", Some(paths)) => {
                 let parent = object.value().map_err(Status::internal)?;
+                if resource.custom {
+                    scale::check_replicas_exist(paths, &parent)?;
+                }
                 Object::from_value(&scale::scale_of(paths, &parent)?).map_err(Status::internal)
             }
             ("" | "status", _) => convert_object(&resource, object),

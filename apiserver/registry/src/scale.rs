@@ -51,6 +51,17 @@ pub(crate) fn scale_of(paths: &ScalePaths, parent: &Value) -> Result<Value, Stat
               "metadata": meta, "spec": spec, "status": status}))
 }
 
+/// 500 if a custom resource has no replicas: its scale can be written, but not read.
+pub(crate) fn check_replicas_exist(paths: &ScalePaths, parent: &Value) -> Result<(), Status> {
+    match find_path(parent, &paths.spec) {
+        Some(_) => Ok(()),
+        None => Err(Status::internal(format_args!(
+            "the spec replicas field {:?} does not exist",
+            paths.spec
+        ))),
+    }
+}
+
 /// Formats a `metav1.LabelSelector`, or a map of labels, in query syntax.
 fn selector_text(selector: &Value) -> Result<String, Status> {
     let map = selector.as_object();

@@ -7,12 +7,14 @@ use std::time::Duration;
 use client::{Api, DeleteOptions, Error, ListOptions, ResourcePath, WriteOptions};
 use flotilla_runtime::{
     Informer, InformerFactory, ListWatchSelector, ReconcileAction, TaskGroup, Workqueue,
-    add_finalizer, remove_finalizers, run_workers,
+    remove_finalizers, run_workers,
 };
 use machinery::conditions::set_json_condition;
 use machinery::time::{Clock, rfc3339_seconds};
 use machinery::{Gvr, Object};
-use openapi::{NameConflict, ResourceNames, shadows_built_in};
+use openapi::{
+    ApiApproval, NameConflict, ResourceNames, is_protected_community_group, shadows_built_in,
+};
 use serde_json::{Map, Value, json};
 
 use crate::shutdown_waits::wait_for_cache_sync;
@@ -20,6 +22,7 @@ use crate::shutdown_waits::wait_for_cache_sync;
 pub(crate) static DEFINITIONS: Gvr =
     Gvr::from_static("apiextensions.k8s.io", "v1", "customresourcedefinitions");
 const FINALIZER: &str = "customresourcecleanup.apiextensions.k8s.io";
+const API_APPROVAL_CONDITION: &str = "KubernetesAPIApprovalPolicyConformant";
 const CONTENT_RECHECK_INTERVAL: Duration = Duration::from_millis(200);
 
 /// The groups of built-in kinds that this server serves.
@@ -98,7 +101,6 @@ impl CustomResourceDefinitionController {
         if object.meta().deleting {
             return self.finalize(&object).await;
         }
-        let object = add_finalizer(&*self.api, &DEFINITIONS, &object, FINALIZER).await?;
         let mut value = object.value()?;
         let desired = |all: Vec<Object>| {
             let others: Result<Vec<Value>, _> = all
@@ -315,6 +317,14 @@ fn desired_status(
             "reason": reason, "message": message});
         set_json_condition(conditions, condition);
     }
+    if is_protected_community_group(definition["spec"]["group"].as_str().unwrap_or_default()) {
+        let approval = ApiApproval::of(definition);
+        let (conforms, reason) = approval.condition();
+        let condition = json!({"type": API_APPROVAL_CONDITION,
+            "status": if conforms { "True" } else { "False" }, "lastTransitionTime": now,
+            "reason": reason, "message": approval.message(definition)});
+        set_json_condition(conditions, condition);
+    }
     Value::Object(status)
 }
 
@@ -355,6 +365,27 @@ mod tests {
             one["status"],
             "nothing changes with time alone"
         );
+    }
+
+    #[test]
+    fn definitions_of_the_project_have_a_condition_about_their_approval() {
+        for (annotation, status, reason) in [
+            ("https://a.b/c", "True", "ApprovedAnnotation"),
+            ("unapproved", "False", "UnapprovedAnnotation"),
+            ("", "False", "MissingAnnotation"),
+            ("yes", "False", "InvalidAnnotation"),
+        ] {
+            let mut one = definition("things", "Thing");
+            one["spec"]["group"] = json!("x.k8s.io");
+            one["metadata"]["annotations"]["api-approved.kubernetes.io"] = json!(annotation);
+            let one = accepted(one, &[]);
+            assert!(is_established(&one));
+            let condition = &one["status"]["conditions"][2];
+            assert_eq!(
+                (&condition["status"], &condition["reason"]),
+                (&json!(status), &json!(reason))
+            );
+        }
     }
 
     #[test]

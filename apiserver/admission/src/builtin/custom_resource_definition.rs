@@ -2,12 +2,13 @@
 //! subresources, and schemas by [`structural`]
 //! (`apiextensions/validation/validation.go`). Does no I/O.
 
+mod conversion;
 mod structural;
 
 use kubernetes_cel::{SchemaRules, validate_schema_rules};
 use machinery::FieldError;
 use machinery::names::{validate_dns1035_label, validate_dns1123_subdomain};
-use openapi::JsonPath;
+use openapi::{API_APPROVED_ANNOTATION, ApiApproval, JsonPath, is_protected_community_group};
 use serde_json::Value;
 
 use crate::unstructured::{
@@ -30,11 +31,14 @@ pub(super) fn validate(new: &Value, old: Option<&Value>, errors: &mut Vec<FieldE
     let spec = get(new, "/spec");
     let (group, plural) = (text(spec, "/group"), text(spec, "/names/plural"));
     let name = get(new, "/metadata/name");
-    if name != &Value::from(format!("{plural}.{group}")) {
+    if old.is_none() && name != &Value::from(format!("{plural}.{group}")) {
         let why = "must be spec.names.plural+\".\"+spec.group";
         errors.push(FieldError::invalid("metadata.name", name, why));
     }
-    if !group.is_empty() {
+    validate_api_approval(new, old, errors);
+    if group.is_empty() {
+        errors.push(FieldError::required("spec.group", ""));
+    } else {
         report_invalid(
             "spec.group",
             group,
@@ -57,7 +61,7 @@ pub(super) fn validate(new: &Value, old: Option<&Value>, errors: &mut Vec<FieldE
     }
     validate_versions(spec, old, errors);
     validate_names(get(spec, "/names"), errors);
-    validate_conversion(get(spec, "/conversion"), errors);
+    conversion::validate(get(spec, "/conversion"), errors);
     if flag(spec, "/preserveUnknownFields") {
         let why = "cannot set to true, set x-kubernetes-preserve-unknown-fields to true in spec.versions[*].schema instead";
         let field = "spec.preserveUnknownFields";
@@ -80,8 +84,29 @@ fn is_established(crd: &Value) -> bool {
         .any(|c| text(c, "/type") == "Established" && text(c, "/status") == "True")
 }
 
-/// Requires every stored version to be served: its objects can only be read while it is
-/// in spec.versions.
+/// Requires a definition in a group of the Kubernetes project to be approved, unless an update
+/// leaves the state of its approval as it was.
+fn validate_api_approval(new: &Value, old: Option<&Value>, errors: &mut Vec<FieldError>) {
+    if !is_protected_community_group(text(new, "/spec/group")) {
+        return;
+    }
+    let approval = ApiApproval::of(new);
+    if old.is_some_and(|old| ApiApproval::of(old) == approval) {
+        return;
+    }
+    let field = format!("metadata.annotations[{API_APPROVED_ANNOTATION}]");
+    let why = approval.message(new);
+    match approval {
+        ApiApproval::Missing => errors.push(FieldError::required(field, &why)),
+        ApiApproval::Invalid => {
+            let annotation = &new["metadata"]["annotations"][API_APPROVED_ANNOTATION];
+            errors.push(FieldError::invalid(field, annotation, why));
+        }
+        ApiApproval::Approved | ApiApproval::Bypassed => {}
+    }
+}
+
+/// Requires every stored version in spec.versions: without it its objects could not be read.
 fn validate_stored_versions(crd: &Value, errors: &mut Vec<FieldError>) {
     for (i, version) in texts(crd, "/status/storedVersions").enumerate() {
         let there = |v: &Value| text(v, "/name") == version;
@@ -89,7 +114,7 @@ fn validate_stored_versions(crd: &Value, errors: &mut Vec<FieldError>) {
             errors.push(FieldError::invalid(
                 index_path("status.storedVersions", i),
                 &version.into(),
-                "must appear in spec.versions",
+                format!("missing from spec.versions; {version} was previously a storage version, and must remain in spec.versions until a storage migration ensures no data remains persisted in {version} and removes {version} from status.storedVersions"),
             ));
         }
     }
@@ -137,7 +162,7 @@ fn validate_versions(spec: &Value, old: Option<&Value>, errors: &mut Vec<FieldEr
         let schema = get(version, "/schema/openAPIV3Schema");
         if schema.is_null() {
             let field = format!("{at}.schema.openAPIV3Schema");
-            errors.push(FieldError::required(field, "schemas are required"));
+            errors.push(FieldError::required(field, ""));
         } else if let Some(field) = field_path(
             same[0],
             "schema.openAPIV3Schema",
@@ -237,40 +262,6 @@ fn validate_names(names: &Value, errors: &mut Vec<FieldError>) {
             &kind.into(),
             "kind and listKind may not be the same",
         ));
-    }
-}
-
-fn validate_conversion(conversion: &Value, errors: &mut Vec<FieldError>) {
-    let strategy = text(conversion, "/strategy");
-    let webhook = get(conversion, "/webhook");
-    match strategy {
-        "" => {}
-        "None" if !webhook.is_null() => errors.push(FieldError::forbidden(
-            "spec.conversion.webhook",
-            "should not be set when strategy is not set to Webhook",
-        )),
-        "None" => {}
-        "Webhook" => {
-            if !has(webhook, "/clientConfig") {
-                errors.push(FieldError::required(
-                    "spec.conversion.webhook.clientConfig",
-                    "required when strategy is set to Webhook",
-                ));
-            }
-            let mut review = texts(webhook, "/conversionReviewVersions");
-            if !review.any(|v| matches!(v, "v1" | "v1beta1")) {
-                errors.push(FieldError::invalid(
-                    "spec.conversion.webhook.conversionReviewVersions",
-                    get(webhook, "/conversionReviewVersions"),
-                    "must include at least one of v1, v1beta1",
-                ));
-            }
-        }
-        other => errors.push(FieldError::not_supported(
-            "spec.conversion.strategy",
-            &other.into(),
-            &["None", "Webhook"],
-        )),
     }
 }
 

@@ -85,8 +85,27 @@ fn definitions_are_validated() {
         (
             json!({"spec": {"conversion": {"strategy": "Webhook"}}}),
             &[
-                "spec.conversion.webhook.clientConfig",
-                "spec.conversion.webhook.conversionReviewVersions",
+                "spec.conversion.webhookClientConfig",
+                "spec.conversion.conversionReviewVersions",
+            ],
+        ),
+        (
+            json!({"spec": {"conversion": {"strategy": "Webhook", "webhook": {
+                "clientConfig": {"url": "http://a/x?y=z"}, "conversionReviewVersions": ["v9", "v9", "V1"]}}}}),
+            &[
+                "spec.conversion.webhookClientConfig.url",
+                "spec.conversion.webhookClientConfig.url",
+                "spec.conversion.conversionReviewVersions[1]",
+                "spec.conversion.conversionReviewVersions[2]",
+                "spec.conversion.conversionReviewVersions",
+            ],
+        ),
+        (
+            json!({"spec": {"conversion": {"strategy": "None", "webhook": {
+                "clientConfig": {"url": "https://a"}, "conversionReviewVersions": ["v1"]}}}}),
+            &[
+                "spec.conversion.webhookClientConfig",
+                "spec.conversion.conversionReviewVersions",
             ],
         ),
         (
