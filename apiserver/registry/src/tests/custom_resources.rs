@@ -134,7 +134,9 @@ async fn a_definition_of_a_built_in_resource_is_not_served() {
     let name = "leases.coordination.k8s.io";
     let names = json!({"plural": "leases", "kind": "Lease"});
     let schema = json!({"openAPIV3Schema": {"type": "object"}});
-    let definition = json!({"metadata": {"name": name}, "spec": {"group": "coordination.k8s.io",
+    let approved = json!({"api-approved.kubernetes.io": "unapproved, a test"});
+    let definition = json!({"metadata": {"name": name, "annotations": approved},
+        "spec": {"group": "coordination.k8s.io",
         "scope": "Cluster", "names": names,
         "versions": [{"name": "v2", "served": true, "storage": true, "schema": schema}]}});
     fixture.create(&CRDS, definition).await.unwrap();
