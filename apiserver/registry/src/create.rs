@@ -80,7 +80,7 @@ impl Registry {
                 subresource: "",
                 manager: &options.field_manager,
             };
-            new.managers = manager.track_create(&new.value, sent.as_ref());
+            new.managers = manager.track_create(&new.value, sent.as_ref()).await;
         }
         self.insert_with_generated_name(ctx, resource, at, new, options)
             .await

@@ -1,14 +1,15 @@
 //! Who manages which fields of an object: tracks it through creates, updates and patches, and
 //! applies configurations (`apiserver/pkg/endpoints/handlers/{create,update,patch}.go`).
 //!
-//! Trees are in the storage version and without `metadata.managedFields`, which is text.
+//! Trees are as they are written, those of built-in kinds in the storage version, and without
+//! `metadata.managedFields`, which is text.
 
 use std::borrow::Cow;
-use std::cell::OnceCell;
+use std::cell::{OnceCell, RefCell};
 use std::sync::{Arc, LazyLock};
 
-use machinery::Status;
 use machinery::names::split_api_version;
+use machinery::{Gvk, Status};
 use managed_fields::{
     ApplyError, FieldManager, FieldType, ManagedFields, ResetFields, VersionConversionError,
     VersionedConverter,
@@ -18,10 +19,14 @@ use serde_json::{Map, Value, json};
 use crate::conversion::VersionConversion;
 use crate::registry::Registry;
 use crate::resource_table::ResourceInfo;
+use crate::webhooks::convert_custom_resource;
 
 static STATUS: LazyLock<ResetFields> = LazyLock::new(|| ResetFields::of_paths(&[&["status"]]));
 static SPEC: LazyLock<ResetFields> = LazyLock::new(|| ResetFields::of_paths(&[&["spec"]]));
 static NOTHING: LazyLock<ResetFields> = LazyLock::new(ResetFields::default);
+
+/// The most objects that webhooks convert for the managers of one write.
+const MAX_WEBHOOK_CONVERSIONS: usize = 64;
 
 /// The managers of an object after a write.
 #[derive(Debug, Default)]
@@ -68,16 +73,25 @@ pub(crate) struct Configuration<'a> {
 }
 
 impl ResourceFieldManager<'_> {
-    /// Calls `run` with the field manager of this resource, version and subresource.
-    fn with_field_manager<T>(&self, run: impl FnOnce(&FieldManager<'_>) -> T) -> T {
-        let versions = ResourceVersions::new(self.registry, self.resource);
-        run(&FieldManager {
-            converter: &versions,
-            gvk: &self.resource.kind.gvk,
-            subresource: self.subresource,
-            reset_fields: self.reset_fields(),
-            now: self.registry.options.clock.now(),
-        })
+    /// Calls `run` with the field manager of this resource, version and subresource; again
+    /// after each conversion by a webhook that it needed.
+    async fn with_field_manager<T>(&self, run: impl Fn(&FieldManager<'_>) -> T) -> T {
+        let mut versions = ResourceVersions::new(self.registry, self.resource);
+        let now = self.registry.options.clock.now();
+        loop {
+            let outcome = run(&FieldManager {
+                converter: &versions,
+                gvk: &self.resource.kind.gvk,
+                subresource: self.subresource,
+                reset_fields: self.reset_fields(),
+                now,
+            });
+            let Some(missing) = versions.take_missing_conversion() else {
+                return outcome;
+            };
+            drop(outcome);
+            versions.convert_by_webhook(missing).await;
+        }
     }
 
     /// Fields that this path does not write (`GetResetFields` of the strategies).
@@ -117,17 +131,19 @@ impl ResourceFieldManager<'_> {
     }
 
     /// The text of the managers of a new object, some of which the client may send.
-    pub(crate) fn track_create(&self, new: &Value, sent: Option<&Value>) -> Option<String> {
+    pub(crate) async fn track_create(&self, new: &Value, sent: Option<&Value>) -> Option<String> {
         let new = self.in_request_version(new);
         let empty = self.empty_object(Some(&new));
         let managed = ManagedFields::decode_live_or_new(None, sent, false);
-        let tracked = self.with_field_manager(|m| m.update(&empty, &new, managed, self.manager));
+        let tracked = self
+            .with_field_manager(|m| m.update(&empty, &new, managed.clone(), self.manager))
+            .await;
         tracked.ok()?.encode_json()
     }
 
     /// The managers after an update or patch. `sent` is the value of
     /// `metadata.managedFields` that the client requests.
-    pub(crate) fn track_update(
+    pub(crate) async fn track_update(
         &self,
         old: &Value,
         new: &Value,
@@ -140,8 +156,9 @@ impl ResourceFieldManager<'_> {
                 return ManagersAfterWrite::unchanged(live);
             };
             let (old, new) = (self.in_request_version(old), self.in_request_version(new));
-            let tracked =
-                self.with_field_manager(|m| m.update_json(&old, &new, text, self.manager));
+            let tracked = self
+                .with_field_manager(|m| m.update_json(&old, &new, text, self.manager))
+                .await;
             return match tracked {
                 Ok(text) => ManagersAfterWrite {
                     text,
@@ -153,32 +170,36 @@ impl ResourceFieldManager<'_> {
         let (old, new) = (self.in_request_version(old), self.in_request_version(new));
         let live_list = live.and_then(|text| serde_json::from_str::<Value>(text).ok());
         let managed = ManagedFields::decode_live_or_new(live_list.as_ref(), Some(sent), false);
-        match self.with_field_manager(|m| m.update(&old, &new, managed, self.manager)) {
+        let tracked = self
+            .with_field_manager(|m| m.update(&old, &new, managed.clone(), self.manager))
+            .await;
+        match tracked {
             Ok(managed) => ManagersAfterWrite::new(&managed, &decode_managers(live)),
             Err(_) => ManagersAfterWrite::unchanged(live),
         }
     }
 
     /// Applies a configuration. Returns the requested object in the version of the request.
-    pub(crate) fn apply(
+    pub(crate) async fn apply(
         &self,
         old: &Value,
         config: Configuration<'_>,
         live: Option<&str>,
     ) -> Result<(Value, ManagersAfterWrite), Status> {
         let old = self.in_request_version(old);
-        self.apply_in_request_version(&old, config, live)
+        self.apply_in_request_version(&old, config, live).await
     }
 
     /// Applies a configuration to an object that does not exist.
-    pub(crate) fn apply_create(
+    pub(crate) async fn apply_create(
         &self,
         config: Configuration<'_>,
     ) -> Result<(Value, ManagersAfterWrite), Status> {
         self.apply_in_request_version(&self.empty_object(None), config, None)
+            .await
     }
 
-    fn apply_in_request_version(
+    async fn apply_in_request_version(
         &self,
         old: &Value,
         config: Configuration<'_>,
@@ -186,8 +207,9 @@ impl ResourceFieldManager<'_> {
     ) -> Result<(Value, ManagersAfterWrite), Status> {
         let live = decode_managers(live);
         let Configuration { object, force } = config;
-        let applied =
-            self.with_field_manager(|m| m.apply(old, object, live.clone(), self.manager, force));
+        let applied = self
+            .with_field_manager(|m| m.apply(old, object, live.clone(), self.manager, force))
+            .await;
         let applied = applied.map_err(apply_failure)?;
         let managers = ManagersAfterWrite::new(&applied.managed, &live);
         Ok((applied.object, managers))
@@ -222,6 +244,21 @@ struct ResourceVersions<'a> {
     requested: &'a ResourceInfo,
     /// Looked up if an entry has another version.
     all: OnceCell<Vec<Arc<ResourceInfo>>>,
+    webhook_conversions: RefCell<WebhookConversions>,
+}
+
+/// The conversions of one write that need calls to a webhook, which a field manager cannot
+/// wait for.
+#[derive(Default)]
+struct WebhookConversions {
+    done: Vec<(ObjectToConvert, Result<Value, String>)>,
+    /// A conversion that was asked for and is not done.
+    missing: Option<ObjectToConvert>,
+}
+
+struct ObjectToConvert {
+    object: Value,
+    to: Gvk,
 }
 
 impl<'a> ResourceVersions<'a> {
@@ -230,7 +267,42 @@ impl<'a> ResourceVersions<'a> {
             registry,
             requested,
             all: OnceCell::new(),
+            webhook_conversions: RefCell::default(),
         }
+    }
+
+    fn take_missing_conversion(&mut self) -> Option<ObjectToConvert> {
+        let conversions = self.webhook_conversions.get_mut();
+        let missing = conversions.missing.take();
+        missing.filter(|_| conversions.done.len() < MAX_WEBHOOK_CONVERSIONS)
+    }
+
+    async fn convert_by_webhook(&mut self, missing: ObjectToConvert) {
+        let object = missing.object.clone();
+        let converted = convert_custom_resource(self.requested, object, &missing.to).await;
+        let converted = converted.map_err(|status| status.message);
+        let conversions = self.webhook_conversions.get_mut();
+        conversions.done.push((missing, converted));
+    }
+
+    /// The result of a conversion by a webhook. One that is not done fails and is noted.
+    fn webhook_conversion(
+        &self,
+        object: &Value,
+        to: &Gvk,
+    ) -> Result<Value, VersionConversionError> {
+        let mut conversions = self.webhook_conversions.borrow_mut();
+        let mut done = conversions.done.iter();
+        let same = done.find(|(from, _)| from.to == *to && from.object == *object);
+        if let Some((_, converted)) = same {
+            return converted.clone().map_err(VersionConversionError::Failed);
+        }
+        conversions.missing = Some(ObjectToConvert {
+            object: object.clone(),
+            to: to.clone(),
+        });
+        let why = "too many conversions between the versions of its managers";
+        Err(VersionConversionError::Failed(why.to_owned()))
     }
 
     fn version(&self, api_version: &str) -> Option<&ResourceInfo> {
@@ -266,6 +338,12 @@ impl VersionedConverter for ResourceVersions<'_> {
                 .ok_or_else(|| VersionConversionError::UnknownVersion(name.to_owned()))
         };
         let (from, to) = (version(from)?, version(to)?);
+        if let Some(converter) = &self.requested.storage.converter {
+            return match converter.convert_without_webhook(object, &to.kind.gvk) {
+                Some(converted) => Ok(converted),
+                None => self.webhook_conversion(object, &to.kind.gvk),
+            };
+        }
         let mut converted = object.clone();
         let stored = &from.storage.kind.gvk;
         from.conversion.convert_to_storage(stored, &mut converted);

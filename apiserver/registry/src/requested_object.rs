@@ -29,7 +29,7 @@ pub(crate) enum RequestedManagers {
 
 impl UpdateRequest<'_> {
     /// The object (or Scale) that the client requests, in the storage version.
-    pub(crate) fn requested_object(
+    pub(crate) async fn requested_object(
         &self,
         source: &mut UpdateSource,
         old: &Value,
@@ -55,7 +55,7 @@ impl UpdateRequest<'_> {
                     object: config,
                     force: *force,
                 };
-                let (value, applied) = self.apply_configuration(config, old, current)?;
+                let (value, applied) = self.apply_configuration(config, old, current).await?;
                 managers = RequestedManagers::Applied(applied);
                 self.check_preconditions(&value, current, true)?;
                 value
@@ -97,7 +97,7 @@ impl UpdateRequest<'_> {
         })
     }
 
-    fn apply_configuration(
+    async fn apply_configuration(
         &self,
         config: Configuration<'_>,
         old: &Value,
@@ -109,7 +109,7 @@ impl UpdateRequest<'_> {
             (UpdateTarget::Scale, Some(paths)) => {
                 manager.apply_scale(paths, old, config, live.as_deref())
             }
-            _ => manager.apply(old, config, live.as_deref()),
+            _ => manager.apply(old, config, live.as_deref()).await,
         }
     }
 

@@ -206,7 +206,7 @@ impl UpdateRequest<'_> {
                     object: &config,
                     force,
                 };
-                let mut applied = self.field_manager().apply_create(config)?;
+                let mut applied = self.field_manager().apply_create(config).await?;
                 check_name(&mut applied.0, &self.at)?;
                 self.check_absent_preconditions(&applied.0)?;
                 let at = ResourcePath {
@@ -302,7 +302,9 @@ impl UpdateRequest<'_> {
             Some(apart) => apart.to_tree()?,
             None => current.value().map_err(Status::internal)?,
         };
-        let requested = self.requested_object(source, &old, current, consumed)?;
+        let requested = self
+            .requested_object(source, &old, current, consumed)
+            .await?;
         let mut warnings = requested.warnings;
         let mut new = self.merge_updatable_fields(requested.value, &old)?;
         if let Some(before) = old["metadata"].as_object() {
@@ -312,7 +314,9 @@ impl UpdateRequest<'_> {
         if apart.is_some() {
             EncodedTopLevelFields::retain_decoded_fields(&mut new);
         }
-        let managers = self.managers_after(requested.managers, &mut old, &new, current)?;
+        let managers = self
+            .managers_after(requested.managers, &mut old, &new, current)
+            .await?;
         let admit = AdmissionContext {
             registry: self.registry,
             ctx: self.ctx,
@@ -366,7 +370,7 @@ impl UpdateRequest<'_> {
     }
 
     /// The managers after the write, which own what it requests, not what admission changes.
-    fn managers_after(
+    async fn managers_after(
         &self,
         requested: RequestedManagers,
         old: &mut Value,
@@ -387,7 +391,7 @@ impl UpdateRequest<'_> {
         }
         // The new object has no revision yet, which is no difference.
         let revision = object_meta::metadata_mut(old)?.remove("resourceVersion");
-        let managers = manager.track_update(old, new, live, sent.as_ref());
+        let managers = manager.track_update(old, new, live, sent.as_ref()).await;
         if let Some(revision) = revision {
             object_meta::metadata_mut(old)?.insert("resourceVersion".into(), revision);
         }

@@ -307,7 +307,8 @@ impl VersionConverter for ResourceVersionConverter<'_> {
     }
 }
 
-async fn convert_custom_resource(
+/// Converts an object of a definition to one of its versions.
+pub(crate) async fn convert_custom_resource(
     resource: &ResourceInfo,
     object: Value,
     to: &Gvk,

@@ -89,6 +89,20 @@ impl CustomResourceConverter {
         self.schemas.get(api_version)
     }
 
+    /// Converts an object to another version of the definition if no webhook has to be called
+    /// for that.
+    pub(crate) fn convert_without_webhook(&self, object: &Value, to: &Gvk) -> Option<Value> {
+        let desired = to.api_version();
+        let schema = self.schemas.get(&desired)?;
+        if !matches!(self.strategy, ConversionStrategy::None) {
+            return None;
+        }
+        let mut converted = object.clone();
+        converted["apiVersion"] = desired.into();
+        schema.prune(&mut converted);
+        Some(converted)
+    }
+
     /// Converts objects to a version of the definition. Those that have it already stay as
     /// they are; of the others, what the schema of the version does not have is pruned.
     pub(crate) async fn convert(
