@@ -1,4 +1,4 @@
-//! cel-go decides what expressions evaluate to, as it does for Kubernetes.
+//! Tests that expressions evaluate to what cel-go, the library of Kubernetes, makes of them.
 
 use std::io::Write;
 use std::path::Path;
@@ -236,7 +236,7 @@ fn evaluate(expression: &str, x: &Json) -> Result<Json, String> {
     evaluation.result.map_err(|why| why.to_string())
 }
 
-fn ask(program: &Path, expressions: &[&str], x: &Json) -> Vec<String> {
+fn evaluate_with_cel_go(program: &Path, expressions: &[&str], x: &Json) -> Vec<String> {
     let mut child = Command::new(program)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
@@ -280,7 +280,7 @@ fn cel_go_evaluates_alike() {
     };
     // JSON numbers without fraction are integers to Kubernetes, and doubles to Go's decoder.
     let x = sample();
-    let theirs = ask(&program, EXPRESSIONS, &x);
+    let theirs = evaluate_with_cel_go(&program, EXPRESSIONS, &x);
     assert_eq!(theirs.len(), EXPRESSIONS.len());
     let mut wrong = Vec::new();
     for (expression, theirs) in EXPRESSIONS.iter().zip(&theirs) {

@@ -2,11 +2,11 @@
 
 use crate::environment::Environment;
 use crate::escaping::is_reserved;
-use crate::library::regex::compile;
-use crate::library::time::{parse_duration, parse_timestamp};
 use crate::node::{Call, CheckedComprehension, Node, NodeKind};
 use crate::overloads::{FUNCTIONS, Overload};
+use crate::patterns::compile;
 use crate::syntax::{Comprehension, Expr, ExprKind, Literal, MapEntry, Position, SyntaxError};
+use crate::time_text::{parse_duration, parse_timestamp};
 use crate::types::{Substitutions, Type};
 
 /// How many errors of one expression are reported.

@@ -7,7 +7,6 @@ use std::sync::Arc;
 use serde_json::Value as Json;
 
 use crate::escaping::escape;
-use crate::types::Type;
 
 /// The largest request, which bounds the sizes of values without declared limits.
 pub(crate) const MAX_REQUEST_BYTES: u64 = 3 * 1024 * 1024;
@@ -44,7 +43,7 @@ pub(crate) enum DeclaredKind {
     Timestamp,
     List {
         element: Arc<Declaration>,
-        list_type: ListType,
+        list_type: DeclaredListType,
     },
     Map(Arc<Declaration>),
     Object(Arc<ObjectDeclaration>),
@@ -52,7 +51,7 @@ pub(crate) enum DeclaredKind {
 
 /// `x-kubernetes-list-type`, which decides which lists are equal.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) enum ListType {
+pub(crate) enum DeclaredListType {
     #[default]
     Atomic,
     Set,
@@ -130,13 +129,13 @@ impl Declaration {
         let element = Self::below(&schema["items"], depth)?;
         let fitting = (MAX_REQUEST_BYTES - 2) / (element.min_serialized_size + 1);
         let list_type = match schema["x-kubernetes-list-type"].as_str() {
-            Some("set") => ListType::Set,
+            Some("set") => DeclaredListType::Set,
             Some("map") => {
                 let keys = schema["x-kubernetes-list-map-keys"].as_array();
                 let keys = keys.into_iter().flatten().filter_map(Json::as_str);
-                ListType::Map(keys.map(str::to_owned).collect())
+                DeclaredListType::Map(keys.map(str::to_owned).collect())
             }
-            _ => ListType::Atomic,
+            _ => DeclaredListType::Atomic,
         };
         let kind = DeclaredKind::List { element, list_type };
         let max = limit(schema, "maxItems").unwrap_or(fitting);
@@ -214,22 +213,6 @@ impl Declaration {
             object.add(name, Arc::new(declaration));
         }
         Self::new(DeclaredKind::Object(Arc::new(object)), 0, 2)
-    }
-
-    pub(crate) fn cel_type(&self) -> Type {
-        match &self.kind {
-            DeclaredKind::Any | DeclaredKind::IntOrString => Type::Dyn,
-            DeclaredKind::Bool => Type::Bool,
-            DeclaredKind::Int => Type::Int,
-            DeclaredKind::Double => Type::Double,
-            DeclaredKind::String => Type::String,
-            DeclaredKind::Bytes => Type::Bytes,
-            DeclaredKind::Duration => Type::Duration,
-            DeclaredKind::Timestamp => Type::Timestamp,
-            DeclaredKind::List { element, .. } => Type::list(element.cel_type()),
-            DeclaredKind::Map(value) => Type::map(Type::String, value.cel_type()),
-            DeclaredKind::Object(object) => Type::Object(Arc::clone(object)),
-        }
     }
 
     /// The declaration of a list's elements or a map's values.

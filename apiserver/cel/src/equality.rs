@@ -4,14 +4,14 @@
 
 use std::cmp::Ordering;
 
-use crate::declarations::ListType;
+use crate::declarations::DeclaredListType;
 use crate::error::EvalError;
 use crate::meter::Meter;
 use crate::value::{List, Map, Value, compare_numbers};
 
-type Outcome = Result<bool, EvalError>;
+type EqualityResult = Result<bool, EvalError>;
 
-pub(crate) fn equal(a: &Value<'_>, b: &Value<'_>, meter: &mut Meter<'_>) -> Outcome {
+pub(crate) fn equal(a: &Value<'_>, b: &Value<'_>, meter: &mut Meter<'_>) -> EqualityResult {
     meter.compare_element()?;
     if let Some(order) = compare_numbers(a, b) {
         return Ok(order == Some(Ordering::Equal));
@@ -33,13 +33,13 @@ pub(crate) fn equal(a: &Value<'_>, b: &Value<'_>, meter: &mut Meter<'_>) -> Outc
     })
 }
 
-fn equal_lists(a: &List<'_>, b: &List<'_>, meter: &mut Meter<'_>) -> Outcome {
+fn equal_lists(a: &List<'_>, b: &List<'_>, meter: &mut Meter<'_>) -> EqualityResult {
     if a.len() != b.len() {
         return Ok(false);
     }
     match a.list_type() {
-        Some(ListType::Set) => equal_sets(a, b, meter),
-        Some(ListType::Map(keys)) => equal_map_lists(a, b, keys, meter),
+        Some(DeclaredListType::Set) => equal_sets(a, b, meter),
+        Some(DeclaredListType::Map(keys)) => equal_map_lists(a, b, keys, meter),
         _ => {
             for (a, b) in a.iter().zip(b.iter()) {
                 if !equal(&a?, &b?, meter)? {
@@ -51,7 +51,7 @@ fn equal_lists(a: &List<'_>, b: &List<'_>, meter: &mut Meter<'_>) -> Outcome {
     }
 }
 
-fn equal_sets(a: &List<'_>, b: &List<'_>, meter: &mut Meter<'_>) -> Outcome {
+fn equal_sets(a: &List<'_>, b: &List<'_>, meter: &mut Meter<'_>) -> EqualityResult {
     let b = b.to_vec()?;
     for item in a.iter() {
         if !contains(&b, &item?, meter)? {
@@ -61,7 +61,11 @@ fn equal_sets(a: &List<'_>, b: &List<'_>, meter: &mut Meter<'_>) -> Outcome {
     Ok(true)
 }
 
-pub(crate) fn contains(items: &[Value<'_>], item: &Value<'_>, meter: &mut Meter<'_>) -> Outcome {
+pub(crate) fn contains(
+    items: &[Value<'_>],
+    item: &Value<'_>,
+    meter: &mut Meter<'_>,
+) -> EqualityResult {
     for other in items {
         if equal(other, item, meter)? {
             return Ok(true);
@@ -70,7 +74,12 @@ pub(crate) fn contains(items: &[Value<'_>], item: &Value<'_>, meter: &mut Meter<
     Ok(false)
 }
 
-fn equal_map_lists(a: &List<'_>, b: &List<'_>, keys: &[String], meter: &mut Meter<'_>) -> Outcome {
+fn equal_map_lists(
+    a: &List<'_>,
+    b: &List<'_>,
+    keys: &[String],
+    meter: &mut Meter<'_>,
+) -> EqualityResult {
     let b = b.to_vec()?;
     for item in a.iter() {
         let item = item?;
@@ -94,7 +103,7 @@ pub(crate) fn have_equal_keys(
     b: &Value<'_>,
     keys: &[String],
     meter: &mut Meter<'_>,
-) -> Outcome {
+) -> EqualityResult {
     let (Value::Map(a), Value::Map(b)) = (a, b) else {
         return Ok(false);
     };
@@ -112,7 +121,7 @@ pub(crate) fn have_equal_keys(
     Ok(true)
 }
 
-fn equal_maps(a: &Map<'_>, b: &Map<'_>, meter: &mut Meter<'_>) -> Outcome {
+fn equal_maps(a: &Map<'_>, b: &Map<'_>, meter: &mut Meter<'_>) -> EqualityResult {
     if a.len() != b.len() {
         return Ok(false);
     }

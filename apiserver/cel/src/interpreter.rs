@@ -7,16 +7,16 @@ use crate::error::EvalError;
 use crate::meter::Meter;
 use crate::node::{Call, CheckedComprehension, Node, NodeKind};
 use crate::syntax::Literal;
-use crate::value::{List, Map, OwnedMap, Result, Text, Value};
+use crate::value::{EvaluationResult, List, Map, OwnedMap, Text, Value};
 
 /// The value of a variable by its number; `None` for a variable without a value.
-pub(crate) type Variables<'v, 'a> = &'v dyn Fn(usize) -> Option<Result<'a>>;
+pub(crate) type Variables<'v, 'a> = &'v dyn Fn(usize) -> Option<EvaluationResult<'a>>;
 
 pub(crate) struct Interpreter<'v, 'a> {
     variables: Variables<'v, 'a>,
     /// The variables of comprehensions. One that could not be computed holds its error, which
     /// `&&` and `||` may still absorb.
-    locals: Vec<Result<'a>>,
+    locals: Vec<EvaluationResult<'a>>,
     meter: Meter<'a>,
 }
 
@@ -33,7 +33,7 @@ impl<'v, 'a> Interpreter<'v, 'a> {
         self.meter.cost()
     }
 
-    pub(crate) fn evaluate(&mut self, node: &'a Node) -> Result<'a> {
+    pub(crate) fn evaluate(&mut self, node: &'a Node) -> EvaluationResult<'a> {
         match &node.kind {
             NodeKind::Literal(literal) => Ok(literal_value(literal)),
             NodeKind::Type(name) => Ok(Value::Type(name)),
@@ -85,7 +85,7 @@ impl<'v, 'a> Interpreter<'v, 'a> {
         }
     }
 
-    fn select(&mut self, operand: &'a Node, field: &str) -> Result<'a> {
+    fn select(&mut self, operand: &'a Node, field: &str) -> EvaluationResult<'a> {
         let value = self.evaluate(operand)?;
         self.meter.charge(SELECT_COST)?;
         match &value {
@@ -98,7 +98,7 @@ impl<'v, 'a> Interpreter<'v, 'a> {
     }
 
     /// `&&` and `||`: an operand that decides makes the other's error irrelevant.
-    fn logical(&mut self, operands: &'a [Node; 2], deciding: bool) -> Result<'a> {
+    fn logical(&mut self, operands: &'a [Node; 2], deciding: bool) -> EvaluationResult<'a> {
         let mut error = None;
         for operand in operands {
             match self.evaluate(operand) {
@@ -115,7 +115,7 @@ impl<'v, 'a> Interpreter<'v, 'a> {
         }
     }
 
-    fn call(&mut self, call: &'a Call) -> Result<'a> {
+    fn call(&mut self, call: &'a Call) -> EvaluationResult<'a> {
         if let Some(slot) = call.grows {
             return self.grow(call, slot);
         }
@@ -154,7 +154,7 @@ impl<'v, 'a> Interpreter<'v, 'a> {
 
     /// Calls that no overload declares but values of unknown type allow: an index that is not
     /// an int, in a list.
-    fn mixed_call(&mut self, function: &str, arguments: &[Value<'a>]) -> Result<'a> {
+    fn mixed_call(&mut self, function: &str, arguments: &[Value<'a>]) -> EvaluationResult<'a> {
         self.meter.charge(1)?;
         match (function, arguments) {
             ("_[_]", [Value::List(_), _]) => {
@@ -168,7 +168,7 @@ impl<'v, 'a> Interpreter<'v, 'a> {
     }
 
     /// Adds to a macro's list or map without copying it.
-    fn grow(&mut self, call: &'a Call, slot: usize) -> Result<'a> {
+    fn grow(&mut self, call: &'a Call, slot: usize) -> EvaluationResult<'a> {
         let mut added = Vec::with_capacity(2);
         for argument in &call.arguments[1..] {
             added.push(self.evaluate(argument)?);
@@ -201,7 +201,7 @@ impl<'v, 'a> Interpreter<'v, 'a> {
         }
     }
 
-    fn list(&mut self, elements: &'a [(Node, bool)]) -> Result<'a> {
+    fn list(&mut self, elements: &'a [(Node, bool)]) -> EvaluationResult<'a> {
         let mut items = Vec::with_capacity(elements.len());
         for (element, optional) in elements {
             let value = self.evaluate(element)?;
@@ -211,7 +211,7 @@ impl<'v, 'a> Interpreter<'v, 'a> {
         Ok(Value::list(items))
     }
 
-    fn map(&mut self, entries: &'a [(Node, Node, bool)]) -> Result<'a> {
+    fn map(&mut self, entries: &'a [(Node, Node, bool)]) -> EvaluationResult<'a> {
         let mut map = OwnedMap::default();
         for (key, value, optional) in entries {
             let key = self.evaluate(key)?;
@@ -224,7 +224,7 @@ impl<'v, 'a> Interpreter<'v, 'a> {
         Ok(Value::Map(Map::Owned(Rc::new(map))))
     }
 
-    fn comprehension(&mut self, comprehension: &'a CheckedComprehension) -> Result<'a> {
+    fn comprehension(&mut self, comprehension: &'a CheckedComprehension) -> EvaluationResult<'a> {
         let range = self.evaluate(&comprehension.range)?;
         let init = self.evaluate(&comprehension.init);
         if comprehension.binds {
@@ -299,14 +299,14 @@ fn literal_value<'a>(literal: &'a Literal) -> Value<'a> {
     }
 }
 
-fn has_field(value: &Value<'_>, field: &str) -> std::result::Result<bool, EvalError> {
+fn has_field(value: &Value<'_>, field: &str) -> Result<bool, EvalError> {
     match value {
         Value::Map(map) => Ok(map.field(field).is_some()),
         _ => Err(EvalError::NoSuchOverload),
     }
 }
 
-fn optional_field<'a>(value: &Value<'a>, field: &str) -> Result<'a> {
+fn optional_field<'a>(value: &Value<'a>, field: &str) -> EvaluationResult<'a> {
     let found = match value {
         Value::Map(map) => map.field(field).transpose()?,
         Value::Optional(None) => None,
@@ -320,7 +320,7 @@ fn optional_field<'a>(value: &Value<'a>, field: &str) -> Result<'a> {
 }
 
 /// The value of an element; `None` for an optional one without a value.
-fn present(value: Value<'_>, optional: bool) -> std::result::Result<Option<Value<'_>>, EvalError> {
+fn present(value: Value<'_>, optional: bool) -> Result<Option<Value<'_>>, EvalError> {
     match value {
         Value::Optional(inner) if optional => Ok(inner.map(|v| (*v).clone())),
         _ if optional => Err(EvalError::NoSuchOverload),

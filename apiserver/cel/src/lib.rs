@@ -13,22 +13,31 @@
 mod checker;
 mod cost;
 mod declarations;
+mod declared_types;
+mod elements;
 mod environment;
 mod equality;
 mod error;
 mod escaping;
+mod from_json;
+mod function;
 mod interpreter;
-mod json;
 mod library;
 mod meter;
+mod named_format;
 mod node;
 mod overloads;
+mod patterns;
 mod program;
 mod rules;
+mod semantic_version;
 mod syntax;
 #[cfg(test)]
 mod tests;
+mod time_text;
+mod to_json;
 mod types;
+mod url_value;
 mod value;
 
 pub use environment::Environment;

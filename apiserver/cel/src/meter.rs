@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use regex::Regex;
 
 use crate::error::EvalError;
-use crate::library::regex::compile;
+use crate::patterns::compile;
 
 /// How many elements one evaluation may read, copy or compare. cel-go's cost of some functions
 /// does not grow with what they read, so that the work itself has a bound of its own.

@@ -1,20 +1,12 @@
-//! The functions that expressions may call. Each library lists its overloads as text:
-//! `string.contains(string) bool` is called on a string, `size(string) int` is not. `A`, `B`
-//! stand for any type.
+//! The functions that expressions may call, as the checker and the interpreter know them.
 
 use std::collections::HashMap;
 use std::sync::LazyLock;
 
+use crate::function::{DeclaredOverload, Function};
 use crate::library;
-use crate::meter::Meter;
 use crate::types::{Substitutions, Type};
-use crate::value::{Result, Value};
-
-/// Calls a function; the receiver is the first argument.
-pub(crate) type Function = for<'a> fn(&[Value<'a>], &mut Meter<'_>) -> Result<'a>;
-
-/// The declaration of one overload, as a library writes it.
-pub(crate) type Declared = (&'static str, &'static str, Function);
+use crate::value::Value;
 
 /// One way to call a function.
 pub(crate) struct Overload {
@@ -50,7 +42,7 @@ pub(crate) static FUNCTIONS: LazyLock<HashMap<&'static str, Vec<Overload>>> = La
 });
 
 impl Overload {
-    fn parse(declared: &Declared) -> Option<(&'static str, Self)> {
+    fn parse(declared: &DeclaredOverload) -> Option<(&'static str, Self)> {
         let (id, text, call) = *declared;
         let (head, result) = text.rsplit_once(' ')?;
         let open = head.rfind('(').filter(|_| head.ends_with(')'))?;

@@ -10,14 +10,15 @@ use crate::cost::estimate::max_cost;
 use crate::declarations::Declaration;
 use crate::environment::Environment;
 use crate::error::EvalError;
+use crate::from_json::to_value;
 use crate::interpreter::{Interpreter, Variables};
-use crate::json;
-use crate::library::regex::compile;
 use crate::meter::Meter;
 use crate::node::{Node, NodeKind};
+use crate::patterns::compile;
 use crate::syntax::{Literal, SyntaxError, parse};
+use crate::to_json::from_value;
 use crate::types::Type;
-use crate::value::{Result as Outcome, Value};
+use crate::value::{EvaluationResult, Value};
 
 /// The cost that one evaluation may have (`celconfig.PerCallLimit`).
 pub const PER_CALL_LIMIT: u64 = 1_000_000;
@@ -98,7 +99,7 @@ impl Program {
         &'a self,
         variables: Variables<'_, 'a>,
         limit: u64,
-        read: impl FnOnce(Value<'a>) -> Outcome<'a, T>,
+        read: impl FnOnce(Value<'a>) -> EvaluationResult<'a, T>,
     ) -> Evaluation<T> {
         let meter = Meter::new(limit, &self.patterns);
         let mut interpreter = Interpreter::new(variables, self.slots, meter);
@@ -118,9 +119,9 @@ impl Program {
         let variables = |number: usize| {
             let declaration = &environment.variable(number)?.declaration;
             let value = values.get(number).copied().flatten()?;
-            Some(json::to_value(value, declaration))
+            Some(to_value(value, declaration))
         };
-        self.evaluate(&variables, PER_CALL_LIMIT, |value| json::from_value(&value))
+        self.evaluate(&variables, PER_CALL_LIMIT, |value| from_value(&value))
     }
 }
 

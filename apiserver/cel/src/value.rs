@@ -1,5 +1,4 @@
-//! The values of expressions. Lists and maps of a JSON object are borrowed from it, and
-//! converted only as far as an expression looks.
+//! The values of expressions. Lists and maps of a JSON object are borrowed from it.
 
 use std::cmp::Ordering;
 use std::collections::HashMap;
@@ -11,14 +10,13 @@ use jiff::Timestamp;
 use machinery::Quantity;
 use serde_json::{Map as JsonMap, Value as Json};
 
-use crate::declarations::{Declaration, ListType, ObjectDeclaration};
+use crate::declarations::{Declaration, DeclaredListType, ObjectDeclaration};
 use crate::error::EvalError;
-use crate::json;
-use crate::library::formats::NamedFormat;
-use crate::library::semver::Semver;
-use crate::library::url::Url;
+use crate::named_format::NamedFormat;
+use crate::semantic_version::Semver;
+use crate::url_value::Url;
 
-pub(crate) type Result<'a, T = Value<'a>> = std::result::Result<T, EvalError>;
+pub(crate) type EvaluationResult<'a, T = Value<'a>> = Result<T, EvalError>;
 
 #[derive(Clone, Debug)]
 pub(crate) enum Value<'a> {
@@ -62,11 +60,11 @@ pub(crate) enum List<'a> {
     Json {
         items: &'a [Json],
         element: &'a Declaration,
-        list_type: &'a ListType,
+        list_type: &'a DeclaredListType,
     },
     Owned(Rc<Vec<Value<'a>>>),
     /// A list that was combined from lists with a list type, and keeps it.
-    Typed(Rc<Vec<Value<'a>>>, &'a ListType),
+    Typed(Rc<Vec<Value<'a>>>, &'a DeclaredListType),
 }
 
 #[derive(Clone, Debug)]
@@ -86,18 +84,18 @@ pub(crate) enum Map<'a> {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct OwnedMap<'a> {
     entries: Vec<(Value<'a>, Value<'a>)>,
-    index: HashMap<Key, usize>,
+    index: HashMap<MapKey, usize>,
 }
 
 /// A map's key. Numbers of any type are equal when their amounts are.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-enum Key {
+enum MapKey {
     Bool(bool),
     Number(i128),
     String(Box<str>),
 }
 
-impl Key {
+impl MapKey {
     fn of(value: &Value<'_>) -> Option<Self> {
         Some(match value {
             Value::Bool(b) => Self::Bool(*b),
@@ -108,17 +106,26 @@ impl Key {
             _ => return None,
         })
     }
+
+    /// The key in an error message.
+    fn describe(&self) -> String {
+        match self {
+            Self::Bool(b) => b.to_string(),
+            Self::Number(n) => n.to_string(),
+            Self::String(text) => text.to_string(),
+        }
+    }
 }
 
 impl<'a> OwnedMap<'a> {
     /// Adds an entry; an error when the key exists or cannot be a key.
-    pub(crate) fn insert(&mut self, key: Value<'a>, value: Value<'a>) -> Result<'a, ()> {
+    pub(crate) fn insert(&mut self, key: Value<'a>, value: Value<'a>) -> EvaluationResult<'a, ()> {
         if matches!(key, Value::Double(_)) {
             return Err(EvalError::new("unsupported key type"));
         }
-        let index = Key::of(&key).ok_or_else(|| EvalError::new("unsupported key type"))?;
+        let index = MapKey::of(&key).ok_or_else(|| EvalError::new("unsupported key type"))?;
         if self.index.contains_key(&index) {
-            let text = json::describe(&key);
+            let text = index.describe();
             return Err(EvalError::new(format!(
                 "insert failed: key {text} already exists"
             )));
@@ -128,8 +135,12 @@ impl<'a> OwnedMap<'a> {
         Ok(())
     }
 
-    fn get(&self, key: &Value<'a>) -> Option<&Value<'a>> {
-        let at = self.index.get(&Key::of(key)?)?;
+    pub(crate) fn entries(&self) -> &[(Value<'a>, Value<'a>)] {
+        &self.entries
+    }
+
+    pub(crate) fn get(&self, key: &Value<'a>) -> Option<&Value<'a>> {
+        let at = self.index.get(&MapKey::of(key)?)?;
         self.entries.get(*at).map(|(_, value)| value)
     }
 }
@@ -207,7 +218,7 @@ impl<'a> Value<'a> {
     }
 
     /// The order of two values of one type, or of two numbers.
-    pub(crate) fn compare(&self, other: &Self) -> Result<'a, Ordering> {
+    pub(crate) fn compare(&self, other: &Self) -> EvaluationResult<'a, Ordering> {
         if let Some(order) = compare_numbers(self, other) {
             return order.ok_or_else(|| EvalError::new("NaN values cannot be ordered"));
         }
@@ -271,25 +282,8 @@ impl<'a> List<'a> {
         }
     }
 
-    pub(crate) fn get(&self, at: usize) -> Option<Result<'a>> {
-        match self {
-            Self::Json { items, element, .. } => {
-                items.get(at).map(|item| json::to_value(item, element))
-            }
-            Self::Owned(items) | Self::Typed(items, _) => items.get(at).cloned().map(Ok),
-        }
-    }
-
-    pub(crate) fn iter(&self) -> impl Iterator<Item = Result<'a>> + '_ {
-        (0..self.len()).filter_map(|at| self.get(at))
-    }
-
-    pub(crate) fn to_vec(&self) -> Result<'a, Vec<Value<'a>>> {
-        self.iter().collect()
-    }
-
     /// The list type of a list of the object.
-    pub(crate) fn list_type(&self) -> Option<&'a ListType> {
+    pub(crate) fn list_type(&self) -> Option<&'a DeclaredListType> {
         match self {
             Self::Json { list_type, .. } => Some(list_type),
             Self::Typed(_, list_type) => Some(list_type),
@@ -310,34 +304,6 @@ impl<'a> Map<'a> {
         }
     }
 
-    /// The value of a key. Fields of an object are named by their identifiers.
-    pub(crate) fn get(&self, key: &Value<'a>) -> Option<Result<'a>> {
-        match self {
-            Self::Owned(map) => map.get(key).cloned().map(Ok),
-            _ => match key {
-                Value::String(text) => self.field(text.as_str()),
-                _ => None,
-            },
-        }
-    }
-
-    pub(crate) fn field(&self, name: &str) -> Option<Result<'a>> {
-        match self {
-            Self::Json { entries, value } => {
-                entries.get(name).map(|json| json::to_value(json, value))
-            }
-            Self::Object { entries, object } => {
-                let field = object.field(name)?;
-                let json = entries.get(&field.name)?;
-                Some(json::to_value(json, &field.declaration))
-            }
-            Self::Owned(map) => map
-                .get(&Value::String(Text::Owned(name.into())))
-                .cloned()
-                .map(Ok),
-        }
-    }
-
     pub(crate) fn keys(&self) -> Vec<Value<'a>> {
         match self {
             Self::Json { entries, .. } => {
@@ -350,18 +316,5 @@ impl<'a> Map<'a> {
             }
             Self::Owned(map) => map.entries.iter().map(|(key, _)| key.clone()).collect(),
         }
-    }
-
-    pub(crate) fn entries(&self) -> Result<'a, Vec<(Value<'a>, Value<'a>)>> {
-        if let Self::Owned(map) = self {
-            return Ok(map.entries.clone());
-        }
-        let mut entries = Vec::new();
-        for key in self.keys() {
-            if let Some(value) = self.get(&key) {
-                entries.push((key, value?));
-            }
-        }
-        Ok(entries)
     }
 }

@@ -1,6 +1,6 @@
 //! Estimates of the calls of functions.
 
-use crate::cost::estimate::{Path, PathStep, extend};
+use crate::cost::estimated_path::{EstimatedPath, PathStep, extend};
 use crate::cost::range::{Range, scale};
 use crate::cost::{
     AUTHORIZATION_CHECK, CREATE_LIST, FORMAT_PATTERN_CHARS, MAX_FORMAT_CHARS, PER_CHAR,
@@ -13,12 +13,12 @@ use crate::types::Type;
 /// An argument of a call, with what is known of its size.
 pub(super) struct Argument<'e> {
     pub(super) node: &'e Node,
-    pub(super) path: Option<&'e Path>,
+    pub(super) path: Option<&'e EstimatedPath>,
     pub(super) size: Option<Range>,
 }
 
 /// The declared size of the value at a path.
-type Declared<'e> = &'e dyn Fn(&Path) -> Option<Range>;
+type Declared<'e> = &'e dyn Fn(&EstimatedPath) -> Option<Range>;
 /// The cost of a call without its arguments, and the size of its result.
 type CallEstimate = (Range, Option<Range>);
 

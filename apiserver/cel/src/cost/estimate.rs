@@ -1,8 +1,7 @@
 //! Estimates what a checked expression costs, from the declared sizes of what it reads.
 
-use std::rc::Rc;
-
 use crate::cost::call_estimates::{Argument, estimate_call};
+use crate::cost::estimated_path::{EstimatedPath, PathStep, extend};
 use crate::cost::range::Range;
 use crate::cost::{CREATE_LIST, CREATE_MAP, SELECT};
 use crate::declarations::{Declaration, DeclaredKind};
@@ -20,24 +19,6 @@ pub(crate) fn max_cost(node: &Node, environment: &Environment, root: &Declaratio
         locals: Vec::new(),
     };
     estimator.estimate(node).cost.max
-}
-
-/// One step from a variable to a part of its value.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) enum PathStep {
-    Variable,
-    Field(Rc<str>),
-    Items,
-    Values,
-    Keys,
-    Indices,
-}
-
-pub(crate) type Path = Rc<[PathStep]>;
-
-pub(crate) fn extend(path: Option<&Path>, step: PathStep) -> Path {
-    let steps = path.map_or(&[][..], |p| p);
-    steps.iter().cloned().chain([step]).collect()
 }
 
 /// The sizes of the keys and values of a list or map.
@@ -63,7 +44,7 @@ impl EntrySizes {
 #[derive(Clone, Debug)]
 struct Estimate {
     cost: Range,
-    path: Option<Path>,
+    path: Option<EstimatedPath>,
     size: Option<Range>,
     entries: Option<EntrySizes>,
 }
@@ -71,7 +52,7 @@ struct Estimate {
 /// A variable of a comprehension.
 #[derive(Clone, Debug, Default)]
 struct LocalEstimate {
-    path: Option<Path>,
+    path: Option<EstimatedPath>,
     size: Option<Range>,
     entries: Option<EntrySizes>,
 }
@@ -85,7 +66,7 @@ struct Estimator<'e> {
 
 impl Estimator<'_> {
     /// The size of the value at a path, as declared.
-    fn declared_size(&self, path: Option<&Path>) -> Option<Range> {
+    fn declared_size(&self, path: Option<&EstimatedPath>) -> Option<Range> {
         let (_, steps) = path?.split_first()?;
         let mut declaration = self.root;
         for step in steps {
@@ -104,7 +85,7 @@ impl Estimator<'_> {
     }
 
     /// The size of a value that no computation yielded.
-    fn size(&self, path: Option<&Path>, ty: &Type, local: Option<Range>) -> Option<Range> {
+    fn size(&self, path: Option<&EstimatedPath>, ty: &Type, local: Option<Range>) -> Option<Range> {
         self.declared_size(path)
             .or_else(|| ty.is_scalar().then_some(Range::ONE))
             .or(local)
@@ -168,7 +149,7 @@ impl Estimator<'_> {
         }
     }
 
-    fn plain(&self, node: &Node, cost: Range, path: Option<Path>) -> Estimate {
+    fn plain(&self, node: &Node, cost: Range, path: Option<EstimatedPath>) -> Estimate {
         Estimate {
             cost,
             size: self.size(path.as_ref(), &node.ty, None),
@@ -224,7 +205,7 @@ impl Estimator<'_> {
         };
         let (mut cost, mut size): (Range, Option<Range>) = (Range::EMPTY, None);
         let (mut path, mut entries) = (None, None);
-        let sized = |path: &Path| self.declared_size(Some(path));
+        let sized = |path: &EstimatedPath| self.declared_size(Some(path));
         for overload in &call.overloads {
             let id = overload.id;
             let (own, result) = estimate_call(&call.function, id, target, rest, &sized);

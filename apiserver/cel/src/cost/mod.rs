@@ -8,6 +8,7 @@
 pub(crate) mod actual;
 mod call_estimates;
 pub(crate) mod estimate;
+mod estimated_path;
 mod range;
 
 /// Accessing an identifier or a field.

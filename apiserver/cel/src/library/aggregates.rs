@@ -4,12 +4,12 @@ use std::rc::Rc;
 
 use crate::equality::equal;
 use crate::error::EvalError;
-use crate::json::describe;
+use crate::function::DeclaredOverload;
 use crate::meter::Meter;
-use crate::overloads::Declared;
-use crate::value::{Map, OwnedMap, Result, Value};
+use crate::to_json::describe;
+use crate::value::{EvaluationResult, Map, OwnedMap, Value};
 
-pub(super) const OVERLOADS: &[Declared] = &[
+pub(super) const OVERLOADS: &[DeclaredOverload] = &[
     ("size_string", "size(string) int", size),
     ("size_bytes", "size(bytes) int", size),
     ("size_list", "size(list(A)) int", size),
@@ -64,13 +64,13 @@ pub(super) const OVERLOADS: &[Declared] = &[
     ),
 ];
 
-fn size<'a>(arguments: &[Value<'a>], _: &mut Meter<'_>) -> Result<'a> {
+fn size<'a>(arguments: &[Value<'a>], _: &mut Meter<'_>) -> EvaluationResult<'a> {
     let size = arguments.first().and_then(Value::size);
     let size = size.and_then(|n| i64::try_from(n).ok());
     size.map(Value::Int).ok_or(EvalError::NoSuchOverload)
 }
 
-fn in_list<'a>(arguments: &[Value<'a>], meter: &mut Meter<'_>) -> Result<'a> {
+fn in_list<'a>(arguments: &[Value<'a>], meter: &mut Meter<'_>) -> EvaluationResult<'a> {
     let [item, Value::List(list)] = arguments else {
         return Err(EvalError::NoSuchOverload);
     };
@@ -82,7 +82,7 @@ fn in_list<'a>(arguments: &[Value<'a>], meter: &mut Meter<'_>) -> Result<'a> {
     Ok(Value::Bool(false))
 }
 
-fn in_map<'a>(arguments: &[Value<'a>], _: &mut Meter<'_>) -> Result<'a> {
+fn in_map<'a>(arguments: &[Value<'a>], _: &mut Meter<'_>) -> EvaluationResult<'a> {
     match arguments {
         [key, Value::Map(map)] => Ok(Value::Bool(map.get(key).is_some())),
         _ => Err(EvalError::NoSuchOverload),
@@ -90,7 +90,7 @@ fn in_map<'a>(arguments: &[Value<'a>], _: &mut Meter<'_>) -> Result<'a> {
 }
 
 /// The position that an index names; doubles without fraction are indexes too.
-fn position(index: &Value<'_>) -> std::result::Result<i64, EvalError> {
+fn position(index: &Value<'_>) -> Result<i64, EvalError> {
     match index {
         Value::Int(n) => Ok(*n),
         Value::Uint(n) => i64::try_from(*n).map_err(|_| EvalError::overflow()),
@@ -102,7 +102,7 @@ fn position(index: &Value<'_>) -> std::result::Result<i64, EvalError> {
     }
 }
 
-fn lookup<'a>(of: &Value<'a>, index: &Value<'a>) -> Result<'a, Option<Value<'a>>> {
+fn lookup<'a>(of: &Value<'a>, index: &Value<'a>) -> EvaluationResult<'a, Option<Value<'a>>> {
     match of {
         Value::List(list) => {
             let at = usize::try_from(position(index)?).ok();
@@ -113,7 +113,7 @@ fn lookup<'a>(of: &Value<'a>, index: &Value<'a>) -> Result<'a, Option<Value<'a>>
     }
 }
 
-pub(crate) fn index<'a>(arguments: &[Value<'a>], _: &mut Meter<'_>) -> Result<'a> {
+pub(crate) fn index<'a>(arguments: &[Value<'a>], _: &mut Meter<'_>) -> EvaluationResult<'a> {
     let [of, index] = arguments else {
         return Err(EvalError::NoSuchOverload);
     };
@@ -123,7 +123,10 @@ pub(crate) fn index<'a>(arguments: &[Value<'a>], _: &mut Meter<'_>) -> Result<'a
     })
 }
 
-pub(crate) fn optional_index<'a>(arguments: &[Value<'a>], _: &mut Meter<'_>) -> Result<'a> {
+pub(crate) fn optional_index<'a>(
+    arguments: &[Value<'a>],
+    _: &mut Meter<'_>,
+) -> EvaluationResult<'a> {
     let [of, index] = arguments else {
         return Err(EvalError::NoSuchOverload);
     };
@@ -135,7 +138,7 @@ pub(crate) fn optional_index<'a>(arguments: &[Value<'a>], _: &mut Meter<'_>) -> 
     Ok(Value::optional(found))
 }
 
-fn owned<'a>(map: &Map<'a>) -> Result<'a, OwnedMap<'a>> {
+fn owned<'a>(map: &Map<'a>) -> EvaluationResult<'a, OwnedMap<'a>> {
     if let Map::Owned(map) = map {
         return Ok((**map).clone());
     }
@@ -146,7 +149,7 @@ fn owned<'a>(map: &Map<'a>) -> Result<'a, OwnedMap<'a>> {
     Ok(owned)
 }
 
-fn insert_entry<'a>(arguments: &[Value<'a>], _: &mut Meter<'_>) -> Result<'a> {
+fn insert_entry<'a>(arguments: &[Value<'a>], _: &mut Meter<'_>) -> EvaluationResult<'a> {
     let [Value::Map(map), key, value] = arguments else {
         return Err(EvalError::NoSuchOverload);
     };
@@ -155,7 +158,7 @@ fn insert_entry<'a>(arguments: &[Value<'a>], _: &mut Meter<'_>) -> Result<'a> {
     Ok(Value::Map(Map::Owned(Rc::new(map))))
 }
 
-fn insert_entries<'a>(arguments: &[Value<'a>], _: &mut Meter<'_>) -> Result<'a> {
+fn insert_entries<'a>(arguments: &[Value<'a>], _: &mut Meter<'_>) -> EvaluationResult<'a> {
     let [Value::Map(map), Value::Map(entries)] = arguments else {
         return Err(EvalError::NoSuchOverload);
     };

@@ -1,12 +1,13 @@
 //! Conversions between types (`cel-go/common/types`).
 
 use crate::error::EvalError;
+use crate::function::DeclaredOverload;
 use crate::library::time;
 use crate::meter::Meter;
-use crate::overloads::Declared;
-use crate::value::{Opaque, Result, Text, Value};
+use crate::time_text;
+use crate::value::{EvaluationResult, Opaque, Text, Value};
 
-pub(super) const OVERLOADS: &[Declared] = &[
+pub(super) const OVERLOADS: &[DeclaredOverload] = &[
     ("type", "type(A) type", type_of),
     ("to_dyn", "dyn(A) dyn", identity),
     ("bool_to_bool", "bool(bool) bool", identity),
@@ -64,19 +65,19 @@ pub(super) const OVERLOADS: &[Declared] = &[
     ),
 ];
 
-fn argument<'v, 'a>(arguments: &'v [Value<'a>]) -> Result<'a, &'v Value<'a>> {
+fn argument<'v, 'a>(arguments: &'v [Value<'a>]) -> EvaluationResult<'a, &'v Value<'a>> {
     arguments.first().ok_or(EvalError::NoSuchOverload)
 }
 
-fn identity<'a>(arguments: &[Value<'a>], _: &mut Meter<'_>) -> Result<'a> {
+fn identity<'a>(arguments: &[Value<'a>], _: &mut Meter<'_>) -> EvaluationResult<'a> {
     argument(arguments).cloned()
 }
 
-fn type_of<'a>(arguments: &[Value<'a>], _: &mut Meter<'_>) -> Result<'a> {
+fn type_of<'a>(arguments: &[Value<'a>], _: &mut Meter<'_>) -> EvaluationResult<'a> {
     Ok(Value::Type(argument(arguments)?.type_name()))
 }
 
-fn to_bool<'a>(arguments: &[Value<'a>], _: &mut Meter<'_>) -> Result<'a> {
+fn to_bool<'a>(arguments: &[Value<'a>], _: &mut Meter<'_>) -> EvaluationResult<'a> {
     let Value::String(text) = argument(arguments)? else {
         return Err(EvalError::NoSuchOverload);
     };
@@ -93,14 +94,14 @@ fn unconvertible(from: &str, to: &str, value: &str) -> EvalError {
     ))
 }
 
-fn to_bytes<'a>(arguments: &[Value<'a>], _: &mut Meter<'_>) -> Result<'a> {
+fn to_bytes<'a>(arguments: &[Value<'a>], _: &mut Meter<'_>) -> EvaluationResult<'a> {
     match argument(arguments)? {
         Value::String(text) => Ok(Value::Bytes(text.as_str().as_bytes().into())),
         _ => Err(EvalError::NoSuchOverload),
     }
 }
 
-fn to_double<'a>(arguments: &[Value<'a>], _: &mut Meter<'_>) -> Result<'a> {
+fn to_double<'a>(arguments: &[Value<'a>], _: &mut Meter<'_>) -> EvaluationResult<'a> {
     match argument(arguments)? {
         Value::Int(n) => Ok(Value::Double(*n as f64)),
         Value::Uint(n) => Ok(Value::Double(*n as f64)),
@@ -118,7 +119,7 @@ fn truncate(n: f64) -> Option<i128> {
     (n.is_finite() && n.abs() < 1.9e19).then_some(n.trunc() as i128)
 }
 
-fn to_int<'a>(arguments: &[Value<'a>], _: &mut Meter<'_>) -> Result<'a> {
+fn to_int<'a>(arguments: &[Value<'a>], _: &mut Meter<'_>) -> EvaluationResult<'a> {
     let int = match argument(arguments)? {
         Value::Double(n) => {
             // The bounds themselves are not exact as doubles.
@@ -139,7 +140,7 @@ fn to_int<'a>(arguments: &[Value<'a>], _: &mut Meter<'_>) -> Result<'a> {
     int.map(Value::Int).ok_or_else(EvalError::overflow)
 }
 
-fn to_uint<'a>(arguments: &[Value<'a>], _: &mut Meter<'_>) -> Result<'a> {
+fn to_uint<'a>(arguments: &[Value<'a>], _: &mut Meter<'_>) -> EvaluationResult<'a> {
     let uint = match argument(arguments)? {
         Value::Double(n) => {
             let inside = *n < u64::MAX as f64;
@@ -158,14 +159,14 @@ fn to_uint<'a>(arguments: &[Value<'a>], _: &mut Meter<'_>) -> Result<'a> {
     uint.map(Value::Uint).ok_or_else(overflow)
 }
 
-fn to_string<'a>(arguments: &[Value<'a>], _: &mut Meter<'_>) -> Result<'a> {
+fn to_string<'a>(arguments: &[Value<'a>], _: &mut Meter<'_>) -> EvaluationResult<'a> {
     let text = match argument(arguments)? {
         Value::Bool(b) => b.to_string(),
         Value::Int(n) => n.to_string(),
         Value::Uint(n) => n.to_string(),
         Value::Double(n) => format_double(*n),
-        Value::Timestamp(at) => time::format_timestamp(*at),
-        Value::Duration(nanos) => time::format_seconds(*nanos),
+        Value::Timestamp(at) => time_text::format_timestamp(*at),
+        Value::Duration(nanos) => time_text::format_seconds(*nanos),
         Value::Bytes(bytes) => match std::str::from_utf8(bytes) {
             Ok(text) => text.to_owned(),
             Err(_) => {
@@ -201,11 +202,11 @@ pub(super) fn format_double(n: f64) -> String {
     format!("{digits}e{sign}{:02}", exponent.abs())
 }
 
-fn to_duration<'a>(arguments: &[Value<'a>], _: &mut Meter<'_>) -> Result<'a> {
+fn to_duration<'a>(arguments: &[Value<'a>], _: &mut Meter<'_>) -> EvaluationResult<'a> {
     match argument(arguments)? {
         Value::String(text) => {
             let text = text.as_str();
-            let nanos = time::parse_duration(text);
+            let nanos = time_text::parse_duration(text);
             let nanos = nanos.ok_or_else(|| unconvertible("string", "duration", text))?;
             Ok(Value::Duration(nanos))
         }
@@ -213,11 +214,11 @@ fn to_duration<'a>(arguments: &[Value<'a>], _: &mut Meter<'_>) -> Result<'a> {
     }
 }
 
-fn to_timestamp<'a>(arguments: &[Value<'a>], _: &mut Meter<'_>) -> Result<'a> {
+fn to_timestamp<'a>(arguments: &[Value<'a>], _: &mut Meter<'_>) -> EvaluationResult<'a> {
     match argument(arguments)? {
         Value::String(text) => {
             let text = text.as_str();
-            let at = time::parse_timestamp(text);
+            let at = time_text::parse_timestamp(text);
             let at = at.ok_or_else(|| unconvertible("string", "timestamp", text))?;
             Ok(Value::Timestamp(at))
         }

@@ -5,12 +5,12 @@ use std::cmp::Ordering;
 
 use crate::equality::{contains, equal};
 use crate::error::EvalError;
+use crate::function::DeclaredOverload;
 use crate::library::numbers::add;
 use crate::meter::Meter;
-use crate::overloads::Declared;
-use crate::value::{List, Result, Value};
+use crate::value::{EvaluationResult, List, Value};
 
-pub(super) const OVERLOADS: &[Declared] = &[
+pub(super) const OVERLOADS: &[DeclaredOverload] = &[
     (
         "list_int_is_sorted_bool",
         "<list(int)>.isSorted() bool",
@@ -182,14 +182,14 @@ pub(super) const OVERLOADS: &[Declared] = &[
 /// The longest list that `lists.range` makes.
 const MAX_RANGE: i64 = 1_000_000;
 
-fn list<'v, 'a>(arguments: &'v [Value<'a>]) -> Result<'a, &'v List<'a>> {
+fn list<'v, 'a>(arguments: &'v [Value<'a>]) -> EvaluationResult<'a, &'v List<'a>> {
     match arguments {
         [Value::List(list), ..] => Ok(list),
         _ => Err(EvalError::NoSuchOverload),
     }
 }
 
-fn is_sorted<'a>(arguments: &[Value<'a>], _: &mut Meter<'_>) -> Result<'a> {
+fn is_sorted<'a>(arguments: &[Value<'a>], _: &mut Meter<'_>) -> EvaluationResult<'a> {
     let mut before: Option<Value<'a>> = None;
     for item in list(arguments)?.iter() {
         let item = item?;
@@ -203,7 +203,11 @@ fn is_sorted<'a>(arguments: &[Value<'a>], _: &mut Meter<'_>) -> Result<'a> {
     Ok(Value::Bool(true))
 }
 
-fn sum<'a>(arguments: &[Value<'a>], zero: Value<'a>, meter: &mut Meter<'_>) -> Result<'a> {
+fn sum<'a>(
+    arguments: &[Value<'a>],
+    zero: Value<'a>,
+    meter: &mut Meter<'_>,
+) -> EvaluationResult<'a> {
     let mut total = zero;
     for item in list(arguments)?.iter() {
         total = add(&[total, item?], meter)?;
@@ -211,7 +215,7 @@ fn sum<'a>(arguments: &[Value<'a>], zero: Value<'a>, meter: &mut Meter<'_>) -> R
     Ok(total)
 }
 
-fn sum_int<'a>(arguments: &[Value<'a>], meter: &mut Meter<'_>) -> Result<'a> {
+fn sum_int<'a>(arguments: &[Value<'a>], meter: &mut Meter<'_>) -> EvaluationResult<'a> {
     // Without static types, the first element decides what is summed.
     let zero = match list(arguments)?.get(0).transpose()? {
         Some(Value::Uint(_)) => Value::Uint(0),
@@ -222,19 +226,19 @@ fn sum_int<'a>(arguments: &[Value<'a>], meter: &mut Meter<'_>) -> Result<'a> {
     sum(arguments, zero, meter)
 }
 
-fn sum_uint<'a>(arguments: &[Value<'a>], meter: &mut Meter<'_>) -> Result<'a> {
+fn sum_uint<'a>(arguments: &[Value<'a>], meter: &mut Meter<'_>) -> EvaluationResult<'a> {
     sum(arguments, Value::Uint(0), meter)
 }
 
-fn sum_double<'a>(arguments: &[Value<'a>], meter: &mut Meter<'_>) -> Result<'a> {
+fn sum_double<'a>(arguments: &[Value<'a>], meter: &mut Meter<'_>) -> EvaluationResult<'a> {
     sum(arguments, Value::Double(0.0), meter)
 }
 
-fn sum_duration<'a>(arguments: &[Value<'a>], meter: &mut Meter<'_>) -> Result<'a> {
+fn sum_duration<'a>(arguments: &[Value<'a>], meter: &mut Meter<'_>) -> EvaluationResult<'a> {
     sum(arguments, Value::Duration(0), meter)
 }
 
-fn extreme<'a>(arguments: &[Value<'a>], name: &str, wanted: Ordering) -> Result<'a> {
+fn extreme<'a>(arguments: &[Value<'a>], name: &str, wanted: Ordering) -> EvaluationResult<'a> {
     let mut extreme: Option<Value<'a>> = None;
     for item in list(arguments)?.iter() {
         let item = item?;
@@ -249,15 +253,15 @@ fn extreme<'a>(arguments: &[Value<'a>], name: &str, wanted: Ordering) -> Result<
     extreme.ok_or_else(|| EvalError::new(format!("{name} called on empty list")))
 }
 
-fn max<'a>(arguments: &[Value<'a>], _: &mut Meter<'_>) -> Result<'a> {
+fn max<'a>(arguments: &[Value<'a>], _: &mut Meter<'_>) -> EvaluationResult<'a> {
     extreme(arguments, "max", Ordering::Greater)
 }
 
-fn min<'a>(arguments: &[Value<'a>], _: &mut Meter<'_>) -> Result<'a> {
+fn min<'a>(arguments: &[Value<'a>], _: &mut Meter<'_>) -> EvaluationResult<'a> {
     extreme(arguments, "min", Ordering::Less)
 }
 
-fn index_of<'a>(arguments: &[Value<'a>], meter: &mut Meter<'_>) -> Result<'a> {
+fn index_of<'a>(arguments: &[Value<'a>], meter: &mut Meter<'_>) -> EvaluationResult<'a> {
     let [Value::List(list), item] = arguments else {
         return Err(EvalError::NoSuchOverload);
     };
@@ -269,7 +273,7 @@ fn index_of<'a>(arguments: &[Value<'a>], meter: &mut Meter<'_>) -> Result<'a> {
     Ok(Value::Int(-1))
 }
 
-fn last_index_of<'a>(arguments: &[Value<'a>], meter: &mut Meter<'_>) -> Result<'a> {
+fn last_index_of<'a>(arguments: &[Value<'a>], meter: &mut Meter<'_>) -> EvaluationResult<'a> {
     let [Value::List(list), item] = arguments else {
         return Err(EvalError::NoSuchOverload);
     };
@@ -282,7 +286,7 @@ fn last_index_of<'a>(arguments: &[Value<'a>], meter: &mut Meter<'_>) -> Result<'
     Ok(Value::Int(-1))
 }
 
-fn slice<'a>(arguments: &[Value<'a>], _: &mut Meter<'_>) -> Result<'a> {
+fn slice<'a>(arguments: &[Value<'a>], _: &mut Meter<'_>) -> EvaluationResult<'a> {
     let [Value::List(list), Value::Int(begin), Value::Int(end)] = arguments else {
         return Err(EvalError::NoSuchOverload);
     };
@@ -301,11 +305,12 @@ fn slice<'a>(arguments: &[Value<'a>], _: &mut Meter<'_>) -> Result<'a> {
         let length = list.len();
         return wrong(&format!("list is length {length}"));
     }
-    let items: Result<'a, Vec<Value<'a>>> = (from..to).filter_map(|at| list.get(at)).collect();
+    let items: EvaluationResult<'a, Vec<Value<'a>>> =
+        (from..to).filter_map(|at| list.get(at)).collect();
     Ok(Value::list(items?))
 }
 
-fn flatten<'a>(arguments: &[Value<'a>], meter: &mut Meter<'_>) -> Result<'a> {
+fn flatten<'a>(arguments: &[Value<'a>], meter: &mut Meter<'_>) -> EvaluationResult<'a> {
     let depth = match arguments {
         [_] => 1,
         [_, Value::Int(depth)] if *depth >= 0 => *depth,
@@ -321,7 +326,7 @@ fn flatten_into<'a>(
     list: &List<'a>,
     depth: i64,
     meter: &mut Meter<'_>,
-) -> Result<'a, ()> {
+) -> EvaluationResult<'a, ()> {
     for item in list.iter() {
         meter.compare_element()?;
         match item? {
@@ -332,7 +337,7 @@ fn flatten_into<'a>(
     Ok(())
 }
 
-fn range<'a>(arguments: &[Value<'a>], meter: &mut Meter<'_>) -> Result<'a> {
+fn range<'a>(arguments: &[Value<'a>], meter: &mut Meter<'_>) -> EvaluationResult<'a> {
     match arguments {
         [Value::Int(end)] if *end <= MAX_RANGE => {
             // The list is paid before it is made.
@@ -344,13 +349,13 @@ fn range<'a>(arguments: &[Value<'a>], meter: &mut Meter<'_>) -> Result<'a> {
     }
 }
 
-fn reverse<'a>(arguments: &[Value<'a>], _: &mut Meter<'_>) -> Result<'a> {
+fn reverse<'a>(arguments: &[Value<'a>], _: &mut Meter<'_>) -> EvaluationResult<'a> {
     let mut items = list(arguments)?.to_vec()?;
     items.reverse();
     Ok(Value::list(items))
 }
 
-fn distinct<'a>(arguments: &[Value<'a>], meter: &mut Meter<'_>) -> Result<'a> {
+fn distinct<'a>(arguments: &[Value<'a>], meter: &mut Meter<'_>) -> EvaluationResult<'a> {
     let mut items = Vec::new();
     for item in list(arguments)?.iter() {
         let item = item?;
@@ -362,7 +367,7 @@ fn distinct<'a>(arguments: &[Value<'a>], meter: &mut Meter<'_>) -> Result<'a> {
 }
 
 /// Sorts stably. The elements must have an order.
-fn sort<'a>(arguments: &[Value<'a>], meter: &mut Meter<'_>) -> Result<'a> {
+fn sort<'a>(arguments: &[Value<'a>], meter: &mut Meter<'_>) -> EvaluationResult<'a> {
     let list = list(arguments)?;
     sort_by_keys(
         &[Value::List(list.clone()), Value::List(list.clone())],
@@ -370,7 +375,7 @@ fn sort<'a>(arguments: &[Value<'a>], meter: &mut Meter<'_>) -> Result<'a> {
     )
 }
 
-fn sort_by_keys<'a>(arguments: &[Value<'a>], _: &mut Meter<'_>) -> Result<'a> {
+fn sort_by_keys<'a>(arguments: &[Value<'a>], _: &mut Meter<'_>) -> EvaluationResult<'a> {
     let [Value::List(list), Value::List(keys)] = arguments else {
         return Err(EvalError::NoSuchOverload);
     };
@@ -391,12 +396,12 @@ fn sort_by_keys<'a>(arguments: &[Value<'a>], _: &mut Meter<'_>) -> Result<'a> {
     }
 }
 
-fn first<'a>(arguments: &[Value<'a>], _: &mut Meter<'_>) -> Result<'a> {
+fn first<'a>(arguments: &[Value<'a>], _: &mut Meter<'_>) -> EvaluationResult<'a> {
     let first = list(arguments)?.get(0).transpose()?;
     Ok(Value::optional(first))
 }
 
-fn last<'a>(arguments: &[Value<'a>], _: &mut Meter<'_>) -> Result<'a> {
+fn last<'a>(arguments: &[Value<'a>], _: &mut Meter<'_>) -> EvaluationResult<'a> {
     let list = list(arguments)?;
     let last = list.len().checked_sub(1).and_then(|at| list.get(at));
     Ok(Value::optional(last.transpose()?))

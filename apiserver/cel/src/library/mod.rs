@@ -17,11 +17,11 @@ mod strings;
 pub(crate) mod time;
 pub(crate) mod url;
 
-use crate::overloads::Declared;
+use crate::function::DeclaredOverload;
 
 /// The overloads of all libraries.
-pub(crate) fn all() -> impl Iterator<Item = &'static Declared> {
-    let libraries: [&[Declared]; 15] = [
+pub(crate) fn all() -> impl Iterator<Item = &'static DeclaredOverload> {
+    let libraries: [&[DeclaredOverload]; 15] = [
         operators::OVERLOADS,
         numbers::OVERLOADS,
         aggregates::OVERLOADS,

@@ -3,11 +3,11 @@
 use std::net::{IpAddr, Ipv6Addr};
 
 use crate::error::EvalError;
+use crate::function::DeclaredOverload;
 use crate::meter::Meter;
-use crate::overloads::Declared;
-use crate::value::{Opaque, Result, Value};
+use crate::value::{EvaluationResult, Opaque, Value};
 
-pub(super) const OVERLOADS: &[Declared] = &[
+pub(super) const OVERLOADS: &[DeclaredOverload] = &[
     ("string_to_ip", "ip(string) net.IP", to_ip),
     ("is_ip", "isIP(string) bool", is_ip),
     (
@@ -68,7 +68,7 @@ pub(super) const OVERLOADS: &[Declared] = &[
     ("cidr_masked", "<net.CIDR>.masked() net.CIDR", masked),
 ];
 
-type Parsed<T> = std::result::Result<T, EvalError>;
+type Parsed<T> = Result<T, EvalError>;
 
 fn parse_ip(text: &str) -> Parsed<IpAddr> {
     if text.contains('%') {
@@ -155,16 +155,16 @@ fn first<'v, 'a>(arguments: &'v [Value<'a>]) -> Parsed<&'v Value<'a>> {
     arguments.first().ok_or(EvalError::NoSuchOverload)
 }
 
-fn to_ip<'a>(arguments: &[Value<'a>], _: &mut Meter<'_>) -> Result<'a> {
+fn to_ip<'a>(arguments: &[Value<'a>], _: &mut Meter<'_>) -> EvaluationResult<'a> {
     let address = ip_of(first(arguments)?)?;
     Ok(Value::opaque(Opaque::Ip(address)))
 }
 
-fn is_ip<'a>(arguments: &[Value<'a>], _: &mut Meter<'_>) -> Result<'a> {
+fn is_ip<'a>(arguments: &[Value<'a>], _: &mut Meter<'_>) -> EvaluationResult<'a> {
     Ok(Value::Bool(ip_of(first(arguments)?).is_ok()))
 }
 
-fn is_canonical<'a>(arguments: &[Value<'a>], _: &mut Meter<'_>) -> Result<'a> {
+fn is_canonical<'a>(arguments: &[Value<'a>], _: &mut Meter<'_>) -> EvaluationResult<'a> {
     let [Value::String(text)] = arguments else {
         return Err(EvalError::NoSuchOverload);
     };
@@ -172,25 +172,25 @@ fn is_canonical<'a>(arguments: &[Value<'a>], _: &mut Meter<'_>) -> Result<'a> {
     Ok(Value::Bool(address.to_string() == text.as_str()))
 }
 
-fn test<'a>(arguments: &[Value<'a>], holds: fn(&IpAddr) -> bool) -> Result<'a> {
+fn test<'a>(arguments: &[Value<'a>], holds: fn(&IpAddr) -> bool) -> EvaluationResult<'a> {
     let address = ip_of(first(arguments)?)?;
     Ok(Value::Bool(holds(&address)))
 }
 
-fn family<'a>(arguments: &[Value<'a>], _: &mut Meter<'_>) -> Result<'a> {
+fn family<'a>(arguments: &[Value<'a>], _: &mut Meter<'_>) -> EvaluationResult<'a> {
     let address = ip_of(first(arguments)?)?;
     Ok(Value::Int(if address.is_ipv4() { 4 } else { 6 }))
 }
 
-fn is_unspecified<'a>(arguments: &[Value<'a>], _: &mut Meter<'_>) -> Result<'a> {
+fn is_unspecified<'a>(arguments: &[Value<'a>], _: &mut Meter<'_>) -> EvaluationResult<'a> {
     test(arguments, IpAddr::is_unspecified)
 }
 
-fn is_loopback<'a>(arguments: &[Value<'a>], _: &mut Meter<'_>) -> Result<'a> {
+fn is_loopback<'a>(arguments: &[Value<'a>], _: &mut Meter<'_>) -> EvaluationResult<'a> {
     test(arguments, IpAddr::is_loopback)
 }
 
-fn is_link_local_multicast<'a>(arguments: &[Value<'a>], _: &mut Meter<'_>) -> Result<'a> {
+fn is_link_local_multicast<'a>(arguments: &[Value<'a>], _: &mut Meter<'_>) -> EvaluationResult<'a> {
     test(arguments, |address| match address {
         IpAddr::V4(v4) => v4.octets()[..3] == [224, 0, 0],
         IpAddr::V6(v6) => v6.segments()[0] & 0xff0f == 0xff02,
@@ -204,11 +204,11 @@ fn link_local_unicast(address: &IpAddr) -> bool {
     }
 }
 
-fn is_link_local_unicast<'a>(arguments: &[Value<'a>], _: &mut Meter<'_>) -> Result<'a> {
+fn is_link_local_unicast<'a>(arguments: &[Value<'a>], _: &mut Meter<'_>) -> EvaluationResult<'a> {
     test(arguments, link_local_unicast)
 }
 
-fn is_global_unicast<'a>(arguments: &[Value<'a>], _: &mut Meter<'_>) -> Result<'a> {
+fn is_global_unicast<'a>(arguments: &[Value<'a>], _: &mut Meter<'_>) -> EvaluationResult<'a> {
     test(arguments, |address| {
         let broadcast = matches!(address, IpAddr::V4(v4) if v4.is_broadcast());
         !(broadcast
@@ -219,16 +219,16 @@ fn is_global_unicast<'a>(arguments: &[Value<'a>], _: &mut Meter<'_>) -> Result<'
     })
 }
 
-fn to_cidr<'a>(arguments: &[Value<'a>], _: &mut Meter<'_>) -> Result<'a> {
+fn to_cidr<'a>(arguments: &[Value<'a>], _: &mut Meter<'_>) -> EvaluationResult<'a> {
     let (address, bits) = cidr_of(first(arguments)?)?;
     Ok(Value::opaque(Opaque::Cidr(address, bits)))
 }
 
-fn is_cidr<'a>(arguments: &[Value<'a>], _: &mut Meter<'_>) -> Result<'a> {
+fn is_cidr<'a>(arguments: &[Value<'a>], _: &mut Meter<'_>) -> EvaluationResult<'a> {
     Ok(Value::Bool(cidr_of(first(arguments)?).is_ok()))
 }
 
-fn contains_ip<'a>(arguments: &[Value<'a>], _: &mut Meter<'_>) -> Result<'a> {
+fn contains_ip<'a>(arguments: &[Value<'a>], _: &mut Meter<'_>) -> EvaluationResult<'a> {
     let [cidr, ip] = arguments else {
         return Err(EvalError::NoSuchOverload);
     };
@@ -239,7 +239,7 @@ fn contains_ip<'a>(arguments: &[Value<'a>], _: &mut Meter<'_>) -> Result<'a> {
     ))
 }
 
-fn contains_cidr<'a>(arguments: &[Value<'a>], _: &mut Meter<'_>) -> Result<'a> {
+fn contains_cidr<'a>(arguments: &[Value<'a>], _: &mut Meter<'_>) -> EvaluationResult<'a> {
     let [cidr, other] = arguments else {
         return Err(EvalError::NoSuchOverload);
     };
@@ -250,17 +250,17 @@ fn contains_cidr<'a>(arguments: &[Value<'a>], _: &mut Meter<'_>) -> Result<'a> {
     Ok(Value::Bool(inside))
 }
 
-fn cidr_ip<'a>(arguments: &[Value<'a>], _: &mut Meter<'_>) -> Result<'a> {
+fn cidr_ip<'a>(arguments: &[Value<'a>], _: &mut Meter<'_>) -> EvaluationResult<'a> {
     let (address, _) = cidr_of(first(arguments)?)?;
     Ok(Value::opaque(Opaque::Ip(address)))
 }
 
-fn prefix_length<'a>(arguments: &[Value<'a>], _: &mut Meter<'_>) -> Result<'a> {
+fn prefix_length<'a>(arguments: &[Value<'a>], _: &mut Meter<'_>) -> EvaluationResult<'a> {
     let (_, bits) = cidr_of(first(arguments)?)?;
     Ok(Value::Int(bits.into()))
 }
 
-fn masked<'a>(arguments: &[Value<'a>], _: &mut Meter<'_>) -> Result<'a> {
+fn masked<'a>(arguments: &[Value<'a>], _: &mut Meter<'_>) -> EvaluationResult<'a> {
     let (address, bits) = cidr_of(first(arguments)?)?;
     Ok(Value::opaque(Opaque::Cidr(mask(address, bits), bits)))
 }

@@ -2,15 +2,15 @@
 
 use std::rc::Rc;
 
-use crate::declarations::ListType;
+use crate::declarations::DeclaredListType;
 use crate::equality::{contains, have_equal_keys};
 use crate::error::EvalError;
+use crate::function::DeclaredOverload;
 use crate::library::time;
 use crate::meter::Meter;
-use crate::overloads::Declared;
-use crate::value::{List, Result, Value};
+use crate::value::{EvaluationResult, List, Value};
 
-pub(super) const OVERLOADS: &[Declared] = &[
+pub(super) const OVERLOADS: &[DeclaredOverload] = &[
     ("add_int64", "_+_(int,int) int", add),
     ("add_uint64", "_+_(uint,uint) uint", add),
     ("add_double", "_+_(double,double) double", add),
@@ -62,21 +62,21 @@ pub(super) const OVERLOADS: &[Declared] = &[
     ("negate_double", "-_(double) double", negate),
 ];
 
-fn checked<'a, T>(result: Option<T>, wrap: fn(T) -> Value<'a>) -> Result<'a> {
+fn checked<'a, T>(result: Option<T>, wrap: fn(T) -> Value<'a>) -> EvaluationResult<'a> {
     result.map(wrap).ok_or_else(EvalError::overflow)
 }
 
-fn unsigned<'a>(result: Option<u64>) -> Result<'a> {
+fn unsigned<'a>(result: Option<u64>) -> EvaluationResult<'a> {
     let overflow = || EvalError::new("unsigned integer overflow");
     result.map(Value::Uint).ok_or_else(overflow)
 }
 
-fn duration<'a>(nanos: Option<i64>) -> Result<'a> {
+fn duration<'a>(nanos: Option<i64>) -> EvaluationResult<'a> {
     let overflow = || EvalError::new("duration overflow");
     nanos.map(Value::Duration).ok_or_else(overflow)
 }
 
-pub(super) fn add<'a>(arguments: &[Value<'a>], _: &mut Meter<'_>) -> Result<'a> {
+pub(super) fn add<'a>(arguments: &[Value<'a>], _: &mut Meter<'_>) -> EvaluationResult<'a> {
     match arguments {
         [Value::Int(a), Value::Int(b)] => checked(a.checked_add(*b), Value::Int),
         [Value::Uint(a), Value::Uint(b)] => unsigned(a.checked_add(*b)),
@@ -96,12 +96,12 @@ pub(super) fn add<'a>(arguments: &[Value<'a>], _: &mut Meter<'_>) -> Result<'a> 
 
 /// Lists of the object with a list type stay what they are: elements that exist are not added
 /// to a set, and replace those with equal keys in a map.
-fn add_lists<'a>(arguments: &[Value<'a>], meter: &mut Meter<'_>) -> Result<'a> {
+fn add_lists<'a>(arguments: &[Value<'a>], meter: &mut Meter<'_>) -> EvaluationResult<'a> {
     let [Value::List(a), Value::List(b)] = arguments else {
         return Err(EvalError::NoSuchOverload);
     };
     let mut items = a.to_vec()?;
-    let list_type = a.list_type().filter(|t| **t != ListType::Atomic);
+    let list_type = a.list_type().filter(|t| **t != DeclaredListType::Atomic);
     let Some(list_type) = list_type else {
         for item in b.iter() {
             items.push(item?);
@@ -111,8 +111,8 @@ fn add_lists<'a>(arguments: &[Value<'a>], meter: &mut Meter<'_>) -> Result<'a> {
     for item in b.iter() {
         let item = item?;
         match list_type {
-            ListType::Set if contains(&items, &item, meter)? => {}
-            ListType::Map(keys) => {
+            DeclaredListType::Set if contains(&items, &item, meter)? => {}
+            DeclaredListType::Map(keys) => {
                 let mut at = items.len();
                 for (i, other) in items.iter().enumerate() {
                     if have_equal_keys(other, &item, keys, meter)? {
@@ -131,7 +131,7 @@ fn add_lists<'a>(arguments: &[Value<'a>], meter: &mut Meter<'_>) -> Result<'a> {
     Ok(Value::List(List::Typed(Rc::new(items), list_type)))
 }
 
-fn subtract<'a>(arguments: &[Value<'a>], _: &mut Meter<'_>) -> Result<'a> {
+fn subtract<'a>(arguments: &[Value<'a>], _: &mut Meter<'_>) -> EvaluationResult<'a> {
     match arguments {
         [Value::Int(a), Value::Int(b)] => checked(a.checked_sub(*b), Value::Int),
         [Value::Uint(a), Value::Uint(b)] => unsigned(a.checked_sub(*b)),
@@ -151,7 +151,7 @@ fn subtract<'a>(arguments: &[Value<'a>], _: &mut Meter<'_>) -> Result<'a> {
     }
 }
 
-fn multiply<'a>(arguments: &[Value<'a>], _: &mut Meter<'_>) -> Result<'a> {
+fn multiply<'a>(arguments: &[Value<'a>], _: &mut Meter<'_>) -> EvaluationResult<'a> {
     match arguments {
         [Value::Int(a), Value::Int(b)] => checked(a.checked_mul(*b), Value::Int),
         [Value::Uint(a), Value::Uint(b)] => unsigned(a.checked_mul(*b)),
@@ -160,7 +160,7 @@ fn multiply<'a>(arguments: &[Value<'a>], _: &mut Meter<'_>) -> Result<'a> {
     }
 }
 
-fn divide<'a>(arguments: &[Value<'a>], _: &mut Meter<'_>) -> Result<'a> {
+fn divide<'a>(arguments: &[Value<'a>], _: &mut Meter<'_>) -> EvaluationResult<'a> {
     match arguments {
         [Value::Int(_), Value::Int(0)] | [Value::Uint(_), Value::Uint(0)] => {
             Err(EvalError::new("division by zero"))
@@ -172,7 +172,7 @@ fn divide<'a>(arguments: &[Value<'a>], _: &mut Meter<'_>) -> Result<'a> {
     }
 }
 
-fn modulo<'a>(arguments: &[Value<'a>], _: &mut Meter<'_>) -> Result<'a> {
+fn modulo<'a>(arguments: &[Value<'a>], _: &mut Meter<'_>) -> EvaluationResult<'a> {
     match arguments {
         [Value::Int(_), Value::Int(0)] | [Value::Uint(_), Value::Uint(0)] => {
             Err(EvalError::new("modulus by zero"))
@@ -183,7 +183,7 @@ fn modulo<'a>(arguments: &[Value<'a>], _: &mut Meter<'_>) -> Result<'a> {
     }
 }
 
-fn negate<'a>(arguments: &[Value<'a>], _: &mut Meter<'_>) -> Result<'a> {
+fn negate<'a>(arguments: &[Value<'a>], _: &mut Meter<'_>) -> EvaluationResult<'a> {
     match arguments {
         [Value::Int(n)] => checked(n.checked_neg(), Value::Int),
         [Value::Double(n)] => Ok(Value::Double(-n)),

@@ -4,11 +4,11 @@ use std::cmp::Ordering;
 
 use crate::equality::equal;
 use crate::error::EvalError;
+use crate::function::DeclaredOverload;
 use crate::meter::Meter;
-use crate::overloads::Declared;
-use crate::value::{Result, Value};
+use crate::value::{EvaluationResult, Value};
 
-pub(super) const OVERLOADS: &[Declared] = &[
+pub(super) const OVERLOADS: &[DeclaredOverload] = &[
     ("equals", "_==_(A,A) bool", equals),
     ("not_equals", "_!=_(A,A) bool", not_equals),
     ("logical_not", "!_(bool) bool", not),
@@ -170,46 +170,46 @@ pub(super) const OVERLOADS: &[Declared] = &[
     ),
 ];
 
-fn equals<'a>(arguments: &[Value<'a>], meter: &mut Meter<'_>) -> Result<'a> {
+fn equals<'a>(arguments: &[Value<'a>], meter: &mut Meter<'_>) -> EvaluationResult<'a> {
     let [a, b] = arguments else {
         return Err(EvalError::NoSuchOverload);
     };
     equal(a, b, meter).map(Value::Bool)
 }
 
-fn not_equals<'a>(arguments: &[Value<'a>], meter: &mut Meter<'_>) -> Result<'a> {
+fn not_equals<'a>(arguments: &[Value<'a>], meter: &mut Meter<'_>) -> EvaluationResult<'a> {
     let [a, b] = arguments else {
         return Err(EvalError::NoSuchOverload);
     };
     equal(a, b, meter).map(|equal| Value::Bool(!equal))
 }
 
-fn not<'a>(arguments: &[Value<'a>], _: &mut Meter<'_>) -> Result<'a> {
+fn not<'a>(arguments: &[Value<'a>], _: &mut Meter<'_>) -> EvaluationResult<'a> {
     match arguments {
         [Value::Bool(b)] => Ok(Value::Bool(!b)),
         _ => Err(EvalError::NoSuchOverload),
     }
 }
 
-fn order<'a>(arguments: &[Value<'a>], holds: fn(Ordering) -> bool) -> Result<'a> {
+fn order<'a>(arguments: &[Value<'a>], holds: fn(Ordering) -> bool) -> EvaluationResult<'a> {
     let [a, b] = arguments else {
         return Err(EvalError::NoSuchOverload);
     };
     a.compare(b).map(|order| Value::Bool(holds(order)))
 }
 
-fn less<'a>(arguments: &[Value<'a>], _: &mut Meter<'_>) -> Result<'a> {
+fn less<'a>(arguments: &[Value<'a>], _: &mut Meter<'_>) -> EvaluationResult<'a> {
     order(arguments, Ordering::is_lt)
 }
 
-fn less_or_equal<'a>(arguments: &[Value<'a>], _: &mut Meter<'_>) -> Result<'a> {
+fn less_or_equal<'a>(arguments: &[Value<'a>], _: &mut Meter<'_>) -> EvaluationResult<'a> {
     order(arguments, Ordering::is_le)
 }
 
-fn greater<'a>(arguments: &[Value<'a>], _: &mut Meter<'_>) -> Result<'a> {
+fn greater<'a>(arguments: &[Value<'a>], _: &mut Meter<'_>) -> EvaluationResult<'a> {
     order(arguments, Ordering::is_gt)
 }
 
-fn greater_or_equal<'a>(arguments: &[Value<'a>], _: &mut Meter<'_>) -> Result<'a> {
+fn greater_or_equal<'a>(arguments: &[Value<'a>], _: &mut Meter<'_>) -> EvaluationResult<'a> {
     order(arguments, Ordering::is_ge)
 }

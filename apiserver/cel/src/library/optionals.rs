@@ -1,11 +1,11 @@
 //! Optional values (`cel-go/cel/library.go`).
 
 use crate::error::EvalError;
+use crate::function::DeclaredOverload;
 use crate::meter::Meter;
-use crate::overloads::Declared;
-use crate::value::{Result, Value};
+use crate::value::{EvaluationResult, Value};
 
-pub(super) const OVERLOADS: &[Declared] = &[
+pub(super) const OVERLOADS: &[DeclaredOverload] = &[
     ("optional_of", "optional.of(A) optional(A)", of),
     (
         "optional_ofNonZeroValue",
@@ -41,20 +41,20 @@ pub(super) const OVERLOADS: &[Declared] = &[
     ),
 ];
 
-fn of<'a>(arguments: &[Value<'a>], _: &mut Meter<'_>) -> Result<'a> {
+fn of<'a>(arguments: &[Value<'a>], _: &mut Meter<'_>) -> EvaluationResult<'a> {
     Ok(Value::optional(arguments.first().cloned()))
 }
 
-fn of_non_zero_value<'a>(arguments: &[Value<'a>], _: &mut Meter<'_>) -> Result<'a> {
+fn of_non_zero_value<'a>(arguments: &[Value<'a>], _: &mut Meter<'_>) -> EvaluationResult<'a> {
     let value = arguments.first().filter(|v| !v.is_zero());
     Ok(Value::optional(value.cloned()))
 }
 
-fn none<'a>(_: &[Value<'a>], _: &mut Meter<'_>) -> Result<'a> {
+fn none<'a>(_: &[Value<'a>], _: &mut Meter<'_>) -> EvaluationResult<'a> {
     Ok(Value::optional(None))
 }
 
-fn value<'a>(arguments: &[Value<'a>], _: &mut Meter<'_>) -> Result<'a> {
+fn value<'a>(arguments: &[Value<'a>], _: &mut Meter<'_>) -> EvaluationResult<'a> {
     match arguments {
         [Value::Optional(Some(value))] => Ok((**value).clone()),
         [Value::Optional(None)] => Err(EvalError::new("optional.none() dereference")),
@@ -62,14 +62,14 @@ fn value<'a>(arguments: &[Value<'a>], _: &mut Meter<'_>) -> Result<'a> {
     }
 }
 
-fn has_value<'a>(arguments: &[Value<'a>], _: &mut Meter<'_>) -> Result<'a> {
+fn has_value<'a>(arguments: &[Value<'a>], _: &mut Meter<'_>) -> EvaluationResult<'a> {
     match arguments {
         [Value::Optional(value)] => Ok(Value::Bool(value.is_some())),
         _ => Err(EvalError::NoSuchOverload),
     }
 }
 
-fn unwrap<'a>(arguments: &[Value<'a>], _: &mut Meter<'_>) -> Result<'a> {
+fn unwrap<'a>(arguments: &[Value<'a>], _: &mut Meter<'_>) -> EvaluationResult<'a> {
     let [Value::List(list)] = arguments else {
         return Err(EvalError::NoSuchOverload);
     };
@@ -84,7 +84,7 @@ fn unwrap<'a>(arguments: &[Value<'a>], _: &mut Meter<'_>) -> Result<'a> {
     Ok(Value::list(items))
 }
 
-fn or<'a>(arguments: &[Value<'a>], _: &mut Meter<'_>) -> Result<'a> {
+fn or<'a>(arguments: &[Value<'a>], _: &mut Meter<'_>) -> EvaluationResult<'a> {
     match arguments {
         [Value::Optional(Some(value)), _] => Ok(Value::Optional(Some(value.clone()))),
         [Value::Optional(None), other @ Value::Optional(_)] => Ok(other.clone()),
@@ -92,7 +92,7 @@ fn or<'a>(arguments: &[Value<'a>], _: &mut Meter<'_>) -> Result<'a> {
     }
 }
 
-fn or_value<'a>(arguments: &[Value<'a>], _: &mut Meter<'_>) -> Result<'a> {
+fn or_value<'a>(arguments: &[Value<'a>], _: &mut Meter<'_>) -> EvaluationResult<'a> {
     match arguments {
         [Value::Optional(Some(value)), _] => Ok((**value).clone()),
         [Value::Optional(None), other] => Ok(other.clone()),

@@ -5,11 +5,11 @@ use std::cmp::Ordering;
 use machinery::Quantity;
 
 use crate::error::EvalError;
+use crate::function::DeclaredOverload;
 use crate::meter::Meter;
-use crate::overloads::Declared;
-use crate::value::{Opaque, Result, Value};
+use crate::value::{EvaluationResult, Opaque, Value};
 
-pub(super) const OVERLOADS: &[Declared] = &[
+pub(super) const OVERLOADS: &[DeclaredOverload] = &[
     (
         "string_to_quantity",
         "quantity(string) kubernetes.Quantity",
@@ -70,7 +70,7 @@ pub(super) const OVERLOADS: &[Declared] = &[
     ),
 ];
 
-fn quantity(value: &Value<'_>) -> std::result::Result<Quantity, EvalError> {
+fn quantity(value: &Value<'_>) -> Result<Quantity, EvalError> {
     match value {
         Value::Opaque(opaque) => match **opaque {
             Opaque::Quantity(quantity) => Ok(quantity),
@@ -81,18 +81,18 @@ fn quantity(value: &Value<'_>) -> std::result::Result<Quantity, EvalError> {
     }
 }
 
-fn one(arguments: &[Value<'_>]) -> std::result::Result<Quantity, EvalError> {
+fn one(arguments: &[Value<'_>]) -> Result<Quantity, EvalError> {
     quantity(arguments.first().ok_or(EvalError::NoSuchOverload)?)
 }
 
-fn two(arguments: &[Value<'_>]) -> std::result::Result<(Quantity, Quantity), EvalError> {
+fn two(arguments: &[Value<'_>]) -> Result<(Quantity, Quantity), EvalError> {
     match arguments {
         [a, b] => Ok((quantity(a)?, quantity(b)?)),
         _ => Err(EvalError::NoSuchOverload),
     }
 }
 
-fn parse<'a>(arguments: &[Value<'a>], _: &mut Meter<'_>) -> Result<'a> {
+fn parse<'a>(arguments: &[Value<'a>], _: &mut Meter<'_>) -> EvaluationResult<'a> {
     let [Value::String(text)] = arguments else {
         return Err(EvalError::NoSuchOverload);
     };
@@ -100,7 +100,7 @@ fn parse<'a>(arguments: &[Value<'a>], _: &mut Meter<'_>) -> Result<'a> {
     Ok(Value::opaque(Opaque::Quantity(quantity)))
 }
 
-fn is_quantity<'a>(arguments: &[Value<'a>], _: &mut Meter<'_>) -> Result<'a> {
+fn is_quantity<'a>(arguments: &[Value<'a>], _: &mut Meter<'_>) -> EvaluationResult<'a> {
     match arguments {
         [Value::String(text)] => Ok(Value::Bool(Quantity::parse(text.as_str()).is_ok())),
         _ => Err(EvalError::NoSuchOverload),
@@ -111,24 +111,24 @@ fn order(order: Ordering) -> i64 {
     order as i64
 }
 
-fn sign<'a>(arguments: &[Value<'a>], _: &mut Meter<'_>) -> Result<'a> {
+fn sign<'a>(arguments: &[Value<'a>], _: &mut Meter<'_>) -> EvaluationResult<'a> {
     let sign = one(arguments)?.cmp(&Quantity::ZERO);
     Ok(Value::Int(order(sign)))
 }
 
-fn is_greater_than<'a>(arguments: &[Value<'a>], _: &mut Meter<'_>) -> Result<'a> {
+fn is_greater_than<'a>(arguments: &[Value<'a>], _: &mut Meter<'_>) -> EvaluationResult<'a> {
     two(arguments).map(|(a, b)| Value::Bool(a > b))
 }
 
-fn is_less_than<'a>(arguments: &[Value<'a>], _: &mut Meter<'_>) -> Result<'a> {
+fn is_less_than<'a>(arguments: &[Value<'a>], _: &mut Meter<'_>) -> EvaluationResult<'a> {
     two(arguments).map(|(a, b)| Value::Bool(a < b))
 }
 
-fn compare_to<'a>(arguments: &[Value<'a>], _: &mut Meter<'_>) -> Result<'a> {
+fn compare_to<'a>(arguments: &[Value<'a>], _: &mut Meter<'_>) -> EvaluationResult<'a> {
     two(arguments).map(|(a, b)| Value::Int(order(a.cmp(&b))))
 }
 
-fn as_approximate_float<'a>(arguments: &[Value<'a>], _: &mut Meter<'_>) -> Result<'a> {
+fn as_approximate_float<'a>(arguments: &[Value<'a>], _: &mut Meter<'_>) -> EvaluationResult<'a> {
     let quantity = one(arguments)?;
     let amount = if quantity.is_integer() {
         quantity.value() as f64
@@ -138,7 +138,7 @@ fn as_approximate_float<'a>(arguments: &[Value<'a>], _: &mut Meter<'_>) -> Resul
     Ok(Value::Double(amount))
 }
 
-fn as_integer<'a>(arguments: &[Value<'a>], _: &mut Meter<'_>) -> Result<'a> {
+fn as_integer<'a>(arguments: &[Value<'a>], _: &mut Meter<'_>) -> EvaluationResult<'a> {
     let quantity = one(arguments)?;
     let whole = quantity.is_integer().then(|| quantity.value());
     let whole = whole.and_then(|n| i64::try_from(n).ok());
@@ -147,18 +147,18 @@ fn as_integer<'a>(arguments: &[Value<'a>], _: &mut Meter<'_>) -> Result<'a> {
         .ok_or_else(|| EvalError::new("cannot convert value to integer"))
 }
 
-fn is_integer<'a>(arguments: &[Value<'a>], _: &mut Meter<'_>) -> Result<'a> {
+fn is_integer<'a>(arguments: &[Value<'a>], _: &mut Meter<'_>) -> EvaluationResult<'a> {
     let quantity = one(arguments)?;
     let whole = quantity.is_integer() && i64::try_from(quantity.value()).is_ok();
     Ok(Value::Bool(whole))
 }
 
-fn add<'a>(arguments: &[Value<'a>], _: &mut Meter<'_>) -> Result<'a> {
+fn add<'a>(arguments: &[Value<'a>], _: &mut Meter<'_>) -> EvaluationResult<'a> {
     let (a, b) = two(arguments)?;
     Ok(Value::opaque(Opaque::Quantity(a + b)))
 }
 
-fn sub<'a>(arguments: &[Value<'a>], _: &mut Meter<'_>) -> Result<'a> {
+fn sub<'a>(arguments: &[Value<'a>], _: &mut Meter<'_>) -> EvaluationResult<'a> {
     let (a, b) = two(arguments)?;
     Ok(Value::opaque(Opaque::Quantity(a - b)))
 }

@@ -2,11 +2,11 @@
 
 use crate::equality::contains;
 use crate::error::EvalError;
+use crate::function::DeclaredOverload;
 use crate::meter::Meter;
-use crate::overloads::Declared;
-use crate::value::{Result, Value};
+use crate::value::{EvaluationResult, Value};
 
-pub(super) const OVERLOADS: &[Declared] = &[
+pub(super) const OVERLOADS: &[DeclaredOverload] = &[
     (
         "list_sets_contains_list",
         "sets.contains(list(A),list(A)) bool",
@@ -24,9 +24,9 @@ pub(super) const OVERLOADS: &[Declared] = &[
     ),
 ];
 
-type Items<'a> = Vec<Value<'a>>;
+type SetElements<'a> = Vec<Value<'a>>;
 
-fn both<'a>(arguments: &[Value<'a>]) -> Result<'a, (Items<'a>, Items<'a>)> {
+fn both<'a>(arguments: &[Value<'a>]) -> EvaluationResult<'a, (SetElements<'a>, SetElements<'a>)> {
     match arguments {
         [Value::List(a), Value::List(b)] => Ok((a.to_vec()?, b.to_vec()?)),
         _ => Err(EvalError::NoSuchOverload),
@@ -37,7 +37,7 @@ fn contains_all(
     items: &[Value<'_>],
     others: &[Value<'_>],
     meter: &mut Meter<'_>,
-) -> std::result::Result<bool, EvalError> {
+) -> Result<bool, EvalError> {
     for other in others {
         if !contains(items, other, meter)? {
             return Ok(false);
@@ -46,18 +46,18 @@ fn contains_all(
     Ok(true)
 }
 
-fn sets_contain<'a>(arguments: &[Value<'a>], meter: &mut Meter<'_>) -> Result<'a> {
+fn sets_contain<'a>(arguments: &[Value<'a>], meter: &mut Meter<'_>) -> EvaluationResult<'a> {
     let (a, b) = both(arguments)?;
     contains_all(&a, &b, meter).map(Value::Bool)
 }
 
-fn equivalent<'a>(arguments: &[Value<'a>], meter: &mut Meter<'_>) -> Result<'a> {
+fn equivalent<'a>(arguments: &[Value<'a>], meter: &mut Meter<'_>) -> EvaluationResult<'a> {
     let (a, b) = both(arguments)?;
     let equivalent = contains_all(&a, &b, meter)? && contains_all(&b, &a, meter)?;
     Ok(Value::Bool(equivalent))
 }
 
-fn intersects<'a>(arguments: &[Value<'a>], meter: &mut Meter<'_>) -> Result<'a> {
+fn intersects<'a>(arguments: &[Value<'a>], meter: &mut Meter<'_>) -> EvaluationResult<'a> {
     let (a, b) = both(arguments)?;
     for other in &b {
         if contains(&a, other, meter)? {

@@ -4,16 +4,16 @@ use std::fmt::Write;
 
 use crate::error::EvalError;
 use crate::library::conversions::format_double;
-use crate::library::time;
 use crate::meter::Meter;
-use crate::value::{Result, Value};
+use crate::time_text;
+use crate::value::{EvaluationResult, Value};
 
 /// The precision of `%e` and `%f` without one.
 const DEFAULT_PRECISION: usize = 6;
 /// The largest precision that may be requested.
 const MAX_PRECISION: usize = 1000;
 
-pub(super) fn format<'a>(arguments: &[Value<'a>], meter: &mut Meter<'_>) -> Result<'a> {
+pub(super) fn format<'a>(arguments: &[Value<'a>], meter: &mut Meter<'_>) -> EvaluationResult<'a> {
     let [Value::String(pattern), Value::List(values)] = arguments else {
         return Err(EvalError::NoSuchOverload);
     };
@@ -59,7 +59,7 @@ fn push_formatted(
     verb: char,
     precision: Option<usize>,
     value: &Value<'_>,
-) -> std::result::Result<(), EvalError> {
+) -> Result<(), EvalError> {
     let wrong = |what: &str| {
         let found = value.type_name();
         EvalError::new(format!(
@@ -162,11 +162,7 @@ fn push_hex(out: &mut String, bytes: &[u8], verb: char) {
 }
 
 /// Appends a value as `%s` does. Strings within lists and maps are not quoted.
-fn push_text(
-    out: &mut String,
-    value: &Value<'_>,
-    depth: usize,
-) -> std::result::Result<(), EvalError> {
+fn push_text(out: &mut String, value: &Value<'_>, depth: usize) -> Result<(), EvalError> {
     if depth > crate::syntax::MAX_DEPTH.into() {
         return Err(EvalError::new("value is nested too deeply"));
     }
@@ -179,8 +175,8 @@ fn push_text(
         Value::Double(n) => out.push_str(non_finite(*n)),
         Value::String(text) => out.push_str(text.as_str()),
         Value::Bytes(bytes) => out.push_str(&String::from_utf8_lossy(bytes)),
-        Value::Timestamp(at) => out.push_str(&time::format_timestamp(*at)),
-        Value::Duration(nanos) => out.push_str(&time::format_seconds(*nanos)),
+        Value::Timestamp(at) => out.push_str(&time_text::format_timestamp(*at)),
+        Value::Duration(nanos) => out.push_str(&time_text::format_seconds(*nanos)),
         Value::Type(name) => out.push_str(name),
         Value::List(list) => {
             out.push('[');
@@ -208,7 +204,7 @@ fn push_map(
     out: &mut String,
     entries: &[(Value<'_>, Value<'_>)],
     depth: usize,
-) -> std::result::Result<(), EvalError> {
+) -> Result<(), EvalError> {
     let mut texts = Vec::with_capacity(entries.len());
     for (key, value) in entries {
         let (mut key_text, mut value_text) = (String::new(), String::new());

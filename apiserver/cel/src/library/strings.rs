@@ -2,12 +2,12 @@
 //! Positions count characters.
 
 use crate::error::EvalError;
+use crate::function::DeclaredOverload;
 use crate::library::string_format::format;
 use crate::meter::Meter;
-use crate::overloads::Declared;
-use crate::value::{Result, Value};
+use crate::value::{EvaluationResult, Value};
 
-pub(super) const OVERLOADS: &[Declared] = &[
+pub(super) const OVERLOADS: &[DeclaredOverload] = &[
     (
         "contains_string",
         "<string>.contains(string) bool",
@@ -100,30 +100,30 @@ pub(super) const OVERLOADS: &[Declared] = &[
     ),
 ];
 
-fn two_texts<'a>(arguments: &[Value<'a>], test: fn(&str, &str) -> bool) -> Result<'a> {
+fn two_texts<'a>(arguments: &[Value<'a>], test: fn(&str, &str) -> bool) -> EvaluationResult<'a> {
     match arguments {
         [Value::String(a), Value::String(b)] => Ok(Value::Bool(test(a.as_str(), b.as_str()))),
         _ => Err(EvalError::NoSuchOverload),
     }
 }
 
-fn contains<'a>(arguments: &[Value<'a>], _: &mut Meter<'_>) -> Result<'a> {
+fn contains<'a>(arguments: &[Value<'a>], _: &mut Meter<'_>) -> EvaluationResult<'a> {
     two_texts(arguments, |text, part| text.contains(part))
 }
 
-fn starts_with<'a>(arguments: &[Value<'a>], _: &mut Meter<'_>) -> Result<'a> {
+fn starts_with<'a>(arguments: &[Value<'a>], _: &mut Meter<'_>) -> EvaluationResult<'a> {
     two_texts(arguments, |text, part| text.starts_with(part))
 }
 
-fn ends_with<'a>(arguments: &[Value<'a>], _: &mut Meter<'_>) -> Result<'a> {
+fn ends_with<'a>(arguments: &[Value<'a>], _: &mut Meter<'_>) -> EvaluationResult<'a> {
     two_texts(arguments, |text, part| text.ends_with(part))
 }
 
-fn out_of_range<T>(at: i64) -> std::result::Result<T, EvalError> {
+fn out_of_range<T>(at: i64) -> Result<T, EvalError> {
     Err(EvalError::new(format!("index out of range: {at}")))
 }
 
-fn char_at<'a>(arguments: &[Value<'a>], _: &mut Meter<'_>) -> Result<'a> {
+fn char_at<'a>(arguments: &[Value<'a>], _: &mut Meter<'_>) -> EvaluationResult<'a> {
     let [Value::String(text), Value::Int(at)] = arguments else {
         return Err(EvalError::NoSuchOverload);
     };
@@ -137,7 +137,7 @@ fn char_at<'a>(arguments: &[Value<'a>], _: &mut Meter<'_>) -> Result<'a> {
 }
 
 /// The byte at which a character begins; the length for the position after the last one.
-fn byte_offset(text: &str, at: i64) -> std::result::Result<usize, EvalError> {
+fn byte_offset(text: &str, at: i64) -> Result<usize, EvalError> {
     let position = usize::try_from(at).ok();
     let mut starts = text.char_indices().map(|(byte, _)| byte);
     match position.and_then(|p| starts.nth(p)) {
@@ -152,7 +152,7 @@ fn chars_before(text: &str, byte: usize) -> Value<'static> {
     Value::Int(i64::try_from(count).unwrap_or(i64::MAX))
 }
 
-fn index_of<'a>(arguments: &[Value<'a>], _: &mut Meter<'_>) -> Result<'a> {
+fn index_of<'a>(arguments: &[Value<'a>], _: &mut Meter<'_>) -> EvaluationResult<'a> {
     let (text, part, from) = match arguments {
         [Value::String(text), Value::String(part)] => (text.as_str(), part.as_str(), 0),
         [Value::String(text), Value::String(part), Value::Int(from)] => {
@@ -168,7 +168,7 @@ fn index_of<'a>(arguments: &[Value<'a>], _: &mut Meter<'_>) -> Result<'a> {
     Ok(found.map_or(Value::Int(-1), |at| chars_before(text, from + at)))
 }
 
-fn last_index_of<'a>(arguments: &[Value<'a>], _: &mut Meter<'_>) -> Result<'a> {
+fn last_index_of<'a>(arguments: &[Value<'a>], _: &mut Meter<'_>) -> EvaluationResult<'a> {
     let (text, part, from) = match arguments {
         [Value::String(text), Value::String(part)] => (text.as_str(), part.as_str(), None),
         [Value::String(text), Value::String(part), Value::Int(from)] => {
@@ -193,30 +193,30 @@ fn last_index_of<'a>(arguments: &[Value<'a>], _: &mut Meter<'_>) -> Result<'a> {
     Ok(found.map_or(Value::Int(-1), |at| chars_before(text, at)))
 }
 
-fn one_text<'a>(arguments: &[Value<'a>], change: fn(&str) -> String) -> Result<'a> {
+fn one_text<'a>(arguments: &[Value<'a>], change: fn(&str) -> String) -> EvaluationResult<'a> {
     match arguments {
         [Value::String(text)] => Ok(Value::string(change(text.as_str()))),
         _ => Err(EvalError::NoSuchOverload),
     }
 }
 
-fn lower_ascii<'a>(arguments: &[Value<'a>], _: &mut Meter<'_>) -> Result<'a> {
+fn lower_ascii<'a>(arguments: &[Value<'a>], _: &mut Meter<'_>) -> EvaluationResult<'a> {
     one_text(arguments, str::to_ascii_lowercase)
 }
 
-fn upper_ascii<'a>(arguments: &[Value<'a>], _: &mut Meter<'_>) -> Result<'a> {
+fn upper_ascii<'a>(arguments: &[Value<'a>], _: &mut Meter<'_>) -> EvaluationResult<'a> {
     one_text(arguments, str::to_ascii_uppercase)
 }
 
-fn trim<'a>(arguments: &[Value<'a>], _: &mut Meter<'_>) -> Result<'a> {
+fn trim<'a>(arguments: &[Value<'a>], _: &mut Meter<'_>) -> EvaluationResult<'a> {
     one_text(arguments, |text| text.trim().to_owned())
 }
 
-fn escape_key<'a>(arguments: &[Value<'a>], _: &mut Meter<'_>) -> Result<'a> {
+fn escape_key<'a>(arguments: &[Value<'a>], _: &mut Meter<'_>) -> EvaluationResult<'a> {
     one_text(arguments, |text| text.replace('~', "~0").replace('/', "~1"))
 }
 
-fn quote<'a>(arguments: &[Value<'a>], _: &mut Meter<'_>) -> Result<'a> {
+fn quote<'a>(arguments: &[Value<'a>], _: &mut Meter<'_>) -> EvaluationResult<'a> {
     one_text(arguments, |text| {
         let mut quoted = String::with_capacity(text.len() + 2);
         quoted.push('"');
@@ -239,7 +239,7 @@ fn quote<'a>(arguments: &[Value<'a>], _: &mut Meter<'_>) -> Result<'a> {
     })
 }
 
-fn replace<'a>(arguments: &[Value<'a>], meter: &mut Meter<'_>) -> Result<'a> {
+fn replace<'a>(arguments: &[Value<'a>], meter: &mut Meter<'_>) -> EvaluationResult<'a> {
     let (text, old, new, count) = match arguments {
         [Value::String(text), Value::String(old), Value::String(new)] => (text, old, new, -1),
         [
@@ -258,7 +258,7 @@ fn replace<'a>(arguments: &[Value<'a>], meter: &mut Meter<'_>) -> Result<'a> {
     Ok(Value::string(text.replacen(old, new, count)))
 }
 
-fn split<'a>(arguments: &[Value<'a>], _: &mut Meter<'_>) -> Result<'a> {
+fn split<'a>(arguments: &[Value<'a>], _: &mut Meter<'_>) -> EvaluationResult<'a> {
     let (text, separator, count) = match arguments {
         [Value::String(text), Value::String(separator)] => (text, separator, -1),
         [Value::String(text), Value::String(separator), Value::Int(n)] => (text, separator, *n),
@@ -291,7 +291,7 @@ fn split_chars(text: &str, count: usize) -> Vec<&str> {
     parts
 }
 
-fn substring<'a>(arguments: &[Value<'a>], _: &mut Meter<'_>) -> Result<'a> {
+fn substring<'a>(arguments: &[Value<'a>], _: &mut Meter<'_>) -> EvaluationResult<'a> {
     let (text, begin, end) = match arguments {
         [Value::String(text), Value::Int(begin)] => (text.as_str(), *begin, None),
         [Value::String(text), Value::Int(begin), Value::Int(end)] => {
@@ -310,7 +310,7 @@ fn substring<'a>(arguments: &[Value<'a>], _: &mut Meter<'_>) -> Result<'a> {
     Ok(Value::string(&text[begin..end]))
 }
 
-fn join<'a>(arguments: &[Value<'a>], _: &mut Meter<'_>) -> Result<'a> {
+fn join<'a>(arguments: &[Value<'a>], _: &mut Meter<'_>) -> EvaluationResult<'a> {
     let (list, separator) = match arguments {
         [Value::List(list)] => (list, ""),
         [Value::List(list), Value::String(separator)] => (list, separator.as_str()),

@@ -10,7 +10,7 @@ use serde_json::Value as Json;
 use crate::declarations::Declaration;
 use crate::error::EvalError;
 use crate::escaping::escape;
-use crate::json::to_value;
+use crate::from_json::to_value;
 use crate::program::PER_CALL_LIMIT;
 use crate::rules::correlation::Correlation;
 use crate::rules::rule::{CompiledExpression, Rule};
@@ -153,7 +153,7 @@ struct RuleEvaluation {
     budget: u64,
 }
 
-type Step = Result<(), BudgetExceeded>;
+type BudgetResult = Result<(), BudgetExceeded>;
 
 impl RuleEvaluation {
     fn node<'v>(
@@ -163,7 +163,7 @@ impl RuleEvaluation {
         new: &'v Json,
         old: Option<&'v Json>,
         correlation: Correlation<'v>,
-    ) -> Step {
+    ) -> BudgetResult {
         if new.is_null() {
             return Ok(());
         }
@@ -187,7 +187,7 @@ impl RuleEvaluation {
         new: &'v Json,
         old: Option<&'v Json>,
         correlation: Correlation<'v>,
-    ) -> Step {
+    ) -> BudgetResult {
         for (name, value) in new.as_object().into_iter().flatten() {
             let old = old.and_then(|old| old.get(name));
             let correlation = correlation.field(name, value, old);
@@ -209,7 +209,7 @@ impl RuleEvaluation {
         items: &'v [Json],
         old: Option<&'v Json>,
         correlation: Correlation<'v>,
-    ) -> Step {
+    ) -> BudgetResult {
         let Some(below) = &node.items else {
             return Ok(());
         };
@@ -231,7 +231,7 @@ impl RuleEvaluation {
         new: &'v Json,
         old: Option<&'v Json>,
         correlation: Correlation<'v>,
-    ) -> Step {
+    ) -> BudgetResult {
         let path = if at.is_empty() { "<nil>" } else { at };
         let schema_type = Json::from(&*node.schema_type);
         let invalid = |why: &str| FieldError::invalid(path, &schema_type, why);
@@ -290,7 +290,7 @@ impl RuleEvaluation {
         schema_type: &str,
         values: &RuleValues<'_>,
         correlation: Correlation<'_>,
-    ) -> Step {
+    ) -> BudgetResult {
         let path = match &*rule.field_path {
             "" => path.to_owned(),
             below if path == "<nil>" => below.to_owned(),

@@ -100,7 +100,7 @@ fn expensive_expressions_are_ended() {
 }
 
 /// Pieces of which most texts are no expressions, and many are.
-const PIECES: &[&str] = &[
+const EXPRESSION_FRAGMENTS: &[&str] = &[
     "x",
     "x.name",
     "x.tags",
@@ -177,7 +177,8 @@ const PIECES: &[&str] = &[
 ];
 
 fn arbitrary_expression() -> impl Strategy<Value = String> {
-    prop::collection::vec(prop::sample::select(PIECES), 1..24).prop_map(|pieces| pieces.concat())
+    prop::collection::vec(prop::sample::select(EXPRESSION_FRAGMENTS), 1..24)
+        .prop_map(|pieces| pieces.concat())
 }
 
 proptest! {
