@@ -7,11 +7,15 @@ package main
 
 import (
 	"bufio"
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"os"
 
 	"github.com/google/cel-go/cel"
+	"github.com/google/cel-go/common/types"
+	"github.com/google/cel-go/common/types/ref"
+	"github.com/google/cel-go/common/types/traits"
 )
 
 type question struct {
@@ -19,12 +23,62 @@ type question struct {
 	Variables  map[string]interface{} `json:"variables"`
 }
 
+// Numbers without a fraction are integers, as Kubernetes decodes them.
+func decoded(value interface{}) interface{} {
+	switch v := value.(type) {
+	case json.Number:
+		if n, err := v.Int64(); err == nil {
+			return n
+		}
+		n, _ := v.Float64()
+		return n
+	case []interface{}:
+		for i := range v {
+			v[i] = decoded(v[i])
+		}
+	case map[string]interface{}:
+		for k := range v {
+			v[k] = decoded(v[k])
+		}
+	}
+	return value
+}
+
+// What encoding/json can print of a value, at any depth.
+func printable(value ref.Val) interface{} {
+	switch v := value.(type) {
+	case traits.Lister:
+		items := []interface{}{}
+		for i := v.Iterator(); i.HasNext() == types.True; {
+			items = append(items, printable(i.Next()))
+		}
+		return items
+	case traits.Mapper:
+		entries := map[string]interface{}{}
+		for i := v.Iterator(); i.HasNext() == types.True; {
+			key := i.Next()
+			entries[fmt.Sprint(key.Value())] = printable(v.Get(key))
+		}
+		return entries
+	}
+	if value == types.NullValue {
+		return nil
+	}
+	return value.Value()
+}
+
 func evaluate(line []byte) (interface{}, error) {
 	var asked question
-	if err := json.Unmarshal(line, &asked); err != nil {
+	decoder := json.NewDecoder(bytes.NewReader(line))
+	decoder.UseNumber()
+	if err := decoder.Decode(&asked); err != nil {
 		return nil, err
 	}
-	var options []cel.EnvOption
+	for name, value := range asked.Variables {
+		asked.Variables[name] = decoded(value)
+	}
+	// The options of Kubernetes' environment that decide about standard expressions.
+	options := []cel.EnvOption{cel.HomogeneousAggregateLiterals(), cel.DefaultUTCTimeZone(true)}
 	for name := range asked.Variables {
 		options = append(options, cel.Variable(name, cel.DynType))
 	}
@@ -44,7 +98,7 @@ func evaluate(line []byte) (interface{}, error) {
 	if err != nil {
 		return nil, err
 	}
-	return value.Value(), nil
+	return printable(value), nil
 }
 
 func main() {
