@@ -101,7 +101,7 @@ fn wait_until_served(server: &ApiTestServer, path: &str) {
     let deadline = Instant::now() + SERVED_TIMEOUT;
     while server.get(path).code == 404 {
         assert!(Instant::now() < deadline, "{path} is not served");
-        std::thread::sleep(Duration::from_millis(20));
+        harness::sleep_blocking(Duration::from_millis(20));
     }
 }
 

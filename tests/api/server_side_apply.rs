@@ -236,7 +236,7 @@ fn other_writes_own_what_they_change() {
         .body("application/json", body);
     let created = created.send().json();
     let owned = json!({"f:data": {".": {}, "f:k": {}, "f:l": {}}});
-    check_managers(&created, &[("my-tool Update", owned.clone())]);
+    check_managers(&created, &[("my-tool Update", owned)]);
 
     let patch = format!("{path}?fieldManager=patcher");
     let patched = fixture.written("PATCH", &patch, MERGE, &json!({"data": {"k": "w"}}));
@@ -458,7 +458,7 @@ fn custom_resources_are_merged_by_their_schema() {
     let end = Instant::now() + Duration::from_secs(20);
     while fixture.server.get(path("v1").trim_end_matches("/a")).code != 200 {
         assert!(Instant::now() < end, "the definition is not served");
-        std::thread::sleep(Duration::from_millis(20));
+        harness::sleep_blocking(Duration::from_millis(20));
     }
     let object = |version: &str, spec: Value| {
         json!({"apiVersion": format!("ssa.io/{version}"),
@@ -466,7 +466,7 @@ fn custom_resources_are_merged_by_their_schema() {
     };
     let one = json!({"keyed": [{"k": "a", "v": "1"}], "set": ["x"], "atomic": {"x": "1"},
         "plain": ["x"], "free": {"list": [{"y": 1}], "map": {"z": 1}}});
-    let created = fixture.applied(&path("v1"), "one", &object("v1", one.clone()), 201);
+    let created = fixture.applied(&path("v1"), "one", &object("v1", one), 201);
     check_managers(
         &created,
         &[(

@@ -146,7 +146,7 @@ impl Checker<'_> {
             return Some(Node { at, ty, kind });
         }
         let named = TYPE_NAMES.into_iter().find(|n| *n == name)?;
-        let (kind, ty) = (NodeKind::Type(named), Type::Type);
+        let (kind, ty) = (NodeKind::Type(named), Type::Meta);
         Some(Node { at, ty, kind })
     }
 

@@ -182,7 +182,7 @@ impl Pattern {
                 "bytes" => Type::Bytes,
                 "timestamp" => Type::Timestamp,
                 "duration" => Type::Duration,
-                "type" => Type::Type,
+                "type" => Type::Meta,
                 "dyn" => Type::Dyn,
                 opaque => Type::Opaque(opaque),
             },

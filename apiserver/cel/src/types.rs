@@ -20,7 +20,7 @@ pub(crate) enum Type {
     Timestamp,
     Duration,
     /// The type of types, as of `type(x)`.
-    Type,
+    Meta,
     List(Arc<Type>),
     Map(Arc<Type>, Arc<Type>),
     Optional(Arc<Type>),
@@ -99,7 +99,7 @@ impl fmt::Display for Type {
             Self::Bytes => f.write_str("bytes"),
             Self::Timestamp => f.write_str("timestamp"),
             Self::Duration => f.write_str("duration"),
-            Self::Type => f.write_str("type"),
+            Self::Meta => f.write_str("type"),
             Self::List(element) => write!(f, "list({element})"),
             Self::Map(key, value) => write!(f, "map({key}, {value})"),
             Self::Optional(value) => write!(f, "optional_type({value})"),

@@ -256,7 +256,7 @@ impl VersionConverter for UnconvertedBody {
         Ok(body.clone())
     }
 
-    async fn from_version(&self, _: usize, body: Value) -> Result<Value, Status> {
+    async fn to_requested_version(&self, _: usize, body: Value) -> Result<Value, Status> {
         Ok(body)
     }
 }
@@ -293,7 +293,11 @@ impl VersionConverter for ResourceVersionConverter<'_> {
         Ok(converted)
     }
 
-    async fn from_version(&self, version: usize, mut object: Value) -> Result<Value, Status> {
+    async fn to_requested_version(
+        &self,
+        version: usize,
+        mut object: Value,
+    ) -> Result<Value, Status> {
         let (Some(resource), Some(written)) = (self.0.get(version), self.0.first()) else {
             return Ok(object);
         };

@@ -46,7 +46,7 @@ pub type JsonPatchFunction = fn(&Value, &Value) -> Result<Value, String>;
 #[async_trait]
 pub trait VersionConverter: Send + Sync {
     async fn to_version(&self, version: usize, object: &Value) -> Result<Value, Status>;
-    async fn from_version(&self, version: usize, object: Value) -> Result<Value, Status>;
+    async fn to_requested_version(&self, version: usize, object: Value) -> Result<Value, Status>;
 }
 
 /// An object's kind in all served versions, the requested one first, and the
@@ -279,7 +279,7 @@ impl WebhookDispatcher {
             Status::internal(format!("admission webhook {:?}: {why}", webhook.name))
         })?;
         let converter = request.versions.converter;
-        let patched = converter.from_version(version, patched).await?;
+        let patched = converter.to_requested_version(version, patched).await?;
         let changed = patched != *new;
         *new = patched;
         Ok(changed)

@@ -33,7 +33,7 @@ impl VersionConverter for ApiVersionConverter {
         Ok(object)
     }
 
-    async fn from_version(&self, _: usize, mut object: Value) -> Result<Value, Status> {
+    async fn to_requested_version(&self, _: usize, mut object: Value) -> Result<Value, Status> {
         object["apiVersion"] = "v1beta1".into();
         Ok(object)
     }
