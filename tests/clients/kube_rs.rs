@@ -1,4 +1,4 @@
-//! kube-rs reflects with a streamed list, runs a controller and applies.
+//! Runs a reflector, a controller and server-side applies of kube-rs against the server.
 
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -7,6 +7,9 @@ use serde_json::{Value, json};
 use super::bootstrap_objects;
 use crate::builtin::validate_builtin;
 
+/// Changes the spec of a valid object.
+type SpecChange = fn(&mut Value);
+
 fn error_fields(object: &Value) -> Vec<String> {
     let kind = object["kind"].as_str().unwrap();
     let gvk = Gvk::from_api_version("flowcontrol.apiserver.k8s.io/v1", kind);
@@ -62,7 +65,7 @@ fn flow_schemas_are_validated() {
     let resource = "spec.rules[0].resourceRules[0]";
     let url = "spec.rules[0].nonResourceRules[0]";
     let subject = "spec.rules[0].subjects[0]";
-    let table: [(fn(&mut Value), &str); 14] = [
+    let table: [(SpecChange, &str); 14] = [
         (
             |s| s["matchingPrecedence"] = 1.into(),
             "spec.matchingPrecedence",
@@ -137,7 +140,7 @@ fn priority_levels_are_validated() {
         error_fields(&object)
     };
     let response = "spec.limited.limitResponse";
-    let table: [(fn(&mut Value), &str); 9] = [
+    let table: [(SpecChange, &str); 9] = [
         (|s| s["limited"] = Value::Null, "spec.limited"),
         (|s| s["exempt"] = json!({}), "spec.exempt"),
         (|s| s["type"] = "X".into(), "spec.type"),
