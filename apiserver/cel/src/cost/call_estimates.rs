@@ -304,8 +304,6 @@ fn standard(
             };
             Some((traversal(size), Some(result)))
         }
-        // The longest number has 20 characters.
-        ("int64_to_string" | "uint64_to_string", [_]) => Some((Range::ONE, Some(Range::up_to(20)))),
         ("strings_quote", [text]) => {
             let size = text.size();
             let result = Range {

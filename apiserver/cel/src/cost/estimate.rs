@@ -99,7 +99,12 @@ impl Estimator<'_> {
                 size: Some(Range::fixed(literal_size(literal))),
                 entries: None,
             },
-            NodeKind::Type(_) => self.plain(node, Range::fixed(SELECT), None),
+            // cel-go looks up every name like a variable, so a type has the declared size of
+            // the root.
+            NodeKind::Type(_) => {
+                let path = extend(None, PathStep::Variable);
+                self.plain(node, Range::fixed(SELECT), Some(path))
+            }
             NodeKind::Variable(number) => {
                 let known = self.environment.variable(*number).is_some();
                 let path = known.then(|| extend(None, PathStep::Variable));
