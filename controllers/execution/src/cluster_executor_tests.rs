@@ -93,7 +93,10 @@ async fn a_work_that_replaces_one_in_progress_is_applied() {
     );
     plane.members[0].on_call(move |call| {
         if call.verb == "create" && first.swap(false, Ordering::Relaxed) {
-            control.remove(&WORKS, &execution_namespace("m1"), "w");
+            // By another thread: a task that this worker wakes may wait behind it forever.
+            let control = Arc::clone(&control);
+            let removal = move || control.remove(&WORKS, &execution_namespace("m1"), "w");
+            std::thread::spawn(removal).join().unwrap();
             while !works.is_empty() {
                 std::thread::yield_now();
             }
