@@ -55,7 +55,7 @@ pub(crate) fn run(report: &mut MeasurementRecorder) -> anyhow::Result<()> {
     let dir = tempfile::tempdir()?;
     let process = MeasuredProcess::serve(dir.path())?;
     let administrator = process.read_kubeconfig()?;
-    let user = create_user(&administrator)?;
+    let user = create_user(&administrator, "bench")?;
     let warm = CreateLoadConfig {
         path: CONFIGMAPS,
         count: 200,

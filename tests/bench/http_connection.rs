@@ -38,6 +38,7 @@ impl Write for BufferedSocket {
 pub(crate) struct BenchConnection {
     stream: StreamOwned<ClientConnection, BufferedSocket>,
     host: String,
+    accept: &'static str,
     /// Further headers of every request.
     headers: String,
     /// Bytes that were read and not yet consumed, from `read_position` to `filled`.
@@ -77,6 +78,7 @@ impl BenchConnection {
         Ok(Self {
             stream: StreamOwned::new(session, socket),
             host: to.address.clone(),
+            accept: "application/json",
             headers: to.token.as_ref().map_or_else(String::new, |token| {
                 format!("authorization: Bearer {token}\r\n")
             }),
@@ -118,6 +120,11 @@ impl BenchConnection {
         let mut body = Vec::new();
         self.read_body(length, |part| body.extend_from_slice(part))?;
         Ok(BenchResponse { code, body })
+    }
+
+    /// Asks for this media type from now on; the default is JSON.
+    pub(crate) fn accept(&mut self, media_type: &'static str) {
+        self.accept = media_type;
     }
 
     /// Accepts gzip from now on, as client-go does. Only [`Self::get_discarding_body`] can read
@@ -166,8 +173,8 @@ impl BenchConnection {
         body: &str,
     ) -> anyhow::Result<()> {
         let mut text = format!(
-            "{method} {path} HTTP/1.1\r\nhost: {}\r\naccept: application/json\r\n{}",
-            self.host, self.headers
+            "{method} {path} HTTP/1.1\r\nhost: {}\r\naccept: {}\r\n{}",
+            self.host, self.accept, self.headers
         );
         if !kind.is_empty() {
             text.push_str(&format!(

@@ -32,7 +32,7 @@ pub(crate) fn run(report: &mut MeasurementRecorder) -> anyhow::Result<()> {
     let dir = tempfile::tempdir()?;
     let process = MeasuredProcess::serve(dir.path())?;
     let administrator = process.read_kubeconfig()?;
-    let user = create_user(&administrator)?;
+    let user = create_user(&administrator, "bench")?;
     // The 4 KiB include the metadata that the server adds.
     let bare = configmap("object-00000", 0).len() + 180;
     let of = CreateLoadConfig {

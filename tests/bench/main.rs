@@ -11,7 +11,9 @@ mod aggregated_mode;
 mod cold_start;
 mod create_rate;
 mod detector;
+mod fairness;
 mod fleet;
+mod http2_connection;
 mod http_connection;
 mod kubeconfig;
 mod list_latency;
@@ -27,6 +29,7 @@ mod propagation_latency;
 mod restart;
 mod service_account;
 mod shared_fleet;
+mod side_by_side;
 mod startup_and_idle;
 mod watch_fanout;
 
@@ -45,19 +48,21 @@ type BenchGroup = (
     fn(&mut MeasurementRecorder) -> anyhow::Result<()>,
 );
 
-const GROUPS: [BenchGroup; 12] = [
+const GROUPS: [BenchGroup; 14] = [
     ("up", startup_and_idle::measure_up),
     ("idle", startup_and_idle::measure_serve),
     ("list", list_latency::run),
     ("watchers", watch_fanout::run),
     ("create", create_rate::run),
     ("managers", managed_fields::run),
+    ("fairness", fairness::run),
     ("detector", detector::run),
     ("scripts", lua_scripts::run),
     ("fleet", shared_fleet::run),
     ("cold", cold_start::run),
     ("failover", member_failover::run),
     ("behind", aggregated_mode::run),
+    ("compare", side_by_side::run),
 ];
 
 fn main() -> ExitCode {

@@ -92,16 +92,13 @@ impl MeasuredProcess {
         Ok(())
     }
 
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     /// CPU seconds used so far by all threads, user and kernel.
     pub(crate) fn cpu_seconds(&self) -> anyhow::Result<f64> {
-        let text = self.read_proc_file("stat")?;
-        // The name in parentheses may contain anything; the fields follow it.
-        let fields = text.rsplit_once(')').context("a line of /proc/stat")?.1;
-        let mut fields = fields.split_whitespace().skip(11);
-        let mut next = || -> anyhow::Result<f64> {
-            Ok(fields.next().context("a field of /proc/stat")?.parse()?)
-        };
-        Ok((next()? + next()?) / TICKS_PER_SECOND)
+        cpu_seconds(self.child.id())
     }
 
     /// The resident bytes now.
@@ -140,15 +137,10 @@ impl MeasuredProcess {
     }
 
     fn status_bytes(&self, field: &str) -> anyhow::Result<f64> {
-        let text = self.read_proc_file("status")?;
+        let text = read_proc_file(self.child.id(), "status")?;
         let line = text.lines().find_map(|l| l.strip_prefix(field));
         let kib = line.and_then(|l| l.split_whitespace().next());
         Ok(kib.context("a line of /proc/status")?.parse::<f64>()? * 1024.0)
-    }
-
-    fn read_proc_file(&self, file: &str) -> anyhow::Result<String> {
-        let path = format!("/proc/{}/{file}", self.child.id());
-        fs::read_to_string(&path).with_context(|| path)
     }
 }
 
@@ -157,6 +149,22 @@ impl Drop for MeasuredProcess {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// CPU seconds used so far by all threads of a process, user and kernel.
+pub(crate) fn cpu_seconds(process_id: u32) -> anyhow::Result<f64> {
+    let text = read_proc_file(process_id, "stat")?;
+    // The name in parentheses may contain anything; the fields follow it.
+    let fields = text.rsplit_once(')').context("a line of /proc/stat")?.1;
+    let mut fields = fields.split_whitespace().skip(11);
+    let mut next =
+        || -> anyhow::Result<f64> { Ok(fields.next().context("a field of /proc/stat")?.parse()?) };
+    Ok((next()? + next()?) / TICKS_PER_SECOND)
+}
+
+fn read_proc_file(process_id: u32, file: &str) -> anyhow::Result<String> {
+    let path = format!("/proc/{process_id}/{file}");
+    fs::read_to_string(&path).with_context(|| path)
 }
 
 /// Polls `done` until it returns true; an error after `limit`.

@@ -5,17 +5,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
-use bytes::Bytes;
-use http_body_util::{BodyExt, Empty};
-use hyper::Request;
-use hyper::client::conn::http2::{self, SendRequest};
-use hyper_util::rt::{TokioExecutor, TokioIo};
-use rustls::pki_types::ServerName;
-use tokio::net::TcpStream;
+use http_body_util::BodyExt;
 use tokio::task::JoinSet;
-use tokio_rustls::TlsConnector;
 
 use crate::http_connection::BenchConnection;
+use crate::http2_connection::Http2Connection;
 use crate::kubeconfig::Kubeconfig;
 use crate::measured_process::{MeasuredProcess, wait_until};
 use crate::measurement::{MeasurementLimit, MeasurementRecorder};
@@ -23,7 +17,7 @@ use crate::objects::{CONFIGMAPS, configmap};
 
 const CONNECTIONS: usize = 10;
 const STREAMS_PER_CONNECTION: usize = 100;
-const WATCHERS: usize = CONNECTIONS * STREAMS_PER_CONNECTION;
+pub(crate) const WATCHERS: usize = CONNECTIONS * STREAMS_PER_CONNECTION;
 const WRITES: usize = 200;
 
 pub(crate) fn run(report: &mut MeasurementRecorder) -> anyhow::Result<()> {
@@ -90,19 +84,16 @@ pub(crate) fn run(report: &mut MeasurementRecorder) -> anyhow::Result<()> {
 }
 
 /// Opens all watches; the events that arrive are counted in `arrived`.
-async fn open_watches(
+pub(crate) async fn open_watches(
     to: &Kubeconfig,
     path: &str,
     arrived: &Arc<AtomicUsize>,
 ) -> anyhow::Result<JoinSet<()>> {
     let mut tasks = JoinSet::new();
     for _ in 0..CONNECTIONS {
-        let mut sender = connect(to, &mut tasks).await?;
+        let mut connection = Http2Connection::open(to, &mut tasks).await?;
         for _ in 0..STREAMS_PER_CONNECTION {
-            sender.ready().await?;
-            let uri = format!("https://{}{path}", to.address);
-            let request = Request::get(uri).body(Empty::<Bytes>::new())?;
-            let reply = sender.send_request(request).await?;
+            let reply = connection.get(path).await?;
             ensure!(reply.status() == 200, "watch: {}", reply.status());
             let arrived = Arc::clone(arrived);
             tasks.spawn(async move {
@@ -117,26 +108,4 @@ async fn open_watches(
         }
     }
     Ok(tasks)
-}
-
-async fn connect(
-    to: &Kubeconfig,
-    tasks: &mut JoinSet<()>,
-) -> anyhow::Result<SendRequest<Empty<Bytes>>> {
-    let socket = TcpStream::connect(&to.address).await?;
-    socket.set_nodelay(true)?;
-    let host = to.address.rsplit_once(':').context("no port")?.0;
-    let name = ServerName::try_from(host.to_owned())?;
-    let stream = TlsConnector::from(to.tls_config("h2"))
-        .connect(name, socket)
-        .await?;
-    let (sender, connection) = http2::Builder::new(TokioExecutor::new())
-        .initial_stream_window_size(1 << 20)
-        .initial_connection_window_size(1 << 24)
-        .handshake(TokioIo::new(stream))
-        .await?;
-    tasks.spawn(async move {
-        let _ = connection.await;
-    });
-    Ok(sender)
 }

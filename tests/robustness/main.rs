@@ -10,6 +10,7 @@
 //! | `storage_layout` | none: keys and values in etcd |
 //! | `upgrade` | data of an older and of a newer version |
 //! | `encryption` | none: secrets on the disk, key rotation; missing keys |
+//! | `soak` | none: an hour of mixed traffic |
 //!
 //! `history_check` compares the records of clients with etcd's history. Tests that take
 //! longer than half a minute are marked `#[harness::slow]`.
@@ -25,6 +26,7 @@ mod disk_faults;
 mod encryption;
 mod etcd_node_failures;
 mod history_check;
+mod soak;
 mod stalled_etcd;
 mod startup_errors;
 mod storage_layout;

@@ -11,6 +11,8 @@ use crate::{ApiServerClient, ServerProcess};
 /// `flotilla up` with members `member1`, `member2` and so on, of three nodes each.
 pub struct FlotillaUpProcess {
     process: Option<ServerProcess>,
+    /// `host:port` of the control plane.
+    address: String,
     dir: TempDir,
     program: String,
     arguments: Vec<String>,
@@ -37,6 +39,7 @@ impl FlotillaUpProcess {
         let arguments = own.iter().chain(more).map(|a| (*a).to_owned()).collect();
         let mut up = Self {
             process: None,
+            address: String::new(),
             program: program.to_owned(),
             arguments,
             dir,
@@ -56,7 +59,19 @@ impl FlotillaUpProcess {
         self.kill();
         let arguments: Vec<&str> = self.arguments.iter().map(String::as_str).collect();
         let log = self.dir.path().join("log");
-        self.process = Some(ServerProcess::start(&self.program, &arguments, &log).0);
+        let (process, address) = ServerProcess::start(&self.program, &arguments, &log);
+        self.process = Some(process);
+        self.address = address;
+    }
+
+    /// `host:port` of the control plane.
+    pub fn address(&self) -> &str {
+        &self.address
+    }
+
+    /// The process; panics after [`Self::kill`].
+    pub fn process_id(&self) -> u32 {
+        self.process.as_ref().unwrap().child.id()
     }
 
     pub fn dir(&self) -> &Path {
