@@ -8,11 +8,12 @@
 //! catalog. Depth, number of errors and size of documents are bounded.
 //!
 //! Entry points: [`catalog()`], [`Schema`], [`SchemaCursor`], [`publish`], [`printer`],
-//! [`karmada`], [`pod_requests()`], [`quota_usage`].
+//! [`karmada`], [`pod_requests()`], [`quota_usage`], [`disruption_budget`].
 
 mod api_approval;
 mod catalog;
 pub mod defaults;
+pub mod disruption_budget;
 mod jsonpath;
 pub mod karmada;
 pub mod karmada_prune;

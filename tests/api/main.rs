@@ -69,6 +69,9 @@ mod cluster_kinds;
 /// HTTP: quotas and limits of namespaces.
 mod quota;
 
+/// HTTP: pods are deleted after their grace period, and evicted as their budgets allow.
+mod pods;
+
 /// HTTP: admission webhooks that are registered with the server.
 mod webhooks;
 

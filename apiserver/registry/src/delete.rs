@@ -1,35 +1,35 @@
 //! Delete: removes an object at once, or sets its deletion timestamp and waits for its
-//! finalizers (contract B8, `registry/generic/registry/store.go`).
+//! finalizers (contract B8, `registry/generic/registry/store.go`) and its grace period.
 //!
-//! Pods are removed at once, whatever their grace period: no kubelet confirms their
-//! termination.
+//! The grace period of a pod is waited for only if its node exists: nobody else would confirm
+//! its end.
 
 use admission::AdmissionOperation;
-use client::{DeleteOptions, DeletionPropagation, ListOptions, ResourcePath};
+use client::{DeleteOptions, ListOptions, ResourcePath};
 use futures_util::StreamExt;
 use machinery::{Gvr, Object, Status};
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::commit::{CommitResult, EncodedObject, check_deadline, write_deadline};
-use crate::object_meta::{self, FOREGROUND_FINALIZER, ORPHAN_FINALIZER};
+use crate::deletion_plan::{DeletionEffect, ObjectDeletion, requested_grace_period};
+use crate::object_meta;
 use crate::read::{check_verb, convert_object};
 use crate::registry::{NAMESPACES, Registry};
 use crate::request::{DeleteResponse, DeleteResult, ObjectListPage, RequestUserAndDeadline};
 use crate::resource_table::ResourceInfo;
-use crate::strategy::{RestStrategy, UNDELETABLE_NAMESPACES};
+use crate::strategy::UNDELETABLE_NAMESPACES;
 use crate::write_base::CachedOrNewestBaseObject;
 use crate::write_pipeline::AdmissionContext;
 
+const NODES: Gvr = Gvr::from_static("", "v1", "nodes");
 /// How many objects of a collection are deleted concurrently.
 const MAX_CONCURRENT_DELETES: usize = 16;
 
-/// The effect of a deletion on an object.
-#[derive(Debug, PartialEq)]
-enum DeletionEffect {
-    Remove,
-    SetDeletionTimestamp(Value),
-    /// The deletion timestamp is set already, and nothing changes.
-    Wait,
+/// Whether admission is asked about a deletion: not about that of an evicted pod.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum DeletionAdmission {
+    Run,
+    Skip,
 }
 
 impl Registry {
@@ -45,15 +45,17 @@ impl Registry {
         if !at.subresource.is_empty() {
             return Err(Status::method_not_allowed());
         }
-        self.delete_object(ctx, &resource, at, options).await
+        self.delete_object(ctx, &resource, at, options, DeletionAdmission::Run)
+            .await
     }
 
-    async fn delete_object(
+    pub(crate) async fn delete_object(
         &self,
         ctx: &RequestUserAndDeadline,
         resource: &ResourceInfo,
         at: ResourcePath<'_>,
         options: &DeleteOptions,
+        admission: DeletionAdmission,
     ) -> Result<DeleteResult, Status> {
         if *at.resource == NAMESPACES && UNDELETABLE_NAMESPACES.contains(&at.name) {
             let why = "this namespace may not be deleted";
@@ -69,7 +71,7 @@ impl Registry {
                 return Err(Status::not_found(&resource.kind.gvr, at.name));
             };
             let planned = self
-                .plan_deletion(ctx, resource, at, options, &object)
+                .plan_deletion(ctx, resource, at, options, &object, admission)
                 .await;
             // A commit fails if the object is outdated.
             let is_committed = matches!(
@@ -77,7 +79,7 @@ impl Registry {
                 Ok((
                     _,
                     _,
-                    DeletionEffect::Remove | DeletionEffect::SetDeletionTimestamp(_)
+                    DeletionEffect::Remove(_) | DeletionEffect::SetDeletionTimestamp(_)
                 ))
             );
             if !is_committed && base.is_outdated(&object).await? {
@@ -97,8 +99,8 @@ impl Registry {
             let encode = |tree| EncodedObject::new(tree, managers.as_deref());
             let committed = match &plan {
                 DeletionEffect::Wait => return result(pending_response(resource, object)),
-                DeletionEffect::Remove => {
-                    let last = encode(&old)?;
+                DeletionEffect::Remove(last) => {
+                    let last = encode(last)?;
                     self.remove(resource, &key, &last, object.revision())
                         .await?
                 }
@@ -109,7 +111,7 @@ impl Registry {
             };
             match committed {
                 CommitResult::Conflict(winner) => base.replace(winner),
-                CommitResult::Committed(object) if plan == DeletionEffect::Remove => {
+                CommitResult::Committed(object) if matches!(plan, DeletionEffect::Remove(_)) => {
                     self.release_service_addresses(resource, &old, None).await;
                     return result(removed_response(resource, object));
                 }
@@ -129,6 +131,7 @@ impl Registry {
         at: ResourcePath<'_>,
         options: &DeleteOptions,
         object: &Object,
+        admission: DeletionAdmission,
     ) -> Result<(Value, Vec<String>, DeletionEffect), Status> {
         check_preconditions(resource, options, object)?;
         let mut old = object.value().map_err(Status::internal)?;
@@ -141,15 +144,32 @@ impl Registry {
             dry_run: options.dry_run,
             delete_options: Some(options),
         };
-        let warnings = admit.validate(&Value::Null, Some(&old)).await?;
+        let warnings = match admission {
+            DeletionAdmission::Run => admit.validate(&Value::Null, Some(&old)).await?,
+            DeletionAdmission::Skip => Vec::new(),
+        };
         object_meta::metadata_mut(&mut old)?.remove("resourceVersion");
-        let plan = deletion_plan(
-            resource.storage.strategy,
-            &old,
-            options.propagation,
-            &self.now(),
-        );
+        let strategy = resource.storage.strategy;
+        let requested = requested_grace_period(options);
+        let is_graceful = (strategy.grace_period)(&old, requested).is_some_and(|p| p > 0);
+        let is_confirmed = is_graceful && self.has_node(&old).await?;
+        let now = self.options.clock.now();
+        let deletion = ObjectDeletion::new(strategy, &old, options, is_confirmed, now);
+        let plan = deletion.plan(strategy, &old);
         Ok((old, warnings, plan))
+    }
+
+    /// Whether the node of a pod exists.
+    async fn has_node(&self, pod: &Value) -> Result<bool, Status> {
+        let Ok(nodes) = self.resource_info(&NODES) else {
+            return Ok(false);
+        };
+        let name = pod["spec"]["nodeName"].as_str().unwrap_or("");
+        if self.get_cached(&nodes, "", name).await?.is_some() {
+            return Ok(true);
+        }
+        let key = self.storage_key(&nodes, "", name);
+        Ok(self.get_newest(&nodes, &key).await?.is_some())
     }
 
     /// DELETE of a collection: deletes each selected object with the same options. Objects
@@ -168,7 +188,9 @@ impl Registry {
         let mut deletions = futures_util::stream::iter(reply.items.clone())
             .map(|object| async move {
                 let at = ResourcePath::object(at.resource, object.namespace(), object.name());
-                self.delete_object(ctx, resource, at, options).await
+                let admission = DeletionAdmission::Run;
+                self.delete_object(ctx, resource, at, options, admission)
+                    .await
             })
             .buffer_unordered(MAX_CONCURRENT_DELETES);
         let mut warnings = Vec::new();
@@ -184,7 +206,7 @@ impl Registry {
     }
 }
 
-fn check_preconditions(
+pub(crate) fn check_preconditions(
     resource: &ResourceInfo,
     options: &DeleteOptions,
     object: &Object,
@@ -210,73 +232,6 @@ fn check_preconditions(
         ));
     }
     Ok(())
-}
-
-/// The finalizers after the propagation policy is applied.
-fn deletion_finalizers(
-    strategy: &RestStrategy,
-    old: &Value,
-    policy: Option<DeletionPropagation>,
-) -> Vec<String> {
-    let has = |name: &str| object_meta::finalizers(old).any(|f| f == name);
-    let policy = policy.unwrap_or_else(|| {
-        if has(ORPHAN_FINALIZER) {
-            DeletionPropagation::Orphan
-        } else if has(FOREGROUND_FINALIZER) {
-            DeletionPropagation::Foreground
-        } else {
-            strategy.propagation
-        }
-    });
-    let policy_finalizer = match policy {
-        DeletionPropagation::Orphan => Some(ORPHAN_FINALIZER),
-        DeletionPropagation::Foreground => Some(FOREGROUND_FINALIZER),
-        DeletionPropagation::Background => None,
-    };
-    let mut list: Vec<String> = object_meta::finalizers(old)
-        .filter(|f| {
-            policy_finalizer == Some(*f) || (*f != ORPHAN_FINALIZER && *f != FOREGROUND_FINALIZER)
-        })
-        .map(str::to_owned)
-        .collect();
-    if let Some(finalizer) = policy_finalizer
-        && !list.iter().any(|f| f == finalizer)
-    {
-        list.push(finalizer.to_owned());
-    }
-    list
-}
-
-fn deletion_plan(
-    strategy: &RestStrategy,
-    old: &Value,
-    policy: Option<DeletionPropagation>,
-    now: &str,
-) -> DeletionEffect {
-    let mut new = old.clone();
-    let finalizers = deletion_finalizers(strategy, old, policy);
-    let is_deleting = object_meta::is_deleting(old);
-    let Ok(meta) = object_meta::metadata_mut(&mut new) else {
-        return DeletionEffect::Remove;
-    };
-    if finalizers.is_empty() {
-        meta.remove("finalizers");
-    } else {
-        meta.insert("finalizers".into(), json!(finalizers));
-    }
-    if !is_deleting {
-        meta.insert("deletionTimestamp".into(), now.into());
-        meta.insert("deletionGracePeriodSeconds".into(), 0.into());
-        object_meta::increment_generation(&mut new);
-        (strategy.begin_delete)(&mut new, now);
-    }
-    if object_meta::finalizers(&new).next().is_none() && !(strategy.delays_removal)(&new) {
-        DeletionEffect::Remove
-    } else if new == *old {
-        DeletionEffect::Wait
-    } else {
-        DeletionEffect::SetDeletionTimestamp(new)
-    }
 }
 
 fn pending_response(resource: &ResourceInfo, object: Object) -> Result<DeleteResponse, Status> {
@@ -305,87 +260,18 @@ fn dry_run_response(
     plan: DeletionEffect,
 ) -> Result<DeleteResponse, Status> {
     match plan {
-        DeletionEffect::Remove => removed_response(resource, object),
+        DeletionEffect::Remove(last) => removed_response(resource, dry_run_object(last, &object)?),
         DeletionEffect::Wait => pending_response(resource, object),
-        DeletionEffect::SetDeletionTimestamp(mut new) => {
-            let revision = object.revision().to_string();
-            object_meta::metadata_mut(&mut new)?.insert("resourceVersion".into(), revision.into());
-            let new = Object::from_value(&new).and_then(|o| o.with_managed_fields_of(&object));
-            pending_response(resource, new.map_err(Status::internal)?)
+        DeletionEffect::SetDeletionTimestamp(new) => {
+            pending_response(resource, dry_run_object(new, &object)?)
         }
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::strategy;
-
-    fn check(object: Value, policy: Option<DeletionPropagation>, want: Option<Value>) {
-        let plain = strategy::built_in_strategy("", "configmaps", false);
-        let finalizers = match deletion_plan(plain, &object, policy, "now") {
-            DeletionEffect::SetDeletionTimestamp(new) => {
-                Some(new["metadata"]["finalizers"].clone())
-            }
-            DeletionEffect::Wait => Some(json!("wait")),
-            DeletionEffect::Remove => None,
-        };
-        assert_eq!(finalizers, want, "{object}");
-    }
-
-    #[test]
-    fn policy_and_finalizers_determine_the_plan() {
-        use DeletionPropagation::{Background, Foreground, Orphan};
-        check(json!({"metadata": {}}), None, None);
-        check(
-            json!({"metadata": {}}),
-            Some(Foreground),
-            Some(json!([FOREGROUND_FINALIZER])),
-        );
-        check(
-            json!({"metadata": {}}),
-            Some(Orphan),
-            Some(json!([ORPHAN_FINALIZER])),
-        );
-        check(
-            json!({"metadata": {"finalizers": ["a/b"]}}),
-            Some(Background),
-            Some(json!(["a/b"])),
-        );
-        check(
-            json!({"metadata": {"finalizers": [ORPHAN_FINALIZER]}}),
-            Some(Background),
-            None,
-        );
-        check(
-            json!({"metadata": {"finalizers": [ORPHAN_FINALIZER]}}),
-            None,
-            Some(json!([ORPHAN_FINALIZER])),
-        );
-        let deleting = json!({"metadata": {"deletionTimestamp": "t", "finalizers": ["a/b"]}});
-        check(deleting.clone(), None, Some(json!("wait")));
-        check(
-            deleting,
-            Some(Foreground),
-            Some(json!(["a/b", FOREGROUND_FINALIZER])),
-        );
-    }
-
-    #[test]
-    fn setting_the_deletion_timestamp_raises_the_generation() {
-        let object = json!({"metadata": {"generation": 2, "finalizers": ["a/b"]}});
-        let DeletionEffect::SetDeletionTimestamp(new) = deletion_plan(
-            strategy::custom_resource_strategy(true),
-            &object,
-            None,
-            "now",
-        ) else {
-            panic!("the deletion timestamp is not set");
-        };
-        assert_eq!(
-            new["metadata"],
-            json!({"generation": 3, "finalizers": ["a/b"],
-            "deletionTimestamp": "now", "deletionGracePeriodSeconds": 0})
-        );
-    }
+/// The object after a dry run, with the revision and managers of the present one.
+fn dry_run_object(mut new: Value, present: &Object) -> Result<Object, Status> {
+    let revision = present.revision().to_string();
+    object_meta::metadata_mut(&mut new)?.insert("resourceVersion".into(), revision.into());
+    let new = Object::from_value(&new).and_then(|o| o.with_managed_fields_of(present));
+    new.map_err(Status::internal)
 }

@@ -72,6 +72,12 @@ pub(crate) fn is_deleting(value: &Value) -> bool {
     !value["metadata"]["deletionTimestamp"].is_null()
 }
 
+/// `metadata.deletionGracePeriodSeconds`; 0 if absent.
+pub(crate) fn deletion_grace_period(value: &Value) -> i64 {
+    let seconds = &value["metadata"]["deletionGracePeriodSeconds"];
+    seconds.as_i64().unwrap_or(0)
+}
+
 /// Removes fields that only the server sets, and empty fields.
 pub(crate) fn remove_server_owned_fields(meta: &mut Map<String, Value>) {
     for field in SERVER_OWNED_FIELDS {

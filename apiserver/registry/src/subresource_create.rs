@@ -1,13 +1,12 @@
 //! Create of subresources: Binding and Eviction of pods, and those with a create handler,
-//! such as TokenRequests.
+//! such as TokenRequests. `eviction` has the rules of evictions.
 
-use client::{DeleteOptions, ResourcePath};
+use client::ResourcePath;
 use machinery::{Object, Status};
 use serde_json::{Value, json};
 
 use crate::commit::{CommitResult, EncodedObject, check_deadline, write_deadline};
 use crate::object_meta;
-use crate::options;
 use crate::registry::Registry;
 use crate::request::{
     ObjectBodyAndDuplicateFields, RegistryWriteOptions, RequestUserAndDeadline, WriteResult,
@@ -15,7 +14,7 @@ use crate::request::{
 use crate::resource_table::ResourceInfo;
 
 /// The response to a successful create that stores no object.
-fn success_status() -> Result<WriteResult, Status> {
+pub(crate) fn success_status() -> Result<WriteResult, Status> {
     let body = json!({"kind": "Status", "apiVersion": "v1", "metadata": {},
                       "status": "Success", "code": 201});
     Ok(WriteResult {
@@ -47,7 +46,11 @@ impl Registry {
             .await?;
         let mut created = match at.subresource {
             "binding" => self.bind_pod(ctx, resource, at, &body.value, options).await,
-            _ => self.evict_pod(ctx, at, &body.value, options).await,
+            _ => {
+                let at = at.subresource("");
+                self.evict_pod(ctx, resource, at, &body.value, options)
+                    .await
+            }
         }?;
         created.warnings.extend(warnings);
         Ok(created)
@@ -62,6 +65,10 @@ impl Registry {
         binding: &Value,
         options: &RegistryWriteOptions,
     ) -> Result<WriteResult, Status> {
+        if object_meta::metadata_string(binding, "name") != at.name {
+            let why = "name in URL does not match name in Binding object";
+            return Err(Status::bad_request(why));
+        }
         let node = binding["target"]["name"].as_str().unwrap_or("");
         if node.is_empty() {
             return Err(Status::bad_request("target.name is required"));
@@ -99,29 +106,6 @@ impl Registry {
                 CommitResult::Conflict(winner) => current = winner,
             }
         }
-    }
-
-    /// Deletes a pod, without regard to PodDisruptionBudgets.
-    async fn evict_pod(
-        &self,
-        ctx: &RequestUserAndDeadline,
-        at: ResourcePath<'_>,
-        eviction: &Value,
-        options: &RegistryWriteOptions,
-    ) -> Result<WriteResult, Status> {
-        let body = eviction.get("deleteOptions").filter(|v| !v.is_null());
-        let mut delete_options: DeleteOptions = options::parse_delete_options(&|_| None, body)?;
-        delete_options.dry_run |= options.dry_run;
-        self.delete(
-            ctx,
-            ResourcePath {
-                subresource: "",
-                ..at
-            },
-            &delete_options,
-        )
-        .await?;
-        success_status()
     }
 }
 

@@ -15,6 +15,7 @@ use serde_json::Value;
 use crate::allocation::ServiceAllocationAndQuotaCharge;
 use crate::commit::{CommitResult, EncodedObject, check_deadline, write_deadline};
 use crate::conversion::VersionConversion;
+use crate::deletion_plan::is_removable;
 use crate::field_management::{Configuration, ManagersAfterWrite};
 use crate::object_meta;
 use crate::read::{check_verb, convert_object};
@@ -350,9 +351,7 @@ impl UpdateRequest<'_> {
         if new == old && !managers.is_ownership_changed {
             return Ok((None, warnings));
         }
-        let deletes = object_meta::is_deleting(&new)
-            && object_meta::finalizers(&new).next().is_none()
-            && !(strategy.delays_removal)(&new);
+        let deletes = is_removable(&new, strategy);
         let text = managers.text.as_deref();
         let encoded = apart.map(|apart| apart.encode(&new, text)).transpose()?;
         Ok((

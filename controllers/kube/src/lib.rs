@@ -1,7 +1,7 @@
 //! Controllers of kube-controller-manager for a control plane that runs no workloads:
 //! garbage collection, namespace deletion, service accounts and their tokens, aggregated
-//! ClusterRoles, certificate requests, the usage of ResourceQuotas, conditions of
-//! CustomResourceDefinitions.
+//! ClusterRoles, certificate requests, the usage of ResourceQuotas, the status of
+//! PodDisruptionBudgets, conditions of CustomResourceDefinitions.
 //!
 //! informers ──► decision (pure) ──► writes through `client::Api`
 //!
@@ -14,6 +14,7 @@ mod certificate_signing_requests;
 mod cluster_role_aggregation;
 mod custom_resource_definitions;
 mod deletable_resources;
+mod disruption;
 mod garbage_collector;
 mod namespace_deletion;
 mod owner_graph;

@@ -20,7 +20,7 @@ use crate::service_account_tokens::TokenIssuer;
 use crate::shutdown_waits::wait_for_cache_sync;
 use crate::{
     certificate_signing_requests, cluster_role_aggregation, custom_resource_definitions,
-    namespace_deletion, resource_quotas, service_account_tokens, service_accounts,
+    disruption, namespace_deletion, resource_quotas, service_account_tokens, service_accounts,
 };
 
 const REDISCOVERY_DELAY: Duration = Duration::from_millis(200);
@@ -61,6 +61,13 @@ pub async fn start(
     collector.run(tasks);
     run_discovery_worker(&api, &rest_mapper, &collector, custom, informers, tasks);
     resource_quotas::start(Arc::clone(&api), Arc::clone(&rest_mapper), informers, tasks);
+    disruption::start(
+        Arc::clone(&api),
+        Arc::clone(&rest_mapper),
+        Arc::clone(clock),
+        informers,
+        tasks,
+    );
     namespace_deletion::start(
         Arc::clone(&api),
         rest_mapper,

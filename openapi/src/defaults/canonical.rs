@@ -76,6 +76,10 @@ fn is_always_encoded(definition: &SchemaDefinition, field: &str) -> bool {
                 )
                 | ("io.k8s.api.discovery.v1.EndpointSlice", "ports")
                 | ("io.k8s.api.scheduling.v1.PriorityClass", "value")
+                | (
+                    "io.k8s.api.policy.v1.PodDisruptionBudgetStatus",
+                    "disruptionsAllowed" | "currentHealthy" | "desiredHealthy" | "expectedPods"
+                )
         )
 }
 

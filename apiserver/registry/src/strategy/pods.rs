@@ -1,5 +1,5 @@
 //! The strategy of Pods: a new Pod is Pending and gets its quality-of-service class
-//! (`pkg/apis/core/helper/qos`).
+//! (`pkg/apis/core/helper/qos`); one that runs on a node is deleted gracefully.
 
 use machinery::Quantity;
 use serde_json::{Value, json};
@@ -9,6 +9,7 @@ use super::{DEFAULT_STRATEGY, GenerationPolicy, RestStrategy};
 pub(super) static STRATEGY: RestStrategy = RestStrategy {
     generation: GenerationPolicy::Spec,
     create,
+    grace_period,
     status_updates_metadata: true,
     ..DEFAULT_STRATEGY
 };
@@ -16,6 +17,23 @@ pub(super) static STRATEGY: RestStrategy = RestStrategy {
 fn create(new: &mut Value) {
     let class = qos_class(new);
     new["status"] = json!({"phase": "Pending", "qosClass": class});
+}
+
+/// Pods that nobody runs are deleted at once (`CheckGracefulDelete`).
+fn grace_period(pod: &Value, requested: Option<i64>) -> Option<i64> {
+    let is_scheduled = pod["spec"]["nodeName"]
+        .as_str()
+        .is_some_and(|n| !n.is_empty());
+    let is_finished = matches!(
+        pod["status"]["phase"].as_str(),
+        Some("Failed" | "Succeeded")
+    );
+    if !is_scheduled || is_finished {
+        return Some(0);
+    }
+    let default = pod["spec"]["terminationGracePeriodSeconds"].as_i64();
+    let period = requested.or(default).unwrap_or(0);
+    Some(if period < 0 { 1 } else { period })
 }
 
 fn non_zero_quantity(of: &Value, resource: &str) -> Option<Quantity> {

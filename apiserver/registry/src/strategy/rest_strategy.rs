@@ -60,6 +60,9 @@ pub(crate) struct RestStrategy {
     pub(crate) update: fn(new: &mut Value, old: &Value),
     /// Called when the deletion timestamp is set.
     pub(crate) begin_delete: fn(new: &mut Value, now: &str),
+    /// The grace period of a deletion that requests one, or none; `None` for a kind that has
+    /// no grace periods.
+    pub(crate) grace_period: fn(object: &Value, requested: Option<i64>) -> Option<i64>,
     /// Whether anything besides `metadata.finalizers` delays the removal.
     pub(crate) delays_removal: fn(&Value) -> bool,
     /// The propagation policy of deletions that request none.
@@ -77,6 +80,10 @@ fn no_op_update(_: &mut Value, _: &Value) {}
 
 fn no_op_begin_delete(_: &mut Value, _: &str) {}
 
+fn no_grace_period(_: &Value, _: Option<i64>) -> Option<i64> {
+    None
+}
+
 fn never_delays_removal(_: &Value) -> bool {
     false
 }
@@ -87,6 +94,7 @@ pub(crate) const DEFAULT_STRATEGY: RestStrategy = RestStrategy {
     create: no_op_create,
     update: no_op_update,
     begin_delete: no_op_begin_delete,
+    grace_period: no_grace_period,
     delays_removal: never_delays_removal,
     propagation: DeletionPropagation::Background,
     ttl: None,
