@@ -14,6 +14,11 @@ use crate::model::{
 };
 
 const META_V1_PACKAGE: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.";
+const KARMADA_PACKAGE: &str = "io.karmada.";
+/// The kinds of Karmada's aggregated API server have no CRD.
+const CLUSTER_PACKAGE: &str = "io.karmada.cluster.";
+/// The pattern of quantities in generated CRDs.
+const QUANTITY_PATTERN: &str = r"^(\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))(([KMGTPE]i)|[numkMGTPE]|([eE](\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))))?$";
 /// The types of `metav1` that all documents contain.
 const COMMON_META_TYPES: [&str; 3] = ["DeleteOptions", "ListMeta", "Status"];
 pub(super) const PATCH_TYPE: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.Patch";
@@ -77,6 +82,29 @@ fn patch_schema() -> Value {
     })
 }
 
+/// How the scalars of a definition are published.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum ScalarForm {
+    /// As references to named scalars.
+    GoType,
+    /// As in the CRDs that Karmada installs, in which quantities are written out.
+    KarmadaCrd,
+    CustomResource,
+}
+
+impl ScalarForm {
+    fn of(definition: &SchemaDefinition) -> Self {
+        let name = &*definition.name;
+        if !definition.native {
+            Self::CustomResource
+        } else if name.starts_with(KARMADA_PACKAGE) && !name.starts_with(CLUSTER_PACKAGE) {
+            Self::KarmadaCrd
+        } else {
+            Self::GoType
+        }
+    }
+}
+
 /// Builds schemas and collects the names of the types they refer to.
 struct SchemasBuilder {
     openapi_version: OpenApiVersion,
@@ -107,7 +135,10 @@ impl SchemasBuilder {
                 let cursor = resource.schema.root();
                 let mut schema = match cursor.definition() {
                     Some(definition) => self.object_schema(cursor.definitions(), definition),
-                    None => self.node_schema(cursor.definitions(), cursor.node(), false),
+                    None => {
+                        let form = ScalarForm::CustomResource;
+                        self.node_schema(cursor.definitions(), cursor.node(), form)
+                    }
                 };
                 set_description(&mut schema, &cursor.node().description);
                 self.add_cel_rules(&mut schema, cursor.node());
@@ -197,7 +228,8 @@ impl SchemasBuilder {
         let mut properties = Map::new();
         let mut required = Vec::new();
         for field in &definition.fields {
-            let mut property = self.node_schema(definitions, &field.node, definition.native);
+            let mut property =
+                self.node_schema(definitions, &field.node, ScalarForm::of(definition));
             if let Some(reference) = property.get("$ref").cloned() {
                 let reference = json!({ "$ref": reference });
                 let default = field.node.default.as_ref();
@@ -263,7 +295,7 @@ impl SchemasBuilder {
         &mut self,
         definitions: &SchemaDefinitionArena,
         node: &SchemaNode,
-        native: bool,
+        form: ScalarForm,
     ) -> Value {
         let mut schema = match &node.ty {
             SchemaType::Ref(id) => {
@@ -275,14 +307,14 @@ impl SchemasBuilder {
                 }
             }
             SchemaType::Array(item) => {
-                let items = self.node_schema(definitions, item, native);
+                let items = self.node_schema(definitions, item, form);
                 json!({ "type": "array", "items": items })
             }
             SchemaType::Map(value) => {
-                let values = self.node_schema(definitions, value, native);
+                let values = self.node_schema(definitions, value, form);
                 json!({ "type": "object", "additionalProperties": values })
             }
-            ty => match self.scalar_schema(ty, native) {
+            ty => match self.scalar_schema(ty, form) {
                 reference if reference.get("$ref").is_some() => return reference,
                 schema => schema,
             },
@@ -320,17 +352,29 @@ impl SchemasBuilder {
         }
     }
 
-    fn scalar_schema(&mut self, ty: &SchemaType, native: bool) -> Value {
+    /// A quantity in a schema of a CRD.
+    fn inline_quantity(&self) -> Value {
+        let mut schema = json!({
+            "x-kubernetes-int-or-string": true, "pattern": QUANTITY_PATTERN,
+        });
+        if self.openapi_version == OpenApiVersion::V3 {
+            schema["anyOf"] = json!([{ "type": "integer" }, { "type": "string" }]);
+        }
+        schema
+    }
+
+    fn scalar_schema(&mut self, ty: &SchemaType, form: ScalarForm) -> Value {
         match ty {
             SchemaType::Int32 => json!({ "type": "integer", "format": "int32" }),
             SchemaType::Int64 => json!({ "type": "integer", "format": "int64" }),
             SchemaType::Bool => json!({ "type": "boolean" }),
             SchemaType::Number => json!({ "type": "number" }),
             SchemaType::Bytes => json!({ "type": "string", "format": "byte" }),
+            SchemaType::Quantity if form == ScalarForm::KarmadaCrd => self.inline_quantity(),
             SchemaType::Quantity => {
                 self.add_reference("io.k8s.apimachinery.pkg.api.resource.Quantity")
             }
-            SchemaType::IntOrString if native => {
+            SchemaType::IntOrString if form != ScalarForm::CustomResource => {
                 self.add_reference("io.k8s.apimachinery.pkg.util.intstr.IntOrString")
             }
             SchemaType::IntOrString => json!({ "x-kubernetes-int-or-string": true }),
@@ -386,7 +430,7 @@ impl SchemasBuilder {
         definitions: &SchemaDefinitionArena,
         node: &SchemaNode,
     ) -> Value {
-        let mut schema = self.node_schema(definitions, node, false);
+        let mut schema = self.node_schema(definitions, node, ScalarForm::CustomResource);
         if let (SchemaType::Any, Value::Object(map)) = (&node.ty, &mut schema) {
             map.remove("x-kubernetes-preserve-unknown-fields");
         }

@@ -332,3 +332,29 @@ fn the_protobuf_encoding_has_the_content_of_the_json_form() {
         "PropagationPolicy"
     );
 }
+
+#[test]
+fn quantities_of_karmadas_definitions_are_written_out() {
+    let kinds = kinds();
+    let all = resources(&kinds, |_| true);
+    let v2 = v2_document(&all)["definitions"].clone();
+    let v3 = v3_document(&all)["components"]["schemas"].clone();
+    let quota = "io.karmada.policy.v1alpha1.FederatedResourceQuotaSpec";
+    let values =
+        |schemas: &Value| schemas[quota]["properties"]["overall"]["additionalProperties"].clone();
+    let (old, new) = (values(&v2), values(&v3));
+    assert_eq!(
+        new["anyOf"],
+        json!([{"type": "integer"}, {"type": "string"}])
+    );
+    assert!(old["anyOf"].is_null() && old["type"].is_null(), "{old}");
+    for schema in [old, new] {
+        assert_eq!(schema["x-kubernetes-int-or-string"], true, "{schema}");
+        assert!(
+            schema["pattern"].as_str().unwrap().contains("[numkMGTPE]"),
+            "{schema}"
+        );
+    }
+    let range = &v3["io.karmada.cluster.v1alpha1.ResourceModelRange"]["properties"]["min"];
+    assert!(range["pattern"].is_null(), "{range}");
+}
