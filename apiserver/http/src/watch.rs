@@ -1,8 +1,8 @@
 //! Serves watches: encodes the events of a registry watch as a stream of JSON lines, or of
 //! frames of protobuf.
 //!
-//! All watchers share one buffer per event of the object itself; tables and partial
-//! metadata are encoded per watcher.
+//! All watchers share one buffer per event of the object itself and per encoding; tables and
+//! partial metadata are encoded per watcher.
 
 use std::sync::Arc;
 
@@ -61,7 +61,7 @@ impl WatchEncoder {
         self.options.format.encoding == ResponseSerialization::Protobuf
     }
 
-    /// Encodes an event as a frame of protobuf. Each watch has its own copy.
+    /// Encodes an event as a frame of protobuf.
     fn encode_frame(&self, event_type: &str, object: &Object) -> Result<Bytes, Status> {
         let view = match self.options.format.representation {
             Representation::MetadataList { beta } => Representation::Metadata { beta },
@@ -74,7 +74,12 @@ impl WatchEncoder {
     fn encode_event(&mut self, item: RegistryWatchItem) -> Result<Bytes, Status> {
         match item {
             RegistryWatchItem::Event(delivery) if self.is_protobuf() => {
-                self.encode_frame(delivery.change().as_str(), delivery.object())
+                let change = delivery.change().as_str();
+                let encode = || self.encode_frame(change, delivery.object());
+                match self.options.format.representation {
+                    Representation::Object => delivery.protobuf_frame(encode),
+                    _ => encode(),
+                }
             }
             RegistryWatchItem::Event(delivery)
                 if self.options.format.representation == Representation::Object =>

@@ -337,6 +337,15 @@ impl RegistryWatchEvent {
             } => frame.get_or_init(|| encode_frame(*change, object)).clone(),
         }
     }
+
+    /// The event in protobuf, which `encode` makes; encoded once for all watchers of the
+    /// storage version.
+    pub fn protobuf_frame<E>(&self, encode: impl FnOnce() -> Result<Bytes, E>) -> Result<Bytes, E> {
+        match &self.0 {
+            SharedOrConvertedEvent::Shared(event) => event.protobuf_frame(encode),
+            SharedOrConvertedEvent::Converted { .. } => encode(),
+        }
+    }
 }
 
 fn encode_frame(change: ObjectEventType, object: &Object) -> Bytes {
