@@ -1,4 +1,5 @@
-//! Pods of a standalone server: graceful deletion, and eviction under PodDisruptionBudgets.
+//! Pods of a standalone server: graceful deletion, eviction under PodDisruptionBudgets, Bindings;
+//! and the classes that pods, claims and ingresses get.
 
 use std::time::{Duration, Instant};
 
@@ -321,4 +322,133 @@ async fn percentages_are_of_the_replicas_of_controllers() {
     let why = "jobs.batch does not implement the scale subresource";
     assert_eq!(failed["status"]["conditions"][0]["message"], why);
     assert_eq!(evict(&server, "j1", &json!({})).0, 429);
+}
+
+#[test]
+fn a_binding_assigns_a_pod_to_a_node() {
+    let server = start_with_node("bindings");
+    let pods = "/api/v1/namespaces/bindings/pods";
+    create(&server, pods, &pod("p", "a", ""));
+    let binding =
+        |name: &str| json!({"metadata": {"name": name}, "target": {"kind": "Node", "name": "n1"}});
+    let path = "/api/v1/namespaces/bindings/bindings";
+    let reply = create(&server, path, &binding("p"));
+    assert_eq!(
+        (&reply["kind"], &reply["status"]),
+        (&json!("Status"), &json!("Success"))
+    );
+    let bound = server.get(&format!("{pods}/p")).json();
+    assert_eq!(bound["spec"]["nodeName"], "n1");
+    assert_eq!(server.post(path, &binding("p")).code, 409);
+    assert_eq!(server.post(path, &binding("none")).code, 404);
+    assert_eq!(server.get(path).code, 405);
+}
+
+#[test]
+fn objects_get_the_default_classes() {
+    // The classes are those of the whole server.
+    let server = ApiTestServer::start();
+    server.create_namespace("classes");
+    let core = |resource: &str| format!("/api/v1/namespaces/classes/{resource}");
+    let ingresses = "/apis/networking.k8s.io/v1/namespaces/classes/ingresses";
+    let claim = |name: &str| {
+        json!({"metadata": {"name": name}, "spec": {"accessModes": ["ReadWriteOnce"],
+        "resources": {"requests": {"storage": "1Gi"}}}})
+    };
+    let ingress = |name: &str| {
+        json!({"metadata": {"name": name},
+        "spec": {"defaultBackend": {"service": {"name": "s", "port": {"number": 80}}}}})
+    };
+    let before = create(&server, &core("persistentvolumeclaims"), &claim("a"));
+    assert_eq!(before["spec"]["storageClassName"], Value::Null);
+    let pod_before = create(&server, &core("pods"), &pod("a", "a", ""));
+    let spec = &pod_before["spec"];
+    let found = (
+        &spec["priority"],
+        &spec["preemptionPolicy"],
+        &spec["priorityClassName"],
+    );
+    assert_eq!(
+        found,
+        (&json!(0), &json!("PreemptLowerPriority"), &Value::Null)
+    );
+
+    let annotated = |annotation: &str| json!({"name": "fast", "annotations": {annotation: "true"}});
+    for (path, body) in [
+        (
+            "/apis/storage.k8s.io/v1/storageclasses",
+            json!({"metadata": annotated("storageclass.kubernetes.io/is-default-class"), "provisioner": "x.io/y"}),
+        ),
+        (
+            "/apis/networking.k8s.io/v1/ingressclasses",
+            json!({"metadata": annotated("ingressclass.kubernetes.io/is-default-class"), "spec": {"controller": "x.io/y"}}),
+        ),
+        (
+            "/apis/scheduling.k8s.io/v1/priorityclasses",
+            json!({"metadata": {"name": "usual"}, "value": 7, "globalDefault": true, "preemptionPolicy": "Never"}),
+        ),
+        (
+            "/apis/scheduling.k8s.io/v1/priorityclasses",
+            json!({"metadata": {"name": "high"}, "value": 100}),
+        ),
+    ] {
+        create(&server, path, &body);
+    }
+    let claimed = create(&server, &core("persistentvolumeclaims"), &claim("b"));
+    assert_eq!(claimed["spec"]["storageClassName"], "fast");
+    let mut none = claim("c");
+    none["spec"]["storageClassName"] = "".into();
+    let claimed = create(&server, &core("persistentvolumeclaims"), &none);
+    assert_eq!(claimed["spec"]["storageClassName"], "");
+    let created = create(&server, ingresses, &ingress("b"));
+    assert_eq!(created["spec"]["ingressClassName"], "fast");
+
+    let usual = create(&server, &core("pods"), &pod("b", "a", ""));
+    let spec = &usual["spec"];
+    let found = (
+        &spec["priority"],
+        &spec["preemptionPolicy"],
+        &spec["priorityClassName"],
+    );
+    assert_eq!(found, (&json!(7), &json!("Never"), &json!("usual")));
+    let classed = |name: &str, class: &str, more: Value| {
+        let mut pod = pod(name, "a", "");
+        pod["spec"]["priorityClassName"] = class.into();
+        pod["spec"]
+            .as_object_mut()
+            .unwrap()
+            .extend(more.as_object().unwrap().clone());
+        server.post(&core("pods"), &pod)
+    };
+    let high = classed("c", "high", json!({})).json();
+    assert_eq!(
+        (&high["spec"]["priority"], &high["spec"]["preemptionPolicy"]),
+        (&json!(100), &json!("PreemptLowerPriority"))
+    );
+    for (class, more, why) in [
+        (
+            "none",
+            json!({}),
+            "no PriorityClass with name none was found",
+        ),
+        (
+            "high",
+            json!({"priority": 1}),
+            "the integer value of priority (1) must not be provided in pod spec; priority admission controller computed 100 from the given PriorityClass name",
+        ),
+    ] {
+        let refused = classed("d", class, more);
+        assert_eq!(refused.code, 403, "{}", refused.text());
+        let message = format!("pods \"d\" is forbidden: {why}");
+        assert_eq!(refused.json()["message"], message);
+    }
+    // An update that omits the priority keeps it.
+    let mut update = usual.clone();
+    let fields = update["spec"].as_object_mut().unwrap();
+    fields.remove("priority");
+    fields.remove("preemptionPolicy");
+    update["metadata"]["labels"] = json!({"changed": "yes"});
+    let reply = server.request("PUT", &core("pods/b")).json(&update).send();
+    assert_eq!(reply.code, 200, "{}", reply.text());
+    assert_eq!(reply.json()["spec"]["priority"], 7);
 }

@@ -9,7 +9,7 @@ use std::sync::{Arc, OnceLock};
 use client::Api;
 use machinery::field_error::aggregate;
 use machinery::time::{Clock, SystemClock};
-use machinery::{FieldError, Gvr, Status};
+use machinery::{FieldError, Gvr, Object, Status};
 use openapi::karmada::resources::CUSTOMIZATIONS;
 use openapi::karmada::{FeatureGates, KarmadaFeature, well_known_keys};
 use serde_json::Value;
@@ -24,13 +24,12 @@ use crate::resource_quota::ResourceQuotaCharges;
 use crate::secret_access::SecretAuthorizer;
 use crate::unstructured::text;
 use crate::{
-    binding, builtin, cluster, cluster_taint_policy, deletion_protection, federated_quota,
-    federated_resources, limit_range, override_policy, propagation_policy, resource_quota,
-    resource_registry, secret_access,
+    binding, builtin, cluster, cluster_taint_policy, default_classes, deletion_protection,
+    federated_quota, federated_resources, limit_range, override_policy, propagation_policy,
+    resource_quota, resource_registry, secret_access,
 };
 
 const LIMIT_RANGES: Gvr = Gvr::from_static("", "v1", "limitranges");
-const PRIORITY_CLASSES: Gvr = Gvr::from_static("scheduling.k8s.io", "v1", "priorityclasses");
 
 /// Options of an [`AdmissionChain`].
 #[derive(Clone)]
@@ -89,8 +88,8 @@ impl AdmissionChain {
         }
     }
 
-    /// Sets the API for reading other objects. Until then, limits of namespaces do not
-    /// apply, and writes of Karmada's kinds that need it fail with 503. Later calls have no effect.
+    /// Sets the API for reading other objects. Until then, limits of namespaces and classes do
+    /// not apply, and writes of Karmada's kinds that need it fail with 503. Later calls have no effect.
     pub fn set_api(&self, api: Arc<dyn Api>) {
         // A second API would be the same server.
         let _ = self.api.set(api);
@@ -131,13 +130,54 @@ impl AdmissionChain {
             ("networking.karmada.io", "MultiClusterService") => {
                 federated_resources::mutate_multi_cluster_service(new)
             }
-            ("", "Pod") if create => {
-                let ranges = self.limit_ranges(attributes).await?;
-                limit_range::set_pod_defaults(&ranges, new);
+            ("", "Pod" | "PersistentVolumeClaim") | ("networking.k8s.io", "Ingress") => {
+                self.set_limits_and_classes(attributes, new, old).await?;
             }
             _ => builtin::mutate(attributes, new, old)?,
         }
         Ok(())
+    }
+
+    /// Sets the default limits of the namespace, and the classes that a new object does not
+    /// name.
+    async fn set_limits_and_classes(
+        &self,
+        attributes: &AdmissionAttributes<'_>,
+        new: &mut Value,
+        old: Option<&Value>,
+    ) -> Result<(), Status> {
+        let create = attributes.operation == AdmissionOperation::Create;
+        match (&*attributes.gvk.kind, old) {
+            ("Pod", _) if create => {
+                let ranges = self.limit_ranges(attributes).await?;
+                limit_range::set_pod_defaults(&ranges, new);
+                let classes = self.classes(&default_classes::PRIORITY_CLASSES).await?;
+                default_classes::set_priority(&classes, new).map_err(|why| {
+                    Status::forbidden(attributes.gvr, object_name(attributes, new), why)
+                })
+            }
+            ("Pod", Some(old)) => {
+                default_classes::keep_priority(old, new);
+                Ok(())
+            }
+            ("PersistentVolumeClaim", _) if create && default_classes::needs_storage_class(new) => {
+                let classes = self.classes(&default_classes::STORAGE_CLASSES).await?;
+                default_classes::set_storage_class(&classes, new).map_err(Status::internal)
+            }
+            ("Ingress", _) if create && default_classes::needs_ingress_class(new) => {
+                let classes = self.classes(&default_classes::INGRESS_CLASSES).await?;
+                default_classes::set_ingress_class(&classes, new).map_err(Status::internal)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The objects of a cluster-scoped kind that has classes for others.
+    async fn classes(&self, resource: &Gvr) -> Result<Vec<Object>, Status> {
+        match self.api.get() {
+            Some(api) => list_cached(&**api, resource, "").await,
+            None => Ok(Vec::new()),
+        }
     }
 
     /// The LimitRanges of the namespace.
@@ -359,7 +399,10 @@ impl AdmissionChain {
             return Ok(());
         }
         let others = self
-            .list_others(object_name(attributes, new), &PRIORITY_CLASSES)
+            .list_others(
+                object_name(attributes, new),
+                &default_classes::PRIORITY_CLASSES,
+            )
             .await?;
         match builtin::conflicting_global_default(new, &others) {
             Some(why) => Err(Status::forbidden(

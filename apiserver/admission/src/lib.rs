@@ -20,6 +20,7 @@ mod chain;
 mod cluster;
 mod cluster_affinity;
 mod cluster_taint_policy;
+mod default_classes;
 pub mod deletion_protection;
 mod federated_quota;
 mod federated_resources;

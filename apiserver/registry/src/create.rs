@@ -17,6 +17,7 @@ use crate::request::{
     ObjectBodyAndDuplicateFields, RegistryWriteOptions, RequestUserAndDeadline, WriteResult,
 };
 use crate::resource_table::ResourceInfo;
+use crate::subresource_create::BINDINGS;
 use crate::write_pipeline::{
     AdmissionContext, apply_defaults, check_kind, check_namespace, decode, validate_object,
 };
@@ -53,6 +54,9 @@ impl Registry {
         }
         if !at.name.is_empty() {
             return Err(Status::method_not_allowed());
+        }
+        if *at.resource == BINDINGS {
+            return self.create_binding(ctx, &resource, at, body, options).await;
         }
         if resource.is_virtual() {
             return self

@@ -1,8 +1,8 @@
-//! Create of subresources: Binding and Eviction of pods, and those with a create handler,
+//! Create of Bindings, and of subresources: Binding and Eviction of pods, and those with a create handler,
 //! such as TokenRequests. `eviction` has the rules of evictions.
 
 use client::ResourcePath;
-use machinery::{Object, Status};
+use machinery::{Gvr, Object, Status};
 use serde_json::{Value, json};
 
 use crate::commit::{CommitResult, EncodedObject, check_deadline, write_deadline};
@@ -12,6 +12,11 @@ use crate::request::{
     ObjectBodyAndDuplicateFields, RegistryWriteOptions, RequestUserAndDeadline, WriteResult,
 };
 use crate::resource_table::ResourceInfo;
+use crate::write_pipeline::{check_kind, check_namespace};
+
+static PODS: Gvr = Gvr::from_static("", "v1", "pods");
+/// Bindings as a resource of their own.
+pub(crate) static BINDINGS: Gvr = Gvr::from_static("", "v1", "bindings");
 
 /// The response to a successful create that stores no object.
 pub(crate) fn success_status() -> Result<WriteResult, Status> {
@@ -54,6 +59,28 @@ impl Registry {
         }?;
         created.warnings.extend(warnings);
         Ok(created)
+    }
+
+    /// POST of a Binding to `bindings`, which binds the pod of its name.
+    pub(crate) async fn create_binding(
+        &self,
+        ctx: &RequestUserAndDeadline,
+        resource: &ResourceInfo,
+        at: ResourcePath<'_>,
+        mut body: ObjectBodyAndDuplicateFields,
+        options: &RegistryWriteOptions,
+    ) -> Result<WriteResult, Status> {
+        check_kind(resource, &mut body.value)?;
+        check_namespace(resource, &at, &mut body.value)?;
+        let warnings = self
+            .admit_created_body(ctx, resource, at, &mut body.value, options)
+            .await?;
+        let pods = self.resource_info(&PODS)?;
+        let name = object_meta::metadata_string(&body.value, "name").to_owned();
+        let pod = ResourcePath::object(&PODS, at.namespace, &name);
+        let mut bound = self.bind_pod(ctx, &pods, pod, &body.value, options).await?;
+        bound.warnings.extend(warnings);
+        Ok(bound)
     }
 
     /// Assigns a pod to a node, once (`pkg/registry/core/pod/storage`).

@@ -284,7 +284,7 @@ async fn rules_read_other_objects_through_the_api() {
     let write_class = new_test_write("scheduling.k8s.io/v1", "PriorityClass", "priorityclasses");
     let at = write_class.attributes("", AdmissionOperation::Create);
     assert!(admit(&chain, &at, class("x"), None).await.is_ok());
-    api.seed(&PRIORITY_CLASSES, class("first"));
+    api.seed(&default_classes::PRIORITY_CLASSES, class("first"));
     let status = admit(&chain, &at, class("x"), None).await.unwrap_err();
     assert_eq!(
         status.message,
