@@ -87,6 +87,9 @@ mod cel_expressions;
 /// HTTP: paged lists and watches.
 mod lists_and_watches;
 
+/// HTTP: what informers and browsers rely on, for every kind.
+mod watch_clients;
+
 /// HTTP: priority and fairness.
 mod flow_control;
 

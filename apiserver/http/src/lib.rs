@@ -40,6 +40,7 @@ mod verb_check;
 mod version;
 mod watch;
 mod watch_drain;
+mod websocket_watch;
 
 #[cfg(test)]
 mod tests;

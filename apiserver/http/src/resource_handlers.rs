@@ -32,6 +32,7 @@ use crate::table::IncludeObjectPolicy;
 use crate::verb_check::{check_verb, unknown_resource};
 use crate::watch;
 use crate::watch_drain::WatchDrain;
+use crate::websocket_watch;
 
 const APPLY_PATCH: &str = "application/apply-patch+yaml";
 
@@ -107,7 +108,7 @@ impl ResourceRequestDispatcher {
         match call.verb {
             "get" => handler.get(&headers).await,
             "list" => handler.list(&headers).await,
-            "watch" => handler.watch(&headers).await,
+            "watch" => handler.watch(&headers, request).await,
             "create" => handler.create(&headers, request.into_body()).await,
             "update" => handler.update(&headers, request.into_body()).await,
             "patch" => handler.patch(&headers, request.into_body()).await,
@@ -258,7 +259,11 @@ impl ResourceRequestHandler<'_> {
         response_writers::write_list(list, response_options, self.shared.clock.now()).await
     }
 
-    async fn watch(&self, headers: &HeaderMap) -> Result<Response<ServerResponseBody>, Status> {
+    async fn watch(
+        &self,
+        headers: &HeaderMap,
+        request: Request<Incoming>,
+    ) -> Result<Response<ServerResponseBody>, Status> {
         let response_options = self.response_options(headers)?;
         if response_options.format.encoding == ResponseSerialization::Yaml {
             return Err(Status::not_acceptable(&[
@@ -267,6 +272,9 @@ impl ResourceRequestHandler<'_> {
             ]));
         }
         let options = self.parse_options(|q| options::parse_watch_options(q))?;
+        let switched = websocket_watch::is_websocket_request(headers)
+            .then(|| websocket_watch::switch_protocols(headers))
+            .transpose()?;
         let watch = self
             .shared
             .registry
@@ -283,6 +291,13 @@ impl ResourceRequestHandler<'_> {
                 .metrics
                 .watch_events(&gvr.group, &gvr.version, &gvr.resource),
         );
+        if let Some(response) = switched {
+            let upgrade = hyper::upgrade::on(request);
+            let encoding = response_options.format.encoding;
+            let sent = websocket_watch::send_events(upgrade, events, encoding);
+            self.shared.watch_drain.spawn_upgraded(sent);
+            return Ok(response);
+        }
         let mut response = Response::new(ServerResponseBody::events(events));
         let content_type = watch::content_type(response_options.format.encoding);
         response

@@ -109,7 +109,10 @@ impl SecureServing {
         drop(listener);
         self.drain.start(self.grace_period / 2);
         stop.cancel();
-        let drained = async { while connections.join_next().await.is_some() {} };
+        let drained = async {
+            while connections.join_next().await.is_some() {}
+            self.drain.watches.join_upgraded().await;
+        };
         let grace_period = async {
             sleep(self.grace_period).await;
             let short_requests = self.drain.short_requests.wait_for_all();

@@ -7,7 +7,9 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use rand::Rng;
+use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 /// Reconnecting watches per second that the remaining replicas can take.
@@ -18,6 +20,8 @@ struct WatchDrainInner {
     started: CancellationToken,
     open_watches: AtomicU32,
     duration: OnceLock<Duration>,
+    /// The watches that left their HTTP connection (WebSocket).
+    upgraded: Mutex<JoinSet<()>>,
 }
 
 /// Clones share one drain.
@@ -36,6 +40,19 @@ impl WatchDrain {
     /// Cancelled when the drain starts, for streams that end at once.
     pub(crate) fn started(&self) -> CancellationToken {
         self.0.started.clone()
+    }
+
+    /// Runs a registered watch whose HTTP connection was upgraded.
+    pub(crate) fn spawn_upgraded(&self, watch: impl Future<Output = ()> + Send + 'static) {
+        let mut upgraded = self.0.upgraded.lock();
+        while upgraded.try_join_next().is_some() {}
+        upgraded.spawn(watch);
+    }
+
+    /// Waits for the upgraded watches to end.
+    pub(crate) async fn join_upgraded(&self) {
+        let mut upgraded = std::mem::take(&mut *self.0.upgraded.lock());
+        while upgraded.join_next().await.is_some() {}
     }
 
     /// Registers one more open watch.

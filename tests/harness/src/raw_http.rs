@@ -192,6 +192,13 @@ impl RawHttpResponseStream {
         find_header(&self.headers, name)
     }
 
+    /// The next bytes of a connection that speaks another protocol than HTTP.
+    pub fn read_upgraded(&mut self, length: usize) -> Vec<u8> {
+        let mut bytes = vec![0; length];
+        self.reader.read_exact(&mut bytes).unwrap();
+        bytes
+    }
+
     /// The next chunk. `None`: the terminating chunk was read.
     pub fn next_chunk(&mut self) -> Option<Vec<u8>> {
         let mut size = String::new();
