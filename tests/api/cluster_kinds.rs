@@ -111,3 +111,32 @@ fn cluster_kinds_have_their_defaults() {
         reply.text()
     );
 }
+
+#[test]
+fn storage_capacities_are_published_by_drivers() {
+    let server = ApiTestServer::shared();
+    server.create_namespace("capacities");
+    let path = "/apis/storage.k8s.io/v1/namespaces/capacities/csistoragecapacities";
+    let body = |class: &str, capacity: &str| {
+        json!({"metadata": {"name": "c"}, "storageClassName": class, "capacity": capacity,
+               "nodeTopology": {"matchLabels": {"zone": "a"}}})
+    };
+    for (class, capacity, field) in [("", "1Gi", "storageClassName"), ("fast", "-1", "capacity")] {
+        let refused = server.post(path, &body(class, capacity));
+        assert_eq!(refused.code, 422, "{}", refused.text());
+        assert_eq!(refused.json()["details"]["causes"][0]["field"], field);
+    }
+    let created = server.post(path, &body("fast", "1Gi"));
+    assert_eq!(created.code, 201, "{}", created.text());
+    let one = format!("{path}/c");
+    let update = |class: &str| server.request("PUT", &one).json(&body(class, "2Gi")).send();
+    assert_eq!(update("fast").json()["capacity"], "2Gi");
+    let refused = update("slow");
+    assert_eq!(refused.code, 422, "{}", refused.text());
+    let table = server
+        .request("GET", path)
+        .header("Accept", "application/json;as=Table;v=v1;g=meta.k8s.io")
+        .send()
+        .json();
+    assert_eq!(table["rows"][0]["cells"], json!(["c", "fast", "2Gi"]));
+}

@@ -420,6 +420,9 @@ fn objects_get_the_default_classes() {
             .extend(more.as_object().unwrap().clone());
         server.post(&core("pods"), &pod)
     };
+    // The classes of system pods exist from the start.
+    let system = classed("s", "system-node-critical", json!({})).json();
+    assert_eq!(system["spec"]["priority"], 2_000_001_000);
     let high = classed("c", "high", json!({})).json();
     assert_eq!(
         (&high["spec"]["priority"], &high["spec"]["preemptionPolicy"]),

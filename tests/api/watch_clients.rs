@@ -166,7 +166,8 @@ fn large_lists_are_compressed_for_clients_that_accept_it() {
         (200, String::new())
     );
     for name in ["a", "b"] {
-        let body = json!({"metadata": {"name": name}, "stringData": {"text": "x".repeat(80 << 10)}});
+        let body =
+            json!({"metadata": {"name": name}, "stringData": {"text": "x".repeat(80 << 10)}});
         assert_eq!(server.post(path, &body).code, 201);
     }
     // As client-go sends it.

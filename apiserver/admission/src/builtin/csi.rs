@@ -1,10 +1,11 @@
-//! Validates CSIDrivers, CSINodes, VolumeAttachments and RuntimeClasses (Kubernetes
+//! Validates CSIDrivers, CSINodes, CSIStorageCapacities, VolumeAttachments and RuntimeClasses (Kubernetes
 //! `pkg/apis/{storage,node}/validation`).
 
-use machinery::FieldError;
 use machinery::names::{validate_dns1123_label, validate_dns1123_subdomain};
+use machinery::{FieldError, Quantity};
 use serde_json::Value;
 
+use crate::cluster_affinity;
 use crate::unstructured::{
     flag, get, has, index_path, int, items, report_invalid, text, texts, validate_immutable_field,
 };
@@ -114,6 +115,33 @@ pub(super) fn validate_csi_node(new: &Value, errors: &mut Vec<FieldError>) {
                 &count.into(),
                 "must be greater than or equal to 0",
             ));
+        }
+    }
+}
+
+pub(super) fn validate_csi_storage_capacity(
+    new: &Value,
+    old: Option<&Value>,
+    errors: &mut Vec<FieldError>,
+) {
+    let class = text(new, "/storageClassName");
+    report_invalid(
+        "storageClassName",
+        class,
+        validate_dns1123_subdomain(class),
+        errors,
+    );
+    for field in ["capacity", "maximumVolumeSize"] {
+        let value = get(new, &format!("/{field}"));
+        if Quantity::from_value(value).is_ok_and(|amount| amount < Quantity::ZERO) {
+            let why = "must be greater than or equal to 0";
+            errors.push(FieldError::invalid(field, value, why));
+        }
+    }
+    cluster_affinity::validate_label_selector("nodeTopology", get(new, "/nodeTopology"), errors);
+    if let Some(old) = old {
+        for field in ["nodeTopology", "storageClassName"] {
+            validate_immutable_field(new, old, field, errors);
         }
     }
 }

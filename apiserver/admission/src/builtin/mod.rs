@@ -104,6 +104,7 @@ pub fn validate_builtin(gvk: &Gvk, new: &Value, old: Option<&Value>) -> Vec<Fiel
         }
         ("storage.k8s.io", "CSIDriver") => csi::validate_csi_driver(new, old, e),
         ("storage.k8s.io", "CSINode") => csi::validate_csi_node(new, e),
+        ("storage.k8s.io", "CSIStorageCapacity") => csi::validate_csi_storage_capacity(new, old, e),
         ("storage.k8s.io", "VolumeAttachment") => csi::validate_volume_attachment(new, old, e),
         ("node.k8s.io", "RuntimeClass") => csi::validate_runtime_class(new, old, e),
         ("flowcontrol.apiserver.k8s.io", "FlowSchema") => {

@@ -1,5 +1,6 @@
 //! Creates the objects that every control plane needs: namespaces, the roles and bindings of
-//! the bootstrap policy (contract F2.5, F3.8), and the configuration of priority and fairness.
+//! the bootstrap policy (contract F2.5, F3.8), the priority classes of system pods, and the
+//! configuration of priority and fairness.
 
 mod flow_control;
 mod policy_file;
@@ -7,7 +8,7 @@ mod rbac_reconciliation;
 
 use client::{DeleteOptions, ResourcePath};
 use futures_util::future::try_join_all;
-use machinery::Status;
+use machinery::{Gvr, Status};
 use serde_json::{Value, json};
 
 use crate::registry::{NAMESPACES, Registry};
@@ -24,6 +25,21 @@ const BOOTSTRAP_NAMESPACES: [&str; 6] = [
     "kube-node-lease",
     "karmada-system",
     "karmada-cluster",
+];
+
+const PRIORITY_CLASSES: Gvr = Gvr::from_static("scheduling.k8s.io", "v1", "priorityclasses");
+/// The priority classes of system pods, with their value and use.
+const SYSTEM_PRIORITY_CLASSES: [(&str, i64, &str); 2] = [
+    (
+        "system-cluster-critical",
+        2_000_000_000,
+        "For system pods that must run in the cluster, on whichever node.",
+    ),
+    (
+        "system-node-critical",
+        2_000_001_000,
+        "For system pods that must run on the node where they are.",
+    ),
 ];
 
 const RBAC_POLICY: &str = include_str!("rbac_policy.txt");
@@ -43,6 +59,14 @@ fn namespace(name: &str) -> BootstrapObject {
     }
 }
 
+fn system_priority_class((name, value, description): (&str, i64, &str)) -> BootstrapObject {
+    BootstrapObject {
+        gvr: PRIORITY_CLASSES,
+        value: json!({"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass",
+            "metadata": {"name": name}, "value": value, "description": description}),
+    }
+}
+
 impl Registry {
     /// Creates the objects that do not exist, and completes those that do.
     /// Idempotent, and safe in several processes.
@@ -55,6 +79,9 @@ impl Registry {
         }
         if (self.options.serves_group)(flow_control::GROUP) {
             policy.extend(flow_control::objects());
+        }
+        if (self.options.serves_group)(&PRIORITY_CLASSES.group) {
+            policy.extend(SYSTEM_PRIORITY_CLASSES.map(system_priority_class));
         }
         // Together, so that they share the store's commits.
         try_join_all(policy.iter().map(|object| self.bootstrap_object(object))).await?;
@@ -83,7 +110,7 @@ impl Registry {
             Err(status) if status.code == 404 => return self.create_bootstrap(object).await,
             Err(status) => return Err(status),
         };
-        if object.gvr == NAMESPACES {
+        if object.gvr == NAMESPACES || object.gvr == PRIORITY_CLASSES {
             return Ok(());
         }
         let value = stored.value().map_err(Status::internal)?;
