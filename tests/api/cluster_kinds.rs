@@ -129,8 +129,14 @@ fn storage_capacities_are_published_by_drivers() {
     let created = server.post(path, &body("fast", "1Gi"));
     assert_eq!(created.code, 201, "{}", created.text());
     let one = format!("{path}/c");
-    let update = |class: &str| server.request("PUT", &one).json(&body(class, "2Gi")).send();
-    assert_eq!(update("fast").json()["capacity"], "2Gi");
+    let update = |class: &str| {
+        let mut new = server.get(&one).json();
+        new["storageClassName"] = class.into();
+        new["capacity"] = "2Gi".into();
+        server.request("PUT", &one).json(&new).send()
+    };
+    let updated = update("fast");
+    assert_eq!(updated.json()["capacity"], "2Gi", "{}", updated.text());
     let refused = update("slow");
     assert_eq!(refused.code, 422, "{}", refused.text());
     let table = server
@@ -139,4 +145,52 @@ fn storage_capacities_are_published_by_drivers() {
         .send()
         .json();
     assert_eq!(table["rows"][0]["cells"], json!(["c", "fast", "2Gi"]));
+}
+
+#[test]
+fn api_services_list_the_local_group_versions() {
+    let server = ApiTestServer::shared();
+    let path = "/apis/apiregistration.k8s.io/v1/apiservices";
+    let list = server.get(path).json();
+    assert_eq!(list["kind"], "APIServiceList");
+    let items = list["items"].as_array().unwrap();
+    let named = |name: &str| {
+        let found = items.iter().find(|item| item["metadata"]["name"] == name);
+        found.unwrap_or_else(|| panic!("{name}: {list}"))["spec"].clone()
+    };
+    assert_eq!(
+        named("v1.apps"),
+        json!({"group": "apps", "version": "v1", "groupPriorityMinimum": 17800, "versionPriority": 15})
+    );
+    assert_eq!(named("v2.autoscaling")["versionPriority"], 30);
+    assert_eq!(
+        named("v1."),
+        json!({"version": "v1", "groupPriorityMinimum": 18000, "versionPriority": 1})
+    );
+    assert_eq!(named("v1alpha1.policy.karmada.io")["versionPriority"], 100);
+    let one = server.get(&format!("{path}/v1.apps")).json();
+    let condition = &one["status"]["conditions"][0];
+    let text = (
+        &condition["type"],
+        &condition["status"],
+        &condition["reason"],
+    );
+    assert_eq!(text, (&json!("Available"), &json!("True"), &json!("Local")));
+    assert_eq!(server.get(&format!("{path}/v9.none")).code, 404);
+    let selected = server
+        .get(&format!("{path}?fieldSelector=metadata.name%3Dv1.apps"))
+        .json();
+    assert_eq!(selected["items"].as_array().unwrap().len(), 1);
+    let none = server.get(&format!("{path}?labelSelector=a%3Db")).json();
+    assert_eq!(none["items"], json!([]));
+    let table = server
+        .request("GET", &format!("{path}/v1.apps"))
+        .header("Accept", "application/json;as=Table;v=v1;g=meta.k8s.io")
+        .send()
+        .json();
+    assert_eq!(
+        table["rows"][0]["cells"],
+        json!(["v1.apps", "Local", "True"])
+    );
+    assert_eq!(server.post(path, &one).code, 405);
 }

@@ -65,7 +65,6 @@ async fn wait_for(server: &ApiTestServer, path: &str, condition: impl Fn(&Value)
     }
 }
 
-// proves: B8.6
 #[test]
 fn pods_of_a_node_are_deleted_after_their_grace_period() {
     let server = start_with_node("grace");

@@ -30,7 +30,6 @@ fn watchable_paths(server: &ApiTestServer) -> Vec<String> {
     paths
 }
 
-// proves: C3.1
 #[test]
 fn every_kind_sends_its_initial_events_and_their_end() {
     let server = ApiTestServer::shared();
@@ -94,7 +93,6 @@ fn open_web_socket(server: &ApiTestServer, path: &str, accept: &str) -> RawHttpR
         .send_streaming()
 }
 
-// proves: C1.4
 #[test]
 fn a_web_socket_gets_one_message_per_event() {
     let server = ApiTestServer::shared();
@@ -148,7 +146,6 @@ fn a_web_socket_gets_one_message_per_event() {
     assert_eq!(unversioned.code, 400, "{}", unversioned.text());
 }
 
-// proves: A5.12
 #[test]
 fn large_lists_are_compressed_for_clients_that_accept_it() {
     let server = ApiTestServer::shared();

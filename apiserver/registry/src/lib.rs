@@ -12,6 +12,7 @@
 //! Entry points: [`Registry::new`], [`Registry::table`], [`LoopbackApi::new`].
 
 mod allocation;
+mod api_services;
 mod bootstrap;
 mod cache_metrics;
 mod commit;

@@ -17,6 +17,7 @@ use watchcache::{
     ObjectPredicate, ResourceVersionParams, SelectionPredicate,
 };
 
+use crate::api_services::{API_SERVICES, local_api_services};
 use crate::conversion::VersionConversion;
 use crate::options::{list_params, watch_params};
 use crate::registry::Registry;
@@ -91,6 +92,13 @@ impl Registry {
             send_initial_events: None,
         };
         let fresh = position.for_get()?;
+        if *at.resource == API_SERVICES {
+            let services = local_api_services(&self.table())?;
+            let found = services
+                .into_iter()
+                .find(|service| service.name() == at.name);
+            return found.ok_or_else(|| Status::not_found(&resource.kind.gvr, at.name));
+        }
         let object = resource
             .storage
             .cache
@@ -122,13 +130,18 @@ impl Registry {
         let resource = self.resource_info(at.resource)?;
         check_verb(&resource, &at, "list")?;
         let position = list_params(options);
+        let filter = watch_cache_filter(
+            &resource,
+            &at,
+            &options.label_selector,
+            &options.field_selector,
+        )?;
+        let computed = match *at.resource == API_SERVICES {
+            true => self.list_api_services(&filter)?,
+            false => Vec::new(),
+        };
         let request = CacherListRequest {
-            filter: watch_cache_filter(
-                &resource,
-                &at,
-                &options.label_selector,
-                &options.field_selector,
-            )?,
+            filter,
             revision: position.for_list()?,
             limit: position.limit,
         };
@@ -138,7 +151,10 @@ impl Registry {
             .list(request)
             .await
             .map_err(|e| e.status())?;
-        let items = if resource.conversion == VersionConversion::Stored {
+        let items = if !computed.is_empty() {
+            // Nothing of the kind is stored.
+            computed
+        } else if resource.conversion == VersionConversion::Stored {
             reply.items
         } else {
             let converted = reply
@@ -154,6 +170,22 @@ impl Registry {
             remaining_item_count: reply.remaining_item_count,
             resource,
         })
+    }
+
+    /// The selected APIServices.
+    fn list_api_services(&self, filter: &SelectionPredicate) -> Result<Vec<Object>, Status> {
+        let mut services = local_api_services(&self.table())?;
+        services.retain(|service| {
+            filter
+                .name
+                .as_deref()
+                .is_none_or(|name| name == service.name())
+                && filter
+                    .matches
+                    .as_ref()
+                    .is_none_or(|matches| matches(service))
+        });
+        Ok(services)
     }
 
     /// Watches a collection.

@@ -353,9 +353,12 @@ fn is_storage_version(kind: &Gvk) -> bool {
     )
 }
 
+/// The priority of groups of CRDs.
+pub(crate) const DEFAULT_GROUP_PRIORITY: u32 = 1000;
+
 /// Groups with a higher priority come first in discovery
-/// (`pkg/controlplane/apiserver/aggregator.go`); groups of CRDs have 1000.
-fn group_priority(group: &str) -> u32 {
+/// (`pkg/controlplane/apiserver/aggregator.go`).
+pub(crate) fn group_priority(group: &str) -> u32 {
     match group {
         "apiregistration.k8s.io" => 20000,
         "" => 18000,
@@ -377,7 +380,7 @@ fn group_priority(group: &str) -> u32 {
         "node.k8s.io" => 16300,
         "discovery.k8s.io" => 16200,
         "flowcontrol.apiserver.k8s.io" => 16100,
-        _ => 1000,
+        _ => DEFAULT_GROUP_PRIORITY,
     }
 }
 

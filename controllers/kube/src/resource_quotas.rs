@@ -143,7 +143,8 @@ impl ResourceQuotaController {
 
     fn served_resource(&self, group: &str, plural: &str) -> Option<Gvr> {
         let served = self.rest_mapper.preferred(|r| {
-            r.resource.group == group && r.resource.resource == plural && r.allows("list")
+            let is_counted = r.resource.group == group && r.resource.resource == plural;
+            is_counted && r.allows("list") && r.allows("watch")
         });
         Some(served.first()?.mapping.gvr.clone())
     }
