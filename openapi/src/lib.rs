@@ -40,4 +40,4 @@ pub use pod_requests::{
     pod_requests,
 };
 pub use resource_names::{NameConflict, ResourceNames, shadows_built_in};
-pub use schema::{MAX_DEPTH, Schema, SchemaCursor};
+pub use schema::{EmbeddedResource, MAX_DEPTH, Schema, SchemaCursor, object_meta_error};

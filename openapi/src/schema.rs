@@ -7,6 +7,7 @@
 mod crd;
 mod decoding;
 mod defaulting;
+mod embedded_resources;
 mod formats;
 mod pruning;
 #[cfg(test)]
@@ -17,6 +18,8 @@ mod validation;
 #[cfg(test)]
 mod validation_tests;
 mod value_validation;
+
+pub use self::embedded_resources::{EmbeddedResource, object_meta_error};
 
 use std::fmt::Write;
 use std::sync::Arc;

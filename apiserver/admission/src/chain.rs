@@ -274,6 +274,9 @@ impl AdmissionChain {
                 self.validate_limits(attributes, new).await?;
             }
             ("", "PersistentVolumeClaim") => self.validate_limits(attributes, new).await?,
+            ("apiextensions.k8s.io", "CustomResourceDefinition") => {
+                return Ok(builtin::formats::warnings(new, old));
+            }
             _ => {}
         }
         Ok(Vec::new())

@@ -41,7 +41,9 @@ mod webhook_fields;
 pub mod webhooks;
 
 pub use attributes::{AdmissionAttributes, AdmissionOperation};
-pub use builtin::{flow_control_bootstrap_objects, validate_builtin as rules};
+pub use builtin::{
+    flow_control_bootstrap_objects, replaces_required, validate_builtin as rules,
+};
 pub use certificate_approval::SignerAuthorizer;
 pub use chain::{AdmissionChain, AdmissionChainOptions, QuotaCharges};
 pub use interpreter_configuration::CustomizationScriptValidator;

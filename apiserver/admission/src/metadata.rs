@@ -6,7 +6,7 @@ use machinery::names::{
     validate_label_value, validate_path_segment_name, validate_qualified_name,
 };
 use machinery::{FieldError, Gvk};
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use crate::unstructured::{
     entries, flag, get, has, index_path, items, object_mut, report_invalid, text, texts,
@@ -80,9 +80,60 @@ pub fn validate(gvk: &Gvk, namespaced: bool, object: &Value) -> Vec<FieldError> 
         get(meta, "/annotations"),
         &mut errors,
     );
-    validate_owner_references(items(meta, "/ownerReferences"), &mut errors);
-    validate_finalizers(gvk, meta, &mut errors);
+    let field = "metadata.ownerReferences";
+    validate_owner_references(field, items(meta, "/ownerReferences"), &mut errors);
+    validate_finalizers(gvk, "metadata.finalizers", meta, &mut errors);
     errors
+}
+
+/// Validates type and metadata of an object in a field at `path` of a custom resource
+/// (`apiextensions-apiserver/pkg/apiserver/schema/objectmeta/validation.go`).
+pub fn validate_embedded(path: &str, object: &Map<String, Value>) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    validate_embedded_type(path, object, &mut errors);
+    let Some(meta) = object.get("metadata").filter(|meta| meta.is_object()) else {
+        return errors;
+    };
+    let at = |name: &str| format!("{path}.metadata.{name}");
+    for name in ["name", "generateName"] {
+        let value = text(meta, &format!("/{name}"));
+        if !value.is_empty() {
+            let result = validate_path_segment_name(value);
+            report_invalid(at(name), value, result, &mut errors);
+        }
+    }
+    let namespace = text(meta, "/namespace");
+    if !namespace.is_empty() {
+        let result = validate_dns1123_label(namespace);
+        report_invalid(at("namespace"), namespace, result, &mut errors);
+    }
+    validate_labels(&at("labels"), get(meta, "/labels"), &mut errors);
+    validate_annotations(&at("annotations"), get(meta, "/annotations"), &mut errors);
+    let owners = items(meta, "/ownerReferences");
+    validate_owner_references(&at("ownerReferences"), owners, &mut errors);
+    let custom = Gvk::from_static("embedded", "", "");
+    validate_finalizers(&custom, &at("finalizers"), meta, &mut errors);
+    errors
+}
+
+fn validate_embedded_type(path: &str, object: &Map<String, Value>, errors: &mut Vec<FieldError>) {
+    for name in ["apiVersion", "kind"] {
+        // The schema requires both, and their type is checked before.
+        let Some(value) = object.get(name).and_then(Value::as_str) else {
+            continue;
+        };
+        let why = match name {
+            _ if value.is_empty() => Some("must not be empty".to_owned()),
+            "apiVersion" => (value.matches('/').count() > 1)
+                .then(|| format!("unexpected GroupVersion string: {value}")),
+            _ => validate_dns1035_label(&value.to_lowercase())
+                .err()
+                .map(|why| format!("may have mixed case, but should otherwise match: {why}")),
+        };
+        if let Some(why) = why {
+            errors.push(FieldError::invalid(format!("{path}.{name}"), &value.into(), why));
+        }
+    }
 }
 
 fn validate_name(rule: NameRule, meta: &Value, errors: &mut Vec<FieldError>) {
@@ -150,10 +201,10 @@ pub fn validate_annotations(field: &str, annotations: &Value, errors: &mut Vec<F
     }
 }
 
-fn validate_owner_references(owners: &[Value], errors: &mut Vec<FieldError>) {
-    let mut controller: Option<&str> = None;
-    for (i, owner) in owners.iter().enumerate() {
-        let field = index_path("metadata.ownerReferences", i);
+/// Kubernetes names the field of all owners, not the index of one.
+fn validate_owner_references(field: &str, owners: &[Value], errors: &mut Vec<FieldError>) {
+    let mut controller: Option<String> = None;
+    for owner in owners {
         let api_version = text(owner, "/apiVersion");
         let (group, version) = split_api_version(api_version);
         if version.is_empty() {
@@ -173,31 +224,40 @@ fn validate_owner_references(owners: &[Value], errors: &mut Vec<FieldError>) {
             }
         }
         if group.is_empty() && version == "v1" && text(owner, "/kind") == "Event" {
-            errors.push(FieldError::invalid(
-                &field,
-                owner,
-                "/v1, Kind=Event is disallowed from being an owner",
-            ));
+            let why = "/v1, Kind=Event is disallowed from being an owner";
+            let shown = render_owner(owner);
+            errors.push(FieldError::invalid_rendered(field, &shown, why));
         }
         if flag(owner, "/controller") {
-            if let Some(first) = controller {
+            let name = format!("{}/{}", text(owner, "/kind"), text(owner, "/name"));
+            if let Some(first) = &controller {
                 let why = format!(
-                    "Only one reference can have Controller set to true. Found \"true\" in references for {first} and {}",
-                    text(owner, "/name")
+                    "Only one reference can have Controller set to true. Found \"true\" in references for {first} and {name}"
                 );
-                errors.push(FieldError::invalid(
-                    "metadata.ownerReferences",
-                    &Value::from(owners),
-                    why,
-                ));
+                let shown: Vec<String> = owners.iter().map(render_owner).collect();
+                let shown = format!("[{}]", shown.join(","));
+                errors.push(FieldError::invalid_rendered(field, &shown, why));
             }
-            controller.get_or_insert(text(owner, "/name"));
+            controller.get_or_insert(name);
         }
     }
 }
 
-fn validate_finalizers(gvk: &Gvk, meta: &Value, errors: &mut Vec<FieldError>) {
-    let field = "metadata.finalizers";
+/// An owner with its fields in the order of Go's type.
+fn render_owner(owner: &Value) -> String {
+    let required = ["apiVersion", "kind", "name", "uid"].map(|name| (name, true));
+    let optional = ["controller", "blockOwnerDeletion"].map(|name| (name, false));
+    let fields = required.into_iter().chain(optional);
+    let shown: Vec<String> = fields
+        .filter_map(|(name, is_required)| match get(owner, &format!("/{name}")) {
+            Value::Null => is_required.then(|| format!("{name:?}:\"\"")),
+            value => Some(format!("{name:?}:{value}")),
+        })
+        .collect();
+    format!("{{{}}}", shown.join(","))
+}
+
+fn validate_finalizers(gvk: &Gvk, field: &str, meta: &Value, errors: &mut Vec<FieldError>) {
     // Custom resources may use unqualified names (unlike
     // `core/validation.ValidateObjectMeta`).
     let qualified = BUILTIN_GROUPS.contains(&&*gvk.group);
@@ -369,11 +429,11 @@ mod tests {
             ),
             (
                 json!({"ownerReferences": [{"apiVersion": "v1", "kind": "Event", "name": "e", "uid": "u"}]}),
-                vec!["metadata.ownerReferences[0]"],
+                vec![owners],
             ),
             (
                 json!({"ownerReferences": [{"apiVersion": "v1", "kind": "Pod", "name": "e"}]}),
-                vec!["metadata.ownerReferences[0].uid"],
+                vec!["metadata.ownerReferences.uid"],
             ),
             (json!({"finalizers": ["a/b", "orphan"]}), vec![]),
             (

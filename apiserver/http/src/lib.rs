@@ -21,6 +21,7 @@ mod filters;
 mod flowcontrol;
 mod handler;
 mod health;
+mod lone_surrogates;
 mod metrics;
 mod negotiation;
 mod non_resource_paths;

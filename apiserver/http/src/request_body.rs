@@ -13,6 +13,7 @@ use machinery::json_errors::{syntax_error_text, value_type_name};
 use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
 
+use crate::lone_surrogates::replace_lone_surrogates;
 use crate::negotiation::RequestBodySerialization;
 
 pub(crate) const JSON_PATCH: &str = "application/json-patch+json";
@@ -146,8 +147,45 @@ pub(crate) fn decode_configuration(bytes: &[u8]) -> Result<DecodedBodyAndDuplica
     })
 }
 
+/// A decoded patch, and what strict decoding says about it.
+pub(crate) struct DecodedPatch {
+    pub(crate) value: Value,
+    pub(crate) strict_errors: Vec<String>,
+}
+
+impl DecodedPatch {
+    fn new(decoded: DecodedBodyAndDuplicateKeys, operations: bool) -> Self {
+        let mut strict_errors: Vec<String> = Vec::new();
+        let prefix = if operations { "json patch " } else { "" };
+        for path in &decoded.duplicate_keys {
+            strict_errors.push(format!("{prefix}duplicate field {path:?}"));
+        }
+        if operations {
+            let unknown = unknown_operation_fields(&decoded.value);
+            strict_errors.extend(unknown.map(|path| format!("{prefix}unknown field {path:?}")));
+        }
+        Self {
+            value: decoded.value,
+            strict_errors,
+        }
+    }
+}
+
+/// The paths of fields that operations of a JSON patch do not have.
+fn unknown_operation_fields(patch: &Value) -> impl Iterator<Item = String> {
+    let operations = patch.as_array().into_iter().flatten().enumerate();
+    let fields = operations.flat_map(|(i, operation)| {
+        let names = operation.as_object().into_iter().flatten();
+        names.map(move |(name, _)| (i, name))
+    });
+    fields
+        .filter(|(_, name)| !matches!(name.as_str(), "op" | "path" | "from" | "value"))
+        .map(|(i, name)| format!("[{i}].{name}"))
+        .take(MAX_REPORTED_DUPLICATES)
+}
+
 /// Decodes the body of a patch, which is a list of operations or an object. Fails with 400.
-pub(crate) fn decode_patch(bytes: &[u8], content_type: &str) -> Result<Value, Status> {
+pub(crate) fn decode_patch(bytes: &[u8], content_type: &str) -> Result<DecodedPatch, Status> {
     let operations = content_type == JSON_PATCH;
     let target = if operations {
         "[]handlers.jsonPatchOp"
@@ -155,8 +193,12 @@ pub(crate) fn decode_patch(bytes: &[u8], content_type: &str) -> Result<Value, St
         "map[string]interface {}"
     };
     let why = match decode_json(bytes) {
-        Ok(decoded) if decoded.value.is_array() && operations => return Ok(decoded.value),
-        Ok(decoded) if decoded.value.is_object() && !operations => return Ok(decoded.value),
+        Ok(decoded) if decoded.value.is_array() && operations => {
+            return Ok(DecodedPatch::new(decoded, true));
+        }
+        Ok(decoded) if decoded.value.is_object() && !operations => {
+            return Ok(DecodedPatch::new(decoded, false));
+        }
         Ok(decoded) if decoded.value.is_null() && content_type == MERGE_PATCH => {
             return Err(Status::bad_request("Invalid JSON Patch"));
         }
@@ -193,6 +235,17 @@ fn decode_yaml(bytes: &[u8]) -> Result<Value, String> {
 
 /// Decodes JSON. The last of duplicate keys wins; all of them are reported.
 pub(crate) fn decode_json(bytes: &[u8]) -> Result<DecodedBodyAndDuplicateKeys, String> {
+    let decoded = decode_strict_json(bytes);
+    if decoded.is_err()
+        && let Some(replaced) = replace_lone_surrogates(bytes)
+    {
+        return decode_strict_json(&replaced);
+    }
+    decoded
+}
+
+/// As [`decode_json`]; lone surrogates are errors.
+fn decode_strict_json(bytes: &[u8]) -> Result<DecodedBodyAndDuplicateKeys, String> {
     let found = DuplicateKeyTracker::default();
     let mut deserializer = serde_json::Deserializer::from_slice(bytes);
     let value = JsonValueSeed { tracker: &found }

@@ -95,6 +95,7 @@ impl ResourceRequestDispatcher {
             _ => status,
         })?;
         check_verb(&resource_info, r, call.verb)?;
+        let deprecation = resource_info.deprecation_warning.clone();
         let handler = ResourceRequestHandler {
             shared: self,
             context: RequestUserAndDeadline {
@@ -105,7 +106,7 @@ impl ResourceRequestDispatcher {
             resource_info,
         };
         let headers = request.headers().clone();
-        match call.verb {
+        let served = match call.verb {
             "get" => handler.get(&headers).await,
             "list" => handler.list(&headers).await,
             "watch" => handler.watch(&headers, request).await,
@@ -119,6 +120,16 @@ impl ResourceRequestDispatcher {
                     .await
             }
             _ => Err(Status::method_not_allowed()),
+        };
+        let Some(warning) = deprecation else {
+            return served;
+        };
+        match served {
+            Ok(mut response) => {
+                response_writers::add_warnings(&mut response, &[warning]);
+                Ok(response)
+            }
+            Err(status) => Err(status.with_warnings(vec![warning])),
         }
     }
 
@@ -423,12 +434,14 @@ impl ResourceRequestHandler<'_> {
         if &*content_type == APPLY_PATCH {
             return self.apply(body, response_options).await;
         }
-        let options = self.write_options(headers, "PatchOptions")?;
+        let mut options = self.write_options(headers, "PatchOptions")?;
         if self.request.query.flag("force") {
             return Err(force_forbidden());
         }
         let bytes = request_body::read_body(body).await?;
-        let value = request_body::decode_patch(&bytes, &content_type)?;
+        let decoded = request_body::decode_patch(&bytes, &content_type)?;
+        options.patch_errors = decoded.strict_errors;
+        let value = decoded.value;
         if let Some(audit) = &self.request.audit {
             audit.log_request_patch(&value);
         }

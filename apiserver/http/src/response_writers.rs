@@ -70,6 +70,7 @@ pub(crate) fn write_status(status: &Status, form: ResponseFormat) -> Response<Se
             .headers_mut()
             .insert(RETRY_AFTER, details.retry_after_seconds.into());
     }
+    add_warnings(&mut response, &status.warnings);
     response
 }
 

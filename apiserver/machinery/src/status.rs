@@ -28,6 +28,9 @@ pub struct Status {
     /// token expired.
     #[serde(skip)]
     pub continue_token: Option<String>,
+    /// The warnings that the response has beside the failure.
+    #[serde(skip)]
+    pub warnings: Vec<String>,
 }
 
 /// The object that the failure is about (`metav1.StatusDetails`).
@@ -68,6 +71,14 @@ fn is_zero(n: &u32) -> bool {
 }
 
 impl Status {
+    /// The same failure with more warnings, which come first.
+    #[must_use]
+    pub fn with_warnings(mut self, mut warnings: Vec<String>) -> Self {
+        warnings.append(&mut self.warnings);
+        self.warnings = warnings;
+        self
+    }
+
     /// A failure with a code, a reason and a text.
     pub fn failure(code: u16, reason: &str, message: impl Into<String>) -> Self {
         Self {

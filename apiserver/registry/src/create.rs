@@ -19,7 +19,8 @@ use crate::request::{
 use crate::resource_table::ResourceInfo;
 use crate::subresource_create::BINDINGS;
 use crate::write_pipeline::{
-    AdmissionContext, apply_defaults, check_kind, check_namespace, decode, validate_object,
+    AdmissionContext, apply_defaults, check_kind, check_metadata_types, check_namespace, decode,
+    validate_object,
 };
 
 const MAX_NAME_ATTEMPTS: usize = 8;
@@ -75,6 +76,7 @@ impl Registry {
         options: &RegistryWriteOptions,
     ) -> Result<WriteResult, Status> {
         let mut body = body;
+        check_metadata_types(resource, &body.value, false)?;
         let sent = object_meta::take_managed_fields(&mut body.value)?;
         let mut new = self.decode_new(resource, at, body, options)?;
         if sent.is_some() || !options.creates_without_managers {
@@ -115,10 +117,8 @@ impl Registry {
         body: ObjectBodyAndDuplicateFields,
         options: &RegistryWriteOptions,
     ) -> Result<NewObject, Status> {
-        let ObjectBodyAndDuplicateFields {
-            mut value,
-            duplicate_fields: duplicates,
-        } = body;
+        let duplicates = body.strict_errors();
+        let mut value = body.value;
         check_kind(resource, &mut value)?;
         check_namespace(resource, &at, &mut value)?;
         if !object_meta::metadata_string(&value, "resourceVersion").is_empty() {
@@ -226,7 +226,23 @@ impl Registry {
         Err(conflict.with_retry_after(1))
     }
 
+    /// Inserts an object. The warnings about its body are those of a failure, too.
     async fn insert(
+        &self,
+        ctx: &RequestUserAndDeadline,
+        resource: &ResourceInfo,
+        at: ResourcePath<'_>,
+        object: NewObject,
+        options: &RegistryWriteOptions,
+    ) -> Result<WriteResult, Status> {
+        let warnings = object.warnings.clone();
+        let inserted = self.insert_decoded(ctx, resource, at, object, options);
+        inserted
+            .await
+            .map_err(|status| status.with_warnings(warnings))
+    }
+
+    async fn insert_decoded(
         &self,
         ctx: &RequestUserAndDeadline,
         resource: &ResourceInfo,

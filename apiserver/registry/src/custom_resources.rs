@@ -28,7 +28,7 @@ pub(crate) use self::converter::{ConversionWebhookClient, CustomResourceConverte
 pub(crate) use self::versioned_store::VersionedStore;
 use crate::conversion::VersionConversion;
 use crate::metrics::ResourceStoreMetrics;
-use crate::resource_table::{ResourceInfo, ResourceStorage, subresources};
+use crate::resource_table::{ResourceInfo, ResourceStorage, subresources, version_priority};
 use crate::selectable_fields::SelectableField;
 use crate::strategy;
 
@@ -263,7 +263,8 @@ fn serve_versions(
             converter: Some(Arc::clone(&converter)),
             kind: Arc::clone(&kind),
         });
-        let info = custom_resource_info(version, deleting, watches, storage);
+        let mut info = custom_resource_info(version, deleting, watches, storage);
+        info.deprecation_warning = deprecation_warning(crd, version);
         custom.resources.push(Arc::new(info));
     }
 }
@@ -290,9 +291,35 @@ fn custom_resource_info(
         selectable_fields: selectable_fields(version),
         rules: RuleValidator::compile(&version["schema"]["openAPIV3Schema"]),
         definition_watch: Some(watches.subscribe()),
+        deprecation_warning: None,
         kind: Arc::clone(kind),
         storage,
     }
+}
+
+/// The warning of a deprecated version: its own, or one that names the newest version to use
+/// (`defaultDeprecationWarning` in `customresource_handler.go`).
+fn deprecation_warning(crd: &Value, version: &Value) -> Option<String> {
+    if version["deprecated"] != true {
+        return None;
+    }
+    if let Some(warning) = version["deprecationWarning"].as_str() {
+        return Some(warning.to_owned());
+    }
+    let spec = &crd["spec"];
+    let (group, kind) = (string_field(spec, "group"), string_field(&spec["names"], "kind"));
+    let name = string_field(version, "name");
+    let versions = spec["versions"].as_array().into_iter().flatten();
+    let current = versions
+        .filter(|other| other["served"] == true && other["deprecated"] != true)
+        .map(|other| string_field(other, "name"))
+        .filter(|other| version_priority(other) > version_priority(name))
+        .max_by_key(|other| version_priority(other));
+    let mut warning = format!("{group}/{name} {kind} is deprecated");
+    if let Some(current) = current {
+        warning.push_str(&format!("; use {group}/{current} {kind}"));
+    }
+    Some(warning)
 }
 
 fn selectable_fields(version: &Value) -> Vec<SelectableField> {

@@ -53,6 +53,7 @@ fn registry_write_options(options: &client::WriteOptions) -> RegistryWriteOption
         field_manager: manager.to_owned(),
         creates_without_managers: true,
         field_validation: FieldValidation::Ignore,
+        patch_errors: Vec::new(),
     }
 }
 

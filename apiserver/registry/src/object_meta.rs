@@ -162,10 +162,54 @@ pub(crate) fn increment_generation(value: &mut Value) {
 
 /// Warnings for finalizers without a domain, which are likely to clash.
 pub(crate) fn finalizer_warnings(value: &Value) -> Vec<String> {
+    const STANDARD: [&str; 3] = [ORPHAN_FINALIZER, FOREGROUND_FINALIZER, "kubernetes"];
     finalizers(value)
-        .filter(|f| !f.contains('/') && *f != ORPHAN_FINALIZER && *f != FOREGROUND_FINALIZER)
-        .map(|f| format!("metadata.finalizers: {f:?}: prefer a domain-qualified finalizer name including a path (/) to avoid accidental conflicts with other finalizer writers"))
+        .filter(|f| !f.contains('/') && !STANDARD.contains(f))
+        .map(|f| {
+            let path = if f.contains('.') {
+                " including a path (/)"
+            } else {
+                ""
+            };
+            format!("metadata.finalizers: {f:?}: prefer a domain-qualified finalizer name{path} to avoid accidental conflicts with other finalizer writers")
+        })
         .collect()
+}
+
+/// Replaces null labels and annotations by empty texts, as Go's decoder does.
+pub(crate) fn replace_null_labels(value: &mut Value) {
+    for name in ["labels", "annotations"] {
+        let texts = value
+            .pointer_mut(&format!("/metadata/{name}"))
+            .and_then(Value::as_object_mut);
+        for text in texts.into_iter().flat_map(|texts| texts.values_mut()) {
+            if text.is_null() {
+                *text = "".into();
+            }
+        }
+    }
+}
+
+/// Removes owner references that are there already; returns the warning for them.
+pub(crate) fn remove_repeated_owners(value: &mut Value) -> Option<String> {
+    let owners = value.pointer_mut("/metadata/ownerReferences")?;
+    let owners = owners.as_array_mut()?;
+    let mut kept: Vec<Value> = Vec::with_capacity(owners.len());
+    let mut repeated = Vec::new();
+    for owner in std::mem::take(owners) {
+        if kept.contains(&owner) {
+            repeated.push(owner["uid"].as_str().unwrap_or_default().to_owned());
+        } else {
+            kept.push(owner);
+        }
+    }
+    *owners = kept;
+    (!repeated.is_empty()).then(|| {
+        format!(
+            ".metadata.ownerReferences contains duplicate entries; API server dedups owner references in 1.20+, and may reject such requests as early as 1.24; please fix your requests; duplicate UID(s) observed: {}",
+            repeated.join(",")
+        )
+    })
 }
 
 #[cfg(test)]

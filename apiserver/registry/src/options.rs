@@ -238,7 +238,7 @@ fn parse_common_write_options(
             errors.push(FieldError::not_supported(
                 "fieldValidation",
                 &json!(other),
-                &["Ignore", "Strict", "Warn"],
+                &["", "Ignore", "Strict", "Warn"],
             ));
             FieldValidation::Warn
         }
@@ -251,6 +251,7 @@ fn parse_common_write_options(
         field_manager: manager,
         creates_without_managers: false,
         field_validation,
+        patch_errors: Vec::new(),
     })
 }
 

@@ -35,6 +35,16 @@ pub struct ObjectBodyAndDuplicateFields {
     pub duplicate_fields: Vec<String>,
 }
 
+impl ObjectBodyAndDuplicateFields {
+    /// What strict decoding says about the duplicate fields.
+    pub(crate) fn strict_errors(&self) -> Vec<String> {
+        let paths = self.duplicate_fields.iter();
+        paths
+            .map(|path| format!("duplicate field {path:?}"))
+            .collect()
+    }
+}
+
 impl From<Value> for ObjectBodyAndDuplicateFields {
     fn from(value: Value) -> Self {
         Self {
@@ -82,6 +92,8 @@ pub struct RegistryWriteOptions {
     /// applied.
     pub creates_without_managers: bool,
     pub field_validation: FieldValidation,
+    /// What strict decoding says about the patch of a PATCH.
+    pub patch_errors: Vec<String>,
 }
 
 /// The result of a write.

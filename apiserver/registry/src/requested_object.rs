@@ -9,7 +9,7 @@ use crate::field_management::{Configuration, ManagersAfterWrite};
 use crate::object_meta;
 use crate::scale;
 use crate::update_request::{UpdateRequest, UpdateSource, UpdateTarget};
-use crate::write_pipeline::{check_kind, check_namespace, decode};
+use crate::write_pipeline::{check_kind, check_metadata_types, check_namespace, decode};
 
 /// What an update or a patch requests, before defaults and admission.
 pub(crate) struct RequestedObject {
@@ -37,12 +37,12 @@ impl UpdateRequest<'_> {
         consumed: &mut bool,
     ) -> Result<RequestedObject, Status> {
         let patched = !matches!(source, UpdateSource::Put(_));
-        let mut duplicates = Vec::new();
+        let mut strict_errors = Vec::new();
         let mut managers = RequestedManagers::Sent(None);
         let mut value = match source {
             UpdateSource::Put(body) => {
                 self.check_preconditions(&body.value, current, false)?;
-                duplicates.clone_from(&body.duplicate_fields);
+                strict_errors = body.strict_errors();
                 if object_meta::metadata_string(&body.value, "resourceVersion").is_empty() {
                     body.value.clone()
                 } else {
@@ -62,6 +62,7 @@ impl UpdateRequest<'_> {
             }
             UpdateSource::Patch(patch) => {
                 let value = self.apply_patch(patch, old, current)?;
+                strict_errors.clone_from(&self.options.patch_errors);
                 self.check_preconditions(&value, current, true)?;
                 value
             }
@@ -74,6 +75,7 @@ impl UpdateRequest<'_> {
                 warnings: Vec::new(),
             });
         }
+        check_metadata_types(self.resource, &value, patched)?;
         if let RequestedManagers::Sent(sent) = &mut managers {
             *sent = object_meta::take_managed_fields(&mut value)?;
         }
@@ -83,7 +85,7 @@ impl UpdateRequest<'_> {
         let warnings = decode(
             self.resource,
             &mut value,
-            &duplicates,
+            &strict_errors,
             field_validation,
             patched,
         )?;

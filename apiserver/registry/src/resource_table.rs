@@ -61,6 +61,8 @@ pub struct ResourceInfo {
     /// Closed when the definition of a custom resource changes or is deleted, which ends
     /// the watches of this resource.
     pub(crate) definition_watch: Option<watch::Receiver<()>>,
+    /// What every response warns of, if this version of a custom resource is deprecated.
+    pub deprecation_warning: Option<String>,
 }
 
 const READ_WRITE_VERBS: &[&str] = &["get", "patch", "update"];
@@ -133,6 +135,7 @@ impl ResourceInfo {
             selectable_fields: selectable_fields::built_in_fields(&gvr.group, &gvr.resource),
             rules: None,
             definition_watch: None,
+            deprecation_warning: None,
             kind: Arc::clone(kind),
             storage,
         }
@@ -385,7 +388,7 @@ pub(crate) fn group_priority(group: &str) -> u32 {
 }
 
 /// Versions in Kubernetes' order: v2 > v1 > v1beta2 > v1alpha1 > anything else.
-fn version_priority(version: &str) -> (u8, u32, u32, Reverse<String>) {
+pub(crate) fn version_priority(version: &str) -> (u8, u32, u32, Reverse<String>) {
     let other = (0, 0, 0, Reverse(version.to_owned()));
     let Some(rest) = version.strip_prefix('v') else {
         return other;

@@ -297,6 +297,20 @@ impl UpdateRequest<'_> {
         current: &Object,
         consumed: &mut bool,
     ) -> Result<(Option<ObjectUpdate>, Vec<String>), Status> {
+        let mut body_warnings = Vec::new();
+        let attempt = self.attempt_decoded(source, current, consumed, &mut body_warnings);
+        let attempted = attempt.await;
+        attempted.map_err(|status| status.with_warnings(body_warnings))
+    }
+
+    /// As [`Self::attempt`]; sets the warnings about the body, which a failure has, too.
+    async fn attempt_decoded(
+        &self,
+        source: &mut UpdateSource,
+        current: &Object,
+        consumed: &mut bool,
+        body_warnings: &mut Vec<String>,
+    ) -> Result<(Option<ObjectUpdate>, Vec<String>), Status> {
         let resource = self.resource;
         let apart = self.status_patch(source, current)?;
         let mut old = match &apart {
@@ -307,6 +321,7 @@ impl UpdateRequest<'_> {
             .requested_object(source, &old, current, consumed)
             .await?;
         let mut warnings = requested.warnings;
+        body_warnings.clone_from(&warnings);
         let mut new = self.merge_updatable_fields(requested.value, &old)?;
         if let Some(before) = old["metadata"].as_object() {
             object_meta::copy_from_old(object_meta::metadata_mut(&mut new)?, before);

@@ -3,7 +3,7 @@
 
 use admission::{AdmissionAttributes, AdmissionOperation, metadata as rules};
 use client::{DeleteOptions, ResourcePath};
-use machinery::{FieldError, FieldErrorType, Gvk, Status};
+use machinery::{FieldError, FieldErrorType, Gvk, Status, go_numbers};
 use serde_json::Value;
 
 use crate::object_meta;
@@ -117,7 +117,7 @@ pub(crate) fn check_namespace(
 pub(crate) fn decode(
     resource: &ResourceInfo,
     value: &mut Value,
-    duplicates: &[String],
+    strict_errors: &[String],
     field_validation: FieldValidation,
     patched: bool,
 ) -> Result<Vec<String>, Status> {
@@ -126,20 +126,66 @@ pub(crate) fn decode(
     {
         return Err(decode_error(resource, value, patched, &why));
     }
-    let unknown = resource.schema.prune(value);
-    if field_validation == FieldValidation::Ignore || unknown.is_empty() && duplicates.is_empty() {
-        return Ok(Vec::new());
+    if !resource.kind.protobuf {
+        go_numbers::normalize(value);
+        object_meta::replace_null_labels(value);
     }
+    let is_strict = field_validation == FieldValidation::Strict;
+    // The error for a patch shows the object with its unknown fields.
+    let shown = (is_strict && patched).then(|| value.clone());
+    let mut unknown = resource.schema.prune(value);
+    if resource.custom
+        && let Some(why) = resource.schema.embedded_resource_error(value)
+    {
+        return Err(decode_error(resource, value, patched, &why));
+    }
+    let repeated_owners = object_meta::remove_repeated_owners(value);
+    let warnings = Vec::from_iter(repeated_owners);
+    if field_validation == FieldValidation::Ignore
+        || unknown.is_empty() && strict_errors.is_empty()
+    {
+        return Ok(warnings);
+    }
+    unknown.sort_by_key(|path| decoding_stage(path));
     let unknown = unknown.iter().map(|path| format!("unknown field {path:?}"));
-    let repeated = duplicates
-        .iter()
-        .map(|path| format!("duplicate field {path:?}"));
-    let problems: Vec<String> = repeated.chain(unknown).collect();
-    if field_validation == FieldValidation::Warn {
-        return Ok(problems);
+    let problems: Vec<String> = strict_errors.iter().cloned().chain(unknown).collect();
+    if !is_strict {
+        return Ok(problems.into_iter().chain(warnings).collect());
     }
     let why = format!("strict decoding error: {}", problems.join(", "));
-    Err(decode_error(resource, value, patched, &why))
+    Err(decode_error(
+        resource,
+        shown.as_ref().unwrap_or(value),
+        patched,
+        &why,
+    ))
+}
+
+/// Kubernetes decodes the metadata before the other fields, and that of embedded resources last.
+fn decoding_stage(path: &str) -> u8 {
+    if path.starts_with("metadata.") {
+        0
+    } else if path.contains(".metadata.") {
+        2
+    } else {
+        1
+    }
+}
+
+/// Checks the types of the metadata of an object whose kind has no Go type: Kubernetes decodes
+/// them before anything else.
+pub(crate) fn check_metadata_types(
+    resource: &ResourceInfo,
+    value: &Value,
+    patched: bool,
+) -> Result<(), Status> {
+    if resource.kind.protobuf {
+        return Ok(());
+    }
+    match openapi::object_meta_error(&value["metadata"]) {
+        Some(why) => Err(decode_error(resource, value, patched, &why)),
+        None => Ok(()),
+    }
 }
 
 /// The error of [`decode`]; for a patch without the object, as in
@@ -184,14 +230,23 @@ pub(crate) fn validate_object(
     if validate_kind && !resource.custom {
         errors.extend(admission::rules(&kind.gvk, new, old));
     }
-    let rule_errors = errors.len();
     let schema = &resource.storage.schema;
+    if resource.custom {
+        for embedded in schema.embedded_resources(new) {
+            errors.extend(rules::validate_embedded(&embedded.path, embedded.fields));
+        }
+    }
+    let rule_errors = errors.len();
     let schema_errors = match old {
         Some(old) if resource.custom => schema.validate_update(new, old),
         _ => schema.validate(new),
     };
     for error in schema_errors {
-        if !errors[..rule_errors].iter().any(|e| e.field == error.field) {
+        let has_rule = errors[..rule_errors].iter().any(|e| e.field == error.field)
+            || error.error_type == FieldErrorType::Required
+                && (error.field.starts_with("metadata.ownerReferences[")
+                    || admission::replaces_required(&kind.gvk, &error.field));
+        if !has_rule {
             errors.push(error);
         }
     }

@@ -92,6 +92,22 @@ pub(super) fn set_defaults_custom_resource_definition(definition: &mut JsonObjec
             });
         });
     });
+    set_default_stored_versions(definition);
+}
+
+/// A status without stored versions gets the storage version.
+fn set_default_stored_versions(definition: &mut JsonObjectMap) {
+    let versions = definition.get("spec").and_then(|spec| spec["versions"].as_array());
+    let mut versions = versions.into_iter().flatten();
+    let storage = versions.find(|version| version["storage"] == true);
+    let Some(name) = storage.map(|version| version["name"].clone()) else {
+        return;
+    };
+    with_object(definition, "status", |status| {
+        if is_empty(status, "storedVersions") {
+            status.insert("storedVersions".into(), json!([name]));
+        }
+    });
 }
 
 fn set_defaults_definition_names(names: &mut JsonObjectMap) {

@@ -104,9 +104,13 @@ impl CrdSchemaParser {
 
     /// Adds `apiVersion`, `kind` and `metadata` to a definition.
     fn add_object_fields(&mut self, id: SchemaDefinitionId, root: bool) -> Result<(), String> {
-        let Some(meta) = self.meta else {
+        let Some(mut meta) = self.meta else {
             return Ok(());
         };
+        if root && let Some(field) = self.definitions.get(id).field("metadata") {
+            let declared = field.node.ty.clone();
+            meta = self.restricted_meta(meta, &declared)?;
+        }
         let definition = self.definitions.get_mut(id);
         definition.embedded_resource = !root;
         for mut field in object_fields(SchemaType::Ref(meta)) {
@@ -119,6 +123,38 @@ impl CrdSchemaParser {
             }
         }
         Ok(())
+    }
+
+    /// The type of metadata with the rules that a schema declares for its names.
+    fn restricted_meta(
+        &mut self,
+        meta: SchemaDefinitionId,
+        declared: &SchemaType,
+    ) -> Result<SchemaDefinitionId, String> {
+        let SchemaType::Ref(declared) = declared else {
+            return Ok(meta);
+        };
+        let mut restricted = self.definitions.get(meta).clone();
+        let mut is_restricted = false;
+        for mut field in self.definitions.get(*declared).fields.iter().cloned() {
+            let is_name = matches!(&*field.name, "name" | "generateName");
+            if is_name && let Some(standard) = restricted.field(&field.name) {
+                field.required = false;
+                field.number = standard.number;
+                restricted.replace_field(field);
+                is_restricted = true;
+            }
+        }
+        if !is_restricted {
+            return Ok(meta);
+        }
+        if self.definitions.iter().any(|(_, d)| d.embedded_resource) {
+            // The metadata of embedded resources is not restricted.
+            restricted.name = "".into();
+            return self.add(restricted);
+        }
+        *self.definitions.get_mut(meta) = restricted;
+        Ok(meta)
     }
 
     fn build_node(&mut self, schema: &Value, depth: usize) -> Result<SchemaNode, String> {
@@ -304,11 +340,8 @@ impl CrdSchemaParser {
         depth: usize,
     ) -> Result<Option<SchemaComposition>, String> {
         let mut logic = SchemaComposition::default();
-        // `anyOf` and `allOf` of an int-or-string only repeat its two types.
-        if !matches!(ty, SchemaType::IntOrString) {
-            logic.any_of = self.build_nodes(map, "anyOf", depth)?;
-            logic.all_of = self.build_nodes(map, "allOf", depth)?;
-        }
+        logic.any_of = self.build_nodes(map, "anyOf", depth)?;
+        logic.all_of = self.build_nodes(map, "allOf", depth)?;
         logic.one_of = self.build_nodes(map, "oneOf", depth)?;
         if let Some(not) = map.get("not") {
             logic.not = Some(self.build_node(not, depth + 1)?);

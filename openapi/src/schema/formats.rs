@@ -16,6 +16,12 @@ pub(super) fn matches_format(format: &str, text: &str) -> bool {
         "duration" => duration::is_duration(text) || is_duration_in_words(text),
         "bsonobjectid" => text.len() == 24 && text.bytes().all(|b| b.is_ascii_hexdigit()),
         "hexcolor" => is_hex_color(text),
+        "rgbcolor" => is_rgb_color(text),
+        "creditcard" => is_credit_card(text),
+        "isbn10" => is_isbn10(text),
+        "isbn13" => is_isbn13(text),
+        "isbn" => is_isbn10(text) || is_isbn13(text),
+        "ssn" => is_social_security_number(text),
         "k8s-short-name" => is_short_name(text) && text.len() <= 63,
         "k8s-long-name" => text.split('.').all(is_short_name) && text.len() <= 253,
         "uuid" => is_uuid(text, None),
@@ -132,6 +138,94 @@ fn is_hex_color(text: &str) -> bool {
     matches!(digits.len(), 3 | 6) && digits.bytes().all(|b| b.is_ascii_hexdigit())
 }
 
+/// `rgb(0, 128, 255)`
+fn is_rgb_color(text: &str) -> bool {
+    let inner = text.strip_prefix("rgb(").and_then(|t| t.strip_suffix(')'));
+    let is_level = |level: &str| {
+        let level = level.trim_matches([' ', '\t', '\n', '\r', '\u{c}']);
+        let is_plain = level == "0" || !level.starts_with(['0', '+']);
+        is_plain && level.parse::<u8>().is_ok()
+    };
+    inner.is_some_and(|inner| {
+        inner.split(',').count() == 3 && inner.split(',').all(is_level)
+    })
+}
+
+fn digits_of(text: &str) -> Vec<u32> {
+    text.chars().filter_map(|c| c.to_digit(10)).collect()
+}
+
+/// A number of a known issuer with Luhn's checksum; other characters do not matter.
+fn is_credit_card(text: &str) -> bool {
+    let digits = digits_of(text);
+    let begin = |count: usize| {
+        let begin = digits.iter().take(count);
+        begin.fold(0, |number, digit| number * 10 + digit)
+    };
+    let is_issued = match digits.len() {
+        13 => begin(1) == 4,
+        14 => matches!(begin(3), 300..=305) || matches!(begin(2), 36 | 38),
+        15 => matches!(begin(2), 34 | 37) || matches!(begin(4), 2131 | 1800),
+        16 => {
+            begin(1) == 4
+                || matches!(begin(2), 51..=55 | 35 | 65)
+                || begin(4) == 6011
+        }
+        _ => false,
+    };
+    let doubled = |(i, digit): (usize, &u32)| match i % 2 {
+        0 => *digit,
+        _ => digit * 2 / 10 + digit * 2 % 10,
+    };
+    is_issued && digits.iter().rev().enumerate().map(doubled).sum::<u32>() % 10 == 0
+}
+
+/// A book number without spaces and hyphens.
+fn isbn_characters(text: &str) -> Vec<char> {
+    let kept = text.chars().filter(|c| *c != '-' && !c.is_ascii_whitespace());
+    kept.collect()
+}
+
+fn is_isbn10(text: &str) -> bool {
+    let characters = isbn_characters(text);
+    let mut sum = 0;
+    for (i, c) in (1..).zip(&characters) {
+        let digit = match c {
+            'X' if i == 10 => 10,
+            c => match c.to_digit(10) {
+                Some(digit) => digit,
+                None => return false,
+            },
+        };
+        sum += i * digit;
+    }
+    characters.len() == 10 && sum % 11 == 0
+}
+
+fn is_isbn13(text: &str) -> bool {
+    let characters = isbn_characters(text);
+    let digits = characters.iter().filter_map(|c| c.to_digit(10));
+    let digits: Vec<u32> = digits.collect();
+    let weighted = |(i, digit): (usize, &u32)| digit * if i % 2 == 0 { 1 } else { 3 };
+    let sum: u32 = digits.iter().enumerate().map(weighted).sum();
+    characters.len() == 13 && digits.len() == 13 && sum % 10 == 0
+}
+
+/// Three, two and four digits, with at most one hyphen or space between the groups.
+fn is_social_security_number(text: &str) -> bool {
+    let mut rest = text;
+    for (i, count) in [3, 2, 4].into_iter().enumerate() {
+        if i > 0 {
+            rest = rest.strip_prefix(['-', ' ']).unwrap_or(rest);
+        }
+        let Some(group) = rest.get(..count).filter(|g| g.bytes().all(|b| b.is_ascii_digit())) else {
+            return false;
+        };
+        rest = &rest[group.len()..];
+    }
+    rest.is_empty()
+}
+
 fn is_short_name(text: &str) -> bool {
     let is_inner = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
     !text.is_empty() && text.bytes().all(is_inner) && !text.starts_with('-') && !text.ends_with('-')
@@ -173,6 +267,20 @@ mod tests {
             ("duration", "1 x", false),
             ("hexcolor", "#fff", true),
             ("hexcolor", "red", false),
+            ("rgbcolor", "rgb(0, 128,255)", true),
+            ("rgbcolor", "rgb(1,2)", false),
+            ("rgbcolor", "rgb(1,2,256)", false),
+            ("rgbcolor", "rgb(01,2,3)", false),
+            ("creditcard", "4111-1111-1111-1111", true),
+            ("creditcard", "4111111111111112", false),
+            ("creditcard", "1", false),
+            ("isbn", "0321751043", true),
+            ("isbn", "978-0321751041", true),
+            ("isbn10", "080442957X", true),
+            ("isbn13", "0321751043", false),
+            ("isbn", "x", false),
+            ("ssn", "111-22-3333", true),
+            ("ssn", "11-22-3333", false),
             ("bsonobjectid", "507f1f77bcf86cd799439011", true),
             ("bsonobjectid", "x", false),
             ("k8s-short-name", "a-b", true),

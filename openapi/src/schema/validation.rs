@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use machinery::{FieldError, Quantity};
 use serde_json::{Map, Value};
 
-use super::value_validation::{check_enum, check_value_validation};
+use super::value_validation::{check_enum, check_number, check_value_validation};
 use super::{FieldPath, PathSegment, Schema, formats};
 use crate::model::{
     ListType, SchemaComposition, SchemaDefinitionArena, SchemaDefinitionId, SchemaNode, SchemaType,
@@ -129,7 +129,7 @@ impl<'a> SchemaValidator<'a> {
         if let Err(error) = check_type(node, value, path) {
             self.errors.push(error);
             if !value.is_null() {
-                self.check_enum(node, value, path);
+                self.validate_mistyped(node, value, old, path);
             }
             return;
         }
@@ -165,10 +165,27 @@ impl<'a> SchemaValidator<'a> {
         }
     }
 
-    /// Kubernetes reports a value of a wrong type as an unsupported one as well.
-    fn check_enum(&mut self, node: &SchemaNode, value: &Value, path: &FieldPath<'_>) {
-        if let Some(rules) = &node.validation {
-            check_enum(rules, value, path, &mut self.errors);
+    /// What Kubernetes reports beside the wrong type of a value.
+    fn validate_mistyped<'v>(
+        &mut self,
+        node: &SchemaNode,
+        value: &'v Value,
+        old: Option<&Value>,
+        path: &mut FieldPath<'v>,
+    ) {
+        let is_integer = matches!(node.ty, SchemaType::Int32 | SchemaType::Int64);
+        if is_integer && value.is_number() {
+            self.errors.push(not_an_integer(node, path));
+        }
+        let Some(rules) = &node.validation else {
+            return;
+        };
+        check_enum(rules, value, path, &mut self.errors);
+        if is_integer {
+            check_number(rules, value, path, &mut self.errors);
+        }
+        if let Some(logic) = &rules.composition {
+            self.validate_composition(logic, value, old, path);
         }
     }
 
@@ -438,6 +455,18 @@ fn is_integer(value: &Value) -> bool {
     }
 }
 
+/// The error for a number with a fraction, or beyond the range of the integer type.
+fn not_an_integer(node: &SchemaNode, path: &FieldPath<'_>) -> FieldError {
+    let format = match (&node.ty, &*node.format) {
+        (SchemaType::Int32, _) => "with format int32".to_owned(),
+        (_, "") => "(default format)".to_owned(),
+        (_, format) => format!("with format {format}"),
+    };
+    let field = path.render();
+    let text = format!("Checked value must be of type integer {format} in {field}");
+    FieldError::invalid("<nil>", &Value::from(""), text)
+}
+
 /// Checks that the value has the declared type and format.
 fn check_type(node: &SchemaNode, value: &Value, path: &FieldPath<'_>) -> Result<(), FieldError> {
     let (fits, name) = match &node.ty {
@@ -497,11 +526,7 @@ fn check_format(node: &SchemaNode, value: &Value, path: &FieldPath<'_>) -> Resul
     let field = path.render();
     let rendered = match value {
         Value::String(text) => text.clone(),
-        _ => {
-            let text =
-                format!("Checked value must be of type integer with format {format} in {field}");
-            return Err(FieldError::invalid("<nil>", &Value::from(""), text));
-        }
+        _ => return Err(not_an_integer(node, path)),
     };
     let text = format!("{field} in body must be of type {format}: {rendered:?}");
     Err(FieldError::type_invalid(field, value, text))

@@ -53,6 +53,23 @@ pub(super) fn check_enum(
     errors.push(FieldError::not_supported(path.render(), value, &names));
 }
 
+/// Checks the range of a number.
+pub(super) fn check_number(
+    rules: &ValueValidation,
+    value: &Value,
+    path: &FieldPath<'_>,
+    errors: &mut Vec<FieldError>,
+) {
+    let mut validator = ValueValidator {
+        value,
+        path,
+        errors,
+    };
+    if let Some(number) = value.as_f64() {
+        validator.check_number(rules, number);
+    }
+}
+
 struct ValueValidator<'j> {
     value: &'j Value,
     path: &'j FieldPath<'j>,

@@ -27,6 +27,7 @@ pub(crate) use autoscaling::{
 };
 pub(crate) use certificate_signing_request::{certificate_request, mutate_status, validate_status};
 pub(crate) use cron_schedule::validate_schedule;
+pub(crate) use custom_resource_definition::formats;
 pub use flow_control::bootstrap_objects as flow_control_bootstrap_objects;
 pub(crate) use ingress::validate as ingress;
 pub(crate) use numbers::validate_port;
@@ -58,6 +59,15 @@ pub(crate) fn mutate(
         }
         _ => Ok(()),
     }
+}
+
+/// Whether the rules of a built-in kind check a field that its schema requires, and report it at
+/// another path.
+pub fn replaces_required(gvk: &Gvk, field: &str) -> bool {
+    matches!(
+        (&*gvk.group, &*gvk.kind),
+        ("apiextensions.k8s.io", "CustomResourceDefinition")
+    ) && custom_resource_definition::replaces_required(field)
 }
 
 /// Validates an object of a built-in kind beyond its schema; no errors for other kinds.

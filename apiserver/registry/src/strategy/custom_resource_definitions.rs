@@ -13,6 +13,7 @@ pub(super) static STRATEGY: RestStrategy = RestStrategy {
     create,
     update,
     begin_delete,
+    status_depends_on_spec: true,
     ..DEFAULT_STRATEGY
 };
 
@@ -48,6 +49,10 @@ fn update(new: &mut Value, _old: &Value) {
 }
 
 fn begin_delete(new: &mut Value, now: &str) {
+    // Kubernetes does not count the deletion of a definition as a change.
+    if let Some(generation) = new["metadata"]["generation"].as_i64() {
+        new["metadata"]["generation"] = (generation - 1).into();
+    }
     if let Some(meta) = new["metadata"].as_object_mut() {
         meta.remove("deletionGracePeriodSeconds");
     }

@@ -1,20 +1,25 @@
-//! Checks that the schema of a CustomResourceDefinition is structural: every node has a
-//! type, no construct hides one, and defaults are valid
-//! (`apiextensions-apiserver/pkg/apiserver/schema`, KEP-1693). Does no I/O; depth and
-//! the number of errors are bounded.
+//! Checks that the schema of a CustomResourceDefinition is structural: every value has a
+//! type, and no construct that only validates values hides one
+//! (`apiextensions-apiserver/pkg/apiserver/schema`, KEP-1693). Does no I/O; depth is bounded.
 
 use machinery::FieldError;
-use openapi::Schema;
 use serde_json::{Value, json};
 
+use super::patterns::pattern_error;
 use crate::unstructured::{entries, flag, get, has, index_path, items, text};
 
 /// Bound on the nesting of a schema; parsed JSON is never deeper than 128.
-const MAX_DEPTH: usize = 128;
-/// Bound on reported errors.
-const MAX_ERRORS: usize = 50;
+pub(super) const MAX_DEPTH: usize = 128;
 
-const SCHEMA_TYPES: &[&str] = &["array", "boolean", "integer", "number", "object", "string"];
+const UNSUPPORTED: [&str; 7] = [
+    "id",
+    "$schema",
+    "$ref",
+    "patternProperties",
+    "dependencies",
+    "additionalItems",
+    "definitions",
+];
 
 /// The position of a node in the schema.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -34,281 +39,302 @@ impl StructuralSchemaLevel {
     }
 }
 
-pub(super) fn validate(at: &str, schema: &Value, errors: &mut Vec<FieldError>) {
-    let before = errors.len();
-    validate_node(at, schema, StructuralSchemaLevel::Root, 0, errors);
-    // Defaults can be validated only when the types are.
-    if errors.len() == before {
-        validate_defaults(at, schema, 0, errors);
+/// Whether Kubernetes can read a schema as a structural one at all.
+pub(super) fn is_convertible(schema: &Value, depth: usize) -> bool {
+    if depth > MAX_DEPTH || UNSUPPORTED.iter().any(|name| !is_unset(&schema[*name])) {
+        return false;
     }
-    errors.truncate(before + MAX_ERRORS);
+    let below = |part: &Value| is_convertible(part, depth + 1);
+    let lists = ["allOf", "anyOf", "oneOf"];
+    !schema["items"].is_array()
+        && schema["x-kubernetes-preserve-unknown-fields"] != false
+        && ["items", "additionalProperties", "not"]
+            .iter()
+            .all(|name| !schema[*name].is_object() || below(&schema[*name]))
+        && entries(schema, "/properties").all(|(_, part)| below(part))
+        && lists
+            .iter()
+            .all(|name| items(schema, &format!("/{name}")).iter().all(below))
 }
 
-fn validate_node(
-    at: &str,
-    schema: &Value,
-    level: StructuralSchemaLevel,
-    depth: usize,
-    errors: &mut Vec<FieldError>,
-) {
-    if depth > MAX_DEPTH || errors.len() > 2 * MAX_ERRORS {
-        return;
+/// The checks of a convertible schema.
+pub(super) fn validate(at: &str, schema: &Value, errors: &mut Vec<FieldError>) {
+    let mut check = StructuralCheck { errors };
+    check.node(at, schema, StructuralSchemaLevel::Root, 0);
+    check.complete_value_validation(schema, Some(schema), at, at, 0);
+}
+
+/// Whether Go's decoder leaves the field at its zero value.
+fn is_unset(value: &Value) -> bool {
+    match value {
+        Value::Null | Value::Bool(false) => true,
+        Value::String(text) => text.is_empty(),
+        Value::Array(items) => items.is_empty(),
+        Value::Object(fields) => fields.is_empty(),
+        Value::Bool(true) | Value::Number(_) => false,
     }
-    forbid_unsupported_fields(at, schema, errors);
-    validate_type(at, schema, level, errors);
-    validate_extensions(at, schema, errors);
-    if has(schema, "/properties") && has(schema, "/additionalProperties") {
-        errors.push(FieldError::forbidden(
-            format!("{at}.additionalProperties"),
-            "additionalProperties and properties are mutual exclusive",
-        ));
+}
+
+struct StructuralCheck<'e> {
+    errors: &'e mut Vec<FieldError>,
+}
+
+impl StructuralCheck<'_> {
+    fn required(&mut self, field: String, why: &str) {
+        self.errors.push(FieldError::required(field, why));
     }
-    for (name, field) in entries(schema, "/properties") {
-        let below = format!("{at}.properties[{name}]");
-        // The server validates metadata; only its names may be restricted.
-        if level == StructuralSchemaLevel::Root && name == "metadata" {
-            validate_metadata_schema(&below, field, errors);
-            continue;
+
+    fn invalid(&mut self, field: String, value: &Value, why: &str) {
+        // Go's zero value of a type that is not set.
+        let empty = json!("");
+        let value = if value.is_null() { &empty } else { value };
+        self.errors.push(FieldError::invalid(field, value, why));
+    }
+
+    fn forbidden(&mut self, field: String, why: &str) {
+        self.errors.push(FieldError::forbidden(field, why));
+    }
+
+    fn node(&mut self, at: &str, schema: &Value, level: StructuralSchemaLevel, depth: usize) {
+        if depth > MAX_DEPTH {
+            return;
         }
-        validate_node(
-            &below,
-            field,
-            StructuralSchemaLevel::Field,
-            depth + 1,
-            errors,
-        );
+        if text(schema, "/type") == "array" && !has(schema, "/items") {
+            self.required(format!("{at}.items"), "must be specified");
+        }
+        if has(schema, "/items") {
+            let below = format!("{at}.items");
+            let item = get(schema, "/items");
+            self.node(&below, item, StructuralSchemaLevel::Item, depth + 1);
+        }
+        for (name, field) in entries(schema, "/properties") {
+            let below = format!("{at}.properties[{name}]");
+            self.node(&below, field, StructuralSchemaLevel::Field, depth + 1);
+        }
+        let more = get(schema, "/additionalProperties");
+        if !more.is_null() && level == StructuralSchemaLevel::Root {
+            let field = format!("{at}.additionalProperties");
+            self.forbidden(field, "must not be used at the root");
+        }
+        if more.is_object() {
+            let below = format!("{at}.additionalProperties");
+            self.node(&below, more, StructuralSchemaLevel::Field, depth + 1);
+        }
+        self.int_or_string(at, schema);
+        let skips_any_of = is_int_or_string(get(schema, "/anyOf"));
+        let skips_all_of = is_int_or_string(get(schema, "/allOf/0/anyOf"));
+        self.value_validation(at, schema, skips_any_of, skips_all_of, depth);
+        self.types(at, schema, level);
+        self.metadata_and_kind(at, schema, level);
     }
-    if let value @ Value::Object(_) = get(schema, "/additionalProperties") {
-        let below = format!("{at}.additionalProperties");
-        validate_node(
-            &below,
-            value,
-            StructuralSchemaLevel::Field,
-            depth + 1,
-            errors,
-        );
-    }
-    match get(schema, "/items") {
-        Value::Null => {
-            if text(schema, "/type") == "array" {
-                errors.push(FieldError::required(
-                    format!("{at}.items"),
-                    "must be specified",
-                ));
+
+    fn int_or_string(&mut self, at: &str, schema: &Value) {
+        if !flag(schema, "/x-kubernetes-int-or-string") {
+            return;
+        }
+        for name in [
+            "x-kubernetes-preserve-unknown-fields",
+            "x-kubernetes-embedded-resource",
+        ] {
+            if flag(schema, &format!("/{name}")) {
+                let why = "must be false if x-kubernetes-int-or-string is true";
+                self.invalid(format!("{at}.{name}"), &true.into(), why);
             }
         }
-        Value::Array(_) => errors.push(FieldError::forbidden(
-            format!("{at}.items"),
-            "items must be a schema object and not an array",
-        )),
-        item => validate_node(
-            &format!("{at}.items"),
-            item,
-            StructuralSchemaLevel::Item,
-            depth + 1,
-            errors,
-        ),
     }
-}
 
-fn validate_type(
-    at: &str,
-    schema: &Value,
-    level: StructuralSchemaLevel,
-    errors: &mut Vec<FieldError>,
-) {
-    let name = text(schema, "/type");
-    let either = flag(schema, "/x-kubernetes-int-or-string");
-    let keeps = flag(schema, "/x-kubernetes-preserve-unknown-fields");
-    let field = format!("{at}.type");
-    match name {
-        "" if level == StructuralSchemaLevel::Root || !(either || keeps) => {
-            errors.push(FieldError::required(field, level.missing_type_message()));
+    fn types(&mut self, at: &str, schema: &Value, level: StructuralSchemaLevel) {
+        let name = text(schema, "/type");
+        let embedded = flag(schema, "/x-kubernetes-embedded-resource");
+        let either = flag(schema, "/x-kubernetes-int-or-string");
+        let keeps = flag(schema, "/x-kubernetes-preserve-unknown-fields");
+        let field = format!("{at}.type");
+        if embedded && name != "object" {
+            let why = "must be object if x-kubernetes-embedded-resource is true";
+            match name {
+                "" => self.required(field.clone(), why),
+                _ => self.invalid(field.clone(), &name.into(), why),
+            }
+        } else if name.is_empty() && !either && !keeps {
+            self.required(field.clone(), level.missing_type_message());
         }
-        "" => {}
-        other if level == StructuralSchemaLevel::Root && other != "object" => {
-            let why = "must be object at the root";
-            errors.push(FieldError::invalid(field, &other.into(), why));
+        if embedded && has(schema, "/additionalProperties") {
+            let why = "must not be used if x-kubernetes-embedded-resource is set";
+            self.forbidden(format!("{at}.additionalProperties"), why);
         }
-        other if either => {
-            let why = "must be empty if x-kubernetes-int-or-string is true";
-            errors.push(FieldError::invalid(field, &other.into(), why));
+        if level == StructuralSchemaLevel::Root && !name.is_empty() && name != "object" {
+            self.invalid(field, &name.into(), "must be object at the root");
         }
-        other if !SCHEMA_TYPES.contains(&other) => {
-            errors.push(FieldError::not_supported(
-                field,
-                &other.into(),
-                SCHEMA_TYPES,
-            ));
+        if embedded && !keeps && entries(schema, "/properties").next().is_none() {
+            let why = "must not be empty if x-kubernetes-embedded-resource is true without x-kubernetes-preserve-unknown-fields";
+            self.required(format!("{at}.properties"), why);
         }
-        _ => {}
     }
-}
 
-fn forbid_unsupported_fields(at: &str, schema: &Value, errors: &mut Vec<FieldError>) {
-    for name in [
-        "id",
-        "patternProperties",
-        "additionalItems",
-        "definitions",
-        "dependencies",
-        "$ref",
-    ] {
-        if has(schema, &format!("/{name}")) {
-            let why = format!("{name} is not supported");
-            errors.push(FieldError::forbidden(format!("{at}.{name}"), &why));
+    /// The server defines the fields that every object has.
+    fn metadata_and_kind(&mut self, at: &str, schema: &Value, level: StructuralSchemaLevel) {
+        let root = level == StructuralSchemaLevel::Root;
+        let is_resource = root || flag(schema, "/x-kubernetes-embedded-resource");
+        for name in ["kind", "apiVersion"] {
+            let field = get(schema, &format!("/properties/{name}"));
+            if is_resource && field.is_object() && text(field, "/type") != "string" {
+                let at = format!("{at}.properties[{name}].type");
+                self.invalid(at, get(field, "/type"), "must be string");
+            }
+        }
+        let metadata = get(schema, "/properties/metadata");
+        if !metadata.is_object() {
+            return;
+        }
+        let at = format!("{at}.properties[metadata]");
+        if is_resource && text(metadata, "/type") != "object" {
+            self.invalid(
+                format!("{at}.type"),
+                get(metadata, "/type"),
+                "must be object",
+            );
+        }
+        let only_names = entries(metadata, "/properties")
+            .all(|(name, _)| matches!(name, "name" | "generateName"));
+        let others = entries(metadata, "").any(|(name, value)| match name {
+            "type" | "default" => false,
+            "properties" => !only_names,
+            _ => !is_unset(value),
+        });
+        if root && others {
+            self.forbidden(at, "must not specify anything other than name and generateName, but metadata is implicitly specified");
         }
     }
-    if flag(schema, "/uniqueItems") {
-        errors.push(FieldError::forbidden(
-            format!("{at}.uniqueItems"),
-            "uniqueItems cannot be set to true since the runtime complexity becomes quadratic",
-        ));
-    }
-    if *get(schema, "/additionalProperties") == Value::Bool(false) {
-        errors.push(FieldError::forbidden(
-            format!("{at}.additionalProperties"),
-            "additionalProperties cannot be set to false",
-        ));
-    }
-    for logic in ["allOf", "anyOf", "oneOf"] {
-        for (i, part) in items(schema, &format!("/{logic}")).iter().enumerate() {
-            validate_junctor(&index_path(&format!("{at}.{logic}"), i), part, 0, errors);
+
+    fn value_validation(
+        &mut self,
+        at: &str,
+        schema: &Value,
+        skips_any_of: bool,
+        skips_all_of: bool,
+        depth: usize,
+    ) {
+        if !skips_any_of {
+            for (i, part) in items(schema, "/anyOf").iter().enumerate() {
+                let at = index_path(&format!("{at}.anyOf"), i);
+                self.nested(&at, part, false, depth + 1);
+            }
+        }
+        for (i, part) in items(schema, "/allOf").iter().enumerate() {
+            let at = index_path(&format!("{at}.allOf"), i);
+            self.nested(&at, part, skips_all_of && i == 0, depth + 1);
+        }
+        for (i, part) in items(schema, "/oneOf").iter().enumerate() {
+            let at = index_path(&format!("{at}.oneOf"), i);
+            self.nested(&at, part, false, depth + 1);
+        }
+        if has(schema, "/not") {
+            self.nested(&format!("{at}.not"), get(schema, "/not"), false, depth + 1);
+        }
+        let pattern = text(schema, "/pattern");
+        if let Some(why) = pattern_error(pattern) {
+            let why = format!("must be a valid regular expression, but isn't: {why}");
+            self.invalid(format!("{at}.pattern"), &pattern.into(), &why);
         }
     }
-    if has(schema, "/not") {
-        validate_junctor(&format!("{at}.not"), get(schema, "/not"), 0, errors);
-    }
-}
 
-/// Rejects type and default inside of logical junctors, which only validate values.
-fn validate_junctor(at: &str, schema: &Value, depth: usize, errors: &mut Vec<FieldError>) {
-    if depth > MAX_DEPTH {
-        return;
-    }
-    for name in ["default", "additionalProperties", "description", "title"] {
-        if has(schema, &format!("/{name}")) {
-            errors.push(FieldError::forbidden(
-                format!("{at}.{name}"),
-                "must be undefined to be structural",
-            ));
+    /// A schema under a logic junctor validates values only.
+    fn nested(&mut self, at: &str, schema: &Value, skips_any_of: bool, depth: usize) {
+        if depth > MAX_DEPTH {
+            return;
+        }
+        self.value_validation(at, schema, skips_any_of, false, depth);
+        if has(schema, "/items") {
+            let below = format!("{at}.items");
+            self.nested(&below, get(schema, "/items"), false, depth + 1);
+        }
+        for (name, field) in entries(schema, "/properties") {
+            let below = format!("{at}.properties[{name}]");
+            self.nested(&below, field, false, depth + 1);
+        }
+        for (name, what) in [
+            ("type", "empty"),
+            ("additionalProperties", "undefined"),
+            ("default", "undefined"),
+            ("title", "empty"),
+            ("description", "empty"),
+            ("nullable", "false"),
+            ("x-kubernetes-preserve-unknown-fields", "false"),
+            ("x-kubernetes-embedded-resource", "false"),
+            ("x-kubernetes-int-or-string", "false"),
+            ("x-kubernetes-list-map-keys", "empty"),
+            ("x-kubernetes-list-type", "undefined"),
+            ("x-kubernetes-map-type", "undefined"),
+            ("x-kubernetes-validations", "empty"),
+        ] {
+            let value = get(schema, &format!("/{name}"));
+            let is_set = match name {
+                "default" => !value.is_null(),
+                "additionalProperties" => value.is_object() || *value == Value::Bool(true),
+                _ => !is_unset(value),
+            };
+            if is_set {
+                let why = format!("must be {what} to be structural");
+                self.forbidden(format!("{at}.{name}"), &why);
+            }
+        }
+        if has(schema, "/properties/metadata") {
+            let why = "must not be specified in a nested context";
+            self.forbidden(format!("{at}.properties[metadata]"), why);
         }
     }
-    // Rules hold always or not at all: of the junctors, only allOf may have them.
-    if !items(schema, "/x-kubernetes-validations").is_empty() && !at.contains(".allOf[") {
-        errors.push(FieldError::forbidden(
-            format!("{at}.x-kubernetes-validations"),
-            "must be empty to be structural",
-        ));
-    }
-    for (name, field) in entries(schema, "/properties") {
-        validate_junctor(
-            &format!("{at}.properties[{name}]"),
-            field,
-            depth + 1,
-            errors,
-        );
-    }
-    if let item @ Value::Object(_) = get(schema, "/items") {
-        validate_junctor(&format!("{at}.items"), item, depth + 1, errors);
-    }
-}
 
-fn validate_metadata_schema(at: &str, schema: &Value, errors: &mut Vec<FieldError>) {
-    let only = ["name", "generateName"];
-    if entries(schema, "/properties").any(|(name, _)| !only.contains(&name)) {
-        errors.push(FieldError::forbidden(
-            at,
-            "must not specify anything other than name and generateName, but metadata is implicitly specified",
-        ));
-    }
-}
-
-fn validate_extensions(at: &str, schema: &Value, errors: &mut Vec<FieldError>) {
-    let keeps = "x-kubernetes-preserve-unknown-fields";
-    if *get(schema, &format!("/{keeps}")) == Value::Bool(false) {
-        let why = "must be true or undefined";
-        errors.push(FieldError::invalid(
-            format!("{at}.{keeps}"),
-            &false.into(),
-            why,
-        ));
-    }
-    let list = text(schema, "/x-kubernetes-list-type");
-    let field = format!("{at}.x-kubernetes-list-type");
-    if !matches!(list, "" | "atomic" | "set" | "map") {
-        let known = &["atomic", "set", "map"];
-        errors.push(FieldError::not_supported(&field, &list.into(), known));
-    }
-    if !list.is_empty() && text(schema, "/type") != "array" {
-        let why = "must be array if x-kubernetes-list-type is specified";
-        let schema_type = get(schema, "/type");
-        errors.push(FieldError::invalid(format!("{at}.type"), schema_type, why));
-    }
-    let keys = items(schema, "/x-kubernetes-list-map-keys");
-    let keys_at = format!("{at}.x-kubernetes-list-map-keys");
-    if list == "map" && keys.is_empty() {
-        let why = "must not be empty if x-kubernetes-list-type is map";
-        errors.push(FieldError::required(&keys_at, why));
-    }
-    if list != "map" && !keys.is_empty() {
-        let why = "must be map if x-kubernetes-list-map-keys is non-empty";
-        errors.push(FieldError::invalid(&field, &list.into(), why));
-    }
-    for (i, key) in keys.iter().enumerate() {
-        let name = key.as_str().unwrap_or_default();
-        let known = entries(schema, "/items/properties").any(|(field, _)| field == name);
-        if list == "map" && !known {
-            errors.push(FieldError::invalid(
-                index_path(&keys_at, i),
-                key,
-                "must be the name of a property of the items",
-            ));
+    /// Requires what the junctors of `part` validate to be declared in the structural schema.
+    fn complete_value_validation(
+        &mut self,
+        part: &Value,
+        structural: Option<&Value>,
+        at: &str,
+        part_at: &str,
+        depth: usize,
+    ) {
+        if has(part, "/not") {
+            let below = format!("{part_at}.not");
+            self.complete(get(part, "/not"), structural, at, &below, depth + 1);
+        }
+        for name in ["allOf", "anyOf", "oneOf"] {
+            for (i, part) in items(part, &format!("/{name}")).iter().enumerate() {
+                let below = index_path(&format!("{part_at}.{name}"), i);
+                self.complete(part, structural, at, &below, depth + 1);
+            }
         }
     }
-    let map = text(schema, "/x-kubernetes-map-type");
-    if !matches!(map, "" | "atomic" | "granular") {
-        let known = &["atomic", "granular"];
-        let field = format!("{at}.x-kubernetes-map-type");
-        errors.push(FieldError::not_supported(field, &map.into(), known));
-    }
-}
 
-fn validate_defaults(at: &str, schema: &Value, depth: usize, errors: &mut Vec<FieldError>) {
-    if depth > MAX_DEPTH || errors.len() > MAX_ERRORS {
-        return;
-    }
-    let default = get(schema, "/default");
-    if !default.is_null() {
-        validate_default(&format!("{at}.default"), schema, default, errors);
-    }
-    for (name, field) in entries(schema, "/properties") {
-        validate_defaults(
-            &format!("{at}.properties[{name}]"),
-            field,
-            depth + 1,
-            errors,
-        );
-    }
-    for below in ["additionalProperties", "items"] {
-        if let part @ Value::Object(_) = get(schema, &format!("/{below}")) {
-            validate_defaults(&format!("{at}.{below}"), part, depth + 1, errors);
+    fn complete(
+        &mut self,
+        part: &Value,
+        structural: Option<&Value>,
+        at: &str,
+        part_at: &str,
+        depth: usize,
+    ) {
+        if depth > MAX_DEPTH {
+            return;
+        }
+        let Some(schema) = structural else {
+            return self.required(at.to_owned(), &format!("because it is defined in {part_at}"));
+        };
+        self.complete_value_validation(part, structural, at, part_at, depth);
+        if has(part, "/items") {
+            let item = Some(get(schema, "/items")).filter(|item| item.is_object());
+            let (at, part_at) = (format!("{at}.items"), format!("{part_at}.items"));
+            self.complete(get(part, "/items"), item, &at, &part_at, depth + 1);
+        }
+        let properties = get(schema, "/properties");
+        for (name, field) in entries(part, "/properties") {
+            let declared = properties.get(name);
+            let at = format!("{at}.properties[{name}]");
+            let part_at = format!("{part_at}.properties[{name}]");
+            self.complete(field, declared, &at, &part_at, depth + 1);
         }
     }
 }
 
-/// Validates a default against its own schema, with nested defaults applied.
-fn validate_default(at: &str, schema: &Value, default: &Value, errors: &mut Vec<FieldError>) {
-    let holder = json!({"type": "object", "properties": {"spec": schema}});
-    let Ok(holder) = Schema::from_crd(&holder) else {
-        return;
-    };
-    let mut value = json!({ "spec": default });
-    holder.apply_defaults(&mut value);
-    for mut error in holder.validate(&value) {
-        if let Some(below) = error.field.strip_prefix("spec") {
-            error.field = format!("{at}{below}");
-            errors.push(error);
-        }
-    }
+fn is_int_or_string(any_of: &Value) -> bool {
+    *any_of == json!([{"type": "integer"}, {"type": "string"}])
 }

@@ -15,13 +15,14 @@ fn crd() -> Value {
             "names": {"plural": "foos", "kind": "Foo", "singular": "foo", "listKind": "FooList"},
             "versions": [version("v1", true, schema())],
         },
+        "status": {"storedVersions": ["v1"]},
     })
 }
 
 fn schema() -> Value {
     json!({"type": "object", "properties": {"spec": {"type": "object", "properties": {
         "s": {"type": "string", "default": "a", "maxLength": 3},
-        "l": {"type": "array", "items": {"type": "object", "properties": {"k": {"type": "string"}}},
+        "l": {"type": "array", "items": {"type": "object", "properties": {"k": {"type": "string"}}, "required": ["k"]},
               "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["k"]},
         "p": {"x-kubernetes-int-or-string": true, "anyOf": [{"type": "integer"}, {"type": "string"}]},
         "any": {"type": "object", "x-kubernetes-preserve-unknown-fields": true},
@@ -66,10 +67,21 @@ fn definitions_are_validated() {
             &["spec.names.shortNames[1]"],
         ),
         (
-            one(version("V1", true, schema())),
-            &["spec.versions[0].name"],
+            with(
+                &one(version("V1", true, schema())),
+                &json!({"status": {"storedVersions": ["V1"]}}),
+            ),
+            &["spec.versions[0].name", "spec.version"],
         ),
         (one(version("v1", false, schema())), &["spec.versions"]),
+        (
+            json!({"status": {"storedVersions": []}}),
+            &["status.storedVersions"],
+        ),
+        (
+            json!({"status": {"storedVersions": ["v2"]}}),
+            &["status.storedVersions", "status.storedVersions[0]"],
+        ),
         (
             json!({"spec": {"versions": [version("v1", true, schema()), version("v1", true, schema())]}}),
             &["spec.versions", "spec.versions"],
@@ -119,20 +131,17 @@ fn definitions_are_validated() {
             "specReplicasPath": ".status.x", "statusReplicasPath": ".status.replicas",
             "labelSelectorPath": ".spec.a[0]"}}}),
             )),
-            &[
-                "spec.subresources.scale.specReplicasPath",
-                "spec.subresources.scale.labelSelectorPath",
-            ],
+            &["spec.subresources.scale.specReplicasPath"],
         ),
         (
             one(with(
                 &version("v1", true, schema()),
                 &json!({"additionalPrinterColumns": [
-            {"name": "A", "type": "text", "jsonPath": ".spec["}]}),
+            {"name": "A", "type": "text", "jsonPath": "spec"}]}),
             )),
             &[
                 "spec.additionalPrinterColumns[0].type",
-                "spec.additionalPrinterColumns[0].jsonPath",
+                "spec.additionalPrinterColumns[0].JSONPath",
             ],
         ),
     ];
@@ -163,17 +172,29 @@ fn schemas_are_structural() {
         ),
         (
             json!({"l": {"items": {"type": null}}}),
-            vec![at("[l].items.type")],
+            vec![at("[l].items.type"), at("[l].items.type")],
+        ),
+        (
+            json!({"l": {"items": {"required": null}}}),
+            vec![at("[l].items.properties[k].default")],
         ),
         (
             json!({"any": {"x-kubernetes-preserve-unknown-fields": false}}),
             vec![at("[any].x-kubernetes-preserve-unknown-fields")],
         ),
         (
-            json!({"any": {"properties": {}, "additionalProperties": {"type": "string"}}}),
+            json!({"any": {"properties": {"a": {"type": "string"}}, "additionalProperties": {"type": "string"}}}),
             vec![at("[any].additionalProperties")],
         ),
-        (json!({"p": {"type": "string"}}), vec![at("[p].type")]),
+        (json!({"p": {"type": "string"}}), vec![]),
+        (
+            json!({"any": {"x-kubernetes-map-type": "odd"}}),
+            vec![at("[any].x-kubernetes-map-type")],
+        ),
+        (
+            json!({"s": {"allOf": [{"properties": {"x": {"minLength": 1}}}]}}),
+            vec![at("[s].properties[x]")],
+        ),
         (
             json!({"s": {"anyOf": [{"default": "x"}]}}),
             vec![at("[s].anyOf[0].default")],
@@ -231,7 +252,8 @@ fn served_definitions_are_immutable() {
                 &["spec.names.kind"],
             ),
             (
-                json!({"spec": {"versions": [version("v2", true, schema())]}}),
+                json!({"spec": {"versions": [version("v2", true, schema())]},
+                       "status": {"storedVersions": ["v1", "v2"]}}),
                 &["status.storedVersions[0]"],
             ),
         ],

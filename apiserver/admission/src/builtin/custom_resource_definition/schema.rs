@@ -1,0 +1,106 @@
+//! Validates the schema of a version: its root, its structure, its defaults and its rules
+//! (`validateCustomResourceDefinitionValidation` in `apiextensions/validation`). The number of
+//! errors is bounded.
+
+use kubernetes_cel::{SchemaRules, validate_schema_rules};
+use machinery::FieldError;
+use serde_json::Value;
+
+use super::{defaults, openapi_schema, structural};
+use crate::unstructured::{entries, flag, text};
+
+/// Bound on reported errors.
+const MAX_ERRORS: usize = 50;
+
+/// What the root of a schema may have beside a status subresource, whose schema Kubernetes
+/// takes out of it.
+const ROOT_FIELDS: [(&str, &str); 22] = [
+    ("description", "Description"),
+    ("type", "Type"),
+    ("format", "Format"),
+    ("title", "Title"),
+    ("maximum", "Maximum"),
+    ("exclusiveMaximum", "ExclusiveMaximum"),
+    ("minimum", "Minimum"),
+    ("exclusiveMinimum", "ExclusiveMinimum"),
+    ("maxLength", "MaxLength"),
+    ("minLength", "MinLength"),
+    ("pattern", "Pattern"),
+    ("maxItems", "MaxItems"),
+    ("minItems", "MinItems"),
+    ("uniqueItems", "UniqueItems"),
+    ("multipleOf", "MultipleOf"),
+    ("required", "Required"),
+    ("items", "Items"),
+    ("properties", "Properties"),
+    ("externalDocs", "ExternalDocs"),
+    ("example", "Example"),
+    (
+        "x-kubernetes-preserve-unknown-fields",
+        "XPreserveUnknownFields",
+    ),
+    ("x-kubernetes-validations", "XValidations"),
+];
+
+/// The schema of a version, or the one that all versions share.
+pub(super) struct VersionSchema<'a> {
+    /// The path of what contains `openAPIV3Schema`.
+    pub(super) at: &'a str,
+    pub(super) schema: &'a Value,
+    pub(super) has_status: bool,
+    /// Whether the schema is stored already.
+    pub(super) stored: bool,
+}
+
+pub(super) fn validate(version: &VersionSchema<'_>, errors: &mut Vec<FieldError>) {
+    let schema = version.schema;
+    let at = format!("{}.openAPIV3Schema", version.at);
+    let before = errors.len();
+    if version.has_status {
+        validate_root_fields(&at, schema, errors);
+    }
+    if flag(schema, "/nullable") {
+        let why = "nullable cannot be true at the root";
+        errors.push(FieldError::forbidden(format!("{at}.nullable"), why));
+    }
+    if structural::is_convertible(schema, 0) {
+        let before = errors.len();
+        structural::validate(&at, schema, errors);
+        // Defaults can be validated only when the types are.
+        if errors.len() == before {
+            defaults::validate(&at, schema, 0, errors);
+        }
+    }
+    openapi_schema::validate(&at, schema, errors);
+    errors.truncate(before + MAX_ERRORS);
+    if errors.len() == before {
+        let rules = SchemaRules {
+            at: &at,
+            schema,
+            stored: version.stored,
+        };
+        validate_schema_rules(rules, errors);
+    }
+}
+
+fn validate_root_fields(at: &str, schema: &Value, errors: &mut Vec<FieldError>) {
+    let root_type = text(schema, "/type");
+    if !root_type.is_empty() && root_type != "object" {
+        let why = r#"only "object" is allowed as the type at the root of the schema if the status subresource is enabled"#;
+        let field = format!("{at}.type");
+        errors.push(FieldError::invalid(field, &root_type.into(), why));
+        return;
+    }
+    let is_allowed = |name: &str| ROOT_FIELDS.iter().any(|(field, _)| *field == name);
+    let is_set = |value: &Value| {
+        !matches!(value, Value::Null | Value::Bool(false)) && *value != Value::from("")
+    };
+    if entries(schema, "").any(|(name, value)| is_set(value) && !is_allowed(name)) {
+        let names: Vec<&str> = ROOT_FIELDS.iter().map(|(_, name)| *name).collect();
+        let why = format!(
+            "only [{}] fields are allowed at the root of the schema if the status subresource is enabled",
+            names.join(" ")
+        );
+        errors.push(FieldError::invalid(at, schema, why));
+    }
+}
