@@ -276,7 +276,7 @@ impl Object {
     /// The encoded JSON with `managedFields`, as clients receive it.
     pub fn served_bytes(&self) -> Bytes {
         match &self.0.managed_fields {
-            Some(managed) => splice(&self.0.bytes, managed.metadata_start, &managed.text.text()),
+            Some(managed) => splice(&self.0.bytes, managed.metadata_start, &managed.text),
             None => self.0.bytes.clone(),
         }
     }
