@@ -37,6 +37,17 @@ fn respond(path: &str, request: &Value) -> Value {
             json!({"allowed": true, "warnings": ["labelled"],
                    "patchType": "JSONPatch", "patch": STANDARD.encode(steps.to_string())})
         }
+        "/managers" => {
+            let entry = json!({"manager": "hook", "operation": "Update", "apiVersion": "v1",
+                "fieldsType": "FieldsV1", "fieldsV1": {"f:data": {"f:hooked": {}}}});
+            let value = match request["name"].as_str() {
+                Some("malformed") => json!([{"manager": "hook", "operation": "Sometimes"}]),
+                _ => json!([request["object"]["metadata"]["managedFields"][0], entry]),
+            };
+            let steps = json!([{"op": "add", "path": "/data/hooked", "value": "v"},
+                {"op": "replace", "path": "/metadata/managedFields", "value": value}]);
+            json!({"allowed": true, "patchType": "JSONPatch", "patch": STANDARD.encode(steps.to_string())})
+        }
         "/replicas" => {
             let steps = json!([{"op": "replace", "path": "/spec/replicas", "value": 3}]);
             json!({"allowed": true, "patchType": "JSONPatch", "patch": STANDARD.encode(steps.to_string())})
@@ -421,4 +432,71 @@ async fn unusable_configurations_do_no_harm() {
         |r| r.code == 201,
     )
     .await;
+}
+
+/// B6: webhooks see managers. What they change is owned by nobody, unless they say who owns it;
+/// managers that cannot be read are undone.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn webhooks_see_and_change_managers() {
+    let test = WebhookTest::start().await;
+    let server = &test.server;
+    let mutating = "mutatingwebhookconfigurations";
+    let reply = test.register(mutating, "managers", &["configmaps"], json!({}));
+    assert_eq!(reply.code, 201, "{}", reply.text());
+    let body = |name: &str, value: &str| json!({"metadata": {"name": name}, "data": {"k": value}});
+    let mut n = 0;
+    let create = || {
+        n += 1;
+        server.post(
+            &format!("{MAPS}?fieldManager=m"),
+            &body(&format!("a{n}"), "v"),
+        )
+    };
+    let created = retry_until(create, |r| r.json()["data"]["hooked"] == "v").await;
+    let owners = |object: &Value| -> Vec<String> {
+        let entries = object["metadata"]["managedFields"]
+            .as_array()
+            .unwrap()
+            .iter();
+        entries
+            .map(|entry| entry["manager"].as_str().unwrap().to_owned())
+            .collect()
+    };
+    assert_eq!(owners(&created.json()), ["hook", "m"]);
+    let name = created.json()["metadata"]["name"]
+        .as_str()
+        .unwrap()
+        .to_owned();
+    let seen = test.recorded(|r| r["name"] == name.as_str());
+    let shown = seen["object"]["metadata"]["managedFields"]
+        .as_array()
+        .unwrap();
+    assert_eq!(shown.len(), 1);
+    assert_eq!(shown[0]["fieldsV1"]["f:data"]["f:k"], json!({}));
+
+    let merge = |name: &str, value: &str| {
+        let request = server.request("PATCH", &format!("{MAPS}/{name}?fieldManager=m"));
+        let patch = json!({"data": {"k": value}}).to_string();
+        request.body("application/merge-patch+json", patch).send()
+    };
+    let changed = merge(&name, "w");
+    assert_eq!(changed.code, 200, "{}", changed.text());
+    let seen = test.recorded(|r| r["operation"] == "UPDATE");
+    assert_eq!(owners(&seen["oldObject"]), ["hook", "m"]);
+
+    let request = server.request("POST", &format!("{MAPS}?fieldManager=m"));
+    let created = request.json(&body("malformed", "v")).send();
+    assert_eq!(created.code, 201, "{}", created.text());
+    let warning = created.header("warning");
+    assert!(
+        warning.contains("was in an invalid state after admission"),
+        "{warning}"
+    );
+    let object = created.json();
+    assert_eq!(owners(&object), ["m"]);
+    assert_eq!(object["data"]["hooked"], "v");
+    assert_eq!(
+        object["metadata"]["managedFields"][0]["fieldsV1"]["f:data"].get("f:hooked"),
+        None
+    );
 }

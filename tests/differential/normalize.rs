@@ -1,5 +1,5 @@
-//! Replaces what may differ between two servers: uids, times, resource versions, continue
-//! tokens and the documentation of columns.
+//! Replaces what may differ between two servers: uids, times, resource versions, keys in the
+//! store, continue tokens and the documentation of columns.
 //!
 //! Each uid and each resource version of an object becomes a number in the order of appearance,
 //! so that two replies still show whether an object is the same one and whether it changed.
@@ -187,6 +187,8 @@ impl ReplyNormalizer {
             let name = self.names.get(&found[0]);
             name.cloned().unwrap_or_else(|| "another uid".to_owned())
         });
+        // The reference keeps its objects below a prefix of its own.
+        let text = text.replace("/registry/apiextensions.kubernetes.io/", "/registry/");
         let text = CONTINUE_IN_MESSAGE.replace_all(&text, "a token");
         let text = TIME_IN_MESSAGE.replace_all(&text, |found: &regex::Captures<'_>| {
             let time = &found[0];

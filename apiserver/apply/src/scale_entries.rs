@@ -65,6 +65,7 @@ impl ScaleEntries {
         scale: &ManagedFields,
         api_version: &str,
     ) -> ManagedFields {
+        // As in Kubernetes, an entry that is new by this write has no time.
         let mut new = ManagedFields {
             times: parent.times.clone(),
             ..ManagedFields::default()
@@ -93,9 +94,6 @@ impl ScaleEntries {
             let Some(path) = &own_path else { break };
             if managed.set.intersection(&replicas).is_empty() {
                 continue;
-            }
-            if let Some(at) = scale.times.get(&id) {
-                new.times.insert(id.clone(), *at);
             }
             let set: FieldSet = [path].into_iter().collect();
             let set = match new.sets.get(&id) {

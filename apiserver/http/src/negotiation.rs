@@ -16,7 +16,6 @@ pub(crate) const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
 /// Media types of responses, and of request bodies of kinds with a protobuf form.
 const RESPONSE_MEDIA_TYPES: [&str; 3] = [JSON, YAML, PROTOBUF];
 /// Media types of request bodies of kinds without a protobuf form.
-const JSON_AND_YAML: [&str; 2] = [JSON, YAML];
 /// Bound on parsed clauses of Accept.
 const MAX_CLAUSES: usize = 32;
 
@@ -258,8 +257,8 @@ pub(crate) fn body_type(
         JSON => Ok(RequestBodySerialization::Json),
         YAML => Ok(RequestBodySerialization::Yaml),
         PROTOBUF if proto => Ok(RequestBodySerialization::Protobuf),
-        _ if proto => Err(Status::unsupported_media_type(&RESPONSE_MEDIA_TYPES)),
-        _ => Err(Status::unsupported_media_type(&JSON_AND_YAML)),
+        // Kubernetes lists protobuf also where it does not take it.
+        _ => Err(Status::unsupported_media_type(&RESPONSE_MEDIA_TYPES)),
     }
 }
 

@@ -67,18 +67,54 @@ pub(crate) struct DecodedBodyAndDuplicateKeys {
 const MAX_BODY_SUMMARY: usize = 30;
 
 /// Decodes a body that holds an object of the kind. Fails with 400 when it is malformed or
-/// not an object, with the beginning of the body.
+/// not an object, with the beginning of the body. `names_kind`: a body without a kind is
+/// malformed, as for custom resources.
 pub(crate) fn decode_object_of_kind(
     bytes: &[u8],
     body_type: RequestBodySerialization,
     kind: &str,
+    names_kind: bool,
 ) -> Result<DecodedBodyAndDuplicateKeys, Status> {
-    decode_object(bytes, body_type).map_err(|why| {
+    let decoded = match bytes.trim_ascii() {
+        b"null" if names_kind => Err("Object 'Kind' is missing in 'null'".to_owned()),
+        _ => decode_object(bytes, body_type),
+    };
+    let decoded = decoded.and_then(|decoded| {
+        check_type_meta(&decoded.value)?;
+        if names_kind && decoded.value["kind"].as_str().is_none_or(str::is_empty) {
+            let text = match body_type {
+                RequestBodySerialization::Json => String::from_utf8_lossy(bytes).into_owned(),
+                _ => decoded.value.to_string(),
+            };
+            return Err(format!("Object 'Kind' is missing in '{text}'"));
+        }
+        Ok(decoded)
+    });
+    decoded.map_err(|why| {
         let summary = body_summary(bytes);
         Status::bad_request(format!(
             "the object provided is unrecognized (must be of type {kind}): {why} ({summary})"
         ))
     })
+}
+
+/// Checks that version and kind, if any, are strings and the version is one.
+fn check_type_meta(value: &Value) -> Result<(), String> {
+    for field in ["apiVersion", "kind"] {
+        let sent = &value[field];
+        if !sent.is_null() && !sent.is_string() {
+            return Err(format!(
+                "{UNRECOGNIZED}: json: cannot unmarshal {} into Go struct field .{field} of type string",
+                value_type_name(sent)
+            ));
+        }
+    }
+    match value["apiVersion"].as_str() {
+        Some(version) if version.matches('/').count() > 1 => {
+            Err(format!("unexpected GroupVersion string: {version}"))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// The beginning of a body: text if it begins like JSON, else hexadecimal.
@@ -99,12 +135,13 @@ fn body_summary(bytes: &[u8]) -> String {
     }
 }
 
+const UNRECOGNIZED: &str = "couldn't get version/kind; json parse error";
+
 /// Decodes a body that holds an object; the error is Kubernetes' text.
 pub(crate) fn decode_object(
     bytes: &[u8],
     body_type: RequestBodySerialization,
 ) -> Result<DecodedBodyAndDuplicateKeys, String> {
-    const UNRECOGNIZED: &str = "couldn't get version/kind; json parse error";
     let decoded = match body_type {
         RequestBodySerialization::Json => {
             decode_json(bytes).map_err(|why| format!("{UNRECOGNIZED}: {why}"))?
@@ -128,22 +165,49 @@ pub(crate) fn decode_object(
     ))
 }
 
-/// Decodes a configuration to apply: YAML, which clients mostly send as JSON.
-pub(crate) fn decode_configuration(bytes: &[u8]) -> Result<DecodedBodyAndDuplicateKeys, Status> {
+/// A decoded configuration, and what strict decoding says about its duplicate keys.
+pub(crate) struct DecodedConfiguration {
+    pub(crate) value: Value,
+    pub(crate) strict_errors: Vec<String>,
+}
+
+/// Decodes a configuration to apply: YAML, which clients mostly send as JSON. The last of
+/// duplicate keys wins.
+pub(crate) fn decode_configuration(bytes: &[u8]) -> Result<DecodedConfiguration, Status> {
     if bytes.trim_ascii_start().starts_with(b"{")
         && let Ok(decoded) = decode_json(bytes)
     {
-        return Ok(decoded);
+        let duplicates = decoded.duplicate_keys.iter();
+        return Ok(DecodedConfiguration {
+            value: decoded.value,
+            strict_errors: duplicates
+                .map(|path| format!("duplicate field {path:?}"))
+                .collect(),
+        });
     }
     let malformed = |why: &dyn Display| Status::bad_request(format!("error decoding YAML: {why}"));
     let text = std::str::from_utf8(bytes).map_err(|_| malformed(&"yaml: invalid UTF-8"))?;
-    let value: Value = serde_saphyr::from_str(text).map_err(|e| malformed(&e))?;
+    let lenient = serde_saphyr::options! {
+        duplicate_keys: serde_saphyr::DuplicateKeyPolicy::LastWins,
+    };
+    let value: Value = serde_saphyr::from_str_with_options(text, lenient).map_err(|e| {
+        let why = yaml_error_text(text, &e.to_string());
+        malformed(&format!("error converting YAML to JSON: {why}"))
+    })?;
     if !value.is_object() {
-        return Err(malformed(&"the body is not an object"));
+        return Err(malformed(&format!(
+            "error unmarshaling JSON: while decoding JSON: json: cannot unmarshal {} into Go value of type map[string]interface {{}}",
+            value_type_name(&value)
+        )));
     }
-    Ok(DecodedBodyAndDuplicateKeys {
+    let strict = serde_saphyr::from_str::<serde::de::IgnoredAny>(text);
+    let strict_errors = strict.err().map(|e| {
+        let why = yaml_error_text(text, &e.to_string());
+        format!("error converting YAML to JSON: {why}")
+    });
+    Ok(DecodedConfiguration {
         value,
-        duplicate_keys: Vec::new(),
+        strict_errors: strict_errors.into_iter().collect(),
     })
 }
 
@@ -184,6 +248,33 @@ fn unknown_operation_fields(patch: &Value) -> impl Iterator<Item = String> {
         .take(MAX_REPORTED_DUPLICATES)
 }
 
+/// The error of the YAML parser in the words of Go's, as far as they are known.
+fn yaml_error_text(text: &str, error: &str) -> String {
+    let first = error.lines().next().unwrap_or_default();
+    let located = first
+        .strip_prefix("error: line ")
+        .and_then(|rest| rest.split_once(' '))
+        .and_then(|(line, rest)| Some((line.parse::<usize>().ok()?, rest.split_once(": ")?.1)));
+    let Some((line, why)) = located else {
+        return format!("yaml: {first}");
+    };
+    if let Some(key) = why
+        .strip_prefix("duplicate mapping key: ")
+        .and_then(|rest| rest.split_once(',').map(|(key, _)| key))
+    {
+        return format!("yaml: unmarshal errors:\n  line {line}: key {key:?} already set in map");
+    }
+    if why.starts_with("unclosed bracket") {
+        // Go's parser notices it at the end.
+        let last = text.lines().count();
+        return format!("yaml: line {last}: did not find expected node content");
+    }
+    match line {
+        1 => format!("yaml: {why}"),
+        _ => format!("yaml: line {line}: {why}"),
+    }
+}
+
 /// Decodes the body of a patch, which is a list of operations or an object. Fails with 400.
 pub(crate) fn decode_patch(bytes: &[u8], content_type: &str) -> Result<DecodedPatch, Status> {
     let operations = content_type == JSON_PATCH;
@@ -194,7 +285,17 @@ pub(crate) fn decode_patch(bytes: &[u8], content_type: &str) -> Result<DecodedPa
     };
     let why = match decode_json(bytes) {
         Ok(decoded) if decoded.value.is_array() && operations => {
-            return Ok(DecodedPatch::new(decoded, true));
+            let items = decoded.value.as_array().into_iter().flatten();
+            match items
+                .into_iter()
+                .find(|item| !item.is_object() && !item.is_null())
+            {
+                None => return Ok(DecodedPatch::new(decoded, true)),
+                Some(other) => format!(
+                    "json: cannot unmarshal {} into Go value of type handlers.jsonPatchOp",
+                    value_type_name(other)
+                ),
+            }
         }
         Ok(decoded) if decoded.value.is_object() && !operations => {
             return Ok(DecodedPatch::new(decoded, false));

@@ -259,7 +259,19 @@ impl ResourceRequestHandler<'_> {
             response_options.format.representation,
             Representation::Metadata { .. }
         ) {
-            return Err(Status::not_acceptable(&[negotiation::JSON]));
+            // Go's type of the list, as Kubernetes shows it.
+            let info = &self.resource_info;
+            let list = match info.has_go_type() {
+                true => format!("*{}.{}List", info.go_package(), info.kind.gvk.kind),
+                false => "*unstructured.UnstructuredList".to_owned(),
+            };
+            return Err(Status::failure(
+                406,
+                "NotAcceptable",
+                format!(
+                    "you requested PartialObjectMetadata, but the requested object is a list ({list})"
+                ),
+            ));
         }
         let options = self.parse_options(|q| options::parse_list_options(q))?;
         let registry = &self.shared.registry;
@@ -332,7 +344,20 @@ impl ResourceRequestHandler<'_> {
             Some(subresource) => &subresource.kind.kind,
             None => &self.resource_info.kind.gvk.kind,
         };
-        let decoded = request_body::decode_object_of_kind(&bytes, body_type, kind)?;
+        let info = &self.resource_info;
+        let is_custom = !info.has_go_type()
+            && matches!(self.request.resource.subresource.as_str(), "" | "status");
+        let decoded = request_body::decode_object_of_kind(&bytes, body_type, kind, is_custom)?;
+        if is_custom
+            && decoded.value["apiVersion"]
+                .as_str()
+                .is_none_or(str::is_empty)
+        {
+            return Err(Status::bad_request(registry::version_mismatch(
+                "",
+                &info.kind.gvk,
+            )));
+        }
         if let Some(audit) = &self.request.audit {
             audit.log_request_object(&decoded.value);
         }
@@ -469,12 +494,9 @@ impl ResourceRequestHandler<'_> {
         if let Some(audit) = &self.request.audit {
             audit.log_request_patch(&decoded.value);
         }
-        let duplicates = decoded.duplicate_keys.iter();
-        let duplicates: Vec<String> = duplicates
-            .map(|path| format!("duplicate field {path:?}"))
-            .collect();
-        if options.field_validation == FieldValidation::Strict && !duplicates.is_empty() {
-            let why = format!("error strict decoding YAML: {}", duplicates.join(", "));
+        let strict_errors = decoded.strict_errors;
+        if options.field_validation == FieldValidation::Strict && !strict_errors.is_empty() {
+            let why = format!("error strict decoding YAML: {}", strict_errors.join(", "));
             return Err(Status::bad_request(why));
         }
         self.authorize_create_on_update().await?;
@@ -489,7 +511,7 @@ impl ResourceRequestHandler<'_> {
             )
             .await?;
         if options.field_validation == FieldValidation::Warn {
-            written.warnings.extend(duplicates);
+            written.warnings.extend(strict_errors);
         }
         self.write_response(&written, response_options)
     }
@@ -504,8 +526,9 @@ impl ResourceRequestHandler<'_> {
         let mut options = self.parse_options(|q| options::parse_write_options(q, kind))?;
         if options.field_manager.is_empty() {
             let user_agent = headers.get(http::header::USER_AGENT);
-            let user_agent = user_agent.and_then(|v| v.to_str().ok()).unwrap_or_default();
-            options.field_manager = options::field_manager_of_user_agent(user_agent);
+            let user_agent = user_agent.map(|v| String::from_utf8_lossy(v.as_bytes()));
+            let user_agent = user_agent.unwrap_or_default();
+            options.field_manager = options::field_manager_of_user_agent(&user_agent);
         }
         Ok(options)
     }

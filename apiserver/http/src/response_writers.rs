@@ -180,7 +180,7 @@ pub(crate) fn write_object(
         Representation::Object => object.served_bytes(),
         Representation::Metadata { beta } => table::partial_object_metadata(object, beta)?,
         Representation::MetadataList { .. } => {
-            return Err(Status::not_acceptable(&["application/json"]));
+            return Err(not_a_list(resource_info));
         }
         Representation::Table { beta } => {
             let mut text = table::table_opening(
@@ -450,6 +450,21 @@ pub(crate) fn write_document(
 /// Writes the document of `/`.
 pub(crate) fn write_paths(paths: &[String], form: ResponseFormat) -> Response<ServerResponseBody> {
     write_value(200, &json!({ "paths": paths }), form)
+}
+
+/// The error for an object that is requested as a list of metadata.
+fn not_a_list(info: &ResourceInfo) -> Status {
+    if !info.has_go_type() {
+        return Status::failure(500, "", "content is not a list");
+    }
+    let object = format!("*{}.{}", info.go_package(), info.kind.gvk.kind);
+    Status::failure(
+        406,
+        "NotAcceptable",
+        format!(
+            "you requested PartialObjectMetadataList, but the requested object is not a list ({object})"
+        ),
+    )
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 //! that kubectl and metadata clients ask for. Does no I/O.
 
 use bytes::Bytes;
-use machinery::{Object, Status};
+use machinery::{Object, Status, go_format};
 use openapi::printer;
 use registry::ResourceInfo;
 use serde::Deserialize;
@@ -25,7 +25,8 @@ impl IncludeObjectPolicy {
             Some("None") => Ok(Self::None),
             Some("Object") => Ok(Self::Object),
             Some(other) => Err(Status::bad_request(format!(
-                "unrecognized includeObject value: {other:?}"
+                "Unable to convert to Table as requested: includeObject: Invalid value: {}: must be 'Metadata', 'Object', 'None', or empty",
+                go_format::quoted(other)
             ))),
         }
     }

@@ -7,6 +7,8 @@ use std::fmt;
 
 use serde_json::Value;
 
+use crate::go_format;
+
 /// The type of a field error (`field.ErrorType`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FieldErrorType {
@@ -197,9 +199,13 @@ fn with_detail(head: &str, detail: &str) -> String {
     }
 }
 
-/// Renders a value as field errors show it: strings quoted, the rest as compact JSON.
+/// Renders a value as field errors show it: strings as Go quotes them, the rest as compact
+/// JSON.
 fn render_value(value: &Value) -> String {
-    value.to_string()
+    match value {
+        Value::String(text) => go_format::quoted(text),
+        other => other.to_string(),
+    }
 }
 
 #[cfg(test)]
@@ -221,6 +227,10 @@ mod tests {
             (
                 FieldError::not_supported("a", &json!("x"), &["b", "c"]),
                 "a: Unsupported value: \"x\": supported values: \"b\", \"c\"",
+            ),
+            (
+                FieldError::invalid("a", &json!("x\u{1}\n\"ü"), "must be y"),
+                r#"a: Invalid value: "x\x01\n\"ü": must be y"#,
             ),
             (
                 FieldError::too_many("a", 3, 2),

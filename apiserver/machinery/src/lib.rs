@@ -14,6 +14,7 @@ mod decode_cache;
 pub mod duration;
 pub mod failure_log_limiter;
 pub mod field_error;
+pub mod go_format;
 pub mod go_numbers;
 pub mod json_errors;
 mod label_keys;

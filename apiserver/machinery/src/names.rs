@@ -216,6 +216,8 @@ pub fn validate_path_segment_name(s: &str) -> Result<(), String> {
     }
 }
 
+const QUALIFIED_NAME_RULE: &str = "must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')";
+
 fn is_qualified_name_part(s: &str) -> bool {
     let edge = |b: Option<&u8>| b.is_some_and(u8::is_ascii_alphanumeric);
     let bytes = s.as_bytes();
@@ -229,6 +231,11 @@ fn is_qualified_name_part(s: &str) -> bool {
 /// Validates a label or annotation key: an optional DNS prefix, a slash, and a name
 /// of at most 63 characters.
 pub fn validate_qualified_name(s: &str) -> Result<(), String> {
+    if s.split('/').nth(2).is_some() {
+        return Err(format!(
+            "a valid label key {QUALIFIED_NAME_RULE} with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')"
+        ));
+    }
     let name = match s.split_once('/') {
         Some((prefix, name)) => {
             if prefix.is_empty() {
@@ -250,7 +257,7 @@ pub fn validate_qualified_name(s: &str) -> Result<(), String> {
     if is_qualified_name_part(name) {
         return Ok(());
     }
-    Err("name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')".into())
+    Err(format!("name part {QUALIFIED_NAME_RULE}"))
 }
 
 /// Validates the value of a label: empty, or at most 63 characters of a qualified

@@ -1,7 +1,7 @@
 //! JSON patch (RFC 6902) as kube-apiserver applies it.
 //!
-//! Differences from the RFC follow the library of kube-apiserver: negative indices count
-//! from the end of a list, a test for `null` succeeds if the field is absent, and replacing
+//! Differences from the RFC follow the library of kube-apiserver, json-patch 4: negative
+//! indices count from the end of a list, indices may have leading zeros, a test for `null` succeeds if the field is absent, and replacing
 //! an absent field adds it.
 
 use json_patch::{PatchErrorKind, PatchOperation};
@@ -120,7 +120,7 @@ impl JsonPatchApplier {
         let replaces = op == "replace";
         for (name, inserts) in [("path", inserts), ("from", false)] {
             if let Some(Value::String(path)) = fields.get_mut(name) {
-                self.resolve_negative_indices(path, inserts);
+                self.resolve_indices(path, inserts);
             }
         }
         let path = fields.get("path").and_then(Value::as_str);
@@ -139,23 +139,25 @@ impl JsonPatchApplier {
         parent.is_some_and(Value::is_object) && self.doc.pointer(path).is_none()
     }
 
-    /// Replaces the negative indices of a path by positive ones. The last one of an
-    /// insertion counts from behind the last item.
-    fn resolve_negative_indices(&self, path: &mut String, inserts: bool) {
-        if !path.contains("/-") {
+    /// Replaces the indices of a path, which may be negative or have a sign or leading zeros,
+    /// by plain ones. The last one of an insertion counts from behind the last item.
+    fn resolve_indices(&self, path: &mut String, inserts: bool) {
+        let is_plain = |segment: &str| segment == "0" || !segment.starts_with(['-', '+', '0']);
+        if path.split('/').all(is_plain) {
             return;
         }
         let mut resolved_path = String::with_capacity(path.len());
         let segments: Vec<&str> = path.split('/').skip(1).collect();
         for (i, segment) in segments.iter().enumerate() {
             let list = self.doc.pointer(&resolved_path).and_then(Value::as_array);
-            let back = segment
-                .strip_prefix('-')
-                .and_then(|n| n.parse::<usize>().ok());
-            let resolved = list.zip(back).and_then(|(list, back)| {
-                let last = i + 1 == segments.len();
-                (list.len() + usize::from(inserts && last)).checked_sub(back)
-            });
+            let resolved = list
+                .zip(segment.parse::<i64>().ok())
+                .and_then(|(list, index)| {
+                    let last = i + 1 == segments.len();
+                    let length = i64::try_from(list.len()).ok()? + i64::from(inserts && last);
+                    let index = if index < 0 { index + length } else { index };
+                    usize::try_from(index).ok()
+                });
             resolved_path.push('/');
             match resolved {
                 Some(index) => resolved_path.push_str(&index.to_string()),
@@ -250,6 +252,11 @@ mod tests {
             doc(),
             one(json!({"op":"remove","path":"/a/-3"})),
             Done(json!({"a":[2,3],"b":{"c":"x"}})),
+        );
+        check(
+            doc(),
+            one(json!({"op":"replace","path":"/a/01","value":4})),
+            Done(json!({"a":[1,4,3],"b":{"c":"x"}})),
         );
         check(
             doc(),

@@ -17,10 +17,11 @@ use crate::request::{
     ObjectBodyAndDuplicateFields, RegistryWriteOptions, RequestUserAndDeadline, WriteResult,
 };
 use crate::resource_table::ResourceInfo;
+use crate::shown_managers::ShownManagers;
 use crate::subresource_create::BINDINGS;
 use crate::write_pipeline::{
-    AdmissionContext, apply_defaults, check_kind, check_metadata_types, check_namespace, decode,
-    validate_object,
+    AdmissionContext, apply_defaults, apply_defaults_to_applied, check_kind, check_metadata_types,
+    check_namespace, decode, validate_object,
 };
 
 const MAX_NAME_ATTEMPTS: usize = 8;
@@ -78,7 +79,8 @@ impl Registry {
         let mut body = body;
         check_metadata_types(resource, &body.value, false)?;
         let sent = object_meta::take_managed_fields(&mut body.value)?;
-        let mut new = self.decode_new(resource, at, body, options)?;
+        check_new_resource_version(&body.value)?;
+        let mut new = self.decode_new(resource, at, body, options, false)?;
         if sent.is_some() || !options.creates_without_managers {
             let manager = ResourceFieldManager {
                 registry: self,
@@ -102,9 +104,8 @@ impl Registry {
     ) -> Result<WriteResult, Status> {
         let resource = self.resource_info(at.resource)?;
         check_verb(&resource, &at, "create")?;
-        let mut new = self.decode_new(&resource, at, applied.into(), options)?;
+        let mut new = self.decode_new(&resource, at, applied.into(), options, true)?;
         new.managers = managers.text;
-        new.is_applied = true;
         self.insert_with_generated_name(ctx, &resource, at, new, options)
             .await
     }
@@ -116,15 +117,13 @@ impl Registry {
         at: ResourcePath<'_>,
         body: ObjectBodyAndDuplicateFields,
         options: &RegistryWriteOptions,
+        is_applied: bool,
     ) -> Result<NewObject, Status> {
         let duplicates = body.strict_errors();
         let mut value = body.value;
-        check_kind(resource, &mut value)?;
+        check_kind(resource, &mut value, false)?;
         check_namespace(resource, &at, &mut value)?;
-        if !object_meta::metadata_string(&value, "resourceVersion").is_empty() {
-            let why = "resourceVersion should not be set on objects to be created";
-            return Err(Status::failure(500, "InternalError", why));
-        }
+        object_meta::metadata_mut(&mut value)?.remove("resourceVersion");
         let field_validation = options.field_validation;
         let mut warnings = decode(resource, &mut value, &duplicates, field_validation, false)?;
         if resource.custom {
@@ -133,11 +132,15 @@ impl Registry {
         resource
             .conversion
             .convert_to_storage(&resource.storage.kind.gvk, &mut value);
-        apply_defaults(resource, &mut value);
+        if is_applied {
+            apply_defaults_to_applied(resource, &mut value);
+        } else {
+            apply_defaults(resource, &mut value);
+        }
         Ok(NewObject {
             value,
             managers: None,
-            is_applied: false,
+            is_applied,
             warnings,
         })
     }
@@ -265,11 +268,13 @@ impl Registry {
             operation: AdmissionOperation::Create,
             dry_run: options.dry_run,
             delete_options: None,
+            managers: ShownManagers::new(managers, None),
         };
         warnings.extend(admit.mutate(&mut new, None).await?);
         admit.check_role_escalation(&new, None).await?;
         let strategy = resource.storage.strategy;
         if resource.storage.kind.status
+            && !strategy.keeps_created_status
             && let Some(map) = new.as_object_mut()
         {
             map.remove("status");
@@ -281,6 +286,7 @@ impl Registry {
         warnings.extend(validate_object(resource, &new, None, true, |_| true)?);
         warnings.extend(admit.validate(&new, None).await?);
         let allocation = Box::pin(admit.allocate(&mut new, None)).await?;
+        let managers = admit.managers.into_new().text;
         let stored = if options.dry_run {
             self.check_absent(resource, at.namespace, &name).await
         } else {
@@ -331,6 +337,18 @@ impl Registry {
             CommitResult::Committed(object) => Ok(Some(object)),
             CommitResult::Conflict(existing) => Err(already_exists(resource, name, existing)),
         }
+    }
+}
+
+/// A new object has no version yet; Kubernetes ignores zero and what is not a number.
+fn check_new_resource_version(value: &Value) -> Result<(), Status> {
+    let version = object_meta::metadata_string(value, "resourceVersion");
+    match version.parse::<u64>() {
+        Ok(version) if version > 0 => {
+            let why = "resourceVersion should not be set on objects to be created";
+            Err(Status::failure(500, "", why))
+        }
+        _ => Ok(()),
     }
 }
 

@@ -17,6 +17,7 @@ use crate::read::{check_verb, convert_object};
 use crate::registry::{NAMESPACES, Registry};
 use crate::request::{DeleteResponse, DeleteResult, ObjectListPage, RequestUserAndDeadline};
 use crate::resource_table::ResourceInfo;
+use crate::shown_managers::ShownManagers;
 use crate::strategy::UNDELETABLE_NAMESPACES;
 use crate::write_base::CachedOrNewestBaseObject;
 use crate::write_pipeline::AdmissionContext;
@@ -142,6 +143,7 @@ impl Registry {
             at,
             operation: AdmissionOperation::Delete,
             dry_run: options.dry_run,
+            managers: ShownManagers::new(None, Some(object)),
             delete_options: Some(options),
         };
         let warnings = match admission {

@@ -23,6 +23,10 @@ use crate::webhooks::convert_custom_resource;
 
 static STATUS: LazyLock<ResetFields> = LazyLock::new(|| ResetFields::of_paths(&[&["status"]]));
 static SPEC: LazyLock<ResetFields> = LazyLock::new(|| ResetFields::of_paths(&[&["spec"]]));
+static METADATA_AND_SPEC: LazyLock<ResetFields> =
+    LazyLock::new(|| ResetFields::of_paths(&[&["metadata"], &["spec"]]));
+static SPEC_AND_LABELS: LazyLock<ResetFields> =
+    LazyLock::new(|| ResetFields::of_paths(&[&["spec"], &["metadata", "labels"]]));
 static NOTHING: LazyLock<ResetFields> = LazyLock::new(ResetFields::default);
 
 /// The most objects that webhooks convert for the managers of one write.
@@ -97,7 +101,13 @@ impl ResourceFieldManager<'_> {
     /// Fields that this path does not write (`GetResetFields` of the strategies).
     fn reset_fields(&self) -> &'static ResetFields {
         match self.subresource {
-            "status" | "approval" => &SPEC,
+            "status" if !self.resource.has_go_type() => &METADATA_AND_SPEC,
+            "status" => match &*self.resource.kind.gvk.kind {
+                "CustomResourceDefinition" => &METADATA_AND_SPEC,
+                "Deployment" => &SPEC_AND_LABELS,
+                _ => &SPEC,
+            },
+            "approval" => &SPEC,
             _ if self.resource.kind.status => &STATUS,
             _ => &NOTHING,
         }

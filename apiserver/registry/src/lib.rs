@@ -36,8 +36,10 @@ mod resource_table;
 mod role_escalation;
 mod scale;
 mod scale_managers;
+mod scale_validation;
 mod selectable_fields;
 mod service_address_claims;
+mod shown_managers;
 mod status_patch;
 mod strategy;
 mod subresource_create;
@@ -65,3 +67,4 @@ pub use resource_table::{
     ApiGroupInfo, GroupVersionInfo, ResourceInfo, ResourceTable, SubresourceInfo,
 };
 pub use webhooks::apply_webhook_patch;
+pub use write_pipeline::version_mismatch;

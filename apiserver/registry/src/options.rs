@@ -284,6 +284,7 @@ pub fn parse_delete_options(
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct DeleteOptionsBody {
+    api_version: Option<String>,
     kind: Option<String>,
     dry_run: Option<Vec<String>>,
     orphan_dependents: Option<bool>,
@@ -301,7 +302,8 @@ fn parse_delete_options_body(body: &Value) -> Result<DeleteOptions, Status> {
         && !matches!(kind.as_str(), "" | "DeleteOptions")
     {
         return Err(Status::bad_request(format!(
-            "decoded object cannot be converted to DeleteOptions: {kind}"
+            "no kind {kind:?} is registered for version {:?} in scheme \"k8s.io/apimachinery/pkg/apis/meta/internalversion/scheme/register.go:27\"",
+            body.api_version.unwrap_or_default()
         )));
     }
     let mut options = validate_delete_options(

@@ -2,14 +2,16 @@
 //! applied configuration; and what of it the path may change.
 
 use client::{Patch, ResourcePath};
-use machinery::{FieldError, Object, Status};
+use machinery::{FieldError, Gvk, Object, Status, go_format};
 use serde_json::{Value, json};
 
 use crate::field_management::{Configuration, ManagersAfterWrite};
 use crate::object_meta;
 use crate::scale;
 use crate::update_request::{UpdateRequest, UpdateSource, UpdateTarget};
-use crate::write_pipeline::{check_kind, check_metadata_types, check_namespace, decode};
+use crate::write_pipeline::{
+    check_kind, check_metadata_types, check_namespace, check_patched_head, decode,
+};
 
 /// What an update or a patch requests, before defaults and admission.
 pub(crate) struct RequestedObject {
@@ -57,29 +59,38 @@ impl UpdateRequest<'_> {
                 };
                 let (value, applied) = self.apply_configuration(config, old, current).await?;
                 managers = RequestedManagers::Applied(applied);
-                self.check_preconditions(&value, current, true)?;
                 value
             }
             UpdateSource::Patch(patch) => {
-                let value = self.apply_patch(patch, old, current)?;
                 strict_errors.clone_from(&self.options.patch_errors);
-                self.check_preconditions(&value, current, true)?;
-                value
+                self.apply_patch(patch, old, current)?
             }
         };
-        check_name(&mut value, &self.at)?;
         if self.target == UpdateTarget::Scale {
+            scale::check_body(self.resource, &value, patched)?;
+            check_name(&mut value, &self.at)?;
+            if patched {
+                self.check_preconditions(&value, current, true)?;
+            }
             return Ok(RequestedObject {
                 value,
                 managers,
                 warnings: Vec::new(),
             });
         }
+        if patched {
+            check_patched_head(self.resource, &value)?;
+        }
         check_metadata_types(self.resource, &value, patched)?;
         if let RequestedManagers::Sent(sent) = &mut managers {
             *sent = object_meta::take_managed_fields(&mut value)?;
+            // Custom resources have no empty list, which resets the managers elsewhere.
+            if !self.resource.has_go_type() && sent.as_ref().is_some_and(is_empty_list) {
+                *sent = None;
+            }
         }
-        check_kind(self.resource, &mut value)?;
+        check_name(&mut value, &self.at)?;
+        check_kind(self.resource, &mut value, patched)?;
         check_namespace(self.resource, &self.at, &mut value)?;
         let field_validation = self.options.field_validation;
         let warnings = decode(
@@ -89,6 +100,9 @@ impl UpdateRequest<'_> {
             field_validation,
             patched,
         )?;
+        if patched {
+            self.check_preconditions(&value, current, true)?;
+        }
         self.resource
             .conversion
             .convert_to_storage(&self.resource.storage.kind.gvk, &mut value);
@@ -153,7 +167,8 @@ impl UpdateRequest<'_> {
         })
     }
 
-    /// Checks the preconditions in a body: its `resourceVersion` and uid (B4.2, B5.4).
+    /// Checks the preconditions in a body: its uid and `resourceVersion` (B4.2, B5.4). What a
+    /// patch does to the uid is left to validation, as by Kubernetes.
     fn check_preconditions(
         &self,
         sent: &Value,
@@ -161,41 +176,8 @@ impl UpdateRequest<'_> {
         patched: bool,
     ) -> Result<(), Status> {
         let gvr = &self.resource.kind.gvr;
-        let revision = object_meta::metadata_string(sent, "resourceVersion");
-        if revision.is_empty() || revision == "0" {
-            let needed = !self.resource.kind.allow_unconditional_update
-                && !patched
-                && matches!(
-                    self.target,
-                    UpdateTarget::Object | UpdateTarget::Status | UpdateTarget::Approval
-                );
-            if needed {
-                let error = FieldError::invalid(
-                    "metadata.resourceVersion",
-                    &json!(0),
-                    "must be specified for an update",
-                );
-                return Err(Status::invalid(
-                    &self.resource.kind.gvk,
-                    self.at.name,
-                    &[error],
-                ));
-            }
-        } else {
-            let requested: u64 = revision.parse().map_err(|_| {
-                let error = FieldError::invalid(
-                    "metadata.resourceVersion",
-                    &json!(revision),
-                    "must be a decimal number",
-                );
-                Status::invalid(&self.resource.kind.gvk, self.at.name, &[error])
-            })?;
-            if requested != current.revision() {
-                return Err(Status::stale_resource_version(gvr, self.at.name));
-            }
-        }
         let uid = object_meta::metadata_string(sent, "uid");
-        if !uid.is_empty() && uid != current.uid() {
+        if !patched && !uid.is_empty() && uid != current.uid() {
             return Err(Status::conflict(
                 gvr,
                 self.at.name,
@@ -207,23 +189,43 @@ impl UpdateRequest<'_> {
                 ),
             ));
         }
-        Ok(())
+        let version = object_meta::metadata_string(sent, "resourceVersion");
+        match parse_resource_version(version)? {
+            0 if self.needs_resource_version() => {
+                let error = FieldError::invalid(
+                    "metadata.resourceVersion",
+                    &json!(0),
+                    "must be specified for an update",
+                );
+                // Kubernetes names the resource here, not the kind.
+                let resource = Gvk::new(&*gvr.group, "", &*gvr.resource);
+                Err(Status::invalid(&resource, self.at.name, &[error]))
+            }
+            0 => Ok(()),
+            requested if requested == current.revision() => Ok(()),
+            _ => Err(Status::stale_resource_version(gvr, self.at.name)),
+        }
     }
 
-    /// Checks the preconditions in a configuration of an object that does not exist.
+    fn needs_resource_version(&self) -> bool {
+        !self.resource.kind.allow_unconditional_update
+            && matches!(
+                self.target,
+                UpdateTarget::Object | UpdateTarget::Status | UpdateTarget::Approval
+            )
+    }
+
+    /// Checks the uid in a configuration of an object that does not exist. Kubernetes ignores
+    /// its `resourceVersion`.
     pub(crate) fn check_absent_preconditions(&self, applied: &Value) -> Result<(), Status> {
-        let gvr = &self.resource.kind.gvr;
         let uid = object_meta::metadata_string(applied, "uid");
-        if !uid.is_empty() {
-            let why = format!(
-                "uid mismatch: the provided object specified uid {uid}, and no existing object was found"
-            );
-            return Err(Status::conflict(gvr, self.at.name, why));
+        if uid.is_empty() {
+            return Ok(());
         }
-        match object_meta::metadata_string(applied, "resourceVersion") {
-            "" | "0" => Ok(()),
-            _ => Err(Status::not_found(gvr, self.at.name)),
-        }
+        let why = format!(
+            "uid mismatch: the provided object specified uid {uid}, and no existing object was found"
+        );
+        Err(Status::conflict(&self.resource.kind.gvr, self.at.name, why))
     }
 
     /// Takes from the requested object only what this path may change (B4.4).
@@ -266,7 +268,7 @@ impl UpdateRequest<'_> {
             UpdateTarget::Scale => {
                 let mut new = old.clone();
                 if let Some(paths) = &self.resource.kind.scale {
-                    scale::apply_scale(paths, &sent, &mut new)?;
+                    scale::apply_scale(paths, &sent, &mut new, self.resource.custom)?;
                 }
                 Ok(new)
             }
@@ -283,6 +285,22 @@ impl UpdateRequest<'_> {
             }
         }
     }
+}
+
+fn is_empty_list(value: &Value) -> bool {
+    value.as_array().is_some_and(Vec::is_empty)
+}
+
+/// Zero if the object has none. The error is Kubernetes', which has no reason.
+fn parse_resource_version(version: &str) -> Result<u64, Status> {
+    if version.is_empty() {
+        return Ok(0);
+    }
+    version.parse().map_err(|_| {
+        let version = go_format::quoted(version);
+        let why = format!("strconv.ParseUint: parsing {version}: invalid syntax");
+        Status::failure(500, "", why)
+    })
 }
 
 /// Whether a JSON patch reads or changes `metadata.managedFields`.

@@ -108,6 +108,14 @@ impl ResourceInfo {
         !self.custom && openapi::defaults::has_go_type(&self.kind)
     }
 
+    /// The Go package in which Kubernetes has the kind, as its errors name it.
+    pub fn go_package(&self) -> &str {
+        match self.kind.gvk.group.split('.').next() {
+            None | Some("" | "events") => "core",
+            Some(first) => first,
+        }
+    }
+
     /// The kind in the version in which it is stored.
     pub fn storage_kind(&self) -> &Gvk {
         &self.storage.kind.gvk

@@ -1,10 +1,20 @@
 //! The `scale` subresource: reads and sets the replicas of an object (contract B4.5,
 //! `apiextensions-apiserver/pkg/registry/customresource/etcd.go`).
 
+use std::sync::LazyLock;
+
 use machinery::{FieldError, Gvk, LabelSelector, Status};
-use openapi::ScalePaths;
+use openapi::{ScalePaths, Schema};
 use serde_json::{Map, Value, json};
 
+use crate::resource_table::ResourceInfo;
+use crate::write_pipeline::decode_error;
+
+pub(crate) static SCALE_SCHEMA: LazyLock<Schema> = LazyLock::new(|| {
+    openapi::catalog()
+        .definition_schema("io.k8s.api.autoscaling.v1.Scale")
+        .unwrap_or_else(Schema::preserving_unknown_fields)
+});
 pub(crate) const SCALE_KIND: Gvk = Gvk::from_static("autoscaling", "v1", "Scale");
 
 fn path_segments(path: &str) -> impl Iterator<Item = &str> {
@@ -75,11 +85,42 @@ fn selector_text(selector: &Value) -> Result<String, Status> {
     Ok(parsed.map_err(Status::internal)?.to_string())
 }
 
-/// Sets the replicas of a Scale in the object.
+/// Checks that a body or the result of a patch is a Scale: 400, or 422 for a patch.
+pub(crate) fn check_body(
+    resource: &ResourceInfo,
+    value: &Value,
+    patched: bool,
+) -> Result<(), Status> {
+    let sent = |field: &str| value[field].as_str().unwrap_or_default();
+    let (api_version, kind) = (sent("apiVersion"), sent("kind"));
+    let is_scale = (kind.is_empty() || kind == "Scale")
+        && (api_version.is_empty() || api_version == SCALE_KIND.api_version());
+    let why = match is_scale {
+        true => SCALE_SCHEMA.decode_error(value),
+        false => Some(format!(
+            "no kind {kind:?} is registered for version {api_version:?}"
+        )),
+    };
+    let Some(why) = why else {
+        return Ok(());
+    };
+    if patched {
+        return Err(decode_error(resource, value, true, &why));
+    }
+    // What Kubernetes answers for custom resources says nothing about the body.
+    Err(Status::bad_request(match resource.has_go_type() {
+        true => format!("Scale in version \"v1\" cannot be handled as a Scale: {why}"),
+        false => "no kind is registered for the type v1.Scale in scheme \"k8s.io/apiextensions-apiserver/pkg/apiserver/customresource_handler.go:781\"".to_owned(),
+    }))
+}
+
+/// Sets the replicas of a Scale in the object. For a custom resource, validation refuses
+/// numbers that are negative or too large.
 pub(crate) fn apply_scale(
     paths: &ScalePaths,
     scale: &Value,
     parent: &mut Value,
+    is_custom: bool,
 ) -> Result<(), Status> {
     let replicas = &scale["spec"]["replicas"];
     let name = parent["metadata"]["name"].as_str().unwrap_or("").to_owned();
@@ -91,10 +132,10 @@ pub(crate) fn apply_scale(
         Value::Null => 0,
         other => other.as_i64().ok_or_else(|| refuse("must be an integer"))?,
     };
-    if count < 0 {
+    if count < 0 && !is_custom {
         return Err(refuse("must be greater than or equal to 0"));
     }
-    if i32::try_from(count).is_err() {
+    if i32::try_from(count).is_err() && !is_custom {
         return Err(refuse("must be a 32-bit integer"));
     }
     let mut at = parent;
@@ -138,12 +179,14 @@ mod tests {
             "status": {"replicas": 0, "selector": "app=a"}})
         );
         scale["spec"]["replicas"] = 5.into();
-        apply_scale(&paths, &scale, &mut parent).unwrap();
+        apply_scale(&paths, &scale, &mut parent, false).unwrap();
         assert_eq!(parent["spec"]["replicas"], 5);
         for bad in [json!(-1), json!("3"), json!(1i64 << 40)] {
             scale["spec"]["replicas"] = bad;
             assert_eq!(
-                apply_scale(&paths, &scale, &mut parent).unwrap_err().code,
+                apply_scale(&paths, &scale, &mut parent, false)
+                    .unwrap_err()
+                    .code,
                 422
             );
         }

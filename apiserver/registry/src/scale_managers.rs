@@ -8,20 +8,15 @@ use managed_fields::{
     FieldManager, FieldType, ManagedFields, ResetFields, ScaleEntries, VersionConversionError,
     VersionedConverter,
 };
-use openapi::{ScalePaths, Schema};
+use openapi::ScalePaths;
 use serde_json::Value;
 
 use crate::field_management::{
     Configuration, ManagersAfterWrite, ResourceFieldManager, apply_failure, decode_managers,
 };
-use crate::scale::{SCALE_KIND, scale_of};
+use crate::scale::{SCALE_KIND, SCALE_SCHEMA, scale_of};
 
 static SCALE: Gvk = SCALE_KIND;
-static SCALE_SCHEMA: LazyLock<Schema> = LazyLock::new(|| {
-    openapi::catalog()
-        .definition_schema("io.k8s.api.autoscaling.v1.Scale")
-        .unwrap_or_else(Schema::preserving_unknown_fields)
-});
 static NOTHING: LazyLock<ResetFields> = LazyLock::new(ResetFields::default);
 
 /// autoscaling/v1, the only version of a Scale.

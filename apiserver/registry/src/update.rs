@@ -27,10 +27,13 @@ use crate::requested_object::{RequestedManagers, check_name};
 use crate::resource_table::ResourceInfo;
 use crate::scale;
 use crate::service_address_claims::is_service;
+use crate::shown_managers::ShownManagers;
 use crate::status_patch::EncodedTopLevelFields;
 use crate::update_request::{UpdateRequest, UpdateSource, UpdateTarget};
 use crate::write_base::CachedOrNewestBaseObject;
-use crate::write_pipeline::{AdmissionContext, apply_defaults, validate_object};
+use crate::write_pipeline::{
+    AdmissionContext, apply_defaults, apply_defaults_to_applied, validate_object,
+};
 
 /// The result of an attempt that changes the object.
 struct ObjectUpdate {
@@ -164,14 +167,18 @@ impl Registry {
                 }
             };
             if options.dry_run {
-                return write.dry_run_result(changed, &object, warnings);
+                return write.uncommitted_result(changed, &object, warnings);
             }
             match write.commit(&key, &changed, object.revision()).await? {
-                CommitResult::Committed(object) => {
+                CommitResult::Committed(committed) => {
                     let remaining = (!changed.deletes).then_some(&changed.new);
                     self.release_service_addresses(resource, &changed.old, remaining)
                         .await;
-                    return write.result(object, warnings);
+                    if changed.deletes {
+                        // As in Kubernetes, the object that is gone has its last version.
+                        return write.uncommitted_result(changed, &object, warnings);
+                    }
+                    return write.result(committed, warnings);
                 }
                 CommitResult::Conflict(winner) if consumed => {
                     return Err(write.conflict(winner.is_some()));
@@ -272,8 +279,8 @@ impl UpdateRequest<'_> {
         })
     }
 
-    /// The result of a dry run, with the old revision.
-    fn dry_run_result(
+    /// The new object with the old revision.
+    fn uncommitted_result(
         &self,
         changed: ObjectUpdate,
         before: &Object,
@@ -326,11 +333,15 @@ impl UpdateRequest<'_> {
         if let Some(before) = old["metadata"].as_object() {
             object_meta::copy_from_old(object_meta::metadata_mut(&mut new)?, before);
         }
-        apply_defaults(resource, &mut new);
+        if UpdateRequest::is_apply(source) {
+            apply_defaults_to_applied(resource, &mut new);
+        } else {
+            apply_defaults(resource, &mut new);
+        }
         if apart.is_some() {
             EncodedTopLevelFields::retain_decoded_fields(&mut new);
         }
-        let managers = self
+        let mut managers = self
             .managers_after(requested.managers, &mut old, &new, current)
             .await?;
         let admit = AdmissionContext {
@@ -341,6 +352,7 @@ impl UpdateRequest<'_> {
             operation: AdmissionOperation::Update,
             dry_run: self.options.dry_run,
             delete_options: None,
+            managers: ShownManagers::new(managers.text.take(), Some(current)),
         };
         warnings.extend(admit.mutate(&mut new, Some(&old)).await?);
         admit.check_role_escalation(&new, Some(&old)).await?;
@@ -363,6 +375,9 @@ impl UpdateRequest<'_> {
         warnings.extend(admit.validate(&new, Some(&old)).await?);
         object_meta::metadata_mut(&mut old)?.remove("resourceVersion");
         let allocation = Box::pin(admit.allocate(&mut new, Some(&old))).await?;
+        let shown = admit.managers.into_new();
+        managers.text = shown.text;
+        managers.is_ownership_changed |= shown.is_changed;
         if new == old && !managers.is_ownership_changed {
             return Ok((None, warnings));
         }

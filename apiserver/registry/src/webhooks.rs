@@ -16,6 +16,7 @@ use crate::registry::{NAMESPACES, Registry};
 use crate::request::{RegistryWriteOptions, RequestUserAndDeadline};
 use crate::resource_table::ResourceInfo;
 use crate::scale;
+use crate::shown_managers::ShownManagers;
 use crate::write_pipeline::AdmissionContext;
 
 /// Applies a JSON patch for [`WebhookDispatcher::new`].
@@ -79,6 +80,7 @@ impl Registry {
             operation: AdmissionOperation::Create,
             dry_run: options.dry_run,
             delete_options: None,
+            managers: ShownManagers::default(),
         };
         Box::pin(admit.run_webhooks_for_body(body)).await
     }
@@ -102,6 +104,7 @@ impl Registry {
             operation: AdmissionOperation::Connect,
             dry_run: false,
             delete_options: None,
+            managers: ShownManagers::default(),
         };
         admit.run_webhooks_for_body(&mut options).await
     }
@@ -181,14 +184,20 @@ impl AdmissionContext<'_> {
                 .mutate(&at, &versions, &mut new_scale, old.as_ref(), warnings)
                 .await?;
             if changed {
-                scale::apply_scale(paths, &new_scale, new)?;
+                scale::apply_scale(paths, &new_scale, new, self.resource.custom)?;
             }
             return Ok(changed);
         }
         let resources = self.registry.resource_versions(self.resource);
         let converter = ResourceVersionConverter(&resources);
         let versions = converter.versions();
-        hooks.mutate(&at, &versions, new, old, warnings).await
+        let old = self.managers.with_old(old)?;
+        let shown = self.managers.insert_new(new)?;
+        let changed = hooks
+            .mutate(&at, &versions, new, old.as_ref(), warnings)
+            .await?;
+        self.managers.take_new(new, &shown, warnings)?;
+        Ok(changed)
     }
 
     /// Reverts changes by webhooks that the request itself may not make: of the status,
@@ -227,13 +236,18 @@ impl AdmissionContext<'_> {
         let resources = self.registry.resource_versions(self.resource);
         let converter = ResourceVersionConverter(&resources);
         let versions = converter.versions();
+        let old = self.managers.with_old(old)?;
+        let old = old.as_ref();
         if self.operation == AdmissionOperation::Delete {
             let mut deleted = Value::Null;
             hooks
                 .mutate(&at, &versions, &mut deleted, old, warnings)
                 .await?;
+            return hooks.validate(&at, &versions, new, old, warnings).await;
         }
-        hooks.validate(&at, &versions, new, old, warnings).await
+        let mut new = new.clone();
+        self.managers.insert_new(&mut new)?;
+        hooks.validate(&at, &versions, &new, old, warnings).await
     }
 }
 

@@ -3,6 +3,7 @@
 
 use admission::{AdmissionAttributes, AdmissionOperation, metadata as rules};
 use client::{DeleteOptions, ResourcePath};
+use machinery::json_errors::value_type_name;
 use machinery::{FieldError, FieldErrorType, Gvk, Status, go_numbers};
 use serde_json::Value;
 
@@ -10,9 +11,16 @@ use crate::object_meta;
 use crate::registry::Registry;
 use crate::request::{FieldValidation, RequestUserAndDeadline};
 use crate::resource_table::ResourceInfo;
+use crate::scale_validation;
+use crate::shown_managers::ShownManagers;
 
-/// Sets kind and version if the body omits them; 400 if they are others.
-pub(crate) fn check_kind(resource: &ResourceInfo, value: &mut Value) -> Result<(), Status> {
+/// Sets kind and version if the body omits them; 400 if they are others. The result of a patch
+/// of a custom resource is 422 then.
+pub(crate) fn check_kind(
+    resource: &ResourceInfo,
+    value: &mut Value,
+    patched: bool,
+) -> Result<(), Status> {
     let gvk = &resource.kind.gvk;
     let api_version = gvk.api_version();
     let Some(map) = value.as_object_mut() else {
@@ -30,6 +38,9 @@ pub(crate) fn check_kind(resource: &ResourceInfo, value: &mut Value) -> Result<(
             }
         });
     if sent[0] != api_version || sent[1] != *gvk.kind {
+        if !resource.has_go_type() && (patched || sent[1] != *gvk.kind) {
+            return Err(unexpected_custom_kind(resource, value, &sent[0], &sent[1]));
+        }
         return Err(unexpected_kind(resource, &sent[0], &sent[1]));
     }
     let [api_version, kind] = &mut sent;
@@ -44,25 +55,13 @@ fn unexpected_kind(resource: &ResourceInfo, api_version: &str, kind: &str) -> St
     let expected = &resource.kind.gvk;
     let sent = Gvk::from_api_version(api_version, kind);
     if sent.kind == expected.kind && (!resource.has_go_type() || is_served_version(&sent)) {
-        return Status::bad_request(format!(
-            "the API version in the data ({api_version}) does not match the expected API version ({})",
-            expected.api_version()
-        ));
-    }
-    if !resource.has_go_type() {
-        let why = format!("must be {}", expected.kind);
-        let error = FieldError::invalid("kind", &kind.into(), why);
-        return Status::invalid(expected, "", &[error]);
+        return Status::bad_request(version_mismatch(api_version, expected));
     }
     let why = if is_served_version(&sent) {
-        let package = |group: &str| match group.split('.').next() {
-            None | Some("" | "events") => "core".to_owned(),
-            Some(first) => first.to_owned(),
-        };
         format!(
             "converting ({}.{kind}) to ({}.{}): unknown conversion",
             sent.version,
-            package(&expected.group),
+            resource.go_package(),
             expected.kind
         )
     } else {
@@ -75,6 +74,62 @@ fn unexpected_kind(resource: &ResourceInfo, api_version: &str, kind: &str) -> St
         "{kind} in version {:?} cannot be handled as a {}: {why}",
         sent.version, expected.kind
     ))
+}
+
+/// As [`unexpected_kind`] for custom resources, whose decoder takes any kind.
+fn unexpected_custom_kind(
+    resource: &ResourceInfo,
+    value: &Value,
+    api_version: &str,
+    kind: &str,
+) -> Status {
+    let expected = &resource.kind.gvk;
+    let sent = Gvk::from_api_version(api_version, kind);
+    let expected_version = expected.api_version();
+    if sent.kind != expected.kind
+        && (&sent.group, &sent.version) != (&expected.group, &expected.version)
+    {
+        return Status::bad_request(version_mismatch(api_version, expected));
+    }
+    let mut errors = Vec::new();
+    if sent.kind != expected.kind {
+        let why = format!("must be {}", expected.kind);
+        errors.push(FieldError::invalid("kind", &kind.into(), why));
+    }
+    if api_version != expected_version {
+        let why = format!("must be {expected_version}");
+        errors.push(FieldError::invalid("apiVersion", &api_version.into(), why));
+    }
+    let name = object_meta::metadata_string(value, "name");
+    Status::invalid(&sent, name, &errors)
+}
+
+/// The error text for an object of another version.
+pub fn version_mismatch(api_version: &str, expected: &Gvk) -> String {
+    format!(
+        "the API version in the data ({api_version}) does not match the expected API version ({})",
+        expected.api_version()
+    )
+}
+
+/// Checks that a patched custom resource has a kind, and metadata that is an object, which its
+/// decoder needs.
+pub(crate) fn check_patched_head(resource: &ResourceInfo, value: &Value) -> Result<(), Status> {
+    if resource.has_go_type() {
+        return Ok(());
+    }
+    let metadata = &value["metadata"];
+    let why = if value["kind"].as_str().is_none_or(str::is_empty) {
+        format!("Object 'Kind' is missing in '{value}'")
+    } else if !metadata.is_object() && !metadata.is_null() {
+        format!(
+            "json: cannot unmarshal {} into Go value of type v1.ObjectMeta",
+            value_type_name(metadata)
+        )
+    } else {
+        return Ok(());
+    };
+    Err(decode_error(resource, value, true, &why))
 }
 
 /// Whether this is one of the built-in kinds.
@@ -190,7 +245,12 @@ pub(crate) fn check_metadata_types(
 
 /// The error of [`decode`]; for a patch without the object, as in
 /// `endpoints/handlers/patch.go`.
-fn decode_error(resource: &ResourceInfo, value: &Value, patched: bool, why: &str) -> Status {
+pub(crate) fn decode_error(
+    resource: &ResourceInfo,
+    value: &Value,
+    patched: bool,
+    why: &str,
+) -> Status {
     let gvk = &resource.kind.gvk;
     if patched {
         let error = FieldError::invalid("patch", &Value::String(value.to_string()), why);
@@ -200,6 +260,15 @@ fn decode_error(resource: &ResourceInfo, value: &Value, patched: bool, why: &str
         "{} in version {:?} cannot be handled as a {}: {why}",
         gvk.kind, gvk.version, gvk.kind
     ))
+}
+
+/// Applies defaults to the result of an apply, in the storage version.
+pub(crate) fn apply_defaults_to_applied(resource: &ResourceInfo, value: &mut Value) {
+    if resource.custom {
+        resource.storage.schema.apply_defaults_and_keep_nulls(value);
+    } else {
+        apply_defaults(resource, value);
+    }
 }
 
 /// Applies defaults to an object in the storage version.
@@ -225,10 +294,19 @@ pub(crate) fn validate_object(
     let kind = &resource.storage.kind;
     let mut errors = rules::validate(&kind.gvk, kind.namespaced, new);
     if let Some(old) = old {
-        errors.extend(rules::validate_update(new, old));
+        let update_errors = rules::validate_update(new, old);
+        if resource.custom {
+            // Kubernetes runs these rules twice, and reports each cause twice.
+            errors.extend(update_errors.clone());
+        }
+        errors.extend(update_errors);
     }
-    if validate_kind && !resource.custom {
-        errors.extend(admission::rules(&kind.gvk, new, old));
+    if !resource.custom {
+        if validate_kind {
+            errors.extend(admission::rules(&kind.gvk, new, old));
+        }
+    } else if let Some(paths) = &kind.scale {
+        errors.extend(scale_validation::validate(paths, new, validate_kind));
     }
     let schema = &resource.storage.schema;
     if resource.custom {
@@ -298,6 +376,8 @@ pub(crate) struct AdmissionContext<'a> {
     pub(crate) operation: AdmissionOperation,
     pub(crate) dry_run: bool,
     pub(crate) delete_options: Option<&'a DeleteOptions>,
+    /// What webhooks see of the managers.
+    pub(crate) managers: ShownManagers<'a>,
 }
 
 impl AdmissionContext<'_> {

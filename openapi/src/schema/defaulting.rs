@@ -9,68 +9,81 @@ impl Schema {
     /// Sets defaults of fields whose parent is present. Before that, removes `null` from
     /// fields and map values that are not nullable; list items keep it unless they have a default.
     pub fn apply_defaults(&self, value: &mut Value) {
-        apply_defaults(&self.definitions, &self.root, value, false, 0);
+        let defaulting = Defaulting {
+            definitions: &self.definitions,
+            keeps_nulls: false,
+        };
+        defaulting.apply(&self.root, value, false, 0);
+    }
+
+    /// As [`Self::apply_defaults`], but `null` stays unless there is a default: Kubernetes
+    /// leaves it to validation to refuse what an apply sets to `null`.
+    pub fn apply_defaults_and_keep_nulls(&self, value: &mut Value) {
+        let defaulting = Defaulting {
+            definitions: &self.definitions,
+            keeps_nulls: true,
+        };
+        defaulting.apply(&self.root, value, false, 0);
     }
 }
 
-/// `native`: the value is in a field of a Go type.
-pub(super) fn apply_defaults(
-    definitions: &SchemaDefinitionArena,
-    node: &SchemaNode,
-    value: &mut Value,
-    native: bool,
-    depth: usize,
-) {
-    if depth > MAX_DEPTH {
-        return;
-    }
-    match (&node.ty, value) {
-        (SchemaType::Ref(id), Value::Object(map)) => {
-            let definition = definitions.get(*id);
-            default_fields(definition, map);
-            for (key, child) in map.iter_mut() {
-                if let Some(field) = definition.field(key) {
-                    apply_defaults(
-                        definitions,
-                        &field.node,
-                        child,
-                        definition.native,
-                        depth + 1,
-                    );
+/// Sets the defaults of types.
+#[derive(Clone, Copy)]
+struct Defaulting<'a> {
+    definitions: &'a SchemaDefinitionArena,
+    keeps_nulls: bool,
+}
+
+impl Defaulting<'_> {
+    /// `native`: the value is in a field of a Go type.
+    fn apply(self, node: &SchemaNode, value: &mut Value, native: bool, depth: usize) {
+        if depth > MAX_DEPTH {
+            return;
+        }
+        match (&node.ty, value) {
+            (SchemaType::Ref(id), Value::Object(map)) => {
+                let definition = self.definitions.get(*id);
+                self.default_fields(definition, map);
+                for (key, child) in map.iter_mut() {
+                    if let Some(field) = definition.field(key) {
+                        self.apply(&field.node, child, definition.native, depth + 1);
+                    }
                 }
             }
-        }
-        (SchemaType::Map(of), Value::Object(map)) => {
-            // Go's maps have zeros instead.
-            if !native && !of.nullable && of.default.is_none() {
-                map.retain(|_, child| !child.is_null());
+            (SchemaType::Map(of), Value::Object(map)) => {
+                // Go's maps have zeros instead.
+                let drops_nulls = !native && !self.keeps_nulls;
+                if drops_nulls && !of.nullable && of.default.is_none() {
+                    map.retain(|_, child| !child.is_null());
+                }
+                for child in map.values_mut() {
+                    replace_null(of, child);
+                    self.apply(of, child, native, depth + 1);
+                }
             }
-            for child in map.values_mut() {
-                replace_null(of, child);
-                apply_defaults(definitions, of, child, native, depth + 1);
+            (SchemaType::Array(of), Value::Array(items)) => {
+                for child in items {
+                    replace_null(of, child);
+                    self.apply(of, child, native, depth + 1);
+                }
             }
+            _ => {}
         }
-        (SchemaType::Array(of), Value::Array(items)) => {
-            for child in items {
-                replace_null(of, child);
-                apply_defaults(definitions, of, child, native, depth + 1);
-            }
-        }
-        _ => {}
     }
-}
 
-/// Removes nulls that mean absence, and sets the defaults of absent fields.
-fn default_fields(definition: &SchemaDefinition, map: &mut Map<String, Value>) {
-    for field in &definition.fields {
-        let default = field.node.default.as_ref();
-        if !field.node.nullable && map.get(&*field.name).is_some_and(Value::is_null) {
-            map.remove(&*field.name);
-        }
-        if let Some(default) = default
-            && !map.contains_key(&*field.name)
-        {
-            map.insert(field.name.to_string(), default.clone());
+    /// Removes nulls that mean absence, and sets the defaults of absent fields.
+    fn default_fields(self, definition: &SchemaDefinition, map: &mut Map<String, Value>) {
+        for field in &definition.fields {
+            let default = field.node.default.as_ref();
+            let keeps_null = field.node.nullable || self.keeps_nulls && default.is_none();
+            if !keeps_null && map.get(&*field.name).is_some_and(Value::is_null) {
+                map.remove(&*field.name);
+            }
+            if let Some(default) = default
+                && !map.contains_key(&*field.name)
+            {
+                map.insert(field.name.to_string(), default.clone());
+            }
         }
     }
 }

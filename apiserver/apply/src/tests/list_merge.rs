@@ -189,14 +189,14 @@ fn errors_name_the_field() {
         ),
         (
             json!({"list": [{"name": "a", "value": "b"}]}),
-            r#".list[name="a"].value: expected numeric (int or float), got "b""#,
+            r#".list[name="a"].value: expected numeric (int or float), got string"#,
         ),
         (
             json!({"struct": {"other": 1}}),
             ".struct.other: field not declared in schema",
         ),
-        (json!({"set": {}}), ".set: expected list, got {}"),
-        (json!({"struct": []}), ".struct: expected map, got []"),
+        (json!({"set": {}}), ".set: expected list, got &{map[]}"),
+        (json!({"struct": []}), ".struct: expected map, got &{[]}"),
         (
             json!({"list": [{"value": 1}]}),
             r#".list: element 0: associative list with keys has an element that omits all key fields ["name"] (and doesn't have default values for any key fields)"#,

@@ -4,7 +4,8 @@
 use std::collections::BTreeSet;
 use std::fmt;
 
-use serde_json::Value;
+use machinery::go_format;
+use serde_json::{Number, Value};
 
 use crate::field_type::{FieldType, ListIdentity, ListMerge, MapMerge, ResolvedType, ScalarType};
 use crate::list_item::item_element;
@@ -96,14 +97,18 @@ impl TypeValidator {
         match (field_type.resolve(Some(value)), value) {
             (_, Value::Null) => {}
             (ResolvedType::Scalar(scalar), value) => {
-                if let Some(expected) = wrong_scalar(scalar, value) {
-                    self.report(format!("expected {expected}, got {value}"));
+                if let Some(why) = wrong_scalar(scalar, value) {
+                    self.report(why);
                 }
             }
             (ResolvedType::List(list), Value::Array(items)) => self.validate_items(&list, items),
-            (ResolvedType::List(_), value) => self.report(format!("expected list, got {value}")),
+            (ResolvedType::List(_), value) => {
+                self.report(format!("expected list, got {}", pointer_text(value)))
+            }
             (ResolvedType::Map(map), Value::Object(fields)) => self.validate_fields(&map, fields),
-            (ResolvedType::Map(_), value) => self.report(format!("expected map, got {value}")),
+            (ResolvedType::Map(_), value) => {
+                self.report(format!("expected map, got {}", pointer_text(value)))
+            }
         }
     }
 
@@ -147,12 +152,45 @@ impl TypeValidator {
     }
 }
 
-fn wrong_scalar(scalar: ScalarType, value: &Value) -> Option<&'static str> {
-    let (expected, is_valid) = match scalar {
-        ScalarType::Numeric => ("numeric (int or float)", value.is_number()),
-        ScalarType::String => ("string", value.is_string()),
-        ScalarType::Boolean => ("boolean", value.is_boolean()),
-        ScalarType::Untyped => ("any scalar", !value.is_array() && !value.is_object()),
-    };
-    (!is_valid).then_some(expected)
+/// Why a value is not the scalar, in the words of Kubernetes' library, which shows values as
+/// Go does.
+fn wrong_scalar(scalar: ScalarType, value: &Value) -> Option<String> {
+    match scalar {
+        ScalarType::Numeric if !value.is_number() => Some(format!(
+            "expected numeric (int or float), got {}",
+            go_format::type_name(value)
+        )),
+        ScalarType::String if !value.is_string() => Some(format!(
+            "expected string, got &value.valueUnstructured{{Value:{}}}",
+            go_format::go_syntax(&with_floats(value))
+        )),
+        ScalarType::Boolean if !value.is_boolean() => {
+            Some(format!("expected boolean, got {}", pointer_text(value)))
+        }
+        ScalarType::Untyped if value.is_array() || value.is_object() => {
+            Some(format!("expected any scalar, got {}", pointer_text(value)))
+        }
+        _ => None,
+    }
+}
+
+/// The value as Go shows a pointer to a struct that holds it.
+fn pointer_text(value: &Value) -> String {
+    format!("&{{{}}}", go_format::plain(&with_floats(value)))
+}
+
+/// Configurations are decoded from YAML, where every number is a float.
+fn with_floats(value: &Value) -> Value {
+    match value {
+        Value::Number(number) => {
+            let float = number.as_f64().and_then(Number::from_f64);
+            float.map_or_else(|| value.clone(), Value::Number)
+        }
+        Value::Array(items) => items.iter().map(with_floats).collect(),
+        Value::Object(fields) => {
+            let fields = fields.iter();
+            fields.map(|(k, v)| (k.clone(), with_floats(v))).collect()
+        }
+        other => other.clone(),
+    }
 }

@@ -288,7 +288,7 @@ impl Api for FakeApi {
                     json_patch::merge(&mut value, &body);
                 }
             }
-            state.update(at, value)
+            state.update_patched(at, value)
         })
     }
 

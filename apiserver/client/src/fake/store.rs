@@ -139,9 +139,25 @@ impl FakeStore {
         self.put(at.resource, None, body)
     }
 
-    /// A PUT, also of a patched object. Keeps the status, or for the status subresource
-    /// everything else.
-    pub(super) fn update(&mut self, at: ResourcePath<'_>, mut body: Value) -> Result<Object> {
+    /// A PUT of an object, whose uid is a precondition.
+    pub(super) fn update(&mut self, at: ResourcePath<'_>, body: Value) -> Result<Object> {
+        let uid = metadata_string(&body, "uid");
+        self.write(at, body, &uid)
+    }
+
+    /// A PUT of a patched object. A patch cannot change the uid.
+    pub(super) fn update_patched(&mut self, at: ResourcePath<'_>, body: Value) -> Result<Object> {
+        let uid = metadata_string(&body, "uid");
+        let old = self.get(at)?;
+        if metadata_string(&body, "name") == at.name && !uid.is_empty() && uid != old.uid() {
+            let why = "metadata.uid: field is immutable";
+            return Err(Status::failure(422, "Invalid", why).into());
+        }
+        self.write(at, body, "")
+    }
+
+    /// Keeps the status, or for the status subresource everything else.
+    fn write(&mut self, at: ResourcePath<'_>, mut body: Value, uid: &str) -> Result<Object> {
         let old = self.get(at)?;
         let before = old.value()?;
         if !body["metadata"].is_object() {
@@ -152,12 +168,7 @@ impl FakeStore {
             let why = "the name of the object does not match the name on the URL";
             return Err(Status::bad_request(why).into());
         }
-        check_preconditions(
-            at,
-            &old,
-            &metadata_string(&body, "resourceVersion"),
-            &metadata_string(&body, "uid"),
-        )?;
+        check_preconditions(at, &old, &metadata_string(&body, "resourceVersion"), uid)?;
         let mut after = body;
         match at.subresource {
             "" | "finalize" => {
@@ -206,10 +217,10 @@ impl FakeStore {
         let dead = after["metadata"].get("deletionTimestamp").is_some();
         if dead && !has_finalizers(at.resource, &after) {
             // The state without finalizers is never stored: watches see the last stored
-            // one.
+            // one, and the writer gets the last stored revision.
             self.remove(at.resource, at.namespace, at.name);
-            let stamped = self.with_current_revision(after);
-            return stamped.ok_or_else(|| Status::internal("not an object").into());
+            let written = Object::from_value(&after);
+            return written.map_err(|_| Status::internal("not an object").into());
         }
         self.put(at.resource, Some(old), after)
     }

@@ -16,7 +16,7 @@ mod workloads;
 use std::time::Duration;
 
 use rest_strategy::DEFAULT_STRATEGY;
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 pub(crate) use namespaces::UNDELETABLE as UNDELETABLE_NAMESPACES;
 pub(crate) use rest_strategy::{GenerationPolicy, RestStrategy};
@@ -31,6 +31,7 @@ static CUSTOM_WITH_STATUS: RestStrategy = RestStrategy {
     ..DEFAULT_STRATEGY
 };
 static CERTIFICATE_SIGNING_REQUEST: RestStrategy = RestStrategy {
+    create: workloads::empty_status,
     update: keep_spec,
     status_depends_on_spec: true,
     ..DEFAULT_STRATEGY
@@ -40,6 +41,8 @@ static EVENT: RestStrategy = RestStrategy {
     ..DEFAULT_STRATEGY
 };
 static NODE: RestStrategy = RestStrategy {
+    create: complete_node_status,
+    keeps_created_status: true,
     status_updates_metadata: true,
     ..DEFAULT_STRATEGY
 };
@@ -58,6 +61,47 @@ fn keep_spec(new: &mut Value, old: &Value) {
     if let (Some(new), Some(spec)) = (new.as_object_mut(), old.get("spec")) {
         new.insert("spec".into(), spec.clone());
     }
+}
+
+/// A Node is created with the status that its kubelet sends, and has the fields that its Go
+/// types always have.
+fn complete_node_status(new: &mut Value) {
+    const SYSTEM_FIELDS: [&str; 10] = [
+        "architecture",
+        "bootID",
+        "containerRuntimeVersion",
+        "kernelVersion",
+        "kubeProxyVersion",
+        "kubeletVersion",
+        "machineID",
+        "operatingSystem",
+        "osImage",
+        "systemUUID",
+    ];
+    let mut complete = |path: &[&str], fields: &[&str], zero: Value| {
+        let mut parent = Some(&mut *new);
+        for name in path {
+            parent = parent.and_then(Value::as_object_mut).map(|fields| {
+                let field = fields.entry(*name).or_insert(Value::Null);
+                if field.is_null() {
+                    *field = Value::Object(Map::new());
+                }
+                field
+            });
+        }
+        let Some(parent) = parent.and_then(Value::as_object_mut) else {
+            return;
+        };
+        for field in fields {
+            let field = parent.entry(*field).or_insert(Value::Null);
+            if field.is_null() {
+                field.clone_from(&zero);
+            }
+        }
+    };
+    let port = ["status", "daemonEndpoints", "kubeletEndpoint"];
+    complete(&port, &["Port"], 0.into());
+    complete(&["status", "nodeInfo"], &SYSTEM_FIELDS, "".into());
 }
 
 /// The strategy of a built-in kind.
@@ -84,9 +128,12 @@ pub(crate) fn built_in_strategy(
         ("autoscaling", "horizontalpodautoscalers") => &workloads::HORIZONTAL_POD_AUTOSCALER,
         ("networking.k8s.io", "ingresses") => &workloads::INGRESS,
         ("policy", "poddisruptionbudgets") => &workloads::POD_DISRUPTION_BUDGET,
-        ("networking.k8s.io", "networkpolicies") | ("flowcontrol.apiserver.k8s.io", _) => {
-            &SPEC_GENERATION
-        }
+        ("", "persistentvolumes") => &workloads::PERSISTENT_VOLUME,
+        ("", "replicationcontrollers") => &workloads::REPLICATION_CONTROLLER,
+        ("", "resourcequotas") => &workloads::RESOURCE_QUOTA,
+        ("storage.k8s.io", "volumeattachments") => &workloads::VOLUME_ATTACHMENT,
+        ("flowcontrol.apiserver.k8s.io", _) => &workloads::FLOW_CONTROL,
+        ("networking.k8s.io", "networkpolicies") => &SPEC_GENERATION,
         ("discovery.k8s.io", "endpointslices") | ("scheduling.k8s.io", "priorityclasses") => {
             &CUSTOM
         }

@@ -70,6 +70,8 @@ pub(crate) struct RestStrategy {
     pub(crate) ttl: Option<Duration>,
     /// Whether the validation of a status looks at the spec.
     pub(crate) status_depends_on_spec: bool,
+    /// Whether a new object keeps the status that the client sends.
+    pub(crate) keeps_created_status: bool,
     /// Whether a write of the status may change labels and annotations.
     pub(crate) status_updates_metadata: bool,
 }
@@ -99,5 +101,6 @@ pub(crate) const DEFAULT_STRATEGY: RestStrategy = RestStrategy {
     propagation: DeletionPropagation::Background,
     ttl: None,
     status_depends_on_spec: false,
+    keeps_created_status: false,
     status_updates_metadata: false,
 };

@@ -13,10 +13,13 @@ const fn strategy_with(generation: GenerationPolicy, create: fn(&mut Value)) -> 
     }
 }
 
+/// The status of a kind whose Go type has only fields that are left out when empty.
+pub(super) fn empty_status(new: &mut Value) {
+    new["status"] = json!({});
+}
+
 pub(super) static DEPLOYMENT: RestStrategy =
-    strategy_with(GenerationPolicy::SpecOrAnnotations, |new| {
-        new["status"] = json!({})
-    });
+    strategy_with(GenerationPolicy::SpecOrAnnotations, empty_status);
 pub(super) static REPLICA_SET: RestStrategy = strategy_with(GenerationPolicy::Spec, |new| {
     new["status"] = json!({"replicas": 0})
 });
@@ -49,8 +52,7 @@ fn set_template_generation(new: &mut Value, count: i64) {
     }
     new["metadata"]["annotations"][TEMPLATE_GENERATION_ANNOTATION] = count.to_string().into();
 }
-pub(super) static CRON_JOB: RestStrategy =
-    strategy_with(GenerationPolicy::Spec, |new| new["status"] = json!({}));
+pub(super) static CRON_JOB: RestStrategy = strategy_with(GenerationPolicy::Spec, empty_status);
 pub(super) static HORIZONTAL_POD_AUTOSCALER: RestStrategy =
     strategy_with(GenerationPolicy::Absent, |new| {
         new["status"] = json!({"currentMetrics": null, "desiredReplicas": 0});
@@ -63,6 +65,22 @@ pub(super) static POD_DISRUPTION_BUDGET: RestStrategy =
         new["status"] = json!({"currentHealthy": 0, "desiredHealthy": 0,
                            "disruptionsAllowed": 0, "expectedPods": 0});
     });
+pub(super) static REPLICATION_CONTROLLER: RestStrategy =
+    strategy_with(GenerationPolicy::Spec, |new| {
+        new["status"] = json!({"replicas": 0})
+    });
+pub(super) static PERSISTENT_VOLUME: RestStrategy =
+    strategy_with(GenerationPolicy::Absent, |new| {
+        let now = new["metadata"]["creationTimestamp"].clone();
+        new["status"] = json!({"lastPhaseTransitionTime": now, "phase": "Pending"});
+    });
+pub(super) static VOLUME_ATTACHMENT: RestStrategy =
+    strategy_with(GenerationPolicy::Absent, |new| {
+        new["status"] = json!({"attached": false})
+    });
+pub(super) static RESOURCE_QUOTA: RestStrategy =
+    strategy_with(GenerationPolicy::Absent, empty_status);
+pub(super) static FLOW_CONTROL: RestStrategy = strategy_with(GenerationPolicy::Spec, empty_status);
 pub(super) static PERSISTENT_VOLUME_CLAIM: RestStrategy =
     strategy_with(GenerationPolicy::Absent, |new| {
         new["status"] = json!({"phase": "Pending"})

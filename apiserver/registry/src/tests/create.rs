@@ -55,10 +55,7 @@ async fn invalid_bodies_are_rejected() {
         ),
         (with(json!({"metadata": {"labels": "x"}})), "400 BadRequest"),
         (with(json!({"metadata": "x"})), "400 BadRequest"),
-        (
-            with(json!({"metadata": {"resourceVersion": "1"}})),
-            "500 InternalError",
-        ),
+        (with(json!({"metadata": {"resourceVersion": "1"}})), "500 "),
         (with(json!({"data": {"a": 1}})), "400 BadRequest"),
         (json!([]), "400 BadRequest"),
         (json!("x"), "400 BadRequest"),

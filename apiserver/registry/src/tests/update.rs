@@ -54,7 +54,7 @@ async fn revisions_and_uids_are_preconditions() {
             json!({"metadata": {"resourceVersion": revision}}),
             "409 Conflict",
         ),
-        (json!({"metadata": {"uid": "other"}}), "409 Conflict"),
+        (json!({"metadata": {"uid": "other"}}), "422 Invalid"),
         (json!({"metadata": {"name": "b"}}), "400 BadRequest"),
         (
             json!({"metadata": {"namespace": "other"}}),
@@ -71,7 +71,6 @@ async fn revisions_and_uids_are_preconditions() {
             "{patch}"
         );
     }
-    let other = json!({"metadata": {"uid": "other"}});
     let space = fixture
         .get(ResourcePath::object(&NAMESPACES, "", "default"))
         .await
@@ -85,7 +84,8 @@ async fn revisions_and_uids_are_preconditions() {
         ),
     ] {
         let uid = uid["metadata"]["uid"].as_str().unwrap();
-        let text = fixture.merge(at, other.clone()).await.unwrap_err().message;
+        let other = json!({"metadata": {"name": at.name, "uid": "other"}});
+        let text = fixture.update(at, other).await.unwrap_err().message;
         let expected = format!(
             "StorageError: invalid object, Code: 4, Key: {key}, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: UID in precondition: other, UID in object meta: {uid}"
         );
