@@ -50,6 +50,10 @@ const SCHEMA_FILES: &[(&str, &str)] = &[
         include_str!("../schemas/builtin_storage.api"),
     ),
     (
+        "builtin_policies.api",
+        include_str!("../schemas/builtin_policies.api"),
+    ),
+    (
         "builtin_webhooks.api",
         include_str!("../schemas/builtin_webhooks.api"),
     ),

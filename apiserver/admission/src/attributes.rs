@@ -3,6 +3,8 @@
 use client::DeleteOptions;
 use machinery::{Gvk, Gvr, UserInfo};
 
+use crate::audit_annotations::AuditAnnotations;
+
 /// The operation of a request (kube-apiserver's `admission.Operation`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AdmissionOperation {
@@ -39,6 +41,8 @@ pub struct AdmissionAttributes<'a> {
     pub dry_run: bool,
     /// The options of a deletion.
     pub delete_options: Option<&'a DeleteOptions>,
+    /// Where annotations of the request's audit events are collected, if it is audited.
+    pub audit_annotations: Option<&'a AuditAnnotations>,
 }
 
 impl AdmissionAttributes<'_> {

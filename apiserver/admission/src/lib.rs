@@ -9,10 +9,11 @@
 //! webhooks are asynchronous and read other objects. Mutations are idempotent. No rule
 //! panics, whatever the object.
 //!
-//! Entry points: [`AdmissionChain`], [`webhooks::WebhookDispatcher`],
+//! Entry points: [`AdmissionChain`], [`DynamicAdmission`] with [`webhooks`] and [`policies`],
 //! [`AdmissionAttributes`], [`metadata`], [`rules`].
 
 mod attributes;
+mod audit_annotations;
 mod binding;
 mod builtin;
 mod certificate_approval;
@@ -22,6 +23,8 @@ mod cluster_affinity;
 mod cluster_taint_policy;
 mod default_classes;
 pub mod deletion_protection;
+mod dynamic_admission;
+mod expressions;
 mod federated_quota;
 mod federated_resources;
 mod interpreter_configuration;
@@ -30,6 +33,7 @@ mod list_objects;
 pub mod metadata;
 mod override_policy;
 mod placement;
+pub mod policies;
 mod propagation_policy;
 mod resource_list;
 mod resource_quota;
@@ -41,10 +45,16 @@ mod webhook_fields;
 pub mod webhooks;
 
 pub use attributes::{AdmissionAttributes, AdmissionOperation};
+pub use audit_annotations::AuditAnnotations;
 pub use builtin::{
     flow_control_bootstrap_objects, replaces_required, validate_builtin as rules,
 };
 pub use certificate_approval::SignerAuthorizer;
 pub use chain::{AdmissionChain, AdmissionChainOptions, QuotaCharges};
+pub use dynamic_admission::DynamicAdmission;
+pub use expressions::ExpressionAuthorizer;
 pub use interpreter_configuration::CustomizationScriptValidator;
+pub use kubernetes_cel::{
+    AuthorizationCheck, AuthorizationDecision, CheckedResource, CheckedTarget, CheckedUser,
+};
 pub use secret_access::SecretAuthorizer;

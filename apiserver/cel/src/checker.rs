@@ -1,11 +1,13 @@
 //! Checks the types of an expression and resolves its names (`cel-go/checker/checker.go`).
 
+mod literals;
+
 use crate::environment::Environment;
 use crate::escaping::is_reserved;
 use crate::node::{Call, CheckedComprehension, Node, NodeKind};
 use crate::overloads::{FUNCTIONS, Overload};
 use crate::patterns::compile;
-use crate::syntax::{Comprehension, Expr, ExprKind, Literal, MapEntry, Position, SyntaxError};
+use crate::syntax::{Comprehension, Expr, ExprKind, Literal, Position, SyntaxError};
 use crate::time_text::{parse_duration, parse_timestamp};
 use crate::types::{Substitutions, Type};
 
@@ -129,7 +131,7 @@ impl Checker<'_> {
             } => self.check_call(at, function, target.as_deref(), arguments),
             ExprKind::List(elements) => self.check_list(at, elements),
             ExprKind::Map(entries) => self.check_map(at, entries),
-            ExprKind::Struct { name, .. } => self.undeclared(at, name),
+            ExprKind::Struct { name, entries } => self.check_struct(at, name, entries),
             ExprKind::Comprehension(comprehension) => self.check_comprehension(at, comprehension),
         }
     }
@@ -151,8 +153,17 @@ impl Checker<'_> {
     }
 
     fn check_select(&mut self, expr: &Expr, operand: &Expr, field: &str, test: bool) -> Node {
-        if !test && let Some(node) = self.resolve_qualified(expr) {
-            return node;
+        if let Some(node) = self.resolve_qualified(expr) {
+            if !test {
+                return node;
+            }
+            // A field that is a variable of its own has a value.
+            let (kind, ty) = (NodeKind::Literal(Literal::Bool(true)), Type::Bool);
+            return Node {
+                at: expr.at,
+                ty,
+                kind,
+            };
         }
         let operand = Box::new(self.check(operand));
         let Some((field, ty)) = self.field_type(expr.at, &operand.ty, field, false) else {
@@ -204,6 +215,13 @@ impl Checker<'_> {
                 };
                 found.declaration.cel_type()
             }
+            Type::Struct(type_name) => match literals::struct_field_type(type_name, field) {
+                Some(ty) => ty,
+                None => {
+                    self.error(at, format!("undefined field '{field}'"));
+                    return None;
+                }
+            },
             Type::Dyn => Type::Dyn,
             Type::Parameter(_) => {
                 self.substitutions.is_assignable(&Type::Dyn, &target);
@@ -401,75 +419,6 @@ impl Checker<'_> {
         (name == MACRO_ACCUMULATOR && one_element).then_some(slot)
     }
 
-    /// The type of elements of which the one before had `joined`; all must be of one type.
-    fn join(&mut self, at: Position, joined: Option<Type>, next: &Type) -> Type {
-        let Some(joined) = joined else {
-            return next.clone();
-        };
-        if self.substitutions.is_assignable(&joined, next) {
-            let general = self.resolved(&joined);
-            return if matches!(general, Type::Null) {
-                next.clone()
-            } else {
-                general
-            };
-        }
-        let (joined, next) = (self.resolved(&joined), self.resolved(next));
-        self.error(at, format!("expected type '{joined}' but found '{next}'"));
-        joined
-    }
-
-    /// The type of an element, which is that of the value of an optional one.
-    fn element_type(&mut self, node: &Node, optional: bool) -> Type {
-        match self.resolved(&node.ty) {
-            Type::Optional(inner) if optional => (*inner).clone(),
-            Type::Dyn if optional => Type::Dyn,
-            other if optional => {
-                let why = format!("expected type 'optional_type({other})' but found '{other}'");
-                self.error(node.at, why);
-                Type::Dyn
-            }
-            other => other,
-        }
-    }
-
-    fn check_list(&mut self, at: Position, elements: &[(Expr, bool)]) -> Node {
-        let mut joined = None;
-        let mut nodes = Vec::with_capacity(elements.len());
-        for (element, optional) in elements {
-            let node = self.check(element);
-            let ty = self.element_type(&node, *optional);
-            joined = Some(self.join(node.at, joined, &ty));
-            nodes.push((node, *optional));
-        }
-        let element = joined.unwrap_or_else(|| self.substitutions.fresh());
-        Node {
-            at,
-            ty: Type::list(element),
-            kind: NodeKind::List(nodes),
-        }
-    }
-
-    fn check_map(&mut self, at: Position, entries: &[MapEntry]) -> Node {
-        let (mut key_type, mut value_type) = (None, None);
-        let mut nodes = Vec::with_capacity(entries.len());
-        for entry in entries {
-            let key = self.check(&entry.key);
-            let value = self.check(&entry.value);
-            let ty = self.element_type(&value, entry.optional);
-            key_type = Some(self.join(key.at, key_type, &key.ty));
-            value_type = Some(self.join(value.at, value_type, &ty));
-            nodes.push((key, value, entry.optional));
-        }
-        let key = key_type.unwrap_or_else(|| self.substitutions.fresh());
-        let value = value_type.unwrap_or_else(|| self.substitutions.fresh());
-        Node {
-            at,
-            ty: Type::map(key, value),
-            kind: NodeKind::Map(nodes),
-        }
-    }
-
     fn declare(&mut self, name: &str, ty: Type) -> usize {
         let slot = self.locals.len();
         self.slots = self.slots.max(slot + 1);
@@ -569,11 +518,9 @@ fn literal_type(literal: &Literal) -> Type {
 fn qualified_name(expr: &Expr) -> Option<String> {
     match &expr.kind {
         ExprKind::Identifier(name) => Some(name.clone()),
-        ExprKind::Select {
-            operand,
-            field,
-            test: false,
-        } => Some(format!("{}.{field}", qualified_name(operand)?)),
+        ExprKind::Select { operand, field, .. } => {
+            Some(format!("{}.{field}", qualified_name(operand)?))
+        }
         _ => None,
     }
 }

@@ -47,6 +47,8 @@ pub(crate) enum DeclaredKind {
     },
     Map(Arc<Declaration>),
     Object(Arc<ObjectDeclaration>),
+    /// A value of a library, which no JSON has.
+    Opaque(&'static str),
 }
 
 /// `x-kubernetes-list-type`, which decides which lists are equal.
@@ -62,6 +64,8 @@ pub(crate) enum DeclaredListType {
 /// The fields of an object, by their escaped names.
 #[derive(Debug, Default)]
 pub(crate) struct ObjectDeclaration {
+    /// Empty for the objects of schemas.
+    pub(crate) type_name: &'static str,
     pub(crate) fields: BTreeMap<String, DeclaredField>,
     /// The escaped names by the names in JSON.
     pub(crate) escaped: BTreeMap<String, String>,
@@ -206,9 +210,22 @@ impl Declaration {
         }
     }
 
+    /// A value of this kind, of any size.
+    pub(crate) const fn unbounded(kind: DeclaredKind) -> Self {
+        Self::new(kind, MAX_REQUEST_BYTES, 1)
+    }
+
     /// An object with these fields, for variables that no schema declares.
     pub(crate) fn object(fields: Vec<(&str, Self)>) -> Self {
-        let mut object = ObjectDeclaration::default();
+        Self::named_object("", fields)
+    }
+
+    /// An object of a named type with these fields.
+    pub(crate) fn named_object(type_name: &'static str, fields: Vec<(&str, Self)>) -> Self {
+        let mut object = ObjectDeclaration {
+            type_name,
+            ..ObjectDeclaration::default()
+        };
         for (name, declaration) in fields {
             object.add(name, Arc::new(declaration));
         }

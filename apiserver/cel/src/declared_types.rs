@@ -19,6 +19,7 @@ impl Declaration {
             DeclaredKind::List { element, .. } => Type::list(element.cel_type()),
             DeclaredKind::Map(value) => Type::map(Type::String, value.cel_type()),
             DeclaredKind::Object(object) => Type::Object(Arc::clone(object)),
+            DeclaredKind::Opaque(name) => Type::Opaque(name),
         }
     }
 }

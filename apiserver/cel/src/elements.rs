@@ -25,7 +25,9 @@ impl<'a> Map<'a> {
     /// The value of a key. Fields of an object are named by their identifiers.
     pub(crate) fn get(&self, key: &Value<'a>) -> Option<EvaluationResult<'a>> {
         match self {
-            Self::Owned(map) => map.get(key).cloned().map(Ok),
+            Self::Owned(map) | Self::Constructed { fields: map, .. } => {
+                map.get(key).cloned().map(Ok)
+            }
             _ => match key {
                 Value::String(text) => self.field(text.as_str()),
                 _ => None,
@@ -41,7 +43,7 @@ impl<'a> Map<'a> {
                 let json = entries.get(&field.name)?;
                 Some(to_value(json, &field.declaration))
             }
-            Self::Owned(map) => map
+            Self::Owned(map) | Self::Constructed { fields: map, .. } => map
                 .get(&Value::String(Text::Owned(name.into())))
                 .cloned()
                 .map(Ok),
@@ -49,7 +51,7 @@ impl<'a> Map<'a> {
     }
 
     pub(crate) fn entries(&self) -> EvaluationResult<'a, Vec<(Value<'a>, Value<'a>)>> {
-        if let Self::Owned(map) = self {
+        if let Self::Owned(map) | Self::Constructed { fields: map, .. } = self {
             return Ok(map.entries().to_vec());
         }
         let mut entries = Vec::new();

@@ -1,5 +1,6 @@
 //! The variables that an expression may use.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use serde_json::Value as Json;
@@ -11,14 +12,18 @@ use crate::types::Type;
 #[derive(Clone, Debug, Default)]
 pub struct Environment {
     variables: Vec<Variable>,
+    /// The numbers of the variables by name.
+    index: HashMap<String, usize>,
+    patch_types: bool,
 }
 
 #[derive(Clone, Debug)]
 pub(crate) struct Variable {
-    pub(crate) name: String,
     pub(crate) declaration: Arc<Declaration>,
     /// Whether its value is an optional.
     pub(crate) optional: bool,
+    /// The type of a computed value, which has no declaration.
+    computed: Option<Type>,
 }
 
 impl Environment {
@@ -47,17 +52,53 @@ impl Environment {
         declaration: Arc<Declaration>,
         optional: bool,
     ) -> Self {
-        self.variables.push(Variable {
-            name: name.to_owned(),
-            declaration,
-            optional,
-        });
+        self.add(
+            name,
+            Variable {
+                declaration,
+                optional,
+                computed: None,
+            },
+        );
         self
     }
 
+    /// Declares a variable whose value is computed, and has this type.
+    pub(crate) fn add_computed(&mut self, name: &str, ty: Type) {
+        self.add(
+            name,
+            Variable {
+                declaration: Arc::new(Declaration::ANY),
+                optional: false,
+                computed: Some(ty),
+            },
+        );
+    }
+
+    fn add(&mut self, name: &str, variable: Variable) {
+        self.index.insert(name.to_owned(), self.variables.len());
+        self.variables.push(variable);
+    }
+
+    /// Hides variables; the numbers of the others stay.
+    pub(crate) fn hide(&mut self, names: &[&str]) {
+        for name in names {
+            self.index.remove(*name);
+        }
+    }
+
+    /// Declares the types of patches: `Object`, those below it, and `JSONPatch`.
+    pub(crate) fn set_patch_types(&mut self, declared: bool) {
+        self.patch_types = declared;
+    }
+
+    pub(crate) fn has_patch_types(&self) -> bool {
+        self.patch_types
+    }
+
     pub(crate) fn find(&self, name: &str) -> Option<(usize, &Variable)> {
-        let mut variables = self.variables.iter().enumerate();
-        variables.find(|(_, variable)| variable.name == name)
+        let number = *self.index.get(name)?;
+        Some((number, self.variables.get(number)?))
     }
 
     pub(crate) fn variable(&self, number: usize) -> Option<&Variable> {
@@ -67,6 +108,9 @@ impl Environment {
 
 impl Variable {
     pub(crate) fn ty(&self) -> Type {
+        if let Some(ty) = &self.computed {
+            return ty.clone();
+        }
         let ty = self.declaration.cel_type();
         if self.optional {
             Type::optional(ty)

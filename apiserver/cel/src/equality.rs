@@ -122,6 +122,9 @@ pub(crate) fn have_equal_keys(
 }
 
 fn equal_maps(a: &Map<'_>, b: &Map<'_>, meter: &mut Meter<'_>) -> EqualityResult {
+    if a.type_name() != b.type_name() {
+        return Ok(false);
+    }
     if a.len() != b.len() {
         return Ok(false);
     }

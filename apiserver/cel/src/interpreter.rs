@@ -2,7 +2,9 @@
 
 use std::rc::Rc;
 
-use crate::cost::actual::{LIST_COST, MAP_COST, SELECT_COST, call_cost, join_cost, work};
+use crate::cost::actual::{
+    LIST_COST, MAP_COST, SELECT_COST, STRUCT_COST, call_cost, join_cost, work,
+};
 use crate::error::EvalError;
 use crate::meter::Meter;
 use crate::node::{Call, CheckedComprehension, Node, NodeKind};
@@ -74,13 +76,14 @@ impl<'v, 'a> Interpreter<'v, 'a> {
                 let value = self.evaluate(operand);
                 self.meter.charge(1)?;
                 match value {
-                    Err(EvalError::CostLimitExceeded) => Err(EvalError::CostLimitExceeded),
+                    Err(why) if why.ends_evaluation() => Err(why),
                     value => Ok(Value::Bool(!matches!(value, Ok(Value::Bool(false))))),
                 }
             }
             NodeKind::Call(call) => self.call(call),
             NodeKind::List(elements) => self.list(elements),
             NodeKind::Map(entries) => self.map(entries),
+            NodeKind::Struct { type_name, fields } => self.construct(type_name, fields),
             NodeKind::Comprehension(comprehension) => self.comprehension(comprehension),
         }
     }
@@ -104,7 +107,7 @@ impl<'v, 'a> Interpreter<'v, 'a> {
             match self.evaluate(operand) {
                 Ok(Value::Bool(value)) if value == deciding => return Ok(Value::Bool(value)),
                 Ok(Value::Bool(_)) => {}
-                Err(EvalError::CostLimitExceeded) => return Err(EvalError::CostLimitExceeded),
+                Err(why) if why.ends_evaluation() => return Err(why),
                 Ok(_) => error = error.or(Some(EvalError::NoSuchOverload)),
                 Err(why) => error = error.or(Some(why)),
             }
@@ -224,6 +227,23 @@ impl<'v, 'a> Interpreter<'v, 'a> {
         Ok(Value::Map(Map::Owned(Rc::new(map))))
     }
 
+    fn construct(
+        &mut self,
+        type_name: &'a str,
+        fields: &'a [(String, Node, bool)],
+    ) -> EvaluationResult<'a> {
+        let mut map = OwnedMap::default();
+        for (field, value, optional) in fields {
+            let value = self.evaluate(value)?;
+            if let Some(value) = present(value, *optional)? {
+                map.insert(Value::String(Text::Borrowed(field)), value)?;
+            }
+        }
+        self.meter.charge(STRUCT_COST)?;
+        let fields = Rc::new(map);
+        Ok(Value::Map(Map::Constructed { type_name, fields }))
+    }
+
     fn comprehension(&mut self, comprehension: &'a CheckedComprehension) -> EvaluationResult<'a> {
         let range = self.evaluate(&comprehension.range)?;
         let init = self.evaluate(&comprehension.init);
@@ -249,12 +269,14 @@ impl<'v, 'a> Interpreter<'v, 'a> {
             self.bind_element(comprehension, &range, key, at);
             match self.evaluate(&comprehension.condition) {
                 Ok(Value::Bool(false)) => break,
-                Err(EvalError::CostLimitExceeded) => return Err(EvalError::CostLimitExceeded),
+                Err(why) if why.ends_evaluation() => return Err(why),
                 _ => {}
             }
             let step = self.evaluate(&comprehension.step);
-            if let Err(EvalError::CostLimitExceeded) = step {
-                return Err(EvalError::CostLimitExceeded);
+            if let Err(why) = &step
+                && why.ends_evaluation()
+            {
+                return Err(why.clone());
             }
             self.locals[accumulator] = step;
         }

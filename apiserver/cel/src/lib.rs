@@ -10,6 +10,8 @@
 //! when they are parsed, their estimated cost when they are stored, and their cost and work when
 //! they run. Nothing here does I/O or reads a clock.
 
+mod admission;
+mod authorization;
 mod checker;
 mod cost;
 mod declarations;
@@ -40,6 +42,14 @@ mod types;
 mod url_value;
 mod value;
 
+pub use admission::{
+    AdmissionEvaluation, AdmissionEvaluationError, AdmissionExpression, AdmissionExpressions,
+    AdmissionInputs, DeclaredAdmissionVariables, EvaluationBudget,
+};
+pub use authorization::{
+    AuthorizationCheck, AuthorizationDecision, AuthorizationDecisions, CheckedResource,
+    CheckedTarget, CheckedUser,
+};
 pub use environment::Environment;
 pub use error::EvalError;
 pub use program::{Evaluation, OutputType, PER_CALL_LIMIT, Program};

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 
 use regex::Regex;
 
+use crate::authorization::{AuthorizationCheck, AuthorizationDecision, AuthorizationDecisions};
 use crate::error::EvalError;
 use crate::patterns::compile;
 
@@ -22,6 +23,7 @@ pub(crate) struct Meter<'p> {
     /// The patterns of the program, compiled.
     patterns: &'p HashMap<String, Regex>,
     computed_patterns: HashMap<String, Regex>,
+    decisions: Option<&'p AuthorizationDecisions>,
 }
 
 impl<'p> Meter<'p> {
@@ -32,7 +34,18 @@ impl<'p> Meter<'p> {
             steps: 0,
             patterns,
             computed_patterns: HashMap::new(),
+            decisions: None,
         }
+    }
+
+    /// Makes decisions of the authorizer known.
+    pub(crate) fn with_decisions(mut self, decisions: &'p AuthorizationDecisions) -> Self {
+        self.decisions = Some(decisions);
+        self
+    }
+
+    pub(crate) fn decision(&self, check: &AuthorizationCheck) -> Option<&AuthorizationDecision> {
+        self.decisions?.get(check)
     }
 
     pub(crate) fn cost(&self) -> u64 {

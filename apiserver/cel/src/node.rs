@@ -42,6 +42,11 @@ pub(crate) enum NodeKind {
     List(Vec<(Node, bool)>),
     /// Keys, values, and whether they are optional.
     Map(Vec<(Node, Node, bool)>),
+    /// A typed object: its fields, their values, and whether they are optional.
+    Struct {
+        type_name: String,
+        fields: Vec<(String, Node, bool)>,
+    },
     Comprehension(Box<CheckedComprehension>),
 }
 
@@ -92,6 +97,7 @@ impl Node {
                     visit(value);
                 }
             }
+            NodeKind::Struct { fields, .. } => fields.iter_mut().for_each(|(_, v, _)| visit(v)),
             NodeKind::Comprehension(c) => {
                 for part in [
                     &mut c.range,

@@ -1,10 +1,11 @@
 //! A compiled expression: parsed, checked, its cost estimated, ready to be evaluated.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 
 use regex::Regex;
 
+use crate::authorization::AuthorizationDecisions;
 use crate::checker::check;
 use crate::cost::estimate::max_cost;
 use crate::declarations::Declaration;
@@ -31,6 +32,24 @@ pub enum OutputType {
     /// A string, or null for none.
     StringOrNull,
     Any,
+    /// An object that is merged into another one.
+    ApplyConfiguration,
+    /// A list of operations of a JSON patch.
+    JsonPatch,
+}
+
+impl OutputType {
+    /// What an expression must evaluate to, in error messages.
+    pub(crate) fn describe(self) -> &'static str {
+        match self {
+            Self::Bool => "must evaluate to bool",
+            Self::String => "must evaluate to string",
+            Self::StringOrNull => "must evaluate to one of [string null_type]",
+            Self::Any => "must evaluate to one of [any dyn]",
+            Self::ApplyConfiguration => "must evaluate to Object",
+            Self::JsonPatch => "must evaluate to list(JSONPatch)",
+        }
+    }
 }
 
 /// A compiled expression.
@@ -38,6 +57,8 @@ pub struct Program {
     root: Node,
     slots: usize,
     patterns: HashMap<String, Regex>,
+    /// How deep the syntax tree is.
+    depth: usize,
 }
 
 impl fmt::Debug for Program {
@@ -62,6 +83,7 @@ impl Program {
         };
         let expr = parse(source).map_err(|why| render(&[why]))?;
         let checked = check(environment, &expr).map_err(|errors| render(&errors))?;
+        let depth = usize::from(expr.depth());
         let mut root = checked.root;
         let mut patterns = HashMap::new();
         collect_patterns(&mut root, &mut patterns);
@@ -69,11 +91,20 @@ impl Program {
             root,
             slots: checked.slots,
             patterns,
+            depth,
         })
     }
 
     /// Whether every value of the expression has this type.
     pub fn has_output(&self, output: OutputType) -> bool {
+        let is_struct = |ty: &Type, wanted: &str| matches!(ty, Type::Struct(n) if &**n == wanted);
+        match (output, &self.root.ty) {
+            (OutputType::ApplyConfiguration, ty) => return is_struct(ty, "Object"),
+            (OutputType::JsonPatch, Type::List(element)) => {
+                return is_struct(element, "JSONPatch");
+            }
+            _ => {}
+        }
         matches!(
             (output, &self.root.ty),
             (OutputType::Any, _)
@@ -91,6 +122,22 @@ impl Program {
         uses_variable(&self.root, number)
     }
 
+    /// The type of the values of the expression.
+    pub(crate) fn output_type(&self) -> &Type {
+        &self.root.ty
+    }
+
+    pub(crate) fn depth(&self) -> usize {
+        self.depth
+    }
+
+    /// The numbers of the variables that are used.
+    pub(crate) fn variables(&mut self) -> BTreeSet<usize> {
+        let mut used = BTreeSet::new();
+        collect_variables(&mut self.root, &mut used);
+        used
+    }
+
     pub(crate) fn max_cost(&self, environment: &Environment, root: &Declaration) -> u64 {
         max_cost(&self.root, environment, root)
     }
@@ -101,7 +148,26 @@ impl Program {
         limit: u64,
         read: impl FnOnce(Value<'a>) -> EvaluationResult<'a, T>,
     ) -> Evaluation<T> {
-        let meter = Meter::new(limit, &self.patterns);
+        self.evaluate_metered(variables, Meter::new(limit, &self.patterns), read)
+    }
+
+    /// Evaluates with decisions of the authorizer.
+    pub(crate) fn evaluate_authorized<'a, T>(
+        &'a self,
+        variables: Variables<'_, 'a>,
+        decisions: &'a AuthorizationDecisions,
+        read: impl FnOnce(Value<'a>) -> EvaluationResult<'a, T>,
+    ) -> Evaluation<T> {
+        let meter = Meter::new(PER_CALL_LIMIT, &self.patterns).with_decisions(decisions);
+        self.evaluate_metered(variables, meter, read)
+    }
+
+    fn evaluate_metered<'a, T>(
+        &'a self,
+        variables: Variables<'_, 'a>,
+        meter: Meter<'a>,
+        read: impl FnOnce(Value<'a>) -> EvaluationResult<'a, T>,
+    ) -> Evaluation<T> {
         let mut interpreter = Interpreter::new(variables, self.slots, meter);
         let result = interpreter.evaluate(&self.root).and_then(read);
         Evaluation {
@@ -137,6 +203,13 @@ fn collect_patterns(node: &mut Node, patterns: &mut HashMap<String, Regex>) {
     node.for_each_child_mut(&mut |child| collect_patterns(child, patterns));
 }
 
+fn collect_variables(node: &mut Node, used: &mut BTreeSet<usize>) {
+    if let NodeKind::Variable(number) = node.kind {
+        used.insert(number);
+    }
+    node.for_each_child_mut(&mut |child| collect_variables(child, used));
+}
+
 fn uses_variable(node: &Node, number: usize) -> bool {
     let any = |nodes: &[&Node]| nodes.iter().any(|node| uses_variable(node, number));
     match &node.kind {
@@ -153,6 +226,9 @@ fn uses_variable(node: &Node, number: usize) -> bool {
         NodeKind::Map(entries) => {
             let nodes = entries.iter().flat_map(|(key, value, _)| [key, value]);
             any(&nodes.collect::<Vec<_>>())
+        }
+        NodeKind::Struct { fields, .. } => {
+            any(&fields.iter().map(|(_, v, _)| v).collect::<Vec<_>>())
         }
         NodeKind::Comprehension(c) => any(&[&c.range, &c.init, &c.condition, &c.step, &c.result]),
     }

@@ -45,7 +45,14 @@ pub(crate) fn from_value(value: &Value<'_>) -> Result<Json, EvalError> {
             Opaque::Cidr(address, bits) => Json::from(format!("{address}/{bits}")),
             Opaque::Url(url) => Json::from(url.text()),
             Opaque::Semver(version) => Json::from(version.to_string()),
-            Opaque::Format(_) => return Err(EvalError::new("a format has no JSON")),
+            Opaque::Format(_)
+            | Opaque::Authorizer(_)
+            | Opaque::GroupCheck(..)
+            | Opaque::TargetCheck(..)
+            | Opaque::Decision(_) => {
+                let why = format!("a value of type {} has no JSON", opaque.type_name());
+                return Err(EvalError::new(why));
+            }
         },
     })
 }

@@ -26,6 +26,9 @@ pub(crate) enum Type {
     Optional(Arc<Type>),
     /// An object with declared fields.
     Object(Arc<ObjectDeclaration>),
+    /// An object that an expression constructs, by the name of its type: `JSONPatch`,
+    /// `Object.spec`.
+    Struct(Arc<str>),
     /// A type of a library, which only its functions can look into.
     Opaque(&'static str),
     /// A type that is not yet known, by its number in the [`Substitutions`].
@@ -52,6 +55,7 @@ impl Type {
             Self::Null
                 | Self::Dyn
                 | Self::Object(_)
+                | Self::Struct(_)
                 | Self::Timestamp
                 | Self::Duration
                 | Self::Opaque(_)
@@ -66,6 +70,7 @@ impl Type {
             (Self::Map(a, b), Self::Map(c, d)) => a.is_same(c) && b.is_same(d),
             (Self::Object(a), Self::Object(b)) => Arc::ptr_eq(a, b),
             (Self::Opaque(a), Self::Opaque(b)) => a == b,
+            (Self::Struct(a), Self::Struct(b)) => a == b,
             (Self::Parameter(a), Self::Parameter(b)) => a == b,
             _ => std::mem::discriminant(self) == std::mem::discriminant(other),
         }
@@ -103,7 +108,9 @@ impl fmt::Display for Type {
             Self::List(element) => write!(f, "list({element})"),
             Self::Map(key, value) => write!(f, "map({key}, {value})"),
             Self::Optional(value) => write!(f, "optional_type({value})"),
+            Self::Object(object) if !object.type_name.is_empty() => f.write_str(object.type_name),
             Self::Object(_) => f.write_str("object"),
+            Self::Struct(name) => f.write_str(name),
             Self::Opaque(name) => f.write_str(name),
         }
     }

@@ -10,11 +10,15 @@ use jiff::Timestamp;
 use machinery::Quantity;
 use serde_json::{Map as JsonMap, Value as Json};
 
+use crate::authorization::{AuthorizationDecision, CheckedTarget, CheckedUser};
 use crate::declarations::{Declaration, DeclaredListType, ObjectDeclaration};
 use crate::error::EvalError;
 use crate::named_format::NamedFormat;
 use crate::semantic_version::Semver;
 use crate::url_value::Url;
+
+pub(crate) const AUTHORIZER_TYPE: &str = "kubernetes.authorization.Authorizer";
+pub(crate) const RESOURCE_CHECK_TYPE: &str = "kubernetes.authorization.ResourceCheck";
 
 pub(crate) type EvaluationResult<'a, T = Value<'a>> = Result<T, EvalError>;
 
@@ -53,6 +57,11 @@ pub(crate) enum Opaque {
     Cidr(IpAddr, u8),
     Semver(Semver),
     Format(NamedFormat),
+    /// Checks the rights of a user.
+    Authorizer(CheckedUser),
+    GroupCheck(CheckedUser, String),
+    TargetCheck(CheckedUser, CheckedTarget),
+    Decision(AuthorizationDecision),
 }
 
 #[derive(Clone, Debug)]
@@ -78,6 +87,11 @@ pub(crate) enum Map<'a> {
         object: &'a Arc<ObjectDeclaration>,
     },
     Owned(Rc<OwnedMap<'a>>),
+    /// An object that an expression constructed, with the name of its type.
+    Constructed {
+        type_name: &'a str,
+        fields: Rc<OwnedMap<'a>>,
+    },
 }
 
 /// A map that an expression made, in the order of its entries.
@@ -242,6 +256,11 @@ impl Opaque {
             Self::Cidr(..) => "net.CIDR",
             Self::Semver(_) => "kubernetes.Semver",
             Self::Format(_) => "kubernetes.NamedFormat",
+            Self::Authorizer(_) => AUTHORIZER_TYPE,
+            Self::GroupCheck(..) => "kubernetes.authorization.GroupCheck",
+            Self::TargetCheck(_, CheckedTarget::Path(_)) => "kubernetes.authorization.PathCheck",
+            Self::TargetCheck(_, CheckedTarget::Resource(_)) => RESOURCE_CHECK_TYPE,
+            Self::Decision(_) => "kubernetes.authorization.Decision",
         }
     }
 }
@@ -293,6 +312,14 @@ impl<'a> List<'a> {
 }
 
 impl<'a> Map<'a> {
+    /// The name of the type of a constructed object.
+    pub(crate) fn type_name(&self) -> Option<&'a str> {
+        match self {
+            Self::Constructed { type_name, .. } => Some(type_name),
+            _ => None,
+        }
+    }
+
     pub(crate) fn len(&self) -> usize {
         match self {
             Self::Json { entries, .. } => entries.len(),
@@ -300,7 +327,7 @@ impl<'a> Map<'a> {
                 .keys()
                 .filter(|k| object.escaped.contains_key(*k))
                 .count(),
-            Self::Owned(map) => map.entries.len(),
+            Self::Owned(map) | Self::Constructed { fields: map, .. } => map.entries.len(),
         }
     }
 
@@ -314,7 +341,9 @@ impl<'a> Map<'a> {
                 let known = entries.keys().filter_map(|k| object.escaped.get(k));
                 known.map(|k| Value::String(Text::Borrowed(k))).collect()
             }
-            Self::Owned(map) => map.entries.iter().map(|(key, _)| key.clone()).collect(),
+            Self::Owned(map) | Self::Constructed { fields: map, .. } => {
+                map.entries.iter().map(|(key, _)| key.clone()).collect()
+            }
         }
     }
 }

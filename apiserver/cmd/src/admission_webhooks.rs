@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use admission::ExpressionAuthorizer;
 use admission::webhooks::{NamespaceLookup, WebhookDispatcher};
 use client::{Api, InformerFactory, ListWatchSelector};
 use machinery::{Gvr, Object};
@@ -32,8 +33,14 @@ pub(crate) fn watch_webhook_configurations(
     informers: &InformerFactory,
     namespaces: Arc<dyn NamespaceLookup>,
     webhook_client: Arc<WebhookClientManager>,
+    authorizer: Arc<dyn ExpressionAuthorizer>,
 ) -> Arc<WebhookDispatcher> {
-    let hooks = WebhookDispatcher::new(webhook_client, namespaces, registry::apply_webhook_patch);
+    let hooks = WebhookDispatcher::new(
+        webhook_client,
+        namespaces,
+        registry::apply_webhook_patch,
+        authorizer,
+    );
     for (resource, mutating) in [(&MUTATING, true), (&VALIDATING, false)] {
         let informer = informers.get(api, &ListWatchSelector::all(resource));
         let (copy, hooks) = (informer.clone(), Arc::clone(&hooks));

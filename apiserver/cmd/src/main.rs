@@ -5,6 +5,7 @@
 //! Invariants: every task started here is joined here. Results go to standard output, logs
 //! and errors to standard error. The exit code is 0 only if the command succeeded.
 
+mod admission_policies;
 mod admission_webhooks;
 mod aggregated;
 mod audit_flags;
@@ -18,6 +19,7 @@ mod controller_manager;
 mod demo;
 mod encryption;
 mod estimator_flags;
+mod expression_access;
 mod flag_modes;
 #[cfg(test)]
 mod flag_modes_tests;

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use admission::AdmissionChain;
+use admission::{AdmissionChain, DynamicAdmission};
 use anyhow::Context;
 use auth::certificate_signing::ClusterSigner;
 use auth::oidc::OidcAuthenticator;
@@ -30,6 +30,7 @@ use storage::encryption::ResourceTransformers;
 use tokio::sync::watch;
 use watchcache::WatchCaches;
 
+use crate::admission_policies::watch_policies;
 use crate::admission_webhooks::{WebhookConfigurationSource, watch_webhook_configurations};
 use crate::audit_flags::AuditConfig;
 use crate::client_authorities::ClientAuthorities;
@@ -42,8 +43,8 @@ use crate::server_keys::ServerKeysLocation;
 use crate::storage_engine::{OpenedStorageEngine, StorageBackendConfig};
 use crate::webhook_client::{ServiceRouting, WebhookClientManager};
 use crate::{
-    cluster_proxy, hollow_containers, listener, scheduling_decision, script_flags, secret_access,
-    signer_access,
+    cluster_proxy, expression_access, hollow_containers, listener, scheduling_decision,
+    script_flags, secret_access, signer_access,
 };
 
 const STORE_DIR: &str = "store";
@@ -87,7 +88,7 @@ pub(crate) struct StandaloneServer {
     signer: Arc<ServiceAccountTokenIssuerAndVerifier>,
     serves_group: fn(&str) -> bool,
     pub(crate) renewal: Arc<CertificateRenewal>,
-    /// Keeps the admission webhooks up to date until the server is dropped.
+    /// Keeps the admission policies and webhooks up to date until the server is dropped.
     _admission_informers: InformerFactory,
 }
 
@@ -205,14 +206,19 @@ impl StandaloneServer {
         });
         authorizer.wait_synced().await;
         let admission_informers = InformerFactory::new(&server);
-        registry.set_webhooks(watch_webhook_configurations(
+        let expression_authorizer =
+            expression_access::expression_authorizer(Arc::clone(&authorizer));
+        let webhooks = watch_webhook_configurations(
             WebhookConfigurationSource::Own,
             &api,
             &admission_informers,
             Arc::clone(&loopback) as _,
             webhook_client,
-        ));
-        // No request may pass by a webhook that is not known yet.
+            Arc::clone(&expression_authorizer),
+        );
+        let policies = watch_policies(&loopback, &admission_informers, expression_authorizer);
+        registry.set_dynamic_admission(DynamicAdmission::new(webhooks, Some(policies)));
+        // No request may pass by a policy or webhook that is not known yet.
         admission_informers.wait_for_cache_sync().await;
         let controllers = TaskGroup::new(ShutdownToken::new());
         let informers = InformerFactory::new(&controllers);

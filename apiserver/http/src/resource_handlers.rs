@@ -10,8 +10,8 @@ use hyper::body::Incoming;
 use machinery::time::Clock;
 use machinery::{Gvr, Status, UserInfo};
 use registry::{
-    DeleteResponse, FieldValidation, Registry, RequestUserAndDeadline, ResourceInfo, WriteResult,
-    options,
+    AuditAnnotations, DeleteResponse, FieldValidation, Registry, RequestUserAndDeadline,
+    ResourceInfo, WriteResult, options,
 };
 use tokio::time::Instant;
 
@@ -82,7 +82,9 @@ impl ResourceRequestDispatcher {
                 shutdown: self.watch_drain.started().into(),
                 request,
             };
-            let warnings = self.admit_connect(&**connector, r, &connection).await?;
+            let audit = call.audit.as_ref();
+            let admitted = self.admit_connect(&**connector, r, &connection, audit);
+            let warnings = admitted.await?;
             let mut response = connector.connect(connection).await?;
             response_writers::add_warnings(&mut response, &warnings);
             return Ok(response);
@@ -101,6 +103,7 @@ impl ResourceRequestDispatcher {
             context: RequestUserAndDeadline {
                 user: Arc::clone(&call.user),
                 deadline: call.deadline,
+                audit_annotations: annotations_of(call.audit.as_ref()),
             },
             request: &call,
             resource_info,
@@ -139,10 +142,12 @@ impl ResourceRequestDispatcher {
         connector: &dyn SubresourceConnector,
         requested: &RequestedResource,
         connection: &SubresourceConnectRequest,
+        audit: Option<&Arc<RequestAudit>>,
     ) -> Result<Vec<String>, Status> {
         let context = RequestUserAndDeadline {
             user: Arc::clone(&connection.user),
             deadline: connection.deadline,
+            audit_annotations: annotations_of(audit),
         };
         let gvr = Gvr::new(&requested.group, &requested.version, &requested.resource);
         let at = ResourcePath {
@@ -156,6 +161,11 @@ impl ResourceRequestDispatcher {
         };
         self.registry.admit_connect(&context, at, options).await
     }
+}
+
+/// Where admission annotates the audit events of a request.
+fn annotations_of(audit: Option<&Arc<RequestAudit>>) -> Option<Arc<AuditAnnotations>> {
+    audit.map(|audit| audit.admission_annotations())
 }
 
 impl ResourceRequestHandler<'_> {

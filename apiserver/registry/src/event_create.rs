@@ -42,9 +42,9 @@ impl Registry {
         mut event: CoreEvent,
         now: &str,
     ) -> Result<(), Status> {
-        let has_webhooks = self.matching_webhooks(resource, "").is_some();
-        if has_webhooks || validate_dns1123_subdomain(&event.metadata.name).is_err() {
-            // Webhooks need a regular create, and an invalid name needs its error.
+        let has_admission = self.matching_admission(resource, "").is_some();
+        if has_admission || validate_dns1123_subdomain(&event.metadata.name).is_err() {
+            // Policies and webhooks need a regular create, and an invalid name needs its error.
             return self.create_event_as_object(ctx, &event).await;
         }
         let (namespace, name) = (&event.metadata.namespace, &event.metadata.name);

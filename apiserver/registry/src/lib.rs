@@ -53,6 +53,7 @@ mod write_pipeline;
 #[cfg(test)]
 mod tests;
 
+pub use admission::AuditAnnotations;
 pub use loopback::LoopbackApi;
 pub use read::{RegistryWatch, RegistryWatchEvent, RegistryWatchItem};
 pub use registry::{

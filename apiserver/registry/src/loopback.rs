@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use admission::policies::KindResources;
 use admission::webhooks::NamespaceLookup;
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -11,7 +12,7 @@ use client::{
     Api, ApiResource, CoreEvent, DeleteOptions, ListOptions, ObjectList, Patch, ResourcePath,
     ResourceVersionMatch, Result, ServerResources, WatchEvent, WatchStream, WriteBody,
 };
-use machinery::{Object, Status, UserInfo};
+use machinery::{Gvk, Gvr, Object, Status, UserInfo};
 use watchcache::ObjectEventType;
 
 use crate::read::RegistryWatchItem;
@@ -33,6 +34,7 @@ impl LoopbackApi {
         let ctx = RequestUserAndDeadline {
             user: Arc::new(user),
             deadline: None,
+            audit_annotations: None,
         };
         Arc::new(Self { registry, ctx })
     }
@@ -81,6 +83,14 @@ fn watch_event(item: RegistryWatchItem) -> WatchEvent {
 impl NamespaceLookup for LoopbackApi {
     async fn get_namespace(&self, name: &str) -> std::result::Result<Option<Object>, Status> {
         self.registry.get_namespace(name).await
+    }
+}
+
+impl KindResources for LoopbackApi {
+    fn resource_of(&self, kind: &Gvk) -> Option<(Gvr, bool)> {
+        let table = self.registry.table();
+        let found = table.resources().iter().find(|r| r.kind.gvk == *kind)?;
+        Some((found.kind.gvr.clone(), found.kind.namespaced))
     }
 }
 

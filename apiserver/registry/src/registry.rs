@@ -5,8 +5,8 @@ use std::collections::HashMap;
 use std::future::Future;
 use std::sync::{Arc, OnceLock};
 
-use admission::AdmissionChain;
-use admission::webhooks::{NamespaceLookup, WebhookDispatcher};
+use admission::webhooks::NamespaceLookup;
+use admission::{AdmissionChain, DynamicAdmission};
 use arc_swap::ArcSwap;
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -91,8 +91,8 @@ pub struct Registry {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) watch_caches: Arc<WatchCaches>,
     pub(crate) options: RegistryOptions,
-    /// Admission webhooks, called in addition to the chain.
-    pub(crate) webhooks: OnceLock<Arc<WebhookDispatcher>>,
+    /// Policies and webhooks, which run in addition to the chain.
+    pub(crate) dynamic_admission: OnceLock<Arc<DynamicAdmission>>,
     pub(crate) service_allocator: ServiceAllocator,
     pub(crate) unused_address_claims: UnusedAddressClaims,
     namespace_cacher: Arc<Cacher>,
@@ -128,7 +128,7 @@ impl Registry {
             store,
             watch_caches: hub,
             options,
-            webhooks: OnceLock::new(),
+            dynamic_admission: OnceLock::new(),
             service_allocator: ServiceAllocator::default(),
             unused_address_claims: UnusedAddressClaims::default(),
             builtin,
@@ -140,11 +140,11 @@ impl Registry {
         registry
     }
 
-    /// Sets the webhooks that are called in addition to the chain; they may read from this
-    /// registry. Later calls have no effect.
-    pub fn set_webhooks(&self, webhooks: Arc<WebhookDispatcher>) {
-        // A second dispatcher would have the same webhooks.
-        let _ = self.webhooks.set(webhooks);
+    /// Sets the policies and webhooks that run in addition to the chain; they may read from
+    /// this registry. Later calls have no effect.
+    pub fn set_dynamic_admission(&self, admission: Arc<DynamicAdmission>) {
+        // A second one would have the same policies and webhooks.
+        let _ = self.dynamic_admission.set(admission);
     }
 
     /// Sets the client of conversion webhooks, which may read Services from this registry.

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use admission::AuditAnnotations;
 use machinery::{Object, Status, UserInfo};
 use serde_json::Value;
 use tokio::time::Instant;
@@ -15,6 +16,8 @@ pub struct RequestUserAndDeadline {
     pub user: Arc<UserInfo>,
     /// When a write gives up with 504.
     pub deadline: Option<Instant>,
+    /// Where admission puts annotations of the request's audit events, if it is audited.
+    pub audit_annotations: Option<Arc<AuditAnnotations>>,
 }
 
 impl RequestUserAndDeadline {
@@ -23,6 +26,7 @@ impl RequestUserAndDeadline {
         Self {
             user: Arc::new(UserInfo::internal()),
             deadline: None,
+            audit_annotations: None,
         }
     }
 }

@@ -452,7 +452,7 @@ impl UpdateRequest<'_> {
             || resource.storage.strategy.status_depends_on_spec
             || self
                 .registry
-                .matching_webhooks(resource, self.at.subresource)
+                .matching_admission(resource, self.at.subresource)
                 .is_some()
             || !covered;
         (!needs_object)

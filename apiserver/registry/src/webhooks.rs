@@ -1,11 +1,11 @@
-//! Calls admission webhooks with objects in the versions that they support, and converts
-//! their results to the storage version. For a scale they get Scales, for other
+//! Calls admission policies and webhooks with objects in the versions that they support, and
+//! converts their results to the storage version. For a scale they get Scales, for other
 //! subresources and for what is not stored the body of the request.
 
 use std::sync::Arc;
 
-use admission::webhooks::{EquivalentVersionsAndConversions, VersionConverter, WebhookDispatcher};
-use admission::{AdmissionAttributes, AdmissionOperation};
+use admission::webhooks::{EquivalentVersionsAndConversions, VersionConverter};
+use admission::{AdmissionAttributes, AdmissionOperation, DynamicAdmission};
 use async_trait::async_trait;
 use client::ResourcePath;
 use machinery::{Gvk, Status};
@@ -19,20 +19,20 @@ use crate::scale;
 use crate::shown_managers::ShownManagers;
 use crate::write_pipeline::AdmissionContext;
 
-/// Applies a JSON patch for [`WebhookDispatcher::new`].
+/// Applies a JSON patch for [`admission::webhooks::WebhookDispatcher::new`].
 pub fn apply_webhook_patch(doc: &Value, patch: &Value) -> Result<Value, String> {
     patch::apply_json_patch(doc, patch).map_err(|e| format!("its patch cannot be applied: {e}"))
 }
 
 impl Registry {
-    /// The webhooks, if any has a rule for the resource.
-    pub(crate) fn matching_webhooks(
+    /// The policies and webhooks, if any has a rule for the resource.
+    pub(crate) fn matching_admission(
         &self,
         resource: &ResourceInfo,
         subresource: &str,
-    ) -> Option<&Arc<WebhookDispatcher>> {
-        let hooks = self.webhooks.get()?;
-        let has = |gvr| hooks.has_webhook_for(gvr, subresource);
+    ) -> Option<&Arc<DynamicAdmission>> {
+        let hooks = self.dynamic_admission.get()?;
+        let has = |gvr| hooks.has_rule_for(gvr, subresource);
         // Events are stored as those of another group.
         (has(&resource.kind.gvr) || has(&resource.storage.kind.gvr)).then_some(hooks)
     }
@@ -61,7 +61,7 @@ impl Registry {
         body: &mut Value,
         options: &RegistryWriteOptions,
     ) -> Result<Vec<String>, Status> {
-        if self.matching_webhooks(resource, at.subresource).is_none() {
+        if self.matching_admission(resource, at.subresource).is_none() {
             return Ok(Vec::new());
         }
         let kind = match resource.subresource(at.subresource) {
@@ -129,7 +129,7 @@ impl AdmissionContext<'_> {
         let mut warnings = Vec::new();
         let Some(hooks) = self
             .registry
-            .matching_webhooks(self.resource, self.at.subresource)
+            .matching_admission(self.resource, self.at.subresource)
         else {
             return Ok(warnings);
         };
@@ -170,7 +170,7 @@ impl AdmissionContext<'_> {
     /// Runs mutating webhooks. Returns whether one changed the object.
     pub(crate) async fn run_mutating_webhooks(
         &self,
-        hooks: &WebhookDispatcher,
+        hooks: &DynamicAdmission,
         new: &mut Value,
         old: Option<&Value>,
         warnings: &mut Vec<String>,
@@ -219,7 +219,7 @@ impl AdmissionContext<'_> {
     /// Runs validating webhooks; for a deletion, mutating ones too.
     pub(crate) async fn run_validating_webhooks(
         &self,
-        hooks: &WebhookDispatcher,
+        hooks: &DynamicAdmission,
         new: &Value,
         old: Option<&Value>,
         warnings: &mut Vec<String>,

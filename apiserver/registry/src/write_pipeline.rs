@@ -392,6 +392,7 @@ impl AdmissionContext<'_> {
             user: &self.ctx.user,
             dry_run: self.dry_run,
             delete_options: self.delete_options,
+            audit_annotations: self.ctx.audit_annotations.as_deref(),
         }
     }
 
@@ -406,7 +407,7 @@ impl AdmissionContext<'_> {
         let mut warnings = Vec::new();
         if let Some(hooks) = self
             .registry
-            .matching_webhooks(self.resource, self.at.subresource)
+            .matching_admission(self.resource, self.at.subresource)
         {
             let before = new.clone();
             let changed =
@@ -431,7 +432,7 @@ impl AdmissionContext<'_> {
         let mut warnings = chain.validate(&self.attributes(), new, old).await?;
         if let Some(hooks) = self
             .registry
-            .matching_webhooks(self.resource, self.at.subresource)
+            .matching_admission(self.resource, self.at.subresource)
         {
             Box::pin(self.run_validating_webhooks(hooks, new, old, &mut warnings)).await?;
         }

@@ -6,6 +6,7 @@
 //! structs. The result is what Kubernetes would store, except for fields that the registry
 //! allocates (addresses, ports, names, uids). Idempotent.
 
+mod admission_policies;
 mod admission_webhooks;
 mod autoscaling;
 mod canonical;
@@ -82,6 +83,7 @@ pub fn apply(gvk: &Gvk, object: &mut Value) {
             "admissionregistration.k8s.io",
             "MutatingWebhookConfiguration" | "ValidatingWebhookConfiguration",
         ) => admission_webhooks::set_defaults_webhook_configuration(&gvk.kind, object),
+        ("admissionregistration.k8s.io", _) => admission_policies::set_defaults(object),
         ("apiextensions.k8s.io", "CustomResourceDefinition") => {
             cluster::set_defaults_custom_resource_definition(object);
         }

@@ -10,6 +10,7 @@ use crate::model::KindInfo;
 use column_descriptions::column_description;
 use print_handler::{ColumnNameAndType, PrintHandler};
 
+mod admission_policies;
 mod batch;
 mod cluster;
 mod column_descriptions;
@@ -100,6 +101,16 @@ fn print_handler(group: &str, kind: &str) -> Option<&'static PrintHandler> {
             "admissionregistration.k8s.io",
             "MutatingWebhookConfiguration" | "ValidatingWebhookConfiguration",
         ) => &cluster::WEBHOOK_CONFIGURATION,
+        ("admissionregistration.k8s.io", "ValidatingAdmissionPolicy") => {
+            &admission_policies::VALIDATING_POLICY
+        }
+        ("admissionregistration.k8s.io", "MutatingAdmissionPolicy") => {
+            &admission_policies::MUTATING_POLICY
+        }
+        (
+            "admissionregistration.k8s.io",
+            "ValidatingAdmissionPolicyBinding" | "MutatingAdmissionPolicyBinding",
+        ) => &admission_policies::BINDING,
         _ => return None,
     })
 }

@@ -7,6 +7,7 @@ use machinery::FieldError;
 use machinery::names::validate_dns1035_label;
 use serde_json::Value;
 
+use super::match_conditions::validate_match_conditions;
 use crate::cluster_affinity::validate_label_selector;
 use crate::unstructured::{get, has, index_path, int, items, report_invalid, text, texts};
 use crate::webhook_fields::{validate_client_config, validate_webhook_name};
@@ -23,11 +24,18 @@ const ENUMERATIONS: [(&str, &[&str]); 4] = [
     ("sideEffects", &SIDE_EFFECTS),
 ];
 
-pub(super) fn validate(configuration: &Value, errors: &mut Vec<FieldError>) {
+pub(super) fn validate(configuration: &Value, old: Option<&Value>, errors: &mut Vec<FieldError>) {
+    let webhooks = items(configuration, "/webhooks");
+    let unchanged = old.is_some_and(|old| have_same_conditions(webhooks, items(old, "/webhooks")));
     let mut names = HashSet::new();
-    for (i, webhook) in items(configuration, "/webhooks").iter().enumerate() {
+    for (i, webhook) in webhooks.iter().enumerate() {
         let field = index_path("webhooks", i);
         validate_webhook(&field, webhook, errors);
+        if !unchanged {
+            let at = format!("{field}.matchConditions");
+            validate_match_conditions(&at, webhook, false, errors);
+        }
+        validate_review_versions(&format!("{field}.admissionReviewVersions"), webhook, errors);
         let name = text(webhook, "/name");
         if !name.is_empty() && !names.insert(name) {
             errors.push(FieldError::duplicate(format!("{field}.name"), &name.into()));
@@ -65,16 +73,19 @@ fn validate_webhook(field: &str, webhook: &Value, errors: &mut Vec<FieldError>) 
         get(webhook, "/clientConfig"),
         errors,
     );
-    if !items(webhook, "/matchConditions").is_empty() {
-        errors.push(FieldError::forbidden(
-            format!("{field}.matchConditions"),
-            "this server does not evaluate match conditions; use rules, namespaceSelector and objectSelector",
-        ));
-    }
-    validate_review_versions(&format!("{field}.admissionReviewVersions"), webhook, errors);
 }
 
-fn validate_enumeration(
+/// Whether an update leaves the match conditions of all webhooks as they are.
+fn have_same_conditions(new: &[Value], old: &[Value]) -> bool {
+    let conditions = |webhook| get(webhook, "/matchConditions");
+    new.len() == old.len()
+        && new
+            .iter()
+            .zip(old)
+            .all(|(new, old)| conditions(new) == conditions(old))
+}
+
+pub(super) fn validate_enumeration(
     field: &str,
     owner: &Value,
     name: &str,
@@ -87,7 +98,7 @@ fn validate_enumeration(
     }
 }
 
-fn validate_rule(field: &str, rule: &Value, errors: &mut Vec<FieldError>) {
+pub(super) fn validate_rule(field: &str, rule: &Value, errors: &mut Vec<FieldError>) {
     for (name, others) in [
         ("operations", "operations"),
         ("apiGroups", "API groups"),

@@ -3,6 +3,7 @@
 //! Rules and error texts of `pkg/apis/*/validation`, as far as clients and controllers
 //! rely on them; the schema checks types, required fields and enumerations.
 
+mod admission_policies;
 mod admission_webhooks;
 mod autoscaling;
 mod certificate_signing_request;
@@ -13,6 +14,7 @@ mod csi;
 mod custom_resource_definition;
 mod flow_control;
 mod ingress;
+mod match_conditions;
 mod numbers;
 mod pod_disruption_budget;
 mod pods;
@@ -97,7 +99,8 @@ pub fn validate_builtin(gvk: &Gvk, new: &Value, old: Option<&Value>) -> Vec<Fiel
         (
             "admissionregistration.k8s.io",
             "MutatingWebhookConfiguration" | "ValidatingWebhookConfiguration",
-        ) => admission_webhooks::validate(new, e),
+        ) => admission_webhooks::validate(new, old, e),
+        ("admissionregistration.k8s.io", kind) => validate_admission_policy(kind, new, old, e),
         ("rbac.authorization.k8s.io", kind) => rbac::validate(kind, new, old, e),
         ("certificates.k8s.io", "CertificateSigningRequest") => {
             certificate_signing_request::validate(new, old, e)
@@ -126,6 +129,22 @@ pub fn validate_builtin(gvk: &Gvk, new: &Value, old: Option<&Value>) -> Vec<Fiel
         _ => {}
     }
     errors
+}
+
+fn validate_admission_policy(
+    kind: &str,
+    new: &Value,
+    old: Option<&Value>,
+    errors: &mut Vec<FieldError>,
+) {
+    use admission_policies as policies;
+    match kind {
+        "ValidatingAdmissionPolicy" => policies::validate_validating_policy(new, old, errors),
+        "ValidatingAdmissionPolicyBinding" => policies::validate_validating_binding(new, errors),
+        "MutatingAdmissionPolicy" => policies::validate_mutating_policy(new, old, errors),
+        "MutatingAdmissionPolicyBinding" => policies::validate_mutating_binding(new, errors),
+        _ => {}
+    }
 }
 
 fn validate_lease(lease: &Value, errors: &mut Vec<FieldError>) {

@@ -40,6 +40,7 @@ impl TestResourceAndUser {
             user: &self.user,
             dry_run: false,
             delete_options: None,
+            audit_annotations: None,
         }
     }
 }

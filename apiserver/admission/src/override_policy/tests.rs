@@ -20,6 +20,7 @@ fn at<'a>(namespace: &'a str, user: &'a UserInfo) -> AdmissionAttributes<'a> {
         user,
         dry_run: false,
         delete_options: None,
+        audit_annotations: None,
     }
 }
 

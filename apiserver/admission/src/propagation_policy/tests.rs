@@ -23,6 +23,7 @@ fn at<'a>(
         user,
         dry_run: false,
         delete_options: None,
+        audit_annotations: None,
     }
 }
 

@@ -29,7 +29,7 @@ fn resource((_, gvr): &(Gvk, Gvr)) -> Value {
 }
 
 /// The options of the request, as the operation has them.
-fn options(attributes: &AdmissionAttributes<'_>) -> Value {
+pub(crate) fn options(attributes: &AdmissionAttributes<'_>) -> Value {
     if attributes.operation == AdmissionOperation::Connect {
         return Value::Null;
     }

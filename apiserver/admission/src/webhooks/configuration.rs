@@ -1,19 +1,26 @@
 //! Parses ValidatingWebhookConfigurations and MutatingWebhookConfigurations into their
 //! webhooks in call order. A malformed webhook is left out and logged.
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use client::webhook::WebhookClientConfig;
+use kubernetes_cel::{AdmissionExpression, AdmissionExpressions, DeclaredAdmissionVariables};
 use machinery::{FailureLogLimiter, LabelSelector, Object};
 use serde::Deserialize;
 use serde_json::Value;
+
+use crate::expressions::compile_match_conditions;
 
 const DEFAULT_TIMEOUT_SECONDS: u64 = 10;
 const MAX_TIMEOUT_SECONDS: u64 = 30;
 /// Log state of malformed webhooks, by the UID of their configuration and their index
 /// in it.
 static FAILURES: FailureLogLimiter = FailureLogLimiter::new();
+
+/// Match conditions of webhooks share no variables.
+pub(super) static MATCH_CONDITION_EXPRESSIONS: LazyLock<AdmissionExpressions> =
+    LazyLock::new(AdmissionExpressions::new);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SideEffectsOnDryRun {
@@ -53,12 +60,12 @@ impl ReviewVersion {
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 #[derive(Default)]
-pub(super) struct AdmissionWebhookRule {
-    pub(super) operations: Vec<String>,
-    pub(super) api_groups: Vec<String>,
-    pub(super) api_versions: Vec<String>,
-    pub(super) resources: Vec<String>,
-    pub(super) scope: Option<String>,
+pub(crate) struct AdmissionWebhookRule {
+    pub(crate) operations: Vec<String>,
+    pub(crate) api_groups: Vec<String>,
+    pub(crate) api_versions: Vec<String>,
+    pub(crate) resources: Vec<String>,
+    pub(crate) scope: Option<String>,
 }
 
 #[derive(Debug)]
@@ -75,6 +82,7 @@ pub(super) struct AdmissionWebhook {
     pub(super) timeout: Duration,
     pub(super) reinvoke: bool,
     pub(super) review_version: ReviewVersion,
+    pub(super) match_conditions: Vec<AdmissionExpression>,
 }
 
 #[derive(Deserialize)]
@@ -100,8 +108,6 @@ struct AdmissionWebhookJson {
     timeout_seconds: Option<u64>,
     admission_review_versions: Option<Vec<String>>,
     reinvocation_policy: Option<String>,
-    #[serde(default)]
-    match_conditions: Vec<Value>,
 }
 
 /// The webhooks of all configurations, sorted by configuration name, then in their
@@ -140,6 +146,14 @@ pub(super) fn parse_all(configurations: &[Object]) -> Vec<Arc<AdmissionWebhook>>
 }
 
 fn parse(value: Value) -> Result<AdmissionWebhook, String> {
+    let match_conditions = compile_match_conditions(
+        &MATCH_CONDITION_EXPRESSIONS,
+        &value,
+        DeclaredAdmissionVariables {
+            authorizer: true,
+            ..DeclaredAdmissionVariables::default()
+        },
+    );
     let written: AdmissionWebhookJson = serde_json::from_value(value).map_err(|e| e.to_string())?;
     let selector = |value: &Value| match value {
         Value::Null => Ok(LabelSelector::everything()),
@@ -152,9 +166,6 @@ fn parse(value: Value) -> Result<AdmissionWebhook, String> {
             written.name
         ));
     };
-    if !written.match_conditions.is_empty() {
-        tracing::warn!(webhook = %written.name, "matchConditions are not evaluated; the webhook is called for every request that matches its rules");
-    }
     let is = |field: &Option<String>, value: &str| field.as_deref() == Some(value);
     let quiet = is(&written.side_effects, "None") || is(&written.side_effects, "NoneOnDryRun");
     let seconds = written
@@ -177,6 +188,7 @@ fn parse(value: Value) -> Result<AdmissionWebhook, String> {
         timeout: Duration::from_secs(seconds),
         reinvoke: is(&written.reinvocation_policy, "IfNeeded"),
         review_version,
+        match_conditions,
     })
 }
 

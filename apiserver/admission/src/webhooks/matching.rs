@@ -1,9 +1,10 @@
 //! Matches requests with webhook rules and selectors
-//! (`admission/plugin/webhook/{rules,predicates}`). Does no I/O.
+//! (`admission/plugin/webhook/{rules,predicates}`). Only selectors of namespaces read one.
 
-use machinery::{Gvk, Gvr, LabelSelector};
+use machinery::{Gvk, Gvr, LabelSelector, Status};
 use serde_json::Value;
 
+use super::NamespaceLookup;
 use super::configuration::{AdmissionWebhook, AdmissionWebhookRule};
 use crate::attributes::AdmissionAttributes;
 
@@ -23,7 +24,7 @@ fn matches_resource(entry: &str, resource: &str, subresource: &str) -> bool {
         }
 }
 
-fn matches_rule(
+pub(crate) fn matches_rule(
     rule: &AdmissionWebhookRule,
     attributes: &AdmissionAttributes<'_>,
     gvr: &Gvr,
@@ -46,13 +47,17 @@ fn matches_rule(
 }
 
 /// Whether the request is on a Namespace itself.
-pub(super) fn is_namespace(attributes: &AdmissionAttributes<'_>) -> bool {
+pub(crate) fn is_namespace(attributes: &AdmissionAttributes<'_>) -> bool {
     attributes.gvr.group.is_empty() && &*attributes.gvr.resource == "namespaces"
 }
 
-/// Whether a webhook has a rule for the resource in some version.
-pub(super) fn has_rule_for(webhook: &AdmissionWebhook, gvr: &Gvr, subresource: &str) -> bool {
-    webhook.rules.iter().any(|rule| {
+/// Whether there is a rule for the resource in some version.
+pub(crate) fn has_rule_for<'r>(
+    rules: impl IntoIterator<Item = &'r AdmissionWebhookRule>,
+    gvr: &Gvr,
+    subresource: &str,
+) -> bool {
+    rules.into_iter().any(|rule| {
         matches_any(&rule.api_groups, &gvr.group)
             && rule
                 .resources
@@ -82,17 +87,35 @@ pub(super) fn matching_version(
 }
 
 /// Whether the object selector matches the new or the old object.
-pub(super) fn matches_object(webhook: &AdmissionWebhook, new: &Value, old: Option<&Value>) -> bool {
-    if webhook.object_selector.is_everything() {
+pub(crate) fn matches_object(selector: &LabelSelector, new: &Value, old: Option<&Value>) -> bool {
+    if selector.is_everything() {
         return true;
     }
     [Some(new), old]
         .into_iter()
         .flatten()
         .filter(|object| !object.is_null())
-        .any(|object| selector_matches(&webhook.object_selector, object))
+        .any(|object| selector_matches(selector, object))
 }
 
-pub(super) fn selector_matches(selector: &LabelSelector, object: &Value) -> bool {
+/// Whether a namespace selector matches the namespace of the request. A Namespace that is
+/// written has the labels it will have.
+pub(crate) async fn matches_namespace(
+    selector: &LabelSelector,
+    namespaces: &dyn NamespaceLookup,
+    attributes: &AdmissionAttributes<'_>,
+    new: &Value,
+) -> Result<bool, Status> {
+    if attributes.namespace.is_empty() || selector.is_everything() {
+        return Ok(true);
+    }
+    if is_namespace(attributes) && attributes.subresource.is_empty() && !new.is_null() {
+        return Ok(selector_matches(selector, new));
+    }
+    let namespace = namespaces.get_namespace(attributes.namespace).await?;
+    Ok(selector.matches(|key: &str| namespace.as_ref()?.meta().label(key)))
+}
+
+fn selector_matches(selector: &LabelSelector, object: &Value) -> bool {
     selector.matches(|key| object["metadata"]["labels"].get(key)?.as_str())
 }

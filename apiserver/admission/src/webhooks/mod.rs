@@ -7,12 +7,11 @@
 //! Invariants: mutating webhooks run one after the other, sorted by configuration name;
 //! validating ones run concurrently. No webhook changes the identity of an object, and
 //! none is called for configurations of admission, which could not be repaired then.
-//! `matchConditions` of a host's webhooks are not evaluated: they only narrow, so a webhook
-//! that has them is called more often than needed, never less.
+//! Match conditions that fail are subject to the failure policy of their webhook.
 
 mod admission_review;
 mod configuration;
-mod matching;
+pub(crate) mod matching;
 #[cfg(test)]
 mod tests;
 
@@ -25,8 +24,14 @@ use parking_lot::RwLock;
 use serde_json::Value;
 
 use crate::attributes::AdmissionAttributes;
+use crate::expressions::{
+    ExpressionAuthorizer, MatchOutcome, RequestDecisions, VersionedRequest,
+    evaluate_match_conditions,
+};
 use admission_review::WebhookDecision;
-use configuration::{AdmissionWebhook, SideEffectsOnDryRun};
+pub(crate) use admission_review::options as request_options;
+pub(crate) use configuration::AdmissionWebhookRule;
+use configuration::{AdmissionWebhook, MATCH_CONDITION_EXPRESSIONS, SideEffectsOnDryRun};
 
 /// Reads namespaces of another server.
 #[async_trait]
@@ -36,7 +41,7 @@ pub trait NamespaceLookup: Send + Sync {
 }
 
 /// The group whose objects configure admission.
-const ADMISSION_GROUP: &str = "admissionregistration.k8s.io";
+pub(crate) const ADMISSION_GROUP: &str = "admissionregistration.k8s.io";
 
 /// Applies a JSON patch.
 pub type JsonPatchFunction = fn(&Value, &Value) -> Result<Value, String>;
@@ -58,7 +63,7 @@ pub struct EquivalentVersionsAndConversions<'a> {
 
 impl EquivalentVersionsAndConversions<'_> {
     /// Converts an object; null stays null.
-    async fn convert(&self, version: usize, object: &Value) -> Result<Value, Status> {
+    pub(crate) async fn convert(&self, version: usize, object: &Value) -> Result<Value, Status> {
         match object {
             Value::Null => Ok(Value::Null),
             object => self.converter.to_version(version, object).await,
@@ -78,6 +83,7 @@ pub struct WebhookDispatcher {
     client: Arc<dyn WebhookClient>,
     namespaces: Arc<dyn NamespaceLookup>,
     apply_patch: JsonPatchFunction,
+    authorizer: Arc<dyn ExpressionAuthorizer>,
     /// Log state of the webhooks that fail and are ignored at present.
     failures: FailureLogLimiter,
 }
@@ -87,6 +93,8 @@ struct AttributesWithVersionsAndOldObject<'a> {
     attributes: &'a AdmissionAttributes<'a>,
     versions: &'a EquivalentVersionsAndConversions<'a>,
     old: Option<&'a Value>,
+    /// For match conditions.
+    decisions: RequestDecisions<'a>,
 }
 
 impl WebhookDispatcher {
@@ -94,12 +102,14 @@ impl WebhookDispatcher {
         caller: Arc<dyn WebhookClient>,
         namespaces: Arc<dyn NamespaceLookup>,
         apply: JsonPatchFunction,
+        authorizer: Arc<dyn ExpressionAuthorizer>,
     ) -> Arc<Self> {
         Arc::new(Self {
             webhooks: RwLock::default(),
             client: caller,
             namespaces,
             apply_patch: apply,
+            authorizer,
             failures: FailureLogLimiter::new(),
         })
     }
@@ -121,7 +131,7 @@ impl WebhookDispatcher {
         }
         let hooks = self.webhooks.read();
         let mut all = hooks.mutating.iter().chain(&hooks.validating);
-        all.any(|webhook| matching::has_rule_for(webhook, resource, subresource))
+        all.any(|webhook| matching::has_rule_for(&webhook.rules, resource, subresource))
     }
 
     /// Calls the mutating webhooks for `new` (null in a deletion). Returns whether one
@@ -139,6 +149,7 @@ impl WebhookDispatcher {
             attributes,
             versions,
             old,
+            decisions: RequestDecisions::new(attributes.user, &*self.authorizer),
         };
         let mut changed_by = None;
         // Webhooks to reinvoke when a later one changes the object.
@@ -185,6 +196,7 @@ impl WebhookDispatcher {
             attributes,
             versions,
             old,
+            decisions: RequestDecisions::new(attributes.user, &*self.authorizer),
         };
         let mut calls = Vec::new();
         for webhook in &hooks {
@@ -214,10 +226,16 @@ impl WebhookDispatcher {
         else {
             return Ok(None);
         };
-        if !matching::matches_object(webhook, new, request.old) {
+        if !matching::matches_object(&webhook.object_selector, new, request.old) {
             return Ok(None);
         }
-        if !self.matches_namespace(webhook, attributes, new).await? {
+        let selector = &webhook.namespace_selector;
+        if !matching::matches_namespace(selector, &*self.namespaces, attributes, new).await? {
+            return Ok(None);
+        }
+        if !webhook.match_conditions.is_empty()
+            && !matches_conditions(webhook, version, request, new).await?
+        {
             return Ok(None);
         }
         if attributes.dry_run && webhook.side_effects != SideEffectsOnDryRun::None {
@@ -228,26 +246,6 @@ impl WebhookDispatcher {
             return Err(Status::bad_request(text));
         }
         Ok(Some(version))
-    }
-
-    /// Whether the namespace selector matches the namespace of the request. A Namespace
-    /// that is written has the labels it will have.
-    async fn matches_namespace(
-        &self,
-        webhook: &AdmissionWebhook,
-        attributes: &AdmissionAttributes<'_>,
-        new: &Value,
-    ) -> Result<bool, Status> {
-        let selector = &webhook.namespace_selector;
-        if attributes.namespace.is_empty() || selector.is_everything() {
-            return Ok(true);
-        }
-        if matching::is_namespace(attributes) && attributes.subresource.is_empty() && !new.is_null()
-        {
-            return Ok(matching::selector_matches(selector, new));
-        }
-        let namespace = self.namespaces.get_namespace(attributes.namespace).await?;
-        Ok(selector.matches(|key: &str| namespace.as_ref()?.meta().label(key)))
     }
 
     /// Calls a mutating webhook and applies its patch. Returns whether the object
@@ -336,5 +334,30 @@ impl WebhookDispatcher {
         }
         let text = format!("failed calling webhook {:?}: {why}", hook.name);
         Err(Status::internal(text))
+    }
+}
+
+/// Whether the match conditions hold. One that fails is an error, unless failures are ignored.
+async fn matches_conditions(
+    webhook: &AdmissionWebhook,
+    version: usize,
+    request: &AttributesWithVersionsAndOldObject<'_>,
+    new: &Value,
+) -> Result<bool, Status> {
+    let (attributes, versions) = (request.attributes, request.versions);
+    let requested = &versions.kinds[0].1;
+    let objects = (new, request.old);
+    let versioned =
+        VersionedRequest::new(attributes, versions, version, requested, objects).await?;
+    let outcome = request.decisions.evaluate(|decisions| {
+        let inputs = versioned.inputs(&Value::Null, &Value::Null, decisions);
+        let conditions = &webhook.match_conditions;
+        let expressions = &MATCH_CONDITION_EXPRESSIONS;
+        evaluate_match_conditions(expressions, conditions, webhook.ignore_failures, inputs)
+    });
+    match outcome.await {
+        MatchOutcome::Matches => Ok(true),
+        MatchOutcome::Excluded => Ok(false),
+        MatchOutcome::Error(why) => Err(Status::forbidden(attributes.gvr, attributes.name, why)),
     }
 }

@@ -66,6 +66,23 @@ impl WebhookClient for FakeWebhookClient {
     }
 }
 
+/// Lets a user do what is called as the user is.
+struct UserNameAuthorizer;
+
+#[async_trait]
+impl ExpressionAuthorizer for UserNameAuthorizer {
+    async fn decide(
+        &self,
+        requester: &UserInfo,
+        check: &kubernetes_cel::AuthorizationCheck,
+    ) -> kubernetes_cel::AuthorizationDecision {
+        kubernetes_cel::AuthorizationDecision {
+            allowed: requester.name == check.verb,
+            ..kubernetes_cel::AuthorizationDecision::default()
+        }
+    }
+}
+
 struct FixedLabelsNamespaceLookup;
 
 #[async_trait]
@@ -133,6 +150,7 @@ impl WebhookDispatcherFixture {
                 Arc::clone(&client) as _,
                 Arc::new(FixedLabelsNamespaceLookup),
                 apply,
+                Arc::new(UserNameAuthorizer),
             ),
             client,
             operation: AdmissionOperation::Create,
@@ -178,6 +196,7 @@ impl WebhookDispatcherFixture {
             user: &user,
             dry_run: self.dry_run,
             delete_options: None,
+            audit_annotations: None,
         };
         let versions = EquivalentVersionsAndConversions {
             kinds: vec![stored.clone(), other],
@@ -358,6 +377,7 @@ async fn namespaces_are_selected_by_their_own_labels() {
             user: &user,
             dry_run: false,
             delete_options: None,
+            audit_annotations: None,
         };
         let versions = EquivalentVersionsAndConversions {
             kinds: vec![(gvk.clone(), gvr.clone())],

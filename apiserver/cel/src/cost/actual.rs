@@ -3,7 +3,7 @@
 use crate::cost::call_estimates::compares_sizes;
 use crate::cost::range::scale;
 use crate::cost::{
-    AUTHORIZATION_CHECK, CREATE_LIST, CREATE_MAP, PER_CHAR, PER_PATTERN_CHAR, SELECT,
+    AUTHORIZATION_CHECK, CREATE_LIST, CREATE_MAP, CREATE_STRUCT, PER_CHAR, PER_PATTERN_CHAR, SELECT,
 };
 use crate::value::{Opaque, Value};
 
@@ -11,6 +11,7 @@ use crate::value::{Opaque, Value};
 pub(crate) const SELECT_COST: u64 = SELECT;
 pub(crate) const LIST_COST: u64 = CREATE_LIST;
 pub(crate) const MAP_COST: u64 = CREATE_MAP;
+pub(crate) const STRUCT_COST: u64 = CREATE_STRUCT;
 
 /// Bytes of text that are as much work as one element of a list.
 const BYTES_PER_STEP: usize = 16;

@@ -3,7 +3,7 @@
 use crate::cost::call_estimates::{Argument, estimate_call};
 use crate::cost::estimated_path::{EstimatedPath, PathStep, extend};
 use crate::cost::range::Range;
-use crate::cost::{CREATE_LIST, CREATE_MAP, SELECT};
+use crate::cost::{CREATE_LIST, CREATE_MAP, CREATE_STRUCT, SELECT};
 use crate::declarations::{Declaration, DeclaredKind};
 use crate::environment::Environment;
 use crate::node::{Call, CheckedComprehension, Node, NodeKind};
@@ -149,6 +149,11 @@ impl Estimator<'_> {
             NodeKind::Call(call) => self.estimate_call(node, call),
             NodeKind::List(elements) => self.estimate_list(elements),
             NodeKind::Map(entries) => self.estimate_map(entries),
+            NodeKind::Struct { fields, .. } => {
+                let costs = fields.iter().map(|(_, value, _)| self.estimate(value).cost);
+                let cost = costs.fold(Range::fixed(CREATE_STRUCT), Range::plus);
+                self.plain(node, cost, None)
+            }
             NodeKind::Comprehension(c) if c.binds => self.estimate_bind(c),
             NodeKind::Comprehension(c) => self.estimate_comprehension(node, c),
         }

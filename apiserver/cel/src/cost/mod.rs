@@ -15,6 +15,7 @@ mod range;
 const SELECT: u64 = 1;
 const CREATE_LIST: u64 = 10;
 const CREATE_MAP: u64 = 30;
+const CREATE_STRUCT: u64 = 40;
 /// Reading one character.
 const PER_CHAR: f64 = 0.1;
 /// Applying one character of a pattern to one unit of a text.

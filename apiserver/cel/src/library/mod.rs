@@ -1,6 +1,7 @@
 //! The functions of CEL's standard library, of its extensions, and of Kubernetes' libraries.
 
 pub(crate) mod aggregates;
+mod authorizer;
 mod conversions;
 pub(crate) mod formats;
 mod lists;
@@ -21,7 +22,7 @@ use crate::function::DeclaredOverload;
 
 /// The overloads of all libraries.
 pub(crate) fn all() -> impl Iterator<Item = &'static DeclaredOverload> {
-    let libraries: [&[DeclaredOverload]; 15] = [
+    let libraries: [&[DeclaredOverload]; 16] = [
         operators::OVERLOADS,
         numbers::OVERLOADS,
         aggregates::OVERLOADS,
@@ -37,6 +38,7 @@ pub(crate) fn all() -> impl Iterator<Item = &'static DeclaredOverload> {
         net::OVERLOADS,
         formats::OVERLOADS,
         semver::OVERLOADS,
+        authorizer::OVERLOADS,
     ];
     libraries.into_iter().flatten()
 }

@@ -428,7 +428,10 @@ fn evaluation_error(why: &EvalError, rule: &Rule) -> String {
         EvalError::CostLimitExceeded => format!(
             "'{why}': no further validation rules will be run due to call cost exceeds limit for rule: {rule}"
         ),
-        EvalError::Message(_) => format!("{why} evaluating rule: {rule}"),
+        // Rules have no authorizer.
+        EvalError::Message(_) | EvalError::PendingAuthorization(_) => {
+            format!("{why} evaluating rule: {rule}")
+        }
     }
 }
 

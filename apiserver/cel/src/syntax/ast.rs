@@ -94,6 +94,11 @@ impl Expr {
         Ok(expr)
     }
 
+    /// How deep the tree is.
+    pub(crate) fn depth(&self) -> u16 {
+        self.depth
+    }
+
     pub(crate) fn call(
         at: Position,
         function: &str,

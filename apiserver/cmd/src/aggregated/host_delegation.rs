@@ -13,6 +13,7 @@ use registry::Registry;
 
 use super::host_namespaces::HostNamespaceLookup;
 use crate::admission_webhooks::{WebhookConfigurationSource, watch_webhook_configurations};
+use crate::expression_access;
 use crate::running_server::check_synced;
 use crate::storage_engine::OpenedStorageEngine;
 use crate::webhook_client::{ServiceRouting, WebhookClientManager};
@@ -40,6 +41,7 @@ impl HostDelegatedAuthAndWebhooks {
         let authenticator =
             DelegatingAuthenticator::new(Arc::clone(host), Arc::clone(clock), options);
         tasks.spawn(authenticator.run(Arc::clone(host), tasks.shutdown().clone()));
+        let authorizer = DelegatingAuthorizer::new(Arc::clone(host), options);
         let namespaces = HostNamespaceLookup::new(host, &informers);
         let webhooks = watch_webhook_configurations(
             WebhookConfigurationSource::Host,
@@ -47,11 +49,12 @@ impl HostDelegatedAuthAndWebhooks {
             &informers,
             Arc::clone(&namespaces) as _,
             WebhookClientManager::new(host, ServiceRouting::ClusterIp, connection_tasks),
+            expression_access::expression_authorizer(Arc::clone(&authorizer)),
         );
         Self {
             informers,
             authenticator,
-            authorizer: DelegatingAuthorizer::new(Arc::clone(host), options),
+            authorizer,
             namespaces,
             webhooks,
         }

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use admission::AdmissionChain;
+use admission::{AdmissionChain, DynamicAdmission};
 use anyhow::Context;
 use auth::delegated;
 use client::remote::RestConfig;
@@ -226,7 +226,10 @@ impl RegistryApiAndWatchCaches {
             ..registry::RegistryOptions::new(Arc::clone(&chain))
         };
         let registry = Registry::new(engine.store(), Arc::clone(&caches), options);
-        registry.set_webhooks(Arc::clone(&delegation.webhooks));
+        registry.set_dynamic_admission(DynamicAdmission::new(
+            Arc::clone(&delegation.webhooks),
+            None,
+        ));
         let api: Arc<dyn Api> = LoopbackApi::new(Arc::clone(&registry), UserInfo::internal());
         chain.set_api(Arc::clone(&api));
         Self {

@@ -126,7 +126,7 @@ pub(super) struct AuditEvent<'a> {
     pub(super) request_received_timestamp: String,
     pub(super) stage_timestamp: String,
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    pub(super) annotations: &'a BTreeMap<&'static str, String>,
+    pub(super) annotations: &'a BTreeMap<String, String>,
 }
 
 impl AuditEvent<'_> {

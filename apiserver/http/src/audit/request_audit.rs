@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use machinery::time::rfc3339_micros;
 use machinery::{Status, UserInfo};
 use parking_lot::Mutex;
-use registry::ObjectListPage;
+use registry::{AuditAnnotations, ObjectListPage};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
@@ -28,6 +28,7 @@ pub(crate) struct RequestAudit {
     /// Whether the bodies of this resource hold tokens.
     has_tokens: bool,
     fields: Mutex<AuditEventFields>,
+    admission_annotations: Arc<AuditAnnotations>,
 }
 
 /// What the events say that is found out while the request is served.
@@ -73,6 +74,7 @@ impl RequestAudit {
                 object_ref,
                 ..AuditEventFields::default()
             }),
+            admission_annotations: Arc::default(),
         }
     }
 
@@ -106,6 +108,11 @@ impl RequestAudit {
 
     pub(crate) fn annotate(&self, key: &'static str, value: impl Into<String>) {
         self.fields.lock().annotations.insert(key, value.into());
+    }
+
+    /// Where admission puts annotations.
+    pub(crate) fn admission_annotations(&self) -> Arc<AuditAnnotations> {
+        Arc::clone(&self.admission_annotations)
     }
 
     /// Records the object in the request, and which object it is.
@@ -235,6 +242,10 @@ impl RequestAudit {
             AuditStage::RequestReceived => self.received_at,
             _ => self.auditor.clock.now(),
         };
+        let mut annotations = self.admission_annotations.to_map();
+        for (key, value) in &fields.annotations {
+            annotations.insert((*key).to_owned(), value.clone());
+        }
         let event = AuditEvent {
             kind: AuditEvent::KIND,
             api_version: AuditEvent::API_VERSION,
@@ -253,7 +264,7 @@ impl RequestAudit {
             response_object: fields.response_object.as_deref(),
             request_received_timestamp: rfc3339_micros(self.received_at),
             stage_timestamp: rfc3339_micros(stage_at),
-            annotations: &fields.annotations,
+            annotations: &annotations,
         };
         let Some(encoded) = event.encode() else {
             tracing::error!(id = self.source.audit_id, "cannot encode an audit event");

@@ -59,7 +59,15 @@ fn webhooks_are_validated() {
         ),
         (
             json!({"matchConditions": [{"name": "a", "expression": "true"}]}),
-            &["webhooks[0].matchConditions"],
+            &[],
+        ),
+        (
+            json!({"matchConditions": [{"name": "a", "expression": "1"}, {"name": "a", "expression": "x"}]}),
+            &[
+                "webhooks[0].matchConditions[0].expression",
+                "webhooks[0].matchConditions[1].expression",
+                "webhooks[0].matchConditions[1].name",
+            ],
         ),
         (
             json!({"admissionReviewVersions": []}),

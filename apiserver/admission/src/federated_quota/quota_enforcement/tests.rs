@@ -110,6 +110,7 @@ fn at(user: &UserInfo, dry_run: bool) -> AdmissionAttributes<'_> {
         user,
         dry_run,
         delete_options: None,
+        audit_annotations: None,
     }
 }
 

@@ -1,0 +1,414 @@
+//! Validates admission policies and their bindings
+//! (`pkg/apis/admissionregistration/validation/validation.go`).
+
+mod mutations;
+
+use std::collections::HashSet;
+
+use kubernetes_cel::{AdmissionExpressions, DeclaredAdmissionVariables, OutputType};
+use machinery::FieldError;
+use machinery::names::{
+    validate_dns1035_label, validate_dns1123_subdomain, validate_path_segment_name,
+    validate_qualified_name,
+};
+use serde_json::Value;
+
+use super::admission_webhooks::{validate_enumeration, validate_rule};
+use super::match_conditions::{report_expression, validate_match_conditions};
+use crate::cluster_affinity::validate_label_selector;
+use crate::unstructured::{get, has, index_path, items, report_invalid, text};
+
+pub(super) use mutations::{validate_mutating_binding, validate_mutating_policy};
+
+const MAX_AUDIT_ANNOTATIONS: usize = 20;
+const MAX_AUDIT_ANNOTATION_EXPRESSION_BYTES: usize = 5 * 1024;
+const REASONS: [&str; 3] = ["Forbidden", "Invalid", "RequestEntityTooLarge"];
+const VALIDATION_ACTIONS: [&str; 3] = ["Audit", "Deny", "Warn"];
+/// Names that no variable of an expression can have.
+const RESERVED_NAMES: [&str; 21] = [
+    "true",
+    "false",
+    "null",
+    "in",
+    "as",
+    "break",
+    "const",
+    "continue",
+    "else",
+    "for",
+    "function",
+    "if",
+    "import",
+    "let",
+    "loop",
+    "package",
+    "namespace",
+    "return",
+    "var",
+    "void",
+    "while",
+];
+
+/// Collects the errors of one policy and compiles its expressions.
+struct PolicyValidation<'e> {
+    expressions: AdmissionExpressions,
+    declared: DeclaredAdmissionVariables,
+    errors: &'e mut Vec<FieldError>,
+}
+
+pub(super) fn validate_validating_policy(
+    policy: &Value,
+    old: Option<&Value>,
+    errors: &mut Vec<FieldError>,
+) {
+    let spec = get(policy, "/spec");
+    let mut validation =
+        PolicyValidation::begin(spec, old, !items(spec, "/variables").is_empty(), errors);
+    let (validations, annotations) = (
+        items(spec, "/validations"),
+        items(spec, "/auditAnnotations"),
+    );
+    if validations.is_empty() && annotations.is_empty() {
+        let why = "validations or auditAnnotations must contain at least one item";
+        for field in ["spec.validations", "spec.auditAnnotations"] {
+            validation.errors.push(FieldError::required(field, why));
+        }
+        return;
+    }
+    for (i, written) in validations.iter().enumerate() {
+        validation.validation(&index_path("spec.validations", i), written);
+    }
+    if annotations.len() > MAX_AUDIT_ANNOTATIONS {
+        let why = format!("must not have more than {MAX_AUDIT_ANNOTATIONS} auditAnnotations");
+        let error =
+            FieldError::invalid("spec.auditAnnotations", get(spec, "/auditAnnotations"), why);
+        validation.errors.push(error);
+    }
+    let mut keys = HashSet::new();
+    for (i, annotation) in annotations.iter().enumerate() {
+        let at = index_path("spec.auditAnnotations", i);
+        validation.audit_annotation(&at, text(policy, "/metadata/name"), annotation);
+        let key = text(annotation, "/key");
+        if !keys.insert(key) {
+            let error = FieldError::duplicate(format!("{at}.key"), &key.into());
+            validation.errors.push(error);
+        }
+    }
+}
+
+pub(super) fn validate_validating_binding(binding: &Value, errors: &mut Vec<FieldError>) {
+    let spec = get(binding, "/spec");
+    validate_policy_name(spec, errors);
+    validate_param_ref(get(spec, "/paramRef"), errors);
+    validate_match_resources("spec.matchResouces", get(spec, "/matchResources"), errors);
+    let field = "spec.validationActions";
+    let actions = items(spec, "/validationActions");
+    let mut known = HashSet::new();
+    for (i, action) in actions.iter().enumerate() {
+        let at = index_path(field, i);
+        if !VALIDATION_ACTIONS.iter().any(|known| action == known) {
+            errors.push(FieldError::not_supported(&at, action, &VALIDATION_ACTIONS));
+        }
+        if !known.insert(action.as_str().unwrap_or_default()) {
+            errors.push(FieldError::duplicate(&at, action));
+        }
+    }
+    if known.contains("Deny") && known.contains("Warn") {
+        let why = "must not contain both Deny and Warn (repeating the same validation failure information in the API response and headers serves no purpose)";
+        errors.push(FieldError::invalid(
+            field,
+            get(spec, "/validationActions"),
+            why,
+        ));
+    }
+    if known.is_empty() {
+        errors.push(FieldError::required(
+            field,
+            "at least one validation action is required",
+        ));
+    }
+}
+
+impl<'e> PolicyValidation<'e> {
+    /// Validates what policies of both kinds have in common, and compiles the variables.
+    fn begin(
+        spec: &Value,
+        old: Option<&Value>,
+        composed: bool,
+        errors: &'e mut Vec<FieldError>,
+    ) -> Self {
+        validate_required_enumeration("spec.failurePolicy", spec, &["Fail", "Ignore"], errors);
+        let has_params = has(spec, "/paramKind");
+        if has_params {
+            validate_param_kind("spec.paramKind", get(spec, "/paramKind"), errors);
+        }
+        let constraints = get(spec, "/matchConstraints");
+        if constraints.is_null() {
+            errors.push(FieldError::required("spec.matchConstraints", ""));
+        } else {
+            validate_match_resources("spec.matchConstraints", constraints, errors);
+            if items(constraints, "/resourceRules").is_empty() {
+                errors.push(FieldError::required(
+                    "spec.matchConstraints.resourceRules",
+                    "",
+                ));
+            }
+        }
+        let unchanged = |field: &str| {
+            old.is_some_and(|old| get(old, &format!("/spec{field}")) == get(spec, field))
+        };
+        if !(unchanged("/paramKind") && unchanged("/matchConditions")) {
+            validate_match_conditions("spec.matchConditions", spec, has_params, errors);
+        }
+        let mut validation = Self {
+            expressions: match composed {
+                true => AdmissionExpressions::composed(),
+                false => AdmissionExpressions::new(),
+            },
+            declared: DeclaredAdmissionVariables {
+                params: has_params,
+                authorizer: true,
+                patch_types: false,
+            },
+            errors,
+        };
+        for (i, variable) in items(spec, "/variables").iter().enumerate() {
+            validation.variable(&index_path("spec.variables", i), variable);
+        }
+        validation
+    }
+
+    fn variable(&mut self, field: &str, variable: &Value) {
+        let (name, expression) = (text(variable, "/name"), text(variable, "/expression"));
+        let at = format!("{field}.name");
+        if name.trim().is_empty() {
+            self.errors
+                .push(FieldError::required(at, "name is not specified"));
+        } else if !is_identifier(name) {
+            let why = "name is not a valid CEL identifier";
+            self.errors.push(FieldError::invalid(at, &name.into(), why));
+        }
+        let at = format!("{field}.expression");
+        if expression.trim().is_empty() {
+            self.errors
+                .push(FieldError::required(at, "expression is not specified"));
+            return;
+        }
+        let error = self
+            .expressions
+            .add_variable(name, expression, self.declared);
+        report_expression(&at, expression, error.as_deref(), self.errors);
+    }
+
+    fn validation(&mut self, field: &str, written: &Value) {
+        let expression = text(written, "/expression");
+        let at = format!("{field}.expression");
+        if expression.trim().is_empty() {
+            self.errors
+                .push(FieldError::required(at, "expression is not specified"));
+        } else {
+            self.expression(&at, expression, OutputType::Bool, self.declared);
+        }
+        let message_expression = text(written, "/messageExpression");
+        let at = format!("{field}.messageExpression");
+        if !message_expression.trim().is_empty() {
+            let declared = DeclaredAdmissionVariables {
+                authorizer: false,
+                ..self.declared
+            };
+            self.expression(&at, message_expression, OutputType::String, declared);
+        } else if !message_expression.is_empty() {
+            let why = "must be non-empty if specified";
+            let error = FieldError::invalid(at, &message_expression.into(), why);
+            self.errors.push(error);
+        }
+        let message = text(written, "/message");
+        let refused = match message.trim() {
+            "" if message.is_empty() => None,
+            "" => Some("message must be non-empty if specified"),
+            lines if lines.contains(['\n', '\r']) => Some("message must not contain line breaks"),
+            _ => None,
+        };
+        if let Some(why) = refused {
+            let error = FieldError::invalid(format!("{field}.message"), &message.into(), why);
+            self.errors.push(error);
+        }
+        validate_enumeration(
+            &format!("{field}.reason"),
+            written,
+            "reason",
+            &REASONS,
+            self.errors,
+        );
+    }
+
+    fn expression(
+        &mut self,
+        field: &str,
+        expression: &str,
+        output: OutputType,
+        declared: DeclaredAdmissionVariables,
+    ) {
+        let compiled = self.expressions.compile(expression, output, declared);
+        report_expression(field, expression, compiled.error(), self.errors);
+    }
+
+    fn audit_annotation(&mut self, field: &str, policy: &str, annotation: &Value) {
+        let key = text(annotation, "/key");
+        let at = format!("{field}.key");
+        if policy.is_empty() {
+            let why = "requires metadata.name be non-empty";
+            self.errors.push(FieldError::invalid(at, &key.into(), why));
+        } else {
+            let full = format!("{policy}/{key}");
+            report_invalid(&at, &full, validate_qualified_name(&full), self.errors);
+        }
+        let written = text(annotation, "/valueExpression");
+        let expression = written.trim();
+        let at = format!("{field}.valueExpression");
+        if expression.is_empty() {
+            let why = "valueExpression is not specified";
+            self.errors.push(FieldError::required(at, why));
+        } else if expression.len() > MAX_AUDIT_ANNOTATION_EXPRESSION_BYTES {
+            let max = MAX_AUDIT_ANNOTATION_EXPRESSION_BYTES;
+            let why = format!("must not exceed {max} bytes in length");
+            self.errors.push(FieldError::required(at, &why));
+        } else {
+            let output = OutputType::StringOrNull;
+            let compiled = self.expressions.compile(expression, output, self.declared);
+            report_expression(&at, written, compiled.error(), self.errors);
+        }
+    }
+}
+
+fn is_identifier(name: &str) -> bool {
+    let first = name.chars().next();
+    first.is_some_and(|c| c == '_' || c.is_ascii_alphabetic())
+        && name.chars().all(|c| c == '_' || c.is_ascii_alphanumeric())
+        && !RESERVED_NAMES.contains(&name)
+}
+
+/// Requires a field of the spec to be one of a set of values.
+fn validate_required_enumeration(
+    field: &str,
+    spec: &Value,
+    supported: &[&str],
+    errors: &mut Vec<FieldError>,
+) {
+    let name = field.rsplit('.').next().unwrap_or(field);
+    if text(spec, &format!("/{name}")).is_empty() {
+        errors.push(FieldError::required(field, ""));
+    } else {
+        validate_enumeration(field, spec, name, supported, errors);
+    }
+}
+
+fn validate_param_kind(field: &str, param_kind: &Value, errors: &mut Vec<FieldError>) {
+    let api_version = text(param_kind, "/apiVersion");
+    let at = format!("{field}.apiVersion");
+    let parts: Vec<&str> = api_version.split('/').collect();
+    match parts[..] {
+        [""] => errors.push(FieldError::required(&at, "")),
+        [version] => report_invalid(&at, version, validate_dns1035_label(version), errors),
+        [group, version] => {
+            if !group.is_empty() {
+                report_invalid(&at, group, validate_dns1123_subdomain(group), errors);
+            }
+            if version.is_empty() {
+                let why = "version must be specified";
+                errors.push(FieldError::invalid(&at, &api_version.into(), why));
+            } else {
+                report_invalid(&at, version, validate_dns1035_label(version), errors);
+            }
+        }
+        _ => {
+            let why = format!("unexpected GroupVersion string: {api_version}");
+            errors.push(FieldError::invalid(&at, &api_version.into(), why));
+        }
+    }
+    let kind = text(param_kind, "/kind");
+    let at = format!("{field}.kind");
+    if kind.is_empty() {
+        errors.push(FieldError::required(at, ""));
+    } else if let Err(why) = validate_dns1035_label(&kind.to_ascii_lowercase()) {
+        let why = format!("may have mixed case, but should otherwise match: {why}");
+        errors.push(FieldError::invalid(at, &kind.into(), why));
+    }
+}
+
+fn validate_match_resources(field: &str, resources: &Value, errors: &mut Vec<FieldError>) {
+    if resources.is_null() {
+        return;
+    }
+    let at = format!("{field}.matchPolicy");
+    validate_required_enumeration(&at, resources, &["Equivalent", "Exact"], errors);
+    for name in ["namespaceSelector", "objectSelector"] {
+        let at = format!("{field}.{name}");
+        match get(resources, &format!("/{name}")) {
+            Value::Null => errors.push(FieldError::required(at, "")),
+            selector => validate_label_selector(&at, selector, errors),
+        }
+    }
+    for name in ["resourceRules", "excludeResourceRules"] {
+        let rules = items(resources, &format!("/{name}"));
+        for (i, rule) in rules.iter().enumerate() {
+            validate_named_rule(&index_path(&format!("{field}.{name}"), i), rule, errors);
+        }
+    }
+}
+
+fn validate_named_rule(field: &str, rule: &Value, errors: &mut Vec<FieldError>) {
+    let mut names = HashSet::new();
+    for (i, name) in items(rule, "/resourceNames").iter().enumerate() {
+        let at = index_path(&format!("{field}.resourceNames"), i);
+        let name = name.as_str().unwrap_or_default();
+        report_invalid(&at, name, validate_path_segment_name(name), errors);
+        if !names.insert(name) {
+            errors.push(FieldError::duplicate(&at, &name.into()));
+        }
+    }
+    validate_rule(field, rule, errors);
+}
+
+fn validate_policy_name(spec: &Value, errors: &mut Vec<FieldError>) {
+    let name = text(spec, "/policyName");
+    if name.is_empty() {
+        errors.push(FieldError::required("spec.policyName", ""));
+    } else {
+        report_invalid(
+            "spec.policyName",
+            name,
+            validate_dns1123_subdomain(name),
+            errors,
+        );
+    }
+}
+
+fn validate_param_ref(reference: &Value, errors: &mut Vec<FieldError>) {
+    if reference.is_null() {
+        return;
+    }
+    let field = "spec.paramRef";
+    let exclusive = "name and selector are mutually exclusive";
+    let (name, selector) = (text(reference, "/name"), get(reference, "/selector"));
+    if !name.is_empty() {
+        let at = format!("{field}.name");
+        report_invalid(&at, name, validate_path_segment_name(name), errors);
+        if !selector.is_null() {
+            errors.push(FieldError::forbidden(&at, exclusive));
+        }
+    }
+    if !selector.is_null() {
+        let at = format!("{field}.selector");
+        validate_label_selector(&at, selector, errors);
+        if !name.is_empty() {
+            errors.push(FieldError::forbidden(&at, exclusive));
+        }
+    }
+    if name.is_empty() && selector.is_null() {
+        let why = "one of name or selector must be specified";
+        errors.push(FieldError::required(field, why));
+    }
+    let at = format!("{field}.parameterNotFoundAction");
+    validate_required_enumeration(&at, reference, &["Deny", "Allow"], errors);
+}

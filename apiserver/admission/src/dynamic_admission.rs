@@ -1,0 +1,70 @@
+//! The admission that users configure: policies and webhooks, in the order of
+//! kube-apiserver's plugins.
+
+use std::sync::Arc;
+
+use machinery::{Gvr, Status};
+use serde_json::Value;
+
+use crate::attributes::AdmissionAttributes;
+use crate::policies::PolicyDispatcher;
+use crate::webhooks::{EquivalentVersionsAndConversions, WebhookDispatcher};
+
+/// Runs the policies and webhooks in force.
+pub struct DynamicAdmission {
+    webhooks: Arc<WebhookDispatcher>,
+    /// `None` where policies are not served, as behind a host.
+    policies: Option<Arc<PolicyDispatcher>>,
+}
+
+impl DynamicAdmission {
+    pub fn new(
+        webhooks: Arc<WebhookDispatcher>,
+        policies: Option<Arc<PolicyDispatcher>>,
+    ) -> Arc<Self> {
+        Arc::new(Self { webhooks, policies })
+    }
+
+    /// Whether any policy or webhook has a rule for a resource, for any operation; does no I/O.
+    pub fn has_rule_for(&self, resource: &Gvr, subresource: &str) -> bool {
+        let policies = self.policies.as_ref();
+        policies.is_some_and(|policies| policies.has_policy_for(resource, subresource))
+            || self.webhooks.has_webhook_for(resource, subresource)
+    }
+
+    /// Changes `new` (null in a deletion). Returns whether it did; collects warnings for the
+    /// client.
+    pub async fn mutate(
+        &self,
+        attributes: &AdmissionAttributes<'_>,
+        versions: &EquivalentVersionsAndConversions<'_>,
+        new: &mut Value,
+        old: Option<&Value>,
+        warnings: &mut Vec<String>,
+    ) -> Result<bool, Status> {
+        let webhooks = &self.webhooks;
+        webhooks
+            .mutate(attributes, versions, new, old, warnings)
+            .await
+    }
+
+    /// Validates: policies first, then webhooks.
+    pub async fn validate(
+        &self,
+        attributes: &AdmissionAttributes<'_>,
+        versions: &EquivalentVersionsAndConversions<'_>,
+        new: &Value,
+        old: Option<&Value>,
+        warnings: &mut Vec<String>,
+    ) -> Result<(), Status> {
+        if let Some(policies) = &self.policies {
+            policies
+                .validate(attributes, versions, new, old, warnings)
+                .await?;
+        }
+        let webhooks = &self.webhooks;
+        webhooks
+            .validate(attributes, versions, new, old, warnings)
+            .await
+    }
+}
