@@ -121,8 +121,8 @@ impl SchemaDefinition {
 pub struct SchemaField {
     pub name: Box<str>,
     /// The protobuf field number, or 0. A field that is inline in JSON but nested in
-    /// protobuf carries the number of the nested message in its upper 16 bits:
-    /// `hostPath` of a volume is field 1 of field 2, 0x2_0001.
+    /// protobuf carries the path of the nested message in its upper 16 bits, at most two
+    /// numbers of a byte each: `hostPath` of a volume is field 1 of field 2, 0x2_0001.
     pub number: u32,
     pub required: bool,
     pub description: Box<str>,

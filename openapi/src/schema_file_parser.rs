@@ -310,12 +310,13 @@ fn parse_field_attribute(field: &mut SchemaField, text: &str) -> Result<(), Stri
     Ok(())
 }
 
-/// Parses `5`, or `2.5`: field 5 of the message in field 2.
+/// Parses `5`, or `2.5`: field 5 of the message in field 2, or `2.3.5`, one message further in.
 fn parse_field_number(text: &str) -> Option<u32> {
-    let (outer, inner) = text.split_once('.').unwrap_or(("0", text));
-    let outer: u16 = outer.parse().ok()?;
+    let (outer, inner) = text.rsplit_once('.').unwrap_or(("0", text));
+    let (first, second) = outer.split_once('.').unwrap_or(("0", outer));
+    let (first, second): (u8, u8) = (first.parse().ok()?, second.parse().ok()?);
     let inner: u16 = inner.parse().ok()?;
-    Some(u32::from(outer) << 16 | u32::from(inner))
+    Some(u32::from(first) << 24 | u32::from(second) << 16 | u32::from(inner))
 }
 
 fn parse_list_type(value: &str) -> Result<ListType, String> {

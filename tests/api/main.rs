@@ -71,6 +71,8 @@ mod quota;
 
 /// HTTP: pods are deleted after their grace period, and evicted as their budgets allow.
 mod pods;
+/// HTTP: admission policies.
+mod policies;
 
 /// HTTP: admission webhooks that are registered with the server.
 mod webhooks;

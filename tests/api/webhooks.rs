@@ -382,17 +382,6 @@ async fn services_of_webhooks_are_reached_by_their_endpoints() {
 async fn unusable_configurations_do_no_harm() {
     let test = WebhookTest::start().await;
     let server = &test.server;
-    let conditions = json!({"matchConditions": [{"name": "a", "expression": "true"}]});
-    let refused = test.register(
-        "validatingwebhookconfigurations",
-        "conditions",
-        &["*"],
-        conditions,
-    );
-    assert_eq!(refused.code, 422, "{}", refused.text());
-    let cause = &refused.json()["details"]["causes"][0];
-    assert_eq!(cause["field"], "webhooks[0].matchConditions");
-
     let down = format!("https://127.0.0.1:{}/", harness::port::free_port());
     test.validate_with(
         "down",
@@ -499,4 +488,40 @@ async fn webhooks_see_and_change_managers() {
         object["metadata"]["managedFields"][0]["fieldsV1"]["f:data"].get("f:hooked"),
         None
     );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn match_conditions_narrow_webhooks() {
+    let test = WebhookTest::start().await;
+    let server = &test.server;
+    let conditions = json!({"matchConditions": [
+        {"name": "named", "expression": "object.metadata.name.startsWith('a')"},
+        {"name": "by-admin", "expression": "request.userInfo.username != 'jane' && authorizer.requestResource.check('create').allowed()"},
+    ]});
+    test.validate_with("deny-all", &["configmaps"], conditions);
+    retry_until(|| server.post(MAPS, &config_map("a")), |r| r.code == 403).await;
+    let reply = server.post(MAPS, &config_map("b"));
+    assert_eq!(reply.code, 201, "{}", reply.text());
+    test.delete_validating("deny-all");
+
+    // A condition that fails is subject to the failure policy.
+    let failing = |policy: &str| {
+        json!({"failurePolicy": policy,
+            "matchConditions": [{"name": "fails", "expression": "object.data.x == 'y'"}]})
+    };
+    test.validate_with("deny", &["configmaps"], failing("Fail"));
+    let failed = retry_until(|| server.post(MAPS, &config_map("c")), |r| r.code == 403).await;
+    let message = "configmaps \"c\" is forbidden: expression 'object.data.x == 'y'' resulted in error: no such key: data";
+    assert_eq!(failed.json()["message"], message);
+    test.delete_validating("deny");
+    test.validate_with("deny", &["configmaps"], failing("Ignore"));
+    retry_until(|| server.post(MAPS, &config_map("bad")), |r| r.code == 201).await;
+
+    let wrong = json!({"matchConditions": [{"name": "a", "expression": "object.x +"}]});
+    let refused = test.register("validatingwebhookconfigurations", "wrong", &["*"], wrong);
+    assert_eq!(refused.code, 422, "{}", refused.text());
+    let status = refused.json();
+    let message = status["message"].as_str().unwrap();
+    let expected = "webhooks[0].matchConditions[0].expression: Invalid value: \"object.x +\": compilation failed: ERROR: <input>:1:11: Syntax error";
+    assert!(message.contains(expected), "{message}");
 }

@@ -33,7 +33,7 @@ impl<'a> ProtobufEncoder<'a> {
             return Err(format!("messages are nested deeper than {MAX_DEPTH}"));
         }
         let mut out = Vec::new();
-        // Messages whose fields are inline in JSON, by their number.
+        // Messages whose fields are inline in JSON, by their path.
         let mut nested: BTreeMap<u32, Vec<u8>> = BTreeMap::new();
         for field in definition.fields.iter().filter(|f| f.number != 0) {
             let Some(value) = object.get(&*field.name).filter(|v| !v.is_null()) else {
@@ -46,7 +46,15 @@ impl<'a> ProtobufEncoder<'a> {
             self.encode_field(definition, field, value, target, depth)
                 .map_err(|why| format!("{}: {why}", field.name))?;
         }
-        for (number, message) in nested {
+        // The innermost have the highest paths.
+        let mut outermost = Vec::new();
+        while let Some((path, message)) = nested.pop_last() {
+            match path >> 8 {
+                0 => outermost.push((path, message)),
+                outer => put_bytes(nested.entry(outer).or_default(), path & 0xff, &message),
+            }
+        }
+        for (number, message) in outermost.into_iter().rev() {
             put_bytes(&mut out, number, &message);
         }
         Ok(out)

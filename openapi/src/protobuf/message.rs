@@ -39,8 +39,8 @@ impl<'a> ProtobufDecoder<'a> {
         self.decode_fields(definition, 0, bytes, out, 0)
     }
 
-    /// `outer` is the number of the nested message whose fields are inline in JSON, or 0 at
-    /// the top.
+    /// `outer` is the path of the nested message whose fields are inline in JSON, or 0 at the
+    /// top.
     fn decode_fields(
         &self,
         definition: &SchemaDefinition,
@@ -62,8 +62,8 @@ impl<'a> ProtobufDecoder<'a> {
             if let Some(field) = definition.field_by_number(outer << 16 | wire.number) {
                 self.decode_field(definition, field, &wire, out, depth)
                     .map_err(|e| format!("{}: {e}", field.name))?;
-            } else if outer == 0 && has_nested_message(definition, wire.number) {
-                self.decode_fields(definition, wire.number, wire.bytes()?, out, depth + 1)?;
+            } else if let Some(nested) = nested_message(definition, outer, wire.number) {
+                self.decode_fields(definition, nested, wire.bytes()?, out, depth + 1)?;
             }
         }
         Ok(())
@@ -237,9 +237,13 @@ pub(super) fn json_schema_union(
     }
 }
 
-fn has_nested_message(definition: &SchemaDefinition, number: u32) -> bool {
-    definition
-        .fields
-        .iter()
-        .any(|field| field.number >> 16 == number)
+/// The path of the message `number` within the message at `outer`, if it has fields that are
+/// inline in JSON.
+fn nested_message(definition: &SchemaDefinition, outer: u32, number: u32) -> Option<u32> {
+    if outer > 0xff || number > 0xff {
+        return None;
+    }
+    let path = outer << 8 | number;
+    let mut paths = definition.fields.iter().map(|field| field.number >> 16);
+    paths.any(|p| p == path || p >> 8 == path).then_some(path)
 }

@@ -72,6 +72,7 @@ const DESCRIPTIONS: &[(&str, &str)] = &[
     ("MinPods", "Lower bound of the replicas."),
     ("MissingPL", "Whether the priority level does not exist."),
     ("Modes", "Life cycles of volumes that the driver supports."),
+    ("Mutations", "How many mutations it makes."),
     (
         "Name",
         "Name of the object, unique in its namespace or in the cluster.",
@@ -86,6 +87,8 @@ const DESCRIPTIONS: &[(&str, &str)] = &[
     ("OS-Image", "Operating system of the node."),
     ("Object", "Object that the event is about."),
     ("PV", "PersistentVolume that is attached."),
+    ("ParamKind", "Kind of the parameters."),
+    ("ParamRef", "Parameters that it passes to the policy."),
     ("Parameters", "Parameters of the class."),
     ("Pod Labels", "Labels in the pod template."),
     (
@@ -96,6 +99,7 @@ const DESCRIPTIONS: &[(&str, &str)] = &[
         "PodInfoOnMount",
         "Whether the driver gets information about the pod.",
     ),
+    ("PolicyName", "Policy that it puts in force."),
     ("Port(s)", "Ports on which it is reached."),
     ("Ports", "Ports on which it is reached."),
     (
@@ -162,6 +166,7 @@ const DESCRIPTIONS: &[(&str, &str)] = &[
     ("Type", "Type of the object."),
     ("Up-to-date", "How many replicas have the newest template."),
     ("Users", "Users that the binding names."),
+    ("Validations", "How many validations it has."),
     ("Value", "The priority as a number."),
     ("Version", "Version of the kubelet."),
     ("Volume", "Volume that the claim is bound to."),

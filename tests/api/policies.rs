@@ -1,0 +1,245 @@
+//! Admission policies, on a server of their own: they are cluster-scoped.
+
+use std::time::{Duration, Instant};
+
+use harness::raw_http::RawHttpResponse;
+use serde_json::{Value, json};
+
+use crate::test_server::ApiTestServer;
+
+const ADMISSION: &str = "/apis/admissionregistration.k8s.io/v1";
+const MAPS: &str = "/api/v1/namespaces/ruled/configmaps";
+/// How long a changed policy may take to act.
+const TIMEOUT: Duration = Duration::from_secs(20);
+
+struct PolicyTest {
+    server: ApiTestServer,
+}
+
+impl PolicyTest {
+    fn start() -> Self {
+        let server = ApiTestServer::start();
+        server.create_namespace("ruled");
+        Self { server }
+    }
+
+    fn create(&self, resource: &str, body: &Value) -> RawHttpResponse {
+        self.server.post(&format!("{ADMISSION}/{resource}"), body)
+    }
+
+    /// Creates a policy for ConfigMaps and its binding, both called `name`.
+    fn put_in_force(&self, name: &str, spec: Value, binding: Value) {
+        let policy = policy(name, spec);
+        let created = self.create("validatingadmissionpolicies", &policy);
+        assert_eq!(created.code, 201, "{}", created.text());
+        let mut spec = json!({"policyName": name, "validationActions": ["Deny"]});
+        merge(&mut spec, binding);
+        let body = json!({"metadata": {"name": name}, "spec": spec});
+        let created = self.create("validatingadmissionpolicybindings", &body);
+        assert_eq!(created.code, 201, "{}", created.text());
+    }
+
+    /// Creates a ConfigMap in a dry run until the response fits.
+    fn create_until(
+        &self,
+        map: &Value,
+        fits: impl Fn(&RawHttpResponse) -> bool,
+    ) -> RawHttpResponse {
+        let path = format!("{MAPS}?dryRun=All");
+        let began = Instant::now();
+        loop {
+            let reply = self.server.post(&path, map);
+            if fits(&reply) {
+                return reply;
+            }
+            assert!(began.elapsed() < TIMEOUT, "{} {}", reply.code, reply.text());
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    fn denial_of(&self, map: &Value) -> Value {
+        self.create_until(map, |reply| reply.code != 201).json()
+    }
+}
+
+fn merge(into: &mut Value, changes: Value) {
+    if let Value::Object(changes) = changes {
+        for (key, value) in changes {
+            into[key] = value;
+        }
+    }
+}
+
+fn policy(name: &str, changes: Value) -> Value {
+    let rule = json!({"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE", "UPDATE"],
+        "resources": ["configmaps"]});
+    let mut spec = json!({"matchConstraints": {"resourceRules": [rule],
+        "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "ruled"}}}});
+    merge(&mut spec, changes);
+    json!({"metadata": {"name": name}, "spec": spec})
+}
+
+fn map(name: &str, data: Value) -> Value {
+    json!({"metadata": {"name": name}, "data": data})
+}
+
+#[test]
+fn a_policy_denies_what_violates_it() {
+    let test = PolicyTest::start();
+    test.put_in_force(
+        "no-x",
+        json!({
+            "variables": [
+                {"name": "data", "expression": "has(object.data) ? object.data : {}"},
+                {"name": "bad", "expression": "'x' in variables.data"}],
+            "validations": [
+                {"expression": "!variables.bad", "messageExpression": "'x is ' + variables.data.x", "reason": "Forbidden"},
+                {"expression": "!('y' in variables.data)", "message": "no y"}],
+            "matchConditions": [{"name": "not-exempt", "expression": "object.metadata.name != 'exempt'"}]
+        }),
+        json!({}),
+    );
+    let denial = test.denial_of(&map("a", json!({"x": "1"})));
+    let message = "configmaps \"a\" is forbidden: ValidatingAdmissionPolicy 'no-x' with binding 'no-x' denied request: x is 1";
+    assert_eq!(denial["message"], message);
+    assert_eq!(
+        (&denial["code"], &denial["reason"]),
+        (&json!(403), &json!("Forbidden"))
+    );
+    let cause = "ValidatingAdmissionPolicy 'no-x' with binding 'no-x' denied request: x is 1";
+    assert_eq!(denial["details"]["causes"], json!([{"message": cause}]));
+    let denial = test.denial_of(&map("a", json!({"y": "1"})));
+    assert_eq!(
+        (&denial["code"], &denial["reason"]),
+        (&json!(422), &json!("Invalid"))
+    );
+    for allowed in [map("a", json!({})), map("exempt", json!({"x": "1"}))] {
+        let reply = test.server.post(MAPS, &allowed);
+        assert_eq!(reply.code, 201, "{}", reply.text());
+    }
+    let elsewhere = "/api/v1/namespaces/default/configmaps";
+    let reply = test.server.post(elsewhere, &map("a", json!({"x": "1"})));
+    assert_eq!(reply.code, 201, "{}", reply.text());
+}
+
+#[test]
+fn violations_are_warnings_where_the_binding_says_so() {
+    let test = PolicyTest::start();
+    let validations = json!({"validations": [{"expression": "object.metadata.name == 'b'"}]});
+    let actions = json!({"validationActions": ["Warn", "Audit"]});
+    test.put_in_force("named-b", validations, actions);
+    let reply = test.create_until(&map("a", json!({})), |reply| {
+        !reply.header("warning").is_empty()
+    });
+    assert_eq!(reply.code, 201, "{}", reply.text());
+    let warning = "Validation failed for ValidatingAdmissionPolicy 'named-b' with binding 'named-b': failed expression: object.metadata.name == 'b'";
+    assert_eq!(reply.header("warning"), format!("299 - {warning:?}"));
+}
+
+#[test]
+fn parameters_come_from_the_binding() {
+    let test = PolicyTest::start();
+    let limit = map("limit", json!({"max": "2"}));
+    let created = test
+        .server
+        .post("/api/v1/namespaces/default/configmaps", &limit);
+    assert_eq!(created.code, 201, "{}", created.text());
+    let spec = || {
+        json!({"paramKind": {"apiVersion": "v1", "kind": "ConfigMap"},
+        "validations": [{"expression": "object.data.size() <= int(params.data.max)",
+                         "messageExpression": "'at most ' + params.data.max"}]})
+    };
+    let reference = json!({"paramRef": {"name": "limit", "namespace": "default", "parameterNotFoundAction": "Deny"}});
+    test.put_in_force("limited", spec(), reference);
+    let big = map("a", json!({"a": "", "b": "", "c": ""}));
+    let denial = test.denial_of(&big);
+    let message = denial["message"].as_str().unwrap();
+    assert!(message.ends_with("denied request: at most 2"), "{message}");
+    let reply = test.server.post(MAPS, &map("a", json!({"a": ""})));
+    assert_eq!(reply.code, 201, "{}", reply.text());
+    let missing = json!({"paramRef": {"name": "missing", "namespace": "default", "parameterNotFoundAction": "Deny"}});
+    test.put_in_force("missing", spec(), missing);
+    let denial = test.denial_of(&map("b", json!({"a": ""})));
+    let message = denial["message"].as_str().unwrap();
+    let why = "failed to configure binding: no params found for policy binding with `Deny` parameterNotFoundAction";
+    assert!(message.ends_with(why), "{message}");
+}
+
+#[test]
+fn expressions_ask_the_authorizer() {
+    let test = PolicyTest::start();
+    let may_delete = "authorizer.group('').resource('secrets').namespace('ruled').check('delete')";
+    test.put_in_force(
+        "deleters",
+        json!({"validations": [
+            {"expression": format!("{may_delete}.allowed()"), "message": "delete"},
+            {"expression": "!authorizer.serviceAccount('ruled', 'bot').path('/metrics').check('get').allowed()", "message": "path"},
+            {"expression": "authorizer.requestResource.check('create').allowed() && object.metadata.name == 'b'", "message": "resource"},
+        ]}),
+        json!({}),
+    );
+    let denial = test.denial_of(&map("a", json!({})));
+    let message = denial["message"].as_str().unwrap();
+    assert!(message.ends_with("denied request: resource"), "{message}");
+    let reply = test.server.post(MAPS, &map("b", json!({})));
+    assert_eq!(reply.code, 201, "{}", reply.text());
+}
+
+#[test]
+fn policies_are_validated() {
+    let test = PolicyTest::start();
+    let table = [
+        (
+            json!({}),
+            "spec.validations: Required value: validations or auditAnnotations must contain at least one item",
+        ),
+        (
+            json!({"validations": [{"expression": "object.x"}]}),
+            "spec.validations[0].expression: Invalid value: \"object.x\": must evaluate to bool but got dyn",
+        ),
+        (
+            json!({"validations": [{"expression": "params.x == 1"}]}),
+            "undeclared reference to 'params'",
+        ),
+        (
+            json!({"validations": [{"expression": "variables.x == 1"}]}),
+            "undeclared reference to 'variables'",
+        ),
+        (
+            json!({"validations": [{"expression": "true", "reason": "Maybe"}]}),
+            "spec.validations[0].reason: Unsupported value: \"Maybe\": supported values: \"Forbidden\", \"Invalid\", \"RequestEntityTooLarge\"",
+        ),
+        (
+            json!({"validations": [{"expression": "variables.y"}], "variables": [{"name": "x", "expression": "1"}]}),
+            "undefined field 'y'",
+        ),
+        (
+            json!({"validations": [{"expression": "true"}], "variables": [{"name": "in", "expression": "1"}]}),
+            "spec.variables[0].name: Invalid value: \"in\": name is not a valid CEL identifier",
+        ),
+        (
+            json!({"validations": [{"expression": "true"}], "matchConditions": [{"name": "a", "expression": "1"}]}),
+            "spec.matchConditions[0].expression: Invalid value: \"1\": must evaluate to bool but got int",
+        ),
+    ];
+    for (changes, expected) in table {
+        let created = test.create("validatingadmissionpolicies", &policy("p", changes));
+        let status = created.json();
+        assert_eq!(created.code, 422, "{status}");
+        let message = status["message"].as_str().unwrap();
+        assert!(message.contains(expected), "{message}");
+    }
+    let valid = policy("p", json!({"validations": [{"expression": "true"}]}));
+    let created = test.create("validatingadmissionpolicies", &valid).json();
+    assert_eq!(created["metadata"]["generation"], 1);
+    assert_eq!(created["spec"]["failurePolicy"], "Fail");
+    assert_eq!(
+        created["spec"]["matchConstraints"]["matchPolicy"],
+        "Equivalent"
+    );
+    let binding = json!({"metadata": {"name": "b"}, "spec": {"policyName": "p", "validationActions": ["Deny", "Warn"]}});
+    let refused = test
+        .create("validatingadmissionpolicybindings", &binding)
+        .json();
+    assert_eq!(refused["code"], 422, "{refused}");
+}
