@@ -2,8 +2,12 @@
 
 use client::DeleteOptions;
 use machinery::{Gvk, Gvr, UserInfo};
+use serde_json::{Value, json};
 
 use crate::audit_annotations::AuditAnnotations;
+
+/// The group whose objects configure admission.
+pub(crate) const ADMISSION_GROUP: &str = "admissionregistration.k8s.io";
 
 /// The operation of a request (kube-apiserver's `admission.Operation`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,6 +50,40 @@ pub struct AdmissionAttributes<'a> {
 }
 
 impl AdmissionAttributes<'_> {
+    /// The options of the request, as the operation has them.
+    pub(crate) fn options(&self) -> Value {
+        if self.operation == AdmissionOperation::Connect {
+            return Value::Null;
+        }
+        let kind = match self.operation {
+            AdmissionOperation::Delete => "DeleteOptions",
+            AdmissionOperation::Update => "UpdateOptions",
+            _ => "CreateOptions",
+        };
+        let mut options = json!({"apiVersion": "meta.k8s.io/v1", "kind": kind});
+        if self.dry_run {
+            options["dryRun"] = json!(["All"]);
+        }
+        let Some(deletion) = self.delete_options else {
+            return options;
+        };
+        if let Some(seconds) = deletion.grace_period_seconds {
+            options["gracePeriodSeconds"] = seconds.into();
+        }
+        if let Some(policy) = deletion.propagation {
+            options["propagationPolicy"] = policy.as_str().into();
+        }
+        for (field, value) in [
+            ("uid", &deletion.uid),
+            ("resourceVersion", &deletion.resource_version),
+        ] {
+            if let Some(value) = value {
+                options["preconditions"][field] = value.as_str().into();
+            }
+        }
+        options
+    }
+
     /// The name of Karmada's webhook for the kind.
     pub(crate) fn karmada_webhook_name(&self) -> String {
         match &*self.gvk.kind {

@@ -7,8 +7,9 @@ use machinery::{Gvr, Status};
 use serde_json::Value;
 
 use crate::attributes::AdmissionAttributes;
+use crate::equivalent_versions::EquivalentVersionsAndConversions;
 use crate::policies::PolicyDispatcher;
-use crate::webhooks::{EquivalentVersionsAndConversions, WebhookDispatcher};
+use crate::webhooks::WebhookDispatcher;
 
 /// Runs the policies and webhooks in force.
 pub struct DynamicAdmission {

@@ -1,13 +1,16 @@
 //! Checks the types of an expression and resolves its names (`cel-go/checker/checker.go`).
 
-mod literals;
+use std::sync::Arc;
 
+use crate::checked_names::{
+    TYPE_NAMES, is_patch_type, literal_type, qualified_name, special_arity, struct_field_type,
+};
 use crate::environment::Environment;
 use crate::escaping::is_reserved;
 use crate::node::{Call, CheckedComprehension, Node, NodeKind};
 use crate::overloads::{FUNCTIONS, Overload};
 use crate::patterns::compile;
-use crate::syntax::{Comprehension, Expr, ExprKind, Literal, Position, SyntaxError};
+use crate::syntax::{Comprehension, Expr, ExprKind, Literal, MapEntry, Position, SyntaxError};
 use crate::time_text::{parse_duration, parse_timestamp};
 use crate::types::{Substitutions, Type};
 
@@ -15,29 +18,6 @@ use crate::types::{Substitutions, Type};
 const MAX_ERRORS: usize = 20;
 /// The accumulator of a macro, which no text can name.
 const MACRO_ACCUMULATOR: &str = "@result";
-
-/// Names that stand for types, and the names that `type()` returns for them.
-const TYPE_NAMES: [&str; 19] = [
-    "bool",
-    "bytes",
-    "double",
-    "google.protobuf.Duration",
-    "google.protobuf.Timestamp",
-    "int",
-    "list",
-    "map",
-    "null_type",
-    "string",
-    "type",
-    "uint",
-    "optional_type",
-    "kubernetes.URL",
-    "kubernetes.Quantity",
-    "kubernetes.Semver",
-    "kubernetes.NamedFormat",
-    "net.IP",
-    "net.CIDR",
-];
 
 /// A checked expression and the number of slots for variables of its comprehensions.
 pub(crate) struct Checked {
@@ -215,7 +195,7 @@ impl Checker<'_> {
                 };
                 found.declaration.cel_type()
             }
-            Type::Struct(type_name) => match literals::struct_field_type(type_name, field) {
+            Type::Struct(type_name) => match struct_field_type(type_name, field) {
                 Some(ty) => ty,
                 None => {
                     self.error(at, format!("undefined field '{field}'"));
@@ -419,6 +399,109 @@ impl Checker<'_> {
         (name == MACRO_ACCUMULATOR && one_element).then_some(slot)
     }
 
+    /// The type of elements of which the one before had `joined`; all must be of one type.
+    fn join(&mut self, at: Position, joined: Option<Type>, next: &Type) -> Type {
+        let Some(joined) = joined else {
+            return next.clone();
+        };
+        if self.substitutions.is_assignable(&joined, next) {
+            let general = self.resolved(&joined);
+            return if matches!(general, Type::Null) {
+                next.clone()
+            } else {
+                general
+            };
+        }
+        let (joined, next) = (self.resolved(&joined), self.resolved(next));
+        self.error(at, format!("expected type '{joined}' but found '{next}'"));
+        joined
+    }
+
+    /// The type of an element, which is that of the value of an optional one.
+    fn element_type(&mut self, node: &Node, optional: bool) -> Type {
+        match self.resolved(&node.ty) {
+            Type::Optional(inner) if optional => (*inner).clone(),
+            Type::Dyn if optional => Type::Dyn,
+            other if optional => {
+                let why = format!("expected type 'optional_type({other})' but found '{other}'");
+                self.error(node.at, why);
+                Type::Dyn
+            }
+            other => other,
+        }
+    }
+
+    fn check_list(&mut self, at: Position, elements: &[(Expr, bool)]) -> Node {
+        let mut joined = None;
+        let mut nodes = Vec::with_capacity(elements.len());
+        for (element, optional) in elements {
+            let node = self.check(element);
+            let ty = self.element_type(&node, *optional);
+            joined = Some(self.join(node.at, joined, &ty));
+            nodes.push((node, *optional));
+        }
+        let element = joined.unwrap_or_else(|| self.substitutions.fresh());
+        Node {
+            at,
+            ty: Type::list(element),
+            kind: NodeKind::List(nodes),
+        }
+    }
+
+    fn check_map(&mut self, at: Position, entries: &[MapEntry]) -> Node {
+        let (mut key_type, mut value_type) = (None, None);
+        let mut nodes = Vec::with_capacity(entries.len());
+        for entry in entries {
+            let key = self.check(&entry.key);
+            let value = self.check(&entry.value);
+            let ty = self.element_type(&value, entry.optional);
+            key_type = Some(self.join(key.at, key_type, &key.ty));
+            value_type = Some(self.join(value.at, value_type, &ty));
+            nodes.push((key, value, entry.optional));
+        }
+        let key = key_type.unwrap_or_else(|| self.substitutions.fresh());
+        let value = value_type.unwrap_or_else(|| self.substitutions.fresh());
+        Node {
+            at,
+            ty: Type::map(key, value),
+            kind: NodeKind::Map(nodes),
+        }
+    }
+
+    fn check_struct(&mut self, at: Position, name: &str, entries: &[MapEntry]) -> Node {
+        if !self.environment.has_patch_types() || !is_patch_type(name) {
+            return self.undeclared(at, name);
+        }
+        let mut fields = Vec::with_capacity(entries.len());
+        for entry in entries {
+            let value = self.check(&entry.value);
+            let ExprKind::Literal(Literal::String(field)) = &entry.key.kind else {
+                continue;
+            };
+            let found = self.element_type(&value, entry.optional);
+            match struct_field_type(name, field) {
+                None => self.error(entry.key.at, format!("undefined field '{field}'")),
+                Some(wanted) if !self.substitutions.is_assignable(&found, &wanted) => {
+                    let found = self.resolved(&found);
+                    let why = format!(
+                        "expected type of field '{field}' is '{wanted}' but provided type is '{found}'"
+                    );
+                    self.error(entry.key.at, why);
+                }
+                Some(_) => {}
+            }
+            fields.push((field.clone(), value, entry.optional));
+        }
+        Node {
+            at,
+            ty: Type::Struct(Arc::from(name)),
+            kind: NodeKind::Struct {
+                type_name: name.to_owned(),
+                fields,
+            },
+        }
+    }
+
     fn declare(&mut self, name: &str, ty: Type) -> usize {
         let slot = self.locals.len();
         self.slots = self.slots.max(slot + 1);
@@ -490,37 +573,5 @@ impl Checker<'_> {
                 (Type::Dyn, Type::Dyn)
             }
         }
-    }
-}
-
-/// How many operands an operator takes that does not evaluate all of them.
-fn special_arity(function: &str) -> Option<usize> {
-    match function {
-        "_&&_" | "_||_" => Some(2),
-        "_?_:_" => Some(3),
-        "@not_strictly_false" => Some(1),
-        _ => None,
-    }
-}
-
-fn literal_type(literal: &Literal) -> Type {
-    match literal {
-        Literal::Null => Type::Null,
-        Literal::Bool(_) => Type::Bool,
-        Literal::Int(_) => Type::Int,
-        Literal::Uint(_) => Type::Uint,
-        Literal::Double(_) => Type::Double,
-        Literal::String(_) => Type::String,
-        Literal::Bytes(_) => Type::Bytes,
-    }
-}
-
-fn qualified_name(expr: &Expr) -> Option<String> {
-    match &expr.kind {
-        ExprKind::Identifier(name) => Some(name.clone()),
-        ExprKind::Select { operand, field, .. } => {
-            Some(format!("{}.{field}", qualified_name(operand)?))
-        }
-        _ => None,
     }
 }

@@ -12,6 +12,7 @@
 
 mod admission;
 mod authorization;
+mod checked_names;
 mod checker;
 mod cost;
 mod declarations;

@@ -24,7 +24,7 @@ pub(crate) fn expression_authorizer(
 #[async_trait]
 impl ExpressionAuthorizer for ServerExpressionAuthorizer {
     /// Selectors do not matter: RBAC does not look at them.
-    async fn decide(
+    async fn authorize(
         &self,
         requester: &UserInfo,
         check: &AuthorizationCheck,

@@ -3,7 +3,6 @@
 //! Rules and error texts of `pkg/apis/*/validation`, as far as clients and controllers
 //! rely on them; the schema checks types, required fields and enumerations.
 
-mod admission_policies;
 mod admission_webhooks;
 mod autoscaling;
 mod certificate_signing_request;
@@ -15,13 +14,16 @@ mod custom_resource_definition;
 mod flow_control;
 mod ingress;
 mod match_conditions;
+mod mutating_policies;
 mod numbers;
 mod pod_disruption_budget;
 mod pods;
+mod policy_validation;
 mod priority_and_storage_class;
 mod rbac;
 mod resource_quota;
 mod service;
+mod validating_policies;
 mod workloads;
 
 pub(crate) use autoscaling::{
@@ -137,12 +139,13 @@ fn validate_admission_policy(
     old: Option<&Value>,
     errors: &mut Vec<FieldError>,
 ) {
-    use admission_policies as policies;
+    use mutating_policies::{validate_mutating_binding, validate_mutating_policy};
+    use validating_policies::{validate_validating_binding, validate_validating_policy};
     match kind {
-        "ValidatingAdmissionPolicy" => policies::validate_validating_policy(new, old, errors),
-        "ValidatingAdmissionPolicyBinding" => policies::validate_validating_binding(new, errors),
-        "MutatingAdmissionPolicy" => policies::validate_mutating_policy(new, old, errors),
-        "MutatingAdmissionPolicyBinding" => policies::validate_mutating_binding(new, errors),
+        "ValidatingAdmissionPolicy" => validate_validating_policy(new, old, errors),
+        "ValidatingAdmissionPolicyBinding" => validate_validating_binding(new, errors),
+        "MutatingAdmissionPolicy" => validate_mutating_policy(new, old, errors),
+        "MutatingAdmissionPolicyBinding" => validate_mutating_binding(new, errors),
         _ => {}
     }
 }

@@ -18,7 +18,7 @@ pub(crate) use versioned_request::VersionedRequest;
 /// Decides the checks that expressions make with the variable `authorizer`.
 #[async_trait]
 pub trait ExpressionAuthorizer: Send + Sync {
-    async fn decide(
+    async fn authorize(
         &self,
         requester: &UserInfo,
         check: &AuthorizationCheck,
@@ -55,7 +55,7 @@ impl<'a> RequestDecisions<'a> {
                     Err(check) => check,
                 }
             };
-            let decision = self.authorizer.decide(self.requester, &check).await;
+            let decision = self.authorizer.authorize(self.requester, &check).await;
             self.known.lock().insert(*check, decision);
         }
     }

@@ -6,7 +6,7 @@ use machinery::{Gvr, Status};
 use serde_json::{Value, json};
 
 use crate::attributes::AdmissionAttributes;
-use crate::webhooks::{EquivalentVersionsAndConversions, request_options};
+use crate::equivalent_versions::EquivalentVersionsAndConversions;
 
 static NULL: Value = Value::Null;
 
@@ -53,7 +53,7 @@ impl VersionedRequest {
             "operation": attributes.operation.as_str(),
             "userInfo": attributes.user,
             "dryRun": attributes.dry_run,
-            "options": request_options(attributes),
+            "options": attributes.options(),
         });
         for (field, value) in [
             ("name", &*resource.name),

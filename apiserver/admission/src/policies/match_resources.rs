@@ -5,9 +5,10 @@ use machinery::{Gvk, Gvr, LabelSelector, Status};
 use serde_json::Value;
 
 use crate::attributes::AdmissionAttributes;
+use crate::namespace_lookup::NamespaceLookup;
 use crate::unstructured::{get, items, text, texts};
+use crate::webhooks::AdmissionWebhookRule;
 use crate::webhooks::matching::{has_rule_for, matches_namespace, matches_object, matches_rule};
-use crate::webhooks::{AdmissionWebhookRule, NamespaceLookup};
 
 /// A rule that may be limited to objects with certain names.
 #[derive(Debug)]

@@ -19,10 +19,12 @@ use std::sync::Arc;
 use machinery::{Gvr, Object, Status};
 use serde_json::{Value, json};
 
-use crate::attributes::AdmissionAttributes;
+use crate::attributes::{ADMISSION_GROUP, AdmissionAttributes};
+use crate::equivalent_versions::EquivalentVersionsAndConversions;
 use crate::expressions::{ExpressionAuthorizer, RequestDecisions, VersionedRequest};
+use crate::namespace_lookup::NamespaceLookup;
 use crate::webhooks::matching::is_namespace;
-use crate::webhooks::{ADMISSION_GROUP, EquivalentVersionsAndConversions, NamespaceLookup};
+
 use binding::PolicyBinding;
 use definition::PolicyDefinition;
 pub use params::{KindResources, PolicyParamReader};

@@ -10,7 +10,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::configuration::{AdmissionWebhook, ReviewVersion};
-use crate::attributes::{AdmissionAttributes, AdmissionOperation};
+use crate::attributes::AdmissionAttributes;
 
 /// The decision of a webhook.
 #[derive(Debug)]
@@ -26,40 +26,6 @@ fn kind((gvk, _): &(Gvk, Gvr)) -> Value {
 
 fn resource((_, gvr): &(Gvk, Gvr)) -> Value {
     json!({"group": gvr.group, "version": gvr.version, "resource": gvr.resource})
-}
-
-/// The options of the request, as the operation has them.
-pub(crate) fn options(attributes: &AdmissionAttributes<'_>) -> Value {
-    if attributes.operation == AdmissionOperation::Connect {
-        return Value::Null;
-    }
-    let kind = match attributes.operation {
-        AdmissionOperation::Delete => "DeleteOptions",
-        AdmissionOperation::Update => "UpdateOptions",
-        _ => "CreateOptions",
-    };
-    let mut options = json!({"apiVersion": "meta.k8s.io/v1", "kind": kind});
-    if attributes.dry_run {
-        options["dryRun"] = json!(["All"]);
-    }
-    let Some(deletion) = attributes.delete_options else {
-        return options;
-    };
-    if let Some(seconds) = deletion.grace_period_seconds {
-        options["gracePeriodSeconds"] = seconds.into();
-    }
-    if let Some(policy) = deletion.propagation {
-        options["propagationPolicy"] = policy.as_str().into();
-    }
-    for (field, value) in [
-        ("uid", &deletion.uid),
-        ("resourceVersion", &deletion.resource_version),
-    ] {
-        if let Some(value) = value {
-            options["preconditions"][field] = value.as_str().into();
-        }
-    }
-    options
 }
 
 /// Builds a review and returns its UID and body. `converted` is the version that the
@@ -86,7 +52,7 @@ pub(super) fn build_request(
         "operation": attributes.operation.as_str(),
         "userInfo": attributes.user,
         "dryRun": attributes.dry_run,
-        "options": options(attributes),
+        "options": attributes.options(),
     });
     for (field, value) in [
         ("name", name),

@@ -4,9 +4,9 @@
 use machinery::{Gvk, Gvr, LabelSelector, Status};
 use serde_json::Value;
 
-use super::NamespaceLookup;
 use super::configuration::{AdmissionWebhook, AdmissionWebhookRule};
 use crate::attributes::AdmissionAttributes;
+use crate::namespace_lookup::NamespaceLookup;
 
 fn matches_any(list: &[String], value: &str) -> bool {
     list.iter().any(|entry| entry == "*" || entry == value)

@@ -17,59 +17,24 @@ mod tests;
 
 use std::sync::Arc;
 
-use async_trait::async_trait;
 use client::webhook::WebhookClient;
-use machinery::{FailureLogLimiter, Gvk, Gvr, Object, Status};
+use machinery::{FailureLogLimiter, Gvr, Object, Status};
 use parking_lot::RwLock;
 use serde_json::Value;
 
-use crate::attributes::AdmissionAttributes;
+use crate::attributes::{ADMISSION_GROUP, AdmissionAttributes};
+pub use crate::equivalent_versions::{EquivalentVersionsAndConversions, VersionConverter};
 use crate::expressions::{
     ExpressionAuthorizer, MatchOutcome, RequestDecisions, VersionedRequest,
     evaluate_match_conditions,
 };
+pub use crate::namespace_lookup::NamespaceLookup;
 use admission_review::WebhookDecision;
-pub(crate) use admission_review::options as request_options;
 pub(crate) use configuration::AdmissionWebhookRule;
 use configuration::{AdmissionWebhook, MATCH_CONDITION_EXPRESSIONS, SideEffectsOnDryRun};
 
-/// Reads namespaces of another server.
-#[async_trait]
-pub trait NamespaceLookup: Send + Sync {
-    /// The namespace; `None` only when that server reports it missing now.
-    async fn get_namespace(&self, name: &str) -> Result<Option<Object>, Status>;
-}
-
-/// The group whose objects configure admission.
-pub(crate) const ADMISSION_GROUP: &str = "admissionregistration.k8s.io";
-
 /// Applies a JSON patch.
 pub type JsonPatchFunction = fn(&Value, &Value) -> Result<Value, String>;
-
-/// Converts objects between the form in which they are written and the version at an index
-/// of [`EquivalentVersionsAndConversions::kinds`].
-#[async_trait]
-pub trait VersionConverter: Send + Sync {
-    async fn to_version(&self, version: usize, object: &Value) -> Result<Value, Status>;
-    async fn to_requested_version(&self, version: usize, object: Value) -> Result<Value, Status>;
-}
-
-/// An object's kind in all served versions, the requested one first, and the
-/// conversions between them and the form in which it is written.
-pub struct EquivalentVersionsAndConversions<'a> {
-    pub kinds: Vec<(Gvk, Gvr)>,
-    pub converter: &'a dyn VersionConverter,
-}
-
-impl EquivalentVersionsAndConversions<'_> {
-    /// Converts an object; null stays null.
-    pub(crate) async fn convert(&self, version: usize, object: &Value) -> Result<Value, Status> {
-        match object {
-            Value::Null => Ok(Value::Null),
-            object => self.converter.to_version(version, object).await,
-        }
-    }
-}
 
 #[derive(Default)]
 struct AdmissionWebhooks {

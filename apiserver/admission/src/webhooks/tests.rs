@@ -3,11 +3,12 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use async_trait::async_trait;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use client::webhook::WebhookClientConfig;
-use machinery::UserInfo;
+use machinery::{Gvk, UserInfo};
 use parking_lot::Mutex;
 use serde_json::json;
 
@@ -71,7 +72,7 @@ struct UserNameAuthorizer;
 
 #[async_trait]
 impl ExpressionAuthorizer for UserNameAuthorizer {
-    async fn decide(
+    async fn authorize(
         &self,
         requester: &UserInfo,
         check: &kubernetes_cel::AuthorizationCheck,

@@ -4,17 +4,17 @@ use kubernetes_cel::{DeclaredAdmissionVariables, OutputType};
 use machinery::FieldError;
 use serde_json::Value;
 
-use super::{
+use super::match_conditions::report_expression;
+use super::policy_validation::{
     PolicyValidation, validate_match_resources, validate_param_ref, validate_policy_name,
     validate_required_enumeration,
 };
-use crate::builtin::match_conditions::report_expression;
 use crate::unstructured::{get, has, index_path, items, text};
 
 const OPERATIONS: [&str; 4] = ["*", "CONNECT", "CREATE", "UPDATE"];
 const PATCH_TYPES: [&str; 2] = ["ApplyConfiguration", "JSONPatch"];
 
-pub(in crate::builtin) fn validate_mutating_policy(
+pub(super) fn validate_mutating_policy(
     policy: &Value,
     old: Option<&Value>,
     errors: &mut Vec<FieldError>,
@@ -41,7 +41,7 @@ pub(in crate::builtin) fn validate_mutating_policy(
     validate_required_enumeration(field, spec, &["IfNeeded", "Never"], validation.errors);
 }
 
-pub(in crate::builtin) fn validate_mutating_binding(binding: &Value, errors: &mut Vec<FieldError>) {
+pub(super) fn validate_mutating_binding(binding: &Value, errors: &mut Vec<FieldError>) {
     let spec = get(binding, "/spec");
     validate_policy_name(spec, errors);
     validate_param_ref(get(spec, "/paramRef"), errors);

@@ -1,7 +1,5 @@
-//! Validates admission policies and their bindings
+//! Validates what admission policies of all kinds and their bindings have in common
 //! (`pkg/apis/admissionregistration/validation/validation.go`).
-
-mod mutations;
 
 use std::collections::HashSet;
 
@@ -18,12 +16,8 @@ use super::match_conditions::{report_expression, validate_match_conditions};
 use crate::cluster_affinity::validate_label_selector;
 use crate::unstructured::{get, has, index_path, items, report_invalid, text};
 
-pub(super) use mutations::{validate_mutating_binding, validate_mutating_policy};
-
-const MAX_AUDIT_ANNOTATIONS: usize = 20;
 const MAX_AUDIT_ANNOTATION_EXPRESSION_BYTES: usize = 5 * 1024;
 const REASONS: [&str; 3] = ["Forbidden", "Invalid", "RequestEntityTooLarge"];
-const VALIDATION_ACTIONS: [&str; 3] = ["Audit", "Deny", "Warn"];
 /// Names that no variable of an expression can have.
 const RESERVED_NAMES: [&str; 21] = [
     "true",
@@ -50,88 +44,15 @@ const RESERVED_NAMES: [&str; 21] = [
 ];
 
 /// Collects the errors of one policy and compiles its expressions.
-struct PolicyValidation<'e> {
-    expressions: AdmissionExpressions,
-    declared: DeclaredAdmissionVariables,
-    errors: &'e mut Vec<FieldError>,
-}
-
-pub(super) fn validate_validating_policy(
-    policy: &Value,
-    old: Option<&Value>,
-    errors: &mut Vec<FieldError>,
-) {
-    let spec = get(policy, "/spec");
-    let mut validation =
-        PolicyValidation::begin(spec, old, !items(spec, "/variables").is_empty(), errors);
-    let (validations, annotations) = (
-        items(spec, "/validations"),
-        items(spec, "/auditAnnotations"),
-    );
-    if validations.is_empty() && annotations.is_empty() {
-        let why = "validations or auditAnnotations must contain at least one item";
-        for field in ["spec.validations", "spec.auditAnnotations"] {
-            validation.errors.push(FieldError::required(field, why));
-        }
-        return;
-    }
-    for (i, written) in validations.iter().enumerate() {
-        validation.validation(&index_path("spec.validations", i), written);
-    }
-    if annotations.len() > MAX_AUDIT_ANNOTATIONS {
-        let why = format!("must not have more than {MAX_AUDIT_ANNOTATIONS} auditAnnotations");
-        let error =
-            FieldError::invalid("spec.auditAnnotations", get(spec, "/auditAnnotations"), why);
-        validation.errors.push(error);
-    }
-    let mut keys = HashSet::new();
-    for (i, annotation) in annotations.iter().enumerate() {
-        let at = index_path("spec.auditAnnotations", i);
-        validation.audit_annotation(&at, text(policy, "/metadata/name"), annotation);
-        let key = text(annotation, "/key");
-        if !keys.insert(key) {
-            let error = FieldError::duplicate(format!("{at}.key"), &key.into());
-            validation.errors.push(error);
-        }
-    }
-}
-
-pub(super) fn validate_validating_binding(binding: &Value, errors: &mut Vec<FieldError>) {
-    let spec = get(binding, "/spec");
-    validate_policy_name(spec, errors);
-    validate_param_ref(get(spec, "/paramRef"), errors);
-    validate_match_resources("spec.matchResouces", get(spec, "/matchResources"), errors);
-    let field = "spec.validationActions";
-    let actions = items(spec, "/validationActions");
-    let mut known = HashSet::new();
-    for (i, action) in actions.iter().enumerate() {
-        let at = index_path(field, i);
-        if !VALIDATION_ACTIONS.iter().any(|known| action == known) {
-            errors.push(FieldError::not_supported(&at, action, &VALIDATION_ACTIONS));
-        }
-        if !known.insert(action.as_str().unwrap_or_default()) {
-            errors.push(FieldError::duplicate(&at, action));
-        }
-    }
-    if known.contains("Deny") && known.contains("Warn") {
-        let why = "must not contain both Deny and Warn (repeating the same validation failure information in the API response and headers serves no purpose)";
-        errors.push(FieldError::invalid(
-            field,
-            get(spec, "/validationActions"),
-            why,
-        ));
-    }
-    if known.is_empty() {
-        errors.push(FieldError::required(
-            field,
-            "at least one validation action is required",
-        ));
-    }
+pub(super) struct PolicyValidation<'e> {
+    pub(super) expressions: AdmissionExpressions,
+    pub(super) declared: DeclaredAdmissionVariables,
+    pub(super) errors: &'e mut Vec<FieldError>,
 }
 
 impl<'e> PolicyValidation<'e> {
     /// Validates what policies of both kinds have in common, and compiles the variables.
-    fn begin(
+    pub(super) fn begin(
         spec: &Value,
         old: Option<&Value>,
         composed: bool,
@@ -200,7 +121,7 @@ impl<'e> PolicyValidation<'e> {
         report_expression(&at, expression, error.as_deref(), self.errors);
     }
 
-    fn validation(&mut self, field: &str, written: &Value) {
+    pub(super) fn validation(&mut self, field: &str, written: &Value) {
         let expression = text(written, "/expression");
         let at = format!("{field}.expression");
         if expression.trim().is_empty() {
@@ -253,7 +174,7 @@ impl<'e> PolicyValidation<'e> {
         report_expression(field, expression, compiled.error(), self.errors);
     }
 
-    fn audit_annotation(&mut self, field: &str, policy: &str, annotation: &Value) {
+    pub(super) fn audit_annotation(&mut self, field: &str, policy: &str, annotation: &Value) {
         let key = text(annotation, "/key");
         let at = format!("{field}.key");
         if policy.is_empty() {
@@ -289,7 +210,7 @@ fn is_identifier(name: &str) -> bool {
 }
 
 /// Requires a field of the spec to be one of a set of values.
-fn validate_required_enumeration(
+pub(super) fn validate_required_enumeration(
     field: &str,
     spec: &Value,
     supported: &[&str],
@@ -336,7 +257,11 @@ fn validate_param_kind(field: &str, param_kind: &Value, errors: &mut Vec<FieldEr
     }
 }
 
-fn validate_match_resources(field: &str, resources: &Value, errors: &mut Vec<FieldError>) {
+pub(super) fn validate_match_resources(
+    field: &str,
+    resources: &Value,
+    errors: &mut Vec<FieldError>,
+) {
     if resources.is_null() {
         return;
     }
@@ -370,7 +295,7 @@ fn validate_named_rule(field: &str, rule: &Value, errors: &mut Vec<FieldError>) 
     validate_rule(field, rule, errors);
 }
 
-fn validate_policy_name(spec: &Value, errors: &mut Vec<FieldError>) {
+pub(super) fn validate_policy_name(spec: &Value, errors: &mut Vec<FieldError>) {
     let name = text(spec, "/policyName");
     if name.is_empty() {
         errors.push(FieldError::required("spec.policyName", ""));
@@ -384,7 +309,7 @@ fn validate_policy_name(spec: &Value, errors: &mut Vec<FieldError>) {
     }
 }
 
-fn validate_param_ref(reference: &Value, errors: &mut Vec<FieldError>) {
+pub(super) fn validate_param_ref(reference: &Value, errors: &mut Vec<FieldError>) {
     if reference.is_null() {
         return;
     }
