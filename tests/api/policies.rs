@@ -243,3 +243,100 @@ fn policies_are_validated() {
         .json();
     assert_eq!(refused["code"], 422, "{refused}");
 }
+
+impl PolicyTest {
+    /// Creates a MutatingAdmissionPolicy for ConfigMaps and its binding.
+    fn mutate_with(&self, name: &str, reinvocation: &str, mutation: Value) {
+        let spec = json!({"reinvocationPolicy": reinvocation, "mutations": [mutation]});
+        let created = self.create("mutatingadmissionpolicies", &policy(name, spec));
+        assert_eq!(created.code, 201, "{}", created.text());
+        let body = json!({"metadata": {"name": name}, "spec": {"policyName": name}});
+        let created = self.create("mutatingadmissionpolicybindings", &body);
+        assert_eq!(created.code, 201, "{}", created.text());
+    }
+}
+
+fn apply_configuration(expression: &str) -> Value {
+    json!({"patchType": "ApplyConfiguration", "applyConfiguration": {"expression": expression}})
+}
+
+fn json_patch(expression: &str) -> Value {
+    json!({"patchType": "JSONPatch", "jsonPatch": {"expression": expression}})
+}
+
+#[test]
+fn policies_change_objects() {
+    let test = PolicyTest::start();
+    let label = "Object{metadata: Object.metadata{labels: {'by': request.userInfo.username}}}";
+    test.mutate_with("label", "Never", apply_configuration(label));
+    let count = "[JSONPatch{op: 'add', path: '/data', value: {'keys': string(has(object.data) ? object.data.size() : 0)}}]";
+    test.mutate_with("count", "Never", json_patch(count));
+    let created = test.create_until(&map("a", json!({"x": "1", "y": "2"})), |reply| {
+        let created = reply.json();
+        created["metadata"]["labels"].is_object() && created["data"]["keys"].is_string()
+    });
+    assert_eq!(created.code, 201, "{}", created.text());
+    let created = created.json();
+    assert_eq!(created["data"], json!({"keys": "2"}));
+    assert_eq!(
+        created["metadata"]["labels"],
+        json!({"by": "kubernetes-admin"})
+    );
+}
+
+#[test]
+fn policies_run_again_after_others_changed_the_object() {
+    let test = PolicyTest::start();
+    let mirror = "Object{metadata: Object.metadata{annotations: {'seen': has(object.metadata.labels) ? object.metadata.labels.set : 'nothing'}}}";
+    test.mutate_with("a-mirror", "IfNeeded", apply_configuration(mirror));
+    test.mutate_with(
+        "b-once",
+        "Never",
+        apply_configuration(&mirror.replace("seen", "once")),
+    );
+    let label = "Object{metadata: Object.metadata{labels: {'set': 'late'}}}";
+    test.mutate_with("c-label", "Never", apply_configuration(label));
+    let created = test.create_until(&map("a", json!({})), |reply| {
+        let metadata = &reply.json()["metadata"];
+        metadata["labels"]["set"] == "late" && !metadata["annotations"]["once"].is_null()
+    });
+    let annotations = &created.json()["metadata"]["annotations"];
+    assert_eq!(annotations, &json!({"seen": "late", "once": "nothing"}));
+}
+
+#[test]
+fn a_mutation_that_fails_denies_the_request() {
+    let test = PolicyTest::start();
+    let wrong = "Object{metadata: Object.metadata{labels: Object.wrong{x: 'y'}}}";
+    test.mutate_with("wrong", "Never", apply_configuration(wrong));
+    let denial = test.denial_of(&map("a", json!({})));
+    let message = denial["message"].as_str().unwrap();
+    let begin = "policy 'wrong' with binding 'wrong' denied request: type mismatch: unexpected type name \"Object.wrong\"";
+    assert!(message.starts_with(begin), "{message}");
+    assert_eq!(
+        (&denial["code"], &denial["reason"]),
+        (&json!(403), &json!("Invalid"))
+    );
+    let table = [
+        (
+            json!({"mutations": [apply_configuration("{'a': 'b'}")], "reinvocationPolicy": "Never"}),
+            "spec.mutations[0].applyConfiguration.expression: Invalid value: \"{'a': 'b'}\": must evaluate to Object but got map(string, string)",
+        ),
+        (
+            json!({"mutations": [json_patch("[JSONPatch{op: 1}]")], "reinvocationPolicy": "Never"}),
+            "expected type of field 'op' is 'string' but provided type is 'int'",
+        ),
+        (
+            json!({"mutations": [json_patch("[JSONPatch{op: 'add'}]")]}),
+            "spec.reinvocationPolicy: Required value",
+        ),
+    ];
+    for (spec, expected) in table {
+        let refused = test
+            .create("mutatingadmissionpolicies", &policy("p", spec))
+            .json();
+        assert_eq!(refused["code"], 422, "{refused}");
+        let message = refused["message"].as_str().unwrap();
+        assert!(message.contains(expected), "{message}");
+    }
+}

@@ -4,6 +4,8 @@
 //! managedFields: true       # compared; by default metadata.managedFields is left out
 //! crds:                     # created before the cases; see `crd` for the short form
 //!   things: {kind: Thing, schema: {type: object}}
+//! policies:                 # put in force before the cases; see `policies` for the short form
+//!   p: {validations: [{expression: "object.spec.n > 0"}]}
 //! cases:
 //!   name-of-the-case:       # also its namespace
 //!   - POST v1/things: {metadata: {name: a}}
@@ -29,6 +31,8 @@ pub(crate) struct CaseTheme {
     pub(crate) managed_fields: bool,
     #[serde(default)]
     pub(crate) crds: BTreeMap<String, Value>,
+    #[serde(default)]
+    pub(crate) policies: BTreeMap<String, Value>,
     pub(crate) cases: BTreeMap<String, Vec<CaseStep>>,
 }
 

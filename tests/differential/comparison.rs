@@ -11,6 +11,7 @@ use crate::case::{CaseStep, CaseTheme, known_differences};
 use crate::crd;
 use crate::normalize::ReplyNormalizer;
 use crate::options;
+use crate::policies;
 use crate::request::{CaseContext, ParsedStep, PreparedRequest, StepAction, parse_step};
 use crate::servers::{ServerConnection, ServerPair};
 
@@ -40,6 +41,9 @@ pub(crate) async fn compare_cases(servers: &[ServerConnection; 2], theme: &CaseT
         for server in servers {
             crd::create(server, &definition).await;
         }
+    }
+    if !theme.policies.is_empty() {
+        policies::put_in_force(servers, &group, theme.policies.iter()).await;
     }
     let filter = options::case_filter();
     let selected = theme.cases.iter().filter(|(name, _)| match &filter {

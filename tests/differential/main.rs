@@ -20,6 +20,7 @@ mod comparison;
 mod crd;
 mod normalize;
 mod options;
+mod policies;
 mod request;
 mod servers;
 
@@ -37,7 +38,7 @@ macro_rules! themes {
     };
 }
 
-themes! { apply cel definitions pruning defaulting validation patches lists writes }
+themes! { apply cel definitions pruning defaulting validation patches lists writes policies }
 
 /// A theme without a test, or a known difference without a case, would never be noticed.
 #[test]

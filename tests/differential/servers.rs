@@ -208,8 +208,6 @@ fn reference_arguments(data: &Path, etcd: &str, port: u16) -> Vec<String> {
         ("client-ca-file", file("pki/ca.crt")),
         ("tls-cert-file", file("pki/server.crt")),
         ("tls-private-key-file", file("pki/server.key")),
-        ("enable-priority-and-fairness", "false".to_owned()),
-        ("disable-admission-plugins", "MutatingAdmissionPolicy,ValidatingAdmissionPolicy,ValidatingAdmissionWebhook,MutatingAdmissionWebhook".to_owned()),
     ];
     flags
         .into_iter()

@@ -44,9 +44,25 @@ impl DynamicAdmission {
         warnings: &mut Vec<String>,
     ) -> Result<bool, Status> {
         let webhooks = &self.webhooks;
-        webhooks
+        let Some(policies) = &self.policies else {
+            return webhooks
+                .mutate(attributes, versions, new, old, warnings)
+                .await;
+        };
+        let mutations = policies
+            .mutate(attributes, versions, new, old, None)
+            .await?;
+        let by_webhooks = webhooks
             .mutate(attributes, versions, new, old, warnings)
-            .await
+            .await?;
+        let changed = mutations.changed || by_webhooks;
+        if changed && mutations.may_reinvoke() {
+            let previous = Some(&mutations);
+            policies
+                .mutate(attributes, versions, new, old, previous)
+                .await?;
+        }
+        Ok(changed)
     }
 
     /// Validates: policies first, then webhooks.

@@ -10,6 +10,15 @@ use serde_json::Value;
 pub trait VersionConverter: Send + Sync {
     async fn to_version(&self, version: usize, object: &Value) -> Result<Value, Status>;
     async fn to_requested_version(&self, version: usize, object: Value) -> Result<Value, Status>;
+
+    /// Merges a configuration into an object of a version by the version's schema. The error
+    /// says why it cannot be.
+    fn merge_configuration(
+        &self,
+        version: usize,
+        object: &Value,
+        configuration: &Value,
+    ) -> Result<Value, String>;
 }
 
 /// An object's kind in all served versions, the requested one first, and the

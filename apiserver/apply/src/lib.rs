@@ -22,6 +22,7 @@ mod list_item;
 mod managed_fields;
 mod manager;
 mod path_element;
+mod policy_merge;
 mod pruning;
 mod reset_fields;
 mod scale_entries;
@@ -38,6 +39,7 @@ pub use field_type::FieldType;
 pub use managed_fields::{MalformedManagedFields, ManagedFields};
 pub use manager::{ManagedFieldSet, ManagerId, ManagerOperation, ManagerSets};
 pub use path_element::{KeyField, Path, PathElement, path_text};
+pub use policy_merge::merge_policy_configuration;
 pub use reset_fields::ResetFields;
 pub use scale_entries::ScaleEntries;
 pub use typed::{

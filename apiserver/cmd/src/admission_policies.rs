@@ -13,7 +13,7 @@ const ADMISSION_GROUP: &str = "admissionregistration.k8s.io";
 /// Replaces the policies or bindings of one kind.
 type SetFunction = fn(&PolicyDispatcher, &[Object]);
 
-static SOURCES: [(Gvr, SetFunction); 2] = [
+static SOURCES: [(Gvr, SetFunction); 4] = [
     (
         Gvr::from_static(ADMISSION_GROUP, "v1", "validatingadmissionpolicies"),
         PolicyDispatcher::set_validating,
@@ -21,6 +21,14 @@ static SOURCES: [(Gvr, SetFunction); 2] = [
     (
         Gvr::from_static(ADMISSION_GROUP, "v1", "validatingadmissionpolicybindings"),
         PolicyDispatcher::set_validating_bindings,
+    ),
+    (
+        Gvr::from_static(ADMISSION_GROUP, "v1", "mutatingadmissionpolicies"),
+        PolicyDispatcher::set_mutating,
+    ),
+    (
+        Gvr::from_static(ADMISSION_GROUP, "v1", "mutatingadmissionpolicybindings"),
+        PolicyDispatcher::set_mutating_bindings,
     ),
 ];
 
@@ -32,7 +40,12 @@ pub(crate) fn watch_policies(
 ) -> Arc<PolicyDispatcher> {
     let api: Arc<dyn Api> = Arc::clone(loopback) as _;
     let params = PolicyParamReader::new(Arc::clone(&api), Arc::clone(loopback) as _);
-    let policies = PolicyDispatcher::new(Arc::clone(loopback) as _, params, authorizer);
+    let policies = PolicyDispatcher::new(
+        Arc::clone(loopback) as _,
+        params,
+        authorizer,
+        registry::apply_policy_patch,
+    );
     for (resource, set) in &SOURCES {
         let informer = informers.get(&api, &ListWatchSelector::all(resource));
         let (copy, policies) = (informer.clone(), Arc::clone(&policies));

@@ -67,5 +67,5 @@ pub use request::{
 pub use resource_table::{
     ApiGroupInfo, GroupVersionInfo, ResourceInfo, ResourceTable, SubresourceInfo,
 };
-pub use webhooks::apply_webhook_patch;
+pub use webhooks::{apply_policy_patch, apply_webhook_patch};
 pub use write_pipeline::version_mismatch;

@@ -9,6 +9,7 @@ use admission::{AdmissionAttributes, AdmissionOperation, DynamicAdmission};
 use async_trait::async_trait;
 use client::ResourcePath;
 use machinery::{Gvk, Status};
+use managed_fields::{FieldType, merge_policy_configuration};
 use openapi::ScalePaths;
 use serde_json::Value;
 
@@ -22,6 +23,24 @@ use crate::write_pipeline::AdmissionContext;
 /// Applies a JSON patch for [`admission::webhooks::WebhookDispatcher::new`].
 pub fn apply_webhook_patch(doc: &Value, patch: &Value) -> Result<Value, String> {
     patch::apply_json_patch(doc, patch).map_err(|e| format!("its patch cannot be applied: {e}"))
+}
+
+/// Applies the JSON patch of a policy. An operation `test` that fails leaves the object as it
+/// is.
+pub fn apply_policy_patch(doc: &Value, patch: &Value) -> Result<Value, String> {
+    let refused = match patch::apply_json_patch(doc, patch) {
+        Ok(patched) => return Ok(patched),
+        Err(why) => why.to_string(),
+    };
+    let mut patched = doc.clone();
+    for operation in patch.as_array().into_iter().flatten() {
+        match patch::apply_json_patch(&patched, &Value::Array(vec![operation.clone()])) {
+            Ok(next) => patched = next,
+            Err(_) if operation["op"] == "test" => return Ok(doc.clone()),
+            Err(_) => break,
+        }
+    }
+    Err(refused)
 }
 
 impl Registry {
@@ -273,6 +292,10 @@ impl VersionConverter for UnconvertedBody {
     async fn to_requested_version(&self, _: usize, body: Value) -> Result<Value, Status> {
         Ok(body)
     }
+
+    fn merge_configuration(&self, _: usize, _: &Value, _: &Value) -> Result<Value, String> {
+        Err("bodies that are not the stored object have no schema to merge by".into())
+    }
 }
 
 /// Converts for webhooks between a resource as it is written, in the first version, and its
@@ -322,6 +345,19 @@ impl VersionConverter for ResourceVersionConverter<'_> {
             .conversion
             .convert_to_storage(&resource.storage.kind.gvk, &mut object);
         Ok(object)
+    }
+
+    fn merge_configuration(
+        &self,
+        version: usize,
+        object: &Value,
+        configuration: &Value,
+    ) -> Result<Value, String> {
+        let Some(resource) = self.0.get(version) else {
+            return Err("the resource has no such version".into());
+        };
+        let field_type = FieldType::of_schema(&resource.schema);
+        merge_policy_configuration(field_type, object, configuration)
     }
 }
 

@@ -22,6 +22,12 @@ pub(super) struct BoundPolicy<P> {
     pub(super) bindings: Vec<Arc<PolicyBinding>>,
 }
 
+impl<P> BoundPolicy<P> {
+    pub(super) fn parts(&self) -> (&Arc<P>, &[Arc<PolicyBinding>]) {
+        (&self.policy, &self.bindings)
+    }
+}
+
 /// Policies of one kind, by name, with their bindings.
 pub(super) struct PolicySet<P> {
     compile: CompileFunction<P>,

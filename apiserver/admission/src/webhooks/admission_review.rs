@@ -158,7 +158,7 @@ fn denied_status(webhook: &str, mut status: Status) -> Status {
 }
 
 /// Whether both values are versions of the same object.
-pub(super) fn same_identity(before: &Value, after: &Value) -> bool {
+pub(crate) fn same_identity(before: &Value, after: &Value) -> bool {
     let fields = [
         "/apiVersion",
         "/kind",

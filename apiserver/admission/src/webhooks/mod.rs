@@ -30,6 +30,7 @@ use crate::expressions::{
 };
 pub use crate::namespace_lookup::NamespaceLookup;
 use admission_review::WebhookDecision;
+pub(crate) use admission_review::same_identity;
 pub(crate) use configuration::AdmissionWebhookRule;
 use configuration::{AdmissionWebhook, MATCH_CONDITION_EXPRESSIONS, SideEffectsOnDryRun};
 
@@ -232,12 +233,13 @@ impl WebhookDispatcher {
             return Ok(false);
         };
         let converted = request.versions.convert(version, new).await?;
-        let patched = (self.apply_patch)(&converted, &patch).and_then(|patched| {
-            match admission_review::same_identity(&converted, &patched) {
-                true => Ok(patched),
-                false => Err("the patch changes the identity of the object".into()),
-            }
-        });
+        let patched =
+            (self.apply_patch)(&converted, &patch).and_then(|patched| {
+                match same_identity(&converted, &patched) {
+                    true => Ok(patched),
+                    false => Err("the patch changes the identity of the object".into()),
+                }
+            });
         let patched = patched.map_err(|why| {
             Status::internal(format!("admission webhook {:?}: {why}", webhook.name))
         })?;

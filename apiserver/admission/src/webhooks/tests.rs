@@ -38,6 +38,10 @@ impl VersionConverter for ApiVersionConverter {
         object["apiVersion"] = "v1beta1".into();
         Ok(object)
     }
+
+    fn merge_configuration(&self, _: usize, _: &Value, _: &Value) -> Result<Value, String> {
+        Err("webhooks send patches".into())
+    }
 }
 
 #[async_trait]
