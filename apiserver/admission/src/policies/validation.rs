@@ -2,6 +2,7 @@
 //! (`k8s.io/apiserver/pkg/admission/plugin/policy/validating/dispatcher.go`).
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 
 use machinery::Status;
 use serde_json::{Value, json};
@@ -129,20 +130,19 @@ impl PolicyDispatcher {
             new,
             old,
         } = request;
-        if cache.namespace_object.is_none() {
-            cache.namespace_object = Some(self.namespace_object(attributes).await?);
-        }
-        if !cache.versioned.contains_key(&version) {
-            let matched = &versions.kinds[version].1;
-            let objects = (new, old);
-            let converted =
-                VersionedRequest::new(attributes, versions, version, matched, objects).await?;
-            cache.versioned.insert(version, converted);
-        }
-        let (Some(versioned), Some(namespace)) =
-            (cache.versioned.get(&version), &cache.namespace_object)
-        else {
-            return Err(Status::internal("the request has no such version"));
+        let namespace = match &mut cache.namespace_object {
+            Some(namespace) => &*namespace,
+            none => &*none.insert(self.namespace_object(attributes).await?),
+        };
+        let versioned = match cache.versioned.entry(version) {
+            Entry::Occupied(converted) => converted.into_mut(),
+            Entry::Vacant(slot) => {
+                let matched = &versions.kinds[version].1;
+                let objects = (new, old);
+                slot.insert(
+                    VersionedRequest::new(attributes, versions, version, matched, objects).await?,
+                )
+            }
         };
         let evaluated = cache.decisions.evaluate(|decisions| {
             let in_match = versioned.inputs(&Value::Null, param, decisions);

@@ -104,6 +104,52 @@ fn list_extension(
     }
 }
 
+/// Whether a function costs the same for all arguments.
+fn is_nominal(function: &str) -> bool {
+    matches!(
+        function,
+        "masked"
+            | "prefixLength"
+            | "family"
+            | "isUnspecified"
+            | "isLoopback"
+            | "isLinkLocalMulticast"
+            | "isLinkLocalUnicast"
+            | "isGlobalUnicast"
+            | "format.named"
+            | "sign"
+            | "asInteger"
+            | "isInteger"
+            | "asApproximateFloat"
+            | "isGreaterThan"
+            | "isLessThan"
+            | "compareTo"
+            | "add"
+            | "sub"
+            | "major"
+            | "minor"
+            | "patch"
+            | "getScheme"
+            | "getHostname"
+            | "getHost"
+            | "getPort"
+            | "getEscapedPath"
+            | "getQuery"
+    )
+}
+
+/// The cost of reading all elements of a list.
+fn element_traversal(list: &Argument<'_>, declared: Declared<'_>) -> Range {
+    let Some((element, size)) = list.element(declared) else {
+        return list.size().scaled(PER_CHAR);
+    };
+    let mut each = Range::ONE;
+    if matches!(element, Type::String | Type::Bytes) {
+        each = each.plus(size.scaled(PER_CHAR));
+    }
+    list.size().times(each)
+}
+
 /// The functions of Kubernetes' libraries, and those of cel-go whose cost Kubernetes sets.
 fn kubernetes(
     function: &str,
@@ -114,19 +160,13 @@ fn kubernetes(
 ) -> Option<CallEstimate> {
     let traversal = |size: Range| size.scaled(PER_CHAR);
     let first = arguments.first().map(Argument::size);
-    let nominal = Some((Range::ONE, None));
+    if is_nominal(function) {
+        return Some((Range::ONE, None));
+    }
     match function {
         "check" => Some((Range::fixed(AUTHORIZATION_CHECK), None)),
         "isSorted" | "sum" | "max" | "min" | "indexOf" | "lastIndexOf" => {
-            let target = target?;
-            let Some((element, size)) = target.element(declared) else {
-                return Some((traversal(target.size()), None));
-            };
-            let mut each = Range::ONE;
-            if matches!(element, Type::String | Type::Bytes) {
-                each = each.plus(traversal(size));
-            }
-            Some((target.size().times(each), None))
+            Some((element_traversal(target?, declared), None))
         }
         "url" | "jsonpatch.escapeKey" => Some((traversal(first?), first)),
         "lowerAscii" | "upperAscii" | "substring" | "trim" => {
@@ -157,7 +197,7 @@ fn kubernetes(
             let cost = text.times(first?.scaled(PER_PATTERN_CHAR));
             Some((cost, Some(Range::up_to(size.max))))
         }
-        "ip" if id == "cidr_ip" => nominal,
+        "ip" if id == "cidr_ip" => Some((Range::ONE, None)),
         "cidr" | "isIP" | "isCIDR" | "ip" | "quantity" | "isQuantity" | "semver" | "isSemver" => {
             Some((traversal(first?), None))
         }
@@ -167,33 +207,6 @@ fn kubernetes(
             Some((traversal(first?).scaled(factor), None))
         }
         "containsIP" | "containsCIDR" => Some((contains_cost(function, id, first?), None)),
-        "masked"
-        | "prefixLength"
-        | "family"
-        | "isUnspecified"
-        | "isLoopback"
-        | "isLinkLocalMulticast"
-        | "isLinkLocalUnicast"
-        | "isGlobalUnicast"
-        | "format.named"
-        | "sign"
-        | "asInteger"
-        | "isInteger"
-        | "asApproximateFloat"
-        | "isGreaterThan"
-        | "isLessThan"
-        | "compareTo"
-        | "add"
-        | "sub"
-        | "major"
-        | "minor"
-        | "patch"
-        | "getScheme"
-        | "getHostname"
-        | "getHost"
-        | "getPort"
-        | "getEscapedPath"
-        | "getQuery" => nominal,
         "_==_" => match arguments {
             [a, b] if a.node.ty.is_same(&b.node.ty) => opaque_equality(a, b),
             _ => None,

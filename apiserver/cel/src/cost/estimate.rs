@@ -225,12 +225,7 @@ impl Estimator<'_> {
                 (a, b) => a.or(b),
             };
             let of = estimates.first();
-            let step = match id {
-                "index_list" => Some(PathStep::Items),
-                "index_map" => Some(PathStep::Values),
-                _ => None,
-            };
-            if let (Some(step), Some(of)) = (step, of) {
+            if let (Some(step), Some(of)) = (index_step(id), of) {
                 size = of.entries.map(|e| e.value);
                 path = Some(extend(of.path.as_ref(), step));
             }
@@ -378,6 +373,15 @@ impl Estimator<'_> {
             size,
             entries,
         }
+    }
+}
+
+/// The step from a value to its part that an index selects.
+fn index_step(id: &str) -> Option<PathStep> {
+    match id {
+        "index_list" => Some(PathStep::Items),
+        "index_map" => Some(PathStep::Values),
+        _ => None,
     }
 }
 

@@ -276,9 +276,6 @@ impl RuleCheck {
             Some(Err(why)) => self.errors.push(invalid_rule(&message_at, rule, why)),
             None => {}
         }
-        if !matches!(compiled.program, Some(Ok(_))) {
-            return;
-        }
         if compiled.uses_old_self() {
             if let Some(part) = node.uncorrelatable {
                 let why = format!(

@@ -37,9 +37,9 @@ impl Token {
 }
 
 /// Longer symbols come before those that they begin with.
-const SYMBOLS: [&str; 25] = [
+const SYMBOLS: [&str; 24] = [
     "==", "!=", "<=", ">=", "&&", "||", "[", "]", "{", "}", "(", ")", ".", ",", "-", "!", "?", ":",
-    "+", "*", "/", "%", "<", ">", "=",
+    "+", "*", "/", "%", "<", ">",
 ];
 
 pub(super) fn tokens(source: &str) -> Result<Vec<(Token, Position)>, SyntaxError> {

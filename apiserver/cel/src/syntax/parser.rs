@@ -314,7 +314,7 @@ impl Parser {
                 return self.identifier();
             }
             _ => {
-                return Err(self.unexpected("{'[', '{', '(', '.', '-', '!', literal, IDENTIFIER}"));
+                return Err(self.unexpected("{'[', '{', '(', '.', '-', '!', 'true', 'false', 'null', NUM_FLOAT, NUM_INT, NUM_UINT, STRING, BYTES, IDENTIFIER}"));
             }
         };
         self.next += 1;
