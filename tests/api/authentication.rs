@@ -7,7 +7,7 @@ use harness::raw_http::{RawHttpRequest, RawHttpResponse, TestTlsClientConfig};
 use harness::token_issuer::{FakeTokenIssuer, new_key, signed_token};
 use serde_json::{Value, json};
 
-use crate::test_server::{ApiTestServer, BINARY};
+use crate::test_server::{ApiTestServer, start_error};
 
 const REVIEW: &str = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
 
@@ -39,19 +39,6 @@ fn write(dir: &Path, name: &str, content: &str) -> String {
     let file = dir.join(name);
     std::fs::write(&file, content).unwrap();
     file.display().to_string()
-}
-
-/// The error of a server that does not start.
-fn start_error(flags: &[&str]) -> String {
-    let dir = tempfile::tempdir().unwrap();
-    let output = std::process::Command::new(BINARY)
-        .args(["serve", "--listen", "127.0.0.1:0", "--data-dir"])
-        .arg(dir.path())
-        .args(flags)
-        .output()
-        .unwrap();
-    assert!(!output.status.success(), "it starts with {flags:?}");
-    String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
 #[test]

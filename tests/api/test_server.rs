@@ -104,3 +104,16 @@ impl ApiTestServer {
         folder
     }
 }
+
+/// The error of a server that does not start.
+pub(crate) fn start_error(flags: &[&str]) -> String {
+    let dir = tempfile::tempdir().unwrap();
+    let output = std::process::Command::new(BINARY)
+        .args(["serve", "--listen", "127.0.0.1:0", "--data-dir"])
+        .arg(dir.path())
+        .args(flags)
+        .output()
+        .unwrap();
+    assert!(!output.status.success(), "it starts with {flags:?}");
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}

@@ -32,6 +32,7 @@ mod shared_keys;
 pub mod static_tokens;
 pub mod tls;
 pub mod token;
+mod token_keys;
 mod token_request;
 pub mod x509;
 

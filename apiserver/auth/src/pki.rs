@@ -15,16 +15,20 @@ use std::time::Duration;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
+use machinery::certificate_request::CertificateRequest;
 use machinery::user::SYSTEM_PRIVILEGED_GROUP;
 use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa,
-    Issuer, KeyPair, KeyUsagePurpose, PKCS_ECDSA_P256_SHA256, SanType,
+    Issuer, KeyPair, KeyUsagePurpose, PKCS_ECDSA_P256_SHA256, PublicKeyData, SanType,
 };
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 
 use crate::ca_bundle::{BACKDATE_SECONDS, merge_bundles};
+use crate::certificate_signing::authority::{
+    CertificateValidity, SigningAuthority, client_subject_der,
+};
 use crate::private_dir::create_private_dir;
 use crate::x509::{CertificateUsage, CertificateVerifier};
 
@@ -64,6 +68,9 @@ pub enum Error {
     /// The cryptographic library failed.
     #[error("cannot make a certificate: {0}")]
     Generate(#[from] rcgen::Error),
+    /// The authority cannot sign.
+    #[error("cannot sign a certificate: {0}")]
+    Sign(String),
     /// TLS cannot be set up with these files.
     #[error("cannot set up TLS: {0}")]
     Tls(#[from] rustls::Error),
@@ -164,9 +171,15 @@ impl Pki {
         identity_der(&self.serving)
     }
 
-    /// A kubeconfig with which the administrator reaches `server` (a URL).
-    pub fn admin_kubeconfig(&self, server: &str) -> String {
-        kubeconfig(server, &self.ca_pem, "kubernetes-admin", &self.admin)
+    /// The private key of the authority.
+    pub fn ca_key_pem(&self) -> &str {
+        &self.ca_key_pem
+    }
+
+    /// A kubeconfig with which the administrator reaches `server` (a URL), whose certificate
+    /// `root_ca` verifies.
+    pub fn admin_kubeconfig(&self, server: &str, root_ca: &str) -> String {
+        kubeconfig(server, root_ca, "kubernetes-admin", &self.admin)
     }
 }
 
@@ -401,43 +414,62 @@ pub(crate) fn sign_certificate(
     key: &KeyPair,
     now: Timestamp,
 ) -> Result<CertKeyPair, Error> {
+    let certificate_pem = match leaf {
+        LeafCertificateProfile::Server { names } => {
+            sign_server_certificate(ca_pem, ca_key_pem, names, false, key, now)?
+        }
+        LeafCertificateProfile::Peer { names } => {
+            sign_server_certificate(ca_pem, ca_key_pem, names, true, key, now)?
+        }
+        LeafCertificateProfile::Client { user, groups } => {
+            let request = CertificateRequest {
+                subject_der: client_subject_der(user, groups),
+                public_key_der: key.subject_public_key_info(),
+                ..CertificateRequest::default()
+            };
+            let usages = ["digital signature".to_owned(), "client auth".to_owned()];
+            let validity = CertificateValidity {
+                not_before: now - SignedDuration::from_secs(BACKDATE_SECONDS as i64),
+                not_after: now + SignedDuration::from_secs((LEAF_DAYS * DAY_SECONDS) as i64),
+            };
+            SigningAuthority::new(ca_pem, ca_key_pem)
+                .and_then(|authority| authority.sign(&request, &usages, validity))
+                .map_err(Error::Sign)?
+        }
+    };
+    Ok(CertKeyPair {
+        certificate_pem,
+        key_pem: key.serialize_pem(),
+    })
+}
+
+fn sign_server_certificate(
+    ca_pem: &str,
+    ca_key_pem: &str,
+    names: &BTreeSet<String>,
+    is_client: bool,
+    key: &KeyPair,
+    now: Timestamp,
+) -> Result<String, Error> {
     let mut params = certificate_params(now, LEAF_DAYS);
     params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
     params.use_authority_key_identifier_extension = true;
-    match leaf {
-        LeafCertificateProfile::Server { names } | LeafCertificateProfile::Peer { names } => {
-            params
-                .distinguished_name
-                .push(DnType::CommonName, "flotilla");
-            params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
-            if matches!(leaf, LeafCertificateProfile::Peer { .. }) {
-                let client = ExtendedKeyUsagePurpose::ClientAuth;
-                params.extended_key_usages.push(client);
-            }
-            for name in names {
-                params.subject_alt_names.push(match name.parse::<IpAddr>() {
-                    Ok(ip) => SanType::IpAddress(ip),
-                    Err(_) => SanType::DnsName(name.as_str().try_into()?),
-                });
-            }
-        }
-        LeafCertificateProfile::Client { user, groups } => {
-            for group in groups {
-                params
-                    .distinguished_name
-                    .push(DnType::OrganizationName, group.as_str());
-            }
-            params
-                .distinguished_name
-                .push(DnType::CommonName, user.as_str());
-            params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
-        }
+    params
+        .distinguished_name
+        .push(DnType::CommonName, "flotilla");
+    params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+    if is_client {
+        let client = ExtendedKeyUsagePurpose::ClientAuth;
+        params.extended_key_usages.push(client);
+    }
+    for name in names {
+        params.subject_alt_names.push(match name.parse::<IpAddr>() {
+            Ok(ip) => SanType::IpAddress(ip),
+            Err(_) => SanType::DnsName(name.as_str().try_into()?),
+        });
     }
     let issuer = Issuer::from_ca_cert_pem(ca_pem, KeyPair::from_pem(ca_key_pem)?)?;
-    Ok(CertKeyPair {
-        certificate_pem: params.signed_by(key, &issuer)?.pem(),
-        key_pem: key.serialize_pem(),
-    })
+    Ok(params.signed_by(key, &issuer)?.pem())
 }
 
 /// The private key in a file, created when the file is missing.
@@ -500,75 +532,4 @@ pub fn write_file(path: &Path, text: &str, mode: u32) -> Result<(), Error> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use std::os::unix::fs::PermissionsExt;
-
-    fn at(day: i64) -> Timestamp {
-        Timestamp::from_second(1_790_000_000 + day * DAY_SECONDS as i64).unwrap()
-    }
-
-    #[test]
-    fn files_are_reused_and_renewed() {
-        let dir = tempfile::tempdir().unwrap();
-        let names = vec!["10.1.2.3".to_owned(), "Hub.example".to_owned()];
-        let first = Pki::open(dir.path(), &names, at(0)).unwrap();
-        let again = Pki::open(dir.path(), &names, at(1)).unwrap();
-        assert_eq!(first.serving.certificate_pem, again.serving.certificate_pem);
-        assert_eq!(first.admin.certificate_pem, again.admin.certificate_pem);
-        assert_eq!(first.token_key_pem, again.token_key_pem);
-
-        let renamed = Pki::open(dir.path(), &[], at(1)).unwrap();
-        assert_ne!(
-            first.serving.certificate_pem,
-            renamed.serving.certificate_pem
-        );
-        assert_eq!(first.admin.certificate_pem, renamed.admin.certificate_pem);
-
-        let late = Pki::open(dir.path(), &[], at(340)).unwrap();
-        assert_ne!(late.admin.certificate_pem, renamed.admin.certificate_pem);
-        assert_eq!(late.ca_pem, first.ca_pem);
-
-        let mode = |name: &str| {
-            fs::metadata(dir.path().join(name))
-                .unwrap()
-                .permissions()
-                .mode()
-                & 0o777
-        };
-        for key in ["ca.key", "server.key", "admin.key", "sa.key"] {
-            assert_eq!(mode(key), 0o600, "{key}");
-        }
-    }
-
-    #[test]
-    fn admin_is_in_system_masters() {
-        let dir = tempfile::tempdir().unwrap();
-        let pki = Pki::open(dir.path(), &[], at(0)).unwrap();
-        let der = CertificateDer::from_pem_slice(pki.admin.certificate_pem.as_bytes()).unwrap();
-        let user = pki.verifier().unwrap().authenticate(&[der], at(1)).unwrap();
-        assert_eq!(user.name, "kubernetes-admin");
-        assert!(user.in_group(SYSTEM_PRIVILEGED_GROUP));
-        let config = pki.admin_kubeconfig("https://127.0.0.1:6443");
-        assert!(config.contains("server: \"https://127.0.0.1:6443\""));
-    }
-
-    #[test]
-    fn malformed_files_yield_advice() {
-        let check = |file: &str, content: Option<&str>, expect: &str| {
-            let dir = tempfile::tempdir().unwrap();
-            Pki::open(dir.path(), &[], at(0)).unwrap();
-            match content {
-                Some(text) => fs::write(dir.path().join(file), text).unwrap(),
-                None => fs::remove_file(dir.path().join(file)).unwrap(),
-            }
-            let error = Pki::open(dir.path(), &[], at(0)).err().unwrap().to_string();
-            assert!(error.contains(file) && error.contains(expect), "{error}");
-        };
-        check("ca.crt", Some("x"), "remove ca.crt and ca.key");
-        check("ca.key", Some("x"), "remove ca.crt and ca.key");
-        check("ca.key", None, "missing beside ca.crt");
-        check("server.crt", Some("x"), "remove it");
-        check("sa.key", Some("x"), "service account tokens");
-    }
-}
+mod tests;

@@ -4,16 +4,20 @@
 //! decides whether a trusted CA signed it (kube-apiserver's `tls.RequestClientCert`;
 //! rustls' own verifier would fail the handshake).
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use parking_lot::RwLock;
 use rustls::client::danger::HandshakeSignatureValid;
 use rustls::crypto::{CryptoProvider, aws_lc_rs, verify_tls12_signature, verify_tls13_signature};
+use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 use rustls::{DigitallySignedStruct, DistinguishedName, ServerConfig, SignatureScheme};
+
+use crate::pki::{CertKeyPair, san_and_public_key};
 
 /// A certificate chain whose key the client proved to possess; its issuer is not
 /// verified yet.
@@ -95,18 +99,94 @@ impl ClientCertVerifier for PossessionOnlyVerifier {
     }
 }
 
-/// The serving certificate, replaceable while in use. It is served for every server
-/// name, because clients behind a tunnel may use any.
+/// The certificates of a listener: one for each of some server names, and the default one,
+/// because clients behind a tunnel may use any name.
 #[derive(Debug)]
-pub struct ReplaceableServingCertificate(RwLock<Arc<CertifiedKey>>);
+pub struct ServingCertificates {
+    default: Arc<CertifiedKey>,
+    /// By server name in lower case, which may begin with the label `*`.
+    by_name: HashMap<String, Arc<CertifiedKey>>,
+}
+
+/// A certificate that is served for some server names (`--tls-sni-cert-key`).
+#[derive(Clone, PartialEq, Eq)]
+pub struct SniCertificate {
+    /// Empty: the names in the certificate.
+    pub names: Vec<String>,
+    pub pair: CertKeyPair,
+}
+
+impl ServingCertificates {
+    /// Fails when a key is unusable or does not match its chain. Names that are given come
+    /// before those in certificates, and earlier certificates before later ones.
+    pub fn new(default: &CertKeyPair, by_name: &[SniCertificate]) -> Result<Self, String> {
+        let mut certificates = Self {
+            default: key_of_pair(default)?,
+            by_name: HashMap::new(),
+        };
+        let (named, unnamed): (Vec<_>, Vec<_>) =
+            by_name.iter().partition(|sni| !sni.names.is_empty());
+        for sni in named.into_iter().chain(unnamed) {
+            let key = key_of_pair(&sni.pair)?;
+            let names = match sni.names.is_empty() {
+                false => sni.names.clone(),
+                true => names_in_certificate(&key)?,
+            };
+            for name in names {
+                let entry = certificates.by_name.entry(name.to_ascii_lowercase());
+                entry.or_insert_with(|| Arc::clone(&key));
+            }
+        }
+        Ok(certificates)
+    }
+
+    /// The certificate for a server name: that of the name, else that of the name with `*` as
+    /// its first label, else the default one.
+    fn for_name(&self, name: Option<&str>) -> &Arc<CertifiedKey> {
+        let Some(name) = name.filter(|_| !self.by_name.is_empty()) else {
+            return &self.default;
+        };
+        let name = name.to_ascii_lowercase();
+        let exact = self.by_name.get(&name);
+        let found = exact.or_else(|| {
+            let (_, parent) = name.split_once('.')?;
+            self.by_name.get(&format!("*.{parent}"))
+        });
+        found.unwrap_or(&self.default)
+    }
+}
+
+fn key_of_pair(pair: &CertKeyPair) -> Result<Arc<CertifiedKey>, String> {
+    let chain = CertificateDer::pem_slice_iter(pair.certificate_pem.as_bytes())
+        .collect::<Result<Vec<_>, _>>()
+        .map_err(|e| format!("the certificate is not PEM: {e}"))?;
+    let key = PrivateKeyDer::from_pem_slice(pair.key_pem.as_bytes())
+        .map_err(|e| format!("the private key is not PEM: {e}"))?;
+    certified_key(chain, key).map_err(|e| e.to_string())
+}
+
+fn names_in_certificate(key: &CertifiedKey) -> Result<Vec<String>, String> {
+    let leaf = key.cert.first().ok_or("there is no certificate")?;
+    let (names, _) = san_and_public_key(leaf)?;
+    Ok(names.into_iter().collect())
+}
+
+/// The certificates of a listener, replaceable while in use.
+#[derive(Debug)]
+pub struct ReplaceableServingCertificate(RwLock<Arc<ServingCertificates>>);
 
 impl ReplaceableServingCertificate {
-    /// Fails when the key is unusable or does not match the chain.
+    /// One certificate for every server name. Fails when the key is unusable or does not
+    /// match the chain.
     pub fn new(
         chain: Vec<CertificateDer<'static>>,
         key: PrivateKeyDer<'static>,
     ) -> Result<Arc<Self>, rustls::Error> {
-        Ok(Arc::new(Self(RwLock::new(certified_key(chain, key)?))))
+        Ok(Self::with_certificates(only(chain, key)?))
+    }
+
+    pub fn with_certificates(certificates: ServingCertificates) -> Arc<Self> {
+        Arc::new(Self(RwLock::new(Arc::new(certificates))))
     }
 
     /// Replaces the certificate for new connections.
@@ -115,9 +195,24 @@ impl ReplaceableServingCertificate {
         chain: Vec<CertificateDer<'static>>,
         key: PrivateKeyDer<'static>,
     ) -> Result<(), rustls::Error> {
-        *self.0.write() = certified_key(chain, key)?;
+        self.replace_all(only(chain, key)?);
         Ok(())
     }
+
+    /// Replaces the certificates for new connections.
+    pub fn replace_all(&self, certificates: ServingCertificates) {
+        *self.0.write() = Arc::new(certificates);
+    }
+}
+
+fn only(
+    chain: Vec<CertificateDer<'static>>,
+    key: PrivateKeyDer<'static>,
+) -> Result<ServingCertificates, rustls::Error> {
+    Ok(ServingCertificates {
+        default: certified_key(chain, key)?,
+        by_name: HashMap::new(),
+    })
 }
 
 fn certified_key(
@@ -128,8 +223,9 @@ fn certified_key(
 }
 
 impl ResolvesServerCert for ReplaceableServingCertificate {
-    fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
-        Some(Arc::clone(&self.0.read()))
+    fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        let certificates = Arc::clone(&self.0.read());
+        Some(Arc::clone(certificates.for_name(hello.server_name())))
     }
 }
 
@@ -144,4 +240,49 @@ pub fn server_config(
         .with_cert_resolver(certificate);
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     Ok(Arc::new(config))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pki::Pki;
+
+    #[test]
+    fn the_certificate_of_a_server_name_is_chosen() {
+        let now = jiff::Timestamp::now();
+        let pair = |names: &[&str]| {
+            let dir = tempfile::tempdir().unwrap();
+            let names: Vec<String> = names.iter().map(|n| (*n).to_owned()).collect();
+            Pki::open(dir.path(), &names, now).unwrap().serving
+        };
+        let own = pair(&[]);
+        let sni = |names: &[&str], pair: CertKeyPair| SniCertificate {
+            names: names.iter().map(|n| (*n).to_owned()).collect(),
+            pair,
+        };
+        let (extracted, given) = (pair(&["a.example", "b.example"]), pair(&["c.example"]));
+        let all = [
+            sni(&[], extracted.clone()),
+            sni(&["B.example", "*.wild.example"], given.clone()),
+        ];
+        let certificates = ServingCertificates::new(&own, &all).unwrap();
+        for (name, expected) in [
+            (None, &own),
+            (Some("other.example"), &own),
+            (Some("A.example"), &extracted),
+            (Some("b.example"), &given),
+            (Some("x.wild.example"), &given),
+            (Some("x.y.wild.example"), &own),
+            (Some("c.example"), &own),
+        ] {
+            let served = certificates.for_name(name);
+            let expected = key_of_pair(expected).unwrap();
+            assert_eq!(served.cert, expected.cert, "{name:?}");
+        }
+        let mixed = CertKeyPair {
+            certificate_pem: own.certificate_pem.clone(),
+            key_pem: given.key_pem,
+        };
+        assert!(ServingCertificates::new(&mixed, &[]).is_err());
+    }
 }

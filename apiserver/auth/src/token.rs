@@ -1,17 +1,15 @@
 //! Signs and verifies service account tokens. Does no I/O; whether the account still
 //! exists is checked by [`crate::authenticator`].
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use base64::Engine;
-use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use jiff::Timestamp;
-use jsonwebtoken::{Algorithm, DecodingKey, EncodingKey, Header, Validation};
+use jsonwebtoken::{Header, Validation};
 use machinery::UserInfo;
 use machinery::user::ALL_AUTHENTICATED;
-use rcgen::PublicKeyData;
 use serde_json::{Value, json};
-use sha2::{Digest, Sha256};
+
+use crate::token_keys::{TokenSigningKey, TokenVerificationKey};
 
 /// Issuer and default audience, as kubeadm sets them.
 pub const ISSUER: &str = "https://kubernetes.default.svc.cluster.local";
@@ -25,13 +23,10 @@ const MAX_TOKEN_BYTES: usize = 16 * 1024;
 #[error("cannot use the service account key: {0}")]
 pub struct InvalidServiceAccountKey(String);
 
-/// Signs and verifies tokens with one ES256 key.
+/// Signs tokens with one key, and verifies those of this key and of further ones.
 pub struct ServiceAccountTokenIssuerAndVerifier {
-    signing_key: EncodingKey,
-    verifying_key: DecodingKey,
-    key_id: String,
-    /// Coordinates of the public key, base64url.
-    public_point: (String, String),
+    signing_key: TokenSigningKey,
+    further_keys: Vec<TokenVerificationKey>,
     issuer: String,
 }
 
@@ -115,26 +110,25 @@ pub fn service_account_groups(namespace: &str) -> Vec<String> {
 }
 
 impl ServiceAccountTokenIssuerAndVerifier {
-    /// Takes a P-256 private key in PKCS#8 PEM.
+    /// Takes the private key in PEM that signs, which verifies, too.
     pub fn new(key_pem: &str) -> Result<Self, InvalidServiceAccountKey> {
-        let bad = |e: &dyn std::fmt::Display| InvalidServiceAccountKey(e.to_string());
-        let pair = rcgen::KeyPair::from_pem(key_pem).map_err(|e| bad(&e))?;
-        let [4, point @ ..] = pair.public_key_raw() else {
-            return Err(InvalidServiceAccountKey("not an elliptic curve key".into()));
-        };
-        if point.len() != 64 {
-            return Err(InvalidServiceAccountKey("not a P-256 key".into()));
-        }
-        let (x, y) = point.split_at(32);
-        let point = (URL_SAFE_NO_PAD.encode(x), URL_SAFE_NO_PAD.encode(y));
+        let signing_key = TokenSigningKey::from_pem(key_pem).map_err(InvalidServiceAccountKey)?;
         Ok(Self {
-            signing_key: EncodingKey::from_ec_pem(key_pem.as_bytes()).map_err(|e| bad(&e))?,
-            verifying_key: DecodingKey::from_ec_components(&point.0, &point.1)
-                .map_err(|e| bad(&e))?,
-            key_id: URL_SAFE_NO_PAD.encode(Sha256::digest(pair.subject_public_key_info())),
-            public_point: point,
+            signing_key,
+            further_keys: Vec::new(),
             issuer: ISSUER.into(),
         })
+    }
+
+    /// Accepts tokens of the keys in a PEM file, too (`--service-account-key-file`).
+    pub fn add_verification_keys(&mut self, pem: &str) -> Result<(), InvalidServiceAccountKey> {
+        let keys = TokenVerificationKey::all_from_pem(pem).map_err(InvalidServiceAccountKey)?;
+        for key in keys {
+            if self.keys().all(|known| known.id != key.id) {
+                self.further_keys.push(key);
+            }
+        }
+        Ok(())
     }
 
     /// The issuer, which is also the default audience of the API server.
@@ -142,22 +136,28 @@ impl ServiceAccountTokenIssuerAndVerifier {
         &self.issuer
     }
 
-    /// The public key, as `/openid/v1/jwks` serves it.
+    fn keys(&self) -> impl Iterator<Item = &TokenVerificationKey> {
+        std::iter::once(&self.signing_key.public).chain(&self.further_keys)
+    }
+
+    /// The public keys, as `/openid/v1/jwks` serves them.
     pub fn jwks(&self) -> Value {
-        json!({"keys": [{
-            "use": "sig", "kty": "EC", "kid": self.key_id, "crv": "P-256", "alg": "ES256",
-            "x": self.public_point.0, "y": self.public_point.1,
-        }]})
+        let keys: Vec<&Value> = self.keys().map(|key| &key.jwk).collect();
+        json!({ "keys": keys })
     }
 
     /// The document of `/.well-known/openid-configuration`.
     pub fn openid_configuration(&self, jwks_uri: &str) -> Value {
+        let algorithms: BTreeSet<&str> = self
+            .keys()
+            .filter_map(|key| key.jwk["alg"].as_str())
+            .collect();
         json!({
             "issuer": self.issuer,
             "jwks_uri": jwks_uri,
             "response_types_supported": ["id_token"],
             "subject_types_supported": ["public"],
-            "id_token_signing_alg_values_supported": ["ES256"],
+            "id_token_signing_alg_values_supported": algorithms,
         })
     }
 
@@ -206,10 +206,11 @@ impl ServiceAccountTokenIssuerAndVerifier {
     }
 
     fn sign(&self, body: &Value) -> Result<String, InvalidServiceAccountKey> {
-        let mut header = Header::new(Algorithm::ES256);
-        header.kid = Some(self.key_id.clone());
+        let key = &self.signing_key;
+        let mut header = Header::new(key.public.algorithm);
+        header.kid = Some(key.public.id.clone());
         header.typ = None;
-        jsonwebtoken::encode(&header, body, &self.signing_key)
+        jsonwebtoken::encode(&header, body, &key.encoding_key)
             .map_err(|e| InvalidServiceAccountKey(e.to_string()))
     }
 
@@ -219,14 +220,7 @@ impl ServiceAccountTokenIssuerAndVerifier {
         if token.len() > MAX_TOKEN_BYTES {
             return Err("token too long".into());
         }
-        let mut rules = Validation::new(Algorithm::ES256);
-        rules.validate_exp = false;
-        rules.validate_nbf = false;
-        rules.validate_aud = false;
-        rules.required_spec_claims.clear();
-        let body = jsonwebtoken::decode::<Value>(token, &self.verifying_key, &rules)
-            .map_err(|e| e.to_string())?
-            .claims;
+        let body = self.verify_signature(token)?;
         let claims = match body["iss"].as_str() {
             Some(LEGACY_ISSUER) => legacy_claims(&body),
             Some(issuer) if issuer == self.issuer => bound_claims(&body),
@@ -237,6 +231,31 @@ impl ServiceAccountTokenIssuerAndVerifier {
             return Err("the subject does not match the service account in the claims".into());
         }
         Ok(claims)
+    }
+
+    /// The claims of a token that one of the keys has signed: the key that it names, or any
+    /// if it names none of them.
+    fn verify_signature(&self, token: &str) -> Result<Value, String> {
+        let header = jsonwebtoken::decode_header(token).map_err(|e| e.to_string())?;
+        let id = header.kid.as_deref().unwrap_or_default();
+        let named = self.keys().find(|key| key.id == id);
+        let keys = match named {
+            Some(_) => Vec::from_iter(named),
+            None => self.keys().collect(),
+        };
+        let mut rules = Validation::new(header.alg);
+        rules.validate_exp = false;
+        rules.validate_nbf = false;
+        rules.validate_aud = false;
+        rules.required_spec_claims.clear();
+        let mut refused = "no key has the algorithm of the token".to_owned();
+        for key in keys.into_iter().filter(|key| key.algorithm == header.alg) {
+            match jsonwebtoken::decode::<Value>(token, &key.decoding_key, &rules) {
+                Ok(decoded) => return Ok(decoded.claims),
+                Err(why) => refused = why.to_string(),
+            }
+        }
+        Err(refused)
     }
 }
 
@@ -291,6 +310,10 @@ fn bound_claims(body: &Value) -> ServiceAccountClaims {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
+    use aws_lc_rs::encoding::{AsDer, EcPrivateKeyRfc5915Der};
+    use aws_lc_rs::signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair};
+    use base64::Engine;
+    use base64::engine::general_purpose::STANDARD;
 
     pub(crate) fn signer() -> ServiceAccountTokenIssuerAndVerifier {
         let key = rcgen::KeyPair::generate_for(&rcgen::PKCS_ECDSA_P256_SHA256).unwrap();
@@ -330,6 +353,59 @@ pub(crate) mod tests {
 
         let legacy = signer.issue_for_secret("ns", "bot", "u1", "s").unwrap();
         assert_eq!(signer.verify(&legacy).unwrap().secret.as_deref(), Some("s"));
+    }
+
+    #[test]
+    fn tokens_of_a_former_key_verify_while_it_is_listed() {
+        let files: Vec<String> = [
+            &rcgen::PKCS_ECDSA_P256_SHA256,
+            &rcgen::PKCS_ECDSA_P384_SHA384,
+            &rcgen::PKCS_RSA_SHA256,
+        ]
+        .map(|algorithm| {
+            rcgen::KeyPair::generate_for(algorithm)
+                .unwrap()
+                .serialize_pem()
+        })
+        .into();
+        let tokens = files.iter().map(|pem| {
+            let signer = ServiceAccountTokenIssuerAndVerifier::new(pem).unwrap();
+            signer.issue(&claims(600), Timestamp::UNIX_EPOCH).unwrap()
+        });
+        let tokens: Vec<String> = tokens.collect();
+        let public = |pem: &str| rcgen::KeyPair::from_pem(pem).unwrap().public_key_pem();
+        for (i, signing) in files.iter().enumerate() {
+            let mut signer = ServiceAccountTokenIssuerAndVerifier::new(signing).unwrap();
+            let former = (i + 1) % 3;
+            let both = format!("{}{}", public(&files[former]), signing);
+            signer.add_verification_keys(&both).unwrap();
+            let verified = tokens.iter().map(|token| signer.verify(token).is_ok());
+            let expected = (0..3).map(|n| n == i || n == former);
+            assert!(verified.eq(expected), "signing key {i}");
+            let keys = signer.jwks()["keys"].as_array().unwrap().len();
+            assert_eq!(keys, 2);
+        }
+        let mut signer = signer();
+        for bad in [
+            "",
+            "x",
+            "-----BEGIN PUBLIC KEY-----\nAAAA\n-----END PUBLIC KEY-----",
+        ] {
+            assert!(signer.add_verification_keys(bad).is_err(), "{bad}");
+        }
+        let ed = rcgen::KeyPair::generate_for(&rcgen::PKCS_ED25519).unwrap();
+        assert!(ServiceAccountTokenIssuerAndVerifier::new(&ed.serialize_pem()).is_err());
+    }
+
+    #[test]
+    fn a_key_in_the_form_of_openssl_signs() {
+        let key = EcdsaKeyPair::generate(&ECDSA_P256_SHA256_FIXED_SIGNING).unwrap();
+        let der: EcPrivateKeyRfc5915Der<'_> = key.private_key().as_der().unwrap();
+        let body = STANDARD.encode(der.as_ref());
+        let pem = format!("-----BEGIN EC PRIVATE KEY-----\n{body}\n-----END EC PRIVATE KEY-----\n");
+        let signer = ServiceAccountTokenIssuerAndVerifier::new(&pem).unwrap();
+        let token = signer.issue(&claims(600), Timestamp::UNIX_EPOCH).unwrap();
+        assert!(signer.verify(&token).is_ok());
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! The authorities whose client certificates a standalone server accepts: its own, and those
 //! of `--client-ca-file`, which may change while it runs.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use auth::pki::Pki;
@@ -21,6 +21,11 @@ pub(crate) struct VerifierAndBundle {
 impl ClientAuthorities {
     pub(crate) fn new(file: Option<PathBuf>) -> Self {
         Self { file }
+    }
+
+    /// The file to watch for changes.
+    pub(crate) fn path(&self) -> Option<&Path> {
+        self.file.as_deref()
     }
 
     /// The verifier for the server's authority and the present content of the file. A file

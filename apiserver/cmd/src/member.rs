@@ -99,6 +99,8 @@ pub(crate) async fn start(
         names: &[],
         authentication: Default::default(),
         client_ca_file: None,
+        certificate_files: Default::default(),
+        service_account_keys: Default::default(),
         shutdown_delay: Duration::ZERO,
         request_limits: RequestLimitArgs::default(),
         audit: None,

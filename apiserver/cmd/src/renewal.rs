@@ -11,12 +11,13 @@ use std::time::Duration;
 use auth::LocalAuthenticator;
 use auth::certificate_signing::ClusterSigner;
 use auth::pki::Pki;
-use auth::tls::ReplaceableServingCertificate;
+use auth::tls::{ReplaceableServingCertificate, ServingCertificates};
 use flotilla_runtime::TaskGroup;
 use machinery::time::Clock;
 use parking_lot::Mutex;
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 
+use crate::certificate_files::{CertificateFiles, CertificatesOfFiles};
 use crate::client_authorities::{ClientAuthorities, VerifierAndBundle};
 use crate::renewal_loop::run_renewal_loop;
 use crate::server_keys::ServerKeysLocation;
@@ -29,6 +30,8 @@ pub(crate) struct RenewedCertificateTargets {
     pub(crate) certificate_signer: Arc<ClusterSigner>,
     /// The authorities of client certificates.
     pub(crate) client_authorities: ClientAuthorities,
+    /// The certificates that the operator provides.
+    pub(crate) files: CertificateFiles,
     /// Verifies client certificates.
     pub(crate) authenticator: Arc<LocalAuthenticator>,
     /// The CA bundle for clients.
@@ -42,8 +45,8 @@ pub(crate) struct RenewedCertificateTargets {
 /// The certificates in use, as PEM.
 #[derive(Default)]
 struct CertificatesInUse {
-    serving: String,
-    authority: String,
+    /// What is served and signed with; `None` before the first.
+    certificates: Option<CertificatesOfFiles>,
     /// The authorities of client certificates.
     client_bundle: String,
     /// The content of the kubeconfig file.
@@ -65,20 +68,20 @@ impl CertificateRenewal {
         clock: Arc<dyn Clock>,
         credentials: RenewedCertificateTargets,
         pki: &Pki,
+        certificates: CertificatesOfFiles,
         client_bundle: String,
     ) -> anyhow::Result<Arc<Self>> {
         let renewal = Self {
             server_keys: keys,
             clock,
             in_use: Mutex::new(CertificatesInUse {
-                serving: pki.serving.certificate_pem.clone(),
-                authority: pki.ca_pem.clone(),
+                certificates: Some(certificates),
                 client_bundle,
                 ..CertificatesInUse::default()
             }),
             targets: credentials,
         };
-        renewal.apply(pki)?;
+        renewal.write_kubeconfig(pki)?;
         Ok(Arc::new(renewal))
     }
 
@@ -92,10 +95,15 @@ impl CertificateRenewal {
         Arc::clone(&self.targets.certificate_signer)
     }
 
-    /// Checks once in each period until the tasks stop.
-    pub(crate) fn run(self: &Arc<Self>, period: Duration, tasks: &TaskGroup) {
-        let renewal = Arc::clone(self);
-        run_renewal_loop("certificates", period, Arc::default(), tasks, move || {
+    /// Checks once in each period, and when `changed` is notified, until the tasks stop.
+    pub(crate) fn run(
+        self: &Arc<Self>,
+        period: Duration,
+        changed: &Arc<Notify>,
+        tasks: &TaskGroup,
+    ) {
+        let (renewal, changed) = (Arc::clone(self), Arc::clone(changed));
+        run_renewal_loop("certificates", period, changed, tasks, move || {
             let renewal = Arc::clone(&renewal);
             async move { renewal.renew().await }
         });
@@ -108,7 +116,8 @@ impl CertificateRenewal {
         // Trust is updated first, since certificates may be signed by a new authority. When
         // the file is bad, the last good authorities stay, and the rest is renewed.
         let trusted = clients.map(|clients| self.trust_clients(clients));
-        self.apply(&pki)?;
+        self.apply(self.targets.files.read(&pki).await?)?;
+        self.write_kubeconfig(&pki)?;
         trusted
     }
 
@@ -122,22 +131,33 @@ impl CertificateRenewal {
         }
     }
 
-    fn apply(&self, pki: &Pki) -> anyhow::Result<()> {
+    fn apply(&self, new: CertificatesOfFiles) -> anyhow::Result<()> {
         let (to, mut in_use) = (&self.targets, self.in_use.lock());
-        if in_use.authority != pki.ca_pem {
-            let replaced = to.certificate_signer.replace_authority(pki);
+        let old = in_use.certificates.as_ref();
+        if old.is_none_or(|old| old.signing != new.signing) {
+            let signing = &new.signing;
+            let replaced = to
+                .certificate_signer
+                .replace_authority(&signing.certificate_pem, &signing.key_pem);
             replaced.map_err(anyhow::Error::msg)?;
-            to.root_ca.send_replace(pki.ca_pem.clone());
-            in_use.authority.clone_from(&pki.ca_pem);
             tracing::info!("the certificate authority was renewed");
         }
-        if in_use.serving != pki.serving.certificate_pem {
-            let (chain, key) = pki.serving_der()?;
-            to.certificate.replace(chain, key)?;
-            in_use.serving.clone_from(&pki.serving.certificate_pem);
+        if old.is_none_or(|old| old.root_ca != new.root_ca) {
+            to.root_ca.send_replace(new.root_ca.clone());
+        }
+        if old.is_none_or(|old| old.serving != new.serving || old.by_name != new.by_name) {
+            let certificates = ServingCertificates::new(&new.serving, &new.by_name);
+            to.certificate
+                .replace_all(certificates.map_err(anyhow::Error::msg)?);
             tracing::info!("the serving certificate was renewed");
         }
-        let kubeconfig = pki.admin_kubeconfig(&to.url);
+        in_use.certificates = Some(new);
+        Ok(())
+    }
+
+    fn write_kubeconfig(&self, pki: &Pki) -> anyhow::Result<()> {
+        let (to, mut in_use) = (&self.targets, self.in_use.lock());
+        let kubeconfig = pki.admin_kubeconfig(&to.url, &to.root_ca.borrow());
         if in_use.kubeconfig != kubeconfig {
             auth::pki::write_file(&to.kubeconfig, &kubeconfig, 0o600)?;
             in_use.kubeconfig = kubeconfig;

@@ -21,6 +21,7 @@ use tokio_rustls::TlsConnector;
 
 use super::*;
 use crate::request_limit_flags::RequestLimitArgs;
+use crate::service_account_keys::ServiceAccountKeyArgs;
 use crate::standalone::{StandaloneServer, StandaloneServerOptions};
 use crate::storage_engine::StorageBackendConfig;
 
@@ -133,6 +134,8 @@ async fn start(dir: &Path, clock: &Arc<FakeClock>) -> StandaloneServer {
         names: &[],
         authentication: auth::authenticator::LocalAuthenticatorOptions::default(),
         client_ca_file: None,
+        certificate_files: CertificateFiles::default(),
+        service_account_keys: ServiceAccountKeyArgs::default(),
         shutdown_delay: Duration::ZERO,
         request_limits: RequestLimitArgs::default(),
         audit: None,
@@ -241,14 +244,16 @@ async fn the_check_runs_by_itself_and_survives_a_broken_file() {
     std::fs::write(&file, "no certificate").unwrap();
     clock.advance(days(340));
     server.renewal.renew().await.unwrap_err();
-    assert_eq!(
-        server.renewal.in_use.lock().serving,
-        good,
-        "the old one stays"
-    );
+    let in_use = || {
+        let in_use = server.renewal.in_use.lock();
+        let certificates = in_use.certificates.as_ref().unwrap();
+        certificates.serving.certificate_pem.clone()
+    };
+    assert_eq!(in_use(), good, "the old one stays");
     std::fs::write(&file, &good).unwrap();
     let tasks = TaskGroup::new(flotilla_runtime::ShutdownToken::new());
-    server.renewal.run(Duration::from_millis(20), &tasks);
+    let period = Duration::from_millis(20);
+    server.renewal.run(period, &Arc::default(), &tasks);
     let renewed = async {
         while std::fs::read_to_string(&server.kubeconfig).unwrap() == first {
             tokio::time::sleep(Duration::from_millis(10)).await;
@@ -257,7 +262,7 @@ async fn the_check_runs_by_itself_and_survives_a_broken_file() {
     tokio::time::timeout(Duration::from_secs(30), renewed)
         .await
         .unwrap();
-    assert_ne!(server.renewal.in_use.lock().serving, good);
+    assert_ne!(in_use(), good);
     tasks.stop().await;
     server.stop().await;
 }

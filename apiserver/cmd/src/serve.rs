@@ -16,6 +16,7 @@ use machinery::duration;
 
 use crate::aggregated::{self, AggregatedServer, ApiServiceTarget};
 use crate::authentication_flags;
+use crate::certificate_files::CertificateFiles;
 use crate::controller_flags;
 use crate::controller_manager::{self, ControllerContext, MultiClusterControllerOptions};
 use crate::encryption::EncryptableResources;
@@ -23,6 +24,7 @@ use crate::flag_modes::{ExplicitFlagIds, ServeModeFlags};
 use crate::leader_election;
 use crate::logs;
 use crate::running_server::RunningServer;
+use crate::service_account_keys::ServiceAccountKeyArgs;
 use crate::signals::TerminationSignals;
 use crate::standalone::{StandaloneServer, StandaloneServerOptions};
 use crate::startup::StartupLogFields;
@@ -78,6 +80,10 @@ pub(crate) struct ServeArgs {
     host: AggregatedServerArgs,
     #[command(flatten)]
     authentication: authentication_flags::AuthenticationArgs,
+    #[command(flatten)]
+    certificate_files: CertificateFiles,
+    #[command(flatten)]
+    service_account_keys: ServiceAccountKeyArgs,
     #[command(flatten)]
     leadership: leader_election::LeaderElectionArgs,
     #[command(flatten)]
@@ -276,6 +282,8 @@ async fn start_standalone(arguments: &ServeArgs) -> anyhow::Result<StandaloneSer
         names: &arguments.tls_san,
         authentication,
         client_ca_file: arguments.authentication.client_ca_file.clone(),
+        certificate_files: arguments.certificate_files.clone(),
+        service_account_keys: arguments.service_account_keys.clone(),
         shutdown_delay: arguments.shutdown_delay_duration,
         request_limits: arguments.request_limits,
         audit: arguments.audit.config()?,

@@ -13,7 +13,7 @@ use anyhow::Context;
 use auth::certificate_signing::ClusterSigner;
 use auth::oidc::OidcAuthenticator;
 use auth::rbac::RbacAuthorizer;
-use auth::tls::ReplaceableServingCertificate;
+use auth::tls::{ReplaceableServingCertificate, ServingCertificates};
 use auth::token::ServiceAccountTokenIssuerAndVerifier;
 use auth::{LocalAuthenticator, RoleEscalationCheck, authenticator};
 use client::Api;
@@ -33,13 +33,16 @@ use watchcache::WatchCaches;
 use crate::admission_policies::watch_policies;
 use crate::admission_webhooks::{WebhookConfigurationSource, watch_webhook_configurations};
 use crate::audit_flags::AuditConfig;
+use crate::certificate_files::CertificateFiles;
 use crate::client_authorities::ClientAuthorities;
 use crate::controller_manager::TokenIssuerRootCaAndServedGroups;
+use crate::file_changes::{FileWatch, watch_files};
 use crate::renewal::{CertificateRenewal, RenewedCertificateTargets};
 use crate::renewal_loop::CHECK_PERIOD;
 use crate::request_limit_flags::RequestLimitArgs;
 use crate::running_server::{self, RunningServer};
 use crate::server_keys::ServerKeysLocation;
+use crate::service_account_keys::ServiceAccountKeyArgs;
 use crate::storage_engine::{OpenedStorageEngine, StorageBackendConfig};
 use crate::webhook_client::{ServiceRouting, WebhookClientManager};
 use crate::{
@@ -70,6 +73,9 @@ pub(crate) struct StandaloneServerOptions<'a> {
     pub(crate) authentication: authenticator::LocalAuthenticatorOptions,
     /// Further authorities of client certificates.
     pub(crate) client_ca_file: Option<PathBuf>,
+    /// Serving certificates and the cluster's authority, if files provide them.
+    pub(crate) certificate_files: CertificateFiles,
+    pub(crate) service_account_keys: ServiceAccountKeyArgs,
     /// How long requests are still accepted after the signal to stop.
     pub(crate) shutdown_delay: Duration,
     pub(crate) request_limits: RequestLimitArgs,
@@ -88,6 +94,7 @@ pub(crate) struct StandaloneServer {
     signer: Arc<ServiceAccountTokenIssuerAndVerifier>,
     serves_group: fn(&str) -> bool,
     pub(crate) renewal: Arc<CertificateRenewal>,
+    _file_watch: Option<FileWatch>,
     /// Keeps the admission policies and webhooks up to date until the server is dropped.
     _admission_informers: InformerFactory,
 }
@@ -136,10 +143,11 @@ impl StandaloneServer {
             store: shared.then(|| engine.store()),
         };
         let pki = keys.open(clock.now()).await?;
-        let signer = Arc::new(ServiceAccountTokenIssuerAndVerifier::new(
-            &pki.token_key_pem,
-        )?);
-        let certificate_signer = Arc::new(ClusterSigner::new(&pki).map_err(anyhow::Error::msg)?);
+        let signer = Arc::new(setup.service_account_keys.issuer(&pki)?);
+        let certificates = setup.certificate_files.read(&pki).await?;
+        let signing = &certificates.signing;
+        let certificate_signer = ClusterSigner::new(&signing.certificate_pem, &signing.key_pem);
+        let certificate_signer = Arc::new(certificate_signer.map_err(anyhow::Error::msg)?);
         let client_authorities = ClientAuthorities::new(setup.client_ca_file);
         let client_ca = client_authorities.verifier(&pki).await?;
         let jwt_issuers = setup.authentication.jwt_issuers.clone();
@@ -251,13 +259,19 @@ impl StandaloneServer {
             ))
         };
         let http = ApiServer::new(registry, Arc::clone(&authenticator), authorizer, options);
-        let (chain, key) = pki.serving_der()?;
-        let certificate = ReplaceableServingCertificate::new(chain, key)?;
+        let served = ServingCertificates::new(&certificates.serving, &certificates.by_name);
+        let served = served.map_err(anyhow::Error::msg)?;
+        let certificate = ReplaceableServingCertificate::with_certificates(served);
         let listening = TaskGroup::new(ShutdownToken::new());
         running_server::serve_on(http, listener, &certificate, &listening)?;
 
         let url = listener::url(address);
         let kubeconfig = dir.join(KUBECONFIG_FILE);
+        let files_changed = Arc::default();
+        let watched = setup.certificate_files.paths();
+        let watched = watched.iter().map(PathBuf::as_path);
+        let watched = watched.chain(client_authorities.path());
+        let file_watch = watch_files(watched, &files_changed);
         let renewal = CertificateRenewal::new(
             keys,
             Arc::clone(&clock),
@@ -266,14 +280,16 @@ impl StandaloneServer {
                 certificate_signer,
                 client_authorities,
                 authenticator,
-                root_ca: watch::Sender::new(pki.ca_pem.clone()),
+                root_ca: watch::Sender::new(certificates.root_ca.clone()),
+                files: setup.certificate_files,
                 kubeconfig: kubeconfig.clone(),
                 url: url.clone(),
             },
             &pki,
+            certificates,
             client_ca.bundle_pem,
         )?;
-        renewal.run(CHECK_PERIOD, &server);
+        renewal.run(CHECK_PERIOD, &files_changed, &server);
         let plane = RunningServer {
             api,
             clock,
@@ -293,6 +309,7 @@ impl StandaloneServer {
             signer,
             serves_group: serves,
             renewal,
+            _file_watch: file_watch,
             _admission_informers: admission_informers,
         })
     }

@@ -144,6 +144,8 @@ impl LocalFleet {
             names: &[],
             authentication: Default::default(),
             client_ca_file: None,
+            certificate_files: Default::default(),
+            service_account_keys: Default::default(),
             shutdown_delay: Duration::ZERO,
             request_limits: RequestLimitArgs::default(),
             audit: None,

@@ -223,7 +223,10 @@ impl KubernetesClusterFiles<'_> {
             ("kubelet.key", &kubelet.key_pem),
             ("tokens.pub", &tokens.public_key_pem()),
             ("manager.kubeconfig", &manager),
-            ("admin.kubeconfig", &pki.admin_kubeconfig(server)),
+            (
+                "admin.kubeconfig",
+                &pki.admin_kubeconfig(server, &pki.ca_pem),
+            ),
         ] {
             std::fs::write(self.dir.join(name), text).unwrap();
         }

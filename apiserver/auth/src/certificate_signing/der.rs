@@ -9,11 +9,13 @@ use jiff::Timestamp;
 use jiff::tz::TimeZone;
 
 pub(super) const SEQUENCE: u8 = 0x30;
+pub(super) const SET: u8 = 0x31;
 pub(super) const OCTET_STRING: u8 = 0x04;
 const INTEGER: u8 = 0x02;
 const BOOLEAN: u8 = 0x01;
 const BIT_STRING: u8 = 0x03;
 const OBJECT_IDENTIFIER: u8 = 0x06;
+const UTF8_STRING: u8 = 0x0c;
 const UTC_TIME: u8 = 0x17;
 const GENERALIZED_TIME: u8 = 0x18;
 /// The tag `[n]` around another value.
@@ -53,6 +55,10 @@ pub(super) fn positive_integer(bytes: &[u8]) -> Vec<u8> {
         content.insert(0, 0);
     }
     value(INTEGER, &content)
+}
+
+pub(super) fn utf8_string(text: &str) -> Vec<u8> {
+    value(UTF8_STRING, text.as_bytes())
 }
 
 /// An object identifier, from its encoded content.
