@@ -57,6 +57,9 @@ mod identity;
 /// HTTP: client authorities, static tokens, and issuers of OpenID Connect.
 mod authentication;
 
+/// HTTP: webhooks that authenticate and authorize, and modes of authorization.
+mod authorization_webhooks;
+
 /// HTTP: serving certificates, authorities and token keys of files.
 mod key_files;
 

@@ -45,7 +45,7 @@ fn allowed_dependencies() -> BTreeMap<&'static str, &'static [&'static str]> {
         ("watchcache", &["storage"]),
         ("patch", &["openapi"]),
         ("managed-fields", &["openapi"]),
-        ("auth", &["client"]),
+        ("auth", &["client", "kubernetes-cel"]),
         ("members", &["client", "openapi"]),
         ("admission", &["client", "openapi", "kubernetes-cel"]),
         (

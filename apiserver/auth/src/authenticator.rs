@@ -23,6 +23,7 @@ use crate::credentials::{
 use crate::oidc::{JwtIssuerConfig, OidcAuthenticator};
 use crate::static_tokens::StaticTokens;
 use crate::token::{ServiceAccountClaims, ServiceAccountTokenIssuerAndVerifier};
+use crate::webhook::WebhookTokenAuthenticator;
 use crate::x509::CertificateVerifier;
 
 pub(crate) const SERVICE_ACCOUNTS: Gvr = Gvr::from_static("", "v1", "serviceaccounts");
@@ -87,6 +88,7 @@ pub struct LocalAuthenticator {
     audiences: Vec<String>,
     static_tokens: Option<Arc<StaticTokens>>,
     oidc: OnceLock<OidcAuthenticator>,
+    webhook: OnceLock<WebhookTokenAuthenticator>,
 }
 
 impl LocalAuthenticator {
@@ -111,6 +113,7 @@ impl LocalAuthenticator {
             audiences,
             static_tokens: options.static_tokens,
             oidc: OnceLock::new(),
+            webhook: OnceLock::new(),
         })
     }
 
@@ -118,6 +121,11 @@ impl LocalAuthenticator {
     /// belong to the tasks of the server.
     pub fn set_oidc(&self, oidc: OidcAuthenticator) {
         let _ = self.oidc.set(oidc);
+    }
+
+    /// Asks a webhook about tokens that nothing else accepts.
+    pub fn set_webhook(&self, webhook: WebhookTokenAuthenticator) {
+        let _ = self.webhook.set(webhook);
     }
 
     /// Sets the API through which service accounts are read; until then tokens get 503.
@@ -183,7 +191,7 @@ impl LocalAuthenticator {
 
     /// The user of a token, and those of `audiences` that the token is valid for (empty
     /// means the API server's own). Static tokens come first, then tokens that name an
-    /// issuer of OpenID Connect, then those of service accounts.
+    /// issuer of OpenID Connect, then those of service accounts; a webhook is asked last.
     pub async fn authenticate_token(
         &self,
         token: &str,
@@ -198,7 +206,19 @@ impl LocalAuthenticator {
         {
             return self.for_audiences(Arc::new(result?), audiences);
         }
-        self.authenticate_service_account(token, audiences).await
+        let refused = match self.authenticate_service_account(token, audiences).await {
+            Err(AuthenticationError::InvalidCredential(refused)) => refused,
+            decided => return decided,
+        };
+        let Some(webhook) = self.webhook.get() else {
+            return Err(refused.into());
+        };
+        let requested = if audiences.is_empty() {
+            &self.audiences
+        } else {
+            audiences
+        };
+        Box::pin(webhook.authenticate(token, requested, &self.audiences)).await
     }
 
     /// The user of a token that says nothing about audiences of this server: it is valid for

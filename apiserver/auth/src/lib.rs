@@ -14,6 +14,10 @@
 //! [`rbac::RbacAuthorizer`], [`delegated`], [`token::ServiceAccountTokenIssuerAndVerifier`], [`reviews`].
 
 pub mod authenticator;
+pub mod authorization_configuration;
+pub mod authorizer_chain;
+mod authorizer_metrics;
+mod authorizer_opinion;
 pub mod ca_bundle;
 pub mod cert_rotation;
 pub mod certificate_signing;
@@ -34,9 +38,11 @@ pub mod tls;
 pub mod token;
 mod token_keys;
 mod token_request;
+pub mod webhook;
 pub mod x509;
 
 pub use authenticator::LocalAuthenticator;
+pub use authorizer_metrics::AuthorizerMetrics;
 pub use credentials::{AuthenticationError, ForEachHeader, InvalidCredential, RequestCredentials};
 pub use private_dir::create_private_dir;
 pub use request_auth::{RequestAuthenticator, RequestAuthorizer};

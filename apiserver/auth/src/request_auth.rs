@@ -6,9 +6,10 @@ use std::sync::Arc;
 use machinery::{Status, UserInfo};
 
 use crate::authenticator::LocalAuthenticator;
+use crate::authorizer_chain::AuthorizerChain;
 use crate::credentials::{AuthenticationError, RequestCredentials};
 use crate::delegated;
-use crate::rbac::{AuthorizationTarget, AuthorizerDecisionAndReason, RbacAuthorizer};
+use crate::rbac::{AuthorizationTarget, AuthorizerDecisionAndReason, RbacAuthorizer, SubjectRules};
 use crate::token::ServiceAccountTokenIssuerAndVerifier;
 
 /// Authenticates requests, locally or by TokenReview.
@@ -61,9 +62,11 @@ impl From<Arc<delegated::DelegatingAuthenticator>> for RequestAuthenticator {
     }
 }
 
-/// Authorizes requests, locally by RBAC or by SubjectAccessReview.
+/// Authorizes requests, locally by RBAC, by several authorizers, or by SubjectAccessReview.
+#[derive(Clone)]
 pub enum RequestAuthorizer {
     Local(Arc<RbacAuthorizer>),
+    Chain(Arc<AuthorizerChain>),
     Delegated(Arc<delegated::DelegatingAuthorizer>),
 }
 
@@ -79,7 +82,7 @@ impl RequestAuthorizer {
         match self {
             Self::Local(local) if local.allows(user, verb, target) => Ok(()),
             Self::Local(_) => Err(RbacAuthorizer::forbidden(user, verb, target)),
-            Self::Delegated(_) => {
+            Self::Chain(_) | Self::Delegated(_) => {
                 let decision = self.explain(user, verb, target).await?;
                 decision.into_result(user, verb, target)
             }
@@ -95,7 +98,21 @@ impl RequestAuthorizer {
     ) -> Result<AuthorizerDecisionAndReason, Status> {
         match self {
             Self::Local(local) => Ok(local.explain(user, verb, target)),
+            Self::Chain(chain) => Ok(Box::pin(chain.authorize(user, verb, target)).await),
             Self::Delegated(host) => Box::pin(host.authorize(user, verb, target)).await,
+        }
+    }
+
+    /// What a user may do in a namespace, and why the list is incomplete; empty if it is
+    /// complete.
+    pub fn subject_rules(&self, user: &UserInfo, namespace: &str) -> (SubjectRules, String) {
+        match self {
+            Self::Local(local) => (local.subject_rules(user, namespace), String::new()),
+            Self::Chain(chain) => chain.subject_rules(user, namespace),
+            Self::Delegated(_) => (
+                SubjectRules::default(),
+                "webhook authorizer does not support user rule resolution".to_owned(),
+            ),
         }
     }
 }
@@ -110,6 +127,9 @@ impl AuthorizerDecisionAndReason {
     ) -> Result<(), Status> {
         if self.allowed {
             return Ok(());
+        }
+        if self.undecided {
+            return Err(Status::internal(self.evaluation_error).with_retry_after(1));
         }
         let mut status = RbacAuthorizer::forbidden(user, verb, target);
         if !self.reason.is_empty() {

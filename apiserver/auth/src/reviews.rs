@@ -10,7 +10,8 @@ use serde_json::{Value, json};
 
 use crate::authenticator::LocalAuthenticator;
 use crate::credentials::AuthenticationError;
-use crate::rbac::{AuthorizationTarget, RbacAuthorizer};
+use crate::rbac::AuthorizationTarget;
+use crate::request_auth::RequestAuthorizer;
 
 const AUTHN: &str = "authentication.k8s.io";
 const AUTHZ: &str = "authorization.k8s.io";
@@ -117,53 +118,57 @@ fn parse_spec(body: &Value, kind: &'static str) -> Result<SubjectAccessReviewSpe
     Ok(spec)
 }
 
-fn access_review_status(
-    authorizer: &RbacAuthorizer,
+async fn access_review_status(
+    authorizer: &RequestAuthorizer,
     user: &UserInfo,
     spec: &SubjectAccessReviewSpec,
-) -> Value {
+) -> Result<Value, Status> {
     let decision = match (&spec.resource_attributes, &spec.non_resource_attributes) {
-        (Some(r), _) => authorizer.explain(
-            user,
-            &r.verb,
-            AuthorizationTarget::Resource {
+        (Some(r), _) => {
+            let target = AuthorizationTarget::Resource {
                 group: &r.group,
                 version: &r.version,
                 resource: &r.resource,
                 subresource: &r.subresource,
                 namespace: &r.namespace,
                 name: &r.name,
-            },
-        ),
+            };
+            authorizer.explain(user, &r.verb, target).await?
+        }
         (None, p) => {
             let (path, verb) = p.as_ref().map_or(("", ""), |p| (&p.path, &p.verb));
-            authorizer.explain(user, verb, AuthorizationTarget::NonResource(path))
+            let target = AuthorizationTarget::NonResource(path);
+            authorizer.explain(user, verb, target).await?
         }
     };
     let mut status = json!({"allowed": decision.allowed});
+    if decision.denied {
+        status["denied"] = true.into();
+    }
     if !decision.reason.is_empty() {
         status["reason"] = decision.reason.into();
     }
     if !decision.evaluation_error.is_empty() {
         status["evaluationError"] = decision.evaluation_error.into();
     }
-    status
+    Ok(status)
 }
 
 /// Creates a SelfSubjectAccessReview.
-pub fn self_subject_access_review(
-    authorizer: &RbacAuthorizer,
+pub async fn self_subject_access_review(
+    authorizer: &RequestAuthorizer,
     user: &UserInfo,
     body: Value,
 ) -> Result<Value, Status> {
     const KIND: &str = "SelfSubjectAccessReview";
-    let status = access_review_status(authorizer, user, &parse_spec(&body, KIND)?);
+    let spec = parse_spec(&body, KIND)?;
+    let status = access_review_status(authorizer, user, &spec).await?;
     Ok(review_response(body, AUTHZ, KIND, status))
 }
 
 /// Creates a SubjectAccessReview; with a namespace a LocalSubjectAccessReview.
-pub fn subject_access_review(
-    authorizer: &RbacAuthorizer,
+pub async fn subject_access_review(
+    authorizer: &RequestAuthorizer,
     namespace: Option<&str>,
     body: Value,
 ) -> Result<Value, Status> {
@@ -200,13 +205,13 @@ pub fn subject_access_review(
         groups: spec.groups.clone(),
         extra: spec.extra.clone(),
     };
-    let status = access_review_status(authorizer, &user, &spec);
+    let status = access_review_status(authorizer, &user, &spec).await?;
     Ok(review_response(body, AUTHZ, kind, status))
 }
 
 /// Creates a SelfSubjectRulesReview.
 pub fn self_subject_rules_review(
-    authorizer: &RbacAuthorizer,
+    authorizer: &RequestAuthorizer,
     user: &UserInfo,
     body: Value,
 ) -> Result<Value, Status> {
@@ -214,12 +219,15 @@ pub fn self_subject_rules_review(
     if namespace.is_empty() {
         return Err(Status::bad_request("no namespace on request"));
     }
-    let rules = authorizer.subject_rules(user, namespace);
-    let status = json!({
+    let (rules, why_incomplete) = authorizer.subject_rules(user, namespace);
+    let mut status = json!({
         "resourceRules": rules.resource_rules,
         "nonResourceRules": rules.non_resource_rules,
-        "incomplete": false,
+        "incomplete": !why_incomplete.is_empty(),
     });
+    if !why_incomplete.is_empty() {
+        status["evaluationError"] = why_incomplete.into();
+    }
     Ok(review_response(
         body,
         AUTHZ,
@@ -231,26 +239,32 @@ pub fn self_subject_rules_review(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::rbac::RbacAuthorizer;
     use machinery::user::SYSTEM_PRIVILEGED_GROUP;
 
-    #[test]
-    fn reviews_set_status_in_their_body() {
-        let authorizer = RbacAuthorizer::new();
+    #[tokio::test]
+    async fn reviews_set_status_in_their_body() {
+        let authorizer = RequestAuthorizer::from(RbacAuthorizer::new());
         let root = UserInfo {
             name: "root".into(),
             groups: vec![SYSTEM_PRIVILEGED_GROUP.into()],
             ..UserInfo::default()
         };
         let ask = json!({"spec": {"resourceAttributes": {"verb": "get", "resource": "pods"}}});
-        let got = self_subject_access_review(&authorizer, &root, ask.clone()).unwrap();
+        let got = self_subject_access_review(&authorizer, &root, ask.clone())
+            .await
+            .unwrap();
         assert_eq!(got["status"]["allowed"], true);
         assert_eq!(got["kind"], "SelfSubjectAccessReview");
         let nobody = UserInfo::default();
-        let got = self_subject_access_review(&authorizer, &nobody, ask.clone()).unwrap();
+        let got = self_subject_access_review(&authorizer, &nobody, ask.clone())
+            .await
+            .unwrap();
         assert_eq!(got["status"], json!({"allowed": false}));
         for bad in [json!({}), json!({"spec": {"user": "x"}}), ask] {
             assert_eq!(
                 subject_access_review(&authorizer, None, bad)
+                    .await
                     .unwrap_err()
                     .code,
                 422
@@ -260,6 +274,7 @@ mod tests {
             json!({"spec": {"user": "x", "resourceAttributes": {"verb": "get", "namespace": "b"}}});
         assert_eq!(
             subject_access_review(&authorizer, Some("a"), local)
+                .await
                 .unwrap_err()
                 .code,
             422

@@ -40,6 +40,7 @@ mod tests;
 mod time_text;
 mod to_json;
 mod types;
+mod unescaped;
 mod url_value;
 mod value;
 

@@ -2,12 +2,19 @@
 //! static tokens, and issuers of OpenID Connect.
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::{Context, bail};
 use auth::authenticator::LocalAuthenticatorOptions;
 use auth::oidc::{AuthenticationConfiguration, JwtIssuerConfig, OidcFlagValues};
 use auth::static_tokens::StaticTokens;
+use auth::webhook::WebhookTokenAuthenticator;
 use clap::Args;
+use client::TaskGroup;
+
+use crate::authorization_flags::review_endpoint;
+
+const TOKEN_REVIEW_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The flags of authentication, besides `--anonymous-auth` and `--api-audiences`.
 #[derive(Args)]
@@ -22,6 +29,10 @@ pub(crate) struct AuthenticationArgs {
     /// authentication: lines of token, user, uid and optionally groups.
     #[arg(long, value_name = "FILE")]
     token_auth_file: Option<PathBuf>,
+    /// File with webhook configuration for token authentication in kubeconfig format. The API
+    /// server sends a TokenReview v1 to the service for tokens that nothing else accepts.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) authentication_token_webhook_config_file: Option<PathBuf>,
     /// File with an AuthenticationConfiguration, which configures the JWT authenticators.
     /// Mutually exclusive with the --oidc-* flags. CEL expressions are refused.
     #[arg(long, value_name = "FILE")]
@@ -114,6 +125,20 @@ impl AuthenticationArgs {
             signing_algs: self.oidc_signing_algs.clone(),
         };
         values.issuer().map(Some).map_err(anyhow::Error::msg)
+    }
+}
+
+/// The webhook of `--authentication-token-webhook-config-file`.
+pub(crate) struct TokenWebhookOptions {
+    pub(crate) kubeconfig: PathBuf,
+    pub(crate) cache_ttl: Duration,
+}
+
+impl TokenWebhookOptions {
+    /// Connections belong to `tasks`.
+    pub(crate) fn connect(self, tasks: &TaskGroup) -> anyhow::Result<WebhookTokenAuthenticator> {
+        let endpoint = review_endpoint(&self.kubeconfig, TOKEN_REVIEW_TIMEOUT, tasks)?;
+        Ok(WebhookTokenAuthenticator::new(endpoint, self.cache_ttl))
     }
 }
 

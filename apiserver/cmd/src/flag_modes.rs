@@ -44,17 +44,27 @@ pub(crate) const FLAGS: &[(&str, FlagEffectiveMode)] = &[
     ("audit_webhook_initial_backoff", FlagEffectiveMode::Always),
     (
         "authentication_token_webhook_cache_ttl",
-        FlagEffectiveMode::BehindHost,
+        FlagEffectiveMode::Always,
     ),
     (
         "authorization_webhook_cache_authorized_ttl",
-        FlagEffectiveMode::BehindHost,
+        FlagEffectiveMode::Always,
     ),
     (
         "authorization_webhook_cache_unauthorized_ttl",
-        FlagEffectiveMode::BehindHost,
+        FlagEffectiveMode::Always,
     ),
     ("authentication_config", FlagEffectiveMode::Standalone),
+    (
+        "authentication_token_webhook_config_file",
+        FlagEffectiveMode::Standalone,
+    ),
+    ("authorization_config", FlagEffectiveMode::Standalone),
+    ("authorization_mode", FlagEffectiveMode::Standalone),
+    (
+        "authorization_webhook_config_file",
+        FlagEffectiveMode::Standalone,
+    ),
     ("client_ca_file", FlagEffectiveMode::Standalone),
     ("cluster_failure_threshold", FlagEffectiveMode::Always),
     ("cluster_monitor_grace_period", FlagEffectiveMode::Always),

@@ -10,6 +10,7 @@ mod admission_webhooks;
 mod aggregated;
 mod audit_flags;
 mod authentication_flags;
+mod authorization_flags;
 mod certificate_files;
 mod cli;
 mod client_authorities;

@@ -101,6 +101,8 @@ pub(crate) async fn start(
         client_ca_file: None,
         certificate_files: Default::default(),
         service_account_keys: Default::default(),
+        token_webhook: None,
+        authorization: Default::default(),
         shutdown_delay: Duration::ZERO,
         request_limits: RequestLimitArgs::default(),
         audit: None,

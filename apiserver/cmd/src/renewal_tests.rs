@@ -136,6 +136,8 @@ async fn start(dir: &Path, clock: &Arc<FakeClock>) -> StandaloneServer {
         client_ca_file: None,
         certificate_files: CertificateFiles::default(),
         service_account_keys: ServiceAccountKeyArgs::default(),
+        token_webhook: None,
+        authorization: Default::default(),
         shutdown_delay: Duration::ZERO,
         request_limits: RequestLimitArgs::default(),
         audit: None,

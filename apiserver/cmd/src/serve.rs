@@ -15,7 +15,8 @@ use flotilla_runtime::LeaderElector;
 use machinery::duration;
 
 use crate::aggregated::{self, AggregatedServer, ApiServiceTarget};
-use crate::authentication_flags;
+use crate::authentication_flags::{self, TokenWebhookOptions};
+use crate::authorization_flags::{AuthorizationArgs, AuthorizationCacheTtls, AuthorizationOptions};
 use crate::certificate_files::CertificateFiles;
 use crate::controller_flags;
 use crate::controller_manager::{self, ControllerContext, MultiClusterControllerOptions};
@@ -39,6 +40,12 @@ const LEASE_NAMESPACE: &str = "kube-system";
 /// The default namespace of the installation and name of its Service.
 const DEFAULT_NAMESPACE: &str = "flotilla-system";
 const DEFAULT_SERVICE: &str = "flotilla";
+/// How long reviews are cached by default: those of the host as in extension API servers,
+/// those of webhooks as in kube-apiserver.
+const HOST_REVIEW_CACHE_TTL: Duration = Duration::from_secs(10);
+const WEBHOOK_TOKEN_CACHE_TTL: Duration = Duration::from_secs(2 * 60);
+const WEBHOOK_AUTHORIZED_CACHE_TTL: Duration = Duration::from_secs(5 * 60);
+const WEBHOOK_UNAUTHORIZED_CACHE_TTL: Duration = Duration::from_secs(30);
 /// How long the start waits for informers; later /readyz reports those that are missing.
 const SYNC_TIMEOUT: Duration = Duration::from_secs(20);
 
@@ -80,6 +87,8 @@ pub(crate) struct ServeArgs {
     host: AggregatedServerArgs,
     #[command(flatten)]
     authentication: authentication_flags::AuthenticationArgs,
+    #[command(flatten)]
+    authorization: AuthorizationArgs,
     #[command(flatten)]
     certificate_files: CertificateFiles,
     #[command(flatten)]
@@ -160,17 +169,18 @@ struct AggregatedServerArgs {
     /// tokens.
     #[arg(long, value_name = "AUDIENCE", value_delimiter = ',')]
     api_audiences: Vec<String>,
-    /// The duration to cache responses from the TokenReview of the host.
-    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = duration::parse)]
-    authentication_token_webhook_cache_ttl: Duration,
-    /// The duration to cache 'authorized' responses from the SubjectAccessReview of the
-    /// host.
-    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = duration::parse)]
-    authorization_webhook_cache_authorized_ttl: Duration,
-    /// The duration to cache 'unauthorized' responses from the SubjectAccessReview of the
-    /// host.
-    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = duration::parse)]
-    authorization_webhook_cache_unauthorized_ttl: Duration,
+    /// The duration to cache responses from TokenReviews: of the host, by default 10s, or of
+    /// the webhook token authenticator, by default 2m.
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
+    authentication_token_webhook_cache_ttl: Option<Duration>,
+    /// The duration to cache 'authorized' responses from SubjectAccessReviews: of the host, by
+    /// default 10s, or of the webhook authorizer, by default 5m.
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
+    authorization_webhook_cache_authorized_ttl: Option<Duration>,
+    /// The duration to cache 'unauthorized' responses from SubjectAccessReviews: of the host,
+    /// by default 10s, or of the webhook authorizer, by default 30s.
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
+    authorization_webhook_cache_unauthorized_ttl: Option<Duration>,
 }
 
 impl AggregatedServerArgs {
@@ -194,10 +204,36 @@ impl AggregatedServerArgs {
         auth::delegated::DelegatedAuthOptions {
             anonymous: self.anonymous_auth,
             audiences: self.api_audiences.clone(),
-            token_cache_ttl: self.authentication_token_webhook_cache_ttl,
-            authorized_cache_ttl: self.authorization_webhook_cache_authorized_ttl,
-            unauthorized_cache_ttl: self.authorization_webhook_cache_unauthorized_ttl,
+            token_cache_ttl: self
+                .authentication_token_webhook_cache_ttl
+                .unwrap_or(HOST_REVIEW_CACHE_TTL),
+            authorized_cache_ttl: self
+                .authorization_webhook_cache_authorized_ttl
+                .unwrap_or(HOST_REVIEW_CACHE_TTL),
+            unauthorized_cache_ttl: self
+                .authorization_webhook_cache_unauthorized_ttl
+                .unwrap_or(HOST_REVIEW_CACHE_TTL),
         }
+    }
+
+    fn authorization_cache_ttls(&self) -> AuthorizationCacheTtls {
+        AuthorizationCacheTtls {
+            authorized: self
+                .authorization_webhook_cache_authorized_ttl
+                .unwrap_or(WEBHOOK_AUTHORIZED_CACHE_TTL),
+            unauthorized: self
+                .authorization_webhook_cache_unauthorized_ttl
+                .unwrap_or(WEBHOOK_UNAUTHORIZED_CACHE_TTL),
+        }
+    }
+
+    fn token_webhook(&self, kubeconfig: Option<&PathBuf>) -> Option<TokenWebhookOptions> {
+        Some(TokenWebhookOptions {
+            kubeconfig: kubeconfig?.clone(),
+            cache_ttl: self
+                .authentication_token_webhook_cache_ttl
+                .unwrap_or(WEBHOOK_TOKEN_CACHE_TTL),
+        })
     }
 
     fn authentication(&self) -> authenticator::LocalAuthenticatorOptions {
@@ -284,6 +320,16 @@ async fn start_standalone(arguments: &ServeArgs) -> anyhow::Result<StandaloneSer
         client_ca_file: arguments.authentication.client_ca_file.clone(),
         certificate_files: arguments.certificate_files.clone(),
         service_account_keys: arguments.service_account_keys.clone(),
+        token_webhook: arguments.host.token_webhook(
+            arguments
+                .authentication
+                .authentication_token_webhook_config_file
+                .as_ref(),
+        ),
+        authorization: AuthorizationOptions {
+            flags: arguments.authorization.clone(),
+            cache_ttls: arguments.host.authorization_cache_ttls(),
+        },
         shutdown_delay: arguments.shutdown_delay_duration,
         request_limits: arguments.request_limits,
         audit: arguments.audit.config()?,

@@ -33,6 +33,8 @@ use watchcache::WatchCaches;
 use crate::admission_policies::watch_policies;
 use crate::admission_webhooks::{WebhookConfigurationSource, watch_webhook_configurations};
 use crate::audit_flags::AuditConfig;
+use crate::authentication_flags::TokenWebhookOptions;
+use crate::authorization_flags::{AuthorizationOptions, run_reload_loop};
 use crate::certificate_files::CertificateFiles;
 use crate::client_authorities::ClientAuthorities;
 use crate::controller_manager::TokenIssuerRootCaAndServedGroups;
@@ -76,6 +78,9 @@ pub(crate) struct StandaloneServerOptions<'a> {
     /// Serving certificates and the cluster's authority, if files provide them.
     pub(crate) certificate_files: CertificateFiles,
     pub(crate) service_account_keys: ServiceAccountKeyArgs,
+    /// The webhook that reviews tokens.
+    pub(crate) token_webhook: Option<TokenWebhookOptions>,
+    pub(crate) authorization: AuthorizationOptions,
     /// How long requests are still accepted after the signal to stop.
     pub(crate) shutdown_delay: Duration,
     pub(crate) request_limits: RequestLimitArgs,
@@ -94,7 +99,7 @@ pub(crate) struct StandaloneServer {
     signer: Arc<ServiceAccountTokenIssuerAndVerifier>,
     serves_group: fn(&str) -> bool,
     pub(crate) renewal: Arc<CertificateRenewal>,
-    _file_watch: Option<FileWatch>,
+    _file_watches: Vec<FileWatch>,
     /// Keeps the admission policies and webhooks up to date until the server is dropped.
     _admission_informers: InformerFactory,
 }
@@ -126,6 +131,7 @@ impl StandaloneServer {
             &dir.join(STORE_DIR),
         )
         .await?;
+        let server = TaskGroup::new(ShutdownToken::new());
         let metrics = flotilla_metrics::MetricsRegistry::new();
         engine.register_metrics(&metrics);
         let listener = if setup.reuse_port {
@@ -157,15 +163,17 @@ impl StandaloneServer {
             Arc::clone(&clock),
             setup.authentication,
         );
-        let authorizer = RbacAuthorizer::new();
+        let rbac = RbacAuthorizer::new();
+        let authorization = setup.authorization.build(&rbac, &metrics, &server)?;
+        let authorizer = authorization.authorizer;
         let chain = Arc::new(AdmissionChain::new(admission::AdmissionChainOptions {
             clock: Arc::clone(&clock),
             allow_no_execute_taints: setup.allow_no_execute,
             customization_script_validator: Some(script_flags::script_validator(setup.scripts)),
             feature_gates: setup.gates,
             deletion_protection: setup.federation,
-            secret_authorizer: Some(secret_access::secret_authorizer(Arc::clone(&authorizer))),
-            signer_authorizer: Some(signer_access::signer_authorizer(Arc::clone(&authorizer))),
+            secret_authorizer: Some(secret_access::secret_authorizer(authorizer.clone())),
+            signer_authorizer: Some(signer_access::signer_authorizer(authorizer.clone())),
         }));
         let hub = WatchCaches::new(engine.store(), watchcache::WatchCacheConfig::default());
         let serves: fn(&str) -> bool = match setup.federation {
@@ -180,8 +188,8 @@ impl StandaloneServer {
             metrics: metrics.clone(),
             shared_store: shared,
             role_escalation: Some(RoleEscalationCheck::new(
-                Arc::clone(&authorizer),
-                Arc::new(Arc::clone(&authorizer).into()),
+                Arc::clone(&rbac),
+                Arc::new(authorizer.clone()),
             )),
             ..registry::RegistryOptions::new(Arc::clone(&chain))
         };
@@ -195,15 +203,17 @@ impl StandaloneServer {
         chain.set_api(Arc::clone(&api));
         authenticator.set_api(Arc::clone(&api));
 
-        let server = TaskGroup::new(ShutdownToken::new());
         authenticator.set_oidc(OidcAuthenticator::new(jwt_issuers, &server));
+        if let Some(webhook) = setup.token_webhook {
+            authenticator.set_webhook(webhook.connect(&server)?);
+        }
         engine.record_faults(&api, &clock, &server);
         let webhook_client = WebhookClientManager::new(&api, ServiceRouting::Endpoints, &server);
         registry.set_conversion_webhook_client(Arc::clone(&webhook_client) as _);
         let (crds, stop) = (Arc::clone(&registry), server.shutdown().clone());
         server.spawn(async move { crds.run(async move { stop.wait().await }).await });
         let (rights, stop) = (
-            Arc::clone(&authorizer).run(Arc::clone(&api)),
+            Arc::clone(&rbac).run(Arc::clone(&api)),
             server.shutdown().clone(),
         );
         server.spawn(async move {
@@ -212,7 +222,7 @@ impl StandaloneServer {
                 () = stop.wait() => {}
             }
         });
-        authorizer.wait_synced().await;
+        rbac.wait_synced().await;
         let admission_informers = InformerFactory::new(&server);
         let expression_authorizer =
             expression_access::expression_authorizer(Arc::clone(&authorizer));
@@ -271,7 +281,10 @@ impl StandaloneServer {
         let watched = setup.certificate_files.paths();
         let watched = watched.iter().map(PathBuf::as_path);
         let watched = watched.chain(client_authorities.path());
-        let file_watch = watch_files(watched, &files_changed);
+        let mut file_watches = Vec::from_iter(watch_files(watched, &files_changed));
+        if let Some(reload) = authorization.reload {
+            file_watches.extend(run_reload_loop(reload, &server));
+        }
         let renewal = CertificateRenewal::new(
             keys,
             Arc::clone(&clock),
@@ -309,7 +322,7 @@ impl StandaloneServer {
             signer,
             serves_group: serves,
             renewal,
-            _file_watch: file_watch,
+            _file_watches: file_watches,
             _admission_informers: admission_informers,
         })
     }

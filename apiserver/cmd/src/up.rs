@@ -146,6 +146,8 @@ impl LocalFleet {
             client_ca_file: None,
             certificate_files: Default::default(),
             service_account_keys: Default::default(),
+            token_webhook: None,
+            authorization: Default::default(),
             shutdown_delay: Duration::ZERO,
             request_limits: RequestLimitArgs::default(),
             audit: None,

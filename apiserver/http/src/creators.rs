@@ -5,8 +5,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use auth::rbac::RbacAuthorizer;
-use auth::{LocalAuthenticator, reviews};
+use auth::{LocalAuthenticator, RequestAuthorizer, reviews};
 use client::ResourcePath;
 use machinery::{Gvr, Object, Status};
 use registry::{RequestUserAndDeadline, UnstoredCreateHandler};
@@ -29,7 +28,7 @@ enum AuthApiKind {
 struct AuthApiCreateHandler {
     kind: AuthApiKind,
     authenticator: Arc<LocalAuthenticator>,
-    authorizer: Arc<RbacAuthorizer>,
+    authorizer: RequestAuthorizer,
 }
 
 #[async_trait]
@@ -46,11 +45,13 @@ impl UnstoredCreateHandler for AuthApiCreateHandler {
             AuthApiKind::TokenReview => reviews::token_review(&self.authenticator, body).await,
             AuthApiKind::SelfSubjectReview => Ok(reviews::self_subject_review(&ctx.user, body)),
             AuthApiKind::SelfSubjectAccessReview => {
-                reviews::self_subject_access_review(rights, &ctx.user, body)
+                reviews::self_subject_access_review(rights, &ctx.user, body).await
             }
-            AuthApiKind::SubjectAccessReview => reviews::subject_access_review(rights, None, body),
+            AuthApiKind::SubjectAccessReview => {
+                reviews::subject_access_review(rights, None, body).await
+            }
             AuthApiKind::LocalSubjectAccessReview => {
-                reviews::subject_access_review(rights, Some(at.namespace), body)
+                reviews::subject_access_review(rights, Some(at.namespace), body).await
             }
             AuthApiKind::SelfSubjectRulesReview => {
                 reviews::self_subject_rules_review(rights, &ctx.user, body)
@@ -66,7 +67,7 @@ impl UnstoredCreateHandler for AuthApiCreateHandler {
 /// The creators of the review and token resources, for `registry::RegistryOptions::creators`.
 pub fn creators(
     authenticator: &Arc<LocalAuthenticator>,
-    authorizer: &Arc<RbacAuthorizer>,
+    authorizer: &RequestAuthorizer,
 ) -> HashMap<(Gvr, &'static str), Arc<dyn UnstoredCreateHandler>> {
     let rows = [
         (AUTHN, "tokenreviews", "", AuthApiKind::TokenReview),
@@ -107,7 +108,7 @@ pub fn creators(
             let review: Arc<dyn UnstoredCreateHandler> = Arc::new(AuthApiCreateHandler {
                 kind: question,
                 authenticator: Arc::clone(authenticator),
-                authorizer: Arc::clone(authorizer),
+                authorizer: authorizer.clone(),
             });
             ((Gvr::from_static(group, "v1", resource), sub), review)
         })

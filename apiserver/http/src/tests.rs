@@ -74,7 +74,7 @@ async fn start_server() -> TestApiServer {
     let mut options = registry::RegistryOptions::new(Arc::new(admission::AdmissionChain::new(
         admission::AdmissionChainOptions::default(),
     )));
-    options.create_handlers = creators(&authenticator, &authorizer);
+    options.create_handlers = creators(&authenticator, &Arc::clone(&authorizer).into());
     let registry = Registry::new(Arc::clone(&store), hub, options);
     registry.bootstrap().await.unwrap();
     let api: Arc<dyn Api> = LoopbackApi::new(Arc::clone(&registry), UserInfo::internal());

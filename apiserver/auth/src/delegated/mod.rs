@@ -11,12 +11,12 @@
 
 mod extension_authentication;
 mod options;
-mod review_cache;
+pub(crate) mod review_cache;
 mod review_client;
-mod subject_access_review;
+pub(crate) mod subject_access_review;
 #[cfg(test)]
 mod tests;
-mod token_review;
+pub(crate) mod token_review;
 
 use std::future::Future;
 use std::sync::Arc;

@@ -15,7 +15,7 @@ use tokio::time::Instant;
 const MAX_CACHED_REVIEWS: usize = 8192;
 
 /// SHA-256 digest of a review.
-pub(super) type ReviewDigest = [u8; 32];
+pub(crate) type ReviewDigest = [u8; 32];
 
 struct CachedReview<V> {
     finished: Instant,
@@ -37,7 +37,7 @@ struct ReviewCacheInner<V> {
     uses: u64,
 }
 
-pub(super) struct ReviewCache<V> {
+pub(crate) struct ReviewCache<V> {
     entries: Mutex<ReviewCacheInner<V>>,
     capacity: usize,
 }
@@ -95,7 +95,7 @@ impl<V: Clone> ReviewCache<V> {
     /// Returns the cached result, or the result of `ask` and caches it for the returned
     /// duration. Concurrent callers with the same key wait for the same result; when
     /// the caller that runs `ask` is cancelled, the next one runs its own.
-    pub(super) async fn get_or_review(
+    pub(crate) async fn get_or_review(
         &self,
         key: ReviewDigest,
         ask: impl Future<Output = Result<(V, std::time::Duration), Status>>,

@@ -19,10 +19,10 @@ static REVIEWS: Gvr = Gvr::from_static("authorization.k8s.io", "v1", "subjectacc
 
 #[derive(Deserialize, Default)]
 #[serde(rename_all = "camelCase", default)]
-struct SubjectAccessReviewStatus {
-    allowed: bool,
-    denied: bool,
-    reason: String,
+pub(crate) struct SubjectAccessReviewStatus {
+    pub(crate) allowed: bool,
+    pub(crate) denied: bool,
+    pub(crate) reason: String,
     evaluation_error: String,
 }
 
@@ -53,11 +53,7 @@ impl DelegatingAuthorizer {
     ) -> Result<AuthorizerDecisionAndReason, Status> {
         let open = matches!(target, AuthorizationTarget::NonResource(path) if always_allowed(path));
         if open || user.in_group(SYSTEM_PRIVILEGED_GROUP) {
-            return Ok(AuthorizerDecisionAndReason {
-                allowed: true,
-                reason: String::new(),
-                evaluation_error: String::new(),
-            });
+            return Ok(AuthorizerDecisionAndReason::allowed(String::new()));
         }
         let spec = subject_access_review_spec(user, verb, target);
         let key = Sha256::digest(spec.to_string()).into();
@@ -79,8 +75,10 @@ impl DelegatingAuthorizer {
         };
         let decision = AuthorizerDecisionAndReason {
             allowed: review.allowed && !review.denied,
+            denied: review.denied,
             reason: review.reason,
             evaluation_error: review.evaluation_error,
+            ..AuthorizerDecisionAndReason::default()
         };
         let ttl = if decision.allowed {
             self.authorized_cache_ttl
@@ -97,7 +95,7 @@ fn non_empty_fields<'a>(pairs: impl IntoIterator<Item = (&'a str, &'a str)>) -> 
     non_empty.map(|(k, v)| (k.into(), v.into())).collect()
 }
 
-fn subject_access_review_spec(
+pub(crate) fn subject_access_review_spec(
     user: &UserInfo,
     verb: &str,
     target: AuthorizationTarget<'_>,

@@ -19,7 +19,7 @@ use crate::credentials::{AuthenticationError, InvalidCredential};
 
 static REVIEWS: Gvr = Gvr::from_static("authentication.k8s.io", "v1", "tokenreviews");
 /// Block size of SHA-256 in bytes.
-const SHA256_BLOCK_BYTES: usize = 64;
+pub(crate) const SHA256_BLOCK_BYTES: usize = 64;
 
 #[derive(Deserialize, Default)]
 #[serde(default)]
@@ -31,7 +31,8 @@ struct TokenReviewStatus {
     error: String,
 }
 
-type TokenReviewResult = Result<Arc<UserInfo>, InvalidCredential>;
+/// The user, and the audiences that the review names.
+pub(crate) type TokenReviewResult = Result<(Arc<UserInfo>, Vec<String>), InvalidCredential>;
 
 pub(super) struct TokenReviewAuthenticator {
     host: Arc<dyn Api>,
@@ -67,7 +68,15 @@ impl TokenReviewAuthenticator {
             .cache
             .get_or_review(key, self.create_review(token))
             .await;
-        Ok(result??)
+        let (user, audiences) = result??;
+        // A host without audience support returns no audiences and has checked its own.
+        let fits = self.audiences.is_empty()
+            || audiences.is_empty()
+            || audiences.iter().any(|a| self.audiences.contains(a));
+        match fits {
+            true => Ok(user),
+            false => Err(InvalidCredential("the token is for another audience".into()).into()),
+        }
     }
 
     async fn create_review(&self, token: &str) -> Result<(TokenReviewResult, Duration), Status> {
@@ -78,39 +87,35 @@ impl TokenReviewAuthenticator {
         let body = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview",
                           "metadata": {}, "spec": spec});
         let status = review_client::create_review(&*self.host, &REVIEWS, &body).await?;
-        Ok((self.evaluate_status(status)?, self.ttl))
-    }
-
-    fn evaluate_status(&self, status: Value) -> Result<TokenReviewResult, Status> {
-        let review: TokenReviewStatus = match status {
-            Value::Null => TokenReviewStatus::default(),
-            status => serde_json::from_value(status).map_err(Status::internal)?,
-        };
-        if !review.authenticated {
-            let why = match review.error.as_str() {
-                "" => "invalid bearer token",
-                error => error,
-            };
-            return Ok(Err(InvalidCredential(format!("token: {why}"))));
-        }
-        // A host without audience support returns no audiences and has checked its own.
-        let fits = self.audiences.is_empty()
-            || review.audiences.is_empty()
-            || review.audiences.iter().any(|a| self.audiences.contains(a));
-        let user = serde_json::from_value::<UserInfo>(review.user);
-        match user.ok().filter(|user| !user.name.is_empty()) {
-            Some(user) if fits => Ok(Ok(Arc::new(add_authenticated_group(user)))),
-            Some(_) => Ok(Err(InvalidCredential(
-                "the token is for another audience".into(),
-            ))),
-            None => Err(Status::internal(
-                "the TokenReview authenticated a user without a name",
-            )),
-        }
+        Ok((evaluate_status(status)?, self.ttl))
     }
 }
 
-fn hmac_sha256(key: &[u8; SHA256_BLOCK_BYTES], message: &[u8]) -> ReviewDigest {
+pub(crate) fn evaluate_status(status: Value) -> Result<TokenReviewResult, Status> {
+    let review: TokenReviewStatus = match status {
+        Value::Null => TokenReviewStatus::default(),
+        status => serde_json::from_value(status).map_err(Status::internal)?,
+    };
+    if !review.authenticated {
+        let why = match review.error.as_str() {
+            "" => "invalid bearer token",
+            error => error,
+        };
+        return Ok(Err(InvalidCredential(format!("token: {why}"))));
+    }
+    let user = serde_json::from_value::<UserInfo>(review.user);
+    match user.ok().filter(|user| !user.name.is_empty()) {
+        Some(user) => Ok(Ok((
+            Arc::new(add_authenticated_group(user)),
+            review.audiences,
+        ))),
+        None => Err(Status::internal(
+            "the TokenReview authenticated a user without a name",
+        )),
+    }
+}
+
+pub(crate) fn hmac_sha256(key: &[u8; SHA256_BLOCK_BYTES], message: &[u8]) -> ReviewDigest {
     let mac = Hmac::<Sha256>::new(key.into()).chain_update(message);
     mac.finalize().into_bytes().into()
 }

@@ -22,13 +22,27 @@ pub use rule_coverage::uncovered_rules;
 pub(crate) use rule_coverage::{UncoveredRules, quoted_list};
 
 /// A decision with its reason.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AuthorizerDecisionAndReason {
     pub allowed: bool,
+    /// Whether an authorizer has forbidden it, so that no other one is asked.
+    pub denied: bool,
+    /// Whether an authorizer failed: without a grant, nobody knows whether it is forbidden.
+    pub undecided: bool,
     /// The grant that allows it; empty when nothing does.
     pub reason: String,
     /// Evaluation errors: roles that bindings reference and that do not exist.
     pub evaluation_error: String,
+}
+
+impl AuthorizerDecisionAndReason {
+    pub(crate) fn allowed(reason: String) -> Self {
+        Self {
+            allowed: true,
+            reason,
+            ..Self::default()
+        }
+    }
 }
 
 /// Authorizes requests by RBAC.
@@ -80,11 +94,7 @@ impl RbacAuthorizer {
         verb: &str,
         target: AuthorizationTarget<'_>,
     ) -> AuthorizerDecisionAndReason {
-        let granted = |reason: String| AuthorizerDecisionAndReason {
-            allowed: true,
-            reason,
-            evaluation_error: String::new(),
-        };
+        let granted = AuthorizerDecisionAndReason::allowed;
         if user.in_group(SYSTEM_PRIVILEGED_GROUP) {
             return granted(String::new());
         }
@@ -97,9 +107,8 @@ impl RbacAuthorizer {
         match policy.first_grant(user, target.namespace(), |rule| rule.allows(verb, target)) {
             Some(grant) => granted(format!("RBAC: allowed by {grant}")),
             None => AuthorizerDecisionAndReason {
-                allowed: false,
-                reason: String::new(),
                 evaluation_error: policy.missing_roles(user, target.namespace()),
+                ..AuthorizerDecisionAndReason::default()
             },
         }
     }

@@ -104,7 +104,7 @@ pub struct SubjectRules {
 }
 
 impl SubjectRules {
-    pub(super) fn all_access() -> Self {
+    pub(crate) fn all_access() -> Self {
         let [resources, urls] = PolicyRule::everything();
         Self {
             resource_rules: vec![resources],
@@ -112,7 +112,14 @@ impl SubjectRules {
         }
     }
 
-    pub(super) fn add(&mut self, rule: &PolicyRule) {
+    /// Adds the rules of another authorizer.
+    pub(crate) fn extend(&mut self, other: Self) {
+        for rule in other.resource_rules.iter().chain(&other.non_resource_rules) {
+            self.add(rule);
+        }
+    }
+
+    pub(crate) fn add(&mut self, rule: &PolicyRule) {
         let list = if rule.resources.is_empty() {
             &mut self.non_resource_rules
         } else {

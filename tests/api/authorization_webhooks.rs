@@ -1,0 +1,298 @@
+//! Webhooks that authenticate tokens and authorize requests, and the modes of authorization.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use harness::http_client::full_body;
+use harness::https_server::FakeHttpsServer;
+use harness::raw_http::{RawHttpRequest, RawHttpResponse};
+use http_body_util::BodyExt;
+use hyper::Response;
+use serde_json::{Value, json};
+
+use crate::test_server::{ApiTestServer, start_error};
+
+/// A server that reviews tokens and requests, and a kubeconfig that names it.
+struct ReviewServer {
+    _server: FakeHttpsServer,
+    kubeconfig: String,
+    reviews: Arc<AtomicUsize>,
+}
+
+impl ReviewServer {
+    async fn start(dir: &Path, answer: fn(&Value) -> Value) -> Self {
+        let reviews = Arc::new(AtomicUsize::new(0));
+        let count = Arc::clone(&reviews);
+        let server = FakeHttpsServer::start(Arc::new(move |request| {
+            let count = Arc::clone(&count);
+            Box::pin(async move {
+                assert_eq!(request.uri().path(), "/review");
+                let body = request.into_body().collect().await.unwrap().to_bytes();
+                let mut review: Value = serde_json::from_slice(&body).unwrap();
+                count.fetch_add(1, Ordering::SeqCst);
+                review["status"] = answer(&review["spec"]);
+                let code = if review["status"]["fail"] == true {
+                    500
+                } else {
+                    201
+                };
+                let response = Response::builder().status(code);
+                response.body(full_body(review.to_string())).unwrap()
+            })
+        }));
+        let server = server.await;
+        let config = json!({"apiVersion": "v1", "kind": "Config", "current-context": "c",
+            "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
+            "users": [{"name": "u", "user": {}}],
+            "clusters": [{"name": "c", "cluster": {
+                "server": format!("https://{}/review", server.address),
+                "certificate-authority-data": STANDARD.encode(&server.ca_pem)}}]});
+        let kubeconfig = dir.join(format!("{}.yaml", server.address.port()));
+        std::fs::write(&kubeconfig, config.to_string()).unwrap();
+        Self {
+            _server: server,
+            kubeconfig: kubeconfig.display().to_string(),
+            reviews,
+        }
+    }
+
+    fn reviews(&self) -> usize {
+        self.reviews.load(Ordering::SeqCst)
+    }
+}
+
+/// The token is the name of the user.
+fn review_token(spec: &Value) -> Value {
+    let name = spec["token"].as_str().unwrap();
+    match name {
+        "refused" => json!({"authenticated": false, "error": "unknown"}),
+        "elsewhere" => json!({"authenticated": true, "user": {"username": name},
+            "audiences": ["elsewhere"]}),
+        name => json!({"authenticated": true, "user": {"username": name, "uid": "u",
+            "groups": ["staff"], "extra": {"example.org/a": ["b"]}}}),
+    }
+}
+
+/// Grants secrets to ann, forbids everything to bob.
+fn review_access(spec: &Value) -> Value {
+    let attributes = &spec["resourceAttributes"];
+    match spec["user"].as_str().unwrap() {
+        "bob" => json!({"allowed": false, "denied": true, "reason": "bob may nothing"}),
+        "ann" if attributes["resource"] == "secrets" => {
+            json!({"allowed": true, "reason": "ann may read"})
+        }
+        "eve" => json!({"fail": true}),
+        _ => json!({"allowed": false, "reason": "not mine"}),
+    }
+}
+
+fn get_as(server: &ApiTestServer, token: &str, path: &str) -> RawHttpResponse {
+    let request = RawHttpRequest::new(&server.address, &server.anonymous, "GET", path);
+    request
+        .header("Authorization", &format!("Bearer {token}"))
+        .send()
+}
+
+fn write(dir: &Path, name: &str, content: &Value) -> String {
+    let file = dir.join(name);
+    std::fs::write(&file, content.to_string()).unwrap();
+    file.display().to_string()
+}
+
+async fn start_reviewers(dir: &Path) -> (ReviewServer, ReviewServer) {
+    let tokens = ReviewServer::start(dir, review_token).await;
+    (tokens, ReviewServer::start(dir, review_access).await)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn webhooks_review_tokens_and_requests() {
+    let dir = tempfile::tempdir().unwrap();
+    let (tokens, access) = start_reviewers(dir.path()).await;
+    let check = move || check_webhooks(&tokens, &access);
+    tokio::task::spawn_blocking(check).await.unwrap();
+}
+
+fn check_webhooks(tokens: &ReviewServer, access: &ReviewServer) {
+    let server = ApiTestServer::start_with(&[
+        "--authentication-token-webhook-config-file",
+        &tokens.kubeconfig,
+        "--authorization-mode=Webhook,RBAC",
+        "--authorization-webhook-config-file",
+        &access.kubeconfig,
+    ]);
+    let review = RawHttpRequest::new(
+        &server.address,
+        &server.anonymous,
+        "POST",
+        "/apis/authentication.k8s.io/v1/selfsubjectreviews",
+    );
+    let review = review
+        .header("Authorization", "Bearer ann")
+        .json(&json!({}));
+    let user = review.send().json()["status"]["userInfo"].clone();
+    assert_eq!(user["username"], "ann");
+    assert_eq!(user["groups"], json!(["staff", "system:authenticated"]));
+    assert_eq!(user["extra"]["example.org/a"], json!(["b"]));
+    for token in ["refused", "elsewhere"] {
+        assert_eq!(get_as(&server, token, "/version").code, 401, "{token}");
+    }
+    let secrets = "/api/v1/namespaces/default/secrets";
+    assert_eq!(get_as(&server, "ann", secrets).code, 200);
+    // The next request is answered from the caches.
+    let (asked, reviewed) = (tokens.reviews(), access.reviews());
+    assert_eq!(get_as(&server, "ann", secrets).code, 200);
+    assert_eq!((tokens.reviews(), access.reviews()), (asked, reviewed));
+    let denied = get_as(&server, "ann", "/api/v1/namespaces/default/pods");
+    assert_eq!(denied.code, 403);
+    assert!(denied.text().contains("not mine"), "{}", denied.text());
+    // RBAC is asked after a webhook without an opinion, and not after one that denies.
+    let everything = json!({"metadata": {"name": "staff"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole",
+            "name": "cluster-admin"},
+        "subjects": [{"kind": "Group", "name": "staff"}]});
+    let bindings = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings";
+    assert_eq!(server.post(bindings, &everything).code, 201);
+    let end = Instant::now() + Duration::from_secs(30);
+    while get_as(&server, "carl", secrets).code != 200 {
+        assert!(Instant::now() < end, "the role does not act");
+    }
+    let denied = get_as(&server, "bob", secrets);
+    assert_eq!(denied.code, 403);
+    assert!(
+        denied.text().contains("bob may nothing"),
+        "{}",
+        denied.text()
+    );
+    // A webhook that fails has no opinion: the role grants.
+    assert_eq!(get_as(&server, "eve", secrets).code, 200);
+    let ask = json!({"spec": {"user": "bob",
+        "resourceAttributes": {"verb": "get", "resource": "pods"}}});
+    let path = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
+    let status = server.post(path, &ask).json()["status"].clone();
+    let expected = json!({"allowed": false, "denied": true, "reason": "bob may nothing"});
+    assert_eq!(status, expected);
+    let path = "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews";
+    let rules = server.post(path, &json!({"spec": {"namespace": "default"}}));
+    assert_eq!(
+        rules.json()["status"]["incomplete"],
+        true,
+        "{}",
+        rules.text()
+    );
+    let metrics = server.get("/metrics").text();
+    for series in [
+        "apiserver_authorization_decisions_total{decision=\"allowed\",name=\"default\",type=\"Webhook\"}",
+        "apiserver_authorization_decisions_total{decision=\"denied\",name=\"default\",type=\"Webhook\"}",
+        "apiserver_authorization_decisions_total{decision=\"allowed\",name=\"rbac\",type=\"RBAC\"}",
+        "apiserver_authorization_webhook_evaluations_total{name=\"default\",result=\"success\"}",
+        "apiserver_authorization_webhook_evaluations_fail_open_total{name=\"default\",result=\"error\"}",
+        "apiserver_authorization_webhook_duration_seconds_count{name=\"default\",result=\"error\"}",
+    ] {
+        assert!(metrics.contains(series), "{series}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_configuration_orders_authorizers() {
+    let dir = tempfile::tempdir().unwrap();
+    let (tokens, access) = start_reviewers(dir.path()).await;
+    let check = move || check_configuration(dir.path(), &tokens, &access);
+    tokio::task::spawn_blocking(check).await.unwrap();
+}
+
+fn check_configuration(dir: &Path, tokens: &ReviewServer, access: &ReviewServer) {
+    let webhook = |policy: &str, condition: &str| {
+        json!({"type": "Webhook", "name": "first", "webhook": {"timeout": "10s",
+            "subjectAccessReviewVersion": "v1", "failurePolicy": policy,
+            "matchConditionSubjectAccessReviewVersion": "v1",
+            "matchConditions": [{"expression": condition}],
+            "connectionInfo": {"type": "KubeConfigFile", "kubeConfigFile": access.kubeconfig}}})
+    };
+    let rbac = json!({"type": "RBAC", "name": "roles"});
+    let config = |authorizers: Value| {
+        json!({"apiVersion": "apiserver.config.k8s.io/v1", "kind": "AuthorizationConfiguration",
+            "authorizers": authorizers})
+    };
+    let secrets =
+        "has(request.resourceAttributes) && request.resourceAttributes.namespace == 'default'";
+    let first = config(json!([webhook("Deny", secrets), rbac]));
+    let file = write(dir, "authorization.yaml", &first);
+    let server = ApiTestServer::start_with(&[
+        "--authentication-token-webhook-config-file",
+        &tokens.kubeconfig,
+        "--authorization-config",
+        &file,
+    ]);
+    let path = "/api/v1/namespaces/default/secrets";
+    assert_eq!(get_as(&server, "ann", path).code, 200);
+    let asked = access.reviews();
+    let elsewhere = get_as(&server, "ann", "/api/v1/namespaces/kube-system/secrets");
+    assert_eq!(elsewhere.code, 403, "{}", elsewhere.text());
+    assert_eq!(access.reviews(), asked, "a condition excludes the request");
+    // It fails closed.
+    let failed = get_as(&server, "eve", path);
+    assert_eq!(failed.code, 500, "{}", failed.text());
+    // A file that cannot be used changes nothing, and a better one is used soon.
+    write(
+        dir,
+        "authorization.yaml",
+        &config(json!([webhook("Deny", "1")])),
+    );
+    assert_eq!(get_as(&server, "ann", path).code, 200);
+    let other = config(json!([webhook("NoOpinion", "request.user != 'ann'"), rbac]));
+    write(dir, "authorization.yaml", &other);
+    let end = Instant::now() + Duration::from_secs(90);
+    while get_as(&server, "ann", path).code != 403 {
+        assert!(Instant::now() < end, "the file is not read again");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    let metrics = server.get("/metrics").text();
+    let series =
+        "apiserver_authorization_match_condition_exclusions_total{name=\"first\",type=\"Webhook\"}";
+    assert!(metrics.contains(series));
+    let bad = write(
+        dir,
+        "bad.yaml",
+        &config(json!([webhook("Deny", "request.nothing == ''")])),
+    );
+    let error = start_error(&["--authorization-config", &bad]);
+    assert!(
+        error.contains("authorizers[0].matchConditions[0].expression"),
+        "{error}"
+    );
+    assert!(error.contains("undefined field"), "{error}");
+    let error = start_error(&["--authorization-config", &bad, "--authorization-mode=RBAC"]);
+    assert!(error.contains("--authorization-mode"), "{error}");
+}
+
+#[test]
+fn modes_decide_without_roles() {
+    let server = ApiTestServer::start_with(&["--authorization-mode=AlwaysDeny"]);
+    let anonymous = RawHttpRequest::new(&server.address, &server.anonymous, "GET", "/version");
+    let denied = anonymous.send();
+    assert_eq!(denied.code, 403, "{}", denied.text());
+    assert!(denied.text().contains("Everything is forbidden."));
+    assert_eq!(
+        server.get("/api/v1/secrets").code,
+        200,
+        "superusers may do everything"
+    );
+    let server = ApiTestServer::start_with(&["--authorization-mode=AlwaysAllow"]);
+    let path = "/api/v1/secrets";
+    let anonymous = RawHttpRequest::new(&server.address, &server.anonymous, "GET", path);
+    assert_eq!(anonymous.send().code, 200);
+    for (mode, why) in [
+        ("Node", "not served"),
+        ("ABAC", "not served"),
+        ("RBAC,RBAC", "more than once"),
+        ("Webhook", "--authorization-webhook-config-file"),
+        ("Other", "not a valid mode"),
+    ] {
+        let error = start_error(&[&format!("--authorization-mode={mode}")]);
+        assert!(error.contains(why), "{mode}: {error}");
+    }
+}
