@@ -247,9 +247,9 @@ fn check_configuration(issuers: &[FakeTokenIssuer; 2]) {
     // A token of one issuer in the name of another.
     server.assert_refused("another issuer", &issuers[0].token(&claims(&issuers[1])));
     server.assert_refused("anonymous", "");
-    let mut with_cel = config;
-    with_cel["jwt"][0]["claimMappings"]["username"] = json!({"expression": "claims.sub"});
-    let file = write(dir.path(), "cel.yaml", &with_cel.to_string());
+    let mut bad = config;
+    bad["jwt"][0]["claimMappings"]["username"] = json!({"expression": "claims."});
+    let file = write(dir.path(), "cel.yaml", &bad.to_string());
     let error = start_error(&["--authentication-config", &file]);
     assert!(
         error.contains("jwt[0].claimMappings.username.expression"),
@@ -257,4 +257,86 @@ fn check_configuration(issuers: &[FakeTokenIssuer; 2]) {
     );
     let error = start_error(&["--oidc-issuer-url=http://x", "--oidc-client-id=k"]);
     assert!(error.contains("https"), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn expressions_map_claims_and_validate_users() {
+    let issuer = FakeTokenIssuer::start().await;
+    tokio::task::spawn_blocking(move || check_expressions(&issuer))
+        .await
+        .unwrap();
+}
+
+/// A configuration with expressions for one issuer.
+fn expressions(issuer: &FakeTokenIssuer, paths: &Value, username: &str) -> String {
+    let config = json!({
+        "apiVersion": "apiserver.config.k8s.io/v1", "kind": "AuthenticationConfiguration",
+        "anonymous": {"enabled": true, "conditions": paths},
+        "jwt": [{"issuer": {"url": issuer.url, "audiences": ["kube"],
+                "certificateAuthority": issuer.ca_pem},
+            "claimValidationRules": [{"expression": "claims.exp - claims.nbf <= 3600",
+                "message": "too long"}],
+            "claimMappings": {"username": {"expression": username},
+                "groups": {"expression": "claims.roles.split(',').map(r, 'r:' + r)"},
+                "uid": {"expression": "claims.?id.orValue('none')"},
+                "extra": [{"key": "example.org/tenant", "valueExpression": "claims.tenant"},
+                    {"key": "example.org/none", "valueExpression": "''"}]},
+            "userValidationRules": [{"expression": "!user.username.startsWith('system:')",
+                    "message": "reserved"},
+                {"expression": "user.groups.all(g, g != 'r:root')"}]}]});
+    config.to_string()
+}
+
+fn check_expressions(issuer: &FakeTokenIssuer) {
+    let dir = tempfile::tempdir().unwrap();
+    let first = expressions(issuer, &json!([{"path": "/livez"}]), "'x:' + claims.sub");
+    let file = write(dir.path(), "config.yaml", &first);
+    let server = ApiTestServer::start_with(&["--authentication-config", &file]);
+    let good = with(&claims(issuer), "roles", "a,b".into());
+    let user = server.user_of(&issuer.token(&good));
+    assert_eq!(user["username"], "x:ann");
+    assert_eq!(user["uid"], "none");
+    assert_eq!(
+        user["groups"],
+        json!(["r:a", "r:b", "system:authenticated"])
+    );
+    assert_eq!(user["extra"]["example.org/tenant"], json!(["one"]));
+    assert_eq!(user["extra"].get("example.org/none"), None);
+    let known = issuer.token(&with(&good, "id", "7".into()));
+    assert_eq!(server.user_of(&known)["uid"], "7");
+    let long = good["nbf"].as_i64().unwrap() + 3601;
+    for (field, value) in [
+        ("exp", json!(long)),
+        ("roles", json!("root")),
+        ("roles", Value::Null),
+        ("roles", json!(["a"])),
+        ("sub", json!(7)),
+        ("tenant", json!({"a": "b"})),
+    ] {
+        let token = issuer.token(&with(&good, field, value.clone()));
+        server.assert_refused(&format!("{field} {value}"), &token);
+    }
+    // Only the probe is anonymous.
+    let anonymous = |path: &str| {
+        let request = RawHttpRequest::new(&server.address, &server.anonymous, "GET", path);
+        request.send().code
+    };
+    assert_eq!(anonymous("/livez"), 200);
+    for path in ["/readyz", "/livez/ping", "/version"] {
+        assert_eq!(anonymous(path), 401, "{path}");
+    }
+    // A changed file is used soon; one that cannot be used changes nothing.
+    write(dir.path(), "config.yaml", "{");
+    assert_eq!(server.user_of(&issuer.token(&good))["username"], "x:ann");
+    let username = "claims.sub == 'ann' ? 'system:ann' : claims.sub";
+    let second = expressions(issuer, &json!([]), username);
+    write(dir.path(), "config.yaml", &second);
+    let end = Instant::now() + Duration::from_secs(90);
+    while anonymous("/version") != 200 {
+        assert!(Instant::now() < end, "the file is not read again");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    server.assert_refused("a reserved name", &issuer.token(&good));
+    let other = issuer.token(&with(&good, "sub", "eve".into()));
+    assert_eq!(server.user_of(&other)["username"], "eve");
 }

@@ -20,7 +20,7 @@ use crate::credentials::{
     ANONYMOUS_NOT_ALLOWED, AuthenticationError, InvalidCredential, RequestCredentials,
     anonymous_user, token_text,
 };
-use crate::oidc::{JwtIssuerConfig, OidcAuthenticator};
+use crate::oidc::{AnonymousRequests, JwtIssuerConfig, OidcAuthenticator};
 use crate::static_tokens::StaticTokens;
 use crate::token::{ServiceAccountClaims, ServiceAccountTokenIssuerAndVerifier};
 use crate::webhook::WebhookTokenAuthenticator;
@@ -37,9 +37,9 @@ const MAX_CACHED_TOKENS: usize = 4096;
 /// Options of a [`LocalAuthenticator`].
 #[derive(Clone, Debug)]
 pub struct LocalAuthenticatorOptions {
-    /// Whether requests without credentials are anonymous; otherwise they get 401
-    /// (kube-apiserver's `--anonymous-auth`).
-    pub anonymous: bool,
+    /// Which requests without credentials are anonymous; others get 401 (kube-apiserver's
+    /// `--anonymous-auth`, `anonymous` of `--authentication-config`).
+    pub anonymous: AnonymousRequests,
     /// Audiences of this API server (`--api-audiences`); empty means the token issuer.
     pub audiences: Vec<String>,
     /// Static tokens (`--token-auth-file`).
@@ -52,7 +52,7 @@ pub struct LocalAuthenticatorOptions {
 impl Default for LocalAuthenticatorOptions {
     fn default() -> Self {
         Self {
-            anonymous: true,
+            anonymous: AnonymousRequests::all(true),
             audiences: Vec::new(),
             static_tokens: None,
             jwt_issuers: Vec::new(),
@@ -83,11 +83,12 @@ pub struct LocalAuthenticator {
     api: OnceLock<Arc<dyn Api>>,
     clock: Arc<dyn Clock>,
     token_cache: Mutex<HashMap<[u8; 32], VerifiedToken>>,
-    anonymous: Option<Arc<UserInfo>>,
+    anonymous: Arc<UserInfo>,
+    anonymous_requests: RwLock<Arc<AnonymousRequests>>,
     /// Audiences of this API server.
     audiences: Vec<String>,
     static_tokens: Option<Arc<StaticTokens>>,
-    oidc: OnceLock<OidcAuthenticator>,
+    oidc: RwLock<Option<Arc<OidcAuthenticator>>>,
     webhook: OnceLock<WebhookTokenAuthenticator>,
 }
 
@@ -109,18 +110,24 @@ impl LocalAuthenticator {
             api: OnceLock::new(),
             clock,
             token_cache: Mutex::new(HashMap::new()),
-            anonymous: options.anonymous.then(anonymous_user),
+            anonymous: anonymous_user(),
+            anonymous_requests: RwLock::new(Arc::new(options.anonymous)),
             audiences,
             static_tokens: options.static_tokens,
-            oidc: OnceLock::new(),
+            oidc: RwLock::default(),
             webhook: OnceLock::new(),
         })
     }
 
-    /// Accepts tokens of OpenID Connect issuers, too. It is set late because its connections
-    /// belong to the tasks of the server.
+    /// Accepts tokens of these OpenID Connect issuers from now on. They are set late because
+    /// their connections belong to the tasks of the server.
     pub fn set_oidc(&self, oidc: OidcAuthenticator) {
-        let _ = self.oidc.set(oidc);
+        *self.oidc.write() = Some(Arc::new(oidc));
+    }
+
+    /// Changes which requests are anonymous.
+    pub fn set_anonymous(&self, anonymous: AnonymousRequests) {
+        *self.anonymous_requests.write() = Arc::new(anonymous);
     }
 
     /// Asks a webhook about tokens that nothing else accepts.
@@ -182,10 +189,10 @@ impl LocalAuthenticator {
                     .map(|(user, _)| user)
             }
             (None, Some(refused)) => Err(refused.into()),
-            (None, None) => match &self.anonymous {
-                Some(anonymous) => Ok(Arc::clone(anonymous)),
-                None => Err(InvalidCredential(ANONYMOUS_NOT_ALLOWED.into()).into()),
-            },
+            (None, None) if self.anonymous_requests.read().allows(credentials.path) => {
+                Ok(Arc::clone(&self.anonymous))
+            }
+            (None, None) => Err(InvalidCredential(ANONYMOUS_NOT_ALLOWED.into()).into()),
         }
     }
 
@@ -201,7 +208,8 @@ impl LocalAuthenticator {
         if let Some(user) = tokens.and_then(|tokens| tokens.user(token)) {
             return self.for_audiences(user, audiences);
         }
-        if let Some(oidc) = self.oidc.get()
+        let oidc = self.oidc.read().clone();
+        if let Some(oidc) = oidc
             && let Some(result) = Box::pin(oidc.authenticate(token, self.clock.now())).await
         {
             return self.for_audiences(Arc::new(result?), audiences);

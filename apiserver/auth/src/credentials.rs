@@ -18,6 +18,8 @@ pub struct RequestCredentials<'a> {
     pub peer: Option<&'a PeerCertificates>,
     /// The value of `Authorization: Bearer`, undecoded.
     pub bearer: Option<&'a [u8]>,
+    /// The path of the request; empty if the credentials are not those of a request.
+    pub path: &'a str,
     /// The headers in which a front proxy names the user; used only for verified
     /// proxies.
     pub headers: Option<ForEachHeader<'a>>,

@@ -33,6 +33,7 @@ mod overloads;
 mod patterns;
 mod program;
 mod rules;
+mod selections;
 mod semantic_version;
 mod syntax;
 #[cfg(test)]

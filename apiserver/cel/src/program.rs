@@ -114,6 +114,10 @@ impl Program {
         )
     }
 
+    pub(crate) fn root(&self) -> &Node {
+        &self.root
+    }
+
     /// Whether a variable of the environment is used.
     pub fn uses(&self, environment: &Environment, name: &str) -> bool {
         let Some((number, _)) = environment.find(name) else {

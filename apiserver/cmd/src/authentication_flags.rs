@@ -2,17 +2,25 @@
 //! static tokens, and issuers of OpenID Connect.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
+use auth::LocalAuthenticator;
 use auth::authenticator::LocalAuthenticatorOptions;
-use auth::oidc::{AuthenticationConfiguration, JwtIssuerConfig, OidcFlagValues};
+use auth::oidc::{
+    AnonymousRequests, AuthenticationConfiguration, JwtIssuerConfig, OidcAuthenticator,
+    OidcFlagValues,
+};
 use auth::static_tokens::StaticTokens;
 use auth::webhook::WebhookTokenAuthenticator;
 use clap::Args;
 use client::TaskGroup;
+use parking_lot::Mutex;
 
 use crate::authorization_flags::review_endpoint;
+use crate::file_changes::{FileWatch, watch_files};
+use crate::renewal_loop::{CHECK_PERIOD, run_renewal_loop};
 
 const TOKEN_REVIEW_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -34,7 +42,7 @@ pub(crate) struct AuthenticationArgs {
     #[arg(long, value_name = "FILE")]
     pub(crate) authentication_token_webhook_config_file: Option<PathBuf>,
     /// File with an AuthenticationConfiguration, which configures the JWT authenticators.
-    /// Mutually exclusive with the --oidc-* flags. CEL expressions are refused.
+    /// Mutually exclusive with the --oidc-* flags. The file is read again when it changes.
     #[arg(long, value_name = "FILE")]
     authentication_config: Option<PathBuf>,
     /// The URL of the OpenID issuer, only the HTTPS scheme is accepted. If set, it is used to
@@ -76,31 +84,36 @@ pub(crate) struct AuthenticationArgs {
 }
 
 impl AuthenticationArgs {
-    /// Completes the options with what the flags configure.
-    pub(crate) fn complete(&self, options: &mut LocalAuthenticatorOptions) -> anyhow::Result<()> {
+    /// Completes the options with what the flags configure. The result is the file to read
+    /// again.
+    pub(crate) fn complete(
+        &self,
+        options: &mut LocalAuthenticatorOptions,
+    ) -> anyhow::Result<Option<AuthenticationConfigurationFile>> {
         if let Some(file) = &self.token_auth_file {
             let parsed = StaticTokens::parse(&read(file)?);
             let tokens = parsed.map_err(anyhow::Error::msg);
             let tokens = tokens.with_context(|| format!("--token-auth-file {}", file.display()))?;
-            options.static_tokens = Some(std::sync::Arc::new(tokens));
+            options.static_tokens = Some(Arc::new(tokens));
         }
         let from_flags = self.issuer_of_flags()?;
         let Some(file) = &self.authentication_config else {
             options.jwt_issuers.extend(from_flags);
-            return Ok(());
+            return Ok(None);
         };
         if from_flags.is_some() {
             bail!("--authentication-config and --oidc-issuer-url are mutually exclusive");
         }
-        let context = || format!("--authentication-config {}", file.display());
-        let config: AuthenticationConfiguration =
-            serde_saphyr::from_str(&read(file)?).with_context(context)?;
-        let in_file = |why: String| anyhow::Error::msg(why).context(context());
-        if let Some(anonymous) = config.anonymous().map_err(in_file)? {
-            options.anonymous = anonymous;
-        }
-        options.jwt_issuers = config.issuers(auth::token::ISSUER).map_err(in_file)?;
-        Ok(())
+        let text = read(file)?;
+        let (issuers, anonymous) = parse_configuration(file, &text)?;
+        let by_flag = options.anonymous.clone();
+        options.jwt_issuers = issuers;
+        options.anonymous = anonymous.unwrap_or_else(|| by_flag.clone());
+        Ok(Some(AuthenticationConfigurationFile {
+            file: file.clone(),
+            by_flag,
+            in_use: Mutex::new(text),
+        }))
     }
 
     fn issuer_of_flags(&self) -> anyhow::Result<Option<JwtIssuerConfig>> {
@@ -125,6 +138,70 @@ impl AuthenticationArgs {
             signing_algs: self.oidc_signing_algs.clone(),
         };
         values.issuer().map(Some).map_err(anyhow::Error::msg)
+    }
+}
+
+fn parse_configuration(
+    file: &Path,
+    text: &str,
+) -> anyhow::Result<(Vec<JwtIssuerConfig>, Option<AnonymousRequests>)> {
+    let context = || format!("--authentication-config {}", file.display());
+    let config: AuthenticationConfiguration = serde_saphyr::from_str(text).with_context(context)?;
+    let in_file = |why: String| anyhow::Error::msg(why).context(context());
+    let anonymous = config.anonymous().map_err(in_file)?;
+    let issuers = config.issuers(auth::token::ISSUER).map_err(in_file)?;
+    Ok((issuers, anonymous))
+}
+
+/// The file of `--authentication-config`, which is read again when it changes.
+pub(crate) struct AuthenticationConfigurationFile {
+    file: PathBuf,
+    /// Which requests are anonymous if the file does not say it.
+    by_flag: AnonymousRequests,
+    /// The content in use.
+    in_use: Mutex<String>,
+}
+
+impl AuthenticationConfigurationFile {
+    /// Reads the file when it changes, and each minute, until `tasks` stop.
+    pub(crate) fn run_reload_loop(
+        self,
+        authenticator: Arc<LocalAuthenticator>,
+        tasks: &TaskGroup,
+    ) -> Option<FileWatch> {
+        let changed = Arc::default();
+        let watch = watch_files([self.file.as_path()], &changed);
+        let connections = tasks.child();
+        run_renewal_loop(
+            "issuers of tokens",
+            CHECK_PERIOD,
+            changed,
+            tasks,
+            move || {
+                let result = self.reload(&authenticator, &connections);
+                async move { result }
+            },
+        );
+        watch
+    }
+
+    /// Uses the content of the file if it has changed. What cannot be used is an error, and
+    /// the former issuers stay.
+    fn reload(
+        &self,
+        authenticator: &LocalAuthenticator,
+        connections: &TaskGroup,
+    ) -> anyhow::Result<()> {
+        let text = read(&self.file)?;
+        if *self.in_use.lock() == text {
+            return Ok(());
+        }
+        let (issuers, anonymous) = parse_configuration(&self.file, &text)?;
+        authenticator.set_oidc(OidcAuthenticator::new(issuers, connections));
+        authenticator.set_anonymous(anonymous.unwrap_or_else(|| self.by_flag.clone()));
+        *self.in_use.lock() = text;
+        tracing::info!("the issuers of tokens have changed");
+        Ok(())
     }
 }
 

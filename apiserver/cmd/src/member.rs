@@ -98,6 +98,7 @@ pub(crate) async fn start(
         scheduling_settings: SchedulingSettings::default(),
         names: &[],
         authentication: Default::default(),
+        authentication_configuration: None,
         client_ca_file: None,
         certificate_files: Default::default(),
         service_account_keys: Default::default(),

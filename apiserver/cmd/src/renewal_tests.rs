@@ -133,6 +133,7 @@ async fn start(dir: &Path, clock: &Arc<FakeClock>) -> StandaloneServer {
         scheduling_settings: scheduler::core::SchedulingSettings::default(),
         names: &[],
         authentication: auth::authenticator::LocalAuthenticatorOptions::default(),
+        authentication_configuration: None,
         client_ca_file: None,
         certificate_files: CertificateFiles::default(),
         service_account_keys: ServiceAccountKeyArgs::default(),

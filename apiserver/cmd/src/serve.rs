@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use auth::authenticator;
+use auth::oidc::AnonymousRequests;
 use clap::Args;
 use client::remote::RestConfig;
 use client::remote::in_cluster::InClusterEnvironment;
@@ -238,7 +239,7 @@ impl AggregatedServerArgs {
 
     fn authentication(&self) -> authenticator::LocalAuthenticatorOptions {
         authenticator::LocalAuthenticatorOptions {
-            anonymous: self.anonymous_auth,
+            anonymous: AnonymousRequests::all(self.anonymous_auth),
             audiences: self.api_audiences.clone(),
             ..authenticator::LocalAuthenticatorOptions::default()
         }
@@ -305,7 +306,7 @@ async fn run_standalone(arguments: &ServeArgs) -> anyhow::Result<()> {
 async fn start_standalone(arguments: &ServeArgs) -> anyhow::Result<StandaloneServer> {
     let settings = arguments.control_plane_options(arguments.templates.standalone_options())?;
     let mut authentication = arguments.host.authentication();
-    arguments.authentication.complete(&mut authentication)?;
+    let configuration = arguments.authentication.complete(&mut authentication)?;
     let setup = StandaloneServerOptions {
         dir: &arguments.data_dir,
         listen: arguments.listen,
@@ -317,6 +318,7 @@ async fn start_standalone(arguments: &ServeArgs) -> anyhow::Result<StandaloneSer
         scripts: settings.scripts,
         names: &arguments.tls_san,
         authentication,
+        authentication_configuration: configuration,
         client_ca_file: arguments.authentication.client_ca_file.clone(),
         certificate_files: arguments.certificate_files.clone(),
         service_account_keys: arguments.service_account_keys.clone(),

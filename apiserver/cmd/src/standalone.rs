@@ -33,7 +33,7 @@ use watchcache::WatchCaches;
 use crate::admission_policies::watch_policies;
 use crate::admission_webhooks::{WebhookConfigurationSource, watch_webhook_configurations};
 use crate::audit_flags::AuditConfig;
-use crate::authentication_flags::TokenWebhookOptions;
+use crate::authentication_flags::{AuthenticationConfigurationFile, TokenWebhookOptions};
 use crate::authorization_flags::{AuthorizationOptions, run_reload_loop};
 use crate::certificate_files::CertificateFiles;
 use crate::client_authorities::ClientAuthorities;
@@ -73,6 +73,8 @@ pub(crate) struct StandaloneServerOptions<'a> {
     pub(crate) names: &'a [String],
     /// Anonymous requests and the audiences of tokens.
     pub(crate) authentication: authenticator::LocalAuthenticatorOptions,
+    /// The file of the issuers of tokens, to read again.
+    pub(crate) authentication_configuration: Option<AuthenticationConfigurationFile>,
     /// Further authorities of client certificates.
     pub(crate) client_ca_file: Option<PathBuf>,
     /// Serving certificates and the cluster's authority, if files provide them.
@@ -282,6 +284,9 @@ impl StandaloneServer {
         let watched = watched.iter().map(PathBuf::as_path);
         let watched = watched.chain(client_authorities.path());
         let mut file_watches = Vec::from_iter(watch_files(watched, &files_changed));
+        if let Some(file) = setup.authentication_configuration {
+            file_watches.extend(file.run_reload_loop(Arc::clone(&authenticator), &server));
+        }
         if let Some(reload) = authorization.reload {
             file_watches.extend(run_reload_loop(reload, &server));
         }

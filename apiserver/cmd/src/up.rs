@@ -143,6 +143,7 @@ impl LocalFleet {
             scheduling_settings: settings.scheduling.scheduling_settings,
             names: &[],
             authentication: Default::default(),
+            authentication_configuration: None,
             client_ca_file: None,
             certificate_files: Default::default(),
             service_account_keys: Default::default(),

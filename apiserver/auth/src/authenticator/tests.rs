@@ -92,7 +92,7 @@ async fn tokens_get_503_until_api_is_set() {
 #[tokio::test]
 async fn anonymous_auth_and_audiences_are_configurable() {
     let options = LocalAuthenticatorOptions {
-        anonymous: false,
+        anonymous: AnonymousRequests::all(false),
         audiences: vec!["us".into(), "them".into()],
         ..LocalAuthenticatorOptions::default()
     };

@@ -123,6 +123,7 @@ impl DelegatedAuthenticationFixture {
             peer,
             bearer,
             headers: Some(&shown),
+            ..RequestCredentials::default()
         };
         self.authentication.authenticate(credentials).await
     }

@@ -1,9 +1,14 @@
 //! The configuration of JWT authenticators: the flags `--oidc-*`, or a file of kind
-//! AuthenticationConfiguration. What needs CEL is refused with its field path.
+//! AuthenticationConfiguration. What cannot be served is refused with its field path.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Deserialize;
+
+use super::claim_mappings::{
+    ClaimMapping, ClaimMappingsEntry, ClaimSource, ClaimValidationRuleEntry, TokenRules,
+    UserValidationRuleEntry, validate,
+};
 
 const VERSIONS: [&str; 2] = [
     "apiserver.config.k8s.io/v1",
@@ -25,18 +30,35 @@ pub struct JwtIssuerConfig {
     /// CA bundle in PEM; `None`: the system's roots.
     pub ca_pem: Option<String>,
     pub audiences: Vec<String>,
-    pub username: ClaimMapping,
-    pub groups: Option<ClaimMapping>,
-    pub uid_claim: Option<String>,
+    pub username: ClaimSource,
+    pub groups: Option<ClaimSource>,
+    pub uid: Option<ClaimSource>,
     pub required_claims: BTreeMap<String, String>,
+    pub rules: TokenRules,
     pub algorithms: Vec<String>,
 }
 
-/// A claim, and what is put before its value.
+/// Which requests without credentials are anonymous.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ClaimMapping {
-    pub claim: String,
-    pub prefix: String,
+pub struct AnonymousRequests {
+    pub enabled: bool,
+    /// The paths of the requests; empty means all.
+    pub paths: Vec<String>,
+}
+
+impl AnonymousRequests {
+    /// All of them or none.
+    pub fn all(enabled: bool) -> Self {
+        Self {
+            enabled,
+            paths: Vec::new(),
+        }
+    }
+
+    /// Whether a request to this path may be anonymous.
+    pub(crate) fn allows(&self, path: &str) -> bool {
+        self.enabled && (self.paths.is_empty() || self.paths.iter().any(|p| p == path))
+    }
 }
 
 /// The values of the flags `--oidc-*`.
@@ -87,16 +109,19 @@ impl OidcFlagValues {
             discovery_url,
             ca_pem: self.ca_pem,
             audiences: vec![self.client_id],
-            username: ClaimMapping {
+            username: ClaimSource::Claim(ClaimMapping {
                 claim: self.username_claim,
                 prefix,
-            },
-            groups: self.groups_claim.map(|claim| ClaimMapping {
-                claim,
-                prefix: self.groups_prefix,
             }),
-            uid_claim: None,
+            groups: self.groups_claim.map(|claim| {
+                ClaimSource::Claim(ClaimMapping {
+                    claim,
+                    prefix: self.groups_prefix,
+                })
+            }),
+            uid: None,
             required_claims,
+            rules: TokenRules::default(),
             algorithms: self.signing_algs,
         })
     }
@@ -118,7 +143,13 @@ pub struct AuthenticationConfiguration {
 struct AnonymousAuthEntry {
     enabled: bool,
     #[serde(default)]
-    conditions: Vec<BTreeMap<String, String>>,
+    conditions: Vec<AnonymousAuthCondition>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct AnonymousAuthCondition {
+    path: String,
 }
 
 #[derive(Debug, Deserialize)]
@@ -129,7 +160,7 @@ struct JwtAuthenticatorEntry {
     claim_validation_rules: Vec<ClaimValidationRuleEntry>,
     claim_mappings: ClaimMappingsEntry,
     #[serde(default)]
-    user_validation_rules: Vec<BTreeMap<String, String>>,
+    user_validation_rules: Vec<UserValidationRuleEntry>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -145,45 +176,21 @@ struct IssuerEntry {
     egress_selector_type: Option<String>,
 }
 
-#[derive(Debug, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-struct ClaimValidationRuleEntry {
-    claim: Option<String>,
-    required_value: Option<String>,
-    expression: Option<String>,
-    message: Option<String>,
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-struct ClaimMappingsEntry {
-    username: ClaimMappingEntry,
-    groups: Option<ClaimMappingEntry>,
-    uid: Option<ClaimMappingEntry>,
-    #[serde(default)]
-    extra: Vec<BTreeMap<String, String>>,
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-struct ClaimMappingEntry {
-    claim: Option<String>,
-    prefix: Option<String>,
-    expression: Option<String>,
-}
-
-const NO_CEL: &str = "CEL expressions are not evaluated by this server";
-
 impl AuthenticationConfiguration {
     /// Whether requests without credentials are anonymous, if the file says so.
-    pub fn anonymous(&self) -> Result<Option<bool>, String> {
+    pub fn anonymous(&self) -> Result<Option<AnonymousRequests>, String> {
         let Some(anonymous) = &self.anonymous else {
             return Ok(None);
         };
-        if !anonymous.conditions.is_empty() {
-            return Err("anonymous.conditions: not supported by this server".into());
+        if !anonymous.enabled && !anonymous.conditions.is_empty() {
+            let why = "enabled should be set to true when conditions are defined";
+            return Err(format!("anonymous.conditions: Invalid value: {why}"));
         }
-        Ok(Some(anonymous.enabled))
+        let paths = anonymous.conditions.iter().map(|c| c.path.clone());
+        Ok(Some(AnonymousRequests {
+            enabled: anonymous.enabled,
+            paths: paths.collect(),
+        }))
     }
 
     /// The issuers, validated. An error names the field.
@@ -233,73 +240,27 @@ impl JwtAuthenticatorEntry {
                 );
             }
         }
-        if !self.user_validation_rules.is_empty() {
-            return Err(format!("userValidationRules: {NO_CEL}"));
+        let seen: BTreeSet<&String> = issuer.audiences.iter().collect();
+        if seen.len() < issuer.audiences.len() {
+            return Err("issuer.audiences: Duplicate value".into());
         }
-        if !self.claim_mappings.extra.is_empty() {
-            return Err(format!("claimMappings.extra: {NO_CEL}"));
-        }
-        let mut required_claims = BTreeMap::new();
-        for (i, rule) in self.claim_validation_rules.into_iter().enumerate() {
-            let field = format!("claimValidationRules[{i}]");
-            if rule.expression.is_some() || rule.message.is_some() {
-                return Err(format!("{field}.expression: {NO_CEL}"));
-            }
-            let claim = rule.claim.filter(|claim| !claim.is_empty());
-            let claim = claim.ok_or_else(|| format!("{field}.claim: Required value"))?;
-            let value = rule.required_value.unwrap_or_default();
-            if required_claims.insert(claim, value).is_some() {
-                return Err(format!("{field}.claim: Duplicate value"));
-            }
-        }
-        let mappings = self.claim_mappings;
-        let username = mappings.username.mapping("claimMappings.username", true)?;
-        let username = username.ok_or("claimMappings.username.claim: Required value")?;
-        let groups = match mappings.groups {
-            Some(groups) => groups.mapping("claimMappings.groups", true)?,
-            None => None,
-        };
-        let uid = match mappings.uid {
-            Some(uid) => uid.mapping("claimMappings.uid", false)?,
-            None => None,
-        };
+        let validated = validate(
+            self.claim_mappings,
+            self.claim_validation_rules,
+            self.user_validation_rules,
+        )?;
         Ok(JwtIssuerConfig {
             issuer: issuer.url,
             discovery_url,
             ca_pem: issuer.certificate_authority.filter(|pem| !pem.is_empty()),
             audiences: issuer.audiences,
-            username,
-            groups,
-            uid_claim: uid.map(|uid| uid.claim),
-            required_claims,
+            username: validated.username,
+            groups: validated.groups,
+            uid: validated.uid,
+            required_claims: validated.required_claims,
+            rules: validated.rules,
             algorithms: ALGORITHMS.map(str::to_owned).to_vec(),
         })
-    }
-}
-
-impl ClaimMappingEntry {
-    fn mapping(self, field: &str, prefixed: bool) -> Result<Option<ClaimMapping>, String> {
-        if self.expression.is_some() {
-            return Err(format!("{field}.expression: {NO_CEL}"));
-        }
-        let Some(claim) = self.claim.filter(|claim| !claim.is_empty()) else {
-            return match self.prefix {
-                Some(_) => Err(format!("{field}.claim: Required value")),
-                None => Ok(None),
-            };
-        };
-        if prefixed && self.prefix.is_none() {
-            return Err(format!(
-                "{field}.prefix: Required value: prefix is required when claim is set. It can be set to an empty string to disable prefixing"
-            ));
-        }
-        if !prefixed && self.prefix.is_some() {
-            return Err(format!("{field}.prefix: not supported for this claim"));
-        }
-        Ok(Some(ClaimMapping {
-            claim,
-            prefix: self.prefix.unwrap_or_default(),
-        }))
     }
 }
 
@@ -364,18 +325,25 @@ mod tests {
         config.issuers("https://own.example.com")
     }
 
+    fn prefix(issuer: &JwtIssuerConfig) -> &str {
+        match &issuer.username {
+            ClaimSource::Claim(mapping) => &mapping.prefix,
+            ClaimSource::Expression(_) => "an expression",
+        }
+    }
+
     #[test]
     fn a_minimal_file_is_read() {
         let issuers = file(|_| {}).unwrap();
         let url = "https://a.example.com/x/.well-known/openid-configuration";
         assert_eq!(issuers[0].discovery_url, url);
-        assert_eq!(issuers[0].username.prefix, "o:");
+        assert_eq!(prefix(&issuers[0]), "o:");
         assert_eq!(issuers[0].groups, None);
     }
 
     #[test]
     fn what_is_not_supported_is_refused_with_its_field() {
-        let table: [(&str, Value, &str); 17] = [
+        let table: [(&str, Value, &str); 24] = [
             ("/apiVersion", json!("v2"), "must be of kind"),
             (
                 "/jwt/0/issuer/url",
@@ -419,16 +387,45 @@ mod tests {
                 json!({"claim": "sub"}),
                 "username.prefix",
             ),
-            ("/jwt/0/claimMappings/username", json!({}), "username.claim"),
             (
                 "/jwt/0/claimMappings/username",
-                json!({"expression": "claims.sub"}),
-                "username.expression: CEL",
+                json!({}),
+                "username: Required",
+            ),
+            (
+                "/jwt/0/claimMappings/username",
+                json!({"expression": "claims."}),
+                "username.expression: Invalid value: \"claims.\": compilation failed",
+            ),
+            (
+                "/jwt/0/claimMappings/username",
+                json!({"expression": "claims.sub", "prefix": ""}),
+                "username.prefix: Invalid",
+            ),
+            (
+                "/jwt/0/claimMappings/username",
+                json!({"expression": "claims.email"}),
+                "claims.email_verified must be used",
+            ),
+            (
+                "/jwt/0/claimMappings/uid",
+                json!({"expression": "claims.sub", "claim": "sub"}),
+                "uid: Invalid",
             ),
             (
                 "/jwt/0/claimMappings/extra",
-                json!([{"key": "a"}]),
-                "extra: CEL",
+                json!([{"key": "a", "valueExpression": "''"}]),
+                "extra[0].key: Invalid",
+            ),
+            (
+                "/jwt/0/claimMappings/extra",
+                json!([{"key": "a.k8s.io/b", "valueExpression": "''"}]),
+                "reserved for Kubernetes",
+            ),
+            (
+                "/jwt/0/claimMappings/extra",
+                json!([{"key": "example.org/b"}]),
+                "extra[0].valueExpression: Required",
             ),
             (
                 "/jwt/0/claimMappings/groups",
@@ -437,13 +434,23 @@ mod tests {
             ),
             (
                 "/jwt/0/userValidationRules",
-                json!([{"expression": "x"}]),
-                "Rules: CEL",
+                json!([{"expression": "user.name == ''"}]),
+                "userValidationRules[0].expression: Invalid",
+            ),
+            (
+                "/jwt/0/userValidationRules",
+                json!([{"expression": "user.username"}]),
+                "must evaluate to bool",
             ),
             (
                 "/jwt/0/claimValidationRules",
-                json!([{"expression": "x"}]),
-                "claimValidationRules[0].expression: CEL",
+                json!([{"expression": "claims.x"}]),
+                "claimValidationRules[0].expression: Invalid",
+            ),
+            (
+                "/jwt/0/claimValidationRules",
+                json!([{"expression": "true", "claim": "a"}]),
+                "claim and expression can't both be set",
             ),
         ];
         for (path, value, why) in table {
@@ -478,7 +485,7 @@ mod tests {
             change(&mut flags);
             flags.issuer()
         };
-        let prefix = |change| flags(change).unwrap().username.prefix;
+        let prefix = |change| prefix(&flags(change).unwrap()).to_owned();
         assert_eq!(prefix(|_| {}), "https://a.example.com#");
         assert_eq!(prefix(|f| f.username_prefix = Some("-".into())), "");
         assert_eq!(prefix(|f| f.username_prefix = Some("p:".into())), "p:");

@@ -7,6 +7,7 @@
 //! Invariant: a token that names an issuer is verified by the keys of that issuer or is
 //! refused.
 
+mod claim_mappings;
 mod configuration;
 mod key_set;
 
@@ -22,8 +23,9 @@ use machinery::{Status, UserInfo};
 use serde_json::Value;
 
 use crate::credentials::{AuthenticationError, InvalidCredential};
+use claim_mappings::ClaimSource;
 pub use configuration::{
-    AuthenticationConfiguration, ClaimMapping, JwtIssuerConfig, OidcFlagValues,
+    AnonymousRequests, AuthenticationConfiguration, JwtIssuerConfig, OidcFlagValues,
 };
 use key_set::RemoteKeySet;
 
@@ -120,7 +122,11 @@ impl IssuerAuthenticator {
             .ok_or_else(|| invalid("no key of the issuer verifies the signature".into()))?
             .claims;
         self.config.check_claims(&claims, now).map_err(invalid)?;
-        Ok(self.config.user(&claims).map_err(invalid)?)
+        let user = self.config.user(&claims).map_err(invalid)?;
+        let rules = &self.config.rules;
+        rules.check_claims(&claims).map_err(invalid)?;
+        rules.check_user(&user).map_err(invalid)?;
+        Ok(with_authenticated_group(user))
     }
 }
 
@@ -163,39 +169,55 @@ impl JwtIssuerConfig {
     }
 
     fn user(&self, claims: &Value) -> Result<UserInfo, String> {
-        let claim = &self.username.claim;
-        let name = claims[claim].as_str().filter(|name| !name.is_empty());
-        let name = name.ok_or_else(|| format!("the claim {claim:?} is not a text"))?;
-        if claim == "email" && claims.get("email_verified").is_some_and(|v| *v != true) {
-            return Err("the email address is not verified".into());
-        }
-        let uid = match &self.uid_claim {
-            Some(claim) => {
-                let uid = claims[claim].as_str();
-                uid.ok_or_else(|| format!("the claim {claim:?} is not a text"))?
-            }
-            None => "",
-        };
-        let mut groups = self.groups(claims)?;
-        if !groups.iter().any(|group| group == ALL_AUTHENTICATED) {
-            groups.push(ALL_AUTHENTICATED.into());
-        }
         let mut extra = BTreeMap::new();
         if let Some(id) = claims["jti"].as_str() {
             let key = "authentication.kubernetes.io/credential-id";
             extra.insert(key.to_owned(), vec![format!("JTI={id}")]);
         }
+        for (key, expression) in &self.rules.extra {
+            let values = expression.texts_of(claims)?;
+            if !values.is_empty() {
+                extra.insert(key.clone(), values);
+            }
+        }
         Ok(UserInfo {
-            name: format!("{}{name}", self.username.prefix),
-            uid: uid.to_owned(),
-            groups,
+            name: self.username(claims)?,
+            uid: match &self.uid {
+                None => String::new(),
+                Some(ClaimSource::Expression(expression)) => expression.text_of(claims)?,
+                Some(ClaimSource::Claim(mapping)) => text_claim(claims, &mapping.claim)?.to_owned(),
+            },
+            groups: self.groups(claims)?,
             extra,
         })
     }
 
+    fn username(&self, claims: &Value) -> Result<String, String> {
+        let (name, prefix) = match &self.username {
+            ClaimSource::Expression(expression) => (expression.text_of(claims)?, ""),
+            ClaimSource::Claim(mapping) => {
+                let claim = &mapping.claim;
+                let is_unverified = claims.get("email_verified").is_some_and(|v| *v != true);
+                if claim == "email" && is_unverified {
+                    return Err("the email address is not verified".into());
+                }
+                (
+                    text_claim(claims, claim)?.to_owned(),
+                    mapping.prefix.as_str(),
+                )
+            }
+        };
+        match name.is_empty() {
+            true => Err("the user name is empty".into()),
+            false => Ok(format!("{prefix}{name}")),
+        }
+    }
+
     fn groups(&self, claims: &Value) -> Result<Vec<String>, String> {
-        let Some(mapping) = &self.groups else {
-            return Ok(Vec::new());
+        let mapping = match &self.groups {
+            None => return Ok(Vec::new()),
+            Some(ClaimSource::Expression(expression)) => return expression.texts_of(claims),
+            Some(ClaimSource::Claim(mapping)) => mapping,
         };
         let wrong = || format!("the claim {:?} is no list of texts", mapping.claim);
         let prefixed = |group: &str| format!("{}{group}", mapping.prefix);
@@ -212,6 +234,19 @@ impl JwtIssuerConfig {
             _ => Err(wrong()),
         }
     }
+}
+
+fn text_claim<'a>(claims: &'a Value, claim: &str) -> Result<&'a str, String> {
+    let text = claims[claim].as_str();
+    text.ok_or_else(|| format!("the claim {claim:?} is not a text"))
+}
+
+/// Every user is in this group, after the rules about users.
+fn with_authenticated_group(mut user: UserInfo) -> UserInfo {
+    if !user.groups.iter().any(|group| group == ALL_AUTHENTICATED) {
+        user.groups.push(ALL_AUTHENTICATED.into());
+    }
+    user
 }
 
 /// A time claim, which may have a fraction.

@@ -31,7 +31,8 @@ impl<B: Send> AsyncCheck<ResolvedRequest<B>> for RequestAuthenticatorAndMetrics 
     type Checked = AuthenticatedRequest<B>;
 
     async fn check(&self, request: ResolvedRequest<B>) -> Result<AuthenticatedRequest<B>, Status> {
-        let authenticated = self.authenticate(&request.peer, request.http.headers());
+        let (path, headers) = (request.http.uri().path(), request.http.headers());
+        let authenticated = self.authenticate(&request.peer, path, headers);
         let user = match authenticated.await {
             Ok(user) => user,
             Err(status) => {
@@ -59,10 +60,11 @@ impl RequestAuthenticatorAndMetrics {
     async fn authenticate(
         &self,
         peer: &PeerCertificates,
+        path: &str,
         headers: &HeaderMap,
     ) -> Result<Arc<UserInfo>, Status> {
         let began = Instant::now();
-        let user = self.check_credentials(peer, headers).await;
+        let user = self.check_credentials(peer, path, headers).await;
         self.metrics
             .observe_authentication(began.elapsed(), user.is_ok());
         user
@@ -71,6 +73,7 @@ impl RequestAuthenticatorAndMetrics {
     async fn check_credentials(
         &self,
         peer: &PeerCertificates,
+        path: &str,
         headers: &HeaderMap,
     ) -> Result<Arc<UserInfo>, Status> {
         let visit_headers = |visit: &mut dyn FnMut(&str, &[u8])| {
@@ -81,6 +84,7 @@ impl RequestAuthenticatorAndMetrics {
         let credentials = RequestCredentials {
             peer: Some(peer),
             bearer: bearer_token(headers)?,
+            path,
             headers: Some(&visit_headers),
         };
         match self.authenticator.authenticate(credentials).await {
