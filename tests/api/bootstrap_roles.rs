@@ -255,3 +255,55 @@ fn a_start_completes_the_bootstrap_policy() {
         format!("{RBAC}/namespaces/kube-system/roles/extension-apiserver-authentication-reader");
     assert_eq!(server.get(&reader).code, 200);
 }
+
+#[test]
+fn controllers_schedulers_and_nodes_have_the_roles_of_kubernetes() {
+    let server = ApiTestServer::shared();
+    let may = |user: &str, verb: &str, group: &str, resource: &str| {
+        let review = json!({"spec": {"user": user, "resourceAttributes": {"namespace": "default",
+            "verb": verb, "group": group, "resource": resource}}});
+        let path = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
+        let reply = server.post(path, &review);
+        assert_eq!(reply.code, 201, "{}", reply.text());
+        reply.json()["status"]["allowed"] == true
+    };
+    let account = |name: &str| format!("system:serviceaccount:kube-system:{name}");
+    let jobs = account("job-controller");
+    assert!(may(&jobs, "create", "", "pods"));
+    assert!(may(&jobs, "create", "events.k8s.io", "events"));
+    assert!(!may(&jobs, "create", "", "secrets"));
+    assert!(!may(
+        &jobs.replace("kube-system", "default"),
+        "create",
+        "",
+        "pods"
+    ));
+    assert!(may(
+        &account("generic-garbage-collector"),
+        "delete",
+        "a.b",
+        "c"
+    ));
+    assert!(may("system:kube-scheduler", "create", "", "bindings"));
+    assert!(!may("system:kube-scheduler", "create", "", "pods"));
+    assert!(may("system:kube-controller-manager", "watch", "a.b", "c"));
+    assert!(may(&account("kube-dns"), "list", "", "services"));
+    let get = |path: &str| {
+        let reply = server.get(&format!("{RBAC}/{path}"));
+        assert_eq!(reply.code, 200, "{path}: {}", reply.text());
+        reply.json()
+    };
+    // Nodes are bound by whoever lets them in.
+    let binding = get("clusterrolebindings/system:node");
+    assert_eq!(binding["roleRef"]["name"], "system:node");
+    assert_eq!(binding.get("subjects"), None);
+    let name = "system::leader-locking-kube-scheduler";
+    let role = get(&format!("namespaces/kube-system/roles/{name}"));
+    assert_eq!(role["rules"][1]["resourceNames"], json!(["kube-scheduler"]));
+    let label = "labelSelector=kubernetes.io/bootstrapping%3Drbac-defaults";
+    let roles = get(&format!("clusterroles?{label}"));
+    let names = roles["items"].as_array().unwrap().iter();
+    let names = names.filter_map(|role| role["metadata"]["name"].as_str());
+    let controllers = names.filter(|name| name.starts_with("system:controller:"));
+    assert_eq!(controllers.count(), 38);
+}

@@ -43,6 +43,7 @@ const SYSTEM_PRIORITY_CLASSES: [(&str, i64, &str); 2] = [
 ];
 
 const RBAC_POLICY: &str = include_str!("rbac_policy.txt");
+const CONTROLLER_RBAC_POLICY: &str = include_str!("controller_rbac_policy.txt");
 const KARMADA_RBAC_POLICY: &str = include_str!("karmada_rbac_policy.txt");
 /// Each attempt but the last conflicts with another process.
 const MAX_ATTEMPTS: usize = 5;
@@ -74,6 +75,7 @@ impl Registry {
         let namespaces = BOOTSTRAP_NAMESPACES.map(namespace);
         try_join_all(namespaces.iter().map(|n| self.bootstrap_object(n))).await?;
         let mut policy = policy_file::parse(RBAC_POLICY).map_err(Status::internal)?;
+        policy.extend(policy_file::parse(CONTROLLER_RBAC_POLICY).map_err(Status::internal)?);
         if (self.options.serves_group)("cluster.karmada.io") {
             policy.extend(policy_file::parse(KARMADA_RBAC_POLICY).map_err(Status::internal)?);
         }

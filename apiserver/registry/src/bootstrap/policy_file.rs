@@ -58,6 +58,11 @@ pub(super) fn parse(file: &str) -> Result<Vec<BootstrapObject>, String> {
             rules
                 .ok_or_else(|| format!("rule without a role: {line}"))?
                 .push(rule);
+        } else if let ["controller", name] = words[..] {
+            let (role, binding) = controller_role(name);
+            // The rules that follow are those of the role.
+            objects.push(binding);
+            objects.push(role);
         } else {
             objects.push(role_or_binding(&words).ok_or_else(|| format!("malformed: {line}"))?);
         }
@@ -65,7 +70,22 @@ pub(super) fn parse(file: &str) -> Result<Vec<BootstrapObject>, String> {
     Ok(objects)
 }
 
+/// The role of a controller and its binding to the controller's account.
+fn controller_role(name: &str) -> (BootstrapObject, BootstrapObject) {
+    let full_name = format!("system:controller:{name}");
+    let mut role = BootstrapObject::new("ClusterRole", "", &full_name);
+    role.value["rules"] = json!([]);
+    let mut binding = BootstrapObject::new("ClusterRoleBinding", "", &full_name);
+    binding.value["roleRef"] = json!({"apiGroup": GROUP, "kind": "ClusterRole", "name": full_name});
+    binding.value["subjects"] =
+        json!([{"kind": "ServiceAccount", "name": name, "namespace": "kube-system"}]);
+    (role, binding)
+}
+
 fn policy_rule(words: &[&str]) -> Option<Value> {
+    if let ["events"] = words {
+        return policy_rule(&["create,patch,update", "core,events.k8s.io", "events"]);
+    }
     let list = |text: &str| -> Vec<String> { text.split(',').map(str::to_owned).collect() };
     let verbs: Vec<&str> = words
         .first()?
@@ -79,9 +99,13 @@ fn policy_rule(words: &[&str]) -> Option<Value> {
     match words[1..] {
         ["url", paths] => Some(json!({"nonResourceURLs": list(paths), "verbs": verbs})),
         [group, resources, ref names @ ..] => {
-            let group = if group == "core" { "" } else { group };
+            let groups = group.split(',').map(|group| match group {
+                "core" => "",
+                group => group,
+            });
+            let groups: Vec<&str> = groups.collect();
             let mut rule =
-                json!({"apiGroups": [group], "resources": list(resources), "verbs": verbs});
+                json!({"apiGroups": groups, "resources": list(resources), "verbs": verbs});
             match names {
                 [] => {}
                 [names] => rule["resourceNames"] = list(names).into(),
@@ -120,7 +144,10 @@ fn role_or_binding(words: &[&str]) -> Option<BootstrapObject> {
     let subjects: Option<Vec<Value>> = subject_words.iter().map(|word| subject(word)).collect();
     let mut object = object;
     object.value["roleRef"] = role;
-    object.value["subjects"] = subjects?.into();
+    let subjects = subjects?;
+    if !subjects.is_empty() {
+        object.value["subjects"] = subjects.into();
+    }
     Some(object)
 }
 
@@ -173,6 +200,8 @@ mod tests {
             "clusterrole a\n  get core pods a b",
             "clusterrolebinding a b u:c\n  get core pods",
             "namespace a",
+            "controller",
+            "controller a b",
         ] {
             assert!(parse(file).is_err(), "{file}");
         }
@@ -217,5 +246,24 @@ mod tests {
         assert_eq!(objects[3].value["subjects"], subjects);
         let role_ref = json!({"apiGroup": GROUP, "kind": "ClusterRole", "name": "a"});
         assert_eq!(objects[4].value["roleRef"], role_ref);
+    }
+
+    #[test]
+    fn controllers_have_a_role_and_a_binding() {
+        let objects = parse("controller c\n  get apps,core x\n  events").unwrap();
+        let [binding, role] = &objects[..] else {
+            panic!("{objects:?}");
+        };
+        for object in [role, binding] {
+            assert_eq!(object.path().name, "system:controller:c");
+        }
+        let rules = json!([
+            {"apiGroups": ["apps", ""], "resources": ["x"], "verbs": ["get"]},
+            {"apiGroups": ["", "events.k8s.io"], "resources": ["events"],
+             "verbs": ["create", "patch", "update"]},
+        ]);
+        assert_eq!(role.value["rules"], rules);
+        let subjects = json!([{"kind": "ServiceAccount", "name": "c", "namespace": "kube-system"}]);
+        assert_eq!(binding.value["subjects"], subjects);
     }
 }
