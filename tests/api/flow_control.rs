@@ -109,3 +109,48 @@ fn without_priority_and_fairness_no_response_names_a_flow() {
     let metrics = server.get("/metrics").text();
     assert!(!metrics.contains("apiserver_flowcontrol_"));
 }
+
+/// The condition of a FlowSchema, once it has the expected status.
+fn wait_until_dangling(server: &ApiTestServer, name: &str, expected: &str) -> Value {
+    let end = Instant::now() + CONFIG_TIMEOUT;
+    loop {
+        let schema = server.get(&format!("{GROUP}/flowschemas/{name}")).json();
+        let condition = schema["status"]["conditions"][0].clone();
+        if condition["status"] == expected {
+            assert_eq!(condition["type"], "Dangling");
+            assert!(condition["lastTransitionTime"].is_string());
+            return condition;
+        }
+        assert!(Instant::now() < end, "{schema}");
+        harness::sleep_blocking(Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn a_schema_says_whether_its_level_exists() {
+    let server = ApiTestServer::start();
+    let found = wait_until_dangling(&server, "catch-all", "False");
+    assert_eq!(found["reason"], "Found");
+    let text = "This FlowSchema references the PriorityLevelConfiguration object named";
+    let message = format!("{text} \"catch-all\" and it exists");
+    assert_eq!(found["message"], message);
+    let schema = json!({"metadata": {"name": "lost"},
+        "spec": {"priorityLevelConfiguration": {"name": "missing"}}});
+    let reply = server.post(&format!("{GROUP}/flowschemas"), &schema);
+    assert_eq!(reply.code, 201, "{}", reply.text());
+    let lost = wait_until_dangling(&server, "lost", "True");
+    assert_eq!(lost["reason"], "NotFound");
+    let message = format!("{text} \"missing\" but there is no such object");
+    assert_eq!(lost["message"], message);
+    let level = json!({"metadata": {"name": "missing"}, "spec": {"type": "Limited",
+        "limited": {"nominalConcurrencyShares": 1, "limitResponse": {"type": "Reject"}}}});
+    let levels = format!("{GROUP}/prioritylevelconfigurations");
+    let reply = server.post(&levels, &level);
+    assert_eq!(reply.code, 201, "{}", reply.text());
+    wait_until_dangling(&server, "lost", "False");
+    let deleted = server
+        .request("DELETE", &format!("{levels}/missing"))
+        .send();
+    assert_eq!(deleted.code, 200, "{}", deleted.text());
+    wait_until_dangling(&server, "lost", "True");
+}

@@ -15,9 +15,11 @@ use parking_lot::Mutex;
 use registry::Registry;
 use serde::de::DeserializeOwned;
 use serde_json::json;
+use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::borrowing::{current_limits, nominal_limits};
+use super::dangling::{DueCondition, due_condition, write_conditions};
 use super::flow_control_metrics::{FlowControlMetrics, FlowMetrics};
 use super::flow_schema::{FlowSchema, PriorityLevelConfiguration};
 use super::priority_level::{Acquisition, ConcurrencyPermit, PriorityLevel};
@@ -40,6 +42,8 @@ pub struct FlowController {
     /// In the order of their precedence; the last matches every request.
     flows: ArcSwap<Vec<Arc<Flow>>>,
     objects: Mutex<FlowControlObjects>,
+    /// Notified after each change of the objects.
+    changed: Notify,
 }
 
 /// The objects that are stored now.
@@ -48,6 +52,9 @@ struct FlowControlObjects {
     schemas: HashMap<String, Arc<FlowSchema>>,
     configurations: HashMap<String, PriorityLevelConfiguration>,
     levels: HashMap<String, Arc<PriorityLevel>>,
+    /// Whether the stored schemas and configurations are known.
+    has_schemas: bool,
+    has_configurations: bool,
 }
 
 /// A FlowSchema with its level.
@@ -96,6 +103,7 @@ impl FlowController {
             metrics: FlowControlMetrics::new(metrics),
             flows: ArcSwap::default(),
             objects: Mutex::default(),
+            changed: Notify::new(),
         };
         controller.digest(&mut controller.objects.lock());
         Arc::new(controller)
@@ -104,6 +112,7 @@ impl FlowController {
     /// Follows the stored objects and the demand; never completes.
     pub async fn run(self: Arc<Self>, api: Arc<dyn Api>) {
         let mut schemas = FlowControlSink::new(&self, |objects, listed: Vec<FlowSchema>| {
+            objects.has_schemas = true;
             let named = listed.into_iter();
             objects.schemas = named
                 .map(|s| (s.metadata.name.clone(), Arc::new(s)))
@@ -111,6 +120,7 @@ impl FlowController {
         });
         let mut levels =
             FlowControlSink::new(&self, |objects, listed: Vec<PriorityLevelConfiguration>| {
+                objects.has_configurations = true;
                 let named = listed.into_iter();
                 objects.configurations = named.map(|l| (l.metadata.name.clone(), l)).collect();
             });
@@ -128,7 +138,22 @@ impl FlowController {
             run_reflector(api.as_ref(), &schema_selector, &mut schemas, &stop),
             run_reflector(api.as_ref(), &level_selector, &mut levels, &stop),
             adjust,
+            write_conditions(api.as_ref(), &self.changed, || self.due_conditions()),
         );
+    }
+
+    /// The conditions that the status of a stored FlowSchema lacks.
+    fn due_conditions(&self) -> Vec<DueCondition> {
+        let objects = self.objects.lock();
+        if !objects.has_schemas || !objects.has_configurations {
+            return Vec::new();
+        }
+        let schemas = objects.schemas.values();
+        let due = schemas.filter_map(|schema| {
+            let level = &schema.spec.priority_level_configuration.name;
+            due_condition(schema, objects.configurations.contains_key(level))
+        });
+        due.collect()
     }
 
     /// The flow of a request.
@@ -356,6 +381,7 @@ where
         let mut objects = self.controller.objects.lock();
         (self.store)(&mut objects, decoded);
         self.controller.digest(&mut objects);
+        self.controller.changed.notify_one();
     }
 }
 

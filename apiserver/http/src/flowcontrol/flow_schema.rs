@@ -8,6 +8,7 @@ use machinery::UserInfo;
 use serde::Deserialize;
 
 use super::borrowing::ConcurrencyShares;
+use super::dangling::FlowSchemaStatus;
 use super::queue_set::QueuingConfig;
 use super::shuffle_sharding::MAX_HAND_SIZE;
 use crate::requestinfo::{RequestInfo, RequestedResource};
@@ -27,6 +28,8 @@ pub(super) struct ConfigMetadata {
 pub(super) struct FlowSchema {
     pub(super) metadata: ConfigMetadata,
     pub(super) spec: FlowSchemaSpec,
+    #[serde(default)]
+    pub(super) status: FlowSchemaStatus,
 }
 
 #[derive(Debug, Deserialize)]

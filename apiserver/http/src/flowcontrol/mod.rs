@@ -11,6 +11,7 @@
 
 mod borrowing;
 mod controller;
+mod dangling;
 mod flow_control_metrics;
 mod flow_schema;
 mod priority_level;
