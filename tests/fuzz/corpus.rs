@@ -51,3 +51,27 @@ rules:
 - {level: Metadata}
 ",
 ];
+
+pub(crate) const CEL_EXPRESSIONS: &[&[u8]] = &[
+    b"self.a.all(x, x > 1) && self.b.startsWith('c')\n{\"a\": [2, 3], \"b\": \"cd\"}",
+    b"has(self.a) ? self.a.map(x, x * 2).size() : 0\n{\"a\": [1]}",
+    b"self.?a[?0].orValue('x').matches('^[a-z]+$')\n{\"a\": [\"b\"]}",
+    b"duration('1h') + timestamp(self) > timestamp('2000-01-01T00:00:00Z')\n\"2001-01-01T00:00:00Z\"",
+    b"quantity(self.q).isGreaterThan(quantity('1Gi')) || ip('::1').isLoopback()\n{\"q\": \"2Gi\"}",
+    b"self.s.split(',').join('.').format([1, 'a', 2.5])\n{\"s\": \"%d,%s,%f\"}",
+];
+
+pub(crate) const MANAGED_FIELDS: &[&[u8]] = &[
+    br#"[{"manager": "a", "operation": "Apply", "apiVersion": "v1", "time": "2020-01-01T00:00:00Z",
+        "fieldsType": "FieldsV1", "fieldsV1": {"f:spec": {".": {}, "f:a": {}, "k:{\"n\":1}": {},
+        "v:\"x\"": {}, "i:2": {}}}}]"#,
+    br#"[{"manager": "b", "operation": "Update", "apiVersion": "apps/v1", "subresource": "status",
+        "fieldsType": "FieldsV1", "fieldsV1": {"f:status": {}}}]"#,
+];
+
+pub(crate) const APPLIED_CONFIGURATIONS: &[&[u8]] = &[
+    b"{\"apiVersion\": \"v1\", \"kind\": \"Thing\", \"metadata\": {\"name\": \"a\"}, \"spec\": {\"x\": 1, \"l\": [1]}}
+{\"apiVersion\": \"v1\", \"kind\": \"Thing\", \"metadata\": {\"name\": \"a\"}, \"spec\": {\"x\": {\"y\": null}, \"l\": [2, {}]}}",
+    b"{\"apiVersion\": \"v1\", \"kind\": \"Thing\"}
+{\"apiVersion\": \"v1\", \"kind\": \"Thing\", \"metadata\": {\"labels\": {\"a/b\": \"c\"}}, \"data\": {\"k\": \"v\"}}",
+];

@@ -180,3 +180,30 @@ fn audit_policies() {
         targets::audit_policy,
     );
 }
+
+#[test]
+fn cel_expressions() {
+    run(
+        "cel_expressions",
+        corpus::CEL_EXPRESSIONS,
+        targets::cel_expression,
+    );
+}
+
+#[test]
+fn managed_fields() {
+    run(
+        "managed_fields",
+        corpus::MANAGED_FIELDS,
+        targets::managed_fields,
+    );
+}
+
+#[test]
+fn applied_configurations() {
+    run(
+        "applied_configurations",
+        corpus::APPLIED_CONFIGURATIONS,
+        targets::applied_configuration,
+    );
+}

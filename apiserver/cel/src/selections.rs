@@ -46,7 +46,7 @@ fn selects(node: &Node, variable: usize, wanted: &str) -> bool {
             wanted,
         ),
         NodeKind::Comprehension(c) => any_selects(
-            [&c.range, &c.init, &c.condition, &c.step, &c.result].into_iter(),
+            [&c.range, &c.init, &c.condition, &c.step, &c.result],
             variable,
             wanted,
         ),

@@ -440,4 +440,26 @@ mod tests {
             let _ = parse_request(&Method::GET, &path, &QueryParams::parse(Some(&query)));
         }
     }
+
+    proptest! {
+        #[test]
+        fn no_path_passes_a_slash_in_a_name(
+            path in "/(api|apis)?(/(v1|apps|namespaces|watch|pods|%2F|%2e%2E|%00|[a-z%2.]{0,6})){0,9}",
+            query in "(watch=1|&|fieldSelector=metadata.name%3D[a-z/%2]{0,4}|[a-z%=&]{0,6}){0,4}",
+        ) {
+            let query = QueryParams::parse(Some(&query));
+            for method in [Method::GET, Method::POST, Method::DELETE, Method::OPTIONS] {
+                let Ok(info) = parse_request(&method, &path, &query) else {
+                    continue;
+                };
+                let Some(resource) = &info.resource else {
+                    continue;
+                };
+                let RequestedResource { group, version, resource, subresource, namespace, name, .. } = resource;
+                for part in [group, version, resource, subresource, namespace, name] {
+                    prop_assert!(!part.contains('/') && part != ".." && part != ".", "{part:?}");
+                }
+            }
+        }
+    }
 }
