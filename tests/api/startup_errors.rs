@@ -41,15 +41,6 @@ fn flags_of_another_mode_are_rejected_with_the_reason() {
         (&["--service-name", "f"][..], host),
         (&["--service-namespace", "f"], host),
         (&["--service-port", "443"], host),
-        (&["--authentication-token-webhook-cache-ttl", "1s"], host),
-        (
-            &["--authorization-webhook-cache-authorized-ttl", "1s"],
-            host,
-        ),
-        (
-            &["--authorization-webhook-cache-unauthorized-ttl", "1s"],
-            host,
-        ),
         (&["--host-workloads", "propagate"], host),
         (&["--leader-elect-lease-duration", "30s"], elected),
         (
@@ -175,4 +166,20 @@ fn an_invalid_audit_policy_is_refused_with_its_field() {
         &["--audit-policy-file", field],
     );
     assert!(!data.exists(), "a failed start creates nothing");
+}
+
+#[test]
+fn audit_modes_and_formats_that_are_not_served_are_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = dir.path().display().to_string();
+    for (flag, fragment) in [
+        ("--audit-log-mode=blocking", "requests never wait"),
+        (
+            "--audit-webhook-mode=blocking-strict",
+            "requests never wait",
+        ),
+        ("--audit-log-format=legacy", "use json"),
+    ] {
+        assert_fails(&["serve", "--data-dir", &data, flag], &[flag, fragment]);
+    }
 }

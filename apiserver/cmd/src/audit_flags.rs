@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, anyhow};
+use anyhow::{Context, anyhow, bail};
 use clap::Args;
 use client::remote::RestConfig;
 use client::remote::kubeconfig::KubeconfigLoadingRules;
@@ -19,6 +19,8 @@ use machinery::time::Clock;
 
 /// The path that stands for the standard output.
 const STDOUT: &str = "-";
+const BATCH: &str = "batch";
+const JSON: &str = "json";
 
 /// The flags of the audit log.
 #[derive(Args)]
@@ -45,6 +47,18 @@ pub(crate) struct AuditArgs {
     /// If set, the rotated log files are compressed using gzip.
     #[arg(long)]
     audit_log_compress: bool,
+    /// Strategy for writing audit events to the log: batch. Requests never wait for the log, so
+    /// blocking and blocking-strict are refused.
+    #[arg(long, value_name = "MODE", default_value = BATCH)]
+    audit_log_mode: String,
+    /// Format of saved audits: json, one event in each line. The deprecated format legacy is
+    /// refused.
+    #[arg(long, value_name = "FORMAT", default_value = JSON)]
+    audit_log_format: String,
+    /// Strategy for sending audit events to the webhook: batch. Requests never wait for the
+    /// webhook, so blocking and blocking-strict are refused.
+    #[arg(long, value_name = "MODE", default_value = BATCH)]
+    audit_webhook_mode: String,
     /// A kubeconfig that defines the server to which audit events are sent in batches.
     #[arg(long, value_name = "FILE", requires = "audit_policy_file")]
     audit_webhook_config_file: Option<PathBuf>,
@@ -80,6 +94,7 @@ pub(crate) struct AuditConfig {
 impl AuditArgs {
     /// Reads and validates the files; `None` without a policy or without a backend.
     pub(crate) fn config(&self) -> anyhow::Result<Option<AuditConfig>> {
+        self.check_modes()?;
         let Some(file) = &self.audit_policy_file else {
             return Ok(None);
         };
@@ -102,6 +117,28 @@ impl AuditArgs {
             return Ok(None);
         }
         Ok(Some(config))
+    }
+
+    /// Refuses what would make a request wait, and a format that loses what events say.
+    fn check_modes(&self) -> anyhow::Result<()> {
+        let modes = [
+            ("audit-log-mode", &self.audit_log_mode),
+            ("audit-webhook-mode", &self.audit_webhook_mode),
+        ];
+        for (flag, mode) in modes {
+            if mode != BATCH {
+                bail!(
+                    "--{flag}={mode} is not served: requests never wait for audit events, use {BATCH}"
+                );
+            }
+        }
+        if self.audit_log_format != JSON {
+            let format = &self.audit_log_format;
+            bail!(
+                "--audit-log-format={format} is not served: use {JSON}, which has all of an event"
+            );
+        }
+        Ok(())
     }
 
     fn rotation(&self) -> AuditLogRotation {
