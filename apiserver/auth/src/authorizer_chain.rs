@@ -19,7 +19,7 @@ pub enum ChainedAuthorizer {
     Rbac { name: String },
     AlwaysAllow { name: String },
     AlwaysDeny { name: String },
-    Webhook(WebhookAuthorizer),
+    Webhook(Box<WebhookAuthorizer>),
 }
 
 impl ChainedAuthorizer {

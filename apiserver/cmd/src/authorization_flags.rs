@@ -226,7 +226,7 @@ fn connect(
             ConfiguredAuthorizer::AlwaysAllow { name } => ChainedAuthorizer::AlwaysAllow { name },
             ConfiguredAuthorizer::AlwaysDeny { name } => ChainedAuthorizer::AlwaysDeny { name },
             ConfiguredAuthorizer::Webhook(webhook) => {
-                ChainedAuthorizer::Webhook(connect_webhook(webhook, metrics, tasks)?)
+                ChainedAuthorizer::Webhook(Box::new(connect_webhook(webhook, metrics, tasks)?))
             }
         })
     });

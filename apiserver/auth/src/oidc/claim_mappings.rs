@@ -153,8 +153,8 @@ pub struct TokenRules {
 
 impl TokenRules {
     pub(super) fn check_claims(&self, claims: &Value) -> Result<(), String> {
-        let rules = self.claim_rules.iter();
-        rules.map(|rule| rule.check(&CLAIMS, claims)).collect()
+        let mut rules = self.claim_rules.iter();
+        rules.try_for_each(|rule| rule.check(&CLAIMS, claims))
     }
 
     pub(super) fn check_user(&self, user: &UserInfo) -> Result<(), String> {
@@ -163,8 +163,8 @@ impl TokenRules {
         }
         let user = json!({"username": user.name, "uid": user.uid, "groups": user.groups,
             "extra": user.extra});
-        let rules = self.user_rules.iter();
-        rules.map(|rule| rule.check(&USER, &user)).collect()
+        let mut rules = self.user_rules.iter();
+        rules.try_for_each(|rule| rule.check(&USER, &user))
     }
 }
 

@@ -6,34 +6,15 @@ use std::time::Duration;
 use client::{Api, Patch, ResourcePath, WriteOptions};
 use machinery::Gvr;
 use machinery::time::rfc3339_seconds;
-use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::sync::Notify;
 
-use super::flow_schema::FlowSchema;
+use super::flow_schema::{FlowSchema, FlowSchemaCondition};
 
 static FLOW_SCHEMAS: Gvr = Gvr::from_static("flowcontrol.apiserver.k8s.io", "v1", "flowschemas");
 const FIELD_MANAGER: &str = "api-priority-and-fairness-config-consumer-v1";
 const DANGLING: &str = "Dangling";
 const RETRY_DELAY: Duration = Duration::from_secs(10);
-
-/// A condition of a FlowSchema's status.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(default)]
-pub(super) struct FlowSchemaCondition {
-    #[serde(rename = "type")]
-    kind: String,
-    status: String,
-    reason: String,
-    message: String,
-}
-
-/// The status of a FlowSchema.
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-pub(super) struct FlowSchemaStatus {
-    conditions: Vec<FlowSchemaCondition>,
-}
 
 /// A condition to write.
 pub(super) struct DueCondition {

@@ -8,7 +8,6 @@ use machinery::UserInfo;
 use serde::Deserialize;
 
 use super::borrowing::ConcurrencyShares;
-use super::dangling::FlowSchemaStatus;
 use super::queue_set::QueuingConfig;
 use super::shuffle_sharding::MAX_HAND_SIZE;
 use crate::requestinfo::{RequestInfo, RequestedResource};
@@ -30,6 +29,24 @@ pub(super) struct FlowSchema {
     pub(super) spec: FlowSchemaSpec,
     #[serde(default)]
     pub(super) status: FlowSchemaStatus,
+}
+
+/// A condition of a FlowSchema's status.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub(super) struct FlowSchemaCondition {
+    #[serde(rename = "type")]
+    pub(super) kind: String,
+    pub(super) status: String,
+    pub(super) reason: String,
+    pub(super) message: String,
+}
+
+/// The status of a FlowSchema.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct FlowSchemaStatus {
+    pub(super) conditions: Vec<FlowSchemaCondition>,
 }
 
 #[derive(Debug, Deserialize)]
