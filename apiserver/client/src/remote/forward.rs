@@ -4,9 +4,9 @@
 //! The URI of a request is a path below the server's address. Our own credentials are
 //! added; a request that the server may have seen is not repeated.
 
-use http::header::{AUTHORIZATION, HOST};
+use http::header::AUTHORIZATION;
 use http::uri::PathAndQuery;
-use http::{HeaderValue, Request, Response, Uri};
+use http::{Request, Response, Uri};
 use hyper::body::Incoming;
 
 use super::body::RequestBody;
@@ -80,11 +80,6 @@ impl RequestForwarder {
         mut request: Request<RequestBody>,
     ) -> Result<Response<Incoming>, ForwardError> {
         self.complete_request(&mut request).await?;
-        // HTTP/1.1 has the host in a header and only the path in the request line.
-        let host = HeaderValue::from_str(self.authority()).map_err(|_| invalid_request("host"))?;
-        request.headers_mut().insert(HOST, host);
-        let path = request.uri().path_and_query().cloned();
-        *request.uri_mut() = path.map_or_else(Uri::default, Uri::from);
         let sent = self.pool.send_on_own_connection(request).await;
         sent.map_err(ForwardError::from)
     }

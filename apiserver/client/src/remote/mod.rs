@@ -18,6 +18,7 @@ mod pool;
 #[cfg(test)]
 mod remote_tests;
 mod request;
+mod server_verifier;
 #[cfg(test)]
 mod test_https_server;
 mod tls;

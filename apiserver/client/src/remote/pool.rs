@@ -16,7 +16,8 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{Request, Response};
+use http::header::{HOST, HeaderValue};
+use http::{Request, Response, Uri};
 use http_body::{Body as _, Frame};
 use hyper::body::Incoming;
 use hyper::client::conn::{TrySendError, http1, http2};
@@ -325,16 +326,44 @@ impl ConnectionPool {
 
 async fn send_http1(
     sender: &mut http1::SendRequest<RequestBody>,
-    request: Request<RequestBody>,
+    mut request: Request<RequestBody>,
 ) -> Result<Response<Incoming>, (SendError, Option<Request<RequestBody>>)> {
     // The server may just have closed a pooled connection.
     if let Err(e) = sender.ready().await {
         return Err((SendError::unsent(error_chain(&e)), Some(request)));
     }
-    sender
-        .try_send_request(request)
-        .await
-        .map_err(classify_send_error)
+    let url = into_origin_form(&mut request);
+    let sent = sender.try_send_request(request).await;
+    sent.map_err(|failed| {
+        let (error, back) = classify_send_error(failed);
+        // It may be sent again on HTTP/2, which takes the authority from the URL.
+        let back = back.map(|mut back| {
+            if let Some(url) = url {
+                back.headers_mut().remove(HOST);
+                *back.uri_mut() = url;
+            }
+            back
+        });
+        (error, back)
+    })
+}
+
+/// Moves the authority of the URL to the header Host, as servers of HTTP/1.1 require it, and
+/// returns the URL. `None`: the request had a Host or no authority.
+fn into_origin_form(request: &mut Request<RequestBody>) -> Option<Uri> {
+    if request.headers().contains_key(HOST) {
+        return None;
+    }
+    let authority = request.uri().authority()?;
+    let host = match (request.uri().scheme_str(), authority.port_u16()) {
+        (Some("https"), Some(443)) | (Some("http"), Some(80)) => authority.host(),
+        _ => authority.as_str(),
+    };
+    let host = HeaderValue::from_str(host).ok()?;
+    let path = request.uri().path_and_query().cloned();
+    request.headers_mut().insert(HOST, host);
+    let origin = path.map_or_else(Uri::default, Uri::from);
+    Some(std::mem::replace(request.uri_mut(), origin))
 }
 
 /// A message that hyper returns was never sent.

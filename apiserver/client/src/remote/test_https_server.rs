@@ -150,6 +150,11 @@ async fn serve_connection(
     let service = service_fn(|request: Request<Incoming>| {
         let (script, open) = (Arc::clone(&script), Arc::clone(&own_streams));
         async move {
+            if request.version() == http::Version::HTTP_11 {
+                // Servers refuse a request of HTTP/1.1 without a Host.
+                assert!(request.headers().contains_key("host"));
+                assert_eq!(request.uri().authority(), None);
+            }
             let response = respond(&script, &open, &request);
             // A body must be as long as the client announced.
             let length = request.headers().get("content-length").cloned();

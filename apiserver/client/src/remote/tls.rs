@@ -9,6 +9,7 @@ use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 
 use super::config::{ClientCertificate, RestConfig};
+use super::server_verifier::AuthorityOrLeafVerifier;
 
 /// HTTP/2 preferred over HTTP/1.1.
 pub(super) const ALPN_HTTP2_OR_HTTP1: &[&[u8]] = &[b"h2", b"http/1.1"];
@@ -30,8 +31,15 @@ pub fn client_config(
         builder
             .dangerous()
             .with_custom_certificate_verifier(Arc::new(InsecureServerVerifier(provider)))
+    } else if let Some(pem) = &config.ca {
+        let authorities = authorities(pem)?;
+        let verifier =
+            AuthorityOrLeafVerifier::new(roots(&authorities)?, authorities, Arc::clone(&provider))?;
+        builder
+            .dangerous()
+            .with_custom_certificate_verifier(Arc::new(verifier))
     } else {
-        builder.with_root_certificates(roots(config)?)
+        builder.with_root_certificates(native_roots())
     };
     let mut tls = match identity {
         None => builder.with_no_client_auth(),
@@ -59,26 +67,29 @@ pub fn server_name(host: &str) -> Result<ServerName<'static>, String> {
     name.map_err(|_| format!("{host:?} is not a valid server name"))
 }
 
-fn roots(config: &RestConfig) -> Result<RootCertStore, String> {
+/// The certificates of a bundle, of which there is at least one.
+fn authorities(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, String> {
+    let all: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
+    match all {
+        Ok(all) if !all.is_empty() => Ok(all),
+        _ => Err("certificate authority is not PEM".into()),
+    }
+}
+
+fn roots(authorities: &[CertificateDer<'static>]) -> Result<RootCertStore, String> {
     let mut roots = RootCertStore::empty();
-    match &config.ca {
-        Some(pem) => {
-            for certificate in CertificateDer::pem_slice_iter(pem) {
-                let certificate = certificate.map_err(|_| "certificate authority is not PEM")?;
-                roots
-                    .add(certificate)
-                    .map_err(|e| format!("certificate authority: {e}"))?;
-            }
-            if roots.is_empty() {
-                return Err("certificate authority is not PEM".into());
-            }
-        }
-        None => {
-            let found = rustls_native_certs::load_native_certs();
-            roots.add_parsable_certificates(found.certs);
-        }
+    for authority in authorities {
+        let added = roots.add(authority.clone());
+        added.map_err(|e| format!("certificate authority: {e}"))?;
     }
     Ok(roots)
+}
+
+fn native_roots() -> RootCertStore {
+    let mut roots = RootCertStore::empty();
+    let found = rustls_native_certs::load_native_certs();
+    roots.add_parsable_certificates(found.certs);
+    roots
 }
 
 /// `insecure-skip-tls-verify`: accepts any certificate, but the server must still hold
