@@ -1,8 +1,9 @@
 // A program on client-go 0.36 as controllers are: typed clients with protobuf bodies, dynamic and
 // metadata-only informers, leader election, server-side apply.
 //
-//	client-go KUBECONFIG NAMESPACE
+//	client-go KUBECONFIG NAMESPACE built-in|policies
 //
+// With "policies" dynamic and metadata-only clients use Karmada's PropagationPolicies.
 // It prints "restart" when the server is to be restarted, goes on when it reads a line, and ends
 // with what its informers hold, as JSON. A failure is an exit status of 1 with its reason.
 package main
@@ -21,6 +22,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
@@ -233,45 +235,164 @@ func main() {
 	_, err = client.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}, metav1.CreateOptions{})
 	check(err, "create the namespace")
 
-	factory := informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithNamespace(namespace))
-	dynamicFactory := dynamicinformer.NewFilteredDynamicSharedInformerFactory(dynamic.NewForConfigOrDie(config), 0, namespace, nil)
-	metadataFactory := metadatainformer.NewFilteredSharedInformerFactory(metadata.NewForConfigOrDie(config), 0, namespace, nil)
-	stores := map[string]cache.SharedIndexInformer{
-		"typed":    factory.Core().V1().ConfigMaps().Informer(),
-		"dynamic":  dynamicFactory.ForResource(configMaps).Informer(),
-		"metadata": metadataFactory.ForResource(configMaps).Informer(),
+	run := builtIn
+	if os.Args[3] == "policies" {
+		run = policies
 	}
+	run(config, client, namespace)
+}
+
+// anyClient is what the program does again after the restart, with any kind.
+type anyClient struct {
+	create func(name string) error
+	delete func(name string) error
+	list   func() map[string]string
+	stores map[string]cache.SharedIndexInformer
+}
+
+func (c anyClient) start() {
 	never := make(chan struct{})
-	for name, informer := range stores {
+	for name, informer := range c.stores {
 		go informer.Run(never)
 		await("the sync of the informer "+name, informer.HasSynced)
 	}
-	agree := func() bool {
-		want := listed(client, namespace)
-		for _, informer := range stores {
-			if !reflect.DeepEqual(view(informer.GetStore().List()), want) {
-				return false
-			}
+}
+
+func (c anyClient) agree() bool {
+	want := c.list()
+	for _, informer := range c.stores {
+		if !reflect.DeepEqual(view(informer.GetStore().List()), want) {
+			return false
 		}
-		return true
 	}
+	return true
+}
 
-	writes(client, namespace)
-	scales(client, namespace)
-	applies(client, namespace)
-	elects(client, namespace)
-	await("informers that agree with a list", agree)
-
+// restart ends the program with the view of its informers.
+func (c anyClient) restart() {
+	await("informers that agree with a list", c.agree)
 	fmt.Println("restart")
 	if _, err := bufio.NewReader(os.Stdin).ReadString('\n'); err != nil {
 		fail("the line after the restart", err)
 	}
-	maps := client.CoreV1().ConfigMaps(namespace)
 	await("a write after the restart", func() bool {
-		_, err := maps.Create(ctx, configMap("after", "1"), metav1.CreateOptions{})
+		err := c.create("after")
 		return err == nil || apierrors.IsAlreadyExists(err)
 	})
-	check(maps.Delete(ctx, "b", metav1.DeleteOptions{}), "delete after the restart")
-	await("informers that agree after the restart", agree)
-	check(json.NewEncoder(os.Stdout).Encode(view(stores["metadata"].GetStore().List())), "the view")
+	check(c.delete("b"), "delete after the restart")
+	await("informers that agree after the restart", c.agree)
+	check(json.NewEncoder(os.Stdout).Encode(view(c.stores["metadata"].GetStore().List())), "the view")
+}
+
+func builtIn(config *rest.Config, client kubernetes.Interface, namespace string) {
+	factory := informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithNamespace(namespace))
+	maps := client.CoreV1().ConfigMaps(namespace)
+	all := anyClient{
+		create: func(name string) error {
+			_, err := maps.Create(ctx, configMap(name, "1"), metav1.CreateOptions{})
+			return err
+		},
+		delete: func(name string) error { return maps.Delete(ctx, name, metav1.DeleteOptions{}) },
+		list:   func() map[string]string { return listed(client, namespace) },
+		stores: untypedInformers(config, namespace, configMaps),
+	}
+	all.stores["typed"] = factory.Core().V1().ConfigMaps().Informer()
+	all.start()
+	writes(client, namespace)
+	scales(client, namespace)
+	applies(client, namespace)
+	elects(client, namespace)
+	all.restart()
+}
+
+func untypedInformers(config *rest.Config, namespace string, kind schema.GroupVersionResource) map[string]cache.SharedIndexInformer {
+	dynamicFactory := dynamicinformer.NewFilteredDynamicSharedInformerFactory(dynamic.NewForConfigOrDie(config), 0, namespace, nil)
+	metadataFactory := metadatainformer.NewFilteredSharedInformerFactory(metadata.NewForConfigOrDie(config), 0, namespace, nil)
+	return map[string]cache.SharedIndexInformer{
+		"dynamic":  dynamicFactory.ForResource(kind).Informer(),
+		"metadata": metadataFactory.ForResource(kind).Informer(),
+	}
+}
+
+// policy is a PropagationPolicy whose priority the test writes.
+func policy(name string, priority int64) *unstructured.Unstructured {
+	return &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "policy.karmada.io/v1alpha1",
+		"kind":       "PropagationPolicy",
+		"metadata":   map[string]any{"name": name},
+		"spec": map[string]any{
+			"resourceSelectors": []any{map[string]any{"apiVersion": "v1", "kind": "ConfigMap", "name": "none"}},
+			"placement":         map[string]any{"clusterAffinity": map[string]any{"clusterNames": []any{"none"}}},
+			"priority":          priority,
+		},
+	}}
+}
+
+func policies(config *rest.Config, client kubernetes.Interface, namespace string) {
+	kind := schema.GroupVersionResource{Group: "policy.karmada.io", Version: "v1alpha1", Resource: "propagationpolicies"}
+	policies := dynamic.NewForConfigOrDie(config).Resource(kind).Namespace(namespace)
+	all := anyClient{
+		create: func(name string) error {
+			_, err := policies.Create(ctx, policy(name, 1), metav1.CreateOptions{})
+			return err
+		},
+		delete: func(name string) error { return policies.Delete(ctx, name, metav1.DeleteOptions{}) },
+		list: func() map[string]string {
+			list, err := policies.List(ctx, metav1.ListOptions{})
+			check(err, "list")
+			objects, err := meta.ExtractList(list)
+			check(err, "list")
+			return view(anys(objects))
+		},
+		stores: untypedInformers(config, namespace, kind),
+	}
+	all.start()
+	policyWrites(policies)
+	policyApplies(policies)
+	elects(client, namespace)
+	all.restart()
+}
+
+func policyWrites(policies dynamic.ResourceInterface) {
+	for _, name := range []string{"a", "b", "c"} {
+		_, err := policies.Create(ctx, policy(name, 1), metav1.CreateOptions{})
+		check(err, "create")
+	}
+	if _, err := policies.Create(ctx, policy("a", 1), metav1.CreateOptions{}); !apierrors.IsAlreadyExists(err) {
+		fail("a second create", err)
+	}
+	a, err := policies.Get(ctx, "a", metav1.GetOptions{})
+	check(err, "get")
+	check(unstructured.SetNestedField(a.Object, int64(2), "spec", "priority"), "set")
+	_, err = policies.Update(ctx, a, metav1.UpdateOptions{})
+	check(err, "update")
+	if _, err = policies.Update(ctx, a, metav1.UpdateOptions{}); !apierrors.IsConflict(err) {
+		fail("an update of an old version", err)
+	}
+	patch := []byte(`{"spec":{"priority":3}}`)
+	patched, err := policies.Patch(ctx, "a", types.MergePatchType, patch, metav1.PatchOptions{})
+	check(err, "patch")
+	if priority, _, _ := unstructured.NestedInt64(patched.Object, "spec", "priority"); priority != 3 {
+		fail("patch", patched)
+	}
+	c, err := policies.Get(ctx, "c", metav1.GetOptions{})
+	check(err, "get")
+	check(policies.Delete(ctx, "c", metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(c.GetUID()))}), "delete")
+	if _, err = policies.Get(ctx, "c", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+		fail("a get after delete", err)
+	}
+}
+
+func policyApplies(policies dynamic.ResourceInterface) {
+	_, err := policies.Apply(ctx, "applied", policy("applied", 1), metav1.ApplyOptions{FieldManager: "one"})
+	check(err, "apply")
+	_, err = policies.Apply(ctx, "applied", policy("applied", 2), metav1.ApplyOptions{FieldManager: "two"})
+	if !apierrors.IsConflict(err) {
+		fail("an apply of another manager", err)
+	}
+	forced, err := policies.Apply(ctx, "applied", policy("applied", 2), metav1.ApplyOptions{FieldManager: "two", Force: true})
+	check(err, "a forced apply")
+	if priority, _, _ := unstructured.NestedInt64(forced.Object, "spec", "priority"); priority != 2 {
+		fail("a forced apply", forced)
+	}
 }

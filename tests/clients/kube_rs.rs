@@ -1,27 +1,123 @@
-//! Runs a reflector, a controller and server-side applies of kube-rs against the server.
+//! Runs a reflector, a controller, server-side applies and an election by a Lease on kube-rs.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::convert::Infallible;
+use std::fmt::Debug;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::StreamExt;
+use k8s_openapi::NamespaceResourceScope;
+use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
-use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
+use kube::api::{DeleteParams, ListParams, ObjectMeta, Patch, PatchParams, PostParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::runtime::controller::Action;
 use kube::runtime::reflector::{self, Store};
 use kube::runtime::{Controller, WatchStreamExt, watcher};
-use kube::{Api, Client, Config, ResourceExt};
+use kube::{Api, Client, Config, Resource, ResourceExt};
 use parking_lot::Mutex;
-use serde_json::json;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
-use crate::RestartableServer;
+use crate::{RestartableServer, StandaloneServer};
 
 const TIMEOUT: Duration = Duration::from_secs(60);
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 const NAMESPACE: &str = "kube-rs";
+
+/// A kind with a field that the test writes.
+pub(crate) trait TestKind:
+    Resource<DynamicType = (), Scope = NamespaceResourceScope>
+    + Clone
+    + Debug
+    + DeserializeOwned
+    + Serialize
+    + Send
+    + Sync
+    + 'static
+{
+    fn manifest(name: &str, value: u32) -> Value;
+    fn value(&self) -> Option<u32>;
+
+    fn new(name: &str, value: u32) -> Self {
+        serde_json::from_value(Self::manifest(name, value)).unwrap()
+    }
+}
+
+impl TestKind for ConfigMap {
+    fn manifest(name: &str, value: u32) -> Value {
+        json!({
+            "apiVersion": "v1", "kind": "ConfigMap",
+            "metadata": {"name": name}, "data": {"k": value.to_string()},
+        })
+    }
+
+    fn value(&self) -> Option<u32> {
+        self.data.as_ref()?.get("k")?.parse().ok()
+    }
+}
+
+/// Karmada's kind, as a controller that does not know its fields declares it.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct PropagationPolicy {
+    api_version: String,
+    kind: String,
+    metadata: ObjectMeta,
+    spec: Value,
+}
+
+impl Resource for PropagationPolicy {
+    type DynamicType = ();
+    type Scope = NamespaceResourceScope;
+
+    fn kind((): &()) -> Cow<'_, str> {
+        "PropagationPolicy".into()
+    }
+
+    fn group((): &()) -> Cow<'_, str> {
+        "policy.karmada.io".into()
+    }
+
+    fn version((): &()) -> Cow<'_, str> {
+        "v1alpha1".into()
+    }
+
+    fn plural((): &()) -> Cow<'_, str> {
+        "propagationpolicies".into()
+    }
+
+    fn meta(&self) -> &ObjectMeta {
+        &self.metadata
+    }
+
+    fn meta_mut(&mut self) -> &mut ObjectMeta {
+        &mut self.metadata
+    }
+}
+
+impl TestKind for PropagationPolicy {
+    fn manifest(name: &str, value: u32) -> Value {
+        json!({
+            "apiVersion": "policy.karmada.io/v1alpha1", "kind": "PropagationPolicy",
+            "metadata": {"name": name},
+            "spec": {
+                "resourceSelectors": [{"apiVersion": "v1", "kind": "ConfigMap", "name": "none"}],
+                "placement": {"clusterAffinity": {"clusterNames": ["none"]}},
+                "priority": value,
+            },
+        })
+    }
+
+    fn value(&self) -> Option<u32> {
+        self.spec["priority"].as_u64()?.try_into().ok()
+    }
+}
 
 /// Object name → the resource version at its last reconciliation.
 type ReconciledVersions = Arc<Mutex<BTreeMap<String, String>>>;
@@ -43,11 +139,6 @@ async fn wait_until(what: &str, mut done: impl AsyncFnMut() -> bool) {
     }
 }
 
-fn config_map(name: &str, value: &str) -> ConfigMap {
-    let map = json!({"metadata": {"name": name}, "data": {"k": value}});
-    serde_json::from_value(map).unwrap()
-}
-
 fn code(error: &kube::Error) -> u16 {
     match error {
         kube::Error::Api(status) => status.code,
@@ -55,54 +146,58 @@ fn code(error: &kube::Error) -> u16 {
     }
 }
 
-fn start_reflector(maps: &Api<ConfigMap>) -> Store<ConfigMap> {
+fn start_reflector<K: TestKind>(objects: &Api<K>) -> Store<K> {
     let (store, writer) = reflector::store();
-    let stream = watcher(maps.clone(), watcher::Config::default().streaming_lists());
+    let stream = watcher(
+        objects.clone(),
+        watcher::Config::default().streaming_lists(),
+    );
     let reflected = stream.default_backoff().reflect(writer);
     tokio::spawn(reflected.for_each(|_| async {}));
     store
 }
 
-fn start_controller(maps: &Api<ConfigMap>) -> ReconciledVersions {
+fn start_controller<K: TestKind>(objects: &Api<K>) -> ReconciledVersions {
     let reconciled = ReconciledVersions::default();
-    let reconcile = |map: Arc<ConfigMap>, reconciled: Arc<ReconciledVersions>| async move {
-        let version = map.resource_version().unwrap();
-        reconciled.lock().insert(map.name_any(), version);
-        Ok::<_, std::convert::Infallible>(Action::await_change())
+    let reconcile = |object: Arc<K>, reconciled: Arc<ReconciledVersions>| async move {
+        let version = object.resource_version().unwrap();
+        reconciled.lock().insert(object.name_any(), version);
+        Ok::<_, Infallible>(Action::await_change())
     };
-    let controller = Controller::new(maps.clone(), watcher::Config::default());
+    let controller = Controller::new(objects.clone(), watcher::Config::default());
     let context = Arc::new(Arc::clone(&reconciled));
     let run = controller.run(reconcile, |_, _, _| Action::await_change(), context);
     tokio::spawn(run.for_each(|_| async {}));
     reconciled
 }
 
-async fn listed(maps: &Api<ConfigMap>) -> BTreeMap<String, String> {
-    let list = maps.list(&ListParams::default()).await.unwrap();
-    let items = list.items.iter();
-    items
-        .map(|m| (m.name_any(), m.resource_version().unwrap()))
-        .collect()
+fn name_and_version<K: TestKind>(object: &K) -> (String, String) {
+    (object.name_any(), object.resource_version().unwrap())
 }
 
-fn stored(store: &Store<ConfigMap>) -> BTreeMap<String, String> {
+async fn listed<K: TestKind>(objects: &Api<K>) -> BTreeMap<String, String> {
+    let list = objects.list(&ListParams::default()).await.unwrap();
+    list.items.iter().map(name_and_version).collect()
+}
+
+fn stored<K: TestKind>(store: &Store<K>) -> BTreeMap<String, String> {
     let state = store.state();
-    let items = state.iter();
-    items
-        .map(|m| (m.name_any(), m.resource_version().unwrap()))
+    state
+        .iter()
+        .map(|object| name_and_version(&**object))
         .collect()
 }
 
 /// The objects that exist were reconciled in their present version.
-async fn wait_for_agreement(
-    maps: &Api<ConfigMap>,
-    store: &Store<ConfigMap>,
+async fn wait_for_agreement<K: TestKind>(
+    objects: &Api<K>,
+    store: &Store<K>,
     versions: &ReconciledVersions,
 ) {
     wait_until(
         "a reflector and a controller that agree with a list",
         async || {
-            let listed = listed(maps).await;
+            let listed = listed(objects).await;
             let reconciled = versions.lock().clone();
             let all = listed
                 .iter()
@@ -113,28 +208,62 @@ async fn wait_for_agreement(
     .await;
 }
 
-async fn apply_as_two_managers(maps: &Api<ConfigMap>) {
-    let wanted = |value: &str| {
-        Patch::Apply(json!({
-            "apiVersion": "v1", "kind": "ConfigMap",
-            "metadata": {"name": "applied"}, "data": {"k": value},
-        }))
-    };
+async fn apply_as_two_managers<K: TestKind>(objects: &Api<K>) {
+    let wanted = |value: u32| Patch::Apply(K::manifest("applied", value));
     let (one, two) = (PatchParams::apply("one"), PatchParams::apply("two"));
-    maps.patch("applied", &one, &wanted("1")).await.unwrap();
-    let refused = maps.patch("applied", &two, &wanted("2")).await.unwrap_err();
-    assert_eq!(code(&refused), 409, "{refused}");
-    let forced = maps
-        .patch("applied", &two.force(), &wanted("2"))
+    objects.patch("applied", &one, &wanted(1)).await.unwrap();
+    let refused = objects
+        .patch("applied", &two, &wanted(2))
         .await
-        .unwrap();
-    assert_eq!(forced.data.unwrap()["k"], "2");
+        .unwrap_err();
+    assert_eq!(code(&refused), 409, "{refused}");
+    let forced = objects.patch("applied", &two.force(), &wanted(2)).await;
+    assert_eq!(forced.unwrap().value(), Some(2));
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn kube_rs_works_over_a_restart() {
-    let mut server = RestartableServer::start();
-    let client = connect(&server.kubeconfig()).await;
+/// Two candidates as controllers without a library for it are: the holder is who wrote the
+/// Lease, and the resource version decides between two writes.
+async fn elect_by_lease(client: Client) {
+    let leases: Api<Lease> = Api::namespaced(client, NAMESPACE);
+    let create = PostParams::default();
+    let lease = json!({
+        "metadata": {"name": "leader"},
+        "spec": {"holderIdentity": "first", "leaseDurationSeconds": 15},
+    });
+    let lease: Lease = serde_json::from_value(lease).unwrap();
+    let held = leases.create(&create, &lease).await.unwrap();
+    let late = leases.create(&create, &lease).await.unwrap_err();
+    assert_eq!(code(&late), 409, "{late}");
+    let by = |lease: &Lease, holder: &str| {
+        let mut lease = lease.clone();
+        lease.spec.as_mut().unwrap().holder_identity = Some(holder.to_owned());
+        lease
+    };
+    let released = leases.replace("leader", &create, &by(&held, "")).await;
+    let taken = by(&released.unwrap(), "second");
+    leases.replace("leader", &create, &taken).await.unwrap();
+    let renewed = leases.replace("leader", &create, &by(&held, "first")).await;
+    assert_eq!(code(&renewed.unwrap_err()), 409);
+    let holder = leases.get("leader").await.unwrap().spec.unwrap();
+    assert_eq!(holder.holder_identity.as_deref(), Some("second"));
+}
+
+async fn write<K: TestKind>(objects: &Api<K>) {
+    let create = PostParams::default();
+    for name in ["a", "b", "c"] {
+        objects.create(&create, &K::new(name, 1)).await.unwrap();
+    }
+    let twice = objects.create(&create, &K::new("a", 1)).await.unwrap_err();
+    assert_eq!(code(&twice), 409);
+    let merge = Patch::Merge(K::manifest("a", 2));
+    let merged = objects.patch("a", &PatchParams::default(), &merge).await;
+    assert_eq!(merged.unwrap().value(), Some(2));
+    objects.delete("c", &DeleteParams::default()).await.unwrap();
+}
+
+/// Returns the names in the reflector's view at the end.
+pub(crate) async fn run<K: TestKind>(server: &mut impl RestartableServer) -> Vec<String> {
+    let client = connect(server.kubeconfig()).await;
     let namespace = json!({"metadata": {"name": NAMESPACE}});
     let namespace: Namespace = serde_json::from_value(namespace).unwrap();
     let create = PostParams::default();
@@ -142,35 +271,30 @@ async fn kube_rs_works_over_a_restart() {
         .create(&create, &namespace)
         .await
         .unwrap();
-    let maps: Api<ConfigMap> = Api::namespaced(client, NAMESPACE);
-    let (store, versions) = (start_reflector(&maps), start_controller(&maps));
-    for name in ["a", "b", "c"] {
-        maps.create(&create, &config_map(name, "1")).await.unwrap();
-    }
-    let twice = maps
-        .create(&create, &config_map("a", "1"))
-        .await
-        .unwrap_err();
-    assert_eq!(code(&twice), 409);
-    let merge = Patch::Merge(json!({"data": {"k": "2"}}));
-    maps.patch("a", &PatchParams::default(), &merge)
-        .await
-        .unwrap();
-    maps.delete("c", &DeleteParams::default()).await.unwrap();
-    apply_as_two_managers(&maps).await;
-    wait_for_agreement(&maps, &store, &versions).await;
+    let objects: Api<K> = Api::namespaced(client.clone(), NAMESPACE);
+    let (store, versions) = (start_reflector(&objects), start_controller(&objects));
+    write(&objects).await;
+    apply_as_two_managers(&objects).await;
+    elect_by_lease(client).await;
+    wait_for_agreement(&objects, &store, &versions).await;
 
     server.restart();
     wait_until("a write after the restart", async || {
-        match maps.create(&create, &config_map("after", "1")).await {
+        match objects.create(&create, &K::new("after", 1)).await {
             Ok(_) => true,
             Err(kube::Error::Api(status)) => status.code == 409,
             Err(_) => false,
         }
     })
     .await;
-    maps.delete("b", &DeleteParams::default()).await.unwrap();
-    wait_for_agreement(&maps, &store, &versions).await;
-    let names: Vec<String> = stored(&store).into_keys().collect();
+    objects.delete("b", &DeleteParams::default()).await.unwrap();
+    wait_for_agreement(&objects, &store, &versions).await;
+    stored(&store).into_keys().collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn kube_rs_works_over_a_restart() {
+    let mut server = StandaloneServer::start();
+    let names = run::<ConfigMap>(&mut server).await;
     assert_eq!(names, ["a", "after", "applied", "kube-root-ca.crt"]);
 }

@@ -84,17 +84,9 @@ pub fn with_each_kubectl(
             let test = &test;
             scope.spawn(move || {
                 let namespace = format!("{area}-{label}");
-                let home = folder.join(format!("home-{namespace}"));
-                std::fs::create_dir_all(&home).unwrap();
-                let kubectl = Kubectl {
-                    program,
-                    label,
-                    kubeconfig: kubeconfig.to_owned(),
-                    namespace,
-                    home,
-                };
-                kubectl.output("create namespace NS");
-                test(&kubectl);
+                test(&Kubectl::start(
+                    program, label, kubeconfig, folder, namespace,
+                ));
             });
         }
     });
@@ -109,6 +101,34 @@ fn kubectl_programs() -> Vec<(&'static str, PathBuf)> {
 }
 
 impl Kubectl {
+    /// The kubectl of Kubernetes 1.36 in a new namespace. `None`: it is not available, and the
+    /// test is recorded as skipped.
+    pub fn of_1_36(kubeconfig: &Path, folder: &Path, namespace: &str) -> Option<Self> {
+        let [program] = tools(["kubectl-1.36"])?;
+        let namespace = namespace.to_owned();
+        Some(Self::start(program, "1.36", kubeconfig, folder, namespace))
+    }
+
+    fn start(
+        program: PathBuf,
+        label: &'static str,
+        kubeconfig: &Path,
+        folder: &Path,
+        namespace: String,
+    ) -> Self {
+        let home = folder.join(format!("home-{namespace}"));
+        std::fs::create_dir_all(&home).unwrap();
+        let kubectl = Self {
+            program,
+            label,
+            kubeconfig: kubeconfig.to_owned(),
+            namespace,
+            home,
+        };
+        kubectl.output("create namespace NS");
+        kubectl
+    }
+
     fn command(&self, line: &str) -> Command {
         let mut command = Command::new(&self.program);
         command

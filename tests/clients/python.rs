@@ -1,0 +1,83 @@
+//! Runs the programs on the Python client and on kopf.
+
+use std::path::Path;
+use std::process::Command;
+
+use harness::daemon::{TestDir, parent_bound_command};
+use harness::port;
+
+use crate::{RestartableServer, StandaloneServer, run_over_restart};
+
+fn python(server: &dyn RestartableServer, program: &str) -> Option<Command> {
+    let [python] = harness::tools(["python-clients"])?;
+    let programs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/clients");
+    let mut command = parent_bound_command(&python);
+    command
+        .arg(programs.join(program))
+        .env("KUBECONFIG", server.kubeconfig())
+        .env("PYTHONDONTWRITEBYTECODE", "1");
+    Some(command)
+}
+
+#[test]
+fn the_python_client_works_over_a_restart() {
+    let mut server = StandaloneServer::start();
+    let Some(mut command) = python(&server, "python_client.py") else {
+        return;
+    };
+    command.args(["python", "v1", "ConfigMap"]);
+    let names = run_over_restart(command, &mut server);
+    assert_eq!(names, ["a", "after", "applied", "kube-root-ca.crt"]);
+}
+
+pub(crate) fn run_client_on_policies(server: &mut dyn RestartableServer) {
+    let mut command = python(server, "python_client.py").unwrap();
+    command.args(["python", "policy.karmada.io/v1alpha1", "PropagationPolicy"]);
+    let names = run_over_restart(command, server);
+    assert_eq!(names, ["a", "after", "applied"]);
+}
+
+/// Runs the operator, whose admission server has a self-signed authority as its certificate,
+/// as the servers of many operators have.
+fn run_operator(
+    server: &mut dyn RestartableServer,
+    mut command: Command,
+    [group, version, plural, kind]: [&str; 4],
+) -> Vec<String> {
+    let dir = TestDir::new();
+    let mut certificate = rcgen::CertificateParams::new(["127.0.0.1".to_owned()]).unwrap();
+    certificate.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+    let key = rcgen::KeyPair::generate().unwrap();
+    let certificate = certificate.self_signed(&key).unwrap();
+    let files = [dir.path().join("tls.crt"), dir.path().join("tls.key")];
+    std::fs::write(&files[0], certificate.pem()).unwrap();
+    std::fs::write(&files[1], key.serialize_pem()).unwrap();
+    let port = port::free_port().to_string();
+    command
+        .args(["kopf", group, version, plural, kind, &port])
+        .args(&files);
+    run_over_restart(command, server)
+}
+
+#[test]
+fn a_kopf_operator_works_over_a_restart() {
+    let mut server = StandaloneServer::start();
+    let Some(command) = python(&server, "kopf_operator.py") else {
+        return;
+    };
+    let things = ["operator.example.io", "v1", "things", "Thing"];
+    let names = run_operator(&mut server, command, things);
+    assert_eq!(names, ["a"]);
+}
+
+pub(crate) fn run_operator_of_policies(server: &mut dyn RestartableServer) {
+    let command = python(server, "kopf_operator.py").unwrap();
+    let policies = [
+        "policy.karmada.io",
+        "v1alpha1",
+        "propagationpolicies",
+        "PropagationPolicy",
+    ];
+    let names = run_operator(server, command, policies);
+    assert_eq!(names, ["a"]);
+}
