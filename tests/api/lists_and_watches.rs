@@ -1,9 +1,13 @@
 //! Paged lists, watches, and the responses of deletions.
 
+use std::time::{Duration, Instant};
+
 use harness::raw_http::RawHttpResponseStream;
 use serde_json::{Value, json};
 
 use crate::test_server::ApiTestServer;
+
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 fn config_map(name: &str, data: &str) -> Value {
     json!({"metadata": {"name": name}, "data": {"a": data}})
@@ -69,6 +73,40 @@ fn a_watch_sends_each_change_once_and_ends_cleanly() {
         types.push(event_type_and_name(&frame).0);
     }
     assert_eq!(types, ["ADDED", "MODIFIED", "DELETED", "ADDED", "DELETED"]);
+}
+
+/// How many watches of Secrets the server counts.
+fn open_watches(test_server: &ApiTestServer) -> usize {
+    let metrics = test_server.get("/metrics").text();
+    let mut lines = metrics.lines();
+    let count = lines.find_map(|line| {
+        let labels = line.strip_prefix("apiserver_longrunning_requests{")?;
+        let (labels, count) = labels.split_once("} ")?;
+        let is_counted = labels.contains(r#"resource="secrets""#);
+        is_counted.then(|| count.parse().unwrap())
+    });
+    count.unwrap_or_default()
+}
+
+#[test]
+fn watchers_of_closed_clients_are_freed() {
+    let test_server = ApiTestServer::start();
+    let wait_for = |count: usize| {
+        let end = Instant::now() + TIMEOUT;
+        while open_watches(&test_server) != count {
+            assert!(Instant::now() < end, "{}", open_watches(&test_server));
+        }
+    };
+    for _ in 0..3 {
+        let watch = || {
+            let stream = test_server.request("GET", "/api/v1/secrets?watch=1");
+            stream.send_streaming()
+        };
+        let streams: Vec<_> = (0..20).map(|_| watch()).collect();
+        wait_for(20);
+        drop(streams);
+        wait_for(0);
+    }
 }
 
 #[test]

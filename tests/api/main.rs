@@ -30,6 +30,9 @@ mod printing;
 /// kubectl: deletion of objects, dependents and namespaces.
 mod delete;
 
+/// HTTP: objects that are being deleted, and their owners and dependents.
+mod owners;
+
 /// kubectl: custom resources, Karmada's CRDs and policies.
 mod custom_resources;
 

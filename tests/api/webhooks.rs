@@ -525,3 +525,28 @@ async fn match_conditions_narrow_webhooks() {
     let expected = "webhooks[0].matchConditions[0].expression: Invalid value: \"object.x +\": compilation failed: ERROR: <input>:1:11: Syntax error";
     assert!(message.contains(expected), "{message}");
 }
+
+/// A configuration acts without a restart, and from the first request after one: the server is not
+/// ready before it has read them.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_configuration_acts_at_once_and_from_the_start() {
+    let WebhookTest {
+        server, webhooks, ..
+    } = {
+        let test = WebhookTest::start().await;
+        assert_eq!(test.server.post(MAPS, &config_map("a")).code, 201);
+        test.validate_with("deny-all", &["configmaps"], json!({}));
+        let path = format!("{MAPS}?dryRun=All");
+        let server = &test.server;
+        retry_until(
+            || server.request("POST", &path).json(&config_map("b")).send(),
+            |r| r.code == 403,
+        )
+        .await;
+        test
+    };
+    let server = server.restart();
+    let refused = server.post(MAPS, &config_map("b"));
+    assert_eq!(refused.code, 403, "{}", refused.text());
+    drop(webhooks);
+}
