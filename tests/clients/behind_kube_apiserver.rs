@@ -142,7 +142,7 @@ async fn clients_work_behind_a_kube_apiserver_over_restarts() {
         kubectl::run_policy_commands(server, &dir);
     })
     .await;
-    let names = kube_rs::run::<kube_rs::PropagationPolicy>(&mut server).await;
+    let names = kube_rs::run::<kube_rs::UntypedPropagationPolicy>(&mut server).await;
     assert_eq!(names, ["a", "after", "applied"]);
     server.wait_until_routed().await;
     let server = run_blocking(server, |server| client_go::run_policies(server)).await;

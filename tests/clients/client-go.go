@@ -280,6 +280,10 @@ func (c anyClient) restart() {
 		return err == nil || apierrors.IsAlreadyExists(err)
 	})
 	check(c.delete("b"), "delete after the restart")
+	await("a deleted object that is gone", func() bool {
+		_, exists := c.list()["b"]
+		return !exists
+	})
 	await("informers that agree after the restart", c.agree)
 	check(json.NewEncoder(os.Stdout).Encode(view(c.stores["metadata"].GetStore().List())), "the view")
 }
@@ -378,9 +382,11 @@ func policyWrites(policies dynamic.ResourceInterface) {
 	c, err := policies.Get(ctx, "c", metav1.GetOptions{})
 	check(err, "get")
 	check(policies.Delete(ctx, "c", metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(c.GetUID()))}), "delete")
-	if _, err = policies.Get(ctx, "c", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
-		fail("a get after delete", err)
-	}
+	// The controllers remove their finalizer first.
+	await("a policy that is gone", func() bool {
+		_, err := policies.Get(ctx, "c", metav1.GetOptions{})
+		return apierrors.IsNotFound(err)
+	})
 }
 
 func policyApplies(policies dynamic.ResourceInterface) {

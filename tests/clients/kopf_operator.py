@@ -46,7 +46,7 @@ def mutate(patch, **_):
     patch.metadata.annotations["operator.example.io/mutated"] = "yes"
 
 
-@kopf.on.validate(GROUP, VERSION, PLURAL, labels=SELECTED)
+@kopf.on.validate(GROUP, VERSION, PLURAL, operations=["CREATE"], labels=SELECTED)
 def validate(labels, **_):
     if labels.get("refuse"):
         raise kopf.AdmissionError("the operator refuses it", code=422)

@@ -65,14 +65,14 @@ impl TestKind for ConfigMap {
 /// Karmada's kind, as a controller that does not know its fields declares it.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct PropagationPolicy {
+pub(crate) struct UntypedPropagationPolicy {
     api_version: String,
     kind: String,
     metadata: ObjectMeta,
     spec: Value,
 }
 
-impl Resource for PropagationPolicy {
+impl Resource for UntypedPropagationPolicy {
     type DynamicType = ();
     type Scope = NamespaceResourceScope;
 
@@ -101,7 +101,7 @@ impl Resource for PropagationPolicy {
     }
 }
 
-impl TestKind for PropagationPolicy {
+impl TestKind for UntypedPropagationPolicy {
     fn manifest(name: &str, value: u32) -> Value {
         json!({
             "apiVersion": "policy.karmada.io/v1alpha1", "kind": "PropagationPolicy",
@@ -288,6 +288,10 @@ pub(crate) async fn run<K: TestKind>(server: &mut impl RestartableServer) -> Vec
     })
     .await;
     objects.delete("b", &DeleteParams::default()).await.unwrap();
+    wait_until("a deleted object that is gone", async || {
+        !listed(&objects).await.contains_key("b")
+    })
+    .await;
     wait_for_agreement(&objects, &store, &versions).await;
     stored(&store).into_keys().collect()
 }

@@ -8,30 +8,34 @@ use harness::port;
 
 use crate::{RestartableServer, StandaloneServer, run_over_restart};
 
-fn python(server: &dyn RestartableServer, program: &str) -> Option<Command> {
-    let [python] = harness::tools(["python-clients"])?;
+const TOOLS: [&str; 1] = ["python-clients"];
+
+/// The command that runs a program of this folder.
+fn python(server: &dyn RestartableServer, program: &str) -> Command {
+    let [python] = harness::tools(TOOLS).unwrap();
     let programs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/clients");
     let mut command = parent_bound_command(&python);
     command
         .arg(programs.join(program))
         .env("KUBECONFIG", server.kubeconfig())
         .env("PYTHONDONTWRITEBYTECODE", "1");
-    Some(command)
+    command
 }
 
 #[test]
 fn the_python_client_works_over_a_restart() {
-    let mut server = StandaloneServer::start();
-    let Some(mut command) = python(&server, "python_client.py") else {
+    let Some(_) = harness::tools(TOOLS) else {
         return;
     };
+    let mut server = StandaloneServer::start();
+    let mut command = python(&server, "python_client.py");
     command.args(["python", "v1", "ConfigMap"]);
     let names = run_over_restart(command, &mut server);
     assert_eq!(names, ["a", "after", "applied", "kube-root-ca.crt"]);
 }
 
 pub(crate) fn run_client_on_policies(server: &mut dyn RestartableServer) {
-    let mut command = python(server, "python_client.py").unwrap();
+    let mut command = python(server, "python_client.py");
     command.args(["python", "policy.karmada.io/v1alpha1", "PropagationPolicy"]);
     let names = run_over_restart(command, server);
     assert_eq!(names, ["a", "after", "applied"]);
@@ -61,17 +65,18 @@ fn run_operator(
 
 #[test]
 fn a_kopf_operator_works_over_a_restart() {
-    let mut server = StandaloneServer::start();
-    let Some(command) = python(&server, "kopf_operator.py") else {
+    let Some(_) = harness::tools(TOOLS) else {
         return;
     };
+    let mut server = StandaloneServer::start();
+    let command = python(&server, "kopf_operator.py");
     let things = ["operator.example.io", "v1", "things", "Thing"];
     let names = run_operator(&mut server, command, things);
     assert_eq!(names, ["a"]);
 }
 
 pub(crate) fn run_operator_of_policies(server: &mut dyn RestartableServer) {
-    let command = python(server, "kopf_operator.py").unwrap();
+    let command = python(server, "kopf_operator.py");
     let policies = [
         "policy.karmada.io",
         "v1alpha1",

@@ -106,6 +106,14 @@ class Program:
     def get(self, name):
         return self.resource.get(name=name, namespace=self.namespace)
 
+    def is_gone(self, name):
+        try:
+            self.get(name)
+            return False
+        except client.ApiException as error:
+            assert error.status == 404, error
+            return True
+
     def writes(self):
         for name in ["a", "b", "c"]:
             self.create(name, 1)
@@ -123,7 +131,8 @@ class Program:
         delete = lambda body: self.resource.delete(name="c", namespace=self.namespace, body=body)
         assert refused(409, lambda: delete(uid))["reason"] == "Conflict"
         delete({"preconditions": {"uid": self.get("c").metadata.uid}})
-        assert refused(404, lambda: self.get("c"))["reason"] == "NotFound"
+        # Controllers may have to remove a finalizer first.
+        wait_until("an object that is gone", lambda: self.is_gone("c"))
 
     def apply(self, manager, value, **options):
         body = wanted(*self.kind_of, "applied", value)
@@ -174,6 +183,7 @@ class Program:
         wait_until("a write after the restart", self.write_after_restart)
         wait_until("another watch after the restart", lambda: self.cache.watches > 1)
         self.resource.delete(name="b", namespace=self.namespace)
+        wait_until("a deleted object that is gone", lambda: self.is_gone("b"))
         wait_until("a cache that agrees after the restart", self.agrees)
         print(json.dumps(self.cache.versions), flush=True)
 

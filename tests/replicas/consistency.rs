@@ -1,7 +1,7 @@
 //! Consistency between two replicas: shared signing keys and CA, lists that are never stale,
 //! unique cluster IPs and node ports, CRDs served by both, the same scheduling decisions.
 
-use client::{ListOptions, ResourcePath, WriteOptions};
+use client::{DeleteOptions, ListOptions, ResourcePath, WriteOptions};
 use harness::etcd::{VERSION_3_4, VERSION_3_5};
 use harness::objects::{
     BINDINGS, CONFIG_MAPS, DEFINITIONS, SERVICE_ACCOUNTS, SERVICES, WIDGETS, config_map, policy,
@@ -96,6 +96,30 @@ async fn check_fresh_lists(pair: &ReplicaPair) {
     }
 }
 
+/// A replica whose cache does not have the newest object yet asks the store before it refuses
+/// a precondition.
+async fn check_preconditions_on_stale_caches(pair: &ReplicaPair) {
+    let servers = pair.replicas.each_ref().map(|n| n.connect("replica"));
+    let at = ResourcePath::object(&CONFIG_MAPS, NS, "precondition");
+    for n in 0..50 {
+        let (writer, other) = (&servers[n % 2], &servers[(n + 1) % 2]);
+        writer.create(config_map(NS, "precondition", "old")).await;
+        writer.delete(&CONFIG_MAPS, NS, "precondition").await;
+        let mut newest = writer.create(config_map(NS, "precondition", "new")).await;
+        newest["data"]["by"] = json!("another replica");
+        let options = WriteOptions::default();
+        let updated = other.api.update(at, newest.into(), &options).await;
+        let updated = updated.unwrap().value().unwrap();
+        let text = |field: &str| updated["metadata"][field].as_str().map(str::to_owned);
+        let options = DeleteOptions {
+            uid: text("uid"),
+            resource_version: text("resourceVersion"),
+            ..DeleteOptions::default()
+        };
+        writer.api.delete(at, &options).await.unwrap();
+    }
+}
+
 async fn check_unique_allocations(pair: &ReplicaPair) {
     let [a, b] = pair.replicas.each_ref().map(|n| n.connect("replica"));
     let service = |name: &str| {
@@ -173,6 +197,7 @@ async fn check_consistency(version: &str) {
     };
     check_shared_identities(&pair).await;
     check_fresh_lists(&pair).await;
+    check_preconditions_on_stale_caches(&pair).await;
     check_unique_allocations(&pair).await;
     check_crd_on_both_replicas(&pair).await;
     check_decisions_of_both_replicas(&pair).await;

@@ -32,7 +32,7 @@ const READERS: [(&str, &str); 7] = [
 ];
 
 /// How a test asks for what a machine may lack. Each of these ends in `harness::tools`.
-const STARTERS: [&str; 14] = [
+const STARTERS: [&str; 15] = [
     "tools(",
     "EtcdCluster::start(",
     "EtcdCluster::start_tls(",
@@ -44,6 +44,7 @@ const STARTERS: [&str; 14] = [
     "AggregatedControlPlane::start_on_etcd(",
     "AggregatedControlPlane::prepare(",
     "RealMemberClusters::start(",
+    "ServerBehindKubeApiserver::start(",
     "RealMemberCluster::start(",
     "SmallDisk::mount(",
     "EncryptionTestStorage::with_etcd(",
