@@ -113,8 +113,6 @@ impl ServerCertVerifier for AuthorityOrLeafVerifier {
 
 #[cfg(test)]
 mod tests {
-    #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
-
     use std::time::Duration;
 
     use rcgen::{BasicConstraints, CertificateParams, ExtendedKeyUsagePurpose, IsCa, KeyPair};
