@@ -334,7 +334,7 @@ fn check_expressions(issuer: &FakeTokenIssuer) {
     let end = Instant::now() + Duration::from_secs(90);
     while anonymous("/version") != 200 {
         assert!(Instant::now() < end, "the file is not read again");
-        std::thread::sleep(Duration::from_millis(50));
+        harness::sleep_blocking(Duration::from_millis(50));
     }
     server.assert_refused("a reserved name", &issuer.token(&good));
     let other = issuer.token(&with(&good, "sub", "eve".into()));

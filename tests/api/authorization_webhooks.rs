@@ -248,7 +248,7 @@ fn check_configuration(dir: &Path, tokens: &ReviewServer, access: &ReviewServer)
     let end = Instant::now() + Duration::from_secs(90);
     while get_as(&server, "ann", path).code != 403 {
         assert!(Instant::now() < end, "the file is not read again");
-        std::thread::sleep(Duration::from_millis(50));
+        harness::sleep_blocking(Duration::from_millis(50));
     }
     let metrics = server.get("/metrics").text();
     let series =

@@ -32,7 +32,7 @@ fn wait_until(what: &str, mut check: impl FnMut() -> bool) {
     let end = Instant::now() + Duration::from_secs(90);
     while !check() {
         assert!(Instant::now() < end, "{what}");
-        std::thread::sleep(Duration::from_millis(50));
+        harness::sleep_blocking(Duration::from_millis(50));
     }
 }
 
