@@ -164,6 +164,8 @@ struct FieldPath<'v> {
 #[derive(Clone, Copy, Debug)]
 enum PathSegment<'v> {
     Key(&'v str),
+    /// The key of a map, which is a field for all errors but those of list types.
+    MapKey(&'v str),
     Index(usize),
 }
 
@@ -178,7 +180,22 @@ impl<'v> FieldPath<'v> {
             let dot = if text.is_empty() { "" } else { "." };
             // Writing to a String does not fail.
             let _ = match segment {
+                PathSegment::Key(key) | PathSegment::MapKey(key) => write!(text, "{dot}{key}"),
+                PathSegment::Index(at) => write!(text, "[{at}]"),
+            };
+        }
+        text
+    }
+
+    /// The path as errors of list types have it: with the keys of maps in brackets.
+    fn render_with_map_keys(&self) -> String {
+        let mut text = String::new();
+        for segment in &self.segments {
+            let dot = if text.is_empty() { "" } else { "." };
+            // Writing to a String does not fail.
+            let _ = match segment {
                 PathSegment::Key(key) => write!(text, "{dot}{key}"),
+                PathSegment::MapKey(key) => write!(text, "[{key}]"),
                 PathSegment::Index(at) => write!(text, "[{at}]"),
             };
         }

@@ -11,6 +11,7 @@ use std::time::Duration;
 use serde_json::{Map, Value, json};
 use tokio::time::Instant;
 
+use crate::conversion_webhook::fill_webhook;
 use crate::request::{CRDS, PreparedRequest};
 use crate::servers::ServerConnection;
 
@@ -83,6 +84,7 @@ pub(crate) fn expand(group: &str, plural: &str, short: &Value) -> Value {
 
 /// Creates the definition and waits until every served version lists.
 pub(crate) async fn create(server: &ServerConnection, definition: &Value) {
+    let definition = &fill_webhook(definition);
     let created = server
         .send(PreparedRequest::json("POST", CRDS, definition))
         .await;

@@ -17,10 +17,13 @@
 
 mod case;
 mod comparison;
+mod conversion_webhook;
 mod crd;
+mod generated;
 mod normalize;
 mod options;
 mod policies;
+mod property;
 mod request;
 mod servers;
 
@@ -38,7 +41,7 @@ macro_rules! themes {
     };
 }
 
-themes! { apply cel definitions pruning defaulting validation patches lists writes policies }
+themes! { apply cel conversion definitions pruning defaulting validation patches lists writes policies }
 
 /// A theme without a test, or a known difference without a case, would never be noticed.
 #[test]

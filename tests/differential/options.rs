@@ -1,4 +1,4 @@
-//! What the variables CASE and DIFFERENCES_REPORT ask for.
+//! What the variables CASE, SEED and DIFFERENCES_REPORT ask for.
 
 use std::io::Write;
 
@@ -15,6 +15,12 @@ pub(crate) fn case_filter() -> Option<String> {
         "CASE={text}: no theme has a case of that name"
     );
     Some(text)
+}
+
+/// The seed of the generated sequences to run.
+pub(crate) fn seed() -> Option<u64> {
+    let text = std::env::var("SEED").ok()?;
+    Some(text.parse().unwrap())
 }
 
 /// Where libtest does not capture it.

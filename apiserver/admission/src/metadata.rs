@@ -131,7 +131,11 @@ fn validate_embedded_type(path: &str, object: &Map<String, Value>, errors: &mut 
                 .map(|why| format!("may have mixed case, but should otherwise match: {why}")),
         };
         if let Some(why) = why {
-            errors.push(FieldError::invalid(format!("{path}.{name}"), &value.into(), why));
+            errors.push(FieldError::invalid(
+                format!("{path}.{name}"),
+                &value.into(),
+                why,
+            ));
         }
     }
 }
@@ -249,10 +253,12 @@ fn render_owner(owner: &Value) -> String {
     let optional = ["controller", "blockOwnerDeletion"].map(|name| (name, false));
     let fields = required.into_iter().chain(optional);
     let shown: Vec<String> = fields
-        .filter_map(|(name, is_required)| match get(owner, &format!("/{name}")) {
-            Value::Null => is_required.then(|| format!("{name:?}:\"\"")),
-            value => Some(format!("{name:?}:{value}")),
-        })
+        .filter_map(
+            |(name, is_required)| match get(owner, &format!("/{name}")) {
+                Value::Null => is_required.then(|| format!("{name:?}:\"\"")),
+                value => Some(format!("{name:?}:{value}")),
+            },
+        )
         .collect();
     format!("{{{}}}", shown.join(","))
 }

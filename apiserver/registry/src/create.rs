@@ -125,10 +125,7 @@ impl Registry {
         check_namespace(resource, &at, &mut value)?;
         object_meta::metadata_mut(&mut value)?.remove("resourceVersion");
         let field_validation = options.field_validation;
-        let mut warnings = decode(resource, &mut value, &duplicates, field_validation, false)?;
-        if resource.custom {
-            warnings.extend(object_meta::finalizer_warnings(&value));
-        }
+        let warnings = decode(resource, &mut value, &duplicates, field_validation, false)?;
         resource
             .conversion
             .convert_to_storage(&resource.storage.kind.gvk, &mut value);
@@ -284,6 +281,9 @@ impl Registry {
         object_meta::fill_system_fields(meta, &self.now(), strategy.generation.is_tracked());
         (strategy.create)(&mut new);
         warnings.extend(validate_object(resource, &new, None, true, |_| true)?);
+        if resource.custom {
+            warnings.extend(object_meta::finalizer_warnings(&new));
+        }
         warnings.extend(admit.validate(&new, None).await?);
         let allocation = Box::pin(admit.allocate(&mut new, None)).await?;
         let managers = admit.managers.into_new().text;

@@ -307,7 +307,10 @@ fn deprecation_warning(crd: &Value, version: &Value) -> Option<String> {
         return Some(warning.to_owned());
     }
     let spec = &crd["spec"];
-    let (group, kind) = (string_field(spec, "group"), string_field(&spec["names"], "kind"));
+    let (group, kind) = (
+        string_field(spec, "group"),
+        string_field(&spec["names"], "kind"),
+    );
     let name = string_field(version, "name");
     let versions = spec["versions"].as_array().into_iter().flatten();
     let current = versions

@@ -32,7 +32,8 @@ use crate::status_patch::EncodedTopLevelFields;
 use crate::update_request::{UpdateRequest, UpdateSource, UpdateTarget};
 use crate::write_base::CachedOrNewestBaseObject;
 use crate::write_pipeline::{
-    AdmissionContext, apply_defaults, apply_defaults_to_applied, validate_object,
+    AdmissionContext, apply_defaults, apply_defaults_to_applied, check_metadata_types, decode,
+    validate_object,
 };
 
 /// The result of an attempt that changes the object.
@@ -225,8 +226,28 @@ impl UpdateRequest<'_> {
                     .create_applied(self.ctx, at, applied, self.options)
                     .await
             }
+            UpdateSource::Put(mut body) if self.target != UpdateTarget::Scale => {
+                let warnings = self.decode_put(&mut body)?;
+                let missing = Status::not_found(gvr, self.at.name);
+                Err(missing.with_warnings(warnings))
+            }
             _ => Err(Status::not_found(gvr, self.at.name)),
         }
+    }
+
+    /// Decodes the object of a PUT; returns the warnings.
+    fn decode_put(&self, body: &mut ObjectBodyAndDuplicateFields) -> Result<Vec<String>, Status> {
+        let strict_errors = body.strict_errors();
+        let field_validation = self.options.field_validation;
+        let value = &mut body.value;
+        check_metadata_types(self.resource, value, false)?;
+        decode(
+            self.resource,
+            value,
+            &strict_errors,
+            field_validation,
+            false,
+        )
     }
 
     /// The error if another write won and the body cannot be applied again.

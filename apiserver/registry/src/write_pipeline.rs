@@ -196,8 +196,7 @@ pub(crate) fn decode(
     }
     let repeated_owners = object_meta::remove_repeated_owners(value);
     let warnings = Vec::from_iter(repeated_owners);
-    if field_validation == FieldValidation::Ignore
-        || unknown.is_empty() && strict_errors.is_empty()
+    if field_validation == FieldValidation::Ignore || unknown.is_empty() && strict_errors.is_empty()
     {
         return Ok(warnings);
     }

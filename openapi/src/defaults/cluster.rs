@@ -97,7 +97,9 @@ pub(super) fn set_defaults_custom_resource_definition(definition: &mut JsonObjec
 
 /// A status without stored versions gets the storage version.
 fn set_default_stored_versions(definition: &mut JsonObjectMap) {
-    let versions = definition.get("spec").and_then(|spec| spec["versions"].as_array());
+    let versions = definition
+        .get("spec")
+        .and_then(|spec| spec["versions"].as_array());
     let mut versions = versions.into_iter().flatten();
     let storage = versions.find(|version| version["storage"] == true);
     let Some(name) = storage.map(|version| version["name"].clone()) else {

@@ -47,9 +47,7 @@ impl EmbeddedResource<'_> {
         }
         let metadata = fields.get("metadata")?;
         let why = object_meta_error(metadata)?;
-        Some(format!(
-            "{path}.metadata: Invalid value: {metadata}: {why}"
-        ))
+        Some(format!("{path}.metadata: Invalid value: {metadata}: {why}"))
     }
 }
 
@@ -153,11 +151,15 @@ mod tests {
             ),
             (
                 json!({"labels": {"a": 1}}),
-                Some("json: cannot unmarshal number into Go struct field ObjectMeta.labels of type string"),
+                Some(
+                    "json: cannot unmarshal number into Go struct field ObjectMeta.labels of type string",
+                ),
             ),
             (
                 json!({"generation": "x"}),
-                Some("json: cannot unmarshal string into Go struct field ObjectMeta.generation of type int64"),
+                Some(
+                    "json: cannot unmarshal string into Go struct field ObjectMeta.generation of type int64",
+                ),
             ),
         ] {
             assert_eq!(object_meta_error(&metadata).as_deref(), expected);

@@ -146,9 +146,7 @@ fn is_rgb_color(text: &str) -> bool {
         let is_plain = level == "0" || !level.starts_with(['0', '+']);
         is_plain && level.parse::<u8>().is_ok()
     };
-    inner.is_some_and(|inner| {
-        inner.split(',').count() == 3 && inner.split(',').all(is_level)
-    })
+    inner.is_some_and(|inner| inner.split(',').count() == 3 && inner.split(',').all(is_level))
 }
 
 fn digits_of(text: &str) -> Vec<u32> {
@@ -166,11 +164,7 @@ fn is_credit_card(text: &str) -> bool {
         13 => begin(1) == 4,
         14 => matches!(begin(3), 300..=305) || matches!(begin(2), 36 | 38),
         15 => matches!(begin(2), 34 | 37) || matches!(begin(4), 2131 | 1800),
-        16 => {
-            begin(1) == 4
-                || matches!(begin(2), 51..=55 | 35 | 65)
-                || begin(4) == 6011
-        }
+        16 => begin(1) == 4 || matches!(begin(2), 51..=55 | 35 | 65) || begin(4) == 6011,
         _ => false,
     };
     let doubled = |(i, digit): (usize, &u32)| match i % 2 {
@@ -182,7 +176,9 @@ fn is_credit_card(text: &str) -> bool {
 
 /// A book number without spaces and hyphens.
 fn isbn_characters(text: &str) -> Vec<char> {
-    let kept = text.chars().filter(|c| *c != '-' && !c.is_ascii_whitespace());
+    let kept = text
+        .chars()
+        .filter(|c| *c != '-' && !c.is_ascii_whitespace());
     kept.collect()
 }
 
@@ -218,7 +214,10 @@ fn is_social_security_number(text: &str) -> bool {
         if i > 0 {
             rest = rest.strip_prefix(['-', ' ']).unwrap_or(rest);
         }
-        let Some(group) = rest.get(..count).filter(|g| g.bytes().all(|b| b.is_ascii_digit())) else {
+        let Some(group) = rest
+            .get(..count)
+            .filter(|g| g.bytes().all(|b| b.is_ascii_digit()))
+        else {
             return false;
         };
         rest = &rest[group.len()..];

@@ -66,6 +66,15 @@ pub(super) fn prune(
                 }
             }
         }
+        // A schema without fields knows none.
+        (ty, Value::Object(map)) if !matches!(ty, SchemaType::Any | SchemaType::Object) => {
+            for key in map.keys() {
+                if removed.len() < MAX_REPORTED_PATHS {
+                    removed.push(child_path(path, key));
+                }
+            }
+            map.clear();
+        }
         (SchemaType::Array(of), Value::Array(items)) => {
             for (at, value) in items.iter_mut().enumerate() {
                 if may_contain_fields(of, value) {
@@ -80,10 +89,11 @@ pub(super) fn prune(
 
 /// Whether the value can contain fields; if not, no path needs to be built.
 fn may_contain_fields(node: &SchemaNode, value: &Value) -> bool {
-    matches!(
-        node.ty,
-        SchemaType::Ref(_) | SchemaType::Map(_) | SchemaType::Array(_)
-    ) && matches!(value, Value::Object(_) | Value::Array(_))
+    match value {
+        Value::Object(_) => !matches!(node.ty, SchemaType::Any | SchemaType::Object),
+        Value::Array(_) => matches!(node.ty, SchemaType::Array(_)),
+        _ => false,
+    }
 }
 
 fn child_path(path: &str, key: &str) -> String {

@@ -147,7 +147,7 @@ impl<'a> SchemaValidator<'a> {
             (SchemaType::Map(of), Value::Object(map)) => {
                 for (key, child) in map {
                     let old = old_field(key);
-                    self.validate_child(PathSegment::Key(key), of, child, old, path);
+                    self.validate_child(PathSegment::MapKey(key), of, child, old, path);
                 }
             }
             (SchemaType::Array(of), Value::Array(items)) => {
@@ -173,15 +173,15 @@ impl<'a> SchemaValidator<'a> {
         old: Option<&Value>,
         path: &mut FieldPath<'v>,
     ) {
-        let is_integer = matches!(node.ty, SchemaType::Int32 | SchemaType::Int64);
-        if is_integer && value.is_number() {
+        let needs_integer = matches!(node.ty, SchemaType::Int32 | SchemaType::Int64);
+        if needs_integer && value.is_number() && !is_integer(value) {
             self.errors.push(not_an_integer(node, path));
         }
         let Some(rules) = &node.validation else {
             return;
         };
         check_enum(rules, value, path, &mut self.errors);
-        if is_integer {
+        if needs_integer {
             check_number(rules, value, path, &mut self.errors);
         }
         if let Some(logic) = &rules.composition {
@@ -260,6 +260,9 @@ impl<'a> SchemaValidator<'a> {
             _ if node.validation.as_ref().is_some_and(|r| r.unique_items) => None,
             _ => return,
         };
+        if keys.is_some() && self.check_keyed_items(items, path) {
+            return;
+        }
         let mut visited: HashMap<String, u32> = HashMap::with_capacity(items.len());
         for (at, item) in items.iter().enumerate() {
             let identity = match keys {
@@ -270,7 +273,7 @@ impl<'a> SchemaValidator<'a> {
             *seen += 1;
             // One error for each value, however often it is repeated.
             if *seen == 2 {
-                let field = format!("{}[{at}]", path.render());
+                let field = format!("{}[{at}]", path.render_with_map_keys());
                 let error = FieldError::duplicate(field, &identity);
                 match node.list {
                     ListType::Set | ListType::Map(_) => self.list_errors.push(error),
@@ -278,6 +281,19 @@ impl<'a> SchemaValidator<'a> {
                 }
             }
         }
+    }
+
+    /// Reports the first item of a keyed list that is no object and has no keys therefore;
+    /// whether there is one.
+    fn check_keyed_items(&mut self, items: &[Value], path: &FieldPath<'_>) -> bool {
+        let mut items = items.iter().enumerate();
+        let Some((at, item)) = items.find(|(_, item)| !item.is_object() && !item.is_null()) else {
+            return false;
+        };
+        let field = format!("{}[{at}]", path.render_with_map_keys());
+        let why = "must be an object for an array of list-type map";
+        self.list_errors.push(FieldError::invalid(field, item, why));
+        true
     }
 
     fn list_map_key(&self, node: &SchemaNode, item: &Value, keys: &[Box<str>]) -> Value {

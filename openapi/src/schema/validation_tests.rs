@@ -148,3 +148,25 @@ fn depth_is_bounded() {
     }
     check(&recursive, &[(json!({"a": deep}), &[])]);
 }
+
+#[test]
+fn list_types_name_map_keys_and_items_without_keys() {
+    let set =
+        json!({"type": "array", "items": {"type": "integer"}, "x-kubernetes-list-type": "set"});
+    let keyed = json!({"type": "array", "x-kubernetes-list-type": "map",
+        "x-kubernetes-list-map-keys": ["k"], "items": {"type": "object",
+        "required": ["k"], "properties": {"k": {"type": "string"}}}});
+    let schema = Schema::from_crd(&json!({"type": "object", "properties": {
+        "m": {"type": "object", "additionalProperties": set}, "l": keyed}}))
+    .unwrap();
+    for (value, expected) in [
+        (json!({"m": {"a": [1, 1]}}), "m[a][1]: Duplicate value: 1"),
+        (
+            json!({"l": [1]}),
+            "l[0]: Invalid value: 1: must be an object for an array of list-type map",
+        ),
+    ] {
+        let errors = schema.validate(&value);
+        assert_eq!(errors.last().unwrap().to_string(), expected);
+    }
+}

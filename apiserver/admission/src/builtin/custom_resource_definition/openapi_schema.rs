@@ -51,7 +51,8 @@ fn validate_schema(
     }
     validate_supported_fields(at, schema, context, errors);
     if flag(schema, "/uniqueItems") {
-        let why = "uniqueItems cannot be set to true since the runtime complexity becomes quadratic";
+        let why =
+            "uniqueItems cannot be set to true since the runtime complexity becomes quadratic";
         errors.push(FieldError::forbidden(format!("{at}.uniqueItems"), why));
     }
     validate_map_values(at, schema, context, depth, errors);

@@ -29,9 +29,13 @@ fn reason<'p>(pattern: &'p str, error: &Error) -> Option<(&'static str, &'p str)
             Some(("missing argument to repetition operator", operator))
         }
         ErrorKind::RepetitionCountInvalid => Some(("invalid repeat count", part)),
+        // Go takes a look-behind for the name of a group.
+        ErrorKind::UnsupportedLookAround if rest.starts_with("(?<") => {
+            let end = rest.find('>').map_or(rest.len(), |at| at + 1);
+            Some(("invalid named capture", &rest[..end]))
+        }
         ErrorKind::UnsupportedLookAround => {
-            let end = if part.starts_with("(?<") { 4 } else { 3 };
-            let part = rest.get(..end).unwrap_or(part);
+            let part = rest.get(..3).unwrap_or(part);
             Some(("invalid or unsupported Perl syntax", part))
         }
         ErrorKind::UnsupportedBackreference => Some(("invalid escape sequence", part)),
@@ -55,18 +59,9 @@ mod tests {
             ("a)", Some("unexpected ): `a)`")),
             ("a[b", Some("missing closing ]: `[b`")),
             ("[z-a]", Some("invalid character class range: `z-a`")),
-            (
-                "*a",
-                Some("missing argument to repetition operator: `*`"),
-            ),
-            (
-                "(?!a)",
-                Some("invalid or unsupported Perl syntax: `(?!`"),
-            ),
-            (
-                "(?<=a)b",
-                Some("invalid or unsupported Perl syntax: `(?<=`"),
-            ),
+            ("*a", Some("missing argument to repetition operator: `*`")),
+            ("(?!a)", Some("invalid or unsupported Perl syntax: `(?!`")),
+            ("(?<=a)b", Some("invalid named capture: `(?<=a)b`")),
             (r"(a)\1", Some(r"invalid escape sequence: `\1`")),
             ("a\\", Some("trailing backslash at end of expression: ``")),
         ] {

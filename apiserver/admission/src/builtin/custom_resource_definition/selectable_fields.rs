@@ -12,12 +12,7 @@ use crate::unstructured::{get, index_path, items, text};
 const MAX_SELECTABLE_FIELDS: usize = 8;
 
 /// `unchanged`: too many fields do not keep a stored definition from being updated.
-pub(super) fn validate(
-    at: &str,
-    version: &Value,
-    unchanged: bool,
-    errors: &mut Vec<FieldError>,
-) {
+pub(super) fn validate(at: &str, version: &Value, unchanged: bool, errors: &mut Vec<FieldError>) {
     let schema = get(version, "/schema/openAPIV3Schema");
     let mut distinct = HashSet::new();
     for (i, field) in items(version, "/selectableFields").iter().enumerate() {
@@ -41,7 +36,9 @@ pub(super) fn validate(
             refuse("must not point to fields in metadata");
         }
         if !matches!(text(selected, "/type"), "string" | "boolean" | "integer") {
-            refuse("must point to a field of type string, boolean or integer. Enum string fields and strings with formats are allowed.");
+            refuse(
+                "must point to a field of type string, boolean or integer. Enum string fields and strings with formats are allowed.",
+            );
         }
         if !distinct.insert(names) {
             errors.push(FieldError::duplicate(at, &path.into()));

@@ -317,7 +317,10 @@ impl StructuralCheck<'_> {
             return;
         }
         let Some(schema) = structural else {
-            return self.required(at.to_owned(), &format!("because it is defined in {part_at}"));
+            return self.required(
+                at.to_owned(),
+                &format!("because it is defined in {part_at}"),
+            );
         };
         self.complete_value_validation(part, structural, at, part_at, depth);
         if has(part, "/items") {

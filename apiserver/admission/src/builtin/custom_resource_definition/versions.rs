@@ -67,7 +67,13 @@ pub(super) fn validate(spec: &Value, old: Option<&Value>, errors: &mut Vec<Field
             schema: &format!("{at}.schema"),
             parts: &at,
         };
-        validate_parts(&paths, version, shared.opposite(), (has_status, old), errors);
+        validate_parts(
+            &paths,
+            version,
+            shared.opposite(),
+            (has_status, old),
+            errors,
+        );
     }
     if let Some(first) = versions.first() {
         validate_name("spec.version", first, errors);
@@ -151,7 +157,11 @@ fn validate_parts(
 fn validate_uniqueness(versions: &[Value], shared: SharedParts, errors: &mut Vec<FieldError>) {
     let mut refuse = |why: &str| {
         let rendered = render_versions(versions, shared);
-        errors.push(FieldError::invalid_rendered("spec.versions", &rendered, why));
+        errors.push(FieldError::invalid_rendered(
+            "spec.versions",
+            &rendered,
+            why,
+        ));
     };
     let mut names: Vec<&str> = versions.iter().map(|v| text(v, "/name")).collect();
     names.sort_unstable();
