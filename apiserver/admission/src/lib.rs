@@ -48,9 +48,7 @@ pub mod webhooks;
 
 pub use attributes::{AdmissionAttributes, AdmissionOperation};
 pub use audit_annotations::AuditAnnotations;
-pub use builtin::{
-    flow_control_bootstrap_objects, replaces_required, validate_builtin as rules,
-};
+pub use builtin::{flow_control_bootstrap_objects, replaces_required, validate_builtin as rules};
 pub use certificate_approval::SignerAuthorizer;
 pub use chain::{AdmissionChain, AdmissionChainOptions, QuotaCharges};
 pub use dynamic_admission::DynamicAdmission;

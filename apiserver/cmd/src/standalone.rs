@@ -226,8 +226,7 @@ impl StandaloneServer {
         });
         rbac.wait_synced().await;
         let admission_informers = InformerFactory::new(&server);
-        let expression_authorizer =
-            expression_access::expression_authorizer(Arc::clone(&authorizer));
+        let expression_authorizer = expression_access::expression_authorizer(authorizer.clone());
         let webhooks = watch_webhook_configurations(
             WebhookConfigurationSource::Own,
             &api,

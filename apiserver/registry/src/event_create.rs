@@ -7,6 +7,7 @@
 use bytes::Bytes;
 use client::CoreEvent;
 use client::event::EVENTS;
+use futures_util::FutureExt;
 use futures_util::future::join_all;
 use machinery::Status;
 use machinery::names::validate_dns1123_subdomain;
@@ -45,7 +46,8 @@ impl Registry {
         let has_admission = self.matching_admission(resource, "").is_some();
         if has_admission || validate_dns1123_subdomain(&event.metadata.name).is_err() {
             // Policies and webhooks need a regular create, and an invalid name needs its error.
-            return self.create_event_as_object(ctx, &event).await;
+            // The box keeps the futures of other events small.
+            return self.create_event_as_object(ctx, &event).boxed().await;
         }
         let (namespace, name) = (&event.metadata.namespace, &event.metadata.name);
         self.check_namespace_lifecycle(resource, namespace, name)

@@ -70,7 +70,7 @@ impl Registry {
         mut body: ObjectBodyAndDuplicateFields,
         options: &RegistryWriteOptions,
     ) -> Result<WriteResult, Status> {
-        check_kind(resource, &mut body.value)?;
+        check_kind(resource, &mut body.value, false)?;
         check_namespace(resource, &at, &mut body.value)?;
         let warnings = self
             .admit_created_body(ctx, resource, at, &mut body.value, options)
