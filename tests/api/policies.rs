@@ -53,7 +53,7 @@ impl PolicyTest {
                 return reply;
             }
             assert!(began.elapsed() < TIMEOUT, "{} {}", reply.code, reply.text());
-            std::thread::sleep(Duration::from_millis(20));
+            harness::sleep_blocking(Duration::from_millis(20));
         }
     }
 

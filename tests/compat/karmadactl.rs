@@ -487,7 +487,9 @@ async fn promote(control: &HttpTestClient, name: &str) {
     let spec = json!({"conflictResolution": "Overwrite", "preserveResourcesOnDeletion": true, "propagateDeps": false,
         "resourceSelectors": [{"apiVersion": "apps/v1", "kind": "Deployment", "name": "legacy", "namespace": "default"}],
         "placement": {"clusterAffinity": {"clusterNames": [name]}}});
-    let body = json!({"metadata": {"name": policy, "namespace": "default"}, "spec": spec});
+    // karmadactl leaves the kind out; the encoder of its client adds it.
+    let body = json!({"apiVersion": "policy.karmada.io/v1alpha1", "kind": "PropagationPolicy",
+        "metadata": {"name": policy, "namespace": "default"}, "spec": spec});
     let expected_fields = [
         ("/spec/conflictResolution", json!("Overwrite")),
         ("/spec/preserveResourcesOnDeletion", json!(true)),

@@ -24,7 +24,7 @@ const MAX_GROWTH: f64 = 1.05;
 
 fn duration() -> Duration {
     let seconds = std::env::var("FLOTILLA_SOAK_SECONDS").ok();
-    let seconds = seconds.map(|text| text.parse().expect("FLOTILLA_SOAK_SECONDS is a number"));
+    let seconds = seconds.map(|text| text.parse().unwrap());
     seconds.map_or(DEFAULT_DURATION, Duration::from_secs)
 }
 

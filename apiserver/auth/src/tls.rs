@@ -280,7 +280,7 @@ mod tests {
             assert_eq!(served.cert, expected.cert, "{name:?}");
         }
         let mixed = CertKeyPair {
-            certificate_pem: own.certificate_pem.clone(),
+            certificate_pem: own.certificate_pem,
             key_pem: given.key_pem,
         };
         assert!(ServingCertificates::new(&mixed, &[]).is_err());

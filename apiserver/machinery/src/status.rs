@@ -27,10 +27,10 @@ pub struct Status {
     /// `metadata.continue`: the token with which a client may resume a list whose own
     /// token expired.
     #[serde(skip)]
-    pub continue_token: Option<String>,
+    pub continue_token: Option<Box<str>>,
     /// The warnings that the response has beside the failure.
     #[serde(skip)]
-    pub warnings: Vec<String>,
+    pub warnings: Box<[String]>,
 }
 
 /// The object that the failure is about (`metav1.StatusDetails`).
@@ -74,8 +74,8 @@ impl Status {
     /// The same failure with more warnings, which come first.
     #[must_use]
     pub fn with_warnings(mut self, mut warnings: Vec<String>) -> Self {
-        warnings.append(&mut self.warnings);
-        self.warnings = warnings;
+        warnings.extend(std::mem::take(&mut self.warnings));
+        self.warnings = warnings.into();
         self
     }
 
@@ -348,7 +348,7 @@ impl Status {
     pub fn to_json(&self) -> serde_json::Value {
         let mut doc = serde_json::json!({"kind": "Status", "apiVersion": "v1", "metadata": {}});
         if let Some(token) = &self.continue_token {
-            doc["metadata"]["continue"] = token.as_str().into();
+            doc["metadata"]["continue"] = (**token).into();
         }
         if let (Some(doc), Ok(serde_json::Value::Object(own))) =
             (doc.as_object_mut(), serde_json::to_value(self))

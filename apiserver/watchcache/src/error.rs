@@ -60,7 +60,7 @@ impl Error {
                      that were created, modified, or deleted between the time the first chunk was \
                      returned and now may show up in the list.",
                 );
-                status.continue_token.clone_from(next);
+                status.continue_token = next.as_deref().map(Into::into);
                 status
             }
             Self::TooLargeResourceVersion { asked, current } => {

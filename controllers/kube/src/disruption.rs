@@ -21,6 +21,7 @@ use machinery::{Gvk, Gvr, Object};
 use openapi::disruption_budget::{
     PodDisruptionBudget, PodDisruptionBudgetSpec, PodDisruptionBudgetStatus, PodReadiness,
 };
+use openapi::karmada::well_known_keys::{CLUSTER_POLICY_ID, MANAGED, POLICY_ID};
 use serde_json::Value;
 
 use crate::shutdown_waits::wait_for_cache_sync;
@@ -90,11 +91,24 @@ struct ExpectedPods {
     desired_healthy: i64,
 }
 
+/// Whether a budget is propagated: its status is then summed up from its members, where its pods
+/// run. The copy in a member has the labels of the template and one of its own.
+fn is_template(budget: &Object) -> bool {
+    let labels = budget.meta();
+    let is_claimed = [POLICY_ID, CLUSTER_POLICY_ID]
+        .iter()
+        .any(|key| labels.label(key).is_some());
+    is_claimed && labels.label(MANAGED).is_none()
+}
+
 impl DisruptionController {
     async fn reconcile(self: &Arc<Self>, key: &str) -> Result<ReconcileAction, Error> {
         let Some(object) = self.budgets.get_by_key(key) else {
             return Ok(ReconcileAction::Done);
         };
+        if is_template(&object) {
+            return Ok(ReconcileAction::Done);
+        }
         let pods = self.follow_pods().await;
         let budget = object.decode::<PodDisruptionBudget>()?;
         let selector = budget.spec.selector();

@@ -339,10 +339,12 @@ impl CrdSchemaParser {
         ty: &SchemaType,
         depth: usize,
     ) -> Result<Option<SchemaComposition>, String> {
-        let mut logic = SchemaComposition::default();
-        logic.any_of = self.build_nodes(map, "anyOf", depth)?;
-        logic.all_of = self.build_nodes(map, "allOf", depth)?;
-        logic.one_of = self.build_nodes(map, "oneOf", depth)?;
+        let mut logic = SchemaComposition {
+            any_of: self.build_nodes(map, "anyOf", depth)?,
+            all_of: self.build_nodes(map, "allOf", depth)?,
+            one_of: self.build_nodes(map, "oneOf", depth)?,
+            ..SchemaComposition::default()
+        };
         if let Some(not) = map.get("not") {
             logic.not = Some(self.build_node(not, depth + 1)?);
         }

@@ -204,7 +204,7 @@ fn is_isbn13(text: &str) -> bool {
     let digits: Vec<u32> = digits.collect();
     let weighted = |(i, digit): (usize, &u32)| digit * if i % 2 == 0 { 1 } else { 3 };
     let sum: u32 = digits.iter().enumerate().map(weighted).sum();
-    characters.len() == 13 && digits.len() == 13 && sum % 10 == 0
+    characters.len() == 13 && digits.len() == 13 && sum.is_multiple_of(10)
 }
 
 /// Three, two and four digits, with at most one hyphen or space between the groups.

@@ -17,6 +17,15 @@ const MAX_ERRORS: usize = 100;
 /// How deep `allOf`, `anyOf`, `oneOf` and `not` may be nested in each other.
 const MAX_COMPOSITION_DEPTH: usize = 8;
 
+/// The items of Kubernetes' keyed lists that may have the same key twice
+/// (`pkg/apis/core/validation` does not look at them).
+const TYPES_WITH_REPEATED_KEYS: [&str; 4] = [
+    "io.k8s.api.core.v1.EnvVar",
+    "io.k8s.api.core.v1.ContainerPort",
+    "io.k8s.api.core.v1.HostAlias",
+    "io.k8s.api.core.v1.LocalObjectReference",
+];
+
 pub(super) const QUANTITY_FORMAT_ERROR: &str = "quantities must match the regular expression \
     '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'";
 
@@ -256,6 +265,7 @@ impl<'a> SchemaValidator<'a> {
     fn check_unique_items(&mut self, node: &SchemaNode, items: &[Value], path: &FieldPath<'_>) {
         let keys: Option<&[Box<str>]> = match &node.list {
             ListType::Set => None,
+            ListType::Map(_) if self.may_repeat_keys(node) => return,
             ListType::Map(keys) => Some(keys),
             _ if node.validation.as_ref().is_some_and(|r| r.unique_items) => None,
             _ => return,
@@ -280,6 +290,21 @@ impl<'a> SchemaValidator<'a> {
                     _ => self.errors.push(error),
                 }
             }
+        }
+    }
+
+    /// Whether Kubernetes' own validation of the list's items leaves repeated keys alone: there
+    /// the keys serve merges only.
+    fn may_repeat_keys(&self, node: &SchemaNode) -> bool {
+        let SchemaType::Array(of) = &node.ty else {
+            return false;
+        };
+        match of.ty {
+            SchemaType::Ref(id) => {
+                let name: &str = &self.definitions.get(id).name;
+                TYPES_WITH_REPEATED_KEYS.contains(&name)
+            }
+            _ => false,
         }
     }
 

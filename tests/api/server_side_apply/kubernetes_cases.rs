@@ -330,3 +330,25 @@ fn an_apply_creates_only_for_those_who_may_create() {
     assert_eq!(applied.code, 200, "{}", applied.text());
     assert_eq!(applied.json()["data"], json!({"k": "v", "l": "w"}));
 }
+
+/// Lists whose keys serve merges only may have an item twice, as many charts write `env`; an apply
+/// may not send one twice.
+#[test]
+fn environment_variables_may_be_repeated_by_plain_writes() {
+    let fixture = ApplyFixture::new("ssa-duplicates");
+    let path = fixture.deployment();
+    let containers = |env: Value| json!([{"name": "c", "image": "nginx", "env": env}]);
+    let twice = json!([{"name": "A", "value": "1"}, {"name": "A", "value": "2"}]);
+    let object = deployment(Some(1), &containers(twice.clone()));
+    let collection = path.trim_end_matches("/web");
+    let env = |object: &Value| object["spec"]["template"]["spec"]["containers"][0]["env"].clone();
+    let created = fixture.written("POST", collection, JSON, &object);
+    assert_eq!(env(&created), twice);
+    let changed = fixture.written("PATCH", &path, MERGE, &json!({"spec": {"replicas": 2}}));
+    assert_eq!(env(&changed), twice);
+    let replaced = fixture.written("PUT", &path, JSON, &object);
+    assert_eq!(env(&replaced), twice);
+    let refused = fixture.apply(&path, "one&force=true", &object);
+    assert!(refused.code >= 400, "{}", refused.code);
+    assert_eq!(env(&fixture.object(&path)), twice);
+}

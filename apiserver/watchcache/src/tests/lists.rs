@@ -278,7 +278,7 @@ async fn an_expired_page_has_a_new_continue_token() {
         .unwrap();
     let status = error.status();
     assert_eq!((status.code, status.reason.as_str()), (410, "Expired"));
-    let at = ListRevision::Continue(status.continue_token.unwrap());
+    let at = ListRevision::Continue(status.continue_token.unwrap().into());
     let second = list(&bed, SelectionPredicate::default(), at, 1)
         .await
         .unwrap();

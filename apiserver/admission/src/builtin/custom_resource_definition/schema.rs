@@ -93,7 +93,7 @@ fn validate_root_fields(at: &str, schema: &Value, errors: &mut Vec<FieldError>) 
     }
     let is_allowed = |name: &str| ROOT_FIELDS.iter().any(|(field, _)| *field == name);
     let is_set = |value: &Value| {
-        !matches!(value, Value::Null | Value::Bool(false)) && *value != Value::from("")
+        !matches!(value, Value::Null | Value::Bool(false)) && value.as_str() != Some("")
     };
     if entries(schema, "").any(|(name, value)| is_set(value) && !is_allowed(name)) {
         let names: Vec<&str> = ROOT_FIELDS.iter().map(|(_, name)| *name).collect();
