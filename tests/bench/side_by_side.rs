@@ -7,39 +7,16 @@
 
 mod api_server;
 mod bare_etcd;
-
-use std::any::Any;
+mod compared_server;
 
 use anyhow::Context;
 use harness::cluster::KubernetesClusterOptions;
 use harness::{EtcdCluster, KubernetesCluster, etcd};
 
 use crate::kubeconfig::Kubeconfig;
-use crate::measured_process::{MeasuredProcess, cpu_seconds};
+use crate::measured_process::MeasuredProcess;
 use crate::measurement::MeasurementRecorder;
-
-const OBJECTS: usize = 10_000;
-const OBJECT_BYTES: usize = 4096;
-const CREATORS: usize = 16;
-const LIST_ROUNDS: usize = 11;
-const GETS: usize = 2000;
-const WATCH_WRITES: usize = 100;
-
-/// A server with the processes that work for it.
-struct ComparedServer {
-    /// The prefix of its measurements.
-    name: &'static str,
-    processes: Vec<u32>,
-    /// What must live as long as the server.
-    _owner: Box<dyn Any>,
-}
-
-impl ComparedServer {
-    /// CPU seconds of all its processes.
-    fn cpu_seconds(&self) -> anyhow::Result<f64> {
-        self.processes.iter().map(|id| cpu_seconds(*id)).sum()
-    }
-}
+use compared_server::ComparedServer;
 
 pub(crate) fn run(report: &mut MeasurementRecorder) -> anyhow::Result<()> {
     for start in [start_embedded, start_on_etcd, start_kube_apiserver] {
@@ -53,11 +30,7 @@ fn start_embedded() -> anyhow::Result<(ComparedServer, Kubeconfig)> {
     let dir = tempfile::tempdir()?;
     let process = MeasuredProcess::serve(dir.path())?;
     let administrator = process.read_kubeconfig()?;
-    let server = ComparedServer {
-        name: "flotilla",
-        processes: vec![process.id()],
-        _owner: Box::new((process, dir)),
-    };
+    let server = ComparedServer::new("flotilla", vec![process.id()], (process, dir));
     Ok((server, administrator))
 }
 
@@ -76,11 +49,11 @@ fn start_on_etcd() -> anyhow::Result<(ComparedServer, Kubeconfig)> {
         &endpoints,
     ])?;
     let administrator = process.read_kubeconfig()?;
-    let server = ComparedServer {
-        name: "flotilla_etcd",
-        processes: vec![process.id(), etcd.nodes[0].daemon.pid()],
-        _owner: Box::new((process, etcd, dir)),
-    };
+    let server = ComparedServer::new(
+        "flotilla_etcd",
+        vec![process.id(), etcd.nodes[0].daemon.pid()],
+        (process, etcd, dir),
+    );
     Ok((server, administrator))
 }
 
@@ -93,10 +66,10 @@ fn start_kube_apiserver() -> anyhow::Result<(ComparedServer, Kubeconfig)> {
     };
     let cluster = KubernetesCluster::start(&options, &etcd).context("no kube-apiserver")?;
     let administrator = Kubeconfig::read(&cluster.kubeconfig)?;
-    let server = ComparedServer {
-        name: "kubernetes",
-        processes: vec![cluster.apiserver.pid(), etcd.nodes[0].daemon.pid()],
-        _owner: Box::new((cluster, etcd)),
-    };
+    let server = ComparedServer::new(
+        "kubernetes",
+        vec![cluster.apiserver.pid(), etcd.nodes[0].daemon.pid()],
+        (cluster, etcd),
+    );
     Ok((server, administrator))
 }

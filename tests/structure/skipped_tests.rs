@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use crate::{collect_files, root};
 
 /// Tests that read variables, and what for. None of these ends a test in silence.
-const READERS: [(&str, &str); 7] = [
+const READERS: [(&str, &str); 8] = [
     ("tests/harness/", "the one place for CI and FLOTILLA_SLOW"),
     ("tests/workspace/", "the tests of that place"),
     (
@@ -25,6 +25,7 @@ const READERS: [(&str, &str); 7] = [
         "CASE, which fails where no theme has it",
     ),
     ("tests/fuzz/main.rs", "seconds of a fuzzer"),
+    ("tests/robustness/soak.rs", "seconds of the soak test"),
     (
         "controllers/interpreter/src/fuzz/",
         "seconds and seed of a fuzzer",

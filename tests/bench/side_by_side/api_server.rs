@@ -6,7 +6,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 
-use super::{CREATORS, ComparedServer, GETS, LIST_ROUNDS, OBJECT_BYTES, OBJECTS, WATCH_WRITES};
+use super::compared_server::{
+    CREATORS, ComparedServer, GETS, LIST_ROUNDS, OBJECT_BYTES, OBJECTS, WATCH_WRITES,
+};
 use crate::create_rate::{CreateLoadConfig, create_objects};
 use crate::http_connection::BenchConnection;
 use crate::kubeconfig::Kubeconfig;

@@ -10,7 +10,9 @@ use etcd_client::{Client, Compare, CompareOp, GetOptions, Txn, TxnOp, WatchOptio
 use harness::{EtcdCluster, etcd};
 use tokio::task::JoinSet;
 
-use super::{CREATORS, ComparedServer, GETS, LIST_ROUNDS, OBJECT_BYTES, OBJECTS, WATCH_WRITES};
+use super::compared_server::{
+    CREATORS, ComparedServer, GETS, LIST_ROUNDS, OBJECT_BYTES, OBJECTS, WATCH_WRITES,
+};
 use crate::measurement::{MeasurementLimit, MeasurementRecorder, median};
 use crate::watch_fanout::WATCHERS;
 
@@ -22,11 +24,7 @@ const NONE: MeasurementLimit = MeasurementLimit::None;
 pub(super) fn run(report: &mut MeasurementRecorder) -> anyhow::Result<()> {
     let etcd = EtcdCluster::start(etcd::VERSION_3_5, 1).context("no etcd")?;
     let url = etcd.endpoints();
-    let server = ComparedServer {
-        name: "etcd",
-        processes: vec![etcd.nodes[0].daemon.pid()],
-        _owner: Box::new(etcd),
-    };
+    let server = ComparedServer::new("etcd", vec![etcd.nodes[0].daemon.pid()], etcd);
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(1)
         .enable_all()

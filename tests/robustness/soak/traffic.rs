@@ -36,13 +36,13 @@ pub(super) struct SoakClient {
 }
 
 /// The steps of a task: one in a period, until the test ends.
-struct Steps {
+struct TrafficSteps {
     ticks: Interval,
     end: Instant,
     next: usize,
 }
 
-impl Steps {
+impl TrafficSteps {
     async fn next(&mut self) -> Option<usize> {
         self.ticks.tick().await;
         let number = self.next;
@@ -65,11 +65,11 @@ pub(super) fn spawn_all(client: &SoakClient, tasks: &mut JoinSet<()>) {
 
 impl SoakClient {
     /// A number for each step of a task, until the test ends.
-    fn steps(&self, period: Duration) -> Steps {
+    fn steps(&self, period: Duration) -> TrafficSteps {
         let mut ticks = interval(period);
         // On a busy machine traffic gets less instead of coming in bursts.
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        Steps {
+        TrafficSteps {
             ticks,
             end: self.end,
             next: 0,
