@@ -1,29 +1,14 @@
 //! Names of fields as CEL identifiers (`k8s.io/apiserver/pkg/cel/escaping.go`).
 
-/// Words of CEL's grammar.
-const RESERVED: [&str; 21] = [
-    "true",
-    "false",
-    "null",
-    "in",
-    "as",
-    "break",
-    "const",
-    "continue",
-    "else",
-    "for",
-    "function",
-    "if",
-    "import",
-    "let",
-    "loop",
-    "package",
-    "namespace",
-    "return",
-    "var",
-    "void",
-    "while",
-];
+use crate::syntax::RESERVED;
+
+/// Literals and operators, which the grammar reads before it looks for identifiers.
+const LITERALS: [&str; 4] = ["true", "false", "null", "in"];
+
+/// Whether a word of CEL's grammar has this name, so that nothing else can have it.
+pub fn is_reserved_name(name: &str) -> bool {
+    LITERALS.contains(&name) || RESERVED.contains(&name)
+}
 
 /// The identifier by which expressions name a field; `None` when the field has a character
 /// that identifiers cannot spell.
@@ -31,7 +16,7 @@ pub(crate) fn escape(name: &str) -> Option<String> {
     if name.is_empty() || name.starts_with(|c: char| c.is_ascii_digit()) {
         return None;
     }
-    if RESERVED.contains(&name) {
+    if is_reserved_name(name) {
         return Some(format!("__{name}__"));
     }
     let allowed = |c: char| c.is_ascii_alphanumeric() || "_-./".contains(c);
@@ -48,7 +33,7 @@ pub(crate) fn escape(name: &str) -> Option<String> {
 
 /// Whether a word of the grammar may be written as it is where a field is selected.
 pub(crate) fn is_reserved(name: &str) -> bool {
-    RESERVED.contains(&name)
+    is_reserved_name(name)
 }
 
 #[cfg(test)]

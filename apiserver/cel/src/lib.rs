@@ -55,5 +55,6 @@ pub use authorization::{
 };
 pub use environment::Environment;
 pub use error::EvalError;
+pub use escaping::is_reserved_name;
 pub use program::{Evaluation, OutputType, PER_CALL_LIMIT, Program};
 pub use rules::{RuleOutcome, RuleValidator, SchemaRules, validate_schema_rules};

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use client::{Api, Error, ResourcePath, WriteOptions};
+use client::{Api, Error, ResourcePath};
 use flotilla_runtime::{
     Informer, InformerFactory, ListWatchSelector, ReconcileAction, RestMapper, TaskGroup,
     Workqueue, run_workers,
@@ -25,6 +25,7 @@ use openapi::karmada::well_known_keys::{CLUSTER_POLICY_ID, MANAGED, POLICY_ID};
 use serde_json::Value;
 
 use crate::shutdown_waits::wait_for_cache_sync;
+use crate::status_update::update_status;
 
 static BUDGETS: Gvr = Gvr::from_static("policy", "v1", "poddisruptionbudgets");
 static PODS: Gvr = Gvr::from_static("", "v1", "pods");
@@ -134,25 +135,8 @@ impl DisruptionController {
         if status == budget.status {
             return Ok(next);
         }
-        match self.update_status(&object, &status).await {
-            Err(e) if e.is_conflict() => Ok(ReconcileAction::AFTER_CONFLICT),
-            Err(e) if e.is_not_found() => Ok(ReconcileAction::Done),
-            Err(e) => Err(e),
-            Ok(()) => Ok(next),
-        }
-    }
-
-    async fn update_status(
-        &self,
-        budget: &Object,
-        status: &PodDisruptionBudgetStatus,
-    ) -> Result<(), Error> {
-        let mut body = budget.value()?;
-        body["status"] =
-            serde_json::to_value(status).map_err(|e| Error::Protocol(e.to_string()))?;
-        let at = ResourcePath::of_object(&BUDGETS, budget).subresource("status");
-        let options = WriteOptions::default();
-        self.api.update(at, body.into(), &options).await.map(drop)
+        let status = serde_json::to_value(&status).map_err(|e| Error::Protocol(e.to_string()))?;
+        update_status(&*self.api, &BUDGETS, &object, status, next).await
     }
 
     /// The informer of pods, with an event handler that reconciles their budgets.

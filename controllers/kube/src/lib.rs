@@ -23,6 +23,7 @@ mod service_account_tokens;
 mod service_accounts;
 mod shutdown_waits;
 mod start;
+mod status_update;
 
 #[cfg(test)]
 mod tests;

@@ -6,7 +6,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use client::{Api, Error, ListOptions, ResourcePath, WriteOptions};
+use client::{Api, Error, ListOptions, ResourcePath};
 use flotilla_runtime::{
     Informer, InformerFactory, ListWatchSelector, ReconcileAction, RestMapper, TaskGroup,
     Workqueue, run_workers,
@@ -18,6 +18,7 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 use crate::shutdown_waits::wait_for_cache_sync;
+use crate::status_update::update_status;
 
 static QUOTAS: Gvr = Gvr::from_static("", "v1", "resourcequotas");
 /// How often usage is recalculated without a change, as it is too high when a process ended
@@ -121,24 +122,8 @@ impl ResourceQuotaController {
         if status == fields.status {
             return Ok(next);
         }
-        match self.update_status(&quota, &status).await {
-            Err(e) if e.is_conflict() => Ok(ReconcileAction::AFTER_CONFLICT),
-            Err(e) if e.is_not_found() => Ok(ReconcileAction::Done),
-            Err(e) => Err(e),
-            Ok(()) => Ok(next),
-        }
-    }
-
-    async fn update_status(
-        &self,
-        quota: &Object,
-        status: &ResourceQuotaStatus,
-    ) -> Result<(), Error> {
-        let mut body = quota.value()?;
-        body["status"] = json!({"hard": status.hard, "used": status.used});
-        let at = ResourcePath::of_object(&QUOTAS, quota).subresource("status");
-        let options = WriteOptions::default();
-        self.api.update(at, body.into(), &options).await.map(drop)
+        let status = json!({"hard": status.hard, "used": status.used});
+        update_status(&*self.api, &QUOTAS, &quota, status, next).await
     }
 
     fn served_resource(&self, group: &str, plural: &str) -> Option<Gvr> {

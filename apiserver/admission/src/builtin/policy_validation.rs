@@ -18,31 +18,6 @@ use crate::unstructured::{get, has, index_path, items, report_invalid, text};
 
 const MAX_AUDIT_ANNOTATION_EXPRESSION_BYTES: usize = 5 * 1024;
 const REASONS: [&str; 3] = ["Forbidden", "Invalid", "RequestEntityTooLarge"];
-/// Names that no variable of an expression can have.
-const RESERVED_NAMES: [&str; 21] = [
-    "true",
-    "false",
-    "null",
-    "in",
-    "as",
-    "break",
-    "const",
-    "continue",
-    "else",
-    "for",
-    "function",
-    "if",
-    "import",
-    "let",
-    "loop",
-    "package",
-    "namespace",
-    "return",
-    "var",
-    "void",
-    "while",
-];
-
 /// Collects the errors of one policy and compiles its expressions.
 pub(super) struct PolicyValidation<'e> {
     pub(super) expressions: AdmissionExpressions,
@@ -206,7 +181,7 @@ fn is_identifier(name: &str) -> bool {
     let first = name.chars().next();
     first.is_some_and(|c| c == '_' || c.is_ascii_alphabetic())
         && name.chars().all(|c| c == '_' || c.is_ascii_alphanumeric())
-        && !RESERVED_NAMES.contains(&name)
+        && !kubernetes_cel::is_reserved_name(name)
 }
 
 /// Requires a field of the spec to be one of a set of values.

@@ -9,7 +9,7 @@ mod macros;
 mod parser;
 
 pub(crate) use ast::{Comprehension, Expr, ExprKind, Literal, MapEntry};
-pub(crate) use parser::parse;
+pub(crate) use parser::{RESERVED, parse};
 
 /// How many expressions may be nested in one another.
 pub(crate) const MAX_DEPTH: u16 = 100;

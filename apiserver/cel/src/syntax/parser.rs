@@ -5,7 +5,7 @@ use super::lexer::{Token, tokens};
 use super::{MAX_DEPTH, MAX_EXPRESSION_CHARS, Position, SyntaxError, macros};
 
 /// Words that cannot be identifiers.
-const RESERVED: [&str; 17] = [
+pub(crate) const RESERVED: [&str; 17] = [
     "as",
     "break",
     "const",
