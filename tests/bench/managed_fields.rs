@@ -8,7 +8,7 @@ use crate::measurement::{MeasurementLimit, MeasurementRecorder};
 use crate::objects::{DEPLOYMENTS, deployment};
 
 const OBJECTS: usize = 500;
-const ROUNDS: usize = 8;
+const ROUNDS: usize = 30;
 /// The highest cost of a patch of a managed object, in patches of an unmanaged one.
 const MAX_COST: f64 = 1.25;
 

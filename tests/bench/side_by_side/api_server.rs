@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use anyhow::Context;
+use anyhow::{Context, ensure};
 
 use super::compared_server::{
     CREATORS, ComparedServer, GETS, LIST_ROUNDS, OBJECT_BYTES, OBJECTS, WATCH_WRITES,
@@ -43,7 +43,9 @@ pub(super) fn measure(
         }
         let setup = "LIST of 10,000 ConfigMaps of 4 KiB, body discarded";
         measure_reads(report, server, form, setup, LIST_ROUNDS, || {
-            connection.get_discarding_body(CONFIGMAPS).map(drop)
+            let (_, compressed) = connection.get_discarding_body(CONFIGMAPS)?;
+            ensure!(compressed == gzip, "compressed: {compressed}");
+            Ok(())
         })?;
     }
     let mut connection = BenchConnection::open(&user)?;
