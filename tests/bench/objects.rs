@@ -20,49 +20,20 @@ pub(crate) fn configmap(name: &str, size: usize) -> String {
     .to_string()
 }
 
-/// `size` bytes of words that follow from `seed`, which gzip makes about three times shorter.
+/// `size` bytes of words that follow from `seed`, which gzip makes about four times shorter.
 fn words(seed: &str, size: usize) -> String {
-    const WORDS: [&str; 32] = [
-        "address",
-        "backend",
-        "cache",
-        "database",
-        "endpoint",
-        "false",
-        "gateway",
-        "host",
-        "interval",
-        "key",
-        "limit",
-        "metrics",
-        "name",
-        "origin",
-        "port",
-        "queue",
-        "region",
-        "secret",
-        "timeout",
-        "user",
-        "value",
-        "warning",
-        "zone",
-        "enabled",
-        "8080",
-        "0.5",
-        "30s",
-        "https",
-        "internal",
-        "localhost",
-        "max",
-        "true",
-    ];
+    let words: Vec<_> = "address backend cache database endpoint false gateway host interval key \
+                         limit metrics name origin port queue region secret timeout user value \
+                         warning zone enabled 8080 0.5 30s https internal localhost max true"
+        .split(' ')
+        .collect();
     let mut state = seed.bytes().fold(1u32, |hash, byte| {
         (hash ^ u32::from(byte)).wrapping_mul(16_777_619)
     });
     let mut text = String::with_capacity(size + 16);
     while text.len() < size {
         state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-        text.push_str(WORDS[(state >> 27) as usize]);
+        text.push_str(words[(state >> 16) as usize % words.len()]);
         text.push('.');
     }
     text.truncate(size);
