@@ -56,6 +56,9 @@ mod node_estimates;
 /// Federated quotas, the workload rebalancer, and workloads that members scale.
 mod quotas;
 
+/// Remedies.
+mod remedies;
+
 /// The subresource `decision` of bindings.
 mod decision_subresource;
 

@@ -3,10 +3,11 @@
 //! workloads fail.
 //!
 //! Cluster + responses of the member ──► decision (pure) ──► Cluster status, taints, finalizer
+//! Cluster, Remedy ──► decision (pure) ──► remedy actions in the Cluster's status
 //! Cluster, binding, policy ──► decision (pure) ──► eviction tasks in the binding
 //!
 //! Invariants: a member that does not respond delays no other. What others own in a
-//! Cluster (taints, conditions, remedies) is never touched. A Cluster is removed only
+//! Cluster (taints, conditions) is never touched. A Cluster is removed only
 //! after its execution space and after every binding scheduled to it has left it. No
 //! credential is printed.
 //!
@@ -20,6 +21,7 @@ mod failover;
 #[cfg(test)]
 mod fixture;
 mod join;
+mod remedy;
 mod start;
 mod status;
 mod taint_policy;

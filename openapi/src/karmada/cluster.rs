@@ -78,6 +78,7 @@ pub struct ClusterStatus {
     pub conditions: Vec<Condition>,
     pub node_summary: Option<NodeSummary>,
     pub resource_summary: Option<ResourceSummary>,
+    pub remedy_actions: Vec<String>,
 }
 
 #[derive(Clone, Copy, Debug, Default, Deserialize)]

@@ -18,6 +18,7 @@ pub mod policy;
 mod purge_mode;
 pub mod quota;
 pub mod rebalancer;
+pub mod remedy;
 pub mod resources;
 pub mod taint_policy;
 pub mod well_known_keys;
@@ -32,6 +33,7 @@ pub use placement::Placement;
 pub use policy::{OverridePolicy, PropagationPolicy, ResourceSelector};
 pub use quota::FederatedResourceQuota;
 pub use rebalancer::WorkloadRebalancer;
+pub use remedy::Remedy;
 pub use taint_policy::ClusterTaintPolicy;
 pub use work::Work;
 

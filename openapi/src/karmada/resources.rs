@@ -26,6 +26,7 @@ resources! {
     CUSTOMIZATIONS = "config" "v1alpha1" "resourceinterpretercustomizations";
     WEBHOOK_CONFIGURATIONS = "config" "v1alpha1" "resourceinterpreterwebhookconfigurations";
     REBALANCERS = "apps" "v1alpha1" "workloadrebalancers";
+    REMEDIES = "remedy" "v1alpha1" "remedies";
 }
 
 /// The subresource of bindings with the scheduler's explanation of a placement.

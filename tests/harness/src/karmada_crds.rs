@@ -36,7 +36,7 @@ const DEFINITION_ROWS: &[KarmadaCrdInfo] = &[
     ("federatedresourcequotas", "policy.karmada.io", "FederatedResourceQuota", "", true, V1ALPHA1, true),
     ("overridepolicies", "policy.karmada.io", "OverridePolicy", "op", true, V1ALPHA1, true),
     ("propagationpolicies", "policy.karmada.io", "PropagationPolicy", "pp", true, V1ALPHA1, true),
-    ("remedies", "remedy.karmada.io", "Remedy", "", false, V1ALPHA1, false),
+    ("remedies", "remedy.karmada.io", "Remedy", "", false, V1ALPHA1, true),
     ("clusterresourcebindings", "work.karmada.io", "ClusterResourceBinding", "crb", false, V1ALPHA1_AND_V1ALPHA2, true),
     ("resourcebindings", "work.karmada.io", "ResourceBinding", "rb", true, V1ALPHA1_AND_V1ALPHA2, true),
     ("works", "work.karmada.io", "Work", "wk", true, V1ALPHA1, true),

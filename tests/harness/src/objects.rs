@@ -53,6 +53,7 @@ resources! {
     CLUSTER_OVERRIDES "policy.karmada.io" "v1alpha1" "clusteroverridepolicies" "ClusterOverridePolicy";
     QUOTAS "policy.karmada.io" "v1alpha1" "federatedresourcequotas" "FederatedResourceQuota";
     REBALANCERS "apps.karmada.io" "v1alpha1" "workloadrebalancers" "WorkloadRebalancer";
+    REMEDIES "remedy.karmada.io" "v1alpha1" "remedies" "Remedy";
     CUSTOMIZATIONS "config.karmada.io" "v1alpha1" "resourceinterpretercustomizations" "ResourceInterpreterCustomization";
     HOOKS "config.karmada.io" "v1alpha1" "resourceinterpreterwebhookconfigurations" "ResourceInterpreterWebhookConfiguration";
     BINDINGS "work.karmada.io" "v1alpha2" "resourcebindings" "ResourceBinding";

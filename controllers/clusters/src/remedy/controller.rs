@@ -1,0 +1,130 @@
+//! The remedy controller: reacts to conditions of Clusters and to Remedies, and writes
+//! `status.remedyActions`.
+
+use std::sync::Arc;
+
+use client::{Api, Patch, ResourcePath, Result, WriteOptions};
+use flotilla_runtime::{
+    Informer, InformerEvent, ListWatchSelector, ReconcileAction, Workqueue, run_workers_after,
+};
+use machinery::Object;
+use openapi::karmada::resources::{CLUSTERS, REMEDIES};
+use openapi::karmada::{Cluster, Remedy};
+use serde_json::{Value, json};
+
+use super::reconcile::{actions_in_effect, targets_cluster};
+use crate::context::ClusterControllersContext;
+
+const WORKERS: usize = 1;
+
+pub(crate) struct RemedyController {
+    api: Arc<dyn Api>,
+    clusters: Informer,
+    remedies: Informer,
+    queue: Workqueue<String>,
+}
+
+impl RemedyController {
+    pub(crate) fn start(deps: &ClusterControllersContext) {
+        let informer = |resource| {
+            deps.informers
+                .get(&deps.control_plane, &ListWatchSelector::all(resource))
+        };
+        let it = Arc::new(Self {
+            api: Arc::clone(&deps.control_plane),
+            clusters: informer(&CLUSTERS),
+            remedies: informer(&REMEDIES),
+            queue: Workqueue::new(),
+        });
+        it.add_event_handlers();
+        let (remedies, queue) = (it.remedies.clone(), it.queue.clone());
+        run_workers_after(
+            &deps.tasks,
+            // With some of the Remedies unknown, actions in effect would be taken away.
+            async move { remedies.wait_for_cache_sync().await },
+            "remedy",
+            &queue,
+            WORKERS,
+            move |name: String| {
+                let it = Arc::clone(&it);
+                async move { it.reconcile(&name).await }
+            },
+        );
+    }
+
+    fn add_event_handlers(self: &Arc<Self>) {
+        let queue = self.queue.clone();
+        self.clusters.add_event_handler(move |change| {
+            let observed = |object: &Object| {
+                let status = object.decode::<Cluster>().ok()?.status.clone();
+                Some((status.conditions, status.remedy_actions))
+            };
+            let changed = |new| change.old.is_none_or(|old| observed(old) != observed(new));
+            if change.new.is_some_and(changed) {
+                queue.add_to_lane(change.key(), change.in_initial_list);
+            }
+        });
+        let it = Arc::downgrade(self);
+        self.remedies.add_event_handler(move |change| {
+            if let Some(it) = it.upgrade() {
+                it.remedy_changed(change);
+            }
+        });
+    }
+
+    /// Enqueues the clusters to which the Remedy applies, or applied before.
+    fn remedy_changed(&self, change: &InformerEvent<'_>) {
+        let view = |object: &Object| object.decode::<Remedy>().ok();
+        let (old, new) = (change.old.and_then(view), change.new.and_then(view));
+        if let (Some(old), Some(new)) = (&old, &new)
+            && old.spec == new.spec
+        {
+            return;
+        }
+        for cluster in self.clusters.list() {
+            let mut versions = [&old, &new].into_iter().flatten();
+            if versions.any(|remedy| targets_cluster(&remedy.spec, cluster.name())) {
+                self.queue
+                    .add_to_lane(cluster.meta().key(), change.in_initial_list);
+            }
+        }
+    }
+
+    async fn reconcile(&self, name: &str) -> Result<ReconcileAction> {
+        let Some(object) = self.clusters.get("", name) else {
+            return Ok(ReconcileAction::Done);
+        };
+        if object.meta().deleting {
+            return Ok(ReconcileAction::Done);
+        }
+        let cluster = object.decode::<Cluster>()?;
+        let mut remedies = Vec::new();
+        for remedy in self.remedies.list() {
+            remedies.push(remedy.decode::<Remedy>()?);
+        }
+        let specs = remedies.iter().map(|remedy| &remedy.spec);
+        let actions = actions_in_effect(specs, name, &cluster.status.conditions);
+        if actions == cluster.status.remedy_actions {
+            return Ok(ReconcileAction::Done);
+        }
+        match self.patch_actions(&object, &actions).await {
+            Err(e) if e.is_not_found() => Ok(ReconcileAction::Done),
+            Err(e) if e.is_conflict() => Ok(ReconcileAction::AFTER_CONFLICT),
+            written => written.map(|()| ReconcileAction::Done),
+        }
+    }
+
+    async fn patch_actions(&self, object: &Object, actions: &[String]) -> Result<()> {
+        // An empty list is an absent field, as with Go's `omitempty`.
+        let list = match actions {
+            [] => Value::Null,
+            actions => json!(actions),
+        };
+        let patch = json!({"metadata": {"resourceVersion": object.revision().to_string()},
+                           "status": {"remedyActions": list}});
+        let at = ResourcePath::of_object(&CLUSTERS, object).subresource("status");
+        let options = WriteOptions::default();
+        let written = self.api.patch(at, Patch::Merge(patch), &options).await;
+        written.map(drop)
+    }
+}
