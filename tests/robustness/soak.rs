@@ -1,5 +1,9 @@
-//! An hour of mixed traffic, after which the process uses as much memory as after its first
-//! twenty minutes.
+//! An hour of mixed traffic, in whose last twenty minutes the process uses as much memory as
+//! in the twenty minutes before them.
+//!
+//! The allocator gives memory that other threads freed back from time to time only, so that
+//! the resident memory rises and falls by a tenth within ten to twenty minutes. Medians of
+//! twenty minutes level this out.
 //!
 //! Every kind of traffic replaces what it creates, so the number of stored objects is constant
 //! and what still grows is a leak. `FLOTILLA_SOAK_SECONDS` shortens the hour.

@@ -26,30 +26,30 @@ impl MemorySamples {
         self.samples.push(kib / 1024.0);
     }
 
-    /// The median of the third sixth: the two before it are the warm-up.
+    /// The median of the second third: the first is the warm-up.
     pub(super) fn after_warm_up(&self) -> f64 {
-        self.median_of_sixth(2)
+        self.median_of_part(1, 3)
     }
 
-    /// The median of the last sixth.
+    /// The median of the last third.
     pub(super) fn at_the_end(&self) -> f64 {
-        self.median_of_sixth(5)
+        self.median_of_part(2, 3)
     }
 
-    fn median_of_sixth(&self, number: usize) -> f64 {
+    fn median_of_part(&self, number: usize, parts: usize) -> f64 {
         let length = self.samples.len();
-        let window = &self.samples[length * number / 6..length * (number + 1) / 6];
+        let window = &self.samples[length * number / parts..length * (number + 1) / parts];
         let mut window = window.to_vec();
         window.sort_by(f64::total_cmp);
         window[window.len() / 2]
     }
 }
 
-/// The median of each sixth.
+/// The median of each twelfth.
 impl fmt::Display for MemorySamples {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for number in 0..6 {
-            write!(f, "{:.1} ", self.median_of_sixth(number))?;
+        for number in 0..12 {
+            write!(f, "{:.1} ", self.median_of_part(number, 12))?;
         }
         f.write_str("MiB")
     }
