@@ -314,6 +314,8 @@ pub struct KindInfo {
     /// Whether strategic merge patches are accepted.
     pub strategic_merge_patch: bool,
     pub verbs: Vec<String>,
+    /// What every response warns of, if this version of the kind is deprecated.
+    pub deprecation_warning: Option<String>,
     /// The storage key prefix, with a trailing slash.
     pub storage_prefix: String,
     /// Whether an update may omit `resourceVersion` (`AllowUnconditionalUpdate`).
@@ -341,6 +343,7 @@ impl Default for KindInfo {
             protobuf: false,
             strategic_merge_patch: false,
             verbs: Self::default_verbs(),
+            deprecation_warning: None,
             storage_prefix: String::new(),
             allow_unconditional_update: false,
             allow_create_on_update: false,

@@ -408,6 +408,7 @@ fn parse_kind_attribute(kind: &mut KindInfo, text: &str) -> Result<(), String> {
         ("categories", names) => kind.categories = words(names),
         ("singular", name) => kind.singular = name.to_owned(),
         ("verbs", verbs) => kind.verbs = words(verbs),
+        ("deprecated", warning) => kind.deprecation_warning = Some(warning.to_owned()),
         ("key", prefix) => kind.storage_prefix = format!("{}/", prefix.trim_end_matches('/')),
         ("scale", paths) => {
             let [spec, status, rest @ ..] = &words(paths)[..] else {

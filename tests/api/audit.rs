@@ -26,7 +26,7 @@ rules:
 ";
 
 /// A server that writes audit events to the returned file.
-fn start_audited(more: &[&str], dir: &Path) -> (ApiTestServer, std::path::PathBuf) {
+pub(crate) fn start_audited(more: &[&str], dir: &Path) -> (ApiTestServer, std::path::PathBuf) {
     let [policy, log] = ["policy.yaml", "audit.log"].map(|name| dir.join(name));
     std::fs::write(&policy, POLICY).unwrap();
     let [policy, path] = [&policy, &log].map(|path| path.to_str().unwrap());
@@ -53,7 +53,7 @@ fn wait_for_events(log: &Path, audit_id: &str, count: usize) -> Vec<Value> {
     }
 }
 
-fn only_event(log: &Path, audit_id: &str) -> Value {
+pub(crate) fn only_event(log: &Path, audit_id: &str) -> Value {
     wait_for_events(log, audit_id, 1).remove(0)
 }
 

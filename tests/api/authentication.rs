@@ -7,6 +7,7 @@ use harness::raw_http::{RawHttpRequest, RawHttpResponse, TestTlsClientConfig};
 use harness::token_issuer::{FakeTokenIssuer, new_key, signed_token};
 use serde_json::{Value, json};
 
+use crate::access::wait_until_code;
 use crate::test_server::{ApiTestServer, start_error};
 
 const REVIEW: &str = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
@@ -110,6 +111,51 @@ fn client_certificates_of_another_authority_are_users() {
     assert_eq!(plain.review_with(&stranger, "").code, 401);
     let bad = write(dir.path(), "bad", "no certificate");
     assert!(start_error(&["--client-ca-file", &bad]).contains("--client-ca-file"));
+}
+
+#[test]
+fn the_authorities_of_clients_are_published_for_extension_servers() {
+    let dir = tempfile::tempdir().unwrap();
+    let now = jiff::Timestamp::now();
+    let authority = |name: &str| {
+        let pki = auth::pki::Pki::open(&dir.path().join(name), &[], now);
+        pki.unwrap().ca_pem
+    };
+    let (first, second) = (authority("first"), authority("second"));
+    let file = write(dir.path(), "ca.crt", &first);
+    let server = ApiTestServer::start_with(&["--client-ca-file", &file]);
+    let own = std::fs::read_to_string(server.data_dir().join("pki/ca.crt")).unwrap();
+    let maps = "/api/v1/namespaces/kube-system/configmaps";
+    let path = format!("{maps}/extension-apiserver-authentication");
+    let published = |expected: &str| {
+        let end = Instant::now() + Duration::from_secs(60);
+        loop {
+            let data = server.get(&path).json()["data"].clone();
+            if data == json!({"client-ca-file": format!("{own}\n{expected}")}) {
+                break;
+            }
+            assert!(Instant::now() < end, "{data}");
+            harness::sleep_blocking(Duration::from_millis(50));
+        }
+    };
+    published(&first);
+    write(dir.path(), "ca.crt", &second);
+    published(&second);
+
+    // Whoever has the role reads this ConfigMap and no other.
+    let bindings = "/apis/rbac.authorization.k8s.io/v1/namespaces/kube-system/rolebindings";
+    let role = json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "Role",
+        "name": "extension-apiserver-authentication-reader"});
+    let subject = json!({"kind": "User", "name": "extension"});
+    let binding =
+        json!({"metadata": {"name": "extension"}, "roleRef": role, "subjects": [subject]});
+    assert_eq!(server.post(bindings, &binding).code, 201);
+    wait_until_code(200, || server.request_as("extension", "GET", &path).send());
+    let other = format!("{maps}/kube-root-ca.crt");
+    assert_eq!(
+        server.request_as("extension", "GET", &other).send().code,
+        403
+    );
 }
 
 /// Claims of a valid token.

@@ -85,6 +85,13 @@ fn review_access(spec: &Value) -> Value {
         "ann" if attributes["resource"] == "secrets" => {
             json!({"allowed": true, "reason": "ann may read"})
         }
+        "sel" if attributes["resource"] == "pods" => {
+            let fields = json!([{"key": "spec.nodeName", "operator": "In", "values": ["n"]}]);
+            let labels = json!([{"key": "app", "operator": "NotIn", "values": ["x", "y"]}]);
+            let allowed = attributes["fieldSelector"] == json!({"requirements": fields})
+                && attributes["labelSelector"] == json!({"requirements": labels});
+            json!({"allowed": allowed, "denied": !allowed})
+        }
         "eve" => json!({"fail": true}),
         _ => json!({"allowed": false, "reason": "not mine"}),
     }
@@ -106,6 +113,116 @@ fn write(dir: &Path, name: &str, content: &Value) -> String {
 async fn start_reviewers(dir: &Path) -> (ReviewServer, ReviewServer) {
     let tokens = ReviewServer::start(dir, review_token).await;
     (tokens, ReviewServer::start(dir, review_access).await)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn webhooks_get_the_selectors_of_requests_reviews_and_expressions() {
+    let dir = tempfile::tempdir().unwrap();
+    let (tokens, access) = start_reviewers(dir.path()).await;
+    let check = move || check_selectors(&tokens, &access);
+    tokio::task::spawn_blocking(check).await.unwrap();
+}
+
+fn check_selectors(tokens: &ReviewServer, access: &ReviewServer) {
+    let server = ApiTestServer::start_with(&[
+        "--authentication-token-webhook-config-file",
+        &tokens.kubeconfig,
+        "--authorization-mode=Webhook,RBAC",
+        "--authorization-webhook-config-file",
+        &access.kubeconfig,
+    ]);
+    let pods = "/api/v1/namespaces/default/pods";
+    assert_eq!(get_as(&server, "sel", pods).code, 403);
+    let fields = "fieldSelector=spec.nodeName%3Dn";
+    let labels = "labelSelector=app%20notin%20%28y%2Cx%29";
+    for (query, code) in [
+        (fields.to_owned(), 403),
+        (format!("{fields}&{labels}"), 200),
+        (format!("{fields}&{labels}&watch=1&timeoutSeconds=1"), 200),
+        (format!("{labels}&fieldSelector=%3D%3D%3D"), 403),
+    ] {
+        let reply = get_as(&server, "sel", &format!("{pods}?{query}"));
+        assert_eq!(reply.code, code, "{query}: {}", reply.text());
+    }
+    let reviewed = |selectors: Value| {
+        let mut attributes =
+            json!({"namespace": "default", "verb": "list", "resource": "pods", "version": "v1"});
+        for (name, selector) in selectors.as_object().unwrap() {
+            attributes[name] = selector.clone();
+        }
+        let spec = json!({"user": "sel", "resourceAttributes": attributes});
+        let path = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
+        server.post(path, &json!({"spec": spec}))
+    };
+    let field = json!({"key": "spec.nodeName", "operator": "In", "values": ["n"]});
+    let label = json!({"key": "app", "operator": "NotIn", "values": ["x", "y"]});
+    let allowed = reviewed(json!({"fieldSelector": {"requirements": [field]},
+        "labelSelector": {"requirements": [label]}}));
+    assert_eq!(
+        allowed.json()["status"]["allowed"],
+        true,
+        "{}",
+        allowed.text()
+    );
+    let allowed = reviewed(json!({"fieldSelector": {"rawSelector": "spec.nodeName=n"},
+        "labelSelector": {"rawSelector": "app notin (x,y)"}}));
+    assert_eq!(
+        allowed.json()["status"]["allowed"],
+        true,
+        "{}",
+        allowed.text()
+    );
+    let denied = reviewed(json!({"fieldSelector": {"rawSelector": "spec.nodeName=m"}}));
+    assert_eq!(denied.json()["status"]["denied"], true, "{}", denied.text());
+    let empty = reviewed(json!({"fieldSelector": {}})).json();
+    assert_eq!(empty["code"], 422, "{empty}");
+    check_selectors_of_expressions(&server);
+}
+
+fn check_selectors_of_expressions(server: &ApiTestServer) {
+    let everything = json!({"metadata": {"name": "staff"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole",
+            "name": "cluster-admin"},
+        "subjects": [{"kind": "Group", "name": "staff"}]});
+    let bindings = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings";
+    assert_eq!(server.post(bindings, &everything).code, 201);
+    let pods = "authorizer.group('').resource('pods').namespace('default')";
+    let selected = format!(
+        "{pods}.fieldSelector('spec.nodeName=n').labelSelector('app notin (x, y)').check('list').allowed()"
+    );
+    let rule = json!({"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"],
+        "resources": ["configmaps"]});
+    let policy = json!({"metadata": {"name": "selectors"}, "spec": {
+        "matchConstraints": {"resourceRules": [rule]}, "validations": [
+            {"expression": format!("!{selected}"), "message": "allowed with selectors"},
+            {"expression": format!("{pods}.check('list').allowed()"), "message": "denied without"}]}});
+    let admission = "/apis/admissionregistration.k8s.io/v1";
+    let path = format!("{admission}/validatingadmissionpolicies");
+    let created = server.post(&path, &policy);
+    assert_eq!(created.code, 201, "{}", created.text());
+    let binding = json!({"metadata": {"name": "selectors"},
+        "spec": {"policyName": "selectors", "validationActions": ["Warn"]}});
+    let path = format!("{admission}/validatingadmissionpolicybindings");
+    assert_eq!(server.post(&path, &binding).code, 201);
+    let end = Instant::now() + Duration::from_secs(30);
+    loop {
+        let path = "/api/v1/namespaces/default/configmaps?dryRun=All";
+        let request = RawHttpRequest::new(&server.address, &server.anonymous, "POST", path);
+        let request = request.header("Authorization", "Bearer sel");
+        let reply = request.json(&json!({"metadata": {"name": "m"}})).send();
+        let is_warning = |(name, _): &&(String, String)| name == "warning";
+        let warnings: Vec<_> = reply.headers.iter().filter(is_warning).collect();
+        if warnings.len() == 2 {
+            assert!(
+                warnings[0].1.contains("allowed with selectors"),
+                "{warnings:?}"
+            );
+            assert!(warnings[1].1.contains("denied without"), "{warnings:?}");
+            return;
+        }
+        assert!(Instant::now() < end, "{} {warnings:?}", reply.text());
+        harness::sleep_blocking(Duration::from_millis(20));
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -194,3 +194,52 @@ fn api_services_list_the_local_group_versions() {
     );
     assert_eq!(server.post(path, &one).code, 405);
 }
+
+#[test]
+fn component_statuses_show_the_health_of_the_store() {
+    let server = ApiTestServer::shared();
+    let path = "/api/v1/componentstatuses";
+    let reply = server.get(path);
+    let warning = "299 - \"v1 ComponentStatus is deprecated in v1.19+\"";
+    assert_eq!(reply.header("warning"), warning);
+    let list = reply.json();
+    assert_eq!(list["kind"], "ComponentStatusList");
+    let conditions = json!([{"type": "Healthy", "status": "True", "message": "ok"}]);
+    assert_eq!(list["items"].as_array().unwrap().len(), 1, "{list}");
+    assert_eq!(list["items"][0]["metadata"]["name"], "etcd-0");
+    assert_eq!(list["items"][0]["conditions"], conditions);
+    let one = server.get(&format!("{path}/etcd-0")).json();
+    assert_eq!(one["conditions"], conditions);
+    assert_eq!(server.get(&format!("{path}/etcd-1")).code, 404);
+    let none = server.get(&format!("{path}?labelSelector=a%3Db")).json();
+    assert_eq!(none["items"], json!([]));
+    let table = server
+        .request("GET", path)
+        .header("Accept", "application/json;as=Table;v=v1;g=meta.k8s.io")
+        .send()
+        .json();
+    assert_eq!(
+        table["rows"][0]["cells"],
+        json!(["etcd-0", "Healthy", "ok", ""])
+    );
+    assert_eq!(server.post(path, &one).code, 405);
+    let endpoints = server.get("/api/v1/namespaces/default/endpoints");
+    let warning =
+        "299 - \"v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice\"";
+    assert_eq!(endpoints.header("warning"), warning);
+}
+
+#[test]
+fn discovery_names_the_address_of_the_server() {
+    let server = ApiTestServer::shared();
+    let addresses = server.get("/api").json()["serverAddressByClientCIDRs"].clone();
+    assert_eq!(
+        addresses,
+        json!([{"clientCIDR": "0.0.0.0/0", "serverAddress": server.address}])
+    );
+    // As the aggregator of kube-apiserver answers.
+    for path in ["/apis", "/apis/apps"] {
+        let text = server.get(path).text();
+        assert!(!text.contains("serverAddressByClientCIDRs"), "{text}");
+    }
+}

@@ -18,6 +18,7 @@ use crate::test_server::ApiTestServer;
 
 /// How long a changed definition may take to be served.
 const SERVED_TIMEOUT: Duration = Duration::from_secs(20);
+const NAMES: [&str; 2] = ["127.0.0.1", "convert.default.svc"];
 
 /// A webhook that converts `spec.host` of v1 into the list `spec.hosts` of v2.
 struct HostsWebhook {
@@ -61,13 +62,16 @@ impl HostsWebhook {
             .unwrap();
         let fails: Arc<AtomicBool> = Arc::default();
         let flag = Arc::clone(&fails);
-        let server = runtime.block_on(FakeHttpsServer::start(Arc::new(move |request| {
-            let fails = flag.load(Ordering::Relaxed);
-            Box::pin(async move {
-                let review = answer(request, fails).await;
-                Response::new(full_body(review.to_string()))
-            })
-        })));
+        let server = runtime.block_on(FakeHttpsServer::start_with_names(
+            &NAMES,
+            Arc::new(move |request| {
+                let fails = flag.load(Ordering::Relaxed);
+                Box::pin(async move {
+                    let review = answer(request, fails).await;
+                    Response::new(full_body(review.to_string()))
+                })
+            }),
+        ));
         Self {
             _runtime: runtime,
             server,
@@ -179,4 +183,50 @@ fn a_webhook_converts_what_is_read_and_written() {
     );
     let reply = server.post(&path("v1"), &route("v1", "c", json!({"host": "z"})));
     assert_eq!(reply.code, 201, "the storage version needs no webhook");
+}
+
+#[test]
+fn services_of_conversion_webhooks_are_reached_by_their_endpoints() {
+    let server = ApiTestServer::start();
+    let webhook = HostsWebhook::start();
+    let mut definition = webhook.definition();
+    let ca = STANDARD.encode(&webhook.server.ca_pem);
+    definition["spec"]["conversion"]["webhook"]["clientConfig"] = json!({"caBundle": ca,
+        "service": {"namespace": "default", "name": "convert", "path": "/convert", "port": 8443}});
+    let definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+    let reply = server.post(definitions, &definition);
+    assert_eq!(reply.code, 201, "{}", reply.text());
+    wait_until_served(&server, &path("v2"));
+    let create = |name: &str| {
+        let route = route("v2", name, json!({"hosts": ["x"]}));
+        server.post(&path("v2"), &route)
+    };
+    let failed = create("a");
+    assert_eq!(failed.code, 500);
+    let message = failed.json()["message"].as_str().unwrap().to_owned();
+    assert!(
+        message.contains("services \"convert\" not found"),
+        "{message}"
+    );
+    let service = json!({"metadata": {"name": "convert"}, "spec": {"ports": [{"port": 8443}]}});
+    let reply = server.post("/api/v1/namespaces/default/services", &service);
+    assert_eq!(reply.code, 201, "{}", reply.text());
+    let slice = json!({"metadata": {"name": "convert-1", "labels": {"kubernetes.io/service-name": "convert"}},
+        "addressType": "IPv4", "endpoints": [{"addresses": ["127.0.0.1"]}],
+        "ports": [{"port": webhook.server.address.port()}]});
+    let slices = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices";
+    let reply = server.post(slices, &slice);
+    assert_eq!(reply.code, 201, "{}", reply.text());
+    let deadline = Instant::now() + SERVED_TIMEOUT;
+    let mut number = 0;
+    let created = loop {
+        number += 1;
+        let reply = create(&format!("b{number}"));
+        if reply.code == 201 {
+            break reply.json();
+        }
+        assert!(Instant::now() < deadline, "{}", reply.text());
+        harness::sleep_blocking(Duration::from_millis(50));
+    };
+    assert_eq!(created["spec"], json!({"hosts": ["x"]}));
 }

@@ -86,6 +86,9 @@ mod policies;
 /// HTTP: admission webhooks that are registered with the server.
 mod webhooks;
 
+/// HTTP: options in reviews, audit annotations, and the order of policies and webhooks.
+mod admission_requests;
+
 /// HTTP: content negotiation, discovery, OpenAPI documents, protobuf.
 mod negotiation;
 

@@ -198,6 +198,10 @@ fn policies_are_validated() {
             "spec.validations[0].expression: Invalid value: \"object.x\": must evaluate to bool but got dyn",
         ),
         (
+            json!({"validations": [{"expression": "request.__namespace__ == 'x'"}]}),
+            "undefined field '__namespace__'",
+        ),
+        (
             json!({"validations": [{"expression": "params.x == 1"}]}),
             "undeclared reference to 'params'",
         ),
@@ -242,6 +246,67 @@ fn policies_are_validated() {
         .create("validatingadmissionpolicybindings", &binding)
         .json();
     assert_eq!(refused["code"], 422, "{refused}");
+}
+
+impl PolicyTest {
+    /// The status of a policy, once it is that of a generation.
+    fn status(&self, name: &str, generation: u64) -> Value {
+        let path = format!("{ADMISSION}/validatingadmissionpolicies/{name}");
+        let began = Instant::now();
+        loop {
+            let policy = self.server.get(&path).json();
+            if policy["status"]["observedGeneration"] == generation {
+                return policy["status"].clone();
+            }
+            assert!(began.elapsed() < TIMEOUT, "{policy}");
+            harness::sleep_blocking(Duration::from_millis(20));
+        }
+    }
+}
+
+#[test]
+fn the_status_of_a_policy_warns_of_types_that_do_not_fit() {
+    let test = PolicyTest::start();
+    let spec = json!({"validations": [
+        {"expression": "object.data.size() > 0"},
+        {"expression": "object.spec.x == 1", "messageExpression": "'a' + object.metadata.nothing"}]});
+    let created = test.create("validatingadmissionpolicies", &policy("typed", spec));
+    assert_eq!(created.code, 201, "{}", created.text());
+    let status = test.status("typed", 1);
+    let warnings = &status["typeChecking"]["expressionWarnings"];
+    assert_eq!(warnings[0]["fieldRef"], "spec.validations[1].expression");
+    assert_eq!(
+        warnings[0]["warning"],
+        "/v1, Kind=ConfigMap: compilation failed: ERROR: <input>:1:7: undefined field 'spec'\n | object.spec.x == 1\n | ......^\n"
+    );
+    assert_eq!(
+        warnings[1]["fieldRef"],
+        "spec.validations[1].messageExpression"
+    );
+    let expressions = json!([{"expression": "has(object.data)"}]);
+    let patch = json!({"spec": {"validations": expressions}}).to_string();
+    let path = format!("{ADMISSION}/validatingadmissionpolicies/typed");
+    let request = test.server.request("PATCH", &path);
+    let patched = request.body("application/merge-patch+json", patch).send();
+    assert_eq!(patched.code, 200, "{}", patched.text());
+    let status = test.status("typed", 2);
+    assert_eq!(status["typeChecking"], json!({}));
+
+    // Kinds of Karmada, and the types of parameters.
+    let rule = json!({"apiGroups": ["policy.karmada.io"], "apiVersions": ["v1alpha1"],
+        "operations": ["*"], "resources": ["propagationpolicies"]});
+    let spec = json!({"matchConstraints": {"resourceRules": [rule]},
+        "paramKind": {"apiVersion": "v1", "kind": "ConfigMap"},
+        "validations": [{"expression": "object.spec.placement.clusterAffinity.clusterNames.size() < 3"},
+            {"expression": "params.data.x == object.spec.placement.nowhere"}]});
+    let created = test.create("validatingadmissionpolicies", &policy("karmada", spec));
+    assert_eq!(created.code, 201, "{}", created.text());
+    let warnings = test.status("karmada", 1)["typeChecking"]["expressionWarnings"].clone();
+    assert_eq!(warnings.as_array().map(Vec::len), Some(1), "{warnings}");
+    let warning = warnings[0]["warning"].as_str().unwrap();
+    let begin = "policy.karmada.io/v1alpha1, Kind=PropagationPolicy: compilation failed: ";
+    assert!(warning.starts_with(begin), "{warning}");
+    assert!(warning.contains("undefined field 'nowhere'"), "{warning}");
 }
 
 impl PolicyTest {

@@ -22,8 +22,8 @@ const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// A webhook server that records the requests of the reviews, and a server that calls it.
 /// It patches ConfigMaps, and denies objects that are named or labelled `bad`.
-struct WebhookTest {
-    server: ApiTestServer,
+pub(crate) struct WebhookTest {
+    pub(crate) server: ApiTestServer,
     webhooks: FakeHttpsServer,
     requests: Arc<Mutex<Vec<Value>>>,
 }
@@ -55,12 +55,19 @@ fn respond(path: &str, request: &Value) -> Value {
         "/deny" if request["name"] == "bad" => denied("it is bad"),
         "/deny-delete" if request["operation"] == "DELETE" => denied("keep it"),
         "/deny-all" => denied("nothing"),
+        "/broken" => json!({"allowed": "perhaps"}),
+        "/explain" => json!({"allowed": true, "warnings": ["explained"],
+            "auditAnnotations": {"why": "because", "not a key": "dropped"}}),
         _ => json!({"allowed": true, "warnings": ["seen"]}),
     }
 }
 
 impl WebhookTest {
-    async fn start() -> Self {
+    pub(crate) async fn start() -> Self {
+        Self::start_on(ApiTestServer::start()).await
+    }
+
+    pub(crate) async fn start_on(server: ApiTestServer) -> Self {
         let requests: Arc<Mutex<Vec<Value>>> = Arc::default();
         let log = Arc::clone(&requests);
         let names = ["127.0.0.1", "hook.hooked.svc"];
@@ -82,7 +89,6 @@ impl WebhookTest {
             }),
         )
         .await;
-        let server = ApiTestServer::start();
         server.create_namespace("hooked");
         Self {
             server,
@@ -92,7 +98,7 @@ impl WebhookTest {
     }
 
     /// Registers a webhook of this path for the resources, in the namespace `hooked`.
-    fn register(
+    pub(crate) fn register(
         &self,
         plural: &str,
         path: &str,
@@ -115,7 +121,7 @@ impl WebhookTest {
             .post(&format!("{CONFIGURATIONS}/{plural}"), &body)
     }
 
-    fn validate_with(&self, path: &str, resources: &[&str], change: Value) {
+    pub(crate) fn validate_with(&self, path: &str, resources: &[&str], change: Value) {
         let reply = self.register("validatingwebhookconfigurations", path, resources, change);
         assert_eq!(reply.code, 201, "{}", reply.text());
     }
@@ -127,19 +133,26 @@ impl WebhookTest {
     }
 
     /// The last recorded request that fits.
-    fn recorded(&self, fits: impl Fn(&Value) -> bool) -> Value {
+    pub(crate) fn recorded(&self, fits: impl Fn(&Value) -> bool) -> Value {
         let requests = self.requests.lock();
         let found = requests.iter().rev().find(|r| fits(r));
         found.unwrap().clone()
     }
+
+    /// The recorded requests for an object of this name.
+    pub(crate) fn requests_of(&self, name: &Value) -> Vec<Value> {
+        let requests = self.requests.lock();
+        let found = requests.iter().filter(|r| r["name"] == *name);
+        found.cloned().collect()
+    }
 }
 
-fn config_map(name: &str) -> Value {
+pub(crate) fn config_map(name: &str) -> Value {
     json!({"metadata": {"name": name}})
 }
 
 /// Repeats a request until its response fits.
-async fn retry_until(
+pub(crate) async fn retry_until(
     mut request: impl FnMut() -> RawHttpResponse,
     fits: impl Fn(&RawHttpResponse) -> bool,
 ) -> RawHttpResponse {

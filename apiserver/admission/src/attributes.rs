@@ -30,6 +30,23 @@ impl AdmissionOperation {
     }
 }
 
+/// The options of a create, update or patch, as the request has them; empty where it is silent.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RequestedWriteOptions {
+    pub field_manager: String,
+    pub field_validation: String,
+}
+
+/// The options of a request, which the operation determines.
+#[derive(Clone, Copy, Debug, Default)]
+pub enum OperationOptions<'a> {
+    /// A connection, whose options are its object.
+    #[default]
+    None,
+    Write(&'a RequestedWriteOptions),
+    Delete(&'a DeleteOptions),
+}
+
 /// A request without its objects (kube-apiserver's `admission.Attributes`).
 #[derive(Clone, Copy, Debug)]
 pub struct AdmissionAttributes<'a> {
@@ -43,15 +60,14 @@ pub struct AdmissionAttributes<'a> {
     pub operation: AdmissionOperation,
     pub user: &'a UserInfo,
     pub dry_run: bool,
-    /// The options of a deletion.
-    pub delete_options: Option<&'a DeleteOptions>,
+    pub options: OperationOptions<'a>,
     /// Where annotations of the request's audit events are collected, if it is audited.
     pub audit_annotations: Option<&'a AuditAnnotations>,
 }
 
 impl AdmissionAttributes<'_> {
-    /// The options of the request, as the operation has them.
-    pub(crate) fn options(&self) -> Value {
+    /// The options of the request as an object of `meta.k8s.io/v1`; null for a connection.
+    pub(crate) fn options_object(&self) -> Value {
         if self.operation == AdmissionOperation::Connect {
             return Value::Null;
         }
@@ -60,28 +76,25 @@ impl AdmissionAttributes<'_> {
             AdmissionOperation::Update => "UpdateOptions",
             _ => "CreateOptions",
         };
-        let mut options = json!({"apiVersion": "meta.k8s.io/v1", "kind": kind});
+        let mut object = json!({"apiVersion": "meta.k8s.io/v1", "kind": kind});
         if self.dry_run {
-            options["dryRun"] = json!(["All"]);
+            object["dryRun"] = json!(["All"]);
         }
-        let Some(deletion) = self.delete_options else {
-            return options;
-        };
-        if let Some(seconds) = deletion.grace_period_seconds {
-            options["gracePeriodSeconds"] = seconds.into();
-        }
-        if let Some(policy) = deletion.propagation {
-            options["propagationPolicy"] = policy.as_str().into();
-        }
-        for (field, value) in [
-            ("uid", &deletion.uid),
-            ("resourceVersion", &deletion.resource_version),
-        ] {
-            if let Some(value) = value {
-                options["preconditions"][field] = value.as_str().into();
+        match self.options {
+            OperationOptions::None => {}
+            OperationOptions::Write(options) => {
+                for (field, value) in [
+                    ("fieldManager", &options.field_manager),
+                    ("fieldValidation", &options.field_validation),
+                ] {
+                    if !value.is_empty() {
+                        object[field] = value.as_str().into();
+                    }
+                }
             }
+            OperationOptions::Delete(options) => set_delete_options(options, &mut object),
         }
-        options
+        object
     }
 
     /// The name of Karmada's webhook for the kind.
@@ -89,6 +102,23 @@ impl AdmissionAttributes<'_> {
         match &*self.gvk.kind {
             "ResourceInterpreterWebhookConfiguration" => "config.karmada.io".into(),
             kind => format!("{}.karmada.io", kind.to_ascii_lowercase()),
+        }
+    }
+}
+
+fn set_delete_options(options: &DeleteOptions, object: &mut Value) {
+    if let Some(seconds) = options.grace_period_seconds {
+        object["gracePeriodSeconds"] = seconds.into();
+    }
+    if let Some(policy) = options.propagation {
+        object["propagationPolicy"] = policy.as_str().into();
+    }
+    for (field, value) in [
+        ("uid", &options.uid),
+        ("resourceVersion", &options.resource_version),
+    ] {
+        if let Some(value) = value {
+            object["preconditions"][field] = value.as_str().into();
         }
     }
 }

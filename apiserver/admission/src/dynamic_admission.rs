@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::attributes::AdmissionAttributes;
 use crate::equivalent_versions::EquivalentVersionsAndConversions;
-use crate::policies::PolicyDispatcher;
+use crate::policies::{PolicyDispatcher, PolicyMutations};
 use crate::webhooks::WebhookDispatcher;
 
 /// Runs the policies and webhooks in force.
@@ -33,8 +33,9 @@ impl DynamicAdmission {
             || self.webhooks.has_webhook_for(resource, subresource)
     }
 
-    /// Changes `new` (null in a deletion). Returns whether it did; collects warnings for the
-    /// client.
+    /// Changes `new` (null in a deletion): policies, webhooks, and once more both that ask for
+    /// it if the object changed after them. Returns whether it changed; collects warnings for
+    /// the client.
     pub async fn mutate(
         &self,
         attributes: &AdmissionAttributes<'_>,
@@ -43,26 +44,35 @@ impl DynamicAdmission {
         old: Option<&Value>,
         warnings: &mut Vec<String>,
     ) -> Result<bool, Status> {
-        let webhooks = &self.webhooks;
-        let Some(policies) = &self.policies else {
-            return webhooks
-                .mutate(attributes, versions, new, old, warnings)
-                .await;
+        let mutations = match &self.policies {
+            Some(policies) => {
+                policies
+                    .mutate(attributes, versions, new, old, None)
+                    .await?
+            }
+            None => PolicyMutations::default(),
         };
-        let mutations = policies
-            .mutate(attributes, versions, new, old, None)
-            .await?;
-        let by_webhooks = webhooks
+        let mut calls = self
+            .webhooks
             .mutate(attributes, versions, new, old, warnings)
             .await?;
-        let changed = mutations.changed || by_webhooks;
-        if changed && mutations.may_reinvoke() {
-            let previous = Some(&mutations);
-            policies
-                .mutate(attributes, versions, new, old, previous)
-                .await?;
+        if !mutations.changed && !calls.changed() {
+            return Ok(false);
         }
-        Ok(changed)
+        if let Some(policies) = &self.policies
+            && mutations.may_reinvoke()
+        {
+            let again = policies
+                .mutate(attributes, versions, new, old, Some(&mutations))
+                .await?;
+            if again.changed {
+                calls.require_all();
+            }
+        }
+        self.webhooks
+            .reinvoke(&calls, attributes, versions, new, old, warnings)
+            .await?;
+        Ok(true)
     }
 
     /// Validates: policies first, then webhooks.

@@ -46,7 +46,9 @@ mod url;
 mod webhook_fields;
 pub mod webhooks;
 
-pub use attributes::{AdmissionAttributes, AdmissionOperation};
+pub use attributes::{
+    AdmissionAttributes, AdmissionOperation, OperationOptions, RequestedWriteOptions,
+};
 pub use audit_annotations::AuditAnnotations;
 pub use builtin::{flow_control_bootstrap_objects, replaces_required, validate_builtin as rules};
 pub use certificate_approval::SignerAuthorizer;

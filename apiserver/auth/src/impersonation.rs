@@ -7,7 +7,7 @@ use machinery::user::{ALL_AUTHENTICATED, ALL_UNAUTHENTICATED, ANONYMOUS};
 use machinery::{Status, UserInfo};
 use percent_encoding::percent_decode_str;
 
-use crate::rbac::AuthorizationTarget;
+use crate::rbac::{AuthorizationSelectors, AuthorizationTarget};
 use crate::token::{service_account_groups, split_service_account_username};
 
 /// The user that a request impersonates.
@@ -86,6 +86,7 @@ impl ImpersonatedUser {
                 subresource,
                 namespace,
                 name,
+                selectors: AuthorizationSelectors::default(),
             };
         let mut all = vec![match split_service_account_username(&self.user) {
             Some((namespace, name)) => resource("", "serviceaccounts", "", namespace, name),

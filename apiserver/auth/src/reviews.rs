@@ -2,15 +2,16 @@
 //! `authorization.k8s.io/v1`: each function returns the body of a review with its
 //! status. Nothing is stored.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use machinery::{FieldError, Gvk, Status, UserInfo};
+use machinery::{FieldError, Gvk, LabelSelector, Status, UserInfo};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::authenticator::LocalAuthenticator;
 use crate::credentials::AuthenticationError;
-use crate::rbac::AuthorizationTarget;
+use crate::rbac::{AuthorizationSelectors, AuthorizationTarget};
 use crate::request_auth::RequestAuthorizer;
 
 const AUTHN: &str = "authentication.k8s.io";
@@ -82,7 +83,7 @@ struct SubjectAccessReviewSpec {
 }
 
 #[derive(Deserialize, Default)]
-#[serde(default)]
+#[serde(rename_all = "camelCase", default)]
 struct ResourceAttributes {
     namespace: String,
     verb: String,
@@ -91,6 +92,84 @@ struct ResourceAttributes {
     resource: String,
     subresource: String,
     name: String,
+    field_selector: Option<SelectorAttributes>,
+    label_selector: Option<SelectorAttributes>,
+}
+
+/// A selector as text, or as its requirements.
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase", default)]
+struct SelectorAttributes {
+    raw_selector: String,
+    requirements: Vec<SelectorRequirementAttributes>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct SelectorRequirementAttributes {
+    key: String,
+    operator: String,
+    values: Vec<String>,
+}
+
+impl SelectorAttributes {
+    fn validate(&self, field: &str) -> Option<FieldError> {
+        match (self.raw_selector.is_empty(), self.requirements.is_empty()) {
+            (false, false) => Some(FieldError::invalid(
+                format!("{field}.rawSelector"),
+                &self.raw_selector.as_str().into(),
+                "may not specified at the same time as requirements",
+            )),
+            (true, true) => Some(FieldError::required(
+                format!("{field}.requirements"),
+                &format!("when {field} is specified, requirements or rawSelector is required"),
+            )),
+            _ => None,
+        }
+    }
+
+    /// The selector as text. Requirements that cannot be written as `requirement` does are
+    /// left out: selectors only narrow what is asked for.
+    fn text(
+        &self,
+        requirement: fn(&SelectorRequirementAttributes) -> Option<String>,
+    ) -> Cow<'_, str> {
+        if !self.raw_selector.is_empty() {
+            return Cow::Borrowed(&self.raw_selector);
+        }
+        let known: Vec<String> = self.requirements.iter().filter_map(requirement).collect();
+        Cow::Owned(known.join(","))
+    }
+}
+
+impl SelectorRequirementAttributes {
+    fn of_field(&self) -> Option<String> {
+        let [value] = &self.values[..] else {
+            return None;
+        };
+        let operator = match &*self.operator {
+            "In" => "=",
+            "NotIn" => "!=",
+            _ => return None,
+        };
+        let escaped = value
+            .replace('\\', "\\\\")
+            .replace(',', "\\,")
+            .replace('=', "\\=");
+        Some(format!("{}{operator}{escaped}", self.key))
+    }
+
+    fn of_label(&self) -> Option<String> {
+        let (key, values) = (&self.key, self.values.join(","));
+        let text = match &*self.operator {
+            "In" => format!("{key} in ({values})"),
+            "NotIn" => format!("{key} notin ({values})"),
+            "Exists" => key.clone(),
+            "DoesNotExist" => format!("!{key}"),
+            _ => return None,
+        };
+        LabelSelector::parse(&text).is_ok().then_some(text)
+    }
 }
 
 #[derive(Deserialize, Default)]
@@ -115,7 +194,22 @@ fn parse_spec(body: &Value, kind: &'static str) -> Result<SubjectAccessReviewSpe
             &[error],
         ));
     }
-    Ok(spec)
+    let attributes = spec.resource_attributes.as_ref();
+    let selectors = attributes.map(|a| {
+        let at = |name: &str| format!("spec.resourceAttributes.{name}");
+        let (fields, labels) = (at("fieldSelector"), at("labelSelector"));
+        let fields = a.field_selector.as_ref().and_then(|s| s.validate(&fields));
+        let labels = a.label_selector.as_ref().and_then(|s| s.validate(&labels));
+        Vec::from_iter(fields.into_iter().chain(labels))
+    });
+    match selectors {
+        Some(errors) if !errors.is_empty() => Err(Status::invalid(
+            &Gvk::from_static(AUTHZ, "v1", kind),
+            "",
+            &errors,
+        )),
+        _ => Ok(spec),
+    }
 }
 
 async fn access_review_status(
@@ -125,6 +219,12 @@ async fn access_review_status(
 ) -> Result<Value, Status> {
     let decision = match (&spec.resource_attributes, &spec.non_resource_attributes) {
         (Some(r), _) => {
+            let text = |selector: &Option<SelectorAttributes>, requirement| {
+                let selector = selector.as_ref();
+                selector.map_or(String::new(), |s| s.text(requirement).into_owned())
+            };
+            let fields = text(&r.field_selector, SelectorRequirementAttributes::of_field);
+            let labels = text(&r.label_selector, SelectorRequirementAttributes::of_label);
             let target = AuthorizationTarget::Resource {
                 group: &r.group,
                 version: &r.version,
@@ -132,6 +232,10 @@ async fn access_review_status(
                 subresource: &r.subresource,
                 namespace: &r.namespace,
                 name: &r.name,
+                selectors: AuthorizationSelectors {
+                    fields: &fields,
+                    labels: &labels,
+                },
             };
             authorizer.explain(user, &r.verb, target).await?
         }

@@ -10,7 +10,10 @@ use std::sync::Arc;
 use machinery::user::SYSTEM_PRIVILEGED_GROUP;
 use machinery::{Gvr, Status, UserInfo};
 
-use crate::rbac::{AuthorizationTarget, PolicyRule, RbacAuthorizer, UncoveredRules, quoted_list};
+use crate::rbac::{
+    AuthorizationSelectors, AuthorizationTarget, PolicyRule, RbacAuthorizer, UncoveredRules,
+    quoted_list,
+};
 use crate::request_auth::RequestAuthorizer;
 
 /// A role or binding that a user writes.
@@ -61,6 +64,7 @@ impl RoleEscalationCheck {
             subresource: "",
             namespace: write.namespace,
             name: write.url_name,
+            selectors: AuthorizationSelectors::default(),
         };
         self.is_authorized(write.user, "escalate", target).await
     }
@@ -78,6 +82,7 @@ impl RoleEscalationCheck {
             subresource: "",
             namespace: write.namespace,
             name: role.name,
+            selectors: AuthorizationSelectors::default(),
         };
         self.is_authorized(write.user, "bind", target).await
     }

@@ -227,7 +227,7 @@ impl Declaration {
             ..ObjectDeclaration::default()
         };
         for (name, declaration) in fields {
-            object.add(name, Arc::new(declaration));
+            object.add_unescaped(name, Arc::new(declaration));
         }
         Self::new(DeclaredKind::Object(Arc::new(object)), 0, 2)
     }
@@ -251,9 +251,16 @@ impl Declaration {
 
 impl ObjectDeclaration {
     fn add(&mut self, name: &str, declaration: Arc<Declaration>) {
-        let Some(escaped) = escape(name) else {
-            return;
-        };
+        if let Some(escaped) = escape(name) {
+            self.insert(name, escaped, declaration);
+        }
+    }
+
+    fn add_unescaped(&mut self, name: &str, declaration: Arc<Declaration>) {
+        self.insert(name, name.to_owned(), declaration);
+    }
+
+    fn insert(&mut self, name: &str, escaped: String, declaration: Arc<Declaration>) {
         self.escaped.insert(name.to_owned(), escaped.clone());
         let field = DeclaredField {
             name: name.to_owned(),

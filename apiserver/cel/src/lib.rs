@@ -47,7 +47,7 @@ mod value;
 
 pub use admission::{
     AdmissionEvaluation, AdmissionEvaluationError, AdmissionExpression, AdmissionExpressions,
-    AdmissionInputs, DeclaredAdmissionVariables, EvaluationBudget,
+    AdmissionInputs, AdmissionSchemas, DeclaredAdmissionVariables, EvaluationBudget,
 };
 pub use authorization::{
     AuthorizationCheck, AuthorizationDecision, AuthorizationDecisions, CheckedResource,

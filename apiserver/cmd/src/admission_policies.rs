@@ -1,4 +1,5 @@
-//! Keeps the admission policies of a server up to date with those that it stores.
+//! Keeps the admission policies of a server up to date with those that it stores, or that its
+//! host has.
 
 use std::sync::Arc;
 
@@ -8,7 +9,9 @@ use client::{Api, InformerFactory, ListWatchSelector};
 use machinery::{Gvr, Object};
 use registry::LoopbackApi;
 
-const ADMISSION_GROUP: &str = "admissionregistration.k8s.io";
+use crate::admission_webhooks::{ConfigurationSource, retain_foreign};
+
+pub(crate) const ADMISSION_GROUP: &str = "admissionregistration.k8s.io";
 
 /// Replaces the policies or bindings of one kind.
 type SetFunction = fn(&PolicyDispatcher, &[Object]);
@@ -46,10 +49,27 @@ pub(crate) fn watch_policies(
         authorizer,
         registry::apply_policy_patch,
     );
-    for (resource, set) in &SOURCES {
-        let informer = informers.get(&api, &ListWatchSelector::all(resource));
-        let (copy, policies) = (informer.clone(), Arc::clone(&policies));
-        informer.add_event_handler(move |_| set(&policies, &copy.list()));
-    }
+    let own = ConfigurationSource::Own;
+    watch_served_policies(own, &api, informers, &policies, |_| true);
     policies
+}
+
+/// Keeps `policies` up to date with those kinds of policies and bindings that the server of `api`
+/// serves.
+pub(crate) fn watch_served_policies(
+    source: ConfigurationSource,
+    api: &Arc<dyn Api>,
+    informers: &InformerFactory,
+    policies: &Arc<PolicyDispatcher>,
+    serves: impl Fn(&Gvr) -> bool,
+) {
+    for (resource, set) in SOURCES.iter().filter(|(resource, _)| serves(resource)) {
+        let informer = informers.get(api, &ListWatchSelector::all(resource));
+        let (copy, policies) = (informer.clone(), Arc::clone(policies));
+        informer.add_event_handler(move |_| {
+            let mut all = copy.list();
+            retain_foreign(source, &mut all);
+            set(&policies, &all);
+        });
+    }
 }

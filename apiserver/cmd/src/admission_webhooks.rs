@@ -15,9 +15,9 @@ static MUTATING: Gvr = Gvr::from_static(ADMISSION_GROUP, "v1", "mutatingwebhookc
 static VALIDATING: Gvr = Gvr::from_static(ADMISSION_GROUP, "v1", "validatingwebhookconfigurations");
 const MANAGED_BY_LABEL: &str = "app.kubernetes.io/managed-by";
 
-/// The server that has the webhook configurations.
+/// The server that has the configurations of admission.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum WebhookConfigurationSource {
+pub(crate) enum ConfigurationSource {
     /// This server.
     Own,
     /// The host. Flotilla's own configurations there are skipped, because their rules run
@@ -28,7 +28,7 @@ pub(crate) enum WebhookConfigurationSource {
 /// The webhooks whose configurations `api` has, updated when they change. They are called
 /// through `webhook_client`.
 pub(crate) fn watch_webhook_configurations(
-    source: WebhookConfigurationSource,
+    source: ConfigurationSource,
     api: &Arc<dyn Api>,
     informers: &InformerFactory,
     namespaces: Arc<dyn NamespaceLookup>,
@@ -46,9 +46,7 @@ pub(crate) fn watch_webhook_configurations(
         let (copy, hooks) = (informer.clone(), Arc::clone(&hooks));
         informer.add_event_handler(move |_| {
             let mut all = copy.list();
-            if source == WebhookConfigurationSource::Host {
-                all.retain(|configuration| !is_managed_by_flotilla(configuration));
-            }
+            retain_foreign(source, &mut all);
             match mutating {
                 true => hooks.set_mutating(&all),
                 false => hooks.set_validating(&all),
@@ -56,6 +54,13 @@ pub(crate) fn watch_webhook_configurations(
         });
     }
     hooks
+}
+
+/// Removes Flotilla's own configurations in the host.
+pub(crate) fn retain_foreign(source: ConfigurationSource, all: &mut Vec<Object>) {
+    if source == ConfigurationSource::Host {
+        all.retain(|configuration| !is_managed_by_flotilla(configuration));
+    }
 }
 
 fn is_managed_by_flotilla(configuration: &Object) -> bool {

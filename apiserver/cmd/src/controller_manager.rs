@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 
+use admission::policies::{KindSchemas, type_check};
 use auth::certificate_signing::ClusterSigner;
 use auth::token::ServiceAccountTokenIssuerAndVerifier;
 use client::Api;
@@ -56,13 +57,17 @@ impl ControllerContext {
     }
 }
 
-/// The token signer and root CA of service accounts, and which groups are served.
+/// The token signer and root CA of service accounts, the authorities of client certificates,
+/// and which groups are served.
 #[derive(Clone)]
 pub(crate) struct TokenIssuerRootCaAndServedGroups {
     pub(crate) signer: Arc<ServiceAccountTokenIssuerAndVerifier>,
     pub(crate) serves_group: fn(&str) -> bool,
     pub(crate) root_ca: watch::Receiver<String>,
+    pub(crate) client_ca: watch::Receiver<String>,
     pub(crate) certificate_signer: Arc<ClusterSigner>,
+    /// The kinds against which policies are checked.
+    pub(crate) schemas: Arc<dyn KindSchemas>,
 }
 
 /// Starts the controllers of kube-controller-manager that every server needs: garbage
@@ -73,11 +78,13 @@ pub(crate) async fn start_kube_controllers(
 ) -> anyhow::Result<()> {
     let signer = Arc::clone(&identity.signer);
     let certificate_signer = Arc::clone(&identity.certificate_signer);
+    let schemas = Arc::clone(&identity.schemas);
     let clock = Arc::clone(&context.clock);
     let options = flotilla_kube::KubeControllersOptions {
         clock: Arc::clone(&context.clock),
         serves_group: identity.serves_group,
         root_ca: identity.root_ca.clone(),
+        client_ca: identity.client_ca.clone(),
         issue_token: Arc::new(move |namespace, account, uid, secret| {
             signer
                 .issue_for_secret(namespace, account, uid, secret)
@@ -87,6 +94,7 @@ pub(crate) async fn start_kube_controllers(
             let (usages, seconds) = (to_sign.usages, to_sign.expiration_seconds);
             certificate_signer.sign(to_sign.request, usages, seconds, clock.now())
         }),
+        type_check: Arc::new(move |policy| type_check(policy, &*schemas)),
     };
     flotilla_kube::start(
         Arc::clone(&context.api),

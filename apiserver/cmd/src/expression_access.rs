@@ -8,7 +8,7 @@ use admission::{
 };
 use async_trait::async_trait;
 use auth::RequestAuthorizer;
-use auth::rbac::AuthorizationTarget;
+use auth::rbac::{AuthorizationSelectors, AuthorizationTarget};
 use auth::token::{service_account_groups, service_account_username};
 use machinery::UserInfo;
 
@@ -23,7 +23,6 @@ pub(crate) fn expression_authorizer(
 
 #[async_trait]
 impl ExpressionAuthorizer for ServerExpressionAuthorizer {
-    /// Selectors do not matter: RBAC does not look at them.
     async fn authorize(
         &self,
         requester: &UserInfo,
@@ -46,6 +45,10 @@ impl ExpressionAuthorizer for ServerExpressionAuthorizer {
                 subresource: &resource.subresource,
                 namespace: &resource.namespace,
                 name: &resource.name,
+                selectors: AuthorizationSelectors {
+                    fields: &resource.field_selector,
+                    labels: &resource.label_selector,
+                },
             },
         };
         match self.0.explain(&user, &check.verb, target).await {

@@ -1,12 +1,15 @@
 //! Binds listening addresses, and stores a chosen port where it must stay the same.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::path::Path;
 
 use anyhow::{Context, bail};
 use tokio::net::TcpListener;
 
 const PORT_FILE: &str = "listen";
+/// Addresses outside of every local network (RFC 5737, RFC 3849).
+const DOCUMENTATION_IPV4: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
+const DOCUMENTATION_IPV6: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1);
 
 /// Binds `address`. The error for an address in use says what to do.
 pub(crate) async fn bind(address: SocketAddr) -> anyhow::Result<TcpListener> {
@@ -62,6 +65,30 @@ pub(crate) fn url(address: SocketAddr) -> String {
     format!("https://{host}:{}", address.port())
 }
 
+/// Host and port at which other machines reach a listener: one that listens at every address
+/// is reached at that of the default route.
+pub(crate) fn external_address(mut address: SocketAddr) -> String {
+    if address.ip().is_unspecified() {
+        let loopback = || match address.ip() {
+            IpAddr::V4(_) => Ipv4Addr::LOCALHOST.into(),
+            IpAddr::V6(_) => Ipv6Addr::LOCALHOST.into(),
+        };
+        address.set_ip(default_route_address(address.ip()).unwrap_or_else(loopback));
+    }
+    address.to_string()
+}
+
+/// The local address of packets to other networks. Connecting a UDP socket sends none.
+fn default_route_address(unspecified: IpAddr) -> Option<IpAddr> {
+    let elsewhere: IpAddr = match unspecified {
+        IpAddr::V4(_) => DOCUMENTATION_IPV4.into(),
+        IpAddr::V6(_) => DOCUMENTATION_IPV6.into(),
+    };
+    let socket = UdpSocket::bind((unspecified, 0)).ok()?;
+    socket.connect((elsewhere, 9)).ok()?;
+    Some(socket.local_addr().ok()?.ip())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -75,6 +102,19 @@ mod tests {
             ("[::1]:4", "https://[::1]:4"),
         ] {
             assert_eq!(url(address.parse().unwrap()), expected);
+        }
+    }
+    #[test]
+    fn external_addresses_are_no_wildcards() {
+        assert_eq!(
+            external_address("10.0.0.1:6443".parse().unwrap()),
+            "10.0.0.1:6443"
+        );
+        for address in ["0.0.0.0:6443", "[::]:6443"] {
+            let external = external_address(address.parse().unwrap());
+            let external: SocketAddr = external.parse().unwrap();
+            assert!(!external.ip().is_unspecified(), "{external}");
+            assert_eq!(external.port(), 6443);
         }
     }
 }

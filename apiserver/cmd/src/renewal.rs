@@ -36,6 +36,8 @@ pub(crate) struct RenewedCertificateTargets {
     pub(crate) authenticator: Arc<LocalAuthenticator>,
     /// The CA bundle for clients.
     pub(crate) root_ca: watch::Sender<String>,
+    /// The authorities of client certificates, as PEM.
+    pub(crate) client_ca: watch::Sender<String>,
     /// The administrator's kubeconfig file.
     pub(crate) kubeconfig: PathBuf,
     /// The server URL in the kubeconfig.
@@ -47,8 +49,6 @@ pub(crate) struct RenewedCertificateTargets {
 struct CertificatesInUse {
     /// What is served and signed with; `None` before the first.
     certificates: Option<CertificatesOfFiles>,
-    /// The authorities of client certificates.
-    client_bundle: String,
     /// The content of the kubeconfig file.
     kubeconfig: String,
 }
@@ -69,14 +69,12 @@ impl CertificateRenewal {
         credentials: RenewedCertificateTargets,
         pki: &Pki,
         certificates: CertificatesOfFiles,
-        client_bundle: String,
     ) -> anyhow::Result<Arc<Self>> {
         let renewal = Self {
             server_keys: keys,
             clock,
             in_use: Mutex::new(CertificatesInUse {
                 certificates: Some(certificates),
-                client_bundle,
                 ..CertificatesInUse::default()
             }),
             targets: credentials,
@@ -88,6 +86,11 @@ impl CertificateRenewal {
     /// The CA bundle for clients; the receiver is notified of changes.
     pub(crate) fn root_ca(&self) -> watch::Receiver<String> {
         self.targets.root_ca.subscribe()
+    }
+
+    /// The authorities of client certificates; the receiver is notified of changes.
+    pub(crate) fn client_ca(&self) -> watch::Receiver<String> {
+        self.targets.client_ca.subscribe()
     }
 
     /// The signer of certificates that clients request.
@@ -123,10 +126,11 @@ impl CertificateRenewal {
 
     /// Verifies client certificates with these authorities from now on.
     fn trust_clients(&self, clients: VerifierAndBundle) {
-        let mut in_use = self.in_use.lock();
-        if in_use.client_bundle != clients.bundle_pem {
-            self.targets.authenticator.set_client_ca(clients.verifier);
-            in_use.client_bundle = clients.bundle_pem;
+        let to = &self.targets;
+        let changed = *to.client_ca.borrow() != clients.bundle_pem;
+        if changed {
+            to.authenticator.set_client_ca(clients.verifier);
+            to.client_ca.send_replace(clients.bundle_pem);
             tracing::info!("the authorities of client certificates have changed");
         }
     }

@@ -15,7 +15,7 @@ use tokio::net::TcpListener;
 use watchcache::WatchCaches;
 
 use crate::storage_engine::OpenedStorageEngine;
-use crate::version;
+use crate::{listener, version};
 
 /// A running API server.
 pub(crate) struct RunningServer {
@@ -62,9 +62,10 @@ pub(crate) fn non_resource_path(path: &str) -> Option<bytes::Bytes> {
     }
 }
 
-/// The options of the HTTP server that standalone and aggregated servers share. `delay` is
-/// how long requests are still accepted after the signal to stop.
+/// The options of the HTTP server that standalone and aggregated servers share. It listens at
+/// `address`; `delay` is how long requests are still accepted after the signal to stop.
 pub(crate) fn http_options(
+    address: SocketAddr,
     engine: &OpenedStorageEngine,
     informers: &InformerFactory,
     delay: Duration,
@@ -76,6 +77,7 @@ pub(crate) fn http_options(
     }));
     flotilla_http::ApiServerOptions {
         version: version::current(),
+        external_address: listener::external_address(address),
         checks,
         shutdown_delay: delay,
         ..flotilla_http::ApiServerOptions::default()

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use admission::SecretAuthorizer;
 use async_trait::async_trait;
 use auth::RequestAuthorizer;
-use auth::rbac::AuthorizationTarget;
+use auth::rbac::{AuthorizationSelectors, AuthorizationTarget};
 use machinery::{Status, UserInfo};
 
 struct SecretGetAuthorizer(RequestAuthorizer);
@@ -28,6 +28,7 @@ impl SecretAuthorizer for SecretGetAuthorizer {
             subresource: "",
             namespace,
             name,
+            selectors: AuthorizationSelectors::default(),
         };
         match self.0.authorize(user, "get", secret).await {
             Ok(()) => Ok(true),

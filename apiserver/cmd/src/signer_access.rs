@@ -5,7 +5,7 @@ use std::sync::Arc;
 use admission::SignerAuthorizer;
 use async_trait::async_trait;
 use auth::RequestAuthorizer;
-use auth::rbac::AuthorizationTarget;
+use auth::rbac::{AuthorizationSelectors, AuthorizationTarget};
 use machinery::{Status, UserInfo};
 
 struct SignerVerbAuthorizer(RequestAuthorizer);
@@ -27,6 +27,7 @@ impl SignerAuthorizer for SignerVerbAuthorizer {
             subresource: "",
             namespace: "",
             name: signer,
+            selectors: AuthorizationSelectors::default(),
         };
         match self.0.authorize(user, verb, target).await {
             Ok(()) => Ok(true),

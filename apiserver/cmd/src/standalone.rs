@@ -31,7 +31,7 @@ use tokio::sync::watch;
 use watchcache::WatchCaches;
 
 use crate::admission_policies::watch_policies;
-use crate::admission_webhooks::{WebhookConfigurationSource, watch_webhook_configurations};
+use crate::admission_webhooks::{ConfigurationSource, watch_webhook_configurations};
 use crate::audit_flags::AuditConfig;
 use crate::authentication_flags::{AuthenticationConfigurationFile, TokenWebhookOptions};
 use crate::authorization_flags::{AuthorizationOptions, run_reload_loop};
@@ -99,6 +99,7 @@ pub(crate) struct StandaloneServer {
     running: RunningServer,
     pub(crate) kubeconfig: PathBuf,
     signer: Arc<ServiceAccountTokenIssuerAndVerifier>,
+    loopback: Arc<LoopbackApi>,
     serves_group: fn(&str) -> bool,
     pub(crate) renewal: Arc<CertificateRenewal>,
     _file_watches: Vec<FileWatch>,
@@ -189,6 +190,7 @@ impl StandaloneServer {
             serves_group: serves,
             metrics: metrics.clone(),
             shared_store: shared,
+            store_health: engine.probe(),
             role_escalation: Some(RoleEscalationCheck::new(
                 Arc::clone(&rbac),
                 Arc::new(authorizer.clone()),
@@ -228,7 +230,7 @@ impl StandaloneServer {
         let admission_informers = InformerFactory::new(&server);
         let expression_authorizer = expression_access::expression_authorizer(authorizer.clone());
         let webhooks = watch_webhook_configurations(
-            WebhookConfigurationSource::Own,
+            ConfigurationSource::Own,
             &api,
             &admission_informers,
             Arc::clone(&loopback) as _,
@@ -264,6 +266,7 @@ impl StandaloneServer {
             // the metrics of the process.
             process_metrics: setup.federation,
             ..setup.request_limits.apply_to(running_server::http_options(
+                address,
                 &engine,
                 &informers,
                 setup.shutdown_delay,
@@ -298,13 +301,13 @@ impl StandaloneServer {
                 client_authorities,
                 authenticator,
                 root_ca: watch::Sender::new(certificates.root_ca.clone()),
+                client_ca: watch::Sender::new(client_ca.bundle_pem),
                 files: setup.certificate_files,
                 kubeconfig: kubeconfig.clone(),
                 url: url.clone(),
             },
             &pki,
             certificates,
-            client_ca.bundle_pem,
         )?;
         renewal.run(CHECK_PERIOD, &files_changed, &server);
         let plane = RunningServer {
@@ -324,6 +327,7 @@ impl StandaloneServer {
             running: plane,
             kubeconfig,
             signer,
+            loopback,
             serves_group: serves,
             renewal,
             _file_watches: file_watches,
@@ -337,7 +341,9 @@ impl StandaloneServer {
             signer: Arc::clone(&self.signer),
             serves_group: self.serves_group,
             root_ca: self.renewal.root_ca(),
+            client_ca: self.renewal.client_ca(),
             certificate_signer: self.renewal.certificate_signer(),
+            schemas: Arc::clone(&self.loopback) as _,
         }
     }
 

@@ -116,6 +116,7 @@ fn build_handler(filters: &HandlerChainConfig, options: ApiServerOptions) -> Api
             checks: options.checks,
             documents: CurrentDiscoveryAndOpenApiDocuments::new(
                 Arc::clone(&filters.registry),
+                options.external_address,
                 options.clock.now(),
             ),
             metrics: Arc::clone(&filters.metrics),

@@ -34,7 +34,8 @@ pub(crate) struct DiscoveryDocuments {
 }
 
 impl DiscoveryDocuments {
-    pub(crate) fn new(table: &ResourceTable) -> Self {
+    /// `server_address` is the host and port of this server.
+    pub(crate) fn new(table: &ResourceTable, server_address: &str) -> Self {
         let (core, named): (Vec<&ApiGroupInfo>, Vec<&ApiGroupInfo>) =
             table.groups().iter().partition(|g| g.name.is_empty());
         let mut legacy = HashMap::new();
@@ -43,10 +44,13 @@ impl DiscoveryDocuments {
             .flat_map(|g| &g.versions)
             .map(|v| v.version.as_str())
             .collect();
+        // kube-apiserver's answers of `/apis` and below have no addresses: its aggregator
+        // writes them.
+        let address = json!({"clientCIDR": "0.0.0.0/0", "serverAddress": server_address});
         legacy.insert(
             "/api".to_owned(),
             json!({"kind": "APIVersions", "versions": versions,
-                   "serverAddressByClientCIDRs": []}),
+                   "serverAddressByClientCIDRs": [address]}),
         );
         let groups: Vec<Value> = named.iter().map(|g| api_group(g)).collect();
         let list = json!({"kind": "APIGroupList", "apiVersion": "v1", "groups": groups});

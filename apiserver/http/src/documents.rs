@@ -100,16 +100,23 @@ struct DiscoveryAndOpenApiDocuments {
 pub(crate) struct CurrentDiscoveryAndOpenApiDocuments {
     registry: Arc<Registry>,
     current: ArcSwapOption<DiscoveryAndOpenApiDocuments>,
+    /// Host and port of this server.
+    server_address: String,
     /// `Last-Modified` of OpenAPI v2: when this process started.
     last_modified: HeaderValue,
 }
 
 impl CurrentDiscoveryAndOpenApiDocuments {
-    pub(crate) fn new(registry: Arc<Registry>, now: jiff::Timestamp) -> Self {
+    pub(crate) fn new(
+        registry: Arc<Registry>,
+        server_address: String,
+        now: jiff::Timestamp,
+    ) -> Self {
         let text = now.strftime("%a, %d %b %Y %H:%M:%S GMT").to_string();
         Self {
             registry,
             current: ArcSwapOption::empty(),
+            server_address,
             last_modified: HeaderValue::from_str(&text)
                 .unwrap_or_else(|_| HeaderValue::from_static("0")),
         }
@@ -123,7 +130,7 @@ impl CurrentDiscoveryAndOpenApiDocuments {
             return current;
         }
         let built = Arc::new(DiscoveryAndOpenApiDocuments {
-            discovery: DiscoveryDocuments::new(&table),
+            discovery: DiscoveryDocuments::new(&table, &self.server_address),
             table,
             v2: OnceCell::new(),
             v3: OnceCell::new(),

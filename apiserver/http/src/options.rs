@@ -15,6 +15,8 @@ use crate::version::VersionInfo;
 /// Options of an [`ApiServer`](crate::ApiServer).
 pub struct ApiServerOptions {
     pub version: VersionInfo,
+    /// Host and port at which clients reach this server, for discovery.
+    pub external_address: String,
     /// Checks of `/livez` and `/readyz`, in order. `ping` and `shutdown` are added.
     pub checks: Vec<HealthCheck>,
     pub connectors: SubresourceConnectors,
@@ -51,6 +53,7 @@ impl Default for ApiServerOptions {
     fn default() -> Self {
         Self {
             version: VersionInfo::new("1", "36", env!("CARGO_PKG_VERSION")),
+            external_address: String::new(),
             checks: Vec::new(),
             connectors: SubresourceConnectors::new(),
             subresource_getters: SubresourceGetters::new(),

@@ -4,7 +4,7 @@
 
 use std::borrow::Cow;
 
-use auth::rbac::{AuthorizationTarget, always_allowed};
+use auth::rbac::{AuthorizationSelectors, AuthorizationTarget, always_allowed};
 use http::Method;
 use machinery::Status;
 use machinery::names::validate_path_segment_name;
@@ -37,6 +37,9 @@ pub(crate) struct RequestedResource {
     /// The object's name; for list, watch and deletecollection the one that the field
     /// selector requires.
     pub(crate) name: String,
+    /// The selectors of a list, watch or deletecollection, for authorization.
+    pub(crate) field_selector: String,
+    pub(crate) label_selector: String,
     /// Whether the path names one object.
     pub(crate) named: bool,
     /// The undecoded path after the subresource, with its leading slash.
@@ -71,6 +74,10 @@ impl RequestedResource {
             subresource: &self.subresource,
             namespace: &self.namespace,
             name: &self.name,
+            selectors: AuthorizationSelectors {
+                fields: &self.field_selector,
+                labels: &self.label_selector,
+            },
         }
     }
 }
@@ -243,7 +250,8 @@ fn parse_resource(
     }
     let mut at = skip + 1;
     let mut verb = resource_verb(method);
-    if raw[at] == "watch" && matches!(*method, Method::GET) {
+    let verb_in_path = raw[at] == "watch" && matches!(*method, Method::GET);
+    if verb_in_path {
         if raw.len() == at + 1 {
             return Err(Status::bad_request(
                 "unable to determine kind and namespace from url",
@@ -279,6 +287,11 @@ fn parse_resource(
         };
         if matches!(verb, "list" | "watch" | "deletecollection") {
             requested.name = selected_name(query).unwrap_or_default().into_owned();
+            if !verb_in_path {
+                let selector = |name: &str| query.get(name).unwrap_or_default().to_owned();
+                requested.field_selector = selector("fieldSelector");
+                requested.label_selector = selector("labelSelector");
+            }
         }
     }
     Ok(Some((verb, requested)))

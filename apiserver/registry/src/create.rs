@@ -3,7 +3,7 @@
 //! Order as in Kubernetes: defaults, mutating admission, generated metadata, strategy,
 //! validation, validating admission, one transaction.
 
-use admission::AdmissionOperation;
+use admission::{AdmissionOperation, OperationOptions};
 use client::ResourcePath;
 use machinery::{Object, Status};
 use serde_json::Value;
@@ -264,7 +264,7 @@ impl Registry {
             at: ResourcePath { name: &name, ..at },
             operation: AdmissionOperation::Create,
             dry_run: options.dry_run,
-            delete_options: None,
+            options: OperationOptions::Write(&options.requested),
             managers: ShownManagers::new(managers, None),
         };
         warnings.extend(admit.mutate(&mut new, None).await?);

@@ -4,7 +4,7 @@
 //! The grace period of a pod is waited for only if its node exists: nobody else would confirm
 //! its end.
 
-use admission::AdmissionOperation;
+use admission::{AdmissionOperation, OperationOptions};
 use client::{DeleteOptions, ListOptions, ResourcePath};
 use futures_util::StreamExt;
 use machinery::{Gvr, Object, Status};
@@ -144,7 +144,7 @@ impl Registry {
             operation: AdmissionOperation::Delete,
             dry_run: options.dry_run,
             managers: ShownManagers::new(None, Some(object)),
-            delete_options: Some(options),
+            options: OperationOptions::Delete(options),
         };
         let warnings = match admission {
             DeletionAdmission::Run => admit.validate(&Value::Null, Some(&old)).await?,

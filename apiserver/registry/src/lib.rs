@@ -16,6 +16,7 @@ mod api_services;
 mod bootstrap;
 mod cache_metrics;
 mod commit;
+mod component_statuses;
 mod conversion;
 mod create;
 mod custom_resources;
@@ -53,7 +54,8 @@ mod write_pipeline;
 #[cfg(test)]
 mod tests;
 
-pub use admission::AuditAnnotations;
+pub use admission::{AuditAnnotations, RequestedWriteOptions};
+pub use component_statuses::StoreHealthProbe;
 pub use loopback::LoopbackApi;
 pub use read::{RegistryWatch, RegistryWatchEvent, RegistryWatchItem};
 pub use registry::{

@@ -4,7 +4,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use admission::policies::KindResources;
+use admission::RequestedWriteOptions;
+use admission::policies::{KindResources, KindSchemas};
 use admission::webhooks::NamespaceLookup;
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -13,6 +14,8 @@ use client::{
     ResourceVersionMatch, Result, ServerResources, WatchEvent, WatchStream, WriteBody,
 };
 use machinery::{Gvk, Gvr, Object, Status, UserInfo};
+use openapi::publish::{PublishedResource, inline_schema};
+use serde_json::Value;
 use watchcache::ObjectEventType;
 
 use crate::read::RegistryWatchItem;
@@ -53,6 +56,10 @@ fn registry_write_options(options: &client::WriteOptions) -> RegistryWriteOption
     RegistryWriteOptions {
         dry_run: options.dry_run,
         field_manager: manager.to_owned(),
+        requested: RequestedWriteOptions {
+            field_manager: options.field_manager.clone(),
+            ..RequestedWriteOptions::default()
+        },
         creates_without_managers: true,
         field_validation: FieldValidation::Ignore,
         patch_errors: Vec::new(),
@@ -91,6 +98,20 @@ impl KindResources for LoopbackApi {
         let table = self.registry.table();
         let found = table.resources().iter().find(|r| r.kind.gvk == *kind)?;
         Some((found.kind.gvr.clone(), found.kind.namespaced))
+    }
+}
+
+impl KindSchemas for LoopbackApi {
+    fn kind_of(&self, resource: &Gvr) -> Option<Gvk> {
+        let table = self.registry.table();
+        Some(table.find(resource)?.kind.gvk.clone())
+    }
+
+    fn schema_of(&self, kind: &Gvk) -> Option<Value> {
+        let table = self.registry.table();
+        let found = table.resources().iter().find(|r| r.kind.gvk == *kind)?;
+        let (kind, schema) = (&found.kind, &found.schema);
+        inline_schema(PublishedResource { kind, schema })
     }
 }
 

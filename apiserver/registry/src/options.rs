@@ -5,6 +5,7 @@
 
 use std::time::Duration;
 
+use admission::RequestedWriteOptions;
 use client::{DeleteOptions, DeletionPropagation, ListOptions, ResourceVersionMatch};
 use machinery::{FieldError, Gvk, Status};
 use serde::Deserialize;
@@ -230,7 +231,11 @@ fn parse_common_write_options(
             errors.push(FieldError::invalid("fieldManager", &json!(manager), why));
         }
     }
-    let field_validation = match string_parameter(query, "fieldValidation").as_str() {
+    let requested = RequestedWriteOptions {
+        field_manager: manager.clone(),
+        field_validation: string_parameter(query, "fieldValidation"),
+    };
+    let field_validation = match requested.field_validation.as_str() {
         "" | "Warn" => FieldValidation::Warn,
         "Ignore" => FieldValidation::Ignore,
         "Strict" => FieldValidation::Strict,
@@ -249,6 +254,7 @@ fn parse_common_write_options(
     Ok(RegistryWriteOptions {
         dry_run,
         field_manager: manager,
+        requested,
         creates_without_managers: false,
         field_validation,
         patch_errors: Vec::new(),

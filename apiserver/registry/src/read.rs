@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use client::ResourcePath;
-use machinery::{FieldSelector, Gvk, LabelSelector, Object, Status};
+use machinery::{FieldSelector, Gvk, Gvr, LabelSelector, Object, Status};
 use rand::Rng;
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -18,6 +18,7 @@ use watchcache::{
 };
 
 use crate::api_services::{API_SERVICES, local_api_services};
+use crate::component_statuses::{COMPONENT_STATUSES, component_statuses};
 use crate::conversion::VersionConversion;
 use crate::options::{list_params, watch_params};
 use crate::registry::Registry;
@@ -92,11 +93,8 @@ impl Registry {
             send_initial_events: None,
         };
         let fresh = position.for_get()?;
-        if *at.resource == API_SERVICES {
-            let services = local_api_services(&self.table())?;
-            let found = services
-                .into_iter()
-                .find(|service| service.name() == at.name);
+        if let Some(computed) = self.computed_objects(at.resource)? {
+            let found = computed.into_iter().find(|object| object.name() == at.name);
             return found.ok_or_else(|| Status::not_found(&resource.kind.gvr, at.name));
         }
         let object = resource
@@ -136,10 +134,8 @@ impl Registry {
             &options.label_selector,
             &options.field_selector,
         )?;
-        let computed = match *at.resource == API_SERVICES {
-            true => self.list_api_services(&filter)?,
-            false => Vec::new(),
-        };
+        let mut computed = self.computed_objects(at.resource)?.unwrap_or_default();
+        computed.retain(|object| is_selected(&filter, object));
         let request = CacherListRequest {
             filter,
             revision: position.for_list()?,
@@ -172,20 +168,16 @@ impl Registry {
         })
     }
 
-    /// The selected APIServices.
-    fn list_api_services(&self, filter: &SelectionPredicate) -> Result<Vec<Object>, Status> {
-        let mut services = local_api_services(&self.table())?;
-        services.retain(|service| {
-            filter
-                .name
-                .as_deref()
-                .is_none_or(|name| name == service.name())
-                && filter
-                    .matches
-                    .as_ref()
-                    .is_none_or(|matches| matches(service))
-        });
-        Ok(services)
+    /// The objects of a kind that is computed and not stored; `None` for other kinds.
+    fn computed_objects(&self, resource: &Gvr) -> Result<Option<Vec<Object>>, Status> {
+        let computed = if *resource == API_SERVICES {
+            local_api_services(&self.table())?
+        } else if *resource == COMPONENT_STATUSES {
+            component_statuses(&self.options.store_health)?
+        } else {
+            return Ok(None);
+        };
+        Ok(Some(computed))
     }
 
     /// Watches a collection.
@@ -221,6 +213,12 @@ impl Registry {
             definition_watch: definition,
         })
     }
+}
+
+fn is_selected(filter: &SelectionPredicate, object: &Object) -> bool {
+    let name = filter.name.as_deref();
+    let matches = filter.matches.as_ref();
+    name.is_none_or(|name| name == object.name()) && matches.is_none_or(|matches| matches(object))
 }
 
 /// Resolves when the definition of a custom resource changes or is deleted.

@@ -23,6 +23,7 @@ use watchcache::{
     WatchStart,
 };
 
+use crate::component_statuses::StoreHealthProbe;
 use crate::custom_resources::{self, ConversionWebhookClient, CustomResourceOptions, ServedCrds};
 use crate::metrics::StoreCallMetricFamilies;
 use crate::request::RequestUserAndDeadline;
@@ -67,6 +68,8 @@ pub struct RegistryOptions {
     /// Decides what the writers of roles and bindings may grant; without it, only
     /// superusers may write them.
     pub role_escalation: Option<auth::RoleEscalationCheck>,
+    /// The health that the ComponentStatus of the store reports.
+    pub store_health: StoreHealthProbe,
 }
 
 impl RegistryOptions {
@@ -82,6 +85,7 @@ impl RegistryOptions {
             metrics: flotilla_metrics::MetricsRegistry::new(),
             namespace_lookup: None,
             role_escalation: None,
+            store_health: Arc::new(|| Ok(())),
         }
     }
 }

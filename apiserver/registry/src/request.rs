@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use admission::AuditAnnotations;
+use admission::{AuditAnnotations, RequestedWriteOptions};
 use machinery::{Object, Status, UserInfo};
 use serde_json::Value;
 use tokio::time::Instant;
@@ -91,7 +91,10 @@ pub enum FieldValidation {
 #[derive(Clone, Debug, Default)]
 pub struct RegistryWriteOptions {
     pub dry_run: bool,
+    /// The manager of the fields; that of the client if the request names none.
     pub field_manager: String,
+    /// What the request itself says, for admission.
+    pub requested: RequestedWriteOptions,
     /// Whether a create does not track managers: nobody manages the object until it is
     /// applied.
     pub creates_without_managers: bool,

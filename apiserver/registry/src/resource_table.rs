@@ -143,7 +143,7 @@ impl ResourceInfo {
             selectable_fields: selectable_fields::built_in_fields(&gvr.group, &gvr.resource),
             rules: None,
             definition_watch: None,
-            deprecation_warning: None,
+            deprecation_warning: kind.deprecation_warning.clone(),
             kind: Arc::clone(kind),
             storage,
         }

@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use admission::AdmissionOperation;
+use admission::{AdmissionOperation, OperationOptions};
 use bytes::Bytes;
 use client::{Patch, ResourcePath};
 use machinery::{FieldError, Object, Status};
@@ -372,7 +372,7 @@ impl UpdateRequest<'_> {
             at: self.at,
             operation: AdmissionOperation::Update,
             dry_run: self.options.dry_run,
-            delete_options: None,
+            options: OperationOptions::Write(&self.options.requested),
             managers: ShownManagers::new(managers.text.take(), Some(current)),
         };
         warnings.extend(admit.mutate(&mut new, Some(&old)).await?);

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use admission::webhooks::{EquivalentVersionsAndConversions, VersionConverter};
-use admission::{AdmissionAttributes, AdmissionOperation, DynamicAdmission};
+use admission::{AdmissionAttributes, AdmissionOperation, DynamicAdmission, OperationOptions};
 use async_trait::async_trait;
 use client::ResourcePath;
 use machinery::{Gvk, Status};
@@ -98,7 +98,7 @@ impl Registry {
             at,
             operation: AdmissionOperation::Create,
             dry_run: options.dry_run,
-            delete_options: None,
+            options: OperationOptions::Write(&options.requested),
             managers: ShownManagers::default(),
         };
         Box::pin(admit.run_webhooks_for_body(body)).await
@@ -122,7 +122,7 @@ impl Registry {
             at,
             operation: AdmissionOperation::Connect,
             dry_run: false,
-            delete_options: None,
+            options: OperationOptions::None,
             managers: ShownManagers::default(),
         };
         admit.run_webhooks_for_body(&mut options).await

@@ -1,8 +1,8 @@
 //! The steps that all writes share: checks kind and namespace, decodes unknown and duplicate
 //! fields, applies defaults, validates, and calls admission.
 
-use admission::{AdmissionAttributes, AdmissionOperation, metadata as rules};
-use client::{DeleteOptions, ResourcePath};
+use admission::{AdmissionAttributes, AdmissionOperation, OperationOptions, metadata as rules};
+use client::ResourcePath;
 use machinery::json_errors::value_type_name;
 use machinery::{FieldError, FieldErrorType, Gvk, Status, go_numbers};
 use serde_json::Value;
@@ -374,7 +374,7 @@ pub(crate) struct AdmissionContext<'a> {
     pub(crate) at: ResourcePath<'a>,
     pub(crate) operation: AdmissionOperation,
     pub(crate) dry_run: bool,
-    pub(crate) delete_options: Option<&'a DeleteOptions>,
+    pub(crate) options: OperationOptions<'a>,
     /// What webhooks see of the managers.
     pub(crate) managers: ShownManagers<'a>,
 }
@@ -390,7 +390,7 @@ impl AdmissionContext<'_> {
             operation: self.operation,
             user: &self.ctx.user,
             dry_run: self.dry_run,
-            delete_options: self.delete_options,
+            options: self.options,
             audit_annotations: self.ctx.audit_annotations.as_deref(),
         }
     }

@@ -1,7 +1,9 @@
 //! Controllers of kube-controller-manager for a control plane that runs no workloads:
-//! garbage collection, namespace deletion, service accounts and their tokens, aggregated
+//! garbage collection, namespace deletion, service accounts and their tokens, the authorities
+//! that extension API servers trust, aggregated
 //! ClusterRoles, certificate requests, the usage of ResourceQuotas, the status of
-//! PodDisruptionBudgets, conditions of CustomResourceDefinitions.
+//! PodDisruptionBudgets and ValidatingAdmissionPolicies, conditions of
+//! CustomResourceDefinitions.
 //!
 //! informers ──► decision (pure) ──► writes through `client::Api`
 //!
@@ -15,6 +17,7 @@ mod cluster_role_aggregation;
 mod custom_resource_definitions;
 mod deletable_resources;
 mod disruption;
+mod extension_authentication;
 mod garbage_collector;
 mod namespace_deletion;
 mod owner_graph;
@@ -24,6 +27,7 @@ mod service_accounts;
 mod shutdown_waits;
 mod start;
 mod status_update;
+mod validating_policy_status;
 
 #[cfg(test)]
 mod tests;
@@ -31,3 +35,4 @@ mod tests;
 pub use certificate_signing_requests::{CertificateSigner, CertificateToSign};
 pub use service_account_tokens::TokenIssuer;
 pub use start::{KubeControllersOptions, start};
+pub use validating_policy_status::PolicyTypeChecker;

@@ -18,9 +18,11 @@ use crate::deletable_resources::deletable_resources;
 use crate::garbage_collector::GarbageCollector;
 use crate::service_account_tokens::TokenIssuer;
 use crate::shutdown_waits::wait_for_cache_sync;
+use crate::validating_policy_status::PolicyTypeChecker;
 use crate::{
     certificate_signing_requests, cluster_role_aggregation, custom_resource_definitions,
-    disruption, namespace_deletion, resource_quotas, service_account_tokens, service_accounts,
+    disruption, extension_authentication, namespace_deletion, resource_quotas,
+    service_account_tokens, service_accounts, validating_policy_status,
 };
 
 const REDISCOVERY_DELAY: Duration = Duration::from_millis(200);
@@ -33,8 +35,11 @@ pub struct KubeControllersOptions {
     pub serves_group: fn(&str) -> bool,
     /// PEM of the authorities that sign the serving certificate; it may change.
     pub root_ca: watch::Receiver<String>,
+    /// PEM of the authorities of client certificates; it may change.
+    pub client_ca: watch::Receiver<String>,
     pub issue_token: TokenIssuer,
     pub sign_certificate: CertificateSigner,
+    pub type_check: PolicyTypeChecker,
 }
 
 /// Starts all controllers of this crate; they end with `tasks`.
@@ -90,6 +95,8 @@ pub async fn start(
         tasks,
     );
     cluster_role_aggregation::start(Arc::clone(&api), informers, tasks);
+    extension_authentication::start(Arc::clone(&api), options.client_ca, informers, tasks);
+    validating_policy_status::start(Arc::clone(&api), options.type_check, informers, tasks);
     service_accounts::start(Arc::clone(&api), options.root_ca.clone(), informers, tasks);
     service_account_tokens::start(api, options.root_ca, options.issue_token, informers, tasks);
     Ok(())

@@ -95,6 +95,7 @@ fn print_handler(group: &str, kind: &str) -> Option<&'static PrintHandler> {
         ("certificates.k8s.io", "CertificateSigningRequest") => {
             &cluster::CERTIFICATE_SIGNING_REQUEST
         }
+        ("", "ComponentStatus") => &cluster::COMPONENT_STATUS,
         ("coordination.k8s.io", "Lease") => &cluster::LEASE,
         ("scheduling.k8s.io", "PriorityClass") => &cluster::PRIORITY_CLASS,
         (

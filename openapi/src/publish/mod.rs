@@ -5,6 +5,7 @@
 //!
 //! kind + schema ──► `schemas` (components) + `paths` (operations) ──► document
 
+mod inline;
 mod openapi_version;
 mod paths;
 mod protobuf;
@@ -15,6 +16,7 @@ use serde_json::{Map, Value, json};
 
 use openapi_version::OpenApiVersion;
 
+pub use inline::inline_schema;
 pub use protobuf::v2_protobuf;
 pub use published_resource::PublishedResource;
 

@@ -7,6 +7,7 @@ use proptest::prelude::*;
 use serde_json::json;
 
 use super::*;
+use crate::attributes::OperationOptions;
 
 struct TestResourceAndUser {
     gvk: Gvk,
@@ -39,7 +40,7 @@ impl TestResourceAndUser {
             operation,
             user: &self.user,
             dry_run: false,
-            delete_options: None,
+            options: OperationOptions::None,
             audit_annotations: None,
         }
     }

@@ -53,7 +53,7 @@ impl VersionedRequest {
             "operation": attributes.operation.as_str(),
             "userInfo": attributes.user,
             "dryRun": attributes.dry_run,
-            "options": attributes.options(),
+            "options": attributes.options_object(),
         });
         for (field, value) in [
             ("name", &*resource.name),

@@ -5,7 +5,7 @@ use openapi::karmada::resources::OVERRIDES;
 use serde_json::json;
 
 use super::*;
-use crate::attributes::AdmissionOperation;
+use crate::attributes::{AdmissionOperation, OperationOptions};
 
 static KIND: Gvk = Gvk::from_static("policy.karmada.io", "v1alpha1", "OverridePolicy");
 
@@ -19,7 +19,7 @@ fn at<'a>(namespace: &'a str, user: &'a UserInfo) -> AdmissionAttributes<'a> {
         operation: AdmissionOperation::Create,
         user,
         dry_run: false,
-        delete_options: None,
+        options: OperationOptions::None,
         audit_annotations: None,
     }
 }

@@ -14,8 +14,11 @@ mod mutating_policy;
 mod mutation;
 mod params;
 mod policy_set;
+mod type_checking;
 mod validating_policy;
 mod validation;
 
 pub use dispatcher::PolicyDispatcher;
+pub(crate) use mutation::PolicyMutations;
 pub use params::{KindResources, PolicyParamReader};
+pub use type_checking::{KindSchemas, type_check};

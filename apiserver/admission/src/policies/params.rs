@@ -3,12 +3,11 @@
 
 use std::sync::Arc;
 
-use client::{Api, ResourcePath};
+use client::{Api, ListOptions, ResourcePath};
 use machinery::{Gvk, Gvr, Object};
 use serde_json::Value;
 
 use super::binding::{ParamRef, ParamSelection};
-use crate::list_objects::list_cached;
 
 /// Finds the resource of a kind.
 pub trait KindResources: Send + Sync {
@@ -89,21 +88,22 @@ impl PolicyParamReader {
         namespace: &str,
         selection: &ParamSelection,
     ) -> Result<Vec<Object>, String> {
-        match selection {
-            ParamSelection::Name(name) => {
-                let at = ResourcePath::object(resource, namespace, name);
-                match self.api.get_cached(at).await {
-                    Ok(param) => Ok(vec![param]),
-                    Err(why) if why.is_not_found() => Ok(Vec::new()),
-                    Err(why) => Err(why.to_string()),
-                }
-            }
-            ParamSelection::Selector(selector) => {
-                let listed = list_cached(&*self.api, resource, namespace).await;
-                let mut params = listed.map_err(|status| status.message)?;
-                params.retain(|param| selector.matches(|key: &str| param.meta().label(key)));
-                Ok(params)
-            }
+        // A list of one needs no other right at a host than that of many.
+        let field_selector = match selection {
+            ParamSelection::Name(name) => format!("metadata.name={name}"),
+            ParamSelection::Selector(_) => String::new(),
+        };
+        let options = ListOptions {
+            resource_version: "0".into(),
+            field_selector,
+            ..ListOptions::default()
+        };
+        let at = ResourcePath::collection(resource, namespace);
+        let listed = self.api.list(at, &options).await;
+        let mut params = listed.map_err(|why| why.to_string())?.items;
+        if let ParamSelection::Selector(selector) = selection {
+            params.retain(|param| selector.matches(|key: &str| param.meta().label(key)));
         }
+        Ok(params)
     }
 }

@@ -5,6 +5,7 @@ use openapi::karmada::resources::POLICIES;
 use serde_json::json;
 
 use super::*;
+use crate::attributes::OperationOptions;
 
 static KIND: Gvk = Gvk::from_static("policy.karmada.io", "v1alpha1", "PropagationPolicy");
 
@@ -22,7 +23,7 @@ fn at<'a>(
         operation,
         user,
         dry_run: false,
-        delete_options: None,
+        options: OperationOptions::None,
         audit_annotations: None,
     }
 }

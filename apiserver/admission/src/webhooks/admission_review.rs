@@ -2,6 +2,8 @@
 //! (`apiserver/pkg/admission/plugin/webhook/request/admissionreview.go`). Versions v1 and
 //! v1beta1 have the same fields.
 
+use std::collections::BTreeMap;
+
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
@@ -18,6 +20,7 @@ pub(super) struct WebhookDecision {
     pub(super) result: Result<(), Status>,
     pub(super) patch: Option<Value>,
     pub(super) warnings: Vec<String>,
+    pub(super) audit_annotations: BTreeMap<String, String>,
 }
 
 fn kind((gvk, _): &(Gvk, Gvr)) -> Value {
@@ -52,7 +55,7 @@ pub(super) fn build_request(
         "operation": attributes.operation.as_str(),
         "userInfo": attributes.user,
         "dryRun": attributes.dry_run,
-        "options": attributes.options(),
+        "options": attributes.options_object(),
     });
     for (field, value) in [
         ("name", name),
@@ -90,6 +93,8 @@ struct AdmissionResponse {
     patch_type: Option<String>,
     #[serde(default)]
     warnings: Vec<String>,
+    #[serde(default)]
+    audit_annotations: BTreeMap<String, String>,
 }
 
 /// Parses the response to the review `uid`. A v1beta1 response may omit the UID.
@@ -141,6 +146,7 @@ pub(super) fn parse_response(
         },
         patch,
         warnings: response.warnings,
+        audit_annotations: response.audit_annotations,
     })
 }
 

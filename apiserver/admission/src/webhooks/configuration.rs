@@ -71,6 +71,8 @@ pub(crate) struct AdmissionWebhookRule {
 #[derive(Debug)]
 pub(super) struct AdmissionWebhook {
     pub(super) name: String,
+    /// The name of its configuration.
+    pub(super) configuration: String,
     pub(super) client_config: WebhookClientConfig,
     pub(super) rules: Vec<AdmissionWebhookRule>,
     pub(super) ignore_failures: bool,
@@ -130,7 +132,7 @@ pub(super) fn parse_all(configurations: &[Object]) -> Vec<Arc<AdmissionWebhook>>
             };
         FAILURES.record_success(uid);
         for (index, webhook) in written.webhooks.into_iter().enumerate() {
-            match parse(webhook) {
+            match parse(name, webhook) {
                 Ok(webhook) => {
                     FAILURES.record_success(&(uid, index));
                     hooks.push(Arc::new(webhook));
@@ -145,7 +147,7 @@ pub(super) fn parse_all(configurations: &[Object]) -> Vec<Arc<AdmissionWebhook>>
     hooks
 }
 
-fn parse(value: Value) -> Result<AdmissionWebhook, String> {
+fn parse(configuration: &str, value: Value) -> Result<AdmissionWebhook, String> {
     let match_conditions = compile_match_conditions(
         &MATCH_CONDITION_EXPRESSIONS,
         &value,
@@ -175,6 +177,7 @@ fn parse(value: Value) -> Result<AdmissionWebhook, String> {
     Ok(AdmissionWebhook {
         client_config: written.client_config,
         name: written.name,
+        configuration: configuration.to_owned(),
         rules: written.rules,
         ignore_failures: is(&written.failure_policy, "Ignore"),
         match_equivalent: !is(&written.match_policy, "Exact"),
@@ -201,10 +204,10 @@ mod tests {
     #[test]
     fn omitted_fields_are_defaulted() {
         let client_config = json!({"url": "https://a.b"});
-        let webhook = parse(json!({"name": "h", "clientConfig": client_config})).unwrap();
+        let webhook = parse("c", json!({"name": "h", "clientConfig": client_config})).unwrap();
         assert!(!webhook.ignore_failures && webhook.match_equivalent && !webhook.reinvoke);
         assert_eq!(webhook.timeout, Duration::from_secs(10));
-        let nowhere = parse(json!({"name": "h", "clientConfig": {}})).unwrap_err();
+        let nowhere = parse("c", json!({"name": "h", "clientConfig": {}})).unwrap_err();
         assert_eq!(nowhere, "exactly one of url or service is required");
     }
 

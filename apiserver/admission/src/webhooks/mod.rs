@@ -10,8 +10,11 @@
 //! Match conditions that fail are subject to the failure policy of their webhook.
 
 mod admission_review;
+mod audit;
 mod configuration;
 pub(crate) mod matching;
+mod mutating_call;
+mod mutation;
 #[cfg(test)]
 mod tests;
 
@@ -100,51 +103,18 @@ impl WebhookDispatcher {
         all.any(|webhook| matching::has_rule_for(&webhook.rules, resource, subresource))
     }
 
-    /// Calls the mutating webhooks for `new` (null in a deletion). Returns whether one
-    /// changed it; collects warnings for the client.
-    pub async fn mutate(
-        &self,
-        attributes: &AdmissionAttributes<'_>,
-        versions: &EquivalentVersionsAndConversions<'_>,
-        new: &mut Value,
-        old: Option<&Value>,
-        warnings: &mut Vec<String>,
-    ) -> Result<bool, Status> {
-        let hooks = self.webhooks.read().mutating.clone();
-        let request = AttributesWithVersionsAndOldObject {
+    fn request<'a>(
+        &'a self,
+        attributes: &'a AdmissionAttributes<'a>,
+        versions: &'a EquivalentVersionsAndConversions<'a>,
+        old: Option<&'a Value>,
+    ) -> AttributesWithVersionsAndOldObject<'a> {
+        AttributesWithVersionsAndOldObject {
             attributes,
             versions,
             old,
             decisions: RequestDecisions::new(attributes.user, &*self.authorizer),
-        };
-        let mut changed_by = None;
-        // Webhooks to reinvoke when a later one changes the object.
-        let mut reinvocable = Vec::new();
-        for (index, webhook) in hooks.iter().enumerate() {
-            let Some(version) = self.matching_version(webhook, &request, new).await? else {
-                continue;
-            };
-            if webhook.reinvoke {
-                reinvocable.push(index);
-            }
-            if self
-                .call_mutating(webhook, version, &request, new, warnings)
-                .await?
-            {
-                changed_by = Some(index);
-            }
         }
-        let Some(last) = changed_by else {
-            return Ok(false);
-        };
-        for index in reinvocable.into_iter().filter(|index| *index < last) {
-            let webhook = &hooks[index];
-            if let Some(version) = self.matching_version(webhook, &request, new).await? {
-                self.call_mutating(webhook, version, &request, new, warnings)
-                    .await?;
-            }
-        }
-        Ok(true)
     }
 
     /// Calls the validating webhooks concurrently; returns the first denial in their
@@ -158,25 +128,27 @@ impl WebhookDispatcher {
         warnings: &mut Vec<String>,
     ) -> Result<(), Status> {
         let hooks = self.webhooks.read().validating.clone();
-        let request = AttributesWithVersionsAndOldObject {
-            attributes,
-            versions,
-            old,
-            decisions: RequestDecisions::new(attributes.user, &*self.authorizer),
-        };
-        let mut calls = Vec::new();
+        let request = self.request(attributes, versions, old);
+        let (mut called, mut calls) = (Vec::new(), Vec::new());
         for webhook in &hooks {
             if let Some(version) = self.matching_version(webhook, &request, new).await? {
+                called.push(&webhook.name);
                 calls.push(self.call(webhook, version, &request, new));
             }
         }
-        for response in futures_util::future::join_all(calls).await {
-            if let Some(review) = response? {
-                warnings.extend(review.warnings);
-                review.result?;
+        let mut denial = Ok(());
+        let responses = futures_util::future::join_all(calls).await;
+        for (index, (webhook, response)) in called.into_iter().zip(responses).enumerate() {
+            match response {
+                Ok(Some(review)) => {
+                    warnings.extend(review.warnings);
+                    denial = denial.and(review.result);
+                }
+                Err(failure) => denial = denial.and(Err(failure)),
+                Ok(None) => audit::annotate_ignored_validating_failure(attributes, webhook, index),
             }
         }
-        Ok(())
+        denial
     }
 
     /// The index of the version to call a webhook with; `None` when it does not match.
@@ -214,42 +186,6 @@ impl WebhookDispatcher {
         Ok(Some(version))
     }
 
-    /// Calls a mutating webhook and applies its patch. Returns whether the object
-    /// changed. A patch that cannot be applied is an error whatever the failure policy.
-    async fn call_mutating(
-        &self,
-        webhook: &AdmissionWebhook,
-        version: usize,
-        request: &AttributesWithVersionsAndOldObject<'_>,
-        new: &mut Value,
-        warnings: &mut Vec<String>,
-    ) -> Result<bool, Status> {
-        let Some(review) = self.call(webhook, version, request, new).await? else {
-            return Ok(false);
-        };
-        warnings.extend(review.warnings);
-        review.result?;
-        let Some(patch) = review.patch.filter(|_| !new.is_null()) else {
-            return Ok(false);
-        };
-        let converted = request.versions.convert(version, new).await?;
-        let patched =
-            (self.apply_patch)(&converted, &patch).and_then(|patched| {
-                match same_identity(&converted, &patched) {
-                    true => Ok(patched),
-                    false => Err("the patch changes the identity of the object".into()),
-                }
-            });
-        let patched = patched.map_err(|why| {
-            Status::internal(format!("admission webhook {:?}: {why}", webhook.name))
-        })?;
-        let converter = request.versions.converter;
-        let patched = converter.to_requested_version(version, patched).await?;
-        let changed = patched != *new;
-        *new = patched;
-        Ok(changed)
-    }
-
     /// Calls a webhook and returns its decision; `None` when it failed and failures are
     /// ignored.
     async fn call(
@@ -281,10 +217,12 @@ impl WebhookDispatcher {
             Err(why) => Err(format!("failed to call webhook: {why}")),
         };
         match decision {
-            Ok(review) => {
+            Ok(mut review) => {
                 if self.failures.record_success(&hook.name) {
                     tracing::info!(webhook = %hook.name, "webhook call succeeds again");
                 }
+                let returned = std::mem::take(&mut review.audit_annotations);
+                audit::annotate_response(request.attributes, &hook.name, returned);
                 Ok(Some(review))
             }
             Err(why) => self.apply_failure_policy(hook, &why).map(|()| None),

@@ -13,7 +13,9 @@ use parking_lot::Mutex;
 use serde_json::json;
 
 use super::*;
-use crate::attributes::AdmissionOperation;
+use crate::attributes::{AdmissionOperation, OperationOptions};
+use crate::audit_annotations::AuditAnnotations;
+use crate::dynamic_admission::DynamicAdmission;
 
 type FakeWebhookResponder = Box<dyn Fn(&Value) -> Result<Value, String> + Send + Sync>;
 
@@ -145,6 +147,7 @@ struct WebhookDispatcherFixture {
     dry_run: bool,
     namespace: &'static str,
     subresource: &'static str,
+    annotations: AuditAnnotations,
 }
 
 impl WebhookDispatcherFixture {
@@ -162,6 +165,7 @@ impl WebhookDispatcherFixture {
             dry_run: false,
             namespace: "ns",
             subresource: "",
+            annotations: AuditAnnotations::default(),
         }
     }
 
@@ -200,18 +204,19 @@ impl WebhookDispatcherFixture {
             operation: self.operation,
             user: &user,
             dry_run: self.dry_run,
-            delete_options: None,
-            audit_annotations: None,
+            options: OperationOptions::None,
+            audit_annotations: Some(&self.annotations),
         };
         let versions = EquivalentVersionsAndConversions {
             kinds: vec![stored.clone(), other],
             converter: &ApiVersionConverter,
         };
         let mut warnings = Vec::new();
-        self.dispatcher
+        let admission = DynamicAdmission::new(Arc::clone(&self.dispatcher), None);
+        admission
             .mutate(&at, &versions, &mut new, old, &mut warnings)
             .await?;
-        self.dispatcher
+        admission
             .validate(&at, &versions, &new, old, &mut warnings)
             .await?;
         Ok((new, warnings))
@@ -381,7 +386,7 @@ async fn namespaces_are_selected_by_their_own_labels() {
             operation: AdmissionOperation::Create,
             user: &user,
             dry_run: false,
-            delete_options: None,
+            options: OperationOptions::None,
             audit_annotations: None,
         };
         let versions = EquivalentVersionsAndConversions {
@@ -515,7 +520,7 @@ async fn deletion_passes_the_old_object() {
     let webhook = json!([{"name": "v", "objectSelector": {"matchLabels": {"app": "a"}}}]);
     case.dispatcher
         .set_validating(&[configuration("a", webhook)]);
-    case.add_webhook("m", |_| Ok(set("/spec/x", "ignored")));
+    case.add_webhook("m", |_| Ok(json!({"allowed": true})));
     case.add_webhook("v", |r| {
         assert!(r["object"].is_null());
         Ok(json!({"allowed": r["oldObject"]["spec"] != json!({})}))
@@ -526,4 +531,35 @@ async fn deletion_passes_the_old_object() {
         400
     );
     assert_eq!(case.called_webhooks(), ["m", "v"]);
+    case.add_webhook("m", |_| Ok(set("/spec/x", "y")));
+    let refused = case.write(Value::Null, Some(&old)).await.unwrap_err();
+    assert_eq!(refused.code, 500);
+    let why = "admission webhook \"m\" attempted to modify the object, which is not supported for this operation";
+    assert!(refused.message.ends_with(why), "{}", refused.message);
+    assert_eq!(case.called_webhooks(), ["m"]);
+}
+
+#[tokio::test]
+async fn webhook_calls_are_annotated_by_round_and_index() {
+    let case = WebhookDispatcherFixture::new();
+    let hooks = json!([{"name": "first", "reinvocationPolicy": "IfNeeded"}, {"name": "second"}]);
+    case.dispatcher.set_mutating(&[configuration("a", hooks)]);
+    case.add_webhook("first", |_| {
+        Ok(json!({"allowed": true, "auditAnnotations": {"seen": "yes"}}))
+    });
+    case.add_webhook("second", |_| Ok(set("/spec/x", "y")));
+    case.write(object(), None).await.unwrap();
+    let annotations = case.annotations.to_map(false);
+    let keys: Vec<&str> = annotations.keys().map(String::as_str).collect();
+    assert_eq!(
+        keys,
+        [
+            "first/seen",
+            "mutation.webhook.admission.k8s.io/round_0_index_0",
+            "mutation.webhook.admission.k8s.io/round_0_index_1",
+            "mutation.webhook.admission.k8s.io/round_1_index_0",
+        ]
+    );
+    let with_patches = case.annotations.to_map(true);
+    assert!(with_patches.contains_key("patch.webhook.admission.k8s.io/round_0_index_1"));
 }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use client::Api;
+use machinery::selector::{FieldSelector, LabelSelector, SelectorOperator};
 use machinery::user::SYSTEM_PRIVILEGED_GROUP;
 use machinery::{Gvr, Status, UserInfo};
 use serde::Deserialize;
@@ -119,8 +120,9 @@ pub(crate) fn subject_access_review_spec(
             subresource,
             namespace,
             name,
+            selectors,
         } => {
-            let about = non_empty_fields([
+            let mut about = non_empty_fields([
                 ("namespace", namespace),
                 ("verb", verb),
                 ("group", group),
@@ -129,8 +131,51 @@ pub(crate) fn subject_access_review_spec(
                 ("subresource", subresource),
                 ("name", name),
             ]);
+            for (field, requirements) in [
+                ("fieldSelector", field_requirements(selectors.fields)),
+                ("labelSelector", label_requirements(selectors.labels)),
+            ] {
+                if !requirements.is_empty() {
+                    about.insert(field.into(), json!({"requirements": requirements}));
+                }
+            }
             spec.insert("resourceAttributes".into(), about.into());
         }
     }
     spec.into()
+}
+
+/// The requirements of a field selector; none of one that cannot be parsed, since selectors only
+/// narrow what is asked for.
+fn field_requirements(selector: &str) -> Vec<Value> {
+    let Ok(parsed) = FieldSelector::parse(selector) else {
+        return Vec::new();
+    };
+    let requirements = parsed.requirements().iter().map(|requirement| {
+        let operator = if requirement.equal { "In" } else { "NotIn" };
+        json!({"key": requirement.field, "operator": operator, "values": [requirement.value]})
+    });
+    requirements.collect()
+}
+
+/// As [`field_requirements`]. Comparisons of numbers have no operator in reviews.
+fn label_requirements(selector: &str) -> Vec<Value> {
+    let Ok(parsed) = LabelSelector::parse(selector) else {
+        return Vec::new();
+    };
+    let requirements = parsed.requirements().iter().filter_map(|requirement| {
+        let operator = match requirement.operator {
+            SelectorOperator::Equals | SelectorOperator::In => "In",
+            SelectorOperator::NotEquals | SelectorOperator::NotIn => "NotIn",
+            SelectorOperator::Exists => "Exists",
+            SelectorOperator::DoesNotExist => "DoesNotExist",
+            SelectorOperator::GreaterThan | SelectorOperator::LessThan => return None,
+        };
+        let mut review = json!({"key": requirement.key, "operator": operator});
+        if !requirement.values.is_empty() {
+            review["values"] = json!(requirement.values);
+        }
+        Some(review)
+    });
+    requirements.collect()
 }

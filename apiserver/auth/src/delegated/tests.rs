@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::PeerCertificates;
 use crate::pki::{LeafCertificateProfile, ca_params, sign_certificate};
-use crate::rbac::AuthorizationTarget;
+use crate::rbac::{AuthorizationSelectors, AuthorizationTarget};
 use crate::request_auth::{RequestAuthenticator, RequestAuthorizer};
 
 const CONFIGMAPS: Gvr = Gvr::from_static("", "v1", "configmaps");
@@ -412,6 +412,10 @@ async fn subject_access_reviews_are_cached() {
         subresource: "status",
         namespace: "ns",
         name: "w",
+        selectors: AuthorizationSelectors {
+            fields: "metadata.name=w,spec.x!=y",
+            labels: "a in (c,b),!d,e,f!=g,h>1",
+        },
     };
     for _ in 0..3 {
         rights.authorize(&jane, "get", target).await.unwrap();
@@ -424,7 +428,14 @@ async fn subject_access_reviews_are_cached() {
     }
     let first = json!({"user": "jane", "uid": "7", "groups": ["g"], "extra": {"k": ["v"]},
         "resourceAttributes": {"namespace": "ns", "verb": "get", "group": "work.karmada.io",
-            "version": "v1alpha1", "resource": "works", "subresource": "status", "name": "w"}});
+            "version": "v1alpha1", "resource": "works", "subresource": "status", "name": "w",
+            "fieldSelector": {"requirements": [
+                {"key": "metadata.name", "operator": "In", "values": ["w"]},
+                {"key": "spec.x", "operator": "NotIn", "values": ["y"]}]},
+            "labelSelector": {"requirements": [
+                {"key": "a", "operator": "In", "values": ["b", "c"]},
+                {"key": "d", "operator": "DoesNotExist"}, {"key": "e", "operator": "Exists"},
+                {"key": "f", "operator": "NotIn", "values": ["g"]}]}}});
     assert_eq!(reviews.lock().len(), 2);
     assert_eq!(reviews.lock()[0], first);
     tokio::time::advance(Duration::from_secs(11)).await;

@@ -11,9 +11,18 @@ pub enum AuthorizationTarget<'a> {
         subresource: &'a str,
         namespace: &'a str,
         name: &'a str,
+        selectors: AuthorizationSelectors<'a>,
     },
     /// A non-resource path.
     NonResource(&'a str),
+}
+
+/// The selectors of a list, a watch or a deletion of a collection; empty without them. Webhooks
+/// and hosts get what can be parsed of them; RBAC does not look at them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct AuthorizationSelectors<'a> {
+    pub fields: &'a str,
+    pub labels: &'a str,
 }
 
 impl AuthorizationTarget<'_> {

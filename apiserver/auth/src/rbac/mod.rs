@@ -15,7 +15,7 @@ use client::Api;
 use machinery::user::SYSTEM_PRIVILEGED_GROUP;
 use machinery::{Gvr, Status, UserInfo};
 
-pub use attributes::{AuthorizationTarget, always_allowed};
+pub use attributes::{AuthorizationSelectors, AuthorizationTarget, always_allowed};
 use policy_watch::WatchedPolicy;
 pub use rule::{PolicyRule, SubjectRules};
 pub use rule_coverage::uncovered_rules;
@@ -156,6 +156,7 @@ impl RbacAuthorizer {
                 subresource,
                 namespace,
                 name,
+                ..
             } => {
                 let shown = if subresource.is_empty() {
                     resource.to_owned()

@@ -74,6 +74,7 @@ fn res<'a>(
         subresource,
         namespace,
         name,
+        selectors: AuthorizationSelectors::default(),
     }
 }
 

@@ -1,6 +1,8 @@
 //! Compiles the expressions of one policy, which share the variables that it composes.
 
-use crate::admission::variables::{self, DeclaredAdmissionVariables, FIRST_COMPOSED};
+use crate::admission::variables::{
+    self, AdmissionSchemas, DeclaredAdmissionVariables, FIRST_COMPOSED,
+};
 use crate::environment::Environment;
 use crate::program::{OutputType, Program};
 use crate::types::Type;
@@ -44,12 +46,17 @@ pub struct AdmissionExpressions {
 impl AdmissionExpressions {
     /// Expressions that do not share variables.
     pub fn new() -> Self {
-        Self::with_environment(false)
+        Self::with_environment(variables::environment(false, AdmissionSchemas::default()))
     }
 
     /// Expressions that may use `variables`.
     pub fn composed() -> Self {
-        Self::with_environment(true)
+        Self::typed(AdmissionSchemas::default())
+    }
+
+    /// As [`AdmissionExpressions::composed`], for objects of known types.
+    pub fn typed(schemas: AdmissionSchemas<'_>) -> Self {
+        Self::with_environment(variables::environment(true, schemas))
     }
 
     /// The declarations of all variables.
@@ -57,9 +64,9 @@ impl AdmissionExpressions {
         &self.environment
     }
 
-    fn with_environment(composed: bool) -> Self {
+    fn with_environment(environment: Environment) -> Self {
         Self {
-            environment: variables::environment(composed),
+            environment,
             variables: Vec::new(),
             in_order: false,
         }

@@ -11,4 +11,4 @@ pub use evaluation::{
     AdmissionEvaluation, AdmissionEvaluationError, AdmissionInputs, EvaluationBudget,
 };
 pub use expressions::{AdmissionExpression, AdmissionExpressions};
-pub use variables::DeclaredAdmissionVariables;
+pub use variables::{AdmissionSchemas, DeclaredAdmissionVariables};

@@ -3,6 +3,8 @@
 
 use std::sync::Arc;
 
+use serde_json::Value as Json;
+
 use crate::declarations::{Declaration, DeclaredKind, DeclaredListType, ObjectDeclaration};
 use crate::environment::Environment;
 use crate::value::{AUTHORIZER_TYPE, RESOURCE_CHECK_TYPE};
@@ -30,15 +32,27 @@ pub struct DeclaredAdmissionVariables {
     pub patch_types: bool,
 }
 
+/// The structural schemas of what a request contains, for checks of types. Values without one
+/// are of any type.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct AdmissionSchemas<'a> {
+    pub object: Option<&'a Json>,
+    pub params: Option<&'a Json>,
+}
+
 /// The environment of all variables; `composed` declares `variables`.
-pub(super) fn environment(composed: bool) -> Environment {
+pub(super) fn environment(composed: bool, schemas: AdmissionSchemas<'_>) -> Environment {
+    let declaration = |schema: Option<&Json>| {
+        let declaration = schema.and_then(|schema| Declaration::from_schema(schema, false));
+        Arc::new(declaration.unwrap_or(Declaration::ANY))
+    };
     let opaque = |name| Arc::new(Declaration::unbounded(DeclaredKind::Opaque(name)));
     let mut environment = Environment::new()
-        .with_any("object")
-        .with_any("oldObject")
+        .with("object", declaration(schemas.object), false)
+        .with("oldObject", declaration(schemas.object), false)
         .with("namespaceObject", Arc::new(namespace()), false)
         .with("request", Arc::new(request()), false)
-        .with_any("params")
+        .with("params", declaration(schemas.params), false)
         .with(AUTHORIZER_NAMES[0], opaque(AUTHORIZER_TYPE), false)
         .with(AUTHORIZER_NAMES[1], opaque(RESOURCE_CHECK_TYPE), false);
     // Its fields are variables of their own, which are found by their qualified names.

@@ -1,5 +1,5 @@
-//! What an aggregated server leaves to its host: authentication, authorization, namespaces
-//! and the configurations of webhooks.
+//! What an aggregated server leaves to its host: authentication, authorization, namespaces,
+//! policies and the configurations of webhooks.
 
 use std::sync::Arc;
 
@@ -12,7 +12,8 @@ use machinery::time::Clock;
 use registry::Registry;
 
 use super::host_namespaces::HostNamespaceLookup;
-use crate::admission_webhooks::{WebhookConfigurationSource, watch_webhook_configurations};
+use super::host_policies::HostPolicies;
+use crate::admission_webhooks::{ConfigurationSource, watch_webhook_configurations};
 use crate::expression_access;
 use crate::running_server::check_synced;
 use crate::storage_engine::OpenedStorageEngine;
@@ -25,6 +26,7 @@ pub(super) struct HostDelegatedAuthAndWebhooks {
     pub(super) authorizer: Arc<DelegatingAuthorizer>,
     pub(super) namespaces: Arc<HostNamespaceLookup>,
     pub(super) webhooks: Arc<WebhookDispatcher>,
+    pub(super) policies: Arc<HostPolicies>,
 }
 
 impl HostDelegatedAuthAndWebhooks {
@@ -43,13 +45,21 @@ impl HostDelegatedAuthAndWebhooks {
         tasks.spawn(authenticator.run(Arc::clone(host), tasks.shutdown().clone()));
         let authorizer = DelegatingAuthorizer::new(Arc::clone(host), options);
         let namespaces = HostNamespaceLookup::new(host, &informers);
+        let expressions = expression_access::expression_authorizer(Arc::clone(&authorizer));
+        let policies = HostPolicies::start(
+            host,
+            Arc::clone(&namespaces) as _,
+            Arc::clone(&expressions),
+            &informers,
+            tasks,
+        );
         let webhooks = watch_webhook_configurations(
-            WebhookConfigurationSource::Host,
+            ConfigurationSource::Host,
             host,
             &informers,
             Arc::clone(&namespaces) as _,
             WebhookClientManager::new(host, ServiceRouting::ClusterIp, connection_tasks),
-            expression_access::expression_authorizer(Arc::clone(&authorizer)),
+            expressions,
         );
         Self {
             informers,
@@ -57,6 +67,7 @@ impl HostDelegatedAuthAndWebhooks {
             authorizer,
             namespaces,
             webhooks,
+            policies,
         }
     }
 
@@ -64,18 +75,24 @@ impl HostDelegatedAuthAndWebhooks {
     pub(super) fn readiness_probe(&self, engine: &OpenedStorageEngine) -> HealthProbe {
         let store = engine.probe();
         let (authenticator, informers) = (Arc::clone(&self.authenticator), self.informers.clone());
+        let policies = Arc::clone(&self.policies);
         Arc::new(move || {
             store()?;
             authenticator.ready()?;
+            policies.ready()?;
             check_synced(&informers)
         })
     }
 
     pub(super) fn health_checks(&self) -> [HealthCheck; 2] {
         let (authenticator, informers) = (Arc::clone(&self.authenticator), self.informers.clone());
+        let policies = Arc::clone(&self.policies);
         [
             HealthCheck::readiness("host-trust", move || authenticator.ready()),
-            HealthCheck::readiness("host-sync", move || check_synced(&informers)),
+            HealthCheck::readiness("host-sync", move || {
+                policies.ready()?;
+                check_synced(&informers)
+            }),
         ]
     }
 

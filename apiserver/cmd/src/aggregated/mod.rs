@@ -15,6 +15,7 @@ mod host_crds;
 mod host_delegation;
 mod host_namespaces;
 mod host_objects;
+mod host_policies;
 mod host_requests;
 mod host_secret;
 mod server;

@@ -228,7 +228,7 @@ impl RegistryApiAndWatchCaches {
         let registry = Registry::new(engine.store(), Arc::clone(&caches), options);
         registry.set_dynamic_admission(DynamicAdmission::new(
             Arc::clone(&delegation.webhooks),
-            None,
+            Some(Arc::clone(&delegation.policies.dispatcher)),
         ));
         let api: Arc<dyn Api> = LoopbackApi::new(Arc::clone(&registry), UserInfo::internal());
         chain.set_api(Arc::clone(&api));
@@ -248,6 +248,7 @@ fn http_options(
     metrics: MetricsRegistry,
 ) -> ApiServerOptions {
     let shared = setup.request_limits.apply_to(running_server::http_options(
+        running.address,
         &running.engine,
         &running.informers,
         setup.shutdown_delay,

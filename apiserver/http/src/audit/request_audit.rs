@@ -242,7 +242,9 @@ impl RequestAudit {
             AuditStage::RequestReceived => self.received_at,
             _ => self.auditor.clock.now(),
         };
-        let mut annotations = self.admission_annotations.to_map();
+        let mut annotations = self
+            .admission_annotations
+            .to_map(config.level >= AuditLevel::Request);
         for (key, value) in &fields.annotations {
             annotations.insert((*key).to_owned(), value.clone());
         }

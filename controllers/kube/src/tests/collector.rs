@@ -195,8 +195,10 @@ async fn nothing_is_collected_before_every_kind_is_listed() {
         clock: Arc::new(SystemClock),
         serves_group: |_| true,
         root_ca: watch::channel(String::new()).1,
+        client_ca: watch::channel(String::new()).1,
         issue_token: Arc::new(|_, _, _, _| Err("none".into())),
         sign_certificate: Arc::new(|_| Err("none".into())),
+        type_check: Arc::new(|_| Vec::new()),
     };
     crate::start(api, options, &informers, &tasks)
         .await

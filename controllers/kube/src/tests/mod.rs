@@ -39,6 +39,7 @@ struct KubeControllersFixture {
     api: Arc<dyn Api>,
     tasks: TaskGroup,
     root_ca: watch::Sender<String>,
+    client_ca: watch::Sender<String>,
 }
 
 impl KubeControllersFixture {
@@ -61,12 +62,15 @@ impl KubeControllersFixture {
         let stop = tasks.shutdown().clone();
         tasks.spawn(async move { registry.run(async move { stop.wait().await }).await });
         let root_ca = watch::Sender::new("CA".to_owned());
+        let client_ca = watch::Sender::new("CLIENT CA".to_owned());
         let options = KubeControllersOptions {
             clock: Arc::new(SystemClock),
             serves_group: |_| true,
             root_ca: root_ca.subscribe(),
+            client_ca: client_ca.subscribe(),
             issue_token: Arc::new(|ns, account, _, secret| Ok(format!("{ns}/{account}/{secret}"))),
             sign_certificate: Arc::new(|_| Err("nothing is signed here".into())),
+            type_check: Arc::new(|_| Vec::new()),
         };
         let informers = InformerFactory::new(&tasks);
         crate::start(Arc::clone(&api), options, &informers, &tasks)
@@ -76,6 +80,7 @@ impl KubeControllersFixture {
             api,
             tasks,
             root_ca,
+            client_ca,
         };
         wait_until("roles are aggregated", async || {
             fixture.roles_are_aggregated().await

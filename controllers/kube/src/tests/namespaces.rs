@@ -130,3 +130,29 @@ async fn token_secrets_live_with_their_account() {
     fixture.wait_until_gone(&SECRETS, "default", "t").await;
     fixture.tasks.stop().await;
 }
+
+#[tokio::test]
+async fn the_authorities_of_clients_are_published() {
+    let fixture = KubeControllersFixture::new().await;
+    let name = "extension-apiserver-authentication";
+    let published = async |expected: &str| {
+        wait_until(expected, async || {
+            let map = fixture.get(&CONFIG_MAPS, "kube-system", name).await;
+            map.is_some_and(|m| m["data"] == json!({"client-ca-file": expected}))
+        })
+        .await;
+    };
+    published("CLIENT CA").await;
+    fixture.client_ca.send_replace("OTHER CA".into());
+    published("OTHER CA").await;
+    let foreign = json!({"data": {"client-ca-file": "", "requestheader-client-ca-file": "x"}});
+    fixture
+        .merge(&CONFIG_MAPS, "kube-system", name, foreign)
+        .await;
+    published("OTHER CA").await;
+    fixture
+        .delete(&CONFIG_MAPS, "kube-system", name, None)
+        .await;
+    published("OTHER CA").await;
+    fixture.tasks.stop().await;
+}

@@ -273,6 +273,29 @@ pub(super) const LEASE: PrintHandler = PrintHandler {
     },
 };
 
+pub(super) const COMPONENT_STATUS: PrintHandler = PrintHandler {
+    columns: &[
+        ("Name", "string"),
+        ("Status", "string"),
+        ("Message", "string"),
+        ("Error", "string"),
+    ],
+    wide_columns: &[],
+    cells: |row| {
+        let mut conditions = row.list("/conditions").iter();
+        let healthy = conditions.find(|condition| condition["type"] == "Healthy");
+        let Some(condition) = healthy else {
+            return vec![row.name(), "Unknown".into(), "".into(), "".into()];
+        };
+        let status = match condition["status"] == "True" {
+            true => "Healthy",
+            false => "Unhealthy",
+        };
+        let text = |field: &str| Value::from(condition[field].as_str().unwrap_or_default());
+        vec![row.name(), status.into(), text("message"), text("error")]
+    },
+};
+
 pub(super) const PRIORITY_CLASS: PrintHandler = PrintHandler {
     columns: &[
         ("Name", "string"),

@@ -46,6 +46,7 @@ const DESCRIPTIONS: &[(&str, &str)] = &[
     ("Drivers", "How many drivers the node has."),
     ("Duration", "How long it ran."),
     ("Endpoints", "Addresses and ports of the endpoints."),
+    ("Error", "What failed."),
     ("External-IP", "Addresses outside of the cluster."),
     ("First Seen", "Time since it happened first."),
     (

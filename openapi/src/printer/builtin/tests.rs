@@ -42,7 +42,7 @@ fn every_handler_belongs_to_a_kind_and_prints_an_empty_object() {
         .iter()
         .filter_map(|kind| columns(kind).map(|headers| (kind, headers)))
         .collect();
-    assert_eq!(tables.len(), 51);
+    assert_eq!(tables.len(), 52);
     for (kind, headers) in tables {
         let cells = cells(kind, &json!({}), time::parse(NOW).unwrap()).unwrap();
         assert_eq!(headers.len(), cells.len(), "{}", kind.gvk);

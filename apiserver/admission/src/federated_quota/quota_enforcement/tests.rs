@@ -9,6 +9,7 @@ use openapi::karmada::resources::BINDINGS;
 use serde_json::json;
 
 use super::*;
+use crate::attributes::OperationOptions;
 
 fn amounts(value: Value) -> QuotaResourceList {
     serde_json::from_value(value).unwrap()
@@ -109,7 +110,7 @@ fn at(user: &UserInfo, dry_run: bool) -> AdmissionAttributes<'_> {
         operation: AdmissionOperation::Update,
         user,
         dry_run,
-        delete_options: None,
+        options: OperationOptions::None,
         audit_annotations: None,
     }
 }

@@ -1,0 +1,92 @@
+//! Writes the status of ValidatingAdmissionPolicies: the warnings of the check of their types,
+//! once for each generation (Kubernetes' `validatingadmissionpolicystatus` controller).
+
+use std::sync::Arc;
+
+use client::{Api, Error, Patch, ResourcePath, WriteOptions};
+use flotilla_runtime::{
+    Informer, InformerFactory, ListWatchSelector, ReconcileAction, TaskGroup, Workqueue,
+    run_workers,
+};
+use machinery::Gvr;
+use serde_json::{Value, json};
+
+use crate::shutdown_waits::wait_for_cache_sync;
+
+static POLICIES: Gvr = Gvr::from_static(
+    "admissionregistration.k8s.io",
+    "v1",
+    "validatingadmissionpolicies",
+);
+const FIELD_MANAGER: &str = "validatingadmissionpolicy-status-controller";
+
+/// Returns the warnings for `status.typeChecking` of a policy.
+pub type PolicyTypeChecker = Arc<dyn Fn(&Value) -> Vec<Value> + Send + Sync>;
+
+struct ValidatingPolicyStatusController {
+    api: Arc<dyn Api>,
+    policies: Informer,
+    type_check: PolicyTypeChecker,
+}
+
+pub(crate) fn start(
+    api: Arc<dyn Api>,
+    type_check: PolicyTypeChecker,
+    informers: &InformerFactory,
+    tasks: &TaskGroup,
+) {
+    let it = Arc::new(ValidatingPolicyStatusController {
+        policies: informers.get(&api, &ListWatchSelector::all(&POLICIES)),
+        api,
+        type_check,
+    });
+    let queue: Workqueue<String> = Workqueue::new();
+    let wake = queue.clone();
+    it.policies.add_event_handler(move |change| {
+        if let Some(policy) = change.new {
+            wake.add_to_lane(policy.name().to_owned(), change.in_initial_list);
+        }
+    });
+    let workers = tasks.clone();
+    tasks.spawn(async move {
+        if !wait_for_cache_sync(&workers, [&it.policies]).await {
+            return;
+        }
+        run_workers(&workers, "policy-status", &queue, 1, move |name: String| {
+            let it = Arc::clone(&it);
+            async move { it.reconcile(&name).await }
+        });
+    });
+}
+
+impl ValidatingPolicyStatusController {
+    async fn reconcile(&self, name: &str) -> Result<ReconcileAction, Error> {
+        let Some(policy) = self.policies.get("", name) else {
+            return Ok(ReconcileAction::Done);
+        };
+        let policy = policy.value()?;
+        let generation = policy["metadata"]["generation"].as_i64();
+        if generation <= policy["status"]["observedGeneration"].as_i64() {
+            return Ok(ReconcileAction::Done);
+        }
+        let warnings = match (self.type_check)(&policy) {
+            warnings if warnings.is_empty() => Value::Null,
+            warnings => warnings.into(),
+        };
+        let status = json!({"observedGeneration": generation,
+            "typeChecking": {"expressionWarnings": warnings}});
+        let at = ResourcePath {
+            subresource: "status",
+            ..ResourcePath::object(&POLICIES, "", name)
+        };
+        let options = WriteOptions {
+            field_manager: FIELD_MANAGER.to_owned(),
+            ..WriteOptions::default()
+        };
+        let patch = Patch::Merge(json!({"status": status}));
+        match self.api.patch(at, patch, &options).await {
+            Err(e) if !e.is_not_found() => Err(e),
+            _ => Ok(ReconcileAction::Done),
+        }
+    }
+}
