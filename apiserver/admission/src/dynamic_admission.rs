@@ -8,28 +8,23 @@ use serde_json::Value;
 
 use crate::attributes::AdmissionAttributes;
 use crate::equivalent_versions::EquivalentVersionsAndConversions;
-use crate::policies::{PolicyDispatcher, PolicyMutations};
+use crate::policies::PolicyDispatcher;
 use crate::webhooks::WebhookDispatcher;
 
 /// Runs the policies and webhooks in force.
 pub struct DynamicAdmission {
     webhooks: Arc<WebhookDispatcher>,
-    /// `None` where policies are not served, as behind a host.
-    policies: Option<Arc<PolicyDispatcher>>,
+    policies: Arc<PolicyDispatcher>,
 }
 
 impl DynamicAdmission {
-    pub fn new(
-        webhooks: Arc<WebhookDispatcher>,
-        policies: Option<Arc<PolicyDispatcher>>,
-    ) -> Arc<Self> {
+    pub fn new(webhooks: Arc<WebhookDispatcher>, policies: Arc<PolicyDispatcher>) -> Arc<Self> {
         Arc::new(Self { webhooks, policies })
     }
 
     /// Whether any policy or webhook has a rule for a resource, for any operation; does no I/O.
     pub fn has_rule_for(&self, resource: &Gvr, subresource: &str) -> bool {
-        let policies = self.policies.as_ref();
-        policies.is_some_and(|policies| policies.has_policy_for(resource, subresource))
+        self.policies.has_policy_for(resource, subresource)
             || self.webhooks.has_webhook_for(resource, subresource)
     }
 
@@ -44,14 +39,10 @@ impl DynamicAdmission {
         old: Option<&Value>,
         warnings: &mut Vec<String>,
     ) -> Result<bool, Status> {
-        let mutations = match &self.policies {
-            Some(policies) => {
-                policies
-                    .mutate(attributes, versions, new, old, None)
-                    .await?
-            }
-            None => PolicyMutations::default(),
-        };
+        let policies = &self.policies;
+        let mutations = policies
+            .mutate(attributes, versions, new, old, None)
+            .await?;
         let mut calls = self
             .webhooks
             .mutate(attributes, versions, new, old, warnings)
@@ -59,9 +50,7 @@ impl DynamicAdmission {
         if !mutations.changed && !calls.changed() {
             return Ok(false);
         }
-        if let Some(policies) = &self.policies
-            && mutations.may_reinvoke()
-        {
+        if mutations.may_reinvoke() {
             let again = policies
                 .mutate(attributes, versions, new, old, Some(&mutations))
                 .await?;
@@ -84,11 +73,9 @@ impl DynamicAdmission {
         old: Option<&Value>,
         warnings: &mut Vec<String>,
     ) -> Result<(), Status> {
-        if let Some(policies) = &self.policies {
-            policies
-                .validate(attributes, versions, new, old, warnings)
-                .await?;
-        }
+        self.policies
+            .validate(attributes, versions, new, old, warnings)
+            .await?;
         let webhooks = &self.webhooks;
         webhooks
             .validate(attributes, versions, new, old, warnings)

@@ -5,6 +5,7 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
+use machinery::selector::FieldRequirement;
 use machinery::{FieldError, Gvk, LabelSelector, Status, UserInfo};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -147,16 +148,16 @@ impl SelectorRequirementAttributes {
         let [value] = &self.values[..] else {
             return None;
         };
-        let operator = match &*self.operator {
-            "In" => "=",
-            "NotIn" => "!=",
-            _ => return None,
+        let requirement = FieldRequirement {
+            field: self.key.clone(),
+            value: value.clone(),
+            equal: match &*self.operator {
+                "In" => true,
+                "NotIn" => false,
+                _ => return None,
+            },
         };
-        let escaped = value
-            .replace('\\', "\\\\")
-            .replace(',', "\\,")
-            .replace('=', "\\=");
-        Some(format!("{}{operator}{escaped}", self.key))
+        Some(requirement.to_string())
     }
 
     fn of_label(&self) -> Option<String> {

@@ -238,7 +238,7 @@ impl StandaloneServer {
             Arc::clone(&expression_authorizer),
         );
         let policies = watch_policies(&loopback, &admission_informers, expression_authorizer);
-        registry.set_dynamic_admission(DynamicAdmission::new(webhooks, Some(policies)));
+        registry.set_dynamic_admission(DynamicAdmission::new(webhooks, policies));
         // No request may pass by a policy or webhook that is not known yet.
         admission_informers.wait_for_cache_sync().await;
         let controllers = TaskGroup::new(ShutdownToken::new());

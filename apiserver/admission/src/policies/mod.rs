@@ -19,6 +19,5 @@ mod validating_policy;
 mod validation;
 
 pub use dispatcher::PolicyDispatcher;
-pub(crate) use mutation::PolicyMutations;
 pub use params::{KindResources, PolicyParamReader};
 pub use type_checking::{KindSchemas, type_check};

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use client::{Api, ListOptions, ResourcePath};
+use machinery::selector::FieldRequirement;
 use machinery::{Gvk, Gvr, Object};
 use serde_json::Value;
 
@@ -90,7 +91,12 @@ impl PolicyParamReader {
     ) -> Result<Vec<Object>, String> {
         // A list of one needs no other right at a host than that of many.
         let field_selector = match selection {
-            ParamSelection::Name(name) => format!("metadata.name={name}"),
+            ParamSelection::Name(name) => FieldRequirement {
+                field: "metadata.name".to_owned(),
+                value: name.clone(),
+                equal: true,
+            }
+            .to_string(),
             ParamSelection::Selector(_) => String::new(),
         };
         let options = ListOptions {

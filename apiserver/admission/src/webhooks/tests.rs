@@ -7,6 +7,7 @@ use async_trait::async_trait;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
+use client::fake::FakeApi;
 use client::webhook::WebhookClientConfig;
 use machinery::{Gvk, UserInfo};
 use parking_lot::Mutex;
@@ -16,6 +17,7 @@ use super::*;
 use crate::attributes::{AdmissionOperation, OperationOptions};
 use crate::audit_annotations::AuditAnnotations;
 use crate::dynamic_admission::DynamicAdmission;
+use crate::policies::{KindResources, PolicyDispatcher, PolicyParamReader};
 
 type FakeWebhookResponder = Box<dyn Fn(&Value) -> Result<Value, String> + Send + Sync>;
 
@@ -87,6 +89,14 @@ impl ExpressionAuthorizer for UserNameAuthorizer {
             allowed: requester.name == check.verb,
             ..kubernetes_cel::AuthorizationDecision::default()
         }
+    }
+}
+
+struct NoKindResources;
+
+impl KindResources for NoKindResources {
+    fn resource_of(&self, _: &Gvk) -> Option<(Gvr, bool)> {
+        None
     }
 }
 
@@ -212,7 +222,13 @@ impl WebhookDispatcherFixture {
             converter: &ApiVersionConverter,
         };
         let mut warnings = Vec::new();
-        let admission = DynamicAdmission::new(Arc::clone(&self.dispatcher), None);
+        let policies = PolicyDispatcher::new(
+            Arc::new(FixedLabelsNamespaceLookup),
+            PolicyParamReader::new(FakeApi::new(), Arc::new(NoKindResources)),
+            Arc::new(UserNameAuthorizer),
+            apply,
+        );
+        let admission = DynamicAdmission::new(Arc::clone(&self.dispatcher), policies);
         admission
             .mutate(&at, &versions, &mut new, old, &mut warnings)
             .await?;

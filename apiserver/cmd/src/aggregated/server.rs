@@ -228,7 +228,7 @@ impl RegistryApiAndWatchCaches {
         let registry = Registry::new(engine.store(), Arc::clone(&caches), options);
         registry.set_dynamic_admission(DynamicAdmission::new(
             Arc::clone(&delegation.webhooks),
-            Some(Arc::clone(&delegation.policies.dispatcher)),
+            Arc::clone(&delegation.policies.dispatcher),
         ));
         let api: Arc<dyn Api> = LoopbackApi::new(Arc::clone(&registry), UserInfo::internal());
         chain.set_api(Arc::clone(&api));

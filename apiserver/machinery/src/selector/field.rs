@@ -71,17 +71,24 @@ impl FieldSelector {
 }
 
 /// The query syntax.
+impl fmt::Display for FieldRequirement {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let value = self
+            .value
+            .replace('\\', "\\\\")
+            .replace(',', "\\,")
+            .replace('=', "\\=");
+        let sign = if self.equal { "=" } else { "!=" };
+        write!(f, "{}{sign}{value}", self.field)
+    }
+}
+
+/// The query syntax.
 impl fmt::Display for FieldSelector {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (i, r) in self.0.iter().enumerate() {
-            let value = r
-                .value
-                .replace('\\', "\\\\")
-                .replace(',', "\\,")
-                .replace('=', "\\=");
+        for (i, requirement) in self.0.iter().enumerate() {
             let comma = if i > 0 { "," } else { "" };
-            let sign = if r.equal { "=" } else { "!=" };
-            write!(f, "{comma}{}{sign}{value}", r.field)?;
+            write!(f, "{comma}{requirement}")?;
         }
         Ok(())
     }
