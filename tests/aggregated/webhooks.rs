@@ -101,7 +101,7 @@ async fn review(
     let body = request.into_body().collect().await?.to_bytes();
     let review: Value = serde_json::from_slice(&body).unwrap();
     let mut response = match path.as_str() {
-        "/label" => {
+        "/label" if !review["request"]["object"].is_null() => {
             let steps = json!([{"op": "add", "path": "/metadata/labels", "value": {"by": "hook"}}]);
             let patch = STANDARD.encode(steps.to_string());
             json!({"allowed": true, "patchType": "JSONPatch", "patch": patch})

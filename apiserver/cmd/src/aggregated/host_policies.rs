@@ -125,8 +125,6 @@ impl HostPolicies {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Mutex;
-
     use admission::webhooks::{EquivalentVersionsAndConversions, VersionConverter};
     use admission::{
         AdmissionAttributes, AdmissionOperation, AuthorizationCheck, AuthorizationDecision,
@@ -137,6 +135,7 @@ mod tests {
     use client::fake::FakeApi;
     use flotilla_runtime::ShutdownToken;
     use machinery::{Object, Status, UserInfo};
+    use parking_lot::Mutex;
     use serde_json::{Value, json};
 
     use super::*;
@@ -279,9 +278,7 @@ mod tests {
         let seen = Arc::clone(&verbs);
         host.fake.on_call(move |call| {
             let of_params = call.resource.is_some_and(|r| *r == CONFIG_MAPS);
-            seen.lock()
-                .unwrap()
-                .extend(of_params.then(|| call.verb.to_owned()));
+            seen.lock().extend(of_params.then(|| call.verb.to_owned()));
             None
         });
         // The kind of the parameters is discovered by the first request that needs it.
@@ -293,7 +290,7 @@ mod tests {
         let denial = host.validate("bad").await.unwrap_err();
         let why = "denied request: failed expression: object.metadata.name != params.data.name";
         assert!(denial.message.ends_with(why), "{}", denial.message);
-        let mut verbs = std::mem::take(&mut *verbs.lock().unwrap());
+        let mut verbs = std::mem::take(&mut *verbs.lock());
         verbs.dedup();
         assert_eq!(verbs, ["list"], "the role of the installation may not get");
         host.fake.remove(&POLICIES, "", "names");
