@@ -70,6 +70,7 @@ fn review_token(spec: &Value) -> Value {
     let name = spec["token"].as_str().unwrap();
     match name {
         "refused" => json!({"authenticated": false, "error": "unknown"}),
+        "failing" => json!({"fail": true}),
         "elsewhere" => json!({"authenticated": true, "user": {"username": name},
             "audiences": ["elsewhere"]}),
         name => json!({"authenticated": true, "user": {"username": name, "uid": "u",
@@ -254,7 +255,7 @@ fn check_webhooks(tokens: &ReviewServer, access: &ReviewServer) {
     assert_eq!(user["username"], "ann");
     assert_eq!(user["groups"], json!(["staff", "system:authenticated"]));
     assert_eq!(user["extra"]["example.org/a"], json!(["b"]));
-    for token in ["refused", "elsewhere"] {
+    for token in ["refused", "elsewhere", "failing"] {
         assert_eq!(get_as(&server, token, "/version").code, 401, "{token}");
     }
     let secrets = "/api/v1/namespaces/default/secrets";

@@ -52,7 +52,9 @@ impl WebhookTokenAuthenticator {
         }
         let key = hmac_sha256(&self.secret, &message);
         let asked = self.review(token, audiences);
-        let (user, named) = self.cache.get_or_review(key, asked).await??;
+        // As in kube-apiserver, a webhook that fails does not authenticate: 401.
+        let reviewed = self.cache.get_or_review(key, asked).await;
+        let (user, named) = reviewed.map_err(|status| InvalidCredential(status.message))??;
         let valid = if named.is_empty() {
             own_audiences
         } else {
@@ -80,7 +82,7 @@ impl WebhookTokenAuthenticator {
         let reviewed = self.endpoint.review(&body, |_, _| {}).await;
         let status = reviewed.map_err(|failure| {
             tracing::warn!(error = failure.message, "the authentication webhook failed");
-            Status::unavailable("the authentication webhook cannot be reached").with_retry_after(1)
+            Status::unavailable("the authentication webhook cannot be reached")
         })?;
         Ok((evaluate_status(status)?, self.cache_ttl))
     }
