@@ -36,6 +36,9 @@ mod owners;
 /// kubectl: custom resources, Karmada's CRDs and policies.
 mod custom_resources;
 
+/// HTTP: spans of requests, webhook calls and reconciliations at a collector.
+mod traces;
+
 /// HTTP: custom resources whose versions a webhook converts.
 mod conversion_webhooks;
 

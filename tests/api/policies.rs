@@ -134,6 +134,17 @@ fn violations_are_warnings_where_the_binding_says_so() {
     assert_eq!(reply.code, 201, "{}", reply.text());
     let warning = "Validation failed for ValidatingAdmissionPolicy 'named-b' with binding 'named-b': failed expression: object.metadata.name == 'b'";
     assert_eq!(reply.header("warning"), format!("299 - {warning:?}"));
+    let metrics = test.server.get("/metrics").text();
+    let name = "apiserver_validating_admission_policy_check";
+    for action in ["warn", "audit"] {
+        let labels = format!(
+            "{{enforcement_action=\"{action}\",error_type=\"invalid_error\",policy=\"named-b\",policy_binding=\"named-b\"}}"
+        );
+        for series in ["total", "duration_seconds_count"] {
+            let series = format!("{name}_{series}{labels} ");
+            assert!(metrics.contains(&series), "no {series}");
+        }
+    }
 }
 
 #[test]

@@ -44,6 +44,11 @@ impl ApiTestServer {
         Self::start_in(self.dir)
     }
 
+    /// SIGTERM, and waits for its end; its exit status must be a success.
+    pub(crate) fn stop(self) {
+        self._process.stop();
+    }
+
     /// Starts a simulated cluster: the same server, with workload controllers and 2 hollow nodes.
     pub(crate) fn start_member() -> Self {
         Self::start_command(&["member", "--nodes", "2", "--dir"])

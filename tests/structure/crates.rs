@@ -40,8 +40,12 @@ fn allowed_dependencies() -> BTreeMap<&'static str, &'static [&'static str]> {
         ("openapi", &["machinery"]),
         ("kubernetes-cel", &["machinery"]),
         ("flotilla-metrics", &[]),
+        ("flotilla-tracing", &[]),
         ("storage", &["machinery", "flotilla-metrics"]),
-        ("client", &["machinery", "flotilla-metrics"]),
+        (
+            "client",
+            &["machinery", "flotilla-metrics", "flotilla-tracing"],
+        ),
         ("watchcache", &["storage"]),
         ("patch", &["openapi"]),
         ("managed-fields", &["openapi"]),

@@ -190,6 +190,7 @@ pub(crate) const FLAGS: &[(&str, FlagEffectiveMode)] = &[
     ("tls_sni_cert_key", FlagEffectiveMode::Standalone),
     ("tls_san", FlagEffectiveMode::Standalone),
     ("token_auth_file", FlagEffectiveMode::Standalone),
+    ("tracing_config_file", FlagEffectiveMode::Always),
 ];
 
 /// The ids of the flags that are set on the command line. It must be the first field of

@@ -50,6 +50,7 @@ mod startup;
 mod storage_engine;
 mod store_events;
 mod template_flags;
+mod tracing_flags;
 mod up;
 mod version;
 mod webhook_client;

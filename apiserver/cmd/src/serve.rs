@@ -34,6 +34,7 @@ use crate::storage_engine;
 use crate::template_flags::{self, TemplatePropagationOptions};
 use crate::{
     audit_flags, cluster_flags, estimator_flags, member, request_limit_flags, script_flags,
+    tracing_flags,
 };
 
 /// The namespace of the lease of a standalone server.
@@ -84,6 +85,8 @@ pub(crate) struct ServeArgs {
     request_limits: request_limit_flags::RequestLimitArgs,
     #[command(flatten)]
     audit: audit_flags::AuditArgs,
+    #[command(flatten)]
+    tracing: tracing_flags::TracingArgs,
     #[command(flatten)]
     host: AggregatedServerArgs,
     #[command(flatten)]
@@ -257,8 +260,17 @@ impl AggregatedServerArgs {
 
 pub(crate) async fn run(arguments: ServeArgs) -> anyhow::Result<()> {
     arguments.command_line_flags.check(arguments.mode())?;
+    let tracer_provider = arguments.tracing.install()?;
+    let ended = Box::pin(run_in_mode(&arguments)).await;
+    if let Some(provider) = tracer_provider {
+        provider.shutdown().await;
+    }
+    ended
+}
+
+async fn run_in_mode(arguments: &ServeArgs) -> anyhow::Result<()> {
     match arguments.host.config()? {
-        None => Box::pin(run_standalone(&arguments)).await,
+        None => Box::pin(run_standalone(arguments)).await,
         Some((host, pod_namespace)) => {
             let settings =
                 arguments.control_plane_options(arguments.templates.aggregated_options())?;

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use client::TaskGroup;
+use flotilla_tracing::{InSpanExt, KeyValue, Span, start_root_span};
 use futures_util::FutureExt;
 use machinery::FailureLogLimiter;
 use parking_lot::Mutex;
@@ -172,13 +173,36 @@ where
         surplus
     }
 
+    /// Reconciles a key, in a span of its own if spans are exported.
+    async fn reconcile_in_span(
+        self: &Arc<Self>,
+        key: &K,
+    ) -> std::thread::Result<Result<ReconcileAction, E>> {
+        let span = start_root_span(
+            || format!("reconcile {}", self.name),
+            || {
+                let key = format!("{key:?}");
+                vec![
+                    KeyValue::new("controller", self.name),
+                    KeyValue::new("key", key),
+                ]
+            },
+        );
+        let work = async { (self.reconcile)(key.clone()).await };
+        let slot = CurrentWorkerHandle::new(Arc::clone(self) as Arc<dyn BlockingSectionHandler>);
+        let reconciled = AssertUnwindSafe(slot.scope(work)).catch_unwind();
+        let outcome = reconciled.in_span(span.as_ref()).await;
+        if let Some(span) = span.filter(Span::is_recording) {
+            record_outcome(&span, &outcome);
+        }
+        outcome
+    }
+
     async fn process(self: &Arc<Self>, key: K) {
         let (queue, figures) = (&self.queue, &self.metrics);
         let began = Instant::now();
         let busy = figures.track_active();
-        let work = async { (self.reconcile)(key.clone()).await };
-        let slot = CurrentWorkerHandle::new(Arc::clone(self) as Arc<dyn BlockingSectionHandler>);
-        let outcome = AssertUnwindSafe(slot.scope(work)).catch_unwind().await;
+        let outcome = self.reconcile_in_span(&key).await;
         drop(busy);
         let ended = Instant::now();
         let took = ended - began;
@@ -228,6 +252,26 @@ where
         }
         queue.done(&key);
     }
+}
+
+/// Records the result in the span of a reconciliation, as metrics name it.
+fn record_outcome<E: Display>(
+    span: &Span,
+    outcome: &std::thread::Result<Result<ReconcileAction, E>>,
+) {
+    let result = match outcome {
+        Ok(Ok(ReconcileAction::Done)) => "success",
+        Ok(Ok(ReconcileAction::RequeueAfter(_))) => "requeue_after",
+        Ok(Err(error)) => {
+            span.record_error(&error.to_string());
+            "error"
+        }
+        Err(_) => {
+            span.record_error(PANIC_REASON);
+            "error"
+        }
+    };
+    span.set_attribute(KeyValue::new("result", result));
 }
 
 /// Whether a key has failed often enough in a row to log a warning. Conflicts with

@@ -10,6 +10,7 @@ mod binding;
 mod definition;
 mod dispatcher;
 mod match_resources;
+mod metrics;
 mod mutating_policy;
 mod mutation;
 mod params;

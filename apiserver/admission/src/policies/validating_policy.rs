@@ -1,6 +1,8 @@
 //! A ValidatingAdmissionPolicy, compiled, and what it decides of a request
 //! (`k8s.io/apiserver/pkg/admission/plugin/policy/validating/validator.go`).
 
+use std::time::{Duration, Instant};
+
 use kubernetes_cel::{
     AdmissionEvaluation, AdmissionEvaluationError, AdmissionExpression, AdmissionInputs,
     AuthorizationCheck, DeclaredAdmissionVariables, EvaluationBudget, OutputType,
@@ -52,6 +54,10 @@ pub(super) struct Violation {
 #[derive(Debug, Default)]
 pub(super) struct PolicyDecisions {
     pub(super) violations: Vec<Violation>,
+    /// The errors that the failure policy ignores, with the index of their validation.
+    pub(super) ignored_errors: Vec<(usize, String)>,
+    /// How long each validation took.
+    pub(super) durations: Vec<Duration>,
     pub(super) audit_annotations: Vec<(String, String)>,
     /// Why an audit annotation could not be computed; denies whatever the actions are.
     pub(super) audit_error: Option<String>,
@@ -122,7 +128,9 @@ impl ValidatingPolicy {
         let mut evaluation =
             AdmissionEvaluation::new(expressions, inputs, EvaluationBudget::POLICY);
         let mut results = Vec::with_capacity(self.validations.len());
+        let mut durations = Vec::with_capacity(self.validations.len());
         for validation in &self.validations {
+            let began = Instant::now();
             results.push(match evaluation.evaluate(&validation.expression) {
                 Ok(value) => Ok(value),
                 Err(AdmissionEvaluationError::Expression(why)) => Err(why),
@@ -131,12 +139,14 @@ impl ValidatingPolicy {
                     return Ok(self.failure(out_of_budget()));
                 }
             });
+            durations.push(began.elapsed());
         }
         let messages = self.messages(inputs, evaluation.budget(), &results)?;
         let mut decisions = PolicyDecisions {
-            violations: self.violations(results, messages),
+            durations,
             ..PolicyDecisions::default()
         };
+        self.collect_violations(results, messages, &mut decisions);
         self.annotate(inputs, &mut decisions)?;
         Ok(decisions)
     }
@@ -144,13 +154,15 @@ impl ValidatingPolicy {
     /// The decision when the policy as a whole cannot be evaluated.
     fn failure(&self, message: String) -> PolicyDecisions {
         let mut decisions = PolicyDecisions::default();
-        if !self.definition.ignore_failures {
-            decisions.violations.push(Violation {
-                index: 0,
-                message,
-                reason: String::new(),
-            });
+        if self.definition.ignore_failures {
+            decisions.ignored_errors.push((0, message));
+            return decisions;
         }
+        decisions.violations.push(Violation {
+            index: 0,
+            message,
+            reason: String::new(),
+        });
         decisions
     }
 
@@ -178,20 +190,21 @@ impl ValidatingPolicy {
         Ok(Some(messages))
     }
 
-    fn violations(
+    fn collect_violations(
         &self,
         results: Vec<Result<Value, String>>,
         messages: Option<Vec<Option<String>>>,
-    ) -> Vec<Violation> {
+        decisions: &mut PolicyDecisions,
+    ) {
         let out_of_budget = messages.is_none();
         let mut messages = messages.unwrap_or_default().into_iter();
-        let mut violations = Vec::new();
         for (index, (validation, result)) in self.validations.iter().zip(results).enumerate() {
             let computed = messages.next().flatten();
             let (message, reason) = match result {
                 Err(_) | Ok(_) if out_of_budget && self.definition.ignore_failures => continue,
                 Err(why) if self.definition.ignore_failures => {
                     tracing::debug!(%why, "a validation failed and is ignored");
+                    decisions.ignored_errors.push((index, why));
                     continue;
                 }
                 Err(why) => (why, String::new()),
@@ -208,13 +221,12 @@ impl ValidatingPolicy {
                     (computed.unwrap_or_else(written), validation.reason.clone())
                 }
             };
-            violations.push(Violation {
+            decisions.violations.push(Violation {
                 index,
                 message,
                 reason,
             });
         }
-        violations
     }
 
     fn annotate(

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
+use std::time::Duration;
 
 use machinery::Status;
 use serde_json::{Value, json};
@@ -10,6 +11,7 @@ use serde_json::{Value, json};
 use super::binding::PolicyBinding;
 use super::definition::PolicyDefinition;
 use super::dispatcher::{PolicyDispatcher, PolicyRequest, denied_object_name};
+use super::metrics;
 use super::policy_set::BoundPolicy;
 use super::validating_policy::{PolicyDecisions, ValidatingPolicy, Violation};
 use crate::attributes::{ADMISSION_GROUP, AdmissionAttributes};
@@ -183,18 +185,33 @@ fn record(
     denials: &mut Vec<Denial>,
     annotations: &mut BTreeMap<String, Vec<String>>,
 ) {
+    let observe = |index: usize, message: &str, action| {
+        let took = decisions.durations.get(index).copied().unwrap_or_default();
+        metrics::observe_check(&definition.name, &binding.name, message, action, took);
+    };
+    for (index, why) in &decisions.ignored_errors {
+        observe(*index, why, "allow");
+    }
     for violation in &decisions.violations {
         for action in &binding.validation_actions {
+            let (index, message) = (violation.index, &violation.message);
             match action.as_str() {
                 "Deny" => {
+                    observe(index, message, "deny");
                     let (message, reason) = (&violation.message, &violation.reason);
                     denials.push(Denial::new(definition, Some(binding), message, reason));
                 }
-                "Warn" => warnings.push(format!(
-                    "Validation failed for ValidatingAdmissionPolicy '{}' with binding '{}': {}",
-                    definition.name, binding.name, violation.message
-                )),
-                _ => audit_violation(binding, violation, attributes),
+                "Warn" => {
+                    observe(index, message, "warn");
+                    warnings.push(format!(
+                        "Validation failed for ValidatingAdmissionPolicy '{}' with binding '{}': {message}",
+                        definition.name, binding.name
+                    ));
+                }
+                _ => {
+                    observe(index, message, "audit");
+                    audit_violation(binding, violation, attributes);
+                }
             }
         }
     }
@@ -206,6 +223,13 @@ fn record(
         }
     }
     if let Some(why) = decisions.audit_error {
+        metrics::observe_check(
+            &definition.name,
+            &binding.name,
+            &why,
+            "deny",
+            Duration::default(),
+        );
         denials.push(Denial::new(definition, Some(binding), &why, ""));
     }
 }

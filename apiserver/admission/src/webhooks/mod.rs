@@ -15,12 +15,15 @@ mod configuration;
 pub(crate) mod matching;
 mod mutating_call;
 mod mutation;
+mod observation;
 #[cfg(test)]
 mod tests;
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use client::webhook::WebhookClient;
+use flotilla_tracing::InSpanExt;
 use machinery::{FailureLogLimiter, Gvr, Object, Status};
 use parking_lot::RwLock;
 use serde_json::Value;
@@ -36,6 +39,7 @@ use admission_review::WebhookDecision;
 pub(crate) use admission_review::same_identity;
 pub(crate) use configuration::AdmissionWebhookRule;
 use configuration::{AdmissionWebhook, MATCH_CONDITION_EXPRESSIONS, SideEffectsOnDryRun};
+use observation::AdmissionWebhookType;
 
 /// Applies a JSON patch.
 pub type JsonPatchFunction = fn(&Value, &Value) -> Result<Value, String>;
@@ -133,7 +137,13 @@ impl WebhookDispatcher {
         for webhook in &hooks {
             if let Some(version) = self.matching_version(webhook, &request, new).await? {
                 called.push(&webhook.name);
-                calls.push(self.call(webhook, version, &request, new));
+                calls.push(self.call(
+                    webhook,
+                    version,
+                    &request,
+                    new,
+                    AdmissionWebhookType::Validating,
+                ));
             }
         }
         let mut denial = Ok(());
@@ -194,6 +204,7 @@ impl WebhookDispatcher {
         version: usize,
         request: &AttributesWithVersionsAndOldObject<'_>,
         new: &Value,
+        webhook_type: AdmissionWebhookType,
     ) -> Result<Option<WebhookDecision>, Status> {
         let versions = request.versions;
         let old = versions.convert(version, request.old.unwrap_or(&Value::Null));
@@ -206,16 +217,25 @@ impl WebhookDispatcher {
             versions.convert(version, new).await?,
             old.await?,
         );
+        let span = observation::start_span(hook, webhook_type, request.attributes, &uid);
+        let began = Instant::now();
         let call = self.client.call(&hook.client_config, body, hook.timeout);
+        let call = call.in_span(span.as_ref());
         let response = match tokio::time::timeout(hook.timeout, call).await {
             Ok(response) => response,
             Err(_) => Err(format!("no response within {} s", hook.timeout.as_secs())),
         };
+        if let (Some(span), Err(why)) = (&span, &response) {
+            span.record_error(why);
+        }
+        drop(span);
         let decision = match response {
             Ok(body) => admission_review::parse_response(hook, &uid, &body)
                 .map_err(|why| format!("received invalid webhook response: {why}")),
             Err(why) => Err(format!("failed to call webhook: {why}")),
         };
+        let took = began.elapsed();
+        observation::observe_call(hook, webhook_type, request.attributes, took, &decision);
         match decision {
             Ok(mut review) => {
                 if self.failures.record_success(&hook.name) {

@@ -11,6 +11,7 @@ use super::admission_review::same_identity;
 use super::audit;
 use super::configuration::AdmissionWebhook;
 use super::mutating_call::MutatingCall;
+use super::observation::AdmissionWebhookType;
 use super::{
     AttributesWithVersionsAndOldObject, EquivalentVersionsAndConversions, WebhookDispatcher,
 };
@@ -129,7 +130,14 @@ impl WebhookDispatcher {
         let MutatingCall {
             webhook, version, ..
         } = *call;
-        let Some(review) = self.call(webhook, version, request, new).await? else {
+        let called = self.call(
+            webhook,
+            version,
+            request,
+            new,
+            AdmissionWebhookType::Mutating,
+        );
+        let Some(review) = called.await? else {
             audit::annotate_ignored_mutating_failure(request.attributes, call);
             return Ok(false);
         };

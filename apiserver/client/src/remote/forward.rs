@@ -4,6 +4,7 @@
 //! The URI of a request is a path below the server's address. Our own credentials are
 //! added; a request that the server may have seen is not repeated.
 
+use flotilla_tracing::{Span, start_client_span};
 use http::header::AUTHORIZATION;
 use http::uri::PathAndQuery;
 use http::{Request, Response, Uri};
@@ -69,7 +70,9 @@ impl RequestForwarder {
         mut request: Request<RequestBody>,
     ) -> Result<Response<ResponseBody>, ForwardError> {
         self.complete_request(&mut request).await?;
+        let span = start_client_span(&mut request);
         let sent = self.pool.send(request).await;
+        record_outcome(span, &sent);
         sent.map_err(ForwardError::from)
     }
 
@@ -80,7 +83,9 @@ impl RequestForwarder {
         mut request: Request<RequestBody>,
     ) -> Result<Response<Incoming>, ForwardError> {
         self.complete_request(&mut request).await?;
+        let span = start_client_span(&mut request);
         let sent = self.pool.send_on_own_connection(request).await;
+        record_outcome(span, &sent);
         sent.map_err(ForwardError::from)
     }
 
@@ -108,6 +113,15 @@ impl RequestForwarder {
             None => request.headers_mut().remove(AUTHORIZATION),
         };
         Ok(())
+    }
+}
+
+/// Records the response or the failure in the span of a request.
+pub(super) fn record_outcome<B>(span: Option<Span>, sent: &Result<Response<B>, SendError>) {
+    match (span, sent) {
+        (Some(span), Ok(response)) => span.record_client_response(response.status().as_u16()),
+        (Some(span), Err(failure)) => span.record_error(&failure.message),
+        (None, _) => {}
     }
 }
 

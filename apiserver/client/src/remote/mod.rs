@@ -28,6 +28,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::{Bytes, BytesMut};
+use flotilla_tracing::start_client_span;
 use futures_util::stream;
 use http::header::RETRY_AFTER;
 use http::{HeaderMap, Method, Response, StatusCode};
@@ -180,9 +181,12 @@ impl RemoteApi {
                 ask.to_http_request(&self.config().server, header, &self.impersonation_headers)
             })
             .map_err(|e| (self.transport_error(e), DeliveryStatus::Unsent))?;
+        let mut request = request.map(RequestBody::encoded);
+        let span = start_client_span(&mut request);
         let began = Instant::now();
-        let sent = self.pool.send(request.map(RequestBody::encoded)).await;
+        let sent = self.pool.send(request).await;
         let code = sent.as_ref().ok().map(|response| response.status());
+        forward::record_outcome(span, &sent);
         self.metrics
             .observe_request(&ask.method, code, began.elapsed());
         sent.map_err(|failure| (self.transport_error(failure.message), failure.delivery))

@@ -31,6 +31,7 @@ use super::priority_and_fairness::{MakeFlowHeaders, PriorityAndFairnessLayer};
 use super::request::{AuthenticatedRequest, ReceivedRequest};
 use super::request_info::RequestInfoLayer;
 use super::response_headers::ResponseHeadersLayer;
+use super::tracing::TracingLayer;
 use crate::admission_review::AdmissionReviewHandlers;
 use crate::audit::Auditor;
 use crate::flowcontrol::FlowController;
@@ -110,6 +111,7 @@ where
         .layer(DrainLayer::new(drain, metrics)) // WithRetryAfter
         .layer(AdmissionReviewsLayer::new(webhooks, limits, timeout))
         .layer(AuthenticationLayer::with_metrics(authenticator, metrics)) // WithAuthentication
+        .layer(TracingLayer) // WithTracing
         .layer(MapResultLayer(MakeAuditResponse)) // WithAudit
         .layer(MaxInFlightLayer::new(limits, flow_control.is_none())) // WithMaxInFlightLimit
         .layer(ImpersonationLayer::new(authorizer, authenticator)) // WithImpersonation

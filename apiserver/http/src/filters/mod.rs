@@ -33,6 +33,7 @@ mod request_info;
 mod response_headers;
 #[cfg(test)]
 mod testing;
+mod tracing;
 
 pub(crate) use handler_chain::{HandlerChainConfig, build_handler_chain};
 pub(crate) use inner_service::{InnerService, ServerResponse};

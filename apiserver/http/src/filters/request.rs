@@ -59,6 +59,7 @@ fn audit_id(headers: &HeaderMap) -> HeaderValue {
 /// A request whose [`RequestInfo`] is known.
 pub(crate) struct ResolvedRequest<B> {
     pub(crate) peer: PeerCertificates,
+    pub(crate) audit_id: HeaderValue,
     pub(crate) http: Request<B>,
     pub(crate) received_at: Instant,
     pub(crate) info: RequestInfo,

@@ -106,6 +106,7 @@ where
         });
         Either::Right(self.inner.call(ResolvedRequest {
             peer,
+            audit_id,
             http,
             received_at,
             info,

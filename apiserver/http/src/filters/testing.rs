@@ -36,7 +36,12 @@ pub(super) fn resolved_request_with_body<B>(
     body: B,
 ) -> ResolvedRequest<B> {
     let http = Request::builder().method(method).uri(url);
-    let ReceivedRequest { peer, http, .. } = received(http.body(body).unwrap());
+    let ReceivedRequest {
+        peer,
+        audit_id,
+        http,
+        ..
+    } = received(http.body(body).unwrap());
     let query = QueryParams::parse(http.uri().query());
     let info = requestinfo::parse_request(http.method(), http.uri().path(), &query).unwrap();
     let resource = info.resource.clone().unwrap_or_default();
@@ -48,6 +53,7 @@ pub(super) fn resolved_request_with_body<B>(
     };
     ResolvedRequest {
         peer,
+        audit_id,
         http,
         received_at: Instant::now(),
         info,
