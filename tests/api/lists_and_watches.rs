@@ -126,6 +126,12 @@ fn a_watch_can_send_initial_events() {
     let bookmark = next_frame(&mut stream, &mut rest).unwrap();
     assert_eq!(bookmark["type"], "BOOKMARK");
     assert_eq!(bookmark["object"]["kind"], "ConfigMap");
+    assert_eq!(bookmark["object"]["apiVersion"], "v1");
+    let revision = |event: &Value| -> u64 {
+        let text = event["object"]["metadata"]["resourceVersion"].as_str();
+        text.unwrap().parse().unwrap()
+    };
+    assert!(revision(&bookmark) >= revision(&first), "{bookmark}");
     assert_eq!(
         bookmark["object"]["metadata"]["annotations"]["k8s.io/initial-events-end"],
         "true"

@@ -27,6 +27,7 @@ fn discovery_is_aggregated_or_not_and_has_an_etag() {
                 .contains("as=APIGroupDiscoveryList")
         );
         assert_eq!(reply.header("vary"), "Accept");
+        assert_eq!(reply.header("cache-control"), "public");
         let tag = reply.header("etag");
         assert!(tag.starts_with('"') && tag.len() > 32, "{tag}");
         let again = test_server
@@ -72,6 +73,14 @@ fn openapi_documents_have_etags_and_two_encodings() {
         "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
     );
     assert!(binary.body.starts_with(b"\x0a\x032.0"));
+    let spelled_as_in_responses = test_server
+        .request("GET", "/openapi/v2")
+        .header(
+            "Accept",
+            "application/com.github.proto-openapi.spec.v2.v1.0+protobuf",
+        )
+        .send();
+    assert_eq!(spelled_as_in_responses.body, binary.body);
     let index = test_server.get("/openapi/v3").json();
     let url = index["paths"]["apis/apps/v1"]["serverRelativeURL"]
         .as_str()
@@ -91,6 +100,34 @@ fn openapi_documents_have_etags_and_two_encodings() {
         .header("Accept", "text/html")
         .send();
     assert_eq!(none.code, 406);
+}
+
+#[test]
+fn the_version_has_all_fields_of_kubernetes_and_no_kind() {
+    let version = ApiTestServer::shared().get("/version").json();
+    let fields: Vec<&str> = version.as_object().unwrap().keys().map(|k| &**k).collect();
+    for field in [
+        "major",
+        "minor",
+        "gitVersion",
+        "gitCommit",
+        "gitTreeState",
+        "buildDate",
+        "goVersion",
+        "compiler",
+        "platform",
+    ] {
+        assert!(version[field].is_string(), "{field}: {version}");
+    }
+    assert!(
+        !fields.contains(&"kind") && !fields.contains(&"apiVersion"),
+        "{version}"
+    );
+    let git_version = version["gitVersion"].as_str().unwrap();
+    let numbers = git_version.strip_prefix('v').unwrap();
+    let numbers = numbers.split('+').next().unwrap();
+    let numbers: Vec<u32> = numbers.split('.').map(|n| n.parse().unwrap()).collect();
+    assert_eq!(numbers[..2], [1, 36], "{git_version}");
 }
 
 #[test]

@@ -57,6 +57,10 @@ impl ReplyNormalizer {
     /// The comparable form of a reply.
     pub(crate) fn normalize(&mut self, reply: &ServerReply) -> Value {
         let body = match reply.json() {
+            // A watch with a single event; with more its body is no JSON.
+            Some(event) if event["type"].is_string() && event["object"].is_object() => {
+                self.normalize_events(vec![event])
+            }
             Some(body) => self.normalize_document(body),
             None => {
                 let lines = reply.text();
@@ -65,10 +69,7 @@ impl ReplyNormalizer {
                     .map(|line| serde_json::from_str(line).ok())
                     .collect();
                 match documents {
-                    Some(events) => {
-                        let events = events.into_iter();
-                        Value::Array(events.map(|event| self.normalize_document(event)).collect())
-                    }
+                    Some(events) => self.normalize_events(events),
                     None => json!(self.normalize_text(&lines)),
                 }
             }
@@ -84,6 +85,17 @@ impl ReplyNormalizer {
             "warnings": warnings,
             "body": body,
         })
+    }
+
+    fn normalize_events(&mut self, events: Vec<Value>) -> Value {
+        let compared = events
+            .into_iter()
+            .filter(|event| !is_periodic_bookmark(event));
+        Value::Array(
+            compared
+                .map(|event| self.normalize_document(event))
+                .collect(),
+        )
     }
 
     fn normalize_document(&mut self, document: Value) -> Value {
@@ -235,6 +247,13 @@ fn sort_causes(status: &mut Map<String, Value>) {
     {
         message.replace_range(at.., ": [the causes]");
     }
+}
+
+/// Bookmarks other than that after the initial events come by the server's clock: Kubernetes
+/// sends one within 1.25 seconds of the start of such a watch, or none if it ends before.
+fn is_periodic_bookmark(event: &Value) -> bool {
+    let annotations = &event["object"]["metadata"]["annotations"];
+    event["type"] == "BOOKMARK" && annotations["k8s.io/initial-events-end"].is_null()
 }
 
 /// Times of this run, not those that a case has in its fields.

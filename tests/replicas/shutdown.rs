@@ -33,6 +33,7 @@ async fn readiness_fails_first_then_requests_and_watches_end_without_an_error() 
     let mut watch = server.api.watch(at, &options).await.unwrap();
     node.signal("-TERM");
     wait_until_not_ready(&server).await;
+    server.api.get_raw("/livez").await.unwrap();
     server.create(config_map(NS, "late", "1")).await;
     let mut received = false;
     while let Some(event) = watch.next().await {

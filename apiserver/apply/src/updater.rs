@@ -108,12 +108,7 @@ impl<'a> Updater<'a> {
         let set = self.reset_fields.exclude_from(set);
         let api_version = api_version.into();
         let last = managers.insert(manager.clone(), ManagedFieldSet { set, api_version });
-        let mut new = prune(self.converter, merged, &managers, manager, last.as_ref())?;
-        if last.is_some() {
-            // A map or list that the configuration has empty was removed with its content.
-            let with_empty = typed::merge(live.field_type, &new.value, config)?;
-            new = new.with_value(with_empty);
-        }
+        let new = prune(self.converter, merged, &managers, manager, last.as_ref())?;
         let changes = self.compare(&live, &new);
         self.transfer(&live, &new, &changes, &mut managers, manager, force)?;
         let new = new.value.into_owned();

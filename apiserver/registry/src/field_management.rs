@@ -27,6 +27,17 @@ static METADATA_AND_SPEC: LazyLock<ResetFields> =
     LazyLock::new(|| ResetFields::of_paths(&[&["metadata"], &["spec"]]));
 static SPEC_AND_LABELS: LazyLock<ResetFields> =
     LazyLock::new(|| ResetFields::of_paths(&[&["spec"], &["metadata", "labels"]]));
+static SPEC_DELETION_AND_OWNERS: LazyLock<ResetFields> = LazyLock::new(|| {
+    ResetFields::of_paths(&[
+        &["spec"],
+        &["metadata", "deletionTimestamp"],
+        &["metadata", "ownerReferences"],
+    ])
+});
+static SPEC_AND_CONDITIONS: LazyLock<ResetFields> =
+    LazyLock::new(|| ResetFields::of_paths(&[&["spec"], &["status", "conditions"]]));
+static SPEC_AND_CERTIFICATE: LazyLock<ResetFields> =
+    LazyLock::new(|| ResetFields::of_paths(&[&["spec"], &["status", "certificate"]]));
 static NOTHING: LazyLock<ResetFields> = LazyLock::new(ResetFields::default);
 
 /// The most objects that webhooks convert for the managers of one write.
@@ -103,11 +114,13 @@ impl ResourceFieldManager<'_> {
         match self.subresource {
             "status" if !self.resource.has_go_type() => &METADATA_AND_SPEC,
             "status" => match &*self.resource.kind.gvk.kind {
-                "CustomResourceDefinition" => &METADATA_AND_SPEC,
+                "CustomResourceDefinition" | "VolumeAttachment" => &METADATA_AND_SPEC,
                 "Deployment" => &SPEC_AND_LABELS,
+                "Pod" => &SPEC_DELETION_AND_OWNERS,
+                "CertificateSigningRequest" => &SPEC_AND_CONDITIONS,
                 _ => &SPEC,
             },
-            "approval" => &SPEC,
+            "approval" => &SPEC_AND_CERTIFICATE,
             _ if self.resource.kind.status => &STATUS,
             _ => &NOTHING,
         }

@@ -128,16 +128,20 @@ pub(crate) fn copy_from_old(new: &mut Map<String, Value>, old: &Map<String, Valu
     for field in ["managedFields", "selfLink", "resourceVersion"] {
         new.remove(field);
     }
-    for field in [
-        "deletionTimestamp",
-        "deletionGracePeriodSeconds",
-        "generation",
-        "creationTimestamp",
-    ] {
+    for field in ["generation", "creationTimestamp"] {
         match old.get(field) {
             Some(v) => new.insert(field.into(), v.clone()),
             None => new.remove(field),
         };
+    }
+    if let Some(timestamp) = old.get("deletionTimestamp") {
+        new.insert("deletionTimestamp".into(), timestamp.clone());
+    }
+    let grace_period = "deletionGracePeriodSeconds";
+    if let Some(seconds) = old.get(grace_period)
+        && new.get(grace_period).is_none_or(Value::is_null)
+    {
+        new.insert(grace_period.into(), seconds.clone());
     }
     for field in ["uid", "name", "namespace", "generateName"] {
         let empty = new

@@ -62,8 +62,8 @@ pub(super) fn canonicalize(
 /// Whether Go always encodes this optional field.
 fn is_always_encoded(definition: &SchemaDefinition, field: &str) -> bool {
     let of = &*definition.name;
-    // The bounds in a JSON schema are pointers.
-    of.contains(".apiextensions.")
+    // The bounds in a JSON schema are pointers; the texts of its rules are not.
+    of.contains(".apiextensions.") && !of.ends_with(".ValidationRule")
         || matches!(
             (of, field),
             (

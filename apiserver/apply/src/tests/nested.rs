@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::ManagedObjectHistory;
-use super::fixtures::{OneSchema, list_by, nested_schema, number, schema, set_of, string};
+use super::fixtures::{OneSchema, list_by, map_of, nested_schema, number, schema, set_of, string};
 
 /// Applies two configurations as the same manager.
 fn check(first: Value, second: Value, owned: &str) {
@@ -92,6 +92,40 @@ fn what_nobody_owns_any_more_is_removed() {
         )
         .apply("default", "v1", json!({"struct": null}))
         .live("v1", json!({"struct": {"name": "b", "value": 1}}));
+}
+
+/// An applier owns the empty object that it applies, but not the empty list.
+#[test]
+fn objects_that_an_apply_empties_become_null_and_lists_are_removed() {
+    let converter = OneSchema::new(schema(json!({
+        "struct": {"type": "object", "properties": {"name": string()}},
+        "map": map_of(string()),
+        "set": set_of(string()),
+        "list": list_by(&["name"], json!({"name": string(), "value": number()})),
+    })));
+    let null = |field: &str| json!({field: null});
+    for (field, full, empty, emptied) in [
+        ("struct", json!({"name": "a"}), json!({}), null("struct")),
+        ("map", json!({"a": "b"}), json!({}), null("map")),
+        ("set", json!(["a"]), json!([]), json!({})),
+        ("list", json!([{"name": "a"}]), json!([]), json!({})),
+    ] {
+        ManagedObjectHistory::new(&converter)
+            .apply("one", "v1", json!({field: full}))
+            .apply("one", "v1", json!({field: empty}))
+            .live("v1", emptied);
+        // What was empty before remains as it was applied.
+        ManagedObjectHistory::new(&converter)
+            .apply("one", "v1", json!({field: empty}))
+            .apply("one", "v1", json!({field: empty}))
+            .live("v1", json!({field: empty}));
+        // What others own in it stays.
+        ManagedObjectHistory::new(&converter)
+            .apply("one", "v1", json!({field: full}))
+            .apply("two", "v1", json!({field: full}))
+            .apply("one", "v1", json!({field: empty}))
+            .live("v1", json!({field: full}));
+    }
 }
 
 #[test]

@@ -194,6 +194,10 @@ async fn a_dry_run_stores_nothing() {
 #[tokio::test]
 async fn bootstrap_is_idempotent() {
     let fixture = fixture().await;
+    for name in ["default", "kube-system", "kube-public", "kube-node-lease"] {
+        let namespace = ResourcePath::object(&NAMESPACES, "", name);
+        fixture.get(namespace).await.unwrap();
+    }
     let before = fixture.revision().await;
     fixture.registry.bootstrap().await.unwrap();
     assert_eq!(fixture.revision().await, before);
