@@ -50,6 +50,32 @@ pub(crate) struct KubeconfigArgs<F: KubeconfigFlagNamesAndHelp> {
 }
 
 impl<F: KubeconfigFlagNamesAndHelp> KubeconfigArgs<F> {
+    pub(crate) fn new(kubeconfig: Option<PathBuf>, context: Option<String>) -> Self {
+        Self {
+            kubeconfig,
+            context,
+            flags: PhantomData,
+        }
+    }
+
+    pub(crate) fn kubeconfig(&self) -> Option<&Path> {
+        self.kubeconfig.as_deref()
+    }
+
+    pub(crate) fn context(&self) -> Option<&str> {
+        self.context.as_deref()
+    }
+
+    /// The server and our credentials there.
+    pub(crate) fn load_config(&self) -> anyhow::Result<RestConfig> {
+        let source = match &self.kubeconfig {
+            Some(path) => KubeconfigLoadingRules::from_file(path),
+            None => KubeconfigLoadingRules::from_environment(),
+        };
+        let context = self.context.clone();
+        Ok(KubeconfigLoadingRules { context, ..source }.load()?)
+    }
+
     pub(crate) fn connect(&self, tasks: &TaskGroup) -> anyhow::Result<Arc<dyn Api>> {
         Ok(self.connect_with_namespace(tasks)?.0)
     }
@@ -59,17 +85,17 @@ impl<F: KubeconfigFlagNamesAndHelp> KubeconfigArgs<F> {
         &self,
         tasks: &TaskGroup,
     ) -> anyhow::Result<(Arc<dyn Api>, String)> {
-        let source = match &self.kubeconfig {
-            Some(path) => KubeconfigLoadingRules::from_file(path),
-            None => KubeconfigLoadingRules::from_environment(),
-        };
-        let context = self.context.clone();
-        let config = KubeconfigLoadingRules { context, ..source }.load()?;
-        let namespace = match config.namespace.as_str() {
-            "" => "default".to_owned(),
-            namespace => namespace.to_owned(),
-        };
+        let config = self.load_config()?;
+        let namespace = context_namespace(&config);
         Ok((Arc::new(RemoteApi::new(config, tasks)?), namespace))
+    }
+}
+
+/// The namespace of the context, `default` if it has none.
+pub(crate) fn context_namespace(config: &RestConfig) -> String {
+    match config.namespace.as_str() {
+        "" => "default".to_owned(),
+        namespace => namespace.to_owned(),
     }
 }
 

@@ -1,23 +1,32 @@
-//! The commands of `flotilla` that only talk to a server, or to none: `why`, `plan`,
-//! `interpret`, `join`, `unjoin`, `install`, `uninstall` and `completion`. The binary adds
-//! them to its command line.
+//! The commands of `flotilla` that only talk to servers, or to none: those of karmadactl,
+//! `why`, `plan`, `install` and `uninstall`. The binary adds them to its command line.
 //!
 //! flags ──► [`kubeconfig_flags`] ──► `client::Api` ──► the controllers' own decisions ──► [`printers`] ──► [`output`]
 //!
 //! Results go to standard output, progress and errors to standard error.
 
+pub mod apply;
+mod cluster_taints;
 pub mod completion;
+pub mod cordon;
 pub mod feature_gate_flags;
+pub mod get;
 pub mod install;
 pub mod interpret;
 pub mod join;
 mod kubeconfig_flags;
+mod kubectl;
+pub mod kubectl_commands;
 mod manifest_files;
+mod member_clusters;
 mod object_lists;
+mod operation_scope;
 pub mod output;
 pub mod plan;
 mod printers;
+pub mod promote;
 mod resource_args;
 pub mod scheduler_flags;
+pub mod taint;
 pub mod unjoin;
 pub mod why;

@@ -3,7 +3,10 @@
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
-use flotilla_cli::{completion, install, interpret, join, plan, unjoin, why};
+use flotilla_cli::{
+    apply, completion, cordon, get, install, interpret, join, kubectl_commands, plan, promote,
+    taint, unjoin, why,
+};
 
 use crate::logs::LogFormat;
 use crate::{demo, member, serve, up, version};
@@ -43,6 +46,20 @@ pub(crate) enum CliCommand {
     Join(join::JoinArgs),
     /// Remove a cluster from the control plane.
     Unjoin(unjoin::UnjoinArgs),
+    /// Mark a cluster as unschedulable.
+    Cordon(cordon::CordonArgs),
+    /// Mark a cluster as schedulable.
+    Uncordon(cordon::UncordonArgs),
+    /// Update the taints on one or more clusters.
+    Taint(taint::TaintArgs),
+    /// Display one or many resources in the control plane and in member clusters.
+    Get(Box<get::GetArgs>),
+    /// Apply a configuration to the control plane and propagate it to members.
+    Apply(apply::ApplyArgs),
+    /// Promote a resource of a member to the control plane.
+    Promote(Box<promote::PromoteArgs>),
+    #[command(flatten)]
+    Kubectl(kubectl_commands::KubectlCommand),
     /// Explain why a resource is propagated to its clusters, or to none.
     Why(why::WhyArgs),
     /// Show which templates would move if policies were applied.
@@ -81,6 +98,13 @@ impl CliCommand {
             Self::Uninstall(arguments) => Box::pin(install::uninstall(arguments)).await,
             Self::Join(arguments) => Box::pin(join::run(arguments)).await,
             Self::Unjoin(arguments) => Box::pin(unjoin::run(arguments)).await,
+            Self::Cordon(arguments) => Box::pin(cordon::cordon(arguments)).await,
+            Self::Uncordon(arguments) => Box::pin(cordon::uncordon(arguments)).await,
+            Self::Taint(arguments) => Box::pin(taint::run(arguments)).await,
+            Self::Get(arguments) => Box::pin(get::run(*arguments)).await,
+            Self::Apply(arguments) => Box::pin(apply::run(arguments)).await,
+            Self::Promote(arguments) => Box::pin(promote::run(*arguments)).await,
+            Self::Kubectl(command) => Box::pin(kubectl_commands::run(command)).await,
             Self::Version(arguments) => version::run(&arguments),
             Self::Completion(arguments) => completion::run(&arguments, &mut Cli::command()),
         }?;

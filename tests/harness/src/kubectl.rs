@@ -275,7 +275,7 @@ fn collapse_whitespace(text: &str) -> String {
 }
 
 /// Splits a line into words; text in single quotes stays one word.
-fn split_words(line: &str) -> Vec<String> {
+pub fn split_words(line: &str) -> Vec<String> {
     let (mut all, mut word, mut quoted) = (Vec::new(), None::<String>, false);
     for c in line.chars() {
         match c {

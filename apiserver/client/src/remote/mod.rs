@@ -19,6 +19,7 @@ mod pool;
 mod remote_tests;
 mod request;
 mod server_verifier;
+mod tables;
 #[cfg(test)]
 mod test_https_server;
 mod tls;
@@ -56,6 +57,7 @@ use metrics::RestClientMetricsOfHost;
 pub use pool::ResponseBody;
 use pool::{ConnectionPool, DeliveryStatus};
 use request::ApiRequest;
+pub use tables::TableWatchStream;
 pub use tls::{client_config as tls_client, server_name};
 
 /// The timeout of a call, without the stream of a watch.

@@ -1,0 +1,102 @@
+//! The commands `flotilla cordon` and `flotilla uncordon`, which mark a cluster as
+//! unschedulable and as schedulable.
+
+use anyhow::bail;
+use clap::Args;
+use flotilla_runtime::{ShutdownToken, TaskGroup};
+use openapi::karmada::cluster::Taint;
+use openapi::karmada::well_known_keys::TAINT_UNSCHEDULABLE;
+
+use crate::cluster_taints::{TaintChange, change_taints};
+use crate::kubeconfig_flags::{ControlPlaneFlagNamesAndHelp, KubeconfigArgs};
+use crate::output;
+
+pub(crate) const NO_SCHEDULE: &str = "NoSchedule";
+
+/// Mark a cluster as unschedulable: nothing new is placed on it; what is there stays.
+#[derive(Args)]
+#[command(after_help = "Example:\n  flotilla cordon member1")]
+pub struct CordonArgs {
+    #[command(flatten)]
+    target: CordonTarget,
+}
+
+/// Mark a cluster as schedulable.
+#[derive(Args)]
+#[command(after_help = "Example:\n  flotilla uncordon member1")]
+pub struct UncordonArgs {
+    #[command(flatten)]
+    target: CordonTarget,
+}
+
+#[derive(Args)]
+struct CordonTarget {
+    /// The name of the cluster.
+    #[arg(value_name = "CLUSTER")]
+    clusters: Vec<String>,
+    #[command(flatten)]
+    control: KubeconfigArgs<ControlPlaneFlagNamesAndHelp>,
+    /// Run the command in dry-run mode, without making any server requests that write.
+    #[arg(long)]
+    dry_run: bool,
+}
+
+pub async fn cordon(arguments: CordonArgs) -> anyhow::Result<()> {
+    let outcome = arguments.target.set_unschedulable(true).await?;
+    output::print_line(outcome);
+    Ok(())
+}
+
+pub async fn uncordon(arguments: UncordonArgs) -> anyhow::Result<()> {
+    let outcome = arguments.target.set_unschedulable(false).await?;
+    output::print_line(outcome);
+    Ok(())
+}
+
+impl CordonTarget {
+    async fn set_unschedulable(&self, unschedulable: bool) -> anyhow::Result<String> {
+        let cluster = match self.clusters.as_slice() {
+            [cluster] => cluster,
+            [] => bail!("cluster name is required"),
+            _ => bail!("more than one cluster name is not supported"),
+        };
+        let tasks = TaskGroup::new(ShutdownToken::new());
+        let api = self.control.connect(&tasks)?;
+        let change = |taints: Vec<Taint>| Ok(cordon_change(cluster, taints, unschedulable));
+        let outcome = change_taints(&*api, cluster, self.dry_run, change).await;
+        tasks.stop().await;
+        outcome
+    }
+}
+
+fn is_cordon(taint: &Taint) -> bool {
+    taint.key == TAINT_UNSCHEDULABLE && taint.effect == NO_SCHEDULE
+}
+
+/// The taints of a cordoned or an uncordoned cluster, and karmadactl's line about it.
+fn cordon_change(
+    cluster: &str,
+    mut taints: Vec<Taint>,
+    unschedulable: bool,
+) -> TaintChange<String> {
+    let verb = if unschedulable { "cordon" } else { "uncordon" };
+    if taints.iter().any(is_cordon) == unschedulable {
+        return TaintChange {
+            taints: None,
+            outcome: format!("{cluster} cluster already {verb}ed"),
+        };
+    }
+    if unschedulable {
+        taints.push(Taint {
+            key: TAINT_UNSCHEDULABLE.to_owned(),
+            effect: NO_SCHEDULE.to_owned(),
+            ..Taint::default()
+        });
+    } else {
+        taints.retain(|taint| !is_cordon(taint));
+    }
+    TaintChange {
+        taints: Some(taints),
+        outcome: format!("{cluster} cluster {verb}ed"),
+    }
+}

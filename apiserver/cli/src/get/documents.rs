@@ -1,0 +1,51 @@
+//! Prints objects of several servers as JSON, YAML and names.
+
+use serde_json::{Value, json};
+
+use super::query::{Query, ServerAnswer};
+
+/// Karmada's search marks the cluster of an object with this annotation
+/// (`CacheSourceAnnotationKey`).
+const SOURCE_CLUSTER: &str = "resource.karmada.io/cached-from-cluster";
+
+/// One document: the object if one server was asked for one, else a list. In the answers of
+/// several servers the objects of members name their cluster in an annotation. `None` if a
+/// named object was not found.
+pub(super) fn merge(answers: Vec<ServerAnswer>, query: &Query) -> Option<Value> {
+    let is_alone = answers.len() == 1;
+    let mut items = Vec::new();
+    for answer in answers {
+        let cluster = (!is_alone && !answer.is_control_plane).then_some(answer.cluster);
+        for mut object in answer.resources.into_iter().flat_map(|r| r.objects) {
+            if let Some(cluster) = &cluster {
+                object["metadata"]["annotations"][SOURCE_CLUSTER] = json!(cluster);
+            }
+            items.push(object);
+        }
+    }
+    if is_alone && query.selection.is_single_object() {
+        return items.pop();
+    }
+    Some(
+        json!({"apiVersion": "v1", "kind": "List", "metadata": {"resourceVersion": ""}, "items": items}),
+    )
+}
+
+/// A line `kind.group/name` for each object.
+pub(super) fn names(answers: &[ServerAnswer]) -> String {
+    let resources = answers.iter().flat_map(|answer| &answer.resources);
+    let lines = resources.flat_map(|found| {
+        let group = &found.resource.resource.group;
+        let dot = if group.is_empty() { "" } else { "." };
+        let kind = found.resource.kind.to_lowercase();
+        let name = |object: &Value| {
+            object["metadata"]["name"]
+                .as_str()
+                .unwrap_or_default()
+                .to_owned()
+        };
+        let line = move |object| format!("{kind}{dot}{group}/{}", name(object));
+        found.objects.iter().map(line)
+    });
+    lines.collect::<Vec<_>>().join("\n")
+}

@@ -1,0 +1,243 @@
+//! Asks several servers for resources, in parallel and with a deadline for each.
+
+use std::time::Duration;
+
+use client::remote::RemoteApi;
+use client::{Api, ApiResource, ListOptions, ResourcePath};
+use futures_util::future::join_all;
+use serde_json::Value;
+
+use super::selection::{ResourceSelection, find_resources};
+use super::server_table::Table;
+
+/// Objects in a page of a list, as kubectl asks for them.
+const LIST_CHUNK_SIZE: u64 = 500;
+
+/// What is asked of each server.
+pub(super) struct Query {
+    pub(super) selection: ResourceSelection,
+    /// Empty for all namespaces.
+    pub(super) namespace: String,
+    pub(super) label_selector: String,
+    pub(super) field_selector: String,
+    pub(super) as_tables: bool,
+    pub(super) ignore_not_found: bool,
+}
+
+pub(super) struct QueriedServer {
+    pub(super) name: String,
+    pub(super) is_control_plane: bool,
+    pub(super) api: RemoteApi,
+}
+
+/// What a server has answered.
+#[derive(Default)]
+pub(super) struct ServerAnswer {
+    pub(super) cluster: String,
+    pub(super) is_control_plane: bool,
+    pub(super) resources: Vec<AnsweredResource>,
+    pub(super) errors: Vec<String>,
+    /// Why the server has not answered.
+    pub(super) unreachable: Option<String>,
+}
+
+pub(super) struct AnsweredResource {
+    pub(super) resource: ApiResource,
+    pub(super) tables: Vec<Table>,
+    pub(super) objects: Vec<Value>,
+}
+
+/// The answers in the order of the servers.
+pub(super) async fn query_all(
+    servers: &[QueriedServer],
+    query: &Query,
+    timeout: Duration,
+) -> Vec<ServerAnswer> {
+    let asked = servers.iter().map(|server| async move {
+        let mut answer = ServerAnswer {
+            cluster: server.name.clone(),
+            is_control_plane: server.is_control_plane,
+            ..ServerAnswer::default()
+        };
+        let asked = tokio::time::timeout(timeout, query_server(server, query, &mut answer)).await;
+        match asked {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => answer.fail(&error),
+            Err(_) => {
+                answer.unreachable = Some(format!("no answer within {} s", timeout.as_secs_f64()));
+            }
+        }
+        answer
+    });
+    join_all(asked).await
+}
+
+impl ServerAnswer {
+    /// Records a failure: a member that does not answer is unreachable, every other failure
+    /// is an error.
+    fn fail(&mut self, error: &anyhow::Error) {
+        let unreachable = error
+            .downcast_ref::<client::Error>()
+            .is_some_and(is_unreachable);
+        if unreachable && !self.is_control_plane {
+            self.unreachable = Some(format!("{error:#}"));
+        } else {
+            self.errors.push(format!("{error:#}"));
+        }
+    }
+}
+
+/// Whether there was no answer, or the answer of a proxy that has got none.
+fn is_unreachable(error: &client::Error) -> bool {
+    match error {
+        client::Error::Status(status) => matches!(status.code, 502..=504),
+        client::Error::Transport { .. } => true,
+        client::Error::Protocol(_) => false,
+    }
+}
+
+async fn query_server(
+    server: &QueriedServer,
+    query: &Query,
+    answer: &mut ServerAnswer,
+) -> anyhow::Result<()> {
+    let served = server.api.discover().await?.resources;
+    for typed in &query.selection.types {
+        let resources = match find_resources(&served, typed) {
+            Ok(resources) => resources,
+            Err(error) => {
+                answer.errors.push(error.to_string());
+                continue;
+            }
+        };
+        for resource in resources {
+            let mut found = AnsweredResource {
+                resource: resource.clone(),
+                tables: Vec::new(),
+                objects: Vec::new(),
+            };
+            if typed.objects.is_empty() {
+                read_list(&server.api, query, &mut found).await?;
+            }
+            for name in &typed.objects {
+                let read = read_object(&server.api, query, &mut found, name).await;
+                match read {
+                    Ok(()) => {}
+                    Err(error) if error.is_not_found() && query.ignore_not_found => {}
+                    Err(error) if is_unreachable(&error) => return Err(error.into()),
+                    Err(error) => answer.errors.push(error.to_string()),
+                }
+            }
+            answer.resources.push(found);
+        }
+    }
+    Ok(())
+}
+
+impl Query {
+    /// The namespace of a resource in a request.
+    pub(super) fn namespace_of(&self, resource: &ApiResource) -> &str {
+        if resource.namespaced {
+            &self.namespace
+        } else {
+            ""
+        }
+    }
+
+    fn list_options(&self) -> ListOptions {
+        ListOptions {
+            label_selector: self.label_selector.clone(),
+            field_selector: self.field_selector.clone(),
+            limit: LIST_CHUNK_SIZE,
+            ..ListOptions::default()
+        }
+    }
+}
+
+async fn read_list(
+    api: &RemoteApi,
+    query: &Query,
+    found: &mut AnsweredResource,
+) -> anyhow::Result<()> {
+    let resource = found.resource.clone();
+    let at = ResourcePath::collection(&resource.resource, query.namespace_of(&resource));
+    let mut options = query.list_options();
+    loop {
+        options.continue_token = if query.as_tables {
+            let table = read_table(api, at, &options).await?;
+            let next = table.metadata.continue_token.clone();
+            found.tables.push(table);
+            next
+        } else {
+            let page = api.list(at, &options).await?;
+            for object in &page.items {
+                found.objects.push(object.value()?);
+            }
+            page.continue_token
+        };
+        if options.continue_token.is_empty() {
+            return Ok(());
+        }
+    }
+}
+
+/// All rows of a list as one Table, with the version of the list.
+pub(super) async fn list_table(
+    api: &RemoteApi,
+    query: &Query,
+    resource: &ApiResource,
+    name: &str,
+) -> client::Result<Table> {
+    let mut options = query.list_options();
+    if !name.is_empty() {
+        let comma = if options.field_selector.is_empty() {
+            ""
+        } else {
+            ","
+        };
+        options.field_selector = format!("metadata.name={name}{comma}{}", options.field_selector);
+    }
+    let at = ResourcePath::collection(&resource.resource, query.namespace_of(resource));
+    let mut whole = read_table(api, at, &options).await?;
+    while !whole.metadata.continue_token.is_empty() {
+        options.continue_token = std::mem::take(&mut whole.metadata.continue_token);
+        let page = read_table(api, at, &options).await?;
+        whole.rows.extend(page.rows);
+        whole.metadata = page.metadata;
+    }
+    Ok(whole)
+}
+
+async fn read_object(
+    api: &RemoteApi,
+    query: &Query,
+    found: &mut AnsweredResource,
+    name: &str,
+) -> client::Result<()> {
+    let namespace = query.namespace_of(&found.resource);
+    let at = ResourcePath::object(&found.resource.resource, namespace, name);
+    if query.as_tables {
+        let table = read_table(api, at, &ListOptions::default()).await?;
+        found.tables.push(table);
+    } else {
+        found.objects.push(api.get(at).await?.value()?);
+    }
+    Ok(())
+}
+
+async fn read_table(
+    api: &RemoteApi,
+    at: ResourcePath<'_>,
+    options: &ListOptions,
+) -> client::Result<Table> {
+    let body = api.get_table(at, options).await?;
+    let table: Table =
+        serde_json::from_slice(&body).map_err(|e| client::Error::Protocol(e.to_string()))?;
+    if table.kind != "Table" {
+        return Err(client::Error::Protocol(format!(
+            "{} has no tables; use -o json, yaml or name",
+            at.resource.resource
+        )));
+    }
+    Ok(table)
+}

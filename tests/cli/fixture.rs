@@ -1,0 +1,221 @@
+//! A control plane with two members and a Deployment in both, and runs of the binary.
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+
+use harness::FlotillaUpProcess;
+use harness::objects::{DEPLOYMENTS, POLICIES, deployment, policy};
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+
+pub(crate) const BINARY: &str = env!("CARGO_BIN_EXE_flotilla");
+/// Where the editor of `flotilla edit` is.
+const SYSTEM_PATH: &str = "/usr/bin:/bin";
+const TIMEOUT: Duration = Duration::from_secs(60);
+
+pub(crate) struct CliFixture {
+    up: FlotillaUpProcess,
+    /// A kubectl on the `PATH` of the commands; absent if the machine has none.
+    tools: Option<PathBuf>,
+}
+
+/// What a command has printed.
+#[derive(Debug)]
+pub(crate) struct CommandOutput {
+    pub(crate) code: i32,
+    pub(crate) out: String,
+    pub(crate) errors: String,
+}
+
+impl CommandOutput {
+    pub(crate) fn succeeded(self) -> String {
+        assert_eq!(self.code, 0, "{self:?}");
+        self.out
+    }
+
+    /// Exit code 1 and this text on standard error.
+    pub(crate) fn failed_with(self, text: &str) {
+        assert_eq!(self.code, 1, "{self:?}");
+        assert!(self.errors.contains(text), "no {text:?} in {self:?}");
+    }
+}
+
+impl CliFixture {
+    /// The shared control plane, which the last test that holds it ends. Its clusters are
+    /// `member1` and `member2`.
+    pub(crate) fn shared() -> Arc<Self> {
+        static SHARED: Mutex<Weak<CliFixture>> = Mutex::new(Weak::new());
+        Self::share(&SHARED)
+    }
+
+    /// Another one, for tests that register or taint clusters.
+    pub(crate) fn with_changing_clusters() -> Arc<Self> {
+        static SHARED: Mutex<Weak<CliFixture>> = Mutex::new(Weak::new());
+        Self::share(&SHARED)
+    }
+
+    fn share(shared: &Mutex<Weak<Self>>) -> Arc<Self> {
+        let mut shared = shared.lock();
+        if let Some(running) = shared.upgrade() {
+            return running;
+        }
+        let started = Arc::new(Self::start());
+        *shared = Arc::downgrade(&started);
+        started
+    }
+
+    fn start() -> Self {
+        let up = FlotillaUpProcess::start(BINARY, 2, &[]);
+        let tools = link_kubectl(&up);
+        let fixture = Self { up, tools };
+        fixture.propagate_deployment("default");
+        fixture
+    }
+
+    /// The shared control plane for commands that run kubectl; `None` if the machine has
+    /// none, and the test is recorded as skipped.
+    pub(crate) fn shared_with_tools() -> Option<Arc<Self>> {
+        harness::tools(["kubectl-1.36"])?;
+        Some(Self::shared())
+    }
+
+    /// Creates the Deployment `web` with two replicas in each member, and waits for it.
+    pub(crate) fn propagate_deployment(&self, namespace: &str) {
+        let runtime = tokio::runtime::Runtime::new().unwrap();
+        runtime.block_on(async {
+            let control = self.up.control_plane();
+            if namespace != "default" {
+                control.create_namespace(namespace).await;
+            }
+            let web = deployment(namespace, "web", 2);
+            control.create(web.clone()).await;
+            control
+                .create(policy(namespace, "web", &web, &["member1", "member2"]))
+                .await;
+            control
+                .wait_until(
+                    &DEPLOYMENTS,
+                    namespace,
+                    "web",
+                    "ready in both members",
+                    |d| d["status"]["readyReplicas"] == 4,
+                )
+                .await;
+            let found = control.get(&POLICIES, namespace, "web").await;
+            assert!(found.is_some());
+        });
+    }
+
+    /// Creates an object in `member1`.
+    pub(crate) fn create_in_member(&self, object: Value) {
+        let runtime = tokio::runtime::Runtime::new().unwrap();
+        runtime.block_on(async { self.up.members()[0].create(object).await });
+    }
+
+    /// The working folder of the commands.
+    pub(crate) fn dir(&self) -> &Path {
+        self.up.dir()
+    }
+
+    pub(crate) fn command(&self, arguments: &[&str]) -> Command {
+        self.command_of(BINARY, arguments)
+    }
+
+    pub(crate) fn command_of(&self, program: &str, arguments: &[&str]) -> Command {
+        let mut command = Command::new(program);
+        let path = match &self.tools {
+            Some(tools) => format!("{}:{SYSTEM_PATH}", tools.display()),
+            None => SYSTEM_PATH.to_owned(),
+        };
+        command
+            .args(arguments)
+            .current_dir(self.up.dir())
+            .env("KUBECONFIG", self.up.dir().join("kubeconfig"))
+            .env("HOME", self.up.dir())
+            .env("PATH", path)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        command
+    }
+
+    /// Runs a command line; text in single quotes is one word.
+    pub(crate) fn run(&self, line: &str) -> CommandOutput {
+        let words = harness::kubectl::split_words(line);
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        run_command(self.command(&words))
+    }
+
+    /// Starts a command that runs until it is killed.
+    pub(crate) fn spawn(&self, arguments: &[&str]) -> Child {
+        self.command(arguments).spawn().unwrap()
+    }
+
+    /// Runs the examples in the help of a command, in their order.
+    pub(crate) fn run_examples(&self, command: &str) {
+        let help = self.run(&format!("{command} --help")).succeeded();
+        let examples = help
+            .lines()
+            .filter_map(|line| line.strip_prefix("  flotilla "));
+        let examples: Vec<&str> = examples.collect();
+        assert!(!examples.is_empty(), "{command} --help has no example");
+        for example in examples {
+            self.run(example).succeeded();
+        }
+    }
+
+    /// Registers a cluster that nothing connects to, or whose address is given.
+    pub(crate) fn register_cluster(&self, name: &str, address: Option<&str>) {
+        let spec = match address {
+            None => json!({"syncMode": "Pull", "id": name}),
+            Some(address) => json!({"syncMode": "Pull", "id": name, "apiEndpoint": address,
+                "insecureSkipTLSVerification": true,
+                "impersonatorSecretRef": {"namespace": "karmada-cluster", "name": "member1-impersonator"}}),
+        };
+        let cluster = json!({"apiVersion": "cluster.karmada.io/v1alpha1", "kind": "Cluster",
+            "metadata": {"name": name}, "spec": spec});
+        let runtime = tokio::runtime::Runtime::new().unwrap();
+        runtime.block_on(async { self.up.control_plane().create(cluster).await });
+    }
+
+    pub(crate) fn json(&self, line: &str) -> Value {
+        let text = self.run(&format!("{line} -o json")).succeeded();
+        serde_json::from_str(&text).unwrap()
+    }
+}
+
+fn run_command(mut command: Command) -> CommandOutput {
+    let child = command.spawn().unwrap();
+    let id = child.id();
+    let began = Instant::now();
+    let out = child.wait_with_output().unwrap();
+    assert!(began.elapsed() < TIMEOUT, "process {id}: {command:?}");
+    let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+    CommandOutput {
+        code: out.status.code().unwrap_or(-1),
+        out: text(out.stdout),
+        errors: text(out.stderr),
+    }
+}
+
+/// A folder with `kubectl`, and with the binary under the names of its plugins.
+fn link_kubectl(up: &FlotillaUpProcess) -> Option<PathBuf> {
+    let [kubectl] = harness::tools(["kubectl-1.36"])?;
+    let tools = up.dir().join("tools");
+    std::fs::create_dir_all(&tools).unwrap();
+    let link = |target: &str, name: &str| {
+        std::os::unix::fs::symlink(target, tools.join(name)).unwrap();
+    };
+    link(&kubectl.display().to_string(), "kubectl");
+    link(BINARY, "kubectl-flotilla");
+    link(BINARY, "kubectl-karmada");
+    Some(tools)
+}
+
+/// The lines of a table, with one blank between cells.
+pub(crate) fn rows(text: &str) -> Vec<String> {
+    let line = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
+    text.lines().map(line).collect()
+}

@@ -1,0 +1,211 @@
+//! `get`: tables of the control plane and of members, documents, watches, and members that
+//! do not answer.
+
+use std::io::{BufRead, BufReader};
+use std::net::TcpListener;
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use crate::fixture::{CliFixture, rows};
+
+#[test]
+fn a_table_has_the_cluster_and_the_adoption_of_each_row() {
+    let fixture = CliFixture::shared();
+    let text = fixture.run("get deployments web -s all").succeeded();
+    let lines = rows(&text);
+    assert_eq!(
+        lines[0],
+        "NAME CLUSTER READY UP-TO-DATE AVAILABLE AGE ADOPTION"
+    );
+    assert!(lines[1].starts_with("web Karmada 4/2 "), "{text}");
+    assert!(lines[1].ends_with(" -"), "{text}");
+    for (line, member) in lines[2..4].iter().zip(["member1", "member2"]) {
+        assert!(line.starts_with(&format!("web {member} 2/2 ")), "{text}");
+        assert!(line.ends_with(" Y"), "{text}");
+    }
+    assert_eq!(
+        lines.iter().filter(|line| line.starts_with("web ")).count(),
+        lines.len() - 1
+    );
+
+    let control = rows(&fixture.run("get deploy").succeeded());
+    assert!(
+        control.iter().all(|line| !line.contains("member")),
+        "{control:?}"
+    );
+    let member = rows(&fixture.run("get deploy/web -C member2").succeeded());
+    assert_eq!(member.len(), 2, "{member:?}");
+    let namespace = rows(
+        &fixture
+            .run("get namespace kube-system -C member1")
+            .succeeded(),
+    );
+    assert!(namespace[1].ends_with(" N"), "{namespace:?}");
+    let pods = rows(&fixture.run("get pods -C member1").succeeded());
+    assert_eq!(pods[0], "NAME CLUSTER READY STATUS RESTARTS AGE");
+    let wide = rows(&fixture.run("get pods -C member1 -o wide").succeeded());
+    assert!(wide[0].ends_with(" ADOPTION"), "{wide:?}");
+}
+
+#[test]
+fn columns_of_labels_namespaces_and_kinds_are_added() {
+    let fixture = CliFixture::shared();
+    let text = fixture
+        .run("get deployments -A -C member1 --field-selector metadata.name=web -L karmada.io/managed")
+        .succeeded();
+    let lines = rows(&text);
+    assert!(lines[0].starts_with("NAMESPACE NAME CLUSTER "), "{text}");
+    assert!(lines[0].ends_with("ADOPTION MANAGED"), "{text}");
+    assert!(lines[1].ends_with("Y true"), "{text}");
+    let kinds = fixture
+        .run("get deployments,namespaces --no-headers --show-labels")
+        .succeeded();
+    assert!(kinds.contains("deployment.apps/web "), "{kinds}");
+    assert!(kinds.contains("namespace/default "), "{kinds}");
+    assert!(
+        kinds.contains("kubernetes.io/metadata.name=default"),
+        "{kinds}"
+    );
+    let none = fixture.run("get deployments -l app=nothing");
+    assert_eq!(none.errors, "No resources found in default namespace.\n");
+    assert_eq!(none.succeeded(), "");
+}
+
+#[test]
+fn documents_of_several_clusters_name_their_cluster() {
+    let fixture = CliFixture::shared();
+    let one = fixture.json("get deployment web -C member1");
+    assert_eq!(one["kind"], "Deployment");
+    let list = fixture.json("get deployment web -s all");
+    let items = list["items"].as_array().unwrap();
+    let source = |item: &Value| {
+        item["metadata"]["annotations"]["resource.karmada.io/cached-from-cluster"].clone()
+    };
+    let sources: Vec<Value> = items.iter().map(source).take(3).collect();
+    assert_eq!(sources, [Value::Null, "member1".into(), "member2".into()]);
+    let yaml = fixture
+        .run("get deployments -C member1 -o yaml")
+        .succeeded();
+    let yaml: Value = serde_saphyr::from_str(&yaml).unwrap();
+    assert_eq!(yaml["items"][0]["metadata"]["name"], "web");
+    let names = fixture.run("get deployments/web -C member1,member2 -o name");
+    assert_eq!(
+        names.succeeded(),
+        "deployment.apps/web\ndeployment.apps/web\n"
+    );
+}
+
+#[test]
+fn what_does_not_exist_is_an_error_of_its_cluster() {
+    let fixture = CliFixture::shared();
+    let refusals = [
+        ("get", "You must specify the type of resource to get."),
+        ("get deployments -C moon", "clusters don't exist: moon"),
+        (
+            "get dragons",
+            "cluster(Karmada): the server has no resource type",
+        ),
+        (
+            "get deployment nothing -C member1",
+            "cluster(member1): deployments.apps \"nothing\" not found",
+        ),
+        ("get deployment web -s karmada -C member1", "leave one out"),
+        (
+            "get deployment web -A",
+            "a resource cannot be retrieved by name across all namespaces",
+        ),
+        (
+            "get deployment --output-watch-events",
+            "--output-watch-events option can only be used with --watch or --watch-only",
+        ),
+        (
+            "get deployments -s members -o jsonpath={.items}",
+            "one server at a time",
+        ),
+    ];
+    for (line, message) in refusals {
+        fixture.run(line).failed_with(message);
+    }
+    let ignored = fixture.run("get deployment nothing -C member1 --ignore-not-found");
+    assert_eq!(ignored.succeeded(), "");
+}
+
+#[test]
+fn a_member_that_does_not_answer_is_one_line_of_warning() {
+    let fixture = CliFixture::with_changing_clusters();
+    // Accepts connections and never answers.
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = format!("https://{}", silent.local_addr().unwrap());
+    fixture.register_cluster("silent", Some(&address));
+    let began = Instant::now();
+    let got = fixture.run("get deployment web -C member1,silent --request-timeout 2s");
+    assert!(began.elapsed() < Duration::from_secs(20));
+    let warnings: Vec<&str> = got.errors.lines().collect();
+    assert_eq!(warnings.len(), 1, "{got:?}");
+    assert!(
+        warnings[0].starts_with("Warning: cluster(silent) is inaccessible"),
+        "{got:?}"
+    );
+    assert_eq!(rows(&got.succeeded()).len(), 2);
+    fixture
+        .run("get deployment web -C silent --request-timeout 1s")
+        .failed_with("no cluster has answered");
+}
+
+#[test]
+fn a_watch_prints_the_changes_of_all_members() {
+    let Some(fixture) = CliFixture::shared_with_tools() else {
+        return;
+    };
+    fixture.propagate_deployment("watched");
+    let arguments = [
+        "get",
+        "deployments",
+        "-n",
+        "watched",
+        "-C",
+        "member1,member2",
+        "-w",
+    ];
+    let mut watch = fixture.spawn(&arguments);
+    let (sender, lines) = mpsc::channel();
+    let output = watch.stdout.take().unwrap();
+    std::thread::spawn(move || {
+        for line in BufReader::new(output).lines().map_while(Result::ok) {
+            let _ = sender.send(line);
+        }
+    });
+    let wait_for = |wanted: &[&str]| {
+        let mut missing: Vec<&str> = wanted.to_vec();
+        while !missing.is_empty() {
+            let line = lines.recv_timeout(Duration::from_secs(30)).unwrap();
+            let line = rows(&line).concat();
+            missing.retain(|start| !line.starts_with(start));
+        }
+    };
+    wait_for(&["NAME CLUSTER READY"]);
+    wait_for(&["web member1 2/2", "web member2 2/2"]);
+    let patch = [
+        "-n",
+        "watched",
+        "deployment",
+        "web",
+        "-p",
+        "{\"spec\":{\"replicas\":3}}",
+    ];
+    let patched = fixture.command(&["patch"]).args(patch).status().unwrap();
+    assert!(patched.success());
+    wait_for(&["web member1 3/3", "web member2 3/3"]);
+    watch.kill().unwrap();
+    watch.wait().unwrap();
+}
+
+#[test]
+fn the_examples_of_the_help_work() {
+    let Some(fixture) = CliFixture::shared_with_tools() else {
+        return;
+    };
+    fixture.run_examples("get");
+}

@@ -1,0 +1,25 @@
+//! The commands of karmadactl as `flotilla` has them: the real binary against a running
+//! control plane with simulated members.
+//!
+//! The tests share one `flotilla up` with two members and use separate namespaces. The
+//! examples in the help of commands are run as they are written, in the namespace
+//! `default`, whose Deployment `web` is in both members.
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+/// The control plane, and runs of the binary.
+mod fixture;
+
+/// `cordon`, `uncordon` and `taint`.
+mod taints;
+
+/// `get` from the control plane and from members.
+mod get;
+
+/// `apply` with policies for the applied objects.
+mod apply;
+
+/// The commands that kubectl does, and the binary as a plugin of kubectl.
+mod kubectl;
+
+/// `promote` of objects in a member.
+mod promote;
