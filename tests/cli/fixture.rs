@@ -108,6 +108,12 @@ impl CliFixture {
         });
     }
 
+    /// Creates an object in the control plane.
+    pub(crate) fn create(&self, object: Value) {
+        let runtime = tokio::runtime::Runtime::new().unwrap();
+        runtime.block_on(async { self.up.control_plane().create(object).await });
+    }
+
     /// Creates an object in `member1`.
     pub(crate) fn create_in_member(&self, object: Value) {
         let runtime = tokio::runtime::Runtime::new().unwrap();

@@ -23,3 +23,6 @@ mod kubectl;
 
 /// `promote` of objects in a member.
 mod promote;
+
+/// `rebalance` of templates.
+mod rebalance;

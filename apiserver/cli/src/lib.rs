@@ -25,6 +25,7 @@ pub mod output;
 pub mod plan;
 mod printers;
 pub mod promote;
+pub mod rebalance;
 mod resource_args;
 pub mod scheduler_flags;
 pub mod taint;

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use clap::{CommandFactory, Parser, Subcommand};
 use flotilla_cli::{
     apply, completion, cordon, get, install, interpret, join, kubectl_commands, plan, promote,
-    taint, unjoin, why,
+    rebalance, taint, unjoin, why,
 };
 
 use crate::logs::LogFormat;
@@ -58,6 +58,8 @@ pub(crate) enum CliCommand {
     Apply(apply::ApplyArgs),
     /// Promote a resource of a member to the control plane.
     Promote(Box<promote::PromoteArgs>),
+    /// Schedule templates anew, without regard to where they are now.
+    Rebalance(rebalance::RebalanceArgs),
     #[command(flatten)]
     Kubectl(kubectl_commands::KubectlCommand),
     /// Explain why a resource is propagated to its clusters, or to none.
@@ -104,6 +106,7 @@ impl CliCommand {
             Self::Get(arguments) => Box::pin(get::run(*arguments)).await,
             Self::Apply(arguments) => Box::pin(apply::run(arguments)).await,
             Self::Promote(arguments) => Box::pin(promote::run(*arguments)).await,
+            Self::Rebalance(arguments) => Box::pin(rebalance::run(arguments)).await,
             Self::Kubectl(command) => Box::pin(kubectl_commands::run(command)).await,
             Self::Version(arguments) => version::run(&arguments),
             Self::Completion(arguments) => completion::run(&arguments, &mut Cli::command()),
