@@ -113,6 +113,9 @@ mod flow_control;
 /// HTTP: the audit log.
 mod audit;
 
+/// Bootstrap tokens, and what is obtained with them.
+mod bootstrap_tokens;
+
 /// The process: its log.
 mod logs;
 

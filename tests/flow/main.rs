@@ -68,6 +68,9 @@ mod why_and_plan;
 /// Metrics of the scheduler.
 mod scheduler_metrics;
 
+/// A member in pull mode: token, registration, agent, a cut network, and its removal.
+mod pull_members;
+
 /// A member that dies, comes back and is unjoined.
 mod member_outage;
 

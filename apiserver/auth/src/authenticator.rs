@@ -1,5 +1,5 @@
-//! Authenticates requests: client certificates, static tokens, tokens of OpenID Connect and
-//! of service accounts, and anonymous users.
+//! Authenticates requests: client certificates, static and bootstrap tokens, tokens of OpenID
+//! Connect and of service accounts, and anonymous users.
 //!
 //! Service accounts, secrets and pods are read through `client::Api`: from the watch
 //! cache, as kube-apiserver does from its informers, and from the store before a token
@@ -10,12 +10,14 @@ use std::sync::{Arc, OnceLock};
 
 use client::{Api, Error, ResourcePath};
 use jiff::Timestamp;
+use machinery::bootstrap_token::{BootstrapToken, TOKEN_NAMESPACE};
 use machinery::time::Clock;
 use machinery::{Gvr, Object, Status, UserInfo};
 use parking_lot::{Mutex, RwLock};
 use serde::Deserialize;
 use sha2::{Digest, Sha256};
 
+use crate::bootstrap_token::user_of_token;
 use crate::credentials::{
     ANONYMOUS_NOT_ALLOWED, AuthenticationError, InvalidCredential, RequestCredentials,
     anonymous_user, token_text,
@@ -44,6 +46,9 @@ pub struct LocalAuthenticatorOptions {
     pub audiences: Vec<String>,
     /// Static tokens (`--token-auth-file`).
     pub static_tokens: Option<Arc<StaticTokens>>,
+    /// Whether Secrets of the type `bootstrap.kubernetes.io/token` in kube-system authenticate
+    /// (`--enable-bootstrap-token-auth`).
+    pub bootstrap_tokens: bool,
     /// Issuers whose tokens are accepted (`--oidc-issuer-url`, `--authentication-config`);
     /// [`LocalAuthenticator::set_oidc`] begins to accept them.
     pub jwt_issuers: Vec<JwtIssuerConfig>,
@@ -55,6 +60,7 @@ impl Default for LocalAuthenticatorOptions {
             anonymous: AnonymousRequests::all(true),
             audiences: Vec::new(),
             static_tokens: None,
+            bootstrap_tokens: false,
             jwt_issuers: Vec::new(),
         }
     }
@@ -88,6 +94,7 @@ pub struct LocalAuthenticator {
     /// Audiences of this API server.
     audiences: Vec<String>,
     static_tokens: Option<Arc<StaticTokens>>,
+    bootstrap_tokens: bool,
     oidc: RwLock<Option<Arc<OidcAuthenticator>>>,
     webhook: OnceLock<WebhookTokenAuthenticator>,
 }
@@ -114,6 +121,7 @@ impl LocalAuthenticator {
             anonymous_requests: RwLock::new(Arc::new(options.anonymous)),
             audiences,
             static_tokens: options.static_tokens,
+            bootstrap_tokens: options.bootstrap_tokens,
             oidc: RwLock::default(),
             webhook: OnceLock::new(),
         })
@@ -197,8 +205,8 @@ impl LocalAuthenticator {
     }
 
     /// The user of a token, and those of `audiences` that the token is valid for (empty
-    /// means the API server's own). Static tokens come first, then tokens that name an
-    /// issuer of OpenID Connect, then those of service accounts; a webhook is asked last.
+    /// means the API server's own). Static and bootstrap tokens come first, then tokens that name
+    /// an issuer of OpenID Connect, then those of service accounts; a webhook is asked last.
     pub async fn authenticate_token(
         &self,
         token: &str,
@@ -207,6 +215,12 @@ impl LocalAuthenticator {
         let tokens = self.static_tokens.as_ref();
         if let Some(user) = tokens.and_then(|tokens| tokens.user(token)) {
             return self.for_audiences(user, audiences);
+        }
+        if self.bootstrap_tokens
+            && let Some(token) = BootstrapToken::parse(token)
+            && let Some(user) = self.authenticate_bootstrap_token(&token).await?
+        {
+            return self.for_audiences(Arc::new(user), audiences);
         }
         let oidc = self.oidc.read().clone();
         if let Some(oidc) = oidc
@@ -245,6 +259,31 @@ impl LocalAuthenticator {
             return Err(InvalidCredential("the token is for another audience".into()).into());
         }
         Ok((user, matched))
+    }
+
+    /// The user of a bootstrap token; `None` if nothing, or another token, is stored under its
+    /// id.
+    async fn authenticate_bootstrap_token(
+        &self,
+        token: &BootstrapToken,
+    ) -> Result<Option<UserInfo>, AuthenticationError> {
+        let name = token.secret_name();
+        // The watch cache may lag behind a new token.
+        for fresh in [WatchCacheOrStore::WatchCache, WatchCacheOrStore::Store] {
+            let secret = self
+                .get_object(&SECRETS, TOKEN_NAMESPACE, &name, fresh)
+                .await;
+            let secret = match secret {
+                Ok(secret) => secret,
+                Err(AuthenticationError::InvalidCredential(_)) => continue,
+                Err(failed) => return Err(failed),
+            };
+            match user_of_token(&secret, token, self.clock.now()) {
+                Ok(user) => return Ok(Some(user)),
+                Err(why) => tracing::debug!(token = token.id, why, "bootstrap token refused"),
+            }
+        }
+        Ok(None)
     }
 
     async fn authenticate_service_account(

@@ -18,6 +18,7 @@ pub mod authorization_configuration;
 pub mod authorizer_chain;
 mod authorizer_metrics;
 mod authorizer_opinion;
+mod bootstrap_token;
 pub mod ca_bundle;
 pub mod cert_rotation;
 pub mod certificate_signing;

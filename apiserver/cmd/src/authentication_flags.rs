@@ -37,6 +37,11 @@ pub(crate) struct AuthenticationArgs {
     /// authentication: lines of token, user, uid and optionally groups.
     #[arg(long, value_name = "FILE")]
     token_auth_file: Option<PathBuf>,
+    /// Enable to allow secrets of type 'bootstrap.kubernetes.io/token' in the 'kube-system'
+    /// namespace to be used for TLS bootstrapping authentication. The address in
+    /// kube-public/cluster-info has the first name of --tls-san.
+    #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
+    enable_bootstrap_token_auth: bool,
     /// File with webhook configuration for token authentication in kubeconfig format. The API
     /// server sends a TokenReview v1 to the service for tokens that nothing else accepts.
     #[arg(long, value_name = "FILE")]
@@ -96,6 +101,7 @@ impl AuthenticationArgs {
             let tokens = tokens.with_context(|| format!("--token-auth-file {}", file.display()))?;
             options.static_tokens = Some(Arc::new(tokens));
         }
+        options.bootstrap_tokens = self.enable_bootstrap_token_auth;
         let from_flags = self.issuer_of_flags()?;
         let Some(file) = &self.authentication_config else {
             options.jwt_issuers.extend(from_flags);

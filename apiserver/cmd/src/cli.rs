@@ -5,11 +5,11 @@ use std::process::ExitCode;
 use clap::{CommandFactory, Parser, Subcommand};
 use flotilla_cli::{
     apply, completion, cordon, get, install, interpret, join, kubectl_commands, plan, promote,
-    rebalance, taint, unjoin, why,
+    rebalance, register, taint, token, unjoin, unregister, why,
 };
 
 use crate::logs::LogFormat;
-use crate::{demo, member, serve, up, version};
+use crate::{agent, demo, member, serve, up, version};
 
 /// A multi-cluster Kubernetes control plane in one process.
 #[derive(Parser)]
@@ -62,6 +62,14 @@ pub(crate) enum CliCommand {
     Rebalance(rebalance::RebalanceArgs),
     #[command(flatten)]
     Kubectl(kubectl_commands::KubectlCommand),
+    /// Register a cluster in pull mode, with an agent beside it.
+    Register(Box<register::RegisterArgs>),
+    /// Remove a cluster in pull mode and its agent.
+    Unregister(unregister::UnregisterArgs),
+    /// Run the agent of a cluster in pull mode.
+    Agent(Box<agent::AgentArgs>),
+    /// Manage bootstrap tokens, with which clusters register.
+    Token(token::TokenArgs),
     /// Explain why a resource is propagated to its clusters, or to none.
     Why(why::WhyArgs),
     /// Show which templates would move if policies were applied.
@@ -81,6 +89,7 @@ impl CliCommand {
             Self::Up(arguments) => arguments.logs.logging_format,
             Self::Serve(arguments) => arguments.logs.logging_format,
             Self::Member(arguments) => arguments.logs.logging_format,
+            Self::Agent(arguments) => arguments.logs.logging_format,
             _ => LogFormat::default(),
         }
     }
@@ -108,6 +117,10 @@ impl CliCommand {
             Self::Promote(arguments) => Box::pin(promote::run(*arguments)).await,
             Self::Rebalance(arguments) => Box::pin(rebalance::run(arguments)).await,
             Self::Kubectl(command) => Box::pin(kubectl_commands::run(command)).await,
+            Self::Register(arguments) => Box::pin(register::run(*arguments)).await,
+            Self::Unregister(arguments) => Box::pin(unregister::run(arguments)).await,
+            Self::Agent(arguments) => Box::pin(agent::run(*arguments)).await,
+            Self::Token(arguments) => Box::pin(token::run(arguments)).await,
             Self::Version(arguments) => version::run(&arguments),
             Self::Completion(arguments) => completion::run(&arguments, &mut Cli::command()),
         }?;

@@ -68,6 +68,8 @@ pub(crate) struct TokenIssuerRootCaAndServedGroups {
     pub(crate) certificate_signer: Arc<ClusterSigner>,
     /// The kinds against which policies are checked.
     pub(crate) schemas: Arc<dyn KindSchemas>,
+    /// The URL in `kube-public/cluster-info`, if bootstrap tokens authenticate.
+    pub(crate) cluster_info_url: Option<String>,
 }
 
 /// Starts the controllers of kube-controller-manager that every server needs: garbage
@@ -95,6 +97,7 @@ pub(crate) async fn start_kube_controllers(
             certificate_signer.sign(to_sign.request, usages, seconds, clock.now())
         }),
         type_check: Arc::new(move |policy| type_check(policy, &*schemas)),
+        cluster_info_url: identity.cluster_info_url.clone(),
     };
     flotilla_kube::start(
         Arc::clone(&context.api),

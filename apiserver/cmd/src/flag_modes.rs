@@ -83,6 +83,7 @@ pub(crate) const FLAGS: &[(&str, FlagEffectiveMode)] = &[
         "disable_scheduler_estimator_in_pull_mode",
         FlagEffectiveMode::Always,
     ),
+    ("enable_bootstrap_token_auth", FlagEffectiveMode::Standalone),
     (
         "enable_empty_workload_propagation",
         FlagEffectiveMode::Always,

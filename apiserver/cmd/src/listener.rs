@@ -89,6 +89,18 @@ fn default_route_address(unspecified: IpAddr) -> Option<IpAddr> {
     Some(socket.local_addr().ok()?.ip())
 }
 
+/// The URL by which other machines reach a listener: with the first of the further names in
+/// its certificate, if it has one.
+pub(crate) fn advertised_url(names: &[String], address: SocketAddr) -> String {
+    match names.iter().find(|name| !name.contains('*')) {
+        Some(name) => match name.parse() {
+            Ok(ip) => url(SocketAddr::new(ip, address.port())),
+            Err(_) => format!("https://{name}:{}", address.port()),
+        },
+        None => format!("https://{}", external_address(address)),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -104,6 +116,7 @@ mod tests {
             assert_eq!(url(address.parse().unwrap()), expected);
         }
     }
+
     #[test]
     fn external_addresses_are_no_wildcards() {
         assert_eq!(
@@ -115,6 +128,19 @@ mod tests {
             let external: SocketAddr = external.parse().unwrap();
             assert!(!external.ip().is_unspecified(), "{external}");
             assert_eq!(external.port(), 6443);
+        }
+    }
+
+    #[test]
+    fn the_first_name_of_the_certificate_is_advertised() {
+        let address = "127.0.0.1:2".parse().unwrap();
+        for (names, expected) in [
+            (&[] as &[&str], "https://127.0.0.1:2"),
+            (&["*.a.b", "plane.a.b", "c"], "https://plane.a.b:2"),
+            (&["fd00::1"], "https://[fd00::1]:2"),
+        ] {
+            let names: Vec<String> = names.iter().map(|n| (*n).to_owned()).collect();
+            assert_eq!(advertised_url(&names, address), expected);
         }
     }
 }

@@ -7,6 +7,7 @@
 
 mod admission_policies;
 mod admission_webhooks;
+mod agent;
 mod aggregated;
 mod audit_flags;
 mod authentication_flags;

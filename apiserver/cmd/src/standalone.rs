@@ -101,6 +101,7 @@ pub(crate) struct StandaloneServer {
     signer: Arc<ServiceAccountTokenIssuerAndVerifier>,
     loopback: Arc<LoopbackApi>,
     serves_group: fn(&str) -> bool,
+    cluster_info_url: Option<String>,
     pub(crate) renewal: Arc<CertificateRenewal>,
     _file_watches: Vec<FileWatch>,
     /// Keeps the admission policies and webhooks up to date until the server is dropped.
@@ -160,6 +161,7 @@ impl StandaloneServer {
         let client_authorities = ClientAuthorities::new(setup.client_ca_file);
         let client_ca = client_authorities.verifier(&pki).await?;
         let jwt_issuers = setup.authentication.jwt_issuers.clone();
+        let bootstrap_tokens = setup.authentication.bootstrap_tokens;
         let authenticator = LocalAuthenticator::new(
             Some(client_ca.verifier),
             Arc::clone(&signer),
@@ -280,6 +282,8 @@ impl StandaloneServer {
         running_server::serve_on(http, listener, &certificate, &listening)?;
 
         let url = listener::url(address);
+        let cluster_info_url =
+            bootstrap_tokens.then(|| listener::advertised_url(setup.names, address));
         let kubeconfig = dir.join(KUBECONFIG_FILE);
         let files_changed = Arc::default();
         let watched = setup.certificate_files.paths();
@@ -329,6 +333,7 @@ impl StandaloneServer {
             signer,
             loopback,
             serves_group: serves,
+            cluster_info_url,
             renewal,
             _file_watches: file_watches,
             _admission_informers: admission_informers,
@@ -344,6 +349,7 @@ impl StandaloneServer {
             client_ca: self.renewal.client_ca(),
             certificate_signer: self.renewal.certificate_signer(),
             schemas: Arc::clone(&self.loopback) as _,
+            cluster_info_url: self.cluster_info_url.clone(),
         }
     }
 

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, anyhow};
+use auth::authenticator::LocalAuthenticatorOptions;
 use clap::Args;
 use client::{Error, ResourcePath};
 use clusters::JoinSpec;
@@ -142,7 +143,10 @@ impl LocalFleet {
             federation: true,
             scheduling_settings: settings.scheduling.scheduling_settings,
             names: &[],
-            authentication: Default::default(),
+            authentication: LocalAuthenticatorOptions {
+                bootstrap_tokens: true,
+                ..Default::default()
+            },
             authentication_configuration: None,
             client_ca_file: None,
             certificate_files: Default::default(),

@@ -4,6 +4,7 @@ use std::net::IpAddr;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use sha2::{Digest, Sha256};
 use x509_parser::extensions::ParsedExtension;
 use x509_parser::prelude::{FromDer, GeneralName, X509Certificate, X509CertificationRequest};
 
@@ -105,12 +106,39 @@ impl CertificateRequest {
 /// The expiry of the first certificate of a PEM bundle, in seconds since the epoch; `None` if
 /// it cannot be read.
 pub fn certificate_expiry(pem: &str) -> Option<i64> {
+    certificate_validity(pem).map(|(_, expiry)| expiry)
+}
+
+/// `sha256:` and the digest of the public key of each certificate of a PEM bundle, which pins
+/// an authority (`--discovery-token-ca-cert-hash`).
+pub fn public_key_pins(pem: &str) -> Result<Vec<String>, String> {
+    check_certificates(pem)?;
+    let bodies = pem.split(BEGIN_CERTIFICATE).skip(1);
+    let bodies = bodies.filter_map(|block| Some(block.split_once(END_CERTIFICATE)?.0));
+    let pin = |body: &str| {
+        let body: String = body.split_whitespace().collect();
+        let der = STANDARD.decode(body).map_err(|e| e.to_string())?;
+        let (_, certificate) = X509Certificate::from_der(&der).map_err(|e| e.to_string())?;
+        let digest = Sha256::digest(certificate.public_key().raw);
+        let digest: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
+        Ok(format!("sha256:{digest}"))
+    };
+    bodies.map(pin).collect()
+}
+
+/// The times from and until which the first certificate of a PEM bundle is valid, in seconds
+/// since the epoch; `None` if it cannot be read.
+pub fn certificate_validity(pem: &str) -> Option<(i64, i64)> {
     let (_, body) = pem.split_once(BEGIN_CERTIFICATE)?;
     let (body, _) = body.split_once(END_CERTIFICATE)?;
     let body: String = body.split_whitespace().collect();
     let der = STANDARD.decode(body).ok()?;
     let (_, certificate) = X509Certificate::from_der(&der).ok()?;
-    Some(certificate.validity().not_after.timestamp())
+    let validity = certificate.validity();
+    Some((
+        validity.not_before.timestamp(),
+        validity.not_after.timestamp(),
+    ))
 }
 
 /// Fails unless a text has PEM blocks of certificates and of nothing else.

@@ -8,6 +8,7 @@
 //! Entry points: [`Object`], [`Gvr`], [`Gvk`], [`Status`].
 
 pub mod backoff;
+pub mod bootstrap_token;
 pub mod certificate_request;
 pub mod conditions;
 mod decode_cache;

@@ -53,6 +53,19 @@ impl MemberEndpoint {
         Self::from_parts(name, spec, ca, secret)
     }
 
+    /// The endpoint of the cluster beside an agent, whose connector knows how to reach it.
+    pub(crate) fn beside_agent(name: &str) -> Self {
+        Self {
+            cluster: name.to_owned(),
+            server: String::new(),
+            ca: Vec::new(),
+            token: String::new(),
+            insecure_skip_tls_verification: false,
+            proxy: String::new(),
+            proxy_headers: Vec::new(),
+        }
+    }
+
     /// The endpoint for the requests of users, with the impersonator's token. Without
     /// `access` (a cluster in pull mode may have no such secret) the system's roots are
     /// trusted.

@@ -64,6 +64,8 @@ struct MemberClusterManagerInner {
     informers: InformerFactory,
     connector: Arc<dyn MemberConnector>,
     tracking: MemberTrackingOptions,
+    /// The cluster beside which this process runs as an agent; no other is connected.
+    agent_cluster: Option<String>,
     tasks: TaskGroup,
     clusters: Informer,
     members: RwLock<MemberOrErrorByCluster>,
@@ -111,6 +113,30 @@ impl MemberClusterManager {
         connector: Arc<dyn MemberConnector>,
         tasks: &TaskGroup,
     ) -> Self {
+        Self::start_scoped(None, detail, host, informers, connector, tasks)
+    }
+
+    /// The manager of an agent: only `cluster` is connected, whatever its mode and without
+    /// its Secrets.
+    pub fn start_for_agent(
+        cluster: &str,
+        host: Arc<dyn Api>,
+        informers: &InformerFactory,
+        connector: Arc<dyn MemberConnector>,
+        tasks: &TaskGroup,
+    ) -> Self {
+        let (own, detail) = (Some(cluster.to_owned()), MemberTrackingOptions::default());
+        Self::start_scoped(own, detail, host, informers, connector, tasks)
+    }
+
+    fn start_scoped(
+        agent_cluster: Option<String>,
+        detail: MemberTrackingOptions,
+        host: Arc<dyn Api>,
+        informers: &InformerFactory,
+        connector: Arc<dyn MemberConnector>,
+        tasks: &TaskGroup,
+    ) -> Self {
         let clusters = informers.get(&host, &ListWatchSelector::all(&CLUSTERS));
         let inbox = Arc::new(ReconnectQueue::default());
         let workqueue = Arc::clone(&inbox);
@@ -120,6 +146,7 @@ impl MemberClusterManager {
             informers: informers.clone(),
             connector,
             tracking: detail,
+            agent_cluster,
             tasks: tasks.child(),
             clusters,
             members: RwLock::default(),
@@ -159,6 +186,7 @@ impl MemberClusterManager {
         for cluster in &clusters {
             let view = cluster.decode::<Cluster>().ok();
             let secret = view.as_ref().and_then(|c| c.spec.secret_ref.as_ref());
+            let secret = secret.filter(|_| shared.agent_cluster.is_none());
             if let Some(at) = secret {
                 shared
                     .secret_informer(&at.namespace)
@@ -274,6 +302,12 @@ impl MemberConnectionController {
     }
 
     fn endpoint(&mut self, name: &str, cluster: &Cluster) -> Result<MemberEndpoint, String> {
+        if let Some(own) = &self.shared.agent_cluster {
+            return match own == name {
+                true => Ok(MemberEndpoint::beside_agent(name)),
+                false => Err(format!("cluster {name:?} is not the agent's")),
+            };
+        }
         if cluster.spec.sync_mode == "Pull" {
             return Err(format!("cluster {name:?} is in pull mode"));
         }

@@ -47,6 +47,9 @@ pub struct ClusterControllersOptions {
     pub concurrent_syncs: usize,
     /// `--enable-cluster-resource-modeling`: whether nodes and pods are aggregated.
     pub resource_modeling: bool,
+    /// The cluster beside which this process runs as an agent: the only one whose status it
+    /// reports.
+    pub agent_cluster: Option<String>,
     /// The feature gates.
     pub gates: FeatureGates,
     pub failover: FailoverOptions,
@@ -63,6 +66,7 @@ impl Default for ClusterControllersOptions {
             startup_grace_period: Duration::from_secs(60),
             concurrent_syncs: 5,
             resource_modeling: true,
+            agent_cluster: None,
             gates: FeatureGates::default(),
             failover: FailoverOptions::default(),
         }

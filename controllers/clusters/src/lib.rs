@@ -13,6 +13,8 @@
 //!
 //! Entry points: [`start`], [`join`], [`unjoin`].
 
+mod agent_certificates;
+mod agent_lease;
 mod bindings;
 mod cluster;
 mod condition;
@@ -21,16 +23,23 @@ mod failover;
 #[cfg(test)]
 mod fixture;
 mod join;
+mod key_and_certificate_request;
+pub mod register;
 mod remedy;
 mod start;
 mod status;
 mod taint_policy;
 
+pub use agent_lease::{
+    AgentClusterSpec, AgentLeaseOptions, register_agent_cluster, run_agent_lease,
+};
 pub use context::{ClusterControllersContext, ClusterControllersOptions};
 pub use failover::{FailoverOptions, NoExecuteTaintEvictionPurgeMode};
 pub use join::{
-    JoinError, JoinSpec, JoinedCluster, ProgressCallback, UnjoinError, UnjoinSpec, join, unjoin,
+    JoinError, JoinSpec, JoinedCluster, ProgressCallback, UnjoinError, UnjoinSpec,
+    check_cluster_name, join, unjoin,
 };
-pub use start::start;
+pub use key_and_certificate_request::KeyAndCertificateRequest;
+pub use start::{start, start_agent};
 
 static NAMESPACES: machinery::Gvr = machinery::Gvr::from_static("", "v1", "namespaces");

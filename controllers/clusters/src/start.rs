@@ -4,11 +4,17 @@ use openapi::karmada::KarmadaFeature;
 
 use crate::bindings::BindingClient;
 use crate::context::ClusterControllersContext;
-use crate::{cluster, failover, remedy, status, taint_policy};
+use crate::{agent_certificates, cluster, failover, remedy, status, taint_policy};
+
+/// Starts what an agent runs: the report of its cluster's status.
+pub fn start_agent(deps: ClusterControllersContext) {
+    status::start(&deps);
+}
 
 /// Starts the controllers; they stop with the given tasks.
 pub fn start(deps: ClusterControllersContext) {
     let bindings = BindingClient::new(&deps);
+    agent_certificates::start(&deps);
     cluster::start(&deps, &bindings);
     status::start(&deps);
     remedy::RemedyController::start(&deps);

@@ -13,6 +13,7 @@
 //! Entry points: [`start`].
 
 mod certificate_signing_requests;
+mod cluster_info;
 mod cluster_role_aggregation;
 mod custom_resource_definitions;
 mod deletable_resources;
@@ -27,6 +28,7 @@ mod service_accounts;
 mod shutdown_waits;
 mod start;
 mod status_update;
+mod token_cleaner;
 mod validating_policy_status;
 
 #[cfg(test)]

@@ -20,9 +20,10 @@ use crate::service_account_tokens::TokenIssuer;
 use crate::shutdown_waits::wait_for_cache_sync;
 use crate::validating_policy_status::PolicyTypeChecker;
 use crate::{
-    certificate_signing_requests, cluster_role_aggregation, custom_resource_definitions,
-    disruption, extension_authentication, namespace_deletion, resource_quotas,
-    service_account_tokens, service_accounts, validating_policy_status,
+    certificate_signing_requests, cluster_info, cluster_role_aggregation,
+    custom_resource_definitions, disruption, extension_authentication, namespace_deletion,
+    resource_quotas, service_account_tokens, service_accounts, token_cleaner,
+    validating_policy_status,
 };
 
 const REDISCOVERY_DELAY: Duration = Duration::from_millis(200);
@@ -40,6 +41,8 @@ pub struct KubeControllersOptions {
     pub issue_token: TokenIssuer,
     pub sign_certificate: CertificateSigner,
     pub type_check: PolicyTypeChecker,
+    /// The URL in `kube-public/cluster-info`; without it bootstrap tokens have no effect.
+    pub cluster_info_url: Option<String>,
 }
 
 /// Starts all controllers of this crate; they end with `tasks`.
@@ -97,6 +100,12 @@ pub async fn start(
     cluster_role_aggregation::start(Arc::clone(&api), informers, tasks);
     extension_authentication::start(Arc::clone(&api), options.client_ca, informers, tasks);
     validating_policy_status::start(Arc::clone(&api), options.type_check, informers, tasks);
+    if let Some(url) = options.cluster_info_url {
+        token_cleaner::start(Arc::clone(&api), Arc::clone(clock), informers, tasks);
+        let root_ca = options.root_ca.clone();
+        let clock = Arc::clone(clock);
+        cluster_info::start(Arc::clone(&api), url, root_ca, clock, informers, tasks);
+    }
     service_accounts::start(Arc::clone(&api), options.root_ca.clone(), informers, tasks);
     service_account_tokens::start(api, options.root_ca, options.issue_token, informers, tasks);
     Ok(())

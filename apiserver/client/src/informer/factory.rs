@@ -1,6 +1,7 @@
 //! The informer factory: one informer per server and selector, shared by all who ask for
 //! it (client-go's `SharedInformerFactory`).
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use ahash::AHashMap;
@@ -25,8 +26,12 @@ struct RunningInformer {
     tasks: TaskGroup,
 }
 
+/// Restricts a selector to what the client may read.
+type SelectorScope = Box<dyn Fn(&ListWatchSelector) -> ListWatchSelector + Send + Sync>;
+
 struct InformerFactoryInner {
     tasks: TaskGroup,
+    scope: Option<SelectorScope>,
     servers: Mutex<AHashMap<usize, ServerInformers>>,
 }
 
@@ -37,8 +42,22 @@ pub struct InformerFactory(Arc<InformerFactoryInner>);
 impl InformerFactory {
     /// `tasks` owns the informers' tasks.
     pub fn new(tasks: &TaskGroup) -> Self {
+        Self::with_optional_scope(tasks, None)
+    }
+
+    /// As [`InformerFactory::new`], for a client that may not read everything: `scope`
+    /// restricts each selector before its informer starts.
+    pub fn with_scope(
+        tasks: &TaskGroup,
+        scope: impl Fn(&ListWatchSelector) -> ListWatchSelector + Send + Sync + 'static,
+    ) -> Self {
+        Self::with_optional_scope(tasks, Some(Box::new(scope)))
+    }
+
+    fn with_optional_scope(tasks: &TaskGroup, scope: Option<SelectorScope>) -> Self {
         Self(Arc::new(InformerFactoryInner {
             tasks: tasks.child(),
+            scope,
             servers: Mutex::default(),
         }))
     }
@@ -65,6 +84,7 @@ impl InformerFactory {
         select: &ListWatchSelector,
         transform: Option<TransformFunc>,
     ) -> Informer {
+        let select = &*self.scoped(select);
         let mut servers = self.0.servers.lock();
         let server = servers
             .entry(api_address(api))
@@ -94,6 +114,7 @@ impl InformerFactory {
     /// The informer of a selector, if it was started.
     pub fn find(&self, api: &Arc<dyn Api>, select: &ListWatchSelector) -> Option<Informer> {
         let servers = self.0.servers.lock();
+        let select = &*self.scoped(select);
         let running = servers.get(&api_address(api))?.informers.get(select)?;
         Some(running.informer.clone())
     }
@@ -117,7 +138,7 @@ impl InformerFactory {
         let running = servers
             .get_mut(&api_address(api))?
             .informers
-            .remove(select)?;
+            .remove(&*self.scoped(select))?;
         running.tasks.shutdown().trigger();
         Some(running.tasks)
     }
@@ -146,6 +167,13 @@ impl InformerFactory {
     pub async fn wait_for_cache_sync(&self) {
         for informer in self.all_informers() {
             informer.wait_for_cache_sync().await;
+        }
+    }
+
+    fn scoped<'a>(&self, select: &'a ListWatchSelector) -> Cow<'a, ListWatchSelector> {
+        match &self.0.scope {
+            Some(scope) => Cow::Owned(scope(select)),
+            None => Cow::Borrowed(select),
         }
     }
 

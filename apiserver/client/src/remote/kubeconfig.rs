@@ -48,8 +48,31 @@ impl KubeconfigLoadingRules {
         }
     }
 
+    /// Resolves the current context of a kubeconfig that is not a file.
+    pub fn parse(text: &str) -> Result<RestConfig, RestConfigError> {
+        let mut merged = MergedKubeconfig::default();
+        merged.add_file(Path::new("(in memory)"), text)?;
+        merged.resolve_context(None)
+    }
+
     /// Reads and merges the files and resolves the context.
     pub fn load(&self) -> Result<RestConfig, RestConfigError> {
+        self.merge_files()?.resolve_context(self.context.as_deref())
+    }
+
+    /// The name of the cluster of the context.
+    pub fn cluster_name(&self) -> Result<String, RestConfigError> {
+        let merged = self.merge_files()?;
+        let current = merged.current_context.as_ref().map(|c| c.value.as_str());
+        let context = self.context.as_deref().or(current).unwrap_or_default();
+        let cluster = merged
+            .contexts
+            .get(context)
+            .map(|c| c.value.cluster.clone());
+        cluster.ok_or_else(|| RestConfigError(format!("context {context:?} not found")))
+    }
+
+    fn merge_files(&self) -> Result<MergedKubeconfig, RestConfigError> {
         let mut merged = MergedKubeconfig::default();
         let mut looked = Vec::new();
         for (path, required) in self.paths() {
@@ -68,7 +91,7 @@ impl KubeconfigLoadingRules {
             };
             return Err(RestConfigError(why));
         }
-        merged.resolve_context(self.context.as_deref())
+        Ok(merged)
     }
 
     fn paths(&self) -> Vec<(PathBuf, bool)> {

@@ -3,7 +3,10 @@
 
 use std::sync::Arc;
 
-use client::{Api, DeleteOptions, Error, ListOptions, Patch, ResourcePath, Result, WriteOptions};
+use client::{
+    Api, DeleteOptions, Error, ListOptions, Patch, ResourcePath, Result, WriteOptions,
+    ignore_not_found,
+};
 use flotilla_runtime::{
     EventRecorder, Informer, InformerEvent, InvolvedObject, ListWatchSelector, ReconcileAction,
     Workqueue, remove_finalizers, run_workers_after,
@@ -92,14 +95,14 @@ impl ClusterController {
         });
         let it = Arc::downgrade(self);
         self.works.add_event_handler(move |change| {
-            if let (Some(it), Some(work)) = (it.upgrade(), change.new) {
-                it.work_changed(work);
+            if let Some(it) = it.upgrade() {
+                it.work_changed(change.object());
             }
         });
     }
 
-    /// Enqueues a terminating cluster, so that a Work created meanwhile loses its
-    /// finalizer too.
+    /// Enqueues a terminating cluster: a Work created meanwhile goes too, and the last one
+    /// that goes lets the execution space go.
     fn work_changed(&self, work: &Object) {
         if let Some(cluster) = names::cluster_of_execution_space(work.namespace())
             && self.is_terminating(cluster)
@@ -242,12 +245,17 @@ impl ClusterController {
         let space = names::execution_space_name(object.name());
         let about = InvolvedObject::from_object(object);
         let done = async {
-            // A silent agent does not remove the finalizers of its Works.
-            if cluster.spec.sync_mode == "Pull" && !cluster.is_ready() {
-                self.remove_work_finalizers(&space).await?;
-            }
             let known = self.namespaces.get("", &space);
-            if known.is_some_and(|n| n.meta().deleting) {
+            let deleting = known.is_some_and(|n| n.meta().deleting);
+            if cluster.spec.sync_mode == "Pull" {
+                if !cluster.is_ready() {
+                    // A silent agent does not remove the finalizers of its Works.
+                    self.remove_work_finalizers(&space).await?;
+                } else if !deleting && self.waits_for_agent(object.name(), &space).await? {
+                    return Ok(false);
+                }
+            }
+            if deleting {
                 return Ok(false);
             }
             let at = ResourcePath::object(&NAMESPACES, "", &space);
@@ -266,6 +274,21 @@ impl ClusterController {
             }
             other => other,
         }
+    }
+
+    /// Deletes the Works of an agent that lives; returns whether there are any, or may be new
+    /// ones. The role that lets the agent finish them goes with the execution space.
+    async fn waits_for_agent(&self, cluster: &str, space: &str) -> Result<bool> {
+        if !self.bindings.scheduled_to(cluster).is_empty() {
+            return Ok(true);
+        }
+        let all = ResourcePath::collection(&WORKS, space);
+        let works = self.api.list(all, &ListOptions::default()).await?.items;
+        for work in works.iter().filter(|work| !work.meta().deleting) {
+            let at = ResourcePath::of_object(&WORKS, work);
+            ignore_not_found(self.api.delete(at, &DeleteOptions::default()).await)?;
+        }
+        Ok(!works.is_empty())
     }
 
     async fn remove_work_finalizers(&self, space: &str) -> Result<()> {

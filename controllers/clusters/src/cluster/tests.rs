@@ -163,6 +163,36 @@ async fn a_silent_agent_becomes_unknown_and_its_works_lose_their_finalizers() {
     fixture.tasks.stop().await;
 }
 
+// proves: FIN-work-agent
+#[tokio::test(start_paused = true)]
+async fn the_execution_space_of_a_living_agent_waits_for_its_works() {
+    let fixture = ClustersFixture::start();
+    fixture.host.seed(&CLUSTERS, cluster("p1", "Pull"));
+    let mut ready = fixture
+        .wait_for_cluster("p1", |c| finalizers(c).is_array())
+        .await;
+    ready["status"] = json!({"conditions": [{"type": "Ready", "status": "True", "reason": "ClusterReady", "message": "",
+                                            "lastTransitionTime": "2026-01-01T00:00:00Z"}]});
+    fixture.host.seed(&CLUSTERS, ready);
+    fixture.host.seed(
+        &WORKS,
+        json!({"apiVersion": "work.karmada.io/v1alpha1", "kind": "Work", "metadata": {"name": "w",
+            "namespace": "karmada-es-p1", "finalizers": ["karmada.io/execution-controller"]}}),
+    );
+    delete(&fixture, "p1").await;
+    fixture.wait_until_idle().await;
+    let work = || fixture.host.get_object(&WORKS, "karmada-es-p1", "w");
+    assert!(work().unwrap()["metadata"]["deletionTimestamp"].is_string());
+    let space = fixture.execution_space("p1").unwrap();
+    assert!(space["metadata"]["deletionTimestamp"].is_null());
+    // The agent has finished.
+    fixture.host.remove(&WORKS, "karmada-es-p1", "w");
+    fixture.wait_until_idle().await;
+    assert_eq!(fixture.execution_space("p1"), None);
+    assert!(fixture.cluster("p1").is_null());
+    fixture.tasks.stop().await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn an_agent_that_never_reported_becomes_unknown() {
     let fixture = ClustersFixture::start();

@@ -89,7 +89,7 @@ pub async fn join(
     spec: &JoinSpec,
     progress: ProgressCallback<'_>,
 ) -> Result<JoinedCluster, JoinError> {
-    check_name(&spec.name)?;
+    check_cluster_name(&spec.name)?;
     let id = cluster_id(cluster).await?;
     let standing = check_registration(control, spec, &id).await?;
     if spec.dry_run {
@@ -117,7 +117,8 @@ pub async fn join(
     })
 }
 
-fn check_name(name: &str) -> Result<(), JoinError> {
+/// Fails for a name that no cluster may have.
+pub fn check_cluster_name(name: &str) -> Result<(), JoinError> {
     let long = (name.len() > MAX_CLUSTER_NAME_LENGTH)
         .then(|| format!("must be no more than {MAX_CLUSTER_NAME_LENGTH} characters"));
     match validate_dns1123_label(name).err().or(long) {
@@ -126,7 +127,8 @@ fn check_name(name: &str) -> Result<(), JoinError> {
     }
 }
 
-async fn cluster_id(cluster: &dyn Api) -> Result<String, JoinError> {
+/// The id of a member: the UID of its namespace `kube-system`.
+pub(crate) async fn cluster_id(cluster: &dyn Api) -> Result<String, JoinError> {
     let found = cluster
         .get(ResourcePath::object(&NAMESPACES, "", "kube-system"))
         .await;
@@ -348,7 +350,7 @@ async fn set_secret_owners(
 }
 
 /// Creates an object; returns `false` if it exists already.
-async fn create_if_absent(
+pub(crate) async fn create_if_absent(
     api: &dyn Api,
     resource: &Gvr,
     namespace: &str,

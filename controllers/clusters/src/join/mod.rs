@@ -5,12 +5,14 @@
 
 mod join_cluster;
 mod join_spec;
-mod objects;
+pub(crate) mod objects;
 mod unjoin_cluster;
-mod wait;
+pub(crate) mod wait;
 
-pub use join_cluster::{JoinError, JoinedCluster, join};
+pub use join_cluster::{JoinError, JoinedCluster, check_cluster_name, join};
+pub(crate) use join_cluster::{cluster_id, create_if_absent};
 pub use join_spec::JoinSpec;
+pub(crate) use unjoin_cluster::remove_blocking_finalizers;
 pub use unjoin_cluster::{UnjoinError, UnjoinSpec, unjoin};
 
 /// Called with a description of each step.

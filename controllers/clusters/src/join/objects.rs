@@ -7,22 +7,22 @@ use serde_json::{Value, json};
 
 use super::join_spec::JoinSpec;
 
-pub(super) static SECRETS: Gvr = Gvr::from_static("", "v1", "secrets");
-pub(super) static SERVICE_ACCOUNTS: Gvr = Gvr::from_static("", "v1", "serviceaccounts");
-pub(super) static CLUSTER_ROLES: Gvr =
+pub(crate) static SECRETS: Gvr = Gvr::from_static("", "v1", "secrets");
+pub(crate) static SERVICE_ACCOUNTS: Gvr = Gvr::from_static("", "v1", "serviceaccounts");
+pub(crate) static CLUSTER_ROLES: Gvr =
     Gvr::from_static("rbac.authorization.k8s.io", "v1", "clusterroles");
-pub(super) static CLUSTER_ROLE_BINDINGS: Gvr =
+pub(crate) static CLUSTER_ROLE_BINDINGS: Gvr =
     Gvr::from_static("rbac.authorization.k8s.io", "v1", "clusterrolebindings");
 
 /// The service account that impersonates the users of the control plane in a member.
-pub(super) const IMPERSONATOR_ACCOUNT: &str = "karmada-impersonator";
+pub(crate) const IMPERSONATOR_ACCOUNT: &str = "karmada-impersonator";
 
 /// The control plane's service account in a member.
-pub(super) fn service_account_name(cluster: &str) -> String {
+pub(crate) fn service_account_name(cluster: &str) -> String {
     format!("karmada-{cluster}")
 }
 
-pub(super) fn cluster_role_name(cluster: &str) -> String {
+pub(crate) fn cluster_role_name(cluster: &str) -> String {
     format!(
         "karmada-controller-manager:{}",
         service_account_name(cluster)
@@ -33,7 +33,7 @@ fn system_labels() -> Value {
     json!({SYSTEM: "true"})
 }
 
-pub(super) fn namespace(name: &str) -> Value {
+pub(crate) fn namespace(name: &str) -> Value {
     json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": system_labels()}})
 }
 

@@ -120,7 +120,10 @@ pub async fn unjoin(
 
 /// Removes the finalizers that block the deletion of the Cluster, its execution space and
 /// its Works.
-async fn remove_blocking_finalizers(control: &dyn Api, name: &str) -> Result<(), UnjoinError> {
+pub(crate) async fn remove_blocking_finalizers(
+    control: &dyn Api,
+    name: &str,
+) -> Result<(), UnjoinError> {
     let space = names::execution_space_name(name);
     let options = ListOptions::default();
     let list = control.list(ResourcePath::collection(&WORKS, &space), &options);

@@ -11,10 +11,10 @@ const RETRY_DELAY: Duration = Duration::from_millis(200);
 
 /// The timeout has passed. Holds the last error, if there was one.
 #[derive(Debug)]
-pub(super) struct WaitTimeoutError(pub(super) Option<Error>);
+pub(crate) struct WaitTimeoutError(pub(crate) Option<Error>);
 
 /// Waits until `check` returns a value for the object (`None`: it does not exist).
-pub(super) async fn wait_until<T>(
+pub(crate) async fn wait_until<T>(
     api: &dyn Api,
     at: ResourcePath<'_>,
     limit: Duration,

@@ -136,7 +136,7 @@ impl ClusterStatusController {
             .remove(name)
             .unwrap_or_default();
         let found = self.clusters.get("", name);
-        let Some(object) = found.filter(is_collected_here) else {
+        let Some(object) = found.filter(|cluster| self.is_collected_here(cluster)) else {
             self.sync_states.lock().remove(name);
             metrics::forget_cluster(name);
             return Ok(ReconcileAction::Done);
@@ -266,6 +266,17 @@ impl ClusterStatusController {
         track.ready_condition = Some(verdict).filter(|_| shows);
     }
 
+    /// Whether this controller collects the status of the cluster. One in pull mode is
+    /// reported by its agent, and one in push mode without a secret by someone else.
+    fn is_collected_here(&self, cluster: &Object) -> bool {
+        match &self.options.agent_cluster {
+            Some(own) => cluster.name() == own,
+            None => cluster
+                .decode::<Cluster>()
+                .is_ok_and(|c| c.spec.sync_mode != "Pull" && c.spec.secret_ref.is_some()),
+        }
+    }
+
     fn thresholds(&self) -> ReadyThresholds {
         ReadyThresholds {
             success: self.options.success_threshold,
@@ -291,14 +302,6 @@ impl ClusterStatusController {
             .await
             .map(drop)
     }
-}
-
-/// Whether this controller collects the status of the cluster. A Cluster in push mode
-/// without a secret is reported by someone else.
-fn is_collected_here(cluster: &Object) -> bool {
-    cluster
-        .decode::<Cluster>()
-        .is_ok_and(|c| c.spec.sync_mode != "Pull" && c.spec.secret_ref.is_some())
 }
 
 fn has_cluster_finalizer(cluster: &Object) -> bool {

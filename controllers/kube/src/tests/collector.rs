@@ -199,6 +199,7 @@ async fn nothing_is_collected_before_every_kind_is_listed() {
         issue_token: Arc::new(|_, _, _, _| Err("none".into())),
         sign_certificate: Arc::new(|_| Err("none".into())),
         type_check: Arc::new(|_| Vec::new()),
+        cluster_info_url: None,
     };
     crate::start(api, options, &informers, &tasks)
         .await

@@ -71,6 +71,7 @@ impl KubeControllersFixture {
             issue_token: Arc::new(|ns, account, _, secret| Ok(format!("{ns}/{account}/{secret}"))),
             sign_certificate: Arc::new(|_| Err("nothing is signed here".into())),
             type_check: Arc::new(|_| Vec::new()),
+            cluster_info_url: None,
         };
         let informers = InformerFactory::new(&tasks);
         crate::start(Arc::clone(&api), options, &informers, &tasks)

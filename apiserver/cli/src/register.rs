@@ -1,0 +1,291 @@
+//! The command `flotilla register`, which registers a cluster in pull mode.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use clap::Args;
+use client::remote::kubeconfig::KubeconfigLoadingRules;
+use client::remote::{ClientCertificate, Redacted, RemoteApi, RestConfig};
+use clusters::register::{
+    AGENT_NAMESPACE, AgentDeployment, CertifiedKey, RBAC_GENERATOR, RegisterSpec, agent_user,
+    create_agent_roles, create_member_objects, delete_agent_roles, preflight, refuse_registered,
+    request_certificate,
+};
+use flotilla_runtime::{ShutdownToken, TaskGroup};
+use machinery::bootstrap_token::{BootstrapToken, TOKEN_PATTERN};
+use machinery::duration;
+use serde_json::json;
+
+use crate::discovery::{DiscoveryOptions, discover_ca};
+use crate::output;
+use crate::token::random_text;
+
+/// Register a cluster to the control plane with Pull mode.
+///
+/// An agent is installed into the cluster; the control plane does not connect to it.
+#[derive(Args)]
+#[command(
+    after_help = "Example:\n  flotilla register 10.0.0.1:6443 --cluster-name m1 --token abcdef.0123456789abcdef --discovery-token-ca-cert-hash sha256:..."
+)]
+pub struct RegisterArgs {
+    /// The control plane: HOST:PORT.
+    endpoint: String,
+    /// Path to the kubeconfig file of the member cluster; $KUBECONFIG or ~/.kube/config by
+    /// default.
+    #[arg(long, value_name = "FILE")]
+    kubeconfig: Option<PathBuf>,
+    /// Name of the cluster context in the kubeconfig file.
+    #[arg(long, value_name = "CONTEXT")]
+    context: Option<String>,
+    /// Namespace the agent is deployed in.
+    #[arg(short, long, value_name = "NAMESPACE", default_value = AGENT_NAMESPACE)]
+    namespace: String,
+    /// The name of the member cluster in the control plane; the cluster of the context by
+    /// default.
+    #[arg(long, value_name = "NAME")]
+    cluster_name: Option<String>,
+    /// Namespace in the control plane where member cluster secrets are stored.
+    #[arg(long, value_name = "NAMESPACE", default_value = "karmada-cluster")]
+    cluster_namespace: String,
+    /// Provider of the joining cluster.
+    #[arg(long, value_name = "NAME")]
+    cluster_provider: Option<String>,
+    /// The region of the joining cluster.
+    #[arg(long, value_name = "NAME")]
+    cluster_region: Option<String>,
+    /// The zones of the joining cluster.
+    #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
+    cluster_zones: Vec<String>,
+    /// The token used to validate cluster information fetched from the API server.
+    #[arg(long, value_name = "TOKEN")]
+    token: String,
+    /// Validate that the root CA public key matches this hash (format: "<type>:<value>").
+    #[arg(long, value_name = "HASH,...", value_delimiter = ',')]
+    discovery_token_ca_cert_hash: Vec<String>,
+    /// Allow joining without --discovery-token-ca-cert-hash pinning.
+    #[arg(long)]
+    discovery_token_unsafe_skip_ca_verification: bool,
+    /// The timeout to discover the control plane, and for each certificate and the agent.
+    #[arg(long, value_name = "DURATION", default_value = "5m", value_parser = duration::parse)]
+    discovery_timeout: Duration,
+    /// Image of the agent, which contains flotilla.
+    #[arg(long, value_name = "IMAGE", default_value = "flotilla:latest")]
+    karmada_agent_image: String,
+    /// The expiration time of the agent's certificate.
+    #[arg(long, value_name = "SECONDS", default_value_t = 31_536_000)]
+    cert_expiration_seconds: i32,
+    /// Renew the certificate of the agent when it is about to expire.
+    #[arg(long)]
+    enable_cert_rotation: bool,
+    /// Address of the proxy server that is used to proxy to the cluster.
+    #[arg(long, value_name = "URL")]
+    proxy_server_address: Option<String>,
+    /// Run the command in dry-run mode, without making any server requests that write.
+    #[arg(long)]
+    dry_run: bool,
+}
+
+pub async fn run(arguments: RegisterArgs) -> anyhow::Result<()> {
+    let token = BootstrapToken::parse(&arguments.token)
+        .with_context(|| format!("the bootstrap token was not of the form {TOKEN_PATTERN:?}"))?;
+    if !arguments.discovery_token_unsafe_skip_ca_verification
+        && arguments.discovery_token_ca_cert_hash.is_empty()
+    {
+        bail!("need to verify CACertHashes, or set --discovery-token-unsafe-skip-ca-verification");
+    }
+    let tasks = TaskGroup::new(ShutdownToken::new());
+    let result = Box::pin(register(&arguments, &token, &tasks)).await;
+    tasks.stop().await;
+    result
+}
+
+async fn register(
+    arguments: &RegisterArgs,
+    token: &BootstrapToken,
+    tasks: &TaskGroup,
+) -> anyhow::Result<()> {
+    let rules = member_rules(arguments);
+    let name = match &arguments.cluster_name {
+        Some(name) => name.clone(),
+        None => rules.cluster_name()?,
+    };
+    clusters::check_cluster_name(&name)?;
+    let member_config = rules.load().context("the cluster's kubeconfig")?;
+    let spec = register_spec(arguments, name, &member_config);
+    let member = RemoteApi::new(member_config, tasks)?;
+    output::print_line("[preflight] Running pre-flight checks");
+    let errors = preflight(&member, &spec).await;
+    if !errors.is_empty() {
+        let lines: Vec<String> = errors.iter().map(|e| format!("\t[ERROR]: {e}")).collect();
+        bail!(
+            "error execution phase preflight: [preflight] Some fatal errors occurred:\n{}\n[preflight] Please check the above errors",
+            lines.join("\n")
+        );
+    }
+    output::print_line("[preflight] All pre-flight checks were passed");
+    if arguments.dry_run {
+        return Ok(());
+    }
+    output::print_line("[karmada-agent-start] Waiting to perform the TLS Bootstrap");
+    let discovery = DiscoveryOptions {
+        endpoint: &arguments.endpoint,
+        token,
+        ca_cert_hashes: &arguments.discovery_token_ca_cert_hash,
+        timeout: arguments.discovery_timeout,
+    };
+    let ca = discover_ca(&discovery, tasks).await;
+    let ca = ca.context("couldn't validate the identity of the API Server")?;
+    let mut control = RestConfig::new(&format!("https://{}", arguments.endpoint))?;
+    control.ca = Some(ca);
+    create_roles(arguments, &spec, &control, &member, tasks).await?;
+    output::print_line(format!("\ncluster({}) is joined successfully", spec.name));
+    Ok(())
+}
+
+fn member_rules(arguments: &RegisterArgs) -> KubeconfigLoadingRules {
+    let source = match &arguments.kubeconfig {
+        Some(path) => KubeconfigLoadingRules::from_file(path),
+        None => KubeconfigLoadingRules::from_environment(),
+    };
+    KubeconfigLoadingRules {
+        context: arguments.context.clone(),
+        ..source
+    }
+}
+
+fn register_spec(arguments: &RegisterArgs, name: String, member: &RestConfig) -> RegisterSpec {
+    let endpoint = member.server.to_string();
+    let mut flags = vec![format!(
+        "--cluster-api-endpoint={}",
+        endpoint.trim_end_matches('/')
+    )];
+    for (flag, value) in [
+        ("cluster-provider", arguments.cluster_provider.clone()),
+        ("cluster-region", arguments.cluster_region.clone()),
+        (
+            "proxy-server-address",
+            arguments.proxy_server_address.clone(),
+        ),
+        (
+            "cluster-zones",
+            Some(arguments.cluster_zones.join(",")).filter(|zones| !zones.is_empty()),
+        ),
+    ] {
+        flags.extend(value.map(|value| format!("--{flag}={value}")));
+    }
+    if arguments.enable_cert_rotation {
+        flags.push("--enable-cert-rotation".to_owned());
+    }
+    RegisterSpec {
+        name,
+        cluster_namespace: arguments.cluster_namespace.clone(),
+        agent_namespace: arguments.namespace.clone(),
+        deployment: AgentDeployment {
+            image: arguments.karmada_agent_image.clone(),
+            flags,
+        },
+    }
+}
+
+/// Creates the roles of the agent with the certificate of the generator, and the agent; the
+/// roles are deleted if the agent cannot be created.
+async fn create_roles(
+    arguments: &RegisterArgs,
+    spec: &RegisterSpec,
+    control: &RestConfig,
+    member: &RemoteApi,
+    tasks: &TaskGroup,
+) -> anyhow::Result<()> {
+    let mut with_token = control.clone();
+    with_token.auth.token = Some(Redacted(arguments.token.clone()));
+    let bootstrap = RemoteApi::new(with_token, tasks)?;
+    let csr = format!("agent-rbac-generator-{}{}", spec.name, random_text(5));
+    let generator = issue(arguments, &bootstrap, &csr, RBAC_GENERATOR).await?;
+    let mut with_certificate = control.clone();
+    with_certificate.auth.client_certificate = Some(ClientCertificate {
+        certificate: generator.certificate_pem.into_bytes(),
+        key: Redacted(generator.key_pem.into_bytes()),
+    });
+    let generator = RemoteApi::new(with_certificate, tasks)?;
+    output::print_line("[karmada-agent-start] Waiting to check cluster exists");
+    refuse_registered(&generator, member, &spec.name).await?;
+    output::print_line("[karmada-agent-start] Assign the necessary RBAC permissions to the agent");
+    let created = async {
+        create_agent_roles(&generator, spec)
+            .await
+            .context("cannot create the roles of the agent")?;
+        create_agent(arguments, spec, control, &bootstrap, member).await
+    };
+    let created = created.await;
+    if created.is_err() {
+        output::print_line("register failed and started deleting the created resources");
+        let (name, namespace) = (&spec.name, &spec.cluster_namespace);
+        if let Err(e) = delete_agent_roles(&generator, name, namespace).await {
+            output::print_progress(format!("Failed to delete rbac resources: {e}"));
+        }
+    }
+    if let Err(e) = clusters::register::delete_certificate_request(&generator, &csr).await {
+        output::print_progress(format!(
+            "Failed to delete CertificateSigningRequests {csr}: {e}"
+        ));
+    }
+    created
+}
+
+async fn create_agent(
+    arguments: &RegisterArgs,
+    spec: &RegisterSpec,
+    control: &RestConfig,
+    bootstrap: &RemoteApi,
+    member: &RemoteApi,
+) -> anyhow::Result<()> {
+    output::print_line("[karmada-agent-start] Waiting to construct karmada-agent kubeconfig");
+    let csr = format!("{}-{}", spec.name, random_text(5));
+    let agent = issue(arguments, bootstrap, &csr, &agent_user(&spec.name)).await?;
+    let kubeconfig = agent_kubeconfig(&arguments.endpoint, &spec.name, control, &agent);
+    output::print_line("[karmada-agent-start] Waiting the necessary secret and RBAC");
+    output::print_line("[karmada-agent-start] Waiting karmada-agent Deployment");
+    let timeout = arguments.discovery_timeout;
+    create_member_objects(member, spec, &kubeconfig, timeout)
+        .await
+        .context("cannot create the agent in the member cluster")
+}
+
+async fn issue(
+    arguments: &RegisterArgs,
+    bootstrap: &RemoteApi,
+    csr: &str,
+    user: &str,
+) -> anyhow::Result<CertifiedKey> {
+    let (seconds, timeout) = (
+        arguments.cert_expiration_seconds,
+        arguments.discovery_timeout,
+    );
+    let issued = request_certificate(bootstrap, csr, user, seconds, timeout).await;
+    issued.with_context(|| format!("no certificate for {user}"))
+}
+
+/// The kubeconfig of the agent, as JSON, which is YAML too.
+fn agent_kubeconfig(
+    endpoint: &str,
+    cluster: &str,
+    control: &RestConfig,
+    agent: &CertifiedKey,
+) -> String {
+    const SERVER: &str = "karmada-apiserver";
+    let context = format!("{cluster}@{SERVER}");
+    let ca = STANDARD.encode(control.ca.as_deref().unwrap_or_default());
+    json!({
+        "apiVersion": "v1", "kind": "Config", "current-context": context,
+        "clusters": [{"name": SERVER, "cluster": {
+            "server": format!("https://{endpoint}"), "certificate-authority-data": ca}}],
+        "contexts": [{"name": context, "context": {"cluster": SERVER, "user": cluster}}],
+        "users": [{"name": cluster, "user": {
+            "client-certificate-data": STANDARD.encode(&agent.certificate_pem),
+            "client-key-data": STANDARD.encode(&agent.key_pem)}}],
+    })
+    .to_string()
+}

@@ -1,0 +1,302 @@
+//! The command `flotilla agent`, which runs beside a member in pull mode: it executes the
+//! member's Works, reports their status and that of the cluster, and renews the cluster's
+//! lease. It connects to the control plane, and nothing connects to it.
+//!
+//! The controllers are those of the control plane, over the remote `client::Api`. They watch
+//! the agent's Cluster and execution space only, as the agent may read nothing else.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context;
+use clap::Args;
+use client::remote::in_cluster::InClusterEnvironment;
+use client::remote::kubeconfig::KubeconfigLoadingRules;
+use client::remote::{RemoteApi, RestConfig};
+use client::{Api, ListWatchSelector};
+use clusters::register::{AGENT_NAMESPACE, CertificateRotationOptions, run_certificate_rotation};
+use clusters::{AgentClusterSpec, AgentLeaseOptions, ClusterControllersOptions};
+use controller_context::{ExecutionScope, PropagationContext, PropagationOptions};
+use flotilla_cli::{feature_gate_flags, output};
+use flotilla_runtime::{
+    EventRecorder, HostWorkloadFilter, InformerFactory, ShutdownToken, TaskGroup,
+};
+use interpreter::{ResourceInterpreter, WebhookClientAndPatchFunction};
+use machinery::time::{Clock, SystemClock};
+use machinery::{Object, duration};
+use members::{MemberClusterManager, MemberEndpoint};
+use openapi::karmada::names::execution_space_name;
+use openapi::karmada::resources::{CLUSTERS, WORKS};
+use scheduler::SchedulerClusterCache;
+use tokio::sync::Notify;
+
+use crate::file_changes::watch_files;
+use crate::logs;
+use crate::script_flags;
+use crate::signals::TerminationSignals;
+use crate::webhook_client::{ServiceRouting, WebhookClientManager};
+
+const COMPONENT: &str = "karmada-agent";
+/// How long the agent waits before it asks an unreachable server again.
+const RETRY_INTERVAL: Duration = Duration::from_secs(2);
+
+/// Run the agent of a cluster in pull mode beside that cluster.
+#[derive(Args)]
+#[command(
+    after_help = "Example:\n  flotilla agent --cluster-name m1 --karmada-kubeconfig agent.kubeconfig --kubeconfig m1.kubeconfig"
+)]
+pub(crate) struct AgentArgs {
+    /// Path to the kubeconfig of the control plane, which `flotilla register` creates. The
+    /// agent reads it again when it changes.
+    #[arg(long, value_name = "FILE")]
+    karmada_kubeconfig: PathBuf,
+    /// Name of the context in that kubeconfig; the current context by default.
+    #[arg(long, value_name = "CONTEXT")]
+    karmada_context: Option<String>,
+    /// Path to the kubeconfig of the member; that of the pod by default.
+    #[arg(long, value_name = "FILE")]
+    kubeconfig: Option<PathBuf>,
+    /// Name of the member cluster that the agent serves for.
+    #[arg(long, value_name = "NAME")]
+    cluster_name: String,
+    /// APIEndpoint of the cluster, if the control plane can reach it.
+    #[arg(long, value_name = "URL")]
+    cluster_api_endpoint: Option<String>,
+    /// Address of the proxy server that is used to proxy to the cluster.
+    #[arg(long, value_name = "URL")]
+    proxy_server_address: Option<String>,
+    /// Provider of the joining cluster.
+    #[arg(long, value_name = "NAME")]
+    cluster_provider: Option<String>,
+    /// The region of the joining cluster.
+    #[arg(long, value_name = "NAME")]
+    cluster_region: Option<String>,
+    /// The zones of the joining cluster.
+    #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
+    cluster_zones: Vec<String>,
+    /// Specifies how often the agent posts cluster status to the control plane.
+    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = duration::parse)]
+    cluster_status_update_frequency: Duration,
+    /// The duration of successes for the cluster to be considered healthy after recovery.
+    #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = duration::parse)]
+    cluster_success_threshold: Duration,
+    /// The duration of failure for the cluster to be considered unhealthy.
+    #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = duration::parse)]
+    cluster_failure_threshold: Duration,
+    /// Specifies the expiration period of a cluster lease.
+    #[arg(long, value_name = "DURATION", default_value = "40s", value_parser = duration::parse)]
+    cluster_lease_duration: Duration,
+    /// Specifies the cluster lease renew interval fraction.
+    #[arg(long, value_name = "FRACTION", default_value_t = 0.25)]
+    cluster_lease_renew_interval_fraction: f64,
+    /// Renew the certificate of the agent when it is about to expire.
+    #[arg(long)]
+    enable_cert_rotation: bool,
+    /// The interval of checking if the certificate needs to be rotated.
+    #[arg(long, value_name = "DURATION", default_value = "5m", value_parser = duration::parse)]
+    cert_rotation_checking_interval: Duration,
+    /// The remaining fraction of its lifetime below which the certificate is rotated.
+    #[arg(long, value_name = "FRACTION", default_value_t = 0.2)]
+    cert_rotation_remaining_time_threshold: f64,
+    /// The namespace of the agent and its Secret in the member.
+    #[arg(long, value_name = "NAMESPACE", default_value = AGENT_NAMESPACE)]
+    agent_namespace: String,
+    #[command(flatten)]
+    scripts: script_flags::ScriptLimitArgs,
+    #[command(flatten)]
+    gates: feature_gate_flags::FeatureGateArgs,
+    #[command(flatten)]
+    pub(crate) logs: logs::LoggingArgs,
+}
+
+pub(crate) async fn run(arguments: AgentArgs) -> anyhow::Result<()> {
+    let mut signals = TerminationSignals::listen()?;
+    let changed = Arc::<Notify>::default();
+    let _watch = watch_files([arguments.karmada_kubeconfig.as_path()], &changed);
+    loop {
+        let credentials = std::fs::read(&arguments.karmada_kubeconfig)
+            .with_context(|| format!("cannot read {}", arguments.karmada_kubeconfig.display()))?;
+        let tasks = TaskGroup::new(ShutdownToken::new());
+        let running = async {
+            Box::pin(start_until_connected(&arguments, &tasks)).await?;
+            wait_for_other_credentials(&arguments, &credentials, &changed).await;
+            Ok(())
+        };
+        let ended = signals.run_unless_signaled(running).await;
+        tasks.stop().await;
+        if ended?.is_none() {
+            return Ok(());
+        }
+        tracing::info!("the kubeconfig of the control plane has changed");
+    }
+}
+
+/// Resolves when the kubeconfig has another content.
+async fn wait_for_other_credentials(arguments: &AgentArgs, in_use: &[u8], changed: &Notify) {
+    loop {
+        changed.notified().await;
+        // A file that is being replaced cannot be read for a moment.
+        let read = std::fs::read(&arguments.karmada_kubeconfig);
+        if read.is_ok_and(|content| !content.is_empty() && content != in_use) {
+            return;
+        }
+    }
+}
+
+/// Starts the controllers as soon as both servers answer. A configuration that cannot be used
+/// is an error.
+async fn start_until_connected(arguments: &AgentArgs, tasks: &TaskGroup) -> anyhow::Result<()> {
+    let control = KubeconfigLoadingRules {
+        context: arguments.karmada_context.clone(),
+        ..KubeconfigLoadingRules::from_file(&arguments.karmada_kubeconfig)
+    }
+    .load()?;
+    let control: Arc<dyn Api> = Arc::new(RemoteApi::new(control, tasks)?);
+    let member = member_config(arguments)?;
+    let member_url = member.server.to_string();
+    let member: Arc<dyn Api> = Arc::new(RemoteApi::new(member, tasks)?);
+    let spec = AgentClusterSpec {
+        name: arguments.cluster_name.clone(),
+        api_endpoint: arguments.cluster_api_endpoint.clone(),
+        proxy_url: arguments.proxy_server_address.clone(),
+        provider: arguments.cluster_provider.clone(),
+        region: arguments.cluster_region.clone(),
+        zones: arguments.cluster_zones.clone(),
+    };
+    let cluster = loop {
+        match clusters::register_agent_cluster(&*control, &*member, &spec).await {
+            Ok(cluster) => break cluster,
+            Err(error) => {
+                tracing::warn!(%error, "the cluster cannot be registered yet");
+                tokio::time::sleep(RETRY_INTERVAL).await;
+            }
+        }
+    };
+    start_controllers(arguments, &control, &member, &cluster, tasks).await?;
+    let url = member_url.trim_end_matches('/');
+    output::print_line(format!("ready {url} cluster={}", cluster.name()));
+    Ok(())
+}
+
+fn member_config(arguments: &AgentArgs) -> anyhow::Result<RestConfig> {
+    Ok(match &arguments.kubeconfig {
+        Some(file) => KubeconfigLoadingRules::from_file(file)
+            .load()
+            .context("the cluster's kubeconfig")?,
+        None => InClusterEnvironment::from_environment()?.load()?,
+    })
+}
+
+/// Restricts informers of Clusters and Works to what the agent may read.
+fn agent_scope(
+    cluster: &str,
+) -> impl Fn(&ListWatchSelector) -> ListWatchSelector + Send + Sync + 'static {
+    let (own, space) = (
+        format!("metadata.name={cluster}"),
+        execution_space_name(cluster),
+    );
+    move |select| {
+        let select = select.clone();
+        match &select.resource {
+            clusters if *clusters == CLUSTERS => select.fields(own.clone()),
+            works if *works == WORKS => select.namespace(space.clone()),
+            _ => select,
+        }
+    }
+}
+
+async fn start_controllers(
+    arguments: &AgentArgs,
+    control: &Arc<dyn Api>,
+    member: &Arc<dyn Api>,
+    cluster: &Object,
+    tasks: &TaskGroup,
+) -> anyhow::Result<()> {
+    let name = cluster.name();
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+    let informers = InformerFactory::with_scope(tasks, agent_scope(name));
+    let connected = Arc::clone(member);
+    let connector = Arc::new(move |_: &MemberEndpoint, _: &TaskGroup| Ok(Arc::clone(&connected)));
+    let members = MemberClusterManager::start_for_agent(
+        name,
+        Arc::clone(control),
+        &informers,
+        connector,
+        tasks,
+    );
+    members.wait_for_cache_sync().await;
+    let clusters =
+        SchedulerClusterCache::new(informers.get(control, &ListWatchSelector::all(&CLUSTERS)));
+    let recorder = EventRecorder::new(Arc::clone(control), COMPONENT, Arc::clone(&clock), tasks);
+    let webhooks = WebhookClientAndPatchFunction {
+        caller: WebhookClientManager::new(control, ServiceRouting::ClusterIpOrDns, tasks),
+        apply_json_patch: registry::apply_webhook_patch,
+    };
+    let scripts = arguments.scripts.limits();
+    let interpreter = ResourceInterpreter::watch(&informers, control, scripts, webhooks);
+    let gates = arguments.gates.feature_gates;
+    clusters::start_agent(clusters::ClusterControllersContext {
+        control_plane: Arc::clone(control),
+        members: members.clone(),
+        recorder: recorder.clone(),
+        interpreter: interpreter.clone(),
+        clock: Arc::clone(&clock),
+        informers: informers.clone(),
+        tasks: tasks.clone(),
+        options: ClusterControllersOptions {
+            status_update_period: arguments.cluster_status_update_frequency,
+            success_threshold: arguments.cluster_success_threshold,
+            failure_threshold: arguments.cluster_failure_threshold,
+            agent_cluster: Some(name.to_owned()),
+            gates,
+            ..ClusterControllersOptions::default()
+        },
+    });
+    let fraction = arguments
+        .cluster_lease_renew_interval_fraction
+        .clamp(0.01, 1.0);
+    let lease = AgentLeaseOptions {
+        duration: arguments.cluster_lease_duration,
+        renew_interval: arguments.cluster_lease_duration.mul_f64(fraction),
+    };
+    clusters::run_agent_lease(control, cluster, lease, &clock, tasks);
+    if arguments.enable_cert_rotation {
+        let rotation = CertificateRotationOptions {
+            cluster: name.to_owned(),
+            agent_namespace: arguments.agent_namespace.clone(),
+            checking_interval: arguments.cert_rotation_checking_interval,
+            remaining_time_threshold: arguments.cert_rotation_remaining_time_threshold,
+        };
+        run_certificate_rotation(control, member, rotation, &clock, tasks);
+    }
+    flotilla_status::work::start(&flotilla_status::StatusControllersContext {
+        control_plane: Arc::clone(control),
+        members: Arc::new(members.clone()),
+        clusters: clusters.clone(),
+        recorder: recorder.clone(),
+        interpreter: interpreter.clone(),
+        clock: Arc::clone(&clock),
+        informers: informers.clone(),
+        host: HostWorkloadFilter::default(),
+        tasks: tasks.clone(),
+    });
+    let execution = PropagationContext {
+        control_plane: Arc::clone(control),
+        members: Arc::new(members),
+        clusters,
+        recorder,
+        interpreter,
+        clock,
+        informers,
+        host: HostWorkloadFilter::default(),
+        options: PropagationOptions {
+            execution_scope: ExecutionScope::SingleCluster(name.to_owned()),
+            feature_gates: gates,
+            ..PropagationOptions::default()
+        },
+    };
+    Box::pin(propagation::start(execution, tasks))
+        .await
+        .map_err(anyhow::Error::msg)
+}

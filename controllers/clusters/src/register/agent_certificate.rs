@@ -1,0 +1,88 @@
+//! Obtains the certificate of an agent with a CertificateSigningRequest.
+
+use std::time::Duration;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use client::{Api, DeleteOptions, Error, ResourcePath, WriteOptions, ignore_not_found};
+use machinery::Gvr;
+use serde_json::{Value, json};
+
+use crate::key_and_certificate_request::KeyAndCertificateRequest;
+use openapi::karmada::well_known_keys::SYSTEM;
+
+static REQUESTS: Gvr = Gvr::from_static("certificates.k8s.io", "v1", "certificatesigningrequests");
+const SIGNER: &str = "kubernetes.io/kube-apiserver-client";
+const AGENTS_GROUP: &str = "system:karmada:agents";
+/// Agents may get their request but not watch it.
+const POLL_INTERVAL: Duration = Duration::from_millis(200);
+
+/// A certificate and its private key, both PEM.
+pub struct CertifiedKey {
+    pub certificate_pem: String,
+    pub key_pem: String,
+}
+
+/// Requests a certificate for a user in the group of agents, and waits until it is issued.
+pub async fn request_certificate(
+    control: &dyn Api,
+    name: &str,
+    user: &str,
+    expiration_seconds: i32,
+    timeout: Duration,
+) -> Result<CertifiedKey, Error> {
+    let made = KeyAndCertificateRequest::generate(user, AGENTS_GROUP).map_err(Error::Protocol)?;
+    let body = json!({
+        "apiVersion": "certificates.k8s.io/v1", "kind": "CertificateSigningRequest",
+        "metadata": {"name": name, "labels": {SYSTEM: "true"}},
+        "spec": {
+            "request": STANDARD.encode(&made.request_pem), "signerName": SIGNER,
+            "expirationSeconds": expiration_seconds,
+            "usages": ["digital signature", "key encipherment", "client auth"],
+        },
+    });
+    let at = ResourcePath::collection(&REQUESTS, "");
+    let options = WriteOptions::default();
+    control.create(at, body.into(), &options).await?;
+    let issued = tokio::time::timeout(timeout, wait_for_certificate(control, name)).await;
+    let certificate_pem = issued.map_err(|_| {
+        Error::Protocol(format!(
+            "the certificate request {name:?} was not signed within {} s; approve it with `kubectl certificate approve {name}`",
+            timeout.as_secs()
+        ))
+    })??;
+    Ok(CertifiedKey {
+        certificate_pem,
+        key_pem: made.key_pem,
+    })
+}
+
+/// Deletes a request that is of no more use.
+pub async fn delete_certificate_request(control: &dyn Api, name: &str) -> Result<(), Error> {
+    let at = ResourcePath::object(&REQUESTS, "", name);
+    ignore_not_found(control.delete(at, &DeleteOptions::default()).await).map(drop)
+}
+
+async fn wait_for_certificate(control: &dyn Api, name: &str) -> Result<String, Error> {
+    let at = ResourcePath::object(&REQUESTS, "", name);
+    loop {
+        let status = control.get(at).await?.value()?["status"].take();
+        if let Some(certificate) = status["certificate"].as_str().filter(|c| !c.is_empty()) {
+            let pem = STANDARD.decode(certificate).ok();
+            let pem = pem.and_then(|bytes| String::from_utf8(bytes).ok());
+            return pem.ok_or_else(|| Error::Protocol("the certificate is not PEM".into()));
+        }
+        if let Some(why) = refusal(&status) {
+            let why = format!("the certificate request {name:?} was refused: {why}");
+            return Err(Error::Protocol(why));
+        }
+        tokio::time::sleep(POLL_INTERVAL).await;
+    }
+}
+
+fn refusal(status: &Value) -> Option<&str> {
+    let conditions = status["conditions"].as_array()?;
+    let refused = |c: &&Value| c["type"] == "Denied" || c["type"] == "Failed";
+    let message = conditions.iter().find(refused)?["message"].as_str();
+    Some(message.unwrap_or("without a reason"))
+}

@@ -1,0 +1,142 @@
+//! The steps of a registration on both sides.
+
+use std::time::Duration;
+
+use client::{Api, DeleteOptions, Error, ListOptions, ResourcePath, ignore_not_found};
+use machinery::{Gvr, Object};
+use openapi::karmada::Cluster;
+use openapi::karmada::resources::CLUSTERS;
+
+use super::control_plane_objects::agent_rbac;
+use super::member_objects::{self, AGENT, AGENT_ACCOUNT, DEPLOYMENTS, KUBECONFIG_SECRET};
+use super::register_spec::RegisterSpec;
+use crate::NAMESPACES;
+use crate::join::objects::{self, CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, SECRETS, SERVICE_ACCOUNTS};
+use crate::join::wait::{WaitTimeoutError, wait_until};
+use crate::join::{cluster_id, create_if_absent};
+
+/// What of the agent exists in the member already, or why the member cannot be asked.
+pub async fn preflight(member: &dyn Api, spec: &RegisterSpec) -> Vec<String> {
+    let namespace = spec.agent_namespace.as_str();
+    let mut errors = Vec::new();
+    for (resource, kind, name) in [
+        (&SECRETS, "Secret", KUBECONFIG_SECRET),
+        (&SERVICE_ACCOUNTS, "ServiceAccount", AGENT_ACCOUNT),
+        (&DEPLOYMENTS, "Deployment", AGENT),
+    ] {
+        let found = member
+            .get(ResourcePath::object(resource, namespace, name))
+            .await;
+        match ignore_not_found(found) {
+            Ok(Some(_)) => errors.push(format!("{namespace}/{name} {kind} already exists")),
+            Ok(None) => {}
+            Err(e) => errors.push(e.to_string()),
+        }
+    }
+    errors
+}
+
+/// Fails if a cluster of this name, or this member under another name, is registered.
+pub async fn refuse_registered(
+    control: &dyn Api,
+    member: &dyn Api,
+    name: &str,
+) -> Result<(), Error> {
+    let id = cluster_id(member)
+        .await
+        .map_err(|e| Error::Protocol(e.to_string()))?;
+    let options = ListOptions::default();
+    let clusters = ResourcePath::collection(&CLUSTERS, "");
+    for object in control.list(clusters, &options).await?.items {
+        if object.name() == name {
+            return Err(Error::Protocol(format!(
+                "failed to register as cluster with name {name} already exists"
+            )));
+        }
+        if object.decode::<Cluster>()?.spec.id == id {
+            return Err(Error::Protocol(format!(
+                "the cluster ID {id} has been registered as {:?}",
+                object.name()
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// Creates the roles of the agent, with their namespaces.
+pub async fn create_agent_roles(control: &dyn Api, spec: &RegisterSpec) -> Result<(), Error> {
+    for object in agent_rbac(&spec.name, &spec.cluster_namespace) {
+        let namespace = object.namespace.as_str();
+        if !namespace.is_empty() {
+            let body = objects::namespace(namespace);
+            create_if_absent(control, &NAMESPACES, "", body).await?;
+        }
+        create_if_absent(control, object.resource, namespace, object.body).await?;
+    }
+    Ok(())
+}
+
+/// Deletes the roles of the agent of a cluster.
+pub async fn delete_agent_roles(
+    control: &dyn Api,
+    cluster: &str,
+    cluster_namespace: &str,
+) -> Result<(), Error> {
+    for object in agent_rbac(cluster, cluster_namespace) {
+        let at = ResourcePath::object(object.resource, &object.namespace, &object.name);
+        let deleted = control.delete(at, &DeleteOptions::default()).await;
+        ignore_not_found(deleted)?;
+    }
+    Ok(())
+}
+
+/// Creates the agent in the member, and waits until its Deployment is available.
+pub async fn create_member_objects(
+    member: &dyn Api,
+    spec: &RegisterSpec,
+    kubeconfig: &str,
+    timeout: Duration,
+) -> Result<(), Error> {
+    let namespace = spec.agent_namespace.as_str();
+    let all: [(&Gvr, &str, serde_json::Value); 6] = [
+        (&NAMESPACES, "", objects::namespace(namespace)),
+        (
+            &SECRETS,
+            namespace,
+            member_objects::kubeconfig_secret(namespace, kubeconfig),
+        ),
+        (&CLUSTER_ROLES, "", member_objects::cluster_role()),
+        (
+            &SERVICE_ACCOUNTS,
+            namespace,
+            member_objects::service_account(namespace),
+        ),
+        (
+            &CLUSTER_ROLE_BINDINGS,
+            "",
+            member_objects::cluster_role_binding(namespace),
+        ),
+        (&DEPLOYMENTS, namespace, member_objects::deployment(spec)),
+    ];
+    for (resource, namespace, body) in all {
+        create_if_absent(member, resource, namespace, body).await?;
+    }
+    let at = ResourcePath::object(&DEPLOYMENTS, namespace, AGENT);
+    let available = |found: Option<&Object>| {
+        let value = found?.value().ok()?;
+        let current = value["status"]["observedGeneration"] == value["metadata"]["generation"];
+        let ready = value["status"]["availableReplicas"]
+            .as_i64()
+            .unwrap_or_default();
+        (current && ready > 0).then_some(())
+    };
+    let waited = wait_until(member, at, timeout, available).await;
+    waited.map_err(|WaitTimeoutError(last)| {
+        last.unwrap_or_else(|| {
+            Error::Protocol(format!(
+                "the Deployment {namespace}/{AGENT} was not available within {} s",
+                timeout.as_secs()
+            ))
+        })
+    })
+}

@@ -1,0 +1,360 @@
+//! A member in pull mode: registered with a token, with an agent beside it.
+//!
+//! The agent connects through a relay, so that its network can be cut. Nothing tells the
+//! control plane an address of the member.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use client::{Api, Error, ListOptions, Patch, ResourcePath, WriteOptions};
+use harness::relay::TcpRelay;
+use harness::{FlotillaUpProcess, ServerProcess};
+use serde_json::{Value, json};
+
+use crate::fleet::{ApiServerClient, BINARY, run_flotilla};
+use crate::member_outage::start_member;
+use crate::objects::{
+    CLUSTER_ROLES, CLUSTERS, CONFIG_MAPS, DEPLOYMENTS, NAMESPACES, ROLES, SECRETS, WORKS,
+    config_map, deployment, execution_space, policy,
+};
+
+const NAME: &str = "edge";
+const NS: &str = "pull";
+/// Renews the certificate at each start, and not again.
+const ROTATE: [&str; 5] = [
+    "--enable-cert-rotation",
+    "--cert-rotation-remaining-time-threshold",
+    "1",
+    "--cert-rotation-checking-interval",
+    "1h",
+];
+
+/// A control plane with the push member `member1`, a member to register, and the relay between.
+struct PullFixture {
+    up: FlotillaUpProcess,
+    control: ApiServerClient,
+    member: ApiServerClient,
+    member_dir: tempfile::TempDir,
+    _member_process: ServerProcess,
+    relay: TcpRelay,
+}
+
+impl PullFixture {
+    async fn start() -> Self {
+        let start = || FlotillaUpProcess::start(BINARY, 1, &[]);
+        let up = tokio::task::spawn_blocking(start).await.unwrap();
+        let control = up.control_plane();
+        let member_dir = tempfile::tempdir().unwrap();
+        let process = start_member(member_dir.path()).await;
+        let relay = TcpRelay::start(&[up.address().parse().unwrap()]);
+        Self {
+            member: ApiServerClient::connect(NAME, &member_dir.path().join("kubeconfig")),
+            control,
+            up,
+            member_dir,
+            _member_process: process,
+            relay,
+        }
+    }
+
+    fn kubeconfig(&self) -> String {
+        self.up.dir().join("kubeconfig").display().to_string()
+    }
+
+    fn member_kubeconfig(&self) -> String {
+        let path = self.member_dir.path().join("kubeconfig");
+        path.display().to_string()
+    }
+
+    /// The flags of `flotilla register`, for a new token.
+    async fn register_flags(&self) -> Vec<String> {
+        let create = [
+            "token",
+            "create",
+            "--print-register-command",
+            "--kubeconfig",
+        ];
+        let printed = run_flotilla(&[&create[..], &[&self.kubeconfig()]].concat()).await;
+        let command = printed.lines().find(|l| l.starts_with("flotilla register"));
+        let mut words: Vec<String> = command
+            .unwrap()
+            .split_whitespace()
+            .skip(1)
+            .map(str::to_owned)
+            .collect();
+        words[1] = self.relay.address().to_string();
+        words.extend(["--kubeconfig".to_owned(), self.member_kubeconfig()]);
+        words
+    }
+
+    async fn register(&self) {
+        let mut words = self.register_flags().await;
+        words.extend(["--cluster-name".to_owned(), NAME.to_owned()]);
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        let output = run_flotilla(&words).await;
+        for line in [
+            "[preflight] All pre-flight checks were passed",
+            "cluster(edge) is joined successfully",
+        ] {
+            assert!(output.contains(line), "{output}");
+        }
+    }
+
+    /// Writes the kubeconfig of the agent from its Secret in the member.
+    async fn agent_kubeconfig(&self) -> PathBuf {
+        let secret = self
+            .member
+            .wait_until_exists(&SECRETS, "karmada-system", "karmada-kubeconfig")
+            .await;
+        let data = secret["data"]["karmada-kubeconfig"].as_str().unwrap();
+        let file = self.member_dir.path().join("agent/kubeconfig");
+        std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+        std::fs::write(&file, STANDARD.decode(data).unwrap()).unwrap();
+        file
+    }
+
+    async fn start_agent(&self, kubeconfig: &Path, more: &[&'static str]) -> ServerProcess {
+        let more = more.to_vec();
+        let kubeconfig = kubeconfig.display().to_string();
+        let (member, log) = (
+            self.member_kubeconfig(),
+            self.member_dir.path().join("agent.log"),
+        );
+        let start = move || {
+            let own = [
+                "agent",
+                "--cluster-name",
+                NAME,
+                "--karmada-kubeconfig",
+                &kubeconfig,
+                "--kubeconfig",
+                &member,
+                "-v",
+                "1",
+            ];
+            let arguments = [&own[..], &more].concat();
+            ServerProcess::start(BINARY, &arguments, &log).0
+        };
+        tokio::task::spawn_blocking(start).await.unwrap()
+    }
+
+    /// Waits until the agent's Secret has another certificate, and gives it to the agent, as
+    /// a kubelet does.
+    async fn deliver_renewed_kubeconfig(&self, file: &Path) {
+        let former = STANDARD.encode(std::fs::read(file).unwrap());
+        let renewed = |secret: &Value| secret["data"]["karmada-kubeconfig"] != former;
+        let secret = self.member.wait_until(
+            &SECRETS,
+            "karmada-system",
+            "karmada-kubeconfig",
+            "renewed",
+            renewed,
+        );
+        let secret = secret.await;
+        let data = secret["data"]["karmada-kubeconfig"].as_str().unwrap();
+        let next = file.with_extension("next");
+        std::fs::write(&next, STANDARD.decode(data).unwrap()).unwrap();
+        std::fs::rename(&next, file).unwrap();
+    }
+}
+
+fn is_forbidden<T>(result: Result<T, Error>) -> bool {
+    matches!(result, Err(Error::Status(status)) if status.code == 403)
+}
+
+/// What the agent's credentials may not do.
+async fn assert_limited(agent: &Arc<dyn Api>) {
+    let list = |resource, namespace| {
+        let at = ResourcePath::collection(resource, namespace);
+        let agent = Arc::clone(agent);
+        async move { agent.list(at, &ListOptions::default()).await }
+    };
+    assert!(list(&WORKS, "karmada-es-edge").await.is_ok());
+    assert!(is_forbidden(list(&WORKS, "karmada-es-member1").await));
+    assert!(is_forbidden(list(&WORKS, "").await));
+    assert!(is_forbidden(list(&SECRETS, "karmada-cluster").await));
+    let other = ResourcePath::object(&CLUSTERS, "", "member1");
+    assert!(is_forbidden(agent.get(other).await));
+    let own = ResourcePath::object(&CLUSTERS, "", NAME);
+    assert!(agent.get(own).await.is_ok());
+    let patch = Patch::Merge(json!({"spec": {"syncMode": "Push"}}));
+    let options = WriteOptions::default();
+    assert!(is_forbidden(agent.patch(own, patch, &options).await));
+    let secret = ResourcePath::object(&SECRETS, "karmada-cluster", "member1");
+    assert!(is_forbidden(agent.get(secret).await));
+}
+
+fn is_ready(replicas: i64) -> impl Fn(&Value) -> bool {
+    move |deployment| deployment["status"]["readyReplicas"] == replicas
+}
+
+// proves: PUL-register, PUL-agent, PUL-rights, PUL-cut, PUL-rotate, PUL-unregister
+#[tokio::test]
+async fn a_member_behind_an_agent_is_served_until_it_is_unregistered() {
+    let fleet = PullFixture::start().await;
+    let control = &fleet.control;
+    fleet.register().await;
+    let config = fleet.agent_kubeconfig().await;
+    let agent = fleet.start_agent(&config, &[]).await;
+    let cluster = control.wait_until_cluster_ready(NAME).await;
+    assert_eq!(cluster["spec"]["syncMode"], "Pull");
+    for unknown in ["apiEndpoint", "secretRef", "impersonatorSecretRef"] {
+        assert!(cluster["spec"][unknown].is_null(), "{unknown}");
+    }
+    assert_limited(&harness::cluster::connect(&config)).await;
+
+    control.create_namespace(NS).await;
+    let clusters = ["member1", NAME];
+    let mut everything = policy(NS, "all", &deployment(NS, "", 1), &clusters);
+    everything["spec"]["resourceSelectors"] = json!([{"apiVersion": "apps/v1", "kind": "Deployment"}, {"apiVersion": "v1", "kind": "ConfigMap"}]);
+    control.create(everything).await;
+    control.create(deployment(NS, "web", 2)).await;
+    control.create(config_map(NS, "gone", "x")).await;
+    control
+        .wait_until(&DEPLOYMENTS, NS, "web", "ready in both", is_ready(4))
+        .await;
+    let before = fleet
+        .member
+        .wait_until_exists(&DEPLOYMENTS, NS, "web")
+        .await;
+    fleet
+        .member
+        .wait_until_exists(&CONFIG_MAPS, NS, "gone")
+        .await;
+
+    // The network is cut, and the agent dies while it is.
+    fleet.relay.partition();
+    let scaled = json!({"spec": {"replicas": 3}});
+    control.merge_patch(&DEPLOYMENTS, NS, "web", scaled).await;
+    control.create(deployment(NS, "late", 1)).await;
+    control.delete(&CONFIG_MAPS, NS, "gone").await;
+    drop(agent);
+    fleet.relay.heal();
+    let agent = fleet.start_agent(&config, &ROTATE).await;
+    control
+        .wait_until(&DEPLOYMENTS, NS, "web", "ready in both", is_ready(6))
+        .await;
+    control
+        .wait_until(&DEPLOYMENTS, NS, "late", "ready in both", is_ready(2))
+        .await;
+    fleet
+        .member
+        .wait_until_deleted(&CONFIG_MAPS, NS, "gone")
+        .await;
+    control.wait_until_deleted(&CONFIG_MAPS, NS, "gone").await;
+    let after = fleet
+        .member
+        .wait_until_exists(&DEPLOYMENTS, NS, "web")
+        .await;
+    assert_eq!(after["metadata"]["uid"], before["metadata"]["uid"]);
+    let generation = before["metadata"]["generation"].as_i64().unwrap();
+    assert_eq!(after["metadata"]["generation"], generation + 1, "one write");
+
+    // Each start renews the certificate; the agent goes on with the next.
+    fleet.deliver_renewed_kubeconfig(&config).await;
+    control.create(deployment(NS, "renewed", 1)).await;
+    control
+        .wait_until(&DEPLOYMENTS, NS, "renewed", "ready in both", is_ready(2))
+        .await;
+    fleet.deliver_renewed_kubeconfig(&config).await;
+    unregister(&fleet, agent).await;
+}
+
+async fn unregister(fleet: &PullFixture, agent: ServerProcess) {
+    let control = &fleet.control;
+    let (own, theirs) = (fleet.kubeconfig(), fleet.member_kubeconfig());
+    let files = ["--cluster-kubeconfig", &theirs, "--karmada-config", &own];
+    let output = run_flotilla(&[&["unregister", NAME][..], &files].concat()).await;
+    assert!(
+        output.contains("cluster(edge) is unregistered successfully"),
+        "{output}"
+    );
+    drop(agent);
+    assert_eq!(control.get(&CLUSTERS, "", NAME).await, None);
+    control
+        .wait_until_deleted(&NAMESPACES, "", &execution_space(NAME))
+        .await;
+    let role = format!("system:karmada:{NAME}:agent");
+    assert_eq!(control.get(&CLUSTER_ROLES, "", &role).await, None);
+    let secrets = format!("{role}-secret");
+    assert_eq!(control.get(&ROLES, "karmada-cluster", &secrets).await, None);
+    for (resource, name) in [
+        (&DEPLOYMENTS, "karmada-agent"),
+        (&SECRETS, "karmada-kubeconfig"),
+    ] {
+        assert_eq!(
+            fleet.member.get(resource, "karmada-system", name).await,
+            None
+        );
+    }
+    for name in ["web", "late", "renewed"] {
+        assert_eq!(
+            fleet.member.get(&DEPLOYMENTS, NS, name).await,
+            None,
+            "{name}"
+        );
+    }
+    // The other member keeps what it has.
+    let first = fleet.up.members().remove(0);
+    first.wait_until_exists(&DEPLOYMENTS, NS, "web").await;
+}
+
+// proves: PUL-refuse
+#[tokio::test]
+async fn registrations_that_cannot_be_right_are_refused() {
+    let fleet = PullFixture::start().await;
+    let flags = fleet.register_flags().await;
+    let run = async |changes: &[(&str, &str)], more: &[&str]| {
+        let mut words = flags.clone();
+        for (flag, value) in changes {
+            let at = words.iter().position(|w| w == flag).unwrap();
+            words[at + 1] = (*value).to_owned();
+        }
+        words.extend(["--discovery-timeout", "1s"].map(str::to_owned));
+        words.extend(more.iter().map(|w| (*w).to_owned()));
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        let (code, output) = harness::process::run_to_exit(BINARY, &words).await;
+        assert_ne!(code, Some(0), "{output}");
+        output
+    };
+    let pin = "--discovery-token-ca-cert-hash";
+    let token = flags[3].clone();
+    let forged = format!("{}.{}", &token[..6], "0".repeat(16));
+    let wrong_pin = format!("sha256:{}", "0".repeat(64));
+    let named = ["--cluster-name", "edge"];
+    for (changes, more, expected) in [
+        (
+            &[("--token", forged.as_str())][..],
+            &named,
+            "failed to verify JWS signature",
+        ),
+        (
+            &[("--token", "zzzzzz.0123456789abcdef")],
+            &named,
+            "could not find a JWS signature",
+        ),
+        (&[("--token", "secret")], &named, "was not of the form"),
+        (&[(pin, wrong_pin.as_str())], &named, "are pinned"),
+        (&[], &["--cluster-name", "A"], "invalid"),
+        (
+            &[],
+            &["--cluster-name", "member1"],
+            "cluster with name member1 already exists",
+        ),
+    ] {
+        let output = run(changes, more).await;
+        assert!(output.contains(expected), "{expected:?} not in: {output}");
+        assert!(!output.contains(&token[7..]), "{output}");
+    }
+    // Nothing is left, and a second registration is refused before it writes.
+    let role = "system:karmada:member1:agent";
+    assert_eq!(fleet.control.get(&CLUSTER_ROLES, "", role).await, None);
+    fleet.register().await;
+    let output = run(&[], &["--cluster-name", "again"]).await;
+    assert!(
+        output.contains("karmada-system/karmada-agent Deployment already exists"),
+        "{output}"
+    );
+}
