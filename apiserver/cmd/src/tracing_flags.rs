@@ -114,23 +114,22 @@ fn parse_sampling_rate(document: &Map<String, Value>, errors: &mut Vec<FieldErro
 
 /// The address of the collector: gRPC's `host:port`, `dns:///host:port` or `unix:///path`.
 fn parse_endpoint(endpoint: &str) -> Result<String, String> {
-    let (scheme, rest) = match endpoint.split_once("//") {
-        None => ("dns", endpoint),
-        Some((scheme, rest)) => (scheme.strip_suffix(':').unwrap_or(scheme), rest),
-    };
-    let target = match scheme {
-        "dns" => match rest.split_once('/') {
-            None => rest,
-            Some(("", target)) => target,
-            Some(_) => return Err("a DNS server cannot be named".to_owned()),
+    let target = match endpoint.split_once("//") {
+        None => endpoint,
+        Some((scheme, rest)) => match scheme.strip_suffix(':').unwrap_or(scheme) {
+            "dns" => match rest.split_once('/') {
+                None => rest,
+                Some(("", target)) => target,
+                Some(_) => return Err("a DNS server cannot be named".to_owned()),
+            },
+            "unix" if rest.starts_with('/') => return Ok(format!("unix://{rest}")),
+            "unix" => return Err("the path of a socket must be absolute".to_owned()),
+            other => {
+                return Err(format!(
+                    "unsupported scheme: {other}.  Options are none, dns, or unix.  See https://github.com/grpc/grpc/blob/master/doc/naming.md"
+                ));
+            }
         },
-        "unix" if rest.starts_with('/') => return Ok(format!("unix://{rest}")),
-        "unix" => return Err("the path of a socket must be absolute".to_owned()),
-        other => {
-            return Err(format!(
-                "unsupported scheme: {other}.  Options are none, dns, or unix.  See https://github.com/grpc/grpc/blob/master/doc/naming.md"
-            ));
-        }
     };
     let address: Uri = format!("http://{target}")
         .parse()
