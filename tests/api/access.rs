@@ -288,3 +288,32 @@ fn without_anonymous_users_every_request_needs_credentials() {
     let reply = basic.header("Authorization", "Basic YTpi").send();
     assert_eq!(reply.code, 401);
 }
+
+#[test]
+fn named_objects_are_listed_and_watched_by_their_field_selector() {
+    let server = ApiTestServer::shared();
+    let maps = "/api/v1/namespaces/named/configmaps";
+    server.create_namespace("named");
+    let rule = json!({"apiGroups": [""], "resources": ["configmaps"],
+        "resourceNames": ["one"], "verbs": ["list", "watch", "create", "deletecollection"]});
+    server.grant("nora", "named", Some("named"), &rule);
+    let request = |method: &str, query: &str| {
+        let path = format!("{maps}{query}");
+        server.request_as("nora", method, &path).send()
+    };
+    wait_until_code(200, || request("GET", "?fieldSelector=metadata.name%3Done"));
+    let watch = "?watch=true&timeoutSeconds=1&fieldSelector=metadata.name%3Done";
+    assert_eq!(request("GET", watch).code, 200);
+    for query in [
+        "",
+        "?fieldSelector=metadata.name%3Dtwo",
+        "?labelSelector=a%3Db",
+    ] {
+        assert_eq!(request("GET", query).code, 403, "{query}");
+    }
+    // Names do not restrict a creation or the deletion of a collection: they grant neither.
+    let one = json!({"metadata": {"name": "one"}});
+    let created = server.request_as("nora", "POST", maps).json(&one).send();
+    assert_eq!(created.code, 403);
+    assert_eq!(request("DELETE", "").code, 403);
+}

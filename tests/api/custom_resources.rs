@@ -5,6 +5,7 @@ use std::sync::Arc;
 use harness::karmada_crds::karmada_definitions;
 use serde_json::{Value, json};
 
+use crate::access::wait_until_code;
 use crate::kubectl::{
     Kubectl, fails, fails_with_input, succeeds, succeeds_with_input, with_each_kubectl,
     with_each_kubectl_at,
@@ -45,6 +46,34 @@ spec:
           status: {{type: object, properties: {{size: {{type: integer}}}}}}
 "#
     )
+}
+
+#[test]
+fn names_of_a_definition_have_defaults_and_are_published() {
+    let server = ApiTestServer::shared();
+    let schema = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
+    let definition = json!({"metadata": {"name": "gadgets.names.example.org"}, "spec": {
+        "group": "names.example.org", "scope": "Cluster",
+        "names": {"plural": "gadgets", "kind": "Gadget", "shortNames": ["gd"], "categories": ["tools"]},
+        "versions": [{"name": "v1", "served": true, "storage": true,
+            "schema": {"openAPIV3Schema": schema}}]}});
+    let definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+    let created = server.post(definitions, &definition).json();
+    assert_eq!(created["spec"]["names"]["singular"], "gadget");
+    assert_eq!(created["spec"]["names"]["listKind"], "GadgetList");
+    let gadgets = || server.get("/apis/names.example.org/v1/gadgets");
+    let list = wait_until_code(200, gadgets).json();
+    assert_eq!(
+        (&list["kind"], &list["items"]),
+        (&json!("GadgetList"), &json!([]))
+    );
+    let revision = list["metadata"]["resourceVersion"].as_str().unwrap();
+    assert!(revision.parse::<u64>().unwrap() > 0, "{revision}");
+    let resources = server.get("/apis/names.example.org/v1").json();
+    let published = &resources["resources"][0];
+    assert_eq!(published["singularName"], "gadget");
+    assert_eq!(published["shortNames"], json!(["gd"]));
+    assert_eq!(published["categories"], json!(["tools"]));
 }
 
 #[test]

@@ -1,5 +1,7 @@
 //! Error responses: code, reason, details and message are those of kube-apiserver.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use harness::raw_http::RawHttpResponse;
 use serde_json::{Value, json};
 
@@ -494,4 +496,66 @@ fn invalid_bodies_are_rejected() {
         let reply = test_server.post(&format!("{path}?{query}"), &configmap("q"));
         assert_status(&reply, 422, "Invalid", text, Value::Null);
     }
+}
+
+#[test]
+fn secrets_are_decoded_and_immutable_data_stays() {
+    let server = ApiTestServer::shared();
+    server.create_namespace("immutable");
+    let secrets = "/api/v1/namespaces/immutable/secrets";
+    let malformed = json!({"metadata": {"name": "a"}, "data": {"k": "%%%"}});
+    let refused = server.post(secrets, &malformed);
+    assert_eq!(refused.code, 400, "{}", refused.text());
+    assert!(refused.text().contains("base64"), "{}", refused.text());
+    let maps = "/api/v1/namespaces/immutable/configmaps";
+    for (path, mut object, field) in [
+        (secrets, json!({"data": {"k": "dg=="}}), "data"),
+        (maps, json!({"data": {"k": "v"}}), "data"),
+        (maps, json!({"binaryData": {"k": "dg=="}}), "binaryData"),
+    ] {
+        let name = format!("kept-{}", field.to_lowercase());
+        object["metadata"] = json!({"name": name});
+        object["immutable"] = true.into();
+        assert_eq!(server.post(path, &object).code, 201);
+        for patch in [json!({field: {"k": "bmV3"}}), json!({"immutable": false})] {
+            let request = server.request("PATCH", &format!("{path}/{name}"));
+            let body = patch.to_string();
+            let refused = request.body("application/merge-patch+json", body).send();
+            assert_eq!(refused.code, 422, "{}", refused.text());
+            let message = refused.text();
+            let immutable = message.contains("field is immutable when `immutable` is set");
+            assert!(immutable, "{message}");
+        }
+    }
+}
+
+#[test]
+fn a_deletion_without_preconditions_never_conflicts_with_updates() {
+    let server = ApiTestServer::shared();
+    server.create_namespace("raced");
+    let maps = "/api/v1/namespaces/raced/configmaps";
+    let path = format!("{maps}/raced");
+    let finished = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let update = || {
+            let mut updated = 0;
+            while !finished.load(Ordering::Relaxed) {
+                let body = json!({"data": {"n": updated.to_string()}}).to_string();
+                let request = server.request("PATCH", &path);
+                let reply = request.body("application/merge-patch+json", body).send();
+                assert!([200, 404].contains(&reply.code), "{}", reply.text());
+                updated += usize::from(reply.code == 200);
+            }
+            updated
+        };
+        let updates = scope.spawn(update);
+        let object = json!({"metadata": {"name": "raced"}});
+        for _ in 0..50 {
+            assert_eq!(server.post(maps, &object).code, 201);
+            let deleted = server.request("DELETE", &path).send();
+            assert_eq!(deleted.code, 200, "{}", deleted.text());
+        }
+        finished.store(true, Ordering::Relaxed);
+        assert!(updates.join().unwrap() > 0, "no update met an object");
+    });
 }

@@ -41,8 +41,10 @@ fn a_watch_sends_each_change_once_and_ends_cleanly() {
     let from = list["metadata"]["resourceVersion"].as_str().unwrap();
     let query =
         format!("{path}?watch=1&resourceVersion={from}&timeoutSeconds=3&labelSelector=!hidden");
-    let mut stream = test_server.request("GET", &query).send_streaming();
+    let request = test_server.request("GET", &query);
+    let mut stream = request.header("accept-encoding", "gzip").send_streaming();
     assert_eq!((stream.code, stream.chunked), (200, true));
+    assert_eq!(stream.header("content-encoding"), None);
     assert_eq!(
         stream.header("content-type").as_deref(),
         Some("application/json")

@@ -387,3 +387,52 @@ fn bodies_may_be_protobuf() {
         415
     );
 }
+
+#[test]
+fn patches_of_every_resource_are_validated_by_the_server() {
+    let server = ApiTestServer::shared();
+    let index = server.get("/openapi/v3").json();
+    let mut patches = 0;
+    for document in index["paths"].as_object().unwrap().values() {
+        let document = server.get(document["serverRelativeURL"].as_str().unwrap());
+        for (path, item) in document.json()["paths"].as_object().unwrap() {
+            let patch = &item["patch"];
+            if patch.is_null() || patch["x-kubernetes-action"] == "connect" {
+                continue;
+            }
+            let parameters = patch["parameters"].as_array().unwrap();
+            let is_field_validation =
+                |p: &Value| p["name"] == "fieldValidation" && p["in"] == "query";
+            assert!(parameters.iter().any(is_field_validation), "{path}");
+            assert!(
+                patch["x-kubernetes-group-version-kind"]["kind"].is_string(),
+                "{path}"
+            );
+            patches += 1;
+        }
+    }
+    assert!(patches > 50, "{patches}");
+}
+
+#[test]
+fn every_response_has_an_audit_id_and_is_not_cached() {
+    let server = ApiTestServer::shared();
+    let mut ids = std::collections::BTreeSet::new();
+    for path in [
+        "/version",
+        "/api/v1/namespaces",
+        "/api/v1/namespaces/none",
+        "/none",
+    ] {
+        let reply = server.get(path);
+        let id = reply.header("audit-id");
+        assert!(uuid::Uuid::parse_str(&id).is_ok(), "{path}: {id}");
+        assert!(ids.insert(id), "{path}");
+        assert_eq!(reply.header("cache-control"), "no-cache, private", "{path}");
+    }
+    let echoed = server
+        .request("GET", "/version")
+        .header("Audit-ID", "of-the-client")
+        .send();
+    assert_eq!(echoed.header("audit-id"), "of-the-client");
+}

@@ -281,6 +281,56 @@ async fn webhooks_are_asked_about_deletions() {
     )
     .await;
     assert_eq!(warned.header("warning"), "299 - \"seen\"");
+    for name in ["b", "c"] {
+        assert_eq!(server.post(MAPS, &config_map(name)).code, 201);
+    }
+    let deleted = server.request("DELETE", MAPS).send();
+    assert_eq!(deleted.code, 200, "{}", deleted.text());
+    for name in ["a", "b", "c"] {
+        let request = test.recorded(|r| r["operation"] == "DELETE" && r["name"] == name);
+        assert_eq!(request["dryRun"], false);
+        assert_eq!(request["object"], Value::Null);
+        assert_eq!(request["oldObject"]["metadata"]["name"], name);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn configurations_are_not_matched_and_selectors_see_both_objects() {
+    let test = WebhookTest::start().await;
+    let server = &test.server;
+    let guarded = json!({"metadata": {"name": "guarded", "labels": {"guarded": "yes"}}});
+    assert_eq!(server.post(MAPS, &guarded).code, 201);
+    test.validate_with(
+        "deny-all",
+        &["*"],
+        json!({"namespaceSelector": {}, "objectSelector": {"matchExpressions":
+            [{"key": "guarded", "operator": "Exists"}]}}),
+    );
+    let other = json!({"metadata": {"name": "other", "labels": {"guarded": "yes"}}});
+    let denied = |reply: &RawHttpResponse| reply.text().contains("denied the request");
+    let dry_run = format!("{MAPS}?dryRun=All");
+    retry_until(|| server.post(&dry_run, &other), denied).await;
+    let merge = |path: &str, patch: Value| {
+        let request = server.request("PATCH", path);
+        let body = patch.to_string();
+        request.body("application/merge-patch+json", body).send()
+    };
+    let path = format!("{MAPS}/guarded");
+    let reply = merge(&path, json!({"metadata": {"labels": null}}));
+    assert!(denied(&reply), "the old object matches: {}", reply.text());
+    assert_eq!(server.post(MAPS, &config_map("free")).code, 201);
+    let reply = merge(
+        &format!("{MAPS}/free"),
+        json!({"metadata": {"labels": {"guarded": "no"}}}),
+    );
+    assert!(denied(&reply), "the new object matches: {}", reply.text());
+    let webhooks = format!("{CONFIGURATIONS}/validatingwebhookconfigurations/deny-all");
+    let reply = merge(
+        &webhooks,
+        json!({"metadata": {"labels": {"guarded": "yes"}}}),
+    );
+    assert_eq!(reply.code, 200, "{}", reply.text());
+    test.delete_validating("deny-all");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
