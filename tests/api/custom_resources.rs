@@ -22,7 +22,7 @@ metadata: {{name: {name}s.ex.io}}
 spec:
   group: ex.io
   scope: Namespaced
-  names: {{plural: {name}s, singular: {name}, kind: {name}, shortNames: [{name}x], categories: [all]}}
+  names: {{plural: {name}s, singular: {name}, kind: {name}, shortNames: [{name}x], categories: [{name}family]}}
   versions:
   - name: v1
     served: true
@@ -95,7 +95,7 @@ fn custom_resources_are_served_while_their_crd_exists() {
             succeeds(&own("get KINDs"), &["NAME SIZE AGE", "a 3"]),
             succeeds(&own("get KINDx a -o yaml"), &["size: 3", "sort: a", "generation: 1"]),
             succeeds(&own("scale KIND a --replicas=5"), &[&own("KIND.ex.io/a scaled")]),
-            succeeds("get all", &[&own("KIND.ex.io/a 5")]),
+            succeeds(&own("get KINDfamily"), &["NAME SIZE AGE", "a 5"]),
             succeeds(&own("explain KIND.spec"), &["What is wanted.", "size <integer> -required-", "How many."]),
             succeeds(&own("describe KIND a"), &["Size: 5", "Sort: a"]),
             fails_with_input(
