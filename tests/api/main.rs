@@ -116,6 +116,9 @@ mod audit;
 /// Bootstrap tokens, and what is obtained with them.
 mod bootstrap_tokens;
 
+/// The process: its CPU profiles.
+mod profiles;
+
 /// The process: its log.
 mod logs;
 

@@ -41,6 +41,7 @@ fn allowed_dependencies() -> BTreeMap<&'static str, &'static [&'static str]> {
         ("kubernetes-cel", &["machinery"]),
         ("flotilla-metrics", &[]),
         ("flotilla-tracing", &[]),
+        ("flotilla-profiling", &[]),
         ("storage", &["machinery", "flotilla-metrics"]),
         (
             "client",
@@ -56,7 +57,10 @@ fn allowed_dependencies() -> BTreeMap<&'static str, &'static [&'static str]> {
             "registry",
             &["patch", "managed-fields", "watchcache", "admission", "auth"],
         ),
-        ("flotilla-http", &["registry", "members"]),
+        (
+            "flotilla-http",
+            &["registry", "members", "flotilla-profiling"],
+        ),
         ("flotilla-runtime", &["client", "openapi"]),
         ("interpreter", controllers),
         ("scheduler", controllers),

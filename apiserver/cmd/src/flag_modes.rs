@@ -158,6 +158,7 @@ pub(crate) const FLAGS: &[(&str, FlagEffectiveMode)] = &[
         "no_execute_taint_eviction_purge_mode",
         FlagEffectiveMode::Always,
     ),
+    ("profiling", FlagEffectiveMode::Always),
     ("request_timeout", FlagEffectiveMode::Always),
     ("root_ca_file", FlagEffectiveMode::Standalone),
     ("resource_eviction_rate", FlagEffectiveMode::Always),

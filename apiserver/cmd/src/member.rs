@@ -106,6 +106,7 @@ pub(crate) async fn start(
         authorization: Default::default(),
         shutdown_delay: Duration::ZERO,
         request_limits: RequestLimitArgs::default(),
+        profiling: false,
         audit: None,
         allow_no_execute: false,
         scripts: LuaLimits::default(),

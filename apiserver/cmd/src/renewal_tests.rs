@@ -141,6 +141,7 @@ async fn start(dir: &Path, clock: &Arc<FakeClock>) -> StandaloneServer {
         authorization: Default::default(),
         shutdown_delay: Duration::ZERO,
         request_limits: RequestLimitArgs::default(),
+        profiling: false,
         audit: None,
         allow_no_execute: false,
         scripts: interpreter::LuaLimits::default(),

@@ -79,6 +79,10 @@ pub(crate) struct ServeArgs {
     /// normally, but /readyz fails, so that load balancers stop sending requests.
     #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = duration::parse)]
     shutdown_delay_duration: Duration,
+    /// Enables CPU profiles of the process at /debug/pprof/, for those with the right to get
+    /// that path.
+    #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
+    profiling: bool,
     #[command(flatten)]
     store: storage_engine::StorageArgs,
     #[command(flatten)]
@@ -288,6 +292,7 @@ async fn run_in_mode(arguments: &ServeArgs) -> anyhow::Result<()> {
                 scheduling_settings: settings.scheduling.scheduling_settings,
                 shutdown_delay: arguments.shutdown_delay_duration,
                 request_limits: arguments.request_limits,
+                profiling: arguments.profiling,
                 audit: arguments.audit.config()?,
                 allow_no_execute: settings.allow_no_execute,
                 scripts: settings.scripts,
@@ -346,6 +351,7 @@ async fn start_standalone(arguments: &ServeArgs) -> anyhow::Result<StandaloneSer
         },
         shutdown_delay: arguments.shutdown_delay_duration,
         request_limits: arguments.request_limits,
+        profiling: arguments.profiling,
         audit: arguments.audit.config()?,
         allow_no_execute: settings.allow_no_execute,
         gates: arguments.gates.feature_gates,

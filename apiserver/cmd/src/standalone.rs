@@ -86,6 +86,8 @@ pub(crate) struct StandaloneServerOptions<'a> {
     /// How long requests are still accepted after the signal to stop.
     pub(crate) shutdown_delay: Duration,
     pub(crate) request_limits: RequestLimitArgs,
+    /// Whether profiles of the process are served.
+    pub(crate) profiling: bool,
     pub(crate) audit: Option<AuditConfig>,
     /// Whether ClusterTaintPolicies may use the effect NoExecute.
     pub(crate) allow_no_execute: bool,
@@ -267,6 +269,7 @@ impl StandaloneServer {
             // With simulated members in the same process, only the control plane serves
             // the metrics of the process.
             process_metrics: setup.federation,
+            profiling: setup.profiling,
             ..setup.request_limits.apply_to(running_server::http_options(
                 address,
                 &engine,

@@ -155,6 +155,7 @@ impl LocalFleet {
             authorization: Default::default(),
             shutdown_delay: Duration::ZERO,
             request_limits: RequestLimitArgs::default(),
+            profiling: true,
             audit: None,
             allow_no_execute: settings.allow_no_execute,
             scripts: settings.scripts,

@@ -122,6 +122,7 @@ fn build_handler(filters: &HandlerChainConfig, options: ApiServerOptions) -> Api
             metrics: Arc::clone(&filters.metrics),
             version: options.version,
             authenticator: Arc::clone(&filters.authenticator),
+            profiling: options.profiling,
         }),
         resources: Arc::new(ResourceRequestDispatcher {
             registry: Arc::clone(&filters.registry),

@@ -26,6 +26,7 @@ mod metrics;
 mod negotiation;
 mod non_resource_paths;
 mod options;
+mod profiling;
 mod protobuf_responses;
 mod proxy;
 mod request_body;

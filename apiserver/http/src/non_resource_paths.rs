@@ -12,6 +12,7 @@ use crate::documents::CurrentDiscoveryAndOpenApiDocuments;
 use crate::health::{self, HealthCheck};
 use crate::metrics::ApiServerMetrics;
 use crate::negotiation::{self, ResponseFormat, ResponseOffer};
+use crate::profiling;
 use crate::requestinfo::QueryParams;
 use crate::response_body::ServerResponseBody;
 use crate::response_writers;
@@ -24,6 +25,8 @@ pub(crate) struct NonResourcePathHandler {
     pub(crate) metrics: Arc<ApiServerMetrics>,
     pub(crate) version: VersionInfo,
     pub(crate) authenticator: Arc<RequestAuthenticator>,
+    /// Whether profiles of this process are served.
+    pub(crate) profiling: bool,
 }
 
 impl NonResourcePathHandler {
@@ -67,6 +70,9 @@ impl NonResourcePathHandler {
                     &issuer.openid_configuration(&uri),
                     ResponseFormat::PLAIN_JSON,
                 ))
+            }
+            _ if self.profiling && path.starts_with(profiling::INDEX_PATH) => {
+                profiling::serve(path, query).await
             }
             _ => match path.strip_prefix("/openapi/v3") {
                 Some("") => self.documents.v3(headers, query, "").await,

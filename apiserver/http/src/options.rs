@@ -32,6 +32,8 @@ pub struct ApiServerOptions {
     pub metrics: flotilla_metrics::MetricsRegistry,
     /// Whether `/metrics` includes the metrics of the whole process.
     pub process_metrics: bool,
+    /// Whether `/debug/pprof/` has profiles of the process.
+    pub profiling: bool,
     /// Bounds on requests in flight; long-running requests and `system:masters` are
     /// exempt.
     pub max_requests_inflight: usize,
@@ -62,6 +64,7 @@ impl Default for ApiServerOptions {
             clock: Arc::new(SystemClock),
             metrics: flotilla_metrics::MetricsRegistry::new(),
             process_metrics: true,
+            profiling: true,
             max_requests_inflight: 400,
             max_mutating_requests_inflight: 200,
             request_timeout: Duration::from_secs(60),

@@ -56,6 +56,8 @@ pub(crate) struct AggregatedServerOptions<'a> {
     /// How long requests are still accepted after the signal to stop.
     pub(crate) shutdown_delay: Duration,
     pub(crate) request_limits: RequestLimitArgs,
+    /// Whether profiles of the process are served.
+    pub(crate) profiling: bool,
     pub(crate) audit: Option<AuditConfig>,
     /// Whether ClusterTaintPolicies may use the effect NoExecute.
     pub(crate) allow_no_execute: bool,
@@ -265,6 +267,7 @@ fn http_options(
             setup.scheduling_settings,
         ),
         metrics,
+        profiling: setup.profiling,
         webhook_handlers: AdmissionReviewHandlers::from([(
             deletion_protection::WEBHOOK_PATH,
             deletion_protection::REVIEW,

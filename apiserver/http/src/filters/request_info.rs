@@ -19,6 +19,7 @@ use crate::audit::{Auditor, RequestAudit, SourceRequest};
 use crate::flowcontrol::SharedFlow;
 use crate::metrics::{ApiServerMetrics, RequestLabels, verb_label};
 use crate::negotiation::{self, ResponseFormat, ResponseOffer};
+use crate::profiling;
 use crate::requestinfo::{self, QueryParams, RequestInfo};
 use crate::response_writers;
 use crate::subresources::{SubresourceConnectors, find_connector};
@@ -151,7 +152,7 @@ impl RequestInfoResolver {
     /// that the proxy forwards to.
     fn is_long_running(&self, method: &Method, info: &RequestInfo, query: &QueryParams) -> bool {
         let Some(r) = &info.resource else {
-            return false;
+            return profiling::is_profile(&info.path);
         };
         if info.verb == "watch" {
             return true;
@@ -257,6 +258,7 @@ mod tests {
         let resolver = layer().await.resolver;
         for (url, long) in [
             ("/version", false),
+            ("/debug/pprof/profile?seconds=90", true),
             ("/api/v1/pods", false),
             ("/api/v1/pods?watch=1", true),
             ("/api/v1/namespaces/a/pods/p/log", false),
