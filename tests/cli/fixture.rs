@@ -66,7 +66,8 @@ impl CliFixture {
         started
     }
 
-    fn start() -> Self {
+    /// A control plane of its own.
+    pub(crate) fn start() -> Self {
         let up = FlotillaUpProcess::start(BINARY, 2, &[]);
         let tools = link_kubectl(&up);
         let fixture = Self { up, tools };
@@ -105,6 +106,18 @@ impl CliFixture {
                 .await;
             let found = control.get(&POLICIES, namespace, "web").await;
             assert!(found.is_some());
+        });
+    }
+
+    /// Waits until a Deployment has ready replicas in the members.
+    pub(crate) fn wait_until_ready(&self, namespace: &str, name: &str, replicas: i64) {
+        let runtime = tokio::runtime::Runtime::new().unwrap();
+        runtime.block_on(async {
+            let control = self.up.control_plane();
+            let is_ready = |d: &Value| d["status"]["readyReplicas"] == replicas;
+            control
+                .wait_until(&DEPLOYMENTS, namespace, name, "ready", is_ready)
+                .await;
         });
     }
 

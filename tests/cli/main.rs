@@ -24,5 +24,8 @@ mod kubectl;
 /// `promote` of objects in a member.
 mod promote;
 
+/// `drain` of clusters.
+mod drain;
+
 /// `rebalance` of templates.
 mod rebalance;

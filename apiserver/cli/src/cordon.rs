@@ -74,7 +74,7 @@ fn is_cordon(taint: &Taint) -> bool {
 }
 
 /// The taints of a cordoned or an uncordoned cluster, and karmadactl's line about it.
-fn cordon_change(
+pub(crate) fn cordon_change(
     cluster: &str,
     mut taints: Vec<Taint>,
     unschedulable: bool,

@@ -4,8 +4,8 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
 use flotilla_cli::{
-    apply, completion, cordon, get, install, interpret, join, kubectl_commands, plan, promote,
-    rebalance, register, taint, token, unjoin, unregister, why,
+    apply, completion, cordon, drain, get, install, interpret, join, kubectl_commands, plan,
+    promote, rebalance, register, taint, token, unjoin, unregister, why,
 };
 
 use crate::logs::LogFormat;
@@ -50,6 +50,8 @@ pub(crate) enum CliCommand {
     Cordon(cordon::CordonArgs),
     /// Mark a cluster as schedulable.
     Uncordon(cordon::UncordonArgs),
+    /// Move what runs in a cluster to other clusters.
+    Drain(Box<drain::DrainArgs>),
     /// Update the taints on one or more clusters.
     Taint(taint::TaintArgs),
     /// Display one or many resources in the control plane and in member clusters.
@@ -99,6 +101,7 @@ impl CliCommand {
     pub(crate) async fn run(self) -> anyhow::Result<ExitCode> {
         match self {
             Self::Interpret(arguments) => return interpret::run(arguments).await,
+            Self::Drain(arguments) => return Box::pin(drain::run(*arguments)).await,
             Self::Plan(arguments) => return Ok(Box::pin(plan::run(*arguments)).await),
             Self::Why(arguments) => Box::pin(why::run(arguments)).await,
             Self::Up(arguments) => Box::pin(up::run(*arguments)).await,

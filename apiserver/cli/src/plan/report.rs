@@ -10,11 +10,9 @@ use serde::Serialize;
 use simulation::{ClaimExplanation, TemplateSimulationResult};
 
 use super::inputs::{AffectedTemplate, PlanInputs};
+use crate::placement_text::{format_clusters, sort_by_name};
 use crate::printers::format_table;
 use crate::scheduler_flags::SchedulerFlagValues;
-
-/// The most clusters of a placement that are printed without `-o wide`.
-const MAX_PRINTED_CLUSTERS: usize = 6;
 
 #[derive(Debug, Serialize)]
 pub(crate) struct PlanReport {
@@ -106,7 +104,7 @@ impl TemplatePlacementReport {
             kind: affected.api_resource.kind.clone(),
             namespace: affected.template.namespace().to_owned(),
             name: affected.template.name().to_owned(),
-            moves: sorted(&now) != sorted(&outcome.clusters),
+            moves: sort_by_name(&now) != sort_by_name(&outcome.clusters),
             claim: outcome.claim,
             now,
             then: outcome.clusters,
@@ -147,39 +145,6 @@ impl TemplatePlacementReport {
     }
 }
 
-fn sorted(targets: &[TargetCluster]) -> Vec<&TargetCluster> {
-    let mut targets: Vec<&TargetCluster> = targets.iter().collect();
-    targets.sort_by(|a, b| a.name.cmp(&b.name));
-    targets
-}
-
-/// `member1:2, member2:3`; without numbers for objects without replicas.
-fn format_clusters(targets: &[TargetCluster], wide: bool) -> String {
-    if targets.is_empty() {
-        return "nowhere".into();
-    }
-    let limit = if wide {
-        targets.len()
-    } else {
-        MAX_PRINTED_CLUSTERS
-    };
-    let all = sorted(targets);
-    let name = |t: &&TargetCluster| match t.replicas {
-        0 => t.name.clone(),
-        n => format!("{}:{n}", t.name),
-    };
-    let mut text = all
-        .iter()
-        .take(limit)
-        .map(name)
-        .collect::<Vec<_>>()
-        .join(", ");
-    if all.len() > limit {
-        text.push_str(&format!(", and {} more", all.len() - limit));
-    }
-    text
-}
-
 impl PlanReport {
     /// The report as text, without a line feed at its end.
     pub(crate) fn lines(&self, wide: bool) -> String {
@@ -210,29 +175,6 @@ mod tests {
             ..TargetCluster::default()
         };
         clusters.iter().map(target).collect()
-    }
-
-    #[test]
-    fn a_placement_is_abbreviated() {
-        let many: Vec<(String, i64)> = (1..=8).map(|n| (format!("m{n}"), 1)).collect();
-        let many: Vec<(&str, i64)> = many.iter().map(|(name, n)| (name.as_str(), *n)).collect();
-        for (targets, wide, text) in [
-            (&[][..], false, "nowhere"),
-            (&[("b", 2), ("a", 1)], false, "a:1, b:2"),
-            (&[("a", 0)], false, "a"),
-            (
-                &many,
-                false,
-                "m1:1, m2:1, m3:1, m4:1, m5:1, m6:1, and 2 more",
-            ),
-            (
-                &many,
-                true,
-                "m1:1, m2:1, m3:1, m4:1, m5:1, m6:1, m7:1, m8:1",
-            ),
-        ] {
-            assert_eq!(format_clusters(&to(targets), wide), text);
-        }
     }
 
     #[test]

@@ -1,0 +1,173 @@
+//! Evicts bindings from a cluster, and waits until they have left it.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use client::{Api, ListOptions, ResourcePath, WatchEvent, WatchOptions, WriteOptions};
+use futures_util::StreamExt;
+use futures_util::stream::{BoxStream, select_all};
+use machinery::{Gvr, Object};
+use openapi::karmada::binding::GracefulEvictionTask;
+use openapi::karmada::failover::PURGE_MODE_GRACEFULLY;
+use openapi::karmada::resources::{BINDINGS, CLUSTER_BINDINGS, WORKS};
+use openapi::karmada::well_known_keys::{BINDING_ID, CLUSTER_BINDING_ID};
+use openapi::karmada::{ResourceBinding, names};
+use serde_json::json;
+
+use super::placements::DrainedTemplate;
+use crate::output;
+
+/// How often an eviction is written again because another client has changed the binding
+/// between the read and the write.
+const MAX_ATTEMPTS: usize = 5;
+
+/// How often the number of the remaining templates is printed.
+const PROGRESS_INTERVAL: Duration = Duration::from_secs(5);
+
+/// A binding that leaves the cluster.
+pub(super) struct EvictedBinding {
+    /// `NAMESPACE/NAME`, or its name.
+    key: String,
+    /// The label value of its Works.
+    permanent_id: String,
+}
+
+/// Removes a cluster from the targets of a binding, and has the binding leave it gracefully.
+pub(super) async fn evict(
+    api: &dyn Api,
+    cluster: &str,
+    template: &DrainedTemplate,
+) -> anyhow::Result<EvictedBinding> {
+    let (resource, label) = match template.namespace.as_str() {
+        "" => (&CLUSTER_BINDINGS, CLUSTER_BINDING_ID),
+        _ => (&BINDINGS, BINDING_ID),
+    };
+    let at = ResourcePath::object(resource, &template.namespace, &template.binding);
+    for _ in 0..MAX_ATTEMPTS {
+        let object = api.get(at).await?;
+        let evicted = EvictedBinding {
+            key: object.meta().key(),
+            permanent_id: object.meta().label(label).unwrap_or_default().to_owned(),
+        };
+        let mut spec = object.decode::<ResourceBinding>()?.spec.clone();
+        let task = GracefulEvictionTask {
+            from_cluster: cluster.to_owned(),
+            purge_mode: PURGE_MODE_GRACEFULLY.to_owned(),
+            reason: "ClusterDrained".to_owned(),
+            producer: "Drain".to_owned(),
+            ..GracefulEvictionTask::default()
+        };
+        if !spec.evict(task) {
+            return Ok(evicted);
+        }
+        let mut body = object.value()?;
+        body["spec"]["clusters"] = json!(spec.clusters);
+        body["spec"]["gracefulEvictionTasks"] = json!(spec.graceful_eviction_tasks);
+        match api.update(at, body.into(), &WriteOptions::default()).await {
+            Ok(_) => return Ok(evicted),
+            Err(error) if error.is_conflict() => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    bail!(
+        "the binding of {} keeps changing; run the command again",
+        template.text()
+    )
+}
+
+/// Waits until the evicted bindings and their Works have left the cluster.
+pub(super) async fn wait_until_left(
+    api: &dyn Api,
+    cluster: &str,
+    evicted: Vec<EvictedBinding>,
+) -> anyhow::Result<()> {
+    let space = names::execution_space_name(cluster);
+    let mut remaining = RemainingObjects {
+        cluster,
+        evicted,
+        keys: BTreeSet::new(),
+    };
+    let mut watches = Vec::new();
+    for (resource, namespace) in [(&BINDINGS, ""), (&CLUSTER_BINDINGS, ""), (&WORKS, &*space)] {
+        watches.push(follow(api, resource, namespace, &mut remaining).await?);
+    }
+    let mut events = select_all(watches);
+    let mut progress = tokio::time::interval(PROGRESS_INTERVAL);
+    progress.tick().await;
+    while !remaining.keys.is_empty() {
+        tokio::select! {
+            event = events.next() => {
+                let (resource, event) = event.context("the watches have ended; run the command again")?;
+                match event? {
+                    WatchEvent::Added(object) | WatchEvent::Modified(object) => {
+                        remaining.update(resource, &object)?;
+                    }
+                    WatchEvent::Deleted(object) => remaining.remove(resource, &object),
+                    WatchEvent::Bookmark { .. } => {}
+                }
+            }
+            _ = progress.tick() => output::print_progress(format!(
+                "waiting for {} bindings and works to leave {cluster}",
+                remaining.keys.len()
+            )),
+        }
+    }
+    Ok(())
+}
+
+type ResourceEvents = BoxStream<'static, (&'static Gvr, Result<WatchEvent, client::Error>)>;
+
+/// Lists a resource and follows its changes.
+async fn follow(
+    api: &dyn Api,
+    resource: &'static Gvr,
+    namespace: &str,
+    remaining: &mut RemainingObjects<'_>,
+) -> anyhow::Result<ResourceEvents> {
+    let at = ResourcePath::collection(resource, namespace);
+    let list = api.list(at, &ListOptions::default()).await?;
+    for object in &list.items {
+        remaining.update(resource, object)?;
+    }
+    let options = WatchOptions {
+        resource_version: list.revision.to_string(),
+        ..WatchOptions::default()
+    };
+    let events = api.watch(at, &options).await?;
+    Ok(events.map(move |event| (resource, event)).boxed())
+}
+
+/// What has not left the cluster yet.
+struct RemainingObjects<'a> {
+    cluster: &'a str,
+    evicted: Vec<EvictedBinding>,
+    /// Resource and key.
+    keys: BTreeSet<(&'static str, String)>,
+}
+
+impl RemainingObjects<'_> {
+    fn update(&mut self, resource: &'static Gvr, object: &Object) -> anyhow::Result<()> {
+        let is_there = if *resource == WORKS {
+            let meta = object.meta();
+            let id = meta.label(BINDING_ID).or(meta.label(CLUSTER_BINDING_ID));
+            self.evicted.iter().any(|e| Some(&*e.permanent_id) == id)
+        } else {
+            let key = object.meta().key();
+            let spec = &object.decode::<ResourceBinding>()?.spec;
+            let placed = spec.clusters.iter().any(|t| t.name == self.cluster);
+            self.evicted.iter().any(|e| e.key == key) && (placed || spec.is_evicting(self.cluster))
+        };
+        if is_there {
+            self.keys.insert((&resource.resource, object.meta().key()));
+        } else {
+            self.remove(resource, object);
+        }
+        Ok(())
+    }
+
+    fn remove(&mut self, resource: &'static Gvr, object: &Object) {
+        self.keys
+            .remove(&(&*resource.resource, object.meta().key()));
+    }
+}

@@ -1,0 +1,181 @@
+//! Where the templates of a cluster would go without it, by a simulation of the scheduler.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use client::Api;
+use machinery::Object;
+use openapi::karmada::binding::GracefulEvictionTask;
+use openapi::karmada::resources::{BINDINGS, CLUSTER_BINDINGS, CLUSTERS};
+use openapi::karmada::{ResourceBinding, TargetCluster};
+use scheduler::SchedulingSimulation;
+use scheduler::core::ClusterSnapshot;
+use serde::Serialize;
+use serde_json::json;
+
+use crate::object_lists::list_all;
+use crate::placement_text::format_clusters;
+use crate::printers::format_table;
+use crate::scheduler_flags::SchedulerFlagValues;
+
+/// What would move, and what would stay.
+#[derive(Debug, Serialize)]
+pub(super) struct DrainReport {
+    cluster: String,
+    templates: Vec<DrainedTemplate>,
+}
+
+/// A template in the cluster, with its present and its future placement.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct DrainedTemplate {
+    kind: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub(super) namespace: String,
+    name: String,
+    now: Vec<TargetCluster>,
+    then: Vec<TargetCluster>,
+    /// Why it has no other place.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    stays: Option<String>,
+    #[serde(skip)]
+    pub(super) binding: String,
+}
+
+/// Reads the bindings of a cluster, and simulates their scheduling without it.
+pub(super) async fn simulate_without(
+    api: &dyn Api,
+    cluster: &str,
+    scheduling: &SchedulerFlagValues,
+) -> anyhow::Result<DrainReport> {
+    let mut bindings = list_all(api, &BINDINGS, "").await?;
+    bindings.extend(list_all(api, &CLUSTER_BINDINGS, "").await?);
+    let clusters = list_all(api, &CLUSTERS, "").await?;
+    let snapshot = ClusterSnapshot::new(clusters).with_settings(scheduling.scheduling_settings);
+    let mut simulation = SchedulingSimulation::new(Instant::now());
+    let mut templates = Vec::new();
+    for binding in &bindings {
+        let view = binding.decode::<ResourceBinding>()?;
+        if !view.spec.clusters.iter().any(|t| t.name == cluster) {
+            continue;
+        }
+        let simulated = if view.spec.placement.is_none() {
+            Err("it follows the templates that require it".to_owned())
+        } else {
+            simulate_binding(binding, &view, cluster, |evicted| {
+                simulation
+                    .simulate(evicted, &bindings, &scheduling.name, &snapshot)
+                    .map_err(|e| e.to_string())
+            })
+        };
+        templates.push(DrainedTemplate::new(binding, &view, simulated));
+    }
+    templates.sort_by(|a, b| a.key().cmp(&b.key()));
+    Ok(DrainReport {
+        cluster: cluster.to_owned(),
+        templates,
+    })
+}
+
+/// The clusters of a binding after its eviction from `cluster`, or why it has none.
+fn simulate_binding(
+    binding: &Object,
+    view: &ResourceBinding,
+    cluster: &str,
+    simulate: impl FnOnce(&Object) -> Result<scheduler::BindingSimulationResult, String>,
+) -> Result<Vec<TargetCluster>, String> {
+    let mut spec = view.spec.clone();
+    spec.evict(GracefulEvictionTask {
+        from_cluster: cluster.to_owned(),
+        ..GracefulEvictionTask::default()
+    });
+    let mut evicted = binding.value().map_err(|e| e.to_string())?;
+    evicted["spec"]["clusters"] = json!(spec.clusters);
+    evicted["spec"]["gracefulEvictionTasks"] = json!(spec.graceful_eviction_tasks);
+    let evicted = Object::from_value(&evicted).map_err(|e| e.to_string())?;
+    let result = simulate(&evicted)?;
+    if let Some(skipped) = result.skip_reason {
+        return Err(skipped.to_string());
+    }
+    if let Some(failure) = result.failure {
+        return Err(failure.to_string());
+    }
+    match result.clusters.is_empty() {
+        true => Err("no other cluster is selected".to_owned()),
+        false => Ok(result.clusters),
+    }
+}
+
+impl DrainedTemplate {
+    fn new(
+        binding: &Object,
+        view: &Arc<ResourceBinding>,
+        simulated: Result<Vec<TargetCluster>, String>,
+    ) -> Self {
+        let of = &view.spec.resource;
+        let (then, stays) = match simulated {
+            Ok(then) => (then, None),
+            Err(why) => (view.spec.clusters.clone(), Some(why)),
+        };
+        Self {
+            kind: of.kind.clone(),
+            namespace: binding.namespace().to_owned(),
+            name: of.name.clone(),
+            now: view.spec.clusters.clone(),
+            then,
+            stays,
+            binding: binding.name().to_owned(),
+        }
+    }
+
+    fn key(&self) -> (&str, &str, &str) {
+        (&self.namespace, &self.kind, &self.name)
+    }
+
+    /// `Deployment default/web`.
+    pub(super) fn text(&self) -> String {
+        match self.namespace.as_str() {
+            "" => format!("{} {}", self.kind, self.name),
+            namespace => format!("{} {namespace}/{}", self.kind, self.name),
+        }
+    }
+
+    fn cells(&self, wide: bool) -> Vec<String> {
+        let then = match self.stays {
+            Some(_) => "stays".to_owned(),
+            None => format_clusters(&self.then, wide),
+        };
+        vec![
+            self.text(),
+            format_clusters(&self.now, wide),
+            then,
+            self.stays.clone().unwrap_or_default(),
+        ]
+    }
+}
+
+impl DrainReport {
+    /// The number of templates that cannot leave the cluster.
+    pub(super) fn staying(&self) -> usize {
+        self.templates.iter().filter(|t| t.stays.is_some()).count()
+    }
+
+    pub(super) fn leaving(&self) -> impl Iterator<Item = &DrainedTemplate> {
+        self.templates.iter().filter(|t| t.stays.is_none())
+    }
+
+    /// The report as text, without a line feed at its end.
+    pub(super) fn lines(&self, wide: bool) -> String {
+        if self.templates.is_empty() {
+            return format!("Nothing is placed on {}.", self.cluster);
+        }
+        let rows: Vec<_> = self.templates.iter().map(|t| t.cells(wide)).collect();
+        let table = format_table(&["TEMPLATE", "NOW", "THEN", "NOTE"], &rows);
+        let (all, staying) = (self.templates.len(), self.staying());
+        let moving = all - staying;
+        format!(
+            "{table}\n{moving} of {all} templates can leave {}.",
+            self.cluster
+        )
+    }
+}
