@@ -1,7 +1,7 @@
 //! `promote`: an object of a member becomes a template, and is adopted where it is.
 
-use harness::objects::config_map;
-use serde_json::json;
+use harness::objects::{config_map, deployment, secret};
+use serde_json::{Value, json};
 
 use crate::fixture::CliFixture;
 
@@ -59,6 +59,75 @@ fn an_object_of_a_member_is_adopted() {
     );
 }
 
+/// A Deployment of the member that depends on a ConfigMap and a Secret.
+fn create_dependent_in_member(fixture: &CliFixture, namespace: &str, name: &str) {
+    fixture.create_in_member(config_map(namespace, &format!("{name}-options"), "x"));
+    fixture.create_in_member(secret(namespace, &format!("{name}-password"), "x"));
+    let mut dependent = deployment(namespace, name, 1);
+    dependent["spec"]["template"]["spec"]["containers"][0]["envFrom"] = json!([
+        {"configMapRef": {"name": format!("{name}-options")}},
+        {"secretRef": {"name": format!("{name}-password")}},
+    ]);
+    fixture.create_in_member(dependent);
+}
+
+#[test]
+fn dependencies_are_promoted_with_their_object() {
+    let fixture = CliFixture::shared();
+    create_dependent_in_member(&fixture, "default", "app");
+    let line = "promote deployment app -C member1 -d";
+    let printed = fixture.run(&format!("{line} -o yaml")).succeeded();
+    for kind in ["ConfigMap", "Secret", "Deployment", "PropagationPolicy"] {
+        assert!(printed.contains(&format!("kind: {kind}\n")), "{printed}");
+    }
+    let printed = fixture.run(line).succeeded();
+    let ends = printed.matches("is promoted successfully").count();
+    assert_eq!(ends, 3, "{printed}");
+    for object in ["configmap app-options", "secret app-password"] {
+        let template = fixture.json(&format!("get {object}"));
+        let annotations = &template["metadata"]["annotations"];
+        assert_eq!(
+            annotations["work.karmada.io/conflict-resolution"],
+            "overwrite"
+        );
+    }
+    let policies = fixture.json("get propagationpolicies");
+    let all = policies["items"].as_array().unwrap();
+    let selects = |p: &&Value| {
+        let selectors = p["spec"]["resourceSelectors"].as_array().unwrap();
+        selectors.iter().any(|s| s["name"] == "app")
+    };
+    let policy = all.iter().find(selects).unwrap();
+    assert_eq!(policy["spec"]["propagateDeps"], true);
+    assert!(!all.iter().any(|p| p.to_string().contains("app-options")));
+}
+
+#[test]
+fn a_dependency_that_cannot_be_promoted_releases_those_before_it() {
+    let fixture = CliFixture::shared();
+    let namespace = "released";
+    fixture.propagate_deployment(namespace);
+    create_dependent_in_member(&fixture, namespace, "app");
+    fixture.create(json!({"apiVersion": "v1", "kind": "ResourceQuota",
+        "metadata": {"name": "no-secrets", "namespace": namespace},
+        "spec": {"hard": {"secrets": "0"}}}));
+    let line = format!("promote deployment app -n {namespace} -C member1 -d");
+    fixture.run(&line).failed_with("exceeded quota: no-secrets");
+    for object in ["configmap app-options", "deployment app"] {
+        let of_control_plane = fixture.run(&format!("get {object} -n {namespace}"));
+        of_control_plane.failed_with("not found");
+        fixture.json(&format!("get {object} -n {namespace} -C member1"));
+    }
+
+    let mut incomplete = deployment(namespace, "incomplete", 1);
+    incomplete["spec"]["template"]["spec"]["containers"][0]["envFrom"] =
+        json!([{"configMapRef": {"name": "nothing"}}]);
+    fixture.create_in_member(incomplete);
+    let line = format!("promote deployment incomplete -n {namespace} -C member1 -d");
+    let message = "failed to get dependency ConfigMap nothing in cluster(member1)";
+    fixture.run(&line).failed_with(message);
+}
+
 #[test]
 fn promote_refuses_what_karmadactl_refuses() {
     let fixture = CliFixture::shared();
@@ -83,5 +152,6 @@ fn promote_refuses_what_karmadactl_refuses() {
 fn the_examples_of_the_help_work() {
     let fixture = CliFixture::shared();
     fixture.create_in_member(config_map("default", "legacy", "of the member"));
+    fixture.create_in_member(deployment("default", "legacy", 1));
     fixture.run_examples("promote");
 }

@@ -2,19 +2,18 @@
 //! control plane, with a policy that keeps it where it is. Source: Karmada's
 //! `pkg/karmadactl/promote/promote.go`.
 
+mod dependencies;
+mod promotion;
+
 use std::path::PathBuf;
 
-use anyhow::{Context, bail, ensure};
+use anyhow::{Context, ensure};
 use clap::Args;
 use client::remote::RemoteApi;
-use client::{Api, ApiResource, ResourcePath, WriteOptions};
+use client::{Api, ApiResource, ResourcePath};
 use flotilla_runtime::{ShutdownToken, TaskGroup};
-use machinery::Gvr;
-use openapi::karmada::names;
-use openapi::karmada::resources::{CLUSTER_POLICIES, POLICIES};
-use openapi::karmada::well_known_keys::CONFLICT_RESOLUTION;
-use openapi::karmada_prune::prune;
-use serde_json::{Value, json};
+use promotion::{Promotion, PromotionOptions};
+use serde_json::Value;
 
 use crate::kubeconfig_flags::{context_namespace, load_cluster_config};
 use crate::kubectl::ControlPlaneArgs;
@@ -27,9 +26,10 @@ use crate::resource_args::{find_resource, parse_resource_arg};
 ///
 /// The object becomes a template, and a policy that selects it names the member, so that
 /// the object is adopted where it is. If the template exists already, nothing is changed.
+/// With --dependencies the objects that it depends on become templates too.
 #[derive(Args)]
 #[command(
-    after_help = "Examples:\n  flotilla promote configmap legacy -C member1 -o yaml\n  flotilla promote configmap legacy -C member1\n  flotilla promote configmap/legacy -n default -C member1"
+    after_help = "Examples:\n  flotilla promote configmap legacy -C member1 -o yaml\n  flotilla promote configmap legacy -C member1\n  flotilla promote configmap/legacy -n default -C member1\n  flotilla promote deployment legacy -C member1 --dependencies"
 )]
 pub struct PromoteArgs {
     /// TYPE NAME or TYPE/NAME, as for kubectl get.
@@ -55,6 +55,10 @@ pub struct PromoteArgs {
     /// The name of the policy; made of the resource's by default.
     #[arg(long, value_name = "NAME")]
     policy_name: Option<String>,
+    /// Promote also the objects that the resource depends on, which then follow it. If one
+    /// cannot be promoted, those before it are released.
+    #[arg(short, long)]
+    dependencies: bool,
     /// Print the template and the policy, and create neither.
     #[arg(short, long, value_enum)]
     output: Option<OutputFormat>,
@@ -63,15 +67,6 @@ pub struct PromoteArgs {
     dry_run: bool,
     #[command(flatten)]
     control: ControlPlaneArgs,
-}
-
-/// A template and the policy that adopts its object.
-struct Promotion {
-    resource: ApiResource,
-    namespace: String,
-    name: String,
-    template: Value,
-    policy: Value,
 }
 
 pub async fn run(arguments: PromoteArgs) -> anyhow::Result<()> {
@@ -102,11 +97,27 @@ async fn promote(arguments: &PromoteArgs, tasks: &TaskGroup) -> anyhow::Result<(
         Some(namespace) => namespace.clone(),
         None => context_namespace(&config),
     };
-    let promotion = read(arguments, &member, namespace)
+    let cannot_read = || format!("failed to get resource in cluster({})", arguments.cluster);
+    let served = member.discover().await.with_context(cannot_read)?.resources;
+    let options = PromotionOptions {
+        cluster: arguments.cluster.clone(),
+        policy_name: arguments.policy_name.clone(),
+        propagate_dependencies: arguments.dependencies,
+        dry_run: arguments.dry_run,
+    };
+    let resource = &arguments.resource;
+    let promotion = read(&options, resource, &member, &served, namespace)
         .await
-        .with_context(|| format!("failed to get resource in cluster({})", arguments.cluster))?;
+        .with_context(cannot_read)?;
+    let depended_on = if arguments.dependencies {
+        let read = dependencies::read(&options, &control, &member, &served, &promotion);
+        Box::pin(read).await?
+    } else {
+        Vec::new()
+    };
     if arguments.output.is_some() {
-        let mut documents = vec![&promotion.template];
+        let mut documents: Vec<&Value> = depended_on.iter().map(|d| &d.template).collect();
+        documents.push(&promotion.template);
         documents.extend(arguments.auto_create_policy.then_some(&promotion.policy));
         let separator = match arguments.output {
             Some(OutputFormat::Yaml) => "---\n",
@@ -118,126 +129,29 @@ async fn promote(arguments: &PromoteArgs, tasks: &TaskGroup) -> anyhow::Result<(
         }
         return Ok(());
     }
-    let line = promotion.create(&control, arguments).await?;
+    dependencies::create(&options, &control, &member, &depended_on).await?;
+    let line = promotion
+        .create(&control, &options, arguments.auto_create_policy)
+        .await?;
     output::print_line(line);
     Ok(())
 }
 
-/// Reads the object from the member and makes a template of it.
+/// Reads the object of the arguments from the member and makes a template of it.
 async fn read(
-    arguments: &PromoteArgs,
+    options: &PromotionOptions,
+    resource: &[String],
     member: &RemoteApi,
+    served: &[ApiResource],
     namespace: String,
 ) -> anyhow::Result<Promotion> {
-    let (kind, name) = parse_resource_arg(&arguments.resource)?;
-    let served = member.discover().await?.resources;
-    let resource = find_resource(&served, kind)?.clone();
+    let (kind, name) = parse_resource_arg(resource)?;
+    let resource = find_resource(served, kind)?;
     let namespace = if resource.namespaced {
         namespace
     } else {
         String::new()
     };
     let at = ResourcePath::object(&resource.resource, &namespace, name);
-    let mut template = member.get(at).await?.value()?;
-    prune(&mut template, false);
-    let annotations = &mut template["metadata"]["annotations"];
-    if annotations[CONFLICT_RESOLUTION].is_null() {
-        annotations[CONFLICT_RESOLUTION] = json!("overwrite");
-    }
-    Ok(Promotion {
-        policy: policy(arguments, &resource, &namespace, name),
-        name: name.to_owned(),
-        resource,
-        namespace,
-        template,
-    })
-}
-
-fn policy(arguments: &PromoteArgs, resource: &ApiResource, namespace: &str, name: &str) -> Value {
-    let Gvr { group, version, .. } = &resource.resource;
-    let gvk = format!("{group}/{version}, Kind={}", resource.kind);
-    let generated = || names::policy_name(namespace, name, &gvk);
-    let policy_name = arguments.policy_name.clone().unwrap_or_else(generated);
-    let mut policy = json!({
-        "apiVersion": "policy.karmada.io/v1alpha1",
-        "kind": "ClusterPropagationPolicy",
-        "metadata": {"name": policy_name},
-        "spec": {
-            "resourceSelectors": [{
-                "apiVersion": resource.resource.api_version(),
-                "kind": resource.kind,
-                "name": name,
-            }],
-            "placement": {"clusterAffinity": {"clusterNames": [arguments.cluster]}},
-            "conflictResolution": "Overwrite",
-            "preserveResourcesOnDeletion": true,
-        },
-    });
-    if !namespace.is_empty() {
-        policy["kind"] = json!("PropagationPolicy");
-        policy["metadata"]["namespace"] = json!(namespace);
-    }
-    policy
-}
-
-impl Promotion {
-    /// Creates template and policy unless the template exists; returns the line to print.
-    async fn create(&self, control: &dyn Api, arguments: &PromoteArgs) -> anyhow::Result<String> {
-        let Gvr {
-            group,
-            version,
-            resource,
-        } = &self.resource.resource;
-        let key = match self.namespace.as_str() {
-            "" => self.name.clone(),
-            namespace => format!("{namespace}/{}", self.name),
-        };
-        let shown = format!("\"{group}/{version}, Resource={resource}\"({key})");
-        let at = ResourcePath::object(&self.resource.resource, &self.namespace, &self.name);
-        if client::api::ignore_not_found(control.get(at).await)?.is_some() {
-            return Ok(format!(
-                "Resource {shown} already exist in karmada control plane, you can edit PropagationPolicy and OverridePolicy to propagate it"
-            ));
-        }
-        if arguments.dry_run {
-            return Ok(format!(
-                "Resource {shown} is promoted successfully (dry run)"
-            ));
-        }
-        let at = ResourcePath { name: "", ..at };
-        let options = WriteOptions::default();
-        let created = control
-            .create(at, self.template.clone().into(), &options)
-            .await;
-        created.with_context(|| format!("failed to create resource {shown} in control plane"))?;
-        if arguments.auto_create_policy {
-            self.create_policy(control).await?;
-        }
-        Ok(format!("Resource {shown} is promoted successfully"))
-    }
-
-    async fn create_policy(&self, control: &dyn Api) -> anyhow::Result<()> {
-        let resource = match self.namespace.as_str() {
-            "" => &CLUSTER_POLICIES,
-            _ => &POLICIES,
-        };
-        let at = ResourcePath::collection(resource, &self.namespace);
-        let options = WriteOptions::default();
-        match control
-            .create(at, self.policy.clone().into(), &options)
-            .await
-        {
-            Ok(_) => Ok(()),
-            Err(error) if error.is_already_exists() => {
-                let kind = self.policy["kind"].as_str().unwrap_or_default();
-                let name = self.policy["metadata"]["name"].as_str().unwrap_or_default();
-                let slash = if self.namespace.is_empty() { "" } else { "/" };
-                bail!(
-                    "the {kind}({}{slash}{name}) already exist, please edit it to propagate resource",
-                    self.namespace
-                )
-            }
-            Err(error) => Err(error).context("the policy cannot be created"),
-        }
-    }
+    Promotion::new(options, resource, &member.get(at).await?)
 }
