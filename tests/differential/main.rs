@@ -21,6 +21,7 @@ mod conversion_webhook;
 mod crd;
 mod generated;
 mod normalize;
+mod openapi_definitions;
 mod options;
 mod policies;
 mod property;

@@ -82,6 +82,20 @@ fn patch_schema() -> Value {
     })
 }
 
+/// The type of a built-in kind's field that may be any object. Kubernetes publishes these
+/// types under their names.
+fn free_form_type(definition: &str, field: &str) -> Option<&'static str> {
+    match (definition, field) {
+        ("io.k8s.apimachinery.pkg.apis.meta.v1.ManagedFieldsEntry", "fieldsV1") => {
+            Some("io.k8s.apimachinery.pkg.apis.meta.v1.FieldsV1")
+        }
+        ("io.k8s.api.apps.v1.ControllerRevision", "data") => {
+            Some("io.k8s.apimachinery.pkg.runtime.RawExtension")
+        }
+        _ => None,
+    }
+}
+
 /// How the scalars of a definition are published.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum ScalarForm {
@@ -197,6 +211,7 @@ impl SchemasBuilder {
     /// The schema of a scalar that Kubernetes publishes under a name.
     fn named_scalar_schema(&self, name: &str) -> Option<Value> {
         Some(match name.rsplit('.').next()? {
+            "FieldsV1" | "RawExtension" => json!({ "type": "object" }),
             "Time" | "MicroTime" => json!({ "type": "string", "format": "date-time" }),
             "Duration" => {
                 json!({ "type": "string", "description": "A duration in Go's format, such as 1h30m." })
@@ -228,8 +243,10 @@ impl SchemasBuilder {
         let mut properties = Map::new();
         let mut required = Vec::new();
         for field in &definition.fields {
-            let mut property =
-                self.node_schema(definitions, &field.node, ScalarForm::of(definition));
+            let mut property = match free_form_type(&definition.name, &field.name) {
+                Some(name) => self.add_reference(name),
+                None => self.node_schema(definitions, &field.node, ScalarForm::of(definition)),
+            };
             if let Some(reference) = property.get("$ref").cloned() {
                 let reference = json!({ "$ref": reference });
                 let default = field.node.default.as_ref();
