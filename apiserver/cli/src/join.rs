@@ -52,7 +52,10 @@ pub async fn run(arguments: JoinArgs) -> anyhow::Result<()> {
         name: arguments.name,
         endpoint: endpoint(&config),
         insecure_skip_tls_verification: config.insecure_skip_tls_verify,
-        proxy_url: config.proxy.as_ref().map(ToString::to_string),
+        proxy_url: config
+            .proxy
+            .as_ref()
+            .map(|proxy| proxy.as_text().to_owned()),
         ca_bundle: config
             .ca
             .clone()

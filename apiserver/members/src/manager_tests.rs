@@ -222,8 +222,8 @@ fn connector_errors_name_the_setting_and_no_secret() {
             "cluster \"m\": server \"ftp://x\" is not an http(s) address",
         ),
         (
-            endpoint("https://x", "", "socks5://p"),
-            "cluster \"m\": proxy-url has the scheme \"socks5\"; only http proxies are supported",
+            endpoint("https://x", "", "ftp://p"),
+            "cluster \"m\": proxy-url has the scheme \"ftp\"; http, https and socks5 are supported",
         ),
         (
             endpoint("https://x", "no PEM", ""),

@@ -44,22 +44,13 @@ impl FakeHttpsServer {
 
     /// The same with these names in its certificate.
     pub async fn start_with_names(names: &[&str], handler: TestRequestHandler) -> Self {
-        let names: Vec<String> = names.iter().map(|&name| name.to_owned()).collect();
-        let certified = rcgen::generate_simple_self_signed(names).unwrap();
-        let ca = certified.cert.pem();
-        let chain = vec![CertificateDer::from_pem_slice(ca.as_bytes()).unwrap()];
-        let key = certified.signing_key.serialize_pem();
-        let key = PrivateKeyDer::from_pem_slice(key.as_bytes()).unwrap();
-        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-        let mut tls = rustls::ServerConfig::builder_with_provider(provider)
-            .with_safe_default_protocol_versions()
-            .unwrap()
-            .with_no_client_auth()
-            .with_single_cert(chain, key)
-            .unwrap();
-        tls.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-        let acceptor = TlsAcceptor::from(Arc::new(tls));
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        Self::start_at("127.0.0.1:0", names, handler).await
+    }
+
+    /// The same at an address.
+    pub async fn start_at(listen: &str, names: &[&str], handler: TestRequestHandler) -> Self {
+        let (acceptor, ca) = self_signed_acceptor(names);
+        let listener = TcpListener::bind(listen).await.unwrap();
         let address = listener.local_addr().unwrap();
         let task = tokio::spawn(async move {
             while let Ok((tcp, _)) = listener.accept().await {
@@ -97,6 +88,25 @@ impl FakeHttpsServer {
             task,
         }
     }
+}
+
+/// Accepts TLS with a self-signed certificate, whose PEM is returned.
+pub(crate) fn self_signed_acceptor(names: &[&str]) -> (TlsAcceptor, String) {
+    let names: Vec<String> = names.iter().map(|&name| name.to_owned()).collect();
+    let certified = rcgen::generate_simple_self_signed(names).unwrap();
+    let ca = certified.cert.pem();
+    let chain = vec![CertificateDer::from_pem_slice(ca.as_bytes()).unwrap()];
+    let key = certified.signing_key.serialize_pem();
+    let key = PrivateKeyDer::from_pem_slice(key.as_bytes()).unwrap();
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let mut tls = rustls::ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_no_client_auth()
+        .with_single_cert(chain, key)
+        .unwrap();
+    tls.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    (TlsAcceptor::from(Arc::new(tls)), ca)
 }
 
 /// What the server sends after the client has closed its sending side.

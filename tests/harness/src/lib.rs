@@ -26,6 +26,7 @@ pub mod daemon;
 pub mod disk;
 pub mod etcd;
 pub mod etcdctl;
+pub mod fake_proxy;
 pub mod http_client;
 pub mod https_server;
 pub mod karmada_crds;

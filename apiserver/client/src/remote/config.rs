@@ -10,6 +10,7 @@ use std::path::PathBuf;
 use http::Uri;
 
 use super::fence::NetworkSendFence;
+use super::proxy_url::ProxyUrl;
 
 /// An unusable configuration and the reason, from [`super::kubeconfig`] or the checks
 /// here. The text names files, contexts and users, never a secret.
@@ -27,8 +28,8 @@ pub struct RestConfig {
     pub insecure_skip_tls_verify: bool,
     /// The name in the server's certificate, if it is not the host.
     pub tls_server_name: Option<String>,
-    /// An HTTP proxy that tunnels with CONNECT.
-    pub proxy: Option<Uri>,
+    pub proxy: Option<ProxyUrl>,
+    /// Headers of the CONNECT requests to HTTP proxies; SOCKS has none.
     pub proxy_headers: Vec<(String, String)>,
     pub auth: AuthInfo,
     pub impersonate: Option<ImpersonationConfig>,
@@ -84,9 +85,9 @@ impl RestConfig {
         })
     }
 
-    /// Connects through an HTTP proxy.
+    /// Connects through a proxy.
     pub fn set_proxy(&mut self, address: &str) -> Result<(), RestConfigError> {
-        self.proxy = Some(parse_proxy_url(address).map_err(RestConfigError)?);
+        self.proxy = Some(ProxyUrl::parse(address).map_err(RestConfigError)?);
         Ok(())
     }
 }
@@ -160,18 +161,4 @@ pub(super) fn parse_server_url(text: &str) -> Result<Uri, String> {
         return Err(bad());
     }
     Ok(uri)
-}
-
-/// Parses and checks a proxy URL. The error does not repeat it: it may hold a password.
-pub(super) fn parse_proxy_url(text: &str) -> Result<Uri, String> {
-    let uri: Uri = text
-        .parse()
-        .map_err(|_| "proxy-url is not an address".to_owned())?;
-    match (uri.scheme_str(), uri.host()) {
-        (Some("http"), Some(_)) => Ok(uri),
-        (Some(other), Some(_)) => Err(format!(
-            "proxy-url has the scheme {other:?}; only http proxies are supported"
-        )),
-        _ => Err("proxy-url is not an address".into()),
-    }
 }

@@ -1,25 +1,19 @@
-//! Opens connections: TCP, an HTTP proxy, TLS, and the choice between HTTP/2 and
-//! HTTP/1.1.
+//! Opens connections: TLS over a transport, and the choice between HTTP/2 and HTTP/1.1.
 //!
 //! The result is a connection after its handshake; the task that drives it belongs to a
 //! [`TaskGroup`]. Every step has a timeout. An upgrade needs HTTP/1.1 and a connection of
 //! its own: [`dial_upgradable`].
 
 use std::future::{Future, poll_fn};
-use std::io;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
 use futures_util::task::AtomicWaker;
-use http::Uri;
 use hyper::client::conn::{http1, http2};
 use hyper_util::rt::{TokioIo, TokioTimer};
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
-use tokio::net::TcpStream;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::watch;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
@@ -28,14 +22,13 @@ use super::body::RequestBody;
 use super::config::{ClientCertificate, Http2FlowControl, RestConfig};
 use super::fence::FencedStream;
 use super::tls;
+use super::transport::{TransportStream, bare_host, connect_transport};
 use crate::tasks::TaskGroup;
 
 /// The limit of the TCP, proxy, TLS and HTTP handshakes together.
 const DIAL_TIMEOUT: Duration = Duration::from_secs(10);
 /// A peer that does not answer an HTTP/2 ping is considered gone after 15 + 15 seconds.
 const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(15);
-/// The largest reply of a proxy, headers included.
-const MAX_PROXY_REPLY_BYTES: usize = 8 << 10;
 
 /// A connection ready for requests.
 pub(super) enum ClientConnection {
@@ -100,9 +93,9 @@ async fn with_dial_timeout<T>(work: impl Future<Output = Result<T, String>>) -> 
 async fn connect_tls(
     config: &RestConfig,
     identity: Option<&ClientCertificate>,
-    tcp: FencedStream<TcpStream>,
+    tcp: FencedStream<TransportStream>,
     protocols: &[&[u8]],
-) -> Result<TlsStream<FencedStream<TcpStream>>, String> {
+) -> Result<TlsStream<FencedStream<TransportStream>>, String> {
     let tls = tls::client_config(config, identity, protocols)?;
     let connector = TlsConnector::from(Arc::new(tls));
     let host = config
@@ -113,70 +106,11 @@ async fn connect_tls(
     stream.map_err(|e| format!("TLS: {e}"))
 }
 
-/// The host without the brackets of an IPv6 address.
-fn bare_host(uri: &Uri) -> &str {
-    let host = uri.host().unwrap_or_default();
-    host.trim_start_matches('[').trim_end_matches(']')
-}
-
-fn port(uri: &Uri) -> u16 {
-    uri.port_u16().unwrap_or(match uri.scheme_str() {
-        Some("http") => 80,
-        _ => 443,
-    })
-}
-
-async fn connect_tcp(uri: &Uri) -> io::Result<TcpStream> {
-    let stream = TcpStream::connect((bare_host(uri), port(uri))).await?;
-    stream.set_nodelay(true)?;
-    Ok(stream)
-}
-
-async fn connect_fenced(config: &RestConfig) -> Result<FencedStream<TcpStream>, String> {
+async fn connect_fenced(config: &RestConfig) -> Result<FencedStream<TransportStream>, String> {
     Ok(FencedStream {
         stream: connect_transport(config).await?,
         fence: config.send_fence.clone(),
     })
-}
-
-async fn connect_transport(config: &RestConfig) -> Result<TcpStream, String> {
-    let Some(proxy) = &config.proxy else {
-        return connect_tcp(&config.server).await.map_err(|e| e.to_string());
-    };
-    let mut stream = connect_tcp(proxy)
-        .await
-        .map_err(|e| format!("proxy: {e}"))?;
-    let server = &config.server;
-    let to = format!("{}:{}", server.host().unwrap_or_default(), port(server));
-    let mut hello = format!("CONNECT {to} HTTP/1.1\r\nHost: {to}\r\n");
-    let authority = proxy.authority().map(http::uri::Authority::as_str);
-    if let Some((user, _)) = authority.and_then(|a| a.rsplit_once('@')) {
-        let basic = STANDARD.encode(user);
-        hello.push_str(&format!("Proxy-Authorization: Basic {basic}\r\n"));
-    }
-    for (name, value) in &config.proxy_headers {
-        if name.contains(['\r', '\n', ':']) || value.contains(['\r', '\n']) {
-            return Err(format!("proxy header {name:?} cannot be sent"));
-        }
-        hello.push_str(&format!("{name}: {value}\r\n"));
-    }
-    hello.push_str("\r\n");
-    let reply = async {
-        stream.write_all(hello.as_bytes()).await?;
-        let mut reply = Vec::new();
-        while !reply.ends_with(b"\r\n\r\n") && reply.len() < MAX_PROXY_REPLY_BYTES {
-            // Read byte by byte: what follows the header belongs to the tunnel.
-            reply.push(stream.read_u8().await?);
-        }
-        io::Result::Ok(reply)
-    };
-    let reply = reply.await.map_err(|e| format!("proxy: {e}"))?;
-    let line = reply.split(|b| *b == b'\r').next().unwrap_or_default();
-    let line = String::from_utf8_lossy(line);
-    if line.split(' ').nth(1) != Some("200") {
-        return Err(format!("proxy refused: {line:.200}"));
-    }
-    Ok(stream)
 }
 
 async fn handshake_http1(

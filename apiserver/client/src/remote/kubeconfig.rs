@@ -11,8 +11,9 @@ use serde::Deserialize;
 
 use super::config::{
     AuthInfo, ClientCertificate, ExecConfig, ImpersonationConfig, Redacted, RestConfig,
-    RestConfigError, parse_proxy_url, parse_server_url,
+    RestConfigError, parse_server_url,
 };
+use super::proxy_url::ProxyUrl;
 
 /// The largest file read; a kubeconfig with thousands of clusters stays below it.
 const MAX_KUBECONFIG_BYTES: u64 = 16 << 20;
@@ -416,7 +417,7 @@ impl KubeconfigEntryWithFilePath<KubeconfigCluster> {
         config.insecure_skip_tls_verify = own.insecure_skip_tls_verify;
         config.tls_server_name = non_empty(&own.tls_server_name);
         if let Some(proxy) = non_empty(&own.proxy_url) {
-            config.proxy = Some(parse_proxy_url(&proxy).map_err(fail)?);
+            config.proxy = Some(ProxyUrl::parse(&proxy).map_err(fail)?);
         }
         Ok(config)
     }

@@ -10,7 +10,7 @@ clusters:
 - {name: c, cluster: {server: "https://h:6443/prefix", certificate-authority-data: Y2E=, tls-server-name: n, proxy-url: "http://u:pw@p:3128"}}
 - {name: skip, cluster: {server: h, insecure-skip-tls-verify: true}}
 - {name: both, cluster: {server: h, insecure-skip-tls-verify: true, certificate-authority-data: Y2E=}}
-- {name: socks, cluster: {server: h, proxy-url: "socks5://u:hidden@p:1"}}
+- {name: socks, cluster: {server: h, proxy-url: "ftp://u:hidden@p:1"}}
 - {name: empty, cluster: {}}
 users:
 - {name: cert, user: {client-certificate: cert.pem, client-key-data: a2V5}}
@@ -135,7 +135,7 @@ fn errors_name_the_file_and_the_entry_and_no_secret() {
         ),
         (
             "socks",
-            "cluster \"socks\": proxy-url has the scheme \"socks5\"; only http proxies are supported",
+            "cluster \"socks\": proxy-url has the scheme \"ftp\"; http, https and socks5 are supported",
         ),
         ("empty", "cluster \"empty\": no server"),
         (

@@ -15,6 +15,7 @@ pub mod in_cluster;
 pub mod kubeconfig;
 mod metrics;
 mod pool;
+mod proxy_url;
 #[cfg(test)]
 mod remote_tests;
 mod request;
@@ -23,6 +24,7 @@ mod tables;
 #[cfg(test)]
 mod test_https_server;
 mod tls;
+mod transport;
 
 use std::pin::Pin;
 use std::time::Duration;
@@ -56,6 +58,7 @@ pub use forward::{ForwardError, RequestForwarder};
 use metrics::RestClientMetricsOfHost;
 pub use pool::ResponseBody;
 use pool::{ConnectionPool, DeliveryStatus};
+pub use proxy_url::ProxyUrl;
 use request::ApiRequest;
 pub use tables::TableWatchStream;
 pub use tls::{client_config as tls_client, server_name};
