@@ -65,6 +65,9 @@ mod karmada_crds;
 /// Resource templates that the host stores.
 mod host_templates;
 
+/// Members in pull mode, registered with the host.
+mod pull_members;
+
 /// Workloads of a host that has nodes.
 mod host_workloads;
 

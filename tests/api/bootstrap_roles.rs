@@ -307,3 +307,46 @@ fn controllers_schedulers_and_nodes_have_the_roles_of_kubernetes() {
     let controllers = names.filter(|name| name.starts_with("system:controller:"));
     assert_eq!(controllers.count(), 38);
 }
+
+/// What a role or binding says, without what a standalone server adds.
+fn rbac_content(object: &Value) -> Value {
+    let metadata = &object["metadata"];
+    json!([
+        metadata["namespace"],
+        metadata["name"],
+        object["rules"],
+        object["roleRef"],
+        object["subjects"]
+    ])
+}
+
+// proves: PUL-host
+#[test]
+fn a_host_gets_the_roles_of_agents_that_a_standalone_server_has() {
+    let server = ApiTestServer::shared();
+    let file = std::path::Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../../manifests/install/agents.yaml");
+    let text = std::fs::read_to_string(file).unwrap();
+    let documents = text.split("\n---\n");
+    let objects: Vec<Value> = documents
+        .map(|d| serde_saphyr::from_str(d).unwrap())
+        .collect();
+    for kind in ["Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding"] {
+        let of_kind = objects.iter().filter(|o| o["kind"] == kind);
+        let mut installed: Vec<Value> = of_kind.map(rbac_content).collect();
+        let plural = format!("{}s", kind.to_lowercase());
+        let selector = "labelSelector=kubernetes.io/bootstrapping%3Drbac-defaults";
+        let list = server.get(&format!("{RBAC}/{plural}?{selector}")).json();
+        let all = list["items"].as_array().unwrap().iter();
+        let agents = all.filter(|o| {
+            let name = o["metadata"]["name"].as_str().unwrap();
+            name.starts_with("system:karmada:")
+        });
+        let mut standalone: Vec<Value> = agents.map(rbac_content).collect();
+        for list in [&mut installed, &mut standalone] {
+            list.sort_by_key(|content| content.to_string());
+        }
+        assert!(!installed.is_empty(), "{kind}");
+        assert_eq!(installed, standalone, "{kind}");
+    }
+}

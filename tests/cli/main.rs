@@ -12,6 +12,9 @@ mod fixture;
 /// `cordon`, `uncordon` and `taint`.
 mod taints;
 
+/// `join` and `unjoin`, with the checks before a join.
+mod join;
+
 /// `get` from the control plane and from members.
 mod get;
 

@@ -27,13 +27,13 @@ const DISCOVERY_ACCEPT: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=A
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Sends the requests of one command to one server.
-struct KarmadactlRequestChecker<'a> {
-    command: &'a str,
-    target: &'a HttpTestClient,
+pub(crate) struct KarmadactlRequestChecker<'a> {
+    pub(crate) command: &'a str,
+    pub(crate) target: &'a HttpTestClient,
 }
 
 impl KarmadactlRequestChecker<'_> {
-    async fn request(
+    pub(crate) async fn request(
         &self,
         request: HttpTestRequest,
         line: &str,
@@ -73,11 +73,16 @@ impl KarmadactlRequestChecker<'_> {
         value
     }
 
-    async fn get(&self, path: &str, code: u16, expected_fields: &[(&str, Value)]) -> Value {
+    pub(crate) async fn get(
+        &self,
+        path: &str,
+        code: u16,
+        expected_fields: &[(&str, Value)],
+    ) -> Value {
         self.get_as(path, TYPED_ACCEPT, code, expected_fields).await
     }
 
-    async fn get_as(
+    pub(crate) async fn get_as(
         &self,
         path: &str,
         accept: &str,
@@ -89,7 +94,12 @@ impl KarmadactlRequestChecker<'_> {
             .await
     }
 
-    async fn post(&self, path: &str, body: Value, expected_fields: &[(&str, Value)]) -> Value {
+    pub(crate) async fn post(
+        &self,
+        path: &str,
+        body: Value,
+        expected_fields: &[(&str, Value)],
+    ) -> Value {
         let request = HttpTestRequest::new(Method::POST, path)
             .header("accept", TYPED_ACCEPT)
             .json(&body);
@@ -110,7 +120,7 @@ impl KarmadactlRequestChecker<'_> {
         }
     }
 
-    async fn merge(
+    pub(crate) async fn merge(
         &self,
         path: &str,
         patch: Value,
@@ -130,7 +140,7 @@ impl KarmadactlRequestChecker<'_> {
         .await
     }
 
-    async fn delete(&self, path: &str) {
+    pub(crate) async fn delete(&self, path: &str) {
         let options = json!({"kind": "DeleteOptions", "apiVersion": "v1"});
         let request = HttpTestRequest::new(Method::DELETE, path)
             .header("accept", TYPED_ACCEPT)
@@ -140,7 +150,7 @@ impl KarmadactlRequestChecker<'_> {
     }
 
     /// Repeats a request until `fits` holds for the response, as a command that waits does.
-    async fn get_until(
+    pub(crate) async fn get_until(
         &self,
         path: &str,
         what: &str,

@@ -25,6 +25,17 @@ mod containers;
 /// The requests of karmadactl.
 mod karmadactl;
 
+/// The requests of karmadactl for members in pull mode, and of Karmada's agent.
+mod karmadactl_pull;
+
+// proves: PUL-karmada-agent
+#[tokio::test(flavor = "multi_thread")]
+async fn karmadas_agent_works_with_the_rights_that_karmadactl_gives_it() {
+    let start = tokio::task::spawn_blocking(test_server::CompatTestServer::start);
+    let server = start.await.unwrap();
+    karmadactl_pull::replay(&server).await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn karmadactl_requests_work_in_standalone_mode() {
     let servers = tokio::task::spawn_blocking(|| {

@@ -70,6 +70,13 @@ impl CompatTestServer {
         started.await.unwrap()
     }
 
+    /// A client with the certificate and key of an identity, both PEM.
+    pub(crate) fn client(&self, certificate: &[u8], key: &[u8]) -> HttpTestClient {
+        let ca = std::fs::read(self.dir.path().join("data/pki/ca.crt")).unwrap();
+        let identity = Some((certificate, key));
+        HttpTestClient::new(&self.admin.address, "127.0.0.1", &ca, identity)
+    }
+
     pub(crate) fn kubeconfig(&self) -> PathBuf {
         self.dir.path().join("data/kubeconfig")
     }

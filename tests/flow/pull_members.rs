@@ -186,11 +186,25 @@ async fn assert_limited(agent: &Arc<dyn Api>) {
     assert!(is_forbidden(agent.get(secret).await));
 }
 
+/// Leaves the agent the rights on its Works that `karmadactl register` gives: no `patch`.
+async fn restrict_to_rights_of_karmadactl(control: &ApiServerClient) {
+    let verbs = ["get", "create", "list", "watch", "update", "delete"];
+    let rule = |resource: &str, verbs: &[&str]| json!({"apiGroups": ["work.karmada.io"], "resources": [resource], "verbs": verbs});
+    let rules = json!([
+        rule("works", &verbs),
+        rule("works/status", &["patch", "update"])
+    ]);
+    let role = format!("system:karmada:{NAME}:agent-work");
+    let space = execution_space(NAME);
+    let patch = json!({"rules": rules});
+    control.merge_patch(&ROLES, &space, &role, patch).await;
+}
+
 fn is_ready(replicas: i64) -> impl Fn(&Value) -> bool {
     move |deployment| deployment["status"]["readyReplicas"] == replicas
 }
 
-// proves: PUL-register, PUL-agent, PUL-rights, PUL-cut, PUL-rotate, PUL-unregister
+// proves: PUL-register, PUL-agent, PUL-secrets, PUL-update, PUL-rights, PUL-cut, PUL-rotate, PUL-unregister
 #[tokio::test]
 async fn a_member_behind_an_agent_is_served_until_it_is_unregistered() {
     let fleet = PullFixture::start().await;
@@ -200,8 +214,21 @@ async fn a_member_behind_an_agent_is_served_until_it_is_unregistered() {
     let agent = fleet.start_agent(&config, &[]).await;
     let cluster = control.wait_until_cluster_ready(NAME).await;
     assert_eq!(cluster["spec"]["syncMode"], "Pull");
-    for unknown in ["apiEndpoint", "secretRef", "impersonatorSecretRef"] {
-        assert!(cluster["spec"][unknown].is_null(), "{unknown}");
+    assert!(cluster["spec"]["apiEndpoint"].is_null());
+    for (field, name) in [
+        ("secretRef", NAME),
+        ("impersonatorSecretRef", "edge-impersonator"),
+    ] {
+        assert_eq!(cluster["spec"][field]["name"], name);
+        let secret = control
+            .get(&SECRETS, "karmada-cluster", name)
+            .await
+            .unwrap();
+        assert_eq!(
+            secret["metadata"]["ownerReferences"][0]["uid"],
+            cluster["metadata"]["uid"]
+        );
+        assert!(secret["data"]["token"].is_string(), "{name}");
     }
     assert_limited(&harness::cluster::connect(&config)).await;
 
@@ -232,6 +259,7 @@ async fn a_member_behind_an_agent_is_served_until_it_is_unregistered() {
     control.delete(&CONFIG_MAPS, NS, "gone").await;
     drop(agent);
     fleet.relay.heal();
+    restrict_to_rights_of_karmadactl(control).await;
     let agent = fleet.start_agent(&config, &ROTATE).await;
     control
         .wait_until(&DEPLOYMENTS, NS, "web", "ready in both", is_ready(6))

@@ -99,17 +99,40 @@ pub(crate) fn context_namespace(config: &RestConfig) -> String {
     }
 }
 
-/// Loads the kubeconfig of a member cluster.
+/// Loads the kubeconfig of a member cluster; without a file, that of the environment.
 pub(crate) fn load_cluster_config(
-    file: &Path,
+    file: Option<&Path>,
     context: Option<String>,
 ) -> anyhow::Result<RestConfig> {
-    KubeconfigLoadingRules {
-        context,
-        ..KubeconfigLoadingRules::from_file(file)
+    let rules = cluster_rules(file);
+    KubeconfigLoadingRules { context, ..rules }
+        .load()
+        .context("the cluster's kubeconfig")
+}
+
+/// Loads the kubeconfig of a member cluster: without a context, the one that has the name of
+/// the cluster, if there is one, else the current one.
+pub(crate) fn load_named_cluster_config(
+    file: &Path,
+    context: Option<String>,
+    cluster: &str,
+) -> anyhow::Result<RestConfig> {
+    let context = match context {
+        Some(context) => Some(context),
+        None => {
+            let named = cluster_rules(Some(file)).has_context(cluster);
+            let named = named.context("the cluster's kubeconfig")?;
+            named.then(|| cluster.to_owned())
+        }
+    };
+    load_cluster_config(Some(file), context)
+}
+
+fn cluster_rules(file: Option<&Path>) -> KubeconfigLoadingRules {
+    match file {
+        Some(file) => KubeconfigLoadingRules::from_file(file),
+        None => KubeconfigLoadingRules::from_environment(),
     }
-    .load()
-    .context("the cluster's kubeconfig")
 }
 
 #[cfg(test)]

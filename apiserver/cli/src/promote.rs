@@ -89,7 +89,10 @@ async fn promote(arguments: &PromoteArgs, tasks: &TaskGroup) -> anyhow::Result<(
         None => member_config(&config, &arguments.cluster)?,
         Some(file) => {
             let context = arguments.cluster_context.as_ref();
-            load_cluster_config(file, Some(context.unwrap_or(&arguments.cluster).clone()))?
+            load_cluster_config(
+                Some(file),
+                Some(context.unwrap_or(&arguments.cluster).clone()),
+            )?
         }
     };
     let member = RemoteApi::new(member, tasks)?;

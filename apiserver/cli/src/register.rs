@@ -9,6 +9,7 @@ use base64::engine::general_purpose::STANDARD;
 use clap::Args;
 use client::remote::kubeconfig::KubeconfigLoadingRules;
 use client::remote::{ClientCertificate, Redacted, RemoteApi, RestConfig};
+use clusters::ReportedSecrets;
 use clusters::register::{
     AGENT_NAMESPACE, AgentDeployment, CertifiedKey, RBAC_GENERATOR, RegisterSpec, agent_user,
     create_agent_roles, create_member_objects, delete_agent_roles, preflight, refuse_registered,
@@ -17,6 +18,7 @@ use clusters::register::{
 use flotilla_runtime::{ShutdownToken, TaskGroup};
 use machinery::bootstrap_token::{BootstrapToken, TOKEN_PATTERN};
 use machinery::duration;
+use openapi::karmada::FeatureGates;
 use serde_json::json;
 
 use crate::discovery::{DiscoveryOptions, discover_ca};
@@ -74,6 +76,16 @@ pub struct RegisterArgs {
     /// Image of the agent, which contains flotilla.
     #[arg(long, value_name = "IMAGE", default_value = "flotilla:latest")]
     karmada_agent_image: String,
+    /// The replicas of the agent. There is no leader election between agents: one runs.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=1))]
+    karmada_agent_replicas: u8,
+    /// The secrets that the agent reports to the control plane: KubeCredentials and
+    /// KubeImpersonator, or None.
+    #[arg(long, value_name = "SECRET,...", default_value_t = ReportedSecrets::ALL)]
+    report_secrets: ReportedSecrets,
+    /// Feature gates of the agent, as key=value pairs with Karmada's names.
+    #[arg(long, value_name = "GATES", default_value = "", hide_default_value = true, value_parser = feature_gates)]
+    feature_gates: String,
     /// The expiration time of the agent's certificate.
     #[arg(long, value_name = "SECONDS", default_value_t = 31_536_000)]
     cert_expiration_seconds: i32,
@@ -86,6 +98,11 @@ pub struct RegisterArgs {
     /// Run the command in dry-run mode, without making any server requests that write.
     #[arg(long)]
     dry_run: bool,
+}
+
+fn feature_gates(text: &str) -> Result<String, String> {
+    let parsed: Result<FeatureGates, _> = text.parse();
+    parsed.map(|_| text.to_owned()).map_err(|e| e.to_string())
 }
 
 pub async fn run(arguments: RegisterArgs) -> anyhow::Result<()> {
@@ -158,10 +175,11 @@ fn member_rules(arguments: &RegisterArgs) -> KubeconfigLoadingRules {
 
 fn register_spec(arguments: &RegisterArgs, name: String, member: &RestConfig) -> RegisterSpec {
     let endpoint = member.server.to_string();
-    let mut flags = vec![format!(
-        "--cluster-api-endpoint={}",
-        endpoint.trim_end_matches('/')
-    )];
+    let mut flags = vec![
+        format!("--cluster-api-endpoint={}", endpoint.trim_end_matches('/')),
+        format!("--cluster-namespace={}", arguments.cluster_namespace),
+        format!("--report-secrets={}", arguments.report_secrets),
+    ];
     for (flag, value) in [
         ("cluster-provider", arguments.cluster_provider.clone()),
         ("cluster-region", arguments.cluster_region.clone()),
@@ -172,6 +190,10 @@ fn register_spec(arguments: &RegisterArgs, name: String, member: &RestConfig) ->
         (
             "cluster-zones",
             Some(arguments.cluster_zones.join(",")).filter(|zones| !zones.is_empty()),
+        ),
+        (
+            "feature-gates",
+            Some(arguments.feature_gates.clone()).filter(|gates| !gates.is_empty()),
         ),
     ] {
         flags.extend(value.map(|value| format!("--{flag}={value}")));
@@ -185,6 +207,7 @@ fn register_spec(arguments: &RegisterArgs, name: String, member: &RestConfig) ->
         agent_namespace: arguments.namespace.clone(),
         deployment: AgentDeployment {
             image: arguments.karmada_agent_image.clone(),
+            replicas: arguments.karmada_agent_replicas,
             flags,
         },
     }

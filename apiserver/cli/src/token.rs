@@ -4,24 +4,32 @@
 use std::time::Duration;
 
 use anyhow::{Context, bail};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use clap::{Args, Subcommand};
-use client::{DeleteOptions, ListOptions, ResourcePath, WriteOptions};
+use client::remote::RestConfig;
+use client::{
+    Api, DeleteOptions, Error, ListOptions, ResourcePath, WriteOptions, ignore_not_found,
+};
 use flotilla_runtime::{ShutdownToken, TaskGroup};
 use jiff::Timestamp;
 use machinery::bootstrap_token::{
-    BootstrapToken, GROUP_PATTERN, StoredBootstrapToken, TOKEN_ID_PATTERN, TOKEN_NAMESPACE,
-    TOKEN_SECRET_TYPE, USAGES, is_bootstrap_group, is_token_id, secret_name,
+    BootstrapToken, CLUSTER_INFO, CLUSTER_INFO_NAMESPACE, GROUP_PATTERN, KUBECONFIG_KEY,
+    StoredBootstrapToken, TOKEN_ID_PATTERN, TOKEN_NAMESPACE, TOKEN_SECRET_TYPE, USAGES,
+    is_bootstrap_group, is_token_id, secret_name,
 };
 use machinery::certificate_request::public_key_pins;
 use machinery::time::{Clock, SystemClock, rfc3339_seconds};
 use machinery::{Gvr, duration, time};
 use openapi::printer::human_duration;
 use rand::Rng;
+use serde_json::{Value, json};
 
 use crate::kubeconfig_flags::{ControlPlaneFlagNamesAndHelp, KubeconfigArgs};
 use crate::output;
 use crate::printers::format_table;
 
+static CONFIG_MAPS: Gvr = Gvr::from_static("", "v1", "configmaps");
 static SECRETS: Gvr = Gvr::from_static("", "v1", "secrets");
 const TOKEN_CHARACTERS: &[u8] = b"0123456789abcdefghijklmnopqrstuvwxyz";
 const COLUMNS: [&str; 6] = [
@@ -120,8 +128,53 @@ async fn create(arguments: &CreateTokenArgs, tasks: &TaskGroup) -> anyhow::Resul
     let options = WriteOptions::default();
     let created = api.create(at, stored.to_secret().into(), &options).await;
     created.context("failed to create the bootstrap token")?;
+    if stored.has_usage("signing") {
+        publish_cluster_info(&*api, &arguments.control.load_config()?).await;
+    }
     output::print_line(register_command.unwrap_or_else(|| stored.token.to_string()));
     Ok(())
+}
+
+/// Publishes the address and the authority of a host that has no `kube-public/cluster-info`; its
+/// kube-controller-manager signs it. A standalone control plane, and a host that kubeadm has
+/// installed, has published its own.
+async fn publish_cluster_info(api: &dyn Api, config: &RestConfig) {
+    let at = ResourcePath::object(&CONFIG_MAPS, CLUSTER_INFO_NAMESPACE, CLUSTER_INFO);
+    let published = match ignore_not_found(api.get(at).await) {
+        Ok(Some(_)) => return,
+        Ok(None) => match &config.ca {
+            Some(ca) => {
+                let all = ResourcePath::collection(&CONFIG_MAPS, CLUSTER_INFO_NAMESPACE);
+                let body = cluster_info(config, ca);
+                let options = WriteOptions::default();
+                api.create(all, body.into(), &options).await.map(drop)
+            }
+            None => Err(Error::Protocol(
+                "the kubeconfig has no CA to publish".into(),
+            )),
+        },
+        Err(error) => Err(error),
+    };
+    if let Err(error) = published {
+        output::print_progress(format!(
+            "the ConfigMap {CLUSTER_INFO_NAMESPACE}/{CLUSTER_INFO}, by which clusters that register trust the control plane, is not known to exist: {error}"
+        ));
+    }
+}
+
+/// The kubeconfig in it has no user; JSON is YAML too.
+fn cluster_info(config: &RestConfig, ca: &[u8]) -> Value {
+    let server = config.server.to_string();
+    let ca = STANDARD.encode(ca);
+    let kubeconfig = json!({
+        "apiVersion": "v1", "kind": "Config", "current-context": "", "preferences": {},
+        "clusters": [{"name": "", "cluster": {"server": server.trim_end_matches('/'),
+            "certificate-authority-data": ca}}],
+        "contexts": null, "users": null,
+    });
+    json!({"apiVersion": "v1", "kind": "ConfigMap",
+        "metadata": {"name": CLUSTER_INFO, "namespace": CLUSTER_INFO_NAMESPACE},
+        "data": {KUBECONFIG_KEY: kubeconfig.to_string()}})
 }
 
 fn new_token(arguments: &CreateTokenArgs, now: Timestamp) -> anyhow::Result<StoredBootstrapToken> {

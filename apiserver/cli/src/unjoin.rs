@@ -8,13 +8,18 @@ use client::Api;
 use client::remote::RemoteApi;
 use clusters::UnjoinSpec;
 use flotilla_runtime::{ShutdownToken, TaskGroup};
+use machinery::duration;
 
-use crate::kubeconfig_flags::{ControlPlaneFlagNamesAndHelp, KubeconfigArgs, load_cluster_config};
+use crate::kubeconfig_flags::{
+    ControlPlaneFlagNamesAndHelp, KubeconfigArgs, load_named_cluster_config,
+};
 use crate::output;
 
 /// Remove a cluster from the control plane, and the objects that were propagated to it.
 #[derive(Args)]
-#[command(after_help = "Example:\n  flotilla unjoin m1 --cluster-kubeconfig m1.kubeconfig")]
+#[command(
+    after_help = "Examples:\n  flotilla unjoin m1 --cluster-kubeconfig m1.kubeconfig --dry-run\n  flotilla unjoin m1 --cluster-kubeconfig m1.kubeconfig --wait 2m"
+)]
 pub struct UnjoinArgs {
     /// The name of the cluster.
     name: String,
@@ -22,7 +27,8 @@ pub struct UnjoinArgs {
     /// removed too.
     #[arg(long, value_name = "FILE")]
     cluster_kubeconfig: Option<PathBuf>,
-    /// Context name of the cluster's kubeconfig; the current context by default.
+    /// Context name of the cluster's kubeconfig; by default the one with the name of the
+    /// cluster, or the current context.
     #[arg(long, value_name = "CONTEXT")]
     cluster_context: Option<String>,
     #[command(flatten)]
@@ -30,29 +36,42 @@ pub struct UnjoinArgs {
     /// Namespace in the control plane and in the cluster where secrets are stored.
     #[arg(long, default_value = "karmada-cluster")]
     cluster_namespace: String,
-    /// Remove the finalizers of the cluster's objects after the timeout.
+    /// After the timeout, remove the finalizers of the cluster's objects; what cannot be
+    /// deleted in the member is left there.
     #[arg(long)]
     force: bool,
-    /// Seconds to wait until the cluster is removed.
-    #[arg(long, default_value_t = 60, value_name = "SECONDS")]
-    wait: u64,
+    /// How long to wait until the cluster is removed, as in 60s or 2m.
+    #[arg(long, default_value = "60s", value_name = "DURATION", value_parser = wait_duration)]
+    wait: Duration,
+    /// Run the command in dry-run mode, without making any server requests that write.
+    #[arg(long)]
+    dry_run: bool,
+}
+
+fn wait_duration(text: &str) -> Result<Duration, String> {
+    match duration::parse(text)? {
+        Duration::ZERO => Err("must be a positive duration, e.g. 1m0s".to_owned()),
+        wait => Ok(wait),
+    }
 }
 
 pub async fn run(arguments: UnjoinArgs) -> anyhow::Result<()> {
     let tasks = TaskGroup::new(ShutdownToken::new());
     let control = arguments.control.connect(&tasks)?;
     let cluster = match &arguments.cluster_kubeconfig {
-        Some(file) => Some(RemoteApi::new(
-            load_cluster_config(file, arguments.cluster_context)?,
-            &tasks,
-        )?),
+        Some(file) => {
+            let context = arguments.cluster_context.clone();
+            let config = load_named_cluster_config(file, context, &arguments.name)?;
+            Some(RemoteApi::new(config, &tasks)?)
+        }
         None => None,
     };
     let spec = UnjoinSpec {
         name: arguments.name,
         namespace: arguments.cluster_namespace,
         force: arguments.force,
-        timeout: Duration::from_secs(arguments.wait),
+        timeout: arguments.wait,
+        dry_run: arguments.dry_run,
     };
     let cluster = cluster.as_ref().map(|c| c as &dyn Api);
     let unjoined = Box::pin(clusters::unjoin(&*control, cluster, &spec, &|text| {
@@ -60,7 +79,13 @@ pub async fn run(arguments: UnjoinArgs) -> anyhow::Result<()> {
     }))
     .await;
     tasks.stop().await;
-    unjoined?;
-    output::print_line(format!("cluster({}) is unjoined successfully", spec.name));
+    for line in unjoined?.lines() {
+        output::print_line(line);
+    }
+    let dry_run = if spec.dry_run { " (dry run)" } else { "" };
+    output::print_line(format!(
+        "cluster({}) is unjoined successfully{dry_run}",
+        spec.name
+    ));
     Ok(())
 }

@@ -61,7 +61,7 @@ pub async fn run(arguments: UnregisterArgs) -> anyhow::Result<()> {
 
 async fn run_in(arguments: &UnregisterArgs, tasks: &TaskGroup) -> anyhow::Result<()> {
     let context = arguments.cluster_context.clone();
-    let member = load_cluster_config(&arguments.cluster_kubeconfig, context)?;
+    let member = load_cluster_config(Some(&arguments.cluster_kubeconfig), context)?;
     let member = RemoteApi::new(member, tasks)?;
     let config = match &arguments.karmada_config {
         Some(file) => KubeconfigLoadingRules {

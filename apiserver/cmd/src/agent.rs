@@ -16,7 +16,7 @@ use client::remote::kubeconfig::KubeconfigLoadingRules;
 use client::remote::{RemoteApi, RestConfig};
 use client::{Api, ListWatchSelector};
 use clusters::register::{AGENT_NAMESPACE, CertificateRotationOptions, run_certificate_rotation};
-use clusters::{AgentClusterSpec, AgentLeaseOptions, ClusterControllersOptions};
+use clusters::{AgentClusterSpec, AgentLeaseOptions, ClusterControllersOptions, ReportedSecrets};
 use controller_context::{ExecutionScope, PropagationContext, PropagationOptions};
 use flotilla_cli::{feature_gate_flags, output};
 use flotilla_runtime::{
@@ -75,6 +75,13 @@ pub(crate) struct AgentArgs {
     /// The zones of the joining cluster.
     #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
     cluster_zones: Vec<String>,
+    /// Namespace in the control plane and in the cluster where secrets are stored.
+    #[arg(long, value_name = "NAMESPACE", default_value = "karmada-cluster")]
+    cluster_namespace: String,
+    /// The secrets that are reported to the control plane during registering: KubeCredentials
+    /// and KubeImpersonator, or None.
+    #[arg(long, value_name = "SECRET,...", default_value_t = ReportedSecrets::ALL)]
+    report_secrets: ReportedSecrets,
     /// Specifies how often the agent posts cluster status to the control plane.
     #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = duration::parse)]
     cluster_status_update_frequency: Duration,
@@ -163,6 +170,8 @@ async fn start_until_connected(arguments: &AgentArgs, tasks: &TaskGroup) -> anyh
         provider: arguments.cluster_provider.clone(),
         region: arguments.cluster_region.clone(),
         zones: arguments.cluster_zones.clone(),
+        secret_namespace: arguments.cluster_namespace.clone(),
+        secrets: arguments.report_secrets,
     };
     let cluster = loop {
         match clusters::register_agent_cluster(&*control, &*member, &spec).await {

@@ -1,8 +1,12 @@
 //! Flags of karmada-controller-manager that choose controllers and their intervals.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
+use anyhow::Context;
 use clap::Args;
+use client::remote::RestConfig;
+use client::remote::kubeconfig::KubeconfigLoadingRules;
 use machinery::duration;
 
 const HPA_SCALE_TARGET_MARKER: &str = "hpaScaleTargetMarker";
@@ -32,6 +36,13 @@ pub(crate) struct ControllerArgs {
         value_parser = duration::parse
     )]
     federated_resource_quota_sync_period: Duration,
+    /// Path to the kubeconfig of the management cluster of Cluster API. Clusters that it
+    /// provisions are joined, and removed when they are deleted there.
+    #[arg(long, value_name = "FILE")]
+    cluster_api_kubeconfig: Option<PathBuf>,
+    /// Name of the context in that kubeconfig; the current context by default.
+    #[arg(long, value_name = "CONTEXT", requires = "cluster_api_kubeconfig")]
+    cluster_api_context: Option<String>,
 }
 
 /// The values of the flags; the defaults are Karmada's.
@@ -39,6 +50,8 @@ pub(crate) struct ControllerArgs {
 pub(crate) struct ControllerOptions {
     pub(crate) autoscale: autoscale::EnabledHpaControllers,
     pub(crate) quota_resync: Duration,
+    /// The management cluster of Cluster API.
+    pub(crate) cluster_api: Option<RestConfig>,
 }
 
 impl Default for ControllerOptions {
@@ -46,6 +59,7 @@ impl Default for ControllerOptions {
         Self {
             autoscale: autoscale::EnabledHpaControllers::default(),
             quota_resync: controller_context::PropagationOptions::default().quota_resync,
+            cluster_api: None,
         }
     }
 }
@@ -55,7 +69,19 @@ impl ControllerArgs {
         Ok(ControllerOptions {
             autoscale: parse_controllers(&self.controllers).map_err(anyhow::Error::msg)?,
             quota_resync: self.federated_resource_quota_sync_period,
+            cluster_api: self.cluster_api_config()?,
         })
+    }
+
+    fn cluster_api_config(&self) -> anyhow::Result<Option<RestConfig>> {
+        let Some(file) = &self.cluster_api_kubeconfig else {
+            return Ok(None);
+        };
+        let rules = KubeconfigLoadingRules {
+            context: self.cluster_api_context.clone(),
+            ..KubeconfigLoadingRules::from_file(file)
+        };
+        Ok(Some(rules.load().context("--cluster-api-kubeconfig")?))
     }
 }
 

@@ -9,7 +9,8 @@ use admission::policies::{KindSchemas, type_check};
 use auth::certificate_signing::ClusterSigner;
 use auth::token::ServiceAccountTokenIssuerAndVerifier;
 use client::Api;
-use clusters::ClusterControllersOptions as ClusterOptions;
+use client::remote::{RemoteApi, RestConfig};
+use clusters::{ClusterApiContext, ClusterControllersOptions as ClusterOptions};
 use estimator::AccurateEstimator;
 use flotilla_cli::scheduler_flags::SchedulerFlagValues;
 use flotilla_runtime::{EventRecorder, InformerFactory, ListWatchSelector, TaskGroup};
@@ -136,6 +137,30 @@ impl MultiClusterControllerOptions {
     }
 }
 
+/// Starts the controller that joins the clusters of Cluster API, if there is a management cluster.
+fn start_cluster_api(
+    context: &ControllerContext,
+    management: Option<&RestConfig>,
+) -> anyhow::Result<()> {
+    let Some(management) = management else {
+        return Ok(());
+    };
+    let tasks = &context.tasks;
+    let connect = |config: RestConfig, tasks: &TaskGroup| {
+        let api = RemoteApi::new(config, tasks);
+        let api = api.map_err(|e| client::Error::Protocol(e.to_string()))?;
+        Ok(Arc::new(api) as Arc<dyn Api>)
+    };
+    clusters::start_cluster_api(ClusterApiContext {
+        control_plane: Arc::clone(&context.api),
+        management: Arc::new(RemoteApi::new(management.clone(), tasks)?),
+        connect: Arc::new(connect),
+        informers: context.informers.clone(),
+        tasks: tasks.clone(),
+    });
+    Ok(())
+}
+
 /// Starts the multi-cluster controllers and the scheduler.
 pub(crate) async fn start_karmada_controllers(
     context: &ControllerContext,
@@ -198,6 +223,7 @@ pub(crate) async fn start_karmada_controllers(
             ..settings.clusters.clone()
         },
     });
+    start_cluster_api(context, settings.controllers.cluster_api.as_ref())?;
     Scheduler::start(
         Arc::clone(&context.api),
         Arc::clone(&context.clock),

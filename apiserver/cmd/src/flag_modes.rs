@@ -69,6 +69,8 @@ pub(crate) const FLAGS: &[(&str, FlagEffectiveMode)] = &[
         FlagEffectiveMode::Standalone,
     ),
     ("client_ca_file", FlagEffectiveMode::Standalone),
+    ("cluster_api_context", FlagEffectiveMode::Always),
+    ("cluster_api_kubeconfig", FlagEffectiveMode::Always),
     ("cluster_failure_threshold", FlagEffectiveMode::Always),
     ("cluster_monitor_grace_period", FlagEffectiveMode::Always),
     ("cluster_signing_cert_file", FlagEffectiveMode::Standalone),

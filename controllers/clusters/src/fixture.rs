@@ -272,7 +272,7 @@ impl ClustersFixture {
 /// Members with this name prefix accept connections and never respond.
 pub(crate) const HANGING_MEMBER_PREFIX: &str = "hanging";
 
-struct HangingApi;
+pub(crate) struct HangingApi;
 
 #[async_trait]
 impl Api for HangingApi {

@@ -14,9 +14,11 @@
 //! Entry points: [`start`], [`join`], [`unjoin`].
 
 mod agent_certificates;
+mod agent_cluster;
 mod agent_lease;
 mod bindings;
 mod cluster;
+mod cluster_api;
 mod condition;
 mod context;
 mod failover;
@@ -30,14 +32,15 @@ mod start;
 mod status;
 mod taint_policy;
 
-pub use agent_lease::{
-    AgentClusterSpec, AgentLeaseOptions, register_agent_cluster, run_agent_lease,
-};
+pub use agent_cluster::{AgentClusterSpec, register_agent_cluster};
+pub use agent_lease::{AgentLeaseOptions, run_agent_lease};
+pub use cluster_api::{ClusterApiContext, MemberClientFactory, start_cluster_api};
 pub use context::{ClusterControllersContext, ClusterControllersOptions};
 pub use failover::{FailoverOptions, NoExecuteTaintEvictionPurgeMode};
 pub use join::{
-    JoinError, JoinSpec, JoinedCluster, ProgressCallback, UnjoinError, UnjoinSpec,
-    check_cluster_name, join, unjoin,
+    JoinError, JoinSpec, JoinedCluster, PreflightCheck, PreflightFailure, PreflightReport,
+    ProgressCallback, ReportedSecrets, UnjoinError, UnjoinReport, UnjoinSpec, check_cluster_name,
+    join, join_preflight, unjoin,
 };
 pub use key_and_certificate_request::KeyAndCertificateRequest;
 pub use start::{start, start_agent};

@@ -225,13 +225,21 @@ impl UnifiedAuthController {
         });
         let it = Arc::downgrade(self);
         self.works.informer.add_event_handler(move |change| {
-            // Recreates a deleted Work while its cluster exists.
+            // Recreates a deleted Work while its cluster exists. Those of a cluster in pull mode
+            // are deleted before the cluster is unregistered.
             if let (Some(it), Some(old), None) = (it.upgrade(), change.old, change.new)
                 && let Some(owner) = old.meta().controller().filter(|o| &*o.kind == "Cluster")
+                && it.is_in_push_mode(&owner.name)
             {
                 it.queue.add_low(owner.name.to_string());
             }
         });
+    }
+
+    fn is_in_push_mode(&self, cluster: &str) -> bool {
+        let known = self.clusters.get("", cluster);
+        let cluster = known.and_then(|known| known.decode::<Cluster>().ok());
+        cluster.is_some_and(|cluster| cluster.spec.sync_mode == "Push")
     }
 
     fn binds_proxy_role(&self, binding: &Object) -> bool {

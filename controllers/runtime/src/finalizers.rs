@@ -63,8 +63,16 @@ async fn patch_finalizers(
     let patch = json!({"metadata": {
         "resourceVersion": object.revision().to_string(), "finalizers": all}});
     let at = ResourcePath::of_object(resource, object);
-    api.patch(at, Patch::Merge(patch), &WriteOptions::default())
-        .await
+    let options = WriteOptions::default();
+    match api.patch(at, Patch::Merge(patch), &options).await {
+        // The roles that karmadactl creates for agents allow updates only.
+        Err(Error::Status(status)) if status.code == 403 => {
+            let mut value = object.value()?;
+            value["metadata"]["finalizers"] = json!(all);
+            api.update(at, value.into(), &options).await
+        }
+        patched => patched,
+    }
 }
 
 #[cfg(test)]
@@ -73,6 +81,25 @@ mod tests {
     use client::fake::FakeApi;
 
     static MAPS: Gvr = Gvr::from_static("", "v1", "configmaps");
+
+    #[tokio::test]
+    async fn without_the_right_to_patch_the_object_is_updated() {
+        let fake = FakeApi::new();
+        let metadata = json!({"name": "a", "namespace": "n", "finalizers": ["x.io/a", "x.io/b"]});
+        let first = fake.seed(&MAPS, json!({"metadata": metadata, "data": {"k": "v"}}));
+        fake.on_call(|call| {
+            let refused = || machinery::Status::failure(403, "Forbidden", "no").into();
+            (call.verb == "patch").then(refused)
+        });
+        remove_finalizers(&*fake, &MAPS, &first, &["x.io/a"])
+            .await
+            .unwrap();
+        let left = fake.get_object(&MAPS, "n", "a").unwrap();
+        assert_eq!(left["metadata"]["finalizers"], json!(["x.io/b"]));
+        assert_eq!(left["data"]["k"], "v");
+        let stale = remove_finalizers(&*fake, &MAPS, &first, &["x.io/b"]).await;
+        assert!(stale.unwrap_err().is_conflict());
+    }
 
     #[tokio::test]
     async fn only_the_named_finalizers_change() {

@@ -52,6 +52,14 @@ pub const FAILOVER_AFTER: &str = "flotilla.io/failover-after";
 /// On bindings: JSON of the targets before each failover, by the name of the failed cluster.
 pub const BEFORE_FAILOVER: &str = "flotilla.io/clusters-before-failover";
 
+/// On the ClusterRole of the control plane in a member: the UID of the control plane's
+/// namespace `kube-system`. Karmada has no such annotation.
+pub const CONTROL_PLANE_ID: &str = "flotilla.io/control-plane-id";
+
+/// On Clusters that were joined for a Cluster of Cluster API: its namespace and name. Karmada
+/// has no such annotation.
+pub const CLUSTER_API_CLUSTER: &str = "flotilla.io/cluster-api-cluster";
+
 pub const CLUSTER_FINALIZER: &str = "karmada.io/cluster-controller";
 pub const BINDING_FINALIZER: &str = "karmada.io/binding-controller";
 pub const CLUSTER_BINDING_FINALIZER: &str = "karmada.io/cluster-resource-binding-controller";

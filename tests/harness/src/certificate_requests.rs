@@ -1,7 +1,8 @@
 //! Makes certificate requests, as `openssl req` does.
 
 use rcgen::{
-    CertificateParams, DistinguishedName, DnType, KeyPair, PKCS_ECDSA_P256_SHA256, SanType,
+    CertificateParams, DistinguishedName, DnType, KeyPair, PKCS_ECDSA_P256_SHA256, PKCS_RSA_SHA256,
+    SanType,
 };
 
 /// A certificate request and its private key, both PEM.
@@ -13,6 +14,21 @@ pub struct CertificateRequestAndKey {
 /// A request for a user, a group (or none, if it is empty) and DNS names.
 pub fn certificate_request(user: &str, group: &str, names: &[&str]) -> CertificateRequestAndKey {
     let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).unwrap();
+    request_with_key(&key, user, group, names)
+}
+
+/// A request with an RSA key, as karmadactl makes it.
+pub fn rsa_certificate_request(user: &str, group: &str) -> CertificateRequestAndKey {
+    let key = KeyPair::generate_for(&PKCS_RSA_SHA256).unwrap();
+    request_with_key(&key, user, group, &[])
+}
+
+fn request_with_key(
+    key: &KeyPair,
+    user: &str,
+    group: &str,
+    names: &[&str],
+) -> CertificateRequestAndKey {
     let mut params = CertificateParams::default();
     params.distinguished_name = DistinguishedName::new();
     if !group.is_empty() {
@@ -24,7 +40,7 @@ pub fn certificate_request(user: &str, group: &str, names: &[&str]) -> Certifica
         .iter()
         .map(|name| SanType::DnsName((*name).try_into().unwrap()))
         .collect();
-    let request = params.serialize_request(&key).unwrap();
+    let request = params.serialize_request(key).unwrap();
     CertificateRequestAndKey {
         request_pem: request.pem().unwrap(),
         key_pem: key.serialize_pem(),

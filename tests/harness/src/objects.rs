@@ -31,6 +31,7 @@ resources! {
     ROLES "rbac.authorization.k8s.io" "v1" "roles" "Role";
     ROLE_BINDINGS "rbac.authorization.k8s.io" "v1" "rolebindings" "RoleBinding";
     CLUSTER_ROLES "rbac.authorization.k8s.io" "v1" "clusterroles" "ClusterRole";
+    CLUSTER_ROLE_BINDINGS "rbac.authorization.k8s.io" "v1" "clusterrolebindings" "ClusterRoleBinding";
     PODS "" "v1" "pods" "Pod";
     NODES "" "v1" "nodes" "Node";
     EVENTS "" "v1" "events" "Event";

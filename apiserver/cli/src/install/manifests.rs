@@ -6,6 +6,7 @@ use machinery::Gvr;
 use serde_json::{Value, json};
 
 const FLOTILLA_MANIFEST: &str = include_str!("../../../../manifests/install/flotilla.yaml");
+const AGENTS_MANIFEST: &str = include_str!("../../../../manifests/install/agents.yaml");
 const ETCD_MANIFEST: &str = include_str!("../../../../manifests/install/etcd.yaml");
 
 /// The names in the manifests.
@@ -31,7 +32,11 @@ pub(super) struct InstallOptions {
 /// All objects of an installation.
 pub(super) fn render(choices: &InstallOptions) -> anyhow::Result<Vec<Value>> {
     let own_etcd = choices.etcd_servers.is_empty();
-    let files = [Some(FLOTILLA_MANIFEST), own_etcd.then_some(ETCD_MANIFEST)];
+    let files = [
+        Some(FLOTILLA_MANIFEST),
+        Some(AGENTS_MANIFEST),
+        own_etcd.then_some(ETCD_MANIFEST),
+    ];
     let mut all = Vec::new();
     for document in files.into_iter().flatten().flat_map(documents) {
         let mut object: Value = serde_saphyr::from_str(document)

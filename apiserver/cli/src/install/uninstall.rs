@@ -23,6 +23,7 @@ static PODS: Gvr = Gvr::from_static("", "v1", "pods");
 static NAMESPACES: Gvr = Gvr::from_static("", "v1", "namespaces");
 static API_SERVICES: Gvr = Gvr::from_static("apiregistration.k8s.io", "v1", "apiservices");
 static ROLE_BINDINGS: Gvr = Gvr::from_static("rbac.authorization.k8s.io", "v1", "rolebindings");
+static ROLES: Gvr = Gvr::from_static("rbac.authorization.k8s.io", "v1", "roles");
 static CLUSTER_ROLE_BINDINGS: Gvr =
     Gvr::from_static("rbac.authorization.k8s.io", "v1", "clusterrolebindings");
 static CLUSTER_ROLES: Gvr = Gvr::from_static("rbac.authorization.k8s.io", "v1", "clusterroles");
@@ -31,6 +32,8 @@ const ADMISSION_GROUP: &str = "admissionregistration.k8s.io";
 const MEMBER_CREDENTIALS_NAMESPACE: &str = "karmada-cluster";
 /// The role that grants access to members through the proxy.
 const PROXY_ADMIN_ROLE: &str = "cluster-proxy-admin";
+/// The beginning of the roles that members in pull mode are registered with.
+const AGENT_ROLE_PREFIX: &str = "system:karmada:";
 const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
 const POLL_INTERVAL: Duration = Duration::from_millis(250);
 
@@ -65,11 +68,17 @@ pub(super) async fn uninstall_all(
         let at = ResourcePath::object(&CLUSTER_ROLE_BINDINGS, "", name);
         removal.delete(at).await?;
     }
-    // The name is Karmada's: a role of a Karmada installation stays.
+    // The names are Karmada's: roles of a Karmada installation stay.
     let ours = |role: &Object| {
-        role.name() == PROXY_ADMIN_ROLE && role.meta().label("app.kubernetes.io/name") == Some(NAME)
+        let named = role.name() == PROXY_ADMIN_ROLE || role.name().starts_with(AGENT_ROLE_PREFIX);
+        named && role.meta().label("app.kubernetes.io/name") == Some(NAME)
     };
-    for resource in [&CLUSTER_ROLE_BINDINGS, &CLUSTER_ROLES] {
+    for resource in [
+        &CLUSTER_ROLE_BINDINGS,
+        &CLUSTER_ROLES,
+        &ROLE_BINDINGS,
+        &ROLES,
+    ] {
         removal.delete_where(resource, ours).await?;
     }
     removal

@@ -73,6 +73,11 @@ impl KubeconfigLoadingRules {
         cluster.ok_or_else(|| RestConfigError(format!("context {context:?} not found")))
     }
 
+    /// Whether there is a context of this name.
+    pub fn has_context(&self, name: &str) -> Result<bool, RestConfigError> {
+        Ok(self.merge_files()?.contexts.contains_key(name))
+    }
+
     fn merge_files(&self) -> Result<MergedKubeconfig, RestConfigError> {
         let mut merged = MergedKubeconfig::default();
         let mut looked = Vec::new();

@@ -2,7 +2,7 @@
 
 use machinery::Gvr;
 use openapi::karmada::names;
-use openapi::karmada::well_known_keys::SYSTEM;
+use openapi::karmada::well_known_keys::{CONTROL_PLANE_ID, SYSTEM};
 use serde_json::{Value, json};
 
 use super::join_spec::JoinSpec;
@@ -22,11 +22,15 @@ pub(crate) fn service_account_name(cluster: &str) -> String {
     format!("karmada-{cluster}")
 }
 
+const CLUSTER_ROLE_PREFIX: &str = "karmada-controller-manager:karmada-";
+
 pub(crate) fn cluster_role_name(cluster: &str) -> String {
-    format!(
-        "karmada-controller-manager:{}",
-        service_account_name(cluster)
-    )
+    format!("{CLUSTER_ROLE_PREFIX}{cluster}")
+}
+
+/// The cluster that a ClusterRole in the member was created for.
+pub(super) fn cluster_of_role(role: &str) -> Option<&str> {
+    role.strip_prefix(CLUSTER_ROLE_PREFIX)
 }
 
 fn system_labels() -> Value {
@@ -49,11 +53,20 @@ pub(super) fn token_secret(namespace: &str, account: &str) -> Value {
                         "annotations": {"kubernetes.io/service-account.name": account}}})
 }
 
-pub(super) fn cluster_role(cluster: &str) -> Value {
-    json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
+pub(super) fn cluster_role(cluster: &str, control_plane: Option<&str>) -> Value {
+    let mut body = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
            "metadata": {"name": cluster_role_name(cluster), "labels": system_labels()},
            "rules": [{"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]},
-                     {"verbs": ["get"], "nonResourceURLs": ["*"]}]})
+                     {"verbs": ["get"], "nonResourceURLs": ["*"]}]});
+    if let Some(id) = control_plane {
+        body["metadata"]["annotations"] = control_plane_annotation(id);
+    }
+    body
+}
+
+/// By which another control plane learns whose the member is.
+pub(super) fn control_plane_annotation(id: &str) -> Value {
+    json!({CONTROL_PLANE_ID: id})
 }
 
 pub(super) fn cluster_role_binding(cluster: &str, namespace: &str) -> Value {
@@ -93,6 +106,10 @@ pub(super) fn cluster(spec: &JoinSpec, id: &str) -> Value {
     if !spec.zones.is_empty() {
         fields["zones"] = json!(spec.zones);
     }
+    if !spec.annotations.is_empty() {
+        body["metadata"]["annotations"] = json!(spec.annotations);
+    }
+    let fields = &mut body["spec"];
     if spec.insecure_skip_tls_verification {
         fields["insecureSkipTLSVerification"] = true.into();
     }

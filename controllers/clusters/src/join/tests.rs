@@ -274,13 +274,193 @@ async fn finalizers_are_removed_only_with_force() {
     let late = unjoin(&*sides.host, None, &unjoin_spec(false), &|_| {}).await;
     assert_eq!(
         late.unwrap_err().to_string(),
-        "cluster \"m1\" was not deleted within 60 s"
+        "cluster \"m1\" was not deleted within 60 s: 1 works in karmada-es-m1 whose objects the member still has (w); if the member is gone for good, use --force"
     );
-    unjoin(&*sides.host, None, &unjoin_spec(true), &|_| {})
+    let report = unjoin(&*sides.host, None, &unjoin_spec(true), &|_| {})
         .await
         .unwrap();
     for resource in [&CLUSTERS, &WORKS] {
         assert_eq!(names(&sides.host, resource), [""; 0]);
     }
+    assert_eq!(report.abandoned.unwrap().works.count, 1);
     assert_eq!(names(&sides.host, &NAMESPACES), ["karmada-cluster"]);
+}
+
+// proves: UNJ-account
+#[tokio::test(start_paused = true)]
+async fn an_unjoin_accounts_for_everything() {
+    let sides = JoinFixture::new();
+    sides.join(&spec("m1")).await.unwrap();
+    let dry = UnjoinSpec {
+        dry_run: true,
+        ..unjoin_spec(false)
+    };
+    sides.host.clear_writes();
+    let member: Option<&dyn client::Api> = Some(&*sides.member);
+    let lines = unjoin(&*sides.host, member, &dry, &|_| {}).await.unwrap();
+    assert!(lines.lines()[0].contains("would be deleted"));
+    assert_eq!(sides.host.writes(), []);
+    let done = unjoin(&*sides.host, member, &unjoin_spec(false), &|_| {}).await;
+    let role = "karmada-controller-manager:karmada-m1";
+    assert_eq!(
+        done.unwrap().lines(),
+        [
+            "works: 0 deleted with their 0 objects in the member".to_owned(),
+            "execution space: karmada-es-m1 deleted".to_owned(),
+            "credentials: karmada-cluster/m1, karmada-cluster/m1-impersonator deleted".to_owned(),
+            format!(
+                "member: ClusterRoleBinding {role}, ClusterRole {role}, ServiceAccount karmada-cluster/karmada-m1, Namespace karmada-cluster deleted"
+            ),
+        ]
+    );
+    assert_eq!(names(&sides.host, &SECRETS), [""; 0]);
+}
+
+// proves: UNJ-ends
+#[tokio::test(start_paused = true)]
+async fn a_member_that_does_not_answer_is_left_by_force() {
+    let sides = JoinFixture::new();
+    sides.join(&spec("m1")).await.unwrap();
+    let hanging = crate::fixture::HangingApi;
+    let late = unjoin(&*sides.host, Some(&hanging), &unjoin_spec(false), &|_| {}).await;
+    assert!(matches!(late, Err(UnjoinError::MemberTimeout(_))));
+    sides.join(&spec("m1")).await.unwrap();
+    let report = unjoin(&*sides.host, Some(&hanging), &unjoin_spec(true), &|_| {}).await;
+    assert_eq!(report.unwrap().left_in_member.len(), 4);
+}
+
+// proves: JOI-identity
+#[tokio::test(start_paused = true)]
+async fn a_member_is_known_by_its_property_and_by_its_namespace() {
+    let sides = JoinFixture::new();
+    sides.join(&spec("before")).await.unwrap();
+    let property = Gvr::from_static("about.k8s.io", "v1alpha1", "clusterproperties");
+    sides.member.seed(
+        &property,
+        json!({"apiVersion": "about.k8s.io/v1alpha1", "kind": "ClusterProperty",
+            "metadata": {"name": "cluster.clusterset.k8s.io"}, "spec": {"value": "edge-1"}}),
+    );
+    let again = sides.join(&spec("after")).await.unwrap_err();
+    assert_eq!(
+        again.to_string(),
+        "the cluster ID id-1 has been registered as \"before\""
+    );
+    sides.host.remove(&CLUSTERS, "", "before");
+    let joined = sides.join(&spec("after")).await.unwrap();
+    assert_eq!(joined.id, "edge-1");
+    let third = sides.join(&spec("third")).await.unwrap_err();
+    assert!(third.to_string().contains("edge-1"), "{third}");
+}
+
+fn preflight_sides() -> JoinFixture {
+    let sides = JoinFixture::new();
+    sides.host.seed(
+        &NAMESPACES,
+        json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "kube-system", "uid": "plane-1"}}),
+    );
+    let reviews = Gvr::from_static("authorization.k8s.io", "v1", "selfsubjectaccessreviews");
+    for side in [&sides.host, &sides.member] {
+        side.respond_to_create(&reviews, |mut review| {
+            review["status"] = json!({"allowed": true});
+            review
+        });
+    }
+    sides
+        .member
+        .set_raw_body("/version", r#"{"gitVersion":"v1.30.1"}"#);
+    sides.member.set_raw_body("/readyz", "ok");
+    sides
+}
+
+async fn preflight_lines(sides: &JoinFixture) -> Vec<String> {
+    let report = join_preflight(&*sides.host, &*sides.member, &spec("m1")).await;
+    let failures = report.failures.iter().map(ToString::to_string);
+    failures.chain(report.warnings).collect()
+}
+
+// proves: JOI-preflight
+#[tokio::test(start_paused = true)]
+async fn preflight_finds_what_is_wrong_and_writes_nothing() {
+    let sides = preflight_sides();
+    assert_eq!(preflight_lines(&sides).await, [""; 0]);
+
+    sides
+        .member
+        .set_raw_body("/version", r#"{"gitVersion":"v1.18.0"}"#);
+    sides
+        .member
+        .set_now("2026-01-01T02:00:00Z".parse().unwrap());
+    let reviews = Gvr::from_static("authorization.k8s.io", "v1", "selfsubjectaccessreviews");
+    sides.member.respond_to_create(&reviews, |mut review| {
+        let wanted = &review["spec"]["resourceAttributes"];
+        let allowed = wanted["resource"] == "namespaces" || wanted["resource"] == "secrets";
+        review["status"] = json!({"allowed": allowed});
+        review
+    });
+    let lines = preflight_lines(&sides).await;
+    let expected = [
+        "[ERROR Version]: the member runs Kubernetes v1.18.0; the oldest tested version is v1.20; upgrade the member",
+        "[ERROR Rights]: our user lacks rights in the member: create serviceaccounts in karmada-cluster, create clusterroles.rbac.authorization.k8s.io, escalate clusterroles.rbac.authorization.k8s.io, create clusterrolebindings.rbac.authorization.k8s.io, bind clusterroles.rbac.authorization.k8s.io; use the kubeconfig of a cluster administrator, such as a user bound to cluster-admin",
+        "[ERROR ClockSkew]: the clock of the member is 7200 s ahead of that of the control plane; synchronize both with NTP: tokens, certificates and leases depend on the time",
+    ];
+    assert_eq!(lines, expected);
+    assert_eq!(sides.host.writes(), []);
+    assert_eq!(sides.member.writes(), []);
+}
+
+// proves: JOI-preflight
+#[tokio::test(start_paused = true)]
+async fn a_member_of_another_control_plane_is_found() {
+    let sides = preflight_sides();
+    sides.join(&spec("m1")).await.unwrap();
+    assert_eq!(preflight_lines(&sides).await, [""; 0], "our own");
+    let role = "karmada-controller-manager:karmada-m1";
+    let mut claimed = sides.member.get_object(&CLUSTER_ROLES, "", role).unwrap();
+    let annotations = &mut claimed["metadata"]["annotations"];
+    assert_eq!(annotations["flotilla.io/control-plane-id"], "plane-1");
+    annotations["flotilla.io/control-plane-id"] = "plane-2".into();
+    sides.member.seed(&CLUSTER_ROLES, claimed.clone());
+    let deployments = Gvr::from_static("apps", "v1", "deployments");
+    sides.member.seed(
+        &deployments,
+        json!({"apiVersion": "apps/v1", "kind": "Deployment",
+            "metadata": {"namespace": "karmada-system", "name": "karmada-agent"}}),
+    );
+    let lines = preflight_lines(&sides).await;
+    assert_eq!(lines.len(), 2, "{lines:?}");
+    assert!(lines[0].contains("Deployment karmada-system/karmada-agent"));
+    assert!(lines[1].contains("the control plane plane-2 has joined the member as \"m1\""));
+
+    // Without the mark of a control plane, the name alone tells.
+    sides
+        .member
+        .remove(&deployments, "karmada-system", "karmada-agent");
+    claimed["metadata"]["annotations"] = json!({});
+    sides.member.seed(&CLUSTER_ROLES, claimed.clone());
+    let lines = preflight_lines(&sides).await;
+    assert!(
+        lines[0].contains("was joined as \"m1\" before"),
+        "{lines:?}"
+    );
+    sides.member.remove(&CLUSTER_ROLES, "", role);
+    claimed["metadata"]["name"] = "karmada-controller-manager:karmada-other".into();
+    sides.member.seed(&CLUSTER_ROLES, claimed);
+    let lines = preflight_lines(&sides).await;
+    assert!(lines[0].contains("a control plane has joined the member as \"other\""));
+}
+
+// proves: JOI-preflight
+#[tokio::test(start_paused = true)]
+async fn a_member_that_hangs_is_unreachable() {
+    let sides = preflight_sides();
+    let hanging = crate::fixture::HangingApi;
+    let report = join_preflight(&*sides.host, &hanging, &spec("m1")).await;
+    let [failure] = report.failures.as_slice() else {
+        panic!("{report:?}");
+    };
+    assert_eq!(failure.check, PreflightCheck::Reachable);
+    assert!(
+        failure.reason.ends_with("no answer within 10 s"),
+        "{failure}"
+    );
 }

@@ -1,5 +1,6 @@
-//! Unjoins a cluster: deletes the Cluster with everything scheduled to it, then the
-//! service accounts in the member.
+//! Unjoins a cluster: deletes the Cluster with everything scheduled to it, its credentials,
+//! and the service accounts in the member. It ends after its timeout at the latest, and says
+//! what is left.
 
 use std::time::Duration;
 
@@ -8,15 +9,24 @@ use client::{
 };
 use flotilla_runtime::remove_finalizers;
 use machinery::{Gvr, Object};
+use openapi::karmada::cluster::LocalSecretReference;
 use openapi::karmada::resources::{CLUSTERS, WORKS};
 use openapi::karmada::well_known_keys::{CLUSTER_FINALIZER, WORK_FINALIZER};
 use openapi::karmada::{Cluster, names};
 use serde_json::json;
 
-use super::join_cluster::error_suffix;
+use super::join_error::error_suffix;
+use super::unjoin_report::{UnjoinReport, WorkInventory};
 use super::wait::{WaitTimeoutError, wait_until};
 use super::{ProgressCallback, objects};
 use crate::NAMESPACES;
+
+/// How often a waiting command says what it waits for.
+const PROGRESS_INTERVAL: Duration = Duration::from_secs(2);
+/// How long the Cluster may stay after its finalizer was removed by force.
+const FORCED_DELETION_TIMEOUT: Duration = Duration::from_secs(10);
+/// A page of Works.
+const WORKS_PER_PAGE: u64 = 500;
 
 /// The cluster to unjoin.
 #[derive(Clone, Debug)]
@@ -27,8 +37,10 @@ pub struct UnjoinSpec {
     /// Removes the finalizers of objects that are not deleted in time; objects may be
     /// left behind in the member.
     pub force: bool,
-    /// How long the deletion may take.
+    /// How long the deletion in the control plane may take, and that in the member.
     pub timeout: Duration,
+    /// Only says what would be deleted.
+    pub dry_run: bool,
 }
 
 impl Default for UnjoinSpec {
@@ -38,6 +50,7 @@ impl Default for UnjoinSpec {
             namespace: "karmada-cluster".to_owned(),
             force: false,
             timeout: Duration::from_secs(60),
+            dry_run: false,
         }
     }
 }
@@ -49,12 +62,16 @@ pub enum UnjoinError {
     NotFound(String),
     #[error("cluster {0:?} is a Pull mode member cluster; unregister it instead")]
     PullMode(String),
-    #[error("cluster {name:?} was not deleted within {} s{}", .limit.as_secs(), error_suffix(.last))]
+    #[error("cluster {name:?} was not deleted within {} s: {remaining}{}", .limit.as_secs(), error_suffix(.last))]
     Timeout {
         name: String,
         limit: Duration,
+        /// What the deletion waits for, and what to do.
+        remaining: String,
         last: Option<Error>,
     },
+    #[error("the member cluster did not answer within {} s; with --force what lies there is left", .0.as_secs())]
+    MemberTimeout(Duration),
     #[error("cannot {what} in the member cluster: {source}")]
     MemberApi { what: String, source: Error },
     #[error("cannot {what} in the control plane: {source}")]
@@ -73,7 +90,7 @@ pub async fn unjoin(
     cluster: Option<&dyn Api>,
     spec: &UnjoinSpec,
     progress: ProgressCallback<'_>,
-) -> Result<(), UnjoinError> {
+) -> Result<UnjoinReport, UnjoinError> {
     let at = ResourcePath::object(&CLUSTERS, "", &spec.name);
     let unknown = |e: Error| match e.is_not_found() {
         true => UnjoinError::NotFound(spec.name.clone()),
@@ -85,37 +102,216 @@ pub async fn unjoin(
     if view.spec.sync_mode == "Pull" {
         return Err(UnjoinError::PullMode(spec.name.clone()));
     }
+    let inventory = work_inventory(control, &spec.name).await;
+    if let Err(error) = &inventory {
+        progress(&format!("the works are not counted: {error}"));
+    }
+    let mut report = UnjoinReport {
+        inventory: inventory.ok(),
+        execution_space: names::execution_space_name(&spec.name),
+        dry_run: spec.dry_run,
+        ..UnjoinReport::default()
+    };
+    let references = [&view.spec.secret_ref, &view.spec.impersonator_secret_ref];
+    let references: Vec<&LocalSecretReference> =
+        references.into_iter().filter_map(Option::as_ref).collect();
+    if spec.dry_run {
+        report.deleted_credentials = references.iter().map(|r| secret_key(r)).collect();
+        let listed = member_objects(spec).map(|o| o.description).to_vec();
+        match cluster {
+            Some(_) => report.deleted_in_member = listed,
+            None => report.left_in_member = listed,
+        }
+        return Ok(report);
+    }
+    delete_cluster(control, &object, spec, &mut report, progress).await?;
+    delete_credentials(control, &object, &references, &mut report).await;
+    match cluster {
+        None => report.left_in_member = member_objects(spec).map(|o| o.description).to_vec(),
+        Some(cluster) => {
+            progress("removing service accounts and roles in the member cluster");
+            delete_member_objects(cluster, spec, &mut report, progress).await?;
+        }
+    }
+    progress(&format!("cluster {:?} is unjoined", spec.name));
+    Ok(report)
+}
+
+/// Deletes the Cluster and waits until it is gone, by force if that is allowed.
+async fn delete_cluster(
+    control: &dyn Api,
+    object: &Object,
+    spec: &UnjoinSpec,
+    report: &mut UnjoinReport,
+    progress: ProgressCallback<'_>,
+) -> Result<(), UnjoinError> {
+    let at = ResourcePath::of_object(&CLUSTERS, object);
     let deleted = control.delete(at, &DeleteOptions::default()).await;
     ignore_not_found(deleted).map_err(host_error("delete the cluster"))?;
     progress(&format!(
         "waiting for the cluster {:?} to be deleted",
         spec.name
     ));
+    let late = match wait_until_gone(control, object, spec.timeout, progress).await {
+        Ok(()) => return Ok(()),
+        Err(late) => late,
+    };
+    if !spec.force {
+        return Err(timeout_error(control, object, spec.timeout, late).await);
+    }
+    progress("the deletion timed out; removing finalizers");
+    report.abandoned = work_inventory(control, &spec.name).await.ok();
+    remove_blocking_finalizers(control, &spec.name).await?;
+    let limit = FORCED_DELETION_TIMEOUT;
+    match wait_until_gone(control, object, limit, progress).await {
+        Ok(()) => Ok(()),
+        Err(late) => Err(timeout_error(control, object, limit, late).await),
+    }
+}
+
+/// Waits until the Cluster is gone, and says every two seconds what it waits for.
+async fn wait_until_gone(
+    control: &dyn Api,
+    object: &Object,
+    limit: Duration,
+    progress: ProgressCallback<'_>,
+) -> Result<(), WaitTimeoutError> {
+    let at = ResourcePath::of_object(&CLUSTERS, object);
     // A Cluster of the same name created since is another one.
     let is_gone = |found: Option<&Object>| {
         let same = found.is_some_and(|o| o.uid() == object.uid());
         (!same).then_some(())
     };
-    match wait_until(control, at, spec.timeout, is_gone).await {
-        Ok(()) => {}
-        Err(WaitTimeoutError(_)) if spec.force => {
-            progress("the deletion timed out; removing finalizers");
-            remove_blocking_finalizers(control, &spec.name).await?;
+    let reports = async {
+        loop {
+            tokio::time::sleep(PROGRESS_INTERVAL).await;
+            if let Some(remaining) = describe_remaining(control, object).await {
+                progress(&format!("still waiting: {remaining}"));
+            }
         }
-        Err(WaitTimeoutError(last)) => {
-            return Err(UnjoinError::Timeout {
-                name: spec.name.clone(),
-                limit: spec.timeout,
-                last,
-            });
+    };
+    tokio::select! {
+        waited = wait_until(control, at, limit, is_gone) => waited,
+        () = reports => Ok(()),
+    }
+}
+
+async fn timeout_error(
+    control: &dyn Api,
+    object: &Object,
+    limit: Duration,
+    WaitTimeoutError(last): WaitTimeoutError,
+) -> UnjoinError {
+    let remaining = describe_remaining(control, object).await;
+    let remaining = remaining.unwrap_or_else(|| "the control plane does not answer".to_owned());
+    UnjoinError::Timeout {
+        name: object.name().to_owned(),
+        limit,
+        remaining,
+        last,
+    }
+}
+
+/// What the deletion of a Cluster waits for; `None` if the control plane does not say.
+async fn describe_remaining(control: &dyn Api, object: &Object) -> Option<String> {
+    let name = object.name();
+    let inventory = work_inventory(control, name).await.ok()?;
+    let space = names::execution_space_name(name);
+    if inventory.works.count > 0 {
+        return Some(format!(
+            "{} works in {space} whose objects the member still has ({}); if the member is gone for good, use --force",
+            inventory.works.count, inventory.works
+        ));
+    }
+    let at = ResourcePath::object(&NAMESPACES, "", &space);
+    if ignore_not_found(control.get(at).await).ok()?.is_some() {
+        return Some(format!("the namespace {space} is terminating"));
+    }
+    let at = ResourcePath::of_object(&CLUSTERS, object);
+    let current = ignore_not_found(control.get(at).await).ok()??;
+    let view = current.decode::<Cluster>().ok()?;
+    let foreign: Vec<&str> = view
+        .metadata
+        .finalizers
+        .iter()
+        .map(String::as_str)
+        .filter(|finalizer| *finalizer != CLUSTER_FINALIZER)
+        .collect();
+    Some(match foreign.is_empty() {
+        true => format!("bindings are still scheduled to {name}, or no controller runs"),
+        false => format!("others hold it with the finalizers {}", foreign.join(", ")),
+    })
+}
+
+/// The Works of a cluster and what they hold in the member.
+async fn work_inventory(control: &dyn Api, cluster: &str) -> client::Result<WorkInventory> {
+    let space = names::execution_space_name(cluster);
+    let at = ResourcePath::collection(&WORKS, &space);
+    let mut inventory = WorkInventory::default();
+    let mut options = ListOptions {
+        limit: WORKS_PER_PAGE,
+        ..ListOptions::default()
+    };
+    loop {
+        let page = control.list(at, &options).await?;
+        for work in &page.items {
+            inventory.add(work);
+        }
+        options.continue_token = page.continue_token;
+        if options.continue_token.is_empty() {
+            return Ok(inventory);
         }
     }
-    if let Some(cluster) = cluster {
-        progress("removing service accounts and roles in the member cluster");
-        delete_member_objects(cluster, spec, progress).await?;
+}
+
+fn secret_key(reference: &LocalSecretReference) -> String {
+    format!("{}/{}", reference.namespace, reference.name)
+}
+
+/// Deletes the Secrets of a Cluster that is gone. Those that our user may not delete are left
+/// to the garbage collector.
+async fn delete_credentials(
+    control: &dyn Api,
+    cluster: &Object,
+    references: &[&LocalSecretReference],
+    report: &mut UnjoinReport,
+) {
+    for reference in references {
+        let key = secret_key(reference);
+        match delete_credential(control, cluster, reference).await {
+            Ok(true) => report.deleted_credentials.push(key),
+            Ok(false) => {
+                let why = format!("{key} (it does not belong to the cluster)");
+                report.remaining_credentials.push(why);
+            }
+            Err(error) => report
+                .remaining_credentials
+                .push(format!("{key} ({error})")),
+        }
     }
-    progress(&format!("cluster {:?} is unjoined", spec.name));
-    Ok(())
+}
+
+/// Returns whether the Secret is gone; one that belongs to another object is left.
+async fn delete_credential(
+    control: &dyn Api,
+    cluster: &Object,
+    reference: &LocalSecretReference,
+) -> client::Result<bool> {
+    let at = ResourcePath::object(&objects::SECRETS, &reference.namespace, &reference.name);
+    let Some(secret) = ignore_not_found(control.get(at).await)? else {
+        // The garbage collector was faster.
+        return Ok(true);
+    };
+    let owners = &secret.meta().owner_references;
+    if !owners.iter().any(|owner| *owner.uid == *cluster.uid()) {
+        return Ok(false);
+    }
+    let options = DeleteOptions {
+        uid: Some(secret.uid().to_owned()),
+        ..DeleteOptions::default()
+    };
+    ignore_not_found(control.delete(at, &options).await)?;
+    Ok(true)
 }
 
 /// Removes the finalizers that block the deletion of the Cluster, its execution space and
@@ -187,33 +383,71 @@ async fn finalize_namespace(control: &dyn Api, space: &str) -> client::Result<()
     ignore_not_found(done).map(drop)
 }
 
+/// An object that the join has created in the member.
+struct JoinedMemberObject {
+    resource: &'static Gvr,
+    namespace: String,
+    name: String,
+    description: String,
+}
+
+/// In the order of their deletion. The namespace takes the service accounts along.
+fn member_objects(spec: &UnjoinSpec) -> [JoinedMemberObject; 4] {
+    let role = objects::cluster_role_name(&spec.name);
+    let account = objects::service_account_name(&spec.name);
+    let object = |resource, kind: &str, namespace: &str, name: &str| JoinedMemberObject {
+        resource,
+        description: match namespace {
+            "" => format!("{kind} {name}"),
+            namespace => format!("{kind} {namespace}/{name}"),
+        },
+        namespace: namespace.to_owned(),
+        name: name.to_owned(),
+    };
+    [
+        object(
+            &objects::CLUSTER_ROLE_BINDINGS,
+            "ClusterRoleBinding",
+            "",
+            &role,
+        ),
+        object(&objects::CLUSTER_ROLES, "ClusterRole", "", &role),
+        object(
+            &objects::SERVICE_ACCOUNTS,
+            "ServiceAccount",
+            &spec.namespace,
+            &account,
+        ),
+        object(&NAMESPACES, "Namespace", "", &spec.namespace),
+    ]
+}
+
+/// Deletes what the join has created in the member. By force, what cannot be deleted is left.
 async fn delete_member_objects(
     cluster: &dyn Api,
     spec: &UnjoinSpec,
+    report: &mut UnjoinReport,
     progress: ProgressCallback<'_>,
 ) -> Result<(), UnjoinError> {
-    let role = objects::cluster_role_name(&spec.name);
-    let account = objects::service_account_name(&spec.name);
-    for (resource, namespace, name) in [
-        (&objects::CLUSTER_ROLE_BINDINGS, "", role.as_str()),
-        (&objects::CLUSTER_ROLES, "", role.as_str()),
-        (
-            &objects::SERVICE_ACCOUNTS,
-            spec.namespace.as_str(),
-            account.as_str(),
-        ),
-        (&NAMESPACES, "", spec.namespace.as_str()),
-    ] {
-        let at = ResourcePath::object(resource, namespace, name);
-        let deleted = cluster.delete(at, &DeleteOptions::default()).await;
-        let Err(source) = ignore_not_found(deleted) else {
-            continue;
+    let deadline = tokio::time::Instant::now() + spec.timeout;
+    for object in member_objects(spec) {
+        let at = ResourcePath::object(object.resource, &object.namespace, &object.name);
+        let options = DeleteOptions::default();
+        let deleted = tokio::time::timeout_at(deadline, cluster.delete(at, &options)).await;
+        let what = format!("delete {}", object.description);
+        let error = match deleted.map(ignore_not_found) {
+            Ok(Ok(_)) => {
+                report.deleted_in_member.push(object.description);
+                continue;
+            }
+            Ok(Err(source)) => UnjoinError::MemberApi { what, source },
+            Err(_) => UnjoinError::MemberTimeout(spec.timeout),
         };
-        let what = format!("delete {} {name:?}", resource.group_resource());
         if !spec.force {
-            return Err(UnjoinError::MemberApi { what, source });
+            return Err(error);
         }
-        progress(&format!("cannot {what} in the member cluster: {source}"));
+        progress(&error.to_string());
+        report.left_in_member.push(object.description);
     }
     Ok(())
 }

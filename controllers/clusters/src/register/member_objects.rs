@@ -61,7 +61,7 @@ pub(super) fn deployment(spec: &RegisterSpec) -> Value {
     json!({"apiVersion": "apps/v1", "kind": "Deployment",
     "metadata": {"name": AGENT, "namespace": namespace, "labels": labels},
     "spec": {
-        "replicas": 1,
+        "replicas": spec.deployment.replicas,
         "strategy": {"type": "Recreate"},
         "selector": {"matchLabels": labels},
         "template": {

@@ -13,7 +13,7 @@ use super::register_spec::RegisterSpec;
 use crate::NAMESPACES;
 use crate::join::objects::{self, CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, SECRETS, SERVICE_ACCOUNTS};
 use crate::join::wait::{WaitTimeoutError, wait_until};
-use crate::join::{cluster_id, create_if_absent};
+use crate::join::{cluster_identity, create_if_absent};
 
 /// What of the agent exists in the member already, or why the member cannot be asked.
 pub async fn preflight(member: &dyn Api, spec: &RegisterSpec) -> Vec<String> {
@@ -42,7 +42,7 @@ pub async fn refuse_registered(
     member: &dyn Api,
     name: &str,
 ) -> Result<(), Error> {
-    let id = cluster_id(member)
+    let identity = cluster_identity(member)
         .await
         .map_err(|e| Error::Protocol(e.to_string()))?;
     let options = ListOptions::default();
@@ -53,9 +53,10 @@ pub async fn refuse_registered(
                 "failed to register as cluster with name {name} already exists"
             )));
         }
-        if object.decode::<Cluster>()?.spec.id == id {
+        let registered = &object.decode::<Cluster>()?.spec.id;
+        if identity.matches(registered) {
             return Err(Error::Protocol(format!(
-                "the cluster ID {id} has been registered as {:?}",
+                "the cluster ID {registered} has been registered as {:?}",
                 object.name()
             )));
         }

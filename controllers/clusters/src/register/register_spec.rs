@@ -15,6 +15,7 @@ pub struct RegisterSpec {
 #[derive(Clone, Debug)]
 pub struct AgentDeployment {
     pub image: String,
+    pub replicas: u8,
     /// Flags of the agent beside those of the registration.
     pub flags: Vec<String>,
 }

@@ -1,0 +1,164 @@
+//! A member in pull mode behind a host: a token, the registration, its agent, and the removal.
+//! The host has no `kube-public/cluster-info`, as one without kubeadm.
+
+use std::path::{Path, PathBuf};
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use harness::objects::{CLUSTERS, CONFIG_MAPS, DEPLOYMENTS, SECRETS, config_map, policy};
+use harness::{ApiServerClient, ServerProcess};
+use serde_json::Value;
+
+use crate::aggregated_control_plane::AggregatedControlPlane;
+use crate::real_clusters::{BINARY, path_string, run_flotilla};
+
+const NAME: &str = "edge";
+const AGENTS_MANIFEST: &str = "../../manifests/install/agents.yaml";
+
+/// A simulated cluster that nothing but its agent reaches.
+struct PullMember {
+    dir: tempfile::TempDir,
+    server: ApiServerClient,
+    _process: ServerProcess,
+}
+
+impl PullMember {
+    async fn start() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let (path, log) = (path_string(dir.path()), dir.path().join("log"));
+        let start = move || {
+            let arguments = [
+                "member",
+                "--nodes",
+                "1",
+                "--listen",
+                "127.0.0.1:0",
+                "--dir",
+                &path,
+            ];
+            ServerProcess::start(BINARY, &arguments, &log).0
+        };
+        let process = tokio::task::spawn_blocking(start).await.unwrap();
+        Self {
+            server: ApiServerClient::connect(NAME, &dir.path().join("kubeconfig")),
+            _process: process,
+            dir,
+        }
+    }
+
+    fn kubeconfig(&self) -> String {
+        path_string(&self.dir.path().join("kubeconfig"))
+    }
+
+    /// Starts the agent with the credentials that the registration has left in the member.
+    async fn start_agent(&self) -> ServerProcess {
+        let secret = self
+            .server
+            .wait_until_exists(&SECRETS, "karmada-system", "karmada-kubeconfig")
+            .await;
+        let data = secret["data"]["karmada-kubeconfig"].as_str().unwrap();
+        let file: PathBuf = self.dir.path().join("agent-kubeconfig");
+        std::fs::write(&file, STANDARD.decode(data).unwrap()).unwrap();
+        let (control, member) = (path_string(&file), self.kubeconfig());
+        let log = self.dir.path().join("agent.log");
+        let start = move || {
+            let arguments = [
+                "agent",
+                "--cluster-name",
+                NAME,
+                "--karmada-kubeconfig",
+                &control,
+                "--kubeconfig",
+                &member,
+            ];
+            ServerProcess::start(BINARY, &arguments, &log).0
+        };
+        tokio::task::spawn_blocking(start).await.unwrap()
+    }
+}
+
+/// Creates what `flotilla install` creates for agents.
+async fn install_agent_roles(host: &ApiServerClient) {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join(AGENTS_MANIFEST);
+    let text = std::fs::read_to_string(file).unwrap();
+    for document in text.split("\n---\n") {
+        let object: Value = serde_saphyr::from_str(document).unwrap();
+        host.create(object).await;
+    }
+}
+
+/// The words of the command that `token create` prints.
+async fn register_command(control: &str) -> Vec<String> {
+    let create = [
+        "token",
+        "create",
+        "--print-register-command",
+        "--kubeconfig",
+    ];
+    let printed = run_flotilla(&[&create[..], &[control]].concat()).await;
+    let command = printed.lines().find(|l| l.starts_with("flotilla register"));
+    let words = command.unwrap().split_whitespace().skip(1);
+    words.map(str::to_owned).collect()
+}
+
+// proves: PUL-host
+#[tokio::test(flavor = "multi_thread")]
+async fn a_member_is_registered_behind_a_host() {
+    let (Some(control_plane), member) =
+        tokio::join!(AggregatedControlPlane::start(), PullMember::start())
+    else {
+        return;
+    };
+    control_plane.wait_until_available().await;
+    let host = &control_plane.client;
+    install_agent_roles(host).await;
+    let control = path_string(&control_plane.host.kubeconfig);
+    let mut words = register_command(&control).await;
+    let theirs = member.kubeconfig();
+    for word in ["--kubeconfig", &theirs, "--cluster-name", NAME] {
+        words.push(word.to_owned());
+    }
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    let output = run_flotilla(&words).await;
+    assert!(
+        output.contains("cluster(edge) is joined successfully"),
+        "{output}"
+    );
+
+    let agent = member.start_agent().await;
+    let cluster = host.wait_until_cluster_ready(NAME).await;
+    assert_eq!(cluster["spec"]["syncMode"], "Pull");
+    let map = config_map("default", "settings", "v");
+    host.create(policy("default", "settings", &map, &[NAME]))
+        .await;
+    host.create(map).await;
+    let delivered = member
+        .server
+        .wait_until_exists(&CONFIG_MAPS, "default", "settings")
+        .await;
+    assert_eq!(
+        delivered["data"],
+        config_map("default", "settings", "v")["data"]
+    );
+
+    let files = [
+        "--cluster-kubeconfig",
+        &theirs,
+        "--karmada-config",
+        &control,
+    ];
+    let output = run_flotilla(&[&["unregister", NAME][..], &files].concat()).await;
+    assert!(
+        output.contains("cluster(edge) is unregistered successfully"),
+        "{output}"
+    );
+    drop(agent);
+    assert_eq!(host.get(&CLUSTERS, "", NAME).await, None);
+    let left = member.server.get(&CONFIG_MAPS, "default", "settings").await;
+    assert_eq!(left, None);
+    let left = member
+        .server
+        .get(&DEPLOYMENTS, "karmada-system", "karmada-agent")
+        .await;
+    assert_eq!(left, None);
+}
