@@ -412,3 +412,25 @@ fn kubectl_approves_and_denies_certificates() {
         }
     });
 }
+
+// proves: CRT-server
+#[test]
+fn the_ends_of_the_servers_certificates_are_a_metric() {
+    let server = ApiTestServer::shared();
+    let metrics = server.get("/metrics").text();
+    let day = 24.0 * 60.0 * 60.0;
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    let now = now.unwrap().as_secs_f64();
+    for (certificate, days) in [("serving", 364.0), ("signing", 3649.0)] {
+        let name = format!(
+            "flotilla_certificate_expiration_timestamp_seconds{{certificate=\"{certificate}\"}} "
+        );
+        let value = metrics.lines().find_map(|line| line.strip_prefix(&name));
+        let expires: f64 = value
+            .unwrap_or_else(|| panic!("no {name}"))
+            .parse()
+            .unwrap();
+        let left = (expires - now) / day;
+        assert!(left > days && left < days + 2.0, "{certificate}: {left}");
+    }
+}

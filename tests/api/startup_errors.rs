@@ -126,18 +126,15 @@ fn an_invalid_kubeconfig_is_named() {
     let dir = tempfile::tempdir().unwrap();
     let own = test_server.kubeconfig();
     let path = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
-    let (bad, empty, none, dead) = (path("bad"), path("empty"), path("none"), path("dead"));
+    let (bad, empty, none) = (path("bad"), path("empty"), path("none"));
     std::fs::write(&bad, "{{{").unwrap();
     std::fs::write(&empty, "").unwrap();
-    let good = std::fs::read_to_string(&own).unwrap();
-    std::fs::write(&dead, good.replace(&test_server.address, "127.0.0.1:1")).unwrap();
     let own = own.to_str().unwrap();
     for (cluster, control, fragments) in [
         (bad.as_str(), own, [bad.as_str(), "not a kubeconfig"]),
         (&empty, own, [&empty, "no current-context"]),
         (&none, own, [&none, "no such file"]),
         (own, &bad, [&bad, "not a kubeconfig"]),
-        (&dead, own, ["127.0.0.1:1", "refused"]),
     ] {
         let join = ["join", "m1", "--cluster-kubeconfig", cluster];
         assert_fails(

@@ -4,6 +4,7 @@ use std::path::Path;
 
 use harness::ServerProcess;
 use harness::https_server::FakeHttpsServer;
+use harness::objects::{CONFIG_MAPS, config_map, policy};
 use serde_json::{Value, json};
 
 use crate::fixture::{BINARY, CliFixture, CommandOutput};
@@ -11,7 +12,8 @@ use crate::fixture::{BINARY, CliFixture, CommandOutput};
 /// A simulated cluster that is not joined.
 struct UnjoinedMember {
     dir: tempfile::TempDir,
-    _process: ServerProcess,
+    /// `None` after a kill.
+    process: Option<ServerProcess>,
 }
 
 impl UnjoinedMember {
@@ -30,7 +32,7 @@ impl UnjoinedMember {
         let process = ServerProcess::start(BINARY, &arguments, &dir.path().join("log")).0;
         Self {
             dir,
-            _process: process,
+            process: Some(process),
         }
     }
 
@@ -50,12 +52,13 @@ fn join_line(name: &str) -> String {
     format!("join {name} --cluster-kubeconfig {name}.kubeconfig")
 }
 
-fn assert_refused(output: CommandOutput, check: &str, reason: &str, remedy: &str) {
+fn assert_refused(output: &CommandOutput, check: &str, reason: &str, remedy: &str) {
     let line = output
         .errors
         .lines()
         .find(|line| line.contains(&format!("[ERROR {check}]: ")));
-    let line = line.unwrap_or_else(|| panic!("no {check} in {output:?}"));
+    assert!(line.is_some(), "no {check} in {output:?}");
+    let line = line.unwrap();
     assert!(line.contains(reason), "{reason:?} not in {line}");
     assert!(line.contains(remedy), "{remedy:?} not in {line}");
     assert_eq!(output.code, 1, "{output:?}");
@@ -103,6 +106,40 @@ fn the_examples_join_and_unjoin_a_cluster() {
     );
 }
 
+// proves: UNJ-ends
+#[test]
+fn a_member_that_is_dead_is_removed_by_force() {
+    let fixture = CliFixture::with_changing_clusters();
+    let mut member = UnjoinedMember::start();
+    write_kubeconfig(fixture.dir(), "dead", &member.kubeconfig());
+    fixture.run(&join_line("dead")).succeeded();
+    let map = config_map("default", "on-dead", "v");
+    fixture.create(policy("default", "on-dead", &map, &["dead"]));
+    fixture.create(map);
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    runtime.block_on(async {
+        let kubeconfig = member.dir.path().join("kubeconfig");
+        let api = harness::ApiServerClient::connect("dead", &kubeconfig);
+        api.wait_until_exists(&CONFIG_MAPS, "default", "on-dead")
+            .await;
+    });
+    member.process = None;
+    let waiting = "works in karmada-es-dead whose objects the member still has";
+    let late = fixture.run("unjoin dead --wait 3s");
+    assert!(late.errors.contains("still waiting: "), "{late:?}");
+    late.failed_with(waiting);
+    let forced = fixture.run("unjoin dead --wait 1s --force").succeeded();
+    for part in [
+        "given up by force; ",
+        "ConfigMap default/on-dead",
+        "credentials: karmada-cluster/dead, karmada-cluster/dead-impersonator deleted",
+        "ClusterRole karmada-controller-manager:karmada-dead",
+    ] {
+        assert!(forced.contains(part), "{part:?} not in {forced}");
+    }
+    fixture.run("get cluster dead").failed_with("not found");
+}
+
 // proves: JOI-preflight
 #[test]
 fn members_that_cannot_be_used_are_refused_with_what_to_do() {
@@ -119,7 +156,7 @@ fn members_that_cannot_be_used_are_refused_with_what_to_do() {
         config["clusters"][0]["cluster"]["server"] = "https://127.0.0.1:1".into();
     });
     assert_refused(
-        output,
+        &output,
         "Reachable",
         "refused",
         "check that its API server runs",
@@ -130,12 +167,12 @@ fn members_that_cannot_be_used_are_refused_with_what_to_do() {
         let other = &own["clusters"][0]["cluster"]["certificate-authority-data"];
         config["clusters"][0]["cluster"]["certificate-authority-data"] = other.clone();
     });
-    assert_refused(output, "TLS", "invalid peer certificate", "certificate");
+    assert_refused(&output, "TLS", "invalid peer certificate", "certificate");
     let output = join_with(&|config| {
         config["clusters"][0]["cluster"]["tls-server-name"] = "localhost".into();
     });
     assert_refused(
-        output,
+        &output,
         "TLS",
         "tls-server-name \"localhost\"",
         "use an address",
@@ -143,12 +180,12 @@ fn members_that_cannot_be_used_are_refused_with_what_to_do() {
     let output = join_with(&|config| {
         config["users"][0]["user"] = json!({"token": "expired"});
     });
-    assert_refused(output, "Credentials", "401", "expired");
+    assert_refused(&output, "Credentials", "401", "expired");
     let output = join_with(&|config| {
         config["users"][0]["user"]["as"] = "nobody".into();
     });
     assert_refused(
-        output,
+        &output,
         "Rights",
         "create clusterroles",
         "cluster administrator",
@@ -174,7 +211,7 @@ fn a_member_of_another_control_plane_is_refused() {
     });
     let reason = "the control plane another has joined the member as \"theirs\"";
     assert_refused(
-        fixture.run(&join_line("taken")),
+        &fixture.run(&join_line("taken")),
         "AlreadyManaged",
         reason,
         "unjoin it there first",
@@ -239,6 +276,7 @@ fn an_old_member_with_another_time_is_refused() {
             "clusters": [{"name": "c", "cluster": {"server": format!("https://{}", server.address),
                 "insecure-skip-tls-verify": true}}]}),
     );
+    let output = fixture.run(&join_line("old"));
     for (check, reason, remedy) in [
         (
             "Version",
@@ -248,6 +286,6 @@ fn an_old_member_with_another_time_is_refused() {
         ("Ready", "not ready", "wait until"),
         ("ClockSkew", "behind that of the control plane", "NTP"),
     ] {
-        assert_refused(fixture.run(&join_line("old")), check, reason, remedy);
+        assert_refused(&output, check, reason, remedy);
     }
 }

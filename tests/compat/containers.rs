@@ -8,14 +8,14 @@ use std::process::{Command, Stdio};
 use crate::test_server::{BINARY, CompatTestServer};
 use harness::http_client::{HttpTestClient, cluster_proxy_path, within_timeout};
 
-/// A control plane with one joined simulated cluster.
-struct ContainersFixture {
-    control: CompatTestServer,
+/// A control plane with one joined simulated cluster, `m1`.
+pub(crate) struct ContainersFixture {
+    pub(crate) control: CompatTestServer,
     member: CompatTestServer,
 }
 
 impl ContainersFixture {
-    fn start() -> Self {
+    pub(crate) fn start() -> Self {
         let (control, member) = (CompatTestServer::start(), CompatTestServer::start_member());
         let joined = Command::new(BINARY)
             .args(["join", "m1", "--cluster-kubeconfig"])

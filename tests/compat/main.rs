@@ -25,6 +25,16 @@ mod containers;
 /// The requests of karmadactl.
 mod karmadactl;
 
+/// The requests of karmadactl that look into a member, and of a removal by force.
+mod karmadactl_debug;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn karmadactl_looks_into_a_member() {
+    let start = tokio::task::spawn_blocking(containers::ContainersFixture::start);
+    let fixture = start.await.unwrap();
+    karmadactl_debug::replay(&fixture.control.admin, "m1").await;
+}
+
 /// The requests of karmadactl for members in pull mode, and of Karmada's agent.
 mod karmadactl_pull;
 

@@ -71,6 +71,12 @@ mod scheduler_metrics;
 /// A member in pull mode: token, registration, agent, a cut network, and its removal.
 mod pull_members;
 
+/// Clusters that Cluster API provisions.
+mod cluster_api;
+
+/// The credentials of a member are replaced.
+mod member_credentials;
+
 /// A member that dies, comes back and is unjoined.
 mod member_outage;
 

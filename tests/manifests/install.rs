@@ -238,8 +238,10 @@ async fn installed_rights_are_enough_and_uninstall_removes_everything() {
     let config = host.kubeconfig();
 
     let printed = with_old_api_versions(&run_flotilla(&["install"]).await);
-    host.kubectl(&["create", "namespace", "flotilla-system"], "")
-        .await;
+    // A dry run creates no namespaces for the objects in them.
+    for namespace in ["flotilla-system", "karmada-cluster"] {
+        host.kubectl(&["create", "namespace", namespace], "").await;
+    }
     let checked = host
         .kubectl(&["apply", "--dry-run=server", "-f", "-"], &printed)
         .await;

@@ -29,6 +29,7 @@ use crate::kubeconfig_flags::{ControlPlaneFlagNamesAndHelp, KubeconfigArgs};
 use crate::output;
 use crate::printers::format_table;
 
+static API_SERVICES: Gvr = Gvr::from_static("apiregistration.k8s.io", "v1", "apiservices");
 static CONFIG_MAPS: Gvr = Gvr::from_static("", "v1", "configmaps");
 static SECRETS: Gvr = Gvr::from_static("", "v1", "secrets");
 const TOKEN_CHARACTERS: &[u8] = b"0123456789abcdefghijklmnopqrstuvwxyz";
@@ -136,30 +137,39 @@ async fn create(arguments: &CreateTokenArgs, tasks: &TaskGroup) -> anyhow::Resul
 }
 
 /// Publishes the address and the authority of a host that has no `kube-public/cluster-info`; its
-/// kube-controller-manager signs it. A standalone control plane, and a host that kubeadm has
-/// installed, has published its own.
+/// kube-controller-manager signs it. A standalone control plane publishes its own.
 async fn publish_cluster_info(api: &dyn Api, config: &RestConfig) {
-    let at = ResourcePath::object(&CONFIG_MAPS, CLUSTER_INFO_NAMESPACE, CLUSTER_INFO);
-    let published = match ignore_not_found(api.get(at).await) {
-        Ok(Some(_)) => return,
-        Ok(None) => match &config.ca {
-            Some(ca) => {
-                let all = ResourcePath::collection(&CONFIG_MAPS, CLUSTER_INFO_NAMESPACE);
-                let body = cluster_info(config, ca);
-                let options = WriteOptions::default();
-                api.create(all, body.into(), &options).await.map(drop)
-            }
-            None => Err(Error::Protocol(
-                "the kubeconfig has no CA to publish".into(),
-            )),
-        },
-        Err(error) => Err(error),
-    };
-    if let Err(error) = published {
+    if let Err(error) = try_publish_cluster_info(api, config).await {
         output::print_progress(format!(
             "the ConfigMap {CLUSTER_INFO_NAMESPACE}/{CLUSTER_INFO}, by which clusters that register trust the control plane, is not known to exist: {error}"
         ));
     }
+}
+
+async fn try_publish_cluster_info(api: &dyn Api, config: &RestConfig) -> client::Result<()> {
+    let at = ResourcePath::object(&CONFIG_MAPS, CLUSTER_INFO_NAMESPACE, CLUSTER_INFO);
+    if ignore_not_found(api.get(at).await)?.is_some() || !is_behind_host(api).await? {
+        return Ok(());
+    }
+    let Some(ca) = &config.ca else {
+        return Err(Error::Protocol(
+            "the kubeconfig has no CA to publish".into(),
+        ));
+    };
+    let all = ResourcePath::collection(&CONFIG_MAPS, CLUSTER_INFO_NAMESPACE);
+    let body = cluster_info(config, ca);
+    api.create(all, body.into(), &WriteOptions::default())
+        .await
+        .map(drop)
+}
+
+/// Whether another API server stands in front of the one of the control plane's kinds.
+async fn is_behind_host(api: &dyn Api) -> client::Result<bool> {
+    let at = ResourcePath::object(&API_SERVICES, "", "v1alpha1.cluster.karmada.io");
+    let Some(registration) = ignore_not_found(api.get(at).await)? else {
+        return Ok(false);
+    };
+    Ok(registration.value()?["spec"]["service"].is_object())
 }
 
 /// The kubeconfig in it has no user; JSON is YAML too.

@@ -7,7 +7,9 @@ use anyhow::Context;
 use clap::Args;
 use client::remote::RemoteApi;
 use client::remote::kubeconfig::KubeconfigLoadingRules;
-use clusters::register::{AGENT_NAMESPACE, UnregisterSpec, agent_kubeconfig, unregister};
+use clusters::register::{
+    AGENT_NAME, AGENT_NAMESPACE, UnregisterSpec, agent_kubeconfig, unregister,
+};
 use flotilla_runtime::{ShutdownToken, TaskGroup};
 use machinery::duration;
 
@@ -38,6 +40,9 @@ pub struct UnregisterArgs {
     /// Namespace the agent is deployed in.
     #[arg(short, long, value_name = "NAMESPACE", default_value = AGENT_NAMESPACE)]
     namespace: String,
+    /// Deployment name of the agent, whose kubeconfig is used without --karmada-config.
+    #[arg(long, value_name = "NAME", default_value = AGENT_NAME)]
+    agent_name: String,
     /// Namespace in the control plane and in the cluster where secrets are stored.
     #[arg(long, value_name = "NAMESPACE", default_value = "karmada-cluster")]
     cluster_namespace: String,
@@ -70,9 +75,11 @@ async fn run_in(arguments: &UnregisterArgs, tasks: &TaskGroup) -> anyhow::Result
         }
         .load()?,
         None => {
-            let text = agent_kubeconfig(&member, &arguments.namespace).await;
-            let text = text.context("failed to get karmada config from the agent")?;
-            KubeconfigLoadingRules::parse(&text)?
+            let (namespace, agent) = (&arguments.namespace, &arguments.agent_name);
+            let found = agent_kubeconfig(&member, namespace, agent).await;
+            let found =
+                found.context("failed to get karmada config from karmada-agent deployment")?;
+            KubeconfigLoadingRules::parse_context(&found.text, found.context.as_deref())?
         }
     };
     if arguments.dry_run {

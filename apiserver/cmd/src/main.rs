@@ -12,6 +12,7 @@ mod aggregated;
 mod audit_flags;
 mod authentication_flags;
 mod authorization_flags;
+mod certificate_expiry;
 mod certificate_files;
 mod cli;
 mod client_authorities;

@@ -17,6 +17,7 @@ use machinery::time::Clock;
 use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
 
+use crate::certificate_expiry::{CertificateUse, report_certificate};
 use crate::certificate_files::{CertificateFiles, CertificatesOfFiles};
 use crate::client_authorities::{ClientAuthorities, VerifierAndBundle};
 use crate::renewal_loop::run_renewal_loop;
@@ -70,6 +71,7 @@ impl CertificateRenewal {
         pki: &Pki,
         certificates: CertificatesOfFiles,
     ) -> anyhow::Result<Arc<Self>> {
+        report_certificates(&certificates);
         let renewal = Self {
             server_keys: keys,
             clock,
@@ -155,6 +157,7 @@ impl CertificateRenewal {
                 .replace_all(certificates.map_err(anyhow::Error::msg)?);
             tracing::info!("the serving certificate was renewed");
         }
+        report_certificates(&new);
         in_use.certificates = Some(new);
         Ok(())
     }
@@ -167,6 +170,21 @@ impl CertificateRenewal {
             in_use.kubeconfig = kubeconfig;
         }
         Ok(())
+    }
+}
+
+fn report_certificates(used: &CertificatesOfFiles) {
+    report_certificate(
+        CertificateUse::Serving,
+        used.serving.certificate_pem.as_bytes(),
+    );
+    report_certificate(
+        CertificateUse::Signing,
+        used.signing.certificate_pem.as_bytes(),
+    );
+    for (position, sni) in used.by_name.iter().enumerate() {
+        let pem = sni.pair.certificate_pem.as_bytes();
+        report_certificate(CertificateUse::ServingByName(position), pem);
     }
 }
 

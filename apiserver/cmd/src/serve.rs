@@ -18,6 +18,7 @@ use machinery::duration;
 use crate::aggregated::{self, AggregatedServer, ApiServiceTarget};
 use crate::authentication_flags::{self, TokenWebhookOptions};
 use crate::authorization_flags::{AuthorizationArgs, AuthorizationCacheTtls, AuthorizationOptions};
+use crate::certificate_expiry::{CertificateUse, report_certificate};
 use crate::certificate_files::CertificateFiles;
 use crate::controller_flags;
 use crate::controller_manager::{self, ControllerContext, MultiClusterControllerOptions};
@@ -196,10 +197,11 @@ impl AggregatedServerArgs {
     /// standalone mode.
     fn config(&self) -> anyhow::Result<Option<(RestConfig, Option<String>)>> {
         if let Some(file) = &self.kubeconfig {
-            return Ok(Some((
-                KubeconfigLoadingRules::from_file(file).load()?,
-                None,
-            )));
+            let config = KubeconfigLoadingRules::from_file(file).load()?;
+            if let Some(identity) = &config.auth.client_certificate {
+                report_certificate(CertificateUse::HostClient, &identity.certificate);
+            }
+            return Ok(Some((config, None)));
         }
         if !self.in_cluster {
             return Ok(None);

@@ -16,6 +16,7 @@ use storage::etcd::{self, CurrentEtcdTlsFn, EtcdStore, EtcdTls};
 use storage::{EmbeddedStore, Error, RangeRequest, Store, StoreFaultKind, StoreHealth, format};
 use tokio::sync::watch;
 
+use crate::certificate_expiry::{CertificateUse, report_certificate};
 use crate::encryption::{self, EncryptableResources};
 use crate::store_events::StoreFaultEventRecorder;
 
@@ -132,6 +133,9 @@ impl EtcdCertificateFiles {
         };
         let certificate = read("--etcd-certfile", &self.certificate)?;
         let key = read("--etcd-keyfile", &self.key)?;
+        if let Some(pem) = &certificate {
+            report_certificate(CertificateUse::EtcdClient, pem);
+        }
         Ok(EtcdTls {
             ca: read("--etcd-cafile", &self.ca)?,
             identity: certificate.zip(key),

@@ -92,6 +92,7 @@ impl MembersFixture {
     }
 }
 
+// proves: CRT-watch
 #[tokio::test(start_paused = true)]
 async fn a_member_follows_its_cluster_and_secret() {
     let s = MembersFixture::new();

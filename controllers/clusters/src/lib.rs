@@ -21,6 +21,7 @@ mod cluster;
 mod cluster_api;
 mod condition;
 mod context;
+mod credential_expiry;
 mod failover;
 #[cfg(test)]
 mod fixture;

@@ -4,7 +4,9 @@ use openapi::karmada::KarmadaFeature;
 
 use crate::bindings::BindingClient;
 use crate::context::ClusterControllersContext;
-use crate::{agent_certificates, cluster, failover, remedy, status, taint_policy};
+use crate::{
+    agent_certificates, cluster, credential_expiry, failover, remedy, status, taint_policy,
+};
 
 /// Starts what an agent runs: the report of its cluster's status.
 pub fn start_agent(deps: ClusterControllersContext) {
@@ -15,6 +17,7 @@ pub fn start_agent(deps: ClusterControllersContext) {
 pub fn start(deps: ClusterControllersContext) {
     let bindings = BindingClient::new(&deps);
     agent_certificates::start(&deps);
+    credential_expiry::start(&deps);
     cluster::start(&deps, &bindings);
     status::start(&deps);
     remedy::RemedyController::start(&deps);

@@ -51,9 +51,14 @@ impl KubeconfigLoadingRules {
 
     /// Resolves the current context of a kubeconfig that is not a file.
     pub fn parse(text: &str) -> Result<RestConfig, RestConfigError> {
+        Self::parse_context(text, None)
+    }
+
+    /// Resolves a context of a kubeconfig that is not a file, or its current one.
+    pub fn parse_context(text: &str, context: Option<&str>) -> Result<RestConfig, RestConfigError> {
         let mut merged = MergedKubeconfig::default();
         merged.add_file(Path::new("(in memory)"), text)?;
-        merged.resolve_context(None)
+        merged.resolve_context(context)
     }
 
     /// Reads and merges the files and resolves the context.

@@ -17,6 +17,7 @@ use storage::etcd::{CurrentEtcdTlsFn, EtcdTls};
 
 use super::host_objects::ApiServiceTarget;
 use super::host_secret::{HostSecretClient, SecretDataCodec};
+use crate::certificate_expiry::{CertificateUse, report_certificate};
 use crate::renewal_loop::{CHECK_PERIOD, run_renewal_loop};
 
 const DESCRIPTION: &str = "certificates for etcd";
@@ -95,6 +96,8 @@ impl EtcdCertificateSecretManager {
             )?)
         };
         let certificates = self.secret.ensure_secret(next).await?;
+        let pem = certificates.client.certificate_pem.as_bytes();
+        report_certificate(CertificateUse::EtcdClient, pem);
         *self.client_tls.lock() = client_tls(&certificates);
         Ok(())
     }

@@ -17,6 +17,7 @@ use tokio::sync::{Notify, watch};
 
 use super::host_objects::ApiServiceTarget;
 use super::host_secret::{HostSecretClient, SECRETS, SecretDataCodec, decode_secret};
+use crate::certificate_expiry::{CertificateUse, report_certificate};
 use crate::renewal_loop::{CHECK_PERIOD, run_renewal_loop};
 
 const DESCRIPTION: &str = "the serving certificate";
@@ -94,6 +95,7 @@ impl ServingCertificateSecretManager {
             )
         })?;
         let (chain, key) = certificates.serving_der()?;
+        report_certificate(CertificateUse::Serving, certificates.certificate.as_bytes());
         Ok(Self(Arc::new(ServingCertificateSecretManagerInner {
             secret,
             names,
@@ -161,6 +163,7 @@ impl ServingCertificateSecretManagerInner {
             self.log_unusable(&error.to_string());
             return;
         }
+        report_certificate(CertificateUse::Serving, certificates.certificate.as_bytes());
         self.failures.record_success("take");
         self.bundle.send_if_modified(|bundle| {
             let differs = *bundle != certificates.ca_bundle;

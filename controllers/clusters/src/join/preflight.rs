@@ -23,6 +23,9 @@ static ACCESS_REVIEWS: Gvr =
     Gvr::from_static("authorization.k8s.io", "v1", "selfsubjectaccessreviews");
 static DEPLOYMENTS: Gvr = Gvr::from_static("apps", "v1", "deployments");
 const RBAC_GROUP: &str = "rbac.authorization.k8s.io";
+/// How long the member may take to become ready, and how often it is asked.
+const READY_TIMEOUT: Duration = Duration::from_secs(10);
+const READY_INTERVAL: Duration = Duration::from_millis(200);
 /// As long as the controllers wait for a health probe.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -88,22 +91,31 @@ pub async fn join_preflight(
     report
 }
 
-/// The failure of a member that is not ready, and how long it took to answer.
+/// The failure of a member that does not become ready, and the longest time that it took to
+/// answer.
 async fn check_readiness(member: &dyn Api) -> (Option<PreflightFailure>, Duration) {
-    let began = Instant::now();
-    let answer = with_timeout(member.get_raw("/readyz")).await;
-    let took = began.elapsed();
-    let found = match answer {
-        Err(Error::Status(status)) if status.code >= 500 => Some(failure(
-            PreflightCheck::Ready,
-            format!("the API server of the member is not ready: {status}"),
-            "wait until `kubectl get --raw /readyz` answers ok",
-        )),
-        Err(error @ Error::Transport { .. }) => Some(connection_failure(&error)),
-        // Old servers have no such path, and not everybody may read it.
-        _ => None,
-    };
-    (found, took)
+    let deadline = Instant::now() + READY_TIMEOUT;
+    let mut slowest = Duration::ZERO;
+    loop {
+        let began = Instant::now();
+        let answer = with_timeout(member.get_raw("/readyz")).await;
+        slowest = slowest.max(began.elapsed());
+        let found = match answer {
+            Err(Error::Status(status)) if status.code >= 500 => failure(
+                PreflightCheck::Ready,
+                format!("the API server of the member is not ready: {status}"),
+                "wait until `kubectl get --raw /readyz` answers ok",
+            ),
+            Err(error @ Error::Transport { .. }) => connection_failure(&error),
+            // Old servers have no such path, and not everybody may read it.
+            _ => return (None, slowest),
+        };
+        // A server that has just started is not ready for a moment.
+        if Instant::now() + READY_INTERVAL > deadline {
+            return (Some(found), slowest);
+        }
+        tokio::time::sleep(READY_INTERVAL).await;
+    }
 }
 
 /// A right that a join needs.

@@ -5,6 +5,7 @@
 //! obtains the agent's own certificate, which goes into the member.
 
 mod agent_certificate;
+mod agent_kubeconfig;
 mod certificate_rotation;
 mod control_plane_objects;
 mod member_objects;
@@ -13,15 +14,18 @@ mod register_spec;
 mod unregister_cluster;
 
 pub use agent_certificate::{CertifiedKey, delete_certificate_request, request_certificate};
+pub use agent_kubeconfig::{AgentKubeconfig, agent_kubeconfig};
 pub use certificate_rotation::{CertificateRotationOptions, run_certificate_rotation};
 pub use register_cluster::{
     create_agent_roles, create_member_objects, delete_agent_roles, preflight, refuse_registered,
 };
 pub use register_spec::{AgentDeployment, RegisterSpec};
-pub use unregister_cluster::{RemainingAgentRoles, UnregisterSpec, agent_kubeconfig, unregister};
+pub use unregister_cluster::{RemainingAgentRoles, UnregisterSpec, unregister};
 
 /// The user who creates the roles of agents.
 pub const RBAC_GENERATOR: &str = "system:karmada:agent:rbac-generator";
+/// The Deployment of the agent.
+pub const AGENT_NAME: &str = member_objects::AGENT;
 /// The namespace of the agent in the member.
 pub const AGENT_NAMESPACE: &str = "karmada-system";
 

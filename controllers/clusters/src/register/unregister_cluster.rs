@@ -3,8 +3,6 @@
 
 use std::time::Duration;
 
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
 use client::{Api, DeleteOptions, Error, ListOptions, ResourcePath, ignore_not_found};
 use machinery::Object;
 use openapi::karmada::resources::{CLUSTERS, WORKS};
@@ -36,20 +34,6 @@ pub struct UnregisterSpec {
 
 /// The roles that were left, one a line; empty if they were deleted.
 pub struct RemainingAgentRoles(pub String);
-
-/// The agent's kubeconfig for the control plane, from its Secret in the member.
-pub async fn agent_kubeconfig(member: &dyn Api, namespace: &str) -> Result<String, Error> {
-    let at = ResourcePath::object(&SECRETS, namespace, KUBECONFIG_SECRET);
-    let secret = member.get(at).await?.value()?;
-    let data = secret["data"][KUBECONFIG_SECRET].as_str();
-    let text = data.and_then(|text| STANDARD.decode(text).ok());
-    text.and_then(|bytes| String::from_utf8(bytes).ok())
-        .ok_or_else(|| {
-            Error::Protocol(format!(
-                "empty data, secretName: {KUBECONFIG_SECRET}, keyName: {KUBECONFIG_SECRET}"
-            ))
-        })
-}
 
 /// Unregisters a cluster.
 pub async fn unregister(

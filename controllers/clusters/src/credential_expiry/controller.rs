@@ -1,0 +1,184 @@
+//! The controller: reacts to Clusters and their Secrets, and at the times when a credential
+//! comes near its end; writes a condition and an event.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use client::{Api, Patch, ResourcePath, Result, WriteOptions};
+use flotilla_runtime::{
+    EventRecorder, Informer, InformerFactory, InvolvedObject, ListWatchSelector, ReconcileAction,
+    Workqueue, run_workers_after,
+};
+use machinery::Object;
+use machinery::time::{Clock, rfc3339_seconds};
+use openapi::karmada::Cluster;
+use openapi::karmada::cluster::{ClusterSpec, LocalSecretReference};
+use openapi::karmada::resources::CLUSTERS;
+use parking_lot::Mutex;
+use serde_json::json;
+
+use super::expiry::{
+    CREDENTIALS_VALID, ExpiringCredential, credentials_condition, expiring_credentials, next_check,
+};
+use super::metrics::{ExpiringCredentials, report_credentials};
+use crate::condition::ConditionUpdate;
+use crate::context::ClusterControllersContext;
+use crate::join::objects::SECRETS;
+
+const WORKERS: usize = 1;
+/// Timers are not kept longer, whatever the clock of the machine does.
+const MAX_CHECK_INTERVAL: Duration = Duration::from_secs(24 * 60 * 60);
+
+struct CredentialExpiryController {
+    api: Arc<dyn Api>,
+    clock: Arc<dyn Clock>,
+    recorder: EventRecorder,
+    informers: InformerFactory,
+    clusters: Informer,
+    /// The Secrets by namespace.
+    secrets: Mutex<BTreeMap<String, Informer>>,
+    expiring: ExpiringCredentials,
+    queue: Workqueue<String>,
+}
+
+pub(crate) fn start(deps: &ClusterControllersContext) {
+    let select = ListWatchSelector::all(&CLUSTERS);
+    let it = Arc::new(CredentialExpiryController {
+        api: Arc::clone(&deps.control_plane),
+        clock: Arc::clone(&deps.clock),
+        recorder: deps.recorder.with_component("cluster-controller"),
+        informers: deps.informers.clone(),
+        clusters: deps.informers.get(&deps.control_plane, &select),
+        secrets: Mutex::default(),
+        expiring: ExpiringCredentials::default(),
+        queue: Workqueue::new(),
+    });
+    report_credentials(&it.expiring, deps.tasks.shutdown());
+    let queue = it.queue.clone();
+    it.clusters.add_event_handler(move |change| {
+        let references = |cluster: &Object| {
+            let spec = cluster.decode::<Cluster>().ok()?;
+            Some((
+                spec.spec.secret_ref.clone(),
+                spec.spec.impersonator_secret_ref.clone(),
+            ))
+        };
+        let same = |old: &Object, new: &Object| references(old) == references(new);
+        if !matches!((change.old, change.new), (Some(old), Some(new)) if same(old, new)) {
+            queue.add_to_lane(change.key(), change.in_initial_list);
+        }
+    });
+    let (waiting, queue) = (Arc::clone(&it), it.queue.clone());
+    run_workers_after(
+        &deps.tasks,
+        async move { waiting.clusters.wait_for_cache_sync().await },
+        "cluster-credential-expiry",
+        &queue,
+        WORKERS,
+        move |name: String| {
+            let it = Arc::clone(&it);
+            async move { it.reconcile(&name).await }
+        },
+    );
+}
+
+fn references(spec: &ClusterSpec) -> impl Iterator<Item = &LocalSecretReference> {
+    let both = [&spec.secret_ref, &spec.impersonator_secret_ref];
+    both.into_iter().filter_map(Option::as_ref)
+}
+
+impl CredentialExpiryController {
+    /// The Secrets of a namespace; a change enqueues the clusters that refer to it.
+    fn secrets_of(self: &Arc<Self>, namespace: &str) -> Informer {
+        let mut all = self.secrets.lock();
+        if let Some(known) = all.get(namespace) {
+            return known.clone();
+        }
+        let select = ListWatchSelector::all(&SECRETS).namespace(namespace);
+        let informer = self.informers.get(&self.api, &select);
+        all.insert(namespace.to_owned(), informer.clone());
+        drop(all);
+        let it = Arc::downgrade(self);
+        informer.add_event_handler(move |change| {
+            if let Some(it) = it.upgrade() {
+                it.secret_changed(change.object());
+            }
+        });
+        informer
+    }
+
+    fn secret_changed(&self, secret: &Object) {
+        for cluster in self.clusters.list() {
+            let Ok(view) = cluster.decode::<Cluster>() else {
+                continue;
+            };
+            let refers = |r: &LocalSecretReference| {
+                r.name == secret.name() && r.namespace == secret.namespace()
+            };
+            if references(&view.spec).any(refers) {
+                self.queue.add(cluster.name().to_owned());
+            }
+        }
+    }
+
+    async fn reconcile(self: &Arc<Self>, name: &str) -> Result<ReconcileAction> {
+        let cluster = self.clusters.get("", name);
+        let Some(object) = cluster.filter(|cluster| !cluster.meta().deleting) else {
+            self.expiring.lock().remove(name);
+            return Ok(ReconcileAction::Done);
+        };
+        let view = object.decode::<Cluster>()?;
+        let mut expiring: Vec<ExpiringCredential> = Vec::new();
+        for reference in references(&view.spec) {
+            let secrets = self.secrets_of(&reference.namespace);
+            // One that is not listed yet enqueues the cluster again.
+            if let Some(secret) = secrets.get(&reference.namespace, &reference.name) {
+                expiring.extend(expiring_credentials(&secret));
+            }
+        }
+        let first = expiring.iter().min_by_key(|c| c.expires).cloned();
+        self.expiring.lock().insert(name.to_owned(), expiring);
+        let now = self.clock.now();
+        let current = view.condition(CREDENTIALS_VALID);
+        let desired = credentials_condition(first.as_ref(), current.is_some(), now);
+        let changed = desired.filter(|desired| {
+            current.is_none_or(|c| {
+                (&*c.status, &*c.reason, &*c.message)
+                    != (desired.status, desired.reason, &desired.message)
+            })
+        });
+        if let Some(condition) = changed {
+            match self.write(&object, &condition).await {
+                Err(e) if e.is_not_found() => return Ok(ReconcileAction::Done),
+                Err(e) if e.is_conflict() => return Ok(ReconcileAction::AFTER_CONFLICT),
+                written => written?,
+            }
+        }
+        Ok(match next_check(first.as_ref(), now) {
+            None => ReconcileAction::Done,
+            Some(after) => {
+                let after = Duration::try_from(after).unwrap_or(MAX_CHECK_INTERVAL);
+                ReconcileAction::RequeueAfter(after.min(MAX_CHECK_INTERVAL))
+            }
+        })
+    }
+
+    async fn write(&self, object: &Object, condition: &ConditionUpdate) -> Result<()> {
+        let mut conditions = object.value()?["status"]["conditions"].take();
+        let now = rfc3339_seconds(self.clock.now());
+        condition.set_in(&mut conditions, CREDENTIALS_VALID, &now);
+        let patch = json!({"metadata": {"resourceVersion": object.revision().to_string()},
+                           "status": {"conditions": conditions}});
+        let at = ResourcePath::of_object(&CLUSTERS, object).subresource("status");
+        let options = WriteOptions::default();
+        self.api.patch(at, Patch::Merge(patch), &options).await?;
+        let about = InvolvedObject::from_object(object);
+        let (reason, message) = (condition.reason, condition.message.clone());
+        match condition.is_true() {
+            true => self.recorder.normal(&about, reason, message),
+            false => self.recorder.warning(&about, reason, message),
+        }
+        Ok(())
+    }
+}
