@@ -260,6 +260,10 @@ async fn installed_rights_are_enough_and_uninstall_removes_everything() {
     )
     .await;
     check_installed_flotilla(&host, &parse_objects(&printed)).await;
+    // Registering a member with an agent creates such a role.
+    let role = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
+        "metadata": {"name": "system:karmada:member1:agent"}});
+    host.server.create(role).await;
     let output = run_flotilla(&["uninstall", "--kubeconfig", &config]).await;
     assert!(
         output.contains("apiservices v1alpha1.cluster.karmada.io deleted"),

@@ -5,6 +5,7 @@
 //! the member. And an APIService without a server would keep every namespace from being
 //! deleted.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
@@ -56,6 +57,7 @@ pub(super) async fn uninstall_all(
     };
     removal.delete_deployment().await?;
     removal.delete_registrations().await?;
+    removal.delete_roles_of_agents().await?;
     removal.delete_namespaces().await?;
     removal
         .delete(ResourcePath::object(
@@ -133,6 +135,24 @@ impl Uninstaller<'_> {
                     || services.any(|service| is_flotilla_service(service, self.namespace))
             };
             self.delete_where(&resource, ours).await?;
+        }
+        Ok(())
+    }
+
+    /// Removes the roles of agents whose members have an execution space here. Their roles in
+    /// namespaces go with these.
+    async fn delete_roles_of_agents(&self) -> anyhow::Result<()> {
+        let namespaces = self.list(&NAMESPACES).await?;
+        let system = namespaces
+            .iter()
+            .filter(|namespace| namespace.meta().label(SYSTEM) == Some("true"));
+        let roles: BTreeSet<String> = system
+            .filter_map(|namespace| cluster_of_execution_space(namespace.name()))
+            .map(|cluster| format!("{AGENT_ROLE_PREFIX}{cluster}:agent"))
+            .collect();
+        for resource in [&CLUSTER_ROLE_BINDINGS, &CLUSTER_ROLES] {
+            self.delete_where(resource, |role| roles.contains(role.name()))
+                .await?;
         }
         Ok(())
     }
