@@ -352,6 +352,12 @@ async fn registrations_that_cannot_be_right_are_refused() {
     let forged = format!("{}.{}", &token[..6], "0".repeat(16));
     let wrong_pin = format!("sha256:{}", "0".repeat(64));
     let named = ["--cluster-name", "edge"];
+    let dead = fleet.member_dir.path().join("dead");
+    let kubeconfig = std::fs::read_to_string(fleet.member_kubeconfig()).unwrap();
+    let (_, rest) = kubeconfig.split_once("https://").unwrap();
+    let address = rest.split(['"', '\n', ' ']).next().unwrap();
+    std::fs::write(&dead, kubeconfig.replace(address, "127.0.0.1:1")).unwrap();
+    let dead = dead.display().to_string();
     for (changes, more, expected) in [
         (
             &[("--token", forged.as_str())][..],
@@ -364,6 +370,11 @@ async fn registrations_that_cannot_be_right_are_refused() {
             "could not find a JWS signature",
         ),
         (&[("--token", "secret")], &named, "was not of the form"),
+        (
+            &[("--kubeconfig", dead.as_str())],
+            &named,
+            "check that its API server runs and that server in the kubeconfig has its port",
+        ),
         (&[(pin, wrong_pin.as_str())], &named, "are pinned"),
         (&[], &["--cluster-name", "A"], "invalid"),
         (

@@ -23,6 +23,8 @@ static ACCESS_REVIEWS: Gvr =
     Gvr::from_static("authorization.k8s.io", "v1", "selfsubjectaccessreviews");
 static DEPLOYMENTS: Gvr = Gvr::from_static("apps", "v1", "deployments");
 const RBAC_GROUP: &str = "rbac.authorization.k8s.io";
+const MEMBER_RIGHTS_REMEDY: &str =
+    "use the kubeconfig of a cluster administrator, such as a user bound to cluster-admin";
 /// How long the member may take to become ready, and how often it is asked.
 const READY_TIMEOUT: Duration = Duration::from_secs(10);
 const READY_INTERVAL: Duration = Duration::from_millis(200);
@@ -70,11 +72,7 @@ pub async fn join_preflight(
     let (not_ready, second) = ready;
     failures.extend(not_ready);
     failures.extend(response_time_failure(first.max(second)));
-    failures.extend(rights_failure(
-        "the member",
-        &rights,
-        "use the kubeconfig of a cluster administrator, such as a user bound to cluster-admin",
-    ));
+    failures.extend(rights_failure("the member", &rights, MEMBER_RIGHTS_REMEDY));
     failures.extend(rights_failure(
         "the control plane",
         &control_rights,
@@ -89,6 +87,25 @@ pub async fn join_preflight(
     report.failures.extend(managers.failures);
     report.warnings.extend(managers.warnings);
     report
+}
+
+/// The checks of a registration, which reaches the control plane later: whether the member
+/// answers, its version, and our rights to install an agent.
+pub(crate) async fn agent_preflight(member: &dyn Api, namespace: &str) -> Vec<PreflightFailure> {
+    let version = match with_timeout(member.get_raw("/version")).await {
+        Ok(version) => version,
+        Err(error) => return vec![connection_failure(&error)],
+    };
+    let version: Value = serde_json::from_slice(&version).unwrap_or_default();
+    let git_version = version["gitVersion"].as_str().unwrap_or_default();
+    let mut required = member_rights(namespace);
+    required.push(right("create", "apps", "deployments", namespace));
+    let missing = missing_rights(member, &required).await;
+    let rights = rights_failure("the member", &missing, MEMBER_RIGHTS_REMEDY);
+    version_failure(git_version)
+        .into_iter()
+        .chain(rights)
+        .collect()
 }
 
 /// The failure of a member that does not become ready, and the longest time that it took to

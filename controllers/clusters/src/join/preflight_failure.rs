@@ -41,6 +41,11 @@ impl PreflightCheck {
         Self::AlreadyManaged,
     ];
 
+    /// Whether the member has answered when this fails.
+    pub(crate) fn is_after_connection(self) -> bool {
+        !matches!(self, Self::Reachable | Self::Tls | Self::Credentials)
+    }
+
     /// The name by which the failure can be ignored.
     pub fn name(self) -> &'static str {
         match self {

@@ -13,12 +13,23 @@ use super::register_spec::RegisterSpec;
 use crate::NAMESPACES;
 use crate::join::objects::{self, CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, SECRETS, SERVICE_ACCOUNTS};
 use crate::join::wait::{WaitTimeoutError, wait_until};
-use crate::join::{cluster_identity, create_if_absent};
+use crate::join::{agent_preflight, cluster_identity, create_if_absent};
 
-/// What of the agent exists in the member already, or why the member cannot be asked.
+/// Why an agent cannot be installed into the member: what of it exists already, and what is
+/// wrong with the member, each with what to do.
 pub async fn preflight(member: &dyn Api, spec: &RegisterSpec) -> Vec<String> {
     let namespace = spec.agent_namespace.as_str();
-    let mut errors = Vec::new();
+    let found = agent_preflight(member, namespace).await;
+    let unanswered = found
+        .iter()
+        .any(|failure| !failure.check.is_after_connection());
+    let mut errors: Vec<String> = found
+        .iter()
+        .map(|failure| format!("{}; {}", failure.reason, failure.remedy))
+        .collect();
+    if unanswered {
+        return errors;
+    }
     for (resource, kind, name) in [
         (&SECRETS, "Secret", KUBECONFIG_SECRET),
         (&SERVICE_ACCOUNTS, "ServiceAccount", AGENT_ACCOUNT),
