@@ -16,7 +16,10 @@ use client::remote::kubeconfig::KubeconfigLoadingRules;
 use client::remote::{RemoteApi, RestConfig};
 use client::{Api, ListWatchSelector};
 use clusters::register::{AGENT_NAMESPACE, CertificateRotationOptions, run_certificate_rotation};
-use clusters::{AgentClusterSpec, AgentLeaseOptions, ClusterControllersOptions, ReportedSecrets};
+use clusters::{
+    AgentCertificateValidity, AgentClusterSpec, AgentLeaseOptions, ClusterControllersOptions,
+    ReportedSecrets,
+};
 use controller_context::{ExecutionScope, PropagationContext, PropagationOptions};
 use flotilla_cli::{feature_gate_flags, output};
 use flotilla_runtime::{
@@ -159,6 +162,8 @@ async fn start_until_connected(arguments: &AgentArgs, tasks: &TaskGroup) -> anyh
         ..KubeconfigLoadingRules::from_file(&arguments.karmada_kubeconfig)
     }
     .load()?;
+    let identity = control.auth.client_certificate.as_ref();
+    let certificate = identity.and_then(|i| AgentCertificateValidity::from_pem(&i.certificate));
     let control: Arc<dyn Api> = Arc::new(RemoteApi::new(control, tasks)?);
     let member = member_config(arguments)?;
     let member_url = member.server.to_string();
@@ -182,7 +187,8 @@ async fn start_until_connected(arguments: &AgentArgs, tasks: &TaskGroup) -> anyh
             }
         }
     };
-    start_controllers(arguments, &control, &member, &cluster, tasks).await?;
+    let servers = (&control, &member);
+    start_controllers(arguments, servers, &cluster, certificate, tasks).await?;
     let url = member_url.trim_end_matches('/');
     output::print_line(format!("ready {url} cluster={}", cluster.name()));
     Ok(())
@@ -217,9 +223,9 @@ fn agent_scope(
 
 async fn start_controllers(
     arguments: &AgentArgs,
-    control: &Arc<dyn Api>,
-    member: &Arc<dyn Api>,
+    (control, member): (&Arc<dyn Api>, &Arc<dyn Api>),
     cluster: &Object,
+    certificate: Option<AgentCertificateValidity>,
     tasks: &TaskGroup,
 ) -> anyhow::Result<()> {
     let name = cluster.name();
@@ -258,6 +264,7 @@ async fn start_controllers(
             success_threshold: arguments.cluster_success_threshold,
             failure_threshold: arguments.cluster_failure_threshold,
             agent_cluster: Some(name.to_owned()),
+            agent_certificate: certificate,
             gates,
             ..ClusterControllersOptions::default()
         },

@@ -6,6 +6,8 @@ use std::time::Duration;
 use client::Api;
 use flotilla_runtime::{EventRecorder, InformerFactory, TaskGroup};
 use interpreter::ResourceInterpreter;
+use jiff::Timestamp;
+use machinery::certificate_request::certificate_validity;
 use machinery::time::Clock;
 use members::MemberClusterManager;
 use openapi::karmada::FeatureGates;
@@ -25,6 +27,24 @@ pub struct ClusterControllersContext {
     /// The controllers' tasks; stopping them stops the controllers.
     pub tasks: TaskGroup,
     pub options: ClusterControllersOptions,
+}
+
+/// The times from and until which the certificate of an agent is valid.
+#[derive(Clone, Copy, Debug)]
+pub struct AgentCertificateValidity {
+    pub from: Timestamp,
+    pub until: Timestamp,
+}
+
+impl AgentCertificateValidity {
+    /// `None` if the certificate cannot be read.
+    pub fn from_pem(pem: &[u8]) -> Option<Self> {
+        let (from, until) = certificate_validity(&String::from_utf8_lossy(pem))?;
+        Some(Self {
+            from: Timestamp::from_second(from).ok()?,
+            until: Timestamp::from_second(until).ok()?,
+        })
+    }
 }
 
 /// The options of the controllers. The defaults are those of
@@ -50,6 +70,8 @@ pub struct ClusterControllersOptions {
     /// The cluster beside which this process runs as an agent: the only one whose status it
     /// reports.
     pub agent_cluster: Option<String>,
+    /// When the certificate is valid with which the agent reaches the control plane.
+    pub agent_certificate: Option<AgentCertificateValidity>,
     /// The feature gates.
     pub gates: FeatureGates,
     pub failover: FailoverOptions,
@@ -67,6 +89,7 @@ impl Default for ClusterControllersOptions {
             concurrent_syncs: 5,
             resource_modeling: true,
             agent_cluster: None,
+            agent_certificate: None,
             gates: FeatureGates::default(),
             failover: FailoverOptions::default(),
         }

@@ -25,7 +25,7 @@ use tokio::time::Instant;
 
 use crate::NAMESPACES;
 use crate::context::{ClusterControllersContext, ClusterControllersOptions};
-use crate::start::start;
+use crate::start::{start, start_agent};
 
 static EVENTS: Gvr = Gvr::from_static("", "v1", "events");
 static SECRETS: Gvr = Gvr::from_static("", "v1", "secrets");
@@ -122,6 +122,10 @@ impl ClustersFixture {
         let recorder = match telling {
             true => EventRecorder::new(Arc::clone(&control), "test", clock.clone(), &tasks),
             false => EventRecorder::disabled(),
+        };
+        let start = match options.agent_cluster {
+            Some(_) => start_agent,
+            None => start,
         };
         start(ClusterControllersContext {
             control_plane: control,

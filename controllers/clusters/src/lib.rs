@@ -36,7 +36,7 @@ mod taint_policy;
 pub use agent_cluster::{AgentClusterSpec, register_agent_cluster};
 pub use agent_lease::{AgentLeaseOptions, run_agent_lease};
 pub use cluster_api::{ClusterApiContext, MemberClientFactory, start_cluster_api};
-pub use context::{ClusterControllersContext, ClusterControllersOptions};
+pub use context::{AgentCertificateValidity, ClusterControllersContext, ClusterControllersOptions};
 pub use failover::{FailoverOptions, NoExecuteTaintEvictionPurgeMode};
 pub use join::{
     JoinError, JoinSpec, JoinedCluster, PreflightCheck, PreflightFailure, PreflightReport,

@@ -8,8 +8,10 @@ use crate::{
     agent_certificates, cluster, credential_expiry, failover, remedy, status, taint_policy,
 };
 
-/// Starts what an agent runs: the report of its cluster's status.
+/// Starts what an agent runs: the report of its cluster's status, and the check of its
+/// certificate.
 pub fn start_agent(deps: ClusterControllersContext) {
+    credential_expiry::start_agent_check(&deps);
     status::start(&deps);
 }
 

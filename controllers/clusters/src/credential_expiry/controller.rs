@@ -3,32 +3,26 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
 
-use client::{Api, Patch, ResourcePath, Result, WriteOptions};
+use client::{Api, Result};
 use flotilla_runtime::{
-    EventRecorder, Informer, InformerFactory, InvolvedObject, ListWatchSelector, ReconcileAction,
-    Workqueue, run_workers_after,
+    EventRecorder, Informer, InformerFactory, ListWatchSelector, ReconcileAction, Workqueue,
+    run_workers_after,
 };
 use machinery::Object;
-use machinery::time::{Clock, rfc3339_seconds};
+use machinery::time::Clock;
 use openapi::karmada::Cluster;
 use openapi::karmada::cluster::{ClusterSpec, LocalSecretReference};
 use openapi::karmada::resources::CLUSTERS;
 use parking_lot::Mutex;
-use serde_json::json;
 
-use super::expiry::{
-    CREDENTIALS_VALID, ExpiringCredential, credentials_condition, expiring_credentials, next_check,
-};
+use super::condition_writer::{ConditionWriter, check_again};
+use super::expiry::{CREDENTIALS_VALID, ExpiringCredential, expiring_credentials};
 use super::metrics::{ExpiringCredentials, report_credentials};
-use crate::condition::ConditionUpdate;
 use crate::context::ClusterControllersContext;
 use crate::join::objects::SECRETS;
 
 const WORKERS: usize = 1;
-/// Timers are not kept longer, whatever the clock of the machine does.
-const MAX_CHECK_INTERVAL: Duration = Duration::from_secs(24 * 60 * 60);
 
 struct CredentialExpiryController {
     api: Arc<dyn Api>,
@@ -140,45 +134,16 @@ impl CredentialExpiryController {
         let first = expiring.iter().min_by_key(|c| c.expires).cloned();
         self.expiring.lock().insert(name.to_owned(), expiring);
         let now = self.clock.now();
-        let current = view.condition(CREDENTIALS_VALID);
-        let desired = credentials_condition(first.as_ref(), current.is_some(), now);
-        let changed = desired.filter(|desired| {
-            current.is_none_or(|c| {
-                (&*c.status, &*c.reason, &*c.message)
-                    != (desired.status, desired.reason, &desired.message)
-            })
-        });
-        if let Some(condition) = changed {
-            match self.write(&object, &condition).await {
-                Err(e) if e.is_not_found() => return Ok(ReconcileAction::Done),
-                Err(e) if e.is_conflict() => return Ok(ReconcileAction::AFTER_CONFLICT),
-                written => written?,
-            }
+        let writer = ConditionWriter {
+            api: &*self.api,
+            recorder: &self.recorder,
+            kind: CREDENTIALS_VALID,
+        };
+        match writer.write_if_changed(&object, first.as_ref(), now).await {
+            Err(e) if e.is_not_found() => return Ok(ReconcileAction::Done),
+            Err(e) if e.is_conflict() => return Ok(ReconcileAction::AFTER_CONFLICT),
+            written => written?,
         }
-        Ok(match next_check(first.as_ref(), now) {
-            None => ReconcileAction::Done,
-            Some(after) => {
-                let after = Duration::try_from(after).unwrap_or(MAX_CHECK_INTERVAL);
-                ReconcileAction::RequeueAfter(after.min(MAX_CHECK_INTERVAL))
-            }
-        })
-    }
-
-    async fn write(&self, object: &Object, condition: &ConditionUpdate) -> Result<()> {
-        let mut conditions = object.value()?["status"]["conditions"].take();
-        let now = rfc3339_seconds(self.clock.now());
-        condition.set_in(&mut conditions, CREDENTIALS_VALID, &now);
-        let patch = json!({"metadata": {"resourceVersion": object.revision().to_string()},
-                           "status": {"conditions": conditions}});
-        let at = ResourcePath::of_object(&CLUSTERS, object).subresource("status");
-        let options = WriteOptions::default();
-        self.api.patch(at, Patch::Merge(patch), &options).await?;
-        let about = InvolvedObject::from_object(object);
-        let (reason, message) = (condition.reason, condition.message.clone());
-        match condition.is_true() {
-            true => self.recorder.normal(&about, reason, message),
-            false => self.recorder.warning(&about, reason, message),
-        }
-        Ok(())
+        Ok(check_again(first.as_ref(), now))
     }
 }

@@ -14,6 +14,8 @@ use crate::condition::ConditionUpdate;
 pub(super) const WARNING_PERIOD: SignedDuration = SignedDuration::from_hours(30 * 24);
 /// The condition of a cluster whose credentials have been about to expire.
 pub(super) const CREDENTIALS_VALID: &str = "CredentialsValid";
+/// The same for the certificate with which an agent reaches the control plane.
+pub(super) const AGENT_CERTIFICATE_VALID: &str = "AgentCertificateValid";
 const END_CERTIFICATE: &str = "-----END CERTIFICATE-----";
 const TOKEN_KEY: &str = "token";
 const CA_BUNDLE_KEY: &str = "caBundle";
@@ -21,11 +23,25 @@ const CA_BUNDLE_KEY: &str = "caBundle";
 /// A credential that expires.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct ExpiringCredential {
-    /// `namespace/name` of its Secret.
-    pub(super) secret: String,
-    /// The key in the Secret.
-    pub(super) key: &'static str,
+    pub(super) description: String,
+    /// `namespace/name/key` in a Secret.
+    pub(super) label: String,
     pub(super) expires: Timestamp,
+    pub(super) warn_from: Timestamp,
+}
+
+/// The certificate of an agent, which expires after its lifetime. One that is renewed in the
+/// last fifth of a short life is no reason for a warning.
+pub(super) fn agent_certificate(
+    expires: Timestamp,
+    lifetime: SignedDuration,
+) -> ExpiringCredential {
+    ExpiringCredential {
+        description: "certificate of the agent".to_owned(),
+        label: String::new(),
+        expires,
+        warn_from: expires - WARNING_PERIOD.min(lifetime / 10),
+    }
 }
 
 /// The credentials of a Secret that expire.
@@ -42,11 +58,14 @@ pub(super) fn expiring_credentials(secret: &Object) -> Vec<ExpiringCredential> {
             text(CA_BUNDLE_KEY).and_then(|t| bundle_expiry(&t)),
         ),
     ];
+    let at = secret.meta().key();
     let expiring = found.into_iter().filter_map(|(key, seconds)| {
+        let expires = Timestamp::from_second(seconds?).ok()?;
         Some(ExpiringCredential {
-            secret: secret.meta().key(),
-            key,
-            expires: Timestamp::from_second(seconds?).ok()?,
+            description: format!("{key} in the Secret {at}"),
+            label: format!("{at}/{key}"),
+            expires,
+            warn_from: expires - WARNING_PERIOD,
         })
     });
     expiring.collect()
@@ -78,29 +97,27 @@ pub(super) fn credentials_condition(
     has_condition: bool,
     now: Timestamp,
 ) -> Option<ConditionUpdate> {
-    let soon = first.filter(|credential| credential.expires - WARNING_PERIOD <= now);
+    let soon = first.filter(|credential| credential.warn_from <= now);
     let Some(credential) = soon else {
-        let text = "no credential of the cluster expires within 30 days";
+        let text = "no credential of the cluster expires soon";
         return has_condition.then(|| ConditionUpdate::new("True", "CredentialsValid", text));
     };
     let ExpiringCredential {
-        secret,
-        key,
+        description,
         expires,
+        ..
     } = credential;
     let at = rfc3339_seconds(*expires);
     Some(match *expires <= now {
         true => ConditionUpdate::new(
             "False",
             "CredentialsExpired",
-            format!(
-                "the {key} in the Secret {secret} has expired at {at}; join the cluster again or write a new one"
-            ),
+            format!("the {description} has expired at {at}; it has to be replaced"),
         ),
         false => ConditionUpdate::new(
             "False",
             "CredentialsExpireSoon",
-            format!("the {key} in the Secret {secret} expires at {at}; write a new one before"),
+            format!("the {description} expires at {at}; replace it before"),
         ),
     })
 }
@@ -110,8 +127,8 @@ pub(super) fn next_check(
     first: Option<&ExpiringCredential>,
     now: Timestamp,
 ) -> Option<SignedDuration> {
-    let expires = first?.expires;
-    let next = [expires - WARNING_PERIOD, expires];
+    let first = first?;
+    let next = [first.warn_from, first.expires];
     let next = next.into_iter().find(|at| *at > now)?;
     Some(next.duration_since(now) + SignedDuration::from_secs(1))
 }

@@ -31,9 +31,8 @@ static REGISTERED: LazyLock<()> = LazyLock::new(|| {
         };
         for (cluster, all) in &*credentials.lock() {
             for one in all {
-                let credential = format!("{}/{}", one.secret, one.key);
                 let seconds = one.expires.as_second() as f64;
-                readings.set(NAME, &[cluster, &credential], seconds);
+                readings.set(NAME, &[cluster, &one.label], seconds);
             }
         }
     });

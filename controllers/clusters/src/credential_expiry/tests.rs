@@ -8,8 +8,8 @@ use machinery::{Gvr, Object};
 use openapi::karmada::resources::CLUSTERS;
 use serde_json::{Value, json};
 
-use super::expiry::{credentials_condition, expiring_credentials, next_check};
-use crate::context::ClusterControllersOptions;
+use super::expiry::{agent_certificate, credentials_condition, expiring_credentials, next_check};
+use crate::context::{AgentCertificateValidity, ClusterControllersOptions};
 use crate::fixture::{ClustersFixture, cluster, condition_of};
 
 static SECRETS: Gvr = Gvr::from_static("", "v1", "secrets");
@@ -43,8 +43,8 @@ fn tokens_and_authorities_expire() {
     let bundle = format!("{}{}", authority(at(50)), authority(at(10)));
     let value = secret(&token(Some(START + DAY)), &bundle);
     let found = expiring_credentials(&Object::from_value(&value).unwrap());
-    let found: Vec<_> = found.iter().map(|c| (c.key, c.expires)).collect();
-    assert_eq!(found, [("token", at(1)), ("caBundle", at(50))]);
+    let found: Vec<_> = found.iter().map(|c| (&*c.label, c.expires)).collect();
+    assert_eq!(found, [("kc/m1/token", at(1)), ("kc/m1/caBundle", at(50))]);
     for endless in [token(None), "opaque".to_owned(), "a.!.c".to_owned()] {
         let value = secret(&endless, "no certificate");
         let found = expiring_credentials(&Object::from_value(&value).unwrap());
@@ -63,6 +63,43 @@ fn the_next_check_is_when_something_changes() {
         assert_eq!(next, expected, "{now}");
         let soon = credentials_condition(found.first(), false, at(now)).is_some();
         assert_eq!(soon, now >= 10, "{now}");
+    }
+}
+
+#[test]
+fn a_short_certificate_that_is_renewed_is_no_warning() {
+    let at = |hours: i64| Timestamp::from_second(START + hours * 3600).unwrap();
+    let day = agent_certificate(at(24), SignedDuration::from_hours(24));
+    assert_eq!(day.warn_from, at(24) - SignedDuration::from_mins(144));
+    let year = agent_certificate(at(8760), SignedDuration::from_hours(8760));
+    assert_eq!(year.warn_from, at(8760 - 720));
+}
+
+// proves: CRT-agent
+#[tokio::test(start_paused = true)]
+async fn an_agent_warns_before_its_certificate_expires() {
+    let at = |days: i64| Timestamp::from_second(START + days * DAY).unwrap();
+    for (until, warned) in [(20, true), (40, false)] {
+        let fixture = ClustersFixture::with_events(ClusterControllersOptions {
+            agent_cluster: Some("m1".into()),
+            agent_certificate: Some(AgentCertificateValidity {
+                from: at(until - 365),
+                until: at(until),
+            }),
+            ..ClusterControllersOptions::default()
+        });
+        fixture.host.seed(&CLUSTERS, cluster("m1", "Pull"));
+        fixture.wait_until_idle().await;
+        let found = fixture.cluster("m1");
+        let (status, reason) = condition_of(&found, "AgentCertificateValid");
+        let expected = match warned {
+            true => ("False", "CredentialsExpireSoon"),
+            false => ("", ""),
+        };
+        assert_eq!((status, reason), expected, "{until}");
+        let events = fixture.recorded_events("CredentialsExpireSoon");
+        assert_eq!(!events.is_empty(), warned, "{events:?}");
+        fixture.tasks.stop().await;
     }
 }
 
@@ -92,7 +129,7 @@ async fn a_token_that_expires_soon_is_a_condition_and_an_event_until_it_is_repla
         fixture.recorded_events("CredentialsExpireSoon"),
         [(
             "Cluster".to_owned(),
-            "the token in the Secret kc/m1 expires at 2026-01-21T00:00:00Z; write a new one before"
+            "the token in the Secret kc/m1 expires at 2026-01-21T00:00:00Z; replace it before"
                 .to_owned()
         )]
     );

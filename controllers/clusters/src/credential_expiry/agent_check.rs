@@ -1,0 +1,79 @@
+//! The check of an agent: warns before the certificate expires with which it reaches the control
+//! plane. It starts again with another certificate.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use client::{Api, Result};
+use flotilla_runtime::{
+    EventRecorder, Informer, ListWatchSelector, ReconcileAction, Workqueue, run_workers_after,
+};
+use machinery::time::Clock;
+use openapi::karmada::resources::CLUSTERS;
+
+use super::condition_writer::{ConditionWriter, check_again};
+use super::expiry::{AGENT_CERTIFICATE_VALID, ExpiringCredential, agent_certificate};
+use crate::context::{AgentCertificateValidity, ClusterControllersContext};
+
+/// How often the agent looks for its Cluster when that is gone.
+const ABSENT_CLUSTER_INTERVAL: Duration = Duration::from_secs(60);
+
+struct AgentCertificateCheck {
+    api: Arc<dyn Api>,
+    clock: Arc<dyn Clock>,
+    recorder: EventRecorder,
+    clusters: Informer,
+    certificate: ExpiringCredential,
+}
+
+/// Checks the certificate, if the agent has one.
+pub(crate) fn start_agent_check(deps: &ClusterControllersContext) {
+    let options = &deps.options;
+    let (Some(cluster), Some(validity)) = (&options.agent_cluster, options.agent_certificate)
+    else {
+        return;
+    };
+    let AgentCertificateValidity { from, until } = validity;
+    let select = ListWatchSelector::all(&CLUSTERS);
+    let it = Arc::new(AgentCertificateCheck {
+        api: Arc::clone(&deps.control_plane),
+        clock: Arc::clone(&deps.clock),
+        recorder: deps.recorder.clone(),
+        clusters: deps.informers.get(&deps.control_plane, &select),
+        certificate: agent_certificate(until, until.duration_since(from)),
+    });
+    let queue: Workqueue<String> = Workqueue::new();
+    queue.add(cluster.clone());
+    let waiting = it.clusters.clone();
+    run_workers_after(
+        &deps.tasks,
+        async move { waiting.wait_for_cache_sync().await },
+        "agent-certificate-check",
+        &queue,
+        1,
+        move |cluster: String| {
+            let it = Arc::clone(&it);
+            async move { it.reconcile(&cluster).await }
+        },
+    );
+}
+
+impl AgentCertificateCheck {
+    async fn reconcile(&self, cluster: &str) -> Result<ReconcileAction> {
+        let now = self.clock.now();
+        let Some(object) = self.clusters.get("", cluster) else {
+            return Ok(ReconcileAction::RequeueAfter(ABSENT_CLUSTER_INTERVAL));
+        };
+        let writer = ConditionWriter {
+            api: &*self.api,
+            recorder: &self.recorder,
+            kind: AGENT_CERTIFICATE_VALID,
+        };
+        let written = writer.write_if_changed(&object, Some(&self.certificate), now);
+        match written.await {
+            Err(e) if e.is_not_found() => Ok(ReconcileAction::Done),
+            Err(e) if e.is_conflict() => Ok(ReconcileAction::AFTER_CONFLICT),
+            written => written.map(|()| check_again(Some(&self.certificate), now)),
+        }
+    }
+}
