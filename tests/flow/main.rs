@@ -77,6 +77,9 @@ mod cluster_api;
 /// The credentials of a member are replaced.
 mod member_credentials;
 
+/// The cluster proxy to a member in pull mode.
+mod agent_tunnels;
+
 /// A member that dies, comes back and is unjoined.
 mod member_outage;
 

@@ -20,7 +20,7 @@ use crate::objects::{
     config_map, deployment, execution_space, policy,
 };
 
-const NAME: &str = "edge";
+pub(crate) const NAME: &str = "edge";
 const NS: &str = "pull";
 /// Renews the certificate at each start, and not again.
 const ROTATE: [&str; 5] = [
@@ -32,17 +32,17 @@ const ROTATE: [&str; 5] = [
 ];
 
 /// A control plane with the push member `member1`, a member to register, and the relay between.
-struct PullFixture {
-    up: FlotillaUpProcess,
-    control: ApiServerClient,
-    member: ApiServerClient,
+pub(crate) struct PullFixture {
+    pub(crate) up: FlotillaUpProcess,
+    pub(crate) control: ApiServerClient,
+    pub(crate) member: ApiServerClient,
     member_dir: tempfile::TempDir,
     _member_process: ServerProcess,
-    relay: TcpRelay,
+    pub(crate) relay: TcpRelay,
 }
 
 impl PullFixture {
-    async fn start() -> Self {
+    pub(crate) async fn start() -> Self {
         let start = || FlotillaUpProcess::start(BINARY, 1, &[]);
         let up = tokio::task::spawn_blocking(start).await.unwrap();
         let control = up.control_plane();
@@ -89,7 +89,7 @@ impl PullFixture {
         words
     }
 
-    async fn register(&self) {
+    pub(crate) async fn register(&self) {
         let mut words = self.register_flags().await;
         words.extend(["--cluster-name".to_owned(), NAME.to_owned()]);
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
@@ -103,7 +103,7 @@ impl PullFixture {
     }
 
     /// Writes the kubeconfig of the agent from its Secret in the member.
-    async fn agent_kubeconfig(&self) -> PathBuf {
+    pub(crate) async fn agent_kubeconfig(&self) -> PathBuf {
         let secret = self
             .member
             .wait_until_exists(&SECRETS, "karmada-system", "karmada-kubeconfig")
@@ -115,8 +115,8 @@ impl PullFixture {
         file
     }
 
-    async fn start_agent(&self, kubeconfig: &Path, more: &[&'static str]) -> ServerProcess {
-        let more = more.to_vec();
+    pub(crate) async fn start_agent(&self, kubeconfig: &Path, more: &[&str]) -> ServerProcess {
+        let more: Vec<String> = more.iter().map(|flag| (*flag).to_owned()).collect();
         let kubeconfig = kubeconfig.display().to_string();
         let (member, log) = (
             self.member_kubeconfig(),
@@ -134,6 +134,10 @@ impl PullFixture {
                 "-v",
                 "1",
             ];
+            let mut more: Vec<&str> = more.iter().map(String::as_str).collect();
+            if !more.iter().any(|flag| flag.contains("bind-address")) {
+                more.extend(["--metrics-bind-address=0", "--health-probe-bind-address=0"]);
+            }
             let arguments = [&own[..], &more].concat();
             ServerProcess::start(BINARY, &arguments, &log).0
         };

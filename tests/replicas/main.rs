@@ -39,3 +39,6 @@ mod failover;
 
 /// Rolling restarts under load.
 mod rolling_restart;
+
+/// The tunnels of an agent to both replicas.
+mod agent_tunnels;

@@ -171,7 +171,7 @@ impl ReplicaPair {
         std::fs::write(&kubeconfig, through).unwrap();
         ReplicaLoadBalancer {
             kubeconfig,
-            _relay: relay,
+            relay,
             _dir: dir,
         }
     }
@@ -198,11 +198,16 @@ impl AggregatorHost {
 
 pub(crate) struct ReplicaLoadBalancer {
     kubeconfig: PathBuf,
-    _relay: TcpRelay,
+    relay: TcpRelay,
     _dir: TempDir,
 }
 
 impl ReplicaLoadBalancer {
+    /// `host:port`
+    pub(crate) fn address(&self) -> String {
+        self.relay.address().to_string()
+    }
+
     pub(crate) fn connect(&self, name: &str) -> ApiServerClient {
         ApiServerClient::connect(name, &self.kubeconfig)
     }

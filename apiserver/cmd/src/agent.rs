@@ -1,6 +1,7 @@
 //! The command `flotilla agent`, which runs beside a member in pull mode: it executes the
 //! member's Works, reports their status and that of the cluster, and renews the cluster's
-//! lease. It connects to the control plane, and nothing connects to it.
+//! lease. It connects to the control plane, and nothing connects to it: the control plane
+//! reaches the member through tunnels that the agent opens.
 //!
 //! The controllers are those of the control plane, over the remote `client::Api`. They watch
 //! the agent's Cluster and execution space only, as the agent may read nothing else.
@@ -28,12 +29,13 @@ use flotilla_runtime::{
 use interpreter::{ResourceInterpreter, WebhookClientAndPatchFunction};
 use machinery::time::{Clock, SystemClock};
 use machinery::{Object, duration};
-use members::{MemberClusterManager, MemberEndpoint};
+use members::{MemberClusterManager, MemberEndpoint, run_agent_tunnels};
 use openapi::karmada::names::execution_space_name;
 use openapi::karmada::resources::{CLUSTERS, WORKS};
 use scheduler::SchedulerClusterCache;
 use tokio::sync::Notify;
 
+use crate::agent_endpoints::{AgentEndpointArgs, AgentReadiness};
 use crate::file_changes::watch_files;
 use crate::logs;
 use crate::script_flags;
@@ -109,9 +111,15 @@ pub(crate) struct AgentArgs {
     /// The remaining fraction of its lifetime below which the certificate is rotated.
     #[arg(long, value_name = "FRACTION", default_value_t = 0.2)]
     cert_rotation_remaining_time_threshold: f64,
+    /// Keep a connection to each replica of the control plane open, over which users reach the
+    /// member with clusters/NAME/proxy as they reach members in push mode.
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_value_t = true, default_missing_value = "true", action = clap::ArgAction::Set)]
+    enable_tunnel: bool,
     /// The namespace of the agent and its Secret in the member.
     #[arg(long, value_name = "NAMESPACE", default_value = AGENT_NAMESPACE)]
     agent_namespace: String,
+    #[command(flatten)]
+    endpoints: AgentEndpointArgs,
     #[command(flatten)]
     scripts: script_flags::ScriptLimitArgs,
     #[command(flatten)]
@@ -124,18 +132,24 @@ pub(crate) async fn run(arguments: AgentArgs) -> anyhow::Result<()> {
     let mut signals = TerminationSignals::listen()?;
     let changed = Arc::<Notify>::default();
     let _watch = watch_files([arguments.karmada_kubeconfig.as_path()], &changed);
+    let endpoints = TaskGroup::new(ShutdownToken::new());
+    let readiness = AgentReadiness::default();
+    arguments.endpoints.serve(&readiness, &endpoints).await?;
     loop {
         let credentials = std::fs::read(&arguments.karmada_kubeconfig)
             .with_context(|| format!("cannot read {}", arguments.karmada_kubeconfig.display()))?;
         let tasks = TaskGroup::new(ShutdownToken::new());
         let running = async {
             Box::pin(start_until_connected(&arguments, &tasks)).await?;
+            readiness.set(true);
             wait_for_other_credentials(&arguments, &credentials, &changed).await;
             Ok(())
         };
         let ended = signals.run_unless_signaled(running).await;
+        readiness.set(false);
         tasks.stop().await;
         if ended?.is_none() {
+            endpoints.stop().await;
             return Ok(());
         }
         tracing::info!("the kubeconfig of the control plane has changed");
@@ -164,10 +178,11 @@ async fn start_until_connected(arguments: &AgentArgs, tasks: &TaskGroup) -> anyh
     .load()?;
     let identity = control.auth.client_certificate.as_ref();
     let certificate = identity.and_then(|i| AgentCertificateValidity::from_pem(&i.certificate));
+    let control_config = control.clone();
     let control: Arc<dyn Api> = Arc::new(RemoteApi::new(control, tasks)?);
-    let member = member_config(arguments)?;
-    let member_url = member.server.to_string();
-    let member: Arc<dyn Api> = Arc::new(RemoteApi::new(member, tasks)?);
+    let member_config = member_config(arguments)?;
+    let member_url = member_config.server.to_string();
+    let member: Arc<dyn Api> = Arc::new(RemoteApi::new(member_config.clone(), tasks)?);
     let spec = AgentClusterSpec {
         name: arguments.cluster_name.clone(),
         api_endpoint: arguments.cluster_api_endpoint.clone(),
@@ -189,6 +204,10 @@ async fn start_until_connected(arguments: &AgentArgs, tasks: &TaskGroup) -> anyh
     };
     let servers = (&control, &member);
     start_controllers(arguments, servers, &cluster, certificate, tasks).await?;
+    if arguments.enable_tunnel {
+        let tunnels = run_agent_tunnels(cluster.name(), control_config, member_config, tasks);
+        tunnels.map_err(anyhow::Error::msg)?;
+    }
     let url = member_url.trim_end_matches('/');
     output::print_line(format!("ready {url} cluster={}", cluster.name()));
     Ok(())

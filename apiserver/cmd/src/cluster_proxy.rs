@@ -1,20 +1,28 @@
-//! The connector for the subresource `clusters/proxy`, which leads to member clusters.
+//! The connectors for the subresources `clusters/proxy`, which leads to member clusters, and
+//! `clusters/attach`, by which agents of clusters in pull mode open the way there.
 
 use std::sync::Arc;
 
 use client::{Api, TaskGroup};
-use flotilla_http::{CLUSTER_PROXY, ClusterProxy, SubresourceConnectors};
+use flotilla_http::{
+    AGENT_TUNNEL, AgentTunnelEndpoint, CLUSTER_PROXY, ClusterProxy, SubresourceConnectors,
+};
 use members::ClusterProxyBackends;
 
-/// The connector for `clusters/proxy`. Its connections belong to the given tasks.
+/// The connectors of Clusters. Their connections belong to the given tasks.
 pub(crate) fn cluster_connectors(
     host: &Arc<dyn Api>,
     tasks: &TaskGroup,
     metrics: &flotilla_metrics::MetricsRegistry,
 ) -> SubresourceConnectors {
     let gateways = ClusterProxyBackends::start(Arc::clone(host), tasks);
+    let tunnels = AgentTunnelEndpoint::new(gateways.clone(), tasks);
     let proxy = ClusterProxy::new(gateways, tasks, metrics);
-    let (group, resource, subresource) = CLUSTER_PROXY;
-    let key = (group.into(), resource.into(), subresource.into());
-    SubresourceConnectors::from([(key, proxy as _)])
+    let key = |(group, resource, subresource): (&str, &str, &str)| {
+        (group.into(), resource.into(), subresource.into())
+    };
+    SubresourceConnectors::from([
+        (key(CLUSTER_PROXY), proxy as _),
+        (key(AGENT_TUNNEL), tunnels as _),
+    ])
 }

@@ -8,6 +8,7 @@
 mod admission_policies;
 mod admission_webhooks;
 mod agent;
+mod agent_endpoints;
 mod aggregated;
 mod audit_flags;
 mod authentication_flags;

@@ -53,7 +53,7 @@ pub use creators::creators;
 pub use flowcontrol::FlowController;
 pub use health::{HealthCheck, HealthProbe};
 pub use options::ApiServerOptions;
-pub use proxy::{CLUSTER_PROXY, ClusterProxy};
+pub use proxy::{AGENT_TUNNEL, AgentTunnelEndpoint, CLUSTER_PROXY, ClusterProxy};
 pub use response_body::ServerResponseBody;
 pub use subresources::{
     SubresourceConnectRequest, SubresourceConnector, SubresourceConnectors, SubresourceGetter,

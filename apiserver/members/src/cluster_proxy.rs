@@ -13,16 +13,16 @@ use std::sync::Arc;
 use ahash::AHashMap;
 use client::remote::{Http2FlowControl, RequestForwarder};
 use client::{
-    Api, Informer, InformerFactory, ListOptions, ListWatchSelector, ResourcePath, ShutdownToken,
-    TaskGroup,
+    Api, Informer, InformerFactory, ListOptions, ListWatchSelector, ResourcePath, TaskGroup,
 };
 use machinery::{Gvr, Object};
 use openapi::karmada::Cluster;
 use openapi::karmada::cluster::LocalSecretReference;
 use openapi::karmada::resources::CLUSTERS;
 use parking_lot::Mutex;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
+use crate::agent_tunnels::AgentTunnels;
+use crate::cluster_proxy_backend::{ClusterProxyBackend, ClusterProxyPermit};
 use crate::endpoint::MemberEndpoint;
 
 static SECRETS: Gvr = Gvr::from_static("", "v1", "secrets");
@@ -42,39 +42,15 @@ pub enum ClusterProxyError {
     /// A call to the host's API failed.
     #[error("{0}")]
     HostApi(client::Error),
+    /// The cluster is in pull mode, and can be reached through its agent only.
+    #[error("the agent of cluster {0:?} has no tunnel to this replica of the control plane")]
+    NoTunnel(String),
+    /// The Cluster is not in pull mode.
+    #[error("cluster {0:?} is not in pull mode: the control plane connects to it")]
+    NotPull(String),
     /// The limit of requests in flight is reached.
     #[error("too many requests to cluster {0:?} are in flight")]
     TooManyRequests(String),
-}
-
-/// The connections to one cluster, valid while its Cluster and secrets are unchanged.
-pub struct ClusterProxyBackend {
-    endpoint: MemberEndpoint,
-    forwarder: RequestForwarder,
-    permits: Arc<Semaphore>,
-    tasks: TaskGroup,
-}
-
-/// A permit for one request. It keeps its backend open.
-pub struct ClusterProxyPermit {
-    backend: Arc<ClusterProxyBackend>,
-    _permit: OwnedSemaphorePermit,
-}
-
-impl ClusterProxyPermit {
-    /// Forwards the request.
-    pub fn forwarder(&self) -> &RequestForwarder {
-        &self.backend.forwarder
-    }
-
-    /// Triggered when the Cluster is deleted; upgraded connections must end then.
-    pub fn cluster_removed(&self) -> &ShutdownToken {
-        self.backend.tasks.shutdown()
-    }
-
-    pub fn cluster(&self) -> &str {
-        &self.backend.endpoint.cluster
-    }
 }
 
 struct ClusterProxyBackendsInner {
@@ -83,6 +59,7 @@ struct ClusterProxyBackendsInner {
     clusters: Informer,
     tasks: TaskGroup,
     open_backends: Mutex<AHashMap<String, Arc<ClusterProxyBackend>>>,
+    tunnels: AgentTunnels,
 }
 
 /// The backends of all clusters, opened on first use. Clones are the same.
@@ -100,14 +77,17 @@ impl ClusterProxyBackends {
             clusters,
             tasks: tasks.child(),
             open_backends: Mutex::default(),
+            tunnels: AgentTunnels::default(),
         });
         let known = Arc::downgrade(&shared);
         shared.clusters.add_event_handler(move |change| {
             // The connections to a cluster end when it is deleted.
-            if let (Some(shared), None) = (known.upgrade(), change.new)
-                && let Some(gone) = shared.open_backends.lock().remove(change.object().name())
-            {
-                shared.tasks.spawn(async move { gone.tasks.stop().await });
+            if let (Some(shared), None) = (known.upgrade(), change.new) {
+                let name = change.object().name();
+                shared.tunnels.forget(name);
+                if let Some(gone) = shared.open_backends.lock().remove(name) {
+                    shared.tasks.spawn(async move { gone.stop().await });
+                }
             }
         });
         Self(shared)
@@ -115,16 +95,12 @@ impl ClusterProxyBackends {
 
     /// A permit for one request to a cluster.
     pub async fn acquire(&self, cluster: &str) -> Result<ClusterProxyPermit, ClusterProxyError> {
-        let endpoint = self.endpoint(cluster).await?;
-        let gateway = self.get_or_open(endpoint)?;
-        let permit = Arc::clone(&gateway.permits).try_acquire_owned();
-        match permit {
-            Ok(permit) => Ok(ClusterProxyPermit {
-                backend: gateway,
-                _permit: permit,
-            }),
-            Err(_) => Err(ClusterProxyError::TooManyRequests(cluster.to_owned())),
-        }
+        let gateway = match self.0.tunnels.get(cluster) {
+            Some(tunnel) => tunnel,
+            None => self.get_or_open(self.endpoint(cluster).await?)?,
+        };
+        let permit = gateway.try_acquire();
+        permit.ok_or_else(|| ClusterProxyError::TooManyRequests(cluster.to_owned()))
     }
 
     /// The names of all Clusters, read from the API, so that a cluster created just now
@@ -149,7 +125,20 @@ impl ClusterProxyBackends {
         }
     }
 
-    async fn endpoint(&self, name: &str) -> Result<MemberEndpoint, ClusterProxyError> {
+    /// The tunnels of agents to this replica.
+    pub fn tunnels(&self) -> &AgentTunnels {
+        &self.0.tunnels
+    }
+
+    /// The owner of the tasks of a new tunnel; an error if the cluster must have none.
+    pub async fn tunnel_tasks(&self, cluster: &str) -> Result<TaskGroup, ClusterProxyError> {
+        match &*self.cluster(cluster).await?.spec.sync_mode {
+            "Pull" => Ok(self.0.tasks.child()),
+            _ => Err(ClusterProxyError::NotPull(cluster.to_owned())),
+        }
+    }
+
+    async fn cluster(&self, name: &str) -> Result<Arc<Cluster>, ClusterProxyError> {
         let existing = match self.0.clusters.get("", name) {
             Some(existing) => existing,
             None => match self
@@ -165,10 +154,18 @@ impl ClusterProxyBackends {
                 Err(e) => return Err(ClusterProxyError::HostApi(e)),
             },
         };
-        let cluster = existing.decode::<Cluster>();
-        let cluster = cluster
-            .map_err(|e| ClusterProxyError::Misconfigured(format!("cluster {name:?}: {e}")))?;
+        existing
+            .decode::<Cluster>()
+            .map_err(|e| ClusterProxyError::Misconfigured(format!("cluster {name:?}: {e}")))
+    }
+
+    async fn endpoint(&self, name: &str) -> Result<MemberEndpoint, ClusterProxyError> {
+        let cluster = self.cluster(name).await?;
         let spec = &cluster.spec;
+        let unreachable = spec.api_endpoint.is_empty() || spec.impersonator_secret_ref.is_none();
+        if spec.sync_mode == "Pull" && unreachable {
+            return Err(ClusterProxyError::NoTunnel(name.to_owned()));
+        }
         let Some(impersonator) = &spec.impersonator_secret_ref else {
             return Err(ClusterProxyError::Misconfigured(format!(
                 "the impersonatorSecretRef of cluster {name:?} is not set"
@@ -228,19 +225,11 @@ impl ClusterProxyBackends {
         let forwarder = RequestForwarder::new(config, &tasks).map_err(|e| {
             ClusterProxyError::Misconfigured(format!("cluster {:?}: {e}", endpoint.cluster))
         })?;
-        let gateway = Arc::new(ClusterProxyBackend {
-            forwarder,
-            permits: Arc::new(Semaphore::new(MAX_REQUESTS_PER_CLUSTER as usize)),
-            tasks,
-            endpoint,
-        });
+        let limit = MAX_REQUESTS_PER_CLUSTER;
+        let gateway = Arc::new(ClusterProxyBackend::new(endpoint, forwarder, limit, tasks));
         let name = gateway.endpoint.cluster.clone();
         if let Some(former) = open.insert(name, Arc::clone(&gateway)) {
-            shared.tasks.spawn(async move {
-                let over = former.permits.acquire_many(MAX_REQUESTS_PER_CLUSTER);
-                former.tasks.shutdown().run_until_triggered(over).await;
-                former.tasks.stop().await;
-            });
+            shared.tasks.spawn(async move { former.drain().await });
         }
         Ok(gateway)
     }

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use client::ShutdownToken;
 use client::fake::FakeApi;
 use serde_json::{Value, json};
 
@@ -71,6 +72,11 @@ async fn errors_name_what_is_missing() {
             "the secret \"kc/m\" of cluster \"m\" does not exist",
         ),
         (Some(cluster(complete_spec())), token(), "/base"),
+        (
+            Some(cluster(json!({"syncMode": "Pull"}))),
+            token(),
+            "the agent of cluster \"m\" has no tunnel to this replica of the control plane",
+        ),
         // A cluster in pull mode may have no access secret.
         (Some(without("secretRef")), token(), "/base"),
     ];
@@ -114,8 +120,8 @@ async fn a_gateway_is_kept_until_something_changes() {
     let late = tokio::time::timeout(Duration::from_secs(60), late)
         .await
         .unwrap();
-    assert!(!one.backend.tasks.shutdown().is_triggered());
-    let ended = one.backend.tasks.shutdown().clone();
+    assert!(!one.backend.shutdown().is_triggered());
+    let ended = one.backend.shutdown().clone();
     drop(one);
     let timeout = Duration::from_secs(60);
     tokio::time::timeout(timeout, ended.wait()).await.unwrap();

@@ -5,6 +5,8 @@
 //!
 //! Cluster + its secrets ──► [`ClusterProxyBackends`] ──► users' requests, forwarded with impersonation
 //!
+//! agent ──[`run_agent_tunnels`]──► [`AgentTunnels`] ──► the same requests, to members that cannot be reached
+//!
 //! Invariants: a slow or dead member delays no other. Nodes and pods are never kept, only
 //! their numbers (and, as an option, what the scheduler needs to know of a node).
 //! Everything that belongs to a member ends with its Cluster or its connection, with all
@@ -14,8 +16,10 @@
 //! [`ClusterProxyBackends`].
 
 mod access;
+mod agent_tunnels;
 mod aggregator;
 mod cluster_proxy;
+mod cluster_proxy_backend;
 mod concurrency_limit;
 mod endpoint;
 mod manager;
@@ -26,11 +30,12 @@ mod nodes;
 mod resource_quotas;
 mod resource_totals;
 mod running_total;
+mod tunnel_agent;
 
 pub use access::{MemberAccess, MemberConnectionCallback, MemberObjectCallback};
-pub use cluster_proxy::{
-    ClusterProxyBackend, ClusterProxyBackends, ClusterProxyError, ClusterProxyPermit,
-};
+pub use agent_tunnels::AgentTunnels;
+pub use cluster_proxy::{ClusterProxyBackends, ClusterProxyError};
+pub use cluster_proxy_backend::{ClusterProxyBackend, ClusterProxyPermit};
 pub use concurrency_limit::ConcurrencyLimitedApi;
 pub use endpoint::{MemberConnector, MemberEndpoint, RemoteMemberConnector};
 pub use manager::MemberClusterManager;
@@ -39,3 +44,4 @@ pub use node_infos::NodeInfos;
 pub use nodes::{NodeInfo, ResourceNameId};
 pub use resource_quotas::{MemberResourceQuota, ScopedResourceSelectorRequirement};
 pub use resource_totals::{NodeAndResourceSummary, ResourceModelGradeMinimums};
+pub use tunnel_agent::{TUNNEL_SUBRESOURCE, run_agent_tunnels};

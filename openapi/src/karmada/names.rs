@@ -36,6 +36,11 @@ pub fn cluster_of_execution_space(namespace: &str) -> Option<&str> {
     namespace.strip_prefix(EXECUTION_SPACE_PREFIX)
 }
 
+/// The user of the agent of a cluster in pull mode.
+pub fn agent_user(cluster: &str) -> String {
+    format!("system:karmada:agent:{cluster}")
+}
+
 /// The name of the binding of a template.
 pub fn binding_name(kind: &str, name: &str) -> String {
     format!("{}-{kind}", colons_to_dots(name)).to_lowercase()

@@ -40,7 +40,7 @@ pub(super) enum ClientConnection {
     Http1(http1::SendRequest<RequestBody>),
 }
 
-trait AsyncByteStream: AsyncRead + AsyncWrite + Send + Unpin {}
+pub(super) trait AsyncByteStream: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> AsyncByteStream for T {}
 
 /// Connects and completes the handshakes. The error is a message for users: what failed,
@@ -134,9 +134,18 @@ async fn handshake_http1(
 
 /// Runs hyper's tasks, and wakes the task that waits for the peer's SETTINGS.
 #[derive(Clone)]
-struct HyperExecutor {
+pub(super) struct HyperExecutor {
     tasks: TaskGroup,
     activity: Arc<AtomicWaker>,
+}
+
+impl HyperExecutor {
+    pub(super) fn new(tasks: &TaskGroup) -> Self {
+        Self {
+            tasks: tasks.clone(),
+            activity: Arc::default(),
+        }
+    }
 }
 
 impl<F: Future<Output = ()> + Send + 'static> hyper::rt::Executor<F> for HyperExecutor {
@@ -154,15 +163,12 @@ impl<F: Future<Output = ()> + Send + 'static> hyper::rt::Executor<F> for HyperEx
     }
 }
 
-async fn handshake_http2(
+pub(super) async fn handshake_http2(
     stream: impl AsyncByteStream + 'static,
     flow: Http2FlowControl,
     tasks: &TaskGroup,
 ) -> Result<ClientConnection, String> {
-    let spawner = HyperExecutor {
-        tasks: tasks.clone(),
-        activity: Arc::default(),
-    };
+    let spawner = HyperExecutor::new(tasks);
     let activity = Arc::clone(&spawner.activity);
     let (sender, mut connection) = http2::Builder::new(spawner)
         .timer(TokioTimer::new())

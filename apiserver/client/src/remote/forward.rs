@@ -14,6 +14,7 @@ use super::body::RequestBody;
 use super::config::{RestConfig, RestConfigError};
 use super::pool::{ConnectionPool, ResponseBody, SendError};
 use super::tls;
+use super::tunnel::TunnelClient;
 use crate::tasks::TaskGroup;
 
 /// The request got no response.
@@ -34,9 +35,19 @@ impl From<SendError> for ForwardError {
     }
 }
 
+/// How a server is reached.
+enum ForwardTransport {
+    Pool(ConnectionPool),
+    /// Through the tunnel of an agent, which adds the credentials.
+    Tunnel {
+        client: TunnelClient,
+        server: Uri,
+    },
+}
+
 /// Forwards requests to one server.
 pub struct RequestForwarder {
-    pool: ConnectionPool,
+    transport: ForwardTransport,
 }
 
 impl RequestForwarder {
@@ -49,18 +60,37 @@ impl RequestForwarder {
         )
         .map_err(RestConfigError)?;
         Ok(Self {
-            pool: ConnectionPool::new(config, tasks.child()),
+            transport: ForwardTransport::Pool(ConnectionPool::new(config, tasks.child())),
         })
+    }
+
+    /// Forwards to the member at the other end of a tunnel; `authority` names it.
+    pub fn through_tunnel(client: TunnelClient, authority: &str) -> Result<Self, RestConfigError> {
+        let server = Uri::builder()
+            .scheme("http")
+            .authority(authority)
+            .path_and_query("/");
+        let server = server.build().map_err(|e| RestConfigError(e.to_string()))?;
+        Ok(Self {
+            transport: ForwardTransport::Tunnel { client, server },
+        })
+    }
+
+    fn server(&self) -> &Uri {
+        match &self.transport {
+            ForwardTransport::Pool(pool) => &pool.config().server,
+            ForwardTransport::Tunnel { server, .. } => server,
+        }
     }
 
     /// The base path of the server, without a trailing slash.
     pub fn base_path(&self) -> &str {
-        self.pool.config().server.path().trim_end_matches('/')
+        self.server().path().trim_end_matches('/')
     }
 
     /// `host:port` of the server.
     pub fn authority(&self) -> &str {
-        let authority = self.pool.config().server.authority();
+        let authority = self.server().authority();
         authority.map_or("", http::uri::Authority::as_str)
     }
 
@@ -71,7 +101,10 @@ impl RequestForwarder {
     ) -> Result<Response<ResponseBody>, ForwardError> {
         self.complete_request(&mut request).await?;
         let span = start_client_span(&mut request);
-        let sent = self.pool.send(request).await;
+        let sent = match &self.transport {
+            ForwardTransport::Pool(pool) => pool.send(request).await,
+            ForwardTransport::Tunnel { client, .. } => client.send(request).await,
+        };
         record_outcome(span, &sent);
         sent.map_err(ForwardError::from)
     }
@@ -84,7 +117,10 @@ impl RequestForwarder {
     ) -> Result<Response<Incoming>, ForwardError> {
         self.complete_request(&mut request).await?;
         let span = start_client_span(&mut request);
-        let sent = self.pool.send_on_own_connection(request).await;
+        let sent = match &self.transport {
+            ForwardTransport::Pool(pool) => pool.send_on_own_connection(request).await,
+            ForwardTransport::Tunnel { client, .. } => client.upgrade(request).await,
+        };
         record_outcome(span, &sent);
         sent.map_err(ForwardError::from)
     }
@@ -94,16 +130,18 @@ impl RequestForwarder {
         &self,
         request: &mut Request<RequestBody>,
     ) -> Result<(), ForwardError> {
-        let server = &self.pool.config().server;
         let below = request.uri().path_and_query();
         let below = below.map_or("/", PathAndQuery::as_str);
         let path_and_query: PathAndQuery = format!("{}{below}", self.base_path())
             .parse()
             .map_err(|_| invalid_request("path"))?;
-        let mut parts = server.clone().into_parts();
+        let mut parts = self.server().clone().into_parts();
         parts.path_and_query = Some(path_and_query);
         *request.uri_mut() = Uri::from_parts(parts).map_err(|_| invalid_request("address"))?;
-        let ours = self.pool.credentials().authorization_header().await;
+        let ours = match &self.transport {
+            ForwardTransport::Pool(pool) => pool.credentials().authorization_header().await,
+            ForwardTransport::Tunnel { .. } => Ok(None),
+        };
         let ours = ours.map_err(|message| ForwardError {
             message,
             unprocessed: true,

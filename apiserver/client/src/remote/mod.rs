@@ -25,6 +25,7 @@ mod tables;
 mod test_https_server;
 mod tls;
 mod transport;
+mod tunnel;
 
 use std::pin::Pin;
 use std::time::Duration;
@@ -62,6 +63,10 @@ pub use proxy_url::ProxyUrl;
 use request::ApiRequest;
 pub use tables::TableWatchStream;
 pub use tls::{client_config as tls_client, server_name};
+pub use tunnel::{
+    MAX_TUNNEL_STREAMS, TUNNEL_PROTOCOL, TUNNEL_REPLICA_HEADER, TunnelClient, TunnelDialError,
+    TunnelDialer, TunnelServer, TunnelStream,
+};
 
 /// The timeout of a call, without the stream of a watch.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);

@@ -18,7 +18,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::header::{HOST, HeaderValue};
 use http::{Request, Response, Uri};
-use http_body::{Body as _, Frame};
+use http_body::{Body as _, Frame, SizeHint};
 use hyper::body::Incoming;
 use hyper::client::conn::{TrySendError, http1, http2};
 use machinery::ExponentialBackoff;
@@ -42,7 +42,7 @@ const MAX_RESENDS: usize = 3;
 
 /// A request without a response.
 #[derive(Debug)]
-pub(super) struct SendError {
+pub(crate) struct SendError {
     pub(super) message: String,
     pub(super) delivery: DeliveryStatus,
 }
@@ -367,7 +367,7 @@ fn into_origin_form(request: &mut Request<RequestBody>) -> Option<Uri> {
 }
 
 /// A message that hyper returns was never sent.
-fn classify_send_error(
+pub(super) fn classify_send_error(
     mut failed: TrySendError<Request<RequestBody>>,
 ) -> (SendError, Option<Request<RequestBody>>) {
     let back = failed.take_message();
@@ -429,6 +429,18 @@ pub struct ResponseBody {
     http1: Option<(ConnectionPool, http1::SendRequest<RequestBody>)>,
 }
 
+impl ResponseBody {
+    /// The body of a response on a connection outside a pool.
+    pub(super) fn without_permit(body: Incoming) -> Self {
+        Self {
+            body,
+            ended: false,
+            _permit: None,
+            http1: None,
+        }
+    }
+}
+
 impl http_body::Body for ResponseBody {
     type Data = Bytes;
     type Error = hyper::Error;
@@ -437,9 +449,24 @@ impl http_body::Body for ResponseBody {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
-        let frame = ready!(Pin::new(&mut self.body).poll_frame(cx));
-        self.ended = frame.is_none();
-        Poll::Ready(frame)
+        loop {
+            let frame = ready!(Pin::new(&mut self.body).poll_frame(cx));
+            self.ended = frame.is_none();
+            // An empty frame, with which servers end a stream, is nothing to pass on: a peer
+            // that receives many counts them as an attack.
+            let data = frame.as_ref().and_then(|f| f.as_ref().ok()?.data_ref());
+            if !data.is_some_and(Bytes::is_empty) {
+                return Poll::Ready(frame);
+            }
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
     }
 }
 

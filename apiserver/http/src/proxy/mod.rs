@@ -6,9 +6,11 @@
 //!
 //! The request was authorized on `clusters/proxy`. The client gets the member's
 //! response, or a `Status` when the member is unreachable. Nothing is buffered: bodies
-//! are forwarded frame by frame in both directions, tunnels byte by byte. Karmada:
+//! are forwarded frame by frame in both directions, tunnels byte by byte. A member in pull
+//! mode is reached through the tunnel of its agent. Karmada:
 //! `pkg/registry/cluster/storage/proxy.go`, `pkg/util/proxy`.
 
+mod agent_tunnel;
 mod aggregate;
 mod connector;
 mod headers;
@@ -36,6 +38,7 @@ use openapi::karmada::resources::CLUSTERS;
 
 use crate::response_body::ServerResponseBody;
 use crate::subresources::SubresourceConnectRequest;
+pub use agent_tunnel::{AGENT_TUNNEL, AgentTunnelEndpoint};
 use proxy_metrics::ClusterProxyMetrics;
 use request_guard::ProxyRequestGuard;
 use stream::{BodyDeadlineAndShutdown, ForwardedBody};
@@ -259,6 +262,8 @@ fn backend_error_status(why: ClusterProxyError) -> Status {
         ClusterProxyError::HostApi(error) => {
             Status::unavailable(format!("the cluster cannot be looked up: {error}"))
         }
+        ClusterProxyError::NoTunnel(_) => service_unavailable(why.to_string(), "NoAgentTunnel"),
+        ClusterProxyError::NotPull(_) => Status::bad_request(why.to_string()),
         ClusterProxyError::TooManyRequests(_) => Status::too_many_requests(why.to_string(), 1),
     }
 }

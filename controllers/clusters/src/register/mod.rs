@@ -16,6 +16,7 @@ mod unregister_cluster;
 pub use agent_certificate::{CertifiedKey, delete_certificate_request, request_certificate};
 pub use agent_kubeconfig::{AgentKubeconfig, agent_kubeconfig};
 pub use certificate_rotation::{CertificateRotationOptions, run_certificate_rotation};
+pub use openapi::karmada::names::agent_user;
 pub use register_cluster::{
     create_agent_roles, create_member_objects, delete_agent_roles, preflight, refuse_registered,
 };
@@ -28,8 +29,3 @@ pub const RBAC_GENERATOR: &str = "system:karmada:agent:rbac-generator";
 pub const AGENT_NAME: &str = member_objects::AGENT;
 /// The namespace of the agent in the member.
 pub const AGENT_NAMESPACE: &str = "karmada-system";
-
-/// The user of the agent of a cluster.
-pub fn agent_user(cluster: &str) -> String {
-    format!("system:karmada:agent:{cluster}")
-}

@@ -1,0 +1,121 @@
+//! Serves `clusters/{name}/attach`: an agent opens the tunnel through which the cluster proxy
+//! reaches its member.
+//!
+//! The agent is known by its user, which is that of its certificate: no other user, however
+//! privileged, may stand in for a member.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use client::TaskGroup;
+use client::remote::{TUNNEL_PROTOCOL, TUNNEL_REPLICA_HEADER, TunnelClient};
+use http::header::{CONNECTION, HeaderValue, UPGRADE};
+use http::{HeaderMap, Response, StatusCode};
+use hyper::upgrade::OnUpgrade;
+use hyper_util::rt::TokioIo;
+use machinery::Status;
+use members::{ClusterProxyBackends, TUNNEL_SUBRESOURCE};
+use openapi::karmada::names::agent_user;
+use openapi::karmada::resources::CLUSTERS;
+use serde_json::Value;
+
+use super::{backend_error_status, headers};
+use crate::response_body::ServerResponseBody;
+use crate::subresources::{SubresourceConnectRequest, SubresourceConnector};
+
+/// Group, resource and subresource under which [`AgentTunnelEndpoint`] is registered.
+pub const AGENT_TUNNEL: (&str, &str, &str) = ("cluster.karmada.io", "clusters", TUNNEL_SUBRESOURCE);
+
+/// Accepts the tunnels of agents.
+pub struct AgentTunnelEndpoint {
+    backends: ClusterProxyBackends,
+    tasks: TaskGroup,
+}
+
+impl AgentTunnelEndpoint {
+    /// `tasks` owns the tunnels.
+    pub fn new(backends: ClusterProxyBackends, tasks: &TaskGroup) -> Arc<Self> {
+        Arc::new(Self {
+            backends,
+            tasks: tasks.child(),
+        })
+    }
+
+    /// Whether the agent has a tunnel to this replica, and knows it.
+    fn is_attached(&self, cluster: &str, headers: &HeaderMap) -> bool {
+        let tunnels = self.backends.tunnels();
+        let attached = headers.get_all(TUNNEL_REPLICA_HEADER);
+        tunnels.has_tunnel(cluster) && attached.iter().any(|replica| replica == tunnels.replica())
+    }
+
+    fn serve(&self, cluster: String, connection: UpgradingTunnel, tasks: TaskGroup) {
+        let backends = self.backends.clone();
+        self.tasks.spawn(async move {
+            let handshake = async {
+                let upgraded = connection.upgrade.await.map_err(|e| e.to_string())?;
+                TunnelClient::handshake(TokioIo::new(upgraded), &tasks).await
+            };
+            match handshake.await {
+                Ok(tunnel) => {
+                    let tunnels = backends.tunnels();
+                    let closing = connection.shutdown.wait();
+                    tunnels.serve(&cluster, tunnel, closing, tasks).await;
+                }
+                Err(error) => {
+                    tracing::info!(cluster, %error, "an agent's tunnel was not established");
+                    tasks.stop().await;
+                }
+            }
+        });
+    }
+}
+
+struct UpgradingTunnel {
+    upgrade: OnUpgrade,
+    /// Triggered when the server stops.
+    shutdown: client::ShutdownToken,
+}
+
+#[async_trait]
+impl SubresourceConnector for AgentTunnelEndpoint {
+    fn connect_options(&self, _connection: &SubresourceConnectRequest) -> Option<Value> {
+        None
+    }
+
+    async fn connect(
+        &self,
+        connection: SubresourceConnectRequest,
+    ) -> Result<Response<ServerResponseBody>, Status> {
+        let cluster = connection.name;
+        if connection.user.name != agent_user(&cluster) {
+            let why = format!("only the agent of cluster {cluster:?} may open its tunnel");
+            return Err(Status::forbidden(&CLUSTERS, &cluster, why));
+        }
+        let mut request = connection.request;
+        if headers::requested_upgrade(&request).is_none_or(|p| p != TUNNEL_PROTOCOL) {
+            return Err(Status::bad_request(format!(
+                "a tunnel is an HTTP/1.1 request that upgrades to {TUNNEL_PROTOCOL:?}"
+            )));
+        }
+        let tasks = self.backends.tunnel_tasks(&cluster).await;
+        let tasks = tasks.map_err(backend_error_status)?;
+        if self.is_attached(&cluster, request.headers()) {
+            let why = "the agent has a tunnel to this replica";
+            return Err(Status::conflict(&CLUSTERS, &cluster, why));
+        }
+        let replica = HeaderValue::from_str(self.backends.tunnels().replica());
+        let replica = replica.map_err(Status::internal)?;
+        let upgrading = UpgradingTunnel {
+            upgrade: hyper::upgrade::on(&mut request),
+            shutdown: connection.shutdown,
+        };
+        self.serve(cluster, upgrading, tasks);
+        let mut response = Response::new(ServerResponseBody::empty());
+        *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
+        let headers = response.headers_mut();
+        headers.insert(CONNECTION, HeaderValue::from_static("Upgrade"));
+        headers.insert(UPGRADE, HeaderValue::from_static(TUNNEL_PROTOCOL));
+        headers.insert(TUNNEL_REPLICA_HEADER, replica);
+        Ok(response)
+    }
+}

@@ -1,0 +1,135 @@
+//! The tunnels of agents that end in this replica of the control plane.
+//!
+//! An agent keeps a tunnel to every replica, so a replica forwards requests over its own
+//! tunnels only, and no replica has to authenticate another. A cluster has one tunnel; a newer
+//! one replaces it, because the agent that opened it knows best that the former is gone.
+
+use std::sync::{Arc, LazyLock};
+
+use ahash::AHashMap;
+use client::TaskGroup;
+use client::remote::{MAX_TUNNEL_STREAMS, RequestForwarder, TunnelClient};
+use flotilla_metrics::{Counter, Gauge, MetricVec};
+use parking_lot::Mutex;
+use rand::distr::{Alphanumeric, SampleString};
+
+use crate::cluster_proxy_backend::ClusterProxyBackend;
+use crate::endpoint::MemberEndpoint;
+
+const REPLICA_ID_LENGTH: usize = 16;
+
+struct AgentTunnelMetricFamilies {
+    connected: MetricVec<Gauge, 1>,
+    opened: MetricVec<Counter, 1>,
+}
+
+static METRIC_FAMILIES: LazyLock<AgentTunnelMetricFamilies> = LazyLock::new(|| {
+    let of = flotilla_metrics::process_registry();
+    AgentTunnelMetricFamilies {
+        connected: of.gauges(
+            "flotilla_agent_tunnels",
+            "Tunnels of the agent of a member cluster to this replica: 1, or 0 after it was lost.",
+            ["member_cluster"],
+        ),
+        opened: of.counters(
+            "flotilla_agent_tunnels_opened_total",
+            "Tunnels that the agent of a member cluster has opened to this replica.",
+            ["member_cluster"],
+        ),
+    }
+});
+
+/// The tunnels to this replica, by cluster.
+pub struct AgentTunnels {
+    replica: String,
+    open: Mutex<AHashMap<String, Arc<ClusterProxyBackend>>>,
+}
+
+impl Default for AgentTunnels {
+    fn default() -> Self {
+        Self {
+            replica: Alphanumeric.sample_string(&mut rand::rng(), REPLICA_ID_LENGTH),
+            open: Mutex::default(),
+        }
+    }
+}
+
+impl AgentTunnels {
+    /// A name of this replica, by which agents know where they have tunnels.
+    pub fn replica(&self) -> &str {
+        &self.replica
+    }
+
+    pub fn has_tunnel(&self, cluster: &str) -> bool {
+        self.open.lock().contains_key(cluster)
+    }
+
+    pub(crate) fn get(&self, cluster: &str) -> Option<Arc<ClusterProxyBackend>> {
+        self.open.lock().get(cluster).cloned()
+    }
+
+    /// Forwards requests to the cluster through the tunnel until it ends, is replaced, or
+    /// `closing` resolves. `tasks` own the tunnel and are stopped then.
+    pub async fn serve(
+        &self,
+        cluster: &str,
+        tunnel: TunnelClient,
+        closing: impl Future<Output = ()> + Send,
+        tasks: TaskGroup,
+    ) {
+        let closed = tunnel.closed();
+        let forwarder = match RequestForwarder::through_tunnel(tunnel, cluster) {
+            Ok(forwarder) => forwarder,
+            Err(error) => {
+                tracing::warn!(cluster, %error, "the tunnel cannot be used");
+                return tasks.stop().await;
+            }
+        };
+        let endpoint = MemberEndpoint::beside_agent(cluster);
+        let shutdown = tasks.shutdown().clone();
+        let backend = ClusterProxyBackend::new(endpoint, forwarder, MAX_TUNNEL_STREAMS, tasks);
+        let backend = Arc::new(backend);
+        self.insert(cluster, &backend);
+        tracing::info!(cluster, "the agent has opened a tunnel");
+        let ended = async {
+            tokio::select! {
+                () = closed => {}
+                () = closing => {}
+            }
+        };
+        shutdown.run_until_triggered(ended).await;
+        self.remove(cluster, &backend);
+        backend.stop().await;
+        tracing::info!(cluster, "a tunnel of the agent has ended");
+    }
+
+    fn insert(&self, cluster: &str, backend: &Arc<ClusterProxyBackend>) {
+        let mut open = self.open.lock();
+        if let Some(former) = open.insert(cluster.to_owned(), Arc::clone(backend)) {
+            former.shutdown().trigger();
+        }
+        let metrics = &*METRIC_FAMILIES;
+        metrics.connected.with_label_values([cluster]).set(1);
+        metrics.opened.with_label_values([cluster]).inc();
+    }
+
+    /// Removes this tunnel; one that has replaced it stays.
+    fn remove(&self, cluster: &str, backend: &Arc<ClusterProxyBackend>) {
+        let mut open = self.open.lock();
+        if open.get(cluster).is_some_and(|b| Arc::ptr_eq(b, backend)) {
+            open.remove(cluster);
+            let connected = &METRIC_FAMILIES.connected;
+            connected.with_label_values([cluster]).set(0);
+        }
+    }
+
+    /// Closes the tunnel of a cluster that was deleted, and forgets its metrics.
+    pub(crate) fn forget(&self, cluster: &str) {
+        let mut open = self.open.lock();
+        if let Some(former) = open.remove(cluster) {
+            former.shutdown().trigger();
+        }
+        METRIC_FAMILIES.connected.remove_label_values([cluster]);
+        METRIC_FAMILIES.opened.remove_label_values([cluster]);
+    }
+}

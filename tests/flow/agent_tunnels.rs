@@ -1,0 +1,316 @@
+//! The cluster proxy to a member in pull mode, through the tunnel of its agent: no address of
+//! the member is known to the control plane.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use client::remote::kubeconfig::KubeconfigLoadingRules;
+use client::remote::{ImpersonationConfig, RemoteApi};
+use client::{
+    Api, Error, ListOptions, ResourcePath, ShutdownToken, TaskGroup, WatchEvent, WatchOptions,
+};
+use futures_util::StreamExt;
+use serde_json::json;
+
+use crate::fleet::{ApiServerClient, wait_until};
+use crate::objects::{CLUSTERS, CONFIG_MAPS, DEPLOYMENTS, PODS, config_map, deployment};
+use crate::pull_members::{NAME, PullFixture};
+
+const NS: &str = "tunnel";
+const USER: &str = "ann";
+const NO_TUNNEL: &str = "the agent of cluster \"edge\" has no tunnel";
+
+/// Clients of the member through the control plane.
+struct TunneledMember {
+    admin: ApiServerClient,
+    kubeconfig: PathBuf,
+}
+
+impl TunneledMember {
+    fn new(fleet: &PullFixture) -> Self {
+        let direct = std::fs::read_to_string(fleet.up.dir().join("kubeconfig")).unwrap();
+        let server = format!("https://{}", fleet.up.address());
+        let proxied = format!("{server}/apis/cluster.karmada.io/v1alpha1/clusters/{NAME}/proxy");
+        let kubeconfig = fleet.up.dir().join("tunneled.kubeconfig");
+        std::fs::write(&kubeconfig, direct.replace(&server, &proxied)).unwrap();
+        Self {
+            admin: ApiServerClient::connect("tunneled", &kubeconfig),
+            kubeconfig,
+        }
+    }
+
+    /// The error of a read of the member; `None` if the member answers.
+    async fn failure(&self) -> Option<Error> {
+        let at = ResourcePath::object(&crate::objects::NAMESPACES, "", "default");
+        self.admin.api.get(at).await.err()
+    }
+
+    async fn wait_until_reached(&self) {
+        wait_until("the tunnel", async || self.failure().await.is_none()).await;
+    }
+
+    async fn wait_until_cut(&self) {
+        wait_until("the error of a missing tunnel", async || {
+            match self.failure().await {
+                Some(Error::Status(status)) => {
+                    status.code == 503 && status.message.contains(NO_TUNNEL)
+                }
+                _ => false,
+            }
+        })
+        .await;
+    }
+
+    /// A client that impersonates a user at the control plane.
+    fn user(&self) -> Arc<dyn Api> {
+        let mut config = KubeconfigLoadingRules::from_file(&self.kubeconfig)
+            .load()
+            .unwrap();
+        config.impersonate = Some(ImpersonationConfig {
+            user: USER.to_owned(),
+            ..ImpersonationConfig::default()
+        });
+        Arc::new(RemoteApi::new(config, &TaskGroup::new(ShutdownToken::new())).unwrap())
+    }
+
+    async fn kubectl(&self, program: &Path, line: &str) -> String {
+        let mut command = Command::new(program);
+        command.arg("--kubeconfig").arg(&self.kubeconfig);
+        command.args(["-n", NS]).args(line.split(' '));
+        command.env("HOME", self.kubeconfig.parent().unwrap());
+        command.stdin(Stdio::null());
+        let out = tokio::task::spawn_blocking(move || command.output());
+        let out = out.await.unwrap().unwrap();
+        let text = String::from_utf8_lossy(&out.stdout).into_owned();
+        assert!(out.status.success(), "{line}: {text} {out:?}");
+        text
+    }
+}
+
+fn refused_with<T>(result: Result<T, Error>, code: u16) -> String {
+    let error = result.err().unwrap();
+    let refused = matches!(&error, Error::Status(status) if status.code == code);
+    assert!(refused, "{error}");
+    error.to_string()
+}
+
+async fn list_config_maps(api: &Arc<dyn Api>) -> Result<usize, Error> {
+    let at = ResourcePath::collection(&CONFIG_MAPS, NS);
+    let listed = api.list(at, &ListOptions::default()).await;
+    let made = |list: client::ObjectList| {
+        let names = list.items.iter().map(machinery::Object::name);
+        names.filter(|name| *name != "kube-root-ca.crt").count()
+    };
+    listed.map(made)
+}
+
+/// The role and binding that give the user something.
+async fn grant(server: &ApiServerClient, name: &str, groups: &[&str], resources: &[&str]) {
+    let group = "rbac.authorization.k8s.io";
+    server
+        .create(
+            json!({"apiVersion": format!("{group}/v1"), "kind": "ClusterRole",
+                "metadata": {"name": name},
+                "rules": [{"apiGroups": groups, "resources": resources, "verbs": ["*"]}]}),
+        )
+        .await;
+    server
+        .create(
+            json!({"apiVersion": format!("{group}/v1"), "kind": "ClusterRoleBinding",
+                "metadata": {"name": name},
+                "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": name},
+                "subjects": [{"apiGroup": group, "kind": "User", "name": USER}]}),
+        )
+        .await;
+}
+
+/// Opens a watch of ConfigMaps; the first event has come when this returns.
+async fn watch(member: &TunneledMember, name: &str) -> client::WatchStream {
+    let at = ResourcePath::collection(&CONFIG_MAPS, NS);
+    let options = WatchOptions::default();
+    let mut events = member.admin.api.watch(at, &options).await.unwrap();
+    loop {
+        let event = events.next().await.unwrap().unwrap();
+        if let WatchEvent::Added(object) = event
+            && object.name() == name
+        {
+            return events;
+        }
+    }
+}
+
+// proves: TUN-requests, TUN-watch, TUN-cut, TUN-restart, TUN-newest
+#[tokio::test]
+async fn the_proxy_reaches_a_member_through_its_agent() {
+    let fleet = PullFixture::start().await;
+    fleet.register().await;
+    let config = fleet.agent_kubeconfig().await;
+    let agent = fleet.start_agent(&config, &[]).await;
+    fleet.control.wait_until_cluster_ready(NAME).await;
+    let member = TunneledMember::new(&fleet);
+    member.wait_until_reached().await;
+
+    fleet.member.create_namespace(NS).await;
+    fleet.member.create(config_map(NS, "direct", "x")).await;
+    let through = &member.admin;
+    through.create(config_map(NS, "tunneled", "y")).await;
+    assert_eq!(list_config_maps(&through.api).await.unwrap(), 2);
+    let found = fleet.member.get(&CONFIG_MAPS, NS, "tunneled").await;
+    assert_eq!(found.unwrap()["data"]["k"], "y");
+    // Many at once, in one tunnel.
+    let lists = (0..100).map(|_| list_config_maps(&through.api));
+    let lists = futures_util::future::join_all(lists).await;
+    assert!(lists.into_iter().all(|count| count.unwrap() == 2));
+
+    // A watch gets events while it runs, ends with the connection, and can be opened again.
+    let mut events = watch(&member, "tunneled").await;
+    fleet.member.create(config_map(NS, "later", "z")).await;
+    loop {
+        if let WatchEvent::Added(object) = events.next().await.unwrap().unwrap()
+            && object.name() == "later"
+        {
+            break;
+        }
+    }
+    fleet.relay.reset_connections();
+    while let Some(Ok(_)) = events.next().await {}
+    member.wait_until_reached().await;
+    drop(watch(&member, "later").await);
+
+    // A second agent replaces the tunnel of the first; both know how to come back.
+    let second = fleet.start_agent(&config, &[]).await;
+    member.wait_until_reached().await;
+    drop(agent);
+    member.wait_until_reached().await;
+    drop(second);
+    member.wait_until_cut().await;
+    let _agent = fleet.start_agent(&config, &[]).await;
+    member.wait_until_reached().await;
+    fleet.control.delete(&CLUSTERS, "", NAME).await;
+    fleet.control.wait_until_deleted(&CLUSTERS, "", NAME).await;
+    refused_with(Err::<(), _>(member.failure().await.unwrap()), 404);
+}
+
+// proves: TUN-identity, TUN-authorization
+#[tokio::test]
+async fn users_and_agents_have_no_more_rights_through_a_tunnel() {
+    let fleet = PullFixture::start().await;
+    fleet.register().await;
+    let config = fleet.agent_kubeconfig().await;
+    let _agent = fleet.start_agent(&config, &[]).await;
+    let member = TunneledMember::new(&fleet);
+    member.wait_until_reached().await;
+    fleet.member.create_namespace(NS).await;
+
+    // The right to the proxy is one of the control plane, the rest are those of the member.
+    let ann = member.user();
+    let refused = refused_with(list_config_maps(&ann).await, 403);
+    assert!(refused.contains("clusters/proxy"), "{refused}");
+    let proxy = ["clusters/proxy"];
+    grant(&fleet.control, "proxy", &["cluster.karmada.io"], &proxy).await;
+    wait_until("the member's refusal", async || {
+        let listed = list_config_maps(&ann).await;
+        matches!(listed, Err(Error::Status(status)) if status.message.contains("configmaps is forbidden: User \"ann\""))
+    })
+    .await;
+    grant(&fleet.member, "maps", &[""], &["configmaps"]).await;
+    wait_until("the list", async || list_config_maps(&ann).await.is_ok()).await;
+
+    // Only the agent opens the tunnel, and only that of its own cluster.
+    let tasks = TaskGroup::new(ShutdownToken::new());
+    let rest = |path: &Path| {
+        let config = KubeconfigLoadingRules::from_file(path).load().unwrap();
+        RemoteApi::new(config, &tasks).unwrap()
+    };
+    let attach = async |client: &RemoteApi, cluster: &str| {
+        let path = format!("/apis/cluster.karmada.io/v1alpha1/clusters/{cluster}/attach");
+        client.post(&path, Bytes::new(), 1 << 20).await
+    };
+    let (agent, admin) = (rest(&config), rest(&fleet.up.dir().join("kubeconfig")));
+    for (client, cluster) in [(&agent, "member1"), (&admin, NAME)] {
+        let refused = refused_with(attach(client, cluster).await, 403);
+        let expected = format!("only the agent of cluster {cluster:?} may open its tunnel");
+        assert!(refused.contains(&expected), "{refused}");
+    }
+    let refused = refused_with(attach(&agent, NAME).await, 400);
+    assert!(refused.contains("upgrades to"), "{refused}");
+}
+
+// proves: TUN-upgrade
+#[tokio::test]
+async fn logs_and_exec_pass_through_a_tunnel() {
+    let Some([old, new]) = harness::tools(["kubectl-old", "kubectl-new"]) else {
+        return;
+    };
+    let fleet = PullFixture::start().await;
+    fleet.register().await;
+    let config = fleet.agent_kubeconfig().await;
+    let _agent = fleet.start_agent(&config, &[]).await;
+    let member = TunneledMember::new(&fleet);
+    member.wait_until_reached().await;
+    fleet.member.create_namespace(NS).await;
+    fleet.member.create(deployment(NS, "web", 1)).await;
+    let ready = |d: &serde_json::Value| d["status"]["readyReplicas"] == 1;
+    let through = &member.admin;
+    through
+        .wait_until(&DEPLOYMENTS, NS, "web", "ready", ready)
+        .await;
+    let pods = through.list(&PODS, NS).await;
+    let pod = pods[0]["metadata"]["name"].as_str().unwrap();
+    for kubectl in [old, new] {
+        let log = member.kubectl(&kubectl, &format!("logs {pod}")).await;
+        assert!(log.contains(&format!("{NS}/{pod}: second 0")), "{log}");
+        let line = format!("exec {pod} -- say this and that");
+        let said = member.kubectl(&kubectl, &line).await;
+        assert_eq!(said, "say this and that\n");
+    }
+}
+
+// proves: PUL-endpoints
+#[tokio::test]
+async fn an_agent_serves_health_and_metrics() {
+    let fleet = PullFixture::start().await;
+    fleet.register().await;
+    let config = fleet.agent_kubeconfig().await;
+    let ports = [(); 2].map(|()| harness::port::free_port());
+    let flags = ["metrics", "health-probe"].into_iter().zip(ports);
+    let flags = flags.map(|(name, port)| format!("--{name}-bind-address=127.0.0.1:{port}"));
+    let flags: Vec<String> = flags.collect();
+    let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
+    let _agent = fleet.start_agent(&config, &flags).await;
+    let member = TunneledMember::new(&fleet);
+    member.wait_until_reached().await;
+    let get = async |port: u16, path: &str| {
+        use tokio::io::{AsyncReadExt, AsyncWriteExt};
+        let mut stream = tokio::net::TcpStream::connect(("127.0.0.1", port))
+            .await
+            .unwrap();
+        let request = format!("GET {path} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
+        stream.write_all(request.as_bytes()).await.unwrap();
+        let mut text = String::new();
+        stream.read_to_string(&mut text).await.unwrap();
+        text
+    };
+    for path in ["/healthz", "/readyz"] {
+        let answer = get(ports[1], path).await;
+        assert!(
+            answer.starts_with("HTTP/1.1 200 ") && answer.ends_with("ok"),
+            "{answer}"
+        );
+    }
+    assert!(get(ports[1], "/metrics").await.starts_with("HTTP/1.1 404 "));
+    let metrics = get(ports[0], "/metrics").await;
+    for line in [
+        "\nflotilla_agent_open_tunnels 1\n",
+        "\nflotilla_agent_tunnel_dials_total{result=\"opened\"} 1\n",
+        "\nprocess_resident_memory_bytes ",
+    ] {
+        assert!(metrics.contains(line), "{line:?} not in {metrics}");
+    }
+    let metrics = fleet.control.api.get_raw("/metrics").await.unwrap();
+    let metrics = String::from_utf8_lossy(&metrics);
+    let connected = format!("flotilla_agent_tunnels{{member_cluster=\"{NAME}\"}} 1");
+    assert!(metrics.contains(&connected), "{metrics}");
+}

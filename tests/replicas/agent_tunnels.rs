@@ -1,0 +1,109 @@
+//! The tunnels of an agent to two replicas behind a load balancer.
+
+use std::path::{Path, PathBuf};
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use client::ResourcePath;
+use harness::api_server_client::wait_until;
+use harness::objects::{NAMESPACES, SECRETS};
+use harness::{ApiServerClient, ServerProcess};
+
+use crate::flotilla_process::{BINARY, FlotillaProcess};
+use crate::replica_pair::{ControlPlaneMode, ReplicaPair};
+
+const NAME: &str = "edge";
+const ETCD_VERSION: &str = "3.5";
+
+async fn run(arguments: &[&str]) -> String {
+    let (code, output) = harness::process::run_to_exit(BINARY, arguments).await;
+    assert_eq!(code, Some(0), "{output}");
+    output
+}
+
+/// Registers the member at the load balancer; returns the kubeconfig of its agent.
+async fn register(replica: &FlotillaProcess, member: &FlotillaProcess, address: &str) -> PathBuf {
+    let own = replica.kubeconfig().display().to_string();
+    let create = ["token", "create", "--print-register-command"];
+    let printed = run(&[&create[..], &["--kubeconfig", &own]].concat()).await;
+    let command = printed.lines().find(|l| l.starts_with("flotilla register"));
+    let mut words: Vec<&str> = command.unwrap().split_whitespace().skip(1).collect();
+    words[1] = address;
+    let theirs = member.kubeconfig().display().to_string();
+    words.extend(["--kubeconfig", &theirs, "--cluster-name", NAME]);
+    run(&words).await;
+    let secret = member
+        .connect("member")
+        .wait_until_exists(&SECRETS, "karmada-system", "karmada-kubeconfig")
+        .await;
+    let data = secret["data"]["karmada-kubeconfig"].as_str().unwrap();
+    let file = member.kubeconfig().with_file_name("agent.kubeconfig");
+    std::fs::write(&file, STANDARD.decode(data).unwrap()).unwrap();
+    file
+}
+
+async fn start_agent(config: &Path, member: &FlotillaProcess) -> ServerProcess {
+    let config = config.display().to_string();
+    let theirs = member.kubeconfig();
+    let start = move || {
+        let kubeconfig = theirs.display().to_string();
+        let arguments = [
+            "agent",
+            "--cluster-name",
+            NAME,
+            "--karmada-kubeconfig",
+            &config,
+            "--kubeconfig",
+            &kubeconfig,
+            "--metrics-bind-address=0",
+            "--health-probe-bind-address=0",
+        ];
+        ServerProcess::start(BINARY, &arguments, &theirs.with_file_name("agent.log")).0
+    };
+    tokio::task::spawn_blocking(start).await.unwrap()
+}
+
+/// A client of the member through one replica.
+fn through(replica: &FlotillaProcess) -> ApiServerClient {
+    let direct = std::fs::read_to_string(replica.kubeconfig()).unwrap();
+    let server = format!("https://{}", replica.address);
+    let proxied = format!("{server}/apis/cluster.karmada.io/v1alpha1/clusters/{NAME}/proxy");
+    let file = replica.kubeconfig().with_file_name("tunneled.kubeconfig");
+    std::fs::write(&file, direct.replace(&server, &proxied)).unwrap();
+    ApiServerClient::connect("tunneled", &file)
+}
+
+async fn wait_until_reached(replica: &FlotillaProcess) {
+    let member = through(replica);
+    wait_until("the tunnel", async || {
+        let at = ResourcePath::object(&NAMESPACES, "", "default");
+        member.api.get(at).await.is_ok()
+    })
+    .await;
+}
+
+// proves: TUN-replicas
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn each_replica_reaches_a_member_in_pull_mode() {
+    let Some(mut pair) = ReplicaPair::start(ControlPlaneMode::Standalone, ETCD_VERSION, &[]).await
+    else {
+        return;
+    };
+    let member = tokio::task::spawn_blocking(FlotillaProcess::member);
+    let member = member.await.unwrap();
+    let balancer = pair.load_balancer();
+    let config = register(&pair.replicas[0], &member, &balancer.address()).await;
+    let _agent = start_agent(&config, &member).await;
+    for replica in &pair.replicas {
+        wait_until_reached(replica).await;
+    }
+    // A replica that comes back gets a tunnel again, while the other one keeps its own.
+    pair.replicas[1].kill();
+    pair.control(0).wait_until_cluster_ready(NAME).await;
+    wait_until_reached(&pair.replicas[0]).await;
+    let replica = &mut pair.replicas[1];
+    tokio::task::block_in_place(|| replica.restart());
+    for replica in &pair.replicas {
+        wait_until_reached(replica).await;
+    }
+}
