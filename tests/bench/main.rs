@@ -26,6 +26,7 @@ mod member_watches;
 mod objects;
 mod percentiles;
 mod propagation_latency;
+mod pull_members;
 mod restart;
 mod service_account;
 mod shared_fleet;
@@ -48,7 +49,7 @@ type BenchGroup = (
     fn(&mut MeasurementRecorder) -> anyhow::Result<()>,
 );
 
-const GROUPS: [BenchGroup; 14] = [
+const GROUPS: [BenchGroup; 15] = [
     ("up", startup_and_idle::measure_up),
     ("idle", startup_and_idle::measure_serve),
     ("list", list_latency::run),
@@ -61,6 +62,7 @@ const GROUPS: [BenchGroup; 14] = [
     ("fleet", shared_fleet::run),
     ("cold", cold_start::run),
     ("failover", member_failover::run),
+    ("pull", pull_members::run),
     ("behind", aggregated_mode::run),
     ("compare", side_by_side::run),
 ];

@@ -47,6 +47,11 @@ impl MeasuredProcess {
         Ok(process)
     }
 
+    /// `flotilla agent`, which serves no requests.
+    pub(crate) fn agent(arguments: &[&str]) -> anyhow::Result<Self> {
+        Ok(Self::spawn(&[&["agent"], arguments].concat())?.0)
+    }
+
     fn spawn(arguments: &[&str]) -> anyhow::Result<(Self, String)> {
         let began = Instant::now();
         let mut child = Command::new(BINARY)

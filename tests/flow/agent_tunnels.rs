@@ -23,13 +23,13 @@ const USER: &str = "ann";
 const NO_TUNNEL: &str = "the agent of cluster \"edge\" has no tunnel";
 
 /// Clients of the member through the control plane.
-struct TunneledMember {
+pub(crate) struct TunneledMember {
     admin: ApiServerClient,
     kubeconfig: PathBuf,
 }
 
 impl TunneledMember {
-    fn new(fleet: &PullFixture) -> Self {
+    pub(crate) fn new(fleet: &PullFixture) -> Self {
         let direct = std::fs::read_to_string(fleet.up.dir().join("kubeconfig")).unwrap();
         let server = format!("https://{}", fleet.up.address());
         let proxied = format!("{server}/apis/cluster.karmada.io/v1alpha1/clusters/{NAME}/proxy");
@@ -47,7 +47,7 @@ impl TunneledMember {
         self.admin.api.get(at).await.err()
     }
 
-    async fn wait_until_reached(&self) {
+    pub(crate) async fn wait_until_reached(&self) {
         wait_until("the tunnel", async || self.failure().await.is_none()).await;
     }
 

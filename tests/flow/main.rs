@@ -80,6 +80,9 @@ mod member_credentials;
 /// The cluster proxy to a member in pull mode.
 mod agent_tunnels;
 
+/// A member in pull mode behind bad networks.
+mod pull_networks;
+
 /// A member that dies, comes back and is unjoined.
 mod member_outage;
 

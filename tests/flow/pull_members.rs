@@ -23,7 +23,7 @@ use crate::objects::{
 pub(crate) const NAME: &str = "edge";
 const NS: &str = "pull";
 /// Renews the certificate at each start, and not again.
-const ROTATE: [&str; 5] = [
+pub(crate) const ROTATE: [&str; 5] = [
     "--enable-cert-rotation",
     "--cert-rotation-remaining-time-threshold",
     "1",
@@ -38,7 +38,7 @@ pub(crate) struct PullFixture {
     pub(crate) member: ApiServerClient,
     member_dir: tempfile::TempDir,
     _member_process: ServerProcess,
-    pub(crate) relay: TcpRelay,
+    pub(crate) relay: Arc<TcpRelay>,
 }
 
 impl PullFixture {
@@ -48,7 +48,7 @@ impl PullFixture {
         let control = up.control_plane();
         let member_dir = tempfile::tempdir().unwrap();
         let process = start_member(member_dir.path()).await;
-        let relay = TcpRelay::start(&[up.address().parse().unwrap()]);
+        let relay = Arc::new(TcpRelay::start(&[up.address().parse().unwrap()]));
         Self {
             member: ApiServerClient::connect(NAME, &member_dir.path().join("kubeconfig")),
             control,
@@ -146,7 +146,7 @@ impl PullFixture {
 
     /// Waits until the agent's Secret has another certificate, and gives it to the agent, as
     /// a kubelet does.
-    async fn deliver_renewed_kubeconfig(&self, file: &Path) {
+    pub(crate) async fn deliver_renewed_kubeconfig(&self, file: &Path) {
         let former = STANDARD.encode(std::fs::read(file).unwrap());
         let renewed = |secret: &Value| secret["data"]["karmada-kubeconfig"] != former;
         let secret = self.member.wait_until(
