@@ -17,6 +17,9 @@ use crate::pull_members::{NAME, PullFixture, ROTATE};
 
 const NS: &str = "networks";
 const DEPLOYMENT_COUNT: usize = 12;
+/// The backoffs of informers and dials reach a minute when one connection in two fails.
+const ROLLOUT_TIMEOUT: Duration = Duration::from_secs(300);
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Resets all connections of a relay again and again until it is dropped.
 struct ConnectionResets(Arc<AtomicBool>);
@@ -54,13 +57,18 @@ async fn create_policy(fleet: &PullFixture) {
 
 /// Waits until the control plane counts this many ready replicas of each Deployment.
 async fn wait_until_ready(fleet: &PullFixture, replicas: i64) {
-    let ready = |d: &Value| d["status"]["readyReplicas"] == replicas;
-    for name in names() {
-        fleet
-            .control
-            .wait_until(&DEPLOYMENTS, NS, &name, "ready", ready)
-            .await;
-    }
+    let ready = |d: &&Value| d["status"]["readyReplicas"] == replicas;
+    let all = async {
+        loop {
+            let listed = fleet.control.list(&DEPLOYMENTS, NS).await;
+            if listed.iter().filter(ready).count() == DEPLOYMENT_COUNT {
+                return;
+            }
+            tokio::time::sleep(POLL_INTERVAL).await;
+        }
+    };
+    let waited = tokio::time::timeout(ROLLOUT_TIMEOUT, all).await;
+    assert!(waited.is_ok(), "not all have {replicas} ready replicas");
 }
 
 /// Each Deployment is in the member, and was written this often.

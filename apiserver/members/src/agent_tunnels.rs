@@ -68,15 +68,9 @@ impl AgentTunnels {
         self.open.lock().get(cluster).cloned()
     }
 
-    /// Forwards requests to the cluster through the tunnel until it ends, is replaced, or
-    /// `closing` resolves. `tasks` own the tunnel and are stopped then.
-    pub async fn serve(
-        &self,
-        cluster: &str,
-        tunnel: TunnelClient,
-        closing: impl Future<Output = ()> + Send,
-        tasks: TaskGroup,
-    ) {
+    /// Forwards requests to the cluster through the tunnel until it ends or is replaced.
+    /// `tasks` own the tunnel and are stopped then.
+    pub async fn serve(&self, cluster: &str, tunnel: TunnelClient, tasks: TaskGroup) {
         let closed = tunnel.closed();
         let forwarder = match RequestForwarder::through_tunnel(tunnel, cluster) {
             Ok(forwarder) => forwarder,
@@ -91,13 +85,7 @@ impl AgentTunnels {
         let backend = Arc::new(backend);
         self.insert(cluster, &backend);
         tracing::info!(cluster, "the agent has opened a tunnel");
-        let ended = async {
-            tokio::select! {
-                () = closed => {}
-                () = closing => {}
-            }
-        };
-        shutdown.run_until_triggered(ended).await;
+        shutdown.run_until_triggered(closed).await;
         self.remove(cluster, &backend);
         backend.stop().await;
         tracing::info!(cluster, "a tunnel of the agent has ended");

@@ -96,7 +96,13 @@ impl ClusterProxyBackends {
     /// A permit for one request to a cluster.
     pub async fn acquire(&self, cluster: &str) -> Result<ClusterProxyPermit, ClusterProxyError> {
         let gateway = match self.0.tunnels.get(cluster) {
-            Some(tunnel) => tunnel,
+            Some(tunnel) => {
+                // The tunnel may have been opened while its Cluster was deleted.
+                if self.0.clusters.get("", cluster).is_none() {
+                    self.cluster(cluster).await?;
+                }
+                tunnel
+            }
             None => self.get_or_open(self.endpoint(cluster).await?)?,
         };
         let permit = gateway.try_acquire();

@@ -48,19 +48,17 @@ impl AgentTunnelEndpoint {
         tunnels.has_tunnel(cluster) && attached.iter().any(|replica| replica == tunnels.replica())
     }
 
-    fn serve(&self, cluster: String, connection: UpgradingTunnel, tasks: TaskGroup) {
+    /// Serves the tunnel after the upgrade. It ends after the requests that use it, with the
+    /// tasks of the server.
+    fn serve(&self, cluster: String, upgrade: OnUpgrade, tasks: TaskGroup) {
         let backends = self.backends.clone();
         self.tasks.spawn(async move {
             let handshake = async {
-                let upgraded = connection.upgrade.await.map_err(|e| e.to_string())?;
+                let upgraded = upgrade.await.map_err(|e| e.to_string())?;
                 TunnelClient::handshake(TokioIo::new(upgraded), &tasks).await
             };
             match handshake.await {
-                Ok(tunnel) => {
-                    let tunnels = backends.tunnels();
-                    let closing = connection.shutdown.wait();
-                    tunnels.serve(&cluster, tunnel, closing, tasks).await;
-                }
+                Ok(tunnel) => backends.tunnels().serve(&cluster, tunnel, tasks).await,
                 Err(error) => {
                     tracing::info!(cluster, %error, "an agent's tunnel was not established");
                     tasks.stop().await;
@@ -68,12 +66,6 @@ impl AgentTunnelEndpoint {
             }
         });
     }
-}
-
-struct UpgradingTunnel {
-    upgrade: OnUpgrade,
-    /// Triggered when the server stops.
-    shutdown: client::ShutdownToken,
 }
 
 #[async_trait]
@@ -105,11 +97,7 @@ impl SubresourceConnector for AgentTunnelEndpoint {
         }
         let replica = HeaderValue::from_str(self.backends.tunnels().replica());
         let replica = replica.map_err(Status::internal)?;
-        let upgrading = UpgradingTunnel {
-            upgrade: hyper::upgrade::on(&mut request),
-            shutdown: connection.shutdown,
-        };
-        self.serve(cluster, upgrading, tasks);
+        self.serve(cluster, hyper::upgrade::on(&mut request), tasks);
         let mut response = Response::new(ServerResponseBody::empty());
         *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
         let headers = response.headers_mut();
