@@ -290,8 +290,10 @@ async fn errors_name_their_cause() {
         .register_cluster("gone", &unreachable, json!({}))
         .await;
     test_server
-        .register_cluster("bare", &peer, json!({"impersonatorSecretRef": null}))
+        .register_cluster("silent", &peer, json!({"impersonatorSecretRef": null}))
         .await;
+    let bare = json!({"impersonatorSecretRef": null, "syncMode": "Push"});
+    test_server.register_cluster("bare", &peer, bare).await;
     let other = json!({"namespace": "karmada-cluster", "name": "nowhere"});
     test_server
         .register_cluster("unsealed", &peer, json!({"impersonatorSecretRef": other}))
@@ -318,6 +320,12 @@ async fn errors_name_their_cause() {
             "/api",
             500,
             "the impersonatorSecretRef of cluster \"bare\" is not set",
+        ),
+        (
+            "silent",
+            "/api",
+            503,
+            "the agent of cluster \"silent\" has no tunnel",
         ),
         (
             "unsealed",
