@@ -308,7 +308,7 @@ async fn run_in_mode(arguments: &ServeArgs) -> anyhow::Result<()> {
 async fn run_standalone(arguments: &ServeArgs) -> anyhow::Result<()> {
     let mut signals = TerminationSignals::listen()?;
     let Some(server) = signals
-        .run_unless_signaled(start_standalone(arguments))
+        .run_unless_signaled(Box::pin(start_standalone(arguments)))
         .await?
     else {
         return Ok(());
