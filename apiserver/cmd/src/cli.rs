@@ -9,7 +9,7 @@ use flotilla_cli::{
 };
 
 use crate::logs::LogFormat;
-use crate::{agent, demo, member, serve, up, version};
+use crate::{agent, demo, estimator_server, member, serve, up, version};
 
 /// A multi-cluster Kubernetes control plane in one process.
 #[derive(Parser)]
@@ -70,6 +70,8 @@ pub(crate) enum CliCommand {
     Unregister(unregister::UnregisterArgs),
     /// Run the agent of a cluster in pull mode.
     Agent(Box<agent::AgentArgs>),
+    /// Run the scheduler estimator of a member cluster.
+    Estimator(Box<estimator_server::EstimatorServerArgs>),
     /// Manage bootstrap tokens, with which clusters register.
     Token(token::TokenArgs),
     /// Explain why a resource is propagated to its clusters, or to none.
@@ -92,6 +94,7 @@ impl CliCommand {
             Self::Serve(arguments) => arguments.logs.logging_format,
             Self::Member(arguments) => arguments.logs.logging_format,
             Self::Agent(arguments) => arguments.logs.logging_format,
+            Self::Estimator(arguments) => arguments.logs.logging_format,
             _ => LogFormat::default(),
         }
     }
@@ -123,6 +126,7 @@ impl CliCommand {
             Self::Register(arguments) => Box::pin(register::run(*arguments)).await,
             Self::Unregister(arguments) => Box::pin(unregister::run(arguments)).await,
             Self::Agent(arguments) => Box::pin(agent::run(*arguments)).await,
+            Self::Estimator(arguments) => Box::pin(estimator_server::run(*arguments)).await,
             Self::Token(arguments) => Box::pin(token::run(arguments)).await,
             Self::Version(arguments) => version::run(&arguments),
             Self::Completion(arguments) => completion::run(&arguments, &mut Cli::command()),

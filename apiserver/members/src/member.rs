@@ -65,6 +65,21 @@ impl MemberCluster {
         }))
     }
 
+    /// The cluster beside which this process runs, without a control plane: nothing connects
+    /// it anew, and it ends with `tasks`.
+    pub fn beside(
+        name: &str,
+        api: &Arc<dyn Api>,
+        tracking: MemberTrackingOptions,
+        tasks: &TaskGroup,
+    ) -> Result<Arc<Self>, String> {
+        let api = Arc::clone(api);
+        let connector = move |_: &MemberEndpoint, _: &TaskGroup| Ok(Arc::clone(&api));
+        let handlers = ManagedObjectHandlers::default();
+        let endpoint = MemberEndpoint::beside_agent(name);
+        Self::connect(endpoint, &connector, &handlers, tracking, tasks)
+    }
+
     pub fn name(&self) -> &str {
         &self.endpoint.cluster
     }

@@ -32,12 +32,14 @@ pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// A server that does not answer a ping is gone after 15 + 15 seconds.
 const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(15);
 
-static MAX_AVAILABLE_REPLICAS_PATH: &str =
+pub(crate) static MAX_AVAILABLE_REPLICAS_PATH: &str =
     "/github.com.karmada_io.karmada.pkg.estimator.service.Estimator/MaxAvailableReplicas";
-static MAX_AVAILABLE_COMPONENT_SETS_PATH: &str =
+pub(crate) static MAX_AVAILABLE_COMPONENT_SETS_PATH: &str =
     "/github.com.karmada_io.karmada.pkg.estimator.service.Estimator/MaxAvailableComponentSets";
+pub(crate) static UNSCHEDULABLE_REPLICAS_PATH: &str =
+    "/github.com.karmada_io.karmada.pkg.estimator.service.Estimator/GetUnschedulableReplicas";
 /// Metadata key that names the template, for the server's logs.
-const OBJECT_METADATA_KEY: &str = "object";
+pub(crate) const OBJECT_METADATA_KEY: &str = "object";
 
 trait AsyncReadWrite: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> AsyncReadWrite for T {}
@@ -60,7 +62,7 @@ pub(crate) struct EstimatorClient {
 
 /// Runs connection tasks in a task group, so that they have an owner.
 #[derive(Clone)]
-struct TaskGroupExecutor(TaskGroup);
+pub(crate) struct TaskGroupExecutor(pub(crate) TaskGroup);
 
 impl<F: Future<Output = ()> + Send + 'static> hyper::rt::Executor<F> for TaskGroupExecutor {
     fn execute(&self, work: F) {

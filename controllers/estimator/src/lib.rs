@@ -4,11 +4,13 @@
 //! request, clusters ──► [`AccurateEstimator`] ──► the cluster's own estimator (gRPC), if
 //! one is deployed; else an estimate by its nodes and quotas ──► estimates
 //!
+//! request of a scheduler (gRPC) ──► [`EstimatorServer`] beside a member ──► the same local estimate
+//!
 //! Invariants: local estimates are pure. A slow cluster delays a caller no longer than the
 //! timeout, and does not delay the estimates of other clusters. Connections exist before
 //! the first request.
 //!
-//! Entry points: [`AccurateEstimator`], [`EstimatorOptions`].
+//! Entry points: [`AccurateEstimator`], [`EstimatorOptions`], [`EstimatorServer`].
 
 mod accurate_estimator;
 mod estimator_cache;
@@ -19,15 +21,21 @@ mod node_claim;
 mod node_resource;
 mod options;
 mod protobuf;
+mod requirements_decoding;
 mod resource_quota;
+mod server;
+mod server_tls;
 mod service_address;
 mod tls;
+mod unschedulable_replicas;
 
 #[cfg(test)]
 mod tests;
 
 pub use accurate_estimator::AccurateEstimator;
 pub use options::EstimatorOptions;
+pub use server::{EstimatorServer, EstimatorServerOptions};
+pub use server_tls::EstimatorTlsServerConfig;
 pub use tls::EstimatorTlsClientConfig;
 
 /// The estimate if nothing limits it.

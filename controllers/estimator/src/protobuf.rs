@@ -49,6 +49,36 @@ pub(crate) struct MaxAvailableComponentSetsResponse {
 }
 
 #[derive(Clone, PartialEq, Message)]
+pub(crate) struct UnschedulableReplicasRequest {
+    #[prost(string, tag = "1")]
+    pub(crate) cluster: String,
+    #[prost(message, optional, tag = "2")]
+    pub(crate) resource: Option<ObjectReferenceMessage>,
+    /// In nanoseconds.
+    #[prost(int64, tag = "3")]
+    pub(crate) unschedulable_threshold: i64,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct UnschedulableReplicasResponse {
+    #[prost(int32, tag = "1")]
+    pub(crate) unschedulable_replicas: i32,
+}
+
+/// `ObjectReference`.
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct ObjectReferenceMessage {
+    #[prost(string, tag = "1")]
+    pub(crate) api_version: String,
+    #[prost(string, tag = "2")]
+    pub(crate) kind: String,
+    #[prost(string, tag = "3")]
+    pub(crate) namespace: String,
+    #[prost(string, tag = "4")]
+    pub(crate) name: String,
+}
+
+#[derive(Clone, PartialEq, Message)]
 pub(crate) struct ReplicaRequirements {
     #[prost(message, optional, tag = "1")]
     pub(crate) node_claim: Option<NodeClaimMessage>,

@@ -140,3 +140,50 @@ fn absent_requirements_are_not_sent() {
     let why = replicas_request("m1", Some(&wrong), nobody).unwrap_err();
     assert!(why.starts_with("resourceRequest[cpu]: "), "{why}");
 }
+
+// proves: EST-protocol
+#[test]
+fn requests_for_unschedulable_replicas_have_the_field_numbers_of_the_protocol() {
+    let request = UnschedulableReplicasRequest {
+        cluster: "m1".into(),
+        resource: Some(ObjectReferenceMessage {
+            api_version: "apps/v1".into(),
+            kind: "Deployment".into(),
+            namespace: "n".into(),
+            name: "web".into(),
+        }),
+        unschedulable_threshold: 300,
+    };
+    let bytes = request.encode_to_vec();
+    let values = |path: &[u32]| values_at(&bytes, path).join(" ");
+    assert_eq!((values(&[1]), values(&[3])), ("m1".into(), "300".into()));
+    let reference = [1, 2, 3, 4].map(|field| values(&[2, field]));
+    assert_eq!(reference, ["apps/v1", "Deployment", "n", "web"]);
+    let response = UnschedulableReplicasResponse {
+        unschedulable_replicas: 2,
+    };
+    assert_eq!(values_at(&response.encode_to_vec(), &[1]), ["2"]);
+}
+
+// proves: EST-server
+#[test]
+fn decoded_requirements_are_those_that_were_encoded() {
+    use crate::requirements_decoding::{
+        decode_components, decode_replica_requirements, decode_workloads,
+    };
+    let requirements = requirements();
+    let request = replicas_request("m1", Some(&requirements), &assumed()).unwrap();
+    let decoded = decode_replica_requirements(&request.replica_requirements.unwrap()).unwrap();
+    assert_eq!(decoded, requirements);
+    let mut expected = component();
+    if let Some(requirements) = &mut expected.replica_requirements {
+        requirements.as_object_mut().unwrap().remove("namespace");
+    }
+    let request = component_sets_request("m1", "n", &[component()], &assumed()).unwrap();
+    let workloads = decode_workloads(&request.assumed_workloads).unwrap();
+    assert_eq!(workloads[0].namespace, "other");
+    let components = decode_components(&request.components).unwrap();
+    for components in [&components, &workloads[0].components] {
+        assert_eq!(components[..], [expected.clone()]);
+    }
+}

@@ -4,3 +4,4 @@ mod fake_estimator;
 pub(crate) mod fixture;
 mod requests;
 mod scheduling;
+mod server;

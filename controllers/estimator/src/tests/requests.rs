@@ -27,13 +27,13 @@ const FULL_DETAIL: MemberTrackingOptions = MemberTrackingOptions {
     quotas: true,
 };
 
-fn service(cluster: &str, kind: &str, to: SocketAddr) -> Value {
+pub(super) fn service(cluster: &str, kind: &str, to: SocketAddr) -> Value {
     json!({"metadata": {"name": format!("karmada-scheduler-estimator-{cluster}"), "namespace": "karmada-system"},
            "spec": {"type": kind, "externalName": to.ip().to_string(),
                     "ports": [{"port": 10352, "targetPort": to.port()}]}})
 }
 
-fn start(
+pub(super) fn start(
     test_fixture: &EstimatorMembersFixture,
     options: EstimatorOptions,
 ) -> Arc<dyn ReplicaEstimator> {
@@ -48,7 +48,7 @@ fn start(
 }
 
 /// Options with a timeout that is short enough for tests to wait for.
-fn short_timeout_options() -> EstimatorOptions {
+pub(super) fn short_timeout_options() -> EstimatorOptions {
     EstimatorOptions {
         timeout: Duration::from_millis(500),
         quotas: true,
@@ -56,7 +56,7 @@ fn short_timeout_options() -> EstimatorOptions {
     }
 }
 
-async fn max_available(
+pub(super) async fn max_available(
     estimators: &Arc<dyn ReplicaEstimator>,
     subject: EstimateSubject<'_>,
     clusters: &[&str],
@@ -73,7 +73,7 @@ async fn max_available(
     estimators.max_available(&question, &candidates).await
 }
 
-fn estimator_answer(room: i64) -> AccurateEstimate {
+pub(super) fn estimator_answer(room: i64) -> AccurateEstimate {
     AccurateEstimate::Available(room, EstimateSource::Estimator)
 }
 
@@ -309,13 +309,13 @@ async fn clusters_in_pull_mode_are_called_unless_disabled() {
 }
 
 /// Certificates of a server at 127.0.0.1 and of a client, issued by one authority.
-struct EstimatorTestPki {
-    dir: TempDir,
+pub(super) struct EstimatorTestPki {
+    pub(super) dir: TempDir,
     acceptor: TlsAcceptor,
 }
 
 impl EstimatorTestPki {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         let mut params = CertificateParams::new(Vec::new()).unwrap();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         let ca = CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap();
@@ -334,6 +334,8 @@ impl EstimatorTestPki {
             std::fs::write(dir.path().join(file), text).unwrap();
         }
         let (certificate, key) = issue("127.0.0.1");
+        std::fs::write(dir.path().join("server.crt"), certificate.pem()).unwrap();
+        std::fs::write(dir.path().join("server.key"), key.serialize_pem()).unwrap();
         let mut roots = RootCertStore::empty();
         roots.add(ca.der().clone()).unwrap();
         let provider = Arc::new(aws_lc_rs::default_provider());
@@ -354,7 +356,12 @@ impl EstimatorTestPki {
         }
     }
 
-    fn files(&self, ca: bool, certificate: bool, insecure: bool) -> EstimatorTlsClientConfig {
+    pub(super) fn files(
+        &self,
+        ca: bool,
+        certificate: bool,
+        insecure: bool,
+    ) -> EstimatorTlsClientConfig {
         let file = |name: &str| self.dir.path().join(name);
         EstimatorTlsClientConfig {
             ca: ca.then(|| file("ca.crt")),

@@ -16,7 +16,10 @@ use super::fake_estimator::{FakeEstimator, FakeEstimatorResponse};
 use super::fixture::{EstimatorMembersFixture, NODES, SERVICES, node, wait_until};
 use crate::AccurateEstimator;
 
-fn start(test_fixture: &EstimatorMembersFixture, gates: FeatureGates) -> DecisionExplanationCache {
+pub(super) fn start(
+    test_fixture: &EstimatorMembersFixture,
+    gates: FeatureGates,
+) -> DecisionExplanationCache {
     let api: Arc<dyn Api> = test_fixture.host.clone();
     let rules =
         SchedulingSettings::new(gates, SchedulerPluginSet::default(), false).with_estimators(true);
@@ -49,7 +52,7 @@ fn start(test_fixture: &EstimatorMembersFixture, gates: FeatureGates) -> Decisio
     decisions
 }
 
-fn binding(name: &str, replicas: i64, placement: &Value) -> Value {
+pub(super) fn binding(name: &str, replicas: i64, placement: &Value) -> Value {
     json!({
         "metadata": {"name": name, "namespace": "n", "generation": 1, "labels": {well_known_keys::POLICY_ID: "p"}},
         "spec": {"replicas": replicas, "placement": placement,
@@ -58,7 +61,7 @@ fn binding(name: &str, replicas: i64, placement: &Value) -> Value {
     })
 }
 
-fn dynamic_placement() -> Value {
+pub(super) fn dynamic_placement() -> Value {
     json!({"replicaScheduling": {"replicaSchedulingType": "Divided", "replicaDivisionPreference": "Weighted",
                                  "weightPreference": {"dynamicWeight": "AvailableReplicas"}}})
 }
@@ -75,7 +78,7 @@ async fn wait_for_result(test_fixture: &EstimatorMembersFixture, name: &str) -> 
     test_fixture.host.get_object(&BINDINGS, "n", name).unwrap()
 }
 
-async fn clusters(test_fixture: &EstimatorMembersFixture, name: &str) -> Value {
+pub(super) async fn clusters(test_fixture: &EstimatorMembersFixture, name: &str) -> Value {
     wait_for_result(test_fixture, name).await["spec"]["clusters"].clone()
 }
 
