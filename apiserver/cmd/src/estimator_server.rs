@@ -1,7 +1,7 @@
 //! The command `flotilla estimator`, which runs beside a member and tells schedulers how many
 //! replicas fit there, by the gRPC protocol of karmada-scheduler-estimator.
 
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::Ipv4Addr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,10 +16,9 @@ use estimator::{EstimatorServer, EstimatorServerOptions, EstimatorTlsServerConfi
 use flotilla_cli::{feature_gate_flags, output};
 use flotilla_runtime::{ShutdownToken, TaskGroup};
 use openapi::karmada::KarmadaFeature;
-use tokio::net::TcpListener;
 
 use crate::logs;
-use crate::probe_server::{ProbeEndpoint, serve_probes};
+use crate::probe_server::{BindAddress, ProbeEndpoint, serve_probes};
 use crate::signals::TerminationSignals;
 
 /// Run the scheduler estimator of a member cluster beside that cluster.
@@ -51,52 +50,15 @@ pub(crate) struct EstimatorServerArgs {
           num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     insecure_skip_grpc_client_verify: bool,
     /// The TCP address for serving Prometheus metrics, for example ":8080"; "0" disables it.
-    #[arg(long, value_name = "ADDRESS", default_value = ":8080", value_parser = parse_bind_address)]
+    #[arg(long, value_name = "ADDRESS", default_value = ":8080", value_parser = BindAddress::parse)]
     metrics_bind_address: BindAddress,
     /// The TCP address for serving health probes, for example ":10351"; "0" disables it.
-    #[arg(long, value_name = "ADDRESS", default_value = ":10351", value_parser = parse_bind_address)]
+    #[arg(long, value_name = "ADDRESS", default_value = ":10351", value_parser = BindAddress::parse)]
     health_probe_bind_address: BindAddress,
     #[command(flatten)]
     gates: feature_gate_flags::FeatureGateArgs,
     #[command(flatten)]
     pub(crate) logs: logs::LoggingArgs,
-}
-
-/// Where to listen, as controller-runtime writes it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum BindAddress {
-    Disabled,
-    /// At every address.
-    Port(u16),
-    Address(SocketAddr),
-}
-
-fn parse_bind_address(text: &str) -> Result<BindAddress, String> {
-    if text == "0" {
-        return Ok(BindAddress::Disabled);
-    }
-    if let Some(port) = text.strip_prefix(':') {
-        let port = port.parse().map_err(|e| format!("port {port:?}: {e}"))?;
-        return Ok(BindAddress::Port(port));
-    }
-    let address = text.parse().map_err(|e| format!("{text:?}: {e}"))?;
-    Ok(BindAddress::Address(address))
-}
-
-impl BindAddress {
-    async fn bind(self) -> anyhow::Result<Option<TcpListener>> {
-        let listener = match self {
-            Self::Disabled => return Ok(None),
-            Self::Address(address) => TcpListener::bind(address).await,
-            // Machines without IPv6 refuse its address.
-            Self::Port(port) => match TcpListener::bind((Ipv6Addr::UNSPECIFIED, port)).await {
-                Ok(listener) => Ok(listener),
-                Err(_) => TcpListener::bind((Ipv4Addr::UNSPECIFIED, port)).await,
-            },
-        };
-        let listener = listener.with_context(|| format!("cannot listen on {self:?}"))?;
-        Ok(Some(listener))
-    }
 }
 
 pub(crate) async fn run(arguments: EstimatorServerArgs) -> anyhow::Result<()> {
@@ -175,23 +137,4 @@ fn tls_config(arguments: &EstimatorServerArgs) -> anyhow::Result<Option<Estimato
     let checked = config.check().map_err(anyhow::Error::msg);
     checked.context("certificates for gRPC")?;
     Ok(Some(config))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn addresses_are_those_of_controller_runtime() {
-        let loopback = SocketAddr::from(([127, 0, 0, 1], 80));
-        for (text, expected) in [
-            ("0", Ok(BindAddress::Disabled)),
-            (":8080", Ok(BindAddress::Port(8080))),
-            ("127.0.0.1:80", Ok(BindAddress::Address(loopback))),
-            (":x", Err(())),
-            ("here", Err(())),
-        ] {
-            assert_eq!(parse_bind_address(text).map_err(drop), expected, "{text}");
-        }
-    }
 }

@@ -1,10 +1,12 @@
 //! Serves metrics and health probes over plain HTTP, for commands without an API server.
 
 use std::convert::Infallible;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use anyhow::Context;
 use bytes::Bytes;
 use flotilla_metrics::{encode_text, process_registry};
 use flotilla_runtime::TaskGroup;
@@ -21,6 +23,45 @@ const MAX_CONNECTIONS: usize = 64;
 const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
 const ACCEPT_RETRY_INTERVAL: Duration = Duration::from_millis(100);
 const METRICS_CONTENT_TYPE: HeaderValue = HeaderValue::from_static("text/plain; version=0.0.4");
+
+/// Where to listen, as controller-runtime writes it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum BindAddress {
+    Disabled,
+    /// At every address.
+    Port(u16),
+    Address(SocketAddr),
+}
+
+impl BindAddress {
+    /// Parses `IP:PORT`, `:PORT`, or `0` for no listener.
+    pub(crate) fn parse(text: &str) -> Result<Self, String> {
+        if text == "0" {
+            return Ok(Self::Disabled);
+        }
+        if let Some(port) = text.strip_prefix(':') {
+            let port = port.parse().map_err(|e| format!("port {port:?}: {e}"))?;
+            return Ok(Self::Port(port));
+        }
+        let address = text.parse().map_err(|e| format!("{text:?}: {e}"))?;
+        Ok(Self::Address(address))
+    }
+
+    /// The listener, unless there is none.
+    pub(crate) async fn bind(self) -> anyhow::Result<Option<TcpListener>> {
+        let listener = match self {
+            Self::Disabled => return Ok(None),
+            Self::Address(address) => TcpListener::bind(address).await,
+            // Machines without IPv6 refuse its address.
+            Self::Port(port) => match TcpListener::bind((Ipv6Addr::UNSPECIFIED, port)).await {
+                Ok(listener) => Ok(listener),
+                Err(_) => TcpListener::bind((Ipv4Addr::UNSPECIFIED, port)).await,
+            },
+        };
+        let listener = listener.with_context(|| format!("cannot listen on {self:?}"))?;
+        Ok(Some(listener))
+    }
+}
 
 /// What a listener serves.
 #[derive(Clone)]
@@ -80,7 +121,7 @@ fn respond(endpoint: &ProbeEndpoint, path: &str) -> Response<Full<Bytes>> {
             true => (StatusCode::OK, Bytes::from_static(b"ok")),
             false => (
                 StatusCode::SERVICE_UNAVAILABLE,
-                Bytes::from_static(b"the cluster is not listed yet"),
+                Bytes::from_static(b"not ready yet"),
             ),
         },
         _ => (StatusCode::NOT_FOUND, Bytes::from_static(b"not found")),
@@ -113,5 +154,19 @@ mod tests {
         }
         ready.store(true, Ordering::Release);
         assert_eq!(status(&health, "/readyz"), StatusCode::OK);
+    }
+
+    #[test]
+    fn addresses_are_those_of_controller_runtime() {
+        let loopback = SocketAddr::from(([127, 0, 0, 1], 80));
+        for (text, expected) in [
+            ("0", Ok(BindAddress::Disabled)),
+            (":8080", Ok(BindAddress::Port(8080))),
+            ("127.0.0.1:80", Ok(BindAddress::Address(loopback))),
+            (":x", Err(())),
+            ("here", Err(())),
+        ] {
+            assert_eq!(BindAddress::parse(text).map_err(drop), expected, "{text}");
+        }
     }
 }
