@@ -53,6 +53,7 @@ pub(crate) struct ProcessSampler {
 }
 
 struct ThreadSampler {
+    id: i32,
     name: Box<str>,
     sampler: Sampler,
 }
@@ -100,15 +101,12 @@ impl ProcessSampler {
             if self.threads.contains_key(&id) {
                 continue;
             }
-            // A thread may end in between.
-            let Ok(name) = fs::read_to_string(format!("/proc/self/task/{id}/comm")) else {
-                continue;
-            };
-            let name = name.trim_end().into();
             match start_thread_sampler(id, self.frequency) {
                 Ok(sampler) => {
-                    self.threads.insert(id, ThreadSampler { name, sampler });
+                    let name = thread_name(id).unwrap_or_default();
+                    self.threads.insert(id, ThreadSampler { id, name, sampler });
                 }
+                // A thread may end in between.
                 Err(_) if fs::metadata(format!("/proc/self/task/{id}")).is_err() => {}
                 Err(refused) => return Err(refused),
             }
@@ -119,6 +117,10 @@ impl ProcessSampler {
 
 impl ThreadSampler {
     fn read(&mut self, counts: &mut SampleCounts) {
+        // A thread takes its name after its start; one that has ended has no name anymore.
+        if let Some(name) = thread_name(self.id) {
+            self.name = name;
+        }
         while let Some(record) = self.sampler.next_record() {
             match record.parse_record() {
                 Ok(data::Record::Sample(sample)) => {
@@ -135,6 +137,11 @@ impl ThreadSampler {
             }
         }
     }
+}
+
+fn thread_name(id: i32) -> Option<Box<str>> {
+    let name = fs::read_to_string(format!("/proc/self/task/{id}/comm")).ok()?;
+    Some(name.trim_end().into())
 }
 
 fn start_thread_sampler(id: i32, frequency: u64) -> io::Result<Sampler> {
