@@ -42,6 +42,10 @@ const SCHEMA_FILES: &[(&str, &str)] = &[
         include_str!("../schemas/builtin_meta.api"),
     ),
     (
+        "builtin_metrics.api",
+        include_str!("../schemas/builtin_metrics.api"),
+    ),
+    (
         "builtin_network.api",
         include_str!("../schemas/builtin_network.api"),
     ),

@@ -314,6 +314,9 @@ pub struct KindInfo {
     /// Whether strategic merge patches are accepted.
     pub strategic_merge_patch: bool,
     pub verbs: Vec<String>,
+    /// Whether its objects are computed for each request and not stored. It is served where
+    /// there is a provider of them.
+    pub computed: bool,
     /// What every response warns of, if this version of the kind is deprecated.
     pub deprecation_warning: Option<String>,
     /// The storage key prefix, with a trailing slash.
@@ -343,6 +346,7 @@ impl Default for KindInfo {
             protobuf: false,
             strategic_merge_patch: false,
             verbs: Self::default_verbs(),
+            computed: false,
             deprecation_warning: None,
             storage_prefix: String::new(),
             allow_unconditional_update: false,

@@ -8,6 +8,7 @@ mod column_definition;
 mod human_duration;
 mod karmada_cluster;
 mod metadata_cells;
+mod resource_metrics;
 
 use jiff::Timestamp;
 use serde_json::Value;
@@ -24,7 +25,10 @@ const MAX_CELL_BYTES: usize = 4096;
 /// The columns of a kind: those of its built-in printer, those it declares after `Name`,
 /// or `Name` and `Age`.
 pub fn columns(kind: &KindInfo) -> Vec<TableColumnDefinition> {
-    if let Some(headers) = builtin::columns(kind).or_else(|| karmada_cluster::columns(kind)) {
+    let own = builtin::columns(kind)
+        .or_else(|| karmada_cluster::columns(kind))
+        .or_else(|| resource_metrics::columns(kind));
+    if let Some(headers) = own {
         return headers;
     }
     let mut headers = vec![
@@ -49,8 +53,9 @@ pub fn columns(kind: &KindInfo) -> Vec<TableColumnDefinition> {
 
 /// The cells of one object, one per column.
 pub fn cells(kind: &KindInfo, object: &Value, now: Timestamp) -> Vec<Value> {
-    let own =
-        builtin::cells(kind, object, now).or_else(|| karmada_cluster::cells(kind, object, now));
+    let own = builtin::cells(kind, object, now)
+        .or_else(|| karmada_cluster::cells(kind, object, now))
+        .or_else(|| resource_metrics::cells(kind, object));
     if let Some(cells) = own {
         return cells;
     }

@@ -422,6 +422,7 @@ fn parse_kind_attribute(kind: &mut KindInfo, text: &str) -> Result<(), String> {
         }
         ("status", "") => kind.status = true,
         ("proto", "") => kind.protobuf = true,
+        ("computed", "") => kind.computed = true,
         ("strategic", "") => kind.strategic_merge_patch = true,
         ("unconditional-update", "") => kind.allow_unconditional_update = true,
         ("create-on-update", "") => kind.allow_create_on_update = true,

@@ -20,6 +20,14 @@ mod real_clusters;
 #[path = "../compat/karmadactl.rs"]
 mod karmadactl;
 
+/// How requests of karmadactl are sent and checked.
+#[path = "../compat/karmadactl_requests.rs"]
+mod karmadactl_requests;
+
+/// The requests of `karmadactl top`.
+#[path = "../compat/karmadactl_top.rs"]
+mod karmadactl_top;
+
 /// The cluster proxy in aggregated mode.
 mod proxy;
 

@@ -2,10 +2,15 @@
 //! The host has no `kube-public/cluster-info`, as one without kubeadm.
 
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use harness::objects::{CLUSTERS, CONFIG_MAPS, DEPLOYMENTS, SECRETS, config_map, policy};
+use client::ResourcePath;
+use harness::api_server_client::wait_until;
+use harness::objects::{
+    CLUSTERS, CONFIG_MAPS, DEPLOYMENTS, NAMESPACES, PODS, SECRETS, config_map, deployment, policy,
+};
 use harness::{ApiServerClient, ServerProcess};
 use serde_json::Value;
 
@@ -101,7 +106,48 @@ async fn register_command(control: &str) -> Vec<String> {
     words.map(str::to_owned).collect()
 }
 
-// proves: PUL-host
+/// Reads, logs and exec in the member, through the host, Flotilla and the tunnel of the agent.
+async fn assert_proxied(control_plane: &AggregatedControlPlane, member: &PullMember) {
+    let server = &control_plane.host.server;
+    let direct = std::fs::read_to_string(&control_plane.host.kubeconfig).unwrap();
+    let proxied = format!("{server}/apis/cluster.karmada.io/v1alpha1/clusters/{NAME}/proxy");
+    let kubeconfig = member.dir.path().join("tunneled.kubeconfig");
+    std::fs::write(&kubeconfig, direct.replace(server, &proxied)).unwrap();
+    let tunneled = ApiServerClient::connect("tunneled", &kubeconfig);
+    wait_until("the tunnel", async || {
+        let at = ResourcePath::object(&NAMESPACES, "", "default");
+        tunneled.api.get(at).await.is_ok()
+    })
+    .await;
+    tunneled.create(deployment("default", "web", 1)).await;
+    let ready = |d: &Value| d["status"]["readyReplicas"] == 1;
+    tunneled
+        .wait_until(&DEPLOYMENTS, "default", "web", "ready", ready)
+        .await;
+    let pods = tunneled.list(&PODS, "default").await;
+    let pod = pods[0]["metadata"]["name"].as_str().unwrap().to_owned();
+    let Some(programs) = harness::tools(["kubectl-old", "kubectl-new"]) else {
+        return;
+    };
+    for program in programs {
+        let run = |line: String| {
+            let mut command = Command::new(&program);
+            command.arg("--kubeconfig").arg(&kubeconfig);
+            command.args(line.split(' ')).env("HOME", member.dir.path());
+            let out = command.stdin(Stdio::null()).output().unwrap();
+            assert!(out.status.success(), "{line}: {out:?}");
+            String::from_utf8(out.stdout).unwrap()
+        };
+        let (log, said) = tokio::task::block_in_place(|| {
+            let log = run(format!("logs {pod}"));
+            (log, run(format!("exec {pod} -- say this and that")))
+        });
+        assert!(log.contains(&format!("default/{pod}: second 0")), "{log}");
+        assert_eq!(said, "say this and that\n");
+    }
+}
+
+// proves: PUL-host, TUN-host
 #[tokio::test(flavor = "multi_thread")]
 async fn a_member_is_registered_behind_a_host() {
     let (Some(control_plane), member) =
@@ -140,6 +186,8 @@ async fn a_member_is_registered_behind_a_host() {
         delivered["data"],
         config_map("default", "settings", "v")["data"]
     );
+
+    assert_proxied(&control_plane, &member).await;
 
     let files = [
         "--cluster-kubeconfig",

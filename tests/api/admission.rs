@@ -110,9 +110,7 @@ const KINDS: [(&str, &str, &str, bool); 17] = [
     ),
 ];
 /// Those of [`KINDS`] that need a CRD.
-const CRD_KINDS: [&str; 5] = [
-    "CronFederatedHPA",
-    "FederatedHPA",
+const CRD_KINDS: [&str; 3] = [
     "MultiClusterIngress",
     "MultiClusterService",
     "ResourceRegistry",

@@ -188,6 +188,8 @@ fn refused_and_impersonated_requests_are_recorded() {
     let event = only_event(&log, "id-403");
     assert_eq!(event["user"]["username"], "kubernetes-admin");
     assert_eq!(event["impersonatedUser"]["username"], "ann");
+    let constraint = &event["authenticationMetadata"]["impersonationConstraint"];
+    assert_eq!(constraint, "impersonate:user-info");
     assert_eq!(
         event["annotations"]["authorization.k8s.io/decision"],
         "forbid"

@@ -30,6 +30,9 @@ mod printing;
 /// kubectl: deletion of objects, dependents and namespaces.
 mod delete;
 
+/// Metrics of nodes and pods in simulated clusters, by HTTP and kubectl.
+mod resource_metrics;
+
 /// HTTP: objects that are being deleted, and their owners and dependents.
 mod owners;
 
@@ -59,6 +62,9 @@ mod certificates;
 
 /// kubectl: who one is, and what one may do.
 mod identity;
+
+/// kubectl: what a service account may do as others by constrained impersonation.
+mod impersonation;
 
 /// HTTP: client authorities, static tokens, and issuers of OpenID Connect.
 mod authentication;

@@ -51,7 +51,12 @@ impl ApiTestServer {
 
     /// Starts a simulated cluster: the same server, with workload controllers and 2 hollow nodes.
     pub(crate) fn start_member() -> Self {
-        Self::start_command(&["member", "--nodes", "2", "--dir"])
+        Self::start_member_with(&[])
+    }
+
+    /// As [`Self::start_member`], with further flags.
+    pub(crate) fn start_member_with(flags: &[&str]) -> Self {
+        Self::start_command(&[&["member", "--nodes", "2"], flags, &["--dir"]].concat())
     }
 
     /// Starts a simulated cluster without nodes and workload controllers.

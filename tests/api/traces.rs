@@ -249,8 +249,8 @@ async fn spans_of_requests_webhooks_and_reconciliations_reach_the_collector() {
 #[test]
 fn an_unreachable_collector_changes_no_answer_and_invalid_configurations_are_refused() {
     let dir = tempfile::tempdir().unwrap();
-    // A port that was free a moment ago.
-    let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    // No other test listens at this address.
+    let closed = std::net::TcpListener::bind("127.0.0.2:0").unwrap();
     let address = closed.local_addr().unwrap().to_string();
     drop(closed);
     let file = write_configuration(dir.path(), &address);

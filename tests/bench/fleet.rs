@@ -61,15 +61,28 @@ impl MeasuredFleet {
         Ok(fleet)
     }
 
-    fn join(&self, name: &str, member: &MeasuredProcess) -> anyhow::Result<()> {
+    pub(crate) fn join(&self, name: &str, member: &MeasuredProcess) -> anyhow::Result<()> {
+        self.run_with_member("join", name, member)
+    }
+
+    pub(crate) fn unjoin(&self, name: &str, member: &MeasuredProcess) -> anyhow::Result<()> {
+        self.run_with_member("unjoin", name, member)
+    }
+
+    fn run_with_member(
+        &self,
+        command: &str,
+        name: &str,
+        member: &MeasuredProcess,
+    ) -> anyhow::Result<()> {
         let out = std::process::Command::new(measured_process::BINARY)
-            .args(["join", name, "--cluster-kubeconfig"])
+            .args([command, name, "--cluster-kubeconfig"])
             .arg(&member.kubeconfig)
             .arg("--kubeconfig")
             .arg(&self.control_plane.kubeconfig)
             .output()?;
         let errors = String::from_utf8_lossy(&out.stderr);
-        ensure!(out.status.success(), "join {name}: {errors}");
+        ensure!(out.status.success(), "{command} {name}: {errors}");
         Ok(())
     }
 

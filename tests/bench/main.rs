@@ -16,6 +16,7 @@ mod fleet;
 mod http2_connection;
 mod http_connection;
 mod kubeconfig;
+mod large_member;
 mod list_latency;
 mod lua_scripts;
 mod managed_fields;
@@ -49,7 +50,7 @@ type BenchGroup = (
     fn(&mut MeasurementRecorder) -> anyhow::Result<()>,
 );
 
-const GROUPS: [BenchGroup; 15] = [
+const GROUPS: [BenchGroup; 16] = [
     ("up", startup_and_idle::measure_up),
     ("idle", startup_and_idle::measure_serve),
     ("list", list_latency::run),
@@ -63,6 +64,7 @@ const GROUPS: [BenchGroup; 15] = [
     ("cold", cold_start::run),
     ("failover", member_failover::run),
     ("pull", pull_members::run),
+    ("large", large_member::run),
     ("behind", aggregated_mode::run),
     ("compare", side_by_side::run),
 ];

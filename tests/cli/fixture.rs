@@ -1,19 +1,21 @@
 //! A control plane with two members and a Deployment in both, and runs of the binary.
 
+use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, Weak, mpsc};
 use std::time::{Duration, Instant};
 
-use harness::FlotillaUpProcess;
 use harness::objects::{DEPLOYMENTS, POLICIES, deployment, policy};
+use harness::{FlotillaUpProcess, ServerProcess};
+use machinery::Gvr;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 pub(crate) const BINARY: &str = env!("CARGO_BIN_EXE_flotilla");
 /// Where the editor of `flotilla edit` is.
 const SYSTEM_PATH: &str = "/usr/bin:/bin";
-const TIMEOUT: Duration = Duration::from_secs(60);
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(60);
 
 pub(crate) struct CliFixture {
     up: FlotillaUpProcess,
@@ -133,6 +135,15 @@ impl CliFixture {
         runtime.block_on(async { self.up.members()[0].create(object).await });
     }
 
+    /// Deletes an object in `member1`.
+    pub(crate) fn delete_in_member(&self, resource: &Gvr, namespace: &str, name: &str) {
+        let runtime = tokio::runtime::Runtime::new().unwrap();
+        runtime.block_on(async {
+            let members = self.up.members();
+            members[0].delete(resource, namespace, name).await;
+        });
+    }
+
     /// The working folder of the commands.
     pub(crate) fn dir(&self) -> &Path {
         self.up.dir()
@@ -172,17 +183,58 @@ impl CliFixture {
         self.command(arguments).spawn().unwrap()
     }
 
-    /// Runs the examples in the help of a command, in their order.
-    pub(crate) fn run_examples(&self, command: &str) {
+    /// The examples in the help of a command, without the name of the binary.
+    pub(crate) fn examples(&self, command: &str) -> Vec<String> {
         let help = self.run(&format!("{command} --help")).succeeded();
+        let help = help.replace("\\\n   ", "");
         let examples = help
             .lines()
             .filter_map(|line| line.strip_prefix("  flotilla "));
-        let examples: Vec<&str> = examples.collect();
+        let examples: Vec<String> = examples.map(str::to_owned).collect();
         assert!(!examples.is_empty(), "{command} --help has no example");
-        for example in examples {
-            self.run(example).succeeded();
+        examples
+    }
+
+    /// Runs the examples in the help of a command, in their order.
+    pub(crate) fn run_examples(&self, command: &str) {
+        for example in self.examples(command) {
+            self.run(&example).succeeded();
         }
+    }
+
+    /// Runs a command line until it succeeds with such an output.
+    pub(crate) fn wait_for_output(&self, line: &str, is_complete: impl Fn(&str) -> bool) {
+        let end = Instant::now() + TIMEOUT;
+        loop {
+            let output = self.run(line);
+            if output.code == 0 && is_complete(&output.out) {
+                return;
+            }
+            assert!(Instant::now() < end, "{line}: {output:?}");
+            harness::sleep_blocking(Duration::from_millis(100));
+        }
+    }
+
+    /// Starts another simulated member with further flags and joins it.
+    pub(crate) fn join_member(&self, name: &str, flags: &[&str]) -> ServerProcess {
+        let dir = self.up.dir().join(name);
+        let path = dir.display().to_string();
+        let own = [
+            "member",
+            "--nodes",
+            "2",
+            "--listen",
+            "127.0.0.1:0",
+            "--dir",
+            &path,
+        ];
+        let log = self.up.dir().join(format!("{name}.log"));
+        let member = ServerProcess::start(BINARY, &[&own, flags].concat(), &log).0;
+        let line = format!("join {name} --cluster-kubeconfig {name}/kubeconfig");
+        self.run(&line).succeeded();
+        let ready = format!("get cluster {name} --no-headers");
+        self.wait_for_output(&ready, |out| out.contains(" True "));
+        member
     }
 
     /// Registers a cluster that nothing connects to, or whose address is given.
@@ -237,4 +289,32 @@ fn link_kubectl(up: &FlotillaUpProcess) -> Option<PathBuf> {
 pub(crate) fn rows(text: &str) -> Vec<String> {
     let line = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
     text.lines().map(line).collect()
+}
+
+/// The lines that a process prints, as they come.
+pub(crate) fn lines_of(process: &mut Child) -> mpsc::Receiver<String> {
+    let (sender, lines) = mpsc::channel();
+    let output = process.stdout.take().unwrap();
+    std::thread::spawn(move || {
+        for line in BufReader::new(output).lines().map_while(Result::ok) {
+            let _ = sender.send(line);
+        }
+    });
+    lines
+}
+
+/// Runs a command line of the binary on a terminal; `None` if the machine has no `script`, and
+/// the test is recorded as skipped.
+pub(crate) fn spawn_on_terminal(fixture: &CliFixture, line: &str) -> Option<Child> {
+    let line = format!("{BINARY} {line}");
+    let mut command = fixture.command_of("script", &["-qfec", &line, "/dev/null"]);
+    // A closed standard input would end `script`.
+    let spawned = command
+        .env("SHELL", "/bin/sh")
+        .stdin(Stdio::piped())
+        .spawn();
+    if spawned.is_err() {
+        harness::tools::skip("script");
+    }
+    spawned.ok()
 }

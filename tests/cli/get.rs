@@ -1,14 +1,13 @@
 //! `get`: tables of the control plane and of members, documents, watches, and members that
 //! do not answer.
 
-use std::io::{BufRead, BufReader};
 use std::net::TcpListener;
-use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-use serde_json::Value;
+use harness::objects::CONFIG_MAPS;
+use serde_json::{Value, json};
 
-use crate::fixture::{CliFixture, rows};
+use crate::fixture::{CliFixture, TIMEOUT, lines_of, rows, spawn_on_terminal};
 
 #[test]
 fn a_table_has_the_cluster_and_the_adoption_of_each_row() {
@@ -71,6 +70,46 @@ fn columns_of_labels_namespaces_and_kinds_are_added() {
     let none = fixture.run("get deployments -l app=nothing");
     assert_eq!(none.errors, "No resources found in default namespace.\n");
     assert_eq!(none.succeeded(), "");
+}
+
+#[test]
+fn rows_and_documents_of_all_clusters_are_sorted_by_a_field() {
+    let fixture = CliFixture::shared();
+    let names = |line: &str| -> Vec<String> {
+        let text = fixture.run(line).succeeded();
+        let first = |line: &String| line.split(' ').next().unwrap().to_owned();
+        rows(&text).iter().map(first).collect()
+    };
+    let ascending = names("get namespaces -s all --no-headers --sort-by .metadata.name");
+    let mut sorted = ascending.clone();
+    sorted.sort();
+    assert_eq!(ascending, sorted);
+    assert!(ascending.iter().filter(|name| *name == "default").count() == 3);
+    let documents = fixture.json("get namespaces -s all --sort-by {.metadata.name}");
+    let name = |item: &Value| item["metadata"]["name"].as_str().unwrap().to_owned();
+    let items = documents["items"].as_array().unwrap().iter();
+    assert_eq!(items.map(name).collect::<Vec<_>>(), sorted);
+    // A field that the rows' metadata does not have.
+    let nodes = names("get nodes -C member1,member2 --no-headers --sort-by .status.capacity.cpu");
+    assert_eq!(nodes.len(), 6, "{nodes:?}");
+    fixture
+        .run("get namespaces --sort-by .spec.nothing.here")
+        .failed_with("couldn't find any field with path \"{.spec.nothing.here}\"");
+    fixture
+        .run("get namespaces --sort-by .items[*]")
+        .failed_with("--sort-by takes a path of fields and positions");
+    let kinds = names("get namespaces default --no-headers --show-kind");
+    assert_eq!(kinds, ["namespace/default"]);
+}
+
+#[test]
+fn managed_fields_are_shown_when_asked_for() {
+    let fixture = CliFixture::shared();
+    let line = "get deployment web";
+    let fields = |document: Value| document["metadata"]["managedFields"].clone();
+    assert_eq!(fields(fixture.json(line)), Value::Null);
+    let shown = fields(fixture.json(&format!("{line} --show-managed-fields")));
+    assert!(!shown.as_array().unwrap().is_empty(), "{shown}");
 }
 
 #[test]
@@ -170,13 +209,7 @@ fn a_watch_prints_the_changes_of_all_members() {
         "-w",
     ];
     let mut watch = fixture.spawn(&arguments);
-    let (sender, lines) = mpsc::channel();
-    let output = watch.stdout.take().unwrap();
-    std::thread::spawn(move || {
-        for line in BufReader::new(output).lines().map_while(Result::ok) {
-            let _ = sender.send(line);
-        }
-    });
+    let lines = lines_of(&mut watch);
     let wait_for = |wanted: &[&str]| {
         let mut missing: Vec<&str> = wanted.to_vec();
         while !missing.is_empty() {
@@ -200,6 +233,45 @@ fn a_watch_prints_the_changes_of_all_members() {
     wait_for(&["web member1 3/3", "web member2 3/3"]);
     watch.kill().unwrap();
     watch.wait().unwrap();
+}
+
+// proves: CLI-watch-screen
+#[test]
+fn a_watch_on_a_terminal_is_one_table_that_is_drawn_anew() {
+    let fixture = CliFixture::shared();
+    let map = |name: &str| {
+        json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "namespace": "default",
+            "labels": {"drawn": "true"}}, "data": {"a": "b"}})
+    };
+    fixture.create_in_member(map("drawn-a"));
+    let line = "get configmaps -l drawn=true -C member1,member2 -w";
+    let Some(mut terminal) = spawn_on_terminal(&fixture, line) else {
+        return;
+    };
+    let lines = lines_of(&mut terminal);
+    // The tables, each up to the next one.
+    let mut table: Vec<String> = Vec::new();
+    let mut wait_for = |names: &[&str]| {
+        while table != names {
+            let line = lines.recv_timeout(TIMEOUT).unwrap();
+            let line = rows(&line).concat();
+            match line.strip_prefix("\u{1b}[H\u{1b}[J") {
+                Some(header) => {
+                    assert!(header.starts_with("NAME CLUSTER DATA AGE"), "{header}");
+                    table.clear();
+                }
+                None => table.extend(line.split(' ').next().map(str::to_owned)),
+            }
+        }
+    };
+    wait_for(&["drawn-a"]);
+    fixture.create_in_member(map("drawn-b"));
+    wait_for(&["drawn-a", "drawn-b"]);
+    fixture.delete_in_member(&CONFIG_MAPS, "default", "drawn-a");
+    wait_for(&["drawn-b"]);
+    terminal.kill().unwrap();
+    terminal.wait().unwrap();
+    fixture.delete_in_member(&CONFIG_MAPS, "default", "drawn-b");
 }
 
 #[test]

@@ -10,14 +10,14 @@ use serde_json::{Value, json};
 use crate::fixture::{BINARY, CliFixture, CommandOutput};
 
 /// A simulated cluster that is not joined.
-struct UnjoinedMember {
+pub(crate) struct UnjoinedMember {
     dir: tempfile::TempDir,
     /// `None` after a kill.
     process: Option<ServerProcess>,
 }
 
 impl UnjoinedMember {
-    fn start() -> Self {
+    pub(crate) fn start() -> Self {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().display().to_string();
         let arguments = [
@@ -36,19 +36,24 @@ impl UnjoinedMember {
         }
     }
 
-    fn kubeconfig(&self) -> Value {
+    /// `kill -9`.
+    pub(crate) fn kill(&mut self) {
+        self.process = None;
+    }
+
+    pub(crate) fn kubeconfig(&self) -> Value {
         let text = std::fs::read_to_string(self.dir.path().join("kubeconfig")).unwrap();
         serde_saphyr::from_str(&text).unwrap()
     }
 }
 
-fn write_kubeconfig(dir: &Path, name: &str, kubeconfig: &Value) {
+pub(crate) fn write_kubeconfig(dir: &Path, name: &str, kubeconfig: &Value) {
     let file = dir.join(format!("{name}.kubeconfig"));
     std::fs::write(file, kubeconfig.to_string()).unwrap();
 }
 
 /// The command that joins a cluster of this name.
-fn join_line(name: &str) -> String {
+pub(crate) fn join_line(name: &str) -> String {
     format!("join {name} --cluster-kubeconfig {name}.kubeconfig")
 }
 
@@ -123,7 +128,7 @@ fn a_member_that_is_dead_is_removed_by_force() {
         api.wait_until_exists(&CONFIG_MAPS, "default", "on-dead")
             .await;
     });
-    member.process = None;
+    member.kill();
     let waiting = "works in karmada-es-dead whose objects the member still has";
     let late = fixture.run("unjoin dead --wait 3s");
     assert!(late.errors.contains("still waiting: "), "{late:?}");

@@ -1,26 +1,32 @@
 //! The commands that kubectl does, on the control plane and on members through the cluster
 //! proxy, and the binary as a plugin of kubectl.
 
+use harness::port_forward::echo_through_port_forward;
+use serde_json::json;
+
 use crate::fixture::CliFixture;
+
+/// The commands whose examples run as they are written.
+pub(crate) const COMMANDS: [&str; 11] = [
+    "describe",
+    "logs",
+    "exec",
+    "explain",
+    "api-resources",
+    "api-versions",
+    "create",
+    "patch",
+    "label",
+    "annotate",
+    "delete",
+];
 
 #[test]
 fn the_examples_of_the_help_work() {
     let Some(fixture) = CliFixture::shared_with_tools() else {
         return;
     };
-    for command in [
-        "describe",
-        "logs",
-        "exec",
-        "explain",
-        "api-resources",
-        "api-versions",
-        "create",
-        "patch",
-        "label",
-        "annotate",
-        "delete",
-    ] {
+    for command in COMMANDS {
         fixture.run_examples(command);
     }
 }
@@ -77,15 +83,22 @@ fn without_kubectl_the_command_says_what_to_install() {
     );
 }
 
-/// Simulated members open no ports, so the answer of the member is what can be seen.
+/// Simulated pods send back what they receive.
 #[test]
 fn port_forward_reaches_the_member() {
     let Some(fixture) = CliFixture::shared_with_tools() else {
         return;
     };
-    fixture
-        .run("port-forward deployment/web :80 -C member1")
-        .failed_with("unable to upgrade connection: the server could not find");
+    let container = json!({"name": "c", "image": "x"});
+    fixture.create_in_member(json!({"apiVersion": "v1", "kind": "Pod",
+        "metadata": {"name": "echo", "namespace": "default"},
+        "spec": {"containers": [container]}}));
+    fixture.wait_for_output("get pod echo -n default -C member1", |out| {
+        out.contains("Running")
+    });
+    let forward = ["port-forward", "echo", ":80", "-C", "member1"];
+    let echoed = echo_through_port_forward(fixture.command(&forward));
+    assert_eq!(echoed, ["first", "second"]);
     fixture
         .run("port-forward deployment/web :80")
         .failed_with("must specify a cluster");

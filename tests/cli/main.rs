@@ -18,6 +18,9 @@ mod join;
 /// `get` from the control plane and from members.
 mod get;
 
+/// `top` of pods, nodes and the fleet.
+mod top;
+
 /// `apply` with policies for the applied objects.
 mod apply;
 
@@ -26,6 +29,15 @@ mod kubectl;
 
 /// `promote` of objects in a member.
 mod promote;
+
+/// `doctor`, with one failure of the server or a member injected at a time.
+mod doctor;
+
+/// Exit codes, and how errors begin.
+mod exit_codes;
+
+/// The examples of all commands: that there are some, and that a test runs them.
+mod examples;
 
 /// `drain` of clusters.
 mod drain;

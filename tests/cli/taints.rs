@@ -105,7 +105,7 @@ fn taints_are_set_overwritten_and_removed() {
 #[test]
 fn the_examples_of_the_help_work() {
     let fixture = CliFixture::with_changing_clusters();
-    for command in ["cordon", "uncordon", "taint"] {
-        fixture.run_examples(command);
-    }
+    fixture.run_examples("cordon");
+    fixture.run_examples("uncordon");
+    fixture.run_examples("taint");
 }

@@ -251,8 +251,8 @@ fn kubectl_1_36_administers_and_is_refused_plainly() {
                 "debug p --image=busybox",
                 &["ephemeral containers are disabled"],
             ),
-            fails("top pod", &["Metrics API not available"]),
-            fails("top node", &["Metrics API not available"]),
+            fails("top pod", &["metrics not available yet"]),
+            fails("top node", &["metrics not available yet"]),
             succeeds("delete pod p --now", &["deleted"]),
             succeeds("delete node n", &["deleted"]),
         ]);

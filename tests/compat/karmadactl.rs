@@ -5,12 +5,12 @@
 //! cluster proxy. The control plane may be standalone or in aggregated mode; the
 //! [`HttpTestClient`] decides.
 
-use std::time::Duration;
-
 use hyper::Method;
 use openapi::karmada::names;
 use serde_json::{Value, json};
 
+use crate::karmadactl_requests::KarmadactlRequestChecker;
+use crate::karmadactl_top;
 use harness::http_client::{
     CLUSTERS_PATH, HttpTestClient, HttpTestRequest, HttpTestResponse, cluster_proxy_path,
     within_timeout,
@@ -19,156 +19,8 @@ use harness::http_client::{
 const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
 const SERVICE_ACCOUNTS: &str = "/api/v1/namespaces/karmada-cluster/serviceaccounts";
 const SECRETS: &str = "/api/v1/namespaces/karmada-cluster/secrets";
-/// The Accept header of typed clients of built-in kinds, with JSON first, so that a
-/// kube-apiserver responds in a form that can be compared.
-const TYPED_ACCEPT: &str = "application/json,application/vnd.kubernetes.protobuf";
 const TABLE_ACCEPT: &str = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json;as=Table;v=v1beta1;g=meta.k8s.io,application/json";
 const DISCOVERY_ACCEPT: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList,application/json";
-const POLL_INTERVAL: Duration = Duration::from_millis(50);
-
-/// Sends the requests of one command to one server.
-pub(crate) struct KarmadactlRequestChecker<'a> {
-    pub(crate) command: &'a str,
-    pub(crate) target: &'a HttpTestClient,
-}
-
-impl KarmadactlRequestChecker<'_> {
-    pub(crate) async fn request(
-        &self,
-        request: HttpTestRequest,
-        line: &str,
-        codes: &[u16],
-        expected_fields: &[(&str, Value)],
-    ) -> Value {
-        let reply = self
-            .target
-            .call(request.header("user-agent", "karmadactl/v1.19"))
-            .await;
-        self.check(reply, line, codes, expected_fields)
-    }
-
-    fn check(
-        &self,
-        reply: HttpTestResponse,
-        line: &str,
-        codes: &[u16],
-        expected_fields: &[(&str, Value)],
-    ) -> Value {
-        let body = String::from_utf8_lossy(&reply.body).into_owned();
-        let context = format!("{}: {line}: {}: {body}", self.command, reply.code);
-        assert!(codes.contains(&reply.code), "{context}");
-        // The plain text of a kube-apiserver for a group that it does not serve.
-        if reply.code == 404 && body.trim_end() == "404 page not found" {
-            return Value::Null;
-        }
-        let value: Value = serde_json::from_str(&body).unwrap_or_else(|e| panic!("{e}: {context}"));
-        if reply.code >= 400 {
-            assert_eq!(value["kind"], "Status", "{context}");
-            assert_eq!(value["code"], reply.code, "{context}");
-        }
-        for (pointer, expected) in expected_fields {
-            let found = value.pointer(pointer).unwrap_or(&Value::Null);
-            assert_eq!(found, expected, "{pointer} of {context}");
-        }
-        value
-    }
-
-    pub(crate) async fn get(
-        &self,
-        path: &str,
-        code: u16,
-        expected_fields: &[(&str, Value)],
-    ) -> Value {
-        self.get_as(path, TYPED_ACCEPT, code, expected_fields).await
-    }
-
-    pub(crate) async fn get_as(
-        &self,
-        path: &str,
-        accept: &str,
-        code: u16,
-        expected_fields: &[(&str, Value)],
-    ) -> Value {
-        let request = HttpTestRequest::new(Method::GET, path).header("accept", accept);
-        self.request(request, &format!("GET {path}"), &[code], expected_fields)
-            .await
-    }
-
-    pub(crate) async fn post(
-        &self,
-        path: &str,
-        body: Value,
-        expected_fields: &[(&str, Value)],
-    ) -> Value {
-        let request = HttpTestRequest::new(Method::POST, path)
-            .header("accept", TYPED_ACCEPT)
-            .json(&body);
-        self.request(request, &format!("POST {path}"), &[201], expected_fields)
-            .await
-    }
-
-    /// Creates an object unless it exists.
-    async fn ensure(&self, path: &str, body: Value) {
-        let name = body["metadata"]["name"].as_str().unwrap();
-        let request = HttpTestRequest::new(Method::GET, &format!("{path}/{name}"))
-            .header("accept", TYPED_ACCEPT);
-        let existing = self
-            .request(request, &format!("GET {path}/{name}"), &[200, 404], &[])
-            .await;
-        if existing["kind"] == "Status" {
-            self.post(path, body, &[]).await;
-        }
-    }
-
-    pub(crate) async fn merge(
-        &self,
-        path: &str,
-        patch: Value,
-        code: u16,
-        expected_fields: &[(&str, Value)],
-    ) -> Value {
-        let request = HttpTestRequest::new(Method::PATCH, path)
-            .header("content-type", "application/merge-patch+json")
-            .header("accept", "application/json")
-            .body(harness::http_client::full_body(patch.to_string()));
-        self.request(
-            request,
-            &format!("PATCH {path} {patch}"),
-            &[code],
-            expected_fields,
-        )
-        .await
-    }
-
-    pub(crate) async fn delete(&self, path: &str) {
-        let options = json!({"kind": "DeleteOptions", "apiVersion": "v1"});
-        let request = HttpTestRequest::new(Method::DELETE, path)
-            .header("accept", TYPED_ACCEPT)
-            .json(&options);
-        self.request(request, &format!("DELETE {path}"), &[200], &[])
-            .await;
-    }
-
-    /// Repeats a request until `fits` holds for the response, as a command that waits does.
-    pub(crate) async fn get_until(
-        &self,
-        path: &str,
-        what: &str,
-        fits: impl Fn(&HttpTestResponse) -> bool,
-    ) -> HttpTestResponse {
-        let context = format!("{}: {path}: {what}", self.command);
-        within_timeout(&context, async {
-            loop {
-                let reply = self.target.get(path).await;
-                if fits(&reply) {
-                    return reply;
-                }
-                tokio::time::sleep(POLL_INTERVAL).await;
-            }
-        })
-        .await
-    }
-}
 
 fn system_labels() -> Value {
     json!({"karmada.io/system": "true"})
@@ -202,7 +54,7 @@ async fn token(member: &KarmadactlRequestChecker<'_>, account: &str) -> Value {
 }
 
 /// Replays `join NAME` in push mode, with the kubeconfig of the cluster.
-async fn join(control: &HttpTestClient, member: &HttpTestClient, name: &str) {
+pub(crate) async fn join(control: &HttpTestClient, member: &HttpTestClient, name: &str) {
     let (command, account) = ("join", format!("karmada-{name}"));
     let role = format!("karmada-controller-manager:{account}");
     let [control, member] =
@@ -515,45 +367,6 @@ async fn promote(control: &HttpTestClient, name: &str) {
     control.get_until(&member, "adopted", adopted).await;
 }
 
-/// Replays `top pods` and `top nodes`. The cluster may not serve metrics.k8s.io.
-async fn top(control: &HttpTestClient, name: &str) {
-    let control = KarmadactlRequestChecker {
-        command: "top",
-        target: control,
-    };
-    control.get(CLUSTERS_PATH, 200, &[]).await;
-    let proxy = |path: &str| cluster_proxy_path(name, path);
-    let groups = control
-        .get_as(
-            &proxy("/apis"),
-            "application/json",
-            200,
-            &[("/kind", json!("APIGroupList"))],
-        )
-        .await;
-    let groups = groups["groups"].as_array().unwrap();
-    let metrics = groups.iter().any(|g| g["name"] == "metrics.k8s.io");
-    let code = if metrics { 200 } else { 404 };
-    for kind in ["nodes", "namespaces/default/pods"] {
-        let path = proxy(&format!("/apis/metrics.k8s.io/v1beta1/{kind}"));
-        control.get(&path, code, &[]).await;
-    }
-    control
-        .get(
-            &proxy("/api/v1/nodes"),
-            200,
-            &[("/kind", json!("NodeList"))],
-        )
-        .await;
-    control
-        .get(
-            &proxy("/api/v1/namespaces/default/pods"),
-            200,
-            &[("/kind", json!("PodList"))],
-        )
-        .await;
-}
-
 /// Replays `unjoin NAME`, with the kubeconfig of the cluster.
 async fn unjoin(control: &HttpTestClient, member: &HttpTestClient, name: &str) {
     let command = "unjoin";
@@ -589,6 +402,6 @@ pub(crate) async fn replay(control: &HttpTestClient, member: &HttpTestClient, na
     get(control, name).await;
     taints(control, name).await;
     promote(control, name).await;
-    top(control, name).await;
+    karmadactl_top::replay(control, name).await;
     unjoin(control, member, name).await;
 }

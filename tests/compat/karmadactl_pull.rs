@@ -13,7 +13,7 @@ use harness::http_client::{
 use hyper::Method;
 use serde_json::{Value, json};
 
-use crate::karmadactl::KarmadactlRequestChecker;
+use crate::karmadactl_requests::KarmadactlRequestChecker;
 use crate::test_server::CompatTestServer;
 
 const NAME: &str = "edge";

@@ -25,6 +25,15 @@ mod containers;
 /// The requests of karmadactl.
 mod karmadactl;
 
+/// How requests of karmadactl are sent and checked.
+mod karmadactl_requests;
+
+/// The requests of `karmadactl top`.
+mod karmadactl_top;
+
+/// The metrics of all members in the control plane.
+mod metrics_adapter;
+
 /// The requests of karmadactl that look into a member, and of a removal by force.
 mod karmadactl_debug;
 
@@ -46,6 +55,7 @@ async fn karmadas_agent_works_with_the_rights_that_karmadactl_gives_it() {
     karmadactl_pull::replay(&server).await;
 }
 
+// proves: TOP-requests
 #[tokio::test(flavor = "multi_thread")]
 async fn karmadactl_requests_work_in_standalone_mode() {
     let servers = tokio::task::spawn_blocking(|| {
@@ -56,4 +66,14 @@ async fn karmadactl_requests_work_in_standalone_mode() {
     });
     let (control, member) = servers.await.unwrap();
     karmadactl::replay(&control.admin, &member.admin, "legacy1").await;
+    let start = || test_server::CompatTestServer::start_member_with(&["--resource-metrics=false"]);
+    let without_metrics = tokio::task::spawn_blocking(start).await.unwrap();
+    for (server, name, has_metrics) in [
+        (&member, "measured", true),
+        (&without_metrics, "unmeasured", false),
+    ] {
+        karmadactl::join(&control.admin, &server.admin, name).await;
+        let served = karmadactl_top::replay(&control.admin, name).await;
+        assert_eq!(served, has_metrics, "{name}");
+    }
 }

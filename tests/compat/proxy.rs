@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
+use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use bytes::Bytes;
 use http_body_util::{BodyExt, StreamBody};
 use hyper::body::{Frame, Incoming};
@@ -56,6 +56,100 @@ fn channel_body() -> (mpsc::Sender<Bytes>, TestHttpBody) {
 async fn next_frame(body: &mut Incoming) -> Option<Bytes> {
     let frame = within_timeout("a frame", body.frame()).await?;
     Some(frame.unwrap().into_data().unwrap())
+}
+
+/// A token of the service account `karmada-impersonator` without a valid signature: only the
+/// member verifies it.
+fn impersonator_token() -> String {
+    let claims = json!({"sub": "system:serviceaccount:karmada-cluster:karmada-impersonator"});
+    format!("e30.{}.none", URL_SAFE_NO_PAD.encode(claims.to_string()))
+}
+
+// proves: IMP-groups, IMP-dropped-groups, IMP-accounts
+#[tokio::test(flavor = "multi_thread")]
+async fn users_are_impersonated_with_the_groups_that_the_member_grants() {
+    let test_server = CompatTestServer::shared().await;
+    let admin = &test_server.admin;
+    let peer = FakeHttpsServer::start(echo_handler()).await;
+    let token = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "token-of-governed"},
+        "data": {"token": STANDARD.encode(impersonator_token())}});
+    let created = admin
+        .post("/api/v1/namespaces/karmada-cluster/secrets", &token)
+        .await;
+    assert_eq!(created.code, 201);
+    let reference = json!({"namespace": "karmada-cluster", "name": "token-of-governed"});
+    test_server
+        .register_cluster(
+            "governed",
+            &peer,
+            json!({"impersonatorSecretRef": reference}),
+        )
+        .await;
+    const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
+    let role = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
+        "metadata": {"name": "governed"}, "rules": [{"apiGroups": ["cluster.karmada.io"],
+            "resources": ["clusters/proxy"], "resourceNames": ["governed"], "verbs": ["*"]}]});
+    let binding = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
+        "metadata": {"name": "governed"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "governed"},
+        "subjects": [{"kind": "Group", "name": "dev", "apiGroup": "rbac.authorization.k8s.io"},
+            {"kind": "ServiceAccount", "name": "bot", "namespace": "default"}]});
+    for (path, body) in [("clusterroles", role), ("clusterrolebindings", binding)] {
+        assert_eq!(admin.post(&format!("{RBAC}/{path}"), &body).await.code, 201);
+    }
+    let groups_of = async |user: &str, groups: &[&str]| {
+        let request = groups.iter().fold(
+            HttpTestRequest::new(Method::GET, &cluster_proxy_path("governed", "/x"))
+                .header("impersonate-user", user),
+            |request, group| request.header("impersonate-group", group),
+        );
+        let reply = collect_response(admin.send(request.body(full_body(""))).await).await;
+        (reply.code == 200).then(|| reply.json()["headers"]["impersonate-group"].clone())
+    };
+    // The grant acts some time after its binding is created.
+    let granted = async {
+        loop {
+            let groups = groups_of("ann", &["ops", "dev"]).await;
+            if groups == Some(json!(["dev"])) {
+                return;
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        }
+    };
+    within_timeout("the groups of ann", granted).await;
+    let account = "system:serviceaccount:default:bot";
+    assert_eq!(groups_of(account, &[]).await, Some(Value::Null));
+    assert_eq!(groups_of("bob", &["ops"]).await, None);
+
+    let name = "karmada-impersonator-7cbb6bd5c9";
+    let work =
+        format!("/apis/work.karmada.io/v1alpha1/namespaces/karmada-es-governed/works/{name}");
+    let rules = async {
+        loop {
+            let work = admin.get(&work).await;
+            let work = if work.code == 200 {
+                work.json()
+            } else {
+                Value::Null
+            };
+            let rules = work["spec"]["workload"]["manifests"][0]["rules"].clone();
+            let of = |resource: &str| {
+                let mut rules = rules.as_array().into_iter().flatten();
+                rules.find(|r| r["resources"] == json!([resource])).cloned()
+            };
+            if let (Some(users), Some(groups)) = (of("users"), of("groups"))
+                && groups["resourceNames"]
+                    .as_array()
+                    .unwrap()
+                    .contains(&json!("dev"))
+            {
+                return users;
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        }
+    };
+    let users = within_timeout("the rules of the impersonator", rules).await;
+    assert_eq!(users["resourceNames"], Value::Null);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -30,7 +30,12 @@ impl CompatTestServer {
 
     /// Starts a simulated cluster.
     pub(crate) fn start_member() -> Self {
-        Self::start_command(&["member", "--nodes", "1", "--dir"])
+        Self::start_member_with(&[])
+    }
+
+    /// As [`Self::start_member`], with further flags.
+    pub(crate) fn start_member_with(flags: &[&str]) -> Self {
+        Self::start_command(&[&["member", "--nodes", "1"], flags, &["--dir"]].concat())
     }
 
     fn start_command(command: &[&str]) -> Self {

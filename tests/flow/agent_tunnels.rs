@@ -12,11 +12,18 @@ use client::{
     Api, Error, ListOptions, ResourcePath, ShutdownToken, TaskGroup, WatchEvent, WatchOptions,
 };
 use futures_util::StreamExt;
+use harness::FlotillaUpProcess;
+use harness::port_forward::echo_through_port_forward;
+use machinery::Gvr;
 use serde_json::json;
 
-use crate::fleet::{ApiServerClient, wait_until};
-use crate::objects::{CLUSTERS, CONFIG_MAPS, DEPLOYMENTS, PODS, config_map, deployment};
+use crate::fleet::{ApiServerClient, find_condition, wait_until};
+use crate::objects::{
+    CLUSTER_ROLE_BINDINGS, CLUSTERS, CONFIG_MAPS, DEPLOYMENTS, PODS, config_map, deployment,
+};
 use crate::pull_members::{NAME, PullFixture};
+
+static NODE_METRICS: Gvr = Gvr::from_static("metrics.k8s.io", "v1beta1", "nodes");
 
 const NS: &str = "tunnel";
 const USER: &str = "ann";
@@ -24,16 +31,21 @@ const NO_TUNNEL: &str = "the agent of cluster \"edge\" has no tunnel";
 
 /// Clients of the member through the control plane.
 pub(crate) struct TunneledMember {
-    admin: ApiServerClient,
+    pub(crate) admin: ApiServerClient,
     kubeconfig: PathBuf,
 }
 
 impl TunneledMember {
     pub(crate) fn new(fleet: &PullFixture) -> Self {
-        let direct = std::fs::read_to_string(fleet.up.dir().join("kubeconfig")).unwrap();
-        let server = format!("https://{}", fleet.up.address());
-        let proxied = format!("{server}/apis/cluster.karmada.io/v1alpha1/clusters/{NAME}/proxy");
-        let kubeconfig = fleet.up.dir().join("tunneled.kubeconfig");
+        Self::connect(&fleet.up, &fleet.name)
+    }
+
+    /// The cluster proxy of any member.
+    pub(crate) fn connect(up: &FlotillaUpProcess, name: &str) -> Self {
+        let direct = std::fs::read_to_string(up.dir().join("kubeconfig")).unwrap();
+        let server = format!("https://{}", up.address());
+        let proxied = format!("{server}/apis/cluster.karmada.io/v1alpha1/clusters/{name}/proxy");
+        let kubeconfig = up.dir().join(format!("tunneled-{name}.kubeconfig"));
         std::fs::write(&kubeconfig, direct.replace(&server, &proxied)).unwrap();
         Self {
             admin: ApiServerClient::connect("tunneled", &kubeconfig),
@@ -75,10 +87,11 @@ impl TunneledMember {
         Arc::new(RemoteApi::new(config, &TaskGroup::new(ShutdownToken::new())).unwrap())
     }
 
-    async fn kubectl(&self, program: &Path, line: &str) -> String {
+    /// Runs `kubectl LINE`, which must succeed, and returns its output.
+    pub(crate) async fn kubectl(&self, program: &Path, line: &str) -> String {
         let mut command = Command::new(program);
         command.arg("--kubeconfig").arg(&self.kubeconfig);
-        command.args(["-n", NS]).args(line.split(' '));
+        command.args(line.split(' '));
         command.env("HOME", self.kubeconfig.parent().unwrap());
         command.stdin(Stdio::null());
         let out = tokio::task::spawn_blocking(move || command.output());
@@ -141,7 +154,7 @@ async fn watch(member: &TunneledMember, name: &str) -> client::WatchStream {
     }
 }
 
-// proves: TUN-requests, TUN-watch, TUN-cut, TUN-restart, TUN-newest
+// proves: MAD-pull, TUN-requests, TUN-watch, TUN-cut, TUN-restart, TUN-newest
 #[tokio::test]
 async fn the_proxy_reaches_a_member_through_its_agent() {
     let fleet = PullFixture::start().await;
@@ -163,6 +176,15 @@ async fn the_proxy_reaches_a_member_through_its_agent() {
     let lists = (0..100).map(|_| list_config_maps(&through.api));
     let lists = futures_util::future::join_all(lists).await;
     assert!(lists.into_iter().all(|count| count.unwrap() == 2));
+
+    // The control plane reads metrics through the tunnel, as the user of the request.
+    let metrics = fleet.control.list(&NODE_METRICS, "").await;
+    let cluster = "/metadata/annotations/resource.karmada.io~1query-from-cluster";
+    assert!(
+        metrics
+            .iter()
+            .any(|node| node.pointer(cluster) == Some(&NAME.into()))
+    );
 
     // A watch gets events while it runs, ends with the connection, and can be opened again.
     let mut events = watch(&member, "tunneled").await;
@@ -260,11 +282,20 @@ async fn logs_and_exec_pass_through_a_tunnel() {
     let pods = through.list(&PODS, NS).await;
     let pod = pods[0]["metadata"]["name"].as_str().unwrap();
     for kubectl in [old, new] {
-        let log = member.kubectl(&kubectl, &format!("logs {pod}")).await;
+        let log = member
+            .kubectl(&kubectl, &format!("-n {NS} logs {pod}"))
+            .await;
         assert!(log.contains(&format!("{NS}/{pod}: second 0")), "{log}");
-        let line = format!("exec {pod} -- say this and that");
+        let line = format!("-n {NS} exec {pod} -- say this and that");
         let said = member.kubectl(&kubectl, &line).await;
         assert_eq!(said, "say this and that\n");
+        let mut forward = Command::new(&kubectl);
+        forward.arg("--kubeconfig").arg(&member.kubeconfig);
+        forward.args(["-n", NS, "port-forward", pod, ":80"]);
+        forward.env("HOME", member.kubeconfig.parent().unwrap());
+        let forwarded = move || echo_through_port_forward(forward);
+        let forwarded = tokio::task::spawn_blocking(forwarded);
+        assert_eq!(forwarded.await.unwrap(), ["first", "second"]);
     }
 }
 
@@ -313,4 +344,46 @@ async fn an_agent_serves_health_and_metrics() {
     let metrics = String::from_utf8_lossy(&metrics);
     let connected = format!("flotilla_agent_tunnels{{member_cluster=\"{NAME}\"}} 1");
     assert!(metrics.contains(&connected), "{metrics}");
+}
+
+// proves: TUN-condition
+#[tokio::test]
+async fn an_agent_reports_its_tunnels() {
+    let fleet = PullFixture::start().await;
+    fleet.register().await;
+    let config = fleet.agent_kubeconfig().await;
+    let condition = async |reason: &str| {
+        let has = |cluster: &serde_json::Value| {
+            find_condition(cluster, "AgentTunnel")["reason"] == reason
+        };
+        let control = &fleet.control;
+        let cluster = control.wait_until(&CLUSTERS, "", NAME, reason, has).await;
+        find_condition(&cluster, "AgentTunnel").clone()
+    };
+    let agent = fleet.start_agent(&config, &[]).await;
+    let open = condition("AgentTunnelOpen").await;
+    assert_eq!(open["status"], "True");
+    assert_eq!(open["message"], "the agent has tunnels to 1 replica");
+    drop(agent);
+    let agent = fleet.start_agent(&config, &["--enable-tunnel=false"]).await;
+    assert_eq!(condition("AgentTunnelDisabled").await["status"], "False");
+    drop(agent);
+    // The control plane answers the agent, but refuses tunnels.
+    let roles = fleet.control.list(&CLUSTER_ROLE_BINDINGS, "").await;
+    let agents = |binding: &&serde_json::Value| {
+        binding["subjects"][0]["name"] == "system:karmada:agents"
+            && binding["roleRef"]["name"] == "system:karmada:agent-tunnel"
+    };
+    let binding = roles.iter().find(agents).unwrap();
+    let name = binding["metadata"]["name"].as_str().unwrap();
+    let none = serde_json::json!({"subjects": []});
+    let control = &fleet.control;
+    control
+        .merge_patch(&CLUSTER_ROLE_BINDINGS, "", name, none)
+        .await;
+    let _agent = fleet.start_agent(&config, &[]).await;
+    let missing = condition("NoAgentTunnel").await;
+    assert_eq!(missing["status"], "False");
+    let message = missing["message"].as_str().unwrap();
+    assert!(message.contains("clusters/attach"), "{message}");
 }

@@ -59,6 +59,9 @@ mod quotas;
 /// Remedies.
 mod remedies;
 
+/// Autoscalers of the control plane.
+mod autoscalers;
+
 /// The subresource `decision` of bindings.
 mod decision_subresource;
 
@@ -80,8 +83,20 @@ mod member_credentials;
 /// The cluster proxy to a member in pull mode.
 mod agent_tunnels;
 
+/// Many requests in a tunnel, and clients that do not read.
+mod tunnel_limits;
+
+/// Several agents of one member.
+mod agent_election;
+
+/// Objects that are rolled out while networks fail.
+mod rollout;
+
 /// A member in pull mode behind bad networks.
 mod pull_networks;
+
+/// Members in push mode, in pull mode, and in a network namespace, side by side.
+mod member_kinds;
 
 /// A member that dies, comes back and is unjoined.
 mod member_outage;

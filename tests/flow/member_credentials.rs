@@ -10,9 +10,9 @@ use crate::objects::{CLUSTERS, CONFIG_MAPS, SECRETS, SERVICE_ACCOUNTS, config_ma
 const NAME: &str = "rotated";
 const NS: &str = "credentials";
 
-/// Requests a token of the control plane's account that is valid for ten minutes.
-async fn short_token(member: &ApiServerClient) -> String {
-    let account = format!("karmada-{NAME}");
+/// Requests a token of the account that the control plane has in this member, which is valid for ten minutes.
+pub(crate) async fn short_token(member: &ApiServerClient, name: &str) -> String {
+    let account = format!("karmada-{name}");
     let at = ResourcePath::object(&SERVICE_ACCOUNTS, "karmada-cluster", &account);
     let body = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest",
         "spec": {"expirationSeconds": 600}});
@@ -43,7 +43,7 @@ async fn watches_go_on_with_a_token_that_replaces_the_old_one() {
     control.create(map).await;
     member.wait_until_exists(&CONFIG_MAPS, NS, "kept").await;
 
-    let token = short_token(&member).await;
+    let token = short_token(&member, NAME).await;
     let patch = json!({"stringData": {"token": token}});
     control
         .merge_patch(&SECRETS, "karmada-cluster", NAME, patch)

@@ -6,8 +6,20 @@ use std::path::Path;
 use harness::process::ServerProcess;
 use serde_json::{Value, json};
 
-use crate::fleet::{BINARY, FleetFixture, find_condition, run_with_kubeconfig, wait_until};
-use crate::objects::{BINDINGS, NODES, deployment, policy};
+use crate::fleet::{
+    ApiServerClient, BINARY, FleetFixture, find_condition, run_with_kubeconfig, wait_until,
+};
+use crate::objects::{BINDINGS, EVENTS, NODES, deployment, policy};
+
+/// A policy that divides the replicas of all Deployments by the available replicas of clusters.
+fn policy_by_available_replicas(ns: &str) -> Value {
+    let mut by_room = policy(ns, "web", &deployment(ns, "", 3), &[]);
+    by_room["spec"]["resourceSelectors"] = json!([{"apiVersion": "apps/v1", "kind": "Deployment"}]);
+    by_room["spec"]["placement"] = json!({"replicaScheduling": {
+        "replicaSchedulingType": "Divided", "replicaDivisionPreference": "Weighted",
+        "weightPreference": {"dynamicWeight": "AvailableReplicas"}}});
+    by_room
+}
 
 // proves: EST-own, EST-flags
 #[tokio::test]
@@ -23,12 +35,7 @@ async fn replicas_follow_the_nodes_that_match_the_workload() {
             member.merge_patch(&NODES, "", name, label).await;
         }
     }
-    let mut by_room = policy(ns, "web", &deployment(ns, "", 3), &[]);
-    by_room["spec"]["resourceSelectors"] = json!([{"apiVersion": "apps/v1", "kind": "Deployment"}]);
-    by_room["spec"]["placement"] = json!({"replicaScheduling": {
-        "replicaSchedulingType": "Divided", "replicaDivisionPreference": "Weighted",
-        "weightPreference": {"dynamicWeight": "AvailableReplicas"}}});
-    control.create(by_room).await;
+    control.create(policy_by_available_replicas(ns)).await;
     // The control plane may see the labels a moment later.
     let attempt = Cell::new(0);
     let decided = async || {
@@ -107,12 +114,7 @@ async fn the_scheduler_asks_the_estimator_beside_a_member() {
         "spec": {"type": "ExternalName", "externalName": "127.0.0.1",
                  "ports": [{"port": 10352, "targetPort": port}]}});
     control.create(service).await;
-    let mut by_room = policy(ns, "web", &deployment(ns, "", 3), &[]);
-    by_room["spec"]["resourceSelectors"] = json!([{"apiVersion": "apps/v1", "kind": "Deployment"}]);
-    by_room["spec"]["placement"] = json!({"replicaScheduling": {
-        "replicaSchedulingType": "Divided", "replicaDivisionPreference": "Weighted",
-        "weightPreference": {"dynamicWeight": "AvailableReplicas"}}});
-    control.create(by_room).await;
+    control.create(policy_by_available_replicas(ns)).await;
     // The control plane may connect to the estimator a moment later.
     let attempt = Cell::new(0);
     wait_until("an estimate of the estimator", async || {
@@ -137,4 +139,88 @@ async fn the_scheduler_asks_the_estimator_beside_a_member() {
     tokio::task::spawn_blocking(|| estimator.stop())
         .await
         .unwrap();
+}
+
+/// An override by which no node of member1 has room for a pod of a Deployment.
+fn oversized_pods_in_member1(ns: &str, object: &Value) -> Value {
+    let requests = json!({"requests": {"cpu": "1000"}});
+    let resources = json!({"path": "/spec/template/spec/containers/0/resources",
+        "operator": "add", "value": requests});
+    json!({"apiVersion": "policy.karmada.io/v1alpha1", "kind": "OverridePolicy",
+        "metadata": {"name": "oversized", "namespace": ns},
+        "spec": {"resourceSelectors": [{"apiVersion": "apps/v1", "kind": "Deployment",
+                     "name": object["metadata"]["name"]}],
+                 "overrideRules": [{"targetCluster": {"clusterNames": ["member1"]},
+                     "overriders": {"plaintext": [resources]}}]}})
+}
+
+/// Cordons all nodes of a member: the scheduler estimates that none of them has room.
+async fn cordon_nodes(member: &ApiServerClient) {
+    for node in member.list(&NODES, "").await {
+        let name = node["metadata"]["name"].as_str().unwrap();
+        let cordon = json!({"spec": {"unschedulable": true}});
+        member.merge_patch(&NODES, "", name, cordon).await;
+    }
+}
+
+// proves: DES-moved, DES-events, DES-estimators
+#[tokio::test]
+async fn replicas_that_a_member_cannot_schedule_are_placed_elsewhere() {
+    let ns = "descheduled";
+    let flags = [
+        "--enable-scheduler-estimator",
+        "--controllers=*,descheduler",
+        "--descheduling-interval=200ms",
+        "--unschedulable-threshold=1s",
+    ];
+    let fleet = FleetFixture::with_flags(&flags, ns).await;
+    let control = &fleet.control;
+    control.create(policy_by_available_replicas(ns)).await;
+    let web = deployment(ns, "web", 6);
+    control.create(oversized_pods_in_member1(ns, &web)).await;
+    control.create(web).await;
+    let replicas_in = |binding: &Value, cluster: &str| {
+        let targets = binding["spec"]["clusters"].as_array();
+        let mut targets = targets.into_iter().flatten();
+        let target = targets.find(|target| target["name"] == cluster);
+        target.map_or(0, |target| target["replicas"].as_i64().unwrap_or(0))
+    };
+    let all_ready = |binding: &Value| {
+        let statuses = binding["status"]["aggregatedStatus"].as_array();
+        let ready = statuses.into_iter().flatten();
+        let ready = ready.filter_map(|item| item["status"]["readyReplicas"].as_i64());
+        ready.sum::<i64>() == 6
+    };
+    control
+        .wait_until(
+            &BINDINGS,
+            ns,
+            "web-deployment",
+            "replicas in member1",
+            |b| replicas_in(b, "member1") > 0,
+        )
+        .await;
+    cordon_nodes(fleet.member("member1")).await;
+    let replaced = control
+        .wait_until(&BINDINGS, ns, "web-deployment", "replicas elsewhere", |b| {
+            all_ready(b) && replicas_in(b, "member1") == 0
+        })
+        .await;
+    let elsewhere = replicas_in(&replaced, "member2") + replicas_in(&replaced, "member3");
+    assert_eq!(elsewhere, 6, "{replaced}");
+    for kind in ["ResourceBinding", "Deployment"] {
+        wait_until("the event of the descheduler", async || {
+            let events = control.list(&EVENTS, ns).await;
+            events.iter().any(|event| {
+                event["reason"] == "DescheduleBindingSucceed"
+                    && event["involvedObject"]["kind"] == kind
+                    && event["source"]["component"] == "karmada-descheduler"
+                    && event["message"].as_str().is_some_and(|message| {
+                        message.starts_with("Binding has been descheduled, ")
+                            && message.contains(" in cluster(member1), ")
+                    })
+            })
+        })
+        .await;
+    }
 }

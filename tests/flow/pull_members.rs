@@ -3,18 +3,19 @@
 //! The agent connects through a relay, so that its network can be cut. Nothing tells the
 //! control plane an address of the member.
 
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use client::{Api, Error, ListOptions, Patch, ResourcePath, WriteOptions};
-use harness::relay::TcpRelay;
-use harness::{FlotillaUpProcess, ServerProcess};
+use harness::daemon::TestDir;
+use harness::{FlotillaUpProcess, NetworkNamespace, ServerProcess, TcpRelay};
 use serde_json::{Value, json};
 
 use crate::fleet::{ApiServerClient, BINARY, run_flotilla};
-use crate::member_outage::start_member;
 use crate::objects::{
     CLUSTER_ROLES, CLUSTERS, CONFIG_MAPS, DEPLOYMENTS, NAMESPACES, ROLES, SECRETS, WORKS,
     config_map, deployment, execution_space, policy,
@@ -31,31 +32,69 @@ pub(crate) const ROTATE: [&str; 5] = [
     "1h",
 ];
 
-/// A control plane with the push member `member1`, a member to register, and the relay between.
+/// A control plane, a member to register, and the relay between the control plane and the
+/// agent of the member.
 pub(crate) struct PullFixture {
-    pub(crate) up: FlotillaUpProcess,
+    pub(crate) up: Arc<FlotillaUpProcess>,
+    pub(crate) name: String,
     pub(crate) control: ApiServerClient,
     pub(crate) member: ApiServerClient,
-    member_dir: tempfile::TempDir,
+    member_dir: TestDir,
+    member_address: SocketAddr,
     _member_process: ServerProcess,
     pub(crate) relay: Arc<TcpRelay>,
+    /// Where the member and its agent run.
+    pub(crate) namespace: Option<NetworkNamespace>,
+    /// The way of the test to a member in a namespace.
+    _entrance: Option<TcpRelay>,
 }
 
 impl PullFixture {
+    /// A control plane with the push member `member1` and a member to register.
     pub(crate) async fn start() -> Self {
         let start = || FlotillaUpProcess::start(BINARY, 1, &[]);
         let up = tokio::task::spawn_blocking(start).await.unwrap();
-        let control = up.control_plane();
-        let member_dir = tempfile::tempdir().unwrap();
-        let process = start_member(member_dir.path()).await;
-        let relay = Arc::new(TcpRelay::start(&[up.address().parse().unwrap()]));
+        Self::beside(Arc::new(up), NAME, None).await
+    }
+
+    /// A member of a running control plane. In a namespace, the member listens at the loopback
+    /// address of the namespace only, and its agent reaches the relay over the link.
+    pub(crate) async fn beside(
+        up: Arc<FlotillaUpProcess>,
+        name: &str,
+        namespace: Option<NetworkNamespace>,
+    ) -> Self {
+        let member_dir = TestDir::new();
+        let (process, address) = start_member_in(namespace.as_ref(), member_dir.path()).await;
+        let member_address: SocketAddr = address.parse().unwrap();
+        let entrance = namespace
+            .as_ref()
+            .map(|namespace| TcpRelay::start_into(namespace, member_address));
+        let client = member_dir.path().join("client.kubeconfig");
+        let direct = std::fs::read_to_string(member_dir.path().join("kubeconfig")).unwrap();
+        let reached = entrance
+            .as_ref()
+            .map_or(member_address, TcpRelay::address)
+            .to_string();
+        std::fs::write(&client, direct.replace(&address, &reached)).unwrap();
+        let host = namespace
+            .as_ref()
+            .map_or(Ipv4Addr::LOCALHOST, NetworkNamespace::host_address);
+        let relay = TcpRelay::start_at(
+            SocketAddr::from((host, 0)),
+            &[up.address().parse().unwrap()],
+        );
         Self {
-            member: ApiServerClient::connect(NAME, &member_dir.path().join("kubeconfig")),
-            control,
+            name: name.to_owned(),
+            member: ApiServerClient::connect(name, &client),
+            control: up.control_plane(),
             up,
             member_dir,
+            member_address,
             _member_process: process,
-            relay,
+            relay: Arc::new(relay),
+            namespace,
+            _entrance: entrance,
         }
     }
 
@@ -63,9 +102,36 @@ impl PullFixture {
         self.up.dir().join("kubeconfig").display().to_string()
     }
 
+    /// With which the test reaches the member.
     fn member_kubeconfig(&self) -> String {
-        let path = self.member_dir.path().join("kubeconfig");
+        let path = self.member_dir.path().join("client.kubeconfig");
         path.display().to_string()
+    }
+
+    /// Whether a connection from outside the member's network reaches it.
+    pub(crate) fn is_member_reachable(&self) -> bool {
+        let linked = self.namespace.iter().map(|n| IpAddr::from(n.address()));
+        let addresses = linked.chain([self.member_address.ip()]);
+        let timeout = Duration::from_secs(1);
+        addresses.into_iter().any(|address| {
+            let to = SocketAddr::new(address, self.member_address.port());
+            TcpStream::connect_timeout(&to, timeout).is_ok()
+        })
+    }
+
+    /// Breaks the network between the agent and the control plane without closing anything.
+    pub(crate) fn cut(&self) {
+        match &self.namespace {
+            Some(namespace) => namespace.cut_link(),
+            None => self.relay.partition(),
+        }
+    }
+
+    pub(crate) fn heal(&self) {
+        match &self.namespace {
+            Some(namespace) => namespace.restore_link(),
+            None => self.relay.heal(),
+        }
     }
 
     /// The flags of `flotilla register`, for a new token.
@@ -84,22 +150,50 @@ impl PullFixture {
             .skip(1)
             .map(str::to_owned)
             .collect();
-        words[1] = self.relay.address().to_string();
+        // The certificate of the control plane does not have the address of the link.
+        if self.namespace.is_none() {
+            words[1] = self.relay.address().to_string();
+        }
         words.extend(["--kubeconfig".to_owned(), self.member_kubeconfig()]);
         words
     }
 
     pub(crate) async fn register(&self) {
+        self.register_with(&[]).await;
+    }
+
+    pub(crate) async fn register_with(&self, more: &[&str]) {
         let mut words = self.register_flags().await;
-        words.extend(["--cluster-name".to_owned(), NAME.to_owned()]);
+        words.extend(["--cluster-name".to_owned(), self.name.clone()]);
+        words.extend(more.iter().map(|word| (*word).to_owned()));
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
         let output = run_flotilla(&words).await;
-        for line in [
-            "[preflight] All pre-flight checks were passed",
-            "cluster(edge) is joined successfully",
-        ] {
+        let joined = format!("cluster({}) is joined successfully", self.name);
+        for line in ["[preflight] All pre-flight checks were passed", &joined] {
             assert!(output.contains(line), "{output}");
         }
+        if self.namespace.is_some() {
+            self.move_agent_to_link().await;
+        }
+    }
+
+    /// Lets the kubeconfig of the agent name the relay's address on the link.
+    async fn move_agent_to_link(&self) {
+        let resource = (&SECRETS, "karmada-system", "karmada-kubeconfig");
+        let secret = self
+            .member
+            .wait_until_exists(resource.0, resource.1, resource.2)
+            .await;
+        let data = secret["data"]["karmada-kubeconfig"].as_str().unwrap();
+        let text = String::from_utf8(STANDARD.decode(data).unwrap()).unwrap();
+        let mut config: Value = serde_saphyr::from_str(&text).unwrap();
+        let cluster = &mut config["clusters"][0]["cluster"];
+        cluster["server"] = format!("https://{}", self.relay.address()).into();
+        cluster["tls-server-name"] = "127.0.0.1".into();
+        let patch = json!({"stringData": {"karmada-kubeconfig": config.to_string()}});
+        self.member
+            .merge_patch(resource.0, resource.1, resource.2, patch)
+            .await;
     }
 
     /// Writes the kubeconfig of the agent from its Secret in the member.
@@ -116,32 +210,30 @@ impl PullFixture {
     }
 
     pub(crate) async fn start_agent(&self, kubeconfig: &Path, more: &[&str]) -> ServerProcess {
-        let more: Vec<String> = more.iter().map(|flag| (*flag).to_owned()).collect();
-        let kubeconfig = kubeconfig.display().to_string();
-        let (member, log) = (
-            self.member_kubeconfig(),
-            self.member_dir.path().join("agent.log"),
-        );
-        let start = move || {
-            let own = [
-                "agent",
-                "--cluster-name",
-                NAME,
-                "--karmada-kubeconfig",
-                &kubeconfig,
-                "--kubeconfig",
-                &member,
-                "-v",
-                "1",
-            ];
-            let mut more: Vec<&str> = more.iter().map(String::as_str).collect();
-            if !more.iter().any(|flag| flag.contains("bind-address")) {
-                more.extend(["--metrics-bind-address=0", "--health-probe-bind-address=0"]);
-            }
-            let arguments = [&own[..], &more].concat();
-            ServerProcess::start(BINARY, &arguments, &log).0
-        };
+        let line = self.agent_line(kubeconfig, more);
+        let log = self.member_dir.path().join("agent.log");
+        let start = move || start_process(&line, &log).0;
         tokio::task::spawn_blocking(start).await.unwrap()
+    }
+
+    /// The words of the command that runs the agent, in the namespace if there is one.
+    pub(crate) fn agent_line(&self, kubeconfig: &Path, more: &[&str]) -> Vec<String> {
+        let mut line = enter_command(self.namespace.as_ref());
+        let own = self.member_dir.path().join("kubeconfig");
+        line.extend(["agent", "--cluster-name", &self.name].map(str::to_owned));
+        for (flag, file) in [
+            ("--karmada-kubeconfig", kubeconfig),
+            ("--kubeconfig", own.as_path()),
+        ] {
+            line.extend([flag.to_owned(), file.display().to_string()]);
+        }
+        line.extend(["-v", "1"].map(str::to_owned));
+        line.extend(more.iter().map(|flag| (*flag).to_owned()));
+        if !more.iter().any(|flag| flag.contains("bind-address")) {
+            let off = ["--metrics-bind-address=0", "--health-probe-bind-address=0"];
+            line.extend(off.map(str::to_owned));
+        }
+        line
     }
 
     /// Waits until the agent's Secret has another certificate, and gives it to the agent, as
@@ -162,6 +254,31 @@ impl PullFixture {
         std::fs::write(&next, STANDARD.decode(data).unwrap()).unwrap();
         std::fs::rename(&next, file).unwrap();
     }
+}
+
+/// The words of a command that runs the binary, in the namespace if there is one.
+fn enter_command(namespace: Option<&NetworkNamespace>) -> Vec<String> {
+    let entered = namespace.into_iter().flat_map(NetworkNamespace::enter);
+    entered.chain([BINARY.to_owned()]).collect()
+}
+
+fn start_process(line: &[String], log: &Path) -> (ServerProcess, String) {
+    let arguments: Vec<&str> = line[1..].iter().map(String::as_str).collect();
+    ServerProcess::start(&line[0], &arguments, log)
+}
+
+/// Starts a member, in the namespace if there is one; returns its address, too.
+pub(crate) async fn start_member_in(
+    namespace: Option<&NetworkNamespace>,
+    dir: &Path,
+) -> (ServerProcess, String) {
+    let mut line = enter_command(namespace);
+    let own = ["member", "--nodes", "2", "--listen", "127.0.0.1:0", "--dir"];
+    line.extend(own.map(str::to_owned));
+    line.push(dir.display().to_string());
+    let log = dir.join("log");
+    let start = move || start_process(&line, &log);
+    tokio::task::spawn_blocking(start).await.unwrap()
 }
 
 fn is_forbidden<T>(result: Result<T, Error>) -> bool {
@@ -298,7 +415,26 @@ async fn unregister(fleet: &PullFixture, agent: ServerProcess) {
     let control = &fleet.control;
     let (own, theirs) = (fleet.kubeconfig(), fleet.member_kubeconfig());
     let files = ["--cluster-kubeconfig", &theirs, "--karmada-config", &own];
-    let output = run_flotilla(&[&["unregister", NAME][..], &files].concat()).await;
+    let line = [&["unregister", NAME][..], &files].concat();
+    let planned = run_flotilla(&[&line[..], &["--dry-run"]].concat()).await;
+    let space = execution_space(NAME);
+    for expected in [
+        "works: ".to_owned(),
+        " would be deleted with their ".to_owned(),
+        format!("execution space: {space} would be deleted"),
+        "Deployment karmada-system/karmada-agent".to_owned(),
+        "cluster(edge) is unregistered successfully (dry run)".to_owned(),
+    ] {
+        assert!(planned.contains(&expected), "{planned}");
+    }
+    assert!(control.get(&CLUSTERS, "", NAME).await.is_some());
+    let output = run_flotilla(&line).await;
+    // The same Works as planned, now without an object left.
+    let works = planned.lines().find(|line| line.starts_with("works: "));
+    let works = works.unwrap().replace("would be deleted", "deleted");
+    assert!(output.contains(&works), "{works} in {output}");
+    let deleted = format!("execution space: {space} deleted");
+    assert!(output.contains(&deleted), "{output}");
     assert!(
         output.contains("cluster(edge) is unregistered successfully"),
         "{output}"

@@ -6,8 +6,9 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use client::ResourcePath;
 use harness::api_server_client::wait_until;
-use harness::objects::{NAMESPACES, SECRETS};
+use harness::objects::{CLUSTERS, NAMESPACES, SECRETS};
 use harness::{ApiServerClient, ServerProcess};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::flotilla_process::{BINARY, FlotillaProcess};
 use crate::replica_pair::{ControlPlaneMode, ReplicaPair};
@@ -43,6 +44,19 @@ async fn register(replica: &FlotillaProcess, member: &FlotillaProcess, address: 
 }
 
 async fn start_agent(config: &Path, member: &FlotillaProcess) -> ServerProcess {
+    start_agent_with_metrics(config, member, 0).await
+}
+
+/// Serves metrics at a port of loopback; 0: none.
+async fn start_agent_with_metrics(
+    config: &Path,
+    member: &FlotillaProcess,
+    port: u16,
+) -> ServerProcess {
+    let metrics = match port {
+        0 => "--metrics-bind-address=0".to_owned(),
+        port => format!("--metrics-bind-address=127.0.0.1:{port}"),
+    };
     let config = config.display().to_string();
     let theirs = member.kubeconfig();
     let start = move || {
@@ -55,7 +69,7 @@ async fn start_agent(config: &Path, member: &FlotillaProcess) -> ServerProcess {
             &config,
             "--kubeconfig",
             &kubeconfig,
-            "--metrics-bind-address=0",
+            &metrics,
             "--health-probe-bind-address=0",
         ];
         ServerProcess::start(BINARY, &arguments, &theirs.with_file_name("agent.log")).0
@@ -106,4 +120,54 @@ async fn each_replica_reaches_a_member_in_pull_mode() {
     for replica in &pair.replicas {
         wait_until_reached(replica).await;
     }
+}
+
+/// How often replicas have refused the agent because it has a tunnel to them: it asks ever less
+/// often.
+async fn count_refusals(port: u16) -> u64 {
+    let line = "flotilla_agent_tunnel_dials_total{result=\"attached\"} ";
+    let stream = tokio::net::TcpStream::connect(("127.0.0.1", port)).await;
+    let Ok(mut stream) = stream else { return 0 };
+    let request = b"GET /metrics HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
+    stream.write_all(request).await.unwrap();
+    let mut text = String::new();
+    stream.read_to_string(&mut text).await.unwrap();
+    let value = text.lines().find_map(|found| found.strip_prefix(line));
+    value.map_or(0, |value| value.parse().unwrap())
+}
+
+// proves: TUN-new-replica
+#[harness::slow]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_new_replica_asks_for_its_tunnel() {
+    let Some(mut pair) = ReplicaPair::start(ControlPlaneMode::Standalone, ETCD_VERSION, &[]).await
+    else {
+        return;
+    };
+    let member = tokio::task::spawn_blocking(FlotillaProcess::member);
+    let member = member.await.unwrap();
+    let balancer = pair.load_balancer();
+    let config = register(&pair.replicas[0], &member, &balancer.address()).await;
+    let port = harness::port::free_port();
+    let _agent = start_agent_with_metrics(&config, &member, port).await;
+    for replica in &pair.replicas {
+        wait_until_reached(replica).await;
+    }
+    pair.replicas[1].kill();
+    // Each refusal doubles the time until the next attempt, which is 16 s then, or more.
+    let before = count_refusals(port).await;
+    wait_until("rare attempts", async || {
+        count_refusals(port).await >= before + 5
+    })
+    .await;
+    let replica = &mut pair.replicas[1];
+    tokio::task::block_in_place(|| replica.restart());
+    let asked = |cluster: &serde_json::Value| {
+        let annotations = &cluster["metadata"]["annotations"];
+        annotations["flotilla.io/tunnel-requested-by"].is_string()
+    };
+    pair.control(0)
+        .wait_until(&CLUSTERS, "", NAME, "asked", asked)
+        .await;
+    wait_until_reached(&pair.replicas[1]).await;
 }

@@ -6,6 +6,7 @@
 //! | `stalled_etcd` | etcd hangs while clients use service account tokens |
 //! | `startup_errors` | etcd is missing, wrongly configured or used by another program |
 //! | `disk_faults` | the disk of the embedded store: space, fsync, power |
+//! | `backup`, `backup_etcd` | a restore is killed, a backup is damaged; backup under writes |
 //! | `consistent_reads` | none: one replica lists what another one wrote |
 //! | `storage_layout` | none: keys and values in etcd |
 //! | `upgrade` | data of an older and of a newer version |
@@ -21,6 +22,8 @@
     reason = "a test fails by panicking"
 )]
 
+mod backup;
+mod backup_etcd;
 mod consistent_reads;
 mod disk_faults;
 mod encryption;

@@ -106,6 +106,12 @@ async fn stalled_etcd_rejects_no_token() {
         caller.get(CACHED_LIST_PATH, &deleted).code == 401
     })
     .await;
+    // On a loaded machine the cache may still lack an account that the store has.
+    wait_until("the cache has the account", async || {
+        let path = format!("{SERVICE_ACCOUNTS_PATH}/unused?resourceVersion=0");
+        caller.get(&path, &used).code == 200
+    })
+    .await;
 
     etcd.nodes[0].daemon.suspend();
     tokio::time::sleep(TOKEN_CACHE_PAUSE).await;

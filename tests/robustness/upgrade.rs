@@ -54,7 +54,7 @@ fn restore_etcd() -> Option<EtcdCluster> {
     let dir = tempfile::tempdir().unwrap();
     let snapshot = dir.path().join("snapshot");
     std::fs::write(&snapshot, decompress_fixture("etcd.gz")).unwrap();
-    EtcdCluster::restore(VERSION_3_5, &snapshot)
+    EtcdCluster::restore(VERSION_3_5, &snapshot, &[])
 }
 
 /// `flotilla serve` on a data directory.

@@ -67,7 +67,10 @@ fn allowed_dependencies() -> BTreeMap<&'static str, &'static [&'static str]> {
         ("estimator", &["members", "scheduler"]),
         ("flotilla-kube", controllers),
         ("hollow", controllers),
-        ("autoscale", controllers),
+        (
+            "autoscale",
+            &["client", "openapi", "flotilla-runtime", "members"],
+        ),
         ("controller-context", pipeline),
         // Each beside the others, none above.
         ("detector", propagation),

@@ -33,7 +33,7 @@ const READERS: [(&str, &str); 8] = [
 ];
 
 /// How a test asks for what a machine may lack. Each of these ends in `harness::tools`.
-const STARTERS: [&str; 15] = [
+const STARTERS: [&str; 16] = [
     "tools(",
     "EtcdCluster::start(",
     "EtcdCluster::start_tls(",
@@ -48,6 +48,7 @@ const STARTERS: [&str; 15] = [
     "ServerBehindKubeApiserver::start(",
     "RealMemberCluster::start(",
     "SmallDisk::mount(",
+    "spawn_on_terminal(",
     "EncryptionTestStorage::with_etcd(",
 ];
 

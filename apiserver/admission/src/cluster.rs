@@ -163,7 +163,17 @@ fn validate_connection(spec: &Value, errors: &mut Vec<FieldError>) {
     let scheme = url::split_url(proxy).map_or("", |parts| parts.scheme);
     if !proxy.is_empty() && !matches!(scheme, "http" | "https" | "socks5") {
         let why = format!("unsupported scheme {scheme:?}, must be http, https, or socks5");
-        errors.push(FieldError::invalid("spec.proxyURL", &proxy.into(), why));
+        let shown = without_credentials(proxy).into();
+        errors.push(FieldError::invalid("spec.proxyURL", &shown, why));
+    }
+}
+
+/// A URL for an error, which logs may repeat.
+fn without_credentials(url: &str) -> String {
+    match url::split_url(url) {
+        Some(parts) if parts.user.is_some() => format!("{}://xxxxx@{}", parts.scheme, parts.host),
+        None if url.contains('@') => "xxxxx".to_owned(),
+        _ => url.to_owned(),
     }
 }
 

@@ -90,8 +90,7 @@ pub(crate) fn validate_cron_hpa(cron: &Value) -> Vec<FieldError> {
 }
 
 fn is_known_time_zone(name: &str) -> bool {
-    // Without a time zone database on this machine every name is accepted.
-    tz::db().is_definitively_empty() || tz::db().get(name).is_ok()
+    tz::db().get(name).is_ok()
 }
 
 /// Validates the target of a rule that scales a workload of `kind`.

@@ -1,5 +1,5 @@
-//! Impersonation by `Impersonate-*` headers: the user to act as, and the access that
-//! the requesting user needs for it (`filters/impersonation.go`).
+//! The `Impersonate-*` headers, and the user whom a request with them acts as
+//! (`filters/impersonation.go`).
 
 use std::collections::BTreeMap;
 
@@ -7,16 +7,13 @@ use machinery::user::{ALL_AUTHENTICATED, ALL_UNAUTHENTICATED, ANONYMOUS};
 use machinery::{Status, UserInfo};
 use percent_encoding::percent_decode_str;
 
-use crate::rbac::{AuthorizationSelectors, AuthorizationTarget};
-use crate::token::{service_account_groups, split_service_account_username};
-
 /// The user that a request impersonates.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ImpersonatedUser {
-    user: String,
-    uid: String,
-    groups: Vec<String>,
-    extra: BTreeMap<String, Vec<String>>,
+    pub(crate) user: String,
+    pub(crate) uid: String,
+    pub(crate) groups: Vec<String>,
+    pub(crate) extra: BTreeMap<String, Vec<String>>,
 }
 
 /// Parses the headers; `None` when there are none. Names are case-insensitive. An
@@ -76,61 +73,29 @@ pub(crate) fn unescape_extra_key(key: &str) -> Option<String> {
 }
 
 impl ImpersonatedUser {
-    /// What the requesting user must be allowed to `impersonate`.
-    pub fn required_access(&self) -> Vec<AuthorizationTarget<'_>> {
-        let resource =
-            |group, resource, subresource, namespace, name| AuthorizationTarget::Resource {
-                group,
-                version: "v1",
-                resource,
-                subresource,
-                namespace,
-                name,
-                selectors: AuthorizationSelectors::default(),
-            };
-        let mut all = vec![match split_service_account_username(&self.user) {
-            Some((namespace, name)) => resource("", "serviceaccounts", "", namespace, name),
-            None => resource("", "users", "", "", &self.user),
-        }];
-        for group in &self.groups {
-            all.push(resource("", "groups", "", "", group));
-        }
-        const AUTHN: &str = "authentication.k8s.io";
-        for (key, values) in &self.extra {
-            for value in values {
-                all.push(resource(AUTHN, "userextras", key, "", value));
-            }
-        }
-        if !self.uid.is_empty() {
-            all.push(resource(AUTHN, "uids", "", "", &self.uid));
-        }
-        all
+    pub(crate) fn has_only_name(&self) -> bool {
+        self.uid.is_empty() && self.groups.is_empty() && self.extra.is_empty()
     }
 
-    /// The user to act as, once all of [`Self::required_access`] is authorized.
-    pub fn into_user_info(self) -> UserInfo {
-        let mut groups = self.groups;
-        if groups.is_empty()
-            && let Some((namespace, _)) = split_service_account_username(&self.user)
-        {
-            groups = service_account_groups(namespace);
-        }
-        let everyone = if self.user == ANONYMOUS {
-            ALL_UNAUTHENTICATED
-        } else {
-            ALL_AUTHENTICATED
+    /// The user to act as; `default_groups` are his groups if the request names none.
+    pub(crate) fn to_user_info(&self, default_groups: Vec<String>) -> UserInfo {
+        let mut groups = match self.groups.is_empty() {
+            true => default_groups,
+            false => self.groups.clone(),
         };
-        if !groups
-            .iter()
-            .any(|g| g == ALL_AUTHENTICATED || g == ALL_UNAUTHENTICATED)
-        {
-            groups.push(everyone.into());
-        }
+        let has = |group: &str| groups.iter().any(|g| g == group);
+        let missing = if self.user == ANONYMOUS {
+            (!has(ALL_UNAUTHENTICATED)).then_some(ALL_UNAUTHENTICATED)
+        } else {
+            let named = has(ALL_AUTHENTICATED) || has(ALL_UNAUTHENTICATED);
+            (!named).then_some(ALL_AUTHENTICATED)
+        };
+        groups.extend(missing.map(str::to_owned));
         UserInfo {
-            name: self.user,
-            uid: self.uid,
+            name: self.user.clone(),
+            uid: self.uid.clone(),
             groups,
-            extra: self.extra,
+            extra: self.extra.clone(),
         }
     }
 }
@@ -148,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn each_header_needs_its_permission() {
+    fn headers_name_a_user() {
         assert_eq!(parse(&[("accept", "x")]).unwrap(), None);
         assert!(parse(&[("Impersonate-Group", "g")]).is_err());
         assert!(parse(&[("Impersonate-User", "u"), ("Impersonate-Frob", "g")]).is_err());
@@ -160,16 +125,34 @@ mod tests {
         ])
         .unwrap()
         .unwrap();
-        let rights: Vec<String> = one
-            .required_access()
-            .iter()
-            .map(|t| format!("{t:?}"))
-            .collect();
-        assert_eq!(rights.len(), 4);
-        assert!(rights[0].contains("serviceaccounts") && rights[0].contains("\"ns\""));
-        assert!(rights[2].contains("userextras") && rights[2].contains("a/b"));
-        let user = one.into_user_info();
+        assert!(!one.has_only_name());
+        let user = one.to_user_info(vec!["default".into()]);
         assert_eq!(user.groups, ["g", ALL_AUTHENTICATED]);
+        assert_eq!(
+            (user.uid.as_str(), &*user.extra["a/b"]),
+            ("7", &["v".to_owned()][..])
+        );
+    }
+
+    #[test]
+    fn everybody_is_in_the_group_of_all() {
+        for (user, given, expected) in [
+            ("u", "g", &["g", ALL_AUTHENTICATED][..]),
+            ("u", ALL_AUTHENTICATED, &[ALL_AUTHENTICATED]),
+            ("u", ALL_UNAUTHENTICATED, &[ALL_UNAUTHENTICATED]),
+            (ANONYMOUS, "g", &["g", ALL_UNAUTHENTICATED]),
+            (ANONYMOUS, ALL_UNAUTHENTICATED, &[ALL_UNAUTHENTICATED]),
+            (
+                ANONYMOUS,
+                ALL_AUTHENTICATED,
+                &[ALL_AUTHENTICATED, ALL_UNAUTHENTICATED],
+            ),
+        ] {
+            let headers = [("Impersonate-User", user), ("Impersonate-Group", given)];
+            let impersonated = parse(&headers).unwrap().unwrap();
+            let impersonated = impersonated.to_user_info(Vec::new());
+            assert_eq!(impersonated.groups, expected, "{user} {given}");
+        }
     }
 
     #[test]
@@ -184,14 +167,5 @@ mod tests {
         ] {
             assert_eq!(unescape_extra_key(key).as_deref(), expect, "{key}");
         }
-    }
-
-    #[test]
-    fn service_accounts_get_their_groups() {
-        let user = parse(&[("Impersonate-User", "system:serviceaccount:ns:bot")])
-            .unwrap()
-            .unwrap()
-            .into_user_info();
-        assert!(user.in_group("system:serviceaccounts:ns"));
     }
 }

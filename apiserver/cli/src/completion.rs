@@ -7,7 +7,9 @@ use crate::output;
 
 /// Print a completion script for a shell.
 #[derive(Args)]
-#[command(after_help = "Example:\n  source <(flotilla completion bash)")]
+#[command(
+    after_help = "Examples:\n  flotilla completion zsh\n  source <(flotilla completion bash)"
+)]
 pub struct CompletionArgs {
     shell: Shell,
 }

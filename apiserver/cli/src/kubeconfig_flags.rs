@@ -12,14 +12,14 @@ use client::remote::{RemoteApi, RestConfig};
 use flotilla_runtime::TaskGroup;
 
 /// How the flags of a kind of server are named and described.
-pub(crate) trait KubeconfigFlagNamesAndHelp {
+pub trait KubeconfigFlagNamesAndHelp {
     const KUBECONFIG_HELP: &'static str;
     const CONTEXT_FLAG: &'static str;
     const CONTEXT_HELP: &'static str;
 }
 
 /// The control plane, with the flags of karmadactl.
-pub(crate) struct ControlPlaneFlagNamesAndHelp;
+pub struct ControlPlaneFlagNamesAndHelp;
 
 impl KubeconfigFlagNamesAndHelp for ControlPlaneFlagNamesAndHelp {
     const KUBECONFIG_HELP: &'static str =
@@ -40,7 +40,7 @@ impl KubeconfigFlagNamesAndHelp for HostClusterFlagNamesAndHelp {
 
 /// The flags that select a server.
 #[derive(Args)]
-pub(crate) struct KubeconfigArgs<F: KubeconfigFlagNamesAndHelp> {
+pub struct KubeconfigArgs<F: KubeconfigFlagNamesAndHelp> {
     #[arg(long, value_name = "FILE", help = F::KUBECONFIG_HELP)]
     kubeconfig: Option<PathBuf>,
     #[arg(long = F::CONTEXT_FLAG, value_name = "CONTEXT", help = F::CONTEXT_HELP)]
@@ -67,7 +67,7 @@ impl<F: KubeconfigFlagNamesAndHelp> KubeconfigArgs<F> {
     }
 
     /// The server and our credentials there.
-    pub(crate) fn load_config(&self) -> anyhow::Result<RestConfig> {
+    pub fn load_config(&self) -> anyhow::Result<RestConfig> {
         let source = match &self.kubeconfig {
             Some(path) => KubeconfigLoadingRules::from_file(path),
             None => KubeconfigLoadingRules::from_environment(),

@@ -1,9 +1,14 @@
 //! Finds the member clusters of a command and reaches them through the cluster proxy of the
 //! control plane, with the user's own credentials.
 
+use std::fmt;
+use std::future::Future;
+use std::time::Duration;
+
 use anyhow::{Context, ensure};
 use client::Api;
-use client::remote::RestConfig;
+use client::remote::{RemoteApi, RestConfig};
+use flotilla_runtime::TaskGroup;
 use openapi::karmada::resources::CLUSTERS;
 
 use crate::object_lists::list_all;
@@ -47,4 +52,93 @@ pub(crate) fn member_config(control: &RestConfig, cluster: &str) -> anyhow::Resu
         server: server.with_context(|| format!("the name of the cluster {cluster:?}"))?,
         ..control.clone()
     })
+}
+
+/// A registered member and the client for it.
+pub(crate) struct MemberServer {
+    pub(crate) name: String,
+    pub(crate) api: RemoteApi,
+}
+
+/// The members with these names, or all registered ones by name.
+pub(crate) async fn connect_members(
+    control: &dyn Api,
+    config: &RestConfig,
+    names: &[String],
+    tasks: &TaskGroup,
+) -> anyhow::Result<Vec<MemberServer>> {
+    let names = match names {
+        [] => list_cluster_names(control).await?,
+        names => {
+            verify_clusters_exist(control, names).await?;
+            names.to_vec()
+        }
+    };
+    let connect = |name: String| -> anyhow::Result<MemberServer> {
+        let api = RemoteApi::new(member_config(config, &name)?, tasks)?;
+        Ok(MemberServer { name, api })
+    };
+    names.into_iter().map(connect).collect()
+}
+
+/// Why a member has not done what it was asked.
+#[derive(Debug)]
+pub(crate) enum MemberFailure {
+    /// It has not answered.
+    Unreachable(String),
+    /// It has answered with an error.
+    Refused(String),
+}
+
+impl MemberFailure {
+    fn from_error(error: &anyhow::Error) -> Self {
+        let is_unreachable = error
+            .downcast_ref::<client::Error>()
+            .is_some_and(is_unreachable);
+        match is_unreachable {
+            true => Self::Unreachable(format!("{error:#}")),
+            false => Self::Refused(format!("{error:#}")),
+        }
+    }
+
+    /// The failure as one line of warning.
+    pub(crate) fn warning(&self, cluster: &str) -> String {
+        match self {
+            Self::Unreachable(why) => format!(
+                "Warning: cluster({cluster}) is inaccessible, please check authorization or network: {why}"
+            ),
+            Self::Refused(why) => format!("Warning: cluster({cluster}): {why}"),
+        }
+    }
+}
+
+impl fmt::Display for MemberFailure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unreachable(why) | Self::Refused(why) => f.write_str(why),
+        }
+    }
+}
+
+/// Whether there was no answer, or the answer of a proxy that has got none.
+pub(crate) fn is_unreachable(error: &client::Error) -> bool {
+    match error {
+        client::Error::Status(status) => matches!(status.code, 502..=504),
+        client::Error::Transport { .. } => true,
+        client::Error::Protocol(_) => false,
+    }
+}
+
+/// Asks a member, which may take until the deadline to answer.
+pub(crate) async fn ask_with_deadline<T>(
+    deadline: Duration,
+    request: impl Future<Output = anyhow::Result<T>>,
+) -> Result<T, MemberFailure> {
+    match tokio::time::timeout(deadline, request).await {
+        Ok(answer) => answer.map_err(|error| MemberFailure::from_error(&error)),
+        Err(_) => Err(MemberFailure::Unreachable(format!(
+            "no answer within {} s",
+            deadline.as_secs_f64()
+        ))),
+    }
 }

@@ -1,5 +1,9 @@
 //! Printers for the output of commands: tables for people, JSON and YAML.
 
+/// The blanks between columns, and the least width of a column, as in kubectl.
+const COLUMN_PADDING: usize = 3;
+const MIN_COLUMN_WIDTH: usize = 3;
+
 /// The output format (`-o`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum OutputFormat {
@@ -42,6 +46,45 @@ pub(crate) fn format_table(titles: &[&str], rows: &[Vec<String>]) -> String {
     };
     let lines: Vec<String> = lines.iter().map(line).collect();
     lines.join("\n")
+}
+
+/// A header, if there is one, and the lines below it, with a line feed after each.
+pub(crate) fn format_lines(header: Option<&Vec<String>>, lines: &[Vec<String>]) -> String {
+    let mut widths = Vec::new();
+    fit_widths(&mut widths, header.map_or(&[], std::slice::from_ref));
+    fit_widths(&mut widths, lines);
+    let mut text = String::new();
+    for line in header.into_iter().chain(lines) {
+        text.push_str(&format_line(line, &widths));
+        text.push('\n');
+    }
+    text
+}
+
+/// Widens the columns to the cells of these lines.
+pub(crate) fn fit_widths(widths: &mut Vec<usize>, lines: &[Vec<String>]) {
+    for line in lines {
+        for (at, cell) in line.iter().enumerate() {
+            if at == widths.len() {
+                widths.push(MIN_COLUMN_WIDTH);
+            }
+            widths[at] = widths[at].max(cell.chars().count());
+        }
+    }
+}
+
+/// A line whose cells but the last are padded to their columns.
+pub(crate) fn format_line(cells: &[String], widths: &[usize]) -> String {
+    let mut text = String::new();
+    for (at, cell) in cells.iter().enumerate() {
+        text.push_str(cell);
+        if at + 1 < cells.len() {
+            let width = widths.get(at).copied().unwrap_or_default();
+            let blanks = width.saturating_sub(cell.chars().count()) + COLUMN_PADDING;
+            text.extend(std::iter::repeat_n(' ', blanks));
+        }
+    }
+    text
 }
 
 #[cfg(test)]

@@ -76,8 +76,8 @@ pub struct RegisterArgs {
     /// Image of the agent, which contains flotilla.
     #[arg(long, value_name = "IMAGE", default_value = "flotilla:latest")]
     karmada_agent_image: String,
-    /// The replicas of the agent. There is no leader election between agents: one runs.
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=1))]
+    /// The replicas of the agent. Of several, an elected leader works, and the others wait.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..))]
     karmada_agent_replicas: u8,
     /// The secrets that the agent reports to the control plane: KubeCredentials and
     /// KubeImpersonator, or None.
@@ -197,6 +197,12 @@ fn register_spec(arguments: &RegisterArgs, name: String, member: &RestConfig) ->
         ),
     ] {
         flags.extend(value.map(|value| format!("--{flag}={value}")));
+    }
+    if arguments.karmada_agent_replicas > 1 {
+        flags.push("--leader-elect".to_owned());
+        // It exists behind every host to which agents were given access.
+        let namespace = &arguments.cluster_namespace;
+        flags.push(format!("--leader-elect-resource-namespace={namespace}"));
     }
     if arguments.enable_cert_rotation {
         flags.push("--enable-cert-rotation".to_owned());

@@ -82,9 +82,6 @@ async fn run_in(arguments: &UnregisterArgs, tasks: &TaskGroup) -> anyhow::Result
             KubeconfigLoadingRules::parse_context(&found.text, found.context.as_deref())?
         }
     };
-    if arguments.dry_run {
-        return Ok(());
-    }
     let control = RemoteApi::new(config, tasks)?;
     let spec = UnregisterSpec {
         name: arguments.name.clone(),
@@ -93,17 +90,22 @@ async fn run_in(arguments: &UnregisterArgs, tasks: &TaskGroup) -> anyhow::Result
         delete_roles: arguments.karmada_config.is_some(),
         force: arguments.force,
         timeout: arguments.wait,
+        dry_run: arguments.dry_run,
     };
     let progress = |text: &str| output::print_progress(text);
-    let remaining = unregister(&control, &member, &spec, &progress).await?;
-    if !remaining.0.is_empty() {
+    let report = unregister(&control, &member, &spec, &progress).await?;
+    for line in report.removal.lines() {
+        output::print_line(line);
+    }
+    if !report.remaining_roles.is_empty() && !spec.dry_run {
         output::print_progress(format!(
             "The RBAC resources on the control plane need to be manually cleaned up, including the following resources:\n{}",
-            remaining.0
+            report.remaining_roles.join("\n")
         ));
     }
+    let dry_run = if spec.dry_run { " (dry run)" } else { "" };
     output::print_line(format!(
-        "cluster({}) is unregistered successfully",
+        "cluster({}) is unregistered successfully{dry_run}",
         spec.name
     ));
     Ok(())

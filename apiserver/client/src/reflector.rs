@@ -19,6 +19,12 @@ const LIST_PAGE_SIZE: u64 = 500;
 /// The backoff of client-go's reflector, without its jitter.
 const BACKOFF: ExponentialBackoff =
     ExponentialBackoff::new(Duration::from_millis(800), Duration::from_secs(30));
+/// The backoff on a network that breaks again and again. It is shorter, because the server is
+/// there: with the long one a cache falls minutes behind.
+const BROKEN_NETWORK_BACKOFF: ExponentialBackoff =
+    ExponentialBackoff::new(Duration::from_millis(800), Duration::from_secs(5));
+/// A server that has answered so recently is there.
+const RECENT_ANSWER: Duration = Duration::from_secs(60);
 /// The range of `timeoutSeconds`. The server ends a watch after five to ten minutes, so
 /// that the connections of many clients spread over its replicas again.
 const WATCH_TIMEOUT_SECONDS: std::ops::Range<u32> = 300..600;
@@ -88,6 +94,44 @@ pub trait ReflectorSink: Send {
     fn report_health(&mut self, error: Option<&Error>);
 }
 
+/// The delay before the next attempt, by how the last one failed.
+struct ReflectorBackoff {
+    calls: ExponentialBackoff,
+    broken_network: ExponentialBackoff,
+    /// When the server has sent a list or opened a watch.
+    answered: Option<Instant>,
+}
+
+impl ReflectorBackoff {
+    fn new() -> Self {
+        Self {
+            calls: BACKOFF,
+            broken_network: BROKEN_NETWORK_BACKOFF,
+            answered: None,
+        }
+    }
+
+    fn record_answer(&mut self) {
+        self.answered = Some(Instant::now());
+    }
+
+    /// An event has come, or a watch has lasted.
+    fn reset(&mut self) {
+        self.calls.reset();
+        self.broken_network.reset();
+    }
+
+    fn next_delay(&mut self, error: &Error) -> Duration {
+        let recent = self.answered.is_some_and(|at| at.elapsed() < RECENT_ANSWER);
+        // A Status is an answer of the server, not a break of the network.
+        if !recent || error.status().is_some() {
+            return self.calls.next_delay();
+        }
+        self.calls.reset();
+        self.broken_network.next_delay()
+    }
+}
+
 /// Keeps `sink` in sync with the server until `shutdown`.
 pub async fn run_reflector(
     api: &dyn Api,
@@ -95,13 +139,14 @@ pub async fn run_reflector(
     sink: &mut dyn ReflectorSink,
     shutdown: &ShutdownToken,
 ) {
-    let mut backoff = BACKOFF;
+    let mut backoff = ReflectorBackoff::new();
     // 0: not listed yet, or the resource version has expired.
     let mut revision = 0;
     while !shutdown.is_triggered() {
         let step = async {
             if revision == 0 {
                 revision = list_pages(api, select, sink).await?;
+                backoff.record_answer();
                 sink.report_health(None);
             }
             let watched = WatchSession::run(api, select, sink, &mut revision, &mut backoff).await;
@@ -118,7 +163,7 @@ pub async fn run_reflector(
         sink.report_health(Some(&error));
         tracing::debug!(resource = %select.resource, %error, "list or watch failed");
         let jitter = rand::rng().random_range(1.0..2.0);
-        let pause = tokio::time::sleep(backoff.next_delay().mul_f64(jitter));
+        let pause = tokio::time::sleep(backoff.next_delay(&error).mul_f64(jitter));
         if shutdown.run_until_triggered(pause).await.is_none() {
             return;
         }
@@ -166,7 +211,7 @@ impl WatchSession {
         select: &ListWatchSelector,
         sink: &mut dyn ReflectorSink,
         revision: &mut u64,
-        backoff: &mut ExponentialBackoff,
+        backoff: &mut ReflectorBackoff,
     ) -> Result<()> {
         let options = WatchOptions {
             label_selector: select.labels.clone(),
@@ -178,6 +223,7 @@ impl WatchSession {
         };
         let opened = Instant::now();
         let mut events = api.watch(select.resource_path(), &options).await?;
+        backoff.record_answer();
         sink.report_health(None);
         let mut any = false;
         while let Some(event) = events.next().await {
@@ -203,7 +249,36 @@ impl WatchSession {
         if any || opened.elapsed() >= MIN_WATCH_DURATION {
             return Ok(());
         }
+        backoff.answered = None;
         let why = format!("very short watch of {}", select.resource);
         Err(Error::Protocol(why))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use machinery::Status;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn broken_networks_delay_less_than_servers_that_do_not_answer() {
+        let mut backoff = ReflectorBackoff::new();
+        let broken = Error::Protocol("connection reset".to_owned());
+        let delays = |backoff: &mut ReflectorBackoff, error: &Error| {
+            [(); 7].map(|()| backoff.next_delay(error).as_millis())
+        };
+        let long = [800, 1600, 3200, 6400, 12800, 25600, 30000];
+        assert_eq!(delays(&mut backoff, &broken), long);
+        backoff.record_answer();
+        let short = [800, 1600, 3200, 5000, 5000, 5000, 5000];
+        assert_eq!(delays(&mut backoff, &broken), short);
+        // The server itself refuses.
+        let expired = Error::Status(Box::new(Status::failure(410, "Expired", "too old")));
+        assert_eq!(delays(&mut backoff, &expired), long);
+        // After a minute the server may be gone.
+        tokio::time::sleep(RECENT_ANSWER).await;
+        backoff.reset();
+        assert_eq!(delays(&mut backoff, &broken), long);
     }
 }

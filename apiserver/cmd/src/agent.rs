@@ -14,17 +14,18 @@ use anyhow::Context;
 use clap::Args;
 use client::remote::in_cluster::InClusterEnvironment;
 use client::remote::kubeconfig::KubeconfigLoadingRules;
-use client::remote::{RemoteApi, RestConfig};
-use client::{Api, ListWatchSelector};
+use client::remote::{NetworkSendFence, RemoteApi, RestConfig};
+use client::{Api, Informer, ListWatchSelector};
 use clusters::register::{AGENT_NAMESPACE, CertificateRotationOptions, run_certificate_rotation};
 use clusters::{
-    AgentCertificateValidity, AgentClusterSpec, AgentLeaseOptions, ClusterControllersOptions,
-    ReportedSecrets,
+    AgentCertificateValidity, AgentClusterSpec, AgentLeaseOptions, AgentTunnelReporter,
+    ClusterControllersOptions, ReportedSecrets,
 };
 use controller_context::{ExecutionScope, PropagationContext, PropagationOptions};
 use flotilla_cli::{feature_gate_flags, output};
 use flotilla_runtime::{
-    EventRecorder, HostWorkloadFilter, InformerFactory, ShutdownToken, TaskGroup,
+    EventRecorder, HostWorkloadFilter, InformerFactory, LeaderElector, LeaderFence, ShutdownToken,
+    TaskGroup,
 };
 use interpreter::{ResourceInterpreter, WebhookClientAndPatchFunction};
 use machinery::time::{Clock, SystemClock};
@@ -36,6 +37,7 @@ use scheduler::SchedulerClusterCache;
 use tokio::sync::Notify;
 
 use crate::agent_endpoints::{AgentEndpointArgs, AgentReadiness};
+use crate::agent_leader_election::{AgentLeaderElectionArgs, run_agent_election};
 use crate::file_changes::watch_files;
 use crate::logs;
 use crate::script_flags;
@@ -119,6 +121,8 @@ pub(crate) struct AgentArgs {
     #[arg(long, value_name = "NAMESPACE", default_value = AGENT_NAMESPACE)]
     agent_namespace: String,
     #[command(flatten)]
+    election: AgentLeaderElectionArgs,
+    #[command(flatten)]
     endpoints: AgentEndpointArgs,
     #[command(flatten)]
     scripts: script_flags::ScriptLimitArgs,
@@ -129,6 +133,7 @@ pub(crate) struct AgentArgs {
 }
 
 pub(crate) async fn run(arguments: AgentArgs) -> anyhow::Result<()> {
+    let arguments = Arc::new(arguments);
     let mut signals = TerminationSignals::listen()?;
     let changed = Arc::<Notify>::default();
     let _watch = watch_files([arguments.karmada_kubeconfig.as_path()], &changed);
@@ -139,8 +144,13 @@ pub(crate) async fn run(arguments: AgentArgs) -> anyhow::Result<()> {
         let credentials = std::fs::read(&arguments.karmada_kubeconfig)
             .with_context(|| format!("cannot read {}", arguments.karmada_kubeconfig.display()))?;
         let tasks = TaskGroup::new(ShutdownToken::new());
+        let election_tasks = TaskGroup::new(ShutdownToken::new());
         let running = async {
-            Box::pin(start_until_connected(&arguments, &tasks)).await?;
+            match arguments.election.election(&arguments.cluster_name)? {
+                None => Box::pin(start_until_connected(&arguments, None, &tasks)).await?,
+                // An agent that waits for the lease is ready.
+                Some(election) => start_election(&arguments, election, &tasks, &election_tasks)?,
+            }
             readiness.set(true);
             wait_for_other_credentials(&arguments, &credentials, &changed).await;
             Ok(())
@@ -148,12 +158,30 @@ pub(crate) async fn run(arguments: AgentArgs) -> anyhow::Result<()> {
         let ended = signals.run_unless_signaled(running).await;
         readiness.set(false);
         tasks.stop().await;
+        election_tasks.stop().await;
         if ended?.is_none() {
             endpoints.stop().await;
             return Ok(());
         }
         tracing::info!("the kubeconfig of the control plane has changed");
     }
+}
+
+/// Competes with the other agents of the cluster; the connection for the lease belongs to
+/// `election_tasks`.
+fn start_election(
+    arguments: &Arc<AgentArgs>,
+    election: LeaderElector,
+    tasks: &TaskGroup,
+    election_tasks: &TaskGroup,
+) -> anyhow::Result<()> {
+    let control = RemoteApi::new(control_config(arguments)?, election_tasks)?;
+    let arguments = Arc::clone(arguments);
+    run_agent_election(election, Arc::new(control), tasks, move |fence, tasks| {
+        let arguments = Arc::clone(&arguments);
+        async move { start_until_connected(&arguments, Some(&fence), &tasks).await }
+    });
+    Ok(())
 }
 
 /// Resolves when the kubeconfig has another content.
@@ -168,21 +196,44 @@ async fn wait_for_other_credentials(arguments: &AgentArgs, in_use: &[u8], change
     }
 }
 
-/// Starts the controllers as soon as both servers answer. A configuration that cannot be used
-/// is an error.
-async fn start_until_connected(arguments: &AgentArgs, tasks: &TaskGroup) -> anyhow::Result<()> {
-    let control = KubeconfigLoadingRules {
+fn control_config(arguments: &AgentArgs) -> anyhow::Result<RestConfig> {
+    let rules = KubeconfigLoadingRules {
         context: arguments.karmada_context.clone(),
         ..KubeconfigLoadingRules::from_file(&arguments.karmada_kubeconfig)
-    }
-    .load()?;
+    };
+    Ok(rules.load()?)
+}
+
+/// A client whose calls the fence refuses when the agent does not lead any more.
+fn fenced_api(
+    mut config: RestConfig,
+    fence: Option<&LeaderFence>,
+    tasks: &TaskGroup,
+) -> anyhow::Result<Arc<dyn Api>> {
+    let Some(fence) = fence else {
+        return Ok(Arc::new(RemoteApi::new(config, tasks)?));
+    };
+    let open = fence.clone();
+    let send_fence = NetworkSendFence::new(move || !open.remaining().is_zero());
+    config.send_fence = Some(send_fence);
+    Ok(fence.wrap(Arc::new(RemoteApi::new(config, tasks)?)))
+}
+
+/// Starts the controllers as soon as both servers answer. A configuration that cannot be used
+/// is an error.
+async fn start_until_connected(
+    arguments: &AgentArgs,
+    fence: Option<&LeaderFence>,
+    tasks: &TaskGroup,
+) -> anyhow::Result<()> {
+    let control = control_config(arguments)?;
     let identity = control.auth.client_certificate.as_ref();
     let certificate = identity.and_then(|i| AgentCertificateValidity::from_pem(&i.certificate));
     let control_config = control.clone();
-    let control: Arc<dyn Api> = Arc::new(RemoteApi::new(control, tasks)?);
+    let control = fenced_api(control, fence, tasks)?;
     let member_config = member_config(arguments)?;
     let member_url = member_config.server.to_string();
-    let member: Arc<dyn Api> = Arc::new(RemoteApi::new(member_config.clone(), tasks)?);
+    let member = fenced_api(member_config.clone(), fence, tasks)?;
     let spec = AgentClusterSpec {
         name: arguments.cluster_name.clone(),
         api_endpoint: arguments.cluster_api_endpoint.clone(),
@@ -203,14 +254,35 @@ async fn start_until_connected(arguments: &AgentArgs, tasks: &TaskGroup) -> anyh
         }
     };
     let servers = (&control, &member);
-    start_controllers(arguments, servers, &cluster, certificate, tasks).await?;
-    if arguments.enable_tunnel {
-        let tunnels = run_agent_tunnels(cluster.name(), control_config, member_config, tasks);
-        tunnels.map_err(anyhow::Error::msg)?;
-    }
+    let clusters = start_controllers(arguments, servers, &cluster, certificate, tasks).await?;
+    let tunnels = match arguments.enable_tunnel {
+        true => {
+            let handle = run_agent_tunnels(cluster.name(), control_config, member_config, tasks);
+            let handle = handle.map_err(anyhow::Error::msg)?;
+            let state = handle.state.clone();
+            handle.follow_requests(&clusters);
+            Some(state)
+        }
+        false => None,
+    };
+    tunnel_reporter(&control, cluster.name(), tasks).run(tunnels, tasks);
     let url = member_url.trim_end_matches('/');
     output::print_line(format!("ready {url} cluster={}", cluster.name()));
     Ok(())
+}
+
+fn tunnel_reporter(
+    control: &Arc<dyn Api>,
+    cluster: &str,
+    tasks: &TaskGroup,
+) -> AgentTunnelReporter {
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+    AgentTunnelReporter {
+        control: Arc::clone(control),
+        cluster: cluster.to_owned(),
+        recorder: EventRecorder::new(Arc::clone(control), COMPONENT, Arc::clone(&clock), tasks),
+        clock,
+    }
 }
 
 fn member_config(arguments: &AgentArgs) -> anyhow::Result<RestConfig> {
@@ -240,13 +312,14 @@ fn agent_scope(
     }
 }
 
+/// Starts the controllers; returns the informer of the agent's Cluster.
 async fn start_controllers(
     arguments: &AgentArgs,
     (control, member): (&Arc<dyn Api>, &Arc<dyn Api>),
     cluster: &Object,
     certificate: Option<AgentCertificateValidity>,
     tasks: &TaskGroup,
-) -> anyhow::Result<()> {
+) -> anyhow::Result<Informer> {
     let name = cluster.name();
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
     let informers = InformerFactory::with_scope(tasks, agent_scope(name));
@@ -260,8 +333,8 @@ async fn start_controllers(
         tasks,
     );
     members.wait_for_cache_sync().await;
-    let clusters =
-        SchedulerClusterCache::new(informers.get(control, &ListWatchSelector::all(&CLUSTERS)));
+    let own_cluster = informers.get(control, &ListWatchSelector::all(&CLUSTERS));
+    let clusters = SchedulerClusterCache::new(own_cluster.clone());
     let recorder = EventRecorder::new(Arc::clone(control), COMPONENT, Arc::clone(&clock), tasks);
     let webhooks = WebhookClientAndPatchFunction {
         caller: WebhookClientManager::new(control, ServiceRouting::ClusterIpOrDns, tasks),
@@ -331,7 +404,7 @@ async fn start_controllers(
             ..PropagationOptions::default()
         },
     };
-    Box::pin(propagation::start(execution, tasks))
-        .await
-        .map_err(anyhow::Error::msg)
+    let started = Box::pin(propagation::start(execution, tasks)).await;
+    started.map_err(anyhow::Error::msg)?;
+    Ok(own_cluster)
 }

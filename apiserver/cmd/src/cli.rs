@@ -1,15 +1,16 @@
 //! The command line of the binary; each command has a module of its own.
 
+use std::ffi::OsString;
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
 use flotilla_cli::{
-    apply, completion, cordon, drain, get, install, interpret, join, kubectl_commands, plan,
-    promote, rebalance, register, taint, token, unjoin, unregister, why,
+    apply, completion, cordon, doctor, drain, get, install, interpret, join, kubectl_commands,
+    plan, promote, rebalance, register, taint, token, top, unjoin, unregister, why,
 };
 
 use crate::logs::LogFormat;
-use crate::{agent, demo, estimator_server, member, serve, up, version};
+use crate::{agent, backup, demo, estimator_server, member, restore, serve, up, version};
 
 /// A multi-cluster Kubernetes control plane in one process.
 #[derive(Parser)]
@@ -62,6 +63,8 @@ pub(crate) enum CliCommand {
     Promote(Box<promote::PromoteArgs>),
     /// Schedule templates anew, without regard to where they are now.
     Rebalance(rebalance::RebalanceArgs),
+    /// Display the usage of CPU and memory in member clusters.
+    Top(top::TopArgs),
     #[command(flatten)]
     Kubectl(kubectl_commands::KubectlCommand),
     /// Register a cluster in pull mode, with an agent beside it.
@@ -74,16 +77,43 @@ pub(crate) enum CliCommand {
     Estimator(Box<estimator_server::EstimatorServerArgs>),
     /// Manage bootstrap tokens, with which clusters register.
     Token(token::TokenArgs),
+    /// Check a control plane and its members, and say what is wrong and what to do.
+    Doctor(doctor::DoctorArgs),
     /// Explain why a resource is propagated to its clusters, or to none.
     Why(why::WhyArgs),
     /// Show which templates would move if policies were applied.
     Plan(Box<plan::PlanArgs>),
     /// Validate and test interpreter customizations.
     Interpret(interpret::InterpretArgs),
+    /// Back up everything that a control plane stores, while it serves.
+    Backup(backup::BackupArgs),
+    /// Restore a backup into a data directory, while no server uses it.
+    Restore(restore::RestoreArgs),
     /// Print the version.
     Version(version::VersionArgs),
     /// Print a completion script for a shell.
     Completion(completion::CompletionArgs),
+}
+
+/// The exit code of a command line that cannot be parsed, as of kubectl.
+const USAGE_ERROR: u8 = 1;
+/// The same for `plan`, whose code 1 says that templates would move (as of `kubectl diff`).
+const PLAN_USAGE_ERROR: u8 = 2;
+
+/// Parses the command line. What is to be printed instead of a command, such as help or an
+/// error, is printed, and its exit code returned.
+pub(crate) fn parse(arguments: impl Iterator<Item = OsString>) -> Result<Cli, ExitCode> {
+    let words: Vec<OsString> = arguments.collect();
+    let is_plan = words.iter().skip(1).any(|word| word == "plan");
+    Cli::try_parse_from(words).map_err(|error| {
+        // A closed pipe is ignored.
+        let _ = error.print();
+        match (error.use_stderr(), is_plan) {
+            (false, _) => ExitCode::SUCCESS,
+            (true, true) => ExitCode::from(PLAN_USAGE_ERROR),
+            (true, false) => ExitCode::from(USAGE_ERROR),
+        }
+    })
 }
 
 impl CliCommand {
@@ -105,7 +135,9 @@ impl CliCommand {
         match self {
             Self::Interpret(arguments) => return interpret::run(arguments).await,
             Self::Drain(arguments) => return Box::pin(drain::run(*arguments)).await,
+            Self::Doctor(arguments) => return Box::pin(doctor::run(arguments)).await,
             Self::Plan(arguments) => return Ok(Box::pin(plan::run(*arguments)).await),
+            Self::Top(arguments) => return Box::pin(top::run(arguments)).await,
             Self::Why(arguments) => Box::pin(why::run(arguments)).await,
             Self::Up(arguments) => Box::pin(up::run(*arguments)).await,
             Self::Demo(arguments) => Box::pin(demo::run(arguments)).await,
@@ -128,6 +160,8 @@ impl CliCommand {
             Self::Agent(arguments) => Box::pin(agent::run(*arguments)).await,
             Self::Estimator(arguments) => Box::pin(estimator_server::run(*arguments)).await,
             Self::Token(arguments) => Box::pin(token::run(arguments)).await,
+            Self::Backup(arguments) => Box::pin(backup::run(arguments)).await,
+            Self::Restore(arguments) => Box::pin(restore::run(arguments)).await,
             Self::Version(arguments) => version::run(&arguments),
             Self::Completion(arguments) => completion::run(&arguments, &mut Cli::command()),
         }?;

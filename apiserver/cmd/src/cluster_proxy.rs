@@ -1,9 +1,7 @@
 //! The connectors for the subresources `clusters/proxy`, which leads to member clusters, and
 //! `clusters/attach`, by which agents of clusters in pull mode open the way there.
 
-use std::sync::Arc;
-
-use client::{Api, TaskGroup};
+use client::TaskGroup;
 use flotilla_http::{
     AGENT_TUNNEL, AgentTunnelEndpoint, CLUSTER_PROXY, ClusterProxy, SubresourceConnectors,
 };
@@ -11,11 +9,10 @@ use members::ClusterProxyBackends;
 
 /// The connectors of Clusters. Their connections belong to the given tasks.
 pub(crate) fn cluster_connectors(
-    host: &Arc<dyn Api>,
+    gateways: ClusterProxyBackends,
     tasks: &TaskGroup,
     metrics: &flotilla_metrics::MetricsRegistry,
 ) -> SubresourceConnectors {
-    let gateways = ClusterProxyBackends::start(Arc::clone(host), tasks);
     let tunnels = AgentTunnelEndpoint::new(gateways.clone(), tasks);
     let proxy = ClusterProxy::new(gateways, tasks, metrics);
     let key = |(group, resource, subresource): (&str, &str, &str)| {

@@ -7,18 +7,24 @@ use anyhow::Context;
 use clap::Args;
 use client::remote::RestConfig;
 use client::remote::kubeconfig::KubeconfigLoadingRules;
+use estimator::DeschedulerOptions;
 use machinery::duration;
 
+use crate::federated_hpa_flags::FederatedHpaArgs;
+
+const FEDERATED_HPA: &str = "federatedHorizontalPodAutoscaler";
+const CRON_FEDERATED_HPA: &str = "cronFederatedHorizontalPodAutoscaler";
 const HPA_SCALE_TARGET_MARKER: &str = "hpaScaleTargetMarker";
 const DEPLOYMENT_REPLICAS_SYNCER: &str = "deploymentReplicasSyncer";
+const DESCHEDULER: &str = "descheduler";
 
 #[derive(Args, Clone)]
 #[group(id = "manager")]
 pub(crate) struct ControllerArgs {
     /// A list of controllers to enable. '*' enables all on-by-default controllers, 'foo'
-    /// enables the controller named 'foo', '-foo' disables it. Disabled-by-default
-    /// controllers: hpaScaleTargetMarker, deploymentReplicasSyncer. Others cannot be
-    /// chosen.
+    /// enables the controller named 'foo', '-foo' disables it. Controllers that can be
+    /// chosen: federatedHorizontalPodAutoscaler, cronFederatedHorizontalPodAutoscaler, and
+    /// those disabled by default: hpaScaleTargetMarker, deploymentReplicasSyncer, descheduler.
     #[arg(
         long,
         value_name = "NAMES",
@@ -36,6 +42,16 @@ pub(crate) struct ControllerArgs {
         value_parser = duration::parse
     )]
     federated_resource_quota_sync_period: Duration,
+    #[command(flatten)]
+    federated_hpa: FederatedHpaArgs,
+    /// The time interval between two consecutive descheduling executions, if the controller
+    /// descheduler is enabled.
+    #[arg(long, value_name = "DURATION", default_value = "2m", value_parser = positive_duration)]
+    descheduling_interval: Duration,
+    /// The period of pod unschedulable condition, after which the descheduler takes replicas
+    /// from a cluster.
+    #[arg(long, value_name = "DURATION", default_value = "5m", value_parser = duration::parse)]
+    unschedulable_threshold: Duration,
     /// Path to the kubeconfig of the management cluster of Cluster API. Clusters that it
     /// provisions are joined, and removed when they are deleted there.
     #[arg(long, value_name = "FILE")]
@@ -48,7 +64,10 @@ pub(crate) struct ControllerArgs {
 /// The values of the flags; the defaults are Karmada's.
 #[derive(Clone, Debug)]
 pub(crate) struct ControllerOptions {
-    pub(crate) autoscale: autoscale::EnabledHpaControllers,
+    pub(crate) autoscale: autoscale::EnabledAutoscalers,
+    pub(crate) federated_hpa: autoscale::FederatedHpaSettings,
+    /// The options of the descheduler; `None` when it is disabled.
+    pub(crate) descheduler: Option<DeschedulerOptions>,
     pub(crate) quota_resync: Duration,
     /// The management cluster of Cluster API.
     pub(crate) cluster_api: Option<RestConfig>,
@@ -57,7 +76,9 @@ pub(crate) struct ControllerOptions {
 impl Default for ControllerOptions {
     fn default() -> Self {
         Self {
-            autoscale: autoscale::EnabledHpaControllers::default(),
+            autoscale: autoscale::EnabledAutoscalers::default(),
+            federated_hpa: autoscale::FederatedHpaSettings::default(),
+            descheduler: None,
             quota_resync: controller_context::PropagationOptions::default().quota_resync,
             cluster_api: None,
         }
@@ -66,8 +87,14 @@ impl Default for ControllerOptions {
 
 impl ControllerArgs {
     pub(crate) fn options(&self) -> anyhow::Result<ControllerOptions> {
+        let enabled = parse_controllers(&self.controllers).map_err(anyhow::Error::msg)?;
         Ok(ControllerOptions {
-            autoscale: parse_controllers(&self.controllers).map_err(anyhow::Error::msg)?,
+            autoscale: enabled.autoscale,
+            federated_hpa: self.federated_hpa.settings()?,
+            descheduler: enabled.descheduler.then_some(DeschedulerOptions {
+                interval: self.descheduling_interval,
+                unschedulable_threshold: self.unschedulable_threshold,
+            }),
             quota_resync: self.federated_resource_quota_sync_period,
             cluster_api: self.cluster_api_config()?,
         })
@@ -85,47 +112,86 @@ impl ControllerArgs {
     }
 }
 
-fn parse_controllers(names: &[String]) -> Result<autoscale::EnabledHpaControllers, String> {
+/// Which of the controllers run that can be chosen.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct EnabledControllers {
+    autoscale: autoscale::EnabledAutoscalers,
+    descheduler: bool,
+}
+
+fn positive_duration(text: &str) -> Result<Duration, String> {
+    let parsed = duration::parse(text)?;
+    match parsed {
+        Duration::ZERO => Err("must be greater than 0".into()),
+        positive => Ok(positive),
+    }
+}
+
+fn parse_controllers(names: &[String]) -> Result<EnabledControllers, String> {
     if !names.iter().any(|name| name == "*") {
         return Err("--controllers: without * no controller would run".into());
     }
-    let mut options = autoscale::EnabledHpaControllers::default();
+    let mut enabled = EnabledControllers::default();
     for name in names.iter().filter(|name| *name != "*") {
         let (name, on) = match name.strip_prefix('-') {
             Some(name) => (name, false),
             None => (name.as_str(), true),
         };
         match name {
-            HPA_SCALE_TARGET_MARKER => options.scale_target_marker = on,
-            DEPLOYMENT_REPLICAS_SYNCER => options.replicas_syncer = on,
+            FEDERATED_HPA => enabled.autoscale.federated_hpa = on,
+            CRON_FEDERATED_HPA => enabled.autoscale.cron_federated_hpa = on,
+            HPA_SCALE_TARGET_MARKER => enabled.autoscale.scale_target_marker = on,
+            DEPLOYMENT_REPLICAS_SYNCER => enabled.autoscale.replicas_syncer = on,
+            DESCHEDULER => enabled.descheduler = on,
             _ => {
                 return Err(format!(
-                    "--controllers: {name:?} is not in the list of known controllers: {HPA_SCALE_TARGET_MARKER}, {DEPLOYMENT_REPLICAS_SYNCER}"
+                    "--controllers: {name:?} is not in the list of known controllers: {FEDERATED_HPA}, {CRON_FEDERATED_HPA}, {HPA_SCALE_TARGET_MARKER}, {DEPLOYMENT_REPLICAS_SYNCER}, {DESCHEDULER}"
                 ));
             }
         }
     }
-    Ok(options)
+    Ok(enabled)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    // proves: AUT-off
+    // proves: AUT-off, DES-off
     #[test]
     fn names_enable_and_disable_controllers() {
-        let on = |scale_target_marker, replicas_syncer| autoscale::EnabledHpaControllers {
-            scale_target_marker,
-            replicas_syncer,
+        let on = |federated_hpa, cron_federated_hpa, scale_target_marker, replicas_syncer| {
+            EnabledControllers {
+                autoscale: autoscale::EnabledAutoscalers {
+                    federated_hpa,
+                    cron_federated_hpa,
+                    scale_target_marker,
+                    replicas_syncer,
+                },
+                descheduler: false,
+            }
+        };
+        let descheduler = EnabledControllers {
+            descheduler: true,
+            ..EnabledControllers::default()
         };
         for (text, expected) in [
-            ("*", Some(on(false, false))),
-            ("*,hpaScaleTargetMarker", Some(on(true, false))),
+            ("*", Some(on(true, true, false, false))),
+            ("*,hpaScaleTargetMarker", Some(on(true, true, true, false))),
             (
                 "deploymentReplicasSyncer,*,-hpaScaleTargetMarker",
-                Some(on(false, true)),
+                Some(on(true, true, false, true)),
             ),
+            (
+                "*,-cronFederatedHorizontalPodAutoscaler",
+                Some(on(true, false, false, false)),
+            ),
+            (
+                "*,-federatedHorizontalPodAutoscaler",
+                Some(on(false, true, false, false)),
+            ),
+            ("*,descheduler", Some(descheduler)),
+            ("*,-descheduler", Some(on(true, true, false, false))),
             ("hpaScaleTargetMarker", None),
             ("*,-cluster", None),
             ("", None),

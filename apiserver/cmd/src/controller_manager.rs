@@ -11,7 +11,7 @@ use auth::token::ServiceAccountTokenIssuerAndVerifier;
 use client::Api;
 use client::remote::{RemoteApi, RestConfig};
 use clusters::{ClusterApiContext, ClusterControllersOptions as ClusterOptions};
-use estimator::AccurateEstimator;
+use estimator::{AccurateEstimator, Descheduler, DeschedulerContext, EstimatorCache};
 use flotilla_cli::scheduler_flags::SchedulerFlagValues;
 use flotilla_runtime::{EventRecorder, InformerFactory, ListWatchSelector, TaskGroup};
 use interpreter::{LuaLimits, ResourceInterpreter, WebhookClientAndPatchFunction};
@@ -21,7 +21,7 @@ use members::{
 };
 use openapi::karmada::FeatureGates;
 use openapi::karmada::resources::CLUSTERS;
-use scheduler::{DecisionExplanationCache, Scheduler, SchedulerClusterCache};
+use scheduler::{DecisionExplanationCache, ReplicaEstimator, Scheduler, SchedulerClusterCache};
 use tokio::sync::watch;
 
 use crate::controller_flags::ControllerOptions;
@@ -30,6 +30,7 @@ use crate::template_flags::TemplatePropagationOptions;
 use crate::webhook_client::{ServiceRouting, WebhookClientManager};
 
 const CONTROLLER_MANAGER: &str = "karmada-controller-manager";
+const DESCHEDULER: &str = "karmada-descheduler";
 
 /// The clients and tasks of the controllers.
 pub(crate) struct ControllerContext {
@@ -116,8 +117,10 @@ pub(crate) struct MultiClusterControllerOptions {
     pub(crate) clusters: ClusterOptions,
     pub(crate) templates: TemplatePropagationOptions,
     pub(crate) scheduling: SchedulerFlagValues,
-    /// The options of accurate scheduler estimators; `None` when they are disabled.
+    /// The options of accurate scheduler estimators; `None` when nothing calls them.
     pub(crate) estimators: Option<estimator::EstimatorOptions>,
+    /// Whether the scheduler calls them.
+    pub(crate) accurate_estimates: bool,
     pub(crate) controllers: ControllerOptions,
     pub(crate) scripts: LuaLimits,
     /// The feature gates.
@@ -161,6 +164,34 @@ fn start_cluster_api(
     Ok(())
 }
 
+/// Starts the clients of estimators and the descheduler, where they are enabled. Returns the
+/// estimator of the scheduler.
+fn start_estimators(
+    context: &ControllerContext,
+    settings: &MultiClusterControllerOptions,
+    members: &MemberClusterManager,
+    recorder: &EventRecorder,
+) -> Option<Arc<dyn ReplicaEstimator>> {
+    let (api, informers, tasks) = (&context.api, &context.informers, &context.tasks);
+    let options = settings.estimators.clone()?;
+    let connections = EstimatorCache::start(api, informers, options, tasks);
+    if let Some(options) = settings.controllers.descheduler {
+        let descheduler = DeschedulerContext {
+            control_plane: Arc::clone(api),
+            informers: informers.clone(),
+            connections: Arc::clone(&connections),
+            members: members.clone(),
+            recorder: recorder.with_component(DESCHEDULER),
+            clock: Arc::clone(&context.clock),
+            options,
+        };
+        Descheduler::start(descheduler, tasks);
+    }
+    settings
+        .accurate_estimates
+        .then(|| AccurateEstimator::start(&connections, members))
+}
+
 /// Starts the multi-cluster controllers and the scheduler.
 pub(crate) async fn start_karmada_controllers(
     context: &ControllerContext,
@@ -183,10 +214,13 @@ pub(crate) async fn start_karmada_controllers(
         name,
         scheduling_settings: rules,
     } = &settings.scheduling;
-    let estimators = &settings.estimators;
+    let scheduler_estimators = settings
+        .estimators
+        .as_ref()
+        .filter(|_| settings.accurate_estimates);
     let detail = MemberTrackingOptions {
-        individual_nodes: estimators.is_some(),
-        quotas: estimators.as_ref().is_some_and(|e| e.quotas),
+        individual_nodes: scheduler_estimators.is_some(),
+        quotas: scheduler_estimators.is_some_and(|e| e.quotas),
     };
     let host_api = Arc::clone(&context.api);
     let members = MemberClusterManager::start_with_tracking(
@@ -224,6 +258,7 @@ pub(crate) async fn start_karmada_controllers(
         },
     });
     start_cluster_api(context, settings.controllers.cluster_api.as_ref())?;
+    let estimators = start_estimators(context, settings, &members, &manager);
     Scheduler::start(
         Arc::clone(&context.api),
         Arc::clone(&context.clock),
@@ -233,9 +268,7 @@ pub(crate) async fn start_karmada_controllers(
             name: name.clone(),
             gates: settings.gates,
             decisions: context.decisions.clone(),
-            estimators: estimators.clone().map(|options| {
-                AccurateEstimator::start(&context.api, &context.informers, &members, options, tasks)
-            }),
+            estimators,
         },
         &context.informers,
         tasks,
@@ -253,9 +286,9 @@ pub(crate) async fn start_karmada_controllers(
     });
     let deps = controller_context::PropagationContext {
         control_plane: Arc::clone(&context.api),
-        members: Arc::new(members),
+        members: Arc::new(members.clone()),
         clusters: all,
-        recorder: manager,
+        recorder: manager.clone(),
         interpreter,
         clock: Arc::clone(&context.clock),
         informers: context.informers.clone(),
@@ -271,10 +304,14 @@ pub(crate) async fn start_karmada_controllers(
     Box::pin(propagation::start(deps, tasks))
         .await
         .map_err(anyhow::Error::msg)?;
-    let deps = autoscale::HpaControllersContext {
+    let deps = autoscale::AutoscalersContext {
         control_plane: Arc::clone(&context.api),
+        clock: Arc::clone(&context.clock),
+        recorder: manager,
         informers: context.informers.clone(),
-        options: settings.controllers.autoscale,
+        members: Arc::new(members),
+        enabled: settings.controllers.autoscale,
+        federated_hpa: settings.controllers.federated_hpa,
     };
     autoscale::start(&deps, tasks).await;
     Ok(())

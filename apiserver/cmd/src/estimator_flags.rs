@@ -57,9 +57,19 @@ pub(crate) struct EstimatorArgs {
 }
 
 impl EstimatorArgs {
-    /// The options of the estimators; `None` when they are disabled.
-    pub(crate) fn options(&self, gates: FeatureGates) -> anyhow::Result<Option<EstimatorOptions>> {
-        if !self.enable_scheduler_estimator {
+    /// Whether the scheduler calls estimators.
+    pub(crate) fn are_used_by_scheduler(&self) -> bool {
+        self.enable_scheduler_estimator
+    }
+
+    /// The options of the estimators; `None` when neither the scheduler nor the descheduler
+    /// calls them.
+    pub(crate) fn options(
+        &self,
+        gates: FeatureGates,
+        descheduler: bool,
+    ) -> anyhow::Result<Option<EstimatorOptions>> {
+        if !self.enable_scheduler_estimator && !descheduler {
             return Ok(None);
         }
         let tls = self.tls();
@@ -106,7 +116,7 @@ mod tests {
         let arguments = arguments.split(' ').filter(|a| !a.is_empty());
         let cli = EstimatorTestCli::try_parse_from(["flotilla"].into_iter().chain(arguments));
         let cli = cli.map_err(|e| e.to_string())?;
-        let read = cli.flags.options(FeatureGates::default());
+        let read = cli.flags.options(FeatureGates::default(), false);
         read.map_err(|e| format!("{e:#}"))
     }
 

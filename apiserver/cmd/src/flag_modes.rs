@@ -80,6 +80,28 @@ pub(crate) const FLAGS: &[(&str, FlagEffectiveMode)] = &[
     ("cluster_status_update_frequency", FlagEffectiveMode::Always),
     ("cluster_success_threshold", FlagEffectiveMode::Always),
     ("controllers", FlagEffectiveMode::Always),
+    ("descheduling_interval", FlagEffectiveMode::Always),
+    (
+        "horizontal_pod_autoscaler_cpu_initialization_period",
+        FlagEffectiveMode::Always,
+    ),
+    (
+        "horizontal_pod_autoscaler_downscale_stabilization",
+        FlagEffectiveMode::Always,
+    ),
+    (
+        "horizontal_pod_autoscaler_initial_readiness_delay",
+        FlagEffectiveMode::Always,
+    ),
+    (
+        "horizontal_pod_autoscaler_sync_period",
+        FlagEffectiveMode::Always,
+    ),
+    (
+        "horizontal_pod_autoscaler_tolerance",
+        FlagEffectiveMode::Always,
+    ),
+    ("unschedulable_threshold", FlagEffectiveMode::Always),
     ("data_dir", FlagEffectiveMode::Always),
     (
         "disable_scheduler_estimator_in_pull_mode",

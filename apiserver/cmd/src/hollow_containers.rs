@@ -1,5 +1,5 @@
-//! Connects the subresources `pods/log`, `pods/exec` and `pods/attach` of a simulated
-//! cluster to the containers of its hollow pods.
+//! Connects the subresources `pods/log`, `pods/exec`, `pods/attach` and `pods/portforward` of a
+//! simulated cluster to the containers of its hollow pods.
 
 use std::sync::Arc;
 
@@ -10,8 +10,9 @@ use flotilla_http::{
 };
 use futures_util::StreamExt;
 use hollow::containers::{
-    CHANNEL_PROTOCOL, PROTOCOL_HEADER, PodExecOptions, PodLogOptions, PodLogStream, SPDY_PROTOCOL,
-    StartedContainer, negotiate_protocol, run_session,
+    CHANNEL_PROTOCOL, PORT_FORWARD_PROTOCOL, PROTOCOL_HEADER, PodExecOptions, PodLogOptions,
+    PodLogStream, SPDY_PROTOCOL, StartedContainer, check_pod_running, negotiate_protocol,
+    run_port_forward, run_session,
 };
 use http::header::{CONNECTION, CONTENT_TYPE, HeaderValue, UPGRADE};
 use http::{Response, StatusCode};
@@ -41,7 +42,12 @@ pub(crate) fn container_connectors(
         tasks: tasks.clone(),
         attach,
     };
+    let forward = PodPortForwardConnector {
+        api: Arc::clone(api),
+        tasks: tasks.clone(),
+    };
     SubresourceConnectors::from([
+        (key("portforward"), Arc::new(forward) as _),
         (key("log"), Arc::new(log) as _),
         (key("exec"), Arc::new(exec(false)) as _),
         (key("attach"), Arc::new(exec(true)) as _),
@@ -126,7 +132,7 @@ impl SubresourceConnector for PodExecOrAttachConnector {
     ) -> Result<Response<ServerResponseBody>, Status> {
         let container = find_container(&*self.api, &connection).await?;
         container.check_running()?;
-        negotiate_protocol(connection.request.headers())?;
+        negotiate_protocol(connection.request.headers(), CHANNEL_PROTOCOL)?;
         let args = connection.params("command");
         let command = PodExecOptions::parse(args, |name| connection.flag(name), self.attach)?;
         let mut request = connection.request;
@@ -138,7 +144,41 @@ impl SubresourceConnector for PodExecOrAttachConnector {
                 tracing::debug!(%error, "an exec session failed");
             }
         });
-        Ok(switching_protocols())
+        Ok(switching_protocols(CHANNEL_PROTOCOL))
+    }
+}
+
+struct PodPortForwardConnector {
+    api: Arc<dyn Api>,
+    /// The tasks of the sessions.
+    tasks: TaskGroup,
+}
+
+#[async_trait]
+impl SubresourceConnector for PodPortForwardConnector {
+    fn connect_options(&self, _: &SubresourceConnectRequest) -> Option<Value> {
+        Some(json!({"apiVersion": "v1", "kind": "PodPortForwardOptions"}))
+    }
+
+    async fn connect(
+        &self,
+        connection: SubresourceConnectRequest,
+    ) -> Result<Response<ServerResponseBody>, Status> {
+        check_pod_running(&*self.api, &connection.namespace, &connection.name).await?;
+        negotiate_protocol(connection.request.headers(), PORT_FORWARD_PROTOCOL)?;
+        let mut request = connection.request;
+        let upgrade = hyper::upgrade::on(&mut request);
+        let shutdown = connection.shutdown;
+        self.tasks.spawn(async move {
+            let session = async {
+                let stream = upgrade.await.map_err(std::io::Error::other)?;
+                run_port_forward(TokioIo::new(stream)).await
+            };
+            if let Some(Err(error)) = shutdown.run_until_triggered(session).await {
+                tracing::debug!(%error, "a session of forwarded ports failed");
+            }
+        });
+        Ok(switching_protocols(PORT_FORWARD_PROTOCOL))
     }
 }
 
@@ -147,12 +187,12 @@ async fn upgrade_and_run(upgrade: OnUpgrade, command: PodExecOptions) -> std::io
     run_session(TokioIo::new(stream), command).await
 }
 
-fn switching_protocols() -> Response<ServerResponseBody> {
+fn switching_protocols(protocol: &'static str) -> Response<ServerResponseBody> {
     let mut response = Response::new(ServerResponseBody::empty());
     *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
     let headers = response.headers_mut();
     headers.insert(CONNECTION, HeaderValue::from_static("Upgrade"));
     headers.insert(UPGRADE, HeaderValue::from_static(SPDY_PROTOCOL));
-    headers.insert(PROTOCOL_HEADER, HeaderValue::from_static(CHANNEL_PROTOCOL));
+    headers.insert(PROTOCOL_HEADER, HeaderValue::from_static(protocol));
     response
 }

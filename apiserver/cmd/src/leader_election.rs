@@ -29,7 +29,7 @@ use crate::running_server::RunningServer;
 const HOSTNAME_FILE: &str = "/proc/sys/kernel/hostname";
 /// The fraction of the remaining lease in which the controllers must stop; then they are
 /// aborted.
-const STOP_LEASE_FRACTION: f64 = 0.8;
+pub(crate) const STOP_LEASE_FRACTION: f64 = 0.8;
 
 /// The leader election flags of Kubernetes components, with their defaults.
 #[derive(Args, Clone, Debug)]
@@ -76,37 +76,41 @@ impl LeaderElectionArgs {
         if !self.is_elected(shared) {
             return Ok(None);
         }
-        let (lease, renew, retry) = (
+        let times = [
             self.leader_elect_lease_duration,
             self.leader_elect_renew_deadline,
             self.leader_elect_retry_period,
-        );
-        if lease < Duration::from_secs(1) || lease.subsec_nanos() != 0 {
-            bail!("--leader-elect-lease-duration must be whole seconds, at least one");
-        }
-        if lease <= renew {
-            bail!(
-                "--leader-elect-lease-duration must be greater than --leader-elect-renew-deadline"
-            );
-        }
-        if retry.is_zero() || renew <= retry.mul_f64(1.2) {
-            bail!(
-                "--leader-elect-renew-deadline must be greater than 1.2 times --leader-elect-retry-period, which must not be zero"
-            );
-        }
-        Ok(Some(LeaderElector {
-            lease_duration: lease,
-            renew_deadline: renew,
-            retry_period: retry,
-            ..LeaderElector::new(
-                self.leader_elect_resource_namespace
-                    .as_deref()
-                    .unwrap_or(default_namespace),
-                &self.leader_elect_resource_name,
-                holder_identity(),
-            )
-        }))
+        ];
+        let namespace = self.leader_elect_resource_namespace.as_deref();
+        let namespace = namespace.unwrap_or(default_namespace);
+        leader_elector(times, namespace, &self.leader_elect_resource_name).map(Some)
     }
+}
+
+/// The election with these times (of the lease, of the renewals, between attempts), if they
+/// make sense together.
+pub(crate) fn leader_elector(
+    [lease, renew, retry]: [Duration; 3],
+    namespace: &str,
+    name: &str,
+) -> anyhow::Result<LeaderElector> {
+    if lease < Duration::from_secs(1) || lease.subsec_nanos() != 0 {
+        bail!("--leader-elect-lease-duration must be whole seconds, at least one");
+    }
+    if lease <= renew {
+        bail!("--leader-elect-lease-duration must be greater than --leader-elect-renew-deadline");
+    }
+    if retry.is_zero() || renew <= retry.mul_f64(1.2) {
+        bail!(
+            "--leader-elect-renew-deadline must be greater than 1.2 times --leader-elect-retry-period, which must not be zero"
+        );
+    }
+    Ok(LeaderElector {
+        lease_duration: lease,
+        renew_deadline: renew,
+        retry_period: retry,
+        ..LeaderElector::new(namespace, name, holder_identity())
+    })
 }
 
 /// The holder identity: the host name and a unique id.

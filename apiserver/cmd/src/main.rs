@@ -9,10 +9,12 @@ mod admission_policies;
 mod admission_webhooks;
 mod agent;
 mod agent_endpoints;
+mod agent_leader_election;
 mod aggregated;
 mod audit_flags;
 mod authentication_flags;
 mod authorization_flags;
+mod backup;
 mod certificate_expiry;
 mod certificate_files;
 mod cli;
@@ -21,25 +23,30 @@ mod cluster_flags;
 mod cluster_proxy;
 mod controller_flags;
 mod controller_manager;
+mod data_dir_metrics;
 mod demo;
 mod encryption;
 mod estimator_flags;
 mod estimator_server;
 mod expression_access;
+mod federated_hpa_flags;
 mod file_changes;
 mod flag_modes;
 #[cfg(test)]
 mod flag_modes_tests;
 mod hollow_containers;
+mod hollow_metrics;
 mod leader_election;
 mod listener;
 mod logs;
 mod member;
+mod member_metrics;
 mod probe_server;
 mod process_metrics;
 mod renewal;
 mod renewal_loop;
 mod request_limit_flags;
+mod restore;
 mod running_server;
 mod scheduling_decision;
 mod script_flags;
@@ -62,7 +69,6 @@ mod webhook_client;
 
 use std::process::ExitCode;
 
-use clap::Parser;
 use mimalloc::MiMalloc;
 
 /// A write parses objects into trees: many small allocations, which are freed on other
@@ -72,7 +78,10 @@ use mimalloc::MiMalloc;
 static ALLOCATOR: MiMalloc = MiMalloc;
 
 fn main() -> ExitCode {
-    let cli = cli::Cli::parse();
+    let cli = match cli::parse(std::env::args_os()) {
+        Ok(cli) => cli,
+        Err(code) => return code,
+    };
     let format = cli.command.logging_format();
     logs::init(cli.verbosity, format);
     let runtime = match tokio::runtime::Builder::new_multi_thread()

@@ -10,10 +10,12 @@ use clap::Args;
 use flotilla_cli::output;
 use hollow::HollowCluster;
 use interpreter::LuaLimits;
+use machinery::time::{Clock, SystemClock};
 use openapi::karmada::FeatureGates;
 use scheduler::core::SchedulingSettings;
 
 use crate::controller_manager::{self, ControllerContext};
+use crate::hollow_metrics::hollow_metrics_providers;
 use crate::logs;
 use crate::request_limit_flags::RequestLimitArgs;
 use crate::signals::TerminationSignals;
@@ -66,6 +68,10 @@ pub(crate) struct HollowClusterArgs {
     /// stored.
     #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
     workloads: bool,
+    /// Serve the usage of nodes and pods as metrics.k8s.io, as a cluster with metrics-server
+    /// does: each container uses half of what it requests.
+    #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
+    resource_metrics: bool,
 }
 
 impl Default for HollowClusterArgs {
@@ -78,6 +84,7 @@ impl Default for HollowClusterArgs {
             node_pods: options.pods_per_node,
             ready_after: 100,
             workloads: true,
+            resource_metrics: true,
         }
     }
 }
@@ -88,7 +95,12 @@ pub(crate) async fn start(
     listen: SocketAddr,
     size: &HollowClusterArgs,
 ) -> anyhow::Result<StandaloneServer> {
-    let server = StandaloneServer::start(StandaloneServerOptions {
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+    let computed_resources = match size.resource_metrics {
+        true => hollow_metrics_providers(&clock),
+        false => Default::default(),
+    };
+    let setup = StandaloneServerOptions {
         dir,
         listen,
         storage_backend: STORE,
@@ -96,6 +108,7 @@ pub(crate) async fn start(
         reuse_port: true,
         federation: false,
         scheduling_settings: SchedulingSettings::default(),
+        computed_resources,
         names: &[],
         authentication: Default::default(),
         authentication_configuration: None,
@@ -111,9 +124,10 @@ pub(crate) async fn start(
         allow_no_execute: false,
         scripts: LuaLimits::default(),
         gates: FeatureGates::default(),
-    })
-    .await
-    .with_context(|| format!("member in {}", dir.display()))?;
+    };
+    let server = Box::pin(StandaloneServer::start_with_clock(setup, clock))
+        .await
+        .with_context(|| format!("member in {}", dir.display()))?;
     controller_manager::start_kube_controllers(
         &ControllerContext::without_election(&server),
         &server.service_account_options(),

@@ -131,6 +131,7 @@ async fn start(dir: &Path, clock: &Arc<FakeClock>) -> StandaloneServer {
         reuse_port: false,
         federation: false,
         scheduling_settings: scheduler::core::SchedulingSettings::default(),
+        computed_resources: Default::default(),
         names: &[],
         authentication: auth::authenticator::LocalAuthenticatorOptions::default(),
         authentication_configuration: None,

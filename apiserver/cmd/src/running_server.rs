@@ -68,6 +68,7 @@ pub(crate) fn http_options(
     address: SocketAddr,
     engine: &OpenedStorageEngine,
     informers: &InformerFactory,
+    clock: &Arc<dyn Clock>,
     delay: Duration,
 ) -> flotilla_http::ApiServerOptions {
     let informers = informers.clone();
@@ -79,6 +80,7 @@ pub(crate) fn http_options(
         version: version::current(),
         external_address: listener::external_address(address),
         checks,
+        backup: Some(engine.backup_opener(clock)),
         shutdown_delay: delay,
         ..flotilla_http::ApiServerOptions::default()
     }

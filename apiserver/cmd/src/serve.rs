@@ -135,13 +135,19 @@ impl ServeArgs {
         templates: TemplatePropagationOptions,
     ) -> anyhow::Result<MultiClusterControllerOptions> {
         let scheduling = self.scheduling.options(self.gates.feature_gates)?;
-        let estimators = self.estimators.options(self.gates.feature_gates)?;
+        let controllers = self.controllers.options()?;
+        let descheduler = controllers.descheduler.is_some();
+        let estimators = self
+            .estimators
+            .options(self.gates.feature_gates, descheduler)?;
+        let accurate_estimates = self.estimators.are_used_by_scheduler();
         Ok(MultiClusterControllerOptions {
             clusters: self.fleet.options(),
             templates,
-            scheduling: scheduling.with_estimators(estimators.is_some()),
+            scheduling: scheduling.with_estimators(accurate_estimates),
             estimators,
-            controllers: self.controllers.options()?,
+            accurate_estimates,
+            controllers,
             scripts: self.scripts.limits(),
             gates: self.gates.feature_gates,
             allow_no_execute: self.fleet.allow_no_execute_taint_policy,
@@ -335,6 +341,7 @@ async fn start_standalone(arguments: &ServeArgs) -> anyhow::Result<StandaloneSer
         federation: true,
         scheduling_settings: settings.scheduling.scheduling_settings,
         scripts: settings.scripts,
+        computed_resources: Default::default(),
         names: &arguments.tls_san,
         authentication,
         authentication_configuration: configuration,

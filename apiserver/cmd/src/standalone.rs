@@ -22,8 +22,9 @@ use flotilla_runtime::{InformerFactory, ShutdownToken, TaskGroup};
 use interpreter::LuaLimits;
 use machinery::UserInfo;
 use machinery::time::{Clock, SystemClock};
+use members::ClusterProxyBackends;
 use openapi::karmada::FeatureGates;
-use registry::{LoopbackApi, Registry};
+use registry::{ComputedResourceProviders, LoopbackApi, Registry};
 use scheduler::DecisionExplanationCache;
 use scheduler::core::SchedulingSettings;
 use storage::encryption::ResourceTransformers;
@@ -38,7 +39,9 @@ use crate::authorization_flags::{AuthorizationOptions, run_reload_loop};
 use crate::certificate_files::CertificateFiles;
 use crate::client_authorities::ClientAuthorities;
 use crate::controller_manager::TokenIssuerRootCaAndServedGroups;
+use crate::data_dir_metrics;
 use crate::file_changes::{FileWatch, watch_files};
+use crate::member_metrics::MemberMetrics;
 use crate::renewal::{CertificateRenewal, RenewedCertificateTargets};
 use crate::renewal_loop::CHECK_PERIOD;
 use crate::request_limit_flags::RequestLimitArgs;
@@ -52,7 +55,7 @@ use crate::{
     script_flags, secret_access, signer_access,
 };
 
-const STORE_DIR: &str = "store";
+pub(crate) const STORE_DIR: &str = "store";
 const KEYS_DIR: &str = "pki";
 const KUBECONFIG_FILE: &str = "kubeconfig";
 
@@ -69,6 +72,8 @@ pub(crate) struct StandaloneServerOptions<'a> {
     pub(crate) federation: bool,
     /// The scheduler's settings.
     pub(crate) scheduling_settings: SchedulingSettings,
+    /// The providers of computed kinds.
+    pub(crate) computed_resources: ComputedResourceProviders,
     /// Additional names in the serving certificate.
     pub(crate) names: &'a [String],
     /// Anonymous requests and the audiences of tokens.
@@ -140,6 +145,7 @@ impl StandaloneServer {
         let server = TaskGroup::new(ShutdownToken::new());
         let metrics = flotilla_metrics::MetricsRegistry::new();
         engine.register_metrics(&metrics);
+        data_dir_metrics::register(dir, &metrics);
         let listener = if setup.reuse_port {
             listener::bind_same_port(dir, setup.listen).await?
         } else {
@@ -187,9 +193,15 @@ impl StandaloneServer {
             true => |_| true,
             false => |group| !group.ends_with(".karmada.io"),
         };
+        let member_metrics = MemberMetrics::default();
+        let mut computed_resources = setup.computed_resources;
+        if setup.federation {
+            computed_resources.extend(member_metrics.providers());
+        }
         let options = registry::RegistryOptions {
             clock: Arc::clone(&clock),
             create_handlers: flotilla_http::creators(&authenticator, &authorizer),
+            computed_resources,
             raw_path_handler: Arc::new(running_server::non_resource_path),
             serves_group: serves,
             metrics: metrics.clone(),
@@ -248,7 +260,11 @@ impl StandaloneServer {
         let controllers = TaskGroup::new(ShutdownToken::new());
         let informers = InformerFactory::new(&controllers);
         let connectors = match setup.federation {
-            true => cluster_proxy::cluster_connectors(&api, &server, &metrics),
+            true => {
+                let backends = ClusterProxyBackends::start(Arc::clone(&api), &server);
+                member_metrics.set_backends(backends.clone());
+                cluster_proxy::cluster_connectors(backends, &server, &metrics)
+            }
             false => hollow_containers::container_connectors(&api, &clock, &server),
         };
         let decisions = DecisionExplanationCache::default();
@@ -274,6 +290,7 @@ impl StandaloneServer {
                 address,
                 &engine,
                 &informers,
+                &clock,
                 setup.shutdown_delay,
             ))
         };

@@ -7,10 +7,13 @@ use std::sync::Arc;
 use anyhow::{Context, anyhow, bail};
 use clap::Args;
 use client::Api;
-use flotilla_http::{HealthCheck, HealthProbe};
+use flotilla_http::{BackupOpener, HealthCheck, HealthProbe};
 use flotilla_metrics::{CallbackMetricDesc, CallbackMetricType};
 use flotilla_runtime::TaskGroup;
+use futures_util::{StreamExt, stream};
+use machinery::Status;
 use machinery::time::Clock;
+use storage::backup::{BackupSource, BackupStream};
 use storage::encryption::{EncryptedStore, ResourceTransformers, is_encrypted};
 use storage::etcd::{self, CurrentEtcdTlsFn, EtcdStore, EtcdTls};
 use storage::{EmbeddedStore, Error, RangeRequest, Store, StoreFaultKind, StoreHealth, format};
@@ -31,10 +34,9 @@ pub(crate) enum StorageBackendConfig {
     Etcd(etcd::EtcdOptions),
 }
 
-/// The storage flags, named as kube-apiserver's.
+/// The flags that select an etcd, named as kube-apiserver's.
 #[derive(Args)]
-#[group(id = "etcd")]
-pub(crate) struct StorageArgs {
+pub(crate) struct EtcdConnectionArgs {
     /// List of etcd servers to connect with (https://ip:port), comma separated, of version
     /// 3.4 or newer; several replicas can share them. Without it, objects are stored in
     /// the data directory.
@@ -50,12 +52,6 @@ pub(crate) struct StorageArgs {
     /// SSL key file used to secure etcd communication.
     #[arg(long, value_name = "FILE", requires_all = ["etcd_servers", "etcd_certfile"])]
     etcd_keyfile: Option<PathBuf>,
-    /// Create and renew certificates for mutual TLS with etcd in this Secret of the host,
-    /// in Flotilla's own namespace; etcd is started with its ca.crt, server.crt and
-    /// server.key. Only behind another API server.
-    #[arg(long, value_name = "NAME", requires = "etcd_servers",
-          conflicts_with_all = ["etcd_cafile", "etcd_certfile"])]
-    etcd_certificates_secret: Option<String>,
     /// The prefix to prepend to all resource paths in etcd; it must not be the prefix of a
     /// kube-apiserver.
     #[arg(
@@ -65,6 +61,43 @@ pub(crate) struct StorageArgs {
         requires = "etcd_servers"
     )]
     etcd_prefix: String,
+}
+
+impl EtcdConnectionArgs {
+    /// How to connect; `None` without etcd servers.
+    pub(crate) fn options(&self) -> anyhow::Result<Option<etcd::EtcdOptions>> {
+        if self.etcd_servers.is_empty() {
+            return Ok(None);
+        }
+        let files = EtcdCertificateFiles {
+            ca: self.etcd_cafile.clone(),
+            certificate: self.etcd_certfile.clone(),
+            key: self.etcd_keyfile.clone(),
+        };
+        Ok(Some(etcd::EtcdOptions {
+            servers: self.etcd_servers.clone(),
+            tls: Some(files.read()?),
+            renewed_tls: Some(CurrentEtcdTlsFn(Arc::new(move || {
+                files.read().map_err(|error| format!("{error:#}"))
+            }))),
+            prefix: self.etcd_prefix.clone(),
+            ..etcd::EtcdOptions::default()
+        }))
+    }
+}
+
+/// The storage flags, named as kube-apiserver's.
+#[derive(Args)]
+#[group(id = "storage")]
+pub(crate) struct StorageArgs {
+    #[command(flatten)]
+    etcd: EtcdConnectionArgs,
+    /// Create and renew certificates for mutual TLS with etcd in this Secret of the host,
+    /// in Flotilla's own namespace; etcd is started with its ca.crt, server.crt and
+    /// server.key. Only behind another API server.
+    #[arg(long, value_name = "NAME", requires = "etcd_servers",
+          conflicts_with_all = ["etcd_cafile", "etcd_certfile"])]
+    etcd_certificates_secret: Option<String>,
     /// The file containing configuration for encryption providers to be used for storing
     /// resources (EncryptionConfiguration, with the providers aesgcm, secretbox and
     /// identity). It is read once, at the start.
@@ -75,7 +108,7 @@ pub(crate) struct StorageArgs {
 impl StorageArgs {
     /// Whether other processes may use the same store.
     pub(crate) fn is_shared(&self) -> bool {
-        !self.etcd_servers.is_empty()
+        !self.etcd.etcd_servers.is_empty()
     }
 
     /// The transformers of the encryption configuration, if there is one.
@@ -94,23 +127,10 @@ impl StorageArgs {
 
     /// The chosen engine.
     pub(crate) fn backend(&self) -> anyhow::Result<StorageBackendConfig> {
-        if !self.is_shared() {
-            return Ok(StorageBackendConfig::Embedded { sync: true });
-        }
-        let files = EtcdCertificateFiles {
-            ca: self.etcd_cafile.clone(),
-            certificate: self.etcd_certfile.clone(),
-            key: self.etcd_keyfile.clone(),
-        };
-        Ok(StorageBackendConfig::Etcd(etcd::EtcdOptions {
-            servers: self.etcd_servers.clone(),
-            tls: Some(files.read()?),
-            renewed_tls: Some(CurrentEtcdTlsFn(Arc::new(move || {
-                files.read().map_err(|error| format!("{error:#}"))
-            }))),
-            prefix: self.etcd_prefix.clone(),
-            ..etcd::EtcdOptions::default()
-        }))
+        Ok(match self.etcd.options()? {
+            None => StorageBackendConfig::Embedded { sync: true },
+            Some(options) => StorageBackendConfig::Etcd(options),
+        })
     }
 }
 
@@ -225,6 +245,29 @@ impl OpenedStorageEngine {
 
     pub(crate) fn store(&self) -> Arc<dyn Store> {
         Arc::clone(&self.store)
+    }
+
+    /// Begins backups of what the engine stores, below the encryption.
+    pub(crate) fn backup_opener(&self, clock: &Arc<dyn Clock>) -> BackupOpener {
+        let source: Arc<dyn BackupSource> = match &self.engine {
+            EmbeddedOrEtcdStore::Embedded(embedded) => Arc::clone(embedded) as _,
+            EmbeddedOrEtcdStore::Etcd(etcd) => Arc::clone(etcd) as _,
+        };
+        let (source, clock) = (Arc::downgrade(&source), Arc::clone(clock));
+        Arc::new(move || {
+            let (source, clock) = (source.upgrade(), Arc::clone(&clock));
+            Box::pin(async move {
+                let closed = || Status::unavailable("the store is closed");
+                let source = source.ok_or_else(closed)?;
+                let begun = BackupStream::begin(source, &*clock).await;
+                let stream = begun.map_err(|error| Status::unavailable(error.to_string()))?;
+                let chunks = stream::unfold(stream, |mut stream| async move {
+                    let chunk = stream.next_chunk().await?;
+                    Some((chunk, stream))
+                });
+                Ok(chunks.boxed())
+            })
+        })
     }
 
     /// Whether the store answers reads.

@@ -79,17 +79,22 @@ pub(crate) async fn run(arguments: UpArgs) -> anyhow::Result<()> {
         None => default_data_dir()?,
     };
     let gates = arguments.gates.feature_gates;
-    let estimators = arguments.estimators.options(gates)?;
+    let controllers = arguments.controllers.options()?;
+    let estimators = arguments
+        .estimators
+        .options(gates, controllers.descheduler.is_some())?;
+    let accurate_estimates = arguments.estimators.are_used_by_scheduler();
     let settings = MultiClusterControllerOptions {
         clusters: arguments.fleet.options(),
-        controllers: arguments.controllers.options()?,
+        controllers,
         allow_no_execute: arguments.fleet.allow_no_execute_taint_policy,
         scripts: arguments.scripts.limits(),
         scheduling: arguments
             .scheduling
             .options(gates)?
-            .with_estimators(estimators.is_some()),
+            .with_estimators(accurate_estimates),
         estimators,
+        accurate_estimates,
         ..MultiClusterControllerOptions::with_gates(gates)
     };
     let (listen, members) = (arguments.listen, arguments.members);
@@ -142,6 +147,7 @@ impl LocalFleet {
             reuse_port: false,
             federation: true,
             scheduling_settings: settings.scheduling.scheduling_settings,
+            computed_resources: Default::default(),
             names: &[],
             authentication: LocalAuthenticatorOptions {
                 bootstrap_tokens: true,

@@ -123,6 +123,7 @@ fn build_handler(filters: &HandlerChainConfig, options: ApiServerOptions) -> Api
             version: options.version,
             authenticator: Arc::clone(&filters.authenticator),
             profiling: options.profiling,
+            backup: options.backup,
         }),
         resources: Arc::new(ResourceRequestDispatcher {
             registry: Arc::clone(&filters.registry),

@@ -14,6 +14,7 @@
 mod admission_review;
 mod api_server;
 pub mod audit;
+mod backup;
 mod creators;
 mod discovery;
 mod documents;
@@ -49,11 +50,15 @@ mod tests;
 
 pub use admission_review::{AdmissionReviewHandler, AdmissionReviewHandlers};
 pub use api_server::ApiServer;
+pub use backup::{BACKUP_PATH, BackupOpener};
 pub use creators::creators;
 pub use flowcontrol::FlowController;
 pub use health::{HealthCheck, HealthProbe};
 pub use options::ApiServerOptions;
-pub use proxy::{AGENT_TUNNEL, AgentTunnelEndpoint, CLUSTER_PROXY, ClusterProxy};
+pub use proxy::{
+    AGENT_TUNNEL, AgentTunnelEndpoint, CLUSTER_PROXY, ClusterProxy, MemberRead, MemberReader,
+    MemberReply,
+};
 pub use response_body::ServerResponseBody;
 pub use subresources::{
     SubresourceConnectRequest, SubresourceConnector, SubresourceConnectors, SubresourceGetter,

@@ -1,5 +1,5 @@
-//! Serves the non-resource paths: probes, discovery, OpenAPI, metrics, version and the
-//! token issuer's documents.
+//! Serves the non-resource paths: probes, discovery, OpenAPI, metrics, version, backups and
+//! the token issuer's documents.
 
 use std::sync::Arc;
 
@@ -8,6 +8,7 @@ use http::header::{CONTENT_TYPE, HeaderValue};
 use http::{HeaderMap, Response};
 use machinery::Status;
 
+use crate::backup::{self, BACKUP_PATH, BackupOpener};
 use crate::documents::CurrentDiscoveryAndOpenApiDocuments;
 use crate::health::{self, HealthCheck};
 use crate::metrics::ApiServerMetrics;
@@ -27,6 +28,8 @@ pub(crate) struct NonResourcePathHandler {
     pub(crate) authenticator: Arc<RequestAuthenticator>,
     /// Whether profiles of this process are served.
     pub(crate) profiling: bool,
+    /// Begins the backups of the store.
+    pub(crate) backup: Option<BackupOpener>,
 }
 
 impl NonResourcePathHandler {
@@ -70,6 +73,10 @@ impl NonResourcePathHandler {
                     &issuer.openid_configuration(&uri),
                     ResponseFormat::PLAIN_JSON,
                 ))
+            }
+            BACKUP_PATH => {
+                let open = self.backup.as_ref().ok_or_else(Status::page_not_found)?;
+                backup::serve(open).await
             }
             _ if self.profiling && path.starts_with(profiling::INDEX_PATH) => {
                 profiling::serve(path, query).await

@@ -7,6 +7,7 @@ use machinery::time::{Clock, SystemClock};
 
 use crate::admission_review::AdmissionReviewHandlers;
 use crate::audit::Auditor;
+use crate::backup::BackupOpener;
 use crate::flowcontrol::FlowController;
 use crate::health::{HealthCheck, HealthProbe};
 use crate::subresources::{SubresourceConnectors, SubresourceGetters};
@@ -34,6 +35,8 @@ pub struct ApiServerOptions {
     pub process_metrics: bool,
     /// Whether `/debug/pprof/` has profiles of the process.
     pub profiling: bool,
+    /// Begins the backups of the store; `None`: none are served.
+    pub backup: Option<BackupOpener>,
     /// Bounds on requests in flight; long-running requests and `system:masters` are
     /// exempt.
     pub max_requests_inflight: usize,
@@ -65,6 +68,7 @@ impl Default for ApiServerOptions {
             metrics: flotilla_metrics::MetricsRegistry::new(),
             process_metrics: true,
             profiling: true,
+            backup: None,
             max_requests_inflight: 400,
             max_mutating_requests_inflight: 200,
             request_timeout: Duration::from_secs(60),

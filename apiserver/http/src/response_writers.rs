@@ -186,7 +186,7 @@ pub(crate) fn write_object(
             let mut text = table::table_opening(
                 resource_info,
                 beta,
-                &table::list_metadata(object.revision(), None, None),
+                &table::list_metadata(Some(object.revision()), None, None),
                 true,
             );
             text.push_str(&table::table_row(
@@ -219,7 +219,7 @@ fn list_head(list: &ObjectListPage) -> String {
     );
     // The lists of kinds without a Go type have the field also when it is empty.
     let metadata = match list.continue_token.as_deref() {
-        None | Some("") if !list.resource.has_go_type() => {
+        None | Some("") if list.revision.is_some() && !list.resource.has_go_type() => {
             metadata.replacen('{', "{\"continue\":\"\",", 1)
         }
         _ => metadata,

@@ -40,8 +40,16 @@ pub(crate) fn meta_api_version(beta: bool) -> &'static str {
     }
 }
 
-/// The `metadata` of a list, as JSON text.
-pub(crate) fn list_metadata(revision: u64, next: Option<&str>, remaining: Option<u64>) -> String {
+/// The `metadata` of a list, as JSON text. Only a list of objects that are not stored has no
+/// revision.
+pub(crate) fn list_metadata(
+    revision: Option<u64>,
+    next: Option<&str>,
+    remaining: Option<u64>,
+) -> String {
+    let Some(revision) = revision else {
+        return "{}".to_owned();
+    };
     let mut text = format!("{{\"resourceVersion\":\"{revision}\"");
     if let Some(next) = next.filter(|n| !n.is_empty()) {
         text.push_str(",\"continue\":");
@@ -141,7 +149,7 @@ mod tests {
                 "metadata": {"name": "a", "resourceVersion": "3"}})
         );
         assert_eq!(
-            list_metadata(7, Some("t"), Some(2)),
+            list_metadata(Some(7), Some("t"), Some(2)),
             r#"{"resourceVersion":"7","continue":"t","remainingItemCount":2}"#
         );
         assert!(IncludeObjectPolicy::parse(Some("x")).is_err());

@@ -107,7 +107,7 @@ impl WatchEncoder {
     fn encode_object(&mut self, object: &Object) -> Result<String, Status> {
         match self.options.format.representation {
             Representation::Table { beta } => {
-                let metadata = table::list_metadata(object.revision(), None, None);
+                let metadata = table::list_metadata(Some(object.revision()), None, None);
                 let columns = !std::mem::replace(&mut self.columns_sent, true);
                 let mut text = table::table_opening(&self.resource_info, beta, &metadata, columns);
                 let now = self.clock.now();

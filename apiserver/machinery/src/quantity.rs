@@ -25,7 +25,7 @@ const MAX_INTEGER_DIGITS: i64 = 29;
 const MAX_QUANTITY_BYTES: usize = 256;
 
 /// The family of suffixes with which a quantity is written (`resource.Format`).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum QuantityFormat {
     /// `m`, `k`, `M`, `G` …
     #[default]
@@ -113,6 +113,12 @@ impl Quantity {
             Value::Number(n) => Self::parse(&n.to_string()),
             _ => Err(QuantityParseError::Format),
         }
+    }
+
+    /// The amount in units of 10⁻⁹, and the family of suffixes with which it is written. Quantities are
+    /// equal if the amounts are; both parts tell whether they are also written the same.
+    pub fn nanos_and_format(self) -> (i128, QuantityFormat) {
+        (self.nanos, self.format)
     }
 
     /// The amount in thousandths, rounded away from zero (`MilliValue`).

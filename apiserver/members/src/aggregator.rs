@@ -19,7 +19,8 @@ use crate::resource_totals::{
     NodeAndResourceSummary, NodesAndResourceTotals, ResourceModelGradeMinimums, TrackedNode,
     TrackedPod,
 };
-use crate::running_total::AmountsByResourceId;
+use crate::running_total::{AmountsByResourceId, ExactAmounts};
+use crate::shared_values::SharedValues;
 
 static NODES: Gvr = Gvr::from_static("", "v1", "nodes");
 static PODS: Gvr = Gvr::from_static("", "v1", "pods");
@@ -49,6 +50,8 @@ impl NodePodAggregator {
         let pods = PodSink {
             aggregator: fold.clone(),
             pods_by_key: AHashMap::new(),
+            node_names: SharedValues::default(),
+            requests: SharedValues::default(),
             epoch: 0,
         };
         spawn_reflector(api, tasks, &NODES, nodes);
@@ -240,6 +243,8 @@ struct PodSink {
     aggregator: NodePodAggregator,
     /// Key → its amounts and the number of the last list that contained it.
     pods_by_key: AHashMap<Box<str>, (TrackedPod, u64)>,
+    node_names: SharedValues<str>,
+    requests: SharedValues<ExactAmounts>,
     epoch: u64,
 }
 
@@ -270,10 +275,12 @@ impl ReflectorSink for PodSink {
         let (spec, status) = fields.map(|v| (v.spec, v.status)).unwrap_or_default();
         let pod_requests = pod_resource_requests(&spec);
         let mut state = self.aggregator.0.lock();
+        let node = spec.node_name.filter(|name| !name.is_empty());
+        let requests = ExactAmounts(resource_amounts(&mut state.totals, pod_requests));
         let pod = TrackedPod {
-            node: spec.node_name.filter(|n| !n.is_empty()).map(Into::into),
+            node: node.map(|name| self.node_names.share(name)),
             terminated: matches!(status.phase.as_str(), "Succeeded" | "Failed"),
-            requests: resource_amounts(&mut state.totals, pod_requests),
+            requests: self.requests.share(requests),
         };
         state.totals.add_pod(&pod);
         let key = object.meta().key().into();

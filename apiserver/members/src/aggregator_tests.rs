@@ -42,6 +42,7 @@ fn models() -> Vec<ResourceModelGradeMinimums> {
     vec![grade("0"), grade("2"), grade("4")]
 }
 
+// proves: CST-summary, CST-models
 #[tokio::test(start_paused = true)]
 async fn sums_follow_nodes_and_pods() {
     let fake = FakeApi::new();
@@ -132,7 +133,7 @@ fn grades(
         sums.add_pod(&TrackedPod {
             node: Some("a".into()),
             terminated: n == 0,
-            requests,
+            requests: Arc::new(ExactAmounts(requests)),
         });
     }
     let model = |ranges: &&[(&str, &str)]| ResourceModelGradeMinimums {
@@ -145,7 +146,7 @@ fn grades(
     sums.allocatable_modelings(&models)
 }
 
-// proves: SCH-models-build
+// proves: SCH-models-build, CST-models
 #[test]
 fn a_node_is_in_the_highest_grade_that_it_has_free_of_everything() {
     let models: &[&[(&str, &str)]] = &[
@@ -233,7 +234,8 @@ proptest! {
                 sums.set_node(&named(on), node.clone());
                 match node { Some(n) => drop(nodes.insert(on, n)), None => drop(nodes.remove(&on)) }
             } else {
-                let pod = TrackedPod { node: (on > 0).then(|| named(on)), terminated: flag, requests: amounts };
+                let requests = Arc::new(ExactAmounts(amounts));
+                let pod = TrackedPod { node: (on > 0).then(|| named(on).into()), terminated: flag, requests };
                 if let Some(old) = pods.remove(&what) { sums.remove_pod(&old); }
                 if milli % 3 > 0 { sums.add_pod(&pod); pods.insert(what, pod); }
             }

@@ -8,7 +8,7 @@
 //! Karmada: `pkg/util/proxy`. Secrets are read from informers, or from the host's API if
 //! the informer does not have them yet.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use ahash::AHashMap;
 use client::remote::{Http2FlowControl, RequestForwarder};
@@ -24,6 +24,8 @@ use parking_lot::Mutex;
 use crate::agent_tunnels::AgentTunnels;
 use crate::cluster_proxy_backend::{ClusterProxyBackend, ClusterProxyPermit};
 use crate::endpoint::MemberEndpoint;
+use crate::proxy_groups::{ProxyGroups, ProxyGroupsCache};
+use crate::tunnel_requests::request_tunnels;
 
 static SECRETS: Gvr = Gvr::from_static("", "v1", "secrets");
 
@@ -53,13 +55,31 @@ pub enum ClusterProxyError {
     TooManyRequests(String),
 }
 
+/// Whose credentials the connections of a backend have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum BackendIdentity {
+    /// Those with the right to impersonate users, and no other.
+    Impersonator,
+    ControlPlane,
+}
+
+/// A permit for one request that the control plane makes itself.
+pub struct ControlPlanePermit {
+    pub permit: ClusterProxyPermit,
+    /// Whether the request must impersonate a user: agents pass on no other through their
+    /// tunnels.
+    pub needs_user: bool,
+}
+
 struct ClusterProxyBackendsInner {
     host: Arc<dyn Api>,
     informers: InformerFactory,
     clusters: Informer,
     tasks: TaskGroup,
-    open_backends: Mutex<AHashMap<String, Arc<ClusterProxyBackend>>>,
+    open_backends: Mutex<AHashMap<(String, BackendIdentity), Arc<ClusterProxyBackend>>>,
     tunnels: AgentTunnels,
+    /// Started with the first request to a cluster whose impersonator is managed.
+    groups: OnceLock<ProxyGroupsCache>,
 }
 
 /// The backends of all clusters, opened on first use. Clones are the same.
@@ -78,6 +98,12 @@ impl ClusterProxyBackends {
             tasks: tasks.child(),
             open_backends: Mutex::default(),
             tunnels: AgentTunnels::default(),
+            groups: OnceLock::new(),
+        });
+        let (requests, shutdown) = (Arc::clone(&shared), shared.tasks.shutdown().clone());
+        shared.tasks.spawn(async move {
+            let requests = request_tunnels(&*requests.host, &requests.clusters, &requests.tunnels);
+            shutdown.run_until_triggered(requests).await;
         });
         let known = Arc::downgrade(&shared);
         shared.clusters.add_event_handler(move |change| {
@@ -85,28 +111,76 @@ impl ClusterProxyBackends {
             if let (Some(shared), None) = (known.upgrade(), change.new) {
                 let name = change.object().name();
                 shared.tunnels.forget(name);
-                if let Some(gone) = shared.open_backends.lock().remove(name) {
-                    shared.tasks.spawn(async move { gone.stop().await });
+                if let Some(groups) = shared.groups.get() {
+                    groups.forget(name);
+                }
+                for identity in [BackendIdentity::Impersonator, BackendIdentity::ControlPlane] {
+                    let key = (name.to_owned(), identity);
+                    if let Some(gone) = shared.open_backends.lock().remove(&key) {
+                        shared.tasks.spawn(async move { gone.stop().await });
+                    }
                 }
             }
         });
         Self(shared)
     }
 
-    /// A permit for one request to a cluster.
+    /// A permit for one request of a user to a cluster.
     pub async fn acquire(&self, cluster: &str) -> Result<ClusterProxyPermit, ClusterProxyError> {
-        let gateway = match self.0.tunnels.get(cluster) {
-            Some(tunnel) => {
-                // The tunnel may have been opened while its Cluster was deleted.
-                if self.0.clusters.get("", cluster).is_none() {
-                    self.cluster(cluster).await?;
-                }
-                tunnel
+        let gateway = match self.tunnel(cluster).await? {
+            Some(tunnel) => tunnel,
+            None => {
+                let endpoint = self.endpoint(cluster).await?;
+                self.get_or_open(endpoint, BackendIdentity::Impersonator)?
             }
-            None => self.get_or_open(self.endpoint(cluster).await?)?,
         };
-        let permit = gateway.try_acquire();
-        permit.ok_or_else(|| ClusterProxyError::TooManyRequests(cluster.to_owned()))
+        permit_of(cluster, &gateway)
+    }
+
+    /// A permit for one request of the control plane itself to a cluster.
+    pub async fn acquire_for_control_plane(
+        &self,
+        cluster: &str,
+    ) -> Result<ControlPlanePermit, ClusterProxyError> {
+        let (gateway, needs_user) = match self.tunnel(cluster).await? {
+            Some(tunnel) => (tunnel, true),
+            None => {
+                let endpoint = self.control_plane_endpoint(cluster).await?;
+                let opened = self.get_or_open(endpoint, BackendIdentity::ControlPlane)?;
+                (opened, false)
+            }
+        };
+        Ok(ControlPlanePermit {
+            permit: permit_of(cluster, &gateway)?,
+            needs_user,
+        })
+    }
+
+    /// The tunnel of a cluster's agent, if there is one.
+    async fn tunnel(
+        &self,
+        cluster: &str,
+    ) -> Result<Option<Arc<ClusterProxyBackend>>, ClusterProxyError> {
+        let Some(tunnel) = self.0.tunnels.get(cluster) else {
+            return Ok(None);
+        };
+        // The tunnel may have been opened while its Cluster was deleted.
+        if self.0.clusters.get("", cluster).is_none() {
+            self.cluster(cluster).await?;
+        }
+        Ok(Some(tunnel))
+    }
+
+    /// The groups with which the users of requests are impersonated. All, unless the token is
+    /// of the account whose rights the controller of impersonation rights manages.
+    pub async fn groups(&self, permit: &ClusterProxyPermit) -> ProxyGroups {
+        if !permit.backend.endpoint.has_managed_impersonator() {
+            return ProxyGroups::All;
+        }
+        let shared = &self.0;
+        let start = || ProxyGroupsCache::start(&shared.host, &shared.informers);
+        let groups = shared.groups.get_or_init(start);
+        groups.get(permit.cluster()).await
     }
 
     /// The names of all Clusters, read from the API, so that a cluster created just now
@@ -188,6 +262,29 @@ impl ClusterProxyBackends {
             .map_err(ClusterProxyError::Misconfigured)
     }
 
+    /// The endpoint with the credentials that the controllers have.
+    async fn control_plane_endpoint(
+        &self,
+        name: &str,
+    ) -> Result<MemberEndpoint, ClusterProxyError> {
+        let cluster = self.cluster(name).await?;
+        let spec = &cluster.spec;
+        let Some(at) = spec
+            .secret_ref
+            .as_ref()
+            .filter(|_| !spec.api_endpoint.is_empty())
+        else {
+            return Err(match spec.sync_mode.as_str() {
+                "Pull" => ClusterProxyError::NoTunnel(name.to_owned()),
+                _ => ClusterProxyError::Misconfigured(format!(
+                    "the secretRef of cluster {name:?} is not set"
+                )),
+            });
+        };
+        let secret = self.get_secret(name, at).await?;
+        MemberEndpoint::new(name, spec, &secret).map_err(ClusterProxyError::Misconfigured)
+    }
+
     async fn get_secret(
         &self,
         cluster: &str,
@@ -216,10 +313,12 @@ impl ClusterProxyBackends {
     fn get_or_open(
         &self,
         endpoint: MemberEndpoint,
+        identity: BackendIdentity,
     ) -> Result<Arc<ClusterProxyBackend>, ClusterProxyError> {
         let shared = &self.0;
         let mut open = shared.open_backends.lock();
-        let current = open.get(&endpoint.cluster);
+        let key = (endpoint.cluster.clone(), identity);
+        let current = open.get(&key);
         if let Some(gateway) = current.filter(|g| g.endpoint == endpoint) {
             return Ok(Arc::clone(gateway));
         }
@@ -233,12 +332,19 @@ impl ClusterProxyBackends {
         })?;
         let limit = MAX_REQUESTS_PER_CLUSTER;
         let gateway = Arc::new(ClusterProxyBackend::new(endpoint, forwarder, limit, tasks));
-        let name = gateway.endpoint.cluster.clone();
-        if let Some(former) = open.insert(name, Arc::clone(&gateway)) {
+        if let Some(former) = open.insert(key, Arc::clone(&gateway)) {
             shared.tasks.spawn(async move { former.drain().await });
         }
         Ok(gateway)
     }
+}
+
+fn permit_of(
+    cluster: &str,
+    gateway: &Arc<ClusterProxyBackend>,
+) -> Result<ClusterProxyPermit, ClusterProxyError> {
+    let permit = gateway.try_acquire();
+    permit.ok_or_else(|| ClusterProxyError::TooManyRequests(cluster.to_owned()))
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
+use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use client::remote::{NetworkSendFence, Redacted, RestConfig};
 use client::{Api, RemoteApi, TaskGroup};
 use machinery::Object;
@@ -34,6 +34,13 @@ impl fmt::Debug for MemberEndpoint {
     }
 }
 
+/// The claim of a service account's token that names the account.
+#[derive(Deserialize)]
+struct TokenSubject {
+    sub: String,
+}
+
+const IMPERSONATOR_ACCOUNT: &str = "karmada-impersonator";
 const TOKEN_KEY: &str = "token";
 const CA_BUNDLE_KEY: &str = "caBundle";
 
@@ -64,6 +71,20 @@ impl MemberEndpoint {
             proxy: String::new(),
             proxy_headers: Vec::new(),
         }
+    }
+
+    /// Whether the token is of the service account `karmada-impersonator`, to which the control
+    /// plane binds the role with the users and groups of the cluster proxy. The member verifies
+    /// the token; here only its subject counts.
+    pub(crate) fn has_managed_impersonator(&self) -> bool {
+        let payload = self.token.split('.').nth(1);
+        let payload = payload.and_then(|text| URL_SAFE_NO_PAD.decode(text).ok());
+        let claims = payload.and_then(|json| serde_json::from_slice::<TokenSubject>(&json).ok());
+        claims.is_some_and(|claims| {
+            let account = claims.sub.strip_prefix("system:serviceaccount:");
+            let name = account.and_then(|account| account.split_once(':'));
+            name.is_some_and(|(_, name)| name == IMPERSONATOR_ACCOUNT)
+        })
     }
 
     /// The endpoint for the requests of users, with the impersonator's token. Without

@@ -27,14 +27,18 @@ mod member;
 mod metrics;
 mod node_infos;
 mod nodes;
+mod proxy_groups;
+mod proxy_subjects;
 mod resource_quotas;
 mod resource_totals;
 mod running_total;
+mod shared_values;
 mod tunnel_agent;
+mod tunnel_requests;
 
 pub use access::{MemberAccess, MemberConnectionCallback, MemberObjectCallback};
 pub use agent_tunnels::AgentTunnels;
-pub use cluster_proxy::{ClusterProxyBackends, ClusterProxyError};
+pub use cluster_proxy::{ClusterProxyBackends, ClusterProxyError, ControlPlanePermit};
 pub use cluster_proxy_backend::{ClusterProxyBackend, ClusterProxyPermit};
 pub use concurrency_limit::ConcurrencyLimitedApi;
 pub use endpoint::{MemberConnector, MemberEndpoint, RemoteMemberConnector};
@@ -42,6 +46,10 @@ pub use manager::MemberClusterManager;
 pub use member::{MemberCluster, MemberTrackingOptions};
 pub use node_infos::NodeInfos;
 pub use nodes::{NodeInfo, ResourceNameId};
+pub use proxy_groups::ProxyGroups;
+pub use proxy_subjects::{ClusterRoleNameAndRules, ProxySubjects, RoleRefAndSubjects};
 pub use resource_quotas::{MemberResourceQuota, ScopedResourceSelectorRequirement};
 pub use resource_totals::{NodeAndResourceSummary, ResourceModelGradeMinimums};
-pub use tunnel_agent::{TUNNEL_SUBRESOURCE, run_agent_tunnels};
+pub use tunnel_agent::{
+    AgentTunnelState, TUNNEL_SUBRESOURCE, TunnelAgentHandle, run_agent_tunnels,
+};

@@ -6,12 +6,13 @@
 //! stops there and ignores the nodes after it.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use ahash::AHashMap;
 use machinery::Quantity;
 
 use crate::nodes::{NodeInfo as NodeView, NodeSchedulingInfo};
-use crate::running_total::{AmountsByResourceId, RunningTotalsByResourceId};
+use crate::running_total::{AmountsByResourceId, ExactAmounts, RunningTotalsByResourceId};
 
 /// What the Cluster's status reports of nodes and resources (`nodeSummary`,
 /// `resourceSummary`).
@@ -46,10 +47,10 @@ pub(crate) struct TrackedNode {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct TrackedPod {
     /// `None`: not scheduled.
-    pub(crate) node: Option<Box<str>>,
+    pub(crate) node: Option<Arc<str>>,
     /// Succeeded or Failed.
     pub(crate) terminated: bool,
-    pub(crate) requests: AmountsByResourceId,
+    pub(crate) requests: Arc<ExactAmounts>,
 }
 
 /// A node and the requests of its pods; pods may arrive before their node.
@@ -102,6 +103,16 @@ impl NodesAndResourceTotals {
         })
     }
 
+    fn add_usage(&mut self, node: &str, requests: &AmountsByResourceId) {
+        // An entry by name would copy the name of a known node.
+        if let Some(usage) = self.usage_by_node.get_mut(node) {
+            return usage.used.add(requests);
+        }
+        let mut usage = TrackedNodeAndPodRequests::default();
+        usage.used.add(requests);
+        self.usage_by_node.insert(node.into(), usage);
+    }
+
     /// Replaces a node; `None`: it was deleted.
     pub(crate) fn set_node(&mut self, name: &str, node: Option<TrackedNode>) {
         let usage = self.usage_by_node.entry(name.into()).or_default();
@@ -121,24 +132,23 @@ impl NodesAndResourceTotals {
 
     pub(crate) fn add_pod(&mut self, pod: &TrackedPod) {
         match &pod.node {
-            None => self.allocating.add(&pod.requests),
+            None => self.allocating.add(&pod.requests.0),
             Some(_) if pod.terminated => {}
             Some(node) => {
-                self.allocated.add(&pod.requests);
-                let usage = self.usage_by_node.entry(node.clone()).or_default();
-                usage.used.add(&pod.requests);
+                self.allocated.add(&pod.requests.0);
+                self.add_usage(node, &pod.requests.0);
             }
         }
     }
 
     pub(crate) fn remove_pod(&mut self, pod: &TrackedPod) {
         match &pod.node {
-            None => self.allocating.subtract(&pod.requests),
+            None => self.allocating.subtract(&pod.requests.0),
             Some(_) if pod.terminated => {}
             Some(node) => {
-                self.allocated.subtract(&pod.requests);
-                if let Some(usage) = self.usage_by_node.get_mut(node) {
-                    usage.used.subtract(&pod.requests);
+                self.allocated.subtract(&pod.requests.0);
+                if let Some(usage) = self.usage_by_node.get_mut(&**node) {
+                    usage.used.subtract(&pod.requests.0);
                 }
                 self.remove_if_unused(node);
             }

@@ -3,19 +3,22 @@
 //! The agent knows one address, behind which a load balancer may distribute connections. It
 //! names the replicas to which it has tunnels in each request for another, and a replica among
 //! them refuses. While all replicas that it meets refuse, it asks less and less often; a lost
-//! tunnel is replaced at once.
+//! tunnel is replaced at once, and a replica that asks for one ([`TunnelAgentHandle::follow_requests`]) is
+//! looked for at once.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
-use client::TaskGroup;
 use client::remote::{RestConfig, TunnelDialError, TunnelDialer, TunnelServer, TunnelStream};
+use client::{Informer, TaskGroup};
 use flotilla_metrics::{Counter, Gauge, MetricVec};
 use machinery::ExponentialBackoff;
+use openapi::karmada::Cluster;
 use openapi::karmada::resources::CLUSTERS;
+use openapi::karmada::well_known_keys::TUNNEL_REQUESTED_BY;
 use rand::Rng;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
 /// The subresource of a Cluster that accepts tunnels. Its name is one that kube-apiserver takes
@@ -63,6 +66,45 @@ struct EndedTunnel {
     lasted: Duration,
 }
 
+/// The tunnels of an agent.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AgentTunnelState {
+    /// The number of replicas to which tunnels are open.
+    pub replicas: usize,
+    /// Why the last attempt failed, if there is no tunnel.
+    pub error: String,
+}
+
+/// Reports on the tunnels of a running agent, and directs them.
+pub struct TunnelAgentHandle {
+    pub state: watch::Receiver<AgentTunnelState>,
+    requested: watch::Sender<String>,
+}
+
+impl TunnelAgentHandle {
+    /// Looks for the replicas that ask for a tunnel in the agent's Cluster.
+    pub fn follow_requests(self, clusters: &Informer) {
+        clusters.add_event_handler(move |change| {
+            let cluster = change.new.and_then(|new| new.decode::<Cluster>().ok());
+            let annotations = cluster.as_ref().map(|c| &c.metadata.annotations);
+            if let Some(replica) = annotations.and_then(|all| all.get(TUNNEL_REQUESTED_BY)) {
+                self.request(replica);
+            }
+        });
+    }
+
+    /// Looks for this replica of the control plane, unless it was requested just before.
+    fn request(&self, replica: &str) {
+        self.requested.send_if_modified(|last| {
+            let other = last != replica;
+            if other {
+                replica.clone_into(last);
+            }
+            other
+        });
+    }
+}
+
 /// Keeps tunnels open for an agent.
 struct TunnelAgent {
     dialer: TunnelDialer,
@@ -73,6 +115,8 @@ struct TunnelAgent {
     ended: mpsc::UnboundedReceiver<EndedTunnel>,
     search: ExponentialBackoff,
     reconnect: ExponentialBackoff,
+    state: watch::Sender<AgentTunnelState>,
+    requested: watch::Receiver<String>,
     tasks: TaskGroup,
 }
 
@@ -83,13 +127,15 @@ pub fn run_agent_tunnels(
     control_plane: RestConfig,
     member: RestConfig,
     tasks: &TaskGroup,
-) -> Result<(), String> {
+) -> Result<TunnelAgentHandle, String> {
     let (group, version, resource) = (&CLUSTERS.group, &CLUSTERS.version, &CLUSTERS.resource);
     let path = format!("/apis/{group}/{version}/{resource}/{cluster}/{TUNNEL_SUBRESOURCE}");
     let dialer = TunnelDialer::new(control_plane, &path, tasks).map_err(|e| e.to_string())?;
     let streams = METRICS.streams.clone();
     let server = TunnelServer::new(cluster, member, streams, tasks).map_err(|e| e.to_string())?;
     let (ended_sender, ended) = mpsc::unbounded_channel();
+    let (state_sender, state) = watch::channel(AgentTunnelState::default());
+    let (requested, requests) = watch::channel(String::new());
     let mut agent = TunnelAgent {
         dialer,
         server,
@@ -98,13 +144,26 @@ pub fn run_agent_tunnels(
         ended,
         search: SEARCH_BACKOFF,
         reconnect: RECONNECT_BACKOFF,
+        state: state_sender,
+        requested: requests,
         tasks: tasks.child(),
     };
     let shutdown = tasks.shutdown().clone();
     tasks.spawn(async move {
         shutdown.run_until_triggered(agent.run()).await;
     });
-    Ok(())
+    Ok(TunnelAgentHandle { state, requested })
+}
+
+/// Resolves when a replica is requested that has no tunnel.
+async fn next_request(requested: &mut watch::Receiver<String>, attached: &BTreeMap<String, usize>) {
+    while requested.changed().await.is_ok() {
+        if !attached.contains_key(&*requested.borrow_and_update()) {
+            return;
+        }
+    }
+    // The handle is gone, and with it all requests.
+    std::future::pending().await
 }
 
 impl TunnelAgent {
@@ -116,6 +175,7 @@ impl TunnelAgent {
             tokio::select! {
                 () = tokio::time::sleep_until(next), if self.attached.len() < MAX_REPLICAS => {}
                 Some(lost) = self.ended.recv() => self.wait_after_loss(lost).await,
+                () = next_request(&mut self.requested, &self.attached) => self.search.reset(),
             }
         }
     }
@@ -139,6 +199,7 @@ impl TunnelAgent {
             Err(TunnelDialError::AlreadyAttached) => self.search.next_delay(),
             Err(TunnelDialError::Failed(error)) => {
                 tracing::warn!(%error, "no tunnel to the control plane");
+                self.report(error);
                 self.reconnect.next_delay()
             }
         }
@@ -148,6 +209,7 @@ impl TunnelAgent {
         let replica = tunnel.replica.clone();
         tracing::info!(replica, "tunnel to the control plane opened");
         *self.attached.entry(replica.clone()).or_default() += 1;
+        self.report(String::new());
         let (server, tasks) = (Arc::clone(&self.server), self.tasks.child());
         let ended = self.ended_sender.clone();
         let began = Instant::now();
@@ -165,11 +227,24 @@ impl TunnelAgent {
         });
     }
 
+    /// `error` counts if no tunnel is open.
+    fn report(&self, error: String) {
+        let replicas = self.attached.len();
+        let error = if replicas == 0 { error } else { String::new() };
+        let state = AgentTunnelState { replicas, error };
+        self.state.send_if_modified(|last| {
+            let changed = *last != state;
+            *last = state;
+            changed
+        });
+    }
+
     async fn wait_after_loss(&mut self, lost: EndedTunnel) {
         if let Some(count) = self.attached.get_mut(&lost.replica) {
             *count -= 1;
             if *count == 0 {
                 self.attached.remove(&lost.replica);
+                self.report("the tunnel was lost".to_owned());
             }
         }
         if lost.lasted >= STABLE_AFTER {

@@ -2,9 +2,13 @@
 //! resource table: all of them are local and available (kube-aggregator's
 //! `autoregister_controller.go`). Others are not served.
 
-use machinery::{Gvr, Object, Status};
+use async_trait::async_trait;
+use machinery::{Gvr, LabelSelector, Object, Status};
 use serde_json::json;
 
+use crate::computed_resources::{
+    ComputedListRequest, ComputedObjects, ComputedResourceProvider, RegistryReader,
+};
 use crate::resource_table::{ApiGroupInfo, DEFAULT_GROUP_PRIORITY, ResourceTable, group_priority};
 
 pub(crate) static API_SERVICES: Gvr =
@@ -13,8 +17,25 @@ const CUSTOM_VERSION_PRIORITY: usize = 100;
 /// The priority of the oldest version of a built-in group, and the distance to the next.
 const BUILT_IN_VERSION_PRIORITY: usize = 15;
 
+/// Provides the APIServices of the registry's resource table.
+pub(crate) struct LocalApiServices;
+
+#[async_trait]
+impl ComputedResourceProvider for LocalApiServices {
+    async fn list(
+        &self,
+        registry: &dyn RegistryReader,
+        request: &ComputedListRequest<'_>,
+    ) -> Result<ComputedObjects, Status> {
+        let labels = LabelSelector::parse(request.label_selector).map_err(Status::bad_request)?;
+        let mut services = local_api_services(&registry.resource_table())?;
+        services.retain(|service| labels.matches(|key| service.meta().label(key)));
+        Ok(services.into())
+    }
+}
+
 /// The APIServices, by name.
-pub(crate) fn local_api_services(table: &ResourceTable) -> Result<Vec<Object>, Status> {
+fn local_api_services(table: &ResourceTable) -> Result<Vec<Object>, Status> {
     let own = |group: &&ApiGroupInfo| *group.name != *API_SERVICES.group;
     let groups = table.groups().iter().filter(own);
     let services = groups.flat_map(|group| {

@@ -4,8 +4,13 @@
 
 use std::sync::Arc;
 
-use machinery::{Gvr, Object, Status};
+use async_trait::async_trait;
+use machinery::{Gvr, LabelSelector, Object, Status};
 use serde_json::json;
+
+use crate::computed_resources::{
+    ComputedListRequest, ComputedObjects, ComputedResourceProvider, RegistryReader,
+};
 
 /// Whether the store answers, or why it does not. Does no I/O.
 pub type StoreHealthProbe = Arc<dyn Fn() -> Result<(), String> + Send + Sync>;
@@ -13,8 +18,27 @@ pub type StoreHealthProbe = Arc<dyn Fn() -> Result<(), String> + Send + Sync>;
 pub(crate) static COMPONENT_STATUSES: Gvr = Gvr::from_static("", "v1", "componentstatuses");
 const STORE_COMPONENT: &str = "etcd-0";
 
+/// Provides the ComponentStatuses.
+pub(crate) struct ComponentStatuses {
+    pub(crate) store_health: StoreHealthProbe,
+}
+
+#[async_trait]
+impl ComputedResourceProvider for ComponentStatuses {
+    async fn list(
+        &self,
+        _: &dyn RegistryReader,
+        request: &ComputedListRequest<'_>,
+    ) -> Result<ComputedObjects, Status> {
+        let labels = LabelSelector::parse(request.label_selector).map_err(Status::bad_request)?;
+        let mut statuses = component_statuses(&self.store_health)?;
+        statuses.retain(|status| labels.matches(|key| status.meta().label(key)));
+        Ok(statuses.into())
+    }
+}
+
 /// The ComponentStatuses, by name.
-pub(crate) fn component_statuses(store_health: &StoreHealthProbe) -> Result<Vec<Object>, Status> {
+fn component_statuses(store_health: &StoreHealthProbe) -> Result<Vec<Object>, Status> {
     let condition = match store_health() {
         Ok(()) => json!({"type": "Healthy", "status": "True", "message": "ok"}),
         Err(why) => json!({"type": "Healthy", "status": "False", "error": why}),

@@ -17,6 +17,7 @@ mod bootstrap;
 mod cache_metrics;
 mod commit;
 mod component_statuses;
+mod computed_resources;
 mod conversion;
 mod create;
 mod custom_resources;
@@ -56,6 +57,10 @@ mod tests;
 
 pub use admission::{AuditAnnotations, RequestedWriteOptions};
 pub use component_statuses::StoreHealthProbe;
+pub use computed_resources::{
+    ComputedListRequest, ComputedObjects, ComputedResourceProvider, ComputedResourceProviders,
+    RegistryReader,
+};
 pub use loopback::LoopbackApi;
 pub use read::{RegistryWatch, RegistryWatchEvent, RegistryWatchItem};
 pub use registry::{

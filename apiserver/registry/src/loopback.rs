@@ -135,7 +135,7 @@ impl Api for LoopbackApi {
         let reply = self.registry.list(&self.ctx, at, options).await?;
         Ok(ObjectList {
             items: reply.items,
-            revision: reply.revision,
+            revision: reply.revision.unwrap_or_default(),
             continue_token: reply.continue_token.unwrap_or_default(),
         })
     }

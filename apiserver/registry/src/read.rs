@@ -6,9 +6,10 @@ use std::borrow::Cow;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use async_trait::async_trait;
 use bytes::Bytes;
 use client::ResourcePath;
-use machinery::{FieldSelector, Gvk, Gvr, LabelSelector, Object, Status};
+use machinery::{FieldSelector, Gvk, LabelSelector, Object, Status};
 use rand::Rng;
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -17,13 +18,14 @@ use watchcache::{
     ObjectPredicate, ResourceVersionParams, SelectionPredicate,
 };
 
-use crate::api_services::{API_SERVICES, local_api_services};
-use crate::component_statuses::{COMPONENT_STATUSES, component_statuses};
+use crate::computed_resources::{
+    ComputedListRequest, ComputedObjects, ComputedResourceProvider, RegistryReader,
+};
 use crate::conversion::VersionConversion;
 use crate::options::{list_params, watch_params};
 use crate::registry::Registry;
 use crate::request::{GetOptions, ObjectListPage, RegistryWatchOptions, RequestUserAndDeadline};
-use crate::resource_table::ResourceInfo;
+use crate::resource_table::{ResourceInfo, ResourceTable};
 use crate::scale;
 use crate::selectable_fields::SelectableField;
 
@@ -79,7 +81,7 @@ impl Registry {
     /// Gets an object, or its `status` or `scale`. 404 if it does not exist.
     pub async fn get(
         &self,
-        _: &RequestUserAndDeadline,
+        context: &RequestUserAndDeadline,
         at: ResourcePath<'_>,
         options: &GetOptions,
     ) -> Result<Object, Status> {
@@ -93,7 +95,8 @@ impl Registry {
             send_initial_events: None,
         };
         let fresh = position.for_get()?;
-        if let Some(computed) = self.computed_objects(at.resource)? {
+        if let Some(provider) = self.computed_resources.get(at.resource) {
+            let computed = self.compute(&**provider, context, &at, "").await?.objects;
             let found = computed.into_iter().find(|object| object.name() == at.name);
             return found.ok_or_else(|| Status::not_found(&resource.kind.gvr, at.name));
         }
@@ -121,7 +124,7 @@ impl Registry {
     /// Lists a page of a collection.
     pub async fn list(
         &self,
-        _: &RequestUserAndDeadline,
+        context: &RequestUserAndDeadline,
         at: ResourcePath<'_>,
         options: &client::ListOptions,
     ) -> Result<ObjectListPage, Status> {
@@ -134,11 +137,18 @@ impl Registry {
             &options.label_selector,
             &options.field_selector,
         )?;
-        let mut computed = self.computed_objects(at.resource)?.unwrap_or_default();
-        computed.retain(|object| is_selected(&filter, object));
+        let revision = position.for_list()?;
+        if let Some(provider) = self.computed_resources.get(at.resource) {
+            let computed = self
+                .compute(&**provider, context, &at, &options.label_selector)
+                .await?;
+            // The provider has matched the labels.
+            let fields = watch_cache_filter(&resource, &at, "", &options.field_selector)?;
+            return Ok(computed_page(resource, computed, &fields));
+        }
         let request = CacherListRequest {
             filter,
-            revision: position.for_list()?,
+            revision,
             limit: position.limit,
         };
         let reply = resource
@@ -147,10 +157,7 @@ impl Registry {
             .list(request)
             .await
             .map_err(|e| e.status())?;
-        let items = if !computed.is_empty() {
-            // Nothing of the kind is stored.
-            computed
-        } else if resource.conversion == VersionConversion::Stored {
+        let items = if resource.conversion == VersionConversion::Stored {
             reply.items
         } else {
             let converted = reply
@@ -161,23 +168,29 @@ impl Registry {
         };
         Ok(ObjectListPage {
             items,
-            revision: reply.revision,
+            revision: Some(reply.revision),
             continue_token: reply.continue_token,
             remaining_item_count: reply.remaining_item_count,
+            warnings: Vec::new(),
             resource,
         })
     }
 
-    /// The objects of a kind that is computed and not stored; `None` for other kinds.
-    fn computed_objects(&self, resource: &Gvr) -> Result<Option<Vec<Object>>, Status> {
-        let computed = if *resource == API_SERVICES {
-            local_api_services(&self.table())?
-        } else if *resource == COMPONENT_STATUSES {
-            component_statuses(&self.options.store_health)?
-        } else {
-            return Ok(None);
+    /// Asks the provider of a kind that is computed.
+    async fn compute(
+        &self,
+        provider: &dyn ComputedResourceProvider,
+        context: &RequestUserAndDeadline,
+        at: &ResourcePath<'_>,
+        label_selector: &str,
+    ) -> Result<ComputedObjects, Status> {
+        let request = ComputedListRequest {
+            context,
+            namespace: at.namespace,
+            name: at.name,
+            label_selector,
         };
-        Ok(Some(computed))
+        provider.list(self, &request).await
     }
 
     /// Watches a collection.
@@ -212,6 +225,44 @@ impl Registry {
             resource,
             definition_watch: definition,
         })
+    }
+}
+
+/// A list of computed objects, which is whole and has no version.
+fn computed_page(
+    resource: Arc<ResourceInfo>,
+    computed: ComputedObjects,
+    fields: &SelectionPredicate,
+) -> ObjectListPage {
+    let mut items = computed.objects;
+    items.retain(|object| is_selected(fields, object));
+    ObjectListPage {
+        items,
+        revision: None,
+        continue_token: None,
+        remaining_item_count: None,
+        warnings: computed.warnings,
+        resource,
+    }
+}
+
+#[async_trait]
+impl RegistryReader for Registry {
+    fn resource_table(&self) -> Arc<ResourceTable> {
+        self.table()
+    }
+
+    async fn list_objects(
+        &self,
+        context: &RequestUserAndDeadline,
+        at: ResourcePath<'_>,
+        label_selector: &str,
+    ) -> Result<Vec<Object>, Status> {
+        let options = client::ListOptions {
+            label_selector: label_selector.to_owned(),
+            ..client::ListOptions::default()
+        };
+        Ok(self.list(context, at, &options).await?.items)
     }
 }
 

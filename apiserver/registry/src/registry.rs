@@ -23,7 +23,9 @@ use watchcache::{
     WatchStart,
 };
 
-use crate::component_statuses::StoreHealthProbe;
+use crate::api_services::{API_SERVICES, LocalApiServices};
+use crate::component_statuses::{COMPONENT_STATUSES, ComponentStatuses, StoreHealthProbe};
+use crate::computed_resources::ComputedResourceProviders;
 use crate::custom_resources::{self, ConversionWebhookClient, CustomResourceOptions, ServedCrds};
 use crate::metrics::StoreCallMetricFamilies;
 use crate::request::RequestUserAndDeadline;
@@ -56,6 +58,8 @@ pub struct RegistryOptions {
     pub clock: Arc<dyn Clock>,
     pub admission_chain: Arc<AdmissionChain>,
     pub create_handlers: UnstoredCreateHandlers,
+    /// The providers of kinds that are computed; those without one are not served.
+    pub computed_resources: ComputedResourceProviders,
     pub raw_path_handler: RawPathHandler,
     /// Whether an API group is served; a simulated member does not serve Karmada's.
     pub serves_group: fn(&str) -> bool,
@@ -79,6 +83,7 @@ impl RegistryOptions {
             clock: Arc::new(SystemClock),
             admission_chain,
             create_handlers: HashMap::new(),
+            computed_resources: HashMap::new(),
             raw_path_handler: Arc::new(|_| None),
             serves_group: |_| true,
             shared_store: false,
@@ -90,11 +95,25 @@ impl RegistryOptions {
     }
 }
 
+/// Adds the providers that every registry has.
+fn with_own_providers(
+    mut providers: ComputedResourceProviders,
+    store_health: &StoreHealthProbe,
+) -> ComputedResourceProviders {
+    let statuses = ComponentStatuses {
+        store_health: Arc::clone(store_health),
+    };
+    providers.insert(API_SERVICES.clone(), Arc::new(LocalApiServices));
+    providers.insert(COMPONENT_STATUSES.clone(), Arc::new(statuses));
+    providers
+}
+
 /// The API as a library.
 pub struct Registry {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) watch_caches: Arc<WatchCaches>,
     pub(crate) options: RegistryOptions,
+    pub(crate) computed_resources: ComputedResourceProviders,
     /// Policies and webhooks, which run in addition to the chain.
     pub(crate) dynamic_admission: OnceLock<Arc<DynamicAdmission>>,
     pub(crate) service_allocator: ServiceAllocator,
@@ -120,9 +139,14 @@ impl Registry {
     pub fn new(
         store: Arc<dyn Store>,
         hub: Arc<WatchCaches>,
-        options: RegistryOptions,
+        mut options: RegistryOptions,
     ) -> Arc<Self> {
-        let builtin = catalog_resources(&hub, options.serves_group);
+        let providers = std::mem::take(&mut options.computed_resources);
+        let providers = with_own_providers(providers, &options.store_health);
+        let builtin = catalog_resources(&hub, |kind| {
+            let is_provided = !kind.computed || providers.contains_key(&kind.gvr);
+            is_provided && (options.serves_group)(&kind.gvr.group)
+        });
         let registry = Arc::new(Self {
             store_metrics: StoreCallMetricFamilies::new(&options.metrics),
             table: ArcSwap::from_pointee(ResourceTable::new(builtin.clone(), 1)),
@@ -132,6 +156,7 @@ impl Registry {
             store,
             watch_caches: hub,
             options,
+            computed_resources: providers,
             dynamic_admission: OnceLock::new(),
             service_allocator: ServiceAllocator::default(),
             unused_address_claims: UnusedAddressClaims::default(),

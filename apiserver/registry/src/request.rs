@@ -133,15 +133,18 @@ pub enum DeleteResponse {
     },
 }
 
-/// A page of a list at `revision`.
+/// A page of a list.
 #[derive(Clone, Debug)]
 pub struct ObjectListPage {
     pub items: Vec<Object>,
-    pub revision: u64,
+    /// None for objects that are not stored.
+    pub revision: Option<u64>,
     /// `metadata.continue`, if there are further pages.
     pub continue_token: Option<String>,
     /// `metadata.remainingItemCount`; unknown for lists with selectors.
     pub remaining_item_count: Option<u64>,
+    /// What the response warns of.
+    pub warnings: Vec<String>,
     /// The listed resource; the kind of the list is `resource.kind.list_kind`.
     pub resource: Arc<ResourceInfo>,
 }

@@ -319,10 +319,10 @@ impl ResourceTable {
 /// in the storage version among them.
 pub(crate) fn catalog_resources(
     hub: &Arc<WatchCaches>,
-    serves: fn(&str) -> bool,
+    serves: impl Fn(&KindInfo) -> bool,
 ) -> Vec<Arc<ResourceInfo>> {
     let kinds = openapi::catalog().kinds();
-    let kinds = || kinds.iter().filter(|k| serves(&k.gvr.group));
+    let kinds = || kinds.iter().filter(|k| serves(k));
     let mut stored: HashMap<&str, Arc<ResourceStorage>> = HashMap::new();
     for kind in kinds().filter(|k| is_storage_version(&k.gvk)) {
         let prefix = kind.storage_prefix.as_str();
@@ -391,6 +391,8 @@ pub(crate) fn group_priority(group: &str) -> u32 {
         "node.k8s.io" => 16300,
         "discovery.k8s.io" => 16200,
         "flowcontrol.apiserver.k8s.io" => 16100,
+        // That of metrics-server's APIService; core names its resources pods and nodes too.
+        "metrics.k8s.io" => 100,
         _ => DEFAULT_GROUP_PRIORITY,
     }
 }

@@ -7,7 +7,10 @@
 //!
 //! Entry points: [`Store`]; its engines [`EmbeddedStore`] (SQLite in this process) and
 //! [`etcd::EtcdStore`]; and [`encryption::EncryptedStore`] over either.
+//! [`backup::BackupStream`] takes backups of an engine; [`restore_embedded`] and
+//! [`etcd::restore`] restore them.
 
+pub mod backup;
 mod embedded;
 pub mod encryption;
 pub mod etcd;
@@ -15,8 +18,8 @@ pub mod format;
 pub mod store;
 
 pub use embedded::{
-    EmbeddedStore, EmbeddedStoreOptions, EmbeddedStoreStats, StoreFault, StoreFaultKind,
-    StoreHealth,
+    EmbeddedRestoreOptions, EmbeddedStore, EmbeddedStoreOptions, EmbeddedStoreStats, StoreFault,
+    StoreFaultKind, StoreHealth, restore as restore_embedded,
 };
 pub use store::{
     ConsistentReadSupport, Error, KeyValue, MAX_REQUEST_BYTES, RangeRequest, RangeResponse,

@@ -17,7 +17,7 @@ use openapi::karmada::{ResourceBinding, names};
 use serde::Deserialize;
 use serde_json::json;
 
-use crate::{DEPLOYMENTS, HpaControllersContext};
+use crate::{AutoscalersContext, DEPLOYMENTS};
 
 const WORKERS: usize = 1;
 const KIND: &str = "Deployment";
@@ -85,7 +85,7 @@ pub(crate) struct DeploymentReplicasSyncer {
 }
 
 impl DeploymentReplicasSyncer {
-    pub(crate) async fn start(deps: &HpaControllersContext, tasks: &TaskGroup) {
+    pub(crate) async fn start(deps: &AutoscalersContext, tasks: &TaskGroup) {
         let informer = |resource| {
             deps.informers
                 .get(&deps.control_plane, &ListWatchSelector::all(resource))

@@ -10,13 +10,14 @@ use client::{Api, Error, Patch, ResourcePath, Result, WriteOptions};
 use flotilla_runtime::{
     Informer, ListWatchSelector, ReconcileAction, TaskGroup, Workqueue, run_workers,
 };
-use machinery::names::split_api_version;
-use machinery::{Gvr, Object};
+use machinery::Object;
+use openapi::karmada::cron_federated_hpa::ScaleTargetReference;
 use openapi::karmada::well_known_keys::{CLUSTER_POLICY_ID, POLICY_ID, RETAIN_REPLICAS};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::{AUTOSCALERS, HpaControllersContext};
+use crate::scale_target::resolve_resource;
+use crate::{AUTOSCALERS, AutoscalersContext};
 
 /// The value of the label, as in Karmada.
 const RETAIN_REPLICAS_VALUE: &str = "true";
@@ -31,22 +32,14 @@ struct HpaWithScaleTargetRef {
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 struct HpaSpecScaleTargetRef {
-    scale_target_ref: CrossVersionObjectReference,
-}
-
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-struct CrossVersionObjectReference {
-    api_version: String,
-    kind: String,
-    name: String,
+    scale_target_ref: ScaleTargetReference,
 }
 
 /// A scale target: the namespace, and the reference of the autoscaler.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct ScaleTarget {
     namespace: String,
-    reference: CrossVersionObjectReference,
+    reference: ScaleTargetReference,
 }
 
 fn scale_target(autoscaler: &Object) -> Option<ScaleTarget> {
@@ -90,7 +83,7 @@ pub(crate) struct HpaScaleTargetMarker {
 }
 
 impl HpaScaleTargetMarker {
-    pub(crate) async fn start(deps: &HpaControllersContext, tasks: &TaskGroup) {
+    pub(crate) async fn start(deps: &AutoscalersContext, tasks: &TaskGroup) {
         let it = Arc::new(Self {
             api: Arc::clone(&deps.control_plane),
             autoscalers: deps
@@ -118,8 +111,8 @@ impl HpaScaleTargetMarker {
     }
 
     async fn reconcile(&self, scaled: &ScaleTarget) -> Result<ReconcileAction> {
-        let Some(resource) = self.resolve_resource(&scaled.reference).await? else {
-            let CrossVersionObjectReference {
+        let Some(resource) = resolve_resource(&*self.api, &scaled.reference).await? else {
+            let ScaleTargetReference {
                 api_version, kind, ..
             } = &scaled.reference;
             return Err(Error::Protocol(format!(
@@ -142,19 +135,6 @@ impl HpaScaleTargetMarker {
             }
         }
         Ok(ReconcileAction::Done)
-    }
-
-    async fn resolve_resource(
-        &self,
-        reference: &CrossVersionObjectReference,
-    ) -> Result<Option<Gvr>> {
-        let (group, version) = split_api_version(&reference.api_version);
-        let discovered = self.api.discover_groups(&|g: &str| g == group).await?;
-        let found = discovered
-            .resources
-            .into_iter()
-            .find(|r| r.kind == reference.kind && *r.resource.version == *version && r.namespaced);
-        Ok(found.map(|r| r.resource))
     }
 }
 

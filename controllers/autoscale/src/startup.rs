@@ -2,15 +2,23 @@
 
 use flotilla_runtime::TaskGroup;
 
-use super::HpaControllersContext;
+use super::AutoscalersContext;
+use crate::cron_federated_hpa::CronFederatedHpaController;
+use crate::federated_hpa::FederatedHpaController;
 use crate::{deployment_replicas_syncer, hpa_scale_target_marker};
 
 /// Starts the enabled controllers; they stop with `tasks`.
-pub async fn start(deps: &HpaControllersContext, tasks: &TaskGroup) {
-    if deps.options.scale_target_marker {
+pub async fn start(deps: &AutoscalersContext, tasks: &TaskGroup) {
+    if deps.enabled.federated_hpa {
+        FederatedHpaController::start(deps, tasks).await;
+    }
+    if deps.enabled.cron_federated_hpa {
+        CronFederatedHpaController::start(deps, tasks).await;
+    }
+    if deps.enabled.scale_target_marker {
         hpa_scale_target_marker::HpaScaleTargetMarker::start(deps, tasks).await;
     }
-    if deps.options.replicas_syncer {
+    if deps.enabled.replicas_syncer {
         deployment_replicas_syncer::DeploymentReplicasSyncer::start(deps, tasks).await;
     }
 }

@@ -10,7 +10,8 @@ use openapi::karmada::resources::BINDINGS;
 use openapi::karmada::well_known_keys::{POLICY_ID, RETAIN_REPLICAS};
 use serde_json::{Value, json};
 
-use crate::{AUTOSCALERS, DEPLOYMENTS, EnabledHpaControllers, HpaControllersContext, start};
+use crate::fixture::context;
+use crate::{AUTOSCALERS, DEPLOYMENTS, EnabledAutoscalers, start};
 
 /// Starts both controllers. The watches end with the informers.
 async fn start_controllers() -> (Arc<FakeApi>, InformerFactory, TaskGroup) {
@@ -30,15 +31,14 @@ async fn start_controllers() -> (Arc<FakeApi>, InformerFactory, TaskGroup) {
     }
     let tasks = TaskGroup::new(ShutdownToken::new());
     let control: Arc<dyn Api> = api.clone();
-    let informers = InformerFactory::new(&tasks);
-    let deps = HpaControllersContext {
-        control_plane: control,
-        informers: informers.clone(),
-        options: EnabledHpaControllers {
-            scale_target_marker: true,
-            replicas_syncer: true,
-        },
+    let mut deps = context(&control, &tasks);
+    deps.enabled = EnabledAutoscalers {
+        federated_hpa: false,
+        cron_federated_hpa: false,
+        scale_target_marker: true,
+        replicas_syncer: true,
     };
+    let informers = deps.informers.clone();
     start(&deps, &tasks).await;
     (api, informers, tasks)
 }

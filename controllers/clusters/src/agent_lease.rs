@@ -11,6 +11,9 @@ use serde_json::{Value, json};
 
 static LEASES: Gvr = Gvr::from_static("coordination.k8s.io", "v1", "leases");
 const LEASE_NAMESPACE: &str = "karmada-cluster";
+/// The annotation of a lease with the version of the agent that renews it.
+pub const AGENT_VERSION_ANNOTATION: &str = "flotilla.io/agent-version";
+const AGENT_VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// How often an agent renews its lease.
 #[derive(Clone, Copy, Debug)]
@@ -68,6 +71,7 @@ impl AgentLease {
         };
         let mut value = lease.value()?;
         value["spec"]["renewTime"] = renewed.into();
+        value["metadata"]["annotations"][AGENT_VERSION_ANNOTATION] = AGENT_VERSION.into();
         self.control
             .update(at, value.into(), &options)
             .await
@@ -79,6 +83,7 @@ impl AgentLease {
         json!({
             "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
             "metadata": {"name": cluster.name(), "namespace": LEASE_NAMESPACE,
+                "annotations": {AGENT_VERSION_ANNOTATION: AGENT_VERSION},
                 "ownerReferences": [{"apiVersion": "cluster.karmada.io/v1alpha1",
                     "kind": "Cluster", "name": cluster.name(), "uid": cluster.uid()}]},
             "spec": {"holderIdentity": cluster.name(), "renewTime": renewed,

@@ -16,6 +16,7 @@
 mod agent_certificates;
 mod agent_cluster;
 mod agent_lease;
+mod agent_tunnel_condition;
 mod bindings;
 mod cluster;
 mod cluster_api;
@@ -34,7 +35,8 @@ mod status;
 mod taint_policy;
 
 pub use agent_cluster::{AgentClusterSpec, register_agent_cluster};
-pub use agent_lease::{AgentLeaseOptions, run_agent_lease};
+pub use agent_lease::{AGENT_VERSION_ANNOTATION, AgentLeaseOptions, run_agent_lease};
+pub use agent_tunnel_condition::AgentTunnelReporter;
 pub use cluster_api::{ClusterApiContext, MemberClientFactory, start_cluster_api};
 pub use context::{AgentCertificateValidity, ClusterControllersContext, ClusterControllersOptions};
 pub use failover::{FailoverOptions, NoExecuteTaintEvictionPurgeMode};

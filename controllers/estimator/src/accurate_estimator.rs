@@ -7,8 +7,6 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use async_trait::async_trait;
-use client::Api;
-use flotilla_runtime::{InformerFactory, TaskGroup};
 use futures_util::future::join_all;
 use members::MemberClusterManager;
 use parking_lot::Mutex;
@@ -17,7 +15,6 @@ use scheduler::{ClusterToEstimate, EstimateRequest, ReplicaEstimator};
 
 use crate::estimator_cache::{EstimatorCache, EstimatorConnection};
 use crate::grpc_client::EstimateError;
-use crate::options::EstimatorOptions;
 use crate::{local_estimate, metrics};
 
 /// Estimates all clusters accurately.
@@ -30,19 +27,16 @@ pub struct AccurateEstimator {
 }
 
 impl AccurateEstimator {
-    /// Starts to discover estimators through their Services in `api`. `members` must track
-    /// individual nodes, and quotas if the options use them.
+    /// `members` must track individual nodes, and quotas if the options of `connections` use
+    /// them.
     pub fn start(
-        api: &Arc<dyn Api>,
-        informers: &InformerFactory,
+        connections: &Arc<EstimatorCache>,
         members: &MemberClusterManager,
-        options: EstimatorOptions,
-        tasks: &TaskGroup,
     ) -> Arc<dyn ReplicaEstimator> {
         metrics::register();
         let it = Arc::new(Self {
-            quotas: options.quotas,
-            connections: EstimatorCache::start(api, informers, options, tasks),
+            quotas: connections.options().quotas,
+            connections: Arc::clone(connections),
             members: members.clone(),
             failing: Mutex::default(),
         });

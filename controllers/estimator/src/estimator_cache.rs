@@ -5,6 +5,7 @@
 //! cluster without an estimator cannot be estimated; here its nodes are counted instead.
 
 use std::collections::HashMap;
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -51,7 +52,7 @@ struct EstimatorCacheEntry {
 }
 
 /// Keeps the connections to the estimators of the clusters.
-pub(crate) struct EstimatorCache {
+pub struct EstimatorCache {
     options: EstimatorOptions,
     clusters: Informer,
     services: Informer,
@@ -63,7 +64,8 @@ pub(crate) struct EstimatorCache {
 }
 
 impl EstimatorCache {
-    pub(crate) fn start(
+    /// Starts to discover estimators through their Services in `api`.
+    pub fn start(
         api: &Arc<dyn Api>,
         informers: &InformerFactory,
         options: EstimatorOptions,
@@ -99,6 +101,10 @@ impl EstimatorCache {
             },
         );
         it
+    }
+
+    pub(crate) fn options(&self) -> &EstimatorOptions {
+        &self.options
     }
 
     fn add_event_handlers(self: &Arc<Self>) {
@@ -230,5 +236,11 @@ impl EstimatorCache {
             unanswered: false,
         };
         self.entries.write().insert(cluster.to_owned(), entry);
+    }
+}
+
+impl fmt::Debug for EstimatorCache {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("EstimatorCache")
     }
 }

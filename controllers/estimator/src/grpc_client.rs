@@ -23,7 +23,10 @@ use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Request};
 use tonic_prost::ProstCodec;
 
-use crate::protobuf::{self, MaxAvailableComponentSetsResponse, MaxAvailableReplicasResponse};
+use crate::protobuf::{
+    self, MaxAvailableComponentSetsResponse, MaxAvailableReplicasResponse, ObjectReferenceMessage,
+    UnschedulableReplicasRequest, UnschedulableReplicasResponse,
+};
 use crate::service_address::EstimatorAddress;
 use crate::tls::EstimatorTlsClientConfig;
 
@@ -128,6 +131,32 @@ impl EstimatorClient {
             }
         };
         Ok(available.into())
+    }
+
+    /// The replicas of the workload that the cluster's scheduler has failed to place for longer
+    /// than `threshold`; negative if the estimator does not know.
+    pub(crate) async fn unschedulable_replicas(
+        &self,
+        cluster: &str,
+        workload: ObjectReferenceMessage,
+        threshold: Duration,
+    ) -> Result<i32, EstimateError> {
+        let ObjectReferenceMessage {
+            kind,
+            namespace,
+            name,
+            ..
+        } = &workload;
+        let object = format!("kind={kind}, name={namespace}/{name}");
+        let request = UnschedulableReplicasRequest {
+            cluster: cluster.to_owned(),
+            resource: Some(workload),
+            unschedulable_threshold: i64::try_from(threshold.as_nanos()).unwrap_or(i64::MAX),
+        };
+        let response: UnschedulableReplicasResponse = self
+            .call(UNSCHEDULABLE_REPLICAS_PATH, request, &object)
+            .await?;
+        Ok(response.unschedulable_replicas)
     }
 
     async fn call<Q, A>(

@@ -8,7 +8,7 @@
 //! server. Decisions are pure functions of observed objects. Without changes nothing
 //! happens: no heartbeats, no resync.
 //!
-//! Entry points: [`HollowCluster`], [`containers`].
+//! Entry points: [`HollowCluster`], [`containers`], [`pod_metrics`], [`NodeUsages`].
 
 mod apply_plan;
 mod capacity;
@@ -23,6 +23,7 @@ mod nodes;
 mod options;
 mod pods;
 mod replica_sets;
+mod resource_metrics;
 mod stateful_sets;
 mod workload_plan;
 
@@ -31,3 +32,4 @@ mod tests;
 
 pub use controller::HollowCluster;
 pub use options::HollowClusterOptions;
+pub use resource_metrics::{NodeUsages, pod_metrics};

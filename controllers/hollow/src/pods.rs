@@ -70,6 +70,13 @@ struct PodCondition {
     status: String,
 }
 
+impl HollowContainerFields {
+    /// The resources that the container requests.
+    pub(crate) fn requests(&self) -> ResourceList {
+        pod_requests([&self.resources], [], None, None)
+    }
+}
+
 impl HollowPodStatusFields {
     /// Whether a status beyond the phase was written.
     pub(crate) fn has_conditions(&self) -> bool {

@@ -5,7 +5,6 @@
 //! cluster, owned by the Cluster. Source: Karmada's `pkg/controllers/unifiedauth`,
 //! `pkg/util/rbac.go`.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use controller_context::{DesiredWork, Error, PropagationContext, WorkClient};
@@ -14,10 +13,10 @@ use flotilla_runtime::{
     TaskGroup, Workqueue, run_workers,
 };
 use machinery::{Gvr, Object};
+use members::{ClusterRoleNameAndRules, ProxySubjects, RoleRefAndSubjects};
 use openapi::karmada::Cluster;
 use openapi::karmada::names;
-use openapi::karmada::well_known_keys::SYSTEM;
-use serde::Deserialize;
+use openapi::karmada::well_known_keys::{IMPERSONATE_GROUP_MEMBERS, SYSTEM};
 use serde_json::{Map, Value, json};
 
 static CLUSTER_ROLES: Gvr = Gvr::from_static("rbac.authorization.k8s.io", "v1", "clusterroles");
@@ -30,110 +29,33 @@ const UNIFIED_AUTH_WORKERS: usize = 2;
 const SYNC_SUCCEEDED_REASON: &str = "SyncImpersonationConfigSucceed";
 const SYNC_FAILED_REASON: &str = "SyncImpersonationConfigFailed";
 
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct ClusterRoleNameAndRules {
-    metadata: ClusterRoleMetadataName,
-    rules: Option<Vec<PolicyRuleWithoutVerbs>>,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct ClusterRoleMetadataName {
-    name: String,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-struct PolicyRuleWithoutVerbs {
-    api_groups: Option<Vec<String>>,
-    resources: Option<Vec<String>>,
-    resource_names: Option<Vec<String>>,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-struct RoleRefAndSubjects {
-    role_ref: RoleRefKindAndName,
-    subjects: Option<Vec<ProxySubject>>,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct RoleRefKindAndName {
-    kind: String,
-    name: String,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct ProxySubject {
-    kind: String,
-    name: String,
-}
-
-impl PolicyRuleWithoutVerbs {
-    fn allows(&self, group: &str, resource: &str, subresource: &str) -> bool {
-        let has = |list: &Option<Vec<String>>, fits: &dyn Fn(&str) -> bool| {
-            list.iter().flatten().any(|entry| fits(entry))
-        };
-        has(&self.api_groups, &|g| g == "*" || g == group)
-            && has(&self.resources, &|r| match r.split_once('/') {
-                None => r == "*",
-                Some((of, sub)) => (of == "*" || of == resource) && sub == subresource,
-            })
-    }
-
-    /// Whether the rule grants access to the proxy of a cluster; `None`: of any cluster.
-    fn grants_proxy(&self, cluster: Option<&str>) -> bool {
-        let named = self.resource_names.as_deref().unwrap_or_default();
-        let fits = match cluster {
-            Some(cluster) => named.is_empty() || named.iter().any(|n| n == cluster),
-            None => true,
-        };
-        (fits && self.allows("cluster.karmada.io", "clusters", "proxy"))
-            || self.allows("search.karmada.io", "proxying", "proxy")
-    }
-}
-
-impl ClusterRoleNameAndRules {
-    fn grants_proxy(&self, cluster: Option<&str>) -> bool {
-        self.rules.iter().flatten().any(|r| r.grants_proxy(cluster))
-    }
-}
-
-/// The rules of the impersonator of a cluster. ServiceAccounts are named without their namespace,
-/// as in Karmada.
-fn impersonation_rules(
-    roles: &[Arc<ClusterRoleNameAndRules>],
-    bindings: &[Arc<RoleRefAndSubjects>],
-    cluster: &str,
-) -> Vec<Value> {
-    let opening: BTreeSet<&str> = roles
-        .iter()
-        .filter(|r| r.grants_proxy(Some(cluster)))
-        .map(|r| r.metadata.name.as_str())
-        .collect();
-    let subjects = || {
-        let bound = bindings.iter().filter(|b| {
-            b.role_ref.kind == "ClusterRole" && opening.contains(b.role_ref.name.as_str())
-        });
-        bound.flat_map(|b| b.subjects.iter().flatten())
-    };
+/// The rules of the impersonator of a cluster.
+///
+/// RBAC cannot name "the users of a group": who is bound through a group can be impersonated only
+/// if every user can, which `allows_groups` permits.
+fn impersonation_rules(subjects: &ProxySubjects, allows_groups: bool) -> Vec<Value> {
+    let every_user = allows_groups && subjects.binds_groups_of_users();
+    let every_account = allows_groups && subjects.binds_groups_of_service_accounts();
     let mut rules = Vec::new();
-    for (kind, resource) in [
-        ("User", "users"),
-        ("ServiceAccount", "serviceaccounts"),
-        ("Group", "groups"),
+    for (resource, names, every) in [
+        ("users", &subjects.users, every_user),
+        ("serviceaccounts", &subjects.service_accounts, every_account),
+        ("groups", &subjects.groups, false),
     ] {
-        let of_kind = subjects().filter(|s| s.kind == kind);
-        let names: BTreeSet<&str> = of_kind.map(|s| s.name.as_str()).collect();
-        if !names.is_empty() {
+        if every {
+            rules.push(json!({"verbs": ["impersonate"], "apiGroups": [""],
+                "resources": [resource]}));
+        } else if !names.is_empty() {
             rules.push(json!({"verbs": ["impersonate"], "apiGroups": [""],
                 "resources": [resource], "resourceNames": names}));
         }
     }
     rules
+}
+
+fn allows_group_members(cluster: &Cluster) -> bool {
+    let annotation = cluster.metadata.annotations.get(IMPERSONATE_GROUP_MEMBERS);
+    annotation.is_none_or(|value| value != "false")
 }
 
 /// The ClusterRole and the ClusterRoleBinding of the impersonator.
@@ -195,7 +117,12 @@ impl UnifiedAuthController {
         self.clusters.add_event_handler(move |change| {
             let access = |c: &Object| {
                 let view = c.decode::<Cluster>().ok();
-                view.and_then(|c| c.spec.impersonator_secret_ref.clone())
+                view.map(|c| {
+                    (
+                        c.spec.impersonator_secret_ref.clone(),
+                        allows_group_members(&c),
+                    )
+                })
             };
             if let Some(new) = change.new
                 && change.old.is_none_or(|old| access(old) != access(new))
@@ -246,9 +173,11 @@ impl UnifiedAuthController {
         let Ok(binding) = binding.decode::<RoleRefAndSubjects>() else {
             return false;
         };
-        let role = self.roles.get("", &binding.role_ref.name);
+        let role = binding
+            .cluster_role()
+            .and_then(|name| self.roles.get("", name));
         let role = role.and_then(|r| r.decode::<ClusterRoleNameAndRules>().ok());
-        binding.role_ref.kind == "ClusterRole" && role.is_some_and(|r| r.grants_proxy(None))
+        role.is_some_and(|r| r.grants_proxy(None))
     }
 
     fn enqueue_all_clusters(&self) {
@@ -269,8 +198,9 @@ impl UnifiedAuthController {
             return Ok(ReconcileAction::Done);
         }
         let about = InvolvedObject::new("cluster.karmada.io/v1alpha1", "Cluster", &object);
-        let rules =
-            impersonation_rules(&list_typed(&self.roles), &list_typed(&self.bindings), name);
+        let (roles, bindings) = (list_typed(&self.roles), list_typed(&self.bindings));
+        let subjects = ProxySubjects::of_cluster(&roles, &bindings, name);
+        let rules = impersonation_rules(&subjects, allows_group_members(&cluster));
         let mut written = false;
         for manifest in impersonator_manifests(rules, &secret.namespace) {
             match self
@@ -395,7 +325,8 @@ mod tests {
             binding("Role", "any", &[("User", "no4")]),
         ];
         let of = |cluster| -> Vec<String> {
-            let found = impersonation_rules(&roles, &bindings, cluster);
+            let subjects = ProxySubjects::of_cluster(&roles, &bindings, cluster);
+            let found = impersonation_rules(&subjects, false);
             let line = |r: &Value| format!("{} {}", r["resources"][0], r["resourceNames"]);
             found.iter().map(line).collect()
         };
@@ -406,9 +337,38 @@ mod tests {
         ];
         assert_eq!(of("m1"), first);
         assert_eq!(of("m2")[2], r#""groups" ["ops"]"#);
-        assert_eq!(
-            impersonation_rules(&[], &bindings, "m1"),
-            Vec::<Value>::new()
-        );
+        let nobody = ProxySubjects::of_cluster(&[], &bindings, "m1");
+        assert_eq!(nobody, ProxySubjects::default());
+        assert_eq!(impersonation_rules(&nobody, true), Vec::<Value>::new());
+    }
+
+    // proves: IMP-groups
+    #[test]
+    fn who_is_bound_through_a_group_can_be_impersonated() {
+        let names = |names: &[&str]| names.iter().map(|n| (*n).to_owned()).collect();
+        let of = |groups: &[&str], allows_groups| -> Vec<String> {
+            let subjects = ProxySubjects {
+                users: names(&["ann"]),
+                service_accounts: names(&["bot"]),
+                groups: names(groups),
+            };
+            let found = impersonation_rules(&subjects, allows_groups);
+            let line = |r: &Value| format!("{} {}", r["resources"][0], r["resourceNames"]);
+            found.iter().map(line).collect()
+        };
+        let (ann, bot) = (r#""users" ["ann"]"#, r#""serviceaccounts" ["bot"]"#);
+        let (users, accounts) = (r#""users" null"#, r#""serviceaccounts" null"#);
+        let groups = |names: &str| format!(r#""groups" ["{names}"]"#);
+        for (group, first, second) in [
+            ("dev", users, bot),
+            ("system:masters", ann, bot),
+            ("system:serviceaccounts:ns", ann, accounts),
+            ("system:serviceaccounts-x", users, bot),
+            ("system:authenticated", users, accounts),
+        ] {
+            assert_eq!(of(&[group], true), [first, second, &groups(group)]);
+            assert_eq!(of(&[group], false), [ann, bot, &groups(group)]);
+        }
+        assert_eq!(of(&[], true), [ann, bot]);
     }
 }

@@ -4,6 +4,7 @@
 //!
 //! The metric handles of a controller are resolved when its workers start.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock, Once};
 use std::time::Duration;
@@ -13,6 +14,7 @@ use flotilla_metrics::{
     exponential_buckets,
 };
 use parking_lot::Mutex;
+use tokio::time::Instant;
 
 const NAME_LABEL: [&str; 1] = ["name"];
 const CONTROLLER_LABEL: [&str; 1] = ["controller"];
@@ -154,6 +156,53 @@ pub(crate) fn register_dropped_events(count: &Arc<AtomicU64>) {
         });
     });
     DROPPED_EVENT_COUNTS.lock().push(Arc::clone(count));
+}
+
+/// A queue whose oldest waiting key is reported.
+pub(crate) trait MeasuredQueue: Send {
+    /// Whether the queue still reports metrics.
+    fn is_measured(&self) -> bool;
+    /// Since when the key that waits longest has waited; `None` if none waits.
+    fn oldest_wait(&self) -> Option<Instant>;
+}
+
+static MEASURED_QUEUES: Mutex<Vec<(&'static str, Box<dyn MeasuredQueue>)>> = Mutex::new(Vec::new());
+
+/// Reports the age of the oldest waiting key of a queue until the queue ends.
+pub(crate) fn register_queue_age(name: ControllerName, queue: impl MeasuredQueue + 'static) {
+    const AGE: &str = "flotilla_workqueue_oldest_item_age_seconds";
+    static REGISTERED: Once = Once::new();
+    REGISTERED.call_once(|| {
+        let age = CallbackMetricDesc::new(
+            AGE,
+            "How long the key that waits longest has waited for a worker; 0 if none waits.",
+            CallbackMetricType::Gauge,
+            &NAME_LABEL,
+        );
+        flotilla_metrics::process_registry().register_callback(&[age], |readings| {
+            for (name, seconds) in queue_ages(Instant::now()) {
+                readings.set(AGE, &[name], seconds);
+            }
+        });
+    });
+    let mut queues = MEASURED_QUEUES.lock();
+    queues.retain(|(_, queue)| queue.is_measured());
+    queues.push((name.controller, Box::new(queue)));
+}
+
+/// The age of the oldest waiting key by the name of the queue, in seconds. Several queues may
+/// have one name.
+fn queue_ages(now: Instant) -> BTreeMap<&'static str, f64> {
+    let mut ages = BTreeMap::new();
+    let mut queues = MEASURED_QUEUES.lock();
+    queues.retain(|(_, queue)| queue.is_measured());
+    for (name, queue) in &*queues {
+        let since = queue.oldest_wait();
+        let age = since.map_or(0.0, |since| now.duration_since(since).as_secs_f64());
+        let oldest: &mut f64 = ages.entry(*name).or_default();
+        *oldest = oldest.max(age);
+    }
+    ages
 }
 
 /// Increments a gauge while it lives.

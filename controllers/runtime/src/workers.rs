@@ -296,6 +296,33 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn the_age_of_the_oldest_waiting_key_is_a_metric_until_the_queue_ends() {
+        let tasks = TaskGroup::new(ShutdownToken::new());
+        let queue: Workqueue<u32> = Workqueue::new();
+        run_workers(&tasks, "aging", &queue, 1, |key: u32| async move {
+            tokio::time::sleep(Duration::from_secs(if key == 0 { 100 } else { 1 })).await;
+            Ok::<_, String>(ReconcileAction::Done)
+        });
+        let age = "flotilla_workqueue_oldest_item_age_seconds{name=\"aging\"}";
+        assert_eq!(metric_value(age), 0.0);
+        queue.add(0);
+        tokio::time::sleep(Duration::from_secs(30)).await;
+        // A key that is processed does not wait.
+        assert_eq!(metric_value(age), 0.0);
+        queue.add(1);
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        queue.add(2);
+        let oldest = metric_value(age);
+        assert!((60.0..60.1).contains(&oldest), "{oldest}");
+        tokio::time::sleep(Duration::from_secs(20)).await;
+        assert_eq!(metric_value(age), 0.0);
+        queue.close();
+        let text = flotilla_metrics::encode_text(&[flotilla_metrics::process_registry()]);
+        assert!(!String::from_utf8(text).unwrap().contains(age));
+        tasks.stop().await;
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn workers_wait_for_the_caches_and_do_not_outlive_the_shutdown() {
         for is_synced in [true, false] {
             let tasks = TaskGroup::new(ShutdownToken::new());

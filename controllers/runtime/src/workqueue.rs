@@ -8,7 +8,7 @@
 use std::borrow::Borrow;
 use std::cmp::Reverse;
 use std::hash::Hash;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use machinery::backoff::exponential_delay;
@@ -16,7 +16,7 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use crate::metrics::{ControllerName, WorkqueueMetrics};
+use crate::metrics::{ControllerName, MeasuredQueue, WorkqueueMetrics, register_queue_age};
 use key_states::{
     DelayedKey, FailureCountAndPendingSince, KeyState, PriorityQueueLane, WorkqueueState,
 };
@@ -29,6 +29,17 @@ struct WorkqueueInner<K> {
     notify: Notify,
     base_delay: Duration,
     max_delay: Duration,
+}
+
+impl<K: Clone + Eq + Hash + Send + Sync + 'static> MeasuredQueue for Weak<WorkqueueInner<K>> {
+    fn is_measured(&self) -> bool {
+        let queue = self.upgrade();
+        queue.is_some_and(|queue| queue.state.lock().metrics.is_some())
+    }
+
+    fn oldest_wait(&self) -> Option<Instant> {
+        self.upgrade()?.state.lock().oldest_wait()
+    }
 }
 
 /// A workqueue. Clones share one queue.
@@ -174,6 +185,8 @@ impl<K: Clone + Eq + Hash + Send + Sync + 'static> Workqueue<K> {
         let figures = WorkqueueMetrics::new(name);
         figures.depth.add(state.ready as i64);
         state.metrics = Some(figures);
+        drop(state);
+        register_queue_age(name, Arc::downgrade(&self.0));
     }
 
     /// Records that a user change is still not reconciled, without a backoff.

@@ -7,6 +7,7 @@
 pub mod affinity;
 pub mod binding;
 pub mod cluster;
+pub mod cron_federated_hpa;
 pub mod dependency;
 pub mod failover;
 pub mod feature_gates;
@@ -27,6 +28,7 @@ pub mod work;
 pub use affinity::{ClusterAffinity, ClusterAffinityMatcher, ClusterAttributes};
 pub use binding::{ResourceBinding, ResourceBindingSpec, ResourceBindingStatus, TargetCluster};
 pub use cluster::Cluster;
+pub use cron_federated_hpa::CronFederatedHpa;
 pub use dependency::DependentObjectReference;
 pub use feature_gates::{FeatureGates, KarmadaFeature};
 pub use placement::Placement;

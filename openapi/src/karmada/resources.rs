@@ -26,6 +26,8 @@ resources! {
     CUSTOMIZATIONS = "config" "v1alpha1" "resourceinterpretercustomizations";
     WEBHOOK_CONFIGURATIONS = "config" "v1alpha1" "resourceinterpreterwebhookconfigurations";
     REBALANCERS = "apps" "v1alpha1" "workloadrebalancers";
+    FEDERATED_HPAS = "autoscaling" "v1alpha1" "federatedhpas";
+    CRON_FEDERATED_HPAS = "autoscaling" "v1alpha1" "cronfederatedhpas";
     REMEDIES = "remedy" "v1alpha1" "remedies";
 }
 

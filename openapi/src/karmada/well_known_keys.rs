@@ -56,9 +56,23 @@ pub const BEFORE_FAILOVER: &str = "flotilla.io/clusters-before-failover";
 /// namespace `kube-system`. Karmada has no such annotation.
 pub const CONTROL_PLANE_ID: &str = "flotilla.io/control-plane-id";
 
+/// On Clusters: `false` refuses users and service accounts that may use the cluster proxy only
+/// through a group, since the impersonator in the member would have to impersonate everyone.
+/// Karmada has no such annotation.
+pub const IMPERSONATE_GROUP_MEMBERS: &str = "flotilla.io/impersonate-group-members";
+
 /// On Clusters that were joined for a Cluster of Cluster API: its namespace and name. Karmada
 /// has no such annotation.
 pub const CLUSTER_API_CLUSTER: &str = "flotilla.io/cluster-api-cluster";
+
+/// On metrics of several members: the cluster of each object.
+pub const QUERY_FROM_CLUSTER: &str = "resource.karmada.io/query-from-cluster";
+
+/// On Clusters in pull mode: the replica of the control plane that has asked last for a tunnel of
+/// the agent. Karmada has no such annotation.
+pub const TUNNEL_REQUESTED_BY: &str = "flotilla.io/tunnel-requested-by";
+/// The condition of Clusters by which agents report their tunnels.
+pub const AGENT_TUNNEL_CONDITION: &str = "AgentTunnel";
 
 pub const CLUSTER_FINALIZER: &str = "karmada.io/cluster-controller";
 pub const BINDING_FINALIZER: &str = "karmada.io/binding-controller";

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use machinery::time;
+use machinery::{duration, time};
 use serde_json::{Map, Value};
 
 use super::message::{JsonSchemaUnion, json_schema_union};
@@ -211,8 +211,13 @@ fn encode_scalar(ty: &SchemaType, number: u32, value: &Value, out: &mut Vec<u8>)
             put_varint_field(&mut message, 2, nanos.cast_unsigned());
             put_bytes(out, number, &message);
         }
-        SchemaType::Duration
-        | SchemaType::Any
+        SchemaType::Duration => {
+            let nanos = duration::parse(value.as_str()?).ok()?.as_nanos();
+            let mut message = Vec::new();
+            put_varint_field(&mut message, 1, u64::try_from(nanos).ok()?);
+            put_bytes(out, number, &message);
+        }
+        SchemaType::Any
         | SchemaType::Object
         | SchemaType::Array(_)
         | SchemaType::Map(_)

@@ -15,7 +15,8 @@ const OBJECT_META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta";
 /// The metadata of a list (`metav1.ListMeta`).
 #[derive(Clone, Copy, Debug)]
 pub struct ListMetadata<'a> {
-    pub resource_version: u64,
+    /// None: the items are not stored.
+    pub resource_version: Option<u64>,
     /// Empty: the list is complete.
     pub continue_token: &'a str,
     pub remaining_item_count: Option<u64>,
@@ -24,7 +25,9 @@ pub struct ListMetadata<'a> {
 impl ListMetadata<'_> {
     fn encode(&self) -> Vec<u8> {
         let mut out = Vec::new();
-        put_bytes(&mut out, 2, self.resource_version.to_string().as_bytes());
+        let version = self.resource_version.map(|version| version.to_string());
+        let version = version.unwrap_or_default();
+        put_bytes(&mut out, 2, version.as_bytes());
         put_bytes(&mut out, 3, self.continue_token.as_bytes());
         if let Some(count) = self.remaining_item_count {
             put_varint_field(&mut out, 4, count);

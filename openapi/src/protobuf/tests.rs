@@ -358,3 +358,17 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn a_duration_is_encoded_as_nanoseconds() {
+    let gvk = machinery::Gvk::from_static("metrics.k8s.io", "v1beta1", "NodeMetrics");
+    let metrics = json!({"apiVersion": "metrics.k8s.io/v1beta1", "kind": "NodeMetrics",
+        "metadata": {}, "window": "15s", "usage": {"cpu": "1"}});
+    let bytes = super::encode_object(&gvk, &metrics).unwrap();
+    // Field 3 holds a message with the varint 15,000,000,000 in field 1.
+    let window = [0x1a, 6, 8, 0x80, 0xac, 0xc7, 0xf0, 0x37];
+    assert!(
+        bytes.windows(window.len()).any(|part| part == window),
+        "{bytes:x?}"
+    );
+}

@@ -57,9 +57,10 @@ impl EtcdCluster {
         Self::start_nodes(version, nodes, false, None)
     }
 
-    /// One node with the data of a snapshot of `etcdctl snapshot save`.
-    pub fn restore(version: &str, snapshot: &Path) -> Option<Self> {
-        Self::start_nodes(version, 1, false, Some(snapshot))
+    /// One node with the data of a snapshot of `etcdctl snapshot save`; `more` are flags of
+    /// `etcdctl snapshot restore`.
+    pub fn restore(version: &str, snapshot: &Path, more: &[&str]) -> Option<Self> {
+        Self::start_nodes(version, 1, false, Some((snapshot, more)))
     }
 
     /// Serves TLS and requires client certificates.
@@ -71,7 +72,7 @@ impl EtcdCluster {
         version: &str,
         nodes: usize,
         tls: bool,
-        snapshot: Option<&Path>,
+        snapshot: Option<(&Path, &[&str])>,
     ) -> Option<Self> {
         let [program, ctl] = tools([&format!("etcd-{version}"), &format!("etcdctl-{version}")])?;
         let dir = TestDir::new();
@@ -82,8 +83,8 @@ impl EtcdCluster {
         let peers = ports.iter().enumerate();
         let peers = peers.map(|(n, [_, peer])| format!("n{n}=http://127.0.0.1:{peer}"));
         let peers = peers.collect::<Vec<_>>().join(",");
-        if let Some(snapshot) = snapshot {
-            restore_snapshot(&ctl, snapshot, dir.path(), &peers);
+        if let Some((snapshot, more)) = snapshot {
+            restore_snapshot(&ctl, snapshot, more, dir.path(), &peers);
         }
         let nodes = ports.iter().enumerate().map(|(n, [client, peer])| {
             let arguments = node_arguments(dir.path(), tls.as_ref(), n, *client, *peer, &peers);
@@ -238,7 +239,7 @@ impl EtcdClientCertificates {
 }
 
 /// Restores the snapshot into the data directory of `n0`, the only node.
-fn restore_snapshot(ctl: &Path, snapshot: &Path, dir: &Path, peers: &str) {
+fn restore_snapshot(ctl: &Path, snapshot: &Path, more: &[&str], dir: &Path, peers: &str) {
     let peer = peers.strip_prefix("n0=").unwrap();
     let out = Command::new(ctl)
         .args(["snapshot", "restore"])
@@ -246,6 +247,7 @@ fn restore_snapshot(ctl: &Path, snapshot: &Path, dir: &Path, peers: &str) {
         .args(["--name=n0", &format!("--initial-cluster={peers}")])
         .arg(format!("--initial-advertise-peer-urls={peer}"))
         .arg(format!("--data-dir={}", dir.join("n0").display()))
+        .args(more)
         .env("ETCDCTL_API", "3")
         .output()
         .unwrap();

@@ -22,8 +22,8 @@ const V1ALPHA1_AND_V1ALPHA2: &[&str] = &["v1alpha1", "v1alpha2"];
 #[rustfmt::skip]
 const DEFINITION_ROWS: &[KarmadaCrdInfo] = &[
     ("workloadrebalancers", "apps.karmada.io", "WorkloadRebalancer", "", false, V1ALPHA1, true),
-    ("cronfederatedhpas", "autoscaling.karmada.io", "CronFederatedHPA", "cronfhpa", true, V1ALPHA1, false),
-    ("federatedhpas", "autoscaling.karmada.io", "FederatedHPA", "fhpa", true, V1ALPHA1, false),
+    ("cronfederatedhpas", "autoscaling.karmada.io", "CronFederatedHPA", "cronfhpa", true, V1ALPHA1, true),
+    ("federatedhpas", "autoscaling.karmada.io", "FederatedHPA", "fhpa", true, V1ALPHA1, true),
     ("resourceinterpretercustomizations", "config.karmada.io", "ResourceInterpreterCustomization", "ric", false, V1ALPHA1, true),
     ("resourceinterpreterwebhookconfigurations", "config.karmada.io", "ResourceInterpreterWebhookConfiguration", "", false, V1ALPHA1, true),
     ("serviceexports", "multicluster.x-k8s.io", "ServiceExport", "svcex", true, V1ALPHA1, false),

@@ -9,7 +9,7 @@
 //! panics with the observed value, as an assertion does.
 //!
 //! Entry points: [`tools::tools`], [`ServerProcess`], [`EtcdCluster`], [`KubernetesCluster`],
-//! [`TcpRelay`], [`FakeHttpsServer`], [`FaultyDisk`]. Clients: [`ApiServerClient`],
+//! [`TcpRelay`], [`NetworkNamespace`], [`FakeHttpsServer`], [`FaultyDisk`]. Clients: [`ApiServerClient`],
 //! [`kubectl::with_each_kubectl`], [`raw_http::RawHttpRequest`], and [`HttpTestClient`] for
 //! streamed responses.
 
@@ -31,8 +31,10 @@ pub mod http_client;
 pub mod https_server;
 pub mod karmada_crds;
 pub mod kubectl;
+pub mod network_namespace;
 pub mod objects;
 pub mod port;
+pub mod port_forward;
 pub mod process;
 pub mod raw_http;
 pub mod relay;
@@ -48,6 +50,7 @@ pub use etcd::EtcdCluster;
 pub use harness_macros::slow;
 pub use http_client::HttpTestClient;
 pub use https_server::FakeHttpsServer;
+pub use network_namespace::NetworkNamespace;
 pub use process::ServerProcess;
 pub use relay::TcpRelay;
 pub use tools::tools;

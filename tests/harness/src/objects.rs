@@ -55,11 +55,14 @@ resources! {
     QUOTAS "policy.karmada.io" "v1alpha1" "federatedresourcequotas" "FederatedResourceQuota";
     REBALANCERS "apps.karmada.io" "v1alpha1" "workloadrebalancers" "WorkloadRebalancer";
     REMEDIES "remedy.karmada.io" "v1alpha1" "remedies" "Remedy";
+    CRON_FEDERATED_HPAS "autoscaling.karmada.io" "v1alpha1" "cronfederatedhpas" "CronFederatedHPA";
+    FEDERATED_HPAS "autoscaling.karmada.io" "v1alpha1" "federatedhpas" "FederatedHPA";
     CUSTOMIZATIONS "config.karmada.io" "v1alpha1" "resourceinterpretercustomizations" "ResourceInterpreterCustomization";
     HOOKS "config.karmada.io" "v1alpha1" "resourceinterpreterwebhookconfigurations" "ResourceInterpreterWebhookConfiguration";
     BINDINGS "work.karmada.io" "v1alpha2" "resourcebindings" "ResourceBinding";
     CLUSTER_BINDINGS "work.karmada.io" "v1alpha2" "clusterresourcebindings" "ClusterResourceBinding";
     WORKS "work.karmada.io" "v1alpha1" "works" "Work";
+    LEASES "coordination.k8s.io" "v1" "leases" "Lease";
     REPLICA_SETS "apps" "v1" "replicasets" "ReplicaSet";
 }
 

@@ -3,13 +3,18 @@
 //!
 //! It forwards bytes unchanged and keeps half-closed connections half-closed.
 
+use std::fs::File;
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+
+use crate::NetworkNamespace;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 
@@ -35,6 +40,8 @@ struct RelayCore {
     stopped: AtomicBool,
     next_server: AtomicUsize,
     next_id: AtomicUsize,
+    /// Where the servers are; the namespace of this process by default.
+    namespace: Option<File>,
 }
 
 /// Listens on loopback until it is dropped, which resets all its connections.
@@ -58,9 +65,23 @@ impl TcpRelay {
 
     /// The same, listening on a given address.
     pub fn start_at(address: SocketAddr, servers: &[SocketAddr]) -> Self {
+        Self::listen(address, servers, RelayCore::default())
+    }
+
+    /// Listens outside a network namespace and connects to a server inside it, which may listen
+    /// at the loopback address of the namespace.
+    pub fn start_into(namespace: &NetworkNamespace, server: SocketAddr) -> Self {
+        let core = RelayCore {
+            namespace: Some(namespace.open()),
+            ..RelayCore::default()
+        };
+        Self::listen(SocketAddr::from(([127, 0, 0, 1], 0)), &[server], core)
+    }
+
+    fn listen(address: SocketAddr, servers: &[SocketAddr], core: RelayCore) -> Self {
         let listener = TcpListener::bind(address).unwrap();
         let address = listener.local_addr().unwrap();
-        let shared = Arc::new(RelayCore::default());
+        let shared = Arc::new(core);
         shared.state.lock().servers = servers.to_vec();
         let relay = Self {
             address,
@@ -151,7 +172,12 @@ impl RelayCore {
         }
     }
 
+    /// Connects in turn. The calling thread stays in the namespace of the servers.
     fn connect(&self) -> Option<(SocketAddr, TcpStream)> {
+        if let Some(namespace) = &self.namespace {
+            let network = Some(LinkNameSpaceType::Network);
+            move_into_link_name_space(namespace.as_fd(), network).unwrap();
+        }
         let servers = self.state.lock().servers.clone();
         let turn = self.next_server.fetch_add(1, Ordering::Relaxed);
         let in_turn = servers.iter().cycle().skip(turn % servers.len().max(1));

@@ -43,6 +43,12 @@ pub fn tools<const N: usize>(names: [&str; N]) -> Option<[PathBuf; N]> {
 pub fn skip(need: &str) {
     let ci = std::env::var("CI").is_ok_and(|v| v == "true");
     assert!(!ci, "needs {need}, which cannot be had here");
+    skip_part(need);
+}
+
+/// Records that a part of the running test is skipped because its user lacks a right. The test
+/// goes on without it.
+pub fn skip_part(need: &str) {
     let thread = std::thread::current();
     // The name of a tokio worker is not the name of a test.
     let test = thread.name().filter(|n| !n.starts_with("tokio-"));

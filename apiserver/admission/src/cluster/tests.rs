@@ -234,6 +234,18 @@ fn proxy_url_schemes_are_validated() {
             r#"spec.proxyURL: Invalid value: "ftp://p": unsupported scheme "ftp", must be http, https, or socks5"#,
         ],
     );
+    check(
+        json!({"proxyURL": "ftp://u:secret@p/x"}),
+        &[
+            r#"spec.proxyURL: Invalid value: "ftp://xxxxx@p": unsupported scheme "ftp", must be http, https, or socks5"#,
+        ],
+    );
+    check(
+        json!({"proxyURL": "u:secret@p"}),
+        &[
+            r#"spec.proxyURL: Invalid value: "xxxxx": unsupported scheme "", must be http, https, or socks5"#,
+        ],
+    );
 }
 
 #[test]

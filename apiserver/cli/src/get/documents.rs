@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use super::query::{Query, ServerAnswer};
+use super::sort::{SortField, SortKey};
 
 /// Karmada's search marks the cluster of an object with this annotation
 /// (`CacheSourceAnnotationKey`).
@@ -20,8 +21,16 @@ pub(super) fn merge(answers: Vec<ServerAnswer>, query: &Query) -> Option<Value> 
             if let Some(cluster) = &cluster {
                 object["metadata"]["annotations"][SOURCE_CLUSTER] = json!(cluster);
             }
+            if !query.show_managed_fields
+                && let Some(metadata) = object["metadata"].as_object_mut()
+            {
+                metadata.remove("managedFields");
+            }
             items.push(object);
         }
+    }
+    if let Some(field) = &query.sort_by {
+        items.sort_by_cached_key(|item| field.key_of(item));
     }
     if is_alone && query.selection.is_single_object() {
         return items.pop();
@@ -31,8 +40,18 @@ pub(super) fn merge(answers: Vec<ServerAnswer>, query: &Query) -> Option<Value> 
     )
 }
 
+/// Refuses a field to sort by that no object or row has.
+pub(super) fn ensure_sortable(answers: &[ServerAnswer], field: &SortField) -> anyhow::Result<()> {
+    let resources = || answers.iter().flat_map(|answer| &answer.resources);
+    let objects = resources().flat_map(|found| &found.objects);
+    let rows = resources().flat_map(|found| found.tables.iter().flat_map(|t| &t.rows));
+    let keys = objects.map(|object| field.key_of(object));
+    let keys = keys.chain(rows.filter_map(|row| row.sort_key.clone()));
+    field.ensure_found(keys.collect::<Vec<_>>().iter())
+}
+
 /// A line `kind.group/name` for each object.
-pub(super) fn names(answers: &[ServerAnswer]) -> String {
+pub(super) fn names(answers: &[ServerAnswer], sort_by: Option<&SortField>) -> String {
     let resources = answers.iter().flat_map(|answer| &answer.resources);
     let lines = resources.flat_map(|found| {
         let group = &found.resource.resource.group;
@@ -44,8 +63,14 @@ pub(super) fn names(answers: &[ServerAnswer]) -> String {
                 .unwrap_or_default()
                 .to_owned()
         };
-        let line = move |object| format!("{kind}{dot}{group}/{}", name(object));
+        let line = move |object| {
+            let key = sort_by.map(|field| field.key_of(object));
+            (key, format!("{kind}{dot}{group}/{}", name(object)))
+        };
         found.objects.iter().map(line)
     });
-    lines.collect::<Vec<_>>().join("\n")
+    let mut lines: Vec<(Option<SortKey>, String)> = lines.collect();
+    lines.sort_by(|(a, _), (b, _)| a.cmp(b));
+    let lines: Vec<String> = lines.into_iter().map(|(_, line)| line).collect();
+    lines.join("\n")
 }

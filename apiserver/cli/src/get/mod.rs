@@ -1,14 +1,16 @@
 //! The command `flotilla get`, which prints resources of the control plane and of members.
 //!
 //! arguments ──[`selection`]──► one [`query`] per server, in parallel ──► [`tables`] or [`documents`] ──► text
-//! with `-w`: one [`watch`] per server ──► rows as they come
+//! with `-w`: one [`watch`] per server ──► rows as they come ──► [`watch_output`]
 
 mod documents;
 mod query;
 mod selection;
 mod server_table;
+mod sort;
 mod tables;
 mod watch;
+mod watch_output;
 
 use std::time::Duration;
 
@@ -20,11 +22,12 @@ use machinery::duration;
 
 use crate::kubeconfig_flags::context_namespace;
 use crate::kubectl::{ControlPlaneArgs, kubectl_command, replace_process};
-use crate::member_clusters::{list_cluster_names, member_config, verify_clusters_exist};
+use crate::member_clusters::connect_members;
 use crate::operation_scope::OperationScope;
 use crate::output;
 use query::{QueriedServer, Query, ServerAnswer};
 use selection::ResourceSelection;
+use sort::SortField;
 
 /// The name of the control plane in the column CLUSTER.
 const CONTROL_PLANE: &str = "Karmada";
@@ -36,7 +39,7 @@ const CONTROL_PLANE: &str = "Karmada";
 /// objects in a watch are printed by kubectl, and are for one server.
 #[derive(Args)]
 #[command(
-    after_help = "Examples:\n  flotilla get deployments\n  flotilla get pods -C member1,member2 -o wide\n  flotilla get deployment web --operation-scope all\n  flotilla get deployments -A -s all -l app=web -o yaml\n  flotilla get deployment/web -C member1 -o jsonpath={.spec.replicas}"
+    after_help = "Examples:\n  flotilla get deployments\n  flotilla get pods -C member1,member2 -o wide\n  flotilla get deployment web --operation-scope all\n  flotilla get pods -C member1,member2 --sort-by .metadata.creationTimestamp\n  flotilla get deployments -A -s all -l app=web -o yaml\n  flotilla get deployment/web -C member1 -o jsonpath={.spec.replicas}"
 )]
 pub struct GetArgs {
     /// TYPE[,TYPE] [NAME ...] or TYPE/NAME ..., as for kubectl get.
@@ -66,7 +69,7 @@ pub struct GetArgs {
     /// Field selector, such as metadata.name=web.
     #[arg(long, value_name = "SELECTOR", default_value = "")]
     field_selector: String,
-    /// After listing, watch for changes.
+    /// After listing, watch for changes; on a terminal the table is drawn anew with each.
     #[arg(short, long)]
     watch: bool,
     /// Watch for changes without listing first.
@@ -85,6 +88,16 @@ pub struct GetArgs {
     /// Do not print headers.
     #[arg(long)]
     no_headers: bool,
+    /// Sort by this field, a JSONPath such as {.metadata.creationTimestamp}; the rows of all
+    /// clusters are sorted together.
+    #[arg(long, value_name = "FIELD")]
+    sort_by: Option<String>,
+    /// Keep the managedFields of objects in JSON and YAML.
+    #[arg(long)]
+    show_managed_fields: bool,
+    /// Print the type before each name.
+    #[arg(long)]
+    show_kind: bool,
     /// Print all labels in the last column.
     #[arg(long)]
     show_labels: bool,
@@ -143,7 +156,27 @@ impl GetArgs {
         Ok(())
     }
 
-    fn query(&self, config: &RestConfig, selection: ResourceSelection) -> Query {
+    /// The field to sort by; a watch is not sorted.
+    fn sort_field(&self) -> anyhow::Result<Option<SortField>> {
+        let Some(expression) = &self.sort_by else {
+            return Ok(None);
+        };
+        let field = SortField::parse(expression)?;
+        if self.watch || self.watch_only {
+            output::print_progress(
+                "warning: --watch or --watch-only requested, --sort-by will be ignored",
+            );
+            return Ok(None);
+        }
+        Ok(Some(field))
+    }
+
+    fn query(
+        &self,
+        config: &RestConfig,
+        selection: ResourceSelection,
+        sort_by: Option<SortField>,
+    ) -> Query {
         let namespace = match &self.namespace {
             _ if self.all_namespaces => String::new(),
             Some(namespace) => namespace.clone(),
@@ -156,6 +189,8 @@ impl GetArgs {
             field_selector: self.field_selector.clone(),
             as_tables: matches!(self.format(), Format::Table { .. }),
             ignore_not_found: self.ignore_not_found,
+            sort_by,
+            show_managed_fields: self.show_managed_fields,
         }
     }
 
@@ -163,6 +198,7 @@ impl GetArgs {
         tables::ColumnOptions {
             wide,
             with_namespace: self.all_namespaces,
+            show_kind: self.show_kind,
             show_labels: self.show_labels,
             label_columns: self.label_columns.clone(),
             no_headers: self.no_headers,
@@ -190,7 +226,8 @@ async fn get(
     tasks: &TaskGroup,
 ) -> anyhow::Result<()> {
     let servers = servers(arguments, config, tasks).await?;
-    let query = arguments.query(config, selection);
+    let sort_by = arguments.sort_field()?;
+    let query = arguments.query(config, selection, sort_by);
     let format = arguments.format();
     if format == Format::Kubectl {
         return Err(run_kubectl(arguments, &servers)?);
@@ -206,6 +243,9 @@ async fn get(
     }
     let answers = query::query_all(&servers, &query, arguments.request_timeout).await;
     let answered = report_unreachable(&answers);
+    if let Some(field) = &query.sort_by {
+        documents::ensure_sortable(&answers, field)?;
+    }
     let failures = print_answers(arguments, &query, answers)?;
     if failures.is_empty() && answered > 0 {
         return Ok(());
@@ -227,21 +267,12 @@ async fn servers(
     let control = RemoteApi::new(config.clone(), tasks)?;
     let mut members = Vec::new();
     if scope.has_members() {
-        let names = match arguments.clusters.as_slice() {
-            [] => list_cluster_names(&control).await?,
-            names => {
-                verify_clusters_exist(&control, names).await?;
-                names.to_vec()
-            }
-        };
-        for name in names {
-            let api = RemoteApi::new(member_config(config, &name)?, tasks)?;
-            members.push(QueriedServer {
-                name,
-                is_control_plane: false,
-                api,
-            });
-        }
+        let connected = connect_members(&control, config, &arguments.clusters, tasks).await?;
+        members.extend(connected.into_iter().map(|member| QueriedServer {
+            name: member.name,
+            is_control_plane: false,
+            api: member.api,
+        }));
     }
     let mut servers = Vec::new();
     if scope.has_control_plane() {
@@ -262,11 +293,8 @@ async fn servers(
 /// Warns of each member that has not answered; returns how many servers have.
 fn report_unreachable(answers: &[ServerAnswer]) -> usize {
     let unreachable = answers.iter().filter_map(|answer| {
-        let why = answer.unreachable.as_ref()?;
-        Some(format!(
-            "Warning: cluster({}) is inaccessible, please check authorization or network: {why}",
-            answer.cluster
-        ))
+        let failure = answer.unreachable.as_ref()?;
+        Some(failure.warning(&answer.cluster))
     });
     let warnings: Vec<String> = unreachable.collect();
     for warning in &warnings {
@@ -294,7 +322,7 @@ fn print_answers(
             }
             text
         }
-        Format::Name => documents::names(&answers),
+        Format::Name => documents::names(&answers, query.sort_by.as_ref()),
         Format::Yaml => documents::merge(answers, query)
             .map(|document| serde_saphyr::to_string(&document))
             .transpose()?
@@ -332,10 +360,12 @@ fn run_kubectl(arguments: &GetArgs, servers: &[QueriedServer]) -> anyhow::Result
     if let Some(namespace) = &arguments.namespace {
         kubectl.args(["--namespace", namespace]);
     }
+    let sort_by = arguments.sort_by.clone().unwrap_or_default();
     let texts = [
         ("--selector", &arguments.label_selector),
         ("--field-selector", &arguments.field_selector),
         ("--output", &arguments.output),
+        ("--sort-by", &sort_by),
     ];
     for (flag, value) in texts.into_iter().filter(|(_, value)| !value.is_empty()) {
         kubectl.arg(format!("{flag}={value}"));
@@ -347,6 +377,8 @@ fn run_kubectl(arguments: &GetArgs, servers: &[QueriedServer]) -> anyhow::Result
         ("--output-watch-events", arguments.output_watch_events),
         ("--ignore-not-found", arguments.ignore_not_found),
         ("--no-headers", arguments.no_headers),
+        ("--show-managed-fields", arguments.show_managed_fields),
+        ("--show-kind", arguments.show_kind),
     ];
     kubectl.args(switches.iter().filter(|(_, on)| *on).map(|(flag, _)| flag));
     Ok(replace_process(kubectl))

@@ -9,6 +9,8 @@ use serde_json::Value;
 
 use super::selection::{ResourceSelection, find_resources};
 use super::server_table::Table;
+use super::sort::SortField;
+use crate::member_clusters::{MemberFailure, ask_with_deadline, is_unreachable};
 
 /// Objects in a page of a list, as kubectl asks for them.
 const LIST_CHUNK_SIZE: u64 = 500;
@@ -22,6 +24,9 @@ pub(super) struct Query {
     pub(super) field_selector: String,
     pub(super) as_tables: bool,
     pub(super) ignore_not_found: bool,
+    pub(super) sort_by: Option<SortField>,
+    /// In documents; they are left out otherwise.
+    pub(super) show_managed_fields: bool,
 }
 
 pub(super) struct QueriedServer {
@@ -38,7 +43,7 @@ pub(super) struct ServerAnswer {
     pub(super) resources: Vec<AnsweredResource>,
     pub(super) errors: Vec<String>,
     /// Why the server has not answered.
-    pub(super) unreachable: Option<String>,
+    pub(super) unreachable: Option<MemberFailure>,
 }
 
 pub(super) struct AnsweredResource {
@@ -59,13 +64,9 @@ pub(super) async fn query_all(
             is_control_plane: server.is_control_plane,
             ..ServerAnswer::default()
         };
-        let asked = tokio::time::timeout(timeout, query_server(server, query, &mut answer)).await;
-        match asked {
-            Ok(Ok(())) => {}
-            Ok(Err(error)) => answer.fail(&error),
-            Err(_) => {
-                answer.unreachable = Some(format!("no answer within {} s", timeout.as_secs_f64()));
-            }
+        let asked = ask_with_deadline(timeout, query_server(server, query, &mut answer)).await;
+        if let Err(failure) = asked {
+            answer.fail(failure);
         }
         answer
     });
@@ -75,24 +76,13 @@ pub(super) async fn query_all(
 impl ServerAnswer {
     /// Records a failure: a member that does not answer is unreachable, every other failure
     /// is an error.
-    fn fail(&mut self, error: &anyhow::Error) {
-        let unreachable = error
-            .downcast_ref::<client::Error>()
-            .is_some_and(is_unreachable);
-        if unreachable && !self.is_control_plane {
-            self.unreachable = Some(format!("{error:#}"));
-        } else {
-            self.errors.push(format!("{error:#}"));
+    fn fail(&mut self, failure: MemberFailure) {
+        match failure {
+            MemberFailure::Unreachable(_) if !self.is_control_plane => {
+                self.unreachable = Some(failure);
+            }
+            failure => self.errors.push(failure.to_string()),
         }
-    }
-}
-
-/// Whether there was no answer, or the answer of a proxy that has got none.
-fn is_unreachable(error: &client::Error) -> bool {
-    match error {
-        client::Error::Status(status) => matches!(status.code, 502..=504),
-        client::Error::Transport { .. } => true,
-        client::Error::Protocol(_) => false,
     }
 }
 
@@ -164,7 +154,7 @@ async fn read_list(
     let mut options = query.list_options();
     loop {
         options.continue_token = if query.as_tables {
-            let table = read_table(api, at, &options).await?;
+            let table = read_table(api, query, at, &options).await?;
             let next = table.metadata.continue_token.clone();
             found.tables.push(table);
             next
@@ -198,10 +188,10 @@ pub(super) async fn list_table(
         options.field_selector = format!("metadata.name={name}{comma}{}", options.field_selector);
     }
     let at = ResourcePath::collection(&resource.resource, query.namespace_of(resource));
-    let mut whole = read_table(api, at, &options).await?;
+    let mut whole = read_table(api, query, at, &options).await?;
     while !whole.metadata.continue_token.is_empty() {
         options.continue_token = std::mem::take(&mut whole.metadata.continue_token);
-        let page = read_table(api, at, &options).await?;
+        let page = read_table(api, query, at, &options).await?;
         whole.rows.extend(page.rows);
         whole.metadata = page.metadata;
     }
@@ -217,7 +207,7 @@ async fn read_object(
     let namespace = query.namespace_of(&found.resource);
     let at = ResourcePath::object(&found.resource.resource, namespace, name);
     if query.as_tables {
-        let table = read_table(api, at, &ListOptions::default()).await?;
+        let table = read_table(api, query, at, &ListOptions::default()).await?;
         found.tables.push(table);
     } else {
         found.objects.push(api.get(at).await?.value()?);
@@ -227,12 +217,14 @@ async fn read_object(
 
 async fn read_table(
     api: &RemoteApi,
+    query: &Query,
     at: ResourcePath<'_>,
     options: &ListOptions,
 ) -> client::Result<Table> {
-    let body = api.get_table(at, options).await?;
-    let table: Table =
-        serde_json::from_slice(&body).map_err(|e| client::Error::Protocol(e.to_string()))?;
+    let sort_by = query.sort_by.as_ref();
+    let body = api.get_table(at, options, sort_by.is_some()).await?;
+    let table = Table::decode(&body, sort_by);
+    let table = table.map_err(|e| client::Error::Protocol(e.to_string()))?;
     if table.kind != "Table" {
         return Err(client::Error::Protocol(format!(
             "{} has no tables; use -o json, yaml or name",

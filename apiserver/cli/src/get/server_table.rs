@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
+use super::sort::{SortField, SortKey};
+
 /// A `meta.k8s.io/v1` Table.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
@@ -38,6 +40,27 @@ pub(super) struct ColumnDefinition {
 pub(super) struct TableRow {
     pub(super) cells: Vec<Value>,
     pub(super) object: RowObject,
+    /// The field of the object by which rows are sorted, if they are.
+    #[serde(skip)]
+    pub(super) sort_key: Option<SortKey>,
+}
+
+impl Table {
+    /// Decodes a Table; with a field to sort by, whose rows have whole objects.
+    pub(super) fn decode(body: &[u8], sort_by: Option<&SortField>) -> serde_json::Result<Self> {
+        let Some(field) = sort_by else {
+            return serde_json::from_slice(body);
+        };
+        let value: Value = serde_json::from_slice(body)?;
+        let rows = value["rows"].as_array();
+        let keys = rows.into_iter().flatten();
+        let keys: Vec<SortKey> = keys.map(|row| field.key_of(&row["object"])).collect();
+        let mut table: Self = serde_json::from_value(value)?;
+        for (row, key) in table.rows.iter_mut().zip(keys) {
+            row.sort_key = Some(key);
+        }
+        Ok(table)
+    }
 }
 
 /// The metadata of a row's object.
@@ -50,6 +73,7 @@ pub(super) struct RowObject {
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(super) struct RowMeta {
+    pub(super) name: String,
     pub(super) namespace: String,
     pub(super) labels: BTreeMap<String, String>,
 }

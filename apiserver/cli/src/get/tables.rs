@@ -2,7 +2,6 @@
 //! header, with the columns CLUSTER and ADOPTION.
 
 use std::collections::BTreeMap;
-use std::fmt::Write;
 
 use client::ApiResource;
 use openapi::karmada::well_known_keys::{MANAGED, MANAGED_VALUE};
@@ -10,16 +9,15 @@ use serde_json::Value;
 
 use super::query::ServerAnswer;
 use super::server_table::{ColumnDefinition, TableRow};
-
-/// The blanks between columns, and the least width of a column, as in kubectl.
-const COLUMN_PADDING: usize = 3;
-const MIN_COLUMN_WIDTH: usize = 3;
+use super::sort::SortKey;
+use crate::printers::format_lines;
 
 /// Which columns are printed.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ColumnOptions {
     pub(super) wide: bool,
     pub(super) with_namespace: bool,
+    pub(super) show_kind: bool,
     pub(super) show_labels: bool,
     pub(super) label_columns: Vec<String>,
     pub(super) no_headers: bool,
@@ -193,22 +191,15 @@ pub(super) fn format_answers(answers: Vec<ServerAnswer>, options: &ColumnOptions
             resources.push(&found.resource);
         }
     }
-    let with_kind = resources.len() > 1;
+    let with_kind = options.show_kind || resources.len() > 1;
     let mut text = String::new();
     for resource in resources {
         if let Some(rows) = collect_rows(&answers, resource, options, with_kind) {
             if !text.is_empty() {
                 text.push('\n');
             }
-            let mut widths = Vec::new();
-            if !options.no_headers {
-                fit_widths(&mut widths, std::slice::from_ref(&rows.header));
-            }
-            fit_widths(&mut widths, &rows.lines);
             let header = (!options.no_headers).then_some(&rows.header);
-            for line in header.into_iter().chain(&rows.lines) {
-                let _ = writeln!(text, "{}", format_line(line, &widths));
-            }
+            text.push_str(&format_lines(header, &rows.lines));
         }
     }
     text
@@ -221,6 +212,7 @@ fn collect_rows<'a>(
     with_kind: bool,
 ) -> Option<ResourceRows<'a>> {
     let mut rows: Option<ResourceRows<'a>> = None;
+    let mut keys = Vec::new();
     for answer in answers {
         let source = RowSource {
             cluster: &answer.cluster,
@@ -238,37 +230,22 @@ fn collect_rows<'a>(
             let rows = rows
                 .get_or_insert_with(|| ResourceRows::new(resource, options, with_kind, columns));
             for row in &table.rows {
+                keys.push(row.sort_key.clone());
                 rows.add(columns, row, source);
             }
         }
     }
+    if let Some(rows) = &mut rows {
+        sort_lines(&mut rows.lines, keys);
+    }
     rows
 }
 
-/// Widens the columns to the cells of these lines.
-pub(super) fn fit_widths(widths: &mut Vec<usize>, lines: &[Vec<String>]) {
-    for line in lines {
-        for (at, cell) in line.iter().enumerate() {
-            if at == widths.len() {
-                widths.push(MIN_COLUMN_WIDTH);
-            }
-            widths[at] = widths[at].max(cell.chars().count());
-        }
-    }
-}
-
-/// A line whose cells but the last are padded to their columns.
-pub(super) fn format_line(cells: &[String], widths: &[usize]) -> String {
-    let mut text = String::new();
-    for (at, cell) in cells.iter().enumerate() {
-        text.push_str(cell);
-        if at + 1 < cells.len() {
-            let width = widths.get(at).copied().unwrap_or_default();
-            let blanks = width.saturating_sub(cell.chars().count()) + COLUMN_PADDING;
-            text.extend(std::iter::repeat_n(' ', blanks));
-        }
-    }
-    text
+/// Sorts lines by the keys of their rows; rows that are not sorted have none.
+fn sort_lines(lines: &mut Vec<Vec<String>>, keys: Vec<Option<SortKey>>) {
+    let mut keyed: Vec<_> = keys.into_iter().zip(lines.drain(..)).collect();
+    keyed.sort_by(|(a, _), (b, _)| a.cmp(b));
+    lines.extend(keyed.into_iter().map(|(_, line)| line));
 }
 
 #[cfg(test)]
@@ -278,6 +255,7 @@ mod tests {
 
     use super::*;
     use crate::get::server_table::Table;
+    use crate::printers::{fit_widths, format_line};
 
     fn resource(plural: &str) -> ApiResource {
         ApiResource {

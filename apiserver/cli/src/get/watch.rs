@@ -1,10 +1,10 @@
-//! Watches one resource on several servers and prints rows as they come.
+//! Watches one resource on several servers; [`super::watch_output`] prints the rows as they come.
 
 use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
 use client::ResourcePath;
-use client::{Api, ApiResource, WatchOptions};
+use client::{Api, WatchOptions};
 use futures_util::StreamExt;
 use futures_util::future::join_all;
 use serde::Deserialize;
@@ -13,8 +13,9 @@ use tokio::sync::mpsc;
 use super::query::{QueriedServer, Query, list_table};
 use super::selection::find_resources;
 use super::server_table::Table;
-use super::tables::{ColumnOptions, ResourceRows, RowSource, fit_widths, format_line};
-use crate::output;
+use super::tables::ColumnOptions;
+use super::watch_output::{WatchPrinter, WatchedTable};
+use crate::output::{self, RedrawnText};
 
 /// Rows that wait for the printer.
 const MAX_QUEUED_TABLES: usize = 64;
@@ -24,15 +25,6 @@ pub(super) struct WatchedOutput {
     /// Prints changes alone.
     pub(super) skip_initial: bool,
     pub(super) list_timeout: Duration,
-}
-
-/// Rows of a server.
-struct WatchedTable {
-    cluster: String,
-    is_control_plane: bool,
-    resource: ApiResource,
-    event: String,
-    table: Table,
 }
 
 #[derive(Deserialize)]
@@ -74,54 +66,22 @@ pub(super) async fn watch(
     let watches: Vec<_> = watches.collect();
     drop(sender);
     let print = async {
-        let mut printer = WatchPrinter::default();
+        // The history of events is not redrawn.
+        let in_place =
+            RedrawnText::is_in_place() && !options.skip_initial && !options.columns.with_event;
+        let mut printer = WatchPrinter::new(options.columns.clone(), in_place);
         while let Some(rows) = receiver.recv().await {
-            printer.print(&rows, &options.columns);
+            printer.add(&rows);
+            // One drawing shows all that is there.
+            while let Ok(rows) = receiver.try_recv() {
+                printer.add(&rows);
+            }
+            printer.draw();
         }
     };
     let (ended, ()) = tokio::join!(join_all(watches), print);
     ensure!(ended.contains(&true), "no cluster could be watched");
     Ok(())
-}
-
-/// The header and the widths of the columns, which only grow.
-#[derive(Default)]
-struct WatchPrinter {
-    columns: Option<Table>,
-    widths: Vec<usize>,
-}
-
-impl WatchPrinter {
-    fn print(&mut self, watched: &WatchedTable, options: &ColumnOptions) {
-        let is_first = self.columns.is_none();
-        let first = self.columns.get_or_insert_with(|| Table {
-            column_definitions: watched.table.column_definitions.clone(),
-            ..Table::default()
-        });
-        let columns = &first.column_definitions;
-        let mut rows = ResourceRows::new(&watched.resource, options, false, columns);
-        let source = RowSource {
-            cluster: &watched.cluster,
-            is_control_plane: watched.is_control_plane,
-            event: &watched.event,
-        };
-        let own = match watched.table.column_definitions.as_slice() {
-            [] => columns,
-            own => own,
-        };
-        for row in &watched.table.rows {
-            rows.add(own, row, source);
-        }
-        if is_first && !options.no_headers {
-            fit_widths(&mut self.widths, std::slice::from_ref(&rows.header));
-            fit_widths(&mut self.widths, &rows.lines);
-            output::print_line(format_line(&rows.header, &self.widths));
-        }
-        fit_widths(&mut self.widths, &rows.lines);
-        for line in &rows.lines {
-            output::print_line(format_line(line, &self.widths));
-        }
-    }
 }
 
 /// Sends the present rows of a server, then each change until the server ends the watch.

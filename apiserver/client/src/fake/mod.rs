@@ -3,7 +3,8 @@
 //!
 //! A test seeds objects, injects errors and reads back objects and the log of writes. Not
 //! implemented: schemas, defaulting, admission, strategic merge keys (such a patch is
-//! merged as a JSON merge patch), garbage collection and the namespace lifecycle.
+//! merged as a JSON merge patch), garbage collection and the namespace lifecycle. The scale of an
+//! object is the object itself, of which a write changes only `spec.replicas`.
 
 mod api;
 mod store;

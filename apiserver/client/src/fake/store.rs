@@ -197,6 +197,11 @@ impl FakeStore {
                     None => drop(as_object_mut(&mut after).remove("status")),
                 }
             }
+            "scale" => {
+                let replicas = after["spec"]["replicas"].clone();
+                after = before.clone();
+                after["spec"]["replicas"] = replicas;
+            }
             other => return Err(no_subresource(at, other).into()),
         }
         if old.meta().deleting {

@@ -16,6 +16,7 @@ pub mod kubeconfig;
 mod metrics;
 mod pool;
 mod proxy_url;
+mod raw_stream;
 #[cfg(test)]
 mod remote_tests;
 mod request;
@@ -60,6 +61,7 @@ use metrics::RestClientMetricsOfHost;
 pub use pool::ResponseBody;
 use pool::{ConnectionPool, DeliveryStatus};
 pub use proxy_url::ProxyUrl;
+pub use raw_stream::RawResponseStream;
 use request::ApiRequest;
 pub use tables::TableWatchStream;
 pub use tls::{client_config as tls_client, server_name};
@@ -122,6 +124,18 @@ impl RemoteApi {
         let ask = ApiRequest::post(path.to_owned(), body);
         let response = self.send_once(&ask).await.map_err(|(error, _)| error)?;
         self.success_body(response, most).await
+    }
+
+    /// GETs a path once and returns the response whatever its code; a body larger than `most`
+    /// bytes is an error.
+    pub async fn get_response(&self, path: &str, most: usize) -> Result<Response<Bytes>> {
+        let ask = ApiRequest::new(Method::GET, path.to_owned());
+        let response = self.send_once(&ask).await.map_err(|(error, _)| error)?;
+        let (head, body) = response.into_parts();
+        Ok(Response::from_parts(
+            head,
+            self.read_body(body, most).await?,
+        ))
     }
 
     fn transport_error(&self, message: impl Into<String>) -> Error {

@@ -184,7 +184,7 @@ impl ApiRequest {
     }
 
     /// Adds a query parameter unless the value is empty.
-    fn add_query(&mut self, name: &str, value: &str) {
+    pub(super) fn add_query(&mut self, name: &str, value: &str) {
         if value.is_empty() {
             return;
         }

@@ -22,9 +22,18 @@ const MAX_EVENT_BYTES: usize = 8 << 20;
 pub type TableWatchStream = Pin<Box<dyn Stream<Item = Result<Bytes>> + Send>>;
 
 impl RemoteApi {
-    /// GET of an object or a collection as a Table.
-    pub async fn get_table(&self, at: ResourcePath<'_>, options: &ListOptions) -> Result<Bytes> {
+    /// GET of an object or a collection as a Table, whose rows have the metadata of their
+    /// objects, or all of them.
+    pub async fn get_table(
+        &self,
+        at: ResourcePath<'_>,
+        options: &ListOptions,
+        whole_objects: bool,
+    ) -> Result<Bytes> {
         let mut ask = ApiRequest::list(at, options);
+        if whole_objects {
+            ask.add_query("includeObject", "Object");
+        }
         ask.accept = TABLE_ACCEPT;
         self.fetch_body(&ask).await
     }

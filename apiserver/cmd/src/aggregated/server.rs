@@ -16,6 +16,7 @@ use flotilla_runtime::{InformerFactory, ShutdownToken, TaskGroup};
 use interpreter::LuaLimits;
 use machinery::UserInfo;
 use machinery::time::{Clock, SystemClock};
+use members::ClusterProxyBackends;
 use openapi::karmada::{FeatureGates, is_karmada_group};
 use registry::{LoopbackApi, Registry};
 use scheduler::DecisionExplanationCache;
@@ -253,14 +254,16 @@ fn http_options(
         running.address,
         &running.engine,
         &running.informers,
+        &running.clock,
         setup.shutdown_delay,
     ));
     let mut checks = shared.checks;
     checks.extend(delegation.health_checks());
     let api = &running.api;
+    let backends = ClusterProxyBackends::start(Arc::clone(api), &running.server_tasks);
     ApiServerOptions {
         checks,
-        connectors: cluster_proxy::cluster_connectors(api, &running.server_tasks, &metrics),
+        connectors: cluster_proxy::cluster_connectors(backends, &running.server_tasks, &metrics),
         subresource_getters: scheduling_decision::decision_getters(
             api,
             &running.decisions,

@@ -95,6 +95,13 @@ pub(super) struct AuditObjectReference {
     pub(super) subresource: String,
 }
 
+/// How the identity was authenticated (audit.k8s.io/v1 `AuthenticationMetadata`).
+#[derive(Clone, Copy, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct AuthenticationMetadata {
+    pub(super) impersonation_constraint: &'static str,
+}
+
 /// The event of one stage.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -111,6 +118,8 @@ pub(super) struct AuditEvent<'a> {
     pub(super) user: &'a UserInfo,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) impersonated_user: Option<&'a UserInfo>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) authentication_metadata: Option<AuthenticationMetadata>,
     #[serde(rename = "sourceIPs", skip_serializing_if = "<[String]>::is_empty")]
     pub(super) source_ips: &'a [String],
     #[serde(skip_serializing_if = "str::is_empty")]

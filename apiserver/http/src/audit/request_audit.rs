@@ -11,7 +11,7 @@ use registry::{AuditAnnotations, ObjectListPage};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use super::event::{AuditEvent, AuditObjectReference, SourceRequest};
+use super::event::{AuditEvent, AuditObjectReference, AuthenticationMetadata, SourceRequest};
 use super::level_and_stage::{AuditLevel, AuditStage};
 use super::policy::RequestAuditConfig;
 use super::redaction::BodyRedaction;
@@ -38,6 +38,7 @@ struct AuditEventFields {
     config: Option<RequestAuditConfig>,
     user: Arc<UserInfo>,
     impersonated_user: Option<Arc<UserInfo>>,
+    impersonation_constraint: Option<&'static str>,
     object_ref: Option<AuditObjectReference>,
     request_object: Option<Box<RawValue>>,
     response_object: Option<Box<RawValue>>,
@@ -102,8 +103,15 @@ impl RequestAudit {
         fields.user = Arc::clone(user);
     }
 
-    pub(crate) fn set_impersonated_user(&self, user: &Arc<UserInfo>) {
-        self.fields.lock().impersonated_user = Some(Arc::clone(user));
+    /// Records whom the request acts as, and the verb of the constrained mode that allows it.
+    pub(crate) fn set_impersonated_user(
+        &self,
+        user: &Arc<UserInfo>,
+        constraint: Option<&'static str>,
+    ) {
+        let mut fields = self.fields.lock();
+        fields.impersonated_user = Some(Arc::clone(user));
+        fields.impersonation_constraint = constraint;
     }
 
     pub(crate) fn annotate(&self, key: &'static str, value: impl Into<String>) {
@@ -258,6 +266,11 @@ impl RequestAudit {
             verb: self.source.verb,
             user: &fields.user,
             impersonated_user: fields.impersonated_user.as_deref(),
+            authentication_metadata: fields.impersonation_constraint.map(|constraint| {
+                AuthenticationMetadata {
+                    impersonation_constraint: constraint,
+                }
+            }),
             source_ips: &self.source.source_ips,
             user_agent: &self.source.user_agent,
             object_ref: fields.object_ref.as_ref(),

@@ -3,11 +3,11 @@
 
 use std::sync::Arc;
 
-use auth::{RequestAuthenticator, RequestAuthorizer, impersonation};
+use auth::{ImpersonationModes, RequestAuthenticator, RequestAuthorizer, impersonation};
 use futures_util::future::{BoxFuture, Either};
 use http::HeaderMap;
 use hyper::service::Service;
-use machinery::{Status, UserInfo};
+use machinery::Status;
 use tower::Layer;
 
 use super::inner_service::{InnerService, ServerResponse};
@@ -27,6 +27,7 @@ impl ImpersonationLayer {
         Self {
             impersonation: Arc::new(UserImpersonator {
                 authorizer: Arc::clone(authorizer),
+                modes: ImpersonationModes::default(),
                 authenticator: Arc::clone(authenticator),
             }),
         }
@@ -69,11 +70,10 @@ where
         let impersonation = Arc::clone(&self.impersonation);
         let inner = Arc::clone(&self.inner);
         Either::Left(Box::pin(async move {
-            let headers = request.request.http.headers_mut();
-            request.user = impersonation.impersonate(request.user, headers).await?;
-            impersonation.remove_credentials(headers);
+            let constraint = impersonation.impersonate(&mut request).await?;
+            impersonation.remove_credentials(request.request.http.headers_mut());
             if let Some(audit) = &request.request.audit {
-                audit.set_impersonated_user(&request.user);
+                audit.set_impersonated_user(&request.user, constraint);
             }
             inner.call(request).await
         }))
@@ -88,30 +88,32 @@ fn has_impersonation_headers(headers: &HeaderMap) -> bool {
 
 struct UserImpersonator {
     authorizer: Arc<RequestAuthorizer>,
+    modes: ImpersonationModes,
     /// Knows which headers are credentials.
     authenticator: Arc<RequestAuthenticator>,
 }
 
 impl UserImpersonator {
-    /// Returns the user to act as.
-    async fn impersonate(
+    /// Sets the user to act as. Returns the verb of the constrained mode, if one allows it.
+    async fn impersonate<B>(
         &self,
-        requester: Arc<UserInfo>,
-        headers: &HeaderMap,
-    ) -> Result<Arc<UserInfo>, Status> {
+        request: &mut AuthenticatedRequest<B>,
+    ) -> Result<Option<&'static str>, Status> {
+        let headers = request.request.http.headers().iter();
         let pairs = headers
-            .iter()
             .filter(|(name, _)| name.as_str().starts_with(HEADER_PREFIX))
             .map(|(name, value)| (name.as_str(), value.as_bytes()));
-        let Some(impersonated) = impersonation::parse_impersonation_headers(pairs)? else {
-            return Ok(requester);
+        let Some(wanted) = impersonation::parse_impersonation_headers(pairs)? else {
+            return Ok(None);
         };
-        for target in impersonated.required_access() {
-            self.authorizer
-                .authorize(&requester, "impersonate", target)
-                .await?;
-        }
-        Ok(Arc::new(impersonated.into_user_info()))
+        let info = &request.request.info;
+        let (verb, target) = (info.verb, info.authorization_attributes());
+        let authorized = self
+            .modes
+            .authorize(&self.authorizer, &request.user, &wanted, verb, target)
+            .await?;
+        request.user = Arc::new(authorized.user);
+        Ok(authorized.constraint)
     }
 
     fn remove_credentials(&self, headers: &mut HeaderMap) {

@@ -16,6 +16,7 @@ use tower::Layer;
 use super::inner_service::{InnerService, ServerResponse};
 use super::request::{ReceivedRequest, ResolvedRequest};
 use crate::audit::{Auditor, RequestAudit, SourceRequest};
+use crate::backup::BACKUP_PATH;
 use crate::flowcontrol::SharedFlow;
 use crate::metrics::{ApiServerMetrics, RequestLabels, verb_label};
 use crate::negotiation::{self, ResponseFormat, ResponseOffer};
@@ -152,7 +153,7 @@ impl RequestInfoResolver {
     /// that the proxy forwards to.
     fn is_long_running(&self, method: &Method, info: &RequestInfo, query: &QueryParams) -> bool {
         let Some(r) = &info.resource else {
-            return profiling::is_profile(&info.path);
+            return profiling::is_profile(&info.path) || info.path == BACKUP_PATH;
         };
         if info.verb == "watch" {
             return true;
@@ -259,6 +260,7 @@ mod tests {
         for (url, long) in [
             ("/version", false),
             ("/debug/pprof/profile?seconds=90", true),
+            ("/flotilla/backup", true),
             ("/api/v1/pods", false),
             ("/api/v1/pods?watch=1", true),
             ("/api/v1/namespaces/a/pods/p/log", false),

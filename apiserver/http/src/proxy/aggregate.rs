@@ -96,8 +96,6 @@ impl ClusterProxy {
         user: &UserInfo,
         path: &PathAndQuery,
     ) -> Result<Vec<ClusterResponse>, Status> {
-        let accept = HeaderMap::from_iter([(ACCEPT, JSON)]);
-        let headers = headers::build_request_headers(&accept, user, None)?;
         let mut names = self
             .backends
             .cluster_names()
@@ -106,7 +104,7 @@ impl ClusterProxy {
         names.sort_unstable();
         let requests = names
             .into_iter()
-            .map(|name| self.query_cluster(name, path, &headers));
+            .map(|name| self.query_cluster(name, path, user));
         Ok(join_all(requests).await.into_iter().flatten().collect())
     }
 
@@ -114,7 +112,7 @@ impl ClusterProxy {
         &self,
         cluster: String,
         path: &PathAndQuery,
-        with: &HeaderMap,
+        user: &UserInfo,
     ) -> Option<ClusterResponse> {
         let permit = match self.backends.acquire(&cluster).await {
             Ok(permit) => permit,
@@ -123,9 +121,12 @@ impl ClusterProxy {
                 return None;
             }
         };
+        let groups = self.backends.groups(&permit).await;
+        let accept = HeaderMap::from_iter([(ACCEPT, JSON)]);
+        let headers = headers::build_request_headers(&accept, user, &groups, None).ok()?;
         let mut request = Request::new(ForwardedRequestBody::full(Bytes::new()));
         *request.uri_mut() = Uri::from(path.clone());
-        *request.headers_mut() = with.clone();
+        *request.headers_mut() = headers;
         match permit.forwarder().send(request).await {
             Ok(response) => (response.status() == StatusCode::OK).then_some(ClusterResponse {
                 cluster,

@@ -6,8 +6,8 @@ use http::header::{
     SEC_WEBSOCKET_PROTOCOL, TE, TRAILER, TRANSFER_ENCODING, UPGRADE,
 };
 use http::{HeaderMap, Request, StatusCode, Version};
-use machinery::user::{ALL_AUTHENTICATED, ALL_UNAUTHENTICATED};
 use machinery::{Status, UserInfo};
+use members::ProxyGroups;
 
 /// WebSocket subprotocol by which browsers pass a bearer token; it is never forwarded.
 const BEARER_TOKEN_SUBPROTOCOL: &str = "base64url.bearer.authorization.k8s.io.";
@@ -43,12 +43,13 @@ fn is_control_plane_header(name: &HeaderName) -> bool {
         || name.as_str().starts_with("x-remote-")
 }
 
-/// The headers of a proxied request. It impersonates the user with his groups, except
-/// for `system:authenticated` and `system:unauthenticated`; UID and extras are left
-/// out, because the impersonator has no right to impersonate them.
+/// The headers of a proxied request. It impersonates the user with those of his groups that
+/// can be impersonated, except for `system:authenticated` and `system:unauthenticated`; UID and
+/// extras are left out, because the impersonator has no right to impersonate them.
 pub(super) fn build_request_headers(
     headers: &HeaderMap,
     user: &UserInfo,
+    groups: &ProxyGroups,
     upgrade: Option<&HeaderValue>,
 ) -> Result<HeaderMap, Status> {
     let named: Vec<String> = connection_options(headers)
@@ -78,10 +79,8 @@ pub(super) fn build_request_headers(
         })
     };
     out.insert("impersonate-user", value(&user.name)?);
-    for group in &user.groups {
-        if group != ALL_AUTHENTICATED && group != ALL_UNAUTHENTICATED {
-            out.append("impersonate-group", value(group)?);
-        }
+    for group in groups.of_user(&user.name, &user.groups) {
+        out.append("impersonate-group", value(group)?);
     }
     if let Some(protocol) = upgrade {
         out.insert(CONNECTION, HeaderValue::from_static("Upgrade"));
@@ -135,6 +134,8 @@ pub(super) fn rewrite_response_headers(
 
 #[cfg(test)]
 mod tests {
+    use machinery::user::ALL_AUTHENTICATED;
+
     use super::*;
 
     fn map(pairs: &[(&str, &str)]) -> HeaderMap {
@@ -178,7 +179,7 @@ mod tests {
             ("accept", "b"),
             ("content-length", "3"),
         ]);
-        let out = build_request_headers(&headers, &user, None).unwrap();
+        let out = build_request_headers(&headers, &user, &ProxyGroups::All, None).unwrap();
         assert_eq!(
             show(&out),
             [
@@ -194,14 +195,15 @@ mod tests {
             name: "jürgen".into(),
             ..UserInfo::default()
         };
-        let out = build_request_headers(&HeaderMap::new(), &jurgen, None).unwrap();
+        let out =
+            build_request_headers(&HeaderMap::new(), &jurgen, &ProxyGroups::All, None).unwrap();
         assert_eq!(show(&out), ["impersonate-user=jürgen"]);
         let special = UserInfo {
             name: "a\r\nb".into(),
             ..user
         };
         assert_eq!(
-            build_request_headers(&headers, &special, None)
+            build_request_headers(&headers, &special, &ProxyGroups::All, None)
                 .unwrap_err()
                 .code,
             400
@@ -210,7 +212,7 @@ mod tests {
         let value = HeaderValue::from_bytes(b"v5.channel.k8s.io\xff").unwrap();
         unreadable.insert(SEC_WEBSOCKET_PROTOCOL, value);
         assert_eq!(
-            build_request_headers(&unreadable, &jurgen, None)
+            build_request_headers(&unreadable, &jurgen, &ProxyGroups::All, None)
                 .unwrap_err()
                 .code,
             400
@@ -246,6 +248,7 @@ mod tests {
         let out = build_request_headers(
             &headers,
             &UserInfo::default(),
+            &ProxyGroups::All,
             Some(&HeaderValue::from_static("websocket")),
         );
         assert_eq!(

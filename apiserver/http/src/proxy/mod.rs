@@ -14,6 +14,7 @@ mod agent_tunnel;
 mod aggregate;
 mod connector;
 mod headers;
+mod member_reader;
 mod path;
 mod proxy_metrics;
 mod request_guard;
@@ -39,6 +40,7 @@ use openapi::karmada::resources::CLUSTERS;
 use crate::response_body::ServerResponseBody;
 use crate::subresources::SubresourceConnectRequest;
 pub use agent_tunnel::{AGENT_TUNNEL, AgentTunnelEndpoint};
+pub use member_reader::{MemberRead, MemberReader, MemberReply};
 use proxy_metrics::ClusterProxyMetrics;
 use request_guard::ProxyRequestGuard;
 use stream::{BodyDeadlineAndShutdown, ForwardedBody};
@@ -142,8 +144,10 @@ impl ClusterProxy {
         let protocol = headers::requested_upgrade(&request);
         let client = protocol.is_some().then(|| hyper::upgrade::on(&mut request));
         let (parts, body) = request.into_parts();
+        let groups = self.backends.groups(&guard.permit).await;
+        let headers = &parts.headers;
         let outgoing = MemberRequest {
-            headers: headers::build_request_headers(&parts.headers, &user, protocol.as_ref())?,
+            headers: headers::build_request_headers(headers, &user, &groups, protocol.as_ref())?,
             method: parts.method,
             path,
             body,

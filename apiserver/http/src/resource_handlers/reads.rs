@@ -70,11 +70,15 @@ impl ResourceRequestHandler<'_> {
         }
         let options = self.parse_options(|q| options::parse_list_options(q))?;
         let registry = &self.shared.registry;
-        let list = registry
+        let mut list = registry
             .list(&self.context, self.resource_path(), &options)
             .await?;
         self.audit_list(&list);
-        response_writers::write_list(list, response_options, self.shared.clock.now()).await
+        let warnings = std::mem::take(&mut list.warnings);
+        let now = self.shared.clock.now();
+        let mut response = response_writers::write_list(list, response_options, now).await?;
+        response_writers::add_warnings(&mut response, &warnings);
+        Ok(response)
     }
 
     pub(super) async fn watch(

@@ -94,7 +94,7 @@ async fn a_watch_resumes_after_a_list() {
         .await
         .unwrap();
     let options = RegistryWatchOptions {
-        resource_version: list.revision.to_string(),
+        resource_version: list.revision.unwrap().to_string(),
         timeout: Some(Duration::from_secs(30)),
         ..RegistryWatchOptions::default()
     };

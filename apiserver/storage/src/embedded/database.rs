@@ -39,6 +39,8 @@ CREATE TABLE mark (name TEXT PRIMARY KEY, revision INTEGER NOT NULL) STRICT, WIT
 INSERT INTO mark VALUES ('compacted', 0);
 ";
 const PAGE_BYTES: u64 = 4096;
+/// The directory in which a restore builds its database.
+pub(super) const INCOMPLETE_RESTORE_DIR: &str = "restore-incomplete";
 
 /// A revision as SQLite stores it: a signed number. Revisions stay below 2^63.
 #[derive(Clone, Copy, Debug)]
@@ -87,7 +89,14 @@ pub(super) struct LockedDataDirectory {
 }
 
 impl LockedDataDirectory {
+    /// Locks the directory, unless a restore into it was cut off.
     pub(super) fn lock(path: &Path) -> StoreResult<Self> {
+        let locked = Self::lock_for_restore(path)?;
+        check_no_incomplete_restore(path)?;
+        Ok(locked)
+    }
+
+    pub(super) fn lock_for_restore(path: &Path) -> StoreResult<Self> {
         let failed = |e: std::io::Error| {
             Error::Fatal(format!(
                 "cannot use the data directory {}: {e}; choose one that this user may write",
@@ -131,6 +140,19 @@ impl LockedDataDirectory {
             _lock: lock,
         })
     }
+}
+
+/// Fails when a restore into this directory was cut off.
+fn check_no_incomplete_restore(directory: &Path) -> StoreResult<()> {
+    let incomplete = directory.join(INCOMPLETE_RESTORE_DIR);
+    if !incomplete.exists() {
+        return Ok(());
+    }
+    Err(Error::Fatal(format!(
+        "a restore into the data directory was not completed; run `flotilla restore` again with \
+         --force, or remove {} to use what was there before",
+        incomplete.display()
+    )))
 }
 
 /// Opens the writer's connection and creates the schema where it is missing.
@@ -373,7 +395,8 @@ pub(super) fn rewrite_wal(database: &Path) -> StoreResult<()> {
     })
 }
 
-fn sync_directory(file: &Path) -> std::io::Result<()> {
+/// Syncs the directory that holds a file.
+pub(super) fn sync_directory(file: &Path) -> std::io::Result<()> {
     match file.parent() {
         Some(directory) => File::open(directory)?.sync_all(),
         None => Ok(()),
@@ -407,7 +430,7 @@ pub(super) fn disk_bytes(database: &Path) -> u64 {
     size(database) + size(&wal_path(database))
 }
 
-fn wal_path(database: &Path) -> PathBuf {
+pub(super) fn wal_path(database: &Path) -> PathBuf {
     let mut log = database.as_os_str().to_owned();
     log.push("-wal");
     log.into()

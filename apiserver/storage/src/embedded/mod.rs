@@ -28,6 +28,10 @@ mod notifier;
 mod options;
 mod read_pool;
 mod recovery;
+mod restore;
+#[cfg(test)]
+mod restore_tests;
+mod snapshot;
 #[cfg(test)]
 mod tests;
 mod watcher;
@@ -51,6 +55,7 @@ use self::mvcc_index::KeyRevisionAndOptionalValue;
 use self::notifier::WatchNotifier;
 pub use self::options::EmbeddedStoreOptions;
 use self::read_pool::ReadConnectionPool;
+pub use self::restore::{EmbeddedRestoreOptions, restore};
 use self::watcher::EmbeddedWatch;
 use self::writer::{StoreWriter, WriterRequest};
 use crate::store::{

@@ -251,6 +251,25 @@ impl MvccIndex {
         Ok(())
     }
 
+    /// The keys after `after` that exist at `revision`, with the revisions of their last
+    /// writes until then; at most `limit`.
+    pub(super) fn keys_at(
+        &self,
+        after: &str,
+        revision: u64,
+        limit: usize,
+    ) -> StoreResult<Vec<(Arc<str>, u64)>> {
+        self.check_open()?;
+        self.check_readable(revision)?;
+        let bounds = (Bound::Excluded(after), Bound::Unbounded);
+        let keys = self.keys.range::<str, _>(bounds);
+        let existing = keys.filter_map(|(key, slot)| {
+            let version = slot.version_at(revision).filter(|v| !v.deleted())?;
+            Some((Arc::clone(key), version.revision()))
+        });
+        Ok(existing.take(limit).collect())
+    }
+
     pub(super) fn range(&self, range: &RangeRequest) -> StoreResult<IndexRangeResult> {
         self.check_open()?;
         let at = if range.revision == 0 {

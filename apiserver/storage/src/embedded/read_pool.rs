@@ -11,6 +11,7 @@ use rusqlite::{Connection, OptionalExtension, params};
 
 use super::database::{SqlRevision, open_extra, store_error};
 use super::mvcc_index::KeyRevisionAndOptionalValue;
+use crate::backup::BackupRecord;
 use crate::store::{Error, KeyValue, StoreEvent, StoreResult};
 
 /// Revisions that one page of history scans.
@@ -20,6 +21,8 @@ const HISTORY_PAGE_BYTES: usize = 4 << 20;
 /// Rows read in one SQLite transaction. A longer transaction would keep the WAL from
 /// restarting.
 const ROWS_PER_TRANSACTION: usize = 512;
+/// Bytes after which a page of a snapshot ends.
+const SNAPSHOT_PAGE_BYTES: usize = 4 << 20;
 /// Idle connections that stay open.
 const MAX_IDLE_CONNECTIONS: usize = 2;
 
@@ -121,6 +124,44 @@ impl ReadConnectionPool {
         Ok(Some(entries))
     }
 
+    /// The version of the storage format.
+    pub(super) fn read_format(&self) -> StoreResult<u32> {
+        self.with_connection(|connection| {
+            connection.pragma_query_value(None, "user_version", |row| row.get(0))
+        })
+    }
+
+    /// Reads the rows of keys with the revisions of their writes, at least one and no more
+    /// than fit in [`SNAPSHOT_PAGE_BYTES`]. `None` when a row is missing because of a
+    /// compaction.
+    pub(super) fn read_snapshot_rows(
+        &self,
+        keys: Vec<(Arc<str>, u64)>,
+    ) -> StoreResult<Option<Vec<BackupRecord>>> {
+        self.with_connection(|connection| {
+            let transaction = connection.unchecked_transaction()?;
+            let mut records = Vec::with_capacity(keys.len());
+            let mut bytes = 0;
+            for (key, revision) in keys {
+                let Some((value, expires_at_ms)) = read_row(&transaction, revision)? else {
+                    return Ok(None);
+                };
+                bytes += key.len() + value.len();
+                records.push(BackupRecord {
+                    key,
+                    value,
+                    mod_revision: revision,
+                    expires_at_ms,
+                });
+                if bytes >= SNAPSHOT_PAGE_BYTES {
+                    break;
+                }
+            }
+            transaction.commit()?;
+            Ok(Some(records))
+        })
+    }
+
     /// Reads a page of the events in `(after, upto]` whose keys begin with `prefix`. The
     /// caller checks afterwards that `after` was not compacted meanwhile.
     pub(super) fn read_history(
@@ -192,6 +233,22 @@ pub(super) fn read_value(
                 .get_ref(0)?
                 .as_blob_or_null()?
                 .map(Bytes::copy_from_slice))
+        })
+        .optional()
+        .map(Option::flatten)
+}
+
+/// The value written at a revision, and when it expires.
+pub(super) fn read_row(
+    connection: &Connection,
+    revision: u64,
+) -> rusqlite::Result<Option<(Bytes, Option<i64>)>> {
+    connection
+        .prepare_cached("SELECT value, expires FROM history WHERE revision = ?1")?
+        .query_row(params![SqlRevision(revision)], |row| {
+            let value = row.get_ref(0)?.as_blob_or_null()?;
+            let expires_at_ms = row.get(1)?;
+            Ok(value.map(|value| (Bytes::copy_from_slice(value), expires_at_ms)))
         })
         .optional()
         .map(Option::flatten)

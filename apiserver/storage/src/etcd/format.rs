@@ -10,7 +10,10 @@ use crate::store::{
 
 use super::client::EtcdClient;
 
-const FORMAT_KEY: &str = "/registry/flotilla/format";
+pub(super) const FORMAT_KEY: &str = "/registry/flotilla/format";
+/// The value of the key while a restore is not complete. Programs that do not know it refuse
+/// it as well.
+const RESTORING: &[u8] = b"{\"restoring\":true}";
 /// Only other replicas write the key, each one once.
 const MAX_ATTEMPTS: usize = 10;
 
@@ -62,7 +65,48 @@ pub(super) async fn raise(inner: &EtcdClient, needed: u32) -> StoreResult<u32> {
     )))
 }
 
+/// Keeps servers from starting until [`finish_restoring`], and ends running ones.
+pub(super) async fn mark_restoring(inner: &EtcdClient) -> StoreResult<()> {
+    let current = inner.range(&RangeRequest::key(FORMAT_KEY)).await?;
+    let expected = current.kvs.first().map_or(0, |entry| entry.mod_revision);
+    put_restore_state(inner, expected, RESTORING.to_vec()).await
+}
+
+/// Stores the version of the restored data, so that servers can start.
+pub(super) async fn finish_restoring(inner: &EtcdClient, version: u32) -> StoreResult<()> {
+    let current = inner.range(&RangeRequest::key(FORMAT_KEY)).await?;
+    let restoring = current.kvs.iter().find(|entry| entry.value == RESTORING);
+    let expected = restoring.map_or(0, |entry| entry.mod_revision);
+    put_restore_state(inner, expected, format!("{{\"format\":{version}}}").into()).await
+}
+
+async fn put_restore_state(inner: &EtcdClient, expected: u64, value: Vec<u8>) -> StoreResult<()> {
+    let txn = SingleKeyTxn {
+        key: FORMAT_KEY.into(),
+        expected,
+        op: SingleKeyTxnOp::Put {
+            value: value.into(),
+            ttl: None,
+        },
+    };
+    match inner.commit_txn(&txn, None).await.map_err(|f| f.error)? {
+        TxnResponse::Committed { .. } => Ok(()),
+        TxnResponse::Conflict { .. } => Err(Error::Fatal(format!(
+            "{} was changed by another program during the restore; stop all servers that use the \
+             prefix, and restore again",
+            key_description(inner)
+        ))),
+    }
+}
+
 fn parse(inner: &EtcdClient, entry: &KeyValue) -> StoreResult<u32> {
+    if entry.value == RESTORING {
+        return Err(Error::Fatal(format!(
+            "a restore into etcd was not completed, as {} says; run `flotilla restore` again with \
+             --force",
+            key_description(inner)
+        )));
+    }
     let text = std::str::from_utf8(&entry.value).ok();
     let number = text
         .and_then(|t| t.strip_prefix("{\"format\":")?.strip_suffix('}'))

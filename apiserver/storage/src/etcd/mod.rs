@@ -15,6 +15,8 @@ mod etcd_keys;
 mod format;
 mod lease;
 mod progress_requests;
+mod restore;
+mod snapshot;
 mod tls_renewal;
 mod version;
 mod watch_stream;
@@ -30,6 +32,7 @@ use tokio::task::JoinSet;
 
 pub use self::endpoints::{CurrentEtcdTlsFn, EtcdTls};
 pub(crate) use self::etcd_keys::EtcdKeyCodec;
+pub use self::restore::restore;
 
 use self::client::{EtcdClient, PROBE_INTERVAL};
 use self::endpoints::{EtcdEndpoints, RetryPolicy};

@@ -14,6 +14,7 @@ use machinery::time::{self, Clock, rfc3339_seconds};
 use machinery::{Gvr, Object};
 use openapi::karmada::Cluster;
 use openapi::karmada::resources::CLUSTERS;
+use openapi::karmada::well_known_keys::AGENT_TUNNEL_CONDITION;
 use parking_lot::Mutex;
 use serde::Deserialize;
 
@@ -135,6 +136,7 @@ impl ClusterMonitor {
         }
     }
 
+    /// With Ready, what the silent agent of a cluster last reported of its tunnels is unknown.
     async fn update_ready_condition(
         &self,
         object: &Object,
@@ -143,7 +145,17 @@ impl ClusterMonitor {
     ) -> Result<()> {
         let mut value = object.value()?;
         let conditions = &mut value["status"]["conditions"];
-        verdict.set_in(conditions, "Ready", &rfc3339_seconds(now));
+        let now = rfc3339_seconds(now);
+        verdict.set_in(conditions, "Ready", &now);
+        let cluster = object.decode::<Cluster>()?;
+        if cluster.condition(AGENT_TUNNEL_CONDITION).is_some() {
+            let message = "the agent stopped posting the status of its cluster";
+            ConditionUpdate::new("Unknown", "AgentTunnelUnknown", message).set_in(
+                conditions,
+                AGENT_TUNNEL_CONDITION,
+                &now,
+            );
+        }
         let at = ResourcePath::of_object(&CLUSTERS, object).subresource("status");
         self.api
             .update(at, value.into(), &WriteOptions::default())

@@ -120,6 +120,8 @@ async fn a_silent_agent_becomes_unknown_and_its_works_lose_their_finalizers() {
         .wait_for_cluster("p1", |c| finalizers(c).is_array())
         .await;
     told["status"] = json!({"conditions": [{"type": "Ready", "status": "True", "reason": "ClusterReady", "message": "",
+                                            "lastTransitionTime": "2026-01-01T00:00:00Z"},
+                                           {"type": "AgentTunnel", "status": "True", "reason": "AgentTunnelOpen", "message": "",
                                             "lastTransitionTime": "2026-01-01T00:00:00Z"}]});
     fixture.host.seed(&CLUSTERS, told);
     for second in 0..6 {
@@ -132,6 +134,8 @@ async fn a_silent_agent_becomes_unknown_and_its_works_lose_their_finalizers() {
         .wait_for_cluster("p1", |c| ready_condition(c).0 == "Unknown")
         .await;
     assert_eq!(ready_condition(&unknown).1, "ClusterStatusUnknown");
+    let tunnel = &unknown["status"]["conditions"][1];
+    assert_eq!(tunnel["status"], "Unknown", "{tunnel}");
     fixture
         .wait_for_cluster("p1", |c| taint_keys(c) == ["unreachable"])
         .await;

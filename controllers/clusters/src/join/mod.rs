@@ -27,8 +27,8 @@ pub use preflight::{PreflightReport, join_preflight};
 pub(crate) use preflight::{agent_preflight, control_plane_id};
 pub use preflight_failure::{PreflightCheck, PreflightFailure};
 pub use reported_secrets::ReportedSecrets;
-pub(crate) use unjoin_cluster::remove_blocking_finalizers;
 pub use unjoin_cluster::{UnjoinError, UnjoinSpec, unjoin};
+pub(crate) use unjoin_cluster::{remove_blocking_finalizers, work_inventory};
 pub use unjoin_report::UnjoinReport;
 
 /// Called with a description of each step.

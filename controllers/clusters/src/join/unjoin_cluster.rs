@@ -244,7 +244,10 @@ async fn describe_remaining(control: &dyn Api, object: &Object) -> Option<String
 }
 
 /// The Works of a cluster and what they hold in the member.
-async fn work_inventory(control: &dyn Api, cluster: &str) -> client::Result<WorkInventory> {
+pub(crate) async fn work_inventory(
+    control: &dyn Api,
+    cluster: &str,
+) -> client::Result<WorkInventory> {
     let space = names::execution_space_name(cluster);
     let at = ResourcePath::collection(&WORKS, &space);
     let mut inventory = WorkInventory::default();

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use client::{Api, DeleteOptions, Error, ListOptions, ResourcePath, ignore_not_found};
-use machinery::Object;
+use machinery::{Gvr, Object};
 use openapi::karmada::resources::{CLUSTERS, WORKS};
 use openapi::karmada::{Cluster, names};
 
@@ -16,7 +16,7 @@ use crate::join::objects::{
     self, CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, IMPERSONATOR_ACCOUNT, SECRETS, SERVICE_ACCOUNTS,
 };
 use crate::join::wait::{WaitTimeoutError, wait_until};
-use crate::join::{ProgressCallback, remove_blocking_finalizers};
+use crate::join::{ProgressCallback, UnjoinReport, remove_blocking_finalizers, work_inventory};
 
 /// The cluster to unregister.
 #[derive(Clone, Debug)]
@@ -30,10 +30,16 @@ pub struct UnregisterSpec {
     pub force: bool,
     /// How long the deletions in the control plane may take together.
     pub timeout: Duration,
+    /// Only report what would be removed.
+    pub dry_run: bool,
 }
 
-/// The roles that were left, one a line; empty if they were deleted.
-pub struct RemainingAgentRoles(pub String);
+/// What an unregistration has done.
+pub struct UnregisterReport {
+    pub removal: UnjoinReport,
+    /// The agent's roles that were left in the control plane; empty if they were deleted.
+    pub remaining_roles: Vec<String>,
+}
 
 /// Unregisters a cluster.
 pub async fn unregister(
@@ -41,7 +47,7 @@ pub async fn unregister(
     member: &dyn Api,
     spec: &UnregisterSpec,
     progress: ProgressCallback<'_>,
-) -> Result<RemainingAgentRoles, Error> {
+) -> Result<UnregisterReport, Error> {
     let at = ResourcePath::object(&CLUSTERS, "", &spec.name);
     let Some(cluster) = ignore_not_found(control.get(at).await)? else {
         let why = format!(
@@ -56,6 +62,60 @@ pub async fn unregister(
             spec.name
         )));
     }
+    let mut report = start_report(control, spec, progress).await;
+    if spec.dry_run {
+        report.removal.deleted_in_member = member_objects(spec)
+            .map(|object| object.description())
+            .to_vec();
+        return Ok(report);
+    }
+    delete_from_control_plane(control, &cluster, spec, &mut report, progress).await?;
+    if spec.delete_roles {
+        delete_agent_roles(control, &spec.name, &spec.cluster_namespace).await?;
+        report.remaining_roles.clear();
+    }
+    progress("removing the agent from the member cluster");
+    for object in member_objects(spec) {
+        let at = ResourcePath::object(object.resource, object.namespace, &object.name);
+        match member.delete(at, &DeleteOptions::default()).await {
+            Ok(_) => report.removal.deleted_in_member.push(object.description()),
+            Err(e) if e.is_not_found() => {}
+            Err(e) => return Err(e),
+        }
+    }
+    Ok(report)
+}
+
+/// What there is to remove.
+async fn start_report(
+    control: &dyn Api,
+    spec: &UnregisterSpec,
+    progress: ProgressCallback<'_>,
+) -> UnregisterReport {
+    let inventory = work_inventory(control, &spec.name).await;
+    if let Err(error) = &inventory {
+        progress(&format!("the works are not counted: {error}"));
+    }
+    let roles = agent_rbac(&spec.name, &spec.cluster_namespace);
+    UnregisterReport {
+        removal: UnjoinReport {
+            inventory: inventory.ok(),
+            execution_space: names::execution_space_name(&spec.name),
+            dry_run: spec.dry_run,
+            ..UnjoinReport::default()
+        },
+        remaining_roles: roles.iter().map(|role| role.description()).collect(),
+    }
+}
+
+/// Deletes the Works and the Cluster, by force if that is allowed.
+async fn delete_from_control_plane(
+    control: &dyn Api,
+    cluster: &Object,
+    spec: &UnregisterSpec,
+    report: &mut UnregisterReport,
+    progress: ProgressCallback<'_>,
+) -> Result<(), Error> {
     let deadline = tokio::time::Instant::now() + spec.timeout;
     progress("deleting the works of the cluster");
     let deleted = delete_works(control, &spec.name, spec.timeout).await;
@@ -63,30 +123,20 @@ pub async fn unregister(
         Ok(()) => {
             progress("deleting the cluster");
             let left = deadline.duration_since(tokio::time::Instant::now());
-            delete_cluster(control, &cluster, left).await
+            delete_cluster(control, cluster, left).await
         }
         late => late,
     };
-    if let Err(late) = deleted {
-        if !spec.force {
-            return Err(late);
-        }
-        progress("the deletion timed out; removing finalizers");
-        ignore_not_found(control.delete(at, &DeleteOptions::default()).await)?;
-        let removed = remove_blocking_finalizers(control, &spec.name).await;
-        removed.map_err(|e| Error::Protocol(e.to_string()))?;
+    let Err(late) = deleted else { return Ok(()) };
+    if !spec.force {
+        return Err(late);
     }
-    let mut remaining = String::new();
-    if spec.delete_roles {
-        delete_agent_roles(control, &spec.name, &spec.cluster_namespace).await?;
-    } else {
-        let roles = agent_rbac(&spec.name, &spec.cluster_namespace);
-        let lines: Vec<String> = roles.iter().map(|role| role.description()).collect();
-        remaining = lines.join("\n");
-    }
-    progress("removing the agent from the member cluster");
-    delete_member_objects(member, spec).await?;
-    Ok(RemainingAgentRoles(remaining))
+    progress("the deletion timed out; removing finalizers");
+    report.removal.abandoned = work_inventory(control, &spec.name).await.ok();
+    let at = ResourcePath::of_object(&CLUSTERS, cluster);
+    ignore_not_found(control.delete(at, &DeleteOptions::default()).await)?;
+    let removed = remove_blocking_finalizers(control, &spec.name).await;
+    removed.map_err(|e| Error::Protocol(e.to_string()))
 }
 
 async fn delete_works(control: &dyn Api, cluster: &str, timeout: Duration) -> Result<(), Error> {
@@ -138,29 +188,64 @@ async fn wait_until_gone(
     })
 }
 
-async fn delete_member_objects(member: &dyn Api, spec: &UnregisterSpec) -> Result<(), Error> {
+/// An object that the registration created in the member.
+struct MemberObject<'a> {
+    kind: &'static str,
+    resource: &'static Gvr,
+    namespace: &'a str,
+    name: String,
+}
+
+impl MemberObject<'_> {
+    fn description(&self) -> String {
+        match self.namespace {
+            "" => format!("{} {}", self.kind, self.name),
+            namespace => format!("{} {namespace}/{}", self.kind, self.name),
+        }
+    }
+}
+
+/// The objects in the member, in the order of their deletion.
+fn member_objects(spec: &UnregisterSpec) -> [MemberObject<'_>; 12] {
     let account = objects::service_account_name(&spec.name);
     let role = objects::cluster_role_name(&spec.name);
     let (cluster, agent) = (
         spec.cluster_namespace.as_str(),
         spec.agent_namespace.as_str(),
     );
-    for (resource, namespace, name) in [
-        (&SERVICE_ACCOUNTS, cluster, account.as_str()),
-        (&CLUSTER_ROLES, "", role.as_str()),
-        (&CLUSTER_ROLE_BINDINGS, "", role.as_str()),
-        (&SECRETS, cluster, account.as_str()),
-        (&SERVICE_ACCOUNTS, cluster, IMPERSONATOR_ACCOUNT),
-        (&SECRETS, cluster, IMPERSONATOR_ACCOUNT),
-        (&NAMESPACES, "", cluster),
-        (&DEPLOYMENTS, agent, AGENT),
-        (&SERVICE_ACCOUNTS, agent, AGENT_ACCOUNT),
-        (&CLUSTER_ROLES, "", AGENT),
-        (&CLUSTER_ROLE_BINDINGS, "", AGENT),
-        (&SECRETS, agent, KUBECONFIG_SECRET),
-    ] {
-        let at = ResourcePath::object(resource, namespace, name);
-        ignore_not_found(member.delete(at, &DeleteOptions::default()).await)?;
-    }
-    Ok(())
+    [
+        (
+            "ServiceAccount",
+            &SERVICE_ACCOUNTS,
+            cluster,
+            account.as_str(),
+        ),
+        ("ClusterRole", &CLUSTER_ROLES, "", role.as_str()),
+        (
+            "ClusterRoleBinding",
+            &CLUSTER_ROLE_BINDINGS,
+            "",
+            role.as_str(),
+        ),
+        ("Secret", &SECRETS, cluster, account.as_str()),
+        (
+            "ServiceAccount",
+            &SERVICE_ACCOUNTS,
+            cluster,
+            IMPERSONATOR_ACCOUNT,
+        ),
+        ("Secret", &SECRETS, cluster, IMPERSONATOR_ACCOUNT),
+        ("Namespace", &NAMESPACES, "", cluster),
+        ("Deployment", &DEPLOYMENTS, agent, AGENT),
+        ("ServiceAccount", &SERVICE_ACCOUNTS, agent, AGENT_ACCOUNT),
+        ("ClusterRole", &CLUSTER_ROLES, "", AGENT),
+        ("ClusterRoleBinding", &CLUSTER_ROLE_BINDINGS, "", AGENT),
+        ("Secret", &SECRETS, agent, KUBECONFIG_SECRET),
+    ]
+    .map(|(kind, resource, namespace, name)| MemberObject {
+        kind,
+        resource,
+        namespace,
+        name: name.to_owned(),
+    })
 }

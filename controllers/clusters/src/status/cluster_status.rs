@@ -203,6 +203,7 @@ mod tests {
         }
     }
 
+    // proves: CST-apis, CST-partial
     #[test]
     fn enablements_are_sorted_and_their_completeness_is_reported() {
         let resources = vec![
@@ -242,6 +243,7 @@ mod tests {
             .collect()
     }
 
+    // proves: CST-foreign, CST-unchanged, CST-lost-apis
     #[test]
     fn only_own_fields_change_and_only_if_they_differ() {
         let old = json!({

@@ -68,6 +68,7 @@ mod tests {
         }
     }
 
+    // proves: CST-thresholds, CST-first
     #[test]
     fn only_lasting_observations_are_reported() {
         let (yes, no, unknown) = (Some("True"), Some("False"), Some("Unknown"));

@@ -90,6 +90,7 @@ mod tests {
         Timestamp::from_second(second).unwrap()
     }
 
+    // proves: CST-period
     #[test]
     fn probes_are_periodic() {
         let mut track = ClusterStatusSyncState::default();

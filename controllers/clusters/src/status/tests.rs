@@ -22,6 +22,7 @@ fn transport_error() -> Error {
     }
 }
 
+// proves: CST-first, CST-facts, CST-unchanged
 #[tokio::test(start_paused = true)]
 async fn a_new_cluster_is_ready_at_once() {
     let fixture = ClustersFixture::start();
@@ -66,6 +67,7 @@ async fn a_new_cluster_is_ready_at_once() {
     fixture.tasks.stop().await;
 }
 
+// proves: CST-thresholds, CST-last-apis, CST-unreachable
 #[tokio::test(start_paused = true)]
 async fn a_short_outage_is_not_reported() {
     let fixture = ClustersFixture::start();
@@ -128,6 +130,7 @@ async fn a_short_outage_is_not_reported() {
     fixture.tasks.stop().await;
 }
 
+// proves: CST-not-ready
 #[tokio::test(start_paused = true)]
 async fn a_server_that_answers_badly_is_not_ready() {
     let fixture = ClustersFixture::start();
@@ -143,6 +146,7 @@ async fn a_server_that_answers_badly_is_not_ready() {
     fixture.tasks.stop().await;
 }
 
+// proves: CST-healthz
 #[tokio::test(start_paused = true)]
 async fn an_older_server_has_healthz_only() {
     let fixture = ClustersFixture::start();
@@ -158,6 +162,7 @@ async fn an_older_server_has_healthz_only() {
     fixture.tasks.stop().await;
 }
 
+// proves: CST-secret
 #[tokio::test(start_paused = true)]
 async fn a_missing_secret_is_reported_and_recovers_at_once() {
     let fixture = ClustersFixture::start();
@@ -179,6 +184,7 @@ async fn a_missing_secret_is_reported_and_recovers_at_once() {
     fixture.tasks.stop().await;
 }
 
+// proves: CST-foreign
 #[tokio::test(start_paused = true)]
 async fn foreign_parts_of_the_status_stay() {
     let fixture = ClustersFixture::start();
@@ -195,6 +201,7 @@ async fn foreign_parts_of_the_status_stay() {
     fixture.tasks.stop().await;
 }
 
+// proves: CST-no-secret
 #[tokio::test(start_paused = true)]
 async fn a_cluster_without_a_secret_is_not_collected() {
     let fixture = ClustersFixture::start();
@@ -206,6 +213,7 @@ async fn a_cluster_without_a_secret_is_not_collected() {
     fixture.tasks.stop().await;
 }
 
+// proves: CST-new-crd
 #[tokio::test(start_paused = true)]
 async fn a_crd_created_in_a_member_is_reported_soon() {
     static CRDS: Gvr = Gvr::from_static("apiextensions.k8s.io", "v1", "customresourcedefinitions");
@@ -237,6 +245,7 @@ async fn a_crd_created_in_a_member_is_reported_soon() {
     fixture.tasks.stop().await;
 }
 
+// proves: CST-hanging, CST-unreachable
 #[tokio::test(start_paused = true)]
 async fn a_hanging_member_delays_no_other_and_no_shutdown() {
     let fixture = ClustersFixture::start();
@@ -262,6 +271,7 @@ async fn a_hanging_member_delays_no_other_and_no_shutdown() {
 
 /// A member does not announce a group that it serves since the last discovery: one of an
 /// aggregated API server, or of a CRD without an informer.
+// proves: CST-new-apis
 #[tokio::test(start_paused = true)]
 async fn new_apis_are_reported_within_the_status_period() {
     let fixture = ClustersFixture::start();

@@ -22,7 +22,8 @@ use tonic_prost::ProstCodec;
 
 use crate::protobuf::{
     MaxAvailableComponentSetsRequest, MaxAvailableComponentSetsResponse,
-    MaxAvailableReplicasRequest, MaxAvailableReplicasResponse,
+    MaxAvailableReplicasRequest, MaxAvailableReplicasResponse, UnschedulableReplicasRequest,
+    UnschedulableReplicasResponse,
 };
 
 const SERVICE: &str = "/github.com.karmada_io.karmada.pkg.estimator.service.Estimator/";
@@ -127,6 +128,13 @@ impl FakeEstimator {
             Some(method @ "MaxAvailableComponentSets") => {
                 let answer = |room| MaxAvailableComponentSetsResponse { max_sets: room };
                 let cluster = |r: &MaxAvailableComponentSetsRequest| r.cluster.clone();
+                self.unary(method, request, cluster, answer).await
+            }
+            Some(method @ "GetUnschedulableReplicas") => {
+                let answer = |replicas| UnschedulableReplicasResponse {
+                    unschedulable_replicas: replicas,
+                };
+                let cluster = |r: &UnschedulableReplicasRequest| r.cluster.clone();
                 self.unary(method, request, cluster, answer).await
             }
             _ => Status::unimplemented(path).into_http(),

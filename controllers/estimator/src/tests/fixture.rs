@@ -11,6 +11,8 @@ use members::{MemberCluster, MemberClusterManager, MemberEndpoint, MemberTrackin
 use openapi::karmada::resources::CLUSTERS;
 use serde_json::{Value, json};
 
+use crate::{EstimatorCache, EstimatorOptions};
+
 pub(crate) static NODES: Gvr = Gvr::from_static("", "v1", "nodes");
 pub(crate) static PODS: Gvr = Gvr::from_static("", "v1", "pods");
 pub(crate) static QUOTAS: Gvr = Gvr::from_static("", "v1", "resourcequotas");
@@ -58,6 +60,12 @@ impl EstimatorMembersFixture {
             informers,
             tasks,
         }
+    }
+
+    /// Starts to discover estimators.
+    pub(crate) fn connect(&self, options: EstimatorOptions) -> Arc<EstimatorCache> {
+        let api: Arc<dyn Api> = self.host.clone();
+        EstimatorCache::start(&api, &self.informers, options, &self.tasks)
     }
 
     /// Joins a cluster that reports capacity for `pods` pods and serves Deployments.

@@ -4,7 +4,6 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use client::Api;
 use members::MemberTrackingOptions;
 use openapi::karmada::binding::Component;
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
@@ -37,14 +36,7 @@ pub(super) fn start(
     test_fixture: &EstimatorMembersFixture,
     options: EstimatorOptions,
 ) -> Arc<dyn ReplicaEstimator> {
-    let api: Arc<dyn Api> = test_fixture.host.clone();
-    AccurateEstimator::start(
-        &api,
-        &test_fixture.informers,
-        &test_fixture.members,
-        options,
-        &test_fixture.tasks,
-    )
+    AccurateEstimator::start(&test_fixture.connect(options), &test_fixture.members)
 }
 
 /// Options with a timeout that is short enough for tests to wait for.
@@ -154,7 +146,8 @@ async fn connections_follow_the_service() {
     let peer = FakeEstimator::start("m1", FakeEstimatorResponse::Available(7), None).await;
     test_fixture.join("m1", "Push", 10);
     test_fixture.wait_until_listed("m1", false).await;
-    let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    // Ports that this test closes are not those of other tests, which use 127.0.0.1.
+    let nobody = std::net::TcpListener::bind("127.0.0.2:0").unwrap();
     let gone = nobody.local_addr().unwrap();
     drop(nobody);
     let estimators = start(&test_fixture, short_timeout_options());
@@ -181,7 +174,13 @@ async fn connections_follow_the_service() {
         .host
         .seed(&SERVICES, service("m1", "ClusterIP", peer.address));
     soon(AccurateEstimate::Failed).await;
-    let moved = FakeEstimator::start("m1", FakeEstimatorResponse::Available(8), None).await;
+    let moved = FakeEstimator::start_at(
+        ([127, 0, 0, 2], 0).into(),
+        "m1",
+        FakeEstimatorResponse::Available(8),
+        None,
+    )
+    .await;
     test_fixture
         .host
         .seed(&SERVICES, service("m1", "ExternalName", moved.address));

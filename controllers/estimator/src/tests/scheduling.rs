@@ -26,14 +26,8 @@ pub(super) fn start(
     let clusters = test_fixture
         .informers
         .get(&api, &ListWatchSelector::all(&CLUSTERS));
-    let of_estimators = crate::EstimatorOptions::default();
-    let estimators = AccurateEstimator::start(
-        &api,
-        &test_fixture.informers,
-        &test_fixture.members,
-        of_estimators,
-        &test_fixture.tasks,
-    );
+    let connections = test_fixture.connect(crate::EstimatorOptions::default());
+    let estimators = AccurateEstimator::start(&connections, &test_fixture.members);
     let options = SchedulerOptions {
         gates,
         estimators: Some(estimators),

@@ -68,8 +68,8 @@ impl StartedContainer {
     }
 }
 
-/// Checks that a request offers the protocols of a session.
-pub fn negotiate_protocol(headers: &HeaderMap) -> Result<(), Status> {
+/// Checks that a request offers SPDY and this protocol of its streams.
+pub fn negotiate_protocol(headers: &HeaderMap, protocol: &str) -> Result<(), Status> {
     let spdy = headers.get(UPGRADE).and_then(|u| u.to_str().ok());
     if !spdy.is_some_and(|u| u.eq_ignore_ascii_case(SPDY_PROTOCOL)) {
         let text = format!(
@@ -81,8 +81,8 @@ pub fn negotiate_protocol(headers: &HeaderMap) -> Result<(), Status> {
     let mut offered = offered
         .filter_map(|p| p.to_str().ok())
         .flat_map(|p| p.split(','));
-    if !offered.any(|p| p.trim() == CHANNEL_PROTOCOL) {
-        let text = format!("unable to negotiate protocol: server supports [{CHANNEL_PROTOCOL}]");
+    if !offered.any(|p| p.trim() == protocol) {
+        let text = format!("unable to negotiate protocol: server supports [{protocol}]");
         return Err(Status::failure(403, "Forbidden", text));
     }
     Ok(())

@@ -150,6 +150,15 @@ impl<K> WorkqueueState<K> {
         }
     }
 
+    /// Since when the key that waits longest has waited; `None` if none is ready.
+    pub(super) fn oldest_wait(&self) -> Option<Instant> {
+        let waiting = self.keys.values().filter_map(|state| match state {
+            KeyState::Ready(wait) => Some(wait.since),
+            KeyState::Processing { .. } => None,
+        });
+        waiting.min()
+    }
+
     pub(super) fn unregister_metrics(&mut self) {
         if let Some(figures) = self.metrics.take() {
             figures.depth.sub(self.ready as i64);

@@ -17,7 +17,7 @@ pub enum AssignmentStrategy {
 
 impl AssignmentStrategy {
     /// `None`: the placement asks for an unknown strategy.
-    pub(crate) fn from_placement(placement: &Placement) -> Option<Self> {
+    pub fn from_placement(placement: &Placement) -> Option<Self> {
         if is_duplicated(placement) {
             return Some(Self::Duplicated);
         }

@@ -31,7 +31,7 @@ use tokio::io::copy_bidirectional_with_sizes;
 use super::dial::TunnelStream;
 use super::{MAX_TUNNEL_STREAMS, UPGRADE_METHOD_HEADER};
 use crate::remote::body::RequestBody;
-use crate::remote::config::{RestConfig, RestConfigError};
+use crate::remote::config::{Http2FlowControl, RestConfig, RestConfigError};
 use crate::remote::dial::HyperExecutor;
 use crate::remote::forward::{ForwardError, RequestForwarder};
 use crate::tasks::TaskGroup;
@@ -76,10 +76,11 @@ impl TunnelServer {
     /// `tasks` owns the connections to the member; `open_streams` counts its requests.
     pub fn new(
         cluster: &str,
-        member: RestConfig,
+        mut member: RestConfig,
         open_streams: Gauge,
         tasks: &TaskGroup,
     ) -> Result<Arc<Self>, RestConfigError> {
+        member.flow_control = Http2FlowControl::INDEPENDENT_READERS;
         Ok(Arc::new(Self {
             cluster: cluster.to_owned(),
             member: RequestForwarder::new(member, tasks)?,

@@ -1,0 +1,93 @@
+//! Leader election between the agents of a cluster: one executes its Works and keeps its tunnels,
+//! the others wait.
+//!
+//! The lease is in the control plane, because agents that do not reach it can do nothing.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use clap::Args;
+use client::Api;
+use flotilla_runtime::{LeaderElector, LeaderFence, LeaderTerm, TaskGroup};
+use machinery::duration;
+use machinery::time::SystemClock;
+
+use crate::leader_election::{STOP_LEASE_FRACTION, leader_elector};
+
+/// The leader election flags of karmada-agent.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct AgentLeaderElectionArgs {
+    /// Start a leader election client and gain leadership before executing the main loop. Enable
+    /// this when running more than one agent for a cluster.
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_value_t = false, default_missing_value = "true", action = clap::ArgAction::Set)]
+    leader_elect: bool,
+    /// The namespace of resource object in the control plane that is used for locking during
+    /// leader election.
+    #[arg(long, value_name = "NAMESPACE", default_value = "karmada-system")]
+    leader_elect_resource_namespace: String,
+    /// The duration that non-leader candidates will wait after observing a leadership
+    /// renewal until attempting to acquire leadership; whole seconds.
+    #[arg(long, value_name = "DURATION", default_value = "15s", value_parser = duration::parse)]
+    leader_elect_lease_duration: Duration,
+    /// The interval between attempts by the acting leader to renew a leadership slot
+    /// before it stops leading.
+    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = duration::parse)]
+    leader_elect_renew_deadline: Duration,
+    /// The duration the clients should wait between attempting acquisition and renewal of
+    /// a leadership.
+    #[arg(long, value_name = "DURATION", default_value = "2s", value_parser = duration::parse)]
+    leader_elect_retry_period: Duration,
+}
+
+impl AgentLeaderElectionArgs {
+    /// The election between the agents of a cluster; `None` without it.
+    pub(crate) fn election(&self, cluster: &str) -> anyhow::Result<Option<LeaderElector>> {
+        if !self.leader_elect {
+            return Ok(None);
+        }
+        let times = [
+            self.leader_elect_lease_duration,
+            self.leader_elect_renew_deadline,
+            self.leader_elect_retry_period,
+        ];
+        let name = format!("karmada-agent-{cluster}");
+        leader_elector(times, &self.leader_elect_resource_namespace, &name).map(Some)
+    }
+}
+
+/// Competes for the lease until `tasks` are stopped, and calls `start` in each term. What it
+/// starts belongs to the tasks that it gets, and writes behind the fence. `control` must not
+/// end with `tasks`: the lease is released at the end.
+pub(crate) fn run_agent_election<F, Fut>(
+    election: LeaderElector,
+    control: Arc<dyn Api>,
+    tasks: &TaskGroup,
+    start: F,
+) where
+    F: Fn(LeaderFence, TaskGroup) -> Fut + Send + Sync + 'static,
+    Fut: Future<Output = anyhow::Result<()>> + Send,
+{
+    let shutdown = tasks.shutdown().clone();
+    tasks.spawn(async move {
+        let lead = |term| Box::pin(run_term(term, &start));
+        election.run(&control, &SystemClock, &shutdown, lead).await;
+    });
+}
+
+async fn run_term<F, Fut>(term: LeaderTerm, start: &F)
+where
+    F: Fn(LeaderFence, TaskGroup) -> Fut,
+    Fut: Future<Output = anyhow::Result<()>>,
+{
+    let tasks = TaskGroup::new(term.shutdown.clone());
+    let started = start(term.fence.clone(), tasks.clone());
+    match term.shutdown.run_until_triggered(started).await {
+        Some(Ok(())) => term.shutdown.wait().await,
+        Some(Err(error)) => tracing::error!(%error, "the agent cannot be started"),
+        None => {}
+    }
+    let timeout = term.fence.remaining().mul_f64(STOP_LEASE_FRACTION);
+    if !tasks.stop_with_timeout(timeout).await {
+        tracing::warn!("controllers were aborted at the end of the lease");
+    }
+}

@@ -1,0 +1,176 @@
+//! Runs the executors of CronFederatedHPAs: each object is reconciled when it changes and when its
+//! next rule is due.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use ahash::AHashMap;
+use client::{Api, ResourcePath, Result, WriteOptions};
+use flotilla_runtime::{
+    EventRecorder, Informer, InvolvedObject, ListWatchSelector, ReconcileAction, TaskGroup,
+    Workqueue, run_workers,
+};
+use jiff::Timestamp;
+use machinery::Object;
+use machinery::time::Clock;
+use openapi::karmada::CronFederatedHpa;
+use openapi::karmada::cron_federated_hpa::CronFederatedHpaStatus;
+use openapi::karmada::resources::CRON_FEDERATED_HPAS;
+use parking_lot::Mutex;
+use serde_json::json;
+
+use super::executor::CronExecutor;
+use super::history::{RuleExecution, updated_status};
+use super::scaling::scale;
+use crate::AutoscalersContext;
+
+/// Many rules are due at the same full hour.
+const WORKERS: usize = 5;
+/// Component of the events, as in Karmada.
+const COMPONENT: &str = "cronfederatedhpa-controller";
+
+pub(crate) struct CronFederatedHpaController {
+    api: Arc<dyn Api>,
+    clock: Arc<dyn Clock>,
+    recorder: EventRecorder,
+    objects: Informer,
+    executors: Mutex<AHashMap<String, CronExecutor>>,
+}
+
+/// The status that an object should have.
+struct DesiredStatus {
+    status: CronFederatedHpaStatus,
+    /// Executions that only this status has.
+    executions: usize,
+    earliest: Option<Timestamp>,
+}
+
+impl CronFederatedHpaController {
+    pub(crate) async fn start(deps: &AutoscalersContext, tasks: &TaskGroup) {
+        let it = Arc::new(Self {
+            api: Arc::clone(&deps.control_plane),
+            clock: Arc::clone(&deps.clock),
+            recorder: deps.recorder.with_component(COMPONENT),
+            objects: deps.informers.get(
+                &deps.control_plane,
+                &ListWatchSelector::all(&CRON_FEDERATED_HPAS),
+            ),
+            executors: Mutex::default(),
+        });
+        it.objects.wait_for_cache_sync().await;
+        let queue: Workqueue<String> = Workqueue::new();
+        let changed = queue.clone();
+        it.objects.add_event_handler(move |change| {
+            changed.add_to_lane(change.key(), change.in_initial_list);
+        });
+        run_workers(
+            tasks,
+            "cron-federated-hpa",
+            &queue,
+            WORKERS,
+            move |key: String| {
+                let it = Arc::clone(&it);
+                async move { it.reconcile(&key).await }
+            },
+        );
+    }
+
+    async fn reconcile(&self, key: &str) -> Result<ReconcileAction> {
+        let object = self.objects.get_by_key(key);
+        let Some(object) = object.filter(|object| !object.meta().deleting) else {
+            self.executors.lock().remove(key);
+            return Ok(ReconcileAction::Done);
+        };
+        let cron = object.decode::<CronFederatedHpa>()?;
+        let now = self.clock.now();
+        let (errors, due) = {
+            let mut executors = self.executors.lock();
+            let executor = executors.entry(key.to_owned()).or_default();
+            let errors = executor.sync(&object.meta().uid, &cron.spec, now);
+            (errors, executor.take_due(now))
+        };
+        let about = InvolvedObject::from_object(&object);
+        for error in errors {
+            self.recorder.warning(&about, "StartRuleFailed", error);
+        }
+        for (rule, scheduled) in due {
+            let target = &cron.spec.scale_target_ref;
+            let (namespace, name) = (object.namespace(), object.name());
+            let outcome = scale(&*self.api, namespace, name, target, &rule).await;
+            if let Err(error) = &outcome {
+                self.recorder.warning(&about, "ScaleFailed", error);
+            }
+            let execution = RuleExecution {
+                rule,
+                scheduled,
+                executed: self.clock.now(),
+                outcome,
+            };
+            if let Some(executor) = self.executors.lock().get_mut(key) {
+                executor.record(execution);
+            }
+        }
+        self.write_status(key, &object, &about, &cron).await
+    }
+
+    /// Writes the status if it has changed, and waits for the next rule.
+    async fn write_status(
+        &self,
+        key: &str,
+        object: &Object,
+        about: &InvolvedObject,
+        cron: &CronFederatedHpa,
+    ) -> Result<ReconcileAction> {
+        let Some(desired) = self.desired_status(key, cron) else {
+            return Ok(ReconcileAction::Done);
+        };
+        if desired.status != cron.status {
+            let mut body = object.value()?;
+            body["status"] = json!(desired.status);
+            let at = ResourcePath::of_object(&CRON_FEDERATED_HPAS, object).subresource("status");
+            let options = WriteOptions::default();
+            match self.api.update(at, body.into(), &options).await {
+                Err(e) if e.is_not_found() => return Ok(ReconcileAction::Done),
+                // The executions are kept for the newer object.
+                Err(e) if e.is_conflict() => return Ok(ReconcileAction::AFTER_CONFLICT),
+                Err(e) => {
+                    let reason = match desired.executions {
+                        0 => "UpdateCronFederatedHPAFailed",
+                        _ => "UpdateStatusFailed",
+                    };
+                    self.recorder.warning(about, reason, e.to_string());
+                    return Err(e);
+                }
+                Ok(_) => {}
+            }
+        }
+        if let Some(executor) = self.executors.lock().get_mut(key) {
+            executor.recorded(desired.executions);
+        }
+        Ok(desired.earliest.map_or(ReconcileAction::Done, |at| {
+            ReconcileAction::RequeueAfter(self.time_until(at))
+        }))
+    }
+
+    fn desired_status(&self, key: &str, cron: &CronFederatedHpa) -> Option<DesiredStatus> {
+        let executors = self.executors.lock();
+        let executor = executors.get(key)?;
+        let rules: Vec<_> = cron
+            .spec
+            .rules
+            .iter()
+            .map(|rule| (rule, executor.next_time(&rule.name)))
+            .collect();
+        Some(DesiredStatus {
+            status: updated_status(&cron.status, &rules, executor.unrecorded()),
+            executions: executor.unrecorded().len(),
+            earliest: executor.earliest(),
+        })
+    }
+
+    fn time_until(&self, at: Timestamp) -> Duration {
+        let wait = at.duration_since(self.clock.now());
+        // A rule is due at a full second; a key that comes back early would only come twice.
+        Duration::try_from(wait).unwrap_or(Duration::ZERO) + Duration::from_millis(1)
+    }
+}

@@ -1,0 +1,381 @@
+//! Runs FederatedHPAs: each object is calculated anew in every sync period, and when it changes.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use ahash::AHashMap;
+use client::{Patch, ResourcePath, Result, WriteOptions};
+use flotilla_runtime::{
+    EventRecorder, Informer, InvolvedObject, ListWatchSelector, ReconcileAction, TaskGroup,
+    Workqueue, run_workers,
+};
+use jiff::Timestamp;
+use machinery::time::{Clock, rfc3339_seconds};
+use machinery::{LabelSelector, Object};
+use openapi::karmada::resources::{BINDINGS, CLUSTERS, FEDERATED_HPAS};
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+
+use super::decision::{
+    BoundsDecision, HpaConditions, bounds_of, decide_by_bounds, normalize, record_change,
+};
+use super::desired_replicas::MetricsReader;
+use super::scaling_history::ScalingHistory;
+use super::settings::FederatedHpaSettings;
+use super::spec::{FederatedHpa, FederatedHpaStatus};
+use super::target_state::{TargetReader, TargetState};
+use crate::AutoscalersContext;
+
+/// Most of a calculation is waiting for members, some of which may not answer.
+const WORKERS: usize = 16;
+/// Component of the events, as in Karmada.
+const COMPONENT: &str = "federatedHPA-controller";
+
+pub(crate) struct FederatedHpaController {
+    reader: TargetReader,
+    clock: Arc<dyn Clock>,
+    recorder: EventRecorder,
+    settings: FederatedHpaSettings,
+    objects: Informer,
+    states: Mutex<AHashMap<String, AutoscalerState>>,
+}
+
+/// What is remembered of an object between calculations.
+#[derive(Default)]
+struct AutoscalerState {
+    uid: String,
+    history: ScalingHistory,
+    /// The pods that the object scales; none before the first calculation.
+    selector: Option<LabelSelector>,
+}
+
+/// One calculation.
+struct Calculation<'a> {
+    key: &'a str,
+    object: &'a Object,
+    hpa: &'a FederatedHpa,
+    about: InvolvedObject,
+    status: FederatedHpaStatus,
+    now: Timestamp,
+}
+
+impl Calculation<'_> {
+    fn conditions(&mut self) -> HpaConditions<'_> {
+        HpaConditions {
+            conditions: &mut self.status.conditions,
+            now: self.now,
+        }
+    }
+
+    fn keep_current(&mut self, replicas: i32) {
+        self.status.current_replicas = replicas;
+    }
+}
+
+impl FederatedHpaController {
+    pub(crate) async fn start(deps: &AutoscalersContext, tasks: &TaskGroup) {
+        let informer = |resource| {
+            deps.informers
+                .get(&deps.control_plane, &ListWatchSelector::all(resource))
+        };
+        let it = Arc::new(Self {
+            reader: TargetReader {
+                api: Arc::clone(&deps.control_plane),
+                members: Arc::clone(&deps.members),
+                bindings: informer(&BINDINGS),
+                clusters: informer(&CLUSTERS),
+            },
+            clock: Arc::clone(&deps.clock),
+            recorder: deps.recorder.with_component(COMPONENT),
+            settings: deps.federated_hpa,
+            objects: informer(&FEDERATED_HPAS),
+            states: Mutex::default(),
+        });
+        it.objects.wait_for_cache_sync().await;
+        it.reader.bindings.wait_for_cache_sync().await;
+        it.reader.clusters.wait_for_cache_sync().await;
+        let queue: Workqueue<String> = Workqueue::new();
+        let changed = queue.clone();
+        it.objects.add_event_handler(move |change| {
+            let generation = |object: Option<&Object>| object.map(|o| o.meta().generation);
+            if change.old.is_none() || generation(change.old) != generation(change.new) {
+                changed.add_to_lane(change.key(), change.in_initial_list);
+            }
+        });
+        run_workers(
+            tasks,
+            "federated-hpa",
+            &queue,
+            WORKERS,
+            move |key: String| {
+                let it = Arc::clone(&it);
+                async move { it.reconcile(&key).await }
+            },
+        );
+    }
+
+    async fn reconcile(&self, key: &str) -> Result<ReconcileAction> {
+        let Some(object) = self.objects.get_by_key(key) else {
+            self.states.lock().remove(key);
+            return Ok(ReconcileAction::Done);
+        };
+        {
+            let mut states = self.states.lock();
+            let state = states.entry(key.to_owned()).or_default();
+            if *state.uid != *object.meta().uid {
+                *state = AutoscalerState {
+                    uid: object.meta().uid.to_string(),
+                    ..AutoscalerState::default()
+                };
+            }
+        }
+        let hpa = object.decode::<FederatedHpa>()?;
+        let mut calculation = Calculation {
+            key,
+            object: &object,
+            hpa: &hpa,
+            about: InvolvedObject::from_object(&object),
+            status: hpa.status.clone(),
+            now: self.clock.now(),
+        };
+        self.calculate(&mut calculation).await;
+        match self.write_status(&calculation).await {
+            Err(e) if e.is_conflict() => Ok(ReconcileAction::AFTER_CONFLICT),
+            Err(e) if e.is_not_found() => Ok(ReconcileAction::Done),
+            // An object that cannot be calculated is tried again in the next period, too.
+            written => written.map(|()| ReconcileAction::RequeueAfter(self.settings.sync_period)),
+        }
+    }
+
+    /// Scales the target if that is needed, and brings the status up to date.
+    async fn calculate(&self, calculation: &mut Calculation<'_>) {
+        let target = &calculation.hpa.spec.scale_target_ref;
+        let namespace = calculation.object.namespace();
+        let state = match self.reader.read(namespace, target).await {
+            Ok(state) => state,
+            Err(e) => {
+                self.recorder
+                    .warning(&calculation.about, e.event_reason, &*e.error);
+                let (able, error) = (e.unable_to, e.error);
+                let message = format!("the HPA controller was unable to {able}: {error}");
+                let mut conditions = calculation.conditions();
+                return conditions.set("AbleToScale", false, e.condition_reason, &message);
+            }
+        };
+        for (reason, message) in &state.selector_errors {
+            self.recorder
+                .warning(&calculation.about, reason, message.clone());
+            let message = match *reason {
+                "SelectorRequired" => "the HPA target's scale is missing a selector",
+                _ => message,
+            };
+            let mut conditions = calculation.conditions();
+            conditions.set("ScalingActive", false, "InvalidSelector", message);
+        }
+        let message = "the HPA controller was able to get the target's current scale";
+        let mut conditions = calculation.conditions();
+        conditions.set("AbleToScale", true, "SucceededGetScale", message);
+        let current = state.template.spec_replicas;
+        let now = calculation.now;
+        self.with_state(calculation.key, |own| {
+            own.history.record_initial(current, now)
+        });
+        let bounds = bounds_of(&calculation.hpa.spec);
+        match decide_by_bounds(bounds, state.scale.spec_replicas, current) {
+            BoundsDecision::Disabled => {
+                let message = "scaling is disabled since the replica count of the target is zero";
+                let mut conditions = calculation.conditions();
+                conditions.set("ScalingActive", false, "ScalingDisabled", message);
+                calculation.keep_current(current);
+                calculation.status.desired_replicas = current;
+                calculation.status.current_metrics = Value::Null;
+            }
+            BoundsDecision::Rescale(desired, reason) => {
+                calculation.status.current_metrics = Value::Null;
+                self.rescale(calculation, &state, desired, reason).await;
+            }
+            BoundsDecision::ByMetrics => self.scale_by_metrics(calculation, &state).await,
+        }
+    }
+
+    async fn scale_by_metrics(&self, calculation: &mut Calculation<'_>, state: &TargetState) {
+        let (spec, key) = (&calculation.hpa.spec, calculation.key);
+        let current = state.template.spec_replicas;
+        if let Err(message) = self.claim_pods(calculation, state) {
+            let about = &calculation.about;
+            self.recorder.warning(about, "AmbiguousSelector", &*message);
+            self.recorder
+                .warning(about, "FailedComputeMetricsReplicas", &*message);
+            let mut conditions = calculation.conditions();
+            conditions.set("ScalingActive", false, "AmbiguousSelector", &message);
+            return calculation.keep_current(current);
+        }
+        let reader = MetricsReader {
+            api: &*self.reader.api,
+            namespace: calculation.object.namespace(),
+            state,
+            settings: &self.settings,
+            now: calculation.now,
+        };
+        let result = reader.desired_replicas(spec).await;
+        for error in &result.errors {
+            self.recorder
+                .warning(&calculation.about, error.reason, &*error.error);
+        }
+        let Some((desired, metric)) = result.desired else {
+            if let Some(first) = result.errors.first() {
+                let error = &first.error;
+                let message = format!("the HPA was unable to compute the replica count: {error}");
+                let mut conditions = calculation.conditions();
+                conditions.set("ScalingActive", false, first.reason, &message);
+            }
+            let about = &calculation.about;
+            let message = result
+                .error
+                .unwrap_or_else(|| "no metrics are specified".into());
+            self.recorder
+                .warning(about, "FailedComputeMetricsReplicas", message);
+            return calculation.keep_current(current);
+        };
+        calculation.status.current_metrics = result.statuses.into();
+        let message =
+            format!("the HPA was able to successfully calculate a replica count from {metric}");
+        let mut conditions = calculation.conditions();
+        conditions.set("ScalingActive", true, "ValidMetricFound", &message);
+        let normalized = self.with_state(key, |own| {
+            let replicas = (current, desired);
+            normalize(
+                spec,
+                replicas,
+                &self.settings,
+                &mut own.history,
+                &mut conditions,
+            )
+        });
+        if normalized == current {
+            calculation.keep_current(current);
+            calculation.status.desired_replicas = current;
+            return;
+        }
+        let reason = match desired > current {
+            true => format!("{metric} above target"),
+            false => "All metrics below target".to_owned(),
+        };
+        self.rescale(calculation, state, normalized, &reason).await;
+    }
+
+    /// Writes the replicas to the scale of the template.
+    async fn rescale(
+        &self,
+        calculation: &mut Calculation<'_>,
+        state: &TargetState,
+        desired: i32,
+        reason: &str,
+    ) {
+        let current = state.template.spec_replicas;
+        let name = &calculation.hpa.spec.scale_target_ref.name;
+        let namespace = calculation.object.namespace();
+        let at = ResourcePath::object(&state.resource, namespace, name).subresource("scale");
+        let patch = Patch::Merge(json!({"spec": {"replicas": desired}}));
+        let written = self
+            .reader
+            .api
+            .patch(at, patch, &WriteOptions::default())
+            .await;
+        calculation.keep_current(current);
+        if let Err(error) = written {
+            let message = format!("New size: {desired}; reason: {reason}; error: {error}");
+            self.recorder
+                .warning(&calculation.about, "FailedRescale", message);
+            let message =
+                format!("the HPA controller was unable to update the target scale: {error}");
+            let mut conditions = calculation.conditions();
+            return conditions.set("AbleToScale", false, "FailedUpdateScale", &message);
+        }
+        let message = format!("New size: {desired}; reason: {reason}");
+        self.recorder
+            .normal(&calculation.about, "SuccessfulRescale", message);
+        let message =
+            format!("the HPA controller was able to update the target scale to {desired}");
+        let mut conditions = calculation.conditions();
+        conditions.set("AbleToScale", true, "SucceededRescale", &message);
+        let (behavior, now) = (calculation.hpa.spec.behavior.as_ref(), calculation.now);
+        self.with_state(calculation.key, |own| {
+            record_change(behavior, (current, desired), &mut own.history, now);
+        });
+        calculation.status.desired_replicas = desired;
+        calculation.status.last_scale_time = Some(rfc3339_seconds(now));
+    }
+
+    /// Remembers which pods the object scales. The error names the objects that scale some of them.
+    fn claim_pods(
+        &self,
+        calculation: &Calculation<'_>,
+        state: &TargetState,
+    ) -> std::result::Result<(), String> {
+        let Ok(selector) = LabelSelector::parse(&state.scale.selector) else {
+            return Ok(());
+        };
+        let namespace = calculation.object.namespace();
+        let mut states = self.states.lock();
+        if let Some(own) = states.get_mut(calculation.key) {
+            own.selector = Some(selector);
+        }
+        let selects = |selector: &LabelSelector, labels: &BTreeMap<String, String>| {
+            selector.matches(|key| labels.get(key).map(String::as_str))
+        };
+        let mut owners: Vec<&str> = Vec::new();
+        for (key, other) in states.iter() {
+            let Some((_, name)) = key.split_once('/').filter(|(other, _)| *other == namespace)
+            else {
+                continue;
+            };
+            let claims = |selector| {
+                state
+                    .pod_labels
+                    .iter()
+                    .any(|labels| selects(selector, labels))
+            };
+            if other.selector.as_ref().is_some_and(claims) {
+                owners.push(name);
+            }
+        }
+        if owners.len() < 2 {
+            return Ok(());
+        }
+        owners.sort_unstable();
+        let owners: Vec<String> = owners
+            .iter()
+            .map(|name| format!("{{{name} {namespace}}}"))
+            .collect();
+        Err(format!(
+            "pods by selector {} are controlled by multiple HPAs: [{}]",
+            state.scale.selector,
+            owners.join(" ")
+        ))
+    }
+
+    fn with_state<T>(&self, key: &str, change: impl FnOnce(&mut AutoscalerState) -> T) -> T {
+        change(self.states.lock().entry(key.to_owned()).or_default())
+    }
+
+    async fn write_status(&self, calculation: &Calculation<'_>) -> Result<()> {
+        if calculation.status == calculation.hpa.status {
+            return Ok(());
+        }
+        let object = calculation.object;
+        let mut body = object.value()?;
+        body["status"] = calculation.status.value();
+        let at = ResourcePath::of_object(&FEDERATED_HPAS, object).subresource("status");
+        let options = WriteOptions::default();
+        let written = self.reader.api.update(at, body.into(), &options).await;
+        if let Err(error) = &written
+            && !error.is_conflict()
+            && !error.is_not_found()
+        {
+            self.recorder
+                .warning(&calculation.about, "FailedUpdateStatus", error.to_string());
+        }
+        written.map(drop)
+    }
+}

@@ -1,0 +1,26 @@
+//! The controller of FederatedHPA, which scales a workload by the metrics of its pods in all clusters.
+//!
+//! Source: Karmada's `pkg/controllers/federatedhpa`. Members are asked directly, in parallel, and
+//! with a deadline each; Karmada asks its metrics adapter.
+
+mod behavior;
+#[cfg(test)]
+mod calculator_tests;
+mod controller;
+mod decision;
+mod desired_replicas;
+#[cfg(test)]
+mod limits_tests;
+mod member_metrics;
+mod pod_groups;
+mod replica_calculator;
+mod scaling_history;
+mod scaling_limits;
+mod settings;
+mod spec;
+mod target_state;
+#[cfg(test)]
+mod tests;
+
+pub(crate) use controller::FederatedHpaController;
+pub use settings::FederatedHpaSettings;

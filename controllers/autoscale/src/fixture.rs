@@ -1,0 +1,49 @@
+//! What the tests of all controllers share: a context without members, and members that are fake APIs.
+
+use std::sync::Arc;
+
+use client::fake::FakeApi;
+use client::{Api, Informer};
+use flotilla_runtime::{EventRecorder, InformerFactory, TaskGroup};
+use machinery::Gvr;
+use machinery::time::SystemClock;
+use members::{MemberAccess, MemberConnectionCallback, MemberObjectCallback};
+
+use crate::{AutoscalersContext, EnabledAutoscalers, FederatedHpaSettings};
+
+pub(crate) struct FakeMembers(pub(crate) Vec<(&'static str, Arc<FakeApi>)>);
+
+impl MemberAccess for FakeMembers {
+    fn api(&self, cluster: &str) -> Result<Arc<dyn Api>, String> {
+        let found = self.0.iter().find(|(name, _)| *name == cluster);
+        let (_, api) = found.ok_or("unknown cluster")?;
+        Ok(Arc::clone(api) as Arc<dyn Api>)
+    }
+
+    fn managed_informer(&self, _: &str, _: &Gvr) -> Result<Informer, String> {
+        Err("autoscalers have no informers of members".into())
+    }
+
+    fn find_managed_informer(&self, _: &str, _: &Gvr) -> Option<Informer> {
+        None
+    }
+
+    fn stop_managed_informer(&self, _: &str, _: &Gvr) {}
+
+    fn on_managed_object(&self, _: MemberObjectCallback) {}
+
+    fn on_connection_change(&self, _: MemberConnectionCallback) {}
+}
+
+/// The controllers that run by default, without events.
+pub(crate) fn context(control_plane: &Arc<dyn Api>, tasks: &TaskGroup) -> AutoscalersContext {
+    AutoscalersContext {
+        control_plane: Arc::clone(control_plane),
+        members: Arc::new(FakeMembers(Vec::new())),
+        clock: Arc::new(SystemClock),
+        recorder: EventRecorder::disabled(),
+        informers: InformerFactory::new(tasks),
+        enabled: EnabledAutoscalers::default(),
+        federated_hpa: FederatedHpaSettings::default(),
+    }
+}

@@ -1,0 +1,20 @@
+//! Finds the resource of a scale target by discovery.
+
+use client::{Api, Result};
+use machinery::Gvr;
+use machinery::names::split_api_version;
+use openapi::karmada::cron_federated_hpa::ScaleTargetReference;
+
+/// The namespaced resource of the target's kind; `None` if the server does not serve it.
+pub(crate) async fn resolve_resource(
+    api: &dyn Api,
+    target: &ScaleTargetReference,
+) -> Result<Option<Gvr>> {
+    let (group, version) = split_api_version(&target.api_version);
+    let discovered = api.discover_groups(&|g: &str| g == group).await?;
+    let found = discovered
+        .resources
+        .into_iter()
+        .find(|r| r.kind == target.kind && *r.resource.version == *version && r.namespaced);
+    Ok(found.map(|r| r.resource))
+}

@@ -1,0 +1,102 @@
+//! Autoscalers of the control plane, whose replicas the scheduler divides.
+
+use serde_json::json;
+
+use crate::fleet::{FleetFixture, find_condition};
+use crate::objects::{
+    BINDINGS, CRON_FEDERATED_HPAS, DEPLOYMENTS, FEDERATED_HPAS, deployment, divided_policy,
+};
+
+// proves: CRH-workload, CRH-history
+#[tokio::test]
+async fn a_schedule_scales_a_deployment_and_its_members() {
+    let ns = "schedules";
+    let fleet = FleetFixture::shared(ns).await;
+    let control = &fleet.control;
+    let object = deployment(ns, "web", 1);
+    let weights = [("member1", 1), ("member2", 1)];
+    control
+        .create(divided_policy(ns, "p", &object, &weights))
+        .await;
+    control.create(object).await;
+    let rule = json!({"name": "each-minute", "schedule": "* * * * *", "targetReplicas": 4});
+    control
+        .create(json!({"apiVersion": "autoscaling.karmada.io/v1alpha1",
+            "kind": "CronFederatedHPA", "metadata": {"name": "web", "namespace": ns},
+            "spec": {"rules": [rule], "scaleTargetRef":
+                {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}}}))
+        .await;
+    // Within a minute.
+    let cron = control
+        .wait_until(&CRON_FEDERATED_HPAS, ns, "web", "an execution", |cron| {
+            cron["status"]["executionHistories"][0]["successfulExecutions"].is_array()
+        })
+        .await;
+    let history = &cron["status"]["executionHistories"][0];
+    assert_eq!(history["ruleName"], "each-minute");
+    assert_eq!(history["successfulExecutions"][0]["appliedReplicas"], 4);
+    let template = control.get(&DEPLOYMENTS, ns, "web").await.unwrap();
+    assert_eq!(template["spec"]["replicas"], 4);
+    control
+        .wait_until(&BINDINGS, ns, "web-deployment", "clusters", |binding| {
+            binding["spec"]["replicas"] == 4
+        })
+        .await;
+    for member in &fleet.members[..2] {
+        member
+            .wait_until(&DEPLOYMENTS, ns, "web", "replicas", |object| {
+                object["spec"]["replicas"] == 2
+            })
+            .await;
+    }
+}
+
+// proves: FHP-utilization, FHP-status
+#[tokio::test]
+async fn a_template_follows_the_usage_in_its_members() {
+    let ns = "usage";
+    let fleet = FleetFixture::shared(ns).await;
+    let control = &fleet.control;
+    let mut object = deployment(ns, "web", 2);
+    // A pod in a simulated member uses half of what it requests.
+    object["spec"]["template"]["spec"]["containers"][0]["resources"] =
+        json!({"requests": {"cpu": "100m"}});
+    let weights = [("member1", 1), ("member2", 1)];
+    control
+        .create(divided_policy(ns, "p", &object, &weights))
+        .await;
+    control.create(object).await;
+    for member in &fleet.members[..2] {
+        member
+            .wait_until(&DEPLOYMENTS, ns, "web", "a pod", |object| {
+                object["status"]["readyReplicas"] == 1
+            })
+            .await;
+    }
+    let metric = json!({"type": "Resource", "resource": {"name": "cpu",
+        "target": {"type": "Utilization", "averageUtilization": 25}}});
+    control
+        .create(
+            json!({"apiVersion": "autoscaling.karmada.io/v1alpha1", "kind": "FederatedHPA",
+            "metadata": {"name": "web", "namespace": ns},
+            "spec": {"minReplicas": 1, "maxReplicas": 4, "metrics": [metric], "scaleTargetRef":
+                {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}}}),
+        )
+        .await;
+    // The pods have just started: their CPU counts from the next measurement on.
+    let hpa = control
+        .wait_until(&FEDERATED_HPAS, ns, "web", "replicas", |hpa| {
+            hpa["status"]["desiredReplicas"] == 4
+        })
+        .await;
+    assert_eq!(find_condition(&hpa, "ScalingActive")["status"], "True");
+    let current = &hpa["status"]["currentMetrics"][0]["resource"]["current"];
+    assert_eq!(current["averageUtilization"], 50);
+    for member in &fleet.members[..2] {
+        member
+            .wait_until(&DEPLOYMENTS, ns, "web", "two replicas", |object| {
+                object["spec"]["replicas"] == 2
+            })
+            .await;
+    }
+}
