@@ -1,13 +1,16 @@
 //! What the tests of all controllers share: a context without members, and members that are fake APIs.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use client::fake::FakeApi;
 use client::{Api, Informer};
 use flotilla_runtime::{EventRecorder, InformerFactory, TaskGroup};
+use jiff::SignedDuration;
 use machinery::Gvr;
-use machinery::time::SystemClock;
+use machinery::time::{FakeClock, SystemClock};
 use members::{MemberAccess, MemberConnectionCallback, MemberObjectCallback};
+use serde_json::Value;
 
 use crate::{AutoscalersContext, EnabledAutoscalers, FederatedHpaSettings};
 
@@ -46,4 +49,21 @@ pub(crate) fn context(control_plane: &Arc<dyn Api>, tasks: &TaskGroup) -> Autosc
         enabled: EnabledAutoscalers::default(),
         federated_hpa: FederatedHpaSettings::default(),
     }
+}
+
+/// Waits until a condition holds; if it never does, panics with `state`.
+pub(crate) async fn wait_until(what: &str, state: impl Fn() -> Value, done: impl Fn() -> bool) {
+    for _ in 0..2000 {
+        if done() {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    panic!("not reached: {what}: {}", state());
+}
+
+/// Lets time pass, for a clock and for timers that are paused.
+pub(crate) async fn pass(clock: &FakeClock, time: Duration) {
+    clock.advance(SignedDuration::try_from(time).unwrap());
+    tokio::time::sleep(time).await;
 }

@@ -1,7 +1,6 @@
 //! Tests of both controllers against a fake API.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use client::fake::FakeApi;
 use client::{Api, ApiResource};
@@ -10,7 +9,7 @@ use openapi::karmada::resources::BINDINGS;
 use openapi::karmada::well_known_keys::{POLICY_ID, RETAIN_REPLICAS};
 use serde_json::{Value, json};
 
-use crate::fixture::context;
+use crate::fixture::{context, wait_until};
 use crate::{AUTOSCALERS, DEPLOYMENTS, EnabledAutoscalers, start};
 
 /// Starts both controllers. The watches end with the informers.
@@ -49,34 +48,25 @@ fn autoscaler(name: &str, target: &str) -> Value {
         "spec": {"maxReplicas": 9, "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": target}}})
 }
 
-async fn wait_until(what: &str, done: impl Fn() -> bool) {
-    for _ in 0..2000 {
-        if done() {
-            return;
-        }
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
-    panic!("not reached: {what}");
-}
-
 // proves: AUT-marked, AUT-unmarked
 #[tokio::test]
 async fn targets_are_labeled_while_an_autoscaler_targets_them() {
     let (api, _informers, tasks) = start_controllers().await;
+    let deployments = || json!(api.list_objects(&DEPLOYMENTS));
     let marked = |name: &str| {
         let deployment = api.get_object(&DEPLOYMENTS, "n", name).unwrap();
         deployment["metadata"]["labels"][RETAIN_REPLICAS] == "true"
     };
     api.seed(&AUTOSCALERS, autoscaler("h", "a"));
     api.seed(&AUTOSCALERS, autoscaler("i", "a"));
-    wait_until("marked", || marked("a")).await;
+    wait_until("marked", deployments, || marked("a")).await;
     api.seed(&AUTOSCALERS, autoscaler("h", "b"));
-    wait_until("the other marked", || marked("b")).await;
+    wait_until("the other marked", deployments, || marked("b")).await;
     assert!(marked("a"), "another autoscaler still targets it");
     api.remove(&AUTOSCALERS, "n", "i");
-    wait_until("unmarked", || !marked("a")).await;
+    wait_until("unmarked", deployments, || !marked("a")).await;
     api.remove(&AUTOSCALERS, "n", "h");
-    wait_until("the other unmarked", || !marked("b")).await;
+    wait_until("the other unmarked", deployments, || !marked("b")).await;
     tasks.stop().await;
 }
 
@@ -84,6 +74,7 @@ async fn targets_are_labeled_while_an_autoscaler_targets_them() {
 #[tokio::test]
 async fn deployment_replicas_follow_the_members() {
     let (api, _informers, tasks) = start_controllers().await;
+    let deployments = || json!(api.list_objects(&DEPLOYMENTS));
     let replicas = || api.get_object(&DEPLOYMENTS, "n", "a").unwrap()["spec"]["replicas"].clone();
     let binding = |reported: i64| {
         json!({"apiVersion": "work.karmada.io/v1alpha2", "kind": "ResourceBinding",
@@ -96,7 +87,7 @@ async fn deployment_replicas_follow_the_members() {
     };
     api.seed(&BINDINGS, binding(2));
     api.seed(&AUTOSCALERS, autoscaler("h", "a"));
-    wait_until("marked", || {
+    wait_until("marked", deployments, || {
         let deployment = api.get_object(&DEPLOYMENTS, "n", "a").unwrap();
         deployment["metadata"]["labels"][RETAIN_REPLICAS] == "true"
     })
@@ -107,6 +98,6 @@ async fn deployment_replicas_follow_the_members() {
     assert_eq!(replicas(), 2);
     // The status of the binding comes last; its change enqueues the Deployment.
     api.seed(&BINDINGS, binding(4));
-    wait_until("followed", || replicas() == 4).await;
+    wait_until("followed", deployments, || replicas() == 4).await;
     tasks.stop().await;
 }

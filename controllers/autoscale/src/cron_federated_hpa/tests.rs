@@ -6,13 +6,12 @@ use std::time::Duration;
 use client::fake::FakeApi;
 use client::{Api, ApiResource};
 use flotilla_runtime::{EventRecorder, InformerFactory, ShutdownToken, TaskGroup};
-use jiff::SignedDuration;
 use machinery::Gvr;
 use machinery::time::FakeClock;
 use openapi::karmada::resources::{CRON_FEDERATED_HPAS, FEDERATED_HPAS};
 use serde_json::{Value, json};
 
-use crate::fixture::context;
+use crate::fixture::{context, pass, wait_until};
 use crate::start;
 
 static EVENTS: Gvr = Gvr::from_static("", "v1", "events");
@@ -73,8 +72,7 @@ impl CronFixture {
 
     /// Lets time pass, for the clock and for timers.
     async fn pass(&self, time: Duration) {
-        self.clock.advance(SignedDuration::try_from(time).unwrap());
-        tokio::time::sleep(time).await;
+        pass(&self.clock, time).await;
     }
 
     fn history(&self) -> Value {
@@ -88,13 +86,7 @@ impl CronFixture {
     }
 
     async fn wait_until(&self, what: &str, done: impl Fn(&Self) -> bool) {
-        for _ in 0..200 {
-            if done(self) {
-                return;
-            }
-            tokio::time::sleep(Duration::from_millis(1)).await;
-        }
-        panic!("not reached: {what}: {}", self.history());
+        wait_until(what, || self.history(), || done(self)).await;
     }
 }
 
@@ -155,12 +147,14 @@ async fn failures_are_recorded_and_suspended_rules_rest() {
     let failed = fixture.history()["failedExecutions"].clone();
     let message = failed[0]["message"].as_str().unwrap();
     assert!(message.contains("missing"), "{message}");
-    tokio::time::sleep(Duration::from_secs(1)).await;
-    let events = fixture.api.list_objects(&EVENTS);
-    let event = events
-        .iter()
-        .find(|event| event["reason"] == "ScaleFailed")
-        .unwrap();
+    let failure = || {
+        let mut events = fixture.api.list_objects(&EVENTS).into_iter();
+        events.find(|event| event["reason"] == "ScaleFailed")
+    };
+    fixture
+        .wait_until("the event", |_| failure().is_some())
+        .await;
+    let event = failure().unwrap();
     assert_eq!(event["source"]["component"], "cronfederatedhpa-controller");
     assert_eq!(event["message"], failed[0]["message"]);
 

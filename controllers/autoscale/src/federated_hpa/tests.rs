@@ -6,14 +6,13 @@ use std::time::Duration;
 use client::fake::FakeApi;
 use client::{Api, ApiResource};
 use flotilla_runtime::{EventRecorder, InformerFactory, ShutdownToken, TaskGroup};
-use jiff::SignedDuration;
 use machinery::Gvr;
 use machinery::time::FakeClock;
 use openapi::karmada::resources::{BINDINGS, CLUSTERS, FEDERATED_HPAS};
 use openapi::karmada::well_known_keys::POLICY_ID;
 use serde_json::{Value, json};
 
-use crate::fixture::{FakeMembers, context};
+use crate::fixture::{FakeMembers, context, pass, wait_until};
 use crate::{DEPLOYMENTS, start};
 
 static EVENTS: Gvr = Gvr::from_static("", "v1", "events");
@@ -127,18 +126,11 @@ impl HpaFixture {
     }
 
     async fn pass(&self, time: Duration) {
-        self.clock.advance(SignedDuration::try_from(time).unwrap());
-        tokio::time::sleep(time).await;
+        pass(&self.clock, time).await;
     }
 
     async fn wait_until(&self, what: &str, done: impl Fn(&Self) -> bool) {
-        for _ in 0..400 {
-            if done(self) {
-                return;
-            }
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-        panic!("not reached: {what}: {}", self.status("h"));
+        wait_until(what, || self.status("h"), || done(self)).await;
     }
 }
 
@@ -208,15 +200,16 @@ async fn a_template_follows_the_pods_of_all_members() {
             (&json!(value), &json!(reason))
         );
     }
-    tokio::time::sleep(Duration::from_secs(1)).await;
-    let events = fixture.control.list_objects(&EVENTS);
-    let rescaled = events
-        .iter()
-        .find(|event| event["reason"] == "SuccessfulRescale")
-        .unwrap();
+    let rescaled = || {
+        let mut events = fixture.control.list_objects(&EVENTS).into_iter();
+        events.find(|event| event["reason"] == "SuccessfulRescale")
+    };
+    fixture
+        .wait_until("the event", |_| rescaled().is_some())
+        .await;
     let message =
         "New size: 6; reason: cpu resource utilization (percentage of request) above target";
-    assert_eq!(rescaled["message"], message);
+    assert_eq!(rescaled().unwrap()["message"], message);
 }
 
 // proves: FHP-stabilization, FHP-period
@@ -354,7 +347,7 @@ async fn targets_that_cannot_be_read_have_reasons() {
                 }
             }
         }
-        tokio::time::sleep(Duration::from_millis(50)).await;
+        fixture.pass(PERIOD).await;
         fixture.autoscale("h", 10, json!([cpu_utilization(50)]));
         fixture
             .wait_until(change, |f| f.condition("AbleToScale")["reason"] == reason)
