@@ -225,6 +225,22 @@ impl RemoteApi {
         .await
     }
 
+    /// The body of a successful response, to be read as it arrives.
+    async fn open_body(&self, ask: &ApiRequest) -> Result<ResponseBody> {
+        self.with_timeout(async {
+            let response = self.send_with_retries(ask).await?;
+            let code = response.status();
+            if code.is_success() {
+                return Ok(response.into_body());
+            }
+            let body = self
+                .read_body(response.into_body(), MAX_RESPONSE_BYTES)
+                .await?;
+            Err(status_from_response(code, &body).into())
+        })
+        .await
+    }
+
     async fn with_timeout<T>(&self, work: impl Future<Output = Result<T>>) -> Result<T> {
         match tokio::time::timeout(REQUEST_TIMEOUT, work).await {
             Ok(done) => done,
@@ -385,17 +401,7 @@ impl Api for RemoteApi {
 
     async fn watch(&self, at: ResourcePath<'_>, options: &WatchOptions) -> Result<WatchStream> {
         let ask = ApiRequest::watch(at, options);
-        let opened = self.with_timeout(async {
-            let response = self.send_with_retries(&ask).await?;
-            if response.status().is_success() {
-                return Ok(response.into_body());
-            }
-            let refused = self.success_body(response, MAX_RESPONSE_BYTES).await;
-            Err(refused
-                .err()
-                .unwrap_or_else(|| Error::Protocol("no watch".into())))
-        });
-        let body = opened.await?;
+        let body = self.open_body(&ask).await?;
         let timeout_seconds = u64::from(options.timeout_seconds);
         let watch = RemoteWatch {
             body: Box::pin(body),

@@ -7,9 +7,9 @@ use bytes::Bytes;
 use http::Method;
 use http_body_util::BodyExt;
 
+use super::RemoteApi;
 use super::pool::{self, ResponseBody};
 use super::request::ApiRequest;
-use super::{MAX_RESPONSE_BYTES, RemoteApi};
 use crate::api::{Error, Result};
 
 /// How long the server may send nothing.
@@ -25,18 +25,8 @@ impl RemoteApi {
     /// GET of a path whose response may be of any size.
     pub async fn get_raw_stream(&self, path: &str) -> Result<RawResponseStream> {
         let ask = ApiRequest::new(Method::GET, path.to_owned());
-        let opened = self.with_timeout(async {
-            let response = self.send_with_retries(&ask).await?;
-            if response.status().is_success() {
-                return Ok(response.into_body());
-            }
-            let refused = self.success_body(response, MAX_RESPONSE_BYTES).await;
-            Err(refused
-                .err()
-                .unwrap_or_else(|| Error::Protocol("no response".into())))
-        });
         Ok(RawResponseStream {
-            body: Box::pin(opened.await?),
+            body: Box::pin(self.open_body(&ask).await?),
             host: self.host.clone(),
         })
     }

@@ -7,9 +7,9 @@ use bytes::{Bytes, BytesMut};
 use futures_util::{Stream, stream};
 use http_body_util::BodyExt;
 
+use super::RemoteApi;
 use super::pool::ResponseBody;
 use super::request::ApiRequest;
-use super::{MAX_RESPONSE_BYTES, RemoteApi};
 use crate::api::{Error, ListOptions, ResourcePath, Result, WatchOptions};
 
 /// kubectl's header; a server that knows no Tables answers with objects.
@@ -46,18 +46,8 @@ impl RemoteApi {
     ) -> Result<TableWatchStream> {
         let mut ask = ApiRequest::watch(at, options);
         ask.accept = TABLE_ACCEPT;
-        let opened = self.with_timeout(async {
-            let response = self.send_with_retries(&ask).await?;
-            if response.status().is_success() {
-                return Ok(response.into_body());
-            }
-            let refused = self.success_body(response, MAX_RESPONSE_BYTES).await;
-            Err(refused
-                .err()
-                .unwrap_or_else(|| Error::Protocol("no watch".into())))
-        });
         let watch = TableWatch {
-            body: Box::pin(opened.await?),
+            body: Box::pin(self.open_body(&ask).await?),
             buffer: BytesMut::new(),
             scanned: 0,
             host: self.host.clone(),
