@@ -95,7 +95,7 @@ impl Registry {
             send_initial_events: None,
         };
         let fresh = position.for_get()?;
-        if let Some(provider) = self.computed_resources.get(at.resource) {
+        if let Some(provider) = self.provider_of(&resource) {
             let computed = self.compute(&**provider, context, &at, "").await?.objects;
             let found = computed.into_iter().find(|object| object.name() == at.name);
             return found.ok_or_else(|| Status::not_found(&resource.kind.gvr, at.name));
@@ -138,7 +138,7 @@ impl Registry {
             &options.field_selector,
         )?;
         let revision = position.for_list()?;
-        if let Some(provider) = self.computed_resources.get(at.resource) {
+        if let Some(provider) = self.provider_of(&resource) {
             let computed = self
                 .compute(&**provider, context, &at, &options.label_selector)
                 .await?;
@@ -174,6 +174,14 @@ impl Registry {
             warnings: Vec::new(),
             resource,
         })
+    }
+
+    /// The provider of a kind that is computed.
+    fn provider_of(&self, resource: &ResourceInfo) -> Option<&Arc<dyn ComputedResourceProvider>> {
+        if !resource.kind.computed {
+            return None;
+        }
+        self.computed_resources.get(&resource.kind.gvr)
     }
 
     /// Asks the provider of a kind that is computed.
