@@ -174,7 +174,7 @@ impl ClusterProxyBackends {
     /// The groups with which the users of requests are impersonated. All, unless the token is
     /// of the account whose rights the controller of impersonation rights manages.
     pub async fn groups(&self, permit: &ClusterProxyPermit) -> ProxyGroups {
-        if !permit.backend.endpoint.has_managed_impersonator() {
+        if !permit.has_managed_impersonator() {
             return ProxyGroups::All;
         }
         let shared = &self.0;

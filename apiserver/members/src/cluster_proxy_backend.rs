@@ -11,6 +11,7 @@ use crate::endpoint::MemberEndpoint;
 /// The connections to one cluster, valid while its Cluster and secrets are unchanged.
 pub struct ClusterProxyBackend {
     pub(crate) endpoint: MemberEndpoint,
+    has_managed_impersonator: bool,
     forwarder: RequestForwarder,
     permits: Arc<Semaphore>,
     limit: u32,
@@ -26,6 +27,7 @@ impl ClusterProxyBackend {
         tasks: TaskGroup,
     ) -> Self {
         Self {
+            has_managed_impersonator: endpoint.has_managed_impersonator(),
             endpoint,
             forwarder,
             permits: Arc::new(Semaphore::new(limit as usize)),
@@ -79,5 +81,11 @@ impl ClusterProxyPermit {
 
     pub fn cluster(&self) -> &str {
         &self.backend.endpoint.cluster
+    }
+
+    /// Whether the requests have the credentials of the impersonator that the control plane
+    /// manages.
+    pub(crate) fn has_managed_impersonator(&self) -> bool {
+        self.backend.has_managed_impersonator
     }
 }
