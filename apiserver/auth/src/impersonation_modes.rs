@@ -9,14 +9,14 @@ use std::future::Future;
 use std::hash::{BuildHasher, RandomState};
 
 use machinery::names::validate_dns1123_subdomain;
-use machinery::user::SYSTEM_PRIVILEGED_GROUP;
+use machinery::user::{SYSTEM_PRIVILEGED_GROUP, split_service_account_username};
 use machinery::{Status, UserInfo};
 use parking_lot::Mutex;
 
 use crate::impersonation::ImpersonatedUser;
 use crate::rbac::{AuthorizationSelectors, AuthorizationTarget, RbacAuthorizer};
 use crate::request_auth::RequestAuthorizer;
-use crate::token::{service_account_groups, split_service_account_username};
+use crate::token::service_account_groups;
 
 const AUTHENTICATION_GROUP: &str = "authentication.k8s.io";
 const NODE_USERNAME_PREFIX: &str = "system:node:";

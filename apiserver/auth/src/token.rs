@@ -91,14 +91,6 @@ pub fn service_account_username(namespace: &str, name: &str) -> String {
     format!("system:serviceaccount:{namespace}:{name}")
 }
 
-/// Splits `system:serviceaccount:NAMESPACE:NAME` into namespace and name.
-pub fn split_service_account_username(user: &str) -> Option<(&str, &str)> {
-    let (namespace, name) = user
-        .strip_prefix("system:serviceaccount:")?
-        .split_once(':')?;
-    (!namespace.is_empty() && !name.is_empty() && !name.contains(':')).then_some((namespace, name))
-}
-
 /// The groups of every service account in a namespace (kube-apiserver's
 /// `MakeGroupNames`).
 pub fn service_account_groups(namespace: &str) -> Vec<String> {

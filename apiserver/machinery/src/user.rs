@@ -13,6 +13,14 @@ pub const ALL_UNAUTHENTICATED: &str = "system:unauthenticated";
 /// User name of requests without credentials.
 pub const ANONYMOUS: &str = "system:anonymous";
 
+/// Splits `system:serviceaccount:NAMESPACE:NAME` into namespace and name (kube-apiserver's
+/// `SplitUsername`).
+pub fn split_service_account_username(user: &str) -> Option<(&str, &str)> {
+    let account = user.strip_prefix("system:serviceaccount:")?;
+    let (namespace, name) = account.split_once(':')?;
+    (!namespace.is_empty() && !name.is_empty() && !name.contains(':')).then_some((namespace, name))
+}
+
 /// An authenticated identity (`authentication.k8s.io` UserInfo).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UserInfo {

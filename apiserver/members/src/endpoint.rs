@@ -11,6 +11,7 @@ use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use client::remote::{NetworkSendFence, Redacted, RestConfig};
 use client::{Api, RemoteApi, TaskGroup};
 use machinery::Object;
+use machinery::user::split_service_account_username;
 use openapi::karmada::cluster::ClusterSpec;
 use serde::Deserialize;
 
@@ -81,9 +82,8 @@ impl MemberEndpoint {
         let payload = payload.and_then(|text| URL_SAFE_NO_PAD.decode(text).ok());
         let claims = payload.and_then(|json| serde_json::from_slice::<TokenSubject>(&json).ok());
         claims.is_some_and(|claims| {
-            let account = claims.sub.strip_prefix("system:serviceaccount:");
-            let name = account.and_then(|account| account.split_once(':'));
-            name.is_some_and(|(_, name)| name == IMPERSONATOR_ACCOUNT)
+            split_service_account_username(&claims.sub)
+                .is_some_and(|(_, name)| name == IMPERSONATOR_ACCOUNT)
         })
     }
 

@@ -11,7 +11,7 @@ use std::time::Duration;
 use ahash::AHashMap;
 use client::{Api, Informer, InformerFactory, ListWatchSelector};
 use machinery::Gvr;
-use machinery::user::{ALL_AUTHENTICATED, ALL_UNAUTHENTICATED};
+use machinery::user::{ALL_AUTHENTICATED, ALL_UNAUTHENTICATED, split_service_account_username};
 use parking_lot::Mutex;
 use serde::de::DeserializeOwned;
 
@@ -22,7 +22,6 @@ static CLUSTER_ROLE_BINDINGS: Gvr =
     Gvr::from_static("rbac.authorization.k8s.io", "v1", "clusterrolebindings");
 /// Without roles and bindings a request is sent with all groups of its user.
 const SYNC_TIMEOUT: Duration = Duration::from_secs(5);
-const SERVICE_ACCOUNT_PREFIX: &str = "system:serviceaccount:";
 
 /// The groups with which users are impersonated in one cluster.
 #[derive(Clone, Debug, Default)]
@@ -43,7 +42,7 @@ impl ProxyGroups {
         let Self::Bound(subjects) = self else {
             return sent.collect();
         };
-        let Some(namespace) = namespace_of_service_account(user) else {
+        let Some((namespace, _)) = split_service_account_username(user) else {
             return sent.filter(|g| subjects.groups.contains(*g)).collect();
         };
         let own = [
@@ -67,11 +66,6 @@ impl ProxyGroups {
             false => Vec::new(),
         }
     }
-}
-
-fn namespace_of_service_account(user: &str) -> Option<&str> {
-    let (namespace, name) = user.strip_prefix(SERVICE_ACCOUNT_PREFIX)?.split_once(':')?;
-    (!namespace.is_empty() && !name.is_empty() && !name.contains(':')).then_some(namespace)
 }
 
 /// Computes and keeps the groups of clusters.

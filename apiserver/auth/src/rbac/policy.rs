@@ -4,6 +4,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 use std::sync::Arc;
 
+use machinery::user::split_service_account_username;
 use machinery::{Object, UserInfo};
 use serde::Deserialize;
 
@@ -311,7 +312,7 @@ impl RbacPolicy {
 }
 
 fn subject_description(name: &str) -> String {
-    match crate::token::split_service_account_username(name) {
+    match split_service_account_username(name) {
         Some((namespace, account)) => {
             format!("ServiceAccount {:?}", format!("{account}/{namespace}"))
         }

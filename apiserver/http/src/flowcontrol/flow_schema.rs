@@ -5,6 +5,7 @@ use std::cmp::Ordering;
 use std::sync::Arc;
 
 use machinery::UserInfo;
+use machinery::user::split_service_account_username;
 use serde::Deserialize;
 
 use super::borrowing::ConcurrencyShares;
@@ -12,7 +13,6 @@ use super::queue_set::QueuingConfig;
 use super::shuffle_sharding::MAX_HAND_SIZE;
 use crate::requestinfo::{RequestInfo, RequestedResource};
 
-const SERVICE_ACCOUNT_PREFIX: &str = "system:serviceaccount:";
 /// Bounds on the queues of one level, whatever its configuration says.
 const MAX_QUEUES: usize = 4096;
 
@@ -168,15 +168,11 @@ impl FlowSubject {
         match self {
             Self::User { user: subject } => subject.name == "*" || subject.name == user.name,
             Self::Group { group } => group.name == "*" || user.in_group(&group.name),
-            Self::ServiceAccount { service_account } => {
-                let account = user.name.strip_prefix(SERVICE_ACCOUNT_PREFIX);
-                account
-                    .and_then(|account| account.split_once(':'))
-                    .is_some_and(|(namespace, name)| {
-                        namespace == service_account.namespace
-                            && (service_account.name == "*" || service_account.name == name)
-                    })
-            }
+            Self::ServiceAccount { service_account } => split_service_account_username(&user.name)
+                .is_some_and(|(namespace, name)| {
+                    namespace == service_account.namespace
+                        && (service_account.name == "*" || service_account.name == name)
+                }),
         }
     }
 }
