@@ -21,7 +21,7 @@ pub(crate) const NAMESPACE: &str = "flotilla-system";
 /// The Service that the host routes to.
 pub(crate) const SERVICE: &str = "flotilla";
 
-const AVAILABLE_TIMEOUT: Duration = Duration::from_secs(60);
+const AVAILABLE_TIMEOUT: Duration = Duration::from_secs(180);
 const AUDIT_LOG: &str = "audit.log";
 
 /// Writes an audit policy and returns the kube-apiserver's flags for it: the audit log has one

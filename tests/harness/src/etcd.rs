@@ -12,7 +12,7 @@ use jiff::Timestamp;
 use crate::daemon::TestDir;
 use crate::{Daemon, port, tools};
 
-const READY_TIMEOUT: Duration = Duration::from_secs(60);
+const READY_TIMEOUT: Duration = Duration::from_secs(120);
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// `etcd-3.4`, whose progress notifications cannot be trusted.
