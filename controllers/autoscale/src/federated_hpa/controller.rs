@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use ahash::AHashMap;
 use client::{Patch, ResourcePath, Result, WriteOptions};
 use flotilla_runtime::{
     EventRecorder, Informer, InvolvedObject, ListWatchSelector, ReconcileAction, TaskGroup,
@@ -37,7 +36,8 @@ pub(crate) struct FederatedHpaController {
     recorder: EventRecorder,
     settings: FederatedHpaSettings,
     objects: Informer,
-    states: Mutex<AHashMap<String, AutoscalerState>>,
+    /// By key, so that those of a namespace are neighbours.
+    states: Mutex<BTreeMap<String, AutoscalerState>>,
 }
 
 /// What is remembered of an object between calculations.
@@ -325,10 +325,10 @@ impl FederatedHpaController {
             selector.matches(|key| labels.get(key).map(String::as_str))
         };
         let mut owners: Vec<&str> = Vec::new();
-        for (key, other) in states.iter() {
-            let Some((_, name)) = key.split_once('/').filter(|(other, _)| *other == namespace)
-            else {
-                continue;
+        let prefix = format!("{namespace}/");
+        for (key, other) in states.range(prefix.clone()..) {
+            let Some(name) = key.strip_prefix(&prefix) else {
+                break;
             };
             let claims = |selector| {
                 state
