@@ -25,7 +25,7 @@ use crate::pull_members::{NAME, PullFixture};
 
 static NODE_METRICS: Gvr = Gvr::from_static("metrics.k8s.io", "v1beta1", "nodes");
 
-const NS: &str = "tunnel";
+pub(crate) const NS: &str = "tunnel";
 const USER: &str = "ann";
 const NO_TUNNEL: &str = "the agent of cluster \"edge\" has no tunnel";
 
@@ -109,7 +109,7 @@ fn refused_with<T>(result: Result<T, Error>, code: u16) -> String {
     error.to_string()
 }
 
-async fn list_config_maps(api: &Arc<dyn Api>) -> Result<usize, Error> {
+pub(crate) async fn list_config_maps(api: &Arc<dyn Api>) -> Result<usize, Error> {
     let at = ResourcePath::collection(&CONFIG_MAPS, NS);
     let listed = api.list(at, &ListOptions::default()).await;
     let made = |list: client::ObjectList| {
@@ -140,7 +140,7 @@ async fn grant(server: &ApiServerClient, name: &str, groups: &[&str], resources:
 }
 
 /// Opens a watch of ConfigMaps; the first event has come when this returns.
-async fn watch(member: &TunneledMember, name: &str) -> client::WatchStream {
+pub(crate) async fn watch(member: &TunneledMember, name: &str) -> client::WatchStream {
     let at = ResourcePath::collection(&CONFIG_MAPS, NS);
     let options = WatchOptions::default();
     let mut events = member.admin.api.watch(at, &options).await.unwrap();

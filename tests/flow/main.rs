@@ -86,6 +86,8 @@ mod agent_tunnels;
 /// Many requests in a tunnel, and clients that do not read.
 mod tunnel_limits;
 
+mod tunnel_proxies;
+
 /// Several agents of one member.
 mod agent_election;
 

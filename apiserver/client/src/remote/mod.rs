@@ -66,8 +66,9 @@ use request::ApiRequest;
 pub use tables::TableWatchStream;
 pub use tls::{client_config as tls_client, server_name};
 pub use tunnel::{
-    MAX_TUNNEL_STREAMS, TUNNEL_PROTOCOL, TUNNEL_REPLICA_HEADER, TunnelClient, TunnelDialError,
-    TunnelDialer, TunnelServer, TunnelStream,
+    MAX_TUNNEL_STREAMS, TUNNEL_PROTOCOL, TUNNEL_REPLICA_HEADER, TUNNEL_WEBSOCKET_SUBPROTOCOL,
+    TunnelClient, TunnelDialError, TunnelDialer, TunnelServer, TunnelStream, WebSocketRole,
+    websocket_byte_stream,
 };
 
 /// The timeout of a call, without the stream of a watch.

@@ -8,9 +8,12 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use client::TaskGroup;
-use client::remote::{TUNNEL_PROTOCOL, TUNNEL_REPLICA_HEADER, TunnelClient};
-use http::header::{CONNECTION, HeaderValue, UPGRADE};
-use http::{HeaderMap, Response, StatusCode};
+use client::remote::{
+    TUNNEL_PROTOCOL, TUNNEL_REPLICA_HEADER, TUNNEL_WEBSOCKET_SUBPROTOCOL, TunnelClient,
+    WebSocketRole, websocket_byte_stream,
+};
+use http::header::{CONNECTION, HeaderValue, SEC_WEBSOCKET_PROTOCOL, UPGRADE};
+use http::{HeaderMap, Request, Response, StatusCode};
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
 use machinery::Status;
@@ -22,9 +25,43 @@ use serde_json::Value;
 use super::{backend_error_status, headers};
 use crate::response_body::ServerResponseBody;
 use crate::subresources::{SubresourceConnectRequest, SubresourceConnector};
+use crate::websocket_watch::{is_websocket_request, switch_protocols};
 
 /// Group, resource and subresource under which [`AgentTunnelEndpoint`] is registered.
 pub const AGENT_TUNNEL: (&str, &str, &str) = ("cluster.karmada.io", "clusters", TUNNEL_SUBRESOURCE);
+
+/// How the bytes of a tunnel are carried after the upgrade.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum TunnelFraming {
+    Plain,
+    WebSocket,
+}
+
+impl TunnelFraming {
+    /// What a request asks for; `None` if it is not for a tunnel.
+    fn requested<B>(request: &Request<B>) -> Option<Self> {
+        let protocol = headers::requested_upgrade(request)?;
+        if protocol == TUNNEL_PROTOCOL {
+            return Some(Self::Plain);
+        }
+        let subprotocol = request.headers().get(SEC_WEBSOCKET_PROTOCOL)?;
+        let is_tunnel = subprotocol == TUNNEL_WEBSOCKET_SUBPROTOCOL;
+        (is_websocket_request(request.headers()) && is_tunnel).then_some(Self::WebSocket)
+    }
+
+    /// The response that accepts a request with these headers.
+    fn accept(self, requested: &HeaderMap) -> Result<Response<ServerResponseBody>, Status> {
+        if self == Self::WebSocket {
+            return switch_protocols(requested);
+        }
+        let mut response = Response::new(ServerResponseBody::empty());
+        *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
+        let headers = response.headers_mut();
+        headers.insert(CONNECTION, HeaderValue::from_static("Upgrade"));
+        headers.insert(UPGRADE, HeaderValue::from_static(TUNNEL_PROTOCOL));
+        Ok(response)
+    }
+}
 
 /// Accepts the tunnels of agents.
 pub struct AgentTunnelEndpoint {
@@ -50,12 +87,19 @@ impl AgentTunnelEndpoint {
 
     /// Serves the tunnel after the upgrade. It ends after the requests that use it, with the
     /// tasks of the server.
-    fn serve(&self, cluster: String, upgrade: OnUpgrade, tasks: TaskGroup) {
+    fn serve(&self, cluster: String, upgrade: OnUpgrade, framing: TunnelFraming, tasks: TaskGroup) {
         let backends = self.backends.clone();
         self.tasks.spawn(async move {
             let handshake = async {
                 let upgraded = upgrade.await.map_err(|e| e.to_string())?;
-                TunnelClient::handshake(TokioIo::new(upgraded), &tasks).await
+                let stream = TokioIo::new(upgraded);
+                match framing {
+                    TunnelFraming::Plain => TunnelClient::handshake(stream, &tasks).await,
+                    TunnelFraming::WebSocket => {
+                        let stream = websocket_byte_stream(stream, WebSocketRole::Server).await;
+                        TunnelClient::handshake(stream, &tasks).await
+                    }
+                }
             };
             match handshake.await {
                 Ok(tunnel) => backends.tunnels().serve(&cluster, tunnel, tasks).await,
@@ -84,11 +128,12 @@ impl SubresourceConnector for AgentTunnelEndpoint {
             return Err(Status::forbidden(&CLUSTERS, &cluster, why));
         }
         let mut request = connection.request;
-        if headers::requested_upgrade(&request).is_none_or(|p| p != TUNNEL_PROTOCOL) {
+        let Some(framing) = TunnelFraming::requested(&request) else {
             return Err(Status::bad_request(format!(
-                "a tunnel is an HTTP/1.1 request that upgrades to {TUNNEL_PROTOCOL:?}"
+                "a tunnel is an HTTP/1.1 request that upgrades to {TUNNEL_PROTOCOL:?}, or to a \
+                 WebSocket with the subprotocol {TUNNEL_WEBSOCKET_SUBPROTOCOL:?}"
             )));
-        }
+        };
         let tasks = self.backends.tunnel_tasks(&cluster).await;
         let tasks = tasks.map_err(backend_error_status)?;
         if self.is_attached(&cluster, request.headers()) {
@@ -97,13 +142,12 @@ impl SubresourceConnector for AgentTunnelEndpoint {
         }
         let replica = HeaderValue::from_str(self.backends.tunnels().replica());
         let replica = replica.map_err(Status::internal)?;
-        self.serve(cluster, hyper::upgrade::on(&mut request), tasks);
-        let mut response = Response::new(ServerResponseBody::empty());
-        *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
-        let headers = response.headers_mut();
-        headers.insert(CONNECTION, HeaderValue::from_static("Upgrade"));
-        headers.insert(UPGRADE, HeaderValue::from_static(TUNNEL_PROTOCOL));
-        headers.insert(TUNNEL_REPLICA_HEADER, replica);
+        let mut response = framing.accept(request.headers())?;
+        response
+            .headers_mut()
+            .insert(TUNNEL_REPLICA_HEADER, replica);
+        let upgrade = hyper::upgrade::on(&mut request);
+        self.serve(cluster, upgrade, framing, tasks);
         Ok(response)
     }
 }

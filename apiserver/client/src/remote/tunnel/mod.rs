@@ -2,7 +2,8 @@
 //! the member's agent has opened.
 //!
 //! agent ──POST …/attach, Upgrade──► control plane; then HTTP/2 on the same bytes with the roles
-//! reversed: [`TunnelClient`] in the control plane, [`TunnelServer`] in the agent.
+//! reversed: [`TunnelClient`] in the control plane, [`TunnelServer`] in the agent. Where a proxy
+//! refuses that upgrade, the bytes are the messages of a WebSocket.
 //!
 //! An upgrade (exec, port-forward) is one stream opened by extended CONNECT (RFC 8441). HTTP/2
 //! bounds the streams and what each has in flight; no body is collected.
@@ -10,10 +11,12 @@
 mod client;
 mod dial;
 mod server;
+mod websocket;
 
 pub use client::TunnelClient;
 pub use dial::{TunnelDialError, TunnelDialer, TunnelStream};
 pub use server::TunnelServer;
+pub use websocket::{TUNNEL_WEBSOCKET_SUBPROTOCOL, WebSocketRole, websocket_byte_stream};
 
 /// The protocol that an agent asks to upgrade to.
 pub const TUNNEL_PROTOCOL: &str = "flotilla-tunnel";

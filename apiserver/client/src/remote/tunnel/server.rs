@@ -108,7 +108,7 @@ impl TunnelServer {
             .max_send_buf_size(SEND_BUFFER_BYTES)
             .max_header_list_size(MAX_HEADER_BYTES)
             .enable_connect_protocol()
-            .serve_connection(tunnel.stream, service);
+            .serve_connection(TokioIo::new(tunnel.stream), service);
         match tasks.shutdown().run_until_triggered(connection).await {
             Some(ended) => ended,
             None => Ok(()),
