@@ -62,6 +62,10 @@ const SCHEMA_FILES: &[(&str, &str)] = &[
         include_str!("../schemas/builtin_webhooks.api"),
     ),
     ("karmada.api", include_str!("../schemas/karmada.api")),
+    (
+        "multicluster.api",
+        include_str!("../schemas/multicluster.api"),
+    ),
 ];
 
 /// The kinds and definitions of the schema files.

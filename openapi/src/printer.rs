@@ -209,6 +209,26 @@ mod tests {
     }
 
     #[test]
+    fn multicluster_kinds_have_their_columns() {
+        let meta = json!({"name": "n", "creationTimestamp": "2026-01-02T03:00:00Z"});
+        check(
+            &Gvk::from_static("multicluster.x-k8s.io", "v1alpha1", "ServiceExport"),
+            &json!({"metadata": meta}),
+            &[("Name", json!("n")), ("Age", json!("4m5s"))],
+        );
+        check(
+            &Gvk::from_static("multicluster.x-k8s.io", "v1alpha1", "ServiceImport"),
+            &json!({"metadata": meta, "spec": {"type": "ClusterSetIP", "ips": ["42.42.42.42"]}}),
+            &[
+                ("Name", json!("n")),
+                ("Type", json!("ClusterSetIP")),
+                ("IP", json!("[\"42.42.42.42\"]")),
+                ("Age", json!("4m5s")),
+            ],
+        );
+    }
+
+    #[test]
     fn clusters_have_their_own_printer() {
         let gvk = Gvk::from_static("cluster.karmada.io", "v1alpha1", "Cluster");
         check(

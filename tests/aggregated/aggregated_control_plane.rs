@@ -11,6 +11,7 @@ use harness::cluster::{HOST_CONTROLLERS, KubernetesClusterOptions};
 use harness::daemon::TestDir;
 use harness::objects::{API_SERVICES, SERVICES};
 use harness::{ApiServerClient, EtcdCluster, KubernetesCluster, ServerProcess, etcd, port};
+use openapi::karmada::is_karmada_group;
 use serde_json::{Value, json};
 
 use crate::direct_client::DirectClient;
@@ -161,14 +162,10 @@ impl AggregatedControlPlane {
         self.process.take().unwrap().stop();
     }
 
-    /// Lists the APIServices of the `karmada.io` groups.
+    /// Lists the APIServices of Flotilla's groups.
     pub(crate) async fn api_services(&self) -> Vec<Value> {
         let mut all = self.client.list(&API_SERVICES, "").await;
-        all.retain(|s| {
-            s["spec"]["group"]
-                .as_str()
-                .is_some_and(|g| g.ends_with(".karmada.io"))
-        });
+        all.retain(|s| s["spec"]["group"].as_str().is_some_and(is_karmada_group));
         all
     }
 

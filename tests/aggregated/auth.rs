@@ -8,6 +8,7 @@ use harness::ApiServerClient;
 use harness::api_server_client::wait_until;
 use harness::cluster::FRONT_PROXY_NAME;
 use harness::objects::{POLICIES, config_map, policy, secret};
+use openapi::karmada::is_karmada_group;
 use serde_json::{Value, json};
 
 use crate::aggregated_control_plane::AggregatedControlPlane;
@@ -191,7 +192,7 @@ fn check_requests_of_newer_hosts(control_plane: &AggregatedControlPlane, caller:
             let names = groups
                 .iter()
                 .map(|g| g["metadata"]["name"].as_str().unwrap());
-            assert!(names.clone().all(|n| n.ends_with(".karmada.io")), "{body}");
+            assert!(names.clone().all(is_karmada_group), "{body}");
             assert!(names.count() > 3);
             tag = Some(reply.header("etag"));
         }

@@ -15,7 +15,7 @@ const NAMESPACE: &str = "n";
 /// How long it may take until the kind of a CRD is served.
 const ESTABLISH_TIMEOUT: Duration = Duration::from_secs(30);
 /// The kinds of the table: kind, group and version, resource, and whether it is namespaced.
-const KINDS: [(&str, &str, &str, bool); 17] = [
+const KINDS: [(&str, &str, &str, bool); 19] = [
     ("Cluster", "cluster.karmada.io/v1alpha1", "clusters", false),
     (
         "ClusterOverridePolicy",
@@ -100,6 +100,18 @@ const KINDS: [(&str, &str, &str, bool); 17] = [
         "MultiClusterService",
         "networking.karmada.io/v1alpha1",
         "multiclusterservices",
+        true,
+    ),
+    (
+        "ServiceExport",
+        "multicluster.x-k8s.io/v1alpha1",
+        "serviceexports",
+        true,
+    ),
+    (
+        "ServiceImport",
+        "multicluster.x-k8s.io/v1alpha1",
+        "serviceimports",
         true,
     ),
     (

@@ -8,6 +8,7 @@ use harness::cluster::{HOST_CONTROLLERS, KubernetesClusterOptions};
 use harness::daemon::TestDir;
 use harness::objects::API_SERVICES;
 use harness::{ApiServerClient, EtcdCluster, KubernetesCluster, ServerProcess, etcd, port};
+use openapi::karmada::is_karmada_group;
 use serde_json::json;
 
 use crate::{BINARY, RestartableServer, client_go, kube_rs, kubectl, python};
@@ -88,10 +89,7 @@ impl ServerBehindKubeApiserver {
 
     async fn is_routed(&self) -> bool {
         let mut services = self.client.list(&API_SERVICES, "").await;
-        services.retain(|s| {
-            let group = s["spec"]["group"].as_str();
-            group.is_some_and(|g| g.ends_with(".karmada.io"))
-        });
+        services.retain(|s| s["spec"]["group"].as_str().is_some_and(is_karmada_group));
         for service in &services {
             let spec = &service["spec"];
             let (group, version) = (spec["group"].as_str(), spec["version"].as_str());

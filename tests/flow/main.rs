@@ -62,6 +62,9 @@ mod remedies;
 /// Autoscalers of the control plane.
 mod autoscalers;
 
+/// Services across clusters.
+mod services;
+
 /// The subresource `decision` of bindings.
 mod decision_subresource;
 

@@ -71,6 +71,10 @@ fn allowed_dependencies() -> BTreeMap<&'static str, &'static [&'static str]> {
             "autoscale",
             &["client", "openapi", "flotilla-runtime", "members"],
         ),
+        (
+            "services",
+            &["client", "openapi", "flotilla-runtime", "members"],
+        ),
         ("controller-context", pipeline),
         // Each beside the others, none above.
         ("detector", propagation),

@@ -389,6 +389,14 @@ async fn start_controllers(
         host: HostWorkloadFilter::default(),
         tasks: tasks.clone(),
     });
+    let exports = services::ServicesContext {
+        control_plane: Arc::clone(control),
+        members: Arc::new(members.clone()),
+        recorder: recorder.clone(),
+        informers: informers.clone(),
+        enabled: services::EnabledServiceControllers::of_agent(),
+    };
+    services::start(&exports, tasks).await;
     let execution = PropagationContext {
         control_plane: Arc::clone(control),
         members: Arc::new(members),

@@ -16,6 +16,9 @@ const FEDERATED_HPA: &str = "federatedHorizontalPodAutoscaler";
 const CRON_FEDERATED_HPA: &str = "cronFederatedHorizontalPodAutoscaler";
 const HPA_SCALE_TARGET_MARKER: &str = "hpaScaleTargetMarker";
 const DEPLOYMENT_REPLICAS_SYNCER: &str = "deploymentReplicasSyncer";
+const SERVICE_EXPORT: &str = "serviceExport";
+const ENDPOINT_SLICE: &str = "endpointSlice";
+const SERVICE_IMPORT: &str = "serviceImport";
 const DESCHEDULER: &str = "descheduler";
 
 #[derive(Args, Clone)]
@@ -23,8 +26,9 @@ const DESCHEDULER: &str = "descheduler";
 pub(crate) struct ControllerArgs {
     /// A list of controllers to enable. '*' enables all on-by-default controllers, 'foo'
     /// enables the controller named 'foo', '-foo' disables it. Controllers that can be
-    /// chosen: federatedHorizontalPodAutoscaler, cronFederatedHorizontalPodAutoscaler, and
-    /// those disabled by default: hpaScaleTargetMarker, deploymentReplicasSyncer, descheduler.
+    /// chosen: federatedHorizontalPodAutoscaler, cronFederatedHorizontalPodAutoscaler,
+    /// serviceExport, endpointSlice, serviceImport, and those disabled by default:
+    /// hpaScaleTargetMarker, deploymentReplicasSyncer, descheduler.
     #[arg(
         long,
         value_name = "NAMES",
@@ -66,6 +70,7 @@ pub(crate) struct ControllerArgs {
 pub(crate) struct ControllerOptions {
     pub(crate) autoscale: autoscale::EnabledAutoscalers,
     pub(crate) federated_hpa: autoscale::FederatedHpaSettings,
+    pub(crate) services: services::EnabledServiceControllers,
     /// The options of the descheduler; `None` when it is disabled.
     pub(crate) descheduler: Option<DeschedulerOptions>,
     pub(crate) quota_resync: Duration,
@@ -78,6 +83,7 @@ impl Default for ControllerOptions {
         Self {
             autoscale: autoscale::EnabledAutoscalers::default(),
             federated_hpa: autoscale::FederatedHpaSettings::default(),
+            services: services::EnabledServiceControllers::default(),
             descheduler: None,
             quota_resync: controller_context::PropagationOptions::default().quota_resync,
             cluster_api: None,
@@ -91,6 +97,7 @@ impl ControllerArgs {
         Ok(ControllerOptions {
             autoscale: enabled.autoscale,
             federated_hpa: self.federated_hpa.settings()?,
+            services: enabled.services,
             descheduler: enabled.descheduler.then_some(DeschedulerOptions {
                 interval: self.descheduling_interval,
                 unschedulable_threshold: self.unschedulable_threshold,
@@ -116,6 +123,7 @@ impl ControllerArgs {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct EnabledControllers {
     autoscale: autoscale::EnabledAutoscalers,
+    services: services::EnabledServiceControllers,
     descheduler: bool,
 }
 
@@ -142,10 +150,13 @@ fn parse_controllers(names: &[String]) -> Result<EnabledControllers, String> {
             CRON_FEDERATED_HPA => enabled.autoscale.cron_federated_hpa = on,
             HPA_SCALE_TARGET_MARKER => enabled.autoscale.scale_target_marker = on,
             DEPLOYMENT_REPLICAS_SYNCER => enabled.autoscale.replicas_syncer = on,
+            SERVICE_EXPORT => enabled.services.service_export = on,
+            ENDPOINT_SLICE => enabled.services.endpoint_slice = on,
+            SERVICE_IMPORT => enabled.services.service_import = on,
             DESCHEDULER => enabled.descheduler = on,
             _ => {
                 return Err(format!(
-                    "--controllers: {name:?} is not in the list of known controllers: {FEDERATED_HPA}, {CRON_FEDERATED_HPA}, {HPA_SCALE_TARGET_MARKER}, {DEPLOYMENT_REPLICAS_SYNCER}, {DESCHEDULER}"
+                    "--controllers: {name:?} is not in the list of known controllers: {FEDERATED_HPA}, {CRON_FEDERATED_HPA}, {HPA_SCALE_TARGET_MARKER}, {DEPLOYMENT_REPLICAS_SYNCER}, {SERVICE_EXPORT}, {ENDPOINT_SLICE}, {SERVICE_IMPORT}, {DESCHEDULER}"
                 ));
             }
         }
@@ -157,7 +168,7 @@ fn parse_controllers(names: &[String]) -> Result<EnabledControllers, String> {
 mod tests {
     use super::*;
 
-    // proves: AUT-off, DES-off
+    // proves: AUT-off, DES-off, SVC-off
     #[test]
     fn names_enable_and_disable_controllers() {
         let on = |federated_hpa, cron_federated_hpa, scale_target_marker, replicas_syncer| {
@@ -168,13 +179,15 @@ mod tests {
                     scale_target_marker,
                     replicas_syncer,
                 },
-                descheduler: false,
+                ..EnabledControllers::default()
             }
         };
         let descheduler = EnabledControllers {
             descheduler: true,
             ..EnabledControllers::default()
         };
+        let mut no_exports = EnabledControllers::default();
+        no_exports.services.service_export = false;
         for (text, expected) in [
             ("*", Some(on(true, true, false, false))),
             ("*,hpaScaleTargetMarker", Some(on(true, true, true, false))),
@@ -191,6 +204,7 @@ mod tests {
                 Some(on(false, true, false, false)),
             ),
             ("*,descheduler", Some(descheduler)),
+            ("*,-serviceExport", Some(no_exports)),
             ("*,-descheduler", Some(on(true, true, false, false))),
             ("hpaScaleTargetMarker", None),
             ("*,-cluster", None),

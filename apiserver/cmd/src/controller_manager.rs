@@ -304,6 +304,14 @@ pub(crate) async fn start_karmada_controllers(
     Box::pin(propagation::start(deps, tasks))
         .await
         .map_err(anyhow::Error::msg)?;
+    let deps = services::ServicesContext {
+        control_plane: Arc::clone(&context.api),
+        members: Arc::new(members.clone()),
+        recorder: manager.clone(),
+        informers: context.informers.clone(),
+        enabled: settings.controllers.services,
+    };
+    services::start(&deps, tasks).await;
     let deps = autoscale::AutoscalersContext {
         control_plane: Arc::clone(&context.api),
         clock: Arc::clone(&context.clock),

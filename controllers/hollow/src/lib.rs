@@ -3,6 +3,7 @@
 //! statuses need them.
 //!
 //! workloads ──► [`workload_plan`] ──► pods on nodes with capacity ──► Running, Ready ──► status
+//! Services + those pods ──[`endpoint_slices`]──► EndpointSlices
 //!
 //! Invariants: everything goes through `client::Api`, so that it works with any API
 //! server. Decisions are pure functions of observed objects. Without changes nothing
@@ -16,6 +17,8 @@ pub mod containers;
 mod controller;
 mod daemon_sets;
 mod deployments;
+mod endpoint_slices;
+mod endpoint_slices_controller;
 mod jobs;
 mod kubelet;
 mod kubelet_controller;

@@ -51,14 +51,24 @@ pub(crate) struct HollowPodSpecFields {
 pub(crate) struct HollowContainerFields {
     pub(crate) name: String,
     pub(crate) image: String,
+    pub(crate) ports: Vec<HollowContainerPortFields>,
     #[serde(flatten)]
     resources: ContainerResourcesAndRestartPolicy,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct HollowContainerPortFields {
+    pub(crate) name: String,
+    pub(crate) container_port: i64,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct HollowPodStatusFields {
     pub(crate) phase: String,
+    #[serde(rename = "podIP")]
+    pub(crate) pod_ip: String,
     conditions: Vec<PodCondition>,
 }
 

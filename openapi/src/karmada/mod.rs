@@ -39,11 +39,15 @@ pub use remedy::Remedy;
 pub use taint_policy::ClusterTaintPolicy;
 pub use work::Work;
 
+/// The group of the Multi-Cluster Services API, which Karmada serves too.
+pub const MULTICLUSTER_GROUP: &str = "multicluster.x-k8s.io";
+
 /// Whether this is a group of Karmada's API that the catalog has. Other groups of the same
 /// domain are not.
 pub fn is_karmada_group(group: &str) -> bool {
     let mut kinds = crate::catalog().kinds().iter();
-    group.ends_with(".karmada.io") && kinds.any(|kind| kind.gvk.group == group)
+    (group.ends_with(".karmada.io") || group == MULTICLUSTER_GROUP)
+        && kinds.any(|kind| kind.gvk.group == group)
 }
 
 #[cfg(test)]
@@ -55,6 +59,7 @@ mod tests {
             ("cluster.karmada.io", true),
             ("policy.karmada.io", true),
             ("config.karmada.io", true),
+            ("multicluster.x-k8s.io", true),
             ("operator.karmada.io", false),
             ("karmada.io", false),
             ("apps", false),

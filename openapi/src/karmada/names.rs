@@ -73,6 +73,11 @@ pub fn derived_service_name(import: &str) -> String {
     format!("derived-{import}")
 }
 
+/// The name in the control plane of an EndpointSlice that comes from a cluster.
+pub fn imported_endpoint_slice_name(cluster: &str, slice: &str) -> String {
+    format!("imported-{cluster}-{slice}")
+}
+
 /// The reference key of a binding, used in labels.
 pub fn binding_reference_key(namespace: &str, name: &str) -> String {
     if namespace.is_empty() {
@@ -152,5 +157,9 @@ mod tests {
         assert_eq!(cluster_of_execution_space("default"), None);
         assert_eq!(impersonation_secret_name("m1"), "m1-impersonator");
         assert_eq!(derived_service_name("web"), "derived-web");
+        assert_eq!(
+            imported_endpoint_slice_name("m1", "web-x"),
+            "imported-m1-web-x"
+        );
     }
 }

@@ -22,6 +22,11 @@ pub const DELETION_PROTECTED_VALUE: &str = "Always";
 pub const DEPENDED_BY_PREFIX: &str = "resourcebinding.karmada.io/depended-by-";
 pub const QUOTA_NAMESPACE: &str = "federatedresourcequota.karmada.io/namespace";
 pub const QUOTA_NAME: &str = "federatedresourcequota.karmada.io/name";
+/// On Works with an EndpointSlice of a member: the namespace and the name of its Service.
+pub const ENDPOINT_SLICE_SERVICE_NAMESPACE: &str = "endpointslice.karmada.io/namespace";
+pub const ENDPOINT_SLICE_SERVICE_NAME: &str = "endpointslice.karmada.io/name";
+/// On Works with an EndpointSlice of a member: for which kind it was collected.
+pub const ENDPOINT_SLICE_WORK_MANAGED_BY: &str = "endpointslice.karmada.io/managed-by";
 pub const SKIP_AUTO_PROPAGATION: &str = "namespace.karmada.io/skip-auto-propagation";
 
 pub const POLICY_NAMESPACE: &str = "propagationpolicy.karmada.io/namespace";
@@ -81,6 +86,9 @@ pub const DEPENDENCIES_FINALIZER: &str = "karmada.io/binding-dependencies-distri
 pub const WORK_FINALIZER: &str = "karmada.io/execution-controller";
 pub const POLICY_FINALIZER: &str = "karmada.io/propagation-policy-controller";
 pub const CLUSTER_POLICY_FINALIZER: &str = "karmada.io/cluster-propagation-policy-controller";
+
+/// On Works with an EndpointSlice of a member.
+pub const ENDPOINT_SLICE_FINALIZER: &str = "karmada.io/endpointslice-controller";
 
 pub const TAINT_UNSCHEDULABLE: &str = "cluster.karmada.io/unschedulable";
 pub const TAINT_NOT_READY: &str = "cluster.karmada.io/not-ready";
@@ -177,6 +185,15 @@ mod tests {
                 "namespace name",
             ),
             (
+                "endpointslice",
+                &[
+                    ENDPOINT_SLICE_SERVICE_NAMESPACE,
+                    ENDPOINT_SLICE_SERVICE_NAME,
+                    ENDPOINT_SLICE_WORK_MANAGED_BY,
+                ],
+                "namespace name managed-by",
+            ),
+            (
                 "namespace",
                 &[SKIP_AUTO_PROPAGATION],
                 "skip-auto-propagation",
@@ -205,6 +222,7 @@ mod tests {
             WORK_FINALIZER,
             POLICY_FINALIZER,
             CLUSTER_POLICY_FINALIZER,
+            ENDPOINT_SLICE_FINALIZER,
         ];
         let expected = [
             "cluster-controller",
@@ -214,6 +232,7 @@ mod tests {
             "execution-controller",
             "propagation-policy-controller",
             "cluster-propagation-policy-controller",
+            "endpointslice-controller",
         ];
         assert_eq!(
             finalizers,

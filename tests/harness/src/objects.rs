@@ -27,6 +27,9 @@ resources! {
     STATEFUL_SETS "apps" "v1" "statefulsets" "StatefulSet";
     DAEMON_SETS "apps" "v1" "daemonsets" "DaemonSet";
     JOBS "batch" "v1" "jobs" "Job";
+    ENDPOINT_SLICES "discovery.k8s.io" "v1" "endpointslices" "EndpointSlice";
+    SERVICE_EXPORTS "multicluster.x-k8s.io" "v1alpha1" "serviceexports" "ServiceExport";
+    SERVICE_IMPORTS "multicluster.x-k8s.io" "v1alpha1" "serviceimports" "ServiceImport";
     INGRESSES "networking.k8s.io" "v1" "ingresses" "Ingress";
     ROLES "rbac.authorization.k8s.io" "v1" "roles" "Role";
     ROLE_BINDINGS "rbac.authorization.k8s.io" "v1" "rolebindings" "RoleBinding";

@@ -1,0 +1,76 @@
+//! A control plane and members for the tests, all of them fake APIs.
+
+use std::sync::Arc;
+
+use client::fake::FakeApi;
+use client::{Api, Informer};
+use flotilla_runtime::{EventRecorder, InformerFactory, TaskGroup};
+use machinery::Gvr;
+use members::{MemberAccess, MemberConnectionCallback, MemberObjectCallback};
+use parking_lot::Mutex;
+
+use crate::{EnabledServiceControllers, ServicesContext};
+
+/// Members that can be connected and disconnected.
+#[derive(Default)]
+pub(crate) struct FakeMembers {
+    connected: Mutex<Vec<(String, Arc<dyn Api>)>>,
+    callbacks: Mutex<Vec<MemberConnectionCallback>>,
+}
+
+impl FakeMembers {
+    pub(crate) fn connect(&self, cluster: &str, api: &Arc<FakeApi>) {
+        self.connected.lock().retain(|(name, _)| name != cluster);
+        let api = Arc::clone(api) as Arc<dyn Api>;
+        self.connected.lock().push((cluster.to_owned(), api));
+        for callback in &*self.callbacks.lock() {
+            callback(cluster, true);
+        }
+    }
+
+    pub(crate) fn disconnect(&self, cluster: &str) {
+        self.connected.lock().retain(|(name, _)| name != cluster);
+        for callback in &*self.callbacks.lock() {
+            callback(cluster, false);
+        }
+    }
+}
+
+impl MemberAccess for FakeMembers {
+    fn api(&self, cluster: &str) -> Result<Arc<dyn Api>, String> {
+        let connected = self.connected.lock();
+        let found = connected.iter().find(|(name, _)| name == cluster);
+        Ok(Arc::clone(&found.ok_or("not connected")?.1))
+    }
+
+    fn managed_informer(&self, _: &str, _: &Gvr) -> Result<Informer, String> {
+        Err("these controllers have their own informers".into())
+    }
+
+    fn find_managed_informer(&self, _: &str, _: &Gvr) -> Option<Informer> {
+        None
+    }
+
+    fn stop_managed_informer(&self, _: &str, _: &Gvr) {}
+
+    fn on_managed_object(&self, _: MemberObjectCallback) {}
+
+    fn on_connection_change(&self, callback: MemberConnectionCallback) {
+        self.callbacks.lock().push(callback);
+    }
+}
+
+/// All controllers, without events.
+pub(crate) fn context(
+    control_plane: &Arc<FakeApi>,
+    members: &Arc<FakeMembers>,
+    tasks: &TaskGroup,
+) -> ServicesContext {
+    ServicesContext {
+        control_plane: Arc::clone(control_plane) as Arc<dyn Api>,
+        members: Arc::clone(members) as Arc<dyn MemberAccess>,
+        recorder: EventRecorder::disabled(),
+        informers: InformerFactory::new(tasks),
+        enabled: EnabledServiceControllers::default(),
+    }
+}

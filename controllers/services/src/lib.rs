@@ -1,0 +1,80 @@
+//! Controllers that make Services of one cluster available in others.
+//!
+//! ServiceExport + EndpointSlices in a member ──[`service_export`]──► Works in its execution namespace
+//! those Works ──[`endpoint_slice`]──► EndpointSlices `imported-<cluster>-<slice>` in the control plane
+//! ServiceImport ──[`service_import`]──► Service `derived-<name>` in the control plane
+//!
+//! The dependencies of the ServiceImport, which are that Service and its EndpointSlices, follow it to
+//! the importing clusters. A controller writes only differences. Endpoints of a cluster that is not
+//! Ready are withdrawn.
+//!
+//! Entry points: [`start`], [`ServicesContext`], [`EnabledServiceControllers`].
+
+mod endpoint_slice;
+#[cfg(test)]
+mod fixture;
+mod service_export;
+mod service_import;
+mod slice_fields;
+mod startup;
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+
+use client::Api;
+use flotilla_runtime::{EventRecorder, InformerFactory};
+use machinery::Gvr;
+use members::MemberAccess;
+
+pub use startup::start;
+
+static SERVICE_EXPORTS: Gvr =
+    Gvr::from_static("multicluster.x-k8s.io", "v1alpha1", "serviceexports");
+static SERVICE_IMPORTS: Gvr =
+    Gvr::from_static("multicluster.x-k8s.io", "v1alpha1", "serviceimports");
+static ENDPOINT_SLICES: Gvr = Gvr::from_static("discovery.k8s.io", "v1", "endpointslices");
+static SERVICES: Gvr = Gvr::from_static("", "v1", "services");
+
+/// The dependencies of the controllers.
+pub struct ServicesContext {
+    /// The API server with exports, imports and Works.
+    pub control_plane: Arc<dyn Api>,
+    pub members: Arc<dyn MemberAccess>,
+    pub recorder: EventRecorder,
+    /// The informers on `control_plane`.
+    pub informers: InformerFactory,
+    pub enabled: EnabledServiceControllers,
+}
+
+/// Which controllers run. The default is Karmada's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EnabledServiceControllers {
+    /// Enables `serviceExport`.
+    pub service_export: bool,
+    /// Enables `endpointSlice`.
+    pub endpoint_slice: bool,
+    /// Enables `serviceImport`.
+    pub service_import: bool,
+}
+
+impl EnabledServiceControllers {
+    /// What runs in an agent: it reports the slices of its own member.
+    pub fn of_agent() -> Self {
+        Self {
+            service_export: true,
+            endpoint_slice: false,
+            service_import: false,
+        }
+    }
+}
+
+impl Default for EnabledServiceControllers {
+    fn default() -> Self {
+        Self {
+            service_export: true,
+            endpoint_slice: true,
+            service_import: true,
+        }
+    }
+}

@@ -1,0 +1,164 @@
+//! Reads from Works which namespaces of which members export Services.
+
+use flotilla_runtime::Informer;
+use machinery::Object;
+use openapi::karmada::binding::Condition;
+use openapi::karmada::names::{cluster_of_execution_space, execution_space_name};
+use openapi::karmada::well_known_keys::{
+    ENDPOINT_SLICE_SERVICE_NAME, ENDPOINT_SLICE_SERVICE_NAMESPACE, ENDPOINT_SLICE_WORK_MANAGED_BY,
+};
+use openapi::karmada::work::WorkSpecManifestIdentities;
+use serde::Deserialize;
+
+use super::collected_work::EXPORT_KIND;
+
+/// Works with a ServiceExport, by execution namespace and namespace of the export.
+const EXPORTS_INDEX: &str = "service-exports";
+/// Works with a collected EndpointSlice, by execution namespace and namespace of the Service, and by
+/// these and the name of the Service.
+const COLLECTED_INDEX: &str = "exported-endpoint-slices";
+
+/// A namespace of a member.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct MemberNamespace {
+    pub(super) cluster: String,
+    pub(super) namespace: String,
+}
+
+impl MemberNamespace {
+    fn index_key(&self) -> String {
+        format!("{}/{}", execution_space_name(&self.cluster), self.namespace)
+    }
+
+    fn from_index_key(key: &str) -> Option<Self> {
+        let (space, namespace) = key.split_once('/')?;
+        Some(Self {
+            cluster: cluster_of_execution_space(space)?.to_owned(),
+            namespace: namespace.to_owned(),
+        })
+    }
+}
+
+/// Whether Services of a namespace are exported.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ExportState {
+    /// No Work has a ServiceExport.
+    None,
+    /// Such a Work exists, but none is applied.
+    NotApplied,
+    Applied,
+}
+
+#[derive(Deserialize)]
+struct WorkManifestsAndConditions {
+    #[serde(default)]
+    spec: WorkSpecManifestIdentities,
+    #[serde(default)]
+    status: WorkConditions,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct WorkConditions {
+    conditions: Vec<Condition>,
+}
+
+/// Decodes a Work if it may contain a ServiceExport. Most Works do not, and are not parsed.
+fn decode_export_work(work: &Object) -> Option<WorkManifestsAndConditions> {
+    let text = std::str::from_utf8(work.bytes()).ok()?;
+    let mentioned = text.contains("\"ServiceExport\"");
+    mentioned.then(|| serde_json::from_str(text).ok()).flatten()
+}
+
+/// The namespaces of the ServiceExports in a Work.
+pub(super) fn exporting_namespaces(work: &Object) -> Vec<MemberNamespace> {
+    let Some(cluster) = cluster_of_execution_space(work.namespace()) else {
+        return Vec::new();
+    };
+    let Some(decoded) = decode_export_work(work) else {
+        return Vec::new();
+    };
+    let manifests = decoded.spec.manifests().iter();
+    let exports = manifests.filter(|m| {
+        let gvk = m.gvk();
+        gvk.group == openapi::karmada::MULTICLUSTER_GROUP && gvk.kind == EXPORT_KIND
+    });
+    exports
+        .map(|export| MemberNamespace {
+            cluster: cluster.to_owned(),
+            namespace: export.metadata.namespace.clone(),
+        })
+        .collect()
+}
+
+/// The Service whose slice a Work reports: its namespace and its name.
+pub(super) fn collected_service(work: &Object) -> Option<(MemberNamespace, String)> {
+    let label = |key| work.meta().label(key).filter(|value| !value.is_empty());
+    let managed_by = label(ENDPOINT_SLICE_WORK_MANAGED_BY)?;
+    if !managed_by.split('.').any(|kind| kind == EXPORT_KIND) {
+        return None;
+    }
+    let namespace = MemberNamespace {
+        cluster: cluster_of_execution_space(work.namespace())?.to_owned(),
+        namespace: label(ENDPOINT_SLICE_SERVICE_NAMESPACE)?.to_owned(),
+    };
+    Some((namespace, label(ENDPOINT_SLICE_SERVICE_NAME)?.to_owned()))
+}
+
+/// The Works of the control plane, indexed by exports and collected slices.
+pub(super) struct ExportWorks(pub(super) Informer);
+
+impl ExportWorks {
+    pub(super) fn new(works: Informer) -> Self {
+        works.add_index(EXPORTS_INDEX, |work| {
+            let namespaces = exporting_namespaces(work);
+            namespaces.iter().map(MemberNamespace::index_key).collect()
+        });
+        works.add_index(COLLECTED_INDEX, |work| {
+            let Some((namespace, service)) = collected_service(work) else {
+                return Vec::new();
+            };
+            let of_namespace = namespace.index_key();
+            vec![format!("{of_namespace}/{service}"), of_namespace]
+        });
+        Self(works)
+    }
+
+    pub(super) fn state(&self, at: &MemberNamespace) -> ExportState {
+        let works = self.0.by_index(EXPORTS_INDEX, &at.index_key());
+        let mut left = works.iter().filter(|work| !work.meta().deleting).peekable();
+        if left.peek().is_none() {
+            return ExportState::None;
+        }
+        let applied = |work: &Object| {
+            let decoded = decode_export_work(work);
+            let conditions = decoded.map(|d| d.status.conditions).unwrap_or_default();
+            let mut conditions = conditions.iter();
+            conditions.any(|c| c.condition_type == "Applied" && c.status == "True")
+        };
+        match left.any(applied) {
+            true => ExportState::Applied,
+            false => ExportState::NotApplied,
+        }
+    }
+
+    /// The namespaces of a cluster that have exports.
+    pub(super) fn namespaces(&self, cluster: &str) -> Vec<MemberNamespace> {
+        let prefix = format!("{}/", execution_space_name(cluster));
+        let keys = self
+            .0
+            .index_keys(EXPORTS_INDEX, |key| key.starts_with(&prefix));
+        keys.iter()
+            .filter_map(|key| MemberNamespace::from_index_key(key))
+            .collect()
+    }
+
+    /// The Works with slices of a namespace, or of one Service.
+    pub(super) fn collected(&self, at: &MemberNamespace, service: Option<&str>) -> Vec<Object> {
+        let key = match service {
+            Some(service) => format!("{}/{service}", at.index_key()),
+            None => at.index_key(),
+        };
+        self.0.by_index(COLLECTED_INDEX, &key)
+    }
+}

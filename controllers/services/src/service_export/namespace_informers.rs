@@ -1,0 +1,103 @@
+//! The informers of ServiceExports and EndpointSlices in one namespace of a member.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use client::Api;
+use flotilla_runtime::{Informer, InformerFactory, ListWatchSelector, TaskGroup};
+use machinery::Object;
+
+use crate::slice_fields::{comes_from_other_cluster, service_name};
+use crate::{ENDPOINT_SLICES, SERVICE_EXPORTS};
+
+const SERVICE_INDEX: &str = "service";
+
+/// Two informers and the tasks that run them. Clones are the same.
+#[derive(Clone)]
+pub(super) struct NamespaceInformers {
+    api: Arc<dyn Api>,
+    namespace: String,
+    exports: Informer,
+    slices: Informer,
+    /// Ends its informers when it is dropped.
+    _factory: InformerFactory,
+    tasks: TaskGroup,
+}
+
+impl NamespaceInformers {
+    /// `on_change`, which may not block, is called with the name of each Service whose export or
+    /// slices change. Once both are listed, it is called for all exported Services and those of
+    /// `collected`.
+    pub(super) fn start(
+        api: &Arc<dyn Api>,
+        namespace: &str,
+        collected: BTreeSet<String>,
+        on_change: impl Fn(&str) + Clone + Send + Sync + 'static,
+        tasks: &TaskGroup,
+    ) -> Self {
+        let tasks = tasks.child();
+        let factory = InformerFactory::new(&tasks);
+        let informer = |resource| {
+            let select = ListWatchSelector::all(resource).namespace(namespace);
+            factory.get(api, &select)
+        };
+        let (exports, slices) = (informer(&SERVICE_EXPORTS), informer(&ENDPOINT_SLICES));
+        slices.add_index(SERVICE_INDEX, |slice| {
+            let own = Some(slice).filter(|slice| !comes_from_other_cluster(slice));
+            let service = own.and_then(service_name).map(str::to_owned);
+            service.into_iter().collect()
+        });
+        let changed = on_change.clone();
+        exports.add_event_handler(move |change| changed(change.object().name()));
+        let changed = on_change.clone();
+        slices.add_event_handler(move |change| {
+            let before = change.old.and_then(service_name);
+            let after = change.new.and_then(service_name);
+            let after = after.filter(|after| Some(*after) != before);
+            before.into_iter().chain(after).for_each(&changed);
+        });
+        let started = Self {
+            api: Arc::clone(api),
+            namespace: namespace.to_owned(),
+            exports,
+            slices,
+            _factory: factory,
+            tasks,
+        };
+        let (exports, slices) = (started.exports.clone(), started.slices.clone());
+        let shutdown = started.tasks.shutdown().clone();
+        started.tasks.spawn(async move {
+            let synced = async {
+                exports.wait_for_cache_sync().await;
+                slices.wait_for_cache_sync().await;
+            };
+            if shutdown.run_until_triggered(synced).await.is_some() {
+                for export in exports.list() {
+                    on_change(export.name());
+                }
+                collected.iter().for_each(|service| on_change(service));
+            }
+        });
+        started
+    }
+
+    pub(super) fn uses(&self, api: &Arc<dyn Api>) -> bool {
+        Arc::ptr_eq(&self.api, api)
+    }
+
+    pub(super) fn has_synced(&self) -> bool {
+        self.exports.has_synced() && self.slices.has_synced()
+    }
+
+    /// The slices of a Service of this cluster; none if it is not exported.
+    pub(super) fn exported_slices(&self, service: &str) -> Vec<Object> {
+        match self.exports.get(&self.namespace, service) {
+            Some(_) => self.slices.by_index(SERVICE_INDEX, service),
+            None => Vec::new(),
+        }
+    }
+
+    pub(super) async fn stop(self) {
+        self.tasks.stop().await;
+    }
+}

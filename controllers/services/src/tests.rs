@@ -1,0 +1,341 @@
+//! Tests of the controllers together, from an export in a member to slices in the control plane.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use client::fake::FakeApi;
+use flotilla_runtime::{InformerFactory, ShutdownToken, TaskGroup};
+use machinery::Gvr;
+use openapi::karmada::names::work_name;
+use openapi::karmada::resources::{CLUSTERS, WORKS};
+use openapi::karmada::well_known_keys::ENDPOINT_SLICE_FINALIZER;
+use serde_json::{Value, json};
+
+use crate::fixture::{FakeMembers, context};
+use crate::{ENDPOINT_SLICES, SERVICE_EXPORTS, SERVICE_IMPORTS, SERVICES, start};
+
+const SPACE: &str = "karmada-es-m";
+const IMPORTED: &str = "imported-m-web-x";
+
+struct ServicesFixture {
+    control: Arc<FakeApi>,
+    member: Arc<FakeApi>,
+    members: Arc<FakeMembers>,
+    /// Informers stop when they are dropped.
+    _informers: InformerFactory,
+    tasks: TaskGroup,
+}
+
+impl ServicesFixture {
+    /// A Ready member `m` with the Service `web`, which is exported.
+    fn seeded() -> (Arc<FakeApi>, Arc<FakeApi>) {
+        let (control, member) = (FakeApi::new(), FakeApi::new());
+        control.seed(&CLUSTERS, cluster("True"));
+        control.seed(&WORKS, export_work("True"));
+        member.seed(&SERVICE_EXPORTS, export());
+        member.seed(&ENDPOINT_SLICES, slice("web-x", "web", &["10.0.0.1"]));
+        (control, member)
+    }
+
+    async fn start(control: Arc<FakeApi>, member: Arc<FakeApi>) -> Self {
+        let tasks = TaskGroup::new(ShutdownToken::new());
+        let members = Arc::new(FakeMembers::default());
+        members.connect("m", &member);
+        let deps = context(&control, &members, &tasks);
+        start(&deps, &tasks).await;
+        Self {
+            control,
+            member,
+            members,
+            _informers: deps.informers,
+            tasks,
+        }
+    }
+
+    async fn exporting() -> Self {
+        let (control, member) = Self::seeded();
+        let fixture = Self::start(control, member).await;
+        let addresses = |slice: &Value| slice["endpoints"][0]["addresses"] == json!(["10.0.0.1"]);
+        fixture.wait_for_imported("imported", addresses).await;
+        fixture
+    }
+
+    fn imported(&self) -> Option<Value> {
+        self.control.get_object(&ENDPOINT_SLICES, "n", IMPORTED)
+    }
+
+    fn collected(&self) -> Option<Value> {
+        let name = work_name("EndpointSlice", "web-x", "n");
+        self.control.get_object(&WORKS, SPACE, &name)
+    }
+
+    async fn wait_for_imported(&self, what: &str, is: impl Fn(&Value) -> bool) {
+        wait_until(what, || self.imported().as_ref().is_some_and(&is)).await;
+    }
+
+    async fn wait_until_withdrawn(&self) {
+        wait_until("withdrawn", || self.imported().is_none()).await;
+    }
+
+    async fn stop(self) {
+        self.tasks.stop().await;
+    }
+}
+
+async fn wait_until(what: &str, done: impl Fn() -> bool) {
+    for _ in 0..2000 {
+        if done() {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    panic!("not reached: {what}");
+}
+
+fn cluster(ready: &str) -> Value {
+    json!({"apiVersion": "cluster.karmada.io/v1alpha1", "kind": "Cluster", "metadata": {"name": "m"},
+        "status": {"conditions": [{"type": "Ready", "status": ready}]}})
+}
+
+fn export() -> Value {
+    json!({"apiVersion": "multicluster.x-k8s.io/v1alpha1", "kind": "ServiceExport",
+        "metadata": {"namespace": "n", "name": "web"}})
+}
+
+/// The Work by which the export was propagated.
+fn export_work(applied: &str) -> Value {
+    json!({"apiVersion": "work.karmada.io/v1alpha1", "kind": "Work",
+        "metadata": {"namespace": SPACE, "name": "web-export"},
+        "spec": {"workload": {"manifests": [export()]}},
+        "status": {"conditions": [{"type": "Applied", "status": applied}]}})
+}
+
+fn slice(name: &str, service: &str, addresses: &[&str]) -> Value {
+    json!({"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice",
+        "metadata": {"namespace": "n", "name": name, "labels": {
+            "kubernetes.io/service-name": service,
+            "endpointslice.kubernetes.io/managed-by": "endpointslice-controller.k8s.io"}},
+        "addressType": "IPv4", "ports": [{"port": 80}],
+        "endpoints": [{"addresses": addresses, "conditions": {"ready": true}}]})
+}
+
+fn collected_works(control: &FakeApi) -> Vec<String> {
+    let works = control.list_objects(&WORKS);
+    let names = works
+        .iter()
+        .map(|w| w["metadata"]["name"].as_str().unwrap());
+    let names = names.filter(|name| *name != "web-export");
+    names.map(str::to_owned).collect()
+}
+
+fn count_writes(control: &FakeApi, resource: &Gvr) -> usize {
+    let writes = control.writes();
+    writes.iter().filter(|w| w.resource == *resource).count()
+}
+
+// proves: SVC-collected, SVC-imported, SVC-follows
+#[tokio::test]
+async fn slices_follow_the_member() {
+    let fixture = ServicesFixture::exporting().await;
+    let work = fixture.collected().unwrap();
+    assert_eq!(work["spec"]["suspendDispatching"], true);
+    let changed = slice("web-x", "web", &["10.0.0.2"]);
+    fixture.member.seed(&ENDPOINT_SLICES, changed);
+    fixture
+        .wait_for_imported("changed", |slice| {
+            slice["endpoints"][0]["addresses"] == json!(["10.0.0.2"])
+        })
+        .await;
+    // Another Service, and a slice that came from another cluster.
+    let other = slice("other-x", "other", &["10.0.0.3"]);
+    fixture.member.seed(&ENDPOINT_SLICES, other);
+    let mut foreign = slice("imported-k-web", "web", &["10.0.0.4"]);
+    foreign["metadata"]["labels"]["endpointslice.kubernetes.io/managed-by"] =
+        "endpointslice-controller.karmada.io".into();
+    fixture.member.seed(&ENDPOINT_SLICES, foreign);
+    let second = slice("web-y", "web", &["10.0.0.5"]);
+    fixture.member.seed(&ENDPOINT_SLICES, second);
+    wait_until("the second slice", || {
+        let second = "imported-m-web-y";
+        let slice = fixture.control.get_object(&ENDPOINT_SLICES, "n", second);
+        slice.is_some()
+    })
+    .await;
+    assert_eq!(collected_works(&fixture.control).len(), 2);
+    fixture.member.remove(&ENDPOINT_SLICES, "n", "web-x");
+    fixture.wait_until_withdrawn().await;
+    wait_until("the Work is gone", || fixture.collected().is_none()).await;
+    fixture.stop().await;
+}
+
+// proves: SVC-unexported
+#[tokio::test]
+async fn a_service_that_is_no_longer_exported_is_withdrawn() {
+    // The export is deleted in the member; or its Work is, while no controller runs.
+    let fixture = ServicesFixture::exporting().await;
+    fixture.member.remove(&SERVICE_EXPORTS, "n", "web");
+    fixture.wait_until_withdrawn().await;
+    fixture.member.seed(&SERVICE_EXPORTS, export());
+    fixture.wait_for_imported("exported again", |_| true).await;
+    fixture.tasks.stop().await;
+    fixture.control.remove(&WORKS, SPACE, "web-export");
+    let (control, member) = (fixture.control.clone(), fixture.member.clone());
+    let restarted = ServicesFixture::start(control, member).await;
+    restarted.wait_until_withdrawn().await;
+    wait_until("the Work is gone", || restarted.collected().is_none()).await;
+    restarted.stop().await;
+}
+
+// proves: SVC-provider-dies
+#[tokio::test]
+async fn endpoints_of_a_cluster_that_is_not_ready_are_withdrawn() {
+    let fixture = ServicesFixture::exporting().await;
+    fixture.members.disconnect("m");
+    for status in ["Unknown", "False"] {
+        fixture.control.seed(&CLUSTERS, cluster(status));
+        fixture.wait_until_withdrawn().await;
+        assert!(fixture.collected().is_some());
+        fixture.control.seed(&CLUSTERS, cluster("True"));
+        fixture.wait_for_imported("back", |_| true).await;
+    }
+    // What changed while the member was away arrives with its connection.
+    let changed = slice("web-x", "web", &["10.0.0.9"]);
+    fixture.member.seed(&ENDPOINT_SLICES, changed);
+    fixture.members.connect("m", &fixture.member);
+    fixture
+        .wait_for_imported("changed", |slice| {
+            slice["endpoints"][0]["addresses"] == json!(["10.0.0.9"])
+        })
+        .await;
+    fixture.stop().await;
+}
+
+// proves: SVC-no-idle-write
+#[tokio::test]
+async fn a_restart_writes_nothing() {
+    let fixture = ServicesFixture::exporting().await;
+    fixture.tasks.stop().await;
+    fixture.control.clear_writes();
+    let (control, member) = (fixture.control.clone(), fixture.member.clone());
+    let restarted = ServicesFixture::start(control, member).await;
+    // A change of a second slice shows that the controllers have seen the first.
+    let second = slice("web-y", "web", &["10.0.0.5"]);
+    restarted.member.seed(&ENDPOINT_SLICES, second);
+    wait_until("the second slice", || {
+        let second = "imported-m-web-y";
+        let slice = restarted.control.get_object(&ENDPOINT_SLICES, "n", second);
+        slice.is_some()
+    })
+    .await;
+    assert_eq!(count_writes(&restarted.control, &WORKS), 1);
+    assert_eq!(count_writes(&restarted.control, &ENDPOINT_SLICES), 1);
+    restarted.stop().await;
+}
+
+// proves: SVC-only-exporting
+#[tokio::test]
+async fn only_namespaces_with_applied_exports_are_watched() {
+    let (control, member) = ServicesFixture::seeded();
+    control.seed(&WORKS, export_work("False"));
+    let lists = Arc::new(parking_lot::Mutex::new(Vec::new()));
+    let seen = Arc::clone(&lists);
+    member.on_call(move |call| {
+        if call.verb == "list" {
+            seen.lock().push(call.namespace.to_owned());
+        }
+        None
+    });
+    let fixture = ServicesFixture::start(control, member).await;
+    assert!(lists.lock().is_empty());
+    fixture.control.seed(&WORKS, export_work("True"));
+    fixture.wait_for_imported("imported", |_| true).await;
+    assert_eq!(*lists.lock(), ["n", "n"]);
+    // A failed update of the export withdraws nothing.
+    fixture.control.seed(&WORKS, export_work("False"));
+    let changed = slice("web-x", "web", &["10.0.0.2"]);
+    fixture.member.seed(&ENDPOINT_SLICES, changed);
+    fixture
+        .wait_for_imported("changed", |slice| {
+            slice["endpoints"][0]["addresses"] == json!(["10.0.0.2"])
+        })
+        .await;
+    fixture.stop().await;
+}
+
+// proves: SVC-repaired
+#[tokio::test]
+async fn what_others_change_is_repaired() {
+    let fixture = ServicesFixture::exporting().await;
+    fixture.control.remove(&ENDPOINT_SLICES, "n", IMPORTED);
+    fixture.wait_for_imported("created again", |_| true).await;
+    let mut edited = fixture.imported().unwrap();
+    edited["endpoints"] = json!([]);
+    fixture.control.seed(&ENDPOINT_SLICES, edited);
+    fixture
+        .wait_for_imported("repaired", |slice| {
+            slice["endpoints"][0]["addresses"] == json!(["10.0.0.1"])
+        })
+        .await;
+    let mut work = fixture.collected().unwrap();
+    assert_eq!(
+        work["metadata"]["finalizers"],
+        json!([ENDPOINT_SLICE_FINALIZER])
+    );
+    work["spec"]["workload"]["manifests"][0]["endpoints"] = json!([]);
+    work["metadata"]["labels"] = json!({});
+    fixture.control.seed(&WORKS, work);
+    wait_until("the Work is repaired", || {
+        let work = fixture.collected().unwrap();
+        work["spec"]["workload"]["manifests"][0]["endpoints"] != json!([])
+            && work["metadata"]["labels"]["endpointslice.karmada.io/name"] == "web"
+            && work["metadata"]["finalizers"] == json!([ENDPOINT_SLICE_FINALIZER])
+    })
+    .await;
+    fixture.wait_for_imported("there", |_| true).await;
+    fixture.stop().await;
+}
+
+// proves: SVC-derived
+#[tokio::test]
+async fn derived_services_follow_their_import() {
+    let fixture = ServicesFixture::start(FakeApi::new(), FakeApi::new()).await;
+    let import = |kind: &str, port: i64| {
+        json!({"apiVersion": "multicluster.x-k8s.io/v1alpha1", "kind": "ServiceImport",
+            "metadata": {"namespace": "n", "name": "web"},
+            "spec": {"type": kind, "ports": [{"port": port}]}})
+    };
+    let derived = || fixture.control.get_object(&SERVICES, "n", "derived-web");
+    let has_port = |port: i64| {
+        let service = derived();
+        service.is_some_and(|s| s["spec"]["ports"][0]["port"] == port)
+    };
+    fixture
+        .control
+        .seed(&SERVICE_IMPORTS, import("ClusterSetIP", 80));
+    wait_until("derived", || has_port(80)).await;
+    fixture
+        .control
+        .seed(&SERVICE_IMPORTS, import("ClusterSetIP", 81));
+    wait_until("changed", || has_port(81)).await;
+    fixture.control.remove(&SERVICE_IMPORTS, "n", "web");
+    wait_until("deleted", || derived().is_none()).await;
+    // The Service of somebody else stays.
+    let theirs = json!({"apiVersion": "v1", "kind": "Service",
+        "metadata": {"namespace": "n", "name": "derived-db"}, "spec": {"ports": [{"port": 1}]}});
+    fixture.control.seed(&SERVICES, theirs);
+    let mut headless = import("Headless", 80);
+    headless["metadata"]["name"] = "db".into();
+    fixture.control.seed(&SERVICE_IMPORTS, headless);
+    fixture.control.remove(&SERVICE_IMPORTS, "n", "db");
+    fixture
+        .control
+        .seed(&SERVICE_IMPORTS, import("ClusterSetIP", 80));
+    wait_until("derived again", || has_port(80)).await;
+    assert!(
+        fixture
+            .control
+            .get_object(&SERVICES, "n", "derived-db")
+            .is_some()
+    );
+    fixture.stop().await;
+}
