@@ -16,7 +16,7 @@ use parking_lot::Mutex;
 use serde_json::Value;
 
 use crate::capacity::{ComputeResources, HollowClusterAllocations};
-use crate::endpoint_slices_controller::EndpointSliceController;
+use crate::endpoint_slices_controller::HollowEndpointSliceController;
 use crate::options::HollowClusterOptions;
 use crate::pods::{HollowPodFields, ParentWorkload};
 use crate::{daemon_sets, deployments, jobs, nodes, replica_sets, stateful_sets};
@@ -173,7 +173,7 @@ impl HollowCluster {
         hollow.start_workers(tasks);
         if hollow.options.run_controllers {
             let (api, pods) = (&hollow.api, hollow.pods.clone());
-            EndpointSliceController::start(api, pods, informers, tasks).await;
+            HollowEndpointSliceController::start(api, pods, informers, tasks).await;
         }
         Ok(hollow)
     }

@@ -11,7 +11,6 @@ use flotilla_runtime::{
 use machinery::{Gvr, Object};
 use serde_json::Value;
 
-use crate::apply_plan::ignore_not_found_or_conflict;
 use crate::endpoint_slices::{
     MANAGED_BY, MANAGED_BY_VALUE, SERVICE_NAME, ServiceFields, desired_slices, updated_slice,
 };
@@ -26,14 +25,14 @@ const WORKERS: usize = 2;
 /// Changes of pods within this time cause one reconciliation.
 const POD_BATCH_WINDOW: Duration = Duration::from_millis(100);
 
-pub(crate) struct EndpointSliceController {
+pub(crate) struct HollowEndpointSliceController {
     api: Arc<dyn Api>,
     services: Informer,
     slices: Informer,
     pods: Informer,
 }
 
-impl EndpointSliceController {
+impl HollowEndpointSliceController {
     /// Starts the controller over the informer of pods; it ends with `tasks`.
     pub(crate) async fn start(
         api: &Arc<dyn Api>,
@@ -121,7 +120,11 @@ impl EndpointSliceController {
                 ..DeleteOptions::default()
             };
             let at = ResourcePath::of_object(&ENDPOINT_SLICES, slice);
-            ignore_not_found_or_conflict(self.api.delete(at, &options).await.map(drop))?;
+            match self.api.delete(at, &options).await {
+                // Another slice of that name; its creation is an event.
+                Err(e) if e.is_conflict() => {}
+                other => ignore_not_found(other).map(drop)?,
+            }
         }
         let mut action = ReconcileAction::Done;
         for slice in desired {

@@ -13,12 +13,12 @@ use crate::{EnabledServiceControllers, ServicesContext};
 
 /// Members that can be connected and disconnected.
 #[derive(Default)]
-pub(crate) struct FakeMembers {
+pub(crate) struct FakeMemberConnections {
     connected: Mutex<Vec<(String, Arc<dyn Api>)>>,
     callbacks: Mutex<Vec<MemberConnectionCallback>>,
 }
 
-impl FakeMembers {
+impl FakeMemberConnections {
     pub(crate) fn connect(&self, cluster: &str, api: &Arc<FakeApi>) {
         self.connected.lock().retain(|(name, _)| name != cluster);
         let api = Arc::clone(api) as Arc<dyn Api>;
@@ -36,7 +36,7 @@ impl FakeMembers {
     }
 }
 
-impl MemberAccess for FakeMembers {
+impl MemberAccess for FakeMemberConnections {
     fn api(&self, cluster: &str) -> Result<Arc<dyn Api>, String> {
         let connected = self.connected.lock();
         let found = connected.iter().find(|(name, _)| name == cluster);
@@ -63,7 +63,7 @@ impl MemberAccess for FakeMembers {
 /// All controllers, without events.
 pub(crate) fn context(
     control_plane: &Arc<FakeApi>,
-    members: &Arc<FakeMembers>,
+    members: &Arc<FakeMemberConnections>,
     tasks: &TaskGroup,
 ) -> ServicesContext {
     ServicesContext {

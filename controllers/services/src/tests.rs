@@ -11,7 +11,7 @@ use openapi::karmada::resources::{CLUSTERS, WORKS};
 use openapi::karmada::well_known_keys::ENDPOINT_SLICE_FINALIZER;
 use serde_json::{Value, json};
 
-use crate::fixture::{FakeMembers, context};
+use crate::fixture::{FakeMemberConnections, context};
 use crate::{ENDPOINT_SLICES, SERVICE_EXPORTS, SERVICE_IMPORTS, SERVICES, start};
 
 const SPACE: &str = "karmada-es-m";
@@ -20,7 +20,7 @@ const IMPORTED: &str = "imported-m-web-x";
 struct ServicesFixture {
     control: Arc<FakeApi>,
     member: Arc<FakeApi>,
-    members: Arc<FakeMembers>,
+    members: Arc<FakeMemberConnections>,
     /// Informers stop when they are dropped.
     _informers: InformerFactory,
     tasks: TaskGroup,
@@ -39,7 +39,7 @@ impl ServicesFixture {
 
     async fn start(control: Arc<FakeApi>, member: Arc<FakeApi>) -> Self {
         let tasks = TaskGroup::new(ShutdownToken::new());
-        let members = Arc::new(FakeMembers::default());
+        let members = Arc::new(FakeMemberConnections::default());
         members.connect("m", &member);
         let deps = context(&control, &members, &tasks);
         start(&deps, &tasks).await;
