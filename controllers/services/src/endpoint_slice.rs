@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use client::{Api, DeleteOptions, Error, ResourcePath, WriteOptions, ignore_not_found};
 use flotilla_runtime::{
-    Informer, ListWatchSelector, ReconcileAction, TaskGroup, Workqueue, remove_finalizers,
-    run_workers,
+    Informer, InformerFactory, ListWatchSelector, ReconcileAction, TaskGroup, Workqueue,
+    remove_finalizers, run_workers_after,
 };
 use machinery::Object;
 use openapi::karmada::Cluster;
@@ -130,17 +130,22 @@ pub(crate) struct EndpointSliceController {
     works: Informer,
     clusters: Informer,
     slices: Informer,
+    /// Has `slices` alone: hosts before Kubernetes 1.21 do not serve them, and are ready without.
+    _slice_informers: InformerFactory,
 }
 
 impl EndpointSliceController {
     pub(crate) async fn start(deps: &ServicesContext, tasks: &TaskGroup) {
         let informer = |select| deps.informers.get(&deps.control_plane, &select);
+        let slice_informers = InformerFactory::new(tasks);
         let imported = format!("{MANAGED_BY}={IMPORTED_VALUE}");
+        let imported = ListWatchSelector::all(&ENDPOINT_SLICES).labels(imported);
         let it = Arc::new(Self {
             api: Arc::clone(&deps.control_plane),
             works: informer(ListWatchSelector::all(&WORKS)),
             clusters: informer(ListWatchSelector::all(&CLUSTERS)),
-            slices: informer(ListWatchSelector::all(&ENDPOINT_SLICES).labels(imported)),
+            slices: slice_informers.get(&deps.control_plane, &imported),
+            _slice_informers: slice_informers,
         });
         it.works.add_index(SPACE_INDEX, |work| {
             let space = Some(work).filter(|work| reports_slice(work));
@@ -151,13 +156,14 @@ impl EndpointSliceController {
         });
         it.slices
             .add_index(WORK_INDEX, |slice| work_key(slice).into_iter().collect());
-        for informer in [&it.works, &it.clusters, &it.slices] {
-            informer.wait_for_cache_sync().await;
-        }
+        it.works.wait_for_cache_sync().await;
+        it.clusters.wait_for_cache_sync().await;
         let queue = Workqueue::new();
         it.add_event_handlers(&queue);
-        run_workers(
+        let slices = it.slices.clone();
+        run_workers_after(
             tasks,
+            async move { slices.wait_for_cache_sync().await },
             "endpointslice",
             &queue,
             WORKERS,

@@ -3,9 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use client::Error;
 use client::fake::FakeApi;
 use flotilla_runtime::{InformerFactory, ShutdownToken, TaskGroup};
-use machinery::Gvr;
+use machinery::{Gvr, Status};
 use openapi::karmada::names::work_name;
 use openapi::karmada::resources::{CLUSTERS, WORKS};
 use openapi::karmada::well_known_keys::ENDPOINT_SLICE_FINALIZER;
@@ -337,5 +338,24 @@ async fn derived_services_follow_their_import() {
             .get_object(&SERVICES, "n", "derived-db")
             .is_some()
     );
+    fixture.stop().await;
+}
+
+// proves: SVC-old-host
+#[tokio::test]
+async fn a_host_without_endpoint_slices_derives_services() {
+    let (control, member) = ServicesFixture::seeded();
+    control.on_call(|call| {
+        let is_slice = call.resource == Some(&ENDPOINT_SLICES);
+        is_slice.then(|| Error::from(Status::path_not_found()))
+    });
+    let fixture = ServicesFixture::start(control, member).await;
+    let import = json!({"apiVersion": "multicluster.x-k8s.io/v1alpha1", "kind": "ServiceImport",
+        "metadata": {"namespace": "n", "name": "web"},
+        "spec": {"type": "ClusterSetIP", "ports": [{"port": 80}]}});
+    fixture.control.seed(&SERVICE_IMPORTS, import);
+    let derived = || fixture.control.get_object(&SERVICES, "n", "derived-web");
+    wait_until("derived", || derived().is_some()).await;
+    wait_until("collected", || fixture.collected().is_some()).await;
     fixture.stop().await;
 }
