@@ -36,6 +36,9 @@ mod doctor;
 /// Exit codes, and how errors begin.
 mod exit_codes;
 
+/// Completion with live names, in the protocols of shells and of kubectl.
+mod completion;
+
 /// The examples of all commands: that there are some, and that a test runs them.
 mod examples;
 

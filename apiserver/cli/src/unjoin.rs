@@ -22,6 +22,7 @@ use crate::output;
 )]
 pub struct UnjoinArgs {
     /// The name of the cluster.
+    #[arg(value_name = "CLUSTER")]
     name: String,
     /// Path of the cluster's kubeconfig; with it the service accounts created there are
     /// removed too.

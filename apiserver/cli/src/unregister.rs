@@ -23,6 +23,7 @@ use crate::output;
 )]
 pub struct UnregisterArgs {
     /// The name of the cluster.
+    #[arg(value_name = "CLUSTER")]
     name: String,
     /// Path of the cluster's kubeconfig.
     #[arg(long, value_name = "FILE")]

@@ -100,6 +100,11 @@ const USAGE_ERROR: u8 = 1;
 /// The same for `plan`, whose code 1 says that templates would move (as of `kubectl diff`).
 const PLAN_USAGE_ERROR: u8 = 2;
 
+/// Answers the completion script of a shell; false if this process is to run a command.
+pub(crate) fn answer_shell() -> bool {
+    completion::answer_shell(Cli::command)
+}
+
 /// Parses the command line. What is to be printed instead of a command, such as help or an
 /// error, is printed, and its exit code returned.
 pub(crate) fn parse(arguments: impl Iterator<Item = OsString>) -> Result<Cli, ExitCode> {
@@ -163,7 +168,7 @@ impl CliCommand {
             Self::Backup(arguments) => Box::pin(backup::run(arguments)).await,
             Self::Restore(arguments) => Box::pin(restore::run(arguments)).await,
             Self::Version(arguments) => version::run(&arguments),
-            Self::Completion(arguments) => completion::run(&arguments, &mut Cli::command()),
+            Self::Completion(arguments) => completion::run(&arguments),
         }?;
         Ok(ExitCode::SUCCESS)
     }

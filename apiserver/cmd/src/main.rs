@@ -78,6 +78,11 @@ use mimalloc::MiMalloc;
 static ALLOCATOR: MiMalloc = MiMalloc;
 
 fn main() -> ExitCode {
+    // With two crypto providers in the binary rustls has no default, so set it.
+    let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+    if cli::answer_shell() {
+        return ExitCode::SUCCESS;
+    }
     let cli = match cli::parse(std::env::args_os()) {
         Ok(cli) => cli,
         Err(code) => return code,
@@ -93,8 +98,6 @@ fn main() -> ExitCode {
             return logs::print_error(&anyhow::anyhow!("cannot start the runtime: {e}"), format);
         }
     };
-    // With two crypto providers in the binary rustls has no default, so set it.
-    let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     process_metrics::register(&version::current(), runtime.handle());
     let code = match runtime.block_on(cli.command.run()) {
         Ok(code) => code,

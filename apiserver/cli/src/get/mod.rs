@@ -4,6 +4,7 @@
 //! with `-w`: one [`watch`] per server ──► rows as they come ──► [`watch_output`]
 
 mod documents;
+mod names;
 mod query;
 mod selection;
 mod server_table;
@@ -25,6 +26,7 @@ use crate::kubectl::{ControlPlaneArgs, kubectl_command, replace_process};
 use crate::member_clusters::connect_members;
 use crate::operation_scope::OperationScope;
 use crate::output;
+pub(crate) use names::list_names;
 use query::{QueriedServer, Query, ServerAnswer};
 use selection::ResourceSelection;
 use sort::SortField;

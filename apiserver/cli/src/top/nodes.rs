@@ -37,6 +37,7 @@ const TITLES: [&str; 6] = [
 )]
 pub(super) struct TopNodeArgs {
     /// The name of a node.
+    #[arg(value_name = "NODE")]
     name: Option<String>,
     /// Label selector, such as type=hollow.
     #[arg(short = 'l', long, value_name = "SELECTOR", default_value = "")]

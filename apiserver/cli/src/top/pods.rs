@@ -31,6 +31,7 @@ const SUM_LINE: &str = "________";
 )]
 pub(super) struct TopPodArgs {
     /// The name of a pod.
+    #[arg(value_name = "POD")]
     name: Option<String>,
     /// The namespace; by default that of the kubeconfig's context.
     #[arg(short, long, value_name = "NAMESPACE")]

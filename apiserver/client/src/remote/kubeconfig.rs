@@ -83,6 +83,11 @@ impl KubeconfigLoadingRules {
         Ok(self.merge_files()?.contexts.contains_key(name))
     }
 
+    /// The names of all contexts, sorted.
+    pub fn context_names(&self) -> Result<Vec<String>, RestConfigError> {
+        Ok(self.merge_files()?.contexts.into_keys().collect())
+    }
+
     fn merge_files(&self) -> Result<MergedKubeconfig, RestConfigError> {
         let mut merged = MergedKubeconfig::default();
         let mut looked = Vec::new();
