@@ -16,6 +16,9 @@ mod test_server;
 /// The cluster proxy: requests, streams, impersonation and errors.
 mod proxy;
 
+/// The cluster proxy: uid and extras of users.
+mod proxy_identity;
+
 /// The cluster proxy: upgraded connections.
 mod upgrade;
 

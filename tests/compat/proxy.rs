@@ -22,7 +22,7 @@ use harness::https_server::{FakeHttpsServer, TestRequestHandler};
 
 /// A handler that responds with the request it received: method, path, headers, length of the
 /// body.
-fn echo_handler() -> TestRequestHandler {
+pub(crate) fn echo_handler() -> TestRequestHandler {
     Arc::new(|request: Request<Incoming>| {
         Box::pin(async move {
             let (parts, body) = request.into_parts();
@@ -60,7 +60,7 @@ async fn next_frame(body: &mut Incoming) -> Option<Bytes> {
 
 /// A token of the service account `karmada-impersonator` without a valid signature: only the
 /// member verifies it.
-fn impersonator_token() -> String {
+pub(crate) fn impersonator_token() -> String {
     let claims = json!({"sub": "system:serviceaccount:karmada-cluster:karmada-impersonator"});
     format!("e30.{}.none", URL_SAFE_NO_PAD.encode(claims.to_string()))
 }

@@ -10,11 +10,14 @@ use machinery::FieldError;
 use machinery::names::{validate_dns1123_label, validate_label_value, validate_qualified_name};
 use machinery::time::rfc3339_seconds;
 use openapi::karmada::cluster::Taint;
+use openapi::karmada::impersonated_identity::{extra_keys, validate_extra_key};
+use openapi::karmada::well_known_keys::{IMPERSONATE_EXTRA_KEYS, IMPERSONATE_UID};
 use serde_json::Value;
 
 use crate::attributes::AdmissionOperation;
 use crate::unstructured::{
-    flag, get, go_json, has, index_path, items, items_mut, object_mut, report_invalid, text,
+    entries, flag, get, go_json, has, index_path, items, items_mut, object_mut, report_invalid,
+    text,
 };
 use crate::url;
 
@@ -123,6 +126,7 @@ pub(crate) fn validate(cluster: &Value, old: Option<&Value>) -> Vec<FieldError> 
         validate_cluster_name(own),
         &mut errors,
     );
+    validate_impersonation(cluster, &mut errors);
     let spec = get(cluster, "/spec");
     validate_connection(spec, &mut errors);
     let transport = ["/spec/apiEndpoint", "/spec/insecureSkipTLSVerification"];
@@ -133,6 +137,22 @@ pub(crate) fn validate(cluster: &Value, old: Option<&Value>) -> Vec<FieldError> 
     validate_taints(items(spec, "/taints"), &mut errors);
     resource_models::validate(items(spec, "/resourceModels"), &mut errors);
     errors
+}
+
+/// Validates the annotations about the uid and extras of users, which Karmada does not have.
+fn validate_impersonation(cluster: &Value, errors: &mut Vec<FieldError>) {
+    for (key, value) in entries(cluster, "/metadata/annotations") {
+        let text = value.as_str().unwrap_or_default();
+        let checked = match key {
+            IMPERSONATE_UID if !matches!(text, "true" | "false") => Err("must be true or false"),
+            IMPERSONATE_EXTRA_KEYS => extra_keys(text).try_for_each(validate_extra_key),
+            _ => Ok(()),
+        };
+        if let Err(why) = checked {
+            let field = format!("metadata.annotations[{key}]");
+            errors.push(FieldError::invalid(field, value, why));
+        }
+    }
 }
 
 fn validate_connection(spec: &Value, errors: &mut Vec<FieldError>) {

@@ -16,15 +16,15 @@ use client::{
     Api, Informer, InformerFactory, ListOptions, ListWatchSelector, ResourcePath, TaskGroup,
 };
 use machinery::{Gvr, Object};
-use openapi::karmada::Cluster;
 use openapi::karmada::cluster::LocalSecretReference;
 use openapi::karmada::resources::CLUSTERS;
+use openapi::karmada::{Cluster, ImpersonatedIdentity};
 use parking_lot::Mutex;
 
 use crate::agent_tunnels::AgentTunnels;
 use crate::cluster_proxy_backend::{ClusterProxyBackend, ClusterProxyPermit};
 use crate::endpoint::MemberEndpoint;
-use crate::proxy_groups::{ProxyGroups, ProxyGroupsCache};
+use crate::proxy_groups::{ImpersonationScope, ProxyGroups, ProxyGroupsCache};
 use crate::tunnel_requests::request_tunnels;
 
 static SECRETS: Gvr = Gvr::from_static("", "v1", "secrets");
@@ -171,16 +171,26 @@ impl ClusterProxyBackends {
         Ok(Some(tunnel))
     }
 
-    /// The groups with which the users of requests are impersonated. All, unless the token is
-    /// of the account whose rights the controller of impersonation rights manages.
-    pub async fn groups(&self, permit: &ClusterProxyPermit) -> ProxyGroups {
+    /// What of the users of requests is impersonated: all groups, and neither uid nor extras,
+    /// unless the token is of the account whose rights the controller of impersonation rights
+    /// manages.
+    pub async fn impersonation_scope(&self, permit: &ClusterProxyPermit) -> ImpersonationScope {
         if !permit.has_managed_impersonator() {
-            return ProxyGroups::All;
+            return ImpersonationScope::default();
         }
         let shared = &self.0;
         let start = || ProxyGroupsCache::start(&shared.host, &shared.informers);
         let groups = shared.groups.get_or_init(start);
-        groups.get(permit.cluster()).await
+        let groups = groups.get(permit.cluster()).await;
+        let cluster = shared.clusters.get("", permit.cluster());
+        let cluster = cluster.and_then(|cluster| cluster.decode::<Cluster>().ok());
+        let identity = match (&groups, cluster) {
+            (ProxyGroups::Bound(_), Some(cluster)) => {
+                ImpersonatedIdentity::from_annotations(&cluster.metadata.annotations)
+            }
+            _ => ImpersonatedIdentity::default(),
+        };
+        ImpersonationScope { groups, identity }
     }
 
     /// The names of all Clusters, read from the API, so that a cluster created just now

@@ -46,7 +46,7 @@ pub use manager::MemberClusterManager;
 pub use member::{MemberCluster, MemberTrackingOptions};
 pub use node_infos::NodeInfos;
 pub use nodes::{NodeInfo, ResourceNameId};
-pub use proxy_groups::ProxyGroups;
+pub use proxy_groups::{ImpersonationScope, ProxyGroups};
 pub use proxy_subjects::{ClusterRoleNameAndRules, ProxySubjects, RoleRefAndSubjects};
 pub use resource_quotas::{MemberResourceQuota, ScopedResourceSelectorRequirement};
 pub use resource_totals::{NodeAndResourceSummary, ResourceModelGradeMinimums};

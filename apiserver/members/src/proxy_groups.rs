@@ -12,6 +12,7 @@ use ahash::AHashMap;
 use client::{Api, Informer, InformerFactory, ListWatchSelector};
 use machinery::Gvr;
 use machinery::user::{ALL_AUTHENTICATED, ALL_UNAUTHENTICATED, split_service_account_username};
+use openapi::karmada::ImpersonatedIdentity;
 use parking_lot::Mutex;
 use serde::de::DeserializeOwned;
 
@@ -22,6 +23,14 @@ static CLUSTER_ROLE_BINDINGS: Gvr =
     Gvr::from_static("rbac.authorization.k8s.io", "v1", "clusterrolebindings");
 /// Without roles and bindings a request is sent with all groups of its user.
 const SYNC_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// What of a user is impersonated in one cluster beside his name.
+#[derive(Clone, Debug, Default)]
+pub struct ImpersonationScope {
+    pub groups: ProxyGroups,
+    /// Nothing, unless the control plane manages the rights of the impersonator.
+    pub identity: ImpersonatedIdentity,
+}
 
 /// The groups with which users are impersonated in one cluster.
 #[derive(Clone, Debug, Default)]

@@ -14,9 +14,9 @@ use flotilla_runtime::{
 };
 use machinery::{Gvr, Object};
 use members::{ClusterRoleNameAndRules, ProxySubjects, RoleRefAndSubjects};
-use openapi::karmada::Cluster;
 use openapi::karmada::names;
 use openapi::karmada::well_known_keys::{IMPERSONATE_GROUP_MEMBERS, SYSTEM};
+use openapi::karmada::{Cluster, ImpersonatedIdentity};
 use serde_json::{Map, Value, json};
 
 static CLUSTER_ROLES: Gvr = Gvr::from_static("rbac.authorization.k8s.io", "v1", "clusterroles");
@@ -24,6 +24,7 @@ static CLUSTER_ROLE_BINDINGS: Gvr =
     Gvr::from_static("rbac.authorization.k8s.io", "v1", "clusterrolebindings");
 /// The ServiceAccount in each cluster, and its ClusterRole and ClusterRoleBinding there.
 const IMPERSONATOR: &str = "karmada-impersonator";
+const AUTHENTICATION_GROUP: &str = "authentication.k8s.io";
 const RBAC_GROUP: &str = "rbac.authorization.k8s.io";
 const UNIFIED_AUTH_WORKERS: usize = 2;
 const SYNC_SUCCEEDED_REASON: &str = "SyncImpersonationConfigSucceed";
@@ -51,6 +52,26 @@ fn impersonation_rules(subjects: &ProxySubjects, allows_groups: bool) -> Vec<Val
         }
     }
     rules
+}
+
+/// The rules for the uid and extras of users, if there is anyone to impersonate (Kubernetes
+/// `staging/src/k8s.io/apiserver/pkg/endpoints/filters/impersonation`).
+fn identity_rules(identity: &ImpersonatedIdentity, subjects: &ProxySubjects) -> Vec<Value> {
+    if *subjects == ProxySubjects::default() {
+        return Vec::new();
+    }
+    let uid = identity.uid.then(|| vec!["uids".to_owned()]);
+    let extras: Vec<String> = identity
+        .extra_keys
+        .iter()
+        .map(|key| format!("userextras/{key}"))
+        .collect();
+    let extras = (!extras.is_empty()).then_some(extras);
+    let rule = |resources| {
+        json!({"verbs": ["impersonate"], "apiGroups": [AUTHENTICATION_GROUP],
+            "resources": resources})
+    };
+    uid.into_iter().chain(extras).map(rule).collect()
 }
 
 fn allows_group_members(cluster: &Cluster) -> bool {
@@ -121,6 +142,7 @@ impl UnifiedAuthController {
                     (
                         c.spec.impersonator_secret_ref.clone(),
                         allows_group_members(&c),
+                        ImpersonatedIdentity::from_annotations(&c.metadata.annotations),
                     )
                 })
             };
@@ -200,7 +222,9 @@ impl UnifiedAuthController {
         let about = InvolvedObject::new("cluster.karmada.io/v1alpha1", "Cluster", &object);
         let (roles, bindings) = (list_typed(&self.roles), list_typed(&self.bindings));
         let subjects = ProxySubjects::of_cluster(&roles, &bindings, name);
-        let rules = impersonation_rules(&subjects, allows_group_members(&cluster));
+        let mut rules = impersonation_rules(&subjects, allows_group_members(&cluster));
+        let identity = ImpersonatedIdentity::from_annotations(&cluster.metadata.annotations);
+        rules.extend(identity_rules(&identity, &subjects));
         let mut written = false;
         for manifest in impersonator_manifests(rules, &secret.namespace) {
             match self
@@ -340,6 +364,33 @@ mod tests {
         let nobody = ProxySubjects::of_cluster(&[], &bindings, "m1");
         assert_eq!(nobody, ProxySubjects::default());
         assert_eq!(impersonation_rules(&nobody, true), Vec::<Value>::new());
+    }
+
+    // proves: IMP-identity
+    #[test]
+    fn uid_and_extras_are_impersonated_where_the_cluster_allows_it() {
+        let ann = ProxySubjects {
+            users: ["ann".to_owned()].into(),
+            ..ProxySubjects::default()
+        };
+        let identity = |uid, keys: &[&str]| ImpersonatedIdentity {
+            uid,
+            extra_keys: keys.iter().map(|key| (*key).to_owned()).collect(),
+        };
+        let rule = |resources: &[&str]| {
+            json!({"verbs": ["impersonate"], "apiGroups": ["authentication.k8s.io"],
+                "resources": resources})
+        };
+        let extras = ["userextras/example.org/project", "userextras/scopes"];
+        let both = identity(true, &["scopes", "example.org/project"]);
+        for (identity, subjects, expected) in [
+            (&identity(false, &[]), &ann, vec![]),
+            (&identity(true, &[]), &ann, vec![rule(&["uids"])]),
+            (&both, &ann, vec![rule(&["uids"]), rule(&extras)]),
+            (&both, &ProxySubjects::default(), vec![]),
+        ] {
+            assert_eq!(identity_rules(identity, subjects), expected);
+        }
     }
 
     // proves: IMP-groups

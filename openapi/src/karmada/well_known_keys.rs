@@ -66,6 +66,14 @@ pub const CONTROL_PLANE_ID: &str = "flotilla.io/control-plane-id";
 /// Karmada has no such annotation.
 pub const IMPERSONATE_GROUP_MEMBERS: &str = "flotilla.io/impersonate-group-members";
 
+/// On Clusters: `true` lets the cluster proxy pass on the uid of users. Karmada has no such
+/// annotation.
+pub const IMPERSONATE_UID: &str = "flotilla.io/impersonate-uid";
+
+/// On Clusters: the keys of the extras of users that the cluster proxy passes on, separated by
+/// commas. Karmada has no such annotation.
+pub const IMPERSONATE_EXTRA_KEYS: &str = "flotilla.io/impersonate-extra-keys";
+
 /// On Clusters that were joined for a Cluster of Cluster API: its namespace and name. Karmada
 /// has no such annotation.
 pub const CLUSTER_API_CLUSTER: &str = "flotilla.io/cluster-api-cluster";

@@ -463,3 +463,34 @@ fn changed_references_and_connections_need_authorization() {
     }
     assert_eq!(fields(&old, Some(&with(json!({"secretRef": null})))), [own]);
 }
+
+// proves: IMP-identity-validation
+#[test]
+fn annotations_about_uid_and_extras_are_validated() {
+    let (uid, keys) = (
+        "flotilla.io/impersonate-uid",
+        "flotilla.io/impersonate-extra-keys",
+    );
+    for (annotation, value, why) in [
+        (uid, "true", None),
+        (uid, "false", None),
+        (uid, "yes", Some("must be true or false")),
+        (keys, "", None),
+        (keys, "scopes,example.org/project", None),
+        (keys, "Scopes", Some("a key must be lower case")),
+        (keys, "scopes,", Some("a key must not be empty")),
+        (
+            keys,
+            "*",
+            Some("a key must consist of printable ASCII characters other than '*'"),
+        ),
+    ] {
+        let mut cluster = cluster(json!({}));
+        cluster["metadata"]["annotations"] = json!({annotation: value});
+        let expected = why.map(|why| {
+            format!("metadata.annotations[{annotation}]: Invalid value: {value:?}: {why}")
+        });
+        let expected: Vec<String> = expected.into_iter().collect();
+        assert_eq!(validation_errors(&cluster), expected, "{value}");
+    }
+}

@@ -121,9 +121,9 @@ impl ClusterProxy {
                 return None;
             }
         };
-        let groups = self.backends.groups(&permit).await;
+        let scope = self.backends.impersonation_scope(&permit).await;
         let accept = HeaderMap::from_iter([(ACCEPT, JSON)]);
-        let headers = headers::build_request_headers(&accept, user, &groups, None).ok()?;
+        let headers = headers::build_request_headers(&accept, user, &scope, None).ok()?;
         let mut request = Request::new(ForwardedRequestBody::full(Bytes::new()));
         *request.uri_mut() = Uri::from(path.clone());
         *request.headers_mut() = headers;

@@ -7,7 +7,8 @@ use http::header::{
 };
 use http::{HeaderMap, Request, StatusCode, Version};
 use machinery::{Status, UserInfo};
-use members::ProxyGroups;
+use members::ImpersonationScope;
+use openapi::karmada::ImpersonatedIdentity;
 
 /// WebSocket subprotocol by which browsers pass a bearer token; it is never forwarded.
 const BEARER_TOKEN_SUBPROTOCOL: &str = "base64url.bearer.authorization.k8s.io.";
@@ -44,12 +45,13 @@ fn is_control_plane_header(name: &HeaderName) -> bool {
 }
 
 /// The headers of a proxied request. It impersonates the user with those of his groups that
-/// can be impersonated, except for `system:authenticated` and `system:unauthenticated`; UID and
-/// extras are left out, because the impersonator has no right to impersonate them.
+/// can be impersonated, except for `system:authenticated` and `system:unauthenticated`, and with
+/// the uid and extras that the role of the impersonator allows: another one would refuse the
+/// request as a whole.
 pub(super) fn build_request_headers(
     headers: &HeaderMap,
     user: &UserInfo,
-    groups: &ProxyGroups,
+    scope: &ImpersonationScope,
     upgrade: Option<&HeaderValue>,
 ) -> Result<HeaderMap, Status> {
     let named: Vec<String> = connection_options(headers)
@@ -79,14 +81,50 @@ pub(super) fn build_request_headers(
         })
     };
     out.insert("impersonate-user", value(&user.name)?);
-    for group in groups.of_user(&user.name, &user.groups) {
+    for group in scope.groups.of_user(&user.name, &user.groups) {
         out.append("impersonate-group", value(group)?);
     }
+    append_identity(&mut out, user, &scope.identity);
     if let Some(protocol) = upgrade {
         out.insert(CONNECTION, HeaderValue::from_static("Upgrade"));
         out.insert(UPGRADE, protocol.clone());
     }
     Ok(out)
+}
+
+/// Appends the uid and extras of a user. What cannot be in a header is left out.
+fn append_identity(out: &mut HeaderMap, user: &UserInfo, allowed: &ImpersonatedIdentity) {
+    let value = |text: &str| HeaderValue::from_bytes(text.as_bytes()).ok();
+    if allowed.uid
+        && !user.uid.is_empty()
+        && let Some(uid) = value(&user.uid)
+    {
+        out.insert("impersonate-uid", uid);
+    }
+    for (key, values) in &user.extra {
+        let header = format!("impersonate-extra-{}", escape_extra_key(key));
+        let header = HeaderName::from_bytes(header.as_bytes()).ok();
+        if let Some(header) = header.filter(|_| allowed.extra_keys.contains(key)) {
+            for value in values.iter().filter_map(|text| value(text)) {
+                out.append(&header, value);
+            }
+        }
+    }
+}
+
+/// Percent-encodes what a header name cannot have, and the percent sign (client-go
+/// `transport/round_trippers.go`).
+fn escape_extra_key(key: &str) -> String {
+    let mut escaped = String::with_capacity(key.len());
+    for byte in key.bytes() {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' => escaped.push(char::from(byte)),
+            b'!' | b'#' | b'$' | b'&' | b'\'' | b'*' | b'+' | b'-' | b'.' | b'^' | b'_' | b'`'
+            | b'|' | b'~' => escaped.push(char::from(byte)),
+            _ => escaped.push_str(&format!("%{byte:02X}")),
+        }
+    }
+    escaped
 }
 
 /// Removes the token subprotocol. Fails with 400 when the header is not ASCII, because
@@ -179,7 +217,8 @@ mod tests {
             ("accept", "b"),
             ("content-length", "3"),
         ]);
-        let out = build_request_headers(&headers, &user, &ProxyGroups::All, None).unwrap();
+        let out =
+            build_request_headers(&headers, &user, &ImpersonationScope::default(), None).unwrap();
         assert_eq!(
             show(&out),
             [
@@ -195,15 +234,20 @@ mod tests {
             name: "jürgen".into(),
             ..UserInfo::default()
         };
-        let out =
-            build_request_headers(&HeaderMap::new(), &jurgen, &ProxyGroups::All, None).unwrap();
+        let out = build_request_headers(
+            &HeaderMap::new(),
+            &jurgen,
+            &ImpersonationScope::default(),
+            None,
+        )
+        .unwrap();
         assert_eq!(show(&out), ["impersonate-user=jürgen"]);
         let special = UserInfo {
             name: "a\r\nb".into(),
             ..user
         };
         assert_eq!(
-            build_request_headers(&headers, &special, &ProxyGroups::All, None)
+            build_request_headers(&headers, &special, &ImpersonationScope::default(), None)
                 .unwrap_err()
                 .code,
             400
@@ -212,10 +256,56 @@ mod tests {
         let value = HeaderValue::from_bytes(b"v5.channel.k8s.io\xff").unwrap();
         unreadable.insert(SEC_WEBSOCKET_PROTOCOL, value);
         assert_eq!(
-            build_request_headers(&unreadable, &jurgen, &ProxyGroups::All, None)
+            build_request_headers(&unreadable, &jurgen, &ImpersonationScope::default(), None)
                 .unwrap_err()
                 .code,
             400
+        );
+    }
+
+    // proves: IMP-identity-headers
+    #[test]
+    fn uid_and_extras_are_sent_as_the_cluster_allows() {
+        let extra = [
+            ("example.org/a%b", vec!["x", "ü"]),
+            ("scopes", vec!["view"]),
+            ("other", vec!["o"]),
+            ("bad", vec!["a\r\nb"]),
+        ];
+        let extra = extra.map(|(key, values)| {
+            let values = values.into_iter().map(str::to_owned).collect();
+            (key.to_owned(), values)
+        });
+        let user = UserInfo {
+            name: "ann".into(),
+            uid: "7".into(),
+            groups: Vec::new(),
+            extra: extra.into(),
+        };
+        let forged = map(&[
+            ("impersonate-uid", "0"),
+            ("impersonate-extra-scopes", "all"),
+        ]);
+        let sent = |uid, keys: &[&str]| {
+            let identity = ImpersonatedIdentity {
+                uid,
+                extra_keys: keys.iter().map(|key| (*key).to_owned()).collect(),
+            };
+            let scope = ImpersonationScope {
+                identity,
+                ..ImpersonationScope::default()
+            };
+            show(&build_request_headers(&forged, &user, &scope, None).unwrap())
+        };
+        let ann = "impersonate-user=ann";
+        assert_eq!(sent(false, &[]), [ann]);
+        assert_eq!(sent(true, &["absent"]), ["impersonate-uid=7", ann]);
+        let scopes = "impersonate-extra-scopes=view";
+        assert_eq!(sent(false, &["scopes", "bad"]), [scopes, ann]);
+        let escaped = "impersonate-extra-example.org%2fa%25b";
+        assert_eq!(
+            sent(false, &["example.org/a%b"]),
+            [&format!("{escaped}=x"), &format!("{escaped}=ü"), ann]
         );
     }
 
@@ -248,7 +338,7 @@ mod tests {
         let out = build_request_headers(
             &headers,
             &UserInfo::default(),
-            &ProxyGroups::All,
+            &ImpersonationScope::default(),
             Some(&HeaderValue::from_static("websocket")),
         );
         assert_eq!(

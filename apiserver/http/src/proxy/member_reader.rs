@@ -13,7 +13,7 @@ use http::header::{ACCEPT, HeaderValue};
 use http::{HeaderMap, Request, StatusCode};
 use http_body_util::{BodyExt, Limited};
 use machinery::{Status, UserInfo};
-use members::{ClusterProxyBackends, ProxyGroups};
+use members::{ClusterProxyBackends, ImpersonationScope};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
 use super::{backend_error_status, headers, path};
@@ -114,7 +114,9 @@ impl MemberReader {
         let mut request = Request::new(ForwardedRequestBody::full(Bytes::new()));
         *request.uri_mut() = path.clone().into();
         *request.headers_mut() = match backend.needs_user {
-            true => headers::build_request_headers(&accept, user, &ProxyGroups::All, None)?,
+            true => {
+                headers::build_request_headers(&accept, user, &ImpersonationScope::default(), None)?
+            }
             false => accept,
         };
         let response = backend.permit.forwarder().send(request).await;

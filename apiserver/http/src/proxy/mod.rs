@@ -144,10 +144,10 @@ impl ClusterProxy {
         let protocol = headers::requested_upgrade(&request);
         let client = protocol.is_some().then(|| hyper::upgrade::on(&mut request));
         let (parts, body) = request.into_parts();
-        let groups = self.backends.groups(&guard.permit).await;
+        let scope = self.backends.impersonation_scope(&guard.permit).await;
         let headers = &parts.headers;
         let outgoing = MemberRequest {
-            headers: headers::build_request_headers(headers, &user, &groups, protocol.as_ref())?,
+            headers: headers::build_request_headers(headers, &user, &scope, protocol.as_ref())?,
             method: parts.method,
             path,
             body,
