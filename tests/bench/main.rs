@@ -9,6 +9,7 @@
 
 mod aggregated_mode;
 mod cold_start;
+mod controller_writes;
 mod create_rate;
 mod detector;
 mod fairness;
@@ -50,13 +51,14 @@ type BenchGroup = (
     fn(&mut MeasurementRecorder) -> anyhow::Result<()>,
 );
 
-const GROUPS: [BenchGroup; 16] = [
+const GROUPS: [BenchGroup; 17] = [
     ("up", startup_and_idle::measure_up),
     ("idle", startup_and_idle::measure_serve),
     ("list", list_latency::run),
     ("watchers", watch_fanout::run),
     ("create", create_rate::run),
     ("managers", managed_fields::run),
+    ("writes", controller_writes::run),
     ("fairness", fairness::run),
     ("detector", detector::run),
     ("scripts", lua_scripts::run),

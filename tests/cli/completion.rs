@@ -71,7 +71,6 @@ fn names_of_the_control_plane_are_completed() {
         ("delete propagationp", &["propagationpolicies"]),
         ("get deploy -n completed w", &["web"]),
         ("get deploy --namespace = completed w", &["web"]),
-        ("get deploy/ -n completed", &[]),
         ("get -n completed deploy/", &["deploy/web"]),
         ("get deploy web -n completed ", &[]),
         ("describe -n completed deployment ", &["web"]),
@@ -186,10 +185,7 @@ fn bash_completes_names_after_the_script_is_loaded() {
     "#;
     let mut command = fixture.command_of("bash", &["--norc", "--noprofile", "-c", script]);
     command.env("PATH", format!("{}:/usr/bin:/bin", path.display()));
-    let Ok(output) = command.output() else {
-        harness::tools::skip("bash");
-        return;
-    };
+    let output = command.output().unwrap();
     let errors = String::from_utf8_lossy(&output.stderr);
     let text = String::from_utf8_lossy(&output.stdout);
     let lines: Vec<&str> = text.lines().skip(1).collect();

@@ -21,13 +21,13 @@ use crate::pull_members::PullFixture;
 
 /// How many upgrades of each kind have reached the proxy.
 #[derive(Default)]
-struct SeenUpgrades {
+struct UpgradeCounts {
     websockets: AtomicUsize,
     others: AtomicUsize,
 }
 
 /// Removes other upgrades from requests, as proxies do that do not know the protocol.
-fn proxy_handler(server: RequestForwarder, seen: Arc<SeenUpgrades>) -> TestRequestHandler {
+fn proxy_handler(server: RequestForwarder, seen: Arc<UpgradeCounts>) -> TestRequestHandler {
     let server = Arc::new(server);
     Arc::new(move |mut request: Request<_>| {
         let (server, seen) = (Arc::clone(&server), Arc::clone(&seen));
@@ -73,7 +73,7 @@ async fn a_tunnel_passes_a_proxy_that_knows_websockets_only() {
     let credentials = KubeconfigLoadingRules::from_file(&direct).load().unwrap();
     let tasks = TaskGroup::new(ShutdownToken::new());
     let server = RequestForwarder::new(credentials, &tasks).unwrap();
-    let seen = Arc::new(SeenUpgrades::default());
+    let seen = Arc::new(UpgradeCounts::default());
     let proxy = FakeHttpsServer::start(proxy_handler(server, Arc::clone(&seen))).await;
     let text = std::fs::read_to_string(&direct).unwrap();
     let mut config: Value = serde_saphyr::from_str(&text).unwrap();

@@ -133,10 +133,11 @@ impl FieldError {
 
     /// `path: Too many: N: must have at most MAX items`
     pub fn too_many(field: impl Into<String>, actual: usize, max: usize) -> Self {
+        let items = if max == 1 { "item" } else { "items" };
         Self::new(
             FieldErrorType::TooMany,
             field,
-            format!("Too many: {actual}: must have at most {max} items"),
+            format!("Too many: {actual}: must have at most {max} {items}"),
         )
     }
 
@@ -235,6 +236,10 @@ mod tests {
             (
                 FieldError::too_many("a", 3, 2),
                 "a: Too many: 3: must have at most 2 items",
+            ),
+            (
+                FieldError::too_many("a", 3, 1),
+                "a: Too many: 3: must have at most 1 item",
             ),
         ];
         for (error, text) in &table {

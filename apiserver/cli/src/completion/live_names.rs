@@ -10,8 +10,8 @@ use flotilla_runtime::{ShutdownToken, TaskGroup};
 use machinery::Gvr;
 use openapi::karmada::resources::CLUSTERS;
 
+use super::argument_names::ArgumentNames;
 use super::invocation::Invocation;
-use super::values::ArgumentNames;
 use crate::get::list_names;
 use crate::resource_args::find_resource;
 

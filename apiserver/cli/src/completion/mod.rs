@@ -6,10 +6,11 @@
 //! Nothing is written to a server. What fails, or takes longer than a deadline, completes
 //! nothing and prints nothing.
 
-mod answer;
+mod argument_names;
 mod invocation;
 mod kubectl_flags;
 mod live_names;
+mod script_completer;
 mod values;
 mod words;
 
@@ -18,13 +19,14 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::Context;
+use clap::error::ErrorKind;
 use clap::{Args, Command};
 use clap_complete::Shell;
 use clap_complete::env::{Bash, CompleteEnv, Elvish, EnvCompleter, Fish, Powershell, Shells, Zsh};
 
 use crate::output;
-use answer::AnsweredShell;
 use invocation::Invocation;
+use script_completer::ScriptCompleter;
 use words::CompletedWords;
 
 /// Names the shell in the environment of a process that is to complete its arguments.
@@ -77,13 +79,16 @@ fn write_answer(
 ) -> clap::error::Result<bool> {
     let words = CompletedWords::from_shell(&arguments);
     let command_line = kubectl_flags::replace_kubectl_arguments(command_line);
+    if names_unknown_command(&command_line, words.before_cursor()) {
+        return Ok(true);
+    }
     let invocation = Invocation::parse(&command_line, words.before_cursor());
     let command_line = match invocation {
         Some(invocation) => values::add_completers(command_line, &Arc::new(invocation)),
         None => command_line,
     };
     let words = &words;
-    let shells = ALL_SHELLS.map(|script| AnsweredShell { script, words });
+    let shells = ALL_SHELLS.map(|script| ScriptCompleter { script, words });
     let shells = shells.each_ref().map(|shell| shell as &dyn EnvCompleter);
     CompleteEnv::with_factory(|| command_line.clone())
         .var(SHELL_VARIABLE)
@@ -91,4 +96,9 @@ fn write_answer(
         .completer(BINARY)
         .shells(Shells(&shells))
         .try_complete(arguments, current_dir)
+}
+
+fn names_unknown_command(command_line: &Command, words: &[OsString]) -> bool {
+    let parsed = command_line.clone().try_get_matches_from(words);
+    parsed.is_err_and(|error| error.kind() == ErrorKind::InvalidSubcommand)
 }

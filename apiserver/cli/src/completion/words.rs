@@ -77,8 +77,8 @@ mod tests {
     // proves: CLI-completion
     #[test]
     fn words_that_bash_splits_are_joined() {
-        let table: &[(&[&str], usize, &[&str], usize, &str)] = &[
-            (&["f", "get", ""], 2, &["f", "get", ""], 2, ""),
+        let table = [
+            (&["f", "get", ""][..], 2, &["f", "get", ""][..], 2, ""),
             (&["f", "get"], 2, &["f", "get", ""], 2, ""),
             (
                 &["f", "get", "--namespace", "=", "sh"],
@@ -106,9 +106,9 @@ mod tests {
         ];
         for (words, index, expected, at, prefix) in table {
             let words: Vec<OsString> = words.iter().map(OsString::from).collect();
-            let joined = CompletedWords::join(&words, *index);
-            assert_eq!(joined.words, *expected, "{words:?}");
-            assert_eq!((joined.index, &*joined.joined_prefix), (*at, *prefix));
+            let joined = CompletedWords::join(&words, index);
+            assert_eq!(joined.words, expected, "{words:?}");
+            assert_eq!((joined.index, &*joined.joined_prefix), (at, prefix));
         }
     }
 }

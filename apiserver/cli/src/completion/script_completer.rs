@@ -15,12 +15,12 @@ const SEPARATOR_VARIABLE: &str = "_CLAP_IFS";
 
 /// A shell with the script of `clap_complete`, and answers of our own: for words that bash has
 /// split, and without flags where no dash is typed, as kubectl completes.
-pub(super) struct AnsweredShell<'a> {
+pub(super) struct ScriptCompleter<'a> {
     pub(super) script: &'a dyn EnvCompleter,
     pub(super) words: &'a CompletedWords,
 }
 
-impl EnvCompleter for AnsweredShell<'_> {
+impl EnvCompleter for ScriptCompleter<'_> {
     fn name(&self) -> &'static str {
         self.script.name()
     }
