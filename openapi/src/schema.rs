@@ -17,6 +17,7 @@ mod tests;
 mod validation;
 #[cfg(test)]
 mod validation_tests;
+mod value_types;
 mod value_validation;
 
 pub use self::embedded_resources::{EmbeddedResource, object_meta_error};

@@ -19,6 +19,8 @@ static VERSION_IN_MESSAGE: LazyLock<Regex> =
     LazyLock::new(|| Regex::new(r"(?i)(resource ?version[^0-9]{0,40}|current: |\()\d+").unwrap());
 /// A cell of a table.
 static AGE: LazyLock<Regex> = LazyLock::new(|| Regex::new("^[0-9]+s$").unwrap());
+/// Begins the errors of `structured-merge-diff`, a line each.
+const SCHEMA_ERRORS: &str = ": errors:\n";
 /// In the text of a refused object.
 static TIME_IN_MESSAGE: LazyLock<Regex> =
     LazyLock::new(|| Regex::new(r"20[2-9]\d-\d\d-\d\dT[0-9:.]+Z").unwrap());
@@ -191,7 +193,7 @@ impl ReplyNormalizer {
             "continue" => "a token".to_owned(),
             _ if AGE.is_match(&text) => "an age".to_owned(),
             _ if is_recent(&text) => "a time".to_owned(),
-            _ => self.normalize_text(&text),
+            _ => self.normalize_text(&sort_schema_errors(&text)),
         }
     }
 
@@ -273,4 +275,14 @@ fn manager_sort_key(entry: &Value) -> String {
         field("subresource"),
     ]
     .join("/")
+}
+
+/// Kubernetes reports the errors of fields in the order of a Go map.
+fn sort_schema_errors(text: &str) -> String {
+    let Some((start, errors)) = text.split_once(SCHEMA_ERRORS) else {
+        return text.to_owned();
+    };
+    let mut errors: Vec<&str> = errors.split('\n').collect();
+    errors.sort_unstable();
+    [start, SCHEMA_ERRORS, &errors.join("\n")].concat()
 }

@@ -22,7 +22,7 @@ const CONCURRENT_SEEDS: usize = 4;
 const MAX_REPETITIONS: usize = 40;
 
 /// Seeds beyond [`SEEDS`] whose replies once differed.
-const REGRESSIONS: &[u64] = &[];
+const REGRESSIONS: &[u64] = &[23, 25, 128, 186, 374];
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn generated_sequences_have_equal_replies() {
@@ -36,7 +36,9 @@ async fn generated_sequences_have_equal_replies() {
 #[harness::slow]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn many_generated_sequences_have_equal_replies() {
-    let seeds: Vec<u64> = (SEEDS..SLOW_SEEDS).collect();
+    let seeds = SEEDS..SLOW_SEEDS;
+    // These run in the test above.
+    let seeds: Vec<u64> = seeds.filter(|seed| !REGRESSIONS.contains(seed)).collect();
     compare_seeds(&seeds).await;
 }
 

@@ -1,11 +1,44 @@
-//! JSON merge patch (RFC 7386).
+//! JSON merge patch (RFC 7386), as `gopkg.in/evanphx/json-patch.v4` does it in kube-apiserver.
 
 use serde_json::Value;
 
 /// Merges `patch` into `doc`: objects are merged field by field, `null` removes a field,
 /// any other value replaces it.
+///
+/// Unlike in the RFC, objects in a list that replaces a missing value or one that is not an
+/// object lose their fields with `null`.
 pub fn apply_merge_patch(doc: &mut Value, patch: &Value) {
-    json_patch::merge(doc, patch);
+    match (doc, patch) {
+        (Value::Object(doc), Value::Object(changes)) => {
+            for (field, change) in changes {
+                if change.is_null() {
+                    doc.remove(field);
+                    continue;
+                }
+                match doc.get_mut(field).filter(|current| !current.is_null()) {
+                    Some(current) => apply_merge_patch(current, change),
+                    None => {
+                        doc.insert(field.clone(), without_null_fields(change));
+                    }
+                }
+            }
+        }
+        (doc @ Value::Object(_), replacement) => *doc = replacement.clone(),
+        (doc, replacement) => *doc = without_null_fields(replacement),
+    }
+}
+
+/// The value without the fields of objects that are `null`; items of lists stay.
+fn without_null_fields(value: &Value) -> Value {
+    match value {
+        Value::Object(fields) => {
+            let fields = fields.iter().filter(|(_, value)| !value.is_null());
+            let fields = fields.map(|(name, value)| (name.clone(), without_null_fields(value)));
+            Value::Object(fields.collect())
+        }
+        Value::Array(items) => Value::Array(items.iter().map(without_null_fields).collect()),
+        other => other.clone(),
+    }
 }
 
 #[cfg(test)]
@@ -48,6 +81,23 @@ pub(crate) mod tests {
         }
     }
 
+    #[test]
+    fn fields_with_null_in_lists_are_removed_as_in_kubernetes() {
+        let list = || json!({"a":[{"b":null,"c":1},null,[{"b":null}]]});
+        let removed = || json!({"a":[{"c":1},null,[{}]]});
+        let table = [
+            (json!({}), list(), removed()),
+            (json!({"a":null}), list(), removed()),
+            (json!({"a":[]}), list(), removed()),
+            (json!({"a":"x"}), list(), removed()),
+            (json!({"a":{"x":1}}), list(), list()),
+        ];
+        for (mut doc, patch, expect) in table {
+            apply_merge_patch(&mut doc, &patch);
+            assert_eq!(doc, expect, "{patch}");
+        }
+    }
+
     pub(crate) fn json_tree() -> impl Strategy<Value = Value> {
         let leaf = prop_oneof![
             Just(Value::Null),
@@ -64,9 +114,24 @@ pub(crate) mod tests {
         })
     }
 
+    fn without_null_fields_in_lists(value: Value) -> Value {
+        match value {
+            Value::Object(fields) => {
+                let fields = fields.into_iter();
+                let fields =
+                    fields.map(|(name, value)| (name, without_null_fields_in_lists(value)));
+                Value::Object(fields.collect())
+            }
+            list @ Value::Array(_) => without_null_fields(&list),
+            other => other,
+        }
+    }
+
     proptest! {
         #[test]
         fn merging_twice_is_merging_once(doc in json_tree(), patch in json_tree()) {
+            // An object that a list replaces keeps nulls that the second merge removes.
+            let patch = without_null_fields_in_lists(patch);
             let mut once = doc;
             apply_merge_patch(&mut once, &patch);
             let mut twice = once.clone();

@@ -7,7 +7,7 @@
 use machinery::{Quantity, duration};
 use serde_json::Value;
 
-use super::validation::QUANTITY_FORMAT_ERROR;
+use super::value_types::QUANTITY_FORMAT_ERROR;
 use super::{MAX_DEPTH, Schema, formats};
 use crate::model::{SchemaDefinitionArena, SchemaDefinitionId, SchemaNode, SchemaType};
 

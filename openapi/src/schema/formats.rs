@@ -7,6 +7,40 @@ use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use machinery::duration;
 
+/// `apiextensions-apiserver/pkg/apiserver/validation/formats.go`.
+const KNOWN_FORMATS: [&str; 24] = [
+    "bsonobjectid",
+    "byte",
+    "cidr",
+    "creditcard",
+    "date",
+    "datetime",
+    "duration",
+    "email",
+    "hexcolor",
+    "hostname",
+    "ipv4",
+    "ipv6",
+    "isbn",
+    "isbn10",
+    "isbn13",
+    "mac",
+    "password",
+    "rgbcolor",
+    "ssn",
+    "uri",
+    "uuid",
+    "uuid3",
+    "uuid4",
+    "uuid5",
+];
+
+/// Whether the format is one of strings that apiextensions-apiserver knows. Dashes do not count.
+pub(super) fn is_known(format: &str) -> bool {
+    let normalized = format.replace('-', "");
+    KNOWN_FORMATS.contains(&&*normalized)
+}
+
 /// Whether the text has the format.
 pub(super) fn matches_format(format: &str, text: &str) -> bool {
     match format {

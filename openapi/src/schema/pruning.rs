@@ -9,11 +9,12 @@ use crate::model::{SchemaDefinitionArena, SchemaNode, SchemaType};
 const MAX_REPORTED_PATHS: usize = 256;
 
 impl Schema {
-    /// Removes unknown fields. Returns their paths as strict decoding spells them:
-    /// `spec.x`, `spec.a[0].b`.
+    /// Removes unknown fields. Returns their paths, sorted and as strict decoding spells them:
+    /// `spec.a[0].b`, `spec.x`.
     pub fn prune(&self, value: &mut Value) -> Vec<String> {
         let mut removed = Vec::new();
         prune(&self.definitions, &self.root, value, "", &mut removed, 0);
+        removed.sort_unstable();
         removed
     }
 }
@@ -127,18 +128,19 @@ mod tests {
             "apiVersion": "g/v1", "kind": "T", "metadata": {"name": "x", "nme": "y"},
             "spec": {
                 "a": [{"b": "1"}, {"c": 1}],
+                "also": 1,
                 "m": {"any": {"k": "v", "l": "w"}},
                 "free": {"x": 1, "known": {"gone": 1}},
                 "open": {"gone": 1},
                 "zzz": 1,
             }, "top": 1});
-        let mut removed = schema.prune(&mut value);
-        removed.sort();
+        let removed = schema.prune(&mut value);
         assert_eq!(
             removed,
             [
                 "metadata.nme",
                 "spec.a[1].c",
+                "spec.also",
                 "spec.free.known.gone",
                 "spec.m.any.l",
                 "spec.open.gone",

@@ -3,11 +3,12 @@
 
 use std::collections::HashMap;
 
-use machinery::{FieldError, Quantity};
+use machinery::FieldError;
 use serde_json::{Map, Value};
 
+use super::value_types::{check_type, is_integer, not_an_integer};
 use super::value_validation::{check_enum, check_number, check_value_validation};
-use super::{FieldPath, PathSegment, Schema, formats};
+use super::{FieldPath, PathSegment, Schema};
 use crate::model::{
     ListType, SchemaComposition, SchemaDefinitionArena, SchemaDefinitionId, SchemaNode, SchemaType,
 };
@@ -25,9 +26,6 @@ const TYPES_WITH_REPEATED_KEYS: [&str; 4] = [
     "io.k8s.api.core.v1.HostAlias",
     "io.k8s.api.core.v1.LocalObjectReference",
 ];
-
-pub(super) const QUANTITY_FORMAT_ERROR: &str = "quantities must match the regular expression \
-    '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'";
 
 impl Schema {
     /// Validates types and values.
@@ -473,102 +471,4 @@ impl<'a> SchemaValidator<'a> {
 /// are left to the validation of the kind; Karmada's types are CRDs with a strict schema.
 fn is_kubernetes_type(definition: &str) -> bool {
     definition.starts_with("io.k8s.")
-}
-
-fn json_type(value: &Value) -> &'static str {
-    match value {
-        Value::Null => "null",
-        Value::Bool(_) => "boolean",
-        Value::Number(n) if n.is_f64() => "number",
-        Value::Number(_) => "integer",
-        Value::String(_) => "string",
-        Value::Array(_) => "array",
-        Value::Object(_) => "object",
-    }
-}
-
-fn is_integer(value: &Value) -> bool {
-    match value {
-        Value::Number(n) => {
-            n.is_i64() || n.is_u64() || n.as_f64().is_some_and(|f| f.fract() == 0.0)
-        }
-        _ => false,
-    }
-}
-
-/// The error for a number with a fraction, or beyond the range of the integer type.
-fn not_an_integer(node: &SchemaNode, path: &FieldPath<'_>) -> FieldError {
-    let format = match (&node.ty, &*node.format) {
-        (SchemaType::Int32, _) => "with format int32".to_owned(),
-        (_, "") => "(default format)".to_owned(),
-        (_, format) => format!("with format {format}"),
-    };
-    let field = path.render();
-    let text = format!("Checked value must be of type integer {format} in {field}");
-    FieldError::invalid("<nil>", &Value::from(""), text)
-}
-
-/// Checks that the value has the declared type and format.
-fn check_type(node: &SchemaNode, value: &Value, path: &FieldPath<'_>) -> Result<(), FieldError> {
-    let (fits, name) = match &node.ty {
-        SchemaType::String
-        | SchemaType::Bytes
-        | SchemaType::Time
-        | SchemaType::MicroTime
-        | SchemaType::Duration => (value.is_string(), "string"),
-        SchemaType::Int32 | SchemaType::Int64 => (is_integer(value), "integer"),
-        SchemaType::Bool => (value.is_boolean(), "boolean"),
-        SchemaType::Number => (value.is_number(), "number"),
-        SchemaType::Quantity => (value.is_string() || value.is_number(), "integer,string"),
-        SchemaType::IntOrString => (value.is_string() || is_integer(value), "integer,string"),
-        SchemaType::Any => (true, ""),
-        SchemaType::Object | SchemaType::Map(_) | SchemaType::Ref(_) => {
-            (value.is_object(), "object")
-        }
-        SchemaType::Array(_) => (value.is_array(), "array"),
-    };
-    if !fits {
-        let field = path.render();
-        let actual = json_type(value);
-        let text = format!("{field} in body must be of type {name}: {actual:?}");
-        return Err(FieldError::type_invalid(field, &Value::from(actual), text));
-    }
-    check_format(node, value, path)
-}
-
-fn check_format(node: &SchemaNode, value: &Value, path: &FieldPath<'_>) -> Result<(), FieldError> {
-    let format = match &node.ty {
-        SchemaType::Bytes => "byte",
-        SchemaType::Time | SchemaType::MicroTime => "date-time",
-        SchemaType::Duration => "duration",
-        SchemaType::Int32 => "int32",
-        SchemaType::Quantity => {
-            return match Quantity::from_value(value) {
-                Ok(_) => Ok(()),
-                Err(_) => Err(FieldError::invalid(
-                    path.render(),
-                    value,
-                    QUANTITY_FORMAT_ERROR,
-                )),
-            };
-        }
-        _ => &node.format,
-    };
-    let fits = match value {
-        Value::String(text) => formats::matches_format(format, text),
-        Value::Number(n) if format == "int32" => {
-            n.as_i64().is_none_or(|n| i32::try_from(n).is_ok())
-        }
-        _ => true,
-    };
-    if fits {
-        return Ok(());
-    }
-    let field = path.render();
-    let rendered = match value {
-        Value::String(text) => text.clone(),
-        _ => return Err(not_an_integer(node, path)),
-    };
-    let text = format!("{field} in body must be of type {format}: {rendered:?}");
-    Err(FieldError::type_invalid(field, value, text))
 }

@@ -31,6 +31,8 @@ fn errors_have_the_texts_of_the_api_server() {
               "x-kubernetes-list-map-keys": ["name"],
               "items": {"type": "object", "properties": {"name": {"type": "string"}}}},
         "t": {"type": "string", "format": "date-time"},
+        "f": {"type": "number", "format": "double"},
+        "u": {"type": "string", "format": "unknown"},
         "ios": {"x-kubernetes-int-or-string": true},
         "nul": {"type": "string", "nullable": true},
         "any": {"anyOf": [{"required": ["x"]}, {"required": ["y"]}],
@@ -101,6 +103,33 @@ fn errors_have_the_texts_of_the_api_server() {
                 with("t", json!("noon")),
                 &[
                     "spec.t: Invalid value: \"noon\": spec.t in body must be of type date-time: \"noon\"",
+                ],
+            ),
+            (
+                with("t", json!(5)),
+                &[
+                    "spec.t: Invalid value: \"int64\": spec.t in body must be of type date-time: \"int64\"",
+                ],
+            ),
+            (with("t", json!([])), &[]),
+            (
+                with("i", json!({})),
+                &["spec.i: Invalid value: \"\": spec.i in body must be of type int32: \"\""],
+            ),
+            (
+                with("i", json!("3")),
+                &[
+                    "spec.i: Invalid value: \"string\": spec.i in body must be of type integer: \"string\"",
+                ],
+            ),
+            (
+                with("f", json!(true)),
+                &["spec.f: Invalid value: \"\": spec.f in body must be of type double: \"\""],
+            ),
+            (
+                with("u", json!(true)),
+                &[
+                    "spec.u: Invalid value: \"boolean\": spec.u in body must be of type string: \"boolean\"",
                 ],
             ),
             (with("ios", json!("50%")), &[]),
