@@ -13,6 +13,8 @@ use serde_json::{Value, json};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval, timeout};
 
+use super::MEMBERS;
+
 const NAMESPACE: &str = "/api/v1/namespaces/default";
 const DEPLOYMENTS: &str = "/apis/apps/v1/namespaces/default/deployments";
 const POLICIES: &str = "/apis/policy.karmada.io/v1alpha1/namespaces/default/propagationpolicies";
@@ -215,11 +217,16 @@ impl SoakClient {
         }
     }
 
-    /// Events stay for an hour unless somebody deletes them.
+    /// Events stay for an hour unless somebody deletes them. Those of Works are in the execution
+    /// namespaces: twelve for each Deployment.
     async fn delete_events(self) {
+        let spaces = (1..=MEMBERS).map(|n| format!("/api/v1/namespaces/karmada-es-member{n}"));
+        let namespaces: Vec<String> = spaces.chain([NAMESPACE.to_owned()]).collect();
         let mut steps = self.steps(Duration::from_secs(60));
         while steps.next().await.is_some() {
-            self.delete(&format!("{NAMESPACE}/events")).await;
+            for namespace in &namespaces {
+                self.delete(&format!("{namespace}/events")).await;
+            }
         }
     }
 
