@@ -66,6 +66,7 @@ const SCHEMA_FILES: &[(&str, &str)] = &[
         "multicluster.api",
         include_str!("../schemas/multicluster.api"),
     ),
+    ("networking.api", include_str!("../schemas/networking.api")),
 ];
 
 /// The kinds and definitions of the schema files.

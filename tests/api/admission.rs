@@ -122,11 +122,7 @@ const KINDS: [(&str, &str, &str, bool); 19] = [
     ),
 ];
 /// Those of [`KINDS`] that need a CRD.
-const CRD_KINDS: [&str; 3] = [
-    "MultiClusterIngress",
-    "MultiClusterService",
-    "ResourceRegistry",
-];
+const CRD_KINDS: [&str; 1] = ["ResourceRegistry"];
 
 /// The group and version of a kind, and the path of its collection.
 fn collection(kind: &str) -> (&'static str, String) {

@@ -13,7 +13,6 @@ use uuid::Uuid;
 
 use crate::unstructured::{entries, get, index_path, items, items_mut, object_mut, text};
 
-pub(crate) const SERVICE_PERMANENT_ID_LABEL: &str = "multiclusterservice.karmada.io/permanent-id";
 const DEPENDENCIES_ANNOTATION: &str = "resourcebinding.karmada.io/dependencies";
 
 /// Sets the label `label` to a new UUID unless it has a value.

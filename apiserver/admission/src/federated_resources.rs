@@ -8,9 +8,10 @@ use std::collections::HashSet;
 use jiff::tz;
 use machinery::names::{validate_dns1035_label, validate_dns1123_label};
 use machinery::{FieldError, Gvk};
+use openapi::karmada::well_known_keys::MULTI_CLUSTER_SERVICE_ID;
 use serde_json::Value;
 
-use crate::binding::{SERVICE_PERMANENT_ID_LABEL, set_permanent_id};
+use crate::binding::set_permanent_id;
 use crate::builtin;
 use crate::cluster;
 use crate::unstructured::{get, index_path, int, items, report_invalid, text, texts};
@@ -139,7 +140,7 @@ fn validate_target_bounds(field: &str, rule: &Value, errors: &mut Vec<FieldError
 }
 
 pub(crate) fn mutate_multi_cluster_service(service: &mut Value) {
-    set_permanent_id(service, SERVICE_PERMANENT_ID_LABEL);
+    set_permanent_id(service, MULTI_CLUSTER_SERVICE_ID);
 }
 
 pub(crate) fn validate_multi_cluster_service(new: &Value, old: Option<&Value>) -> Vec<FieldError> {

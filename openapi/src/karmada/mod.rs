@@ -62,6 +62,7 @@ mod tests {
             ("policy.karmada.io", true),
             ("config.karmada.io", true),
             ("multicluster.x-k8s.io", true),
+            ("networking.karmada.io", true),
             ("operator.karmada.io", false),
             ("karmada.io", false),
             ("apps", false),

@@ -29,6 +29,7 @@ resources! {
     FEDERATED_HPAS = "autoscaling" "v1alpha1" "federatedhpas";
     CRON_FEDERATED_HPAS = "autoscaling" "v1alpha1" "cronfederatedhpas";
     REMEDIES = "remedy" "v1alpha1" "remedies";
+    MULTI_CLUSTER_SERVICES = "networking" "v1alpha1" "multiclusterservices";
 }
 
 /// The subresource of bindings with the scheduler's explanation of a placement.

@@ -27,6 +27,13 @@ pub const ENDPOINT_SLICE_SERVICE_NAMESPACE: &str = "endpointslice.karmada.io/nam
 pub const ENDPOINT_SLICE_SERVICE_NAME: &str = "endpointslice.karmada.io/name";
 /// On Works with an EndpointSlice of a member: for which kind it was collected.
 pub const ENDPOINT_SLICE_WORK_MANAGED_BY: &str = "endpointslice.karmada.io/managed-by";
+/// On EndpointSlices that a MultiClusterService dispatches, and on their Works: the provider.
+pub const ENDPOINT_SLICE_PROVISION_CLUSTER: &str = "endpointslice.karmada.io/provision-cluster";
+/// The permanent id of a MultiClusterService, on itself, its Service, binding and Works.
+pub const MULTI_CLUSTER_SERVICE_ID: &str = "multiclusterservice.karmada.io/permanent-id";
+/// Labels of Works and annotations of Services and bindings.
+pub const MULTI_CLUSTER_SERVICE_NAMESPACE: &str = "multiclusterservice.karmada.io/namespace";
+pub const MULTI_CLUSTER_SERVICE_NAME: &str = "multiclusterservice.karmada.io/name";
 pub const SKIP_AUTO_PROPAGATION: &str = "namespace.karmada.io/skip-auto-propagation";
 
 pub const POLICY_NAMESPACE: &str = "propagationpolicy.karmada.io/namespace";
@@ -97,6 +104,10 @@ pub const CLUSTER_POLICY_FINALIZER: &str = "karmada.io/cluster-propagation-polic
 
 /// On Works with an EndpointSlice of a member.
 pub const ENDPOINT_SLICE_FINALIZER: &str = "karmada.io/endpointslice-controller";
+/// On Works with an EndpointSlice of a member that is dispatched to other members.
+pub const ENDPOINT_SLICE_DISPATCH_FINALIZER: &str =
+    "karmada.io/mcs-endpointslice-dispatch-controller";
+pub const MULTI_CLUSTER_SERVICE_FINALIZER: &str = "karmada.io/multiclusterservice-controller";
 
 pub const TAINT_UNSCHEDULABLE: &str = "cluster.karmada.io/unschedulable";
 pub const TAINT_NOT_READY: &str = "cluster.karmada.io/not-ready";
@@ -198,8 +209,18 @@ mod tests {
                     ENDPOINT_SLICE_SERVICE_NAMESPACE,
                     ENDPOINT_SLICE_SERVICE_NAME,
                     ENDPOINT_SLICE_WORK_MANAGED_BY,
+                    ENDPOINT_SLICE_PROVISION_CLUSTER,
                 ],
-                "namespace name managed-by",
+                "namespace name managed-by provision-cluster",
+            ),
+            (
+                "multiclusterservice",
+                &[
+                    MULTI_CLUSTER_SERVICE_ID,
+                    MULTI_CLUSTER_SERVICE_NAMESPACE,
+                    MULTI_CLUSTER_SERVICE_NAME,
+                ],
+                "permanent-id namespace name",
             ),
             (
                 "namespace",
@@ -231,6 +252,8 @@ mod tests {
             POLICY_FINALIZER,
             CLUSTER_POLICY_FINALIZER,
             ENDPOINT_SLICE_FINALIZER,
+            ENDPOINT_SLICE_DISPATCH_FINALIZER,
+            MULTI_CLUSTER_SERVICE_FINALIZER,
         ];
         let expected = [
             "cluster-controller",
@@ -241,6 +264,8 @@ mod tests {
             "propagation-policy-controller",
             "cluster-propagation-policy-controller",
             "endpointslice-controller",
+            "mcs-endpointslice-dispatch-controller",
+            "multiclusterservice-controller",
         ];
         assert_eq!(
             finalizers,

@@ -29,6 +29,7 @@ resources! {
     JOBS "batch" "v1" "jobs" "Job";
     ENDPOINT_SLICES "discovery.k8s.io" "v1" "endpointslices" "EndpointSlice";
     SERVICE_EXPORTS "multicluster.x-k8s.io" "v1alpha1" "serviceexports" "ServiceExport";
+    MULTI_CLUSTER_SERVICES "networking.karmada.io" "v1alpha1" "multiclusterservices" "MultiClusterService";
     SERVICE_IMPORTS "multicluster.x-k8s.io" "v1alpha1" "serviceimports" "ServiceImport";
     INGRESSES "networking.k8s.io" "v1" "ingresses" "Ingress";
     ROLES "rbac.authorization.k8s.io" "v1" "roles" "Role";

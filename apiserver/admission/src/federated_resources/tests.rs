@@ -286,7 +286,7 @@ fn multi_cluster_services_are_validated() {
         ["metadata.name"]
     );
     mutate_multi_cluster_service(&mut named);
-    assert!(named["metadata"]["labels"][SERVICE_PERMANENT_ID_LABEL].is_string());
+    assert!(named["metadata"]["labels"][MULTI_CLUSTER_SERVICE_ID].is_string());
     let typed = |types: Value| service(json!({ "types": types }));
     let changed = validate_multi_cluster_service(&typed(json!(["LoadBalancer"])), Some(&cross()));
     assert_eq!(
