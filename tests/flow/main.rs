@@ -65,6 +65,9 @@ mod autoscalers;
 /// Services across clusters.
 mod services;
 
+/// MultiClusterServices.
+mod multi_cluster_services;
+
 /// The subresource `decision` of bindings.
 mod decision_subresource;
 

@@ -392,9 +392,10 @@ async fn start_controllers(
     let exports = services::ServicesContext {
         control_plane: Arc::clone(control),
         members: Arc::new(members.clone()),
+        clock: Arc::clone(&clock),
         recorder: recorder.clone(),
         informers: informers.clone(),
-        enabled: services::EnabledServiceControllers::of_agent(),
+        enabled: services::EnabledServiceControllers::of_agent().gated(gates),
     };
     services::start(&exports, tasks).await;
     let execution = PropagationContext {

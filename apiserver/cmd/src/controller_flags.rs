@@ -19,6 +19,9 @@ const DEPLOYMENT_REPLICAS_SYNCER: &str = "deploymentReplicasSyncer";
 const SERVICE_EXPORT: &str = "serviceExport";
 const ENDPOINT_SLICE: &str = "endpointSlice";
 const SERVICE_IMPORT: &str = "serviceImport";
+const MULTI_CLUSTER_SERVICE: &str = "multiclusterservice";
+const ENDPOINT_SLICE_COLLECT: &str = "endpointsliceCollect";
+const ENDPOINT_SLICE_DISPATCH: &str = "endpointsliceDispatch";
 const DESCHEDULER: &str = "descheduler";
 
 #[derive(Args, Clone)]
@@ -27,8 +30,9 @@ pub(crate) struct ControllerArgs {
     /// A list of controllers to enable. '*' enables all on-by-default controllers, 'foo'
     /// enables the controller named 'foo', '-foo' disables it. Controllers that can be
     /// chosen: federatedHorizontalPodAutoscaler, cronFederatedHorizontalPodAutoscaler,
-    /// serviceExport, endpointSlice, serviceImport, and those disabled by default:
-    /// hpaScaleTargetMarker, deploymentReplicasSyncer, descheduler.
+    /// serviceExport, endpointSlice, serviceImport, with the feature gate MultiClusterService
+    /// multiclusterservice, endpointsliceCollect, endpointsliceDispatch, and those disabled by
+    /// default: hpaScaleTargetMarker, deploymentReplicasSyncer, descheduler.
     #[arg(
         long,
         value_name = "NAMES",
@@ -153,10 +157,13 @@ fn parse_controllers(names: &[String]) -> Result<EnabledControllers, String> {
             SERVICE_EXPORT => enabled.services.service_export = on,
             ENDPOINT_SLICE => enabled.services.endpoint_slice = on,
             SERVICE_IMPORT => enabled.services.service_import = on,
+            MULTI_CLUSTER_SERVICE => enabled.services.multi_cluster_service = on,
+            ENDPOINT_SLICE_COLLECT => enabled.services.endpoint_slice_collect = on,
+            ENDPOINT_SLICE_DISPATCH => enabled.services.endpoint_slice_dispatch = on,
             DESCHEDULER => enabled.descheduler = on,
             _ => {
                 return Err(format!(
-                    "--controllers: {name:?} is not in the list of known controllers: {FEDERATED_HPA}, {CRON_FEDERATED_HPA}, {HPA_SCALE_TARGET_MARKER}, {DEPLOYMENT_REPLICAS_SYNCER}, {SERVICE_EXPORT}, {ENDPOINT_SLICE}, {SERVICE_IMPORT}, {DESCHEDULER}"
+                    "--controllers: {name:?} is not in the list of known controllers: {FEDERATED_HPA}, {CRON_FEDERATED_HPA}, {HPA_SCALE_TARGET_MARKER}, {DEPLOYMENT_REPLICAS_SYNCER}, {SERVICE_EXPORT}, {ENDPOINT_SLICE}, {SERVICE_IMPORT}, {MULTI_CLUSTER_SERVICE}, {ENDPOINT_SLICE_COLLECT}, {ENDPOINT_SLICE_DISPATCH}, {DESCHEDULER}"
                 ));
             }
         }
@@ -188,6 +195,8 @@ mod tests {
         };
         let mut no_exports = EnabledControllers::default();
         no_exports.services.service_export = false;
+        let mut no_dispatch = EnabledControllers::default();
+        no_dispatch.services.endpoint_slice_dispatch = false;
         for (text, expected) in [
             ("*", Some(on(true, true, false, false))),
             ("*,hpaScaleTargetMarker", Some(on(true, true, true, false))),
@@ -205,6 +214,7 @@ mod tests {
             ),
             ("*,descheduler", Some(descheduler)),
             ("*,-serviceExport", Some(no_exports)),
+            ("*,-endpointsliceDispatch", Some(no_dispatch)),
             ("*,-descheduler", Some(on(true, true, false, false))),
             ("hpaScaleTargetMarker", None),
             ("*,-cluster", None),

@@ -307,9 +307,10 @@ pub(crate) async fn start_karmada_controllers(
     let deps = services::ServicesContext {
         control_plane: Arc::clone(&context.api),
         members: Arc::new(members.clone()),
+        clock: Arc::clone(&context.clock),
         recorder: manager.clone(),
         informers: context.informers.clone(),
-        enabled: settings.controllers.services,
+        enabled: settings.controllers.services.gated(settings.gates),
     };
     services::start(&deps, tasks).await;
     let deps = autoscale::AutoscalersContext {

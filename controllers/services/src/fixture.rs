@@ -6,6 +6,7 @@ use client::fake::FakeApi;
 use client::{Api, Informer};
 use flotilla_runtime::{EventRecorder, InformerFactory, TaskGroup};
 use machinery::Gvr;
+use machinery::time::SystemClock;
 use members::{MemberAccess, MemberConnectionCallback, MemberObjectCallback};
 use parking_lot::Mutex;
 
@@ -69,6 +70,7 @@ pub(crate) fn context(
     ServicesContext {
         control_plane: Arc::clone(control_plane) as Arc<dyn Api>,
         members: Arc::clone(members) as Arc<dyn MemberAccess>,
+        clock: Arc::new(SystemClock),
         recorder: EventRecorder::disabled(),
         informers: InformerFactory::new(tasks),
         enabled: EnabledServiceControllers::default(),

@@ -1,31 +1,40 @@
 //! Controllers that make Services of one cluster available in others.
 //!
-//! ServiceExport + EndpointSlices in a member ──[`service_export`]──► Works in its execution namespace
+//! ServiceExport + EndpointSlices in a member ──[`slice_collection`]──► Works in its execution namespace
 //! those Works ──[`endpoint_slice`]──► EndpointSlices `imported-<cluster>-<slice>` in the control plane
 //! ServiceImport ──[`service_import`]──► Service `derived-<name>` in the control plane
 //!
 //! The dependencies of the ServiceImport, which are that Service and its EndpointSlices, follow it to
-//! the importing clusters. A controller writes only differences. Endpoints of a cluster that is not
-//! Ready are withdrawn.
+//! the importing clusters.
+//!
+//! MultiClusterService ──[`multi_cluster_service`]──► Works with it for its providers, binding of its Service
+//! those Works + EndpointSlices in a provider ──[`slice_collection`]──► Works in its execution namespace
+//! those Works ──[`multi_cluster_service`]──► Works with their slices for the consumers
+//!
+//! A controller writes only differences. Endpoints of a cluster that is not Ready are withdrawn.
 //!
 //! Entry points: [`start`], [`ServicesContext`], [`EnabledServiceControllers`].
 
 mod endpoint_slice;
 #[cfg(test)]
 mod fixture;
-mod service_export;
+mod multi_cluster_service;
 mod service_import;
+mod slice_collection;
 mod slice_fields;
 mod startup;
 #[cfg(test)]
 mod tests;
+mod work_fields;
 
 use std::sync::Arc;
 
 use client::Api;
 use flotilla_runtime::{EventRecorder, InformerFactory};
 use machinery::Gvr;
+use machinery::time::Clock;
 use members::MemberAccess;
+use openapi::karmada::{FeatureGates, KarmadaFeature};
 
 pub use startup::start;
 
@@ -41,6 +50,7 @@ pub struct ServicesContext {
     /// The API server with exports, imports and Works.
     pub control_plane: Arc<dyn Api>,
     pub members: Arc<dyn MemberAccess>,
+    pub clock: Arc<dyn Clock>,
     pub recorder: EventRecorder,
     /// The informers on `control_plane`.
     pub informers: InformerFactory,
@@ -56,6 +66,12 @@ pub struct EnabledServiceControllers {
     pub endpoint_slice: bool,
     /// Enables `serviceImport`.
     pub service_import: bool,
+    /// Enables `multiclusterservice`.
+    pub multi_cluster_service: bool,
+    /// Enables `endpointsliceCollect`.
+    pub endpoint_slice_collect: bool,
+    /// Enables `endpointsliceDispatch`.
+    pub endpoint_slice_dispatch: bool,
 }
 
 impl EnabledServiceControllers {
@@ -65,6 +81,20 @@ impl EnabledServiceControllers {
             service_export: true,
             endpoint_slice: false,
             service_import: false,
+            multi_cluster_service: false,
+            endpoint_slice_collect: true,
+            endpoint_slice_dispatch: false,
+        }
+    }
+
+    /// Without those whose feature gate is off.
+    pub fn gated(self, gates: FeatureGates) -> Self {
+        let on = gates.enabled(KarmadaFeature::MultiClusterService);
+        Self {
+            multi_cluster_service: on && self.multi_cluster_service,
+            endpoint_slice_collect: on && self.endpoint_slice_collect,
+            endpoint_slice_dispatch: on && self.endpoint_slice_dispatch,
+            ..self
         }
     }
 }
@@ -75,6 +105,9 @@ impl Default for EnabledServiceControllers {
             service_export: true,
             endpoint_slice: true,
             service_import: true,
+            multi_cluster_service: true,
+            endpoint_slice_collect: true,
+            endpoint_slice_dispatch: true,
         }
     }
 }

@@ -9,7 +9,7 @@ pub(crate) const MANAGED_BY: &str = "endpointslice.kubernetes.io/managed-by";
 /// Its value on slices that come from another cluster.
 pub(crate) const IMPORTED_VALUE: &str = "endpointslice-controller.karmada.io";
 /// Its value on slices that Karmada has dispatched for a MultiClusterService.
-const DISPATCHED_VALUE: &str = "endpointslice-dispatch-controller.karmada.io";
+pub(crate) const DISPATCHED_VALUE: &str = "endpointslice-dispatch-controller.karmada.io";
 
 /// Whether the slice came to its cluster from another one (Karmada's
 /// `IsEndpointSliceManagedByKarmada`).
@@ -23,3 +23,7 @@ pub(crate) fn service_name(slice: &Object) -> Option<&str> {
     let name = slice.meta().label(SERVICE_NAME);
     name.filter(|name| !name.is_empty())
 }
+
+/// The kinds for which slices are collected, in the label `endpointslice.karmada.io/managed-by`.
+pub(crate) const EXPORT_KIND: &str = "ServiceExport";
+pub(crate) const MULTI_CLUSTER_SERVICE_KIND: &str = "MultiClusterService";

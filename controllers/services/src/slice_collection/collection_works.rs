@@ -1,19 +1,23 @@
-//! Reads from Works which namespaces of which members export Services.
+//! Reads from Works of which Services of which members the slices are collected.
 
 use flotilla_runtime::Informer;
 use machinery::Object;
 use openapi::karmada::binding::Condition;
 use openapi::karmada::names::{cluster_of_execution_space, execution_space_name};
 use openapi::karmada::well_known_keys::{
-    ENDPOINT_SLICE_SERVICE_NAME, ENDPOINT_SLICE_SERVICE_NAMESPACE, ENDPOINT_SLICE_WORK_MANAGED_BY,
+    ENDPOINT_SLICE_SERVICE_NAME, ENDPOINT_SLICE_SERVICE_NAMESPACE, MULTI_CLUSTER_SERVICE_ID,
+    MULTI_CLUSTER_SERVICE_NAME, MULTI_CLUSTER_SERVICE_NAMESPACE,
 };
 use openapi::karmada::work::WorkSpecManifestIdentities;
 use serde::Deserialize;
 
-use super::collected_work::EXPORT_KIND;
+use super::collected_work::CollectingKinds;
+use crate::slice_fields::EXPORT_KIND;
 
 /// Works with a ServiceExport, by execution namespace and namespace of the export.
 const EXPORTS_INDEX: &str = "service-exports";
+/// Works with a MultiClusterService, by the same keys as those with a collected EndpointSlice.
+const SERVICES_INDEX: &str = "multi-cluster-services";
 /// Works with a collected EndpointSlice, by execution namespace and namespace of the Service, and by
 /// these and the name of the Service.
 const COLLECTED_INDEX: &str = "exported-endpoint-slices";
@@ -93,38 +97,60 @@ pub(super) fn exporting_namespaces(work: &Object) -> Vec<MemberNamespace> {
 
 /// The Service whose slice a Work reports: its namespace and its name.
 pub(super) fn collected_service(work: &Object) -> Option<(MemberNamespace, String)> {
-    let label = |key| work.meta().label(key).filter(|value| !value.is_empty());
-    let managed_by = label(ENDPOINT_SLICE_WORK_MANAGED_BY)?;
-    if !managed_by.split('.').any(|kind| kind == EXPORT_KIND) {
-        return None;
+    let kinds = CollectingKinds::of_work(work);
+    if kinds.export {
+        let keys = (
+            ENDPOINT_SLICE_SERVICE_NAMESPACE,
+            ENDPOINT_SLICE_SERVICE_NAME,
+        );
+        labeled_service(work, keys)
+    } else if kinds.multi_cluster_service {
+        let keys = (MULTI_CLUSTER_SERVICE_NAMESPACE, MULTI_CLUSTER_SERVICE_NAME);
+        labeled_service(work, keys)
+    } else {
+        None
     }
-    let namespace = MemberNamespace {
-        cluster: cluster_of_execution_space(work.namespace())?.to_owned(),
-        namespace: label(ENDPOINT_SLICE_SERVICE_NAMESPACE)?.to_owned(),
-    };
-    Some((namespace, label(ENDPOINT_SLICE_SERVICE_NAME)?.to_owned()))
 }
 
-/// The Works of the control plane, indexed by exports and collected slices.
-pub(super) struct ExportWorks(pub(super) Informer);
+/// The Service of the MultiClusterService in a Work.
+pub(super) fn provided_service(work: &Object) -> Option<(MemberNamespace, String)> {
+    work.meta().label(MULTI_CLUSTER_SERVICE_ID)?;
+    let keys = (MULTI_CLUSTER_SERVICE_NAMESPACE, MULTI_CLUSTER_SERVICE_NAME);
+    labeled_service(work, keys).filter(|_| !work.meta().deleting)
+}
 
-impl ExportWorks {
+fn labeled_service(work: &Object, keys: (&str, &str)) -> Option<(MemberNamespace, String)> {
+    let label = |key| work.meta().label(key).filter(|value| !value.is_empty());
+    let namespace = MemberNamespace {
+        cluster: cluster_of_execution_space(work.namespace())?.to_owned(),
+        namespace: label(keys.0)?.to_owned(),
+    };
+    Some((namespace, label(keys.1)?.to_owned()))
+}
+
+fn index_keys(service: Option<(MemberNamespace, String)>) -> Vec<String> {
+    let Some((namespace, service)) = service else {
+        return Vec::new();
+    };
+    let of_namespace = namespace.index_key();
+    vec![format!("{of_namespace}/{service}"), of_namespace]
+}
+
+/// The Works of the control plane, indexed by exports, MultiClusterServices and collected slices.
+pub(super) struct CollectionWorks(pub(super) Informer);
+
+impl CollectionWorks {
     pub(super) fn new(works: Informer) -> Self {
         works.add_index(EXPORTS_INDEX, |work| {
             let namespaces = exporting_namespaces(work);
             namespaces.iter().map(MemberNamespace::index_key).collect()
         });
-        works.add_index(COLLECTED_INDEX, |work| {
-            let Some((namespace, service)) = collected_service(work) else {
-                return Vec::new();
-            };
-            let of_namespace = namespace.index_key();
-            vec![format!("{of_namespace}/{service}"), of_namespace]
-        });
+        works.add_index(SERVICES_INDEX, |work| index_keys(provided_service(work)));
+        works.add_index(COLLECTED_INDEX, |work| index_keys(collected_service(work)));
         Self(works)
     }
 
-    pub(super) fn state(&self, at: &MemberNamespace) -> ExportState {
+    pub(super) fn export_state(&self, at: &MemberNamespace) -> ExportState {
         let works = self.0.by_index(EXPORTS_INDEX, &at.index_key());
         let mut left = works.iter().filter(|work| !work.meta().deleting).peekable();
         if left.peek().is_none() {
@@ -142,12 +168,27 @@ impl ExportWorks {
         }
     }
 
-    /// The namespaces of a cluster that have exports.
+    /// The Services of a namespace that have a MultiClusterService for which the member provides.
+    pub(super) fn provided(&self, at: &MemberNamespace) -> Vec<String> {
+        let works = self.0.by_index(SERVICES_INDEX, &at.index_key());
+        let services = works.iter().filter_map(provided_service);
+        services.map(|(_, service)| service).collect()
+    }
+
+    pub(super) fn is_provided(&self, at: &MemberNamespace, service: &str) -> bool {
+        let key = format!("{}/{service}", at.index_key());
+        !self.0.by_index(SERVICES_INDEX, &key).is_empty()
+    }
+
+    /// The namespaces of a cluster that have exports or MultiClusterServices.
     pub(super) fn namespaces(&self, cluster: &str) -> Vec<MemberNamespace> {
         let prefix = format!("{}/", execution_space_name(cluster));
-        let keys = self
-            .0
-            .index_keys(EXPORTS_INDEX, |key| key.starts_with(&prefix));
+        let of_namespace =
+            |key: &str| key.starts_with(&prefix) && !key[prefix.len()..].contains('/');
+        let mut keys = self.0.index_keys(EXPORTS_INDEX, of_namespace);
+        keys.extend(self.0.index_keys(SERVICES_INDEX, of_namespace));
+        keys.sort_unstable();
+        keys.dedup();
         keys.iter()
             .filter_map(|key| MemberNamespace::from_index_key(key))
             .collect()

@@ -1,4 +1,4 @@
-//! The informers of ServiceExports and EndpointSlices in one namespace of a member.
+//! The informers of EndpointSlices, and of ServiceExports if there are, in one namespace of a member.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -12,12 +12,13 @@ use crate::{ENDPOINT_SLICES, SERVICE_EXPORTS};
 
 const SERVICE_INDEX: &str = "service";
 
-/// Two informers and the tasks that run them. Clones are the same.
+/// The informers and the tasks that run them. Clones are the same.
 #[derive(Clone)]
 pub(super) struct NamespaceInformers {
     api: Arc<dyn Api>,
     namespace: String,
-    exports: Informer,
+    /// `None` where nothing was exported; the member need not serve the kind.
+    exports: Option<Informer>,
     slices: Informer,
     /// Ends its informers when it is dropped.
     _factory: InformerFactory,
@@ -26,12 +27,12 @@ pub(super) struct NamespaceInformers {
 
 impl NamespaceInformers {
     /// `on_change`, which may not block, is called with the name of each Service whose export or
-    /// slices change. Once both are listed, it is called for all exported Services and those of
-    /// `collected`.
+    /// slices change. Once all are listed, it is called for all exported Services and `services`.
     pub(super) fn start(
         api: &Arc<dyn Api>,
         namespace: &str,
-        collected: BTreeSet<String>,
+        watch_exports: bool,
+        services: BTreeSet<String>,
         on_change: impl Fn(&str) + Clone + Send + Sync + 'static,
         tasks: &TaskGroup,
     ) -> Self {
@@ -41,14 +42,17 @@ impl NamespaceInformers {
             let select = ListWatchSelector::all(resource).namespace(namespace);
             factory.get(api, &select)
         };
-        let (exports, slices) = (informer(&SERVICE_EXPORTS), informer(&ENDPOINT_SLICES));
+        let exports = watch_exports.then(|| informer(&SERVICE_EXPORTS));
+        let slices = informer(&ENDPOINT_SLICES);
         slices.add_index(SERVICE_INDEX, |slice| {
             let own = Some(slice).filter(|slice| !comes_from_other_cluster(slice));
             let service = own.and_then(service_name).map(str::to_owned);
             service.into_iter().collect()
         });
         let changed = on_change.clone();
-        exports.add_event_handler(move |change| changed(change.object().name()));
+        if let Some(exports) = &exports {
+            exports.add_event_handler(move |change| changed(change.object().name()));
+        }
         let changed = on_change.clone();
         slices.add_event_handler(move |change| {
             let before = change.old.and_then(service_name);
@@ -68,14 +72,16 @@ impl NamespaceInformers {
         let shutdown = started.tasks.shutdown().clone();
         started.tasks.spawn(async move {
             let synced = async {
-                exports.wait_for_cache_sync().await;
+                if let Some(exports) = &exports {
+                    exports.wait_for_cache_sync().await;
+                }
                 slices.wait_for_cache_sync().await;
             };
             if shutdown.run_until_triggered(synced).await.is_some() {
-                for export in exports.list() {
+                for export in exports.iter().flat_map(Informer::list) {
                     on_change(export.name());
                 }
-                collected.iter().for_each(|service| on_change(service));
+                services.iter().for_each(|service| on_change(service));
             }
         });
         started
@@ -85,16 +91,23 @@ impl NamespaceInformers {
         Arc::ptr_eq(&self.api, api)
     }
 
-    pub(super) fn has_synced(&self) -> bool {
-        self.exports.has_synced() && self.slices.has_synced()
+    pub(super) fn watches_exports(&self) -> bool {
+        self.exports.is_some()
     }
 
-    /// The slices of a Service of this cluster; none if it is not exported.
-    pub(super) fn exported_slices(&self, service: &str) -> Vec<Object> {
-        match self.exports.get(&self.namespace, service) {
-            Some(_) => self.slices.by_index(SERVICE_INDEX, service),
-            None => Vec::new(),
-        }
+    pub(super) fn has_synced(&self) -> bool {
+        self.exports.as_ref().is_none_or(Informer::has_synced) && self.slices.has_synced()
+    }
+
+    /// Whether the Service is exported; `None` if exports are not watched.
+    pub(super) fn is_exported(&self, service: &str) -> Option<bool> {
+        let exports = self.exports.as_ref()?;
+        Some(exports.get(&self.namespace, service).is_some())
+    }
+
+    /// The slices of a Service of this cluster.
+    pub(super) fn slices(&self, service: &str) -> Vec<Object> {
+        self.slices.by_index(SERVICE_INDEX, service)
     }
 
     pub(super) async fn stop(self) {

@@ -1,0 +1,304 @@
+//! The controller endpointsliceDispatch: brings the slices that are collected for a
+//! MultiClusterService to its consumers.
+//!
+//! Source: Karmada's `pkg/controllers/multiclusterservice/endpointslice_dispatch_controller.go`. Karmada
+//! keeps the endpoints of a provider that is not Ready; here they are withdrawn until it is Ready again.
+//! Where slices of several providers have one name, only the first has Karmada's name of a Work.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use client::{Api, Error};
+use flotilla_runtime::{
+    EventRecorder, Informer, ListWatchSelector, ReconcileAction, TaskGroup, Workqueue,
+    remove_finalizers, run_workers,
+};
+use machinery::Object;
+use machinery::time::Clock;
+use openapi::karmada::names::{cluster_of_execution_space, execution_space_name};
+use openapi::karmada::resources::{CLUSTERS, MULTI_CLUSTER_SERVICES, WORKS};
+use openapi::karmada::well_known_keys::{
+    ENDPOINT_SLICE_DISPATCH_FINALIZER, ENDPOINT_SLICE_WORK_MANAGED_BY,
+};
+
+use super::dispatched_work::ProvidedSlice;
+use super::object::{ClusterState, MultiClusterService, involved, set_condition};
+use super::service_works::{ServiceWorks, WorkRole, service_key};
+use crate::ServicesContext;
+use crate::work_fields::{WorkWrite, delete_work, write_work};
+
+const WORKERS: usize = 3;
+const CONDITION: &str = "EndpointSliceDispatched";
+
+/// What is reconciled.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum DispatchKey {
+    /// The dispatched slices of a MultiClusterService.
+    Service(String),
+    /// The finalizer of a Work whose slice is no longer dispatched.
+    Withdrawn(String),
+}
+
+/// A slice for a consumer.
+struct DesiredSlice {
+    slice: ProvidedSlice,
+    /// Whether it is written; what a consumer that is not available has stays.
+    available: bool,
+}
+
+/// By the namespace and the name of the Work.
+type DesiredSlices = BTreeMap<(String, String), DesiredSlice>;
+
+/// The controller endpointsliceDispatch.
+pub(crate) struct EndpointSliceDispatchController {
+    api: Arc<dyn Api>,
+    recorder: EventRecorder,
+    clock: Arc<dyn Clock>,
+    owners: Informer,
+    clusters: Informer,
+    works: ServiceWorks,
+}
+
+/// The Works whose slice was collected for a MultiClusterService, and is not any more.
+fn is_withdrawn(work: &Object) -> bool {
+    let collected = WorkRole::of(work) == Some(WorkRole::Collected);
+    let finalizer = ENDPOINT_SLICE_DISPATCH_FINALIZER.as_bytes();
+    work.meta().label(ENDPOINT_SLICE_WORK_MANAGED_BY).is_some()
+        && (work.meta().deleting || !collected)
+        && work
+            .bytes()
+            .windows(finalizer.len())
+            .any(|window| window == finalizer)
+}
+
+impl EndpointSliceDispatchController {
+    pub(crate) async fn start(deps: &ServicesContext, tasks: &TaskGroup) {
+        let informer = |resource| {
+            let select = ListWatchSelector::all(resource);
+            deps.informers.get(&deps.control_plane, &select)
+        };
+        let it = Arc::new(Self {
+            api: Arc::clone(&deps.control_plane),
+            recorder: deps.recorder.clone(),
+            clock: Arc::clone(&deps.clock),
+            owners: informer(&MULTI_CLUSTER_SERVICES),
+            clusters: informer(&CLUSTERS),
+            works: ServiceWorks::new(informer(&WORKS)),
+        });
+        for informer in [&it.owners, &it.clusters, &it.works.0] {
+            informer.wait_for_cache_sync().await;
+        }
+        let queue = Workqueue::new();
+        it.add_event_handlers(&queue);
+        run_workers(
+            tasks,
+            "endpointslice-dispatch",
+            &queue,
+            WORKERS,
+            move |key| {
+                let it = Arc::clone(&it);
+                async move {
+                    match key {
+                        DispatchKey::Service(key) => it.reconcile_service(&key).await,
+                        DispatchKey::Withdrawn(key) => it.reconcile_withdrawn(&key).await,
+                    }
+                }
+            },
+        );
+    }
+
+    fn add_event_handlers(&self, queue: &Workqueue<DispatchKey>) {
+        let changed = queue.clone();
+        self.owners.add_event_handler(move |change| {
+            changed.add_to_lane(DispatchKey::Service(change.key()), change.in_initial_list);
+        });
+        let changed = queue.clone();
+        self.works.0.add_event_handler(move |change| {
+            let low = change.in_initial_list;
+            for work in change.old.into_iter().chain(change.new) {
+                if let Some(key) = service_key(work) {
+                    changed.add_to_lane(DispatchKey::Service(key), low);
+                }
+            }
+            if change.new.is_some_and(is_withdrawn) {
+                changed.add_to_lane(DispatchKey::Withdrawn(change.key()), low);
+            }
+        });
+        let (changed, owners) = (queue.clone(), self.owners.clone());
+        self.clusters.add_event_handler(move |change| {
+            let before = ClusterState::of(change.old);
+            if change.in_initial_list || before == ClusterState::of(change.new) {
+                return;
+            }
+            for owner in owners.list() {
+                changed.add(DispatchKey::Service(owner.meta().key()));
+            }
+        });
+    }
+
+    async fn reconcile_service(&self, key: &str) -> Result<ReconcileAction, Error> {
+        let owner = self.owners.get_by_key(key);
+        let owner = owner.filter(|owner| !owner.meta().deleting);
+        let collected = self.works.list(key, |role| *role == WorkRole::Collected);
+        let is_dispatched = |role: &WorkRole| matches!(role, WorkRole::Dispatched { .. });
+        let dispatched = self.works.list(key, is_dispatched);
+        if collected.is_empty() && dispatched.is_empty() {
+            return Ok(ReconcileAction::Done);
+        }
+        let desired = match &owner {
+            Some(owner) => self.desired(owner, &collected)?,
+            None => DesiredSlices::new(),
+        };
+        let synced = self.sync(&owner, &desired, &dispatched).await;
+        let Some(owner) = owner else {
+            return Ok(action(synced?.is_none()));
+        };
+        let reported = match &synced {
+            Ok(None) => return Ok(ReconcileAction::AFTER_CONFLICT),
+            Ok(Some(written)) => self.report(&owner, Ok(()), *written).await,
+            Err(e) => self.report(&owner, Err(e.to_string()), false).await,
+        };
+        synced?;
+        match reported {
+            Err(e) if e.is_conflict() => Ok(ReconcileAction::AFTER_CONFLICT),
+            // It is gone; its event follows.
+            Err(e) if e.is_not_found() => Ok(ReconcileAction::Done),
+            other => other.map(|()| ReconcileAction::Done),
+        }
+    }
+
+    /// The slices of available providers, for every other consumer.
+    fn desired(&self, owner: &Object, collected: &[Object]) -> Result<DesiredSlices, Error> {
+        let mut desired = DesiredSlices::new();
+        let decoded = owner.decode::<MultiClusterService>()?;
+        if !decoded.is_cross_cluster() {
+            return Ok(desired);
+        }
+        let state = |cluster: &str| ClusterState::of(self.clusters.get("", cluster).as_ref());
+        let providers = decoded.providers(&self.clusters);
+        let mut slices = Vec::new();
+        for work in collected.iter().filter(|work| !work.meta().deleting) {
+            let provider = cluster_of_execution_space(work.namespace()).unwrap_or_default();
+            if providers.contains(provider) && state(provider) == ClusterState::Available {
+                slices.extend(ProvidedSlice::of_work(provider, work)?);
+            }
+        }
+        slices.sort_unstable_by(|a, b| a.provider.cmp(&b.provider));
+        let own: BTreeSet<_> = collected
+            .iter()
+            .map(|work| (work.namespace(), work.name()))
+            .collect();
+        for consumer in decoded.consumers(&self.clusters) {
+            let state = state(&consumer);
+            if let Some((reason, message)) = state.warning("Consumer", &consumer, "EndpointSlice") {
+                self.recorder.warning(&involved(owner), reason, message);
+            }
+            let space = execution_space_name(&consumer);
+            for slice in slices.iter().filter(|slice| slice.provider != consumer) {
+                let mut at = (space.clone(), slice.work_name.clone());
+                if own.contains(&(at.0.as_str(), at.1.as_str())) || desired.contains_key(&at) {
+                    at.1 = slice.own_work_name();
+                }
+                let slice = DesiredSlice {
+                    slice: slice.clone(),
+                    available: state == ClusterState::Available,
+                };
+                desired.insert(at, slice);
+            }
+        }
+        Ok(desired)
+    }
+
+    /// Returns whether something was written; `None` if a Work has changed meanwhile.
+    async fn sync(
+        &self,
+        owner: &Option<Object>,
+        desired: &DesiredSlices,
+        dispatched: &[Object],
+    ) -> Result<Option<bool>, Error> {
+        let mut written = false;
+        for work in dispatched {
+            let at = (work.namespace().to_owned(), work.name().to_owned());
+            if !desired.contains_key(&at) {
+                written |= delete_work(&*self.api, work).await?;
+            }
+        }
+        let service = owner.as_ref().map(Object::name).unwrap_or_default();
+        for ((namespace, name), slice) in desired.iter().filter(|(_, slice)| slice.available) {
+            let existing = self.works.0.get(namespace, name);
+            if existing.as_ref().is_some_and(|work| work.meta().deleting) {
+                // Its end is an event.
+                continue;
+            }
+            let (at, slice) = ((namespace.as_str(), name.as_str()), &slice.slice);
+            let Some(work) = slice.desired_work(at, service, existing.as_ref())? else {
+                continue;
+            };
+            match write_work(&*self.api, namespace, work, existing.as_ref()).await? {
+                WorkWrite::Written => written = true,
+                WorkWrite::Gone => {}
+                WorkWrite::Conflict => return Ok(None),
+            }
+        }
+        Ok(Some(written))
+    }
+
+    async fn report(
+        &self,
+        owner: &Object,
+        dispatched: Result<(), String>,
+        written: bool,
+    ) -> Result<(), Error> {
+        let (condition, event) = match &dispatched {
+            Ok(()) => {
+                let message = "EndpointSlice are dispatched successfully";
+                let reason = "EndpointSliceDispatchedSucceed";
+                (("True", reason, message), "DispatchEndpointSliceSucceed")
+            }
+            Err(message) => {
+                let reason = "EndpointSliceDispatchedFailed";
+                (
+                    ("False", reason, message.as_str()),
+                    "DispatchEndpointSliceFailed",
+                )
+            }
+        };
+        let changed = set_condition(&*self.api, &*self.clock, owner, CONDITION, condition).await?;
+        match dispatched {
+            Ok(()) if written || changed => {
+                self.recorder.normal(&involved(owner), event, condition.2);
+            }
+            Err(_) if changed => self.recorder.warning(&involved(owner), event, condition.2),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Deletes what was dispatched of a collected Work, then removes its finalizer.
+    async fn reconcile_withdrawn(&self, key: &str) -> Result<ReconcileAction, Error> {
+        let Some(work) = self.works.0.get_by_key(key).filter(is_withdrawn) else {
+            return Ok(ReconcileAction::Done);
+        };
+        let provider = cluster_of_execution_space(work.namespace()).unwrap_or_default();
+        let slice = ProvidedSlice::of_work(provider, &work)?;
+        let own_name = slice.map(|slice| slice.own_work_name());
+        for dispatched in self.works.dispatched_by(provider) {
+            let name = dispatched.name();
+            if name == work.name() || Some(name) == own_name.as_deref() {
+                delete_work(&*self.api, &dispatched).await?;
+            }
+        }
+        let finalizers = [ENDPOINT_SLICE_DISPATCH_FINALIZER];
+        match remove_finalizers(&*self.api, &WORKS, &work, &finalizers).await {
+            Err(e) if e.is_conflict() => Ok(ReconcileAction::AFTER_CONFLICT),
+            other => other.map(|()| ReconcileAction::Done),
+        }
+    }
+}
+
+fn action(conflict: bool) -> ReconcileAction {
+    match conflict {
+        true => ReconcileAction::AFTER_CONFLICT,
+        false => ReconcileAction::Done,
+    }
+}

@@ -1,0 +1,284 @@
+//! Tests of the controllers together, from a MultiClusterService to Works for the consumers.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use client::fake::FakeApi;
+use flotilla_runtime::{InformerFactory, ShutdownToken, TaskGroup};
+use openapi::karmada::FeatureGates;
+use openapi::karmada::names::work_name;
+use openapi::karmada::resources::{BINDINGS, CLUSTERS, MULTI_CLUSTER_SERVICES, WORKS};
+use serde_json::{Value, json};
+
+use crate::fixture::{FakeMemberConnections, context};
+use crate::{ENDPOINT_SLICES, EnabledServiceControllers, SERVICES, start};
+
+const PROVIDER: &str = "karmada-es-p";
+const CONSUMER: &str = "karmada-es-c";
+
+/// A provider `p` with endpoints of the Service `web`, and a consumer `c`.
+struct Fixture {
+    control: Arc<FakeApi>,
+    provider: Arc<FakeApi>,
+    /// Informers stop when they are dropped.
+    _informers: InformerFactory,
+    tasks: TaskGroup,
+}
+
+fn cluster(name: &str, ready: &str) -> Value {
+    json!({"apiVersion": "cluster.karmada.io/v1alpha1", "kind": "Cluster", "metadata": {"name": name},
+        "status": {"conditions": [{"type": "Ready", "status": ready}]}})
+}
+
+fn shared(types: &[&str], providers: &[&str], consumers: &[&str]) -> Value {
+    let selectors =
+        |names: &[&str]| -> Vec<Value> { names.iter().map(|name| json!({"name": name})).collect() };
+    json!({"apiVersion": "networking.karmada.io/v1alpha1", "kind": "MultiClusterService",
+        "metadata": {"namespace": "n", "name": "web", "uid": "mcs-uid",
+            "labels": {"multiclusterservice.karmada.io/permanent-id": "id"}},
+        "spec": {"types": types, "providerClusters": selectors(providers),
+            "consumerClusters": selectors(consumers)}})
+}
+
+fn service() -> Value {
+    json!({"apiVersion": "v1", "kind": "Service", "metadata": {"namespace": "n", "name": "web", "uid": "u",
+        "labels": {"propagationpolicy.karmada.io/permanent-id": "policy"}}, "spec": {"ports": [{"port": 80}]}})
+}
+
+fn slice(name: &str, address: &str) -> Value {
+    json!({"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice",
+        "metadata": {"namespace": "n", "name": name, "labels": {
+            "kubernetes.io/service-name": "web",
+            "endpointslice.kubernetes.io/managed-by": "endpointslice-controller.k8s.io"}},
+        "addressType": "IPv4", "ports": [{"port": 80}],
+        "endpoints": [{"addresses": [address], "conditions": {"ready": true}}]})
+}
+
+async fn wait_until(what: &str, done: impl Fn() -> bool) {
+    for _ in 0..2000 {
+        if done() {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    panic!("not reached: {what}");
+}
+
+fn slice_work_name() -> String {
+    work_name("EndpointSlice", "web-x", "n")
+}
+
+impl Fixture {
+    fn seeded() -> (Arc<FakeApi>, Arc<FakeApi>) {
+        let (control, provider) = (FakeApi::new(), FakeApi::new());
+        control.seed(&CLUSTERS, cluster("p", "True"));
+        control.seed(&CLUSTERS, cluster("c", "True"));
+        control.seed(&SERVICES, service());
+        let service = shared(&["CrossCluster"], &["p"], &["p", "c"]);
+        control.seed(&MULTI_CLUSTER_SERVICES, service);
+        provider.seed(&ENDPOINT_SLICES, slice("web-x", "10.0.0.1"));
+        (control, provider)
+    }
+
+    async fn start(control: Arc<FakeApi>, provider: Arc<FakeApi>) -> Self {
+        let tasks = TaskGroup::new(ShutdownToken::new());
+        let members = Arc::new(FakeMemberConnections::default());
+        members.connect("p", &provider);
+        let deps = context(&control, &members, &tasks);
+        start(&deps, &tasks).await;
+        Self {
+            control,
+            provider,
+            _informers: deps.informers,
+            tasks,
+        }
+    }
+
+    async fn dispatching() -> Self {
+        let (control, provider) = Self::seeded();
+        let fixture = Self::start(control, provider).await;
+        fixture.wait_for_address("10.0.0.1").await;
+        for kind in ["ServiceApplied", "EndpointSliceDispatched"] {
+            wait_until(kind, || fixture.has_condition(kind, "True")).await;
+        }
+        fixture
+    }
+
+    fn dispatched(&self) -> Option<Value> {
+        self.control
+            .get_object(&WORKS, CONSUMER, &slice_work_name())
+    }
+
+    fn has_condition(&self, kind: &str, status: &str) -> bool {
+        let service = self.control.get_object(&MULTI_CLUSTER_SERVICES, "n", "web");
+        let service = service.unwrap_or_default();
+        let conditions = service["status"]["conditions"].as_array();
+        let mut conditions = conditions.into_iter().flatten();
+        conditions.any(|c| c["type"] == kind && c["status"] == status)
+    }
+
+    async fn wait_for_address(&self, address: &str) {
+        wait_until(address, || {
+            let work = self.dispatched().unwrap_or_default();
+            let manifest = &work["spec"]["workload"]["manifests"][0];
+            manifest["endpoints"][0]["addresses"] == json!([address])
+        })
+        .await;
+    }
+
+    /// The execution controller removes its finalizer; there is none here.
+    async fn wait_until_withdrawn(&self) {
+        wait_until("withdrawn", || {
+            let work = self.dispatched();
+            work.is_none_or(|w| !w["metadata"]["deletionTimestamp"].is_null())
+        })
+        .await;
+    }
+}
+
+// proves: MCS-propagated, MCS-claimed, MCS-follows
+#[tokio::test]
+async fn works_and_the_binding_are_those_of_karmada() {
+    let fixture = Fixture::dispatching().await;
+    let control = &fixture.control;
+    let name = work_name("MultiClusterService", "web", "n");
+    let work = control.get_object(&WORKS, PROVIDER, &name).unwrap();
+    assert_eq!(work["spec"]["suspendDispatching"], true);
+    assert_eq!(
+        work["metadata"]["labels"],
+        json!({"multiclusterservice.karmada.io/permanent-id": "id",
+            "multiclusterservice.karmada.io/namespace": "n", "multiclusterservice.karmada.io/name": "web"})
+    );
+    let collected = control.get_object(&WORKS, PROVIDER, &slice_work_name());
+    assert_eq!(
+        collected.unwrap()["metadata"]["labels"]["endpointslice.karmada.io/managed-by"],
+        "MultiClusterService"
+    );
+    let work = fixture.dispatched().unwrap();
+    assert_eq!(
+        work["metadata"]["annotations"],
+        json!({"endpointslice.karmada.io/provision-cluster": "p"})
+    );
+    let manifest = &work["spec"]["workload"]["manifests"][0];
+    assert_eq!(manifest["metadata"]["name"], "p-web-x");
+    let labels = &manifest["metadata"]["labels"];
+    assert_eq!(
+        labels["endpointslice.kubernetes.io/managed-by"],
+        "endpointslice-dispatch-controller.karmada.io"
+    );
+    let service = control.get_object(&SERVICES, "n", "web").unwrap();
+    assert_eq!(
+        service["metadata"]["labels"],
+        json!({"resourcetemplate.karmada.io/claimed-by": "MultiClusterService",
+            "multiclusterservice.karmada.io/permanent-id": "id"})
+    );
+    let binding = control.get_object(&BINDINGS, "n", "web-service").unwrap();
+    assert_eq!(
+        binding["spec"]["placement"],
+        json!({"clusterAffinity": {"clusterNames": ["c", "p"]}})
+    );
+    assert_eq!(
+        binding["metadata"]["labels"]["binding.karmada.io/managed-by"],
+        "MultiClusterService"
+    );
+    fixture
+        .provider
+        .seed(&ENDPOINT_SLICES, slice("web-x", "10.0.0.2"));
+    fixture.wait_for_address("10.0.0.2").await;
+    fixture.provider.remove(&ENDPOINT_SLICES, "n", "web-x");
+    fixture.wait_until_withdrawn().await;
+    fixture.tasks.stop().await;
+}
+
+// proves: MCS-provider-dies
+#[tokio::test]
+async fn endpoints_of_a_provider_that_is_not_ready_are_withdrawn() {
+    let fixture = Fixture::dispatching().await;
+    fixture.control.seed(&CLUSTERS, cluster("p", "False"));
+    fixture.wait_until_withdrawn().await;
+    let collected = fixture
+        .control
+        .get_object(&WORKS, PROVIDER, &slice_work_name());
+    assert!(collected.is_some());
+    fixture.control.remove(&WORKS, CONSUMER, &slice_work_name());
+    fixture.control.seed(&CLUSTERS, cluster("p", "True"));
+    fixture.wait_for_address("10.0.0.1").await;
+    fixture.tasks.stop().await;
+}
+
+// proves: MCS-changed
+#[tokio::test]
+async fn removed_consumers_and_types_are_withdrawn() {
+    let fixture = Fixture::dispatching().await;
+    let only_provider = shared(&["CrossCluster"], &["p"], &["p"]);
+    fixture.control.seed(&MULTI_CLUSTER_SERVICES, only_provider);
+    fixture.wait_until_withdrawn().await;
+    let balanced = shared(&["LoadBalancer"], &["p"], &["c"]);
+    fixture.control.seed(&MULTI_CLUSTER_SERVICES, balanced);
+    let name = work_name("MultiClusterService", "web", "n");
+    for name in [name, slice_work_name()] {
+        wait_until(&name, || {
+            fixture
+                .control
+                .get_object(&WORKS, PROVIDER, &name)
+                .is_none()
+        })
+        .await;
+    }
+    wait_until("released", || {
+        let service = fixture.control.get_object(&SERVICES, "n", "web").unwrap();
+        service["metadata"]["labels"]["resourcetemplate.karmada.io/claimed-by"].is_null()
+    })
+    .await;
+    fixture.tasks.stop().await;
+}
+
+// proves: MCS-no-service
+#[tokio::test]
+async fn a_missing_service_is_a_condition() {
+    let (control, provider) = Fixture::seeded();
+    control.remove(&SERVICES, "n", "web");
+    let fixture = Fixture::start(control, provider).await;
+    wait_until("failed", || {
+        fixture.has_condition("ServiceApplied", "False")
+    })
+    .await;
+    fixture.control.seed(&SERVICES, service());
+    wait_until("applied", || {
+        fixture.has_condition("ServiceApplied", "True")
+    })
+    .await;
+    fixture.tasks.stop().await;
+}
+
+// proves: MCS-no-idle-write
+#[tokio::test]
+async fn a_restart_writes_nothing() {
+    let fixture = Fixture::dispatching().await;
+    fixture.tasks.stop().await;
+    let (control, provider) = (fixture.control.clone(), fixture.provider.clone());
+    control.clear_writes();
+    let fixture = Fixture::start(control, provider).await;
+    // A change that follows the initial ones is written last.
+    fixture
+        .provider
+        .seed(&ENDPOINT_SLICES, slice("web-x", "10.0.0.9"));
+    fixture.wait_for_address("10.0.0.9").await;
+    let name = slice_work_name();
+    let writes = fixture.control.writes();
+    let others = writes.iter().filter(|write| write.name != name);
+    assert_eq!(others.count(), 0);
+    fixture.tasks.stop().await;
+}
+
+// proves: MCS-off
+#[test]
+fn nothing_runs_without_the_feature_gate() {
+    let gated = EnabledServiceControllers::default().gated(FeatureGates::default());
+    assert!(gated.service_export && gated.endpoint_slice && gated.service_import);
+    assert!(!gated.multi_cluster_service);
+    assert!(!gated.endpoint_slice_collect && !gated.endpoint_slice_dispatch);
+    let on: FeatureGates = "MultiClusterService=true".parse().unwrap();
+    let all = EnabledServiceControllers::default();
+    assert_eq!(all.gated(on), all);
+}

@@ -1,0 +1,151 @@
+//! Builds Works, and writes them to the control plane when they differ.
+
+use client::{Api, DeleteOptions, Error, ResourcePath, WriteOptions, ignore_not_found};
+use machinery::Object;
+use machinery::object::MalformedObject;
+use openapi::karmada::resources::WORKS;
+use openapi::karmada::well_known_keys::{
+    MANAGED, MANAGED_VALUE, TEMPLATE_UID, WORK_ID, WORK_NAME, WORK_NAMESPACE,
+};
+use openapi::karmada_prune::{prune, record_managed_keys};
+use serde_json::{Value, json};
+
+/// The fields of a Work that a controller sets; others stay.
+pub(crate) struct WorkFields<'a> {
+    pub(crate) namespace: &'a str,
+    pub(crate) name: &'a str,
+    /// `None` removes a label.
+    pub(crate) labels: &'a [(&'a str, Option<&'a str>)],
+    pub(crate) annotations: &'a [(&'a str, &'a str)],
+    pub(crate) finalizers: &'a [&'a str],
+    pub(crate) spec: Value,
+}
+
+impl WorkFields<'_> {
+    /// The Work with these fields, based on the existing one; `None` when nothing has to change.
+    pub(crate) fn apply_to(
+        self,
+        existing: Option<&Object>,
+    ) -> Result<Option<Value>, MalformedObject> {
+        let mut work = match existing {
+            Some(existing) => existing.value()?,
+            None => json!({"apiVersion": "work.karmada.io/v1alpha1", "kind": "Work",
+                "metadata": {"namespace": self.namespace, "name": self.name}}),
+        };
+        let mut changed = work["spec"] != self.spec;
+        work["spec"] = self.spec;
+        let metadata = &mut work["metadata"];
+        for &(key, value) in self.labels {
+            changed |= metadata["labels"].get(key).and_then(Value::as_str) != value;
+            match (value, metadata["labels"].as_object_mut()) {
+                (Some(value), _) => metadata["labels"][key] = value.into(),
+                (None, Some(labels)) => drop(labels.remove(key)),
+                (None, None) => {}
+            }
+        }
+        for &(key, value) in self.annotations {
+            changed |= metadata["annotations"][key] != value;
+            metadata["annotations"][key] = value.into();
+        }
+        let finalizers = &mut metadata["finalizers"];
+        if !finalizers.is_array() {
+            *finalizers = json!([]);
+        }
+        for &finalizer in self.finalizers {
+            if let Some(all) = finalizers.as_array_mut()
+                && !all.iter().any(|f| f == finalizer)
+            {
+                all.push(finalizer.into());
+                changed = true;
+            }
+        }
+        Ok(changed.then_some(work))
+    }
+}
+
+/// An object as the admission of Works leaves it, so that the same object is the same manifest.
+pub(crate) fn work_manifest(
+    object: &Object,
+    (api_version, kind): (&str, &str),
+    (namespace, name): (&str, &str),
+    existing: Option<&Object>,
+) -> Result<Value, MalformedObject> {
+    let mut manifest = object.value()?;
+    manifest["apiVersion"] = api_version.into();
+    manifest["kind"] = kind.into();
+    manifest["metadata"]["annotations"][TEMPLATE_UID] = object.uid().into();
+    complete_manifest(&mut manifest, (namespace, name), existing);
+    Ok(manifest)
+}
+
+/// Sets what the admission of Works sets.
+pub(crate) fn complete_manifest(
+    manifest: &mut Value,
+    (namespace, name): (&str, &str),
+    existing: Option<&Object>,
+) {
+    let labels = &mut manifest["metadata"]["labels"];
+    labels[MANAGED] = MANAGED_VALUE.into();
+    if let Some(id) = existing.and_then(|work| work.meta().label(WORK_ID)) {
+        labels[WORK_ID] = id.into();
+    }
+    let annotations = &mut manifest["metadata"]["annotations"];
+    annotations[WORK_NAME] = name.into();
+    annotations[WORK_NAMESPACE] = namespace.into();
+    prune(manifest, true);
+    record_managed_keys(manifest);
+}
+
+/// What became of a write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum WorkWrite {
+    Written,
+    /// The Work or its cluster is gone; an event follows.
+    Gone,
+    /// The Work has changed meanwhile.
+    Conflict,
+}
+
+/// Creates a Work, or updates the existing one.
+pub(crate) async fn write_work(
+    api: &dyn Api,
+    namespace: &str,
+    work: Value,
+    existing: Option<&Object>,
+) -> Result<WorkWrite, Error> {
+    let options = WriteOptions::default();
+    let written = match existing {
+        Some(existing) => {
+            let at = ResourcePath::of_object(&WORKS, existing);
+            api.update(at, work.into(), &options).await
+        }
+        None => {
+            let at = ResourcePath::collection(&WORKS, namespace);
+            api.create(at, work.into(), &options).await
+        }
+    };
+    match written {
+        Ok(_) => Ok(WorkWrite::Written),
+        Err(e) if e.is_conflict() || e.is_already_exists() => Ok(WorkWrite::Conflict),
+        Err(e) if existing.is_some() && e.is_not_found() => Ok(WorkWrite::Gone),
+        Err(e) if e.is_namespace_terminating() => Ok(WorkWrite::Gone),
+        Err(e) => Err(e),
+    }
+}
+
+/// Deletes a Work unless it is being deleted. Returns whether it was there.
+pub(crate) async fn delete_work(api: &dyn Api, work: &Object) -> Result<bool, Error> {
+    if work.meta().deleting {
+        return Ok(false);
+    }
+    let options = DeleteOptions {
+        uid: Some(work.uid().to_owned()),
+        ..DeleteOptions::default()
+    };
+    let at = ResourcePath::of_object(&WORKS, work);
+    match api.delete(at, &options).await {
+        // Another Work of that name; its creation is an event.
+        Err(e) if e.is_conflict() => Ok(false),
+        other => Ok(ignore_not_found(other)?.is_some()),
+    }
+}
