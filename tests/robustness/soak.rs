@@ -18,9 +18,8 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use memory::MemorySamples;
-use traffic::SoakClient;
+use traffic::{MEMBERS, SoakClient};
 
-const MEMBERS: usize = 3;
 const DEFAULT_DURATION: Duration = Duration::from_secs(3600);
 const SAMPLE_INTERVAL: Duration = Duration::from_secs(5);
 /// The highest memory at the end, in memory after the warm-up.

@@ -21,7 +21,7 @@ use openapi::karmada::well_known_keys::{
 };
 use serde_json::{Value, json};
 
-use super::claim::{
+use super::claimed_service::{
     desired_binding, permanent_id, released_binding, service_claim, service_release,
 };
 use super::object::{API_VERSION, ClusterState, MultiClusterService, involved, set_condition};

@@ -8,7 +8,7 @@
 //!
 //! Source: Karmada's `pkg/controllers/multiclusterservice`.
 
-mod claim;
+mod claimed_service;
 mod controller;
 mod dispatch;
 mod dispatched_work;
