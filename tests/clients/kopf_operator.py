@@ -152,12 +152,20 @@ class User:
         self.delete(name)
         return False
 
+    def mutated(self, name):
+        """The configuration of the other webhook is seen by itself, before or after."""
+        annotations = self.create(name)["metadata"].get("annotations", {})
+        self.delete(name)
+        return "operator.example.io/mutated" in annotations
+
     def exists(self, name):
         return name in self.items()
 
     def run(self):
         wait_until("a refusal by the admission server", lambda: self.refused("refused"))
-        wait_until("no refused object", lambda: not self.exists("refused"))
+        wait_until("a mutation by the admission server", lambda: self.mutated("mutated"))
+        for name in ["refused", "mutated"]:
+            wait_until(f"no object {name}", lambda: not self.exists(name))
         for name in ["a", "b", "c"]:
             mutated = self.create(name)["metadata"]["annotations"]
             assert mutated["operator.example.io/mutated"] == "yes", mutated
