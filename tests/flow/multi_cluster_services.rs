@@ -6,23 +6,10 @@ use crate::fleet::{ApiServerClient, FleetFixture, wait_for_namespace, wait_until
 use crate::objects::{
     BINDINGS, DEPLOYMENTS, ENDPOINT_SLICES, MULTI_CLUSTER_SERVICES, SERVICES, deployment, policy,
 };
-
-/// The number of ready endpoints of the Service `web` in a member.
-async fn ready_endpoints(member: &ApiServerClient, ns: &str) -> usize {
-    let slices = member.list(&ENDPOINT_SLICES, ns).await;
-    let of_service = slices
-        .iter()
-        .filter(|slice| slice["metadata"]["labels"]["kubernetes.io/service-name"] == "web");
-    let endpoints =
-        of_service.flat_map(|slice| slice["endpoints"].as_array().into_iter().flatten());
-    endpoints
-        .filter(|e| e["conditions"]["ready"] == true)
-        .count()
-}
+use crate::services::wait_for_service_endpoints;
 
 async fn wait_for_endpoints(member: &ApiServerClient, ns: &str, count: usize) {
-    let what = format!("{count} endpoints in {}", member.name);
-    wait_until(&what, async || ready_endpoints(member, ns).await == count).await;
+    wait_for_service_endpoints(member, ns, "web", count).await;
 }
 
 async fn scale(control: &ApiServerClient, ns: &str, replicas: usize) {

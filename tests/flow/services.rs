@@ -43,21 +43,35 @@ async fn share_service(control: &ApiServerClient, ns: &str, exporter: &str, impo
     control.create(import).await;
 }
 
-/// The number of ready endpoints of the Service `derived-web` in a member.
-async fn ready_endpoints(member: &ApiServerClient, ns: &str) -> usize {
+/// The number of ready endpoints of a Service in a member.
+async fn ready_endpoints(member: &ApiServerClient, ns: &str, service: &str) -> usize {
     let slices = member.list(&ENDPOINT_SLICES, ns).await;
-    let derived = slices
+    let of_service = slices
         .iter()
-        .filter(|slice| slice["metadata"]["labels"]["kubernetes.io/service-name"] == "derived-web");
-    let endpoints = derived.flat_map(|slice| slice["endpoints"].as_array().into_iter().flatten());
+        .filter(|slice| slice["metadata"]["labels"]["kubernetes.io/service-name"] == service);
+    let endpoints =
+        of_service.flat_map(|slice| slice["endpoints"].as_array().into_iter().flatten());
     endpoints
         .filter(|e| e["conditions"]["ready"] == true)
         .count()
 }
 
+/// Waits until a member has so many ready endpoints of a Service.
+pub(crate) async fn wait_for_service_endpoints(
+    member: &ApiServerClient,
+    ns: &str,
+    service: &str,
+    count: usize,
+) {
+    let what = format!("{count} endpoints of {service} in {}", member.name);
+    wait_until(&what, async || {
+        ready_endpoints(member, ns, service).await == count
+    })
+    .await;
+}
+
 async fn wait_for_endpoints(member: &ApiServerClient, ns: &str, count: usize) {
-    let what = format!("{count} endpoints in {}", member.name);
-    wait_until(&what, async || ready_endpoints(member, ns).await == count).await;
+    wait_for_service_endpoints(member, ns, "derived-web", count).await;
 }
 
 // proves: SVC-follows, SVC-unexported, SVC-derived, HOL-endpoints

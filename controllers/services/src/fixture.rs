@@ -1,6 +1,7 @@
 //! A control plane and members for the tests, all of them fake APIs.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use client::fake::FakeApi;
 use client::{Api, Informer};
@@ -75,4 +76,15 @@ pub(crate) fn context(
         informers: InformerFactory::new(tasks),
         enabled: EnabledServiceControllers::default(),
     }
+}
+
+/// Waits for something that the controllers do.
+pub(crate) async fn wait_until(what: &str, done: impl Fn() -> bool) {
+    let wait = async {
+        while !done() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    let reached = tokio::time::timeout(Duration::from_secs(10), wait).await;
+    assert!(reached.is_ok(), "not reached: {what}");
 }

@@ -1,7 +1,6 @@
 //! Tests of the controllers together, from an export in a member to slices in the control plane.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use client::Error;
 use client::fake::FakeApi;
@@ -12,7 +11,7 @@ use openapi::karmada::resources::{CLUSTERS, WORKS};
 use openapi::karmada::well_known_keys::ENDPOINT_SLICE_FINALIZER;
 use serde_json::{Value, json};
 
-use crate::fixture::{FakeMemberConnections, context};
+use crate::fixture::{FakeMemberConnections, context, wait_until};
 use crate::{ENDPOINT_SLICES, SERVICE_EXPORTS, SERVICE_IMPORTS, SERVICES, start};
 
 const SPACE: &str = "karmada-es-m";
@@ -81,16 +80,6 @@ impl ServicesFixture {
     async fn stop(self) {
         self.tasks.stop().await;
     }
-}
-
-async fn wait_until(what: &str, done: impl Fn() -> bool) {
-    for _ in 0..2000 {
-        if done() {
-            return;
-        }
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
-    panic!("not reached: {what}");
 }
 
 fn cluster(ready: &str) -> Value {

@@ -6,11 +6,10 @@ use std::sync::Arc;
 
 use client::{Api, Error, Patch, ResourcePath, WriteOptions, ignore_not_found};
 use flotilla_runtime::{
-    EventRecorder, Informer, ListWatchSelector, ReconcileAction, TaskGroup, Workqueue,
-    add_finalizer, remove_finalizers, run_workers,
+    Informer, ListWatchSelector, ReconcileAction, TaskGroup, Workqueue, add_finalizer,
+    remove_finalizers, run_workers,
 };
 use machinery::Object;
-use machinery::time::Clock;
 use openapi::karmada::names::{
     binding_name, cluster_of_execution_space, execution_space_name, work_name,
 };
@@ -24,20 +23,30 @@ use serde_json::{Value, json};
 use super::claimed_service::{
     desired_binding, permanent_id, released_binding, service_claim, service_release,
 };
-use super::object::{API_VERSION, ClusterState, MultiClusterService, involved, set_condition};
+use super::object::{API_VERSION, ClusterState, MultiClusterService};
+use super::reports::{ReportedCondition, ServiceReports};
 use super::service_works::{ServiceWorks, WorkRole, service_key};
 use crate::slice_fields::MULTI_CLUSTER_SERVICE_KIND;
 use crate::work_fields::{WorkFields, WorkWrite, delete_work, work_manifest, write_work};
 use crate::{SERVICES, ServicesContext};
 
 const WORKERS: usize = 3;
-const CONDITION: &str = "ServiceApplied";
+
+const SERVICE_APPLIED: ReportedCondition = ReportedCondition {
+    condition_type: "ServiceApplied",
+    success: (
+        "ServiceAppliedSucceed",
+        "Service is propagated to target clusters.",
+    ),
+    success_event: "SyncServiceSucceed",
+    failure: "ServiceAppliedFailed",
+    failure_event: "SyncServiceFailed",
+};
 
 /// The controller multiclusterservice.
 pub(crate) struct MultiClusterServiceController {
     api: Arc<dyn Api>,
-    recorder: EventRecorder,
-    clock: Arc<dyn Clock>,
+    reports: ServiceReports,
     owners: Informer,
     services: Informer,
     bindings: Informer,
@@ -53,8 +62,7 @@ impl MultiClusterServiceController {
         };
         let it = Arc::new(Self {
             api: Arc::clone(&deps.control_plane),
-            recorder: deps.recorder.clone(),
-            clock: Arc::clone(&deps.clock),
+            reports: ServiceReports::new(deps, SERVICE_APPLIED),
             owners: informer(&MULTI_CLUSTER_SERVICES),
             services: informer(&SERVICES),
             bindings: informer(&BINDINGS),
@@ -140,43 +148,12 @@ impl MultiClusterServiceController {
             Err(e) if e.is_conflict() || e.is_already_exists() => Err(e),
             Err(e) => {
                 let missing = self.services.get_by_key(key).is_none();
-                self.report(&owner, Err(e.to_string()), true).await?;
+                self.reports.set(&owner, Err(e.to_string()), true).await?;
                 // The creation of the Service is an event.
                 if missing { Ok(()) } else { Err(e) }
             }
-            Ok(written) => self.report(&owner, Ok(()), written).await,
+            Ok(written) => self.reports.set(&owner, Ok(()), written).await,
         }
-    }
-
-    /// Sets the condition, and records an event if something was written.
-    async fn report(
-        &self,
-        owner: &Object,
-        applied: Result<(), String>,
-        written: bool,
-    ) -> Result<(), Error> {
-        let (condition, event) = match &applied {
-            Ok(()) => {
-                let message = "Service is propagated to target clusters.";
-                (
-                    ("True", "ServiceAppliedSucceed", message),
-                    "SyncServiceSucceed",
-                )
-            }
-            Err(message) => (
-                ("False", "ServiceAppliedFailed", message.as_str()),
-                "SyncServiceFailed",
-            ),
-        };
-        let changed = set_condition(&*self.api, &*self.clock, owner, CONDITION, condition).await?;
-        match applied {
-            Ok(()) if written || changed => {
-                self.recorder.normal(&involved(owner), event, condition.2);
-            }
-            Err(_) if changed => self.recorder.warning(&involved(owner), event, condition.2),
-            _ => {}
-        }
-        Ok(())
     }
 
     /// Returns whether something was written.
@@ -249,10 +226,8 @@ impl MultiClusterServiceController {
     /// Writes the Work with the MultiClusterService for a provider, unless it is not available.
     async fn propagate(&self, owner: &Object, provider: &str) -> Result<bool, Error> {
         let state = ClusterState::of(self.clusters.get("", provider).as_ref());
-        if let Some((reason, message)) =
-            state.warning("Provider", provider, MULTI_CLUSTER_SERVICE_KIND)
-        {
-            self.recorder.warning(&involved(owner), reason, message);
+        let (role, what) = (("Provider", provider), MULTI_CLUSTER_SERVICE_KIND);
+        if !self.reports.warn_of_cluster(owner, role, state, what) {
             return Ok(false);
         }
         let namespace = execution_space_name(provider);

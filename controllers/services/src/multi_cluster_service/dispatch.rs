@@ -10,11 +10,10 @@ use std::sync::Arc;
 
 use client::{Api, Error};
 use flotilla_runtime::{
-    EventRecorder, Informer, ListWatchSelector, ReconcileAction, TaskGroup, Workqueue,
-    remove_finalizers, run_workers,
+    Informer, ListWatchSelector, ReconcileAction, TaskGroup, Workqueue, remove_finalizers,
+    run_workers,
 };
 use machinery::Object;
-use machinery::time::Clock;
 use openapi::karmada::names::{cluster_of_execution_space, execution_space_name};
 use openapi::karmada::resources::{CLUSTERS, MULTI_CLUSTER_SERVICES, WORKS};
 use openapi::karmada::well_known_keys::{
@@ -22,13 +21,24 @@ use openapi::karmada::well_known_keys::{
 };
 
 use super::dispatched_work::ProvidedSlice;
-use super::object::{ClusterState, MultiClusterService, involved, set_condition};
+use super::object::{ClusterState, MultiClusterService};
+use super::reports::{ReportedCondition, ServiceReports};
 use super::service_works::{ServiceWorks, WorkRole, service_key};
 use crate::ServicesContext;
 use crate::work_fields::{WorkWrite, delete_work, write_work};
 
 const WORKERS: usize = 3;
-const CONDITION: &str = "EndpointSliceDispatched";
+
+const ENDPOINT_SLICE_DISPATCHED: ReportedCondition = ReportedCondition {
+    condition_type: "EndpointSliceDispatched",
+    success: (
+        "EndpointSliceDispatchedSucceed",
+        "EndpointSlice are dispatched successfully",
+    ),
+    success_event: "DispatchEndpointSliceSucceed",
+    failure: "EndpointSliceDispatchedFailed",
+    failure_event: "DispatchEndpointSliceFailed",
+};
 
 /// What is reconciled.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -52,8 +62,7 @@ type DesiredSlices = BTreeMap<(String, String), DesiredSlice>;
 /// The controller endpointsliceDispatch.
 pub(crate) struct EndpointSliceDispatchController {
     api: Arc<dyn Api>,
-    recorder: EventRecorder,
-    clock: Arc<dyn Clock>,
+    reports: ServiceReports,
     owners: Informer,
     clusters: Informer,
     works: ServiceWorks,
@@ -79,8 +88,7 @@ impl EndpointSliceDispatchController {
         };
         let it = Arc::new(Self {
             api: Arc::clone(&deps.control_plane),
-            recorder: deps.recorder.clone(),
-            clock: Arc::clone(&deps.clock),
+            reports: ServiceReports::new(deps, ENDPOINT_SLICE_DISPATCHED),
             owners: informer(&MULTI_CLUSTER_SERVICES),
             clusters: informer(&CLUSTERS),
             works: ServiceWorks::new(informer(&WORKS)),
@@ -155,8 +163,8 @@ impl EndpointSliceDispatchController {
         };
         let reported = match &synced {
             Ok(None) => return Ok(ReconcileAction::AFTER_CONFLICT),
-            Ok(Some(written)) => self.report(&owner, Ok(()), *written).await,
-            Err(e) => self.report(&owner, Err(e.to_string()), false).await,
+            Ok(Some(written)) => self.reports.set(&owner, Ok(()), *written).await,
+            Err(e) => self.reports.set(&owner, Err(e.to_string()), false).await,
         };
         synced?;
         match reported {
@@ -189,10 +197,9 @@ impl EndpointSliceDispatchController {
             .map(|work| (work.namespace(), work.name()))
             .collect();
         for consumer in decoded.consumers(&self.clusters) {
-            let state = state(&consumer);
-            if let Some((reason, message)) = state.warning("Consumer", &consumer, "EndpointSlice") {
-                self.recorder.warning(&involved(owner), reason, message);
-            }
+            let role = ("Consumer", &*consumer);
+            let (reports, state) = (&self.reports, state(&consumer));
+            let available = reports.warn_of_cluster(owner, role, state, "EndpointSlice");
             let space = execution_space_name(&consumer);
             for slice in slices.iter().filter(|slice| slice.provider != consumer) {
                 let mut at = (space.clone(), slice.work_name.clone());
@@ -201,7 +208,7 @@ impl EndpointSliceDispatchController {
                 }
                 let slice = DesiredSlice {
                     slice: slice.clone(),
-                    available: state == ClusterState::Available,
+                    available,
                 };
                 desired.insert(at, slice);
             }
@@ -241,37 +248,6 @@ impl EndpointSliceDispatchController {
             }
         }
         Ok(Some(written))
-    }
-
-    async fn report(
-        &self,
-        owner: &Object,
-        dispatched: Result<(), String>,
-        written: bool,
-    ) -> Result<(), Error> {
-        let (condition, event) = match &dispatched {
-            Ok(()) => {
-                let message = "EndpointSlice are dispatched successfully";
-                let reason = "EndpointSliceDispatchedSucceed";
-                (("True", reason, message), "DispatchEndpointSliceSucceed")
-            }
-            Err(message) => {
-                let reason = "EndpointSliceDispatchedFailed";
-                (
-                    ("False", reason, message.as_str()),
-                    "DispatchEndpointSliceFailed",
-                )
-            }
-        };
-        let changed = set_condition(&*self.api, &*self.clock, owner, CONDITION, condition).await?;
-        match dispatched {
-            Ok(()) if written || changed => {
-                self.recorder.normal(&involved(owner), event, condition.2);
-            }
-            Err(_) if changed => self.recorder.warning(&involved(owner), event, condition.2),
-            _ => {}
-        }
-        Ok(())
     }
 
     /// Deletes what was dispatched of a collected Work, then removes its finalizer.

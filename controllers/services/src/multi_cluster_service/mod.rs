@@ -13,6 +13,7 @@ mod controller;
 mod dispatch;
 mod dispatched_work;
 mod object;
+mod reports;
 mod service_works;
 #[cfg(test)]
 mod tests;

@@ -1,19 +1,12 @@
-//! Reads MultiClusterServices and the clusters that they name, and writes their conditions.
+//! Reads MultiClusterServices and the clusters that they name.
 
 use std::collections::BTreeSet;
 
-use client::{Api, Error, InvolvedObject, Patch, ResourcePath, WriteOptions};
 use flotilla_runtime::Informer;
 use machinery::Object;
-use machinery::conditions::set_json_condition;
-use machinery::time::{Clock, rfc3339_seconds};
 use openapi::karmada::Cluster;
 use openapi::karmada::cluster::ApiEnablementStatus;
-use openapi::karmada::resources::MULTI_CLUSTER_SERVICES;
 use serde::Deserialize;
-use serde_json::{Value, json};
-
-use crate::slice_fields::MULTI_CLUSTER_SERVICE_KIND;
 
 pub(super) const API_VERSION: &str = "networking.karmada.io/v1alpha1";
 
@@ -111,41 +104,4 @@ impl ClusterState {
             )),
         }
     }
-}
-
-pub(super) fn involved(service: &Object) -> InvolvedObject {
-    InvolvedObject::new(API_VERSION, MULTI_CLUSTER_SERVICE_KIND, service)
-}
-
-/// Sets a condition of a MultiClusterService; returns whether it was another one.
-pub(super) async fn set_condition(
-    api: &dyn Api,
-    clock: &dyn Clock,
-    service: &Object,
-    condition_type: &str,
-    (status, reason, message): (&str, &str, &str),
-) -> Result<bool, Error> {
-    let at = ResourcePath::of_object(&MULTI_CLUSTER_SERVICES, service);
-    let mut conditions = service.value()?["status"]["conditions"].take();
-    let is_same = |c: &Value| {
-        c["type"] == condition_type
-            && c["status"] == status
-            && c["reason"] == reason
-            && c["message"] == message
-    };
-    if conditions
-        .as_array()
-        .is_some_and(|all| all.iter().any(is_same))
-    {
-        return Ok(false);
-    }
-    let condition = json!({"type": condition_type, "status": status, "reason": reason,
-        "message": message, "lastTransitionTime": rfc3339_seconds(clock.now())});
-    set_json_condition(&mut conditions, condition);
-    let patch = json!({"metadata": {"resourceVersion": service.revision().to_string()},
-        "status": {"conditions": conditions}});
-    let options = WriteOptions::default();
-    let at = at.subresource("status");
-    api.patch(at, Patch::Merge(patch), &options).await?;
-    Ok(true)
 }

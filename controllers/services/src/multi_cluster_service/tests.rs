@@ -1,7 +1,6 @@
 //! Tests of the controllers together, from a MultiClusterService to Works for the consumers.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use client::fake::FakeApi;
 use flotilla_runtime::{InformerFactory, ShutdownToken, TaskGroup};
@@ -10,7 +9,7 @@ use openapi::karmada::names::work_name;
 use openapi::karmada::resources::{BINDINGS, CLUSTERS, MULTI_CLUSTER_SERVICES, WORKS};
 use serde_json::{Value, json};
 
-use crate::fixture::{FakeMemberConnections, context};
+use crate::fixture::{FakeMemberConnections, context, wait_until};
 use crate::{ENDPOINT_SLICES, EnabledServiceControllers, SERVICES, start};
 
 const PROVIDER: &str = "karmada-es-p";
@@ -52,16 +51,6 @@ fn slice(name: &str, address: &str) -> Value {
             "endpointslice.kubernetes.io/managed-by": "endpointslice-controller.k8s.io"}},
         "addressType": "IPv4", "ports": [{"port": 80}],
         "endpoints": [{"addresses": [address], "conditions": {"ready": true}}]})
-}
-
-async fn wait_until(what: &str, done: impl Fn() -> bool) {
-    for _ in 0..2000 {
-        if done() {
-            return;
-        }
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
-    panic!("not reached: {what}");
 }
 
 fn slice_work_name() -> String {
