@@ -9,14 +9,19 @@ mod api_server;
 mod bare_etcd;
 mod compared_server;
 
+use std::time::Duration;
+
 use anyhow::Context;
 use harness::cluster::KubernetesClusterOptions;
 use harness::{EtcdCluster, KubernetesCluster, etcd};
 
+use crate::http_connection::BenchConnection;
 use crate::kubeconfig::Kubeconfig;
-use crate::measured_process::MeasuredProcess;
+use crate::measured_process::{MeasuredProcess, wait_until};
 use crate::measurement::MeasurementRecorder;
 use compared_server::ComparedServer;
+
+const START_TIMEOUT: Duration = Duration::from_secs(60);
 
 pub(crate) fn run(report: &mut MeasurementRecorder) -> anyhow::Result<()> {
     for start in [start_embedded, start_on_etcd, start_kube_apiserver] {
@@ -66,6 +71,12 @@ fn start_kube_apiserver() -> anyhow::Result<(ComparedServer, Kubeconfig)> {
     };
     let cluster = KubernetesCluster::start(&options, &etcd).context("no kube-apiserver")?;
     let administrator = Kubeconfig::read(&cluster.kubeconfig)?;
+    let mut connection = BenchConnection::open(&administrator)?;
+    // It is ready before it has created its namespaces.
+    wait_until("the namespace default", START_TIMEOUT, || {
+        let namespace = connection.get("/api/v1/namespaces/default")?;
+        Ok(namespace.code == 200)
+    })?;
     let server = ComparedServer::new(
         "kubernetes",
         vec![cluster.apiserver.pid(), etcd.nodes[0].daemon.pid()],
