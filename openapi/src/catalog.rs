@@ -67,6 +67,7 @@ const SCHEMA_FILES: &[(&str, &str)] = &[
         include_str!("../schemas/multicluster.api"),
     ),
     ("networking.api", include_str!("../schemas/networking.api")),
+    ("search.api", include_str!("../schemas/search.api")),
 ];
 
 /// The kinds and definitions of the schema files.
@@ -88,6 +89,19 @@ pub fn catalog() -> &'static KindCatalog {
         )]
         KindCatalog::parse(SCHEMA_FILES).expect("the embedded schema files are well-formed")
     })
+}
+
+/// The resource of a kind of the catalog. It does not read the definitions: an agent, which
+/// has no other use for the catalog, would keep more than a megabyte of them.
+pub fn resource_of_kind(kind: &Gvk) -> Option<&'static Gvr> {
+    static RESOURCES: OnceLock<HashMap<Gvk, Gvr>> = OnceLock::new();
+    let resources = RESOURCES.get_or_init(|| {
+        let files = SCHEMA_FILES.iter();
+        let kinds = files.flat_map(|(_, text)| schema_file_parser::parse_kind_headers(text));
+        // A test parses the files, so that none is malformed.
+        kinds.flatten().map(|kind| (kind.gvk, kind.gvr)).collect()
+    });
+    resources.get(kind)
 }
 
 impl KindCatalog {
@@ -172,6 +186,14 @@ mod tests {
         assert_eq!(files, listed);
         let catalog = KindCatalog::parse(SCHEMA_FILES).unwrap();
         assert!(!catalog.kinds().is_empty());
+    }
+
+    #[test]
+    fn resources_are_found_without_the_catalog() {
+        for kind in catalog().kinds() {
+            assert_eq!(resource_of_kind(&kind.gvk), Some(&kind.gvr));
+        }
+        assert_eq!(resource_of_kind(&Gvk::new("apps", "v1", "Pod")), None);
     }
 
     #[test]

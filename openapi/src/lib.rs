@@ -28,7 +28,7 @@ mod schema;
 mod schema_file_parser;
 
 pub use api_approval::{API_APPROVED_ANNOTATION, ApiApproval, is_protected_community_group};
-pub use catalog::{KindCatalog, catalog};
+pub use catalog::{KindCatalog, catalog, resource_of_kind};
 pub use jsonpath::JsonPath;
 pub use model::{
     KindInfo, ListType, PatchMeta, PrinterColumn, RegexPattern, ScalePaths, SchemaComposition,

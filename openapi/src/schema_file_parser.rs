@@ -52,6 +52,12 @@ pub(crate) fn parse(
     Ok((definitions, kinds.into_iter().map(Arc::new).collect()))
 }
 
+/// The kinds that a file declares, without their columns.
+pub(crate) fn parse_kind_headers(text: &str) -> impl Iterator<Item = Result<KindInfo, String>> {
+    let headers = text.lines().filter_map(|line| line.strip_prefix("kind "));
+    headers.map(|header| parse_kind_header(&tokenize(header.trim_start())?))
+}
+
 /// A type whose field lines are resolved once all type names are known.
 struct UnresolvedType<'t> {
     definition: SchemaDefinition,

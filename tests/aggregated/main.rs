@@ -31,6 +31,12 @@ mod karmadactl_top;
 /// The cluster proxy in aggregated mode.
 mod proxy;
 
+/// Simulated member clusters.
+mod simulated_member;
+
+/// The search and the global proxy.
+mod search;
+
 /// Propagation from policy to member objects, and the status back to the template.
 mod propagation_scenario;
 

@@ -16,70 +16,35 @@ use serde_json::Value;
 
 use crate::aggregated_control_plane::AggregatedControlPlane;
 use crate::real_clusters::{BINARY, path_string, run_flotilla};
+use crate::simulated_member::SimulatedMember;
 
 const NAME: &str = "edge";
 const AGENTS_MANIFEST: &str = "../../manifests/install/agents.yaml";
 
-/// A simulated cluster that nothing but its agent reaches.
-struct PullMember {
-    dir: tempfile::TempDir,
-    server: ApiServerClient,
-    _process: ServerProcess,
-}
-
-impl PullMember {
-    async fn start() -> Self {
-        let dir = tempfile::tempdir().unwrap();
-        let (path, log) = (path_string(dir.path()), dir.path().join("log"));
-        let start = move || {
-            let arguments = [
-                "member",
-                "--nodes",
-                "1",
-                "--listen",
-                "127.0.0.1:0",
-                "--dir",
-                &path,
-            ];
-            ServerProcess::start(BINARY, &arguments, &log).0
-        };
-        let process = tokio::task::spawn_blocking(start).await.unwrap();
-        Self {
-            server: ApiServerClient::connect(NAME, &dir.path().join("kubeconfig")),
-            _process: process,
-            dir,
-        }
-    }
-
-    fn kubeconfig(&self) -> String {
-        path_string(&self.dir.path().join("kubeconfig"))
-    }
-
-    /// Starts the agent with the credentials that the registration has left in the member.
-    async fn start_agent(&self) -> ServerProcess {
-        let secret = self
-            .server
-            .wait_until_exists(&SECRETS, "karmada-system", "karmada-kubeconfig")
-            .await;
-        let data = secret["data"]["karmada-kubeconfig"].as_str().unwrap();
-        let file: PathBuf = self.dir.path().join("agent-kubeconfig");
-        std::fs::write(&file, STANDARD.decode(data).unwrap()).unwrap();
-        let (control, member) = (path_string(&file), self.kubeconfig());
-        let log = self.dir.path().join("agent.log");
-        let start = move || {
-            let arguments = [
-                "agent",
-                "--cluster-name",
-                NAME,
-                "--karmada-kubeconfig",
-                &control,
-                "--kubeconfig",
-                &member,
-            ];
-            ServerProcess::start(BINARY, &arguments, &log).0
-        };
-        tokio::task::spawn_blocking(start).await.unwrap()
-    }
+/// Starts the agent with the credentials that the registration has left in the member.
+async fn start_agent(member: &SimulatedMember) -> ServerProcess {
+    let secret = member
+        .server
+        .wait_until_exists(&SECRETS, "karmada-system", "karmada-kubeconfig")
+        .await;
+    let data = secret["data"]["karmada-kubeconfig"].as_str().unwrap();
+    let file: PathBuf = member.dir.path().join("agent-kubeconfig");
+    std::fs::write(&file, STANDARD.decode(data).unwrap()).unwrap();
+    let (control, theirs) = (path_string(&file), member.kubeconfig());
+    let log = member.dir.path().join("agent.log");
+    let start = move || {
+        let arguments = [
+            "agent",
+            "--cluster-name",
+            NAME,
+            "--karmada-kubeconfig",
+            &control,
+            "--kubeconfig",
+            &theirs,
+        ];
+        ServerProcess::start(BINARY, &arguments, &log).0
+    };
+    tokio::task::spawn_blocking(start).await.unwrap()
 }
 
 /// Creates what `flotilla install` creates for agents.
@@ -107,7 +72,7 @@ async fn register_command(control: &str) -> Vec<String> {
 }
 
 /// Reads, logs and exec in the member, through the host, Flotilla and the tunnel of the agent.
-async fn assert_proxied(control_plane: &AggregatedControlPlane, member: &PullMember) {
+async fn assert_proxied(control_plane: &AggregatedControlPlane, member: &SimulatedMember) {
     let server = &control_plane.host.server;
     let direct = std::fs::read_to_string(&control_plane.host.kubeconfig).unwrap();
     let proxied = format!("{server}/apis/cluster.karmada.io/v1alpha1/clusters/{NAME}/proxy");
@@ -150,8 +115,8 @@ async fn assert_proxied(control_plane: &AggregatedControlPlane, member: &PullMem
 // proves: PUL-host, TUN-host
 #[tokio::test(flavor = "multi_thread")]
 async fn a_member_is_registered_behind_a_host() {
-    let (Some(control_plane), member) =
-        tokio::join!(AggregatedControlPlane::start(), PullMember::start())
+    let member = SimulatedMember::start(NAME);
+    let (Some(control_plane), member) = tokio::join!(AggregatedControlPlane::start(), member)
     else {
         return;
     };
@@ -171,7 +136,7 @@ async fn a_member_is_registered_behind_a_host() {
         "{output}"
     );
 
-    let agent = member.start_agent().await;
+    let agent = start_agent(&member).await;
     let cluster = host.wait_until_cluster_ready(NAME).await;
     assert_eq!(cluster["spec"]["syncMode"], "Pull");
     let map = config_map("default", "settings", "v");

@@ -127,18 +127,28 @@ pub(crate) async fn run_flotilla(arguments: &[&str]) -> String {
 
 /// Runs `flotilla join` and waits until the cluster is Ready.
 pub(crate) async fn join(control: &ApiServerClient, kubeconfig: &Path, member: &RealMemberCluster) {
-    let control_config = path_string(kubeconfig);
     let member_config = path_string(&member.cluster.kubeconfig);
+    join_cluster(control, kubeconfig, member.name, &member_config).await;
+}
+
+/// Like [`join`], for a cluster of any kind.
+pub(crate) async fn join_cluster(
+    control: &ApiServerClient,
+    kubeconfig: &Path,
+    name: &str,
+    member_config: &str,
+) {
+    let control_config = path_string(kubeconfig);
     let arguments = [
         "join",
-        member.name,
+        name,
         "--cluster-kubeconfig",
-        &member_config,
+        member_config,
         "--kubeconfig",
         &control_config,
     ];
     run_flotilla(&arguments).await;
-    control.wait_until_cluster_ready(member.name).await;
+    control.wait_until_cluster_ready(name).await;
 }
 
 pub(crate) fn path_string(path: &Path) -> String {

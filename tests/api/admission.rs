@@ -1,19 +1,15 @@
 //! Admission of Karmada's kinds through the served API: the decision and the complete message.
 //!
-//! `admission.txt` is the table of cases. For kinds that Flotilla does not serve itself, the test
-//! creates CRDs first; the admission chain knows these kinds by group and kind.
+//! `admission.txt` is the table of cases.
 
 use harness::raw_http::RawHttpResponse;
 use std::path::Path;
-use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
 use crate::test_server::ApiTestServer;
 
 const NAMESPACE: &str = "n";
-/// How long it may take until the kind of a CRD is served.
-const ESTABLISH_TIMEOUT: Duration = Duration::from_secs(30);
 /// The kinds of the table: kind, group and version, resource, and whether it is namespaced.
 const KINDS: [(&str, &str, &str, bool); 19] = [
     ("Cluster", "cluster.karmada.io/v1alpha1", "clusters", false),
@@ -121,8 +117,6 @@ const KINDS: [(&str, &str, &str, bool); 19] = [
         false,
     ),
 ];
-/// Those of [`KINDS`] that need a CRD.
-const CRD_KINDS: [&str; 1] = ["ResourceRegistry"];
 
 /// The group and version of a kind, and the path of its collection.
 fn collection(kind: &str) -> (&'static str, String) {
@@ -133,33 +127,6 @@ fn collection(kind: &str) -> (&'static str, String) {
         false => String::new(),
     };
     (version, format!("/apis/{version}/{scope}{resource}"))
-}
-
-/// Creates a CRD like Karmada's but without a schema, so that only the admission chain rejects
-/// objects, and waits until it is served.
-fn create_crd(test_server: &ApiTestServer, kind: &str) {
-    let (_, group, resource, namespaced) = KINDS.iter().find(|k| k.0 == kind).unwrap();
-    let (group, version) = group.split_once('/').unwrap();
-    let schema = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
-    let definition = json!({
-        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
-        "metadata": {"name": format!("{resource}.{group}")},
-        "spec": {
-            "group": group, "scope": if *namespaced { "Namespaced" } else { "Cluster" },
-            "names": {"plural": resource, "singular": kind.to_lowercase(), "kind": kind,
-                "listKind": format!("{kind}List")},
-            "versions": [{"name": version, "served": true, "storage": true,
-                "schema": {"openAPIV3Schema": schema}}],
-        },
-    });
-    let path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
-    let reply = test_server.post(path, &definition);
-    assert_eq!(reply.code, 201, "{kind}: {}", reply.text());
-    let (_, path) = collection(kind);
-    let end = Instant::now() + ESTABLISH_TIMEOUT;
-    while test_server.get(&path).code != 200 {
-        assert!(Instant::now() < end, "{kind} is not served");
-    }
 }
 
 fn send_row(
@@ -233,9 +200,6 @@ fn admission_rules_are_enforced_by_the_served_api() {
     let gates = "MultiplePodTemplatesScheduling=true,FederatedQuotaEnforcement=true";
     let test_server = ApiTestServer::start_with(&["--feature-gates", gates]);
     test_server.create_namespace(NAMESPACE);
-    for kind in CRD_KINDS {
-        create_crd(&test_server, kind);
-    }
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/api/admission.txt");
     let table = std::fs::read_to_string(path).unwrap();
     let mut failed = Vec::new();

@@ -81,6 +81,9 @@ mod errors;
 /// HTTP: admission of Karmada's kinds.
 mod admission;
 
+/// HTTP: what discovery, Tables and OpenAPI show of Karmada's kinds.
+mod karmada_kinds;
+
 /// HTTP: kinds of flow control, storage and nodes.
 mod cluster_kinds;
 

@@ -3,15 +3,17 @@
 //! processes (`serve`, `member`, `up`) ──► load from here ──► /proc and responses ──► one JSON line per measurement
 //!
 //! The server under test is always a separate process, so that its CPU time and memory are
-//! the kernel's numbers and exclude the cost of measuring. Only `detector` and `scripts`
-//! measure one crate each in this process. Arguments select groups by name; without
+//! the kernel's numbers and exclude the cost of measuring. Only `detector`, `scripts`
+//! and `search` measure one crate each in this process. Arguments select groups by name; without
 //! arguments all groups run. The exit code is 0 when all measurements are within their limits.
 
 mod aggregated_mode;
+mod autoscalers;
 mod cold_start;
 mod controller_writes;
 mod create_rate;
 mod detector;
+mod endpoint_slices;
 mod fairness;
 mod fleet;
 mod http2_connection;
@@ -30,10 +32,12 @@ mod percentiles;
 mod propagation_latency;
 mod pull_members;
 mod restart;
+mod search_cache;
 mod service_account;
 mod shared_fleet;
 mod side_by_side;
 mod startup_and_idle;
+mod unused_families;
 mod watch_fanout;
 
 use std::process::ExitCode;
@@ -51,9 +55,10 @@ type BenchGroup = (
     fn(&mut MeasurementRecorder) -> anyhow::Result<()>,
 );
 
-const GROUPS: [BenchGroup; 17] = [
+const GROUPS: [BenchGroup; 21] = [
     ("up", startup_and_idle::measure_up),
     ("idle", startup_and_idle::measure_serve),
+    ("unused", unused_families::run),
     ("list", list_latency::run),
     ("watchers", watch_fanout::run),
     ("create", create_rate::run),
@@ -67,6 +72,9 @@ const GROUPS: [BenchGroup; 17] = [
     ("failover", member_failover::run),
     ("pull", pull_members::run),
     ("large", large_member::run),
+    ("autoscalers", autoscalers::run),
+    ("endpoints", endpoint_slices::run),
+    ("search", search_cache::run),
     ("behind", aggregated_mode::run),
     ("compare", side_by_side::run),
 ];

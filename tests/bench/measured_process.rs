@@ -108,12 +108,12 @@ impl MeasuredProcess {
 
     /// The resident bytes now.
     pub(crate) fn resident_bytes(&self) -> anyhow::Result<f64> {
-        self.status_bytes("VmRSS:")
+        resident_bytes(self.child.id())
     }
 
     /// The most resident bytes since [`Self::reset_peak`].
     pub(crate) fn peak_resident_bytes(&self) -> anyhow::Result<f64> {
-        self.status_bytes("VmHWM:")
+        status_bytes(self.child.id(), "VmHWM:")
     }
 
     pub(crate) fn reset_peak(&self) -> anyhow::Result<()> {
@@ -140,13 +140,6 @@ impl MeasuredProcess {
             before = now;
         }
     }
-
-    fn status_bytes(&self, field: &str) -> anyhow::Result<f64> {
-        let text = read_proc_file(self.child.id(), "status")?;
-        let line = text.lines().find_map(|l| l.strip_prefix(field));
-        let kib = line.and_then(|l| l.split_whitespace().next());
-        Ok(kib.context("a line of /proc/status")?.parse::<f64>()? * 1024.0)
-    }
 }
 
 impl Drop for MeasuredProcess {
@@ -165,6 +158,18 @@ pub(crate) fn cpu_seconds(process_id: u32) -> anyhow::Result<f64> {
     let mut next =
         || -> anyhow::Result<f64> { Ok(fields.next().context("a field of /proc/stat")?.parse()?) };
     Ok((next()? + next()?) / TICKS_PER_SECOND)
+}
+
+/// The resident bytes of a process now.
+pub(crate) fn resident_bytes(process_id: u32) -> anyhow::Result<f64> {
+    status_bytes(process_id, "VmRSS:")
+}
+
+fn status_bytes(process_id: u32, field: &str) -> anyhow::Result<f64> {
+    let text = read_proc_file(process_id, "status")?;
+    let line = text.lines().find_map(|l| l.strip_prefix(field));
+    let kib = line.and_then(|l| l.split_whitespace().next());
+    Ok(kib.context("a line of /proc/status")?.parse::<f64>()? * 1024.0)
 }
 
 fn read_proc_file(process_id: u32, file: &str) -> anyhow::Result<String> {

@@ -8,6 +8,8 @@ pub(crate) const POLICIES: &str =
     "/apis/policy.karmada.io/v1alpha1/namespaces/default/propagationpolicies";
 pub(crate) const BINDINGS: &str =
     "/apis/work.karmada.io/v1alpha2/namespaces/default/resourcebindings";
+pub(crate) const FEDERATED_HPAS: &str =
+    "/apis/autoscaling.karmada.io/v1alpha1/namespaces/default/federatedhpas";
 pub(crate) const CLUSTERS: &str = "/apis/cluster.karmada.io/v1alpha1/clusters";
 
 /// A ConfigMap with `size` bytes of data.

@@ -24,13 +24,14 @@ const RUN_ELSEWHERE: [(&str, &str); 5] = [
 /// An attach does not end, and simulated containers print nothing.
 const NOT_RUN: [&str; 1] = ["attach"];
 /// Servers, which the tests of this file start, and what removes one of them.
-const STARTED_HERE: [&str; 7] = [
+const STARTED_HERE: [&str; 8] = [
     "up",
     "demo",
     "serve",
     "member",
     "agent",
     "estimator",
+    "service-name-resolution-detector",
     "unregister",
 ];
 
@@ -257,6 +258,8 @@ fn the_examples_of_agent_estimator_and_unregister_work() {
     let estimator = fixture.examples("estimator").swap_remove(0);
     let more = format!("--server-port 0 {no_ports}");
     drop(start(&fixture, &estimator, &[], &more, "ready http"));
+    let detector = fixture.examples("service-name-resolution-detector");
+    drop(start(&fixture, &detector[0], &[], "", "ready https://"));
     fixture.run("get cluster m1").succeeded();
     let version = || {
         let lease = fixture.run("get lease m1 -n karmada-cluster --ignore-not-found -o json");

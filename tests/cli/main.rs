@@ -42,6 +42,9 @@ mod completion;
 /// The examples of all commands: that there are some, and that a test runs them.
 mod examples;
 
+/// `addons` that are listed, enabled and disabled.
+mod addons;
+
 /// `drain` of clusters.
 mod drain;
 

@@ -5,7 +5,9 @@ use std::time::Duration;
 use hyper::Method;
 use serde_json::{Value, json};
 
-use harness::http_client::{HttpTestClient, HttpTestRequest, HttpTestResponse, within_timeout};
+use harness::http_client::{
+    HttpTestClient, HttpTestRequest, HttpTestResponse, cluster_proxy_path, within_timeout,
+};
 
 /// The Accept header of typed clients of built-in kinds, with JSON first, so that a
 /// kube-apiserver responds in a form that can be compared.
@@ -133,6 +135,14 @@ impl KarmadactlRequestChecker<'_> {
             .json(&options);
         self.request(request, &format!("DELETE {path}"), &[200], &[])
             .await;
+    }
+
+    /// Waits until requests through the proxy of a cluster pass, and returns its API versions: a
+    /// cluster that has just been joined does not have the rights to impersonate users yet.
+    pub(crate) async fn wait_until_proxied(&self, cluster: &str) -> Value {
+        let path = cluster_proxy_path(cluster, "/api");
+        let versions = self.get_until(&path, "proxied", |r| r.code == 200).await;
+        versions.json()
     }
 
     /// Repeats a request until `fits` holds for the response, as a command that waits does.

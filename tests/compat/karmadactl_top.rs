@@ -24,6 +24,7 @@ pub(crate) async fn replay(control: &HttpTestClient, name: &str) -> bool {
     };
     let list = [("/kind", json!("ClusterList"))];
     control.get(CLUSTERS_PATH, 200, &list).await;
+    control.wait_until_proxied(name).await;
     let proxy = |path: &str| cluster_proxy_path(name, path);
     let groups = [("/kind", json!("APIGroupList"))];
     let groups = control.get_as(&proxy("/apis"), JSON, 200, &groups).await;

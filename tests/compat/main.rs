@@ -37,6 +37,9 @@ mod karmadactl_top;
 /// The metrics of all members in the control plane.
 mod metrics_adapter;
 
+/// The custom and external metrics of all members in the control plane.
+mod custom_metrics_adapter;
+
 /// The requests of karmadactl that look into a member, and of a removal by force.
 mod karmadactl_debug;
 

@@ -17,13 +17,14 @@ use crate::test_server::CompatTestServer;
 
 const METRICS: &str = "/apis/metrics.k8s.io/v1beta1";
 const PODS: &str = "/apis/metrics.k8s.io/v1beta1/namespaces/default/pods";
+const NO_METRICS: &[&str] = &["--resource-metrics=false", "--custom-metrics=false"];
 const CLUSTER: &str = "/metadata/annotations/resource.karmada.io~1query-from-cluster";
 
 /// A control plane with the members `m1` and `m2`, and `bare`, which has no metrics. The pods
 /// are `both` in m1 and m2, `first` in m1 and `second` in m2.
-struct MeasuredFleet {
-    control: Arc<CompatTestServer>,
-    _members: Vec<CompatTestServer>,
+pub(crate) struct MetricsAdapterFleet {
+    pub(crate) control: Arc<CompatTestServer>,
+    pub(crate) members: Vec<CompatTestServer>,
 }
 
 async fn start_server(flags: Option<&'static [&'static str]>) -> CompatTestServer {
@@ -45,7 +46,7 @@ async fn run_pod(member: &HttpTestClient, name: &str, cpu: &str) {
     wait_until(member, &format!("{PODS}/{name}"), |reply| reply.code == 200).await;
 }
 
-async fn wait_until(
+pub(crate) async fn wait_until(
     client: &HttpTestClient,
     path: &str,
     holds: impl Fn(&HttpTestResponse) -> bool,
@@ -58,14 +59,14 @@ async fn wait_until(
     harness::http_client::within_timeout(path, wait).await;
 }
 
-impl MeasuredFleet {
-    async fn start() -> Self {
+impl MetricsAdapterFleet {
+    pub(crate) async fn start() -> Self {
         let control = start_server(None).await;
         let mut members = Vec::new();
         for (name, flags, pods) in [
             ("m1", &[][..], &["both", "first"][..]),
             ("m2", &[][..], &["both", "second"][..]),
-            ("bare", &["--resource-metrics=false"][..], &[][..]),
+            ("bare", NO_METRICS, &[][..]),
         ] {
             let member = start_server(Some(flags)).await;
             for pod in pods {
@@ -84,11 +85,11 @@ impl MeasuredFleet {
         }
         Self {
             control: Arc::new(control),
-            _members: members,
+            members,
         }
     }
 
-    async fn get(&self, path: &str) -> HttpTestResponse {
+    pub(crate) async fn get(&self, path: &str) -> HttpTestResponse {
         self.control.admin.get(path).await
     }
 }
@@ -108,7 +109,7 @@ fn origins(list: &Value) -> Vec<String> {
         .collect()
 }
 
-fn warnings(reply: &HttpTestResponse) -> Vec<String> {
+pub(crate) fn warnings(reply: &HttpTestResponse) -> Vec<String> {
     let values = reply.headers.get_all("warning").iter();
     values
         .map(|value| value.to_str().unwrap().to_owned())
@@ -118,7 +119,7 @@ fn warnings(reply: &HttpTestResponse) -> Vec<String> {
 // proves: MAD-list, MAD-get, MAD-warnings, MAD-rbac, MAD-kubectl
 #[tokio::test(flavor = "multi_thread")]
 async fn the_control_plane_serves_the_metrics_of_all_members() {
-    let fleet = MeasuredFleet::start().await;
+    let fleet = MetricsAdapterFleet::start().await;
     let list = fleet.get(PODS).await;
     let merged = ["both m1", "both m2", "first m1", "second m2"];
     assert_eq!(origins(&list.json()), merged);
@@ -158,7 +159,7 @@ async fn the_control_plane_serves_the_metrics_of_all_members() {
 }
 
 /// The role `view` reads the metrics of its namespace, whatever the rights in members.
-async fn check_rights(fleet: &MeasuredFleet) {
+async fn check_rights(fleet: &MetricsAdapterFleet) {
     let as_jane = |path: &str| {
         let request = HttpTestRequest::new(Method::GET, path);
         let request = request.header("impersonate-user", "jane");
@@ -232,7 +233,7 @@ fn answer_to_control_plane() -> TestRequestHandler {
 }
 
 /// A member that never answers is missing after the deadline; one that is not Ready at once.
-async fn check_outages(fleet: &MeasuredFleet) {
+async fn check_outages(fleet: &MetricsAdapterFleet) {
     // In pull mode nothing but the control plane's reads connects to them.
     let answers = FakeHttpsServer::start(answer_to_control_plane()).await;
     fleet

@@ -100,3 +100,60 @@ async fn a_template_follows_the_usage_in_its_members() {
             .await;
     }
 }
+
+// proves: FHP-pods-metric, FHP-object
+#[tokio::test]
+async fn a_template_follows_custom_metrics_of_its_members() {
+    let ns = "custom-metrics";
+    let fleet = FleetFixture::shared(ns).await;
+    let control = &fleet.control;
+    let mut object = deployment(ns, "web", 2);
+    // In a simulated member, annotations are the custom metrics of an object.
+    object["metadata"]["annotations"] = json!({"custom-metric.flotilla.io/queue": "8"});
+    object["spec"]["template"]["metadata"]["annotations"] =
+        json!({"custom-metric.flotilla.io/requests": "15"});
+    let weights = [("member1", 1), ("member2", 1)];
+    control
+        .create(divided_policy(ns, "p", &object, &weights))
+        .await;
+    control.create(object).await;
+    for member in &fleet.members[..2] {
+        member
+            .wait_until(&DEPLOYMENTS, ns, "web", "a pod", |object| {
+                object["status"]["readyReplicas"] == 1
+            })
+            .await;
+    }
+    let target = json!({"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"});
+    // Three replicas by the requests of the pods, four by the queue of both Deployments.
+    let metrics = json!([
+        {"type": "Pods", "pods": {"metric": {"name": "requests"},
+            "target": {"type": "AverageValue", "averageValue": "10"}}},
+        {"type": "Object", "object": {"metric": {"name": "queue"}, "describedObject": target,
+            "target": {"type": "AverageValue", "averageValue": "4"}}},
+    ]);
+    control
+        .create(
+            json!({"apiVersion": "autoscaling.karmada.io/v1alpha1", "kind": "FederatedHPA",
+            "metadata": {"name": "web", "namespace": ns},
+            "spec": {"minReplicas": 1, "maxReplicas": 6, "metrics": metrics,
+                "scaleTargetRef": target}}),
+        )
+        .await;
+    let hpa = control
+        .wait_until(&FEDERATED_HPAS, ns, "web", "replicas", |hpa| {
+            hpa["status"]["desiredReplicas"] == 4
+        })
+        .await;
+    assert_eq!(find_condition(&hpa, "ScalingActive")["status"], "True");
+    let current = &hpa["status"]["currentMetrics"];
+    assert_eq!(current[0]["pods"]["current"]["averageValue"], "15");
+    assert_eq!(current[1]["object"]["describedObject"]["name"], "web");
+    for member in &fleet.members[..2] {
+        member
+            .wait_until(&DEPLOYMENTS, ns, "web", "two replicas", |object| {
+                object["spec"]["replicas"] == 2
+            })
+            .await;
+    }
+}

@@ -197,7 +197,7 @@ async fn decisions_of_existing_bindings_are_served_to_authorized_users() {
     control
         .create(json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role", "metadata": {"name": "asker", "namespace": ns}, "rules": rules}))
         .await;
-    let jane = ApiServerClient::connect("jane", &fleet.kubeconfig_as("jane"));
+    let jane = ApiServerClient::connect("jane", &fleet.kubeconfig_as("jane", &[]));
     let refused = get_decision(&jane, &BINDINGS, ns, "c-configmap")
         .await
         .unwrap_err();

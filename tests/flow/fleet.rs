@@ -75,10 +75,11 @@ impl FleetFixture {
     }
 
     /// A kubeconfig with which the administrator impersonates a user.
-    pub(crate) fn kubeconfig_as(&self, user: &str) -> PathBuf {
+    pub(crate) fn kubeconfig_as(&self, user: &str, groups: &[&str]) -> PathBuf {
         let text = std::fs::read_to_string(self.kubeconfig()).unwrap();
         let mut config: Value = serde_saphyr::from_str(&text).unwrap();
         config["users"][0]["user"]["as"] = user.into();
+        config["users"][0]["user"]["as-groups"] = groups.into();
         let path = self.up.dir().join(format!("kubeconfig-{user}"));
         std::fs::write(&path, config.to_string()).unwrap();
         path

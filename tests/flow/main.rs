@@ -68,6 +68,15 @@ mod services;
 /// MultiClusterServices.
 mod multi_cluster_services;
 
+/// The search and the global proxy.
+mod search;
+
+/// The detector of service name resolution beside a member.
+mod name_resolution;
+
+/// Addons that are switched while the control plane runs.
+mod addons;
+
 /// The subresource `decision` of bindings.
 mod decision_subresource;
 
@@ -85,6 +94,9 @@ mod cluster_api;
 
 /// The credentials of a member are replaced.
 mod member_credentials;
+
+/// The cluster proxy to a member that knows constrained impersonation.
+mod member_impersonation;
 
 /// The cluster proxy to a member in pull mode.
 mod agent_tunnels;

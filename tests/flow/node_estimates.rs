@@ -12,7 +12,7 @@ use crate::fleet::{
 use crate::objects::{BINDINGS, EVENTS, NODES, deployment, policy};
 
 /// A policy that divides the replicas of all Deployments by the available replicas of clusters.
-fn policy_by_available_replicas(ns: &str) -> Value {
+pub(crate) fn policy_by_available_replicas(ns: &str) -> Value {
     let mut by_room = policy(ns, "web", &deployment(ns, "", 3), &[]);
     by_room["spec"]["resourceSelectors"] = json!([{"apiVersion": "apps/v1", "kind": "Deployment"}]);
     by_room["spec"]["placement"] = json!({"replicaScheduling": {
@@ -142,7 +142,7 @@ async fn the_scheduler_asks_the_estimator_beside_a_member() {
 }
 
 /// An override by which no node of member1 has room for a pod of a Deployment.
-fn oversized_pods_in_member1(ns: &str, object: &Value) -> Value {
+pub(crate) fn oversized_pods_in_member1(ns: &str, object: &Value) -> Value {
     let requests = json!({"requests": {"cpu": "1000"}});
     let resources = json!({"path": "/spec/template/spec/containers/0/resources",
         "operator": "add", "value": requests});
@@ -155,12 +155,20 @@ fn oversized_pods_in_member1(ns: &str, object: &Value) -> Value {
 }
 
 /// Cordons all nodes of a member: the scheduler estimates that none of them has room.
-async fn cordon_nodes(member: &ApiServerClient) {
+pub(crate) async fn cordon_nodes(member: &ApiServerClient) {
     for node in member.list(&NODES, "").await {
         let name = node["metadata"]["name"].as_str().unwrap();
         let cordon = json!({"spec": {"unschedulable": true}});
         member.merge_patch(&NODES, "", name, cordon).await;
     }
+}
+
+/// The replicas of a binding that are assigned to a cluster.
+pub(crate) fn replicas_in(binding: &Value, cluster: &str) -> i64 {
+    let targets = binding["spec"]["clusters"].as_array();
+    let mut targets = targets.into_iter().flatten();
+    let target = targets.find(|target| target["name"] == cluster);
+    target.map_or(0, |target| target["replicas"].as_i64().unwrap_or(0))
 }
 
 // proves: DES-moved, DES-events, DES-estimators
@@ -179,12 +187,6 @@ async fn replicas_that_a_member_cannot_schedule_are_placed_elsewhere() {
     let web = deployment(ns, "web", 6);
     control.create(oversized_pods_in_member1(ns, &web)).await;
     control.create(web).await;
-    let replicas_in = |binding: &Value, cluster: &str| {
-        let targets = binding["spec"]["clusters"].as_array();
-        let mut targets = targets.into_iter().flatten();
-        let target = targets.find(|target| target["name"] == cluster);
-        target.map_or(0, |target| target["replicas"].as_i64().unwrap_or(0))
-    };
     let all_ready = |binding: &Value| {
         let statuses = binding["status"]["aggregatedStatus"].as_array();
         let ready = statuses.into_iter().flatten();

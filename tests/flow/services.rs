@@ -20,7 +20,12 @@ const OUTAGE_FLAGS: &[&str] = &[
 
 /// Exports the Service `web` of a Deployment with two replicas from one cluster, and imports it
 /// into another.
-async fn share_service(control: &ApiServerClient, ns: &str, exporter: &str, importer: &str) {
+pub(crate) async fn share_service(
+    control: &ApiServerClient,
+    ns: &str,
+    exporter: &str,
+    importer: &str,
+) {
     let service = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"namespace": ns, "name": "web"},
         "spec": {"selector": {"app": "web"}, "ports": [{"port": 80, "targetPort": 8080}]}});
     let export = json!({"apiVersion": "multicluster.x-k8s.io/v1alpha1", "kind": "ServiceExport",

@@ -35,6 +35,38 @@ pub(crate) async fn create_objects(control: &ApiServerClient) {
     control.create(lost).await;
 }
 
+/// Creates autoscalers and a MultiClusterService of the first Deployment, and a ResourceRegistry. The
+/// control plane needs the feature gate MultiClusterService.
+pub(crate) async fn create_autoscalers_services_and_registries(control: &ApiServerClient) {
+    let name = "web0";
+    let metadata = json!({"namespace": NAMESPACE, "name": name});
+    let target = json!({"apiVersion": "apps/v1", "kind": "Deployment", "name": name});
+    let metric = json!({"type": "Resource", "resource": {"name": "cpu",
+        "target": {"type": "AverageValue", "averageValue": "1"}}});
+    let rule = json!({"name": "each-minute", "schedule": "* * * * *", "targetMaxReplicas": 4});
+    let named = |cluster: &str| json!([{"name": cluster}]);
+    for object in [
+        json!({"apiVersion": "autoscaling.karmada.io/v1alpha1", "kind": "FederatedHPA",
+            "metadata": metadata, "spec": {"minReplicas": 2, "maxReplicas": 4,
+                "metrics": [metric], "scaleTargetRef": target}}),
+        json!({"apiVersion": "autoscaling.karmada.io/v1alpha1", "kind": "CronFederatedHPA",
+            "metadata": metadata, "spec": {"rules": [rule], "scaleTargetRef":
+                {"apiVersion": "autoscaling.karmada.io/v1alpha1", "kind": "FederatedHPA",
+                    "name": name}}}),
+        json!({"apiVersion": "v1", "kind": "Service", "metadata": metadata,
+            "spec": {"selector": {"app": name}, "ports": [{"port": 80}]}}),
+        json!({"apiVersion": "networking.karmada.io/v1alpha1", "kind": "MultiClusterService",
+            "metadata": metadata, "spec": {"types": ["CrossCluster"],
+                "providerClusters": named("member1"), "consumerClusters": named("member2")}}),
+        json!({"apiVersion": "search.karmada.io/v1alpha1", "kind": "ResourceRegistry",
+            "metadata": {"name": "maps"},
+            "spec": {"targetCluster": {"clusterNames": ["member1", "member2"]},
+                "resourceSelectors": [{"apiVersion": "v1", "kind": "ConfigMap"}]}}),
+    ] {
+        control.create(object).await;
+    }
+}
+
 /// Runs one round of changes; `n` is the number of the round.
 pub(crate) async fn run_round(control: &ApiServerClient, n: i64) {
     let one = format!("web{}", n as usize % DEPLOYMENT_COUNT);

@@ -13,7 +13,11 @@ use serde_json::Value;
 use crate::prometheus::{Prometheus, ScrapeTarget, is_number};
 use crate::{BINARY, load, manifest_path, prometheus_rules};
 
-const DASHBOARDS: [&str; 2] = ["flotilla-fleet", "flotilla-apiserver"];
+const DASHBOARDS: [&str; 3] = [
+    "flotilla-fleet",
+    "flotilla-apiserver",
+    "flotilla-autoscaling-and-services",
+];
 /// The values of the variables that Grafana fills in.
 const DASHBOARD_VARIABLES: [(&str, &str); 5] = [
     ("$__rate_interval", "20s"),
@@ -63,6 +67,7 @@ fn fill_variables(expression: &str) -> String {
     filled
 }
 
+// proves: MET-autoscalers, MET-search
 #[tokio::test(flavor = "multi_thread")]
 async fn every_rule_and_panel_has_data_under_load() {
     let Some([prometheus, promtool]) = tools(["prometheus", "promtool"]) else {
@@ -78,6 +83,8 @@ async fn every_rule_and_panel_has_data_under_load() {
         "127.0.0.1:0",
         "--dir",
         &data.display().to_string(),
+        "--feature-gates",
+        "MultiClusterService=true",
     ];
     let (_fleet, address) = ServerProcess::start(BINARY, &arguments, &dir.path().join("fleet.log"));
     let control = ApiServerClient::connect("control plane", &data.join("kubeconfig"));
@@ -87,6 +94,7 @@ async fn every_rule_and_panel_has_data_under_load() {
     };
     let prometheus = Prometheus::start(&prometheus, dir.path(), &target, &prometheus_rules());
     load::create_objects(&control).await;
+    load::create_autoscalers_services_and_registries(&control).await;
     let watching = load::spawn_watch(&control);
 
     // Expressions without data yet, with their panels. Under load each must have data once.

@@ -75,6 +75,8 @@ fn allowed_dependencies() -> BTreeMap<&'static str, &'static [&'static str]> {
             "services",
             &["client", "openapi", "flotilla-runtime", "members"],
         ),
+        // The one controller with a watch cache: of the objects of members.
+        ("search", &["watchcache", "members"]),
         ("controller-context", pipeline),
         // Each beside the others, none above.
         ("detector", propagation),

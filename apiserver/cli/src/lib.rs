@@ -5,6 +5,7 @@
 //!
 //! Results go to standard output, progress and errors to standard error.
 
+pub mod addons;
 pub mod apply;
 mod cluster_taints;
 pub mod completion;

@@ -65,13 +65,3 @@ impl SchedulerArgs {
         })
     }
 }
-
-impl SchedulerFlagValues {
-    /// Sets whether the scheduler asks accurate scheduler estimators.
-    pub fn with_estimators(self, enabled: bool) -> Self {
-        Self {
-            scheduling_settings: self.scheduling_settings.with_estimators(enabled),
-            ..self
-        }
-    }
-}

@@ -37,14 +37,18 @@ use scheduler::SchedulerClusterCache;
 use tokio::sync::Notify;
 
 use crate::agent_endpoints::{AgentEndpointArgs, AgentReadiness};
-use crate::agent_leader_election::{AgentLeaderElectionArgs, run_agent_election};
+use crate::agent_leader_election::AgentLeaderElectionArgs;
 use crate::file_changes::watch_files;
+use crate::leader_election::run_elected_terms;
 use crate::logs;
 use crate::script_flags;
 use crate::signals::TerminationSignals;
 use crate::webhook_client::{ServiceRouting, WebhookClientManager};
 
 const COMPONENT: &str = "karmada-agent";
+/// A thread keeps a stack and freed memory. Those of a large machine's CPUs would take more than
+/// everything that the agent knows about its member.
+const MAX_WORKER_THREADS: usize = 2;
 /// How long the agent waits before it asks an unreachable server again.
 const RETRY_INTERVAL: Duration = Duration::from_secs(2);
 
@@ -132,6 +136,12 @@ pub(crate) struct AgentArgs {
     pub(crate) logs: logs::LoggingArgs,
 }
 
+/// How many threads run the agent.
+pub(crate) fn worker_threads() -> Option<usize> {
+    let cpus = std::thread::available_parallelism().ok()?;
+    Some(cpus.get().min(MAX_WORKER_THREADS))
+}
+
 pub(crate) async fn run(arguments: AgentArgs) -> anyhow::Result<()> {
     let arguments = Arc::new(arguments);
     let mut signals = TerminationSignals::listen()?;
@@ -177,7 +187,7 @@ fn start_election(
 ) -> anyhow::Result<()> {
     let control = RemoteApi::new(control_config(arguments)?, election_tasks)?;
     let arguments = Arc::clone(arguments);
-    run_agent_election(election, Arc::new(control), tasks, move |fence, tasks| {
+    run_elected_terms(election, Arc::new(control), tasks, move |fence, tasks| {
         let arguments = Arc::clone(&arguments);
         async move { start_until_connected(&arguments, Some(&fence), &tasks).await }
     });

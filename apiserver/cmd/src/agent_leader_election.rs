@@ -3,16 +3,13 @@
 //!
 //! The lease is in the control plane, because agents that do not reach it can do nothing.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
-use client::Api;
-use flotilla_runtime::{LeaderElector, LeaderFence, LeaderTerm, TaskGroup};
+use flotilla_runtime::LeaderElector;
 use machinery::duration;
-use machinery::time::SystemClock;
 
-use crate::leader_election::{STOP_LEASE_FRACTION, leader_elector};
+use crate::leader_election::leader_elector;
 
 /// The leader election flags of karmada-agent.
 #[derive(Args, Clone, Debug)]
@@ -52,42 +49,5 @@ impl AgentLeaderElectionArgs {
         ];
         let name = format!("karmada-agent-{cluster}");
         leader_elector(times, &self.leader_elect_resource_namespace, &name).map(Some)
-    }
-}
-
-/// Competes for the lease until `tasks` are stopped, and calls `start` in each term. What it
-/// starts belongs to the tasks that it gets, and writes behind the fence. `control` must not
-/// end with `tasks`: the lease is released at the end.
-pub(crate) fn run_agent_election<F, Fut>(
-    election: LeaderElector,
-    control: Arc<dyn Api>,
-    tasks: &TaskGroup,
-    start: F,
-) where
-    F: Fn(LeaderFence, TaskGroup) -> Fut + Send + Sync + 'static,
-    Fut: Future<Output = anyhow::Result<()>> + Send,
-{
-    let shutdown = tasks.shutdown().clone();
-    tasks.spawn(async move {
-        let lead = |term| Box::pin(run_term(term, &start));
-        election.run(&control, &SystemClock, &shutdown, lead).await;
-    });
-}
-
-async fn run_term<F, Fut>(term: LeaderTerm, start: &F)
-where
-    F: Fn(LeaderFence, TaskGroup) -> Fut,
-    Fut: Future<Output = anyhow::Result<()>>,
-{
-    let tasks = TaskGroup::new(term.shutdown.clone());
-    let started = start(term.fence.clone(), tasks.clone());
-    match term.shutdown.run_until_triggered(started).await {
-        Some(Ok(())) => term.shutdown.wait().await,
-        Some(Err(error)) => tracing::error!(%error, "the agent cannot be started"),
-        None => {}
-    }
-    let timeout = term.fence.remaining().mul_f64(STOP_LEASE_FRACTION);
-    if !tasks.stop_with_timeout(timeout).await {
-        tracing::warn!("controllers were aborted at the end of the lease");
     }
 }

@@ -5,12 +5,16 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
 use flotilla_cli::{
-    apply, completion, cordon, doctor, drain, get, install, interpret, join, kubectl_commands,
-    plan, promote, rebalance, register, taint, token, top, unjoin, unregister, why,
+    addons, apply, completion, cordon, doctor, drain, get, install, interpret, join,
+    kubectl_commands, plan, promote, rebalance, register, taint, token, top, unjoin, unregister,
+    why,
 };
 
 use crate::logs::LogFormat;
-use crate::{agent, backup, demo, estimator_server, member, restore, serve, up, version};
+use crate::{
+    agent, backup, demo, estimator_server, member, name_resolution_detector, restore, serve, up,
+    version,
+};
 
 /// A multi-cluster Kubernetes control plane in one process.
 #[derive(Parser)]
@@ -29,7 +33,10 @@ pub(crate) struct Cli {
     pub(crate) command: CliCommand,
 }
 
+// The flags of a command are defined only if it runs or prints help, so that a start touches little
+// of the code and texts of the other commands.
 #[derive(Subcommand)]
+#[command(defer = true)]
 pub(crate) enum CliCommand {
     /// Start a control plane, with simulated members if asked, in the foreground.
     Up(Box<up::UpArgs>),
@@ -75,6 +82,10 @@ pub(crate) enum CliCommand {
     Agent(Box<agent::AgentArgs>),
     /// Run the scheduler estimator of a member cluster.
     Estimator(Box<estimator_server::EstimatorServerArgs>),
+    /// Run the service name resolution detector on a node of a member cluster.
+    ServiceNameResolutionDetector(Box<name_resolution_detector::NameResolutionDetectorArgs>),
+    /// Enable or disable an addon of a running control plane.
+    Addons(addons::AddonsArgs),
     /// Manage bootstrap tokens, with which clusters register.
     Token(token::TokenArgs),
     /// Check a control plane and its members, and say what is wrong and what to do.
@@ -130,7 +141,16 @@ impl CliCommand {
             Self::Member(arguments) => arguments.logs.logging_format,
             Self::Agent(arguments) => arguments.logs.logging_format,
             Self::Estimator(arguments) => arguments.logs.logging_format,
+            Self::ServiceNameResolutionDetector(arguments) => arguments.logs.logging_format,
             _ => LogFormat::default(),
+        }
+    }
+
+    /// How many threads run the command; by default as many as there are CPUs.
+    pub(crate) fn worker_threads(&self) -> Option<usize> {
+        match self {
+            Self::Agent(_) => agent::worker_threads(),
+            _ => None,
         }
     }
 
@@ -164,6 +184,10 @@ impl CliCommand {
             Self::Unregister(arguments) => Box::pin(unregister::run(arguments)).await,
             Self::Agent(arguments) => Box::pin(agent::run(*arguments)).await,
             Self::Estimator(arguments) => Box::pin(estimator_server::run(*arguments)).await,
+            Self::Addons(arguments) => Box::pin(addons::run(arguments)).await,
+            Self::ServiceNameResolutionDetector(arguments) => {
+                Box::pin(name_resolution_detector::run(*arguments)).await
+            }
             Self::Token(arguments) => Box::pin(token::run(arguments)).await,
             Self::Backup(arguments) => Box::pin(backup::run(arguments)).await,
             Self::Restore(arguments) => Box::pin(restore::run(arguments)).await,

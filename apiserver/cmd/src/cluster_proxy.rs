@@ -1,25 +1,80 @@
-//! The connectors for the subresources `clusters/proxy`, which leads to member clusters, and
-//! `clusters/attach`, by which agents of clusters in pull mode open the way there.
+//! The connectors for requests to member clusters: `clusters/proxy` leads to one of them,
+//! `clusters/attach` is how agents of clusters in pull mode open the way there, and the search
+//! and the global proxy answer for all.
 
-use client::TaskGroup;
+use std::sync::Arc;
+
+use auth::RequestAuthorizer;
+use client::{Api, TaskGroup};
 use flotilla_http::{
-    AGENT_TUNNEL, AgentTunnelEndpoint, CLUSTER_PROXY, ClusterProxy, SubresourceConnectors,
+    AGENT_TUNNEL, AgentTunnelEndpoint, CLUSTER_PROXY, ClusterProxy, GLOBAL_PROXY, GlobalProxy,
+    MemberResourceReader, MemberSearch, SEARCH, SubresourceConnector, SubresourceConnectors,
 };
-use members::ClusterProxyBackends;
+use machinery::time::Clock;
+use members::{ClusterProxyBackends, RemoteMemberConnector};
+use openapi::karmada::addons::Addon;
+use registry::Registry;
+use search::{MemberCaches, SearchContext};
 
-/// The connectors of Clusters. Their connections belong to the given tasks.
+use crate::addons::{AddonSwitches, SwitchedConnector};
+
+/// What the connectors share with the server.
+pub(crate) struct ClusterConnectorContext<'a> {
+    pub(crate) api: &'a Arc<dyn Api>,
+    pub(crate) registry: &'a Arc<Registry>,
+    pub(crate) authorizer: RequestAuthorizer,
+    pub(crate) member_caches: &'a MemberCaches,
+    pub(crate) clock: &'a Arc<dyn Clock>,
+    /// The owner of the connections.
+    pub(crate) tasks: &'a TaskGroup,
+    pub(crate) metrics: &'a flotilla_metrics::MetricsRegistry,
+    pub(crate) addons: &'a AddonSwitches,
+}
+
+/// The connectors of Clusters.
 pub(crate) fn cluster_connectors(
     gateways: ClusterProxyBackends,
-    tasks: &TaskGroup,
-    metrics: &flotilla_metrics::MetricsRegistry,
+    context: ClusterConnectorContext<'_>,
 ) -> SubresourceConnectors {
+    let tasks = context.tasks;
+    let switches = context.addons.clone();
     let tunnels = AgentTunnelEndpoint::new(gateways.clone(), tasks);
-    let proxy = ClusterProxy::new(gateways, tasks, metrics);
+    let proxy = ClusterProxy::new(gateways, tasks, context.metrics);
+    let reader = start_member_reader(context);
+    let global = GlobalProxy::new(Arc::clone(&reader), Arc::clone(&proxy));
+    let of_search = |connector: Arc<dyn SubresourceConnector>| {
+        let (addon, switches) = (Addon::Search, switches.clone());
+        Arc::new(SwitchedConnector {
+            addon,
+            switches,
+            connector,
+        }) as Arc<dyn SubresourceConnector>
+    };
     let key = |(group, resource, subresource): (&str, &str, &str)| {
         (group.into(), resource.into(), subresource.into())
     };
-    SubresourceConnectors::from([
-        (key(CLUSTER_PROXY), proxy as _),
-        (key(AGENT_TUNNEL), tunnels as _),
-    ])
+    let mut connectors = SubresourceConnectors::from([
+        (key(CLUSTER_PROXY), proxy as Arc<dyn SubresourceConnector>),
+        (key(AGENT_TUNNEL), tunnels),
+        (key(GLOBAL_PROXY), of_search(global)),
+    ]);
+    for path in SEARCH {
+        let search = MemberSearch::new(Arc::clone(&reader), path.2);
+        connectors.insert(key(path), of_search(search));
+    }
+    connectors
+}
+
+/// Starts the cache of resources of members, with the rights of users to read it.
+fn start_member_reader(context: ClusterConnectorContext<'_>) -> Arc<MemberResourceReader> {
+    let search = SearchContext {
+        control_plane: Arc::clone(context.api),
+        connector: Arc::new(RemoteMemberConnector::default()),
+        caches: context.member_caches.clone(),
+        enabled: context.addons.search_enabled(),
+    };
+    let cache = search::start(search, context.tasks);
+    let registry = Arc::clone(context.registry);
+    let clock = Arc::clone(context.clock);
+    MemberResourceReader::new(cache, context.authorizer, registry, clock)
 }

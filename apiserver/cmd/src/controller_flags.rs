@@ -75,8 +75,9 @@ pub(crate) struct ControllerOptions {
     pub(crate) autoscale: autoscale::EnabledAutoscalers,
     pub(crate) federated_hpa: autoscale::FederatedHpaSettings,
     pub(crate) services: services::EnabledServiceControllers,
-    /// The options of the descheduler; `None` when it is disabled.
-    pub(crate) descheduler: Option<DeschedulerOptions>,
+    /// Whether the descheduler is enabled, and when it acts.
+    pub(crate) descheduler_enabled: bool,
+    pub(crate) descheduler: DeschedulerOptions,
     pub(crate) quota_resync: Duration,
     /// The management cluster of Cluster API.
     pub(crate) cluster_api: Option<RestConfig>,
@@ -88,7 +89,8 @@ impl Default for ControllerOptions {
             autoscale: autoscale::EnabledAutoscalers::default(),
             federated_hpa: autoscale::FederatedHpaSettings::default(),
             services: services::EnabledServiceControllers::default(),
-            descheduler: None,
+            descheduler_enabled: false,
+            descheduler: DeschedulerOptions::default(),
             quota_resync: controller_context::PropagationOptions::default().quota_resync,
             cluster_api: None,
         }
@@ -102,10 +104,11 @@ impl ControllerArgs {
             autoscale: enabled.autoscale,
             federated_hpa: self.federated_hpa.settings()?,
             services: enabled.services,
-            descheduler: enabled.descheduler.then_some(DeschedulerOptions {
+            descheduler_enabled: enabled.descheduler,
+            descheduler: DeschedulerOptions {
                 interval: self.descheduling_interval,
                 unschedulable_threshold: self.unschedulable_threshold,
-            }),
+            },
             quota_resync: self.federated_resource_quota_sync_period,
             cluster_api: self.cluster_api_config()?,
         })

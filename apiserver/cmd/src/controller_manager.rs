@@ -9,21 +9,24 @@ use admission::policies::{KindSchemas, type_check};
 use auth::certificate_signing::ClusterSigner;
 use auth::token::ServiceAccountTokenIssuerAndVerifier;
 use client::Api;
-use client::remote::{RemoteApi, RestConfig};
+use client::remote::{NetworkSendFence, RemoteApi, RestConfig};
 use clusters::{ClusterApiContext, ClusterControllersOptions as ClusterOptions};
-use estimator::{AccurateEstimator, Descheduler, DeschedulerContext, EstimatorCache};
 use flotilla_cli::scheduler_flags::SchedulerFlagValues;
 use flotilla_runtime::{EventRecorder, InformerFactory, ListWatchSelector, TaskGroup};
 use interpreter::{LuaLimits, ResourceInterpreter, WebhookClientAndPatchFunction};
 use machinery::time::Clock;
-use members::{
-    MemberClusterManager, MemberConnector, MemberTrackingOptions, RemoteMemberConnector,
-};
+use members::{MemberClusterManager, MemberConnector, RemoteMemberConnector};
 use openapi::karmada::FeatureGates;
+use openapi::karmada::addons::Addon;
 use openapi::karmada::resources::CLUSTERS;
-use scheduler::{DecisionExplanationCache, ReplicaEstimator, Scheduler, SchedulerClusterCache};
+use scheduler::{DecisionExplanationCache, Scheduler, SchedulerClusterCache};
+use search::{BackendStoreContext, MemberCaches};
 use tokio::sync::watch;
 
+use crate::addons::{
+    AddonController, AddonControllerContext, AddonDefaults, AddonSwitches, EstimatorAddons,
+    EstimatorAddonsContext, LeaderAddons, member_tracking,
+};
 use crate::controller_flags::ControllerOptions;
 use crate::running_server::RunningServer;
 use crate::template_flags::TemplatePropagationOptions;
@@ -42,6 +45,12 @@ pub(crate) struct ControllerContext {
     pub(crate) decisions: DecisionExplanationCache,
     /// Connects to members.
     pub(crate) connector: Arc<dyn MemberConnector>,
+    /// The cached objects of members, for backend stores.
+    pub(crate) member_caches: MemberCaches,
+    /// Closed at the end of a term of leadership: nothing is sent to backend stores then.
+    pub(crate) send_fence: Option<NetworkSendFence>,
+    /// The addons as they are configured.
+    pub(crate) addons: AddonSwitches,
 }
 
 impl ControllerContext {
@@ -55,6 +64,9 @@ impl ControllerContext {
             tasks: server.controller_tasks.clone(),
             decisions: server.decisions.clone(),
             connector: Arc::new(RemoteMemberConnector::default()),
+            member_caches: server.member_caches.clone(),
+            send_fence: None,
+            addons: server.addons.clone(),
         }
     }
 }
@@ -117,9 +129,9 @@ pub(crate) struct MultiClusterControllerOptions {
     pub(crate) clusters: ClusterOptions,
     pub(crate) templates: TemplatePropagationOptions,
     pub(crate) scheduling: SchedulerFlagValues,
-    /// The options of accurate scheduler estimators; `None` when nothing calls them.
-    pub(crate) estimators: Option<estimator::EstimatorOptions>,
-    /// Whether the scheduler calls them.
+    /// The options of accurate scheduler estimators.
+    pub(crate) estimators: estimator::EstimatorOptions,
+    /// Whether the scheduler calls them, if the addon is not configured.
     pub(crate) accurate_estimates: bool,
     pub(crate) controllers: ControllerOptions,
     pub(crate) scripts: LuaLimits,
@@ -127,6 +139,8 @@ pub(crate) struct MultiClusterControllerOptions {
     pub(crate) gates: FeatureGates,
     /// Whether ClusterTaintPolicies may use the effect NoExecute.
     pub(crate) allow_no_execute: bool,
+    /// Whether the flags register no APIServices of metrics at the host.
+    pub(crate) unregistered_metrics: bool,
 }
 
 impl MultiClusterControllerOptions {
@@ -136,6 +150,15 @@ impl MultiClusterControllerOptions {
             scheduling: SchedulerFlagValues::with_gates(gates),
             gates,
             ..Self::default()
+        }
+    }
+
+    /// The addons that the flags enable.
+    fn addon_defaults(&self) -> AddonDefaults {
+        AddonDefaults {
+            descheduler: self.controllers.descheduler_enabled,
+            scheduler_estimator: self.accurate_estimates,
+            metrics_adapter: !self.unregistered_metrics,
         }
     }
 }
@@ -164,34 +187,6 @@ fn start_cluster_api(
     Ok(())
 }
 
-/// Starts the clients of estimators and the descheduler, where they are enabled. Returns the
-/// estimator of the scheduler.
-fn start_estimators(
-    context: &ControllerContext,
-    settings: &MultiClusterControllerOptions,
-    members: &MemberClusterManager,
-    recorder: &EventRecorder,
-) -> Option<Arc<dyn ReplicaEstimator>> {
-    let (api, informers, tasks) = (&context.api, &context.informers, &context.tasks);
-    let options = settings.estimators.clone()?;
-    let connections = EstimatorCache::start(api, informers, options, tasks);
-    if let Some(options) = settings.controllers.descheduler {
-        let descheduler = DeschedulerContext {
-            control_plane: Arc::clone(api),
-            informers: informers.clone(),
-            connections: Arc::clone(&connections),
-            members: members.clone(),
-            recorder: recorder.with_component(DESCHEDULER),
-            clock: Arc::clone(&context.clock),
-            options,
-        };
-        Descheduler::start(descheduler, tasks);
-    }
-    settings
-        .accurate_estimates
-        .then(|| AccurateEstimator::start(&connections, members))
-}
-
 /// Starts the multi-cluster controllers and the scheduler.
 pub(crate) async fn start_karmada_controllers(
     context: &ControllerContext,
@@ -214,14 +209,12 @@ pub(crate) async fn start_karmada_controllers(
         name,
         scheduling_settings: rules,
     } = &settings.scheduling;
-    let scheduler_estimators = settings
-        .estimators
-        .as_ref()
-        .filter(|_| settings.accurate_estimates);
-    let detail = MemberTrackingOptions {
-        individual_nodes: scheduler_estimators.is_some(),
-        quotas: scheduler_estimators.is_some_and(|e| e.quotas),
-    };
+    context.addons.wait_known().await;
+    let defaults = settings.addon_defaults();
+    let configured = context.addons.current();
+    let is_enabled = |addon| defaults.is_enabled(&configured.configuration, addon);
+    let scheduler_estimator = is_enabled(Addon::SchedulerEstimator);
+    let detail = member_tracking(scheduler_estimator, &settings.estimators);
     let host_api = Arc::clone(&context.api);
     let members = MemberClusterManager::start_with_tracking(
         detail,
@@ -258,7 +251,21 @@ pub(crate) async fn start_karmada_controllers(
         },
     });
     start_cluster_api(context, settings.controllers.cluster_api.as_ref())?;
-    let estimators = start_estimators(context, settings, &members, &manager);
+    let mut estimators = EstimatorAddons::new(EstimatorAddonsContext {
+        api: Arc::clone(&context.api),
+        clock: Arc::clone(&context.clock),
+        informers: context.informers.clone(),
+        members: members.clone(),
+        clusters: all.clone(),
+        recorder: manager.with_component(DESCHEDULER),
+        estimators: settings.estimators.clone(),
+        descheduler: settings.controllers.descheduler,
+        tasks: tasks.clone(),
+    });
+    // The scheduler waits for the estimators that it begins with.
+    estimators
+        .apply(scheduler_estimator, is_enabled(Addon::Descheduler))
+        .await;
     Scheduler::start(
         Arc::clone(&context.api),
         Arc::clone(&context.clock),
@@ -268,7 +275,7 @@ pub(crate) async fn start_karmada_controllers(
             name: name.clone(),
             gates: settings.gates,
             decisions: context.decisions.clone(),
-            estimators,
+            estimator: estimators.scheduler_estimator(),
         },
         &context.informers,
         tasks,
@@ -304,7 +311,7 @@ pub(crate) async fn start_karmada_controllers(
     Box::pin(propagation::start(deps, tasks))
         .await
         .map_err(anyhow::Error::msg)?;
-    let deps = services::ServicesContext {
+    let services = services::ServicesContext {
         control_plane: Arc::clone(&context.api),
         members: Arc::new(members.clone()),
         clock: Arc::clone(&context.clock),
@@ -312,8 +319,7 @@ pub(crate) async fn start_karmada_controllers(
         informers: context.informers.clone(),
         enabled: settings.controllers.services.gated(settings.gates),
     };
-    services::start(&deps, tasks).await;
-    let deps = autoscale::AutoscalersContext {
+    let autoscalers = autoscale::AutoscalersContext {
         control_plane: Arc::clone(&context.api),
         clock: Arc::clone(&context.clock),
         recorder: manager,
@@ -322,6 +328,26 @@ pub(crate) async fn start_karmada_controllers(
         enabled: settings.controllers.autoscale,
         federated_hpa: settings.controllers.federated_hpa,
     };
-    autoscale::start(&deps, tasks).await;
+    let deps = BackendStoreContext {
+        control_plane: Arc::clone(&context.api),
+        caches: context.member_caches.clone(),
+        clock: Arc::clone(&context.clock),
+        informers: context.informers.clone(),
+        send_fence: context.send_fence.clone(),
+    };
+    search::start_backend_stores(deps, tasks);
+    let addons = AddonControllerContext {
+        api: Arc::clone(&context.api),
+        informers: context.informers.clone(),
+        tasks: tasks.clone(),
+        switches: context.addons.clone(),
+        defaults,
+    };
+    let families = LeaderAddons {
+        autoscalers,
+        services,
+        estimators,
+    };
+    AddonController::start(addons, families);
     Ok(())
 }

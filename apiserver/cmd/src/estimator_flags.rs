@@ -62,22 +62,21 @@ impl EstimatorArgs {
         self.enable_scheduler_estimator
     }
 
-    /// The options of the estimators; `None` when neither the scheduler nor the descheduler
-    /// calls them.
+    /// The options of the estimators. Certificates are checked if the scheduler or the descheduler
+    /// calls estimators from the start.
     pub(crate) fn options(
         &self,
         gates: FeatureGates,
         descheduler: bool,
-    ) -> anyhow::Result<Option<EstimatorOptions>> {
-        if !self.enable_scheduler_estimator && !descheduler {
-            return Ok(None);
-        }
+    ) -> anyhow::Result<EstimatorOptions> {
         let tls = self.tls();
-        if let Some(files) = &tls {
+        if let Some(files) = &tls
+            && (self.enable_scheduler_estimator || descheduler)
+        {
             let checked = files.check().map_err(anyhow::Error::msg);
             checked.context("certificates for scheduler estimators")?;
         }
-        Ok(Some(EstimatorOptions {
+        Ok(EstimatorOptions {
             timeout: self.scheduler_estimator_timeout,
             namespace: self.scheduler_estimator_service_namespace.clone(),
             prefix: self.scheduler_estimator_service_prefix.clone(),
@@ -85,7 +84,7 @@ impl EstimatorArgs {
             tls,
             skip_pull_clusters: self.disable_scheduler_estimator_in_pull_mode,
             quotas: gates.enabled(KarmadaFeature::ResourceQuotaEstimate),
-        }))
+        })
     }
 
     fn tls(&self) -> Option<EstimatorTlsClientConfig> {
@@ -112,20 +111,23 @@ mod tests {
         flags: EstimatorArgs,
     }
 
-    fn parse(arguments: &str) -> Result<Option<EstimatorOptions>, String> {
+    /// Whether the scheduler calls estimators, and their options.
+    fn parse(arguments: &str) -> Result<(bool, EstimatorOptions), String> {
         let arguments = arguments.split(' ').filter(|a| !a.is_empty());
         let cli = EstimatorTestCli::try_parse_from(["flotilla"].into_iter().chain(arguments));
         let cli = cli.map_err(|e| e.to_string())?;
         let read = cli.flags.options(FeatureGates::default(), false);
-        read.map_err(|e| format!("{e:#}"))
+        let options = read.map_err(|e| format!("{e:#}"))?;
+        Ok((cli.flags.are_used_by_scheduler(), options))
     }
 
     // proves: EST-flags
     #[test]
     fn estimators_are_disabled_by_default_and_flags_are_karmadas() {
-        assert!(parse("").unwrap().is_none());
-        assert!(parse("--insecure-skip-estimator-verify").unwrap().is_none());
-        let plain = parse("--enable-scheduler-estimator").unwrap().unwrap();
+        assert!(!parse("").unwrap().0);
+        assert!(!parse("--insecure-skip-estimator-verify").unwrap().0);
+        let (enabled, plain) = parse("--enable-scheduler-estimator").unwrap();
+        assert!(enabled);
         assert_eq!(
             format!("{plain:?}"),
             format!("{:?}", EstimatorOptions::default())
@@ -136,7 +138,7 @@ mod tests {
              --scheduler-estimator-service-prefix=p --scheduler-estimator-port=7 \
              --insecure-skip-estimator-verify",
         );
-        let options = options.unwrap().unwrap();
+        let (_, options) = options.unwrap();
         assert_eq!(
             (
                 options.timeout,

@@ -205,6 +205,7 @@ pub(crate) const FLAGS: &[(&str, FlagEffectiveMode)] = &[
         "service_account_signing_key_file",
         FlagEffectiveMode::Standalone,
     ),
+    ("metrics_api_services", FlagEffectiveMode::BehindHost),
     ("service_name", FlagEffectiveMode::BehindHost),
     ("service_namespace", FlagEffectiveMode::BehindHost),
     ("service_port", FlagEffectiveMode::BehindHost),

@@ -4,7 +4,7 @@
 //!
 //! Invariants: the controllers of a term have stopped, or are aborted, before its lease
 //! ends. The fence refuses every write that begins after the lease has ended; a write to a
-//! member is checked again before its bytes are sent. A write to the control plane that was
+//! member or a backend store is checked again before its bytes are sent. A write to the control plane that was
 //! already on its way to the store when the process was suspended may still be committed;
 //! the next leader corrects it. The process serves requests all the time, and competes for
 //! the lease again.
@@ -19,17 +19,19 @@ use client::Api;
 use client::remote::NetworkSendFence;
 use flotilla_runtime::{InformerFactory, LeaderElector, LeaderFence, LeaderTerm, TaskGroup};
 use machinery::duration;
-use machinery::time::Clock;
+use machinery::time::{Clock, SystemClock};
 use members::{MemberConnector, MemberEndpoint, RemoteMemberConnector};
 use scheduler::DecisionExplanationCache;
+use search::MemberCaches;
 
+use crate::addons::AddonSwitches;
 use crate::controller_manager::ControllerContext;
 use crate::running_server::RunningServer;
 
 const HOSTNAME_FILE: &str = "/proc/sys/kernel/hostname";
 /// The fraction of the remaining lease in which the controllers must stop; then they are
 /// aborted.
-pub(crate) const STOP_LEASE_FRACTION: f64 = 0.8;
+const STOP_LEASE_FRACTION: f64 = 0.8;
 
 /// The leader election flags of Kubernetes components, with their defaults.
 #[derive(Args, Clone, Debug)]
@@ -115,8 +117,13 @@ pub(crate) fn leader_elector(
 
 /// The holder identity: the host name and a unique id.
 fn holder_identity() -> String {
+    format!("{}_{}", host_name(), uuid::Uuid::new_v4())
+}
+
+/// The name of this host, empty if it is not known.
+pub(crate) fn host_name() -> String {
     let host = std::fs::read_to_string(HOSTNAME_FILE).unwrap_or_default();
-    format!("{}_{}", host.trim(), uuid::Uuid::new_v4())
+    host.trim().to_owned()
 }
 
 /// Competes for the lease until the server's controllers are stopped, and calls `start` in
@@ -129,11 +136,14 @@ where
 {
     let (api, clock) = (Arc::clone(&server.api), Arc::clone(&server.clock));
     let decisions = server.decisions.clone();
+    let member_caches = server.member_caches.clone();
+    let addons = server.addons.clone();
     let shutdown = server.controller_tasks.shutdown().clone();
     server.controller_tasks.spawn(async move {
         let lead = |term| {
             Box::pin(async {
-                run_term(&api, &clock, &decisions, term, &start).await;
+                let (caches, addons) = (&member_caches, &addons);
+                run_term(&api, &clock, &decisions, caches, addons, term, &start).await;
                 decisions.clear();
             })
         };
@@ -145,6 +155,8 @@ async fn run_term<F, Fut>(
     api: &Arc<dyn Api>,
     clock: &Arc<dyn Clock>,
     decisions: &DecisionExplanationCache,
+    member_caches: &MemberCaches,
+    addons: &AddonSwitches,
     term: LeaderTerm,
     start: &F,
 ) where
@@ -159,16 +171,64 @@ async fn run_term<F, Fut>(
         tasks: tasks.clone(),
         decisions: decisions.clone(),
         connector: Arc::new(FencedMemberConnector(term.fence.clone())),
+        member_caches: member_caches.clone(),
+        send_fence: Some(network_send_fence(&term.fence)),
+        addons: addons.clone(),
     };
     match term.shutdown.run_until_triggered(start(base)).await {
         Some(Ok(())) => term.shutdown.wait().await,
         Some(Err(error)) => tracing::error!(%error, "the controllers cannot be started"),
         None => {}
     }
+    stop_term(&term, &tasks).await;
+}
+
+/// Competes for a lease of `api` until `tasks` are stopped, and calls `start` in each term. What
+/// it starts belongs to the tasks that it gets, and writes behind the fence. `api` must not end
+/// with `tasks`: the lease is released at the end.
+pub(crate) fn run_elected_terms<F, Fut>(
+    election: LeaderElector,
+    api: Arc<dyn Api>,
+    tasks: &TaskGroup,
+    start: F,
+) where
+    F: Fn(LeaderFence, TaskGroup) -> Fut + Send + Sync + 'static,
+    Fut: Future<Output = anyhow::Result<()>> + Send,
+{
+    let shutdown = tasks.shutdown().clone();
+    tasks.spawn(async move {
+        let lead = |term| Box::pin(run_elected_term(term, &start));
+        election.run(&api, &SystemClock, &shutdown, lead).await;
+    });
+}
+
+async fn run_elected_term<F, Fut>(term: LeaderTerm, start: &F)
+where
+    F: Fn(LeaderFence, TaskGroup) -> Fut,
+    Fut: Future<Output = anyhow::Result<()>>,
+{
+    let tasks = TaskGroup::new(term.shutdown.clone());
+    let started = start(term.fence.clone(), tasks.clone());
+    match term.shutdown.run_until_triggered(started).await {
+        Some(Ok(())) => term.shutdown.wait().await,
+        Some(Err(error)) => tracing::error!(%error, "the work of the leader cannot be started"),
+        None => {}
+    }
+    stop_term(&term, &tasks).await;
+}
+
+/// Stops what a term has started, before its lease ends.
+async fn stop_term(term: &LeaderTerm, tasks: &TaskGroup) {
     let timeout = term.fence.remaining().mul_f64(STOP_LEASE_FRACTION);
     if !tasks.stop_with_timeout(timeout).await {
         tracing::warn!("controllers were aborted at the end of the lease");
     }
+}
+
+/// Open while the term lasts.
+fn network_send_fence(fence: &LeaderFence) -> NetworkSendFence {
+    let fence = fence.clone();
+    NetworkSendFence::new(move || !fence.remaining().is_zero())
 }
 
 /// Connects to members behind the fence, which is checked before a call starts and again
@@ -181,9 +241,8 @@ impl MemberConnector for FencedMemberConnector {
         endpoint: &MemberEndpoint,
         tasks: &TaskGroup,
     ) -> Result<Arc<dyn Api>, String> {
-        let fence = self.0.clone();
         let remote = RemoteMemberConnector {
-            send_fence: Some(NetworkSendFence::new(move || !fence.remaining().is_zero())),
+            send_fence: Some(network_send_fence(&self.0)),
         };
         Ok(self.0.wrap(remote.connect(endpoint, tasks)?))
     }

@@ -5,6 +5,7 @@
 //! Invariants: every task started here is joined here. Results go to standard output, logs
 //! and errors to standard error. The exit code is 0 only if the command succeeded.
 
+mod addons;
 mod admission_policies;
 mod admission_webhooks;
 mod agent;
@@ -35,12 +36,15 @@ mod flag_modes;
 #[cfg(test)]
 mod flag_modes_tests;
 mod hollow_containers;
+mod hollow_custom_metrics;
 mod hollow_metrics;
 mod leader_election;
 mod listener;
 mod logs;
 mod member;
-mod member_metrics;
+mod metrics_adapter;
+mod metrics_api;
+mod name_resolution_detector;
 mod probe_server;
 mod process_metrics;
 mod renewal;
@@ -89,10 +93,11 @@ fn main() -> ExitCode {
     };
     let format = cli.command.logging_format();
     logs::init(cli.verbosity, format);
-    let runtime = match tokio::runtime::Builder::new_multi_thread()
-        .enable_all()
-        .build()
-    {
+    let mut runtime = tokio::runtime::Builder::new_multi_thread();
+    if let Some(threads) = cli.command.worker_threads() {
+        runtime.worker_threads(threads);
+    }
+    let runtime = match runtime.enable_all().build() {
         Ok(runtime) => runtime,
         Err(e) => {
             return logs::print_error(&anyhow::anyhow!("cannot start the runtime: {e}"), format);

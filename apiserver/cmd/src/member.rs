@@ -72,6 +72,11 @@ pub(crate) struct HollowClusterArgs {
     /// does: each container uses half of what it requests.
     #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
     resource_metrics: bool,
+    /// Serve custom.metrics.k8s.io and external.metrics.k8s.io, as a cluster with a metrics adapter
+    /// does. The values are annotations: custom-metric.flotilla.io/NAME of an object and
+    /// external-metric.flotilla.io/NAME of a ConfigMap.
+    #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
+    custom_metrics: bool,
 }
 
 impl Default for HollowClusterArgs {
@@ -85,6 +90,7 @@ impl Default for HollowClusterArgs {
             ready_after: 100,
             workloads: true,
             resource_metrics: true,
+            custom_metrics: true,
         }
     }
 }
@@ -109,6 +115,7 @@ pub(crate) async fn start(
         federation: false,
         scheduling_settings: SchedulingSettings::default(),
         computed_resources,
+        annotated_metrics: size.custom_metrics,
         names: &[],
         authentication: Default::default(),
         authentication_configuration: None,

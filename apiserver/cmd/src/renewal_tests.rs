@@ -132,6 +132,7 @@ async fn start(dir: &Path, clock: &Arc<FakeClock>) -> StandaloneServer {
         federation: false,
         scheduling_settings: scheduler::core::SchedulingSettings::default(),
         computed_resources: Default::default(),
+        annotated_metrics: false,
         names: &[],
         authentication: auth::authenticator::LocalAuthenticatorOptions::default(),
         authentication_configuration: None,

@@ -11,9 +11,11 @@ use flotilla_http::{ApiServer, HealthCheck};
 use flotilla_runtime::{InformerFactory, TaskGroup};
 use machinery::time::Clock;
 use scheduler::DecisionExplanationCache;
+use search::MemberCaches;
 use tokio::net::TcpListener;
 use watchcache::WatchCaches;
 
+use crate::addons::AddonSwitches;
 use crate::storage_engine::OpenedStorageEngine;
 use crate::{listener, version};
 
@@ -25,6 +27,8 @@ pub(crate) struct RunningServer {
     pub(crate) informers: InformerFactory,
     /// The last decisions of this process's scheduler.
     pub(crate) decisions: DecisionExplanationCache,
+    /// The addons as they are configured.
+    pub(crate) addons: AddonSwitches,
     /// Tasks of controllers; stopped before the server.
     pub(crate) controller_tasks: TaskGroup,
     pub(crate) url: String,
@@ -34,6 +38,8 @@ pub(crate) struct RunningServer {
     pub(crate) listener_tasks: TaskGroup,
     pub(crate) server_tasks: TaskGroup,
     pub(crate) engine: OpenedStorageEngine,
+    /// The cached objects of members.
+    pub(crate) member_caches: MemberCaches,
     pub(crate) watch_caches: Arc<WatchCaches>,
 }
 

@@ -15,7 +15,7 @@ use flotilla_cli::{feature_gate_flags, output, scheduler_flags};
 use flotilla_runtime::LeaderElector;
 use machinery::duration;
 
-use crate::aggregated::{self, AggregatedServer, ApiServiceTarget};
+use crate::aggregated::{self, AggregatedServer, ApiServiceTarget, MetricsApiServicePolicy};
 use crate::authentication_flags::{self, TokenWebhookOptions};
 use crate::authorization_flags::{AuthorizationArgs, AuthorizationCacheTtls, AuthorizationOptions};
 use crate::certificate_expiry::{CertificateUse, report_certificate};
@@ -136,21 +136,22 @@ impl ServeArgs {
     ) -> anyhow::Result<MultiClusterControllerOptions> {
         let scheduling = self.scheduling.options(self.gates.feature_gates)?;
         let controllers = self.controllers.options()?;
-        let descheduler = controllers.descheduler.is_some();
         let estimators = self
             .estimators
-            .options(self.gates.feature_gates, descheduler)?;
+            .options(self.gates.feature_gates, controllers.descheduler_enabled)?;
         let accurate_estimates = self.estimators.are_used_by_scheduler();
         Ok(MultiClusterControllerOptions {
             clusters: self.fleet.options(),
             templates,
-            scheduling: scheduling.with_estimators(accurate_estimates),
+            scheduling,
             estimators,
             accurate_estimates,
             controllers,
             scripts: self.scripts.limits(),
             gates: self.gates.feature_gates,
             allow_no_execute: self.fleet.allow_no_execute_taint_policy,
+            unregistered_metrics: self.mode().behind_host
+                && self.host.metrics_api_services == MetricsApiServicePolicy::Never,
         })
     }
 }
@@ -174,6 +175,10 @@ struct AggregatedServerArgs {
     /// The port of that Service.
     #[arg(long, value_name = "PORT", default_value_t = 443)]
     service_port: u16,
+    /// When the APIServices of the metrics of members are registered at that API server
+    /// (metrics.k8s.io, custom.metrics.k8s.io, external.metrics.k8s.io).
+    #[arg(long, value_enum, value_name = "WHEN", default_value_t = MetricsApiServicePolicy::default())]
+    metrics_api_services: MetricsApiServicePolicy,
     /// Enables anonymous requests to the secure port of the API server. Requests that are
     /// not rejected by another authentication method are treated as anonymous requests.
     /// Without it they are rejected, including probes.
@@ -295,6 +300,7 @@ async fn run_in_mode(arguments: &ServeArgs) -> anyhow::Result<()> {
                     .encryption(EncryptableResources::OwnGroups)?,
                 host,
                 service: arguments.host.service(pod_namespace),
+                metrics_api_services: arguments.host.metrics_api_services,
                 etcd_secret: arguments.store.certificates_secret().map(str::to_owned),
                 delegated: arguments.host.delegated(),
                 scheduling_settings: settings.scheduling.scheduling_settings,
@@ -342,6 +348,7 @@ async fn start_standalone(arguments: &ServeArgs) -> anyhow::Result<StandaloneSer
         scheduling_settings: settings.scheduling.scheduling_settings,
         scripts: settings.scripts,
         computed_resources: Default::default(),
+        annotated_metrics: false,
         names: &arguments.tls_san,
         authentication,
         authentication_configuration: configuration,

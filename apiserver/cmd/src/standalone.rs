@@ -24,13 +24,16 @@ use machinery::UserInfo;
 use machinery::time::{Clock, SystemClock};
 use members::ClusterProxyBackends;
 use openapi::karmada::FeatureGates;
+use openapi::karmada::addons::ADDONS_NAMESPACE;
 use registry::{ComputedResourceProviders, LoopbackApi, Registry};
 use scheduler::DecisionExplanationCache;
 use scheduler::core::SchedulingSettings;
+use search::MemberCaches;
 use storage::encryption::ResourceTransformers;
 use tokio::sync::watch;
 use watchcache::WatchCaches;
 
+use crate::addons::AddonSwitches;
 use crate::admission_policies::watch_policies;
 use crate::admission_webhooks::{ConfigurationSource, watch_webhook_configurations};
 use crate::audit_flags::AuditConfig;
@@ -38,10 +41,13 @@ use crate::authentication_flags::{AuthenticationConfigurationFile, TokenWebhookO
 use crate::authorization_flags::{AuthorizationOptions, run_reload_loop};
 use crate::certificate_files::CertificateFiles;
 use crate::client_authorities::ClientAuthorities;
+use crate::cluster_proxy::{ClusterConnectorContext, cluster_connectors};
 use crate::controller_manager::TokenIssuerRootCaAndServedGroups;
 use crate::data_dir_metrics;
 use crate::file_changes::{FileWatch, watch_files};
-use crate::member_metrics::MemberMetrics;
+use crate::hollow_custom_metrics::hollow_custom_metrics_providers;
+use crate::metrics_adapter::MetricsAdapter;
+use crate::metrics_api::METRICS_GROUPS;
 use crate::renewal::{CertificateRenewal, RenewedCertificateTargets};
 use crate::renewal_loop::CHECK_PERIOD;
 use crate::request_limit_flags::RequestLimitArgs;
@@ -51,8 +57,8 @@ use crate::service_account_keys::ServiceAccountKeyArgs;
 use crate::storage_engine::{OpenedStorageEngine, StorageBackendConfig};
 use crate::webhook_client::{ServiceRouting, WebhookClientManager};
 use crate::{
-    cluster_proxy, expression_access, hollow_containers, listener, scheduling_decision,
-    script_flags, secret_access, signer_access,
+    expression_access, hollow_containers, listener, scheduling_decision, script_flags,
+    secret_access, signer_access,
 };
 
 pub(crate) const STORE_DIR: &str = "store";
@@ -74,6 +80,8 @@ pub(crate) struct StandaloneServerOptions<'a> {
     pub(crate) scheduling_settings: SchedulingSettings,
     /// The providers of computed kinds.
     pub(crate) computed_resources: ComputedResourceProviders,
+    /// Whether a simulated cluster serves annotations as custom and external metrics.
+    pub(crate) annotated_metrics: bool,
     /// Additional names in the serving certificate.
     pub(crate) names: &'a [String],
     /// Anonymous requests and the audiences of tokens.
@@ -193,15 +201,19 @@ impl StandaloneServer {
             true => |_| true,
             false => |group| !group.ends_with(".karmada.io"),
         };
-        let member_metrics = MemberMetrics::default();
+        let metrics_adapter = MetricsAdapter::default();
         let mut computed_resources = setup.computed_resources;
         if setup.federation {
-            computed_resources.extend(member_metrics.providers());
+            computed_resources.extend(metrics_adapter.computed_resources());
         }
         let options = registry::RegistryOptions {
             clock: Arc::clone(&clock),
             create_handlers: flotilla_http::creators(&authenticator, &authorizer),
             computed_resources,
+            dynamic_groups: match setup.federation || setup.annotated_metrics {
+                true => METRICS_GROUPS,
+                false => &[],
+            },
             raw_path_handler: Arc::new(running_server::non_resource_path),
             serves_group: serves,
             metrics: metrics.clone(),
@@ -259,19 +271,39 @@ impl StandaloneServer {
         admission_informers.wait_for_cache_sync().await;
         let controllers = TaskGroup::new(ShutdownToken::new());
         let informers = InformerFactory::new(&controllers);
-        let connectors = match setup.federation {
+        let member_caches = MemberCaches::new(&hub);
+        let addons = match setup.federation {
+            true => AddonSwitches::watch(&api, ADDONS_NAMESPACE, &server),
+            false => AddonSwitches::none(),
+        };
+        let (connectors, dynamic_groups) = match setup.federation {
             true => {
                 let backends = ClusterProxyBackends::start(Arc::clone(&api), &server);
-                member_metrics.set_backends(backends.clone());
-                cluster_proxy::cluster_connectors(backends, &server, &metrics)
+                metrics_adapter.set_backends(backends.clone(), &addons);
+                let context = ClusterConnectorContext {
+                    api: &api,
+                    registry: &registry,
+                    authorizer: authorizer.clone(),
+                    member_caches: &member_caches,
+                    clock: &clock,
+                    tasks: &server,
+                    metrics: &metrics,
+                    addons: &addons,
+                };
+                let connectors = cluster_connectors(backends, context);
+                (connectors, metrics_adapter.dynamic_groups())
             }
-            false => hollow_containers::container_connectors(&api, &clock, &server),
+            false => (
+                hollow_containers::container_connectors(&api, &clock, &server),
+                hollow_custom_metrics_providers(&api, &clock),
+            ),
         };
         let decisions = DecisionExplanationCache::default();
         let audit = setup.audit;
         let auditor = audit.map(|audit| audit.start(&metrics, &clock, &server));
         let options = flotilla_http::ApiServerOptions {
             connectors,
+            dynamic_groups,
             subresource_getters: scheduling_decision::decision_getters(
                 &api,
                 &decisions,
@@ -339,12 +371,14 @@ impl StandaloneServer {
             clock,
             informers,
             decisions,
+            addons,
             controller_tasks: controllers,
             url,
             address,
             listener_tasks: listening,
             server_tasks: server,
             engine,
+            member_caches,
             watch_caches: hub,
         };
         Ok(Self {

@@ -82,17 +82,14 @@ pub(crate) async fn run(arguments: UpArgs) -> anyhow::Result<()> {
     let controllers = arguments.controllers.options()?;
     let estimators = arguments
         .estimators
-        .options(gates, controllers.descheduler.is_some())?;
+        .options(gates, controllers.descheduler_enabled)?;
     let accurate_estimates = arguments.estimators.are_used_by_scheduler();
     let settings = MultiClusterControllerOptions {
         clusters: arguments.fleet.options(),
         controllers,
         allow_no_execute: arguments.fleet.allow_no_execute_taint_policy,
         scripts: arguments.scripts.limits(),
-        scheduling: arguments
-            .scheduling
-            .options(gates)?
-            .with_estimators(accurate_estimates),
+        scheduling: arguments.scheduling.options(gates)?,
         estimators,
         accurate_estimates,
         ..MultiClusterControllerOptions::with_gates(gates)
@@ -148,6 +145,7 @@ impl LocalFleet {
             federation: true,
             scheduling_settings: settings.scheduling.scheduling_settings,
             computed_resources: Default::default(),
+            annotated_metrics: false,
             names: &[],
             authentication: LocalAuthenticatorOptions {
                 bootstrap_tokens: true,

@@ -12,6 +12,7 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 use crate::documents::CurrentDiscoveryAndOpenApiDocuments;
+use crate::dynamic_groups::DynamicGroups;
 use crate::filters::{HandlerChainConfig, InFlightLimits, build_handler_chain};
 use crate::handler::ApiServerHandler;
 use crate::health::HealthCheck;
@@ -111,6 +112,10 @@ fn add_own_checks(checks: &mut Vec<HealthCheck>, stopping: &CancellationToken) {
 }
 
 fn build_handler(filters: &HandlerChainConfig, options: ApiServerOptions) -> ApiServerHandler {
+    let dynamic_groups = Arc::new(DynamicGroups {
+        registry: Arc::clone(&filters.registry),
+        providers: options.dynamic_groups,
+    });
     ApiServerHandler {
         non_resource_paths: Arc::new(NonResourcePathHandler {
             checks: options.checks,
@@ -124,12 +129,14 @@ fn build_handler(filters: &HandlerChainConfig, options: ApiServerOptions) -> Api
             authenticator: Arc::clone(&filters.authenticator),
             profiling: options.profiling,
             backup: options.backup,
+            dynamic_groups: Arc::clone(&dynamic_groups),
         }),
         resources: Arc::new(ResourceRequestDispatcher {
             registry: Arc::clone(&filters.registry),
             authorizer: Arc::clone(&filters.authorizer),
             connectors: Arc::clone(&filters.connectors),
             getters: options.subresource_getters,
+            dynamic_groups,
             clock: options.clock,
             metrics: Arc::clone(&filters.metrics),
             watch_drain: filters.drain.watches.clone(),

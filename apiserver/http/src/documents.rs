@@ -276,7 +276,9 @@ fn build_v3(table: &ResourceTable) -> OpenApiV3Documents {
     let mut groups = Vec::new();
     let mut hashes = Vec::new();
     for group in table.groups() {
-        for version in &group.versions {
+        // Dynamic groups have no schemas.
+        let described = group.versions.iter().filter(|v| !v.resources.is_empty());
+        for version in described {
             let path = if group.name.is_empty() {
                 format!("api/{}", version.version)
             } else {

@@ -9,9 +9,10 @@ use hyper::body::Incoming;
 use hyper::service::Service;
 use machinery::Status;
 
+use crate::authorized_request::AuthorizedResourceRequest;
 use crate::filters::{AuthenticatedRequest, ServerResponse};
 use crate::non_resource_paths::NonResourcePathHandler;
-use crate::resource_handlers::{AuthorizedResourceRequest, ResourceRequestDispatcher};
+use crate::resource_handlers::ResourceRequestDispatcher;
 
 /// Serves authorized requests. Clones share the handlers.
 #[derive(Clone)]
@@ -42,10 +43,11 @@ impl Service<AuthenticatedRequest<Incoming>> for ApiServerHandler {
             }
             None if matches!(request.info.verb, "get" | "head") => {
                 let paths = Arc::clone(&self.non_resource_paths);
+                let user = authenticated.user;
                 Box::pin(async move {
                     let headers = request.http.headers();
                     paths
-                        .serve(&request.info.path, &request.query, headers)
+                        .serve(&user, &request.info.path, &request.query, headers)
                         .await
                 })
             }

@@ -14,10 +14,12 @@
 mod admission_review;
 mod api_server;
 pub mod audit;
+mod authorized_request;
 mod backup;
 mod creators;
 mod discovery;
 mod documents;
+mod dynamic_groups;
 mod filters;
 mod flowcontrol;
 mod handler;
@@ -52,12 +54,16 @@ pub use admission_review::{AdmissionReviewHandler, AdmissionReviewHandlers};
 pub use api_server::ApiServer;
 pub use backup::{BACKUP_PATH, BackupOpener};
 pub use creators::creators;
+pub use dynamic_groups::{
+    DynamicGroupProvider, DynamicGroupProviders, DynamicResourceRequest, DynamicResponse,
+};
 pub use flowcontrol::FlowController;
 pub use health::{HealthCheck, HealthProbe};
 pub use options::ApiServerOptions;
 pub use proxy::{
-    AGENT_TUNNEL, AgentTunnelEndpoint, CLUSTER_PROXY, ClusterProxy, MemberRead, MemberReader,
-    MemberReply,
+    AGENT_TUNNEL, AgentTunnelEndpoint, CLUSTER_PROXY, ClusterProxy, GLOBAL_PROXY, GlobalProxy,
+    MemberRead, MemberReader, MemberReply, MemberResourceReader, MemberSearch, SEARCH,
+    is_unserved_path,
 };
 pub use response_body::ServerResponseBody;
 pub use subresources::{

@@ -6,10 +6,11 @@ use std::sync::Arc;
 use auth::RequestAuthenticator;
 use http::header::{CONTENT_TYPE, HeaderValue};
 use http::{HeaderMap, Response};
-use machinery::Status;
+use machinery::{Status, UserInfo};
 
 use crate::backup::{self, BACKUP_PATH, BackupOpener};
 use crate::documents::CurrentDiscoveryAndOpenApiDocuments;
+use crate::dynamic_groups::DynamicGroups;
 use crate::health::{self, HealthCheck};
 use crate::metrics::ApiServerMetrics;
 use crate::negotiation::{self, ResponseFormat, ResponseOffer};
@@ -30,18 +31,24 @@ pub(crate) struct NonResourcePathHandler {
     pub(crate) profiling: bool,
     /// Begins the backups of the store.
     pub(crate) backup: Option<BackupOpener>,
+    pub(crate) dynamic_groups: Arc<DynamicGroups>,
 }
 
 impl NonResourcePathHandler {
     /// Serves GET of a non-resource path.
     pub(crate) async fn serve(
         &self,
+        user: &UserInfo,
         path: &str,
         query: &QueryParams,
         headers: &HeaderMap,
     ) -> Result<Response<ServerResponseBody>, Status> {
         if let Some(response) = health::serve(&self.checks, &self.metrics, path, query) {
             return Ok(response);
+        }
+        let dynamic = &self.dynamic_groups;
+        if let Some(served) = dynamic.serve_discovery(path, user, query, headers).await {
+            return served;
         }
         if let Some(response) = self.documents.discovery(headers, query, path) {
             return Ok(response);

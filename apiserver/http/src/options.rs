@@ -8,6 +8,7 @@ use machinery::time::{Clock, SystemClock};
 use crate::admission_review::AdmissionReviewHandlers;
 use crate::audit::Auditor;
 use crate::backup::BackupOpener;
+use crate::dynamic_groups::DynamicGroupProviders;
 use crate::flowcontrol::FlowController;
 use crate::health::{HealthCheck, HealthProbe};
 use crate::subresources::{SubresourceConnectors, SubresourceGetters};
@@ -22,6 +23,8 @@ pub struct ApiServerOptions {
     pub checks: Vec<HealthCheck>,
     pub connectors: SubresourceConnectors,
     pub subresource_getters: SubresourceGetters,
+    /// The providers of the registry's dynamic groups.
+    pub dynamic_groups: DynamicGroupProviders,
     /// Admission webhooks that other API servers call, by path; callers are not
     /// authenticated.
     pub webhook_handlers: AdmissionReviewHandlers,
@@ -62,6 +65,7 @@ impl Default for ApiServerOptions {
             checks: Vec::new(),
             connectors: SubresourceConnectors::new(),
             subresource_getters: SubresourceGetters::new(),
+            dynamic_groups: DynamicGroupProviders::new(),
             webhook_handlers: AdmissionReviewHandlers::new(),
             resources_installed: None,
             clock: Arc::new(SystemClock),

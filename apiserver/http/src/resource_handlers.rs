@@ -11,14 +11,15 @@ use client::ResourcePath;
 use http::{HeaderMap, Request, Response};
 use hyper::body::Incoming;
 use machinery::time::Clock;
-use machinery::{Gvr, Status, UserInfo};
+use machinery::{Gvr, Status};
 use registry::{AuditAnnotations, Registry, RequestUserAndDeadline, ResourceInfo, options};
-use tokio::time::Instant;
 
 use crate::audit::RequestAudit;
+use crate::authorized_request::AuthorizedResourceRequest;
+use crate::dynamic_groups::DynamicGroups;
 use crate::metrics::ApiServerMetrics;
 use crate::negotiation::{self, ResponseOffer};
-use crate::requestinfo::{QueryParams, RequestedResource};
+use crate::requestinfo::RequestedResource;
 use crate::response_body::ServerResponseBody;
 use crate::response_writers::{self, ResponseOptions};
 use crate::subresources::{
@@ -29,22 +30,13 @@ use crate::table::IncludeObjectPolicy;
 use crate::verb_check::{check_verb, unknown_resource};
 use crate::watch_drain::WatchDrain;
 
-/// An authorized request on a resource.
-pub(crate) struct AuthorizedResourceRequest {
-    pub(crate) user: Arc<UserInfo>,
-    pub(crate) verb: &'static str,
-    pub(crate) resource: RequestedResource,
-    pub(crate) query: QueryParams,
-    pub(crate) deadline: Option<Instant>,
-    pub(crate) audit: Option<Arc<RequestAudit>>,
-}
-
 /// What the handlers of all requests share.
 pub(crate) struct ResourceRequestDispatcher {
     pub(crate) registry: Arc<Registry>,
     pub(crate) authorizer: Arc<RequestAuthorizer>,
     pub(crate) connectors: Arc<SubresourceConnectors>,
     pub(crate) getters: SubresourceGetters,
+    pub(crate) dynamic_groups: Arc<DynamicGroups>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) metrics: Arc<ApiServerMetrics>,
     pub(crate) watch_drain: WatchDrain,
@@ -81,6 +73,10 @@ impl ResourceRequestDispatcher {
             let mut response = connector.connect(connection).await?;
             response_writers::add_warnings(&mut response, &warnings);
             return Ok(response);
+        }
+        let dynamic = self.dynamic_groups.serve_resource(&call, request.headers());
+        if let Some(served) = dynamic.await {
+            return served;
         }
         call.query.validate()?;
         let gvr = Gvr::new(&r.group, &r.version, &r.resource);

@@ -5,12 +5,15 @@
 //! rendered before anything is sent: an object that cannot be rendered fails the whole
 //! list, as in kube-apiserver (`endpoints/handlers/response.go`).
 
+use std::sync::Arc;
+
 use bytes::{Bytes, BytesMut};
 use http::header::{
     CACHE_CONTROL, CONTENT_ENCODING, CONTENT_TYPE, HeaderValue, RETRY_AFTER, VARY, WARNING,
 };
 use http::{Response, StatusCode};
 use machinery::{Object, Status};
+use openapi::KindInfo;
 use registry::{ObjectListPage, ResourceInfo};
 use serde_json::{Value, json};
 
@@ -172,9 +175,7 @@ pub(crate) fn write_object(
     if options.format.encoding == ResponseSerialization::Protobuf {
         let bytes: Bytes =
             protobuf_responses::encode_object(object, options.format.representation)?.into();
-        let size = bytes.len() as u64;
-        let chunks = Box::new(std::iter::once(bytes));
-        return Ok(write_chunks(code, chunks, size, true, options));
+        return Ok(write_bytes(code, bytes, options));
     }
     let bytes = match options.format.representation {
         Representation::Object => object.served_bytes(),
@@ -183,31 +184,30 @@ pub(crate) fn write_object(
             return Err(not_a_list(resource_info));
         }
         Representation::Table { beta } => {
+            let kind = &resource_info.kind;
             let mut text = table::table_opening(
-                resource_info,
+                kind,
                 beta,
                 &table::list_metadata(Some(object.revision()), None, None),
                 true,
             );
-            text.push_str(&table::table_row(
-                resource_info,
-                object,
-                options.include,
-                beta,
-                now,
-            )?);
+            text.push_str(&table::table_row(kind, object, options.include, beta, now)?);
             text.push_str("]}\n");
             text.into()
         }
     };
+    Ok(write_bytes(code, bytes, options))
+}
+
+/// Writes an encoded object.
+pub(crate) fn write_bytes(
+    code: u16,
+    bytes: Bytes,
+    options: ResponseOptions,
+) -> Response<ServerResponseBody> {
     let size = bytes.len() as u64;
-    Ok(write_chunks(
-        code,
-        Box::new(std::iter::once(bytes)),
-        size,
-        true,
-        options,
-    ))
+    let chunks = Box::new(std::iter::once(bytes));
+    write_chunks(code, chunks, size, true, options)
 }
 
 /// The list's text up to its items.
@@ -251,22 +251,50 @@ pub(crate) async fn write_list(
         list.continue_token.as_deref(),
         list.remaining_item_count,
     );
-    let resource_info = &list.resource;
     if options.format.encoding == ResponseSerialization::Protobuf {
         let bytes: Bytes = protobuf_responses::encode_list(&list, options.format.representation)
             .await?
             .into();
-        let size = bytes.len() as u64;
-        let chunks = Box::new(std::iter::once(bytes));
-        return Ok(write_chunks(200, chunks, size, true, options));
+        return Ok(write_bytes(200, bytes, options));
     }
+    let kind = Arc::clone(&list.resource.kind);
+    let response = ListResponse {
+        head: list_head(&list),
+        kind: &kind,
+        metadata,
+        items: list.items,
+    };
+    write_list_response(response, options, now).await
+}
+
+/// A list to write in JSON.
+pub(crate) struct ListResponse<'a> {
+    /// The list up to its first item.
+    pub(crate) head: String,
+    pub(crate) kind: &'a KindInfo,
+    /// The metadata of a table, or of a list of metadata.
+    pub(crate) metadata: String,
+    pub(crate) items: Vec<Object>,
+}
+
+/// Writes a list in a representation that is not protobuf.
+pub(crate) async fn write_list_response(
+    list: ListResponse<'_>,
+    options: ResponseOptions,
+    now: jiff::Timestamp,
+) -> Result<Response<ServerResponseBody>, Status> {
+    let ListResponse {
+        head,
+        kind,
+        metadata,
+        items,
+    } = list;
     match options.format.representation {
         Representation::Object => {
-            let head = list_head(&list);
-            let sum = list.items.iter().map(Object::served_len).sum();
-            let count = list.items.len();
+            let sum = items.iter().map(Object::served_len).sum();
+            let count = items.len();
             // Managers are inserted into one item after the other.
-            let items = list.items.into_iter().map(|o| o.served_bytes());
+            let items = items.into_iter().map(|o| o.served_bytes());
             Ok(write_joined_items(head, items, (count, sum), options))
         }
         Representation::MetadataList { beta } => {
@@ -274,17 +302,16 @@ pub(crate) async fn write_list(
                 "{{\"kind\":\"PartialObjectMetadataList\",\"apiVersion\":{:?},\"metadata\":{metadata},\"items\":[",
                 table::meta_api_version(beta)
             );
-            let items = render_items(&list.items, |o| table::partial_object_metadata(o, beta));
+            let items = render_items(&items, |o| table::partial_object_metadata(o, beta));
             Ok(write_rendered_items(head, items.await?, options))
         }
         Representation::Table { beta } => {
-            let head = table::table_opening(resource_info, beta, &metadata, true);
-            let show = |o: &Object| {
-                table::table_row(resource_info, o, options.include, beta, now).map(Bytes::from)
-            };
+            let head = table::table_opening(kind, beta, &metadata, true);
+            let show =
+                |o: &Object| table::table_row(kind, o, options.include, beta, now).map(Bytes::from);
             Ok(write_rendered_items(
                 head,
-                render_items(&list.items, show).await?,
+                render_items(&items, show).await?,
                 options,
             ))
         }

@@ -63,6 +63,12 @@ pub trait SubresourceConnector: Send + Sync {
     /// `None` if the request reads and is no connection.
     fn connect_options(&self, connection: &SubresourceConnectRequest) -> Option<Value>;
 
+    /// Whether its requests are long-running. Those of `log` and `proxy` depend on the query
+    /// and the path.
+    fn is_long_running(&self) -> bool {
+        true
+    }
+
     async fn connect(
         &self,
         connection: SubresourceConnectRequest,

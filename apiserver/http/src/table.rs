@@ -3,8 +3,7 @@
 
 use bytes::Bytes;
 use machinery::{Object, Status, go_format};
-use openapi::printer;
-use registry::ResourceInfo;
+use openapi::{KindInfo, printer};
 use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -64,14 +63,9 @@ pub(crate) fn list_metadata(
 
 /// A table up to its rows. With `columns` false the column definitions are null, as in
 /// every watch event but the first.
-pub(crate) fn table_opening(
-    resource_info: &ResourceInfo,
-    beta: bool,
-    metadata: &str,
-    columns: bool,
-) -> String {
+pub(crate) fn table_opening(kind: &KindInfo, beta: bool, metadata: &str, columns: bool) -> String {
     let definitions = if columns {
-        let headers = printer::columns(&resource_info.kind);
+        let headers = printer::columns(kind);
         serde_json::to_string(&headers).unwrap_or_else(|_| "[]".into())
     } else {
         "null".into()
@@ -84,7 +78,7 @@ pub(crate) fn table_opening(
 
 /// One row of a table.
 pub(crate) fn table_row(
-    resource_info: &ResourceInfo,
+    kind: &KindInfo,
     object: &Object,
     include: IncludeObjectPolicy,
     beta: bool,
@@ -92,8 +86,8 @@ pub(crate) fn table_row(
 ) -> Result<String, Status> {
     let value = object
         .value()
-        .map_err(|e| resource_info.decode_failure(object, e))?;
-    let cells = Value::Array(printer::cells(&resource_info.kind, &value, now));
+        .map_err(|e| registry::decode_failure(kind, object, e))?;
+    let cells = Value::Array(printer::cells(kind, &value, now));
     let mut text = format!("{{\"cells\":{cells},\"object\":");
     match include {
         IncludeObjectPolicy::None => text.push_str("null"),

@@ -109,10 +109,11 @@ impl WatchEncoder {
             Representation::Table { beta } => {
                 let metadata = table::list_metadata(Some(object.revision()), None, None);
                 let columns = !std::mem::replace(&mut self.columns_sent, true);
-                let mut text = table::table_opening(&self.resource_info, beta, &metadata, columns);
+                let mut text =
+                    table::table_opening(&self.resource_info.kind, beta, &metadata, columns);
                 let now = self.clock.now();
-                let row =
-                    table::table_row(&self.resource_info, object, self.options.include, beta, now)?;
+                let kind = &self.resource_info.kind;
+                let row = table::table_row(kind, object, self.options.include, beta, now)?;
                 text.push_str(&row);
                 text.push_str("]}");
                 Ok(text)
@@ -152,7 +153,8 @@ pub(crate) fn content_type(encoding: ResponseSerialization) -> HeaderValue {
     })
 }
 
-fn watch_event_line(kind: &str, object: &str) -> Bytes {
+/// A watch event in JSON, with its line feed.
+pub(crate) fn watch_event_line(kind: &str, object: &str) -> Bytes {
     format!("{{\"type\":\"{kind}\",\"object\":{object}}}\n").into()
 }
 

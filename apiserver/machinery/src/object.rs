@@ -187,6 +187,22 @@ impl Object {
     /// Returns the same content with another revision: a deletion event carries the last
     /// content with the revision of the deletion.
     pub fn with_revision(&self, revision: u64) -> Result<Self, MalformedObject> {
+        let mut head = self.meta().clone();
+        head.revision = revision;
+        self.replace_resource_version(head, &revision.to_string())
+    }
+
+    /// Returns the same content and revision with another text as `resourceVersion`, such as
+    /// one that stands for the revisions of several servers.
+    pub fn with_resource_version(&self, text: &str) -> Result<Self, MalformedObject> {
+        self.replace_resource_version(self.meta().clone(), text)
+    }
+
+    fn replace_resource_version(
+        &self,
+        head: ObjectMeta,
+        text: &str,
+    ) -> Result<Self, MalformedObject> {
         let bytes = self.bytes();
         let outer: ObjectRawMetadataJson<'_> = serde_json::from_slice(bytes)?;
         let metadata = outer.metadata.ok_or(MalformedObject::NoMetadata)?.get();
@@ -195,16 +211,14 @@ impl Object {
         if !bytes[open..].starts_with(old.as_bytes()) {
             // Not inserted by `from_stored`: the field may be anywhere.
             let mut value = self.value()?;
-            value["metadata"]["resourceVersion"] = revision.to_string().into();
-            return Self::from_value(&value);
+            value["metadata"]["resourceVersion"] = text.into();
+            return Ok(Self::assemble(head, serde_json::to_vec(&value)?.into()));
         }
-        let field = format!("\"resourceVersion\":\"{revision}\"");
-        let mut moved = BytesMut::with_capacity(bytes.len() + field.len() - old.len());
+        let field = format!("\"resourceVersion\":{}", Value::from(text));
+        let mut moved = BytesMut::with_capacity(bytes.len() + field.len());
         moved.extend_from_slice(&bytes[..open]);
         moved.extend_from_slice(field.as_bytes());
         moved.extend_from_slice(&bytes[open + old.len()..]);
-        let mut head = self.meta().clone();
-        head.revision = revision;
         let managed_fields = self.0.managed_fields.clone();
         Ok(Self::assemble(head, moved.freeze()).with_inner_managed_fields(managed_fields))
     }
@@ -466,6 +480,10 @@ mod tests {
             expected["metadata"]["resourceVersion"] = "12".into();
             assert_eq!(moved.value().unwrap(), expected);
             assert_eq!((moved.revision(), moved.name()), (12, "a"));
+            let renamed = object.with_resource_version("e30\"").unwrap();
+            expected["metadata"]["resourceVersion"] = "e30\"".into();
+            assert_eq!(renamed.value().unwrap(), expected);
+            assert_eq!((renamed.revision(), renamed.name()), (7, "a"));
         }
     }
 

@@ -24,6 +24,7 @@ mod concurrency_limit;
 mod endpoint;
 mod manager;
 mod member;
+mod member_resource_cache;
 mod metrics;
 mod node_infos;
 mod nodes;
@@ -44,6 +45,11 @@ pub use concurrency_limit::ConcurrencyLimitedApi;
 pub use endpoint::{MemberConnector, MemberEndpoint, RemoteMemberConnector};
 pub use manager::MemberClusterManager;
 pub use member::{MemberCluster, MemberTrackingOptions};
+pub use member_resource_cache::{
+    MemberListPage, MemberListRequest, MemberObjectPredicate, MemberObjectSelection,
+    MemberResourceCache, MemberSearchResult, MemberWatchEvent, MemberWatchRequest,
+    MemberWatchStream,
+};
 pub use node_infos::NodeInfos;
 pub use nodes::{NodeInfo, ResourceNameId};
 pub use proxy_groups::{ImpersonationScope, ProxyGroups};

@@ -63,7 +63,8 @@ struct MemberClusterManagerInner {
     host: Arc<dyn Api>,
     informers: InformerFactory,
     connector: Arc<dyn MemberConnector>,
-    tracking: MemberTrackingOptions,
+    /// Changed while the callbacks are locked, so that every member has the last one.
+    tracking: Mutex<MemberTrackingOptions>,
     /// The cluster beside which this process runs as an agent; no other is connected.
     agent_cluster: Option<String>,
     tasks: TaskGroup,
@@ -145,7 +146,7 @@ impl MemberClusterManager {
             host,
             informers: informers.clone(),
             connector,
-            tracking: detail,
+            tracking: Mutex::new(detail),
             agent_cluster,
             tasks: tasks.child(),
             clusters,
@@ -167,6 +168,15 @@ impl MemberClusterManager {
         match self.0.members.read().get(cluster) {
             Some(member) => member.clone(),
             None => Err(format!("cluster {cluster:?} not found")),
+        }
+    }
+
+    /// Changes what is tracked in every member, now and later.
+    pub fn set_tracking(&self, tracking: MemberTrackingOptions) {
+        let _nobody_comes_or_goes = self.0.connection_callbacks.lock();
+        *self.0.tracking.lock() = tracking;
+        for member in self.0.members.read().values().flatten() {
+            member.set_tracking(tracking);
         }
     }
 
@@ -285,7 +295,7 @@ impl MemberConnectionController {
                 endpoint,
                 &*shared.connector,
                 &shared.handlers,
-                shared.tracking,
+                *shared.tracking.lock(),
                 &shared.tasks,
             )
         });

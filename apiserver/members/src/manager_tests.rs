@@ -205,6 +205,45 @@ async fn errors_name_what_is_missing() {
     s.tasks.stop().await;
 }
 
+// proves: ADD-scheduler-estimator
+#[tokio::test(start_paused = true)]
+async fn single_nodes_are_tracked_from_a_change_on_without_a_new_connection() {
+    static NODES: Gvr = Gvr::from_static("", "v1", "nodes");
+    let s = MembersFixture::new();
+    s.host.seed(&SECRETS, secret("m", "t"));
+    s.host.seed(&CLUSTERS, cluster("m", "Push", "https://one"));
+    s.expect_events(&["dial https://one t", "m true"]).await;
+    s.member.seed(&NODES, json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"},
+        "status": {"allocatable": {"cpu": "4"}, "conditions": [{"type": "Ready", "status": "True"}]}}));
+    let member = s.members.get("m").unwrap();
+    let wait_until = async |what: &str, holds: &dyn Fn() -> bool| {
+        let waited = async {
+            while !holds() {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        let in_time = tokio::time::timeout(Duration::from_secs(120), waited).await;
+        assert!(in_time.is_ok(), "{what}");
+    };
+    let is_known = || member.resource_summary().is_some();
+    let has_nodes = || member.with_nodes(|_| ()).is_some();
+    wait_until("a summary", &is_known).await;
+    assert!(!has_nodes());
+    let tracking = |individual_nodes| MemberTrackingOptions {
+        individual_nodes,
+        quotas: individual_nodes,
+    };
+    s.members.set_tracking(tracking(true));
+    wait_until("nodes", &has_nodes).await;
+    wait_until("quotas", &|| member.quotas("ns").is_some()).await;
+    s.members.set_tracking(tracking(false));
+    assert!(!has_nodes() && member.quotas("ns").is_none());
+    wait_until("a summary again", &is_known).await;
+    assert!(s.log.lock().is_empty(), "the connection stays");
+    s.members.close().await;
+    s.tasks.stop().await;
+}
+
 #[test]
 fn connector_errors_name_the_setting_and_no_secret() {
     let endpoint = |server: &str, ca: &str, proxy: &str| MemberEndpoint {

@@ -29,6 +29,12 @@ pub struct MemberTrackingOptions {
     pub quotas: bool,
 }
 
+/// What is tracked, and the tasks that track it, which can be stopped alone.
+struct RunningTracker<T> {
+    tracker: T,
+    tasks: TaskGroup,
+}
+
 /// A connected member. Closing it ends everything it started.
 pub struct MemberCluster {
     endpoint: MemberEndpoint,
@@ -36,9 +42,9 @@ pub struct MemberCluster {
     tasks: TaskGroup,
     informers: InformerFactory,
     managed_informers: Mutex<AHashMap<Gvr, Informer>>,
-    tracking: MemberTrackingOptions,
-    aggregator: Mutex<Option<NodePodAggregator>>,
-    quotas: Mutex<Option<ResourceQuotaCache>>,
+    tracking: Mutex<MemberTrackingOptions>,
+    aggregator: Mutex<Option<RunningTracker<NodePodAggregator>>>,
+    quotas: Mutex<Option<RunningTracker<ResourceQuotaCache>>>,
     handlers: ManagedObjectHandlers,
 }
 
@@ -56,7 +62,7 @@ impl MemberCluster {
             api: Arc::new(ConcurrencyLimitedApi::new(&endpoint.cluster, api)),
             informers: InformerFactory::new(&tasks),
             managed_informers: Mutex::default(),
-            tracking: detail,
+            tracking: Mutex::new(detail),
             aggregator: Mutex::default(),
             quotas: Mutex::default(),
             handlers: handlers.clone(),
@@ -155,7 +161,7 @@ impl MemberCluster {
     /// Reads single nodes; `None` if they are not tracked, and until nodes and pods were
     /// listed. The totals are locked meanwhile.
     pub fn with_nodes<T>(&self, read: impl FnOnce(NodeInfos<'_>) -> T) -> Option<T> {
-        if self.tracking.individual_nodes {
+        if self.tracking.lock().individual_nodes {
             self.aggregator().with_nodes(read)
         } else {
             None
@@ -165,21 +171,51 @@ impl MemberCluster {
     /// The ResourceQuotas of a namespace; `None` if they are not tracked, and until they
     /// were listed.
     pub fn quotas(&self, namespace: &str) -> Option<Vec<Arc<MemberResourceQuota>>> {
-        if !self.tracking.quotas {
+        if !self.tracking.lock().quotas {
             return None;
         }
         let mut quotas = self.quotas.lock();
-        let quotas =
-            quotas.get_or_insert_with(|| ResourceQuotaCache::start(&self.api, &self.tasks));
-        quotas.in_namespace(namespace)
+        let running = quotas.get_or_insert_with(|| {
+            let tasks = self.tasks.child();
+            let tracker = ResourceQuotaCache::start(&self.api, &tasks);
+            RunningTracker { tracker, tasks }
+        });
+        running.tracker.in_namespace(namespace)
+    }
+
+    /// Changes what is tracked. Nodes and pods are listed again if they are tracked otherwise;
+    /// until then their totals are not known.
+    pub(crate) fn set_tracking(&self, tracking: MemberTrackingOptions) {
+        let before = std::mem::replace(&mut *self.tracking.lock(), tracking);
+        if before.individual_nodes != tracking.individual_nodes {
+            let mut aggregator = self.aggregator.lock();
+            if let Some(replaced) = aggregator.take() {
+                *aggregator = Some(self.start_aggregator());
+                self.stop_tracker(&replaced.tasks);
+            }
+        }
+        if before.quotas && !tracking.quotas {
+            let stopped = self.quotas.lock().take();
+            stopped.iter().for_each(|s| self.stop_tracker(&s.tasks));
+        }
+    }
+
+    fn stop_tracker(&self, tasks: &TaskGroup) {
+        let stopping = tasks.clone();
+        self.tasks.spawn(async move { stopping.stop().await });
     }
 
     fn aggregator(&self) -> NodePodAggregator {
-        let mut fold = self.aggregator.lock();
-        fold.get_or_insert_with(|| {
-            NodePodAggregator::start(&self.api, &self.tasks, self.tracking.individual_nodes)
-        })
-        .clone()
+        let mut aggregator = self.aggregator.lock();
+        let running = aggregator.get_or_insert_with(|| self.start_aggregator());
+        running.tracker.clone()
+    }
+
+    fn start_aggregator(&self) -> RunningTracker<NodePodAggregator> {
+        let tasks = self.tasks.child();
+        let individual_nodes = self.tracking.lock().individual_nodes;
+        let tracker = NodePodAggregator::start(&self.api, &tasks, individual_nodes);
+        RunningTracker { tracker, tasks }
     }
 
     pub(crate) fn is_aggregating(&self) -> bool {

@@ -48,11 +48,8 @@ impl ProxyGroups {
     pub fn of_user<'a>(&self, user: &str, groups: &'a [String]) -> Vec<&'a str> {
         let sent = groups.iter().map(String::as_str);
         let sent = sent.filter(|g| ![ALL_AUTHENTICATED, ALL_UNAUTHENTICATED].contains(g));
-        let Self::Bound(subjects) = self else {
-            return sent.collect();
-        };
         let Some((namespace, _)) = split_service_account_username(user) else {
-            return sent.filter(|g| subjects.groups.contains(*g)).collect();
+            return sent.filter(|g| self.contains(g)).collect();
         };
         let own = [
             "system:serviceaccounts".to_owned(),
@@ -64,15 +61,17 @@ impl ProxyGroups {
             return all;
         }
         let is_other = |group: &&str| !own.iter().any(|own| own == group);
-        let has_other = all
-            .iter()
-            .any(|g| is_other(g) && subjects.groups.contains(*g));
+        let has_other = all.iter().any(|g| is_other(g) && self.contains(g));
         match has_other {
-            true => {
-                let bound = all.into_iter();
-                bound.filter(|g| subjects.groups.contains(*g)).collect()
-            }
+            true => all.into_iter().filter(|g| self.contains(g)).collect(),
             false => Vec::new(),
+        }
+    }
+
+    fn contains(&self, group: &str) -> bool {
+        match self {
+            Self::All => true,
+            Self::Bound(subjects) => subjects.groups.contains(group),
         }
     }
 }
@@ -161,7 +160,7 @@ mod tests {
                 vec!["dev"],
                 vec!["dev"],
             ),
-            (account, with(&[ALL_AUTHENTICATED]), with(&[]), vec![]),
+            (account, with(&[ALL_AUTHENTICATED]), vec![], vec![]),
             (account, with(&["ops"]), with(&["ops"]), vec![]),
             (account, with(&["dev"]), with(&["dev"]), vec!["dev"]),
             (account, vec!["ops"], vec!["ops"], vec!["ops"]),

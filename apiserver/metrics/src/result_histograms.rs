@@ -21,6 +21,11 @@ impl ResultHistograms {
         }
     }
 
+    /// Of a family that has more labels.
+    pub fn from_series(success: Histogram, error: Histogram) -> Self {
+        Self { success, error }
+    }
+
     pub fn observe(&self, took: Duration, success: bool) {
         let of = if success { &self.success } else { &self.error };
         of.observe(took.as_secs_f64());

@@ -62,7 +62,7 @@ pub use computed_resources::{
     RegistryReader,
 };
 pub use loopback::LoopbackApi;
-pub use read::{RegistryWatch, RegistryWatchEvent, RegistryWatchItem};
+pub use read::{RegistryWatch, RegistryWatchEvent, RegistryWatchItem, select_by_kind};
 pub use registry::{
     RawPathHandler, Registry, RegistryOptions, UnstoredCreateHandler, UnstoredCreateHandlers,
 };
@@ -72,7 +72,8 @@ pub use request::{
     WriteResult,
 };
 pub use resource_table::{
-    ApiGroupInfo, GroupVersionInfo, ResourceInfo, ResourceTable, SubresourceInfo,
+    ApiGroupInfo, DynamicApiGroup, GroupVersionInfo, ResourceInfo, ResourceTable, SubresourceInfo,
+    decode_failure,
 };
 pub use webhooks::{apply_policy_patch, apply_webhook_patch};
 pub use write_pipeline::version_mismatch;

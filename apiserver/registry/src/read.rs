@@ -9,7 +9,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use client::ResourcePath;
-use machinery::{FieldSelector, Gvk, LabelSelector, Object, Status};
+use machinery::{FieldSelector, Gvk, Gvr, LabelSelector, Object, Status};
 use rand::Rng;
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -27,7 +27,7 @@ use crate::registry::Registry;
 use crate::request::{GetOptions, ObjectListPage, RegistryWatchOptions, RequestUserAndDeadline};
 use crate::resource_table::{ResourceInfo, ResourceTable};
 use crate::scale;
-use crate::selectable_fields::SelectableField;
+use crate::selectable_fields::{SelectableField, built_in_fields};
 
 /// The timeout of watches without one is random, between this and twice this.
 const MIN_WATCH_TIMEOUT: Duration = Duration::from_secs(30 * 60);
@@ -300,12 +300,44 @@ fn watch_cache_filter(
     labels: &str,
     fields: &str,
 ) -> Result<SelectionPredicate, Status> {
+    let namespace = match resource.kind.namespaced {
+        true => at.namespace,
+        false => "",
+    };
+    parse_selectors((namespace, at.name), (labels, fields), |label| {
+        let known = &resource.selectable_fields;
+        let field = known.iter().find(|field| field.label == label);
+        field
+            .cloned()
+            .ok_or_else(|| unsupported_field(resource, label))
+    })
+}
+
+/// The selection of objects of another server by namespace and name, which may be empty, and by
+/// selectors. The fields are those of built-in kinds.
+pub fn select_by_kind(
+    kind: &Gvr,
+    path: (&str, &str),
+    selectors: (&str, &str),
+) -> Result<SelectionPredicate, Status> {
+    let known = built_in_fields(&kind.group, &kind.resource);
+    parse_selectors(path, selectors, |label| {
+        let field = known.iter().find(|field| field.label == label);
+        let unsupported = || Status::bad_request(format!("field label not supported: {label}"));
+        field.cloned().ok_or_else(unsupported)
+    })
+}
+
+fn parse_selectors(
+    (namespace, name): (&str, &str),
+    (labels, fields): (&str, &str),
+    find_field: impl Fn(&str) -> Result<SelectableField, Status>,
+) -> Result<SelectionPredicate, Status> {
     let labels = LabelSelector::parse(labels).map_err(Status::bad_request)?;
     let fields = FieldSelector::parse(fields).map_err(Status::bad_request)?;
     let mut filter = SelectionPredicate {
-        namespace: (resource.kind.namespaced && !at.namespace.is_empty())
-            .then(|| at.namespace.to_owned()),
-        name: (!at.name.is_empty()).then(|| at.name.to_owned()),
+        namespace: (!namespace.is_empty()).then(|| namespace.to_owned()),
+        name: (!name.is_empty()).then(|| name.to_owned()),
         matches: None,
     };
     let mut used: Vec<SelectableField> = Vec::new();
@@ -317,12 +349,7 @@ fn watch_cache_filter(
             }
             ("metadata.name" | "metadata.namespace", _) => match_fields = true,
             (label, _) => {
-                let field = resource
-                    .selectable_fields
-                    .iter()
-                    .find(|f| f.label == label)
-                    .ok_or_else(|| unsupported_field(resource, label))?;
-                used.push(field.clone());
+                used.push(find_field(label)?);
                 match_fields = true;
             }
         }

@@ -29,7 +29,7 @@ use crate::computed_resources::ComputedResourceProviders;
 use crate::custom_resources::{self, ConversionWebhookClient, CustomResourceOptions, ServedCrds};
 use crate::metrics::StoreCallMetricFamilies;
 use crate::request::RequestUserAndDeadline;
-use crate::resource_table::{ResourceInfo, ResourceTable, catalog_resources};
+use crate::resource_table::{DynamicApiGroup, ResourceInfo, ResourceTable, catalog_resources};
 use crate::strategy::services::ServiceAllocator;
 use crate::unused_claims::UnusedAddressClaims;
 
@@ -60,6 +60,8 @@ pub struct RegistryOptions {
     pub create_handlers: UnstoredCreateHandlers,
     /// The providers of kinds that are computed; those without one are not served.
     pub computed_resources: ComputedResourceProviders,
+    /// The groups that are served without entries in the resource table.
+    pub dynamic_groups: &'static [DynamicApiGroup],
     pub raw_path_handler: RawPathHandler,
     /// Whether an API group is served; a simulated member does not serve Karmada's.
     pub serves_group: fn(&str) -> bool,
@@ -84,6 +86,7 @@ impl RegistryOptions {
             admission_chain,
             create_handlers: HashMap::new(),
             computed_resources: HashMap::new(),
+            dynamic_groups: &[],
             raw_path_handler: Arc::new(|_| None),
             serves_group: |_| true,
             shared_store: false,
@@ -149,7 +152,11 @@ impl Registry {
         });
         let registry = Arc::new(Self {
             store_metrics: StoreCallMetricFamilies::new(&options.metrics),
-            table: ArcSwap::from_pointee(ResourceTable::new(builtin.clone(), 1)),
+            table: ArcSwap::from_pointee(ResourceTable::new(
+                builtin.clone(),
+                options.dynamic_groups,
+                1,
+            )),
             table_generation: watch::Sender::new(1),
             namespace_cacher: hub.cacher(NAMESPACES_PREFIX),
             crd_cacher: hub.cacher(CRDS_PREFIX),
@@ -310,8 +317,9 @@ impl Registry {
                 let mut rows = self.builtin.clone();
                 rows.extend(customs.values().flat_map(|c| &c.resources).cloned());
                 let generation = self.table.load().generation() + 1;
-                self.table
-                    .store(Arc::new(ResourceTable::new(rows, generation)));
+                let dynamic_groups = self.options.dynamic_groups;
+                let table = ResourceTable::new(rows, dynamic_groups, generation);
+                self.table.store(Arc::new(table));
                 self.table_generation.send_replace(generation);
             }
             outcome.closed_caches

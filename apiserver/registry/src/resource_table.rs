@@ -22,6 +22,12 @@ use crate::metrics::ResourceStoreMetrics;
 use crate::selectable_fields::{self, SelectableField};
 use crate::strategy::{self, RestStrategy};
 
+/// 500 for an object that cannot be decoded, with its name.
+pub fn decode_failure(kind: &KindInfo, object: &Object, why: impl Display) -> Status {
+    let (resource, key) = (kind.gvr.group_resource(), object.meta().key());
+    Status::internal(format_args!("unable to read {resource} {key:?}: {why}"))
+}
+
 /// A subresource of a kind.
 #[derive(Clone, Debug)]
 pub struct SubresourceInfo {
@@ -126,10 +132,9 @@ impl ResourceInfo {
         self.verbs.len() == 1 && self.supports_verb("create")
     }
 
-    /// 500 for a stored object that cannot be decoded, with its name.
-    pub fn decode_failure(&self, object: &Object, why: impl Display) -> Status {
-        let (resource, key) = (self.kind.gvr.group_resource(), object.meta().key());
-        Status::internal(format_args!("unable to read {resource} {key:?}: {why}"))
+    /// See [`decode_failure`].
+    pub(crate) fn decode_failure(&self, object: &Object, why: impl Display) -> Status {
+        decode_failure(&self.kind, object, why)
     }
 
     pub(crate) fn built_in(kind: &Arc<KindInfo>, storage: Arc<ResourceStorage>) -> Self {
@@ -192,6 +197,12 @@ pub(crate) fn subresources(kind: &KindInfo) -> Vec<SubresourceInfo> {
                 verbs: &["create", "delete", "get", "patch", "update"],
             });
         }
+        ("search.karmada.io", "proxying") => {
+            all.push(own(
+                "proxy",
+                &["create", "delete", "get", "patch", "update"],
+            ));
+        }
         ("work.karmada.io", "resourcebindings" | "clusterresourcebindings")
             if &*kind.gvr.version == "v1alpha2" =>
         {
@@ -230,6 +241,28 @@ pub struct GroupVersionInfo {
     pub resources: Vec<Arc<ResourceInfo>>,
 }
 
+/// A group whose resources are not in the table: they come and go without a definition, as the
+/// names of metrics do.
+#[derive(Clone, Copy, Debug)]
+pub struct DynamicApiGroup {
+    pub name: &'static str,
+    /// The preferred version first.
+    pub versions: &'static [&'static str],
+}
+
+impl DynamicApiGroup {
+    fn to_group_info(self) -> ApiGroupInfo {
+        let version = |version: &&str| GroupVersionInfo {
+            version: (*version).to_owned(),
+            resources: Vec::new(),
+        };
+        ApiGroupInfo {
+            name: self.name.to_owned(),
+            versions: self.versions.iter().map(version).collect(),
+        }
+    }
+}
+
 /// All resources that are served at one time.
 pub struct ResourceTable {
     resources: Vec<Arc<ResourceInfo>>,
@@ -239,7 +272,11 @@ pub struct ResourceTable {
 }
 
 impl ResourceTable {
-    pub(crate) fn new(mut resources: Vec<Arc<ResourceInfo>>, generation: u64) -> Self {
+    pub(crate) fn new(
+        mut resources: Vec<Arc<ResourceInfo>>,
+        dynamic_groups: &[DynamicApiGroup],
+        generation: u64,
+    ) -> Self {
         resources.sort_by_cached_key(|r| {
             let gvr = &r.kind.gvr;
             (
@@ -276,6 +313,9 @@ impl ResourceTable {
                 }
             }
         }
+        groups.extend(dynamic_groups.iter().map(|group| group.to_group_info()));
+        groups
+            .sort_by_cached_key(|group| (Reverse(group_priority(&group.name)), group.name.clone()));
         Self {
             resources,
             groups,
@@ -304,7 +344,8 @@ impl ResourceTable {
         &self.resources
     }
 
-    /// The resources by group and version, in the order of discovery.
+    /// The resources by group and version, in the order of discovery. The versions of dynamic
+    /// groups have none.
     pub fn groups(&self) -> &[ApiGroupInfo] {
         &self.groups
     }
@@ -391,8 +432,9 @@ pub(crate) fn group_priority(group: &str) -> u32 {
         "node.k8s.io" => 16300,
         "discovery.k8s.io" => 16200,
         "flowcontrol.apiserver.k8s.io" => 16100,
-        // That of metrics-server's APIService; core names its resources pods and nodes too.
-        "metrics.k8s.io" => 100,
+        // Those of the APIServices of metrics-server and metrics adapters; core names the resources
+        // pods and nodes too.
+        "metrics.k8s.io" | "custom.metrics.k8s.io" | "external.metrics.k8s.io" => 100,
         _ => DEFAULT_GROUP_PRIORITY,
     }
 }

@@ -17,6 +17,7 @@ mod federated_hpa;
 #[cfg(test)]
 mod fixture;
 mod hpa_scale_target_marker;
+mod metrics;
 mod scale_target;
 mod startup;
 #[cfg(test)]
@@ -37,6 +38,7 @@ static AUTOSCALERS: Gvr = Gvr::from_static("autoscaling", "v2", "horizontalpodau
 static DEPLOYMENTS: Gvr = Gvr::from_static("apps", "v1", "deployments");
 
 /// The dependencies of the controllers.
+#[derive(Clone)]
 pub struct AutoscalersContext {
     /// The API server with templates and bindings.
     pub control_plane: Arc<dyn Api>,

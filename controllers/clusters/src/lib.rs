@@ -4,6 +4,7 @@
 //!
 //! Cluster + responses of the member ──► decision (pure) ──► Cluster status, taints, finalizer
 //! Cluster, Remedy ──► decision (pure) ──► remedy actions in the Cluster's status
+//! lookups of a name in a member ──► condition of its Nodes ──► condition of the Cluster
 //! Cluster, binding, policy ──► decision (pure) ──► eviction tasks in the binding
 //!
 //! Invariants: a member that does not respond delays no other. What others own in a
@@ -28,6 +29,7 @@ mod failover;
 mod fixture;
 mod join;
 mod key_and_certificate_request;
+mod name_resolution;
 pub mod register;
 mod remedy;
 mod start;
@@ -46,6 +48,9 @@ pub use join::{
     join, join_preflight, unjoin,
 };
 pub use key_and_certificate_request::KeyAndCertificateRequest;
+pub use name_resolution::{
+    ClusterNameResolutionReporter, NameLookup, NameResolutionOptions, NodeNameResolutionDetector,
+};
 pub use start::{start, start_agent};
 
 static NAMESPACES: machinery::Gvr = machinery::Gvr::from_static("", "v1", "namespaces");

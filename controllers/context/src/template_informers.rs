@@ -477,6 +477,13 @@ impl CrdFields {
     }
 }
 
+/// Groups that no template is of, whoever serves them.
+const METRICS_GROUPS: [&str; 3] = [
+    "metrics.k8s.io",
+    "custom.metrics.k8s.io",
+    "external.metrics.k8s.io",
+];
+
 /// The typed view of an APIService: which server serves its group.
 #[derive(Deserialize)]
 struct ApiServiceFields {
@@ -491,9 +498,12 @@ struct ApiServiceSpecFields {
 }
 
 impl ApiServiceFields {
-    /// Whether a server other than this one serves the group.
+    /// Whether a server other than this one serves the group, and it may have templates.
     fn is_aggregated(&self) -> bool {
-        self.spec.service.is_some() && !openapi::karmada::is_karmada_group(&self.spec.group)
+        let group = &*self.spec.group;
+        let has_templates =
+            !openapi::karmada::is_karmada_group(group) && !METRICS_GROUPS.contains(&group);
+        self.spec.service.is_some() && has_templates
     }
 }
 

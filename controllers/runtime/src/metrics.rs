@@ -33,7 +33,8 @@ pub struct ControllerName {
 
 impl ControllerName {
     /// `stage` names the result of this propagation stage: `binding`, `scheduled`, `work`,
-    /// `applied`, `reflected`, `aggregated`.
+    /// `applied`, `reflected`, `aggregated`; for endpoints `endpoints_collected`, `endpoints_imported`
+    /// and `endpoints_dispatched`.
     pub fn with_stage(controller: &'static str, stage: &'static str) -> Self {
         Self {
             controller,

@@ -150,8 +150,8 @@ impl RestMapper {
     /// The resource of a kind: of a built-in one without discovery; discovery is repeated at a
     /// limited rate for a kind that is missing. An error if the server does not serve the kind.
     pub async fn resource_for(&self, kind: &Gvk) -> Result<Gvr, Error> {
-        if let Some(built_in) = openapi::catalog().kind(kind) {
-            return Ok(built_in.gvr.clone());
+        if let Some(built_in) = openapi::resource_of_kind(kind) {
+            return Ok(built_in.clone());
         }
         if let Some(found) = self.get(kind) {
             return Ok(found.gvr.clone());

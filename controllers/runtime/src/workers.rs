@@ -31,6 +31,14 @@ pub enum ReconcileAction {
 impl ReconcileAction {
     /// After a write conflict: the informer is about to deliver the newer object.
     pub const AFTER_CONFLICT: Self = Self::RequeueAfter(Duration::from_millis(5));
+
+    /// Reconciles again only if a write met a conflict.
+    pub fn after_writes(conflict: bool) -> Self {
+        match conflict {
+            true => Self::AFTER_CONFLICT,
+            false => Self::Done,
+        }
+    }
 }
 
 /// Error text recorded for a key whose reconciliation panicked.
@@ -155,7 +163,8 @@ where
         let _worker = self.metrics.track_worker();
         let shutdown = self.tasks.shutdown().clone();
         while let Some(Some(key)) = shutdown.run_until_triggered(self.queue.get()).await {
-            self.process(key).await;
+            // On the heap for its duration: workers of which most wait are small.
+            Box::pin(self.process(key)).await;
             if self.retire_if_surplus() {
                 return;
             }

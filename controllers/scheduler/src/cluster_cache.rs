@@ -13,11 +13,11 @@ use crate::core::{ClusterInfo, ClusterSnapshot, SchedulingSettings};
 pub struct SchedulerClusterCache {
     state: Arc<Mutex<ClusterCacheState>>,
     informer: Informer,
-    settings: SchedulingSettings,
 }
 
 #[derive(Default)]
 struct ClusterCacheState {
+    settings: SchedulingSettings,
     members: HashMap<String, ClusterInfo>,
     /// Built on demand, dropped when a cluster changes.
     snapshot: Option<Arc<ClusterSnapshot>>,
@@ -31,7 +31,10 @@ impl SchedulerClusterCache {
 
     /// Like [`new`](Self::new), with the rules that every decision on these clusters follows.
     pub fn with_settings(informer: Informer, settings: SchedulingSettings) -> Self {
-        let state: Arc<Mutex<ClusterCacheState>> = Arc::default();
+        let state = Arc::new(Mutex::new(ClusterCacheState {
+            settings,
+            ..ClusterCacheState::default()
+        }));
         let shared = Arc::clone(&state);
         informer.add_event_handler(move |change| {
             let mut state = shared.lock();
@@ -41,11 +44,14 @@ impl SchedulerClusterCache {
                 None => state.members.remove(change.object().name()),
             };
         });
-        Self {
-            state,
-            informer,
-            settings,
-        }
+        Self { state, informer }
+    }
+
+    /// Sets whether later decisions ask accurate estimators.
+    pub fn set_estimators(&self, enabled: bool) {
+        let mut state = self.state.lock();
+        state.settings = state.settings.with_estimators(enabled);
+        state.snapshot = None;
     }
 
     /// All clusters at this moment.
@@ -55,7 +61,7 @@ impl SchedulerClusterCache {
             return Arc::clone(snapshot);
         }
         let members: ClusterSnapshot = state.members.values().cloned().collect();
-        let snapshot = Arc::new(members.with_settings(self.settings));
+        let snapshot = Arc::new(members.with_settings(state.settings));
         state.snapshot = Some(Arc::clone(&snapshot));
         snapshot
     }

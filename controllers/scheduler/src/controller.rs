@@ -35,7 +35,7 @@ use crate::metrics::{self, QueueIncomingEvent, ScheduleType};
 use crate::reconcile::{
     DEFAULT_SCHEDULER, ScheduleResult, SchedulingAction, schedule_binding, scheduling_action,
 };
-use crate::replica_estimator::{ClusterToEstimate, EstimateRequest, ReplicaEstimator};
+use crate::replica_estimator::{ClusterToEstimate, CurrentEstimator, EstimateRequest};
 use affinity_group_index::{AFFINITY_GROUP_INDEX, affinity_group_keys};
 use cluster_update_queue::ClusterUpdateQueue;
 use scheduling_task::{SchedulingKey, SchedulingTask};
@@ -60,8 +60,8 @@ pub struct SchedulerOptions {
     pub gates: FeatureGates,
     /// Caches the last decisions for explanations.
     pub decisions: DecisionExplanationCache,
-    /// Asked for the available replicas of clusters, if set.
-    pub estimators: Option<Arc<dyn ReplicaEstimator>>,
+    /// Asked for the available replicas of clusters, if it is set.
+    pub estimator: CurrentEstimator,
 }
 
 impl Default for SchedulerOptions {
@@ -70,7 +70,7 @@ impl Default for SchedulerOptions {
             name: DEFAULT_SCHEDULER.into(),
             gates: FeatureGates::default(),
             decisions: DecisionExplanationCache::default(),
-            estimators: None,
+            estimator: CurrentEstimator::default(),
         }
     }
 }
@@ -148,8 +148,8 @@ impl Scheduler {
         let (waiting, queue) = (Arc::clone(&scheduler), scheduler.queue.clone());
         let synced = async move {
             waiting.clusters.informer().wait_for_cache_sync().await;
-            if let Some(estimators) = &waiting.options.estimators {
-                estimators.wait_ready().await;
+            if let Some(estimator) = waiting.options.estimator.get() {
+                estimator.wait_ready().await;
             }
             waiting.workers_started.store(true, Ordering::Release);
         };
@@ -270,7 +270,7 @@ impl Scheduler {
         case: &SchedulingTask<'_>,
         fresh: bool,
     ) -> Result<(ScheduleResult, Option<PreviousAssumption>), Error> {
-        let Some(estimators) = &self.options.estimators else {
+        let Some(estimator) = self.options.estimator.get() else {
             return self.try_schedule(case, fresh, &self.clusters.snapshot(), None);
         };
         let _turn = if self.depends_on_other_bindings() {
@@ -291,7 +291,7 @@ impl Scheduler {
                 return Ok((outcome, entry));
             }
             let clusters = self.with_assumed(outcome.unestimated_clusters);
-            let estimates = estimators.max_available(&question, &clusters).await;
+            let estimates = estimator.max_available(&question, &clusters).await;
             let estimates = estimates
                 .into_iter()
                 .chain(std::iter::repeat(AccurateEstimate::Unknown));

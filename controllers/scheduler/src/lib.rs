@@ -27,6 +27,6 @@ pub use explain::{DecisionExplanation, FailedAffinityTermTrace, affinity_peers, 
 pub use metrics::{DeferredToSchedulerError, schedule_inline};
 pub use reconcile::SchedulingSkipReason;
 pub use replica_estimator::{
-    ClusterToEstimate, EstimateRequest, EstimateSubject, ReplicaEstimator,
+    ClusterToEstimate, CurrentEstimator, EstimateRequest, EstimateSubject, ReplicaEstimator,
 };
 pub use simulation::{BindingSimulationResult, SchedulingSimulation};

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use openapi::karmada::ResourceBindingSpec;
 use openapi::karmada::binding::Component;
+use parking_lot::RwLock;
 use serde_json::Value;
 
 use crate::core::{AccurateEstimate, AssumedWorkload};
@@ -76,4 +77,27 @@ pub trait ReplicaEstimator: fmt::Debug + Send + Sync + 'static {
         question: &EstimateRequest<'_>,
         clusters: &[ClusterToEstimate],
     ) -> Vec<AccurateEstimate>;
+}
+
+/// The estimator that is asked now, if there is one. Clones share it.
+#[derive(Clone, Debug, Default)]
+pub struct CurrentEstimator(Arc<RwLock<Option<Arc<dyn ReplicaEstimator>>>>);
+
+impl CurrentEstimator {
+    pub fn get(&self) -> Option<Arc<dyn ReplicaEstimator>> {
+        self.0.read().clone()
+    }
+
+    /// Decisions that have begun end with the estimator before.
+    pub fn set(&self, estimator: Option<Arc<dyn ReplicaEstimator>>) {
+        *self.0.write() = estimator;
+    }
+}
+
+impl From<Arc<dyn ReplicaEstimator>> for CurrentEstimator {
+    fn from(estimator: Arc<dyn ReplicaEstimator>) -> Self {
+        let current = Self::default();
+        current.set(Some(estimator));
+        current
+    }
 }

@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use client::{Api, DeleteOptions, Error, ResourcePath, WriteOptions, ignore_not_found};
 use flotilla_runtime::{
-    Informer, InformerFactory, ListWatchSelector, ReconcileAction, TaskGroup, Workqueue,
-    remove_finalizers, run_workers_after,
+    ControllerName, Informer, InformerFactory, ListWatchSelector, ReconcileAction, TaskGroup,
+    Workqueue, remove_finalizers, run_workers_after,
 };
 use machinery::Object;
 use openapi::karmada::Cluster;
@@ -164,7 +164,7 @@ impl EndpointSliceController {
         run_workers_after(
             tasks,
             async move { slices.wait_for_cache_sync().await },
-            "endpointslice",
+            ControllerName::with_stage("endpointslice", "endpoints_imported"),
             &queue,
             WORKERS,
             move |key: String| {
@@ -225,10 +225,7 @@ impl EndpointSliceController {
                 other => other?,
             }
         }
-        Ok(match conflict {
-            true => ReconcileAction::AFTER_CONFLICT,
-            false => ReconcileAction::Done,
-        })
+        Ok(ReconcileAction::after_writes(conflict))
     }
 
     /// None if the Work is being deleted or reports no slice, or its cluster is not available.

@@ -46,6 +46,7 @@ static ENDPOINT_SLICES: Gvr = Gvr::from_static("discovery.k8s.io", "v1", "endpoi
 static SERVICES: Gvr = Gvr::from_static("", "v1", "services");
 
 /// The dependencies of the controllers.
+#[derive(Clone)]
 pub struct ServicesContext {
     /// The API server with exports, imports and Works.
     pub control_plane: Arc<dyn Api>,

@@ -10,13 +10,36 @@ use openapi::karmada::well_known_keys::{
 use openapi::karmada_prune::{prune, record_managed_keys};
 use serde_json::{Value, json};
 
+/// Keys and values of labels or annotations; `None` removes.
+pub(crate) type Entries<'a> = [(&'a str, Option<&'a str>)];
+
+/// Sets labels or annotations; returns whether something changed.
+pub(crate) fn set_entries(object: &mut Value, map: &str, entries: &Entries<'_>) -> bool {
+    if entries.is_empty() {
+        return false;
+    }
+    let map = &mut object["metadata"][map];
+    let mut changed = false;
+    for &(key, value) in entries {
+        if map.get(key).and_then(Value::as_str) == value {
+            continue;
+        }
+        changed = true;
+        match (value, map.as_object_mut()) {
+            (Some(value), _) => map[key] = value.into(),
+            (None, Some(entries)) => drop(entries.remove(key)),
+            (None, None) => {}
+        }
+    }
+    changed
+}
+
 /// The fields of a Work that a controller sets; others stay.
 pub(crate) struct WorkFields<'a> {
     pub(crate) namespace: &'a str,
     pub(crate) name: &'a str,
-    /// `None` removes a label.
-    pub(crate) labels: &'a [(&'a str, Option<&'a str>)],
-    pub(crate) annotations: &'a [(&'a str, &'a str)],
+    pub(crate) labels: &'a Entries<'a>,
+    pub(crate) annotations: &'a Entries<'a>,
     pub(crate) finalizers: &'a [&'a str],
     pub(crate) spec: Value,
 }
@@ -34,20 +57,9 @@ impl WorkFields<'_> {
         };
         let mut changed = work["spec"] != self.spec;
         work["spec"] = self.spec;
-        let metadata = &mut work["metadata"];
-        for &(key, value) in self.labels {
-            changed |= metadata["labels"].get(key).and_then(Value::as_str) != value;
-            match (value, metadata["labels"].as_object_mut()) {
-                (Some(value), _) => metadata["labels"][key] = value.into(),
-                (None, Some(labels)) => drop(labels.remove(key)),
-                (None, None) => {}
-            }
-        }
-        for &(key, value) in self.annotations {
-            changed |= metadata["annotations"][key] != value;
-            metadata["annotations"][key] = value.into();
-        }
-        let finalizers = &mut metadata["finalizers"];
+        changed |= set_entries(&mut work, "labels", self.labels);
+        changed |= set_entries(&mut work, "annotations", self.annotations);
+        let finalizers = &mut work["metadata"]["finalizers"];
         if !finalizers.is_array() {
             *finalizers = json!([]);
         }

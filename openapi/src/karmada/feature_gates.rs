@@ -83,6 +83,20 @@ gates! {
     ContextualLogging: true, Beta;
 }
 
+impl KarmadaFeature {
+    /// Whether the feature is always in its default state. Setting another one is an error,
+    /// since it would do nothing.
+    pub fn is_locked(self) -> bool {
+        matches!(
+            self,
+            Self::ControllerPriorityQueue
+                | Self::LoggingAlphaOptions
+                | Self::LoggingBetaOptions
+                | Self::ContextualLogging
+        )
+    }
+}
+
 /// The set of enabled features.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct FeatureGates(u32);
@@ -96,6 +110,8 @@ pub enum FeatureGateError {
     InvalidValue { gate: String, value: String },
     #[error("unrecognized feature gate: {0}")]
     Unknown(String),
+    #[error("cannot set feature gate {gate} to {on}, feature is locked to {}", !on)]
+    Locked { gate: &'static str, on: bool },
 }
 
 impl Default for FeatureGates {
@@ -121,7 +137,7 @@ impl FeatureGates {
 }
 
 /// Parses `Name=true,Other=false`; `AllAlpha` and `AllBeta` set all features of a stage that
-/// are not named.
+/// are neither named nor locked.
 impl FromStr for FeatureGates {
     type Err = FeatureGateError;
 
@@ -143,6 +159,10 @@ impl FromStr for FeatureGates {
                 _ => {
                     let gate = KarmadaFeature::ALL.iter().find(|gate| gate.name() == name);
                     let gate = gate.ok_or_else(|| FeatureGateError::Unknown(name.to_owned()))?;
+                    if gate.is_locked() && on != gate.default_enabled() {
+                        let gate = gate.name();
+                        return Err(FeatureGateError::Locked { gate, on });
+                    }
                     single.push((*gate, on));
                 }
             }
@@ -151,7 +171,7 @@ impl FromStr for FeatureGates {
         for (stage, on) in stages {
             let of_stage = KarmadaFeature::ALL
                 .iter()
-                .filter(|gate| gate.stage() == stage);
+                .filter(|gate| gate.stage() == stage && !gate.is_locked());
             gates = of_stage.fold(gates, |gates, gate| gates.with_feature(*gate, on));
         }
         Ok(single
@@ -211,6 +231,16 @@ mod tests {
     }
 
     #[test]
+    fn locked_features_keep_their_state() {
+        let gates: FeatureGates = "ControllerPriorityQueue=true,AllAlpha=true,AllBeta=false"
+            .parse()
+            .unwrap();
+        for gate in KarmadaFeature::ALL.iter().filter(|gate| gate.is_locked()) {
+            assert_eq!(gates.enabled(*gate), gate.default_enabled(), "{gate:?}");
+        }
+    }
+
+    #[test]
     fn errors_name_the_gate() {
         for (text, refusal) in [
             ("Failover", "missing bool value for Failover"),
@@ -221,6 +251,14 @@ mod tests {
             (
                 "PropagateDeps=true,Fallover=true",
                 "unrecognized feature gate: Fallover",
+            ),
+            (
+                "ContextualLogging=false",
+                "cannot set feature gate ContextualLogging to false, feature is locked to true",
+            ),
+            (
+                "LoggingAlphaOptions=true",
+                "cannot set feature gate LoggingAlphaOptions to true, feature is locked to false",
             ),
         ] {
             let error = text.parse::<FeatureGates>().unwrap_err();

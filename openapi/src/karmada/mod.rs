@@ -4,6 +4,7 @@
 //! Sources: Karmada's `pkg/apis/*/…/well_known_constants.go`, `pkg/util/names`,
 //! `pkg/util/selector.go`.
 
+pub mod addons;
 pub mod affinity;
 pub mod binding;
 pub mod cluster;
@@ -21,6 +22,7 @@ mod purge_mode;
 pub mod quota;
 pub mod rebalancer;
 pub mod remedy;
+pub mod resource_registry;
 pub mod resources;
 pub mod taint_policy;
 pub mod well_known_keys;
@@ -38,6 +40,7 @@ pub use policy::{OverridePolicy, PropagationPolicy, ResourceSelector};
 pub use quota::FederatedResourceQuota;
 pub use rebalancer::WorkloadRebalancer;
 pub use remedy::Remedy;
+pub use resource_registry::{OpenSearchConfig, ResourceRegistry};
 pub use taint_policy::ClusterTaintPolicy;
 pub use work::Work;
 
@@ -63,6 +66,7 @@ mod tests {
             ("config.karmada.io", true),
             ("multicluster.x-k8s.io", true),
             ("networking.karmada.io", true),
+            ("search.karmada.io", true),
             ("operator.karmada.io", false),
             ("karmada.io", false),
             ("apps", false),

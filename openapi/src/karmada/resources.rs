@@ -30,6 +30,7 @@ resources! {
     CRON_FEDERATED_HPAS = "autoscaling" "v1alpha1" "cronfederatedhpas";
     REMEDIES = "remedy" "v1alpha1" "remedies";
     MULTI_CLUSTER_SERVICES = "networking" "v1alpha1" "multiclusterservices";
+    RESOURCE_REGISTRIES = "search" "v1alpha1" "resourceregistries";
 }
 
 /// The subresource of bindings with the scheduler's explanation of a placement.

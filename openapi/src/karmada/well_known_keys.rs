@@ -87,12 +87,16 @@ pub const CLUSTER_API_CLUSTER: &str = "flotilla.io/cluster-api-cluster";
 
 /// On metrics of several members: the cluster of each object.
 pub const QUERY_FROM_CLUSTER: &str = "resource.karmada.io/query-from-cluster";
+/// On objects of members that the search and the global proxy return: their cluster.
+pub const CACHED_FROM_CLUSTER: &str = "resource.karmada.io/cached-from-cluster";
 
 /// On Clusters in pull mode: the replica of the control plane that has asked last for a tunnel of
 /// the agent. Karmada has no such annotation.
 pub const TUNNEL_REQUESTED_BY: &str = "flotilla.io/tunnel-requested-by";
 /// The condition of Clusters by which agents report their tunnels.
 pub const AGENT_TUNNEL_CONDITION: &str = "AgentTunnel";
+/// The condition of Nodes and Clusters by which the service name resolution detector reports.
+pub const SERVICE_NAME_RESOLUTION_CONDITION: &str = "ServiceDomainNameResolutionReady";
 
 pub const CLUSTER_FINALIZER: &str = "karmada.io/cluster-controller";
 pub const BINDING_FINALIZER: &str = "karmada.io/binding-controller";

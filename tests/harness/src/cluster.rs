@@ -110,8 +110,10 @@ impl KubernetesCluster {
             let Err(why) = readyz(&self.kubeconfig) else {
                 return;
             };
-            let log = || self.apiserver.log_tail();
-            assert!(Instant::now() < end, "kube-apiserver: {why}\n{}", log());
+            let passed = |line: &&str| line.starts_with("[+]");
+            let failed: Vec<&str> = why.lines().filter(|line| !passed(line)).collect();
+            let message = || failed.join("\n") + "\n" + &self.apiserver.log_tail();
+            assert!(Instant::now() < end, "kube-apiserver: {}", message());
             crate::sleep_blocking(POLL_INTERVAL);
         }
     }
@@ -163,10 +165,15 @@ impl KubernetesCluster {
 
 /// Connects by a kubeconfig. Must be called where tokio runs.
 pub fn connect(kubeconfig: &Path) -> std::sync::Arc<dyn Api> {
+    std::sync::Arc::new(connect_remote(kubeconfig))
+}
+
+/// As [`connect`], with the calls that only a remote server has.
+pub fn connect_remote(kubeconfig: &Path) -> RemoteApi {
     let config = KubeconfigLoadingRules::from_file(kubeconfig)
         .load()
         .unwrap();
-    std::sync::Arc::new(RemoteApi::new(config, &TaskGroup::new(ShutdownToken::new())).unwrap())
+    RemoteApi::new(config, &TaskGroup::new(ShutdownToken::new())).unwrap()
 }
 
 /// Requests `/readyz` on a separate thread, because the caller may run in a runtime.

@@ -3,7 +3,7 @@
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -79,7 +79,8 @@ impl EtcdCluster {
                 break;
             }
         }
-        let _ = child.kill();
+        // A killed `timeout` would leave etcdctl running.
+        let _ = Command::new("kill").arg(child.id().to_string()).status();
         let _ = child.wait();
         let end = changes.last().map(|c| c.key.as_str());
         assert_eq!(end, Some(last), "etcdctl ended before the key {last}");

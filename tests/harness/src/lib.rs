@@ -9,7 +9,8 @@
 //! panics with the observed value, as an assertion does.
 //!
 //! Entry points: [`tools::tools`], [`ServerProcess`], [`EtcdCluster`], [`KubernetesCluster`],
-//! [`TcpRelay`], [`NetworkNamespace`], [`FakeHttpsServer`], [`FaultyDisk`]. Clients: [`ApiServerClient`],
+//! [`TcpRelay`], [`NetworkNamespace`], [`FakeHttpsServer`], [`FakeOpenSearch`],
+//! [`FaultyDisk`]. Clients: [`ApiServerClient`],
 //! [`kubectl::with_each_kubectl`], [`raw_http::RawHttpRequest`], and [`HttpTestClient`] for
 //! streamed responses.
 
@@ -26,10 +27,12 @@ pub mod daemon;
 pub mod disk;
 pub mod etcd;
 pub mod etcdctl;
+pub mod fake_open_search;
 pub mod fake_proxy;
 pub mod http_client;
 pub mod https_server;
 pub mod karmada_crds;
+pub mod karmada_kinds;
 pub mod kubectl;
 pub mod network_namespace;
 pub mod objects;
@@ -47,6 +50,7 @@ pub use cluster::KubernetesCluster;
 pub use daemon::Daemon;
 pub use disk::{FaultyDisk, FsyncMode};
 pub use etcd::EtcdCluster;
+pub use fake_open_search::FakeOpenSearch;
 pub use harness_macros::slow;
 pub use http_client::HttpTestClient;
 pub use https_server::FakeHttpsServer;

@@ -50,6 +50,7 @@ resources! {
     API_SERVICES "apiregistration.k8s.io" "v1" "apiservices" "APIService";
     WIDGETS "example.org" "v1" "widgets" "Widget";
     PRIORITY_CLASSES "scheduling.k8s.io" "v1" "priorityclasses" "PriorityClass";
+    RESOURCE_REGISTRIES "search.karmada.io" "v1alpha1" "resourceregistries" "ResourceRegistry";
     CLUSTERS "cluster.karmada.io" "v1alpha1" "clusters" "Cluster";
     POLICIES "policy.karmada.io" "v1alpha1" "propagationpolicies" "PropagationPolicy";
     CLUSTER_POLICIES "policy.karmada.io" "v1alpha1" "clusterpropagationpolicies" "ClusterPropagationPolicy";

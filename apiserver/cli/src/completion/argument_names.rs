@@ -25,6 +25,7 @@ pub(super) enum ArgumentNames {
     Pods,
     /// Nodes of the member that the command line names.
     Nodes,
+    Addons,
 }
 
 /// By the flag, or for positional arguments by the name of the value in the help.
@@ -43,6 +44,7 @@ pub(super) fn names_of(arg: &Arg) -> Option<ArgumentNames> {
         (None, "POD or TYPE/NAME") => ArgumentNames::PodOrResource,
         (None, "POD") => ArgumentNames::Pods,
         (None, "NODE") => ArgumentNames::Nodes,
+        (None, "ADDON") => ArgumentNames::Addons,
         _ => return None,
     })
 }

@@ -12,6 +12,7 @@ use openapi::karmada::resources::CLUSTERS;
 
 use super::argument_names::ArgumentNames;
 use super::invocation::Invocation;
+use crate::addons::addon_names;
 use crate::get::list_names;
 use crate::resource_args::find_resource;
 
@@ -30,6 +31,10 @@ pub(super) fn complete(
     let found = match names {
         ArgumentNames::Contexts => invocation.contexts(false),
         ArgumentNames::ClusterContexts => invocation.contexts(true),
+        ArgumentNames::Addons => {
+            let names = addon_names().map(str::to_owned).collect();
+            without(names, &invocation.arguments)
+        }
         _ => ask_servers(names, invocation, current).unwrap_or_default(),
     };
     let is_completion = |name: &String| name.starts_with(current);
@@ -99,7 +104,10 @@ async fn find_names(
         }
         // Of which member is not said.
         ArgumentNames::Pods | ArgumentNames::Nodes => Ok(Vec::new()),
-        ArgumentNames::Contexts | ArgumentNames::ClusterContexts => Ok(Vec::new()),
+        // They are asked of no server.
+        ArgumentNames::Contexts | ArgumentNames::ClusterContexts | ArgumentNames::Addons => {
+            Ok(Vec::new())
+        }
     }
 }
 

@@ -84,7 +84,12 @@ fn write_answer(
     }
     let invocation = Invocation::parse(&command_line, words.before_cursor());
     let command_line = match invocation {
-        Some(invocation) => values::add_completers(command_line, &Arc::new(invocation)),
+        Some(invocation) => {
+            let mut command_line = command_line;
+            // Commands have no arguments before.
+            command_line.build();
+            values::add_completers(command_line, &Arc::new(invocation))
+        }
         None => command_line,
     };
     let words = &words;

@@ -33,6 +33,8 @@ const ADMISSION_GROUP: &str = "admissionregistration.k8s.io";
 const MEMBER_CREDENTIALS_NAMESPACE: &str = "karmada-cluster";
 /// The role that grants access to members through the proxy.
 const PROXY_ADMIN_ROLE: &str = "cluster-proxy-admin";
+/// The role that lets viewers read the usage of nodes and pods.
+const METRICS_READER_ROLE: &str = "flotilla-metrics-reader";
 /// The beginning of the roles that members in pull mode are registered with.
 const AGENT_ROLE_PREFIX: &str = "system:karmada:";
 const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
@@ -83,9 +85,11 @@ pub(super) async fn uninstall_all(
     ] {
         removal.delete_where(resource, ours).await?;
     }
-    removal
-        .delete(ResourcePath::object(&CLUSTER_ROLES, "", NAME))
-        .await
+    for name in [METRICS_READER_ROLE, NAME] {
+        let at = ResourcePath::object(&CLUSTER_ROLES, "", name);
+        removal.delete(at).await?;
+    }
+    Ok(())
 }
 
 impl Uninstaller<'_> {

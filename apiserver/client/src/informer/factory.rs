@@ -32,6 +32,8 @@ type SelectorScope = Box<dyn Fn(&ListWatchSelector) -> ListWatchSelector + Send 
 struct InformerFactoryInner {
     tasks: TaskGroup,
     scope: Option<SelectorScope>,
+    /// Whose running informers are shared.
+    parent: Option<InformerFactory>,
     servers: Mutex<AHashMap<usize, ServerInformers>>,
 }
 
@@ -42,7 +44,14 @@ pub struct InformerFactory(Arc<InformerFactoryInner>);
 impl InformerFactory {
     /// `tasks` owns the informers' tasks.
     pub fn new(tasks: &TaskGroup) -> Self {
-        Self::with_optional_scope(tasks, None)
+        Self::with_scope_and_parent(tasks, None, None)
+    }
+
+    /// A factory for a part that can be stopped on its own with `tasks`: it shares the informers
+    /// that run in this factory, and starts others for itself. When `tasks` stop, so do these, and
+    /// the handlers that were added through it are removed from the shared ones.
+    pub fn child(&self, tasks: &TaskGroup) -> Self {
+        Self::with_scope_and_parent(tasks, None, Some(self.clone()))
     }
 
     /// As [`InformerFactory::new`], for a client that may not read everything: `scope`
@@ -51,13 +60,18 @@ impl InformerFactory {
         tasks: &TaskGroup,
         scope: impl Fn(&ListWatchSelector) -> ListWatchSelector + Send + Sync + 'static,
     ) -> Self {
-        Self::with_optional_scope(tasks, Some(Box::new(scope)))
+        Self::with_scope_and_parent(tasks, Some(Box::new(scope)), None)
     }
 
-    fn with_optional_scope(tasks: &TaskGroup, scope: Option<SelectorScope>) -> Self {
+    fn with_scope_and_parent(
+        tasks: &TaskGroup,
+        scope: Option<SelectorScope>,
+        parent: Option<Self>,
+    ) -> Self {
         Self(Arc::new(InformerFactoryInner {
             tasks: tasks.child(),
             scope,
+            parent,
             servers: Mutex::default(),
         }))
     }
@@ -84,6 +98,9 @@ impl InformerFactory {
         select: &ListWatchSelector,
         transform: Option<TransformFunc>,
     ) -> Informer {
+        if let Some(shared) = self.find_in_parent(api, select) {
+            return shared;
+        }
         let select = &*self.scoped(select);
         let mut servers = self.0.servers.lock();
         let server = servers
@@ -113,10 +130,18 @@ impl InformerFactory {
 
     /// The informer of a selector, if it was started.
     pub fn find(&self, api: &Arc<dyn Api>, select: &ListWatchSelector) -> Option<Informer> {
+        if let Some(shared) = self.find_in_parent(api, select) {
+            return Some(shared);
+        }
         let servers = self.0.servers.lock();
         let select = &*self.scoped(select);
         let running = servers.get(&api_address(api))?.informers.get(select)?;
         Some(running.informer.clone())
+    }
+
+    fn find_in_parent(&self, api: &Arc<dyn Api>, select: &ListWatchSelector) -> Option<Informer> {
+        let shared = self.0.parent.as_ref()?.find(api, select)?;
+        Some(shared.with_handlers_until(self.0.tasks.shutdown()))
     }
 
     /// Stops and joins the informer of a selector, for all who share it, because its
@@ -171,9 +196,10 @@ impl InformerFactory {
     }
 
     fn scoped<'a>(&self, select: &'a ListWatchSelector) -> Cow<'a, ListWatchSelector> {
-        match &self.0.scope {
-            Some(scope) => Cow::Owned(scope(select)),
-            None => Cow::Borrowed(select),
+        match (&self.0.scope, &self.0.parent) {
+            (Some(scope), _) => Cow::Owned(scope(select)),
+            (None, Some(parent)) => parent.scoped(select),
+            (None, None) => Cow::Borrowed(select),
         }
     }
 

@@ -16,6 +16,7 @@ use tokio::sync::watch;
 
 use crate::api::Error;
 use crate::reflector::{ListWatchSelector, ReflectorSink};
+use crate::tasks::ShutdownToken;
 pub use factory::InformerFactory;
 use indexer::Indexer;
 
@@ -46,6 +47,20 @@ impl<'a> InformerEvent<'a> {
 }
 
 type InformerEventHandlerFunc = Box<dyn Fn(&InformerEvent<'_>) + Send + Sync>;
+
+/// An event handler, and for how long it is called.
+struct RegisteredHandler {
+    /// `None`: as long as the informer runs.
+    until: Option<ShutdownToken>,
+    handler: InformerEventHandlerFunc,
+}
+
+impl RegisteredHandler {
+    fn is_removed(&self) -> bool {
+        self.until.as_ref().is_some_and(ShutdownToken::is_triggered)
+    }
+}
+
 type TransformFunc = Box<dyn Fn(Object) -> Object + Send + Sync>;
 
 struct InformerInner {
@@ -53,7 +68,7 @@ struct InformerInner {
     indexer: RwLock<Indexer>,
     /// Held while a change is stored and delivered, so that a handler added later misses
     /// none.
-    handlers: Mutex<Vec<InformerEventHandlerFunc>>,
+    handlers: Mutex<Vec<RegisteredHandler>>,
     synced: watch::Sender<bool>,
     last_error: Mutex<Option<String>>,
     transform: Option<TransformFunc>,
@@ -69,11 +84,15 @@ thread_local! {
 
 /// A handle; clones read the same copy.
 #[derive(Clone)]
-pub struct Informer(Arc<InformerInner>);
+pub struct Informer {
+    shared: Arc<InformerInner>,
+    /// When the handlers that are added through this handle are removed.
+    handlers_until: Option<ShutdownToken>,
+}
 
 impl Informer {
     fn new(select: ListWatchSelector, transform: Option<TransformFunc>) -> Self {
-        Self(Arc::new(InformerInner {
+        let shared = Arc::new(InformerInner {
             selector: select,
             indexer: RwLock::default(),
             handlers: Mutex::default(),
@@ -82,25 +101,37 @@ impl Informer {
             transform,
             #[cfg(any(test, feature = "fake"))]
             full_scans_in_handlers: std::sync::atomic::AtomicUsize::default(),
-        }))
+        });
+        Self {
+            shared,
+            handlers_until: None,
+        }
     }
 
     /// The sink that fills this copy. At most one may be in use.
     fn new_sink(&self) -> InformerSink {
         InformerSink {
-            shared: Arc::clone(&self.0),
+            shared: Arc::clone(&self.shared),
+        }
+    }
+
+    /// A handle whose handlers are removed when `until` is triggered.
+    fn with_handlers_until(&self, until: &ShutdownToken) -> Self {
+        Self {
+            shared: Arc::clone(&self.shared),
+            handlers_until: Some(until.clone()),
         }
     }
 
     pub fn resource(&self) -> &Gvr {
-        &self.0.selector.resource
+        &self.shared.selector.resource
     }
 
     /// Calls `handler` for every change, in order, after the copy was updated; first for
     /// the objects already present, as initial additions. Handlers run on the informer's
     /// task: they must be quick and must not call `add_event_handler`.
     pub fn add_event_handler(&self, handler: impl Fn(&InformerEvent<'_>) + Send + Sync + 'static) {
-        let mut handlers = self.0.handlers.lock();
+        let mut handlers = self.shared.handlers.lock();
         for object in self.list() {
             handler(&InformerEvent {
                 old: None,
@@ -108,7 +139,11 @@ impl Informer {
                 in_initial_list: true,
             });
         }
-        handlers.push(Box::new(handler));
+        handlers.retain(|handler| !handler.is_removed());
+        handlers.push(RegisteredHandler {
+            until: self.handlers_until.clone(),
+            handler: Box::new(handler),
+        });
     }
 
     /// Adds an index and replaces one of the same name.
@@ -117,17 +152,17 @@ impl Informer {
         name: &'static str,
         keys: impl Fn(&Object) -> Vec<String> + Send + Sync + 'static,
     ) {
-        self.0.indexer.write().add_index(name, Box::new(keys));
+        self.shared.indexer.write().add_index(name, Box::new(keys));
     }
 
     /// The objects under a key of an index; empty if there is no such index.
     pub fn by_index(&self, name: &str, key: &str) -> Vec<Object> {
-        self.0.indexer.read().by_index(name, key)
+        self.shared.indexer.read().by_index(name, key)
     }
 
     /// The keys of an index that satisfy `filter` and have objects.
     pub fn index_keys(&self, name: &str, filter: impl Fn(&str) -> bool) -> Vec<String> {
-        self.0.indexer.read().index_keys(name, filter)
+        self.shared.indexer.read().index_keys(name, filter)
     }
 
     pub fn get(&self, namespace: &str, name: &str) -> Option<Object> {
@@ -139,7 +174,7 @@ impl Informer {
 
     /// By `namespace/name`, or `name` in cluster scope.
     pub fn get_by_key(&self, key: &str) -> Option<Object> {
-        self.0.indexer.read().get(key)
+        self.shared.indexer.read().get(key)
     }
 
     /// All objects, unordered.
@@ -155,10 +190,10 @@ impl Informer {
     pub fn list_where(&self, condition: impl Fn(&Object) -> bool) -> Vec<Object> {
         #[cfg(any(test, feature = "fake"))]
         if IN_HANDLER.get() {
-            let walks = &self.0.full_scans_in_handlers;
+            let walks = &self.shared.full_scans_in_handlers;
             walks.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         }
-        let store = self.0.indexer.read();
+        let store = self.shared.indexer.read();
         store.iter().filter(|o| condition(o)).cloned().collect()
     }
 
@@ -166,12 +201,12 @@ impl Informer {
     /// Such a scan delays the events that follow in the watch.
     #[cfg(any(test, feature = "fake"))]
     pub fn full_scans_in_handlers(&self) -> usize {
-        let walks = &self.0.full_scans_in_handlers;
+        let walks = &self.shared.full_scans_in_handlers;
         walks.load(std::sync::atomic::Ordering::Relaxed)
     }
 
     pub fn len(&self) -> usize {
-        self.0.indexer.read().len()
+        self.shared.indexer.read().len()
     }
 
     pub fn is_empty(&self) -> bool {
@@ -180,18 +215,18 @@ impl Informer {
 
     /// Whether the first list is complete.
     pub fn has_synced(&self) -> bool {
-        *self.0.synced.borrow()
+        *self.shared.synced.borrow()
     }
 
     /// Waits for the first complete list, without a time limit.
     pub async fn wait_for_cache_sync(&self) {
         // `self` owns the sender, so waiting cannot fail.
-        let _ = self.0.synced.subscribe().wait_for(|s| *s).await;
+        let _ = self.shared.synced.subscribe().wait_for(|s| *s).await;
     }
 
     /// The last error of list or watch, while the copy is out of sync.
     pub fn last_error(&self) -> Option<String> {
-        self.0.last_error.lock().clone()
+        self.shared.last_error.lock().clone()
     }
 }
 
@@ -205,7 +240,7 @@ impl InformerSink {
             Some(transform) => transform(object),
             None => object,
         };
-        let handlers = self.shared.handlers.lock();
+        let mut handlers = self.shared.handlers.lock();
         let (old, new) = {
             let mut store = self.shared.indexer.write();
             let old = store.upsert(object.clone());
@@ -220,12 +255,12 @@ impl InformerSink {
             return;
         }
         let initial = listed && old.is_none();
-        notify_handlers(&handlers, old.as_ref(), Some(&new), initial);
+        notify_handlers(&mut handlers, old.as_ref(), Some(&new), initial);
     }
 }
 
 fn notify_handlers(
-    handlers: &[InformerEventHandlerFunc],
+    handlers: &mut Vec<RegisteredHandler>,
     old: Option<&Object>,
     new: Option<&Object>,
     initial: bool,
@@ -237,8 +272,9 @@ fn notify_handlers(
     };
     #[cfg(any(test, feature = "fake"))]
     IN_HANDLER.set(true);
-    for handler in handlers {
-        handler(&change);
+    handlers.retain(|handler| !handler.is_removed());
+    for registered in handlers {
+        (registered.handler)(&change);
     }
     #[cfg(any(test, feature = "fake"))]
     IN_HANDLER.set(false);
@@ -263,10 +299,10 @@ impl ReflectorSink for InformerSink {
     }
 
     fn end_list(&mut self) {
-        let handlers = self.shared.handlers.lock();
+        let mut handlers = self.shared.handlers.lock();
         let gone = self.shared.indexer.write().remove_unlisted();
         for object in &gone {
-            notify_handlers(&handlers, Some(object), None, false);
+            notify_handlers(&mut handlers, Some(object), None, false);
         }
         drop(handlers);
         self.shared.synced.send_replace(true);
@@ -277,11 +313,11 @@ impl ReflectorSink for InformerSink {
     }
 
     fn delete(&mut self, object: Object) {
-        let handlers = self.shared.handlers.lock();
+        let mut handlers = self.shared.handlers.lock();
         let known = self.shared.indexer.write().remove(&object.meta().key());
         // Handlers get the state they saw last.
         if let Some(known) = known {
-            notify_handlers(&handlers, Some(&known), None, false);
+            notify_handlers(&mut handlers, Some(&known), None, false);
         }
     }
 

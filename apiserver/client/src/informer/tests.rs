@@ -141,7 +141,7 @@ async fn equal_selections_share_and_stop_ends_them() {
     assert_eq!(s.informers.unsynced().len(), 1);
     s.informers.wait_for_cache_sync().await;
     assert_eq!(
-        (second.len(), Arc::ptr_eq(&first.0, &second.0)),
+        (second.len(), Arc::ptr_eq(&first.shared, &second.shared)),
         (1200, true)
     );
     assert!(
@@ -185,5 +185,36 @@ async fn one_informer_is_stopped_and_started_again() {
     let again = s.informers.get(&s.api, &ListWatchSelector::all(&MAPS));
     again.wait_for_cache_sync().await;
     assert_eq!(again.len(), 2);
+    s.tasks.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_child_shares_informers_and_its_handlers_end_with_it() {
+    let s = InformerFixture::new();
+    s.fake.seed(&MAPS, map("a", "red"));
+    let shared = s.start("");
+    let part = s.tasks.child();
+    let child = s.informers.child(&part);
+    let (all, red) = (
+        ListWatchSelector::all(&MAPS),
+        ListWatchSelector::all(&MAPS).labels("team=red"),
+    );
+    let in_child = Arc::<Mutex<Vec<String>>>::default();
+    for informer in [child.get(&s.api, &all), child.get(&s.api, &red)] {
+        let seen = Arc::clone(&in_child);
+        informer.add_event_handler(move |change| seen.lock().push(change.key()));
+        informer.wait_for_cache_sync().await;
+    }
+    assert!(s.informers.find(&s.api, &red).is_none());
+    s.expect(&["=ns/a"]).await;
+    assert_eq!(*in_child.lock(), ["ns/a", "ns/a"]);
+
+    part.stop().await;
+    s.fake.seed(&MAPS, map("b", "red"));
+    s.expect(&["+ns/b"]).await;
+    assert_eq!(in_child.lock().len(), 2);
+    // Nothing holds the handlers any more.
+    assert_eq!(Arc::strong_count(&in_child), 1);
+    assert!(shared.has_synced());
     s.tasks.stop().await;
 }

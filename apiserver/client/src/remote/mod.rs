@@ -305,7 +305,8 @@ struct ResponseBodyKindField {
 
 /// The `Status` in the body of an error response, or one made from the status code.
 fn status_from_response(code: StatusCode, body: &[u8]) -> Status {
-    const MAX_MESSAGE_CHARS: usize = 200;
+    /// As client-go's.
+    const MAX_MESSAGE_CHARS: usize = 2048;
     let is_status =
         serde_json::from_slice::<ResponseBodyKindField>(body).is_ok_and(|k| k.kind == "Status");
     if is_status && let Ok(mut status) = serde_json::from_slice::<Status>(body) {

@@ -11,19 +11,22 @@ use anyhow::{Context, bail};
 use auth::ca_bundle::merge_bundles;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use client::{Api, Patch, ResourcePath, TaskGroup, WriteOptions, ignore_not_found};
+use client::{Api, DeleteOptions, Patch, ResourcePath, TaskGroup, WriteOptions, ignore_not_found};
 use machinery::time::{Clock, rfc3339_seconds};
 use machinery::{FailureLogLimiter, Gvr, Object};
-use openapi::karmada::is_karmada_group;
-use registry::ResourceTable;
+use openapi::karmada::addons::Addon;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::deletion_protection;
+use super::group_versions::{
+    ApiServiceOwner, RegistrationPolicy, ServedGroupVersion, foreign_server,
+};
 use super::host_crds::{AUTOMANAGED_LABEL, crds_without_objects, is_automanaged};
-use super::host_objects::{ApiServiceTarget, MANAGED_BY_LABEL, contains, labels};
+use super::host_objects::{ApiServiceTarget, contains, labels};
 use super::host_requests::retry_until_answered;
 use super::serving_certificate::ServingCertificateSecretManager;
+use crate::addons::AddonSwitches;
 
 static API_SERVICES: Gvr = Gvr::from_static("apiregistration.k8s.io", "v1", "apiservices");
 static CLUSTER_ROLES: Gvr = Gvr::from_static("rbac.authorization.k8s.io", "v1", "clusterroles");
@@ -32,9 +35,6 @@ static CLUSTER_ROLES: Gvr = Gvr::from_static("rbac.authorization.k8s.io", "v1", 
 const PROBED_AT_ANNOTATION: &str = "flotilla.io/probed-at";
 /// The name of the deletion protection in logs.
 const DELETION_PROTECTION: &str = "deletion protection";
-/// As for Karmada's aggregated API server.
-const GROUP_PRIORITY: u32 = 2000;
-const TOP_VERSION_PRIORITY: u32 = 15;
 /// The interval at which the APIServices are compared, and at which unavailable ones are
 /// checked again.
 const RECONCILE_INTERVAL: Duration = Duration::from_secs(30);
@@ -45,41 +45,13 @@ const BUNDLE_OVERLAP: Duration = Duration::from_secs(10);
 /// each time.
 const FIRST_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// A group version and its priority within the group.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct ServedGroupVersion {
-    group: String,
-    version: String,
-    priority: u32,
-}
-
-impl ServedGroupVersion {
-    fn name(&self) -> String {
-        format!("{}.{}", self.version, self.group)
-    }
-}
-
-/// The group versions of a resource table that are registered, the preferred version of
-/// each group first.
-pub(super) fn own_versions(table: &ResourceTable) -> Vec<ServedGroupVersion> {
-    let own = table.groups().iter().filter(|g| is_karmada_group(&g.name));
-    own.flat_map(|group| {
-        let ranked = group.versions.iter().zip((1..=TOP_VERSION_PRIORITY).rev());
-        ranked.map(|(version, priority)| ServedGroupVersion {
-            group: group.name.clone(),
-            version: version.version.clone(),
-            priority,
-        })
-    })
-    .collect()
-}
-
 struct ApiServiceControllerInner {
     host: Arc<dyn Api>,
     service: ApiServiceTarget,
     served: Vec<ServedGroupVersion>,
     serving: ServingCertificateSecretManager,
     clock: Arc<dyn Clock>,
+    addons: AddonSwitches,
 }
 
 /// Registers and reconciles the APIServices. Clones share their state.
@@ -96,20 +68,9 @@ fn desired_api_service(
         "apiVersion": "apiregistration.k8s.io/v1",
         "kind": "APIService",
         "metadata": {"name": version.name(), "labels": labels()},
-        "spec": {
-            "group": version.group,
-            "version": version.version,
-            "groupPriorityMinimum": GROUP_PRIORITY,
-            "versionPriority": version.priority,
-            "insecureSkipTLSVerify": false,
-            "caBundle": STANDARD.encode(bundle),
-            "service": {
-                "namespace": service.namespace,
-                "name": service.name,
-                "port": service.port,
-            },
-        },
+        "spec": version.api_service_spec(service),
     });
+    body["spec"]["caBundle"] = STANDARD.encode(bundle).into();
     if owner.is_some() {
         body["metadata"]["ownerReferences"] = owner_references(owner);
     }
@@ -129,17 +90,6 @@ fn owner_references(role: Option<&Object>) -> Value {
     role.map(reference).into_iter().collect()
 }
 
-/// The other server that an APIService leads to, if it is not Flotilla.
-fn foreign_server(existing: &Value, service: &ApiServiceTarget) -> Option<String> {
-    let theirs = &existing["spec"]["service"];
-    if !theirs.is_object() {
-        return Some("a CustomResourceDefinition of the host".into());
-    }
-    let same = theirs["namespace"] == *service.namespace && theirs["name"] == *service.name;
-    let ours = existing["metadata"]["labels"][MANAGED_BY_LABEL] == "flotilla";
-    (!same && !ours).then(|| format!("Service {}/{}", theirs["namespace"], theirs["name"]))
-}
-
 fn is_available(existing: &Value) -> bool {
     let conditions = existing["status"]["conditions"].as_array();
     conditions
@@ -155,6 +105,7 @@ impl ApiServiceController {
         served: Vec<ServedGroupVersion>,
         serving: ServingCertificateSecretManager,
         clock: Arc<dyn Clock>,
+        addons: AddonSwitches,
     ) -> Self {
         Self(Arc::new(ApiServiceControllerInner {
             host,
@@ -162,6 +113,7 @@ impl ApiServiceController {
             served,
             serving,
             clock,
+            addons,
         }))
     }
 
@@ -194,6 +146,7 @@ impl ApiServiceController {
 impl ApiServiceControllerInner {
     async fn reconcile_loop(&self) {
         let mut bundle = self.serving.bundle();
+        let mut addons = self.addons.subscribe();
         let mut pause = FIRST_CHECK_INTERVAL;
         let mut settled_at = Instant::now() + BUNDLE_OVERLAP;
         let failures = FailureLogLimiter::new();
@@ -203,6 +156,7 @@ impl ApiServiceControllerInner {
                     Ok(()) => settled_at = Instant::now() + BUNDLE_OVERLAP,
                     Err(_) => return,
                 },
+                Ok(()) = addons.changed() => {}
                 () = tokio::time::sleep(pause) => {}
             }
             let trusted = bundle.borrow_and_update().clone();
@@ -252,27 +206,71 @@ impl ApiServiceControllerInner {
         deletion_protection::ensure(&self.host, &self.service, bundle, &owners).await
     }
 
-    /// The registered APIService of a group version. Fails when another server or a
-    /// definition with objects serves it.
-    async fn check_owner(&self, version: &ServedGroupVersion) -> anyhow::Result<Option<Value>> {
+    /// The registered APIService of a group version.
+    async fn check_owner(&self, version: &ServedGroupVersion) -> anyhow::Result<ApiServiceOwner> {
         let name = version.name();
         let context = || format!("APIService {name}");
         let at = ResourcePath::object(&API_SERVICES, "", &name);
         let existing = match retry_until_answered("registration", || self.host.get(at)).await {
-            Ok(existing) => existing.value()?,
-            Err(error) if error.is_not_found() => return Ok(None),
+            Ok(existing) => Some(existing.value()?),
+            Err(error) if error.is_not_found() => None,
             Err(error) => return Err(error).with_context(context),
         };
+        match version.policy {
+            RegistrationPolicy::Required => match existing {
+                None => Ok(ApiServiceOwner::None),
+                Some(existing) => self.check_required(version, existing).await,
+            },
+            RegistrationPolicy::Metrics(policy) => {
+                let policy = policy.with_addon(self.addons.state(Addon::MetricsAdapter));
+                Ok(ApiServiceOwner::of_metrics(policy, existing, &self.service))
+            }
+        }
+    }
+
+    /// Fails when another server or a definition with objects serves a group of Flotilla.
+    async fn check_required(
+        &self,
+        version: &ServedGroupVersion,
+        existing: Value,
+    ) -> anyhow::Result<ApiServiceOwner> {
+        let name = version.name();
         if is_automanaged(&existing) {
             let definitions = crds_without_objects(&self.host, &version.group, &version.version);
-            let definitions = definitions.await.with_context(context)?;
+            let definitions = definitions
+                .await
+                .with_context(|| format!("APIService {name}"))?;
             tracing::debug!(name, ?definitions, "registered by the host");
         } else if let Some(who) = foreign_server(&existing, &self.service) {
             bail!(
                 "{name} is served by {who}; remove it (and move its objects) before Flotilla can serve this group"
             );
         }
-        Ok(Some(existing))
+        Ok(ApiServiceOwner::Flotilla(existing))
+    }
+
+    /// Removes an APIService of metrics that leads to Flotilla. Returns whether it is gone.
+    async fn unregister(
+        &self,
+        version: &ServedGroupVersion,
+        existing: &Value,
+    ) -> anyhow::Result<bool> {
+        let name = version.name();
+        let at = ResourcePath::object(&API_SERVICES, "", &name);
+        let read = existing["metadata"]["resourceVersion"].as_str();
+        let options = DeleteOptions {
+            resource_version: read.map(str::to_owned),
+            ..DeleteOptions::default()
+        };
+        match ignore_not_found(self.host.delete(at, &options).await) {
+            // The next check compares.
+            Err(error) if error.is_conflict() => Ok(false),
+            Err(error) => Err(error).with_context(|| format!("APIService {name}")),
+            Ok(_) => {
+                tracing::info!(name, "no longer registered");
+                Ok(true)
+            }
+        }
     }
 
     /// Takes over an APIService that the host created for its definitions, by removing the
@@ -312,7 +310,15 @@ impl ApiServiceControllerInner {
         let name = version.name();
         let at = ResourcePath::object(&API_SERVICES, "", &name);
         let context = || format!("APIService {name}");
-        let Some(existing) = self.check_owner(version).await? else {
+        let existing = match self.check_owner(version).await? {
+            ApiServiceOwner::Flotilla(existing) => Some(existing),
+            ApiServiceOwner::None => None,
+            ApiServiceOwner::Unwanted(existing) => {
+                return self.unregister(version, &existing).await;
+            }
+            ApiServiceOwner::Other => return Ok(true),
+        };
+        let Some(existing) = existing else {
             let owner = self.wait_for_owner_role().await?;
             let body = desired_api_service(version, &self.service, bundle, owner.as_ref());
             let options = WriteOptions::default();
@@ -343,10 +349,17 @@ impl ApiServiceControllerInner {
             let now = rfc3339_seconds(self.clock.now());
             change = json!({"metadata": {"annotations": {PROBED_AT_ANNOTATION: now}}});
         }
+        if matches!(version.policy, RegistrationPolicy::Metrics(_)) {
+            // Another server may have registered itself since.
+            change["metadata"]["resourceVersion"] = existing["metadata"]["resourceVersion"].clone();
+        }
         let options = WriteOptions::default();
-        let patched = self.host.patch(at, Patch::Merge(change), &options).await;
-        patched.with_context(context)?;
-        Ok(available)
+        match self.host.patch(at, Patch::Merge(change), &options).await {
+            // The next check compares.
+            Err(error) if error.is_conflict() => Ok(false),
+            Err(error) => Err(error).with_context(context),
+            Ok(_) => Ok(available),
+        }
     }
 
     /// The ClusterRole of the installation. It owns the APIServices, so that garbage
@@ -370,6 +383,7 @@ mod tests {
     use machinery::Status;
     use machinery::time::SystemClock;
 
+    use super::super::host_objects::MANAGED_BY_LABEL;
     use super::*;
 
     fn service() -> ApiServiceTarget {
@@ -384,7 +398,9 @@ mod tests {
         let version = |version: &str, priority| ServedGroupVersion {
             group: "work.karmada.io".into(),
             version: version.into(),
+            group_priority: 2000,
             priority,
+            policy: RegistrationPolicy::Required,
         };
         vec![version("v1alpha2", 15), version("v1alpha1", 14)]
     }
@@ -395,7 +411,8 @@ mod tests {
         let serving = ServingCertificateSecretManager::open(&host, &service(), &clock)
             .await
             .unwrap();
-        ApiServiceController::new(host, service(), versions(), serving, clock)
+        let addons = AddonSwitches::none();
+        ApiServiceController::new(host, service(), versions(), serving, clock, addons)
     }
 
     fn set_available(fake: &FakeApi, name: &str) {

@@ -11,6 +11,7 @@
 mod api_services;
 mod deletion_protection;
 mod etcd_certificates;
+mod group_versions;
 mod host_crds;
 mod host_delegation;
 mod host_namespaces;
@@ -21,5 +22,6 @@ mod host_secret;
 mod server;
 mod serving_certificate;
 
+pub(crate) use group_versions::MetricsApiServicePolicy;
 pub(crate) use host_objects::ApiServiceTarget;
 pub(crate) use server::{AggregatedServer, AggregatedServerOptions};

@@ -21,20 +21,26 @@ use openapi::karmada::{FeatureGates, is_karmada_group};
 use registry::{LoopbackApi, Registry};
 use scheduler::DecisionExplanationCache;
 use scheduler::core::SchedulingSettings;
+use search::MemberCaches;
 use storage::encryption::ResourceTransformers;
 use watchcache::WatchCaches;
 
-use super::api_services::{self, ApiServiceController};
+use super::api_services::ApiServiceController;
 use super::deletion_protection;
 use super::etcd_certificates::EtcdCertificateSecretManager;
+use super::group_versions::{self, MetricsApiServicePolicy};
 use super::host_delegation::HostDelegatedAuthAndWebhooks;
 use super::host_objects::ApiServiceTarget;
 use super::serving_certificate::ServingCertificateSecretManager;
+use crate::addons::AddonSwitches;
 use crate::audit_flags::AuditConfig;
+use crate::cluster_proxy::{ClusterConnectorContext, cluster_connectors};
+use crate::metrics_adapter::MetricsAdapter;
+use crate::metrics_api::{METRICS_GROUPS, is_metrics_group};
 use crate::request_limit_flags::RequestLimitArgs;
 use crate::running_server::{self, RunningServer};
 use crate::storage_engine::{OpenedStorageEngine, StorageBackendConfig};
-use crate::{cluster_proxy, listener, scheduling_decision, script_flags, secret_access};
+use crate::{listener, scheduling_decision, script_flags, secret_access};
 
 const STORE_DIR: &str = "store";
 /// The interval at which readiness is polled at the start.
@@ -49,6 +55,7 @@ pub(crate) struct AggregatedServerOptions<'a> {
     pub(crate) encryption: Option<ResourceTransformers>,
     pub(crate) host: RestConfig,
     pub(crate) service: ApiServiceTarget,
+    pub(crate) metrics_api_services: MetricsApiServicePolicy,
     /// The Secret in which certificates for etcd are created and renewed.
     pub(crate) etcd_secret: Option<String>,
     pub(crate) delegated: delegated::DelegatedAuthOptions,
@@ -103,8 +110,11 @@ impl AggregatedServer {
         let resources =
             RegistryApiAndWatchCaches::new(&setup, &engine, &delegation, &metrics, &clock);
         let controller_tasks = TaskGroup::new(ShutdownToken::new());
+        let api: Arc<dyn Api> =
+            GroupSplitApi::new(resources.api, Arc::clone(&host), is_karmada_group);
         let running = RunningServer {
-            api: GroupSplitApi::new(resources.api, Arc::clone(&host), is_karmada_group),
+            addons: AddonSwitches::watch(&api, &setup.service.namespace, &server_tasks),
+            api,
             clock: Arc::clone(&clock),
             informers: InformerFactory::new(&controller_tasks),
             decisions: DecisionExplanationCache::default(),
@@ -114,6 +124,7 @@ impl AggregatedServer {
             listener_tasks: TaskGroup::new(ShutdownToken::new()),
             server_tasks,
             engine,
+            member_caches: MemberCaches::new(&resources.watch_caches),
             watch_caches: resources.watch_caches,
         };
         let server_tasks = &running.server_tasks;
@@ -125,9 +136,18 @@ impl AggregatedServer {
         let auditor = audit.map(|audit| audit.start(&metrics, &clock, server_tasks));
         let options = ApiServerOptions {
             auditor: auditor.transpose()?,
-            ..http_options(&setup, &running, &delegation, &ready, metrics)
+            ..http_options(
+                &setup,
+                &running,
+                &resources.registry,
+                &delegation,
+                &resources.metrics_adapter,
+                &ready,
+                metrics,
+            )
         };
-        let served = api_services::own_versions(&resources.registry.table());
+        let table = resources.registry.table();
+        let served = group_versions::registered_versions(&table, setup.metrics_api_services);
         let http = delegation.http_server(resources.registry, options);
         running_server::serve_on(
             http,
@@ -140,10 +160,19 @@ impl AggregatedServer {
             secret.run(server_tasks);
         }
         wait_until_ready(&ready).await;
+        let addons = running.addons.clone();
+        addons.wait_known().await;
         Ok(Self {
             running,
             host: host_address,
-            registration: ApiServiceController::new(host, setup.service, served, serving, clock),
+            registration: ApiServiceController::new(
+                host,
+                setup.service,
+                served,
+                serving,
+                clock,
+                addons,
+            ),
             host_connection_tasks: connections,
         })
     }
@@ -199,6 +228,7 @@ struct RegistryApiAndWatchCaches {
     registry: Arc<Registry>,
     /// The registry's API, with the rights of the internal superuser.
     api: Arc<dyn Api>,
+    metrics_adapter: MetricsAdapter,
 }
 
 impl RegistryApiAndWatchCaches {
@@ -219,10 +249,13 @@ impl RegistryApiAndWatchCaches {
             ..admission::AdmissionChainOptions::default()
         }));
         let caches = WatchCaches::new(engine.store(), watchcache::WatchCacheConfig::default());
+        let metrics_adapter = MetricsAdapter::default();
         let options = registry::RegistryOptions {
             clock: Arc::clone(clock),
             raw_path_handler: Arc::new(running_server::non_resource_path),
-            serves_group: is_karmada_group,
+            computed_resources: metrics_adapter.computed_resources(),
+            dynamic_groups: METRICS_GROUPS,
+            serves_group: |group| is_karmada_group(group) || is_metrics_group(group),
             namespace_lookup: Some(Arc::clone(&delegation.namespaces) as _),
             metrics: metrics.clone(),
             shared_store: setup.storage_backend.is_shared(),
@@ -239,6 +272,7 @@ impl RegistryApiAndWatchCaches {
             watch_caches: caches,
             registry,
             api,
+            metrics_adapter,
         }
     }
 }
@@ -246,7 +280,9 @@ impl RegistryApiAndWatchCaches {
 fn http_options(
     setup: &AggregatedServerOptions<'_>,
     running: &RunningServer,
+    registry: &Arc<Registry>,
     delegation: &HostDelegatedAuthAndWebhooks,
+    metrics_adapter: &MetricsAdapter,
     ready: &HealthProbe,
     metrics: MetricsRegistry,
 ) -> ApiServerOptions {
@@ -261,9 +297,21 @@ fn http_options(
     checks.extend(delegation.health_checks());
     let api = &running.api;
     let backends = ClusterProxyBackends::start(Arc::clone(api), &running.server_tasks);
+    metrics_adapter.set_backends(backends.clone(), &running.addons);
+    let connectors = ClusterConnectorContext {
+        api,
+        registry,
+        authorizer: Arc::clone(&delegation.authorizer).into(),
+        member_caches: &running.member_caches,
+        clock: &running.clock,
+        tasks: &running.server_tasks,
+        metrics: &metrics,
+        addons: &running.addons,
+    };
     ApiServerOptions {
         checks,
-        connectors: cluster_proxy::cluster_connectors(backends, &running.server_tasks, &metrics),
+        dynamic_groups: metrics_adapter.dynamic_groups(),
+        connectors: cluster_connectors(backends, connectors),
         subresource_getters: scheduling_decision::decision_getters(
             api,
             &running.decisions,

@@ -168,7 +168,7 @@ impl RequestInfoResolver {
                         || subresource.is_some_and(|s| LONG_RUNNING_SUBRESOURCES.contains(&s))
                 })
             }
-            _ => true,
+            (Some(connector), _) => connector.is_long_running(),
         }
     }
 

@@ -49,7 +49,7 @@ impl ClusterProxy {
         let method = connection.request.method();
         let info = requestinfo::parse_request(method, path.path(), &query)?;
         let Some(resource) = info.resource else {
-            return redirect_to_control_plane(&path);
+            return redirect_to_control_plane(uri.path(), &path);
         };
         if resource.named {
             let of_pod = matches!(resource.subresource.as_str(), "log" | "exec");
@@ -150,10 +150,16 @@ fn without_paging(path: &PathAndQuery) -> Result<PathAndQuery, Status> {
     path::member_path(path.path(), Some(&parameters.join("&")))
 }
 
-/// Redirects to the control plane, which may be a kube-apiserver in front of this
-/// server.
-fn redirect_to_control_plane(path: &PathAndQuery) -> Result<Response<ServerResponseBody>, Status> {
-    let to = HeaderValue::from_str(path.as_str()).map_err(Status::internal)?;
+/// Redirects to the control plane, which may be a kube-apiserver in front of this server: that
+/// would take an absolute path for one of this server, so the location is relative to the path
+/// of the request.
+pub(super) fn redirect_to_control_plane(
+    requested: &str,
+    path: &PathAndQuery,
+) -> Result<Response<ServerResponseBody>, Status> {
+    let depth = requested.matches('/').count().saturating_sub(1);
+    let location = "../".repeat(depth) + path.as_str().trim_start_matches('/');
+    let to = HeaderValue::from_str(&location).map_err(Status::internal)?;
     let mut response = Response::new(ServerResponseBody::empty());
     *response.status_mut() = StatusCode::TEMPORARY_REDIRECT;
     response.headers_mut().insert(LOCATION, to);
@@ -219,6 +225,19 @@ mod tests {
             without_paging(&path).unwrap(),
             "/api/v1/pods?labelSelector=a"
         );
+    }
+
+    #[test]
+    fn redirects_are_relative_to_the_request() {
+        for (requested, path, location) in [
+            ("/a/b/proxy/api", "/api", "../../../api"),
+            ("/a/proxy/api/v1?x", "/api/v1?x=/y", "../../../api/v1?x=/y"),
+            ("/a/proxy", "/", "../"),
+        ] {
+            let path = PathAndQuery::from_static(path);
+            let response = redirect_to_control_plane(requested, &path).unwrap();
+            assert_eq!(response.headers()[LOCATION], location);
+        }
     }
 
     #[test]

@@ -74,18 +74,25 @@ impl MemberReader {
         Self { backends, deadline }
     }
 
-    /// The answers of all members, by name.
+    /// A reader of the same members that waits for each at most this long.
+    pub fn with_deadline(&self, deadline: Duration) -> Self {
+        Self::new(self.backends.clone(), deadline)
+    }
+
+    /// The answers of all members, by name. A member that does not serve the path of a read is
+    /// asked for the next one.
     pub async fn read_from_all(
         &self,
         user: &UserInfo,
-        read: &MemberRead<'_>,
+        reads: &[MemberRead<'_>],
     ) -> Result<Vec<MemberReply>, Status> {
-        let path = &read.path_and_query()?;
+        let paths = reads.iter().map(MemberRead::path_and_query);
+        let paths = &paths.collect::<Result<Vec<_>, _>>()?;
         let names = self.backends.cluster_names().await;
         let mut names = names.map_err(backend_error_status)?;
         names.sort_unstable();
         let replies = names.into_iter().map(|cluster| async move {
-            let read = self.read(&cluster, user, path);
+            let read = self.read_first_served(&cluster, user, paths);
             let outcome = match tokio::time::timeout(self.deadline, read).await {
                 Ok(outcome) => outcome,
                 Err(_) => Err(Status::unavailable(format!(
@@ -96,6 +103,22 @@ impl MemberReader {
             MemberReply { cluster, outcome }
         });
         Ok(join_all(replies).await)
+    }
+
+    async fn read_first_served(
+        &self,
+        cluster: &str,
+        user: &UserInfo,
+        paths: &[http::uri::PathAndQuery],
+    ) -> Result<Bytes, Status> {
+        let mut outcome = Err(Status::page_not_found());
+        for path in paths {
+            outcome = self.read(cluster, user, path).await;
+            if !outcome.as_ref().is_err_and(is_unserved_path) {
+                break;
+            }
+        }
+        outcome
     }
 
     async fn read(
@@ -131,6 +154,12 @@ impl MemberReader {
             code => Err(failure_of_member(code, &body.to_bytes())),
         }
     }
+}
+
+/// Whether a member does not serve a path at all. API servers answer such requests with a text,
+/// those for something that they do not have with a Status.
+pub fn is_unserved_path(status: &Status) -> bool {
+    status.code == 404 && status.reason != "NotFound"
 }
 
 /// The Status in the body of a failure, or one for its code alone.
@@ -173,6 +202,10 @@ mod tests {
         let status = failure_of_member(StatusCode::FORBIDDEN, body.to_string().as_bytes());
         assert_eq!((status.code, &*status.message), (403, "forbidden: x"));
         let status = failure_of_member(StatusCode::NOT_FOUND, b"404 page not found");
+        assert!(is_unserved_path(&status));
         assert_eq!((status.code, status.details), (404, None));
+        let body = serde_json::json!({"code": 404, "message": "none", "reason": "NotFound"});
+        let status = failure_of_member(StatusCode::NOT_FOUND, body.to_string().as_bytes());
+        assert!(!is_unserved_path(&status));
     }
 }

@@ -13,13 +13,19 @@
 mod agent_tunnel;
 mod aggregate;
 mod connector;
+mod global_proxy;
 mod headers;
 mod member_reader;
+mod member_responses;
+mod member_search;
+mod member_watch;
+mod native_request;
 mod path;
 mod proxy_metrics;
 mod request_guard;
 mod stream;
 mod tunnel;
+mod update_body;
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -27,6 +33,7 @@ use std::time::Instant;
 use bytes::Bytes;
 use client::TaskGroup;
 use client::remote::{ForwardError, RequestBody as ForwardedRequestBody};
+use http::header::CONTENT_LENGTH;
 use http::uri::PathAndQuery;
 use http::{HeaderMap, Method, Request, Response, StatusCode, Uri};
 use http_body::Body as _;
@@ -37,10 +44,14 @@ use machinery::Status;
 use members::{ClusterProxyBackends, ClusterProxyError};
 use openapi::karmada::resources::CLUSTERS;
 
+use crate::request_body;
 use crate::response_body::ServerResponseBody;
 use crate::subresources::SubresourceConnectRequest;
 pub use agent_tunnel::{AGENT_TUNNEL, AgentTunnelEndpoint};
-pub use member_reader::{MemberRead, MemberReader, MemberReply};
+pub use global_proxy::{GLOBAL_PROXY, GlobalProxy};
+pub use member_reader::{MemberRead, MemberReader, MemberReply, is_unserved_path};
+pub use member_search::{MemberSearch, SEARCH};
+pub use native_request::MemberResourceReader;
 use proxy_metrics::ClusterProxyMetrics;
 use request_guard::ProxyRequestGuard;
 use stream::{BodyDeadlineAndShutdown, ForwardedBody};
@@ -68,8 +79,16 @@ struct MemberRequest {
     method: Method,
     path: PathAndQuery,
     headers: HeaderMap,
-    body: Incoming,
+    body: MemberRequestBody,
 }
+
+enum MemberRequestBody {
+    Streamed(Incoming),
+    Replaced(Bytes),
+}
+
+/// Replaces the body of a request before it is sent to the member.
+type BodyTransform<'a> = &'a (dyn Fn(Bytes) -> Bytes + Send + Sync);
 
 impl ClusterProxy {
     /// `tasks` owns the tunnels; the metrics are registered with `registry`.
@@ -99,11 +118,20 @@ impl ClusterProxy {
         &self,
         connection: SubresourceConnectRequest,
     ) -> Result<Response<ServerResponseBody>, Status> {
+        self.forward_transformed(connection, None).await
+    }
+
+    /// Forwards a request whose body is read and replaced.
+    async fn forward_transformed(
+        &self,
+        connection: SubresourceConnectRequest,
+        transform: Option<BodyTransform<'_>>,
+    ) -> Result<Response<ServerResponseBody>, Status> {
         let path = path::member_path(&connection.subpath, connection.request.uri().query())?;
         let guard = self.acquire(&connection.name).await?;
         let began = Instant::now();
         let shutdown = connection.shutdown.clone();
-        let answered = self.send(connection, path, &guard).await;
+        let answered = self.send(connection, path, &guard, transform).await;
         let code = match &answered {
             Ok(proxied) => proxied.response.status().as_u16(),
             Err(status) => status.code,
@@ -134,6 +162,7 @@ impl ClusterProxy {
         connection: SubresourceConnectRequest,
         path: PathAndQuery,
         guard: &ProxyRequestGuard,
+        transform: Option<BodyTransform<'_>>,
     ) -> Result<ProxyResponseAndTunnel, Status> {
         let user = connection.user;
         let end = BodyDeadlineAndShutdown {
@@ -146,8 +175,18 @@ impl ClusterProxy {
         let (parts, body) = request.into_parts();
         let scope = self.backends.impersonation_scope(&guard.permit).await;
         let headers = &parts.headers;
+        let mut headers =
+            headers::build_request_headers(headers, &user, &scope, protocol.as_ref())?;
+        let body = match transform {
+            Some(transform) => {
+                let bytes = transform(request_body::read_body(body).await?.into());
+                headers.insert(CONTENT_LENGTH, bytes.len().into());
+                MemberRequestBody::Replaced(bytes)
+            }
+            None => MemberRequestBody::Streamed(body),
+        };
         let outgoing = MemberRequest {
-            headers: headers::build_request_headers(headers, &user, &scope, protocol.as_ref())?,
+            headers,
             method: parts.method,
             path,
             body,
@@ -187,14 +226,21 @@ impl ClusterProxy {
         end: BodyDeadlineAndShutdown,
         guard: &ProxyRequestGuard,
     ) -> Result<ProxyResponseAndTunnel, ForwardError> {
-        let body = if outgoing.body.is_end_stream() {
-            ForwardedRequestBody::full(Bytes::new())
-        } else {
-            let sent = guard.metrics.sent_bytes.clone();
-            ForwardedRequestBody::streamed(outgoing.body.map_frame(move |frame| {
-                sent.inc_by(frame.data_ref().map_or(0, |d| d.len() as u64));
-                frame
-            }))
+        let sent = guard.metrics.sent_bytes.clone();
+        let body = match outgoing.body {
+            MemberRequestBody::Replaced(bytes) => {
+                sent.inc_by(bytes.len() as u64);
+                ForwardedRequestBody::full(bytes)
+            }
+            MemberRequestBody::Streamed(body) if body.is_end_stream() => {
+                ForwardedRequestBody::full(Bytes::new())
+            }
+            MemberRequestBody::Streamed(body) => {
+                ForwardedRequestBody::streamed(body.map_frame(move |frame| {
+                    sent.inc_by(frame.data_ref().map_or(0, |d| d.len() as u64));
+                    frame
+                }))
+            }
         };
         let mut request = Request::new(body);
         *request.method_mut() = outgoing.method;

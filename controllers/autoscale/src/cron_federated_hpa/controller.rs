@@ -18,11 +18,13 @@ use openapi::karmada::cron_federated_hpa::CronFederatedHpaStatus;
 use openapi::karmada::resources::CRON_FEDERATED_HPAS;
 use parking_lot::Mutex;
 use serde_json::json;
+use tokio::time::Instant;
 
 use super::executor::CronExecutor;
 use super::history::{RuleExecution, updated_status};
 use super::scaling::scale;
 use crate::AutoscalersContext;
+use crate::metrics::CRON_FEDERATED_HPA_METRICS;
 
 /// Many rules are due at the same full hour.
 const WORKERS: usize = 5;
@@ -70,7 +72,13 @@ impl CronFederatedHpaController {
             WORKERS,
             move |key: String| {
                 let it = Arc::clone(&it);
-                async move { it.reconcile(&key).await }
+                async move {
+                    let began = Instant::now();
+                    let reconciled = it.reconcile(&key).await;
+                    let outcomes = &CRON_FEDERATED_HPA_METRICS.process_outcomes;
+                    outcomes.observe(began.elapsed(), reconciled.is_ok());
+                    reconciled
+                }
             },
         );
     }
@@ -96,7 +104,10 @@ impl CronFederatedHpaController {
         for (rule, scheduled) in due {
             let target = &cron.spec.scale_target_ref;
             let (namespace, name) = (object.namespace(), object.name());
+            let began = Instant::now();
             let outcome = scale(&*self.api, namespace, name, target, &rule).await;
+            let outcomes = &CRON_FEDERATED_HPA_METRICS.rule_outcomes;
+            outcomes.observe(began.elapsed(), outcome.is_ok());
             if let Err(error) = &outcome {
                 self.recorder.warning(&about, "ScaleFailed", error);
             }

@@ -1,5 +1,5 @@
-//! Tests of the replica calculator: the cases of Kubernetes' `replica_calculator_test.go`, and what
-//! Karmada adds to them.
+//! Tests of the replica calculator: its rules one by one, and what Karmada adds to Kubernetes'. The other
+//! cases of Kubernetes are in `calculator_case_tests`.
 
 use std::sync::Arc;
 
@@ -11,13 +11,13 @@ use super::pod_groups::{
 };
 use super::replica_calculator::{CalculatorInput, PodTarget, ReplicaProposal};
 
-const MINUTE: SignedDuration = SignedDuration::from_mins(1);
+pub(super) const MINUTE: SignedDuration = SignedDuration::from_mins(1);
 
-fn now() -> Timestamp {
+pub(super) fn now() -> Timestamp {
     "2026-01-01T12:00:00Z".parse().unwrap()
 }
 
-fn key(i: usize) -> PodKey {
+pub(super) fn key(i: usize) -> PodKey {
     PodKey {
         cluster: Arc::from("member"),
         name: Arc::from(format!("pod-{i}")),
@@ -26,7 +26,7 @@ fn key(i: usize) -> PodKey {
 
 /// A letter for each pod: `r`eady, `u`nready, `h`ot (started just now), `f`ailed, `p`ending,
 /// `d`eleted.
-fn pods(states: &str, request: i64) -> Vec<ScaledPod> {
+pub(super) fn pods(states: &str, request: i64) -> Vec<ScaledPod> {
     states
         .chars()
         .enumerate()
@@ -58,7 +58,7 @@ fn pods(states: &str, request: i64) -> Vec<ScaledPod> {
         .collect()
 }
 
-fn metrics(values: &[i64]) -> PodMetrics {
+pub(super) fn metrics(values: &[i64]) -> PodMetrics {
     let metric = |value: &i64| PodMetric {
         value: *value,
         timestamp: now() - SignedDuration::from_secs(15),
@@ -68,7 +68,7 @@ fn metrics(values: &[i64]) -> PodMetrics {
     entries.map(|(i, value)| (key(i), metric(value))).collect()
 }
 
-fn input(current_replicas: i32, pods: &[ScaledPod]) -> CalculatorInput<'_> {
+pub(super) fn input(current_replicas: i32, pods: &[ScaledPod]) -> CalculatorInput<'_> {
     CalculatorInput {
         current_replicas,
         status_replicas: current_replicas,
@@ -83,7 +83,7 @@ fn input(current_replicas: i32, pods: &[ScaledPod]) -> CalculatorInput<'_> {
     }
 }
 
-fn utilization(percent: i32) -> PodTarget<'static> {
+pub(super) fn utilization(percent: i32) -> PodTarget<'static> {
     PodTarget::Utilization {
         percent,
         resource: "cpu",

@@ -14,6 +14,7 @@ use machinery::{LabelSelector, Object};
 use openapi::karmada::resources::{BINDINGS, CLUSTERS, FEDERATED_HPAS};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
+use tokio::time::Instant;
 
 use super::decision::{
     BoundsDecision, HpaConditions, bounds_of, decide_by_bounds, normalize, record_change,
@@ -24,6 +25,7 @@ use super::settings::FederatedHpaSettings;
 use super::spec::{FederatedHpa, FederatedHpaStatus};
 use super::target_state::{TargetReader, TargetState};
 use crate::AutoscalersContext;
+use crate::metrics::{FEDERATED_HPA_METRICS, ScaleAction, ScaleError};
 
 /// Most of a calculation is waiting for members, some of which may not answer.
 const WORKERS: usize = 16;
@@ -57,6 +59,9 @@ struct Calculation<'a> {
     about: InvolvedObject,
     status: FederatedHpaStatus,
     now: Timestamp,
+    /// What its metrics tell of it.
+    action: ScaleAction,
+    error: ScaleError,
 }
 
 impl Calculation<'_> {
@@ -137,8 +142,13 @@ impl FederatedHpaController {
             about: InvolvedObject::from_object(&object),
             status: hpa.status.clone(),
             now: self.clock.now(),
+            action: ScaleAction::default(),
+            error: ScaleError::default(),
         };
+        let began = Instant::now();
         self.calculate(&mut calculation).await;
+        let (action, error) = (calculation.action, calculation.error);
+        FEDERATED_HPA_METRICS.record_reconciliation(action, error, began.elapsed());
         match self.write_status(&calculation).await {
             Err(e) if e.is_conflict() => Ok(ReconcileAction::AFTER_CONFLICT),
             Err(e) if e.is_not_found() => Ok(ReconcileAction::Done),
@@ -156,12 +166,16 @@ impl FederatedHpaController {
             Err(e) => {
                 self.recorder
                     .warning(&calculation.about, e.event_reason, &*e.error);
+                calculation.error = ScaleError::Internal;
                 let (able, error) = (e.unable_to, e.error);
                 let message = format!("the HPA controller was unable to {able}: {error}");
                 let mut conditions = calculation.conditions();
                 return conditions.set("AbleToScale", false, e.condition_reason, &message);
             }
         };
+        let message = "the HPA controller was able to get the target's current scale";
+        let mut conditions = calculation.conditions();
+        conditions.set("AbleToScale", true, "SucceededGetScale", message);
         for (reason, message) in &state.selector_errors {
             self.recorder
                 .warning(&calculation.about, reason, message.clone());
@@ -172,9 +186,6 @@ impl FederatedHpaController {
             let mut conditions = calculation.conditions();
             conditions.set("ScalingActive", false, "InvalidSelector", message);
         }
-        let message = "the HPA controller was able to get the target's current scale";
-        let mut conditions = calculation.conditions();
-        conditions.set("AbleToScale", true, "SucceededGetScale", message);
         let current = state.template.spec_replicas;
         let now = calculation.now;
         self.with_state(calculation.key, |own| {
@@ -198,16 +209,33 @@ impl FederatedHpaController {
         }
     }
 
+    /// Whether the pods are known, and no other object scales them; if not, event and condition say why.
+    fn has_own_pods(&self, calculation: &mut Calculation<'_>, state: &TargetState) -> bool {
+        const FAILED: &str = "FailedComputeMetricsReplicas";
+        if state.members.is_empty()
+            && let Some((_, message)) = state.selector_errors.first()
+        {
+            // The condition says so already.
+            self.recorder
+                .warning(&calculation.about, FAILED, message.clone());
+            return false;
+        }
+        let Err(message) = self.claim_pods(calculation, state) else {
+            return true;
+        };
+        for reason in ["AmbiguousSelector", FAILED] {
+            self.recorder.warning(&calculation.about, reason, &*message);
+        }
+        let mut conditions = calculation.conditions();
+        conditions.set("ScalingActive", false, "AmbiguousSelector", &message);
+        false
+    }
+
     async fn scale_by_metrics(&self, calculation: &mut Calculation<'_>, state: &TargetState) {
         let (spec, key) = (&calculation.hpa.spec, calculation.key);
         let current = state.template.spec_replicas;
-        if let Err(message) = self.claim_pods(calculation, state) {
-            let about = &calculation.about;
-            self.recorder.warning(about, "AmbiguousSelector", &*message);
-            self.recorder
-                .warning(about, "FailedComputeMetricsReplicas", &*message);
-            let mut conditions = calculation.conditions();
-            conditions.set("ScalingActive", false, "AmbiguousSelector", &message);
+        if !self.has_own_pods(calculation, state) {
+            calculation.error = ScaleError::Internal;
             return calculation.keep_current(current);
         }
         let reader = MetricsReader {
@@ -218,6 +246,7 @@ impl FederatedHpaController {
             now: calculation.now,
         };
         let result = reader.desired_replicas(spec).await;
+        calculation.error = result.error_label();
         for error in &result.errors {
             self.recorder
                 .warning(&calculation.about, error.reason, &*error.error);
@@ -230,9 +259,8 @@ impl FederatedHpaController {
                 conditions.set("ScalingActive", false, first.reason, &message);
             }
             let about = &calculation.about;
-            let message = result
-                .error
-                .unwrap_or_else(|| "no metrics are specified".into());
+            let none = || "no metrics are specified".into();
+            let message = result.error.unwrap_or_else(none);
             self.recorder
                 .warning(about, "FailedComputeMetricsReplicas", message);
             return calculation.keep_current(current);
@@ -284,6 +312,7 @@ impl FederatedHpaController {
             .await;
         calculation.keep_current(current);
         if let Err(error) = written {
+            calculation.error = ScaleError::Internal;
             let message = format!("New size: {desired}; reason: {reason}; error: {error}");
             self.recorder
                 .warning(&calculation.about, "FailedRescale", message);
@@ -292,6 +321,7 @@ impl FederatedHpaController {
             let mut conditions = calculation.conditions();
             return conditions.set("AbleToScale", false, "FailedUpdateScale", &message);
         }
+        calculation.action = ScaleAction::between(current, desired);
         let message = format!("New size: {desired}; reason: {reason}");
         self.recorder
             .normal(&calculation.about, "SuccessfulRescale", message);

@@ -122,7 +122,7 @@ fn windows_of(behavior: &ScalingBehavior, settings: &FederatedHpaSettings) -> St
     }
 }
 
-/// Records a change of replicas for the policies that count it.
+/// Records a change of replicas for the policies that count it, which are those of both directions.
 pub(super) fn record_change(
     behavior: Option<&ScalingBehavior>,
     (from, to): (i32, i32),
@@ -130,10 +130,10 @@ pub(super) fn record_change(
     now: Timestamp,
 ) {
     let Some(behavior) = behavior else { return };
-    let rules = match to > from {
-        true => &behavior.scale_up,
-        false => &behavior.scale_down,
-    };
-    let period = SignedDuration::from_secs(rules.longest_period_seconds().into());
+    let (up, down) = (&behavior.scale_up, &behavior.scale_down);
+    let longest = up
+        .longest_period_seconds()
+        .max(down.longest_period_seconds());
+    let period = SignedDuration::from_secs(longest.into());
     history.record_change(from, to, now - period, now);
 }

@@ -7,7 +7,7 @@ use futures_util::future::join_all;
 use jiff::Timestamp;
 use machinery::{LabelSelector, Quantity};
 use serde_json::{Value, json};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 use super::member_metrics::{
     DescribedObject, milli, read_object_metric, read_pods_metric, read_resource_metrics,
@@ -20,6 +20,7 @@ use super::spec::{
     ResourceMetricSource,
 };
 use super::target_state::{MEMBER_TIMEOUT, TargetMember, TargetState};
+use crate::metrics::{FEDERATED_HPA_METRICS, ScaleAction, ScaleError, observe_pull};
 use crate::scale_target::resolve_resource;
 
 /// What a metric asks for.
@@ -40,6 +41,17 @@ pub(super) struct MetricError {
     summary: String,
 }
 
+const INVALID_SOURCE_TYPE: &str = "InvalidMetricSourceType";
+
+impl MetricError {
+    fn label(&self) -> ScaleError {
+        match self.reason {
+            INVALID_SOURCE_TYPE => ScaleError::Spec,
+            _ => ScaleError::Internal,
+        }
+    }
+}
+
 /// The result of all metrics.
 #[derive(Debug)]
 pub(super) struct MetricsResult {
@@ -50,6 +62,16 @@ pub(super) struct MetricsResult {
     pub(super) errors: Vec<MetricError>,
     /// All errors in one.
     pub(super) error: Option<String>,
+}
+
+impl MetricsResult {
+    /// As the metrics tell it: if any metric failed, something was not known.
+    pub(super) fn error_label(&self) -> ScaleError {
+        match self.error {
+            Some(_) => ScaleError::Internal,
+            None => ScaleError::None,
+        }
+    }
 }
 
 /// Computes replicas from the metrics of the members.
@@ -66,8 +88,20 @@ impl MetricsReader<'_> {
     pub(super) async fn desired_replicas(&self, spec: &FederatedHpaSpec) -> MetricsResult {
         let mut desired: Option<(i32, String)> = None;
         let (mut statuses, mut errors) = (Vec::new(), Vec::new());
+        let current = self.state.template.spec_replicas;
         for metric in &spec.metrics {
-            match self.read_metric(metric).await {
+            let began = Instant::now();
+            let read = self.read_metric(metric).await;
+            let (action, error) = match &read {
+                Ok(result) => {
+                    let proposed = result.proposal.replicas;
+                    (ScaleAction::between(current, proposed), ScaleError::None)
+                }
+                Err(error) => (ScaleAction::None, error.label()),
+            };
+            let took = began.elapsed();
+            FEDERATED_HPA_METRICS.record_computation(&metric.kind, action, error, took);
+            match read {
                 Ok(result) => {
                     statuses.push(result.status);
                     let replicas = result.proposal.replicas;
@@ -90,7 +124,6 @@ impl MetricsReader<'_> {
             format!("invalid metrics ({invalid} invalid out of {all}), first error is: {first}")
         });
         // A metric that is not known could ask for more replicas: none are removed.
-        let current = self.state.template.spec_replicas;
         let applies = |replicas: &i32| errors.is_empty() || *replicas >= current;
         MetricsResult {
             desired: desired.filter(|(replicas, _)| applies(replicas)),
@@ -128,7 +161,7 @@ impl MetricsReader<'_> {
         }
         let error = format!("unknown metric source type {:?}", metric.kind);
         Err(MetricError {
-            reason: "InvalidMetricSourceType",
+            reason: INVALID_SOURCE_TYPE,
             summary: error.clone(),
             error,
         })
@@ -165,7 +198,8 @@ impl MetricsReader<'_> {
             }
             (None, None) => return Err("invalid resource metric source: neither an average utilization target nor an average value target was set".into()),
         };
-        let metrics = self.resource_metrics(resource, container).await;
+        let pull = self.resource_metrics(resource, container);
+        let metrics = observe_pull(&FEDERATED_HPA_METRICS.pull_resource_metric, pull).await;
         let metrics =
             metrics.map_err(|e| format!("unable to get metrics for resource {resource}: {e}"));
         let proposal = metrics.and_then(|metrics| self.input().by_pods(target, metrics));
@@ -203,7 +237,8 @@ impl MetricsReader<'_> {
                 values.await.map_err(|e| e.to_string())
             }
         });
-        let metrics = pod_metrics(asked.map(within_timeout), "custom").await;
+        let pull = pod_metrics(asked.map(within_timeout), "custom");
+        let metrics = observe_pull(&FEDERATED_HPA_METRICS.pull_raw_metric, pull).await;
         let metrics = metrics.map_err(|e| format!("unable to get metric {metric}: {e}"))?;
         let target = PodTarget::Average {
             milli: milli(average),
@@ -222,7 +257,9 @@ impl MetricsReader<'_> {
     async fn by_object(&self, source: &ObjectMetricSource) -> Result<MetricResult, String> {
         let series = LabelSelector::from_value(&source.metric.selector)?;
         let (object, metric) = (&source.described_object, &*source.metric.name);
-        let value = self.object_metric(source, &series).await.map_err(|e| {
+        let pull = self.object_metric(source, &series);
+        let value = observe_pull(&FEDERATED_HPA_METRICS.pull_object_metric, pull).await;
+        let value = value.map_err(|e| {
             let (kind, name, namespace) = (&object.kind, &object.name, self.namespace);
             format!("unable to get metric {metric}: {e} on {kind} {namespace}/{name}")
         });

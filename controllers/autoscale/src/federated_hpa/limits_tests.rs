@@ -1,17 +1,16 @@
 //! Tests of stabilization and of the limits of changes.
 
 use jiff::{SignedDuration, Timestamp};
-use proptest::prelude::*;
 
 use super::behavior::{ScalingPolicy, ScalingPolicyType, ScalingRules, SelectPolicy};
 use super::scaling_history::{ScalingHistory, StabilizationWindows};
 use super::scaling_limits::{ReplicaBounds, limit_by_default, limit_by_rules};
 
-fn at(seconds: i64) -> Timestamp {
+pub(super) fn at(seconds: i64) -> Timestamp {
     Timestamp::from_second(1_000_000 + seconds).unwrap()
 }
 
-fn policy(kind: ScalingPolicyType, value: i32, period_seconds: i32) -> ScalingPolicy {
+pub(super) fn policy(kind: ScalingPolicyType, value: i32, period_seconds: i32) -> ScalingPolicy {
     ScalingPolicy {
         kind,
         value,
@@ -19,7 +18,7 @@ fn policy(kind: ScalingPolicyType, value: i32, period_seconds: i32) -> ScalingPo
     }
 }
 
-fn rules(select_policy: SelectPolicy, policies: &[ScalingPolicy]) -> ScalingRules {
+pub(super) fn rules(select_policy: SelectPolicy, policies: &[ScalingPolicy]) -> ScalingRules {
     ScalingRules {
         select_policy,
         policies: policies.to_vec(),
@@ -37,6 +36,11 @@ fn replicas_at_most_double_without_a_behavior() {
         (8, 12, 1, 10, 10, "TooManyReplicas"),
         (8, 1, 2, 10, 2, "TooFewReplicas"),
         (8, 3, 2, 10, 3, "DesiredWithinRange"),
+        (5, 7, 3, 8, 7, "DesiredWithinRange"),
+        (3, 1, 2, 8, 2, "TooFewReplicas"),
+        (1, 0, 0, 10, 0, "DesiredWithinRange"),
+        (20, 1000, 1, 10, 10, "TooManyReplicas"),
+        (3, 1000, 1, 2000, 6, "ScaleUpLimit"),
         (i32::MAX, 3, 2, i32::MAX, 3, "DesiredWithinRange"),
     ] {
         let found = limit_by_default(current, desired, ReplicaBounds { min, max });
@@ -235,59 +239,4 @@ fn recommendations_are_stabilized() {
     let window = SignedDuration::from_secs(300);
     assert_eq!(history.highest_recommendation(3, window, at(300)), 7);
     assert_eq!(history.highest_recommendation(2, window, at(301)), 3);
-}
-
-proptest! {
-    // proves: FHP-policies
-    #[test]
-    fn limits_stay_between_current_and_desired_replicas(
-        current in 0..200_i32,
-        desired in 0..200_i32,
-        select in prop_oneof![Just(SelectPolicy::Max), Just(SelectPolicy::Min), Just(SelectPolicy::Disabled)],
-        policies in prop::collection::vec(
-            (prop::bool::ANY, 1..150_i32, 1..1800_i32).prop_map(|(pods, value, period)| {
-                let kind = if pods { ScalingPolicyType::Pods } else { ScalingPolicyType::Percent };
-                policy(kind, value, period)
-            }),
-            1..4,
-        ),
-        changes in prop::collection::vec((0..200_i32, 0..200_i32, -1800..0_i64), 0..8),
-    ) {
-        let mut history = ScalingHistory::default();
-        let mut changes = changes;
-        changes.sort_by_key(|(_, _, seconds)| *seconds);
-        for (from, to, seconds) in changes {
-            history.record_change(from, to, at(-3600), at(seconds));
-        }
-        let rules = rules(select, &policies);
-        let bounds = ReplicaBounds { min: 0, max: i32::MAX };
-        let found = limit_by_rules(current, desired, bounds, (&rules, &rules), &history, at(0));
-        let (low, high) = (current.min(desired), current.max(desired));
-        prop_assert!((low..=high).contains(&found.replicas), "{found:?}");
-        if select == SelectPolicy::Disabled {
-            prop_assert_eq!(found.replicas, current);
-        }
-    }
-
-    // proves: FHP-stabilization
-    #[test]
-    fn stabilization_never_changes_the_direction(
-        current in 0..50_i32,
-        recommended in prop::collection::vec((0..50_i32, 0..600_i64), 1..20),
-        up in 0..300_i64,
-        down in 0..300_i64,
-    ) {
-        let windows = StabilizationWindows {
-            up: SignedDuration::from_secs(up),
-            down: SignedDuration::from_secs(down),
-        };
-        let mut history = ScalingHistory::default();
-        let mut recommended = recommended;
-        recommended.sort_by_key(|(_, seconds)| *seconds);
-        for (desired, seconds) in recommended {
-            let found = history.stabilize(current, desired, windows, at(seconds));
-            let (low, high) = (current.min(desired), current.max(desired));
-            prop_assert!((low..=high).contains(&found), "{current} {desired} {found}");
-        }
-    }
 }

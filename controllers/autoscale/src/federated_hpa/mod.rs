@@ -5,7 +5,11 @@
 
 mod behavior;
 #[cfg(test)]
+mod calculator_case_tests;
+#[cfg(test)]
 mod calculator_tests;
+#[cfg(test)]
+mod condition_tests;
 mod controller;
 mod decision;
 mod desired_replicas;
@@ -14,8 +18,12 @@ mod limits_tests;
 mod member_metrics;
 mod pod_groups;
 mod replica_calculator;
+#[cfg(test)]
+mod scaling_case_tests;
 mod scaling_history;
 mod scaling_limits;
+#[cfg(test)]
+mod scaling_property_tests;
 mod settings;
 mod spec;
 mod target_state;

@@ -15,16 +15,16 @@ use serde_json::{Value, json};
 use crate::fixture::{FakeMembers, context, pass, wait_until};
 use crate::{DEPLOYMENTS, start};
 
-static EVENTS: Gvr = Gvr::from_static("", "v1", "events");
-static PODS: Gvr = Gvr::from_static("", "v1", "pods");
+pub(super) static EVENTS: Gvr = Gvr::from_static("", "v1", "events");
+pub(super) static PODS: Gvr = Gvr::from_static("", "v1", "pods");
 static POD_METRICS: Gvr = Gvr::from_static("metrics.k8s.io", "v1beta1", "pods");
 const NOW: &str = "2026-01-01T12:00:00Z";
 const LONG_AGO: &str = "2026-01-01T11:00:00Z";
-const PERIOD: Duration = Duration::from_secs(15);
+pub(super) const PERIOD: Duration = Duration::from_secs(15);
 
-struct HpaFixture {
-    control: Arc<FakeApi>,
-    members: Vec<Arc<FakeApi>>,
+pub(super) struct HpaFixture {
+    pub(super) control: Arc<FakeApi>,
+    pub(super) members: Vec<Arc<FakeApi>>,
     clock: Arc<FakeClock>,
     _informers: InformerFactory,
     _tasks: TaskGroup,
@@ -32,7 +32,7 @@ struct HpaFixture {
 
 impl HpaFixture {
     /// A Deployment with `replicas` in the template and in both members together.
-    async fn start(replicas: &[i64]) -> Self {
+    pub(super) async fn start(replicas: &[i64]) -> Self {
         let control = FakeApi::new();
         serve_deployments(&control);
         let total: i64 = replicas.iter().sum();
@@ -82,7 +82,7 @@ impl HpaFixture {
     }
 
     /// Sets the CPU of all pods of a member.
-    fn use_cpu(&self, member: usize, cpu: &str) {
+    pub(super) fn use_cpu(&self, member: usize, cpu: &str) {
         let member = &self.members[member];
         for pod in member.list_objects(&PODS) {
             member.seed(
@@ -95,23 +95,27 @@ impl HpaFixture {
         }
     }
 
-    fn autoscale(&self, name: &str, max: i64, metrics: Value) {
+    pub(super) fn autoscale(&self, name: &str, max: i64, metrics: Value) {
+        self.autoscale_target(name, "web", max, metrics);
+    }
+
+    pub(super) fn autoscale_target(&self, name: &str, target: &str, max: i64, metrics: Value) {
         self.control.seed(
             &FEDERATED_HPAS,
             json!({"apiVersion": "autoscaling.karmada.io/v1alpha1",
             "kind": "FederatedHPA", "metadata": {"name": name, "namespace": "n", "uid": name,
                 "generation": 1},
             "spec": {"minReplicas": 1, "maxReplicas": max, "metrics": metrics, "scaleTargetRef":
-                {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}}}),
+                {"apiVersion": "apps/v1", "kind": "Deployment", "name": target}}}),
         );
     }
 
-    fn status(&self, name: &str) -> Value {
+    pub(super) fn status(&self, name: &str) -> Value {
         let object = self.control.get_object(&FEDERATED_HPAS, "n", name);
         object.unwrap()["status"].clone()
     }
 
-    fn condition(&self, kind: &str) -> Value {
+    pub(super) fn condition(&self, kind: &str) -> Value {
         let status = self.status("h");
         let conditions = status["conditions"].as_array().cloned().unwrap_or_default();
         let found = conditions
@@ -120,16 +124,16 @@ impl HpaFixture {
         found.unwrap_or_default()
     }
 
-    fn replicas(&self) -> i64 {
+    pub(super) fn replicas(&self) -> i64 {
         let template = self.control.get_object(&DEPLOYMENTS, "n", "web").unwrap();
         template["spec"]["replicas"].as_i64().unwrap()
     }
 
-    async fn pass(&self, time: Duration) {
+    pub(super) async fn pass(&self, time: Duration) {
         pass(&self.clock, time).await;
     }
 
-    async fn wait_until(&self, what: &str, done: impl Fn(&Self) -> bool) {
+    pub(super) async fn wait_until(&self, what: &str, done: impl Fn(&Self) -> bool) {
         wait_until(what, || self.status("h"), || done(self)).await;
     }
 }
@@ -147,13 +151,13 @@ fn serve_deployments(api: &FakeApi) {
 }
 
 /// A Deployment that is its own scale.
-fn deployment(replicas: i64) -> Value {
+pub(super) fn deployment(replicas: i64) -> Value {
     json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web",
         "namespace": "n", "labels": {POLICY_ID: "x"}}, "spec": {"replicas": replicas},
         "status": {"replicas": replicas, "selector": "app=web"}})
 }
 
-fn pod(i: i64) -> Value {
+pub(super) fn pod(i: i64) -> Value {
     json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": format!("web-{i}"),
         "namespace": "n", "labels": {"app": "web"}},
         "spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": "100m"}}}]},
@@ -161,12 +165,12 @@ fn pod(i: i64) -> Value {
             {"type": "Ready", "status": "True", "lastTransitionTime": LONG_AGO}]}})
 }
 
-fn cpu_utilization(percent: i64) -> Value {
+pub(super) fn cpu_utilization(percent: i64) -> Value {
     json!({"type": "Resource", "resource": {"name": "cpu",
         "target": {"type": "Utilization", "averageUtilization": percent}}})
 }
 
-fn pods_metric(average: &str) -> Value {
+pub(super) fn pods_metric(average: &str) -> Value {
     json!({"type": "Pods", "pods": {"metric": {"name": "requests"},
         "target": {"type": "AverageValue", "averageValue": average}}})
 }

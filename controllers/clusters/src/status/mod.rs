@@ -8,7 +8,7 @@ mod cluster_status;
 mod controller;
 mod metrics;
 mod probe;
-mod ready_thresholds;
+pub(crate) mod ready_thresholds;
 mod sync_state;
 
 use crate::context::ClusterControllersContext;

@@ -1,4 +1,4 @@
-//! Holds back a change of the Ready condition until it has lasted for a threshold. Pure.
+//! Holds back a change of a condition until it has lasted for a threshold. Pure.
 
 use std::time::Duration;
 
@@ -6,24 +6,24 @@ use jiff::Timestamp;
 
 /// How long an observation must last before it is reported.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct ReadyThresholds {
-    pub(super) success: Duration,
-    pub(super) failure: Duration,
+pub(crate) struct ReadyThresholds {
+    pub(crate) success: Duration,
+    pub(crate) failure: Duration,
 }
 
-/// The last observation of a cluster, and since when it is unchanged.
+/// The last observation, and since when it is unchanged.
 #[derive(Debug, Default)]
-pub(super) struct LastReadyObservation(Option<(bool, Option<Timestamp>)>);
+pub(crate) struct LastReadyObservation(Option<(bool, Option<Timestamp>)>);
 
 impl LastReadyObservation {
-    pub(super) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.0.is_none()
     }
 
     /// Whether to report an observation now, given the reported status `shown`. The first
     /// observation is reported, as is one that changes nothing or for which nothing is
     /// reported yet. The thresholds apply only between True and the other statuses.
-    pub(super) fn should_report(
+    pub(crate) fn should_report(
         &mut self,
         ready: bool,
         shown: Option<&str>,

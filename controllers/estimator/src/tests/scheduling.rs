@@ -30,7 +30,7 @@ pub(super) fn start(
     let estimators = AccurateEstimator::start(&connections, &test_fixture.members);
     let options = SchedulerOptions {
         gates,
-        estimators: Some(estimators),
+        estimator: estimators.into(),
         ..SchedulerOptions::default()
     };
     let decisions = options.decisions.clone();

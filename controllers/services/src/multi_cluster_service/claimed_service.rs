@@ -13,27 +13,7 @@ use openapi::karmada::well_known_keys::{
 use serde_json::{Map, Value, json};
 
 use crate::slice_fields::MULTI_CLUSTER_SERVICE_KIND;
-
-/// Keys and values of labels or annotations; `None` removes.
-type Entries<'a> = [(&'static str, Option<&'a str>)];
-
-/// Returns whether something changed.
-fn set_entries(object: &mut Value, map: &str, entries: &Entries<'_>) -> bool {
-    let map = &mut object["metadata"][map];
-    let mut changed = false;
-    for &(key, value) in entries {
-        if map.get(key).and_then(Value::as_str) == value {
-            continue;
-        }
-        changed = true;
-        match (value, map.as_object_mut()) {
-            (Some(value), _) => map[key] = value.into(),
-            (None, Some(entries)) => drop(entries.remove(key)),
-            (None, None) => {}
-        }
-    }
-    changed
-}
+use crate::work_fields::{Entries, set_entries};
 
 /// The permanent id of a MultiClusterService, which the admission sets.
 pub(super) fn permanent_id(service: &Object) -> &str {

@@ -23,7 +23,7 @@ use serde_json::{Value, json};
 use super::claimed_service::{
     desired_binding, permanent_id, released_binding, service_claim, service_release,
 };
-use super::object::{API_VERSION, ClusterState, MultiClusterService};
+use super::object::{API_VERSION, ClusterState, MultiClusterService, cluster_states};
 use super::reports::{ReportedCondition, ServiceReports};
 use super::service_works::{ServiceWorks, WorkRole, service_key};
 use crate::slice_fields::MULTI_CLUSTER_SERVICE_KIND;
@@ -127,7 +127,10 @@ impl MultiClusterServiceController {
     async fn reconcile(&self, key: &str) -> Result<ReconcileAction, Error> {
         let reconciled = match self.owners.get_by_key(key) {
             Some(owner) => self.reconcile_owner(key, owner).await,
-            None => self.delete_works(key, &BTreeSet::new()).await.map(drop),
+            None => {
+                self.reports.forget(key);
+                self.delete_works(key, &BTreeSet::new()).await.map(drop)
+            }
         };
         match reconciled {
             Err(e) if e.is_conflict() || e.is_already_exists() => {
@@ -164,9 +167,14 @@ impl MultiClusterServiceController {
         decoded: &MultiClusterService,
     ) -> Result<bool, Error> {
         let providers = decoded.providers(&self.clusters);
+        let states = cluster_states(&providers, &self.clusters);
+        let what = ("Provider", MULTI_CLUSTER_SERVICE_KIND);
+        self.reports.warn_of_clusters(owner, what, states.clone())?;
         let mut written = false;
-        for provider in &providers {
-            written |= self.propagate(owner, provider).await?;
+        for (provider, state) in &states {
+            if *state == ClusterState::Available {
+                written |= self.propagate(owner, provider).await?;
+            }
         }
         written |= self.delete_works(key, &providers).await?;
         let Some(service) = self.services.get_by_key(key) else {
@@ -223,13 +231,8 @@ impl MultiClusterServiceController {
         self.api.update(at, body.into(), &options).await
     }
 
-    /// Writes the Work with the MultiClusterService for a provider, unless it is not available.
+    /// Writes the Work with the MultiClusterService for a provider.
     async fn propagate(&self, owner: &Object, provider: &str) -> Result<bool, Error> {
-        let state = ClusterState::of(self.clusters.get("", provider).as_ref());
-        let (role, what) = (("Provider", provider), MULTI_CLUSTER_SERVICE_KIND);
-        if !self.reports.warn_of_cluster(owner, role, state, what) {
-            return Ok(false);
-        }
         let namespace = execution_space_name(provider);
         let name = work_name(MULTI_CLUSTER_SERVICE_KIND, owner.name(), owner.namespace());
         let existing = self.works.0.get(&namespace, &name);
@@ -279,6 +282,7 @@ impl MultiClusterServiceController {
     }
 
     async fn release(&self, key: &str, owner: &Object) -> Result<(), Error> {
+        self.reports.forget(key);
         if let Some(service) = self.services.get_by_key(key)
             && let Some(patch) = service_release(&service, owner)?
         {

@@ -3,15 +3,15 @@
 //!
 //! Source: Karmada's `pkg/controllers/multiclusterservice/endpointslice_dispatch_controller.go`. Karmada
 //! keeps the endpoints of a provider that is not Ready; here they are withdrawn until it is Ready again.
-//! Where slices of several providers have one name, only the first has Karmada's name of a Work.
+//! Where slices of several providers have one name, only one has Karmada's name of a Work.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use client::{Api, Error};
 use flotilla_runtime::{
-    Informer, ListWatchSelector, ReconcileAction, TaskGroup, Workqueue, remove_finalizers,
-    run_workers,
+    ControllerName, Informer, ListWatchSelector, ReconcileAction, TaskGroup, Workqueue,
+    remove_finalizers, run_workers,
 };
 use machinery::Object;
 use openapi::karmada::names::{cluster_of_execution_space, execution_space_name};
@@ -21,7 +21,7 @@ use openapi::karmada::well_known_keys::{
 };
 
 use super::dispatched_work::ProvidedSlice;
-use super::object::{ClusterState, MultiClusterService};
+use super::object::{ClusterState, MultiClusterService, cluster_states};
 use super::reports::{ReportedCondition, ServiceReports};
 use super::service_works::{ServiceWorks, WorkRole, service_key};
 use crate::ServicesContext;
@@ -100,7 +100,7 @@ impl EndpointSliceDispatchController {
         it.add_event_handlers(&queue);
         run_workers(
             tasks,
-            "endpointslice-dispatch",
+            ControllerName::with_stage("endpointslice-dispatch", "endpoints_dispatched"),
             &queue,
             WORKERS,
             move |key| {
@@ -155,11 +155,14 @@ impl EndpointSliceDispatchController {
         }
         let desired = match &owner {
             Some(owner) => self.desired(owner, &collected)?,
-            None => DesiredSlices::new(),
+            None => {
+                self.reports.forget(key);
+                DesiredSlices::new()
+            }
         };
         let synced = self.sync(&owner, &desired, &dispatched).await;
         let Some(owner) = owner else {
-            return Ok(action(synced?.is_none()));
+            return Ok(ReconcileAction::after_writes(synced?.is_none()));
         };
         let reported = match &synced {
             Ok(None) => return Ok(ReconcileAction::AFTER_CONFLICT),
@@ -196,16 +199,18 @@ impl EndpointSliceDispatchController {
             .iter()
             .map(|work| (work.namespace(), work.name()))
             .collect();
-        for consumer in decoded.consumers(&self.clusters) {
-            let role = ("Consumer", &*consumer);
-            let (reports, state) = (&self.reports, state(&consumer));
-            let available = reports.warn_of_cluster(owner, role, state, "EndpointSlice");
+        let consumers = cluster_states(&decoded.consumers(&self.clusters), &self.clusters);
+        let what = ("Consumer", "EndpointSlice");
+        self.reports
+            .warn_of_clusters(owner, what, consumers.clone())?;
+        for (consumer, state) in consumers {
+            let available = state == ClusterState::Available;
             let space = execution_space_name(&consumer);
             for slice in slices.iter().filter(|slice| slice.provider != consumer) {
-                let mut at = (space.clone(), slice.work_name.clone());
-                if own.contains(&(at.0.as_str(), at.1.as_str())) || desired.contains_key(&at) {
-                    at.1 = slice.own_work_name();
-                }
+                let shared = (space.clone(), slice.work_name.clone());
+                let is_taken = own.contains(&(shared.0.as_str(), shared.1.as_str()))
+                    || desired.contains_key(&shared);
+                let at = (space.clone(), self.dispatched_name(&space, slice, is_taken));
                 let slice = DesiredSlice {
                     slice: slice.clone(),
                     available,
@@ -214,6 +219,22 @@ impl EndpointSliceDispatchController {
             }
         }
         Ok(desired)
+    }
+
+    /// The name of the Work with a slice in the execution namespace of a consumer. It stays as long as
+    /// the Work: under another name the end of the former Work would delete what the next one brought.
+    fn dispatched_name(&self, space: &str, slice: &ProvidedSlice, is_taken: bool) -> String {
+        let own_name = slice.own_work_name();
+        let is_other = |work: Object| {
+            let provider = slice.provider.clone();
+            WorkRole::of(&work) != Some(WorkRole::Dispatched { provider })
+        };
+        let has_own_name = self.works.0.get(space, &own_name).is_some();
+        let shared = self.works.0.get(space, &slice.work_name);
+        match is_taken || has_own_name || shared.is_some_and(is_other) {
+            true => own_name,
+            false => slice.work_name.clone(),
+        }
     }
 
     /// Returns whether something was written; `None` if a Work has changed meanwhile.
@@ -269,12 +290,5 @@ impl EndpointSliceDispatchController {
             Err(e) if e.is_conflict() => Ok(ReconcileAction::AFTER_CONFLICT),
             other => other.map(|()| ReconcileAction::Done),
         }
-    }
-}
-
-fn action(conflict: bool) -> ReconcileAction {
-    match conflict {
-        true => ReconcileAction::AFTER_CONFLICT,
-        false => ReconcileAction::Done,
     }
 }

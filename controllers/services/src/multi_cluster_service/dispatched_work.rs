@@ -71,7 +71,7 @@ impl ProvidedSlice {
                 (MULTI_CLUSTER_SERVICE_NAMESPACE, Some(&service_namespace)),
                 (MULTI_CLUSTER_SERVICE_NAME, Some(service)),
             ],
-            annotations: &[provider],
+            annotations: &[(provider.0, Some(provider.1))],
             finalizers: &[WORK_FINALIZER],
             spec: json!({"workload": {"manifests": [manifest]}}),
         };

@@ -1,6 +1,6 @@
 //! Reads MultiClusterServices and the clusters that they name.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use flotilla_runtime::Informer;
 use machinery::Object;
@@ -64,6 +64,17 @@ pub(super) enum ClusterState {
     NotReady,
     /// It does not serve EndpointSlices.
     NoEndpointSlices,
+}
+
+/// The states of clusters by their names.
+pub(super) type ClusterStates = BTreeMap<String, ClusterState>;
+
+pub(super) fn cluster_states(names: &BTreeSet<String>, clusters: &Informer) -> ClusterStates {
+    let state = |name: &String| ClusterState::of(clusters.get("", name).as_ref());
+    names
+        .iter()
+        .map(|name| (name.clone(), state(name)))
+        .collect()
 }
 
 impl ClusterState {

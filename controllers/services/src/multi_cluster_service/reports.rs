@@ -1,5 +1,6 @@
 //! Writes the conditions of MultiClusterServices, and records the events about them.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use client::{Api, Error, InvolvedObject, Patch, ResourcePath, WriteOptions};
@@ -8,9 +9,10 @@ use machinery::Object;
 use machinery::conditions::set_json_condition;
 use machinery::time::{Clock, rfc3339_seconds};
 use openapi::karmada::resources::MULTI_CLUSTER_SERVICES;
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 
-use super::object::{API_VERSION, ClusterState};
+use super::object::{API_VERSION, ClusterStates};
 use crate::ServicesContext;
 use crate::slice_fields::MULTI_CLUSTER_SERVICE_KIND;
 
@@ -31,6 +33,8 @@ pub(super) struct ServiceReports {
     recorder: EventRecorder,
     clock: Arc<dyn Clock>,
     condition: ReportedCondition,
+    /// By key of the MultiClusterService: its uid, and the states of its clusters that were reported last.
+    reported_clusters: Mutex<HashMap<String, (Box<str>, ClusterStates)>>,
 }
 
 impl ServiceReports {
@@ -40,6 +44,7 @@ impl ServiceReports {
             recorder: deps.recorder.clone(),
             clock: Arc::clone(&deps.clock),
             condition,
+            reported_clusters: Mutex::default(),
         }
     }
 
@@ -72,21 +77,45 @@ impl ServiceReports {
         Ok(())
     }
 
-    /// Records that `what` is not propagated to a cluster with this role. Returns whether the
-    /// cluster is available.
-    pub(super) fn warn_of_cluster(
+    /// Records that `what` is not propagated to clusters with this role that have become unavailable. A
+    /// service that has the condition was reported before this process began, with its clusters.
+    pub(super) fn warn_of_clusters(
         &self,
         service: &Object,
-        (role, cluster): (&str, &str),
-        state: ClusterState,
-        what: &str,
-    ) -> bool {
-        let Some((reason, message)) = state.warning(role, cluster, what) else {
-            return true;
+        (role, what): (&str, &str),
+        states: ClusterStates,
+    ) -> Result<(), Error> {
+        let uid: Box<str> = service.uid().into();
+        let before = self
+            .reported_clusters
+            .lock()
+            .insert(service.meta().key(), (uid, states.clone()))
+            .filter(|(uid, _)| **uid == *service.uid());
+        let before = match before {
+            Some((_, before)) => before,
+            None if self.has_condition(service)? => return Ok(()),
+            None => ClusterStates::new(),
         };
         let about = InvolvedObject::new(API_VERSION, MULTI_CLUSTER_SERVICE_KIND, service);
-        self.recorder.warning(&about, reason, message);
-        false
+        for (cluster, state) in &states {
+            if before.get(cluster) != Some(state)
+                && let Some((reason, message)) = state.warning(role, cluster, what)
+            {
+                self.recorder.warning(&about, reason, message);
+            }
+        }
+        Ok(())
+    }
+
+    /// Forgets what was reported of a service that is gone.
+    pub(super) fn forget(&self, key: &str) {
+        self.reported_clusters.lock().remove(key);
+    }
+
+    fn has_condition(&self, service: &Object) -> Result<bool, Error> {
+        let conditions = service.value()?["status"]["conditions"].take();
+        let mut conditions = conditions.as_array().into_iter().flatten();
+        Ok(conditions.any(|c| c["type"] == self.condition.condition_type))
     }
 
     /// Returns whether it was another one.

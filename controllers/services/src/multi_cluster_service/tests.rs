@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use client::fake::FakeApi;
-use flotilla_runtime::{InformerFactory, ShutdownToken, TaskGroup};
+use flotilla_runtime::{EventRecorder, InformerFactory, ShutdownToken, TaskGroup};
+use machinery::Gvr;
 use openapi::karmada::FeatureGates;
 use openapi::karmada::names::work_name;
 use openapi::karmada::resources::{BINDINGS, CLUSTERS, MULTI_CLUSTER_SERVICES, WORKS};
@@ -12,6 +13,7 @@ use serde_json::{Value, json};
 use crate::fixture::{FakeMemberConnections, context, wait_until};
 use crate::{ENDPOINT_SLICES, EnabledServiceControllers, SERVICES, start};
 
+static EVENTS: Gvr = Gvr::from_static("", "v1", "events");
 const PROVIDER: &str = "karmada-es-p";
 const CONSUMER: &str = "karmada-es-c";
 
@@ -73,7 +75,9 @@ impl Fixture {
         let tasks = TaskGroup::new(ShutdownToken::new());
         let members = Arc::new(FakeMemberConnections::default());
         members.connect("p", &provider);
-        let deps = context(&control, &members, &tasks);
+        let mut deps = context(&control, &members, &tasks);
+        let (api, clock) = (Arc::clone(&deps.control_plane), Arc::clone(&deps.clock));
+        deps.recorder = EventRecorder::new(api, "manager", clock, &tasks);
         start(&deps, &tasks).await;
         Self {
             control,
@@ -96,6 +100,18 @@ impl Fixture {
     fn dispatched(&self) -> Option<Value> {
         self.control
             .get_object(&WORKS, CONSUMER, &slice_work_name())
+    }
+
+    /// The messages of the events of a reason, with their counts.
+    fn events(&self, reason: &str) -> Vec<(String, u64)> {
+        let events = self.control.list_objects(&EVENTS).into_iter();
+        let found = events.filter(|event| event["reason"] == reason);
+        found
+            .map(|event| {
+                let message = event["message"].as_str().unwrap().to_owned();
+                (message, event["count"].as_u64().unwrap())
+            })
+            .collect()
     }
 
     fn has_condition(&self, kind: &str, status: &str) -> bool {
@@ -240,23 +256,60 @@ async fn a_missing_service_is_a_condition() {
     fixture.tasks.stop().await;
 }
 
-// proves: MCS-no-idle-write
+// proves: MCS-no-idle-write, MCS-skipped
 #[tokio::test]
 async fn a_restart_writes_nothing() {
-    let fixture = Fixture::dispatching().await;
+    let (control, provider) = Fixture::seeded();
+    // A provider and a consumer that cannot be used are skipped, which is an event each.
+    control.seed(&CLUSTERS, cluster("dead", "False"));
+    let both = ["p", "dead"];
+    let service = shared(&["CrossCluster"], &both, &["c", "dead"]);
+    control.seed(&MULTI_CLUSTER_SERVICES, service);
+    let fixture = Fixture::start(control, provider).await;
+    fixture.wait_for_address("10.0.0.1").await;
+    for kind in ["ServiceApplied", "EndpointSliceDispatched"] {
+        wait_until(kind, || fixture.has_condition(kind, "True")).await;
+    }
+    let skipped = |role: &str, what: &str| {
+        let message = format!("{role} cluster dead is not ready, skip to propagate {what}");
+        (message, 1)
+    };
+    let expected = vec![
+        skipped("Consumer", "EndpointSlice"),
+        skipped("Provider", "MultiClusterService"),
+    ];
+    let skipped = |fixture: &Fixture| {
+        let mut events = fixture.events("SyncServiceFailed");
+        events.sort_unstable();
+        events
+    };
+    wait_until("the events", || skipped(&fixture) == expected).await;
     fixture.tasks.stop().await;
     let (control, provider) = (fixture.control.clone(), fixture.provider.clone());
     control.clear_writes();
     let fixture = Fixture::start(control, provider).await;
-    // A change that follows the initial ones is written last.
-    fixture
-        .provider
-        .seed(&ENDPOINT_SLICES, slice("web-x", "10.0.0.9"));
+    // A change that follows the initial ones is written last, and is an event.
+    let changed = slice("web-x", "10.0.0.9");
+    let dispatched = || fixture.events("DispatchEndpointSliceSucceed").len();
+    let before = dispatched();
+    fixture.provider.seed(&ENDPOINT_SLICES, changed);
     fixture.wait_for_address("10.0.0.9").await;
+    wait_until("the next event", || dispatched() > before).await;
+    assert_eq!(skipped(&fixture), expected);
     let name = slice_work_name();
     let writes = fixture.control.writes();
-    let others = writes.iter().filter(|write| write.name != name);
+    let others = writes
+        .iter()
+        .filter(|write| write.name != name && write.resource != EVENTS);
     assert_eq!(others.count(), 0);
+    let events = writes.iter().filter(|write| write.resource == EVENTS);
+    assert_eq!(events.count(), 1, "{writes:?}");
+    // That it becomes unavailable is one event, however often the service is reconciled.
+    fixture.control.seed(&CLUSTERS, cluster("c", "False"));
+    wait_until("the next warning", || {
+        fixture.events("SyncServiceFailed").len() == 3
+    })
+    .await;
     fixture.tasks.stop().await;
 }
 

@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use ahash::AHashMap;
 use client::{Api, Error};
-use flotilla_runtime::{ListWatchSelector, ReconcileAction, TaskGroup, Workqueue, run_workers};
+use flotilla_runtime::{
+    ControllerName, ListWatchSelector, ReconcileAction, TaskGroup, Workqueue, run_workers,
+};
 use machinery::Object;
 use members::MemberAccess;
 use openapi::karmada::names::execution_space_name;
@@ -85,7 +87,8 @@ impl SliceCollectionController {
         };
         deps.members.on_connection_change(Box::new(on_connection));
         let queue = it.queue.clone();
-        run_workers(tasks, "service-export", &queue, WORKERS, move |key| {
+        let name = ControllerName::with_stage("service-export", "endpoints_collected");
+        run_workers(tasks, name, &queue, WORKERS, move |key| {
             let it = Arc::clone(&it);
             async move {
                 match key {
@@ -204,7 +207,7 @@ impl SliceCollectionController {
         for work in collected.iter().filter(|w| !desired.contains(w.name())) {
             delete_work(&*self.api, work).await?;
         }
-        Ok(action(conflict))
+        Ok(ReconcileAction::after_writes(conflict))
     }
 
     /// The kinds for which a slice is collected; those of controllers that do not run stay.
@@ -261,13 +264,6 @@ impl SliceCollectionController {
                 conflict |= written == WorkWrite::Conflict;
             }
         }
-        Ok(action(conflict))
-    }
-}
-
-fn action(conflict: bool) -> ReconcileAction {
-    match conflict {
-        true => ReconcileAction::AFTER_CONFLICT,
-        false => ReconcileAction::Done,
+        Ok(ReconcileAction::after_writes(conflict))
     }
 }

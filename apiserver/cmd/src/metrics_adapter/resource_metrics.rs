@@ -1,17 +1,13 @@
-//! Serves `metrics.k8s.io` in a control plane: the metrics of nodes and pods of all member
-//! clusters, each with an annotation that names its cluster (Karmada's `pkg/metricsadapter`).
+//! Serves `metrics.k8s.io` of all members: the metrics of their nodes and pods, each with an
+//! annotation that names its cluster (Karmada's `provider/resourcemetrics.go`).
 //!
-//! A member that does not answer, or has no metrics, is missing in a list, and a warning of the
-//! response says so. An object is only returned if no other member has one of its name.
+//! An object is only returned if no other member has one of its name.
 
-use std::collections::HashMap;
-use std::sync::{Arc, OnceLock};
-use std::time::Duration;
+use std::sync::Arc;
 
 use async_trait::async_trait;
-use flotilla_http::{MemberRead, MemberReader, MemberReply};
+use flotilla_http::{MemberRead, MemberReply};
 use machinery::{Gvr, Object, Status};
-use members::ClusterProxyBackends;
 use openapi::karmada::well_known_keys::QUERY_FROM_CLUSTER;
 use registry::{
     ComputedListRequest, ComputedObjects, ComputedResourceProvider, ComputedResourceProviders,
@@ -20,11 +16,9 @@ use registry::{
 use serde::Deserialize;
 use serde_json::Value;
 
-/// How long a member may take to answer.
-const MEMBER_DEADLINE: Duration = Duration::from_secs(5);
-/// How many missing members a response names: clients bound the number of headers.
-const MAX_NAMED_MEMBERS: usize = 10;
-const GROUP: &str = "metrics.k8s.io";
+use super::member_metrics::{MemberMetricsReader, MissingMembers, NO_METRICS_API};
+use crate::metrics_api::RESOURCE_METRICS;
+
 const VERSION: &str = "v1beta1";
 
 /// One of the kinds of metrics.
@@ -52,39 +46,9 @@ const KINDS: [MetricsKind; 2] = [
     },
 ];
 
-/// The providers of a control plane, which answer once they have backends.
-#[derive(Default)]
-pub(crate) struct MemberMetrics {
-    reader: Arc<OnceLock<MemberReader>>,
-}
-
-impl MemberMetrics {
-    pub(crate) fn providers(&self) -> ComputedResourceProviders {
-        let provider = |kind: MetricsKind| {
-            let resource = Gvr::new(GROUP, VERSION, kind.resource);
-            let provider = MemberMetricsProvider {
-                reader: Arc::clone(&self.reader),
-                kind,
-            };
-            (
-                resource,
-                Arc::new(provider) as Arc<dyn ComputedResourceProvider>,
-            )
-        };
-        HashMap::from(KINDS.map(provider))
-    }
-
-    /// Sets how members are reached. Later calls have no effect.
-    pub(crate) fn set_backends(&self, backends: ClusterProxyBackends) {
-        // Later ones would lead to the same members.
-        let _ = self
-            .reader
-            .set(MemberReader::new(backends, MEMBER_DEADLINE));
-    }
-}
-
-struct MemberMetricsProvider {
-    reader: Arc<OnceLock<MemberReader>>,
+/// Provides one of the kinds.
+pub(super) struct MemberResourceMetrics {
+    reader: MemberMetricsReader,
     kind: MetricsKind,
 }
 
@@ -94,15 +58,13 @@ struct ItemList {
 }
 
 #[async_trait]
-impl ComputedResourceProvider for MemberMetricsProvider {
+impl ComputedResourceProvider for MemberResourceMetrics {
     async fn list(
         &self,
         _: &dyn RegistryReader,
         request: &ComputedListRequest<'_>,
     ) -> Result<ComputedObjects, Status> {
-        let reader = self.reader.get();
-        let reader = reader.ok_or_else(|| Status::unavailable("the server is starting"))?;
-        let mut segments = vec!["apis", GROUP, VERSION];
+        let mut segments = vec!["apis", RESOURCE_METRICS, VERSION];
         if !request.namespace.is_empty() {
             segments.extend(["namespaces", request.namespace]);
         }
@@ -115,44 +77,54 @@ impl ComputedResourceProvider for MemberMetricsProvider {
             query: &[("labelSelector", request.label_selector)],
         };
         let user = &request.context.user;
-        let replies = reader.read_from_all(user, &read).await?;
+        let replies = self.reader.read_from_all(user, &[read]).await?;
         self.merge(replies, request.name)
     }
 }
 
-impl MemberMetricsProvider {
+impl MemberResourceMetrics {
+    /// The providers of all kinds.
+    pub(super) fn providers(reader: &MemberMetricsReader) -> ComputedResourceProviders {
+        let provider = |kind: MetricsKind| {
+            let resource = Gvr::new(RESOURCE_METRICS, VERSION, kind.resource);
+            let reader = reader.clone();
+            let provider = Self { reader, kind };
+            (
+                resource,
+                Arc::new(provider) as Arc<dyn ComputedResourceProvider>,
+            )
+        };
+        KINDS.map(provider).into()
+    }
+
     /// Merges the objects of all members; `name` is empty for a list.
     fn merge(&self, replies: Vec<MemberReply>, name: &str) -> Result<ComputedObjects, Status> {
         let asked = replies.len();
         let mut found: Vec<(Object, String)> = Vec::new();
-        let mut warnings = Vec::new();
+        let mut missing = MissingMembers::default();
         for MemberReply { cluster, outcome } in replies {
             match outcome {
                 Ok(body) => match self.objects(&body, &cluster, name) {
                     Ok(objects) => {
                         found.extend(objects.into_iter().map(|o| (o, cluster.clone())));
                     }
-                    Err(why) => warnings.push(format!("cluster({cluster}): {why}")),
+                    Err(why) => missing.add(&cluster, &why),
                 },
                 Err(status) if !name.is_empty() && is_absent(&status) => {}
                 Err(status) => {
                     let why = match status.code {
-                        404 => "metrics API not available",
+                        404 => NO_METRICS_API,
                         _ => &status.message,
                     };
-                    warnings.push(format!("cluster({cluster}): {why}"));
+                    missing.add(&cluster, why);
                 }
             }
         }
-        let missing = warnings.len();
-        if missing > MAX_NAMED_MEMBERS {
-            warnings.truncate(MAX_NAMED_MEMBERS);
-            let more = missing - MAX_NAMED_MEMBERS;
-            warnings.push(format!("{more} more clusters have given no metrics"));
-        }
+        let is_known = missing.count() < asked;
+        let warnings = missing.into_warnings();
         if !name.is_empty() {
             self.check_single(&found, &warnings, name)?;
-        } else if asked > 0 && missing == asked {
+        } else if asked > 0 && !is_known {
             return Err(Status::unavailable(warnings.join("; ")));
         }
         found.sort_by(|(a, a_cluster), (b, b_cluster)| {
@@ -197,7 +169,7 @@ impl MemberMetricsProvider {
             if !value["metadata"].is_object() {
                 return Err("an object without metadata".to_owned());
             }
-            value["apiVersion"] = format!("{GROUP}/{VERSION}").into();
+            value["apiVersion"] = format!("{RESOURCE_METRICS}/{VERSION}").into();
             value["kind"] = self.kind.kind.into();
             if !value["metadata"]["annotations"].is_object() {
                 value["metadata"]["annotations"] = Value::Object(Default::default());
@@ -220,12 +192,13 @@ mod tests {
     use bytes::Bytes;
     use serde_json::json;
 
+    use super::super::member_metrics::MAX_NAMED_MEMBERS;
     use super::*;
 
-    fn provider() -> MemberMetricsProvider {
+    fn provider() -> MemberResourceMetrics {
         let [kind, _] = KINDS;
-        MemberMetricsProvider {
-            reader: Arc::default(),
+        MemberResourceMetrics {
+            reader: MemberMetricsReader::default(),
             kind,
         }
     }

@@ -1,0 +1,16 @@
+//! The flags that select the control plane of the addons.
+
+use clap::Args;
+
+use crate::kubeconfig_flags::{ControlPlaneFlagNamesAndHelp, KubeconfigArgs};
+
+/// The flags that all of the commands have.
+#[derive(Args)]
+pub(super) struct AddonsServerArgs {
+    #[command(flatten)]
+    pub(super) control: KubeconfigArgs<ControlPlaneFlagNamesAndHelp>,
+    /// The namespace of the ConfigMap flotilla-addons; by default that in which Flotilla is
+    /// installed, or karmada-system of a standalone server.
+    #[arg(short, long, value_name = "NAMESPACE")]
+    pub(super) namespace: Option<String>,
+}

@@ -1,0 +1,138 @@
+//! Answers watches of resources of members: one stream of events of all of them.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use client::ShutdownToken;
+use futures_util::StreamExt;
+use http::header::CONTENT_TYPE;
+use http::{HeaderMap, Response};
+use machinery::time::Clock;
+use machinery::{Object, Status};
+use members::{MemberWatchEvent, MemberWatchRequest, MemberWatchStream};
+use openapi::KindInfo;
+use serde_json::json;
+
+use super::member_responses::response_options;
+use super::native_request::{MemberResourceReader, NativeRequest};
+use crate::negotiation::{self, Representation, ResponseSerialization};
+use crate::response_body::{BodyChunkStream, ServerResponseBody};
+use crate::response_writers::ResponseOptions;
+use crate::table;
+use crate::watch::{content_type, watch_event_line};
+use crate::websocket_watch;
+
+impl MemberResourceReader {
+    pub(super) async fn watch(
+        &self,
+        request: &NativeRequest,
+        kind: &Arc<KindInfo>,
+        headers: &HeaderMap,
+        shutdown: ShutdownToken,
+    ) -> Result<Response<ServerResponseBody>, Status> {
+        let options = response_options(headers, &request.query)?;
+        if options.format.encoding == ResponseSerialization::Yaml {
+            return Err(Status::not_acceptable(&[negotiation::JSON]));
+        }
+        if websocket_watch::is_websocket_request(headers) {
+            let text = "the global proxy does not serve watches over WebSocket";
+            return Err(Status::bad_request(text));
+        }
+        let seconds = request.number("timeoutSeconds")?;
+        let send_initial_events = request.query.get("sendInitialEvents");
+        let watch = MemberWatchRequest {
+            selection: request.selection(kind)?,
+            resource_version: request.param("resourceVersion").to_owned(),
+            resource_version_match: request.param("resourceVersionMatch").to_owned(),
+            send_initial_events: send_initial_events
+                .map(|_| request.query.flag("sendInitialEvents")),
+            bookmarks: request.query.flag("allowWatchBookmarks"),
+            timeout: (seconds > 0).then(|| Duration::from_secs(seconds)),
+        };
+        let events = self.cache.watch(&request.gvr(), watch).await?;
+        let encoder = MemberWatchEncoder {
+            kind: Arc::clone(kind),
+            options,
+            clock: Arc::clone(&self.clock),
+            columns_sent: false,
+        };
+        let body = ServerResponseBody::events(encoded_events(events, encoder, shutdown));
+        let mut response = Response::new(body);
+        let content_type = content_type(ResponseSerialization::Json);
+        response.headers_mut().insert(CONTENT_TYPE, content_type);
+        Ok(response)
+    }
+}
+
+/// The events in JSON, until the watch or the server ends.
+fn encoded_events(
+    events: MemberWatchStream,
+    encoder: MemberWatchEncoder,
+    shutdown: ShutdownToken,
+) -> BodyChunkStream {
+    let state = (events, encoder, shutdown);
+    let lines = futures_util::stream::unfold(state, |(mut events, mut encoder, shutdown)| async {
+        let event = shutdown.run_until_triggered(events.next()).await??;
+        let line = encoder.encode(event);
+        Some((line, (events, encoder, shutdown)))
+    });
+    lines.boxed()
+}
+
+struct MemberWatchEncoder {
+    kind: Arc<KindInfo>,
+    options: ResponseOptions,
+    clock: Arc<dyn Clock>,
+    /// Column definitions are sent in a table's first event only.
+    columns_sent: bool,
+}
+
+impl MemberWatchEncoder {
+    fn encode(&mut self, event: Result<MemberWatchEvent, Status>) -> Bytes {
+        let line = event.and_then(|event| match event {
+            MemberWatchEvent::Object { event_type, object } => {
+                Ok(watch_event_line(event_type, &self.encode_object(&object)?))
+            }
+            MemberWatchEvent::Bookmark {
+                resource_version,
+                initial_end,
+            } => {
+                let object = self.bookmark(&resource_version, initial_end)?;
+                Ok(watch_event_line("BOOKMARK", &self.encode_object(&object)?))
+            }
+        });
+        line.unwrap_or_else(|status| watch_event_line("ERROR", &status.to_json().to_string()))
+    }
+
+    fn bookmark(&self, resource_version: &str, initial_end: bool) -> Result<Object, Status> {
+        let gvk = &self.kind.gvk;
+        let mut value = json!({"kind": gvk.kind, "apiVersion": gvk.api_version(),
+            "metadata": {"resourceVersion": resource_version}});
+        if initial_end {
+            value["metadata"]["annotations"] = json!({"k8s.io/initial-events-end": "true"});
+        }
+        Object::from_value(&value).map_err(Status::internal)
+    }
+
+    fn encode_object(&mut self, object: &Object) -> Result<String, Status> {
+        let text = match self.options.format.representation {
+            Representation::Table { beta } => {
+                let value = object.value().map_err(Status::internal)?;
+                let version = &value["metadata"]["resourceVersion"];
+                let metadata = json!({"resourceVersion": version}).to_string();
+                let columns = !std::mem::replace(&mut self.columns_sent, true);
+                let mut text = table::table_opening(&self.kind, beta, &metadata, columns);
+                let (include, now) = (self.options.include, self.clock.now());
+                text.push_str(&table::table_row(&self.kind, object, include, beta, now)?);
+                text.push_str("]}");
+                return Ok(text);
+            }
+            Representation::Metadata { beta } | Representation::MetadataList { beta } => {
+                table::partial_object_metadata(object, beta)?
+            }
+            Representation::Object => object.served_bytes(),
+        };
+        String::from_utf8(text.into()).map_err(Status::internal)
+    }
+}

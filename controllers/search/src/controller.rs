@@ -1,0 +1,157 @@
+//! Keeps the caches in sync with ResourceRegistries and Clusters (Karmada: the controllers of
+//! `pkg/search`). It runs in every replica, since every replica serves; only the leader writes to
+//! backend stores.
+
+use std::sync::Arc;
+
+use client::{Api, Informer, InformerFactory, ListWatchSelector, TaskGroup};
+use members::{MemberClusterManager, MemberConnector, MemberResourceCache};
+use openapi::karmada::resources::{CLUSTERS, RESOURCE_REGISTRIES};
+use tokio::sync::{Notify, watch};
+use watchcache::WatchCaches;
+
+use crate::metrics;
+use crate::multi_cluster_cache::MultiClusterCache;
+use crate::resource_caches::SelectedResourceCaches;
+use crate::selected_resources::selected_resources;
+
+/// The caches of members. Clones are the same; they are filled once [`start`] has run.
+#[derive(Clone)]
+pub struct MemberCaches(pub(crate) Arc<SelectedResourceCaches>);
+
+impl MemberCaches {
+    /// `watch_caches` are those of the process, with which the caches of members share the memory
+    /// for events.
+    pub fn new(watch_caches: &Arc<WatchCaches>) -> Self {
+        let caches = SelectedResourceCaches::new(Arc::clone(watch_caches));
+        Self(Arc::new(caches))
+    }
+}
+
+/// The dependencies of the cache.
+pub struct SearchContext {
+    /// The API server with ResourceRegistries, Clusters and their Secrets.
+    pub control_plane: Arc<dyn Api>,
+    pub connector: Arc<dyn MemberConnector>,
+    pub caches: MemberCaches,
+    /// While it is false, no member is connected and nothing is cached.
+    pub enabled: watch::Receiver<bool>,
+}
+
+/// Starts the cache; it stops with `tasks`.
+pub fn start(context: SearchContext, tasks: &TaskGroup) -> Arc<dyn MemberResourceCache> {
+    let caches = Arc::clone(&context.caches.0);
+    metrics::register(&caches);
+    let cache = Arc::new(MultiClusterCache {
+        caches: Arc::clone(&caches),
+    });
+    let informers = InformerFactory::new(tasks);
+    let registries = ListWatchSelector::all(&RESOURCE_REGISTRIES);
+    let registries = informers.get(&context.control_plane, &registries);
+    let controller = SearchController {
+        context,
+        caches,
+        changed: notified_by(&registries),
+        registries,
+        connected: None,
+        tasks: tasks.clone(),
+        _informers: informers,
+    };
+    tasks.spawn(controller.run());
+    cache
+}
+
+/// Notified with every change of an informer's objects.
+fn notified_by(informer: &Informer) -> Arc<Notify> {
+    let changed = Arc::new(Notify::new());
+    let notify = Arc::clone(&changed);
+    informer.add_event_handler(move |_| notify.notify_one());
+    changed
+}
+
+/// The members while there is a ResourceRegistry.
+struct ConnectedMembers {
+    tasks: TaskGroup,
+    clusters: Informer,
+    manager: MemberClusterManager,
+}
+
+struct SearchController {
+    context: SearchContext,
+    caches: Arc<SelectedResourceCaches>,
+    registries: Informer,
+    changed: Arc<Notify>,
+    connected: Option<ConnectedMembers>,
+    tasks: TaskGroup,
+    _informers: InformerFactory,
+}
+
+impl SearchController {
+    async fn run(mut self) {
+        let shutdown = self.tasks.shutdown().clone();
+        loop {
+            let changed = Arc::clone(&self.changed);
+            let next = async {
+                tokio::select! {
+                    () = changed.notified() => {}
+                    // Without a sender the state stays.
+                    Ok(()) = self.context.enabled.changed() => {}
+                }
+                self.reconcile().await;
+            };
+            if shutdown.run_until_triggered(next).await.is_none() {
+                break;
+            }
+        }
+        self.disconnect().await;
+    }
+
+    async fn reconcile(&mut self) {
+        let registries = self.registries.list();
+        let enabled = *self.context.enabled.borrow_and_update();
+        if registries.is_empty() || !enabled {
+            self.disconnect().await;
+            return;
+        }
+        let connected = match &mut self.connected {
+            Some(connected) => connected,
+            none => none.insert(ConnectedMembers::start(
+                &self.context,
+                &self.changed,
+                &self.tasks,
+            )),
+        };
+        connected.manager.wait_for_cache_sync().await;
+        let selected = selected_resources(&registries, &connected.clusters.list());
+        self.caches.update(&selected, &connected.manager).await;
+    }
+
+    /// Without a registry, or disabled, nothing is kept.
+    async fn disconnect(&mut self) {
+        self.caches.clear().await;
+        if let Some(connected) = self.connected.take() {
+            connected.manager.close().await;
+            connected.tasks.stop().await;
+        }
+    }
+}
+
+impl ConnectedMembers {
+    fn start(context: &SearchContext, changed: &Arc<Notify>, tasks: &TaskGroup) -> Self {
+        let tasks = tasks.child();
+        let informers = InformerFactory::new(&tasks);
+        let host = &context.control_plane;
+        let connector = Arc::clone(&context.connector);
+        let manager = MemberClusterManager::start(Arc::clone(host), &informers, connector, &tasks);
+        let clusters = informers.get(host, &ListWatchSelector::all(&CLUSTERS));
+        let notify = Arc::clone(changed);
+        clusters.add_event_handler(move |_| notify.notify_one());
+        let notify = Arc::clone(changed);
+        manager.on_connection_change(move |_, _| notify.notify_one());
+        Self {
+            tasks,
+            clusters,
+            manager,
+        }
+    }
+}

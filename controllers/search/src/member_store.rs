@@ -1,0 +1,144 @@
+//! A resource of a member as a read-only store, from which the watch cache is filled.
+//!
+//! A key is the prefix with `namespace/name`, a revision is a resourceVersion of the member. The
+//! store has no history: a watch continues the last list, and older revisions count as compacted.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use client::ListOptions;
+use machinery::Object;
+use parking_lot::Mutex;
+use storage::{
+    Error, KeyValue, RangeRequest, RangeResponse, SingleKeyTxn, Store, StoreResult, StoreWatch,
+    TxnResponse,
+};
+
+use crate::member_resource::{MemberResource, store_error};
+use crate::member_store_watch::MemberStoreWatch;
+
+/// Objects per page of a list, as in client-go's pager.
+const LIST_PAGE_SIZE: u64 = 500;
+
+/// How far the last list has come.
+#[derive(Default)]
+struct ListProgress {
+    /// The first key of the next page, and its continue token.
+    next_page: Option<(String, String)>,
+    /// The revision of the last complete list, from which one watch may start.
+    listed: Option<u64>,
+    newest: u64,
+}
+
+/// The store of one resource of a member.
+pub(crate) struct MemberStore {
+    resource: Arc<MemberResource>,
+    progress: Mutex<ListProgress>,
+}
+
+impl MemberStore {
+    pub(crate) fn new(resource: MemberResource) -> Self {
+        Self {
+            resource: Arc::new(resource),
+            progress: Mutex::default(),
+        }
+    }
+
+    /// The continue token of a page: of the first, or of the one after the last.
+    fn page_token(&self, range: &RangeRequest) -> StoreResult<String> {
+        let mut progress = self.progress.lock();
+        if range.revision == 0 && range.start == self.resource.prefix {
+            *progress = ListProgress::default();
+            return Ok(String::new());
+        }
+        match progress.next_page.take() {
+            Some((start, token)) if start == range.start => Ok(token),
+            _ => Err(Error::Compacted {
+                at: progress.newest,
+            }),
+        }
+    }
+
+    async fn list_page(&self, token: String) -> StoreResult<client::ObjectList> {
+        let options = ListOptions {
+            limit: LIST_PAGE_SIZE,
+            continue_token: token,
+            ..ListOptions::default()
+        };
+        let page = self.resource.api.list(self.resource.path(), &options).await;
+        page.map_err(|error| store_error(&self.resource.cluster, &error))
+    }
+
+    fn key_values(&self, objects: Vec<Object>) -> Vec<KeyValue> {
+        let resource = &self.resource;
+        let objects = objects.into_iter().filter(|o| resource.selects(o));
+        let key_value = |object: Object| {
+            Some(KeyValue {
+                key: resource.key(&object),
+                value: resource.stored_value(&object)?,
+                mod_revision: object.revision(),
+            })
+        };
+        objects.filter_map(key_value).collect()
+    }
+}
+
+fn read_only() -> Error {
+    Error::Unavailable("the objects of members are read from the cache only".to_owned())
+}
+
+#[async_trait]
+impl Store for MemberStore {
+    async fn revision(&self) -> StoreResult<u64> {
+        Ok(self.progress.lock().newest)
+    }
+
+    async fn get(&self, _: &str) -> StoreResult<Option<KeyValue>> {
+        Err(read_only())
+    }
+
+    /// The pages of a list of all keys, in turn. The limit is that of the member's pages.
+    async fn range(&self, range: &RangeRequest) -> StoreResult<RangeResponse> {
+        let mut token = self.page_token(range)?;
+        loop {
+            let page = self.list_page(token).await?;
+            let revision = self.resource.check_revision(page.revision)?;
+            token = page.continue_token;
+            let kvs = self.key_values(page.items);
+            // A page without selected objects has no key after which the list continues.
+            if kvs.is_empty() && !token.is_empty() {
+                continue;
+            }
+            let mut progress = self.progress.lock();
+            progress.newest = revision;
+            match kvs.last().filter(|_| !token.is_empty()) {
+                Some(last) => progress.next_page = Some((format!("{}\0", last.key), token.clone())),
+                None => progress.listed = Some(revision),
+            }
+            return Ok(RangeResponse {
+                kvs,
+                remaining: u64::from(!token.is_empty()),
+                revision,
+            });
+        }
+    }
+
+    async fn commit(&self, _: SingleKeyTxn) -> StoreResult<TxnResponse> {
+        Err(read_only())
+    }
+
+    async fn watch(&self, _: &str, after: u64) -> StoreResult<Box<dyn StoreWatch>> {
+        let mut progress = self.progress.lock();
+        if progress.listed.take_if(|listed| *listed == after).is_none() {
+            return Err(Error::Compacted {
+                at: progress.newest,
+            });
+        }
+        let resource = Arc::clone(&self.resource);
+        Ok(Box::new(MemberStoreWatch::new(resource, after)))
+    }
+
+    async fn compact(&self, _: u64) -> StoreResult<()> {
+        Ok(())
+    }
+}

@@ -1,0 +1,81 @@
+//! The search and the global proxy in aggregated mode: through a kube-apiserver, from the cache of
+//! a member of real components.
+
+use harness::api_server_client::wait_until;
+use harness::http_client::{HttpTestClient, HttpTestRequest};
+use hyper::Method;
+use serde_json::{Value, json};
+
+use crate::aggregated_control_plane::AggregatedControlPlane;
+use crate::real_clusters::{RealMemberCluster, join};
+
+const MEMBER: &str = "member1";
+const GROUP: &str = "/apis/search.karmada.io/v1alpha1";
+
+fn config_map(name: &str) -> Value {
+    json!({"apiVersion": "v1", "kind": "ConfigMap",
+        "metadata": {"namespace": "default", "name": name, "labels": {"search": "yes"}}})
+}
+
+// proves: SRC-search, SRC-native-rights
+#[tokio::test(flavor = "multi_thread")]
+async fn members_are_searched_through_the_host() {
+    let (Some(control_plane), Some((member, _etcd))) = tokio::join!(
+        AggregatedControlPlane::start(),
+        RealMemberCluster::start(MEMBER)
+    ) else {
+        return;
+    };
+    control_plane.wait_until_available().await;
+    let (control, host) = (&control_plane.client, &control_plane.host);
+    join(control, &host.kubeconfig, &member).await;
+    control.wait_until_cluster_ready(MEMBER).await;
+    let service = control_plane.api_services().await.into_iter();
+    let service = service.map(|s| s["spec"].clone());
+    let mut own = service.filter(|s| s["group"] == "search.karmada.io");
+    let service = own.next().unwrap();
+    assert_eq!(service["groupPriorityMinimum"], 2000);
+
+    member.server.create(config_map("a")).await;
+    let registry = json!({"apiVersion": "search.karmada.io/v1alpha1", "kind": "ResourceRegistry",
+        "metadata": {"name": "maps"}, "spec": {"targetCluster": {"clusterNames": [MEMBER]},
+            "resourceSelectors": [{"apiVersion": "v1", "kind": "ConfigMap"}],
+            "backendStore": {"openSearch": {"addresses": ["https://localhost:9200"],
+                "secretRef": {"namespace": "default", "name": "none"}}}}});
+    control.create(registry).await;
+    let identity = host.client_certificate("admin", &["system:masters"]);
+    let pems = (
+        identity.certificate_pem.as_bytes(),
+        identity.key_pem.as_bytes(),
+    );
+    let address = host.server.strip_prefix("https://").unwrap();
+    let ca = host.ca_pem().as_bytes();
+    let client = HttpTestClient::new(address, "127.0.0.1", ca, Some(pems));
+    let native = "api/v1/namespaces/default/configmaps?labelSelector=search";
+    let paths = [
+        format!("{GROUP}/search/cache/{native}"),
+        format!("{GROUP}/proxying/karmada/proxy/{native}"),
+    ];
+    for path in &paths {
+        wait_until(path, async || {
+            let response = client.get(path).await;
+            response.code == 200 && response.json()["items"][0]["metadata"]["name"] == "a"
+        })
+        .await;
+        let user = HttpTestRequest::new(Method::GET, path).header("impersonate-user", "ann");
+        assert_eq!(client.call(user).await.code, 403);
+    }
+    wait_until("the condition of OpenSearch", async || {
+        let path = format!("{GROUP}/resourceregistries/maps");
+        let registry = client.get(&path).await.json();
+        registry["status"]["conditions"][0]["reason"] == "SecretNotFound"
+    })
+    .await;
+    // The host itself answers for what is not selected.
+    let nodes = format!("{GROUP}/proxying/karmada/proxy/api/v1/nodes");
+    let response = client.get(&nodes).await;
+    assert_eq!(response.code, 307);
+    // Relative, so that the host does not take it for a path of Flotilla.
+    let location = response.headers["location"].to_str().unwrap();
+    assert_eq!(location, format!("{}api/v1/nodes", "../".repeat(8)));
+}

@@ -1,0 +1,40 @@
+//! Simulated member clusters beside those of real components: they have metrics of their pods.
+
+use harness::{ApiServerClient, ServerProcess};
+
+use crate::real_clusters::{BINARY, path_string};
+
+pub(crate) struct SimulatedMember {
+    pub(crate) dir: tempfile::TempDir,
+    pub(crate) server: ApiServerClient,
+    _process: ServerProcess,
+}
+
+impl SimulatedMember {
+    pub(crate) async fn start(name: &'static str) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let (path, log) = (path_string(dir.path()), dir.path().join("log"));
+        let start = move || {
+            let arguments = [
+                "member",
+                "--nodes",
+                "1",
+                "--listen",
+                "127.0.0.1:0",
+                "--dir",
+                &path,
+            ];
+            ServerProcess::start(BINARY, &arguments, &log).0
+        };
+        let process = tokio::task::spawn_blocking(start).await.unwrap();
+        Self {
+            server: ApiServerClient::connect(name, &dir.path().join("kubeconfig")),
+            _process: process,
+            dir,
+        }
+    }
+
+    pub(crate) fn kubeconfig(&self) -> String {
+        path_string(&self.dir.path().join("kubeconfig"))
+    }
+}

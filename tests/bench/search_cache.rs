@@ -1,0 +1,295 @@
+//! Measures the cache behind the search: its memory for the objects of many members, and what a list costs
+//! per object.
+//!
+//! members that generate their objects ──► cache ──► lists, in this process
+//!
+//! The argument `--members=N` sets the number of members; the limits are for 100.
+
+use std::hint::black_box;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, anyhow, ensure};
+use async_trait::async_trait;
+use bytes::Bytes;
+use client::fake::FakeApi;
+use client::{
+    Api, DeleteOptions, Error, ListOptions, ObjectList, Patch, ResourcePath, ServerResources,
+    ShutdownToken, TaskGroup, WatchOptions, WatchStream, WriteBody, WriteOptions,
+};
+use machinery::{Gvr, Object, Status};
+use members::{MemberEndpoint, MemberListRequest, MemberResourceCache};
+use openapi::karmada::resources::{CLUSTERS, RESOURCE_REGISTRIES};
+use search::{MemberCaches, SearchContext};
+use serde_json::{Value, json};
+use storage::{EmbeddedStore, EmbeddedStoreOptions};
+use tokio::sync::watch;
+use watchcache::{WatchCacheConfig, WatchCaches};
+
+use crate::measured_process::{MIB, resident_bytes};
+use crate::measurement::{MeasurementLimit, MeasurementRecorder, median};
+
+static CONFIG_MAPS: Gvr = Gvr::from_static("", "v1", "configmaps");
+static SECRETS: Gvr = Gvr::from_static("", "v1", "secrets");
+
+const MEMBERS: usize = 100;
+const OBJECTS_PER_MEMBER: usize = 10_000;
+const OBJECT_BYTES: usize = 4096;
+const FILL_TIMEOUT: Duration = Duration::from_secs(900);
+/// Objects whose lists are timed together; a list of fewer is repeated.
+const TIMED_OBJECTS: usize = 1_000_000;
+const ROUNDS: usize = 7;
+
+/// A member with ConfigMaps that nobody stores.
+struct GeneratedMember {
+    text: String,
+}
+
+fn not_served() -> Error {
+    Status::failure(404, "NotFound", "the member has ConfigMaps only").into()
+}
+
+impl GeneratedMember {
+    fn new() -> Self {
+        Self {
+            text: "x".repeat(OBJECT_BYTES - 256),
+        }
+    }
+
+    fn object(&self, n: usize) -> Result<Object, Error> {
+        let namespace = format!("ns-{}", n / 1000);
+        // About what a list of a member has for an object of this size.
+        let text = json!({"metadata": {"name": format!("map-{n:05}"), "namespace": namespace,
+            "uid": format!("00000000-0000-0000-0000-{n:012}"), "resourceVersion": (n + 1).to_string(),
+            "creationTimestamp": "2026-01-01T00:00:00Z", "labels": {"app": "bench"}},
+            "apiVersion": "v1", "kind": "ConfigMap", "data": {"text": self.text}})
+        .to_string();
+        Ok(Object::from_json(text.into())?)
+    }
+}
+
+#[async_trait]
+impl Api for GeneratedMember {
+    async fn list(
+        &self,
+        at: ResourcePath<'_>,
+        options: &ListOptions,
+    ) -> client::Result<ObjectList> {
+        if *at.resource != CONFIG_MAPS {
+            return Err(not_served());
+        }
+        let first: usize = options.continue_token.parse().unwrap_or(0);
+        let limit = usize::try_from(options.limit).unwrap_or(usize::MAX).max(1);
+        let end = OBJECTS_PER_MEMBER.min(first.saturating_add(limit));
+        let items: client::Result<Vec<Object>> = (first..end).map(|n| self.object(n)).collect();
+        Ok(ObjectList {
+            items: items?,
+            revision: OBJECTS_PER_MEMBER as u64 + 1,
+            continue_token: match end < OBJECTS_PER_MEMBER {
+                true => end.to_string(),
+                false => String::new(),
+            },
+        })
+    }
+
+    async fn watch(&self, _: ResourcePath<'_>, _: &WatchOptions) -> client::Result<WatchStream> {
+        Ok(Box::pin(futures_util::stream::pending()))
+    }
+
+    async fn get(&self, _: ResourcePath<'_>) -> client::Result<Object> {
+        Err(not_served())
+    }
+
+    async fn create(
+        &self,
+        _: ResourcePath<'_>,
+        _: WriteBody,
+        _: &WriteOptions,
+    ) -> client::Result<Object> {
+        Err(not_served())
+    }
+
+    async fn update(
+        &self,
+        _: ResourcePath<'_>,
+        _: WriteBody,
+        _: &WriteOptions,
+    ) -> client::Result<Object> {
+        Err(not_served())
+    }
+
+    async fn patch(
+        &self,
+        _: ResourcePath<'_>,
+        _: Patch,
+        _: &WriteOptions,
+    ) -> client::Result<Object> {
+        Err(not_served())
+    }
+
+    async fn delete(
+        &self,
+        _: ResourcePath<'_>,
+        _: &DeleteOptions,
+    ) -> client::Result<Option<Object>> {
+        Err(not_served())
+    }
+
+    async fn delete_collection(
+        &self,
+        _: ResourcePath<'_>,
+        _: &DeleteOptions,
+        _: &ListOptions,
+    ) -> client::Result<()> {
+        Err(not_served())
+    }
+
+    async fn discover(&self) -> client::Result<ServerResources> {
+        Ok(ServerResources::default())
+    }
+
+    async fn get_raw(&self, _: &str) -> client::Result<Bytes> {
+        Err(not_served())
+    }
+}
+
+fn cluster(name: &str) -> Value {
+    json!({"apiVersion": "cluster.karmada.io/v1alpha1", "kind": "Cluster", "metadata": {"name": name},
+        "spec": {"syncMode": "Push", "apiEndpoint": format!("https://{name}"),
+            "secretRef": {"namespace": "kc", "name": "s"}},
+        "status": {"conditions": [{"type": "Ready", "status": "True"}], "apiEnablements": [
+            {"groupVersion": "v1", "resources": [{"name": "configmaps", "kind": "ConfigMap"}]}]}})
+}
+
+fn registry(clusters: &[String]) -> Value {
+    json!({"apiVersion": "search.karmada.io/v1alpha1", "kind": "ResourceRegistry",
+        "metadata": {"name": "maps"}, "spec": {"targetCluster": {"clusterNames": clusters},
+            "resourceSelectors": [{"apiVersion": "v1", "kind": "ConfigMap"}]}})
+}
+
+/// The cache of some of the members.
+struct MeasuredCache {
+    host: Arc<FakeApi>,
+    cache: Arc<dyn MemberResourceCache>,
+    names: Vec<String>,
+}
+
+impl MeasuredCache {
+    fn start(members: usize, tasks: &TaskGroup) -> anyhow::Result<Self> {
+        let host = FakeApi::new();
+        host.seed(
+            &SECRETS,
+            json!({"apiVersion": "v1", "kind": "Secret",
+                "metadata": {"namespace": "kc", "name": "s"},
+                "data": {"token": "dA==", "caBundle": "Y2E="}}),
+        );
+        let names: Vec<String> = (0..members).map(|n| format!("member{n:03}")).collect();
+        for name in &names {
+            host.seed(&CLUSTERS, cluster(name));
+        }
+        let member: Arc<dyn Api> = Arc::new(GeneratedMember::new());
+        let connect = move |_: &MemberEndpoint, _: &TaskGroup| Ok(Arc::clone(&member));
+        let store = EmbeddedStore::in_memory(EmbeddedStoreOptions::default())?;
+        let watch_caches = WatchCaches::new(Arc::new(store), WatchCacheConfig::default());
+        let (_, enabled) = watch::channel(true);
+        let context = SearchContext {
+            control_plane: host.clone(),
+            connector: Arc::new(connect),
+            caches: MemberCaches::new(&watch_caches),
+            enabled,
+        };
+        let cache = search::start(context, tasks);
+        Ok(Self { host, cache, names })
+    }
+
+    /// Selects the first members, and waits until all of their objects are listed.
+    async fn fill(&self, members: usize) -> anyhow::Result<()> {
+        self.host
+            .seed(&RESOURCE_REGISTRIES, registry(&self.names[..members]));
+        let (began, expected) = (Instant::now(), members * OBJECTS_PER_MEMBER);
+        loop {
+            let listed = self.list().await.map_or(0, |items| items.len());
+            if listed == expected {
+                return Ok(());
+            }
+            ensure!(
+                began.elapsed() < FILL_TIMEOUT,
+                "{listed} of {expected} objects"
+            );
+            tokio::time::sleep(Duration::from_millis(200)).await;
+        }
+    }
+
+    async fn list(&self) -> anyhow::Result<Vec<Object>> {
+        let request = MemberListRequest::default();
+        let page = self.cache.list(&CONFIG_MAPS, request).await;
+        Ok(page.map_err(|status| anyhow!("{status:?}"))?.items)
+    }
+
+    /// Nanoseconds of a list for each object that it has.
+    async fn list_nanoseconds(&self, objects: usize) -> anyhow::Result<f64> {
+        let mut times = Vec::new();
+        for _ in 0..ROUNDS {
+            let mut took = Duration::ZERO;
+            for _ in 0..TIMED_OBJECTS.div_ceil(objects) {
+                let began = Instant::now();
+                let items = black_box(self.list().await?);
+                took += began.elapsed();
+                ensure!(
+                    items.len() == objects,
+                    "{} of {objects} objects",
+                    items.len()
+                );
+            }
+            let listed = TIMED_OBJECTS.div_ceil(objects) * objects;
+            times.push(took.as_nanos() as f64 / listed as f64);
+        }
+        Ok(median(&mut times))
+    }
+}
+
+async fn measure(report: &mut MeasurementRecorder, members: usize) -> anyhow::Result<()> {
+    let tasks = TaskGroup::new(ShutdownToken::new());
+    let cache = MeasuredCache::start(members, &tasks)?;
+    cache.fill(1).await?;
+    let few = cache.list_nanoseconds(OBJECTS_PER_MEMBER).await?;
+    let setup =
+        "a list of 10,000 ConfigMaps of one member, from the cache, for each object; median of 7";
+    report.record("search_list_few", few, "ns", MeasurementLimit::None, setup);
+
+    let before = resident_bytes(std::process::id())?;
+    let began = Instant::now();
+    cache.fill(members).await?;
+    let setup = format!("until 10,000 ConfigMaps of 4 KiB of each of {members} members are cached");
+    let took = began.elapsed().as_secs_f64();
+    report.record("search_fill", took, "s", MeasurementLimit::None, &setup);
+    let items = cache.list().await?;
+    let bytes: usize = items.iter().map(|item| item.bytes().len()).sum();
+    drop(items);
+    let resident = resident_bytes(std::process::id())? - before;
+    // The first member was cached before.
+    let added = bytes as f64 * (members - 1) as f64 / members as f64;
+    let setup = format!(
+        "memory for the objects of {members} members by their {:.0} MiB",
+        bytes as f64 / MIB
+    );
+    let limit = MeasurementLimit::Below(1.5);
+    report.record("search_memory", resident / added, "times", limit, &setup);
+    let many = cache.list_nanoseconds(members * OBJECTS_PER_MEMBER).await?;
+    let setup = format!("the same of all {members} members ({many:.0} ns), by that of one");
+    let limit = MeasurementLimit::Below(1.3);
+    report.record("search_list_many", many / few, "times", limit, &setup);
+    tasks.stop().await;
+    Ok(())
+}
+
+pub(crate) fn run(report: &mut MeasurementRecorder) -> anyhow::Result<()> {
+    let mut arguments = std::env::args();
+    let given = arguments.find_map(|a| a.strip_prefix("--members=").map(str::to_owned));
+    let members = match given {
+        Some(number) => number.parse().context("--members")?,
+        None => MEMBERS,
+    };
+    ensure!(members > 1, "at least two members");
+    tokio::runtime::Runtime::new()?.block_on(measure(report, members))
+}
