@@ -145,6 +145,12 @@ async fn workloads_leave_a_dead_cluster_if_the_policy_enables_failover() {
     control.create(either).await;
     control.create(single).await;
     // Three replicas divided by capacity; dispatching to the second cluster is suspended.
+    for cluster in ["a", "b"] {
+        let has_capacity = |c: &Value| c["status"]["resourceSummary"]["allocatable"].is_object();
+        control
+            .wait_until(&CLUSTERS, "", cluster, "reporting capacity", has_capacity)
+            .await;
+    }
     let held = deployment(NAMESPACE, "held", 3);
     let mut by_room = divided_policy(NAMESPACE, "held", &held, &[("a", 1), ("b", 1)]);
     by_room["metadata"]["annotations"] = auto.clone();

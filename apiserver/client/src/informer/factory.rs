@@ -48,10 +48,17 @@ impl InformerFactory {
     }
 
     /// A factory for a part that can be stopped on its own with `tasks`: it shares the informers
-    /// that run in this factory, and starts others for itself. When `tasks` stop, so do these, and
-    /// the handlers that were added through it are removed from the shared ones.
+    /// that run in this factory, and starts others for itself. Until `tasks` stop, these run even
+    /// without a handle of the child; then the handlers that were added through it are removed
+    /// from the shared ones as well.
     pub fn child(&self, tasks: &TaskGroup) -> Self {
-        Self::with_scope_and_parent(tasks, None, Some(self.clone()))
+        let child = Self::with_scope_and_parent(tasks, None, Some(self.clone()));
+        let (kept, shutdown) = (child.clone(), tasks.shutdown().clone());
+        tasks.spawn(async move {
+            shutdown.wait().await;
+            drop(kept);
+        });
+        child
     }
 
     /// As [`InformerFactory::new`], for a client that may not read everything: `scope`

@@ -218,3 +218,29 @@ async fn a_child_shares_informers_and_its_handlers_end_with_it() {
     assert!(shared.has_synced());
     s.tasks.stop().await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn the_informers_of_a_child_run_until_its_tasks_stop() {
+    let s = InformerFixture::new();
+    let part = s.tasks.child();
+    let in_child = Arc::<Mutex<Vec<String>>>::default();
+    {
+        let child = s.informers.child(&part);
+        let informer = child.get(&s.api, &ListWatchSelector::all(&MAPS));
+        let seen = Arc::clone(&in_child);
+        informer.add_event_handler(move |change| seen.lock().push(change.key()));
+        informer.wait_for_cache_sync().await;
+    }
+    s.fake.seed(&MAPS, map("a", "red"));
+    let followed = async {
+        while in_child.lock().is_empty() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    let in_time = tokio::time::timeout(Duration::from_secs(120), followed).await;
+    assert!(in_time.is_ok());
+
+    part.stop().await;
+    assert_eq!(Arc::strong_count(&in_child), 1);
+    s.tasks.stop().await;
+}

@@ -67,8 +67,6 @@ pub(crate) struct LeaderAddons {
 /// A family of controllers that was started.
 struct RunningFamily {
     tasks: TaskGroup,
-    /// Its informers end with it.
-    _informers: InformerFactory,
     has_started: Arc<AtomicBool>,
     /// When it should have started.
     due: Instant,
@@ -135,8 +133,9 @@ impl AddonController {
                         None
                     }
                     false => {
+                        let pause = retry;
                         retry = (retry * 2).min(MAX_RETRY);
-                        Some(Instant::now() + retry)
+                        Some(Instant::now() + pause)
                     }
                 },
             };
@@ -164,29 +163,41 @@ impl AddonController {
             enabled(Addon::Descheduler),
         );
         self.addons.estimators.apply(estimator, descheduler).await;
-        match (services, self.services.take()) {
-            (true, None) => {
+        let running = self.services.take();
+        self.services = self
+            .switch_family(services, running, |informers, tasks| {
                 let mut context = self.addons.services.clone();
-                let started = self.start_family(|informers, tasks| async move {
-                    context.informers = informers;
-                    services::start(&context, &tasks).await;
-                });
-                self.services = Some(started);
-            }
-            (false, Some(running)) => running.tasks.stop().await,
-            (_, unchanged) => self.services = unchanged,
-        }
-        match (autoscalers, self.autoscalers.take()) {
-            (true, None) => {
+                context.informers = informers;
+                async move { services::start(&context, &tasks).await }
+            })
+            .await;
+        let running = self.autoscalers.take();
+        self.autoscalers = self
+            .switch_family(autoscalers, running, |informers, tasks| {
                 let mut context = self.addons.autoscalers.clone();
-                let started = self.start_family(|informers, tasks| async move {
-                    context.informers = informers;
-                    autoscale::start(&context, &tasks).await;
-                });
-                self.autoscalers = Some(started);
+                context.informers = informers;
+                async move { autoscale::start(&context, &tasks).await }
+            })
+            .await;
+    }
+
+    /// Starts or stops a family where that differs from `enabled`. Returns the running family.
+    async fn switch_family<F>(
+        &self,
+        enabled: bool,
+        running: Option<RunningFamily>,
+        start: impl FnOnce(InformerFactory, TaskGroup) -> F,
+    ) -> Option<RunningFamily>
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        match (enabled, running) {
+            (true, None) => Some(self.start_family(start)),
+            (false, Some(running)) => {
+                running.tasks.stop().await;
+                None
             }
-            (false, Some(running)) => running.tasks.stop().await,
-            (_, unchanged) => self.autoscalers = unchanged,
+            (_, unchanged) => unchanged,
         }
     }
 
@@ -197,7 +208,7 @@ impl AddonController {
     {
         let tasks = self.context.tasks.child();
         let informers = self.context.informers.child(&tasks);
-        let starting = start(informers.clone(), tasks.clone());
+        let starting = start(informers, tasks.clone());
         let has_started = Arc::<AtomicBool>::default();
         let (done, started) = (Arc::clone(&has_started), Arc::clone(&self.started));
         let shutdown = tasks.shutdown().clone();
@@ -209,7 +220,6 @@ impl AddonController {
         });
         RunningFamily {
             tasks,
-            _informers: informers,
             has_started,
             due: Instant::now() + START_GRACE,
         }

@@ -32,8 +32,6 @@ pub(crate) struct EstimatorAddonsContext {
 struct RunningConnections {
     cache: Arc<EstimatorCache>,
     tasks: TaskGroup,
-    /// Its informers end with it.
-    _informers: InformerFactory,
 }
 
 pub(crate) struct EstimatorAddons {
@@ -127,11 +125,7 @@ impl EstimatorAddons {
             let informers = context.informers.child(&tasks);
             let options = context.estimators.clone();
             let cache = EstimatorCache::start(&context.api, &informers, options, &tasks);
-            RunningConnections {
-                cache,
-                tasks,
-                _informers: informers,
-            }
+            RunningConnections { cache, tasks }
         });
         Arc::clone(&running.cache)
     }
