@@ -79,6 +79,9 @@ mod karmada_crds;
 /// Resource templates that the host stores.
 mod host_templates;
 
+/// Autoscalers and services of the host's objects.
+mod autoscalers_and_services;
+
 /// Members in pull mode, registered with the host.
 mod pull_members;
 

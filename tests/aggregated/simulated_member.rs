@@ -13,19 +13,8 @@ pub(crate) struct SimulatedMember {
 impl SimulatedMember {
     pub(crate) async fn start(name: &'static str) -> Self {
         let dir = tempfile::tempdir().unwrap();
-        let (path, log) = (path_string(dir.path()), dir.path().join("log"));
-        let start = move || {
-            let arguments = [
-                "member",
-                "--nodes",
-                "1",
-                "--listen",
-                "127.0.0.1:0",
-                "--dir",
-                &path,
-            ];
-            ServerProcess::start(BINARY, &arguments, &log).0
-        };
+        let path = dir.path().to_owned();
+        let start = move || ServerProcess::start_member(BINARY, &path, 1, &[]);
         let process = tokio::task::spawn_blocking(start).await.unwrap();
         Self {
             server: ApiServerClient::connect(name, &dir.path().join("kubeconfig")),

@@ -218,18 +218,7 @@ impl CliFixture {
     /// Starts another simulated member with further flags and joins it.
     pub(crate) fn join_member(&self, name: &str, flags: &[&str]) -> ServerProcess {
         let dir = self.up.dir().join(name);
-        let path = dir.display().to_string();
-        let own = [
-            "member",
-            "--nodes",
-            "2",
-            "--listen",
-            "127.0.0.1:0",
-            "--dir",
-            &path,
-        ];
-        let log = self.up.dir().join(format!("{name}.log"));
-        let member = ServerProcess::start(BINARY, &[&own, flags].concat(), &log).0;
+        let member = ServerProcess::start_member(BINARY, &dir, 2, flags);
         let line = format!("join {name} --cluster-kubeconfig {name}/kubeconfig");
         self.run(&line).succeeded();
         let ready = format!("get cluster {name} --no-headers");

@@ -19,17 +19,7 @@ pub(crate) struct UnjoinedMember {
 impl UnjoinedMember {
     pub(crate) fn start() -> Self {
         let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().display().to_string();
-        let arguments = [
-            "member",
-            "--nodes",
-            "1",
-            "--listen",
-            "127.0.0.1:0",
-            "--dir",
-            &path,
-        ];
-        let process = ServerProcess::start(BINARY, &arguments, &dir.path().join("log")).0;
+        let process = ServerProcess::start_member(BINARY, dir.path(), 1, &[]);
         Self {
             dir,
             process: Some(process),

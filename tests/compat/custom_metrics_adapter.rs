@@ -285,12 +285,7 @@ async fn check_other_members(fleet: &MetricsAdapterFleet) {
     assert_eq!(item["timestamp"], "2026-01-02T03:04:05Z");
     assert_eq!(item["windowSeconds"], 60);
 
-    let never: TestRequestHandler = Arc::new(|_| Box::pin(std::future::pending()));
-    let silent = FakeHttpsServer::start(never).await;
-    fleet
-        .control
-        .register_cluster("silent", &silent, json!({}))
-        .await;
+    let _silent = fleet.control.register_silent_cluster("silent").await;
     let no_answer = "cluster(silent): no answer within 5 s";
     let is_missing =
         |reply: &HttpTestResponse| warnings(reply).iter().any(|text| text.contains(no_answer));
@@ -346,12 +341,7 @@ async fn the_control_plane_serves_the_external_metrics_of_all_members() {
     }
 
     // A member that never answers does not keep discovery waiting for as long.
-    let never: TestRequestHandler = Arc::new(|_| Box::pin(std::future::pending()));
-    let silent = FakeHttpsServer::start(never).await;
-    fleet
-        .control
-        .register_cluster("silent", &silent, json!({}))
-        .await;
+    let _silent = fleet.control.register_silent_cluster("silent").await;
     let is_missing = |reply: &HttpTestResponse| warnings(reply).len() == 2;
     wait_until(&fleet.control.admin, &queue, is_missing).await;
     let discovery = fleet.get(EXTERNAL).await;

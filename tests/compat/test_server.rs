@@ -120,6 +120,13 @@ impl CompatTestServer {
         }
         assert_created(&self.admin.post(CLUSTERS_PATH, &cluster).await);
     }
+
+    /// Registers a cluster that accepts requests and never answers.
+    pub(crate) async fn register_silent_cluster(&self, name: &str) -> FakeHttpsServer {
+        let server = FakeHttpsServer::start(Arc::new(|_| Box::pin(std::future::pending()))).await;
+        self.register_cluster(name, &server, json!({})).await;
+        server
+    }
 }
 
 fn assert_created(reply: &HttpTestResponse) {

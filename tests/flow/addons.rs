@@ -10,7 +10,8 @@ use crate::fleet::{
     wait_until,
 };
 use crate::node_estimates::{
-    cordon_nodes, oversized_pods_in_member1, policy_by_available_replicas, replicas_in,
+    cordon_nodes, decide_for_fast_nodes, oversized_pods_in_member1, policy_by_available_replicas,
+    replicas_in,
 };
 use crate::objects::{
     BINDINGS, CONFIG_MAPS, FEDERATED_HPAS, NODES, RESOURCE_REGISTRIES, SERVICES, config_map,
@@ -237,16 +238,7 @@ async fn estimates_by_nodes_and_the_descheduler_are_switched() {
     let by_nodes = async || {
         attempt.set(attempt.get() + 1);
         let name = format!("web-{}", attempt.get());
-        let mut web = deployment(ns, &name, 3);
-        let pod = &mut web["spec"]["template"]["spec"];
-        pod["nodeSelector"] = json!({"disk": "fast"});
-        pod["containers"][0]["resources"] = json!({"requests": {"cpu": "10m"}});
-        control.create(web).await;
-        let is_decided = |b: &Value| find_condition(b, "Scheduled")["status"].is_string();
-        let binding = format!("{name}-deployment");
-        control
-            .wait_until(&BINDINGS, ns, &binding, "decided", is_decided)
-            .await;
+        decide_for_fast_nodes(control, ns, &name).await;
         let template = format!("deploy/{name}");
         let arguments = ["why", &template, "-n", ns, "-o", "wide"];
         let (_, output) = run_with_kubeconfig(&fleet.kubeconfig(), &arguments).await;

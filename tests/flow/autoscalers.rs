@@ -7,6 +7,18 @@ use crate::objects::{
     BINDINGS, CRON_FEDERATED_HPAS, DEPLOYMENTS, FEDERATED_HPAS, deployment, divided_policy,
 };
 
+/// Waits for a field of the Deployment `web` in the first two members.
+async fn wait_in_both_members(fleet: &FleetFixture, ns: &str, field: &str, expected: i64) {
+    let what = format!("{expected} at {field}");
+    for member in &fleet.members[..2] {
+        member
+            .wait_until(&DEPLOYMENTS, ns, "web", &what, |object| {
+                object.pointer(field) == Some(&expected.into())
+            })
+            .await;
+    }
+}
+
 // proves: CRH-workload, CRH-history
 #[tokio::test]
 async fn a_schedule_scales_a_deployment_and_its_members() {
@@ -42,13 +54,7 @@ async fn a_schedule_scales_a_deployment_and_its_members() {
             binding["spec"]["replicas"] == 4
         })
         .await;
-    for member in &fleet.members[..2] {
-        member
-            .wait_until(&DEPLOYMENTS, ns, "web", "replicas", |object| {
-                object["spec"]["replicas"] == 2
-            })
-            .await;
-    }
+    wait_in_both_members(&fleet, ns, "/spec/replicas", 2).await;
 }
 
 // proves: FHP-utilization, FHP-status
@@ -66,13 +72,7 @@ async fn a_template_follows_the_usage_in_its_members() {
         .create(divided_policy(ns, "p", &object, &weights))
         .await;
     control.create(object).await;
-    for member in &fleet.members[..2] {
-        member
-            .wait_until(&DEPLOYMENTS, ns, "web", "a pod", |object| {
-                object["status"]["readyReplicas"] == 1
-            })
-            .await;
-    }
+    wait_in_both_members(&fleet, ns, "/status/readyReplicas", 1).await;
     let metric = json!({"type": "Resource", "resource": {"name": "cpu",
         "target": {"type": "Utilization", "averageUtilization": 25}}});
     control
@@ -92,13 +92,7 @@ async fn a_template_follows_the_usage_in_its_members() {
     assert_eq!(find_condition(&hpa, "ScalingActive")["status"], "True");
     let current = &hpa["status"]["currentMetrics"][0]["resource"]["current"];
     assert_eq!(current["averageUtilization"], 50);
-    for member in &fleet.members[..2] {
-        member
-            .wait_until(&DEPLOYMENTS, ns, "web", "two replicas", |object| {
-                object["spec"]["replicas"] == 2
-            })
-            .await;
-    }
+    wait_in_both_members(&fleet, ns, "/spec/replicas", 2).await;
 }
 
 // proves: FHP-pods-metric, FHP-object
@@ -117,13 +111,7 @@ async fn a_template_follows_custom_metrics_of_its_members() {
         .create(divided_policy(ns, "p", &object, &weights))
         .await;
     control.create(object).await;
-    for member in &fleet.members[..2] {
-        member
-            .wait_until(&DEPLOYMENTS, ns, "web", "a pod", |object| {
-                object["status"]["readyReplicas"] == 1
-            })
-            .await;
-    }
+    wait_in_both_members(&fleet, ns, "/status/readyReplicas", 1).await;
     let target = json!({"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"});
     // Three replicas by the requests of the pods, four by the queue of both Deployments.
     let metrics = json!([
@@ -149,11 +137,5 @@ async fn a_template_follows_custom_metrics_of_its_members() {
     let current = &hpa["status"]["currentMetrics"];
     assert_eq!(current[0]["pods"]["current"]["averageValue"], "15");
     assert_eq!(current[1]["object"]["describedObject"]["name"], "web");
-    for member in &fleet.members[..2] {
-        member
-            .wait_until(&DEPLOYMENTS, ns, "web", "two replicas", |object| {
-                object["spec"]["replicas"] == 2
-            })
-            .await;
-    }
+    wait_in_both_members(&fleet, ns, "/spec/replicas", 2).await;
 }

@@ -17,20 +17,8 @@ const HANGING_DEPLOYMENTS: usize = 40;
 const DEPLOYMENT_NAMES: [&str; 5] = ["a", "b", "c", "d", "e"];
 
 pub(crate) async fn start_member(dir: &Path) -> ServerProcess {
-    let path = dir.display().to_string();
-    let log = dir.join("log");
-    let start = move || {
-        let arguments = [
-            "member",
-            "--nodes",
-            "2",
-            "--listen",
-            "127.0.0.1:0",
-            "--dir",
-            &path,
-        ];
-        ServerProcess::start(BINARY, &arguments, &log).0
-    };
+    let dir = dir.to_owned();
+    let start = move || ServerProcess::start_member(BINARY, &dir, 2, &[]);
     tokio::task::spawn_blocking(start).await.unwrap()
 }
 

@@ -21,6 +21,25 @@ pub(crate) fn policy_by_available_replicas(ns: &str) -> Value {
     by_room
 }
 
+/// Creates a Deployment with three replicas for the nodes with `disk=fast`, and waits for the
+/// scheduler's decision. Returns the binding.
+pub(crate) async fn decide_for_fast_nodes(
+    control: &ApiServerClient,
+    ns: &str,
+    name: &str,
+) -> Value {
+    let mut object = deployment(ns, name, 3);
+    let pod = &mut object["spec"]["template"]["spec"];
+    pod["nodeSelector"] = json!({"disk": "fast"});
+    pod["containers"][0]["resources"] = json!({"requests": {"cpu": "10m"}});
+    control.create(object).await;
+    let is_decided = |b: &Value| find_condition(b, "Scheduled")["status"].is_string();
+    let binding = format!("{name}-deployment");
+    control
+        .wait_until(&BINDINGS, ns, &binding, "decided", is_decided)
+        .await
+}
+
 // proves: EST-own, EST-flags
 #[tokio::test]
 async fn replicas_follow_the_nodes_that_match_the_workload() {
@@ -40,17 +59,7 @@ async fn replicas_follow_the_nodes_that_match_the_workload() {
     let attempt = Cell::new(0);
     let decided = async || {
         attempt.set(attempt.get() + 1);
-        let name = format!("web-{}", attempt.get());
-        let mut web = deployment(ns, &name, 3);
-        let pod = &mut web["spec"]["template"]["spec"];
-        pod["nodeSelector"] = json!({"disk": "fast"});
-        pod["containers"][0]["resources"] = json!({"requests": {"cpu": "10m"}});
-        control.create(web).await;
-        let binding = format!("{name}-deployment");
-        let is_decided = |b: &Value| find_condition(b, "Scheduled")["status"].is_string();
-        control
-            .wait_until(&BINDINGS, ns, &binding, "decided", is_decided)
-            .await
+        decide_for_fast_nodes(control, ns, &format!("web-{}", attempt.get())).await
     };
     let by_nodes = json!([{"name": "member1", "replicas": 1}, {"name": "member2", "replicas": 2}]);
     wait_until("replicas by nodes", async || {

@@ -372,14 +372,7 @@ async fn check_installed_flotilla(host: &InstallHost, installed: &BTreeMap<Strin
         assert!(Instant::now() < end, "the host does not route");
         tokio::time::sleep(POLL_INTERVAL).await;
     }
-    let member = [
-        "member",
-        "--listen",
-        "127.0.0.1:0",
-        "--dir",
-        &path("member"),
-    ];
-    let (_member, _) = ServerProcess::start(BINARY, &member, &dir.path().join("member.log"));
+    let _member = ServerProcess::start_member(BINARY, &dir.path().join("member"), 1, &[]);
     let kubeconfig = dir.path().join("member/kubeconfig");
     let of_member = kubeconfig.display().to_string();
     let config = host.kubeconfig();

@@ -3,13 +3,10 @@
 //!
 //! The lease is in the control plane, because agents that do not reach it can do nothing.
 
-use std::time::Duration;
-
 use clap::Args;
 use flotilla_runtime::LeaderElector;
-use machinery::duration;
 
-use crate::leader_election::leader_elector;
+use crate::leader_election::{LeaseTimesArgs, leader_elector};
 
 /// The leader election flags of karmada-agent.
 #[derive(Args, Clone, Debug)]
@@ -22,18 +19,8 @@ pub(crate) struct AgentLeaderElectionArgs {
     /// leader election.
     #[arg(long, value_name = "NAMESPACE", default_value = "karmada-system")]
     leader_elect_resource_namespace: String,
-    /// The duration that non-leader candidates will wait after observing a leadership
-    /// renewal until attempting to acquire leadership; whole seconds.
-    #[arg(long, value_name = "DURATION", default_value = "15s", value_parser = duration::parse)]
-    leader_elect_lease_duration: Duration,
-    /// The interval between attempts by the acting leader to renew a leadership slot
-    /// before it stops leading.
-    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = duration::parse)]
-    leader_elect_renew_deadline: Duration,
-    /// The duration the clients should wait between attempting acquisition and renewal of
-    /// a leadership.
-    #[arg(long, value_name = "DURATION", default_value = "2s", value_parser = duration::parse)]
-    leader_elect_retry_period: Duration,
+    #[command(flatten)]
+    times: LeaseTimesArgs,
 }
 
 impl AgentLeaderElectionArgs {
@@ -42,12 +29,7 @@ impl AgentLeaderElectionArgs {
         if !self.leader_elect {
             return Ok(None);
         }
-        let times = [
-            self.leader_elect_lease_duration,
-            self.leader_elect_renew_deadline,
-            self.leader_elect_retry_period,
-        ];
         let name = format!("karmada-agent-{cluster}");
-        leader_elector(times, &self.leader_elect_resource_namespace, &name).map(Some)
+        leader_elector(&self.times, &self.leader_elect_resource_namespace, &name).map(Some)
     }
 }

@@ -33,13 +33,9 @@ const HOSTNAME_FILE: &str = "/proc/sys/kernel/hostname";
 /// aborted.
 const STOP_LEASE_FRACTION: f64 = 0.8;
 
-/// The leader election flags of Kubernetes components, with their defaults.
+/// The times of a leader election: flags of each component that elects a leader.
 #[derive(Args, Clone, Debug)]
-pub(crate) struct LeaderElectionArgs {
-    /// Start a leader election client and gain leadership before running the controllers
-    /// [default: true with --etcd-servers, else false].
-    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
-    leader_elect: Option<bool>,
+pub(crate) struct LeaseTimesArgs {
     /// The duration that non-leader candidates will wait after observing a leadership
     /// renewal until attempting to acquire leadership; whole seconds.
     #[arg(long, value_name = "DURATION", default_value = "15s", value_parser = duration::parse)]
@@ -52,6 +48,17 @@ pub(crate) struct LeaderElectionArgs {
     /// a leadership.
     #[arg(long, value_name = "DURATION", default_value = "2s", value_parser = duration::parse)]
     leader_elect_retry_period: Duration,
+}
+
+/// The leader election flags of Kubernetes components, with their defaults.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct LeaderElectionArgs {
+    /// Start a leader election client and gain leadership before running the controllers
+    /// [default: true with --etcd-servers, else false].
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    leader_elect: Option<bool>,
+    #[command(flatten)]
+    times: LeaseTimesArgs,
     /// The namespace of resource object that is used for locking during leader election;
     /// by default kube-system, or Flotilla's own behind another API server.
     #[arg(long, value_name = "NAMESPACE")]
@@ -78,24 +85,23 @@ impl LeaderElectionArgs {
         if !self.is_elected(shared) {
             return Ok(None);
         }
-        let times = [
-            self.leader_elect_lease_duration,
-            self.leader_elect_renew_deadline,
-            self.leader_elect_retry_period,
-        ];
         let namespace = self.leader_elect_resource_namespace.as_deref();
         let namespace = namespace.unwrap_or(default_namespace);
-        leader_elector(times, namespace, &self.leader_elect_resource_name).map(Some)
+        leader_elector(&self.times, namespace, &self.leader_elect_resource_name).map(Some)
     }
 }
 
-/// The election with these times (of the lease, of the renewals, between attempts), if they
-/// make sense together.
+/// The election with these times, if they make sense together.
 pub(crate) fn leader_elector(
-    [lease, renew, retry]: [Duration; 3],
+    times: &LeaseTimesArgs,
     namespace: &str,
     name: &str,
 ) -> anyhow::Result<LeaderElector> {
+    let (lease, renew, retry) = (
+        times.leader_elect_lease_duration,
+        times.leader_elect_renew_deadline,
+        times.leader_elect_retry_period,
+    );
     if lease < Duration::from_secs(1) || lease.subsec_nanos() != 0 {
         bail!("--leader-elect-lease-duration must be whole seconds, at least one");
     }

@@ -4,7 +4,7 @@
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
@@ -22,7 +22,7 @@ use futures_util::FutureExt;
 use machinery::duration;
 use machinery::time::{Clock, SystemClock};
 
-use crate::leader_election::{host_name, leader_elector, run_elected_terms};
+use crate::leader_election::{LeaseTimesArgs, host_name, leader_elector, run_elected_terms};
 use crate::logs;
 use crate::probe_server::{BindAddress, ProbeEndpoint, serve_probes};
 use crate::signals::TerminationSignals;
@@ -110,18 +110,8 @@ struct DetectorLeaderElectionArgs {
     /// the detector follows.
     #[arg(long, value_name = "NAME", default_value = "cluster-problem-detector")]
     leader_elect_resource_name: String,
-    /// The duration that non-leader candidates will wait after observing a leadership
-    /// renewal until attempting to acquire leadership; whole seconds.
-    #[arg(long, value_name = "DURATION", default_value = "15s", value_parser = duration::parse)]
-    leader_elect_lease_duration: Duration,
-    /// The interval between attempts by the acting leader to renew a leadership slot
-    /// before it stops leading.
-    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = duration::parse)]
-    leader_elect_renew_deadline: Duration,
-    /// The duration the clients should wait between attempting acquisition and renewal of
-    /// a leadership.
-    #[arg(long, value_name = "DURATION", default_value = "2s", value_parser = duration::parse)]
-    leader_elect_retry_period: Duration,
+    #[command(flatten)]
+    times: LeaseTimesArgs,
 }
 
 impl DetectorLeaderElectionArgs {
@@ -130,14 +120,9 @@ impl DetectorLeaderElectionArgs {
         if !self.leader_elect {
             return Ok(None);
         }
-        let times = [
-            self.leader_elect_lease_duration,
-            self.leader_elect_renew_deadline,
-            self.leader_elect_retry_period,
-        ];
         let name = format!("{}-{COREDNS_DETECTOR}", self.leader_elect_resource_name);
         let namespace = &self.leader_elect_resource_namespace;
-        let elector = leader_elector(times, namespace, &name)?;
+        let elector = leader_elector(&self.times, namespace, &name)?;
         Ok(Some(LeaderElector {
             identity: format!("{node}_{}", elector.identity),
             ..elector
@@ -237,8 +222,7 @@ async fn start(
     if arguments.healthz_port != 0 {
         let address = SocketAddr::new(arguments.bind_address, arguments.healthz_port);
         if let Some(listener) = BindAddress::Address(address).bind().await? {
-            let ready = Arc::new(AtomicBool::new(false));
-            ready.store(true, Ordering::Release);
+            let ready = Arc::new(AtomicBool::new(true));
             serve_probes(listener, ProbeEndpoint::Health(ready), tasks);
         }
     }

@@ -44,7 +44,24 @@ impl ServerProcess {
         Self::start_with_environment(program, arguments, &[], log)
     }
 
-    /// The same with additional environment variables.
+    /// Starts a simulated member with this many nodes, further flags, and its data and log in a
+    /// folder.
+    pub fn start_member(program: &str, dir: &Path, nodes: usize, flags: &[&str]) -> Self {
+        std::fs::create_dir_all(dir).unwrap();
+        let (path, nodes) = (dir.display().to_string(), nodes.to_string());
+        let own = [
+            "member",
+            "--nodes",
+            &nodes,
+            "--listen",
+            "127.0.0.1:0",
+            "--dir",
+            &path,
+        ];
+        Self::start(program, &[&own, flags].concat(), &dir.join("log")).0
+    }
+
+    /// As [`Self::start`], with additional environment variables.
     pub fn start_with_environment(
         program: &str,
         arguments: &[&str],

@@ -1,0 +1,255 @@
+//! Autoscalers, MultiClusterServices and ServiceExports whose targets the host stores.
+//!
+//! One member is of real components; simulated members have metrics of their pods, and
+//! EndpointSlices of the version that the control plane reads.
+
+use std::path::Path;
+
+use client::{ListOptions, ResourcePath};
+use harness::api_server_client::{find_condition, wait_until};
+use harness::cluster::FRONT_PROXY_NAME;
+use harness::objects::{
+    BINDINGS, CRON_FEDERATED_HPAS, DEPLOYMENTS, ENDPOINT_SLICES, FEDERATED_HPAS,
+    MULTI_CLUSTER_SERVICES, PODS, SERVICE_EXPORTS, SERVICES, deployment, policy,
+};
+use harness::{ApiServerClient, KubernetesCluster, ServerProcess};
+use serde_json::{Value, json};
+
+use crate::aggregated_control_plane::AggregatedControlPlane;
+use crate::real_clusters::{BINARY, RealMemberCluster, join, join_cluster, path_string};
+use crate::simulated_member::SimulatedMember;
+
+const NS: &str = "default";
+const REAL: &str = "member1";
+const PROVIDER: &str = "provider";
+const CONSUMER: &str = "consumer";
+
+fn scale_target(name: &str) -> Value {
+    json!({"apiVersion": "apps/v1", "kind": "Deployment", "name": name})
+}
+
+/// The host's Deployment gets its replicas from a schedule, and its pods start in a real member.
+async fn scale_by_schedule(control: &ApiServerClient, member: &RealMemberCluster) {
+    let object = deployment(NS, "scheduled", 1);
+    control
+        .create(policy(NS, "scheduled", &object, &[REAL]))
+        .await;
+    control.create(object).await;
+    let rule = json!({"name": "each-minute", "schedule": "* * * * *", "targetReplicas": 3});
+    let cron = json!({"apiVersion": "autoscaling.karmada.io/v1alpha1", "kind": "CronFederatedHPA",
+        "metadata": {"name": "scheduled", "namespace": NS},
+        "spec": {"rules": [rule], "scaleTargetRef": scale_target("scheduled")}});
+    control.create(cron).await;
+    let executed = |cron: &Value| {
+        let execution = &cron["status"]["executionHistories"][0]["successfulExecutions"][0];
+        execution["appliedReplicas"] == 3
+    };
+    control
+        .wait_until(&CRON_FEDERATED_HPAS, NS, "scheduled", "executed", executed)
+        .await;
+    let ready = |d: &Value| d["status"]["readyReplicas"] == 3;
+    for client in [&member.server, control] {
+        client
+            .wait_until(&DEPLOYMENTS, NS, "scheduled", "three ready", ready)
+            .await;
+    }
+    assert_eq!(member.server.list(&PODS, NS).await.len(), 3);
+}
+
+/// The host's Deployment follows the usage in a member.
+async fn scale_by_usage(control: &ApiServerClient) {
+    let mut object = deployment(NS, "used", 1);
+    // A pod in a simulated member uses half of what it requests.
+    object["spec"]["template"]["spec"]["containers"][0]["resources"] =
+        json!({"requests": {"cpu": "100m"}});
+    control
+        .create(policy(NS, "used", &object, &[PROVIDER]))
+        .await;
+    control.create(object).await;
+    let metric = json!({"type": "Resource", "resource": {"name": "cpu",
+        "target": {"type": "Utilization", "averageUtilization": 25}}});
+    let hpa = json!({"apiVersion": "autoscaling.karmada.io/v1alpha1", "kind": "FederatedHPA",
+        "metadata": {"name": "used", "namespace": NS},
+        "spec": {"minReplicas": 1, "maxReplicas": 2, "metrics": [metric],
+            "scaleTargetRef": scale_target("used")}});
+    control.create(hpa).await;
+    let scaled = |d: &Value| d["spec"]["replicas"] == 2;
+    control
+        .wait_until(&DEPLOYMENTS, NS, "used", "two replicas", scaled)
+        .await;
+    let is_active = |hpa: &Value| {
+        find_condition(hpa, "ScalingActive")["status"] == "True"
+            && hpa["status"]["currentReplicas"] == 2
+    };
+    control
+        .wait_until(&FEDERATED_HPAS, NS, "used", "active", is_active)
+        .await;
+}
+
+/// Kubernetes 1.20 has EndpointSlices of v1beta1 only; an extension API server gives the host
+/// those of v1, which later ones have themselves.
+async fn serve_endpoint_slices(
+    host: &KubernetesCluster,
+    client: &ApiServerClient,
+    dir: &Path,
+) -> ServerProcess {
+    let data = path_string(&dir.join("data"));
+    let front_proxy_ca = host.kubeconfig.with_file_name("front").join("ca.crt");
+    let (ca, log) = (path_string(&front_proxy_ca), dir.join("log"));
+    let start = move || {
+        let arguments = [
+            "serve",
+            "--listen",
+            "127.0.0.1:0",
+            "--data-dir",
+            &data,
+            "--client-ca-file",
+            &ca,
+        ];
+        ServerProcess::start(BINARY, &arguments, &log)
+    };
+    let (process, address) = tokio::task::spawn_blocking(start).await.unwrap();
+    let server = ApiServerClient::connect("slices", &dir.join("data/kubeconfig"));
+    let rights = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
+        "metadata": {"name": "front-proxy"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"},
+        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": FRONT_PROXY_NAME}]});
+    server.create(rights).await;
+    let (_, port) = address.rsplit_once(':').unwrap();
+    let port: u16 = port.parse().unwrap();
+    let service = json!({"apiVersion": "v1", "kind": "Service",
+        "metadata": {"namespace": NS, "name": "slices"},
+        "spec": {"type": "ExternalName", "externalName": "localhost"}});
+    client.create(service).await;
+    let registration = json!({"apiVersion": "apiregistration.k8s.io/v1", "kind": "APIService",
+        "metadata": {"name": "v1.discovery.k8s.io"},
+        "spec": {"group": "discovery.k8s.io", "version": "v1", "groupPriorityMinimum": 16200,
+            "versionPriority": 20, "insecureSkipTLSVerify": true,
+            "service": {"namespace": NS, "name": "slices", "port": port}}});
+    client.create(registration).await;
+    wait_until("EndpointSlices of v1", async || {
+        let at = ResourcePath::collection(&ENDPOINT_SLICES, NS);
+        client.api.list(at, &ListOptions::default()).await.is_ok()
+    })
+    .await;
+    process
+}
+
+/// The number of addresses of a Service in the consumer, which has no pods of its own.
+async fn imported_endpoints(consumer: &ApiServerClient, service: &str) -> usize {
+    let slices = consumer.list(&ENDPOINT_SLICES, NS).await;
+    let of_service = slices
+        .iter()
+        .filter(|s| s["metadata"]["labels"]["kubernetes.io/service-name"] == service);
+    let counts = of_service.map(|slice| slice["endpoints"].as_array().map_or(0, Vec::len));
+    counts.sum()
+}
+
+async fn wait_for_endpoints(consumer: &ApiServerClient, service: &str, count: usize) {
+    wait_until(&format!("{count} endpoints of {service}"), async || {
+        imported_endpoints(consumer, service).await == count
+    })
+    .await;
+}
+
+/// Two pods in the provider, and a Service of the host that selects them.
+async fn create_service(control: &ApiServerClient, name: &str) -> Value {
+    let object = deployment(NS, name, 2);
+    control.create(policy(NS, name, &object, &[PROVIDER])).await;
+    control.create(object).await;
+    let service = json!({"apiVersion": "v1", "kind": "Service",
+        "metadata": {"namespace": NS, "name": name},
+        "spec": {"selector": {"app": name}, "ports": [{"port": 80, "targetPort": 8080}]}});
+    control.create(service.clone()).await;
+    service
+}
+
+async fn scale_to_three(control: &ApiServerClient, name: &str) {
+    let more = json!({"spec": {"replicas": 3}});
+    control.merge_patch(&DEPLOYMENTS, NS, name, more).await;
+}
+
+/// A MultiClusterService brings endpoints of one member to another.
+async fn share_endpoints(control: &ApiServerClient, consumer: &ApiServerClient) {
+    let name = "shared";
+    create_service(control, name).await;
+    let shared = json!({"apiVersion": "networking.karmada.io/v1alpha1",
+        "kind": "MultiClusterService", "metadata": {"namespace": NS, "name": name},
+        "spec": {"types": ["CrossCluster"], "providerClusters": [{"name": PROVIDER}],
+            "consumerClusters": [{"name": CONSUMER}]}});
+    control.create(shared).await;
+    wait_for_endpoints(consumer, name, 2).await;
+    consumer.wait_until_exists(&SERVICES, NS, name).await;
+    scale_to_three(control, name).await;
+    wait_for_endpoints(consumer, name, 3).await;
+
+    control.delete(&MULTI_CLUSTER_SERVICES, NS, name).await;
+    control
+        .wait_until_deleted(&MULTI_CLUSTER_SERVICES, NS, name)
+        .await;
+    wait_for_endpoints(consumer, name, 0).await;
+    control
+        .wait_until_exists(&BINDINGS, NS, "shared-service")
+        .await;
+}
+
+/// A ServiceExport and a ServiceImport do the same under the name of a derived Service.
+async fn export_endpoints(control: &ApiServerClient, consumer: &ApiServerClient) {
+    let (name, derived) = ("exported", "derived-exported");
+    let service = create_service(control, name).await;
+    let export = json!({"apiVersion": "multicluster.x-k8s.io/v1alpha1", "kind": "ServiceExport",
+        "metadata": {"namespace": NS, "name": name}});
+    let import = json!({"apiVersion": "multicluster.x-k8s.io/v1alpha1", "kind": "ServiceImport",
+        "metadata": {"namespace": NS, "name": name},
+        "spec": {"type": "ClusterSetIP", "ports": [{"port": 80, "protocol": "TCP"}]}});
+    for (policy_name, object, cluster) in [
+        ("exported-service", &service, PROVIDER),
+        ("export", &export, PROVIDER),
+        ("import", &import, CONSUMER),
+    ] {
+        control
+            .create(policy(NS, policy_name, object, &[cluster]))
+            .await;
+    }
+    control.create(export).await;
+    control.create(import).await;
+    wait_for_endpoints(consumer, derived, 2).await;
+    consumer.wait_until_exists(&SERVICES, NS, derived).await;
+    scale_to_three(control, name).await;
+    wait_for_endpoints(consumer, derived, 3).await;
+    control.delete(&SERVICE_EXPORTS, NS, name).await;
+    wait_for_endpoints(consumer, derived, 0).await;
+}
+
+// proves: CRH-host, FHP-host, MCS-host, SVC-host
+#[tokio::test(flavor = "multi_thread")]
+async fn autoscalers_and_services_work_behind_a_host() {
+    let simulated = async {
+        (
+            SimulatedMember::start(PROVIDER).await,
+            SimulatedMember::start(CONSUMER).await,
+        )
+    };
+    let (Some(mut control_plane), Some((real, _etcd)), (provider, consumer)) = tokio::join!(
+        AggregatedControlPlane::prepare(),
+        RealMemberCluster::start(REAL),
+        simulated
+    ) else {
+        return;
+    };
+    let dir = tempfile::tempdir().unwrap();
+    let _slices =
+        serve_endpoint_slices(&control_plane.host, &control_plane.client, dir.path()).await;
+    control_plane.start_flotilla_with(&["--feature-gates", "MultiClusterService=true"]);
+    control_plane.wait_until_available().await;
+    let (control, kubeconfig) = (&control_plane.client, &control_plane.host.kubeconfig);
+    join(control, kubeconfig, &real).await;
+    join_cluster(control, kubeconfig, PROVIDER, &provider.kubeconfig()).await;
+    join_cluster(control, kubeconfig, CONSUMER, &consumer.kubeconfig()).await;
+    tokio::join!(
+        scale_by_schedule(control, &real),
+        scale_by_usage(control),
+        share_endpoints(control, &consumer.server),
+        export_endpoints(control, &consumer.server),
+    );
+}
