@@ -59,6 +59,7 @@ async fn registration_supersedes_existing_crds() {
     check_restarts_and_crd_deletion(&mut control_plane).await;
 }
 
+#[harness::slow]
 #[tokio::test(flavor = "multi_thread")]
 async fn crds_created_after_registration_change_nothing() {
     let Some(mut control_plane) = AggregatedControlPlane::start().await else {

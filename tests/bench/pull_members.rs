@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::{Context, ensure};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use serde_json::json;
+use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::fleet::{count_ready_clusters, create_deployments, is_condition_true, items};
@@ -65,6 +65,11 @@ impl PullMember {
         let secret = connection.get(AGENT_SECRET)?.json()?;
         let data = secret["data"]["karmada-kubeconfig"].as_str();
         let own = dir.join(format!("{name}.kubeconfig"));
+        // In a pod there is no YAML: the agent finds the token of its service account.
+        let of_member = dir.join(format!("{name}.member.kubeconfig"));
+        let text = std::fs::read_to_string(&member.kubeconfig)?;
+        let config: Value = serde_saphyr::from_str(&text)?;
+        std::fs::write(&of_member, config.to_string())?;
         std::fs::write(&own, STANDARD.decode(data.context("no kubeconfig")?)?)?;
         let agent = MeasuredProcess::agent(&[
             "--cluster-name",
@@ -72,7 +77,7 @@ impl PullMember {
             "--karmada-kubeconfig",
             &own.display().to_string(),
             "--kubeconfig",
-            &kubeconfig,
+            &of_member.display().to_string(),
             "--metrics-bind-address=0",
             "--health-probe-bind-address=0",
         ])?;

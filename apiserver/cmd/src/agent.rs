@@ -46,9 +46,9 @@ use crate::signals::TerminationSignals;
 use crate::webhook_client::{ServiceRouting, WebhookClientManager};
 
 const COMPONENT: &str = "karmada-agent";
-/// A thread keeps a stack and freed memory. Those of a large machine's CPUs would take more than
-/// everything that the agent knows about its member.
-const MAX_WORKER_THREADS: usize = 2;
+/// The agent waits for two servers most of the time. Each further thread would keep a stack and
+/// freed memory, a megabyte and a half; scripts run in threads of their own.
+pub(crate) const WORKER_THREADS: usize = 1;
 /// How long the agent waits before it asks an unreachable server again.
 const RETRY_INTERVAL: Duration = Duration::from_secs(2);
 
@@ -134,12 +134,6 @@ pub(crate) struct AgentArgs {
     gates: feature_gate_flags::FeatureGateArgs,
     #[command(flatten)]
     pub(crate) logs: logs::LoggingArgs,
-}
-
-/// How many threads run the agent.
-pub(crate) fn worker_threads() -> Option<usize> {
-    let cpus = std::thread::available_parallelism().ok()?;
-    Some(cpus.get().min(MAX_WORKER_THREADS))
 }
 
 pub(crate) async fn run(arguments: AgentArgs) -> anyhow::Result<()> {

@@ -149,7 +149,7 @@ impl CliCommand {
     /// How many threads run the command; by default as many as there are CPUs.
     pub(crate) fn worker_threads(&self) -> Option<usize> {
         match self {
-            Self::Agent(_) => agent::worker_threads(),
+            Self::Agent(_) => Some(agent::WORKER_THREADS),
             _ => None,
         }
     }

@@ -24,8 +24,6 @@ use policies::{NamespaceSyncController, RebalancerController, UnifiedAuthControl
 /// `tasks` stops. An invalid option is returned as an error.
 pub async fn start(deps: PropagationContext, tasks: &TaskGroup) -> Result<(), String> {
     deps.interpreter.wait_for_cache_sync().await;
-    let scope = NamespaceFilter::new(&deps.options.skipped_namespaces)?;
-    let skipped_resources = SkippedResourceConfig::new(&deps.options.skipped_apis)?;
     let rest_mapper = Arc::new(RestMapper::new(Arc::clone(&deps.control_plane)));
     let informer = |resource: &Gvr| {
         deps.informers
@@ -50,6 +48,9 @@ pub async fn start(deps: PropagationContext, tasks: &TaskGroup) -> Result<(), St
         ExecutionController::start(&deps, &rest_mapper, &works, &memory, tasks).await;
         return Ok(());
     }
+    // An agent does without them, and without the regular expressions' engine in its memory.
+    let scope = NamespaceFilter::new(&deps.options.skipped_namespaces)?;
+    let skipped_resources = SkippedResourceConfig::new(&deps.options.skipped_apis)?;
     let templates = TemplateInformers::new(
         Arc::clone(&deps.control_plane),
         deps.informers.clone(),
