@@ -10,9 +10,13 @@ use harness::api_server_client::{find_condition, wait_until};
 use harness::cluster::FRONT_PROXY_NAME;
 use harness::objects::{
     BINDINGS, CRON_FEDERATED_HPAS, DEPLOYMENTS, ENDPOINT_SLICES, FEDERATED_HPAS,
-    MULTI_CLUSTER_SERVICES, PODS, SERVICE_EXPORTS, SERVICES, deployment, policy,
+    MULTI_CLUSTER_SERVICES, PODS, SERVICE_EXPORTS, SERVICES, cpu_utilization, cron_federated_hpa,
+    deployment, federated_hpa, policy,
 };
-use harness::{ApiServerClient, KubernetesCluster, ServerProcess};
+use harness::shared_services::{
+    multi_cluster_service, selecting_service, share_service, wait_for_service_endpoints,
+};
+use harness::{ApiServerClient, ServerProcess};
 use serde_json::{Value, json};
 
 use crate::aggregated_control_plane::AggregatedControlPlane;
@@ -24,10 +28,6 @@ const REAL: &str = "member1";
 const PROVIDER: &str = "provider";
 const CONSUMER: &str = "consumer";
 
-fn scale_target(name: &str) -> Value {
-    json!({"apiVersion": "apps/v1", "kind": "Deployment", "name": name})
-}
-
 /// The host's Deployment gets its replicas from a schedule, and its pods start in a real member.
 async fn scale_by_schedule(control: &ApiServerClient, member: &RealMemberCluster) {
     let object = deployment(NS, "scheduled", 1);
@@ -35,11 +35,7 @@ async fn scale_by_schedule(control: &ApiServerClient, member: &RealMemberCluster
         .create(policy(NS, "scheduled", &object, &[REAL]))
         .await;
     control.create(object).await;
-    let rule = json!({"name": "each-minute", "schedule": "* * * * *", "targetReplicas": 3});
-    let cron = json!({"apiVersion": "autoscaling.karmada.io/v1alpha1", "kind": "CronFederatedHPA",
-        "metadata": {"name": "scheduled", "namespace": NS},
-        "spec": {"rules": [rule], "scaleTargetRef": scale_target("scheduled")}});
-    control.create(cron).await;
+    control.create(cron_federated_hpa(NS, "scheduled", 3)).await;
     let executed = |cron: &Value| {
         let execution = &cron["status"]["executionHistories"][0]["successfulExecutions"][0];
         execution["appliedReplicas"] == 3
@@ -66,13 +62,10 @@ async fn scale_by_usage(control: &ApiServerClient) {
         .create(policy(NS, "used", &object, &[PROVIDER]))
         .await;
     control.create(object).await;
-    let metric = json!({"type": "Resource", "resource": {"name": "cpu",
-        "target": {"type": "Utilization", "averageUtilization": 25}}});
-    let hpa = json!({"apiVersion": "autoscaling.karmada.io/v1alpha1", "kind": "FederatedHPA",
-        "metadata": {"name": "used", "namespace": NS},
-        "spec": {"minReplicas": 1, "maxReplicas": 2, "metrics": [metric],
-            "scaleTargetRef": scale_target("used")}});
-    control.create(hpa).await;
+    let metrics = json!([cpu_utilization(25)]);
+    control
+        .create(federated_hpa(NS, "used", "used", 2, &metrics))
+        .await;
     let scaled = |d: &Value| d["spec"]["replicas"] == 2;
     control
         .wait_until(&DEPLOYMENTS, NS, "used", "two replicas", scaled)
@@ -89,10 +82,10 @@ async fn scale_by_usage(control: &ApiServerClient) {
 /// Kubernetes 1.20 has EndpointSlices of v1beta1 only; an extension API server gives the host
 /// those of v1, which later ones have themselves.
 async fn serve_endpoint_slices(
-    host: &KubernetesCluster,
-    client: &ApiServerClient,
+    control_plane: &AggregatedControlPlane,
     dir: &Path,
 ) -> ServerProcess {
+    let (host, client) = (&control_plane.host, &control_plane.client);
     let data = path_string(&dir.join("data"));
     let front_proxy_ca = host.kubeconfig.with_file_name("front").join("ca.crt");
     let (ca, log) = (path_string(&front_proxy_ca), dir.join("log"));
@@ -135,90 +128,50 @@ async fn serve_endpoint_slices(
     process
 }
 
-/// The number of addresses of a Service in the consumer, which has no pods of its own.
-async fn imported_endpoints(consumer: &ApiServerClient, service: &str) -> usize {
-    let slices = consumer.list(&ENDPOINT_SLICES, NS).await;
-    let of_service = slices
-        .iter()
-        .filter(|s| s["metadata"]["labels"]["kubernetes.io/service-name"] == service);
-    let counts = of_service.map(|slice| slice["endpoints"].as_array().map_or(0, Vec::len));
-    counts.sum()
-}
-
-async fn wait_for_endpoints(consumer: &ApiServerClient, service: &str, count: usize) {
-    wait_until(&format!("{count} endpoints of {service}"), async || {
-        imported_endpoints(consumer, service).await == count
-    })
-    .await;
-}
-
-/// Two pods in the provider, and a Service of the host that selects them.
-async fn create_service(control: &ApiServerClient, name: &str) -> Value {
-    let object = deployment(NS, name, 2);
-    control.create(policy(NS, name, &object, &[PROVIDER])).await;
-    control.create(object).await;
-    let service = json!({"apiVersion": "v1", "kind": "Service",
-        "metadata": {"namespace": NS, "name": name},
-        "spec": {"selector": {"app": name}, "ports": [{"port": 80, "targetPort": 8080}]}});
-    control.create(service.clone()).await;
-    service
-}
-
-async fn scale_to_three(control: &ApiServerClient, name: &str) {
+async fn scale_to_three(control: &ApiServerClient, ns: &str) {
     let more = json!({"spec": {"replicas": 3}});
-    control.merge_patch(&DEPLOYMENTS, NS, name, more).await;
+    control.merge_patch(&DEPLOYMENTS, ns, "web", more).await;
 }
 
 /// A MultiClusterService brings endpoints of one member to another.
 async fn share_endpoints(control: &ApiServerClient, consumer: &ApiServerClient) {
-    let name = "shared";
-    create_service(control, name).await;
-    let shared = json!({"apiVersion": "networking.karmada.io/v1alpha1",
-        "kind": "MultiClusterService", "metadata": {"namespace": NS, "name": name},
-        "spec": {"types": ["CrossCluster"], "providerClusters": [{"name": PROVIDER}],
-            "consumerClusters": [{"name": CONSUMER}]}});
-    control.create(shared).await;
-    wait_for_endpoints(consumer, name, 2).await;
-    consumer.wait_until_exists(&SERVICES, NS, name).await;
-    scale_to_three(control, name).await;
-    wait_for_endpoints(consumer, name, 3).await;
+    let ns = "shared";
+    control.create_namespace(ns).await;
+    let object = deployment(ns, "web", 2);
+    for object in [
+        policy(ns, "web", &object, &[PROVIDER]),
+        object,
+        selecting_service(ns),
+        multi_cluster_service(ns, &[PROVIDER], &[CONSUMER]),
+    ] {
+        control.create(object).await;
+    }
+    wait_for_service_endpoints(consumer, ns, "web", 2).await;
+    consumer.wait_until_exists(&SERVICES, ns, "web").await;
+    scale_to_three(control, ns).await;
+    wait_for_service_endpoints(consumer, ns, "web", 3).await;
 
-    control.delete(&MULTI_CLUSTER_SERVICES, NS, name).await;
+    control.delete(&MULTI_CLUSTER_SERVICES, ns, "web").await;
     control
-        .wait_until_deleted(&MULTI_CLUSTER_SERVICES, NS, name)
+        .wait_until_deleted(&MULTI_CLUSTER_SERVICES, ns, "web")
         .await;
-    wait_for_endpoints(consumer, name, 0).await;
+    wait_for_service_endpoints(consumer, ns, "web", 0).await;
     control
-        .wait_until_exists(&BINDINGS, NS, "shared-service")
+        .wait_until_exists(&BINDINGS, ns, "web-service")
         .await;
 }
 
 /// A ServiceExport and a ServiceImport do the same under the name of a derived Service.
 async fn export_endpoints(control: &ApiServerClient, consumer: &ApiServerClient) {
-    let (name, derived) = ("exported", "derived-exported");
-    let service = create_service(control, name).await;
-    let export = json!({"apiVersion": "multicluster.x-k8s.io/v1alpha1", "kind": "ServiceExport",
-        "metadata": {"namespace": NS, "name": name}});
-    let import = json!({"apiVersion": "multicluster.x-k8s.io/v1alpha1", "kind": "ServiceImport",
-        "metadata": {"namespace": NS, "name": name},
-        "spec": {"type": "ClusterSetIP", "ports": [{"port": 80, "protocol": "TCP"}]}});
-    for (policy_name, object, cluster) in [
-        ("exported-service", &service, PROVIDER),
-        ("export", &export, PROVIDER),
-        ("import", &import, CONSUMER),
-    ] {
-        control
-            .create(policy(NS, policy_name, object, &[cluster]))
-            .await;
-    }
-    control.create(export).await;
-    control.create(import).await;
-    wait_for_endpoints(consumer, derived, 2).await;
-    consumer.wait_until_exists(&SERVICES, NS, derived).await;
-    scale_to_three(control, name).await;
-    wait_for_endpoints(consumer, derived, 3).await;
-    control.delete(&SERVICE_EXPORTS, NS, name).await;
-    wait_for_endpoints(consumer, derived, 0).await;
+    // The server of EndpointSlices has no other namespaces of the host.
+    let (ns, derived) = (NS, "derived-web");
+    share_service(control, ns, PROVIDER, CONSUMER).await;
+    wait_for_service_endpoints(consumer, ns, derived, 2).await;
+    consumer.wait_until_exists(&SERVICES, ns, derived).await;
+    scale_to_three(control, ns).await;
+    wait_for_service_endpoints(consumer, ns, derived, 3).await;
+    control.delete(&SERVICE_EXPORTS, ns, "web").await;
+    wait_for_service_endpoints(consumer, ns, derived, 0).await;
 }
 
 // proves: CRH-host, FHP-host, MCS-host, SVC-host
@@ -238,8 +191,7 @@ async fn autoscalers_and_services_work_behind_a_host() {
         return;
     };
     let dir = tempfile::tempdir().unwrap();
-    let _slices =
-        serve_endpoint_slices(&control_plane.host, &control_plane.client, dir.path()).await;
+    let _slices = serve_endpoint_slices(&control_plane, dir.path()).await;
     control_plane.start_flotilla_with(&["--feature-gates", "MultiClusterService=true"]);
     control_plane.wait_until_available().await;
     let (control, kubeconfig) = (&control_plane.client, &control_plane.host.kubeconfig);

@@ -3,6 +3,7 @@
 use std::cell::Cell;
 
 use harness::http_client::HttpTestClient;
+use harness::shared_services::{share_service, wait_for_service_endpoints};
 use serde_json::{Value, json};
 
 use crate::fleet::{
@@ -15,9 +16,8 @@ use crate::node_estimates::{
 };
 use crate::objects::{
     BINDINGS, CONFIG_MAPS, FEDERATED_HPAS, NODES, RESOURCE_REGISTRIES, SERVICES, config_map,
-    deployment, divided_policy, policy,
+    cpu_utilization, deployment, divided_policy, federated_hpa, policy,
 };
-use crate::services::{share_service, wait_for_service_endpoints};
 
 const CONFIG_MAP: &str = "flotilla-addons";
 const NAMESPACE: &str = "karmada-system";
@@ -148,15 +148,9 @@ async fn endpoints_of_addons_are_refused_while_they_are_disabled() {
 }
 
 async fn create_hpa(control: &ApiServerClient, ns: &str, name: &str) {
-    let metric = json!({"type": "Resource", "resource": {"name": "cpu",
-        "target": {"type": "Utilization", "averageUtilization": 25}}});
+    let metrics = json!([cpu_utilization(25)]);
     control
-        .create(
-            json!({"apiVersion": "autoscaling.karmada.io/v1alpha1", "kind": "FederatedHPA",
-            "metadata": {"name": name, "namespace": ns},
-            "spec": {"minReplicas": 1, "maxReplicas": 4, "metrics": [metric], "scaleTargetRef":
-                {"apiVersion": "apps/v1", "kind": "Deployment", "name": "scaled"}}}),
-        )
+        .create(federated_hpa(ns, name, "scaled", 4, &metrics))
         .await;
 }
 

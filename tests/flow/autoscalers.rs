@@ -1,11 +1,21 @@
 //! Autoscalers of the control plane, whose replicas the scheduler divides.
 
-use serde_json::json;
+use serde_json::{Value, json};
 
-use crate::fleet::{FleetFixture, find_condition};
+use crate::fleet::{ApiServerClient, FleetFixture, find_condition};
 use crate::objects::{
-    BINDINGS, CRON_FEDERATED_HPAS, DEPLOYMENTS, FEDERATED_HPAS, deployment, divided_policy,
+    BINDINGS, CRON_FEDERATED_HPAS, DEPLOYMENTS, FEDERATED_HPAS, cpu_utilization,
+    cron_federated_hpa, deployment, divided_policy, federated_hpa,
 };
+
+/// Divides a Deployment equally between the first two members.
+async fn create_in_both_members(control: &ApiServerClient, ns: &str, object: Value) {
+    let weights = [("member1", 1), ("member2", 1)];
+    control
+        .create(divided_policy(ns, "p", &object, &weights))
+        .await;
+    control.create(object).await;
+}
 
 /// Waits for a field of the Deployment `web` in the first two members.
 async fn wait_in_both_members(fleet: &FleetFixture, ns: &str, field: &str, expected: i64) {
@@ -26,18 +36,8 @@ async fn a_schedule_scales_a_deployment_and_its_members() {
     let fleet = FleetFixture::shared(ns).await;
     let control = &fleet.control;
     let object = deployment(ns, "web", 1);
-    let weights = [("member1", 1), ("member2", 1)];
-    control
-        .create(divided_policy(ns, "p", &object, &weights))
-        .await;
-    control.create(object).await;
-    let rule = json!({"name": "each-minute", "schedule": "* * * * *", "targetReplicas": 4});
-    control
-        .create(json!({"apiVersion": "autoscaling.karmada.io/v1alpha1",
-            "kind": "CronFederatedHPA", "metadata": {"name": "web", "namespace": ns},
-            "spec": {"rules": [rule], "scaleTargetRef":
-                {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}}}))
-        .await;
+    create_in_both_members(control, ns, object).await;
+    control.create(cron_federated_hpa(ns, "web", 4)).await;
     // Within a minute.
     let cron = control
         .wait_until(&CRON_FEDERATED_HPAS, ns, "web", "an execution", |cron| {
@@ -67,21 +67,11 @@ async fn a_template_follows_the_usage_in_its_members() {
     // A pod in a simulated member uses half of what it requests.
     object["spec"]["template"]["spec"]["containers"][0]["resources"] =
         json!({"requests": {"cpu": "100m"}});
-    let weights = [("member1", 1), ("member2", 1)];
-    control
-        .create(divided_policy(ns, "p", &object, &weights))
-        .await;
-    control.create(object).await;
+    create_in_both_members(control, ns, object).await;
     wait_in_both_members(&fleet, ns, "/status/readyReplicas", 1).await;
-    let metric = json!({"type": "Resource", "resource": {"name": "cpu",
-        "target": {"type": "Utilization", "averageUtilization": 25}}});
+    let metrics = json!([cpu_utilization(25)]);
     control
-        .create(
-            json!({"apiVersion": "autoscaling.karmada.io/v1alpha1", "kind": "FederatedHPA",
-            "metadata": {"name": "web", "namespace": ns},
-            "spec": {"minReplicas": 1, "maxReplicas": 4, "metrics": [metric], "scaleTargetRef":
-                {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}}}),
-        )
+        .create(federated_hpa(ns, "web", "web", 4, &metrics))
         .await;
     // The pods have just started: their CPU counts from the next measurement on.
     let hpa = control
@@ -106,11 +96,7 @@ async fn a_template_follows_custom_metrics_of_its_members() {
     object["metadata"]["annotations"] = json!({"custom-metric.flotilla.io/queue": "8"});
     object["spec"]["template"]["metadata"]["annotations"] =
         json!({"custom-metric.flotilla.io/requests": "15"});
-    let weights = [("member1", 1), ("member2", 1)];
-    control
-        .create(divided_policy(ns, "p", &object, &weights))
-        .await;
-    control.create(object).await;
+    create_in_both_members(control, ns, object).await;
     wait_in_both_members(&fleet, ns, "/status/readyReplicas", 1).await;
     let target = json!({"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"});
     // Three replicas by the requests of the pods, four by the queue of both Deployments.
@@ -121,12 +107,7 @@ async fn a_template_follows_custom_metrics_of_its_members() {
             "target": {"type": "AverageValue", "averageValue": "4"}}},
     ]);
     control
-        .create(
-            json!({"apiVersion": "autoscaling.karmada.io/v1alpha1", "kind": "FederatedHPA",
-            "metadata": {"name": "web", "namespace": ns},
-            "spec": {"minReplicas": 1, "maxReplicas": 6, "metrics": metrics,
-                "scaleTargetRef": target}}),
-        )
+        .create(federated_hpa(ns, "web", "web", 6, &metrics))
         .await;
     let hpa = control
         .wait_until(&FEDERATED_HPAS, ns, "web", "replicas", |hpa| {

@@ -4,6 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use harness::FlotillaUpProcess;
+use harness::shared_services::{
+    multi_cluster_service, selecting_service, wait_for_service_endpoints,
+};
 use serde_json::{Value, json};
 
 use crate::fleet::{ApiServerClient, BINARY, FleetFixture, wait_for_namespace, wait_until};
@@ -11,30 +14,12 @@ use crate::objects::{
     BINDINGS, DEPLOYMENTS, ENDPOINT_SLICES, MULTI_CLUSTER_SERVICES, SERVICES, deployment, policy,
 };
 use crate::pull_members::{NAME, PullFixture};
-use crate::services::wait_for_service_endpoints;
 
 const GATE: &[&str] = &["--feature-gates", "MultiClusterService=true"];
 
 fn service(ns: &str, spec: Value) -> Value {
     json!({"apiVersion": "v1", "kind": "Service", "metadata": {"namespace": ns, "name": "web"},
         "spec": spec})
-}
-
-fn selecting_service(ns: &str) -> Value {
-    service(
-        ns,
-        json!({"selector": {"app": "web"}, "ports": [{"port": 80, "targetPort": 8080}]}),
-    )
-}
-
-fn multi_cluster_service(ns: &str, providers: &[&str], consumers: &[&str]) -> Value {
-    let named = |names: &[&str]| -> Vec<Value> {
-        let names = names.iter();
-        names.map(|name| json!({"name": name})).collect()
-    };
-    json!({"apiVersion": "networking.karmada.io/v1alpha1", "kind": "MultiClusterService",
-        "metadata": {"namespace": ns, "name": "web"}, "spec": {"types": ["CrossCluster"],
-            "providerClusters": named(providers), "consumerClusters": named(consumers)}})
 }
 
 async fn wait_for_endpoints(member: &ApiServerClient, ns: &str, count: usize) {

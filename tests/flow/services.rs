@@ -1,12 +1,11 @@
 //! Services that one member exports and others import.
 
+use harness::shared_services::{share_service, wait_for_service_endpoints};
 use serde_json::json;
 
 use crate::fleet::{ApiServerClient, FleetFixture, run_flotilla, wait_for_namespace, wait_until};
 use crate::member_outage::start_member;
-use crate::objects::{
-    DEPLOYMENTS, ENDPOINT_SLICES, SERVICE_EXPORTS, SERVICE_IMPORTS, SERVICES, deployment, policy,
-};
+use crate::objects::{DEPLOYMENTS, ENDPOINT_SLICES, SERVICE_EXPORTS, SERVICE_IMPORTS, SERVICES};
 use crate::pull_members::{NAME, PullFixture};
 
 const OUTAGE_FLAGS: &[&str] = &[
@@ -17,63 +16,6 @@ const OUTAGE_FLAGS: &[&str] = &[
     "--cluster-success-threshold",
     "1s",
 ];
-
-/// Exports the Service `web` of a Deployment with two replicas from one cluster, and imports it
-/// into another.
-pub(crate) async fn share_service(
-    control: &ApiServerClient,
-    ns: &str,
-    exporter: &str,
-    importer: &str,
-) {
-    let service = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"namespace": ns, "name": "web"},
-        "spec": {"selector": {"app": "web"}, "ports": [{"port": 80, "targetPort": 8080}]}});
-    let export = json!({"apiVersion": "multicluster.x-k8s.io/v1alpha1", "kind": "ServiceExport",
-        "metadata": {"namespace": ns, "name": "web"}});
-    for (name, object) in [
-        ("web", deployment(ns, "web", 2)),
-        ("service", service),
-        ("export", export),
-    ] {
-        let to_exporter = policy(ns, name, &object, &[exporter]);
-        control.create(to_exporter).await;
-        control.create(object).await;
-    }
-    let import = json!({"apiVersion": "multicluster.x-k8s.io/v1alpha1", "kind": "ServiceImport",
-        "metadata": {"namespace": ns, "name": "web"},
-        "spec": {"type": "ClusterSetIP", "ports": [{"port": 80, "protocol": "TCP"}]}});
-    control
-        .create(policy(ns, "import", &import, &[importer]))
-        .await;
-    control.create(import).await;
-}
-
-/// The number of ready endpoints of a Service in a member.
-async fn ready_endpoints(member: &ApiServerClient, ns: &str, service: &str) -> usize {
-    let slices = member.list(&ENDPOINT_SLICES, ns).await;
-    let of_service = slices
-        .iter()
-        .filter(|slice| slice["metadata"]["labels"]["kubernetes.io/service-name"] == service);
-    let endpoints =
-        of_service.flat_map(|slice| slice["endpoints"].as_array().into_iter().flatten());
-    endpoints
-        .filter(|e| e["conditions"]["ready"] == true)
-        .count()
-}
-
-/// Waits until a member has so many ready endpoints of a Service.
-pub(crate) async fn wait_for_service_endpoints(
-    member: &ApiServerClient,
-    ns: &str,
-    service: &str,
-    count: usize,
-) {
-    let what = format!("{count} endpoints of {service} in {}", member.name);
-    wait_until(&what, async || {
-        ready_endpoints(member, ns, service).await == count
-    })
-    .await;
-}
 
 async fn wait_for_endpoints(member: &ApiServerClient, ns: &str, count: usize) {
     wait_for_service_endpoints(member, ns, "derived-web", count).await;

@@ -41,6 +41,7 @@ pub mod port_forward;
 pub mod process;
 pub mod raw_http;
 pub mod relay;
+pub mod shared_services;
 pub mod token_issuer;
 pub mod tools;
 pub mod up;

@@ -151,6 +151,43 @@ pub fn override_policy(namespace: &str, name: &str, object: &Value, rules: &Valu
     })
 }
 
+/// A FederatedHPA that keeps a Deployment between one replica and a maximum.
+pub fn federated_hpa(
+    namespace: &str,
+    name: &str,
+    target: &str,
+    max: i64,
+    metrics: &Value,
+) -> Value {
+    json!({
+        "apiVersion": "autoscaling.karmada.io/v1alpha1", "kind": "FederatedHPA",
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": {
+            "minReplicas": 1, "maxReplicas": max, "metrics": metrics,
+            "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": target},
+        },
+    })
+}
+
+/// A metric of a FederatedHPA: the CPU of the pods in percent of what they request.
+pub fn cpu_utilization(percent: i64) -> Value {
+    json!({"type": "Resource", "resource": {"name": "cpu",
+        "target": {"type": "Utilization", "averageUtilization": percent}}})
+}
+
+/// A CronFederatedHPA that gives the Deployment of its name these replicas in each minute.
+pub fn cron_federated_hpa(namespace: &str, name: &str, replicas: i64) -> Value {
+    let rule = json!({"name": "each-minute", "schedule": "* * * * *", "targetReplicas": replicas});
+    json!({
+        "apiVersion": "autoscaling.karmada.io/v1alpha1", "kind": "CronFederatedHPA",
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": {
+            "rules": [rule],
+            "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": name},
+        },
+    })
+}
+
 /// A resource selector that selects one object by its name.
 pub fn resource_selector(object: &Value) -> Value {
     json!({"apiVersion": object["apiVersion"], "kind": object["kind"], "name": object["metadata"]["name"]})
