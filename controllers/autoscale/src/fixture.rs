@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use client::fake::FakeApi;
-use client::{Api, Informer};
+use client::{Api, Informer, ListWatchSelector};
 use flotilla_runtime::{EventRecorder, InformerFactory, TaskGroup};
 use jiff::SignedDuration;
 use machinery::Gvr;
@@ -14,21 +14,26 @@ use serde_json::Value;
 
 use crate::{AutoscalersContext, EnabledAutoscalers, FederatedHpaSettings};
 
-pub(crate) struct FakeMembers(pub(crate) Vec<(&'static str, Arc<FakeApi>)>);
+pub(crate) struct FakeMembers {
+    pub(crate) apis: Vec<(&'static str, Arc<FakeApi>)>,
+    /// Tests start the informers of what is watched in the members.
+    pub(crate) informers: InformerFactory,
+}
 
 impl MemberAccess for FakeMembers {
     fn api(&self, cluster: &str) -> Result<Arc<dyn Api>, String> {
-        let found = self.0.iter().find(|(name, _)| *name == cluster);
+        let found = self.apis.iter().find(|(name, _)| *name == cluster);
         let (_, api) = found.ok_or("unknown cluster")?;
         Ok(Arc::clone(api) as Arc<dyn Api>)
     }
 
     fn managed_informer(&self, _: &str, _: &Gvr) -> Result<Informer, String> {
-        Err("autoscalers have no informers of members".into())
+        Err("autoscalers start no informers of members".into())
     }
 
-    fn find_managed_informer(&self, _: &str, _: &Gvr) -> Option<Informer> {
-        None
+    fn find_managed_informer(&self, cluster: &str, resource: &Gvr) -> Option<Informer> {
+        let api = self.api(cluster).ok()?;
+        self.informers.find(&api, &ListWatchSelector::all(resource))
     }
 
     fn stop_managed_informer(&self, _: &str, _: &Gvr) {}
@@ -40,12 +45,17 @@ impl MemberAccess for FakeMembers {
 
 /// The controllers that run by default, without events.
 pub(crate) fn context(control_plane: &Arc<dyn Api>, tasks: &TaskGroup) -> AutoscalersContext {
+    let informers = InformerFactory::new(tasks);
+    let members = FakeMembers {
+        apis: Vec::new(),
+        informers: informers.clone(),
+    };
     AutoscalersContext {
         control_plane: Arc::clone(control_plane),
-        members: Arc::new(FakeMembers(Vec::new())),
+        members: Arc::new(members),
         clock: Arc::new(SystemClock),
         recorder: EventRecorder::disabled(),
-        informers: InformerFactory::new(tasks),
+        informers,
         enabled: EnabledAutoscalers::default(),
         federated_hpa: FederatedHpaSettings::default(),
     }

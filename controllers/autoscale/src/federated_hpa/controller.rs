@@ -186,7 +186,7 @@ impl FederatedHpaController {
             let mut conditions = calculation.conditions();
             conditions.set("ScalingActive", false, "InvalidSelector", message);
         }
-        let current = state.template.spec_replicas;
+        let current = state.template_replicas;
         let now = calculation.now;
         self.with_state(calculation.key, |own| {
             own.history.record_initial(current, now)
@@ -233,7 +233,7 @@ impl FederatedHpaController {
 
     async fn scale_by_metrics(&self, calculation: &mut Calculation<'_>, state: &TargetState) {
         let (spec, key) = (&calculation.hpa.spec, calculation.key);
-        let current = state.template.spec_replicas;
+        let current = state.template_replicas;
         if !self.has_own_pods(calculation, state) {
             calculation.error = ScaleError::Internal;
             return calculation.keep_current(current);
@@ -300,7 +300,7 @@ impl FederatedHpaController {
         desired: i32,
         reason: &str,
     ) {
-        let current = state.template.spec_replicas;
+        let current = state.template_replicas;
         let name = &calculation.hpa.spec.scale_target_ref.name;
         let namespace = calculation.object.namespace();
         let at = ResourcePath::object(&state.resource, namespace, name).subresource("scale");

@@ -88,7 +88,7 @@ impl MetricsReader<'_> {
     pub(super) async fn desired_replicas(&self, spec: &FederatedHpaSpec) -> MetricsResult {
         let mut desired: Option<(i32, String)> = None;
         let (mut statuses, mut errors) = (Vec::new(), Vec::new());
-        let current = self.state.template.spec_replicas;
+        let current = self.state.template_replicas;
         for metric in &spec.metrics {
             let began = Instant::now();
             let read = self.read_metric(metric).await;
@@ -168,11 +168,11 @@ impl MetricsReader<'_> {
     }
 
     fn input(&self) -> CalculatorInput<'_> {
-        let (template, scale) = (&self.state.template, &self.state.scale);
+        let (replicas, scale) = (self.state.template_replicas, &self.state.scale);
         CalculatorInput {
-            current_replicas: template.spec_replicas,
+            current_replicas: replicas,
             status_replicas: scale.status_replicas,
-            calibration: f64::from(scale.spec_replicas) / f64::from(template.spec_replicas),
+            calibration: f64::from(scale.spec_replicas) / f64::from(replicas),
             pods: &self.state.pods,
             tolerance: self.settings.tolerance,
             periods: self.settings.periods(),

@@ -1,4 +1,4 @@
-//! Reads the scale, the pods and the metrics of a scale target from one member cluster.
+//! Reads the pods and the metrics of a scale target from one member cluster.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,47 +21,6 @@ const CUSTOM_METRICS_VERSIONS: [&str; 2] = ["v1beta2", "v1beta1"];
 const DEFAULT_WINDOW: SignedDuration = SignedDuration::from_mins(1);
 /// Pods of one target in one cluster, at most.
 const MAX_PODS: u64 = 50_000;
-
-/// The subresource `scale` of a target.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct MemberScale {
-    pub(crate) spec_replicas: i32,
-    pub(crate) status_replicas: i32,
-    /// Empty if the target has none.
-    pub(crate) selector: String,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct ScaleView {
-    spec: ScaleReplicas,
-    status: ScaleReplicas,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct ScaleReplicas {
-    replicas: i32,
-    selector: String,
-}
-
-/// Reads the scale of an object.
-pub(crate) async fn read_scale(
-    api: &dyn Api,
-    resource: &Gvr,
-    namespace: &str,
-    name: &str,
-) -> Result<MemberScale> {
-    let at = ResourcePath::object(resource, namespace, name).subresource("scale");
-    let scale = api.get(at).await?;
-    let view: ScaleView = serde_json::from_value(scale.value()?)
-        .map_err(|e| Error::Protocol(format!("scale of {namespace}/{name}: {e}")))?;
-    Ok(MemberScale {
-        spec_replicas: view.spec.replicas,
-        status_replicas: view.status.replicas,
-        selector: view.status.selector,
-    })
-}
 
 #[derive(Default, Deserialize)]
 #[serde(default)]

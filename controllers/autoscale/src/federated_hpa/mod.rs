@@ -1,7 +1,8 @@
 //! The controller of FederatedHPA, which scales a workload by the metrics of its pods in all clusters.
 //!
 //! Source: Karmada's `pkg/controllers/federatedhpa`. Members are asked directly, in parallel, and
-//! with a deadline each; Karmada asks its metrics adapter.
+//! with a deadline each; Karmada asks its metrics adapter. Workloads that are watched in the members for
+//! their status are not asked for their scale.
 
 mod behavior;
 #[cfg(test)]
@@ -26,6 +27,9 @@ mod scaling_limits;
 mod scaling_property_tests;
 mod settings;
 mod spec;
+mod target_scale;
+#[cfg(test)]
+mod target_scale_tests;
 mod target_state;
 #[cfg(test)]
 mod tests;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use client::{Api, ResourcePath};
+use client::{Api, Error, ResourcePath};
 use flotilla_runtime::Informer;
 use futures_util::future::join_all;
 use machinery::{Gvr, LabelSelector, Object};
@@ -14,8 +14,9 @@ use openapi::karmada::well_known_keys::{CLUSTER_POLICY_ID, POLICY_ID};
 use openapi::karmada::{Cluster, ResourceBinding, names};
 use tokio::time::timeout;
 
-use super::member_metrics::{LabeledPod, MemberScale, read_pods, read_scale};
+use super::member_metrics::{LabeledPod, read_pods};
 use super::pod_groups::ScaledPod;
+use super::target_scale::{TargetScale, read_scale, scale_of_workload};
 use crate::scale_target::resolve_resource;
 
 /// How long one member may take. The other members do not wait for it any longer.
@@ -55,10 +56,10 @@ pub(super) struct TargetMember {
 /// A scale target at one time.
 pub(super) struct TargetState {
     pub(super) resource: Gvr,
-    /// The scale of the template.
-    pub(super) template: MemberScale,
+    /// Those of the template.
+    pub(super) template_replicas: i32,
     /// Sums over the members, and the selector of the first.
-    pub(super) scale: MemberScale,
+    pub(super) scale: TargetScale,
     pub(super) members: Vec<TargetMember>,
     pub(super) pods: Vec<ScaledPod>,
     pub(super) pod_labels: Vec<BTreeMap<String, String>>,
@@ -76,7 +77,7 @@ pub(super) struct TargetReader {
 
 /// What one member says.
 struct MemberState {
-    scale: MemberScale,
+    scale: TargetScale,
     member: TargetMember,
     pods: Result<Vec<LabeledPod>, (&'static str, String)>,
 }
@@ -117,8 +118,12 @@ impl TargetReader {
             let none = "failed to get replicas in any of clusters, possibly because all of clusters are not ready";
             return Err(get_scale(none.into()));
         }
-        let template = read_scale(&*self.api, &resource, namespace, &target.name).await;
-        state.template = template.map_err(|e| get_scale(e.to_string()))?;
+        let template = match scale_of_workload(&resource, &object) {
+            Some(scale) => Ok(scale),
+            None => read_scale(&*self.api, &resource, namespace, &target.name).await,
+        };
+        let template = template.map_err(|e| get_scale(e.to_string()))?;
+        state.template_replicas = template.spec_replicas;
         Ok(state)
     }
 
@@ -183,14 +188,24 @@ impl TargetReader {
         name: &str,
     ) -> Option<MemberState> {
         let api = self.members.api(&cluster).ok()?;
+        // Most targets are watched for their status; those need no request for their scale.
+        let watched = self.members.find_managed_informer(&cluster, resource);
+        let watched = watched.and_then(|informer| informer.get(namespace, name));
+        let scale = watched.and_then(|object| scale_of_workload(resource, &object));
         let read = async {
-            let scale = read_scale(&*api, resource, namespace, name).await.ok()?;
+            let scale = match scale {
+                Some(scale) => scale,
+                None => read_scale(&*api, resource, namespace, name).await.ok()?,
+            };
             let pods = match parse_selector(&scale.selector) {
                 Ok(_) => read_pods(&*api, &cluster, namespace, &scale.selector).await,
                 Err(error) => return Some((scale, Err(error))),
             };
-            // Replicas count even where the pods cannot be listed.
-            Some((scale, Ok(pods.unwrap_or_default())))
+            match pods {
+                Err(Error::Transport { .. }) => None,
+                // Replicas count even where the pods must not be listed.
+                pods => Some((scale, Ok(pods.unwrap_or_default()))),
+            }
         };
         let (scale, pods) = timeout(MEMBER_TIMEOUT, read).await.ok()??;
         let member = TargetMember {
@@ -218,12 +233,12 @@ fn parse_selector(text: &str) -> Result<LabelSelector, (&'static str, String)> {
     })
 }
 
-/// Adds the members up; the scale of the template is not set.
+/// Adds the members up; the replicas of the template are not set.
 fn combined(resource: Gvr, members: Vec<MemberState>) -> TargetState {
     let mut state = TargetState {
         resource,
-        template: MemberScale::default(),
-        scale: MemberScale::default(),
+        template_replicas: 0,
+        scale: TargetScale::default(),
         members: Vec::new(),
         pods: Vec::new(),
         pod_labels: Vec::new(),

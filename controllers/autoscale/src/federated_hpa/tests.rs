@@ -26,7 +26,7 @@ pub(super) struct HpaFixture {
     pub(super) control: Arc<FakeApi>,
     pub(super) members: Vec<Arc<FakeApi>>,
     clock: Arc<FakeClock>,
-    _informers: InformerFactory,
+    pub(super) informers: InformerFactory,
     _tasks: TaskGroup,
 }
 
@@ -67,16 +67,19 @@ impl HpaFixture {
         let control_plane: Arc<dyn Api> = control.clone();
         let access = names.iter().copied().zip(members.iter().cloned());
         let mut deps = context(&control_plane, &tasks);
-        deps.members = Arc::new(FakeMembers(access.collect()));
+        let informers = deps.informers.clone();
+        deps.members = Arc::new(FakeMembers {
+            apis: access.collect(),
+            informers: informers.clone(),
+        });
         deps.clock = clock.clone();
         deps.recorder = EventRecorder::new(control_plane, "manager", clock.clone(), &tasks);
-        let informers = deps.informers.clone();
         start(&deps, &tasks).await;
         Self {
             control,
             members,
             clock,
-            _informers: informers,
+            informers,
             _tasks: tasks,
         }
     }
@@ -153,7 +156,8 @@ fn serve_deployments(api: &FakeApi) {
 /// A Deployment that is its own scale.
 pub(super) fn deployment(replicas: i64) -> Value {
     json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web",
-        "namespace": "n", "labels": {POLICY_ID: "x"}}, "spec": {"replicas": replicas},
+        "namespace": "n", "labels": {POLICY_ID: "x"}}, "spec": {"replicas": replicas,
+            "selector": {"matchLabels": {"app": "web"}}},
         "status": {"replicas": replicas, "selector": "app=web"}})
 }
 
