@@ -13,6 +13,7 @@ use harness::objects::{API_SERVICES, SERVICES};
 use harness::{ApiServerClient, EtcdCluster, KubernetesCluster, ServerProcess, etcd, port};
 use openapi::karmada::is_karmada_group;
 use serde_json::{Value, json};
+use tokio::sync::{Semaphore, SemaphorePermit};
 
 use crate::direct_client::DirectClient;
 use crate::real_clusters::{BINARY, CLUSTER_TOOLS, path_string};
@@ -21,6 +22,9 @@ use crate::real_clusters::{BINARY, CLUSTER_TOOLS, path_string};
 pub(crate) const NAMESPACE: &str = "flotilla-system";
 /// The Service that the host routes to.
 pub(crate) const SERVICE: &str = "flotilla";
+
+/// Each of them, with its members, keeps a processor busy; more at a time only wait for each other.
+static RUNNING: Semaphore = Semaphore::const_new(2);
 
 const AVAILABLE_TIMEOUT: Duration = Duration::from_secs(180);
 const AUDIT_LOG: &str = "audit.log";
@@ -54,6 +58,8 @@ pub(crate) struct AggregatedControlPlane {
     arguments: Vec<String>,
     dir: TestDir,
     pub(crate) etcd: EtcdCluster,
+    /// The last field: what runs is stopped before the next control plane starts.
+    _running: SemaphorePermit<'static>,
 }
 
 impl AggregatedControlPlane {
@@ -76,6 +82,7 @@ impl AggregatedControlPlane {
     /// Starts the host, but not Flotilla.
     pub(crate) async fn prepare() -> Option<Self> {
         harness::tools(CLUSTER_TOOLS)?;
+        let running = RUNNING.acquire().await.unwrap();
         let dir = TestDir::new();
         let flags = audit_flags(dir.path());
         let started = tokio::task::spawn_blocking(move || {
@@ -117,6 +124,7 @@ impl AggregatedControlPlane {
             arguments: arguments.map(str::to_owned).to_vec(),
             dir,
             etcd,
+            _running: running,
         })
     }
 

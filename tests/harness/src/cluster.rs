@@ -18,7 +18,9 @@ use rcgen::KeyPair;
 use crate::daemon::TestDir;
 use crate::{Daemon, EtcdCluster, port, tools};
 
-const READY_TIMEOUT: Duration = Duration::from_secs(120);
+/// After a restart, a kube-apiserver of 1.20 merges the OpenAPI of each APIService before it is
+/// ready, which takes minutes on a machine that is busy.
+const READY_TIMEOUT: Duration = Duration::from_secs(300);
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// The controllers of a host cluster that stores templates and runs no workloads.
