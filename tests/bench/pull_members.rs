@@ -21,6 +21,7 @@ const WORKS: usize = 200;
 const READY_TIMEOUT: Duration = Duration::from_secs(240);
 const STEADY_STATE: Duration = Duration::from_secs(30);
 const AGENT_SECRET: &str = "/api/v1/namespaces/karmada-system/secrets/karmada-kubeconfig";
+const AGENT_DEPLOYMENT: &str = "/apis/apps/v1/namespaces/karmada-system/deployments/karmada-agent";
 
 /// A member in pull mode and its agent.
 struct PullMember {
@@ -64,6 +65,13 @@ impl PullMember {
         let mut connection = BenchConnection::open(&member.read_kubeconfig()?)?;
         let secret = connection.get(AGENT_SECRET)?.json()?;
         let data = secret["data"]["karmada-kubeconfig"].as_str();
+        let deployment = connection.get(AGENT_DEPLOYMENT)?.json()?;
+        let env = &deployment["spec"]["template"]["spec"]["containers"][0]["env"];
+        let env = env.as_array().into_iter().flatten();
+        let env = env
+            .filter_map(|variable| Some((variable["name"].as_str()?, variable["value"].as_str()?)));
+        let env: Vec<(&str, &str)> = env.collect();
+        ensure!(!env.is_empty(), "the agent's Deployment has no environment");
         let own = dir.join(format!("{name}.kubeconfig"));
         // In a pod there is no YAML: the agent finds the token of its service account.
         let of_member = dir.join(format!("{name}.member.kubeconfig"));
@@ -71,16 +79,17 @@ impl PullMember {
         let config: Value = serde_saphyr::from_str(&text)?;
         std::fs::write(&of_member, config.to_string())?;
         std::fs::write(&own, STANDARD.decode(data.context("no kubeconfig")?)?)?;
-        let agent = MeasuredProcess::agent(&[
+        let own = format!("--karmada-kubeconfig={}", own.display());
+        let of_member = format!("--kubeconfig={}", of_member.display());
+        let arguments = [
             "--cluster-name",
             name,
-            "--karmada-kubeconfig",
-            &own.display().to_string(),
-            "--kubeconfig",
-            &of_member.display().to_string(),
+            &own,
+            &of_member,
             "--metrics-bind-address=0",
             "--health-probe-bind-address=0",
-        ])?;
+        ];
+        let agent = MeasuredProcess::agent(&arguments, &env)?;
         Ok(Self {
             agent,
             _member: member,

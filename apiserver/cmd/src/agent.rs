@@ -46,9 +46,6 @@ use crate::signals::TerminationSignals;
 use crate::webhook_client::{ServiceRouting, WebhookClientManager};
 
 const COMPONENT: &str = "karmada-agent";
-/// The agent waits for two servers most of the time. Each further thread would keep a stack and
-/// freed memory, a megabyte and a half; scripts run in threads of their own.
-pub(crate) const WORKER_THREADS: usize = 1;
 /// How long the agent waits before it asks an unreachable server again.
 const RETRY_INTERVAL: Duration = Duration::from_secs(2);
 

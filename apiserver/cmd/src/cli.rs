@@ -9,6 +9,7 @@ use flotilla_cli::{
     kubectl_commands, plan, promote, rebalance, register, taint, token, top, unjoin, unregister,
     why,
 };
+use tokio::runtime::{Builder, Runtime};
 
 use crate::logs::LogFormat;
 use crate::{
@@ -146,12 +147,15 @@ impl CliCommand {
         }
     }
 
-    /// How many threads run the command; by default as many as there are CPUs.
-    pub(crate) fn worker_threads(&self) -> Option<usize> {
-        match self {
-            Self::Agent(_) => Some(agent::WORKER_THREADS),
-            _ => None,
-        }
+    /// The runtime of the command: a thread for each CPU, but one thread for an agent. An agent waits
+    /// for two servers most of the time, and each further thread would keep a stack and freed
+    /// memory, a megabyte and a half. Scripts run in threads of their own.
+    pub(crate) fn runtime(&self) -> std::io::Result<Runtime> {
+        let mut builder = match self {
+            Self::Agent(_) => Builder::new_current_thread(),
+            _ => Builder::new_multi_thread(),
+        };
+        builder.enable_all().build()
     }
 
     /// Runs the command. Commands with exit codes of their own return them; for an error

@@ -93,11 +93,7 @@ fn main() -> ExitCode {
     };
     let format = cli.command.logging_format();
     logs::init(cli.verbosity, format);
-    let mut runtime = tokio::runtime::Builder::new_multi_thread();
-    if let Some(threads) = cli.command.worker_threads() {
-        runtime.worker_threads(threads);
-    }
-    let runtime = match runtime.enable_all().build() {
+    let runtime = match cli.command.runtime() {
         Ok(runtime) => runtime,
         Err(e) => {
             return logs::print_error(&anyhow::anyhow!("cannot start the runtime: {e}"), format);
