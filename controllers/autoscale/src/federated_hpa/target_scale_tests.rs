@@ -1,13 +1,11 @@
 //! Tests of where the scale of a target comes from.
 
-use client::{Api, Error, ListWatchSelector};
+use client::Error;
 use machinery::{Gvr, Object, Status};
 use serde_json::{Value, json};
-use std::sync::Arc;
 
 use super::target_scale::{TargetScale, scale_of_workload};
 use super::tests::{HpaFixture, cpu_utilization};
-use crate::DEPLOYMENTS;
 
 fn scale(resource: &Gvr, spec: &Value) -> Option<TargetScale> {
     let object = json!({"metadata": {"name": "web", "namespace": "n"}, "spec": spec,
@@ -51,19 +49,14 @@ fn workloads_of_kubernetes_are_their_own_scale() {
 #[tokio::test(start_paused = true)]
 async fn a_target_that_is_watched_is_not_asked_for_its_scale() {
     let fixture = HpaFixture::start(&[2, 1]).await;
-    for (i, member) in fixture.members.iter().enumerate() {
-        fixture.use_cpu(i, "80m");
+    fixture.use_cpu(0, "80m");
+    fixture.use_cpu(1, "80m");
+    fixture.watch_targets().await;
+    for member in &fixture.members {
         member.on_call(|call| {
             let fails = call.subresource == "scale";
             fails.then(|| Error::from(Status::failure(500, "InternalError", "scale")))
         });
-        let member: Arc<dyn Api> = member.clone();
-        let all = ListWatchSelector::all(&DEPLOYMENTS);
-        fixture
-            .informers
-            .get(&member, &all)
-            .wait_for_cache_sync()
-            .await;
     }
     fixture.autoscale("h", 10, json!([cpu_utilization(40)]));
     fixture
@@ -75,16 +68,9 @@ async fn a_target_that_is_watched_is_not_asked_for_its_scale() {
 #[tokio::test(start_paused = true)]
 async fn a_watched_member_that_is_unreachable_does_not_count() {
     let fixture = HpaFixture::start(&[2, 1]).await;
-    for (i, member) in fixture.members.iter().enumerate() {
-        fixture.use_cpu(i, "80m");
-        let member: Arc<dyn Api> = member.clone();
-        let all = ListWatchSelector::all(&DEPLOYMENTS);
-        fixture
-            .informers
-            .get(&member, &all)
-            .wait_for_cache_sync()
-            .await;
-    }
+    fixture.use_cpu(0, "80m");
+    fixture.use_cpu(1, "80m");
+    fixture.watch_targets().await;
     for member in &fixture.members {
         member.on_call(|_| {
             Some(Error::Transport {

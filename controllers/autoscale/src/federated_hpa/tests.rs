@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use client::fake::FakeApi;
-use client::{Api, ApiResource};
+use client::{Api, ApiResource, ListWatchSelector};
 use flotilla_runtime::{EventRecorder, InformerFactory, ShutdownToken, TaskGroup};
 use machinery::Gvr;
 use machinery::time::FakeClock;
@@ -26,7 +26,7 @@ pub(super) struct HpaFixture {
     pub(super) control: Arc<FakeApi>,
     pub(super) members: Vec<Arc<FakeApi>>,
     clock: Arc<FakeClock>,
-    pub(super) informers: InformerFactory,
+    informers: InformerFactory,
     _tasks: TaskGroup,
 }
 
@@ -81,6 +81,16 @@ impl HpaFixture {
             clock,
             informers,
             _tasks: tasks,
+        }
+    }
+
+    /// Starts the informers of the Deployments in both members.
+    pub(super) async fn watch_targets(&self) {
+        let all = ListWatchSelector::all(&DEPLOYMENTS);
+        for member in &self.members {
+            let member: Arc<dyn Api> = member.clone();
+            let informer = self.informers.get(&member, &all);
+            informer.wait_for_cache_sync().await;
         }
     }
 
