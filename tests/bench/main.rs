@@ -33,6 +33,7 @@ mod propagation_latency;
 mod pull_members;
 mod restart;
 mod search_cache;
+mod search_endpoint;
 mod service_account;
 mod shared_fleet;
 mod side_by_side;

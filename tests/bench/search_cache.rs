@@ -1,7 +1,6 @@
-//! Measures the cache behind the search: its memory for the objects of many members, and what a list costs
-//! per object.
+//! Measures the search: the memory of its cache for the objects of many members, and what a list costs per object.
 //!
-//! members that generate their objects ──► cache ──► lists, in this process
+//! members that generate their objects ──► cache ──► search ──► client, in this process
 //!
 //! The argument `--members=N` sets the number of members; the limits are for 100.
 
@@ -28,6 +27,7 @@ use watchcache::{WatchCacheConfig, WatchCaches};
 
 use crate::measured_process::{MIB, resident_bytes};
 use crate::measurement::{MeasurementLimit, MeasurementRecorder, median};
+use crate::search_endpoint::SearchConnection;
 
 static CONFIG_MAPS: Gvr = Gvr::from_static("", "v1", "configmaps");
 static SECRETS: Gvr = Gvr::from_static("", "v1", "secrets");
@@ -226,8 +226,26 @@ impl MeasuredCache {
         Ok(page.map_err(|status| anyhow!("{status:?}"))?.items)
     }
 
-    /// Nanoseconds of a list for each object that it has.
+    /// Nanoseconds for each object of a list that a client requests and receives.
     async fn list_nanoseconds(&self, objects: usize) -> anyhow::Result<f64> {
+        let mut connection = SearchConnection::open(Arc::clone(&self.cache)).await?;
+        let mut times = Vec::new();
+        for _ in 0..ROUNDS {
+            let began = Instant::now();
+            for _ in 0..TIMED_OBJECTS.div_ceil(objects) {
+                let received = connection.list(&CONFIG_MAPS.resource).await?;
+                ensure!(
+                    received > objects * OBJECT_BYTES / 2,
+                    "{received} bytes of {objects} objects"
+                );
+            }
+            times.push(nanoseconds_per_object(began.elapsed(), objects));
+        }
+        Ok(median(&mut times))
+    }
+
+    /// As [`Self::list_nanoseconds`], for what the cache does: it collects references to the objects.
+    async fn collect_nanoseconds(&self, objects: usize) -> anyhow::Result<f64> {
         let mut times = Vec::new();
         for _ in 0..ROUNDS {
             let mut took = Duration::ZERO;
@@ -241,11 +259,16 @@ impl MeasuredCache {
                     items.len()
                 );
             }
-            let listed = TIMED_OBJECTS.div_ceil(objects) * objects;
-            times.push(took.as_nanos() as f64 / listed as f64);
+            times.push(nanoseconds_per_object(took, objects));
         }
         Ok(median(&mut times))
     }
+}
+
+/// Of lists that have [`TIMED_OBJECTS`] together.
+fn nanoseconds_per_object(took: Duration, objects: usize) -> f64 {
+    let listed = TIMED_OBJECTS.div_ceil(objects) * objects;
+    took.as_nanos() as f64 / listed as f64
 }
 
 async fn measure(report: &mut MeasurementRecorder, members: usize) -> anyhow::Result<()> {
@@ -253,9 +276,12 @@ async fn measure(report: &mut MeasurementRecorder, members: usize) -> anyhow::Re
     let cache = MeasuredCache::start(members, &tasks)?;
     cache.fill(1).await?;
     let few = cache.list_nanoseconds(OBJECTS_PER_MEMBER).await?;
-    let setup =
-        "a list of 10,000 ConfigMaps of one member, from the cache, for each object; median of 7";
+    let setup = "a search for 10,000 ConfigMaps of one member until its client has them, for each object; median of 7";
     report.record("search_list_few", few, "ns", MeasurementLimit::None, setup);
+    let collected_few = cache.collect_nanoseconds(OBJECTS_PER_MEMBER).await?;
+    let setup = "the cache's part of that";
+    let limit = MeasurementLimit::None;
+    report.record("search_collect_few", collected_few, "ns", limit, setup);
 
     let before = resident_bytes(std::process::id())?;
     let began = Instant::now();
@@ -275,10 +301,15 @@ async fn measure(report: &mut MeasurementRecorder, members: usize) -> anyhow::Re
     );
     let limit = MeasurementLimit::Below(1.5);
     report.record("search_memory", resident / added, "times", limit, &setup);
-    let many = cache.list_nanoseconds(members * OBJECTS_PER_MEMBER).await?;
+    let objects = members * OBJECTS_PER_MEMBER;
+    let many = cache.list_nanoseconds(objects).await?;
     let setup = format!("the same of all {members} members ({many:.0} ns), by that of one");
     let limit = MeasurementLimit::Below(1.3);
     report.record("search_list_many", many / few, "times", limit, &setup);
+    let collected = cache.collect_nanoseconds(objects).await?;
+    let setup = format!("the cache's part of that ({collected:.0} ns), by that of one");
+    let (times, limit) = (collected / collected_few, MeasurementLimit::None);
+    report.record("search_collect_many", times, "times", limit, &setup);
     tasks.stop().await;
     Ok(())
 }
