@@ -410,7 +410,9 @@ fn measure_delay_beside_looping(object: &Object) -> anyhow::Result<Vec<f64>> {
                 if !scripted {
                     sender.send(since.elapsed()).ok();
                 }
-                answer.map(|_| ReconcileAction::Done)
+                answer
+                    .map(|_| ReconcileAction::Done)
+                    .map_err(|error| error.to_string())
             }
         };
         run_workers(&tasks, "looping", &queue, WORKERS, reconcile);

@@ -2,6 +2,8 @@
 
 use std::collections::HashSet;
 
+use flotilla_runtime::ReconcileError;
+
 /// The text appears unchanged in events and logs; the failed key is retried.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -11,6 +13,9 @@ pub enum Error {
     /// A precondition does not hold; another controller or a user has to fix it.
     #[error("{0}")]
     Blocked(String),
+    /// A member did not answer; the text says what for.
+    #[error("{0}")]
+    Unanswered(String),
     /// Another writer changed a Work right after it was written.
     #[error("work {0} was changed by another writer right after it was written")]
     ConcurrentUpdate(String),
@@ -39,7 +44,7 @@ impl Error {
     pub fn is_conflict(&self) -> bool {
         match self {
             Self::Api(error) => error.is_conflict() || error.is_already_exists(),
-            Self::Blocked(_) => false,
+            Self::Blocked(_) | Self::Unanswered(_) => false,
             Self::ConcurrentUpdate(_) => true,
             Self::Aggregate(all) => all.iter().all(Self::is_conflict),
         }
@@ -51,6 +56,17 @@ impl Error {
 
     pub fn is_namespace_terminating(&self) -> bool {
         matches!(self, Self::Api(error) if error.is_namespace_terminating())
+    }
+}
+
+impl ReconcileError for Error {
+    fn is_unanswered(&self) -> bool {
+        match self {
+            Self::Api(error) => error.is_unanswered(),
+            Self::Unanswered(_) => true,
+            Self::Blocked(_) | Self::ConcurrentUpdate(_) => false,
+            Self::Aggregate(all) => all.iter().any(Self::is_unanswered),
+        }
     }
 }
 

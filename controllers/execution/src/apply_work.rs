@@ -75,6 +75,8 @@ struct WorkSyncResult {
 struct WorkSyncFailure {
     text: String,
     reasons: String,
+    /// Whether the member did not answer for one of them.
+    unanswered: bool,
 }
 
 /// A manifest that is being applied.
@@ -122,6 +124,8 @@ pub(crate) enum ManifestApplyError {
     /// Retried without an event: what is missing may be about to be created.
     Retryable(String),
     Failed(String),
+    /// The member did not answer.
+    Unanswered(String),
 }
 
 impl ManifestApplyError {
@@ -129,7 +133,8 @@ impl ManifestApplyError {
         match e {
             // The message of a timed-out call is our own text.
             client::Error::Protocol(text) => Self::Failed(text.clone()),
-            e => Self::Failed(e.to_string()),
+            client::Error::Status(status) => Self::Failed(status.to_string()),
+            client::Error::Transport { .. } => Self::Unanswered(e.to_string()),
         }
     }
 }
@@ -185,7 +190,8 @@ impl ExecutionController {
             .observe(began.elapsed(), succeeded);
         let made = made?;
         let key = object.meta().key();
-        if let Some(WorkSyncFailure { text, reasons }) = made.failure {
+        if let Some(failure) = made.failure {
+            let WorkSyncFailure { text, reasons, .. } = failure;
             let message =
                 format!("Failed to sync work({key}) to cluster({cluster}), err: {reasons}");
             let about = Self::work_reference(object);
@@ -193,7 +199,10 @@ impl ExecutionController {
             self.invalidate_synced(object);
             let conditions = [dispatch, applied_condition(Err(text.clone()))];
             self.update_conditions(object, work, &conditions).await?;
-            return Err(Error::Blocked(text));
+            return Err(match failure.unanswered {
+                true => Error::Unanswered(text),
+                false => Error::Blocked(text),
+            });
         }
         if made.wrote {
             let text = format!("Sync work({key}) to cluster({cluster}) successful.");
@@ -221,13 +230,13 @@ impl ExecutionController {
         attempt: u32,
     ) -> Result<WorkSyncResult, Error> {
         let (mut made, mut failed) = (WorkSyncResult::default(), Vec::new());
-        let mut awaited = None;
+        let (mut awaited, mut unanswered) = (None, false);
         for manifest in manifests {
             let manifest = &EncodedManifest::new(manifest.clone());
-            match self
-                .apply_manifest(cluster, manifest, equality, attempt)
-                .await
-            {
+            let applied = self.apply_manifest(cluster, manifest, equality, attempt);
+            let applied = applied.await;
+            unanswered |= matches!(applied, Err(ManifestApplyError::Unanswered(_)));
+            match applied {
                 Ok((target, wrote)) => {
                     made.targets.push(target);
                     made.wrote |= wrote;
@@ -236,7 +245,7 @@ impl ExecutionController {
                     }
                 }
                 Err(ManifestApplyError::Retryable(why)) => awaited = Some(why),
-                Err(ManifestApplyError::Failed(why)) => {
+                Err(ManifestApplyError::Failed(why) | ManifestApplyError::Unanswered(why)) => {
                     self.record_template_event(cluster, manifest, Some(&why));
                     failed.push(why);
                 }
@@ -259,6 +268,7 @@ impl ExecutionController {
             made.failure = Some(WorkSyncFailure {
                 text: format!("Failed to apply all manifests ({done}/{total}): {reasons}"),
                 reasons,
+                unanswered,
             });
         }
         Ok(made)

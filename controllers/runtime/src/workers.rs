@@ -1,9 +1,10 @@
 //! Workers that take keys from a workqueue, reconcile them and requeue them.
 
-use std::fmt::{Debug, Display};
+use std::fmt::Debug;
 use std::future::Future;
 use std::hash::Hash;
 use std::marker::PhantomData;
+use std::ops::Range;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,10 +14,12 @@ use flotilla_tracing::{InSpanExt, KeyValue, Span, start_root_span};
 use futures_util::FutureExt;
 use machinery::FailureLogLimiter;
 use parking_lot::Mutex;
+use rand::Rng;
 use tokio::time::Instant;
 
 use crate::blocking_section::{BlockingSectionHandler, CurrentWorkerHandle};
 use crate::metrics::{ControllerName, ReconcileOutcome, WorkerMetrics};
+use crate::reconcile_error::ReconcileError;
 use crate::workqueue::Workqueue;
 
 /// What to do with a key after a successful reconciliation.
@@ -41,6 +44,10 @@ impl ReconcileAction {
     }
 }
 
+/// The longest backoff of a key whose reconciliation got no answer. On a network that breaks again
+/// and again a longer one keeps a key waiting while others pass, and an equal one for all retries
+/// may always meet the break.
+const MAX_UNANSWERED_SECONDS: Range<f64> = 5.0..10.0;
 /// Error text recorded for a key whose reconciliation panicked.
 const PANIC_REASON: &str = "panicked";
 /// Most substitute workers per queue. Beyond that, a worker in a blocking section is not
@@ -59,7 +66,7 @@ pub fn run_workers<K, E, F, Fut>(
     reconcile: F,
 ) where
     K: Clone + Debug + Eq + Hash + Send + Sync + 'static,
-    E: Display + Send + 'static,
+    E: ReconcileError + Send + 'static,
     F: Fn(K) -> Fut + Send + Sync + 'static,
     Fut: Future<Output = Result<ReconcileAction, E>> + Send + 'static,
 {
@@ -95,7 +102,7 @@ pub fn run_workers_after<K, E, F, Fut>(
     reconcile: F,
 ) where
     K: Clone + Debug + Eq + Hash + Send + Sync + 'static,
-    E: Display + Send + 'static,
+    E: ReconcileError + Send + 'static,
     F: Fn(K) -> Fut + Send + Sync + 'static,
     Fut: Future<Output = Result<ReconcileAction, E>> + Send + 'static,
 {
@@ -129,7 +136,7 @@ struct WorkqueueWorkers<K, E, F, Fut> {
 impl<K, E, F, Fut> BlockingSectionHandler for WorkqueueWorkers<K, E, F, Fut>
 where
     K: Clone + Debug + Eq + Hash + Send + Sync + 'static,
-    E: Display + Send + 'static,
+    E: ReconcileError + Send + 'static,
     F: Fn(K) -> Fut + Send + Sync + 'static,
     Fut: Future<Output = Result<ReconcileAction, E>> + Send + 'static,
 {
@@ -154,7 +161,7 @@ where
 impl<K, E, F, Fut> WorkqueueWorkers<K, E, F, Fut>
 where
     K: Clone + Debug + Eq + Hash + Send + Sync + 'static,
-    E: Display + Send + 'static,
+    E: ReconcileError + Send + 'static,
     F: Fn(K) -> Fut + Send + Sync + 'static,
     Fut: Future<Output = Result<ReconcileAction, E>> + Send + 'static,
 {
@@ -240,17 +247,24 @@ where
                 }
                 None
             }
-            Ok(Err(error)) => Some(error.to_string()),
+            Ok(Err(error)) => Some((error.to_string(), error.is_unanswered())),
             Err(_) => {
                 if self.failures.record_failure(&key, PANIC_REASON) {
                     tracing::error!(controller = self.name, ?key, "reconciliation panicked");
                 }
-                Some(PANIC_REASON.to_owned())
+                Some((PANIC_REASON.to_owned(), false))
             }
         };
-        if let Some(error) = failure {
+        if let Some((error, unanswered)) = failure {
             figures.record_reconcile(took, ReconcileOutcome::Error, None);
-            let backoff = queue.add_rate_limited(key.clone());
+            let backoff = match unanswered {
+                true => {
+                    let seconds = rand::rng().random_range(MAX_UNANSWERED_SECONDS);
+                    let max = Duration::from_secs_f64(seconds);
+                    queue.add_rate_limited_within(key.clone(), max)
+                }
+                false => queue.add_rate_limited(key.clone()),
+            };
             let controller = self.name;
             let lasts = is_persistent(queue.num_requeues(&key));
             if lasts && self.failures.record_failure(&key, &error) {
@@ -264,7 +278,7 @@ where
 }
 
 /// Records the result in the span of a reconciliation, as metrics name it.
-fn record_outcome<E: Display>(
+fn record_outcome<E: ReconcileError>(
     span: &Span,
     outcome: &std::thread::Result<Result<ReconcileAction, E>>,
 ) {
@@ -368,7 +382,7 @@ mod tests {
             async move {
                 tokio::time::sleep(Duration::from_secs(1)).await;
                 match (key, attempt) {
-                    (1, 0..3) => Err("not yet"),
+                    (1, 0..3) => Err("not yet".to_owned()),
                     (2, _) if !waited.swap(true, Ordering::Relaxed) => {
                         Ok(ReconcileAction::RequeueAfter(Duration::from_secs(20)))
                     }
@@ -415,7 +429,7 @@ mod tests {
                 let attempt = queue.num_requeues(&key);
                 log.lock().push((key, attempt));
                 match (key, attempt) {
-                    (1, 0) => Err("no"),
+                    (1, 0) => Err("no".to_owned()),
                     (1, 1) => panic!("on purpose"),
                     (2, _) => {
                         tokio::time::sleep(Duration::from_secs(3600)).await;
@@ -441,6 +455,41 @@ mod tests {
         assert_eq!(seen.lock().last(), Some(&(2, 99)));
         queue.add(4);
         assert!(queue.is_empty());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_server_that_does_not_answer_is_asked_again_soon() {
+        let tasks = TaskGroup::new(ShutdownToken::new());
+        let queue = Workqueue::new();
+        let attempts: Arc<Mutex<Vec<Instant>>> = Arc::default();
+        let log = Arc::clone(&attempts);
+        run_workers(&tasks, "unanswered", &queue, 1, move |_: u32| {
+            let mut attempts = log.lock();
+            attempts.push(Instant::now());
+            let outcome = match attempts.len() {
+                0..30 => Err(client::Error::Transport {
+                    host: "control-plane".to_owned(),
+                    message: "connection reset".to_owned(),
+                }),
+                30 => Err(machinery::Status::internal("the first answer").into()),
+                _ => Ok(ReconcileAction::Done),
+            };
+            async { outcome }
+        });
+        queue.add(1);
+        tokio::time::sleep(Duration::from_secs(1000)).await;
+        let attempts = attempts.lock().clone();
+        let delay = |n: usize| (attempts[n] - attempts[n - 1]).as_millis();
+        assert_eq!([delay(1), delay(2), delay(10)], [5, 10, 2560]);
+        let later: Vec<u128> = (12..30).map(delay).collect();
+        assert!(
+            later.iter().all(|delay| (5_000..=10_000).contains(delay)),
+            "{later:?}"
+        );
+        assert!(later.iter().any(|delay| *delay != later[0]), "{later:?}");
+        // An answer is retried as after eleven failures, however often there was none before.
+        assert_eq!((delay(30), attempts.len()), (10_240, 31));
+        tasks.stop().await;
     }
 
     /// Collects what all tests of this process log.

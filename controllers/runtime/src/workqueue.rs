@@ -151,17 +151,25 @@ impl<K: Clone + Eq + Hash + Send + Sync + 'static> Workqueue<K> {
     /// Enqueues a key after a delay that doubles with each call until
     /// [`Workqueue::forget`]. Returns the delay.
     pub fn add_rate_limited(&self, key: K) -> Duration {
+        self.add_rate_limited_within(key, self.0.max_delay)
+    }
+
+    /// [`Workqueue::add_rate_limited`] with a smaller maximum.
+    pub fn add_rate_limited_within(&self, key: K, max: Duration) -> Duration {
         let delay = {
             let mut state = self.0.state.lock();
             let since = state.pending_since(&key);
             let failing = state.failures.entry(key.clone()).or_default();
             let delay = exponential_delay(self.0.base_delay, self.0.max_delay, failing.count);
-            failing.count = failing.count.saturating_add(1);
+            // A delay that was cut short does not make the next one longer.
+            if delay <= max {
+                failing.count = failing.count.saturating_add(1);
+            }
             failing.pending_since = since;
             if let Some(figures) = &state.metrics {
                 figures.retries.inc();
             }
-            delay
+            delay.min(max)
         };
         self.add_after(key, delay);
         delay

@@ -1,6 +1,7 @@
 //! Errors of the status controllers, all of which are retried.
 
 use client::Error;
+use flotilla_runtime::ReconcileError;
 use machinery::object::MalformedObject;
 
 #[derive(Debug, thiserror::Error)]
@@ -16,6 +17,12 @@ pub(crate) enum StatusControllersError {
 impl StatusControllersError {
     pub(crate) fn is_conflict(&self) -> bool {
         matches!(self, Self::Api(error) if error.is_conflict())
+    }
+}
+
+impl ReconcileError for StatusControllersError {
+    fn is_unanswered(&self) -> bool {
+        matches!(self, Self::Api(error) if error.is_unanswered())
     }
 }
 

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use client::Error;
-use flotilla_runtime::{EventRecorder, ReconcileAction, Workqueue, run_workers};
+use flotilla_runtime::{EventRecorder, ReconcileAction, ReconcileError, Workqueue, run_workers};
 use interpreter::{InterpreterOperation, ResourceInterpreter};
 use machinery::Object;
 use machinery::object::MalformedObject;
@@ -34,6 +34,12 @@ enum ApplicationFailoverError {
     Object(#[from] MalformedObject),
     #[error(transparent)]
     Api(#[from] Error),
+}
+
+impl ReconcileError for ApplicationFailoverError {
+    fn is_unanswered(&self) -> bool {
+        matches!(self, Self::Api(error) if error.is_unanswered())
+    }
 }
 
 pub(in crate::failover) struct ApplicationFailoverController {

@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use client::Error;
 use flotilla_runtime::{
-    EventRecorder, Informer, InformerEvent, ListWatchSelector, ReconcileAction, ShutdownToken,
-    Workqueue, run_workers,
+    EventRecorder, Informer, InformerEvent, ListWatchSelector, ReconcileAction, ReconcileError,
+    ShutdownToken, Workqueue, run_workers,
 };
 use machinery::Object;
 use machinery::object::MalformedObject;
@@ -46,6 +46,12 @@ enum TaintEvictionError {
     Object(#[from] MalformedObject),
     #[error(transparent)]
     Api(#[from] Error),
+}
+
+impl ReconcileError for TaintEvictionError {
+    fn is_unanswered(&self) -> bool {
+        matches!(self, Self::Api(error) if error.is_unanswered())
+    }
 }
 
 pub(in crate::failover) struct NoExecuteTaintManager {

@@ -47,7 +47,9 @@ async fn unscripted_objects_go_on_while_scripts_run() {
             };
             let answer = it.interpret_health(&kind, &about).await;
             count.fetch_add(1, Ordering::Relaxed);
-            answer.map(|_| ReconcileAction::Done)
+            answer
+                .map(|_| ReconcileAction::Done)
+                .map_err(|error| error.to_string())
         }
     });
     (0..SCRIPTED + OTHERS).for_each(|key| queue.add(key));
