@@ -1,10 +1,10 @@
 //! A member in pull mode behind bad networks: nothing is lost, and nothing is written twice.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use harness::TcpRelay;
+use parking_lot::Mutex;
 use serde_json::Value;
 
 use crate::agent_tunnels::TunneledMember;
@@ -14,25 +14,32 @@ use crate::pull_members::{NAME, PullFixture, ROTATE};
 use crate::rollout::Rollout;
 
 /// Resets all connections of relays again and again until it is dropped.
-pub(crate) struct ConnectionResets(Arc<AtomicBool>);
+pub(crate) struct ConnectionResets {
+    /// Locked during a reset, so that none follows the drop.
+    stopped: Arc<Mutex<bool>>,
+}
 
 impl ConnectionResets {
     pub(crate) fn every(period: Duration, relays: &[Arc<TcpRelay>]) -> Self {
-        let stopped = Arc::new(AtomicBool::new(false));
+        let stopped = Arc::new(Mutex::new(false));
         let (stop, relays) = (Arc::clone(&stopped), relays.to_vec());
         std::thread::spawn(move || {
-            while !stop.load(Ordering::Relaxed) {
+            loop {
                 harness::sleep_blocking(period);
+                let stopped = stop.lock();
+                if *stopped {
+                    return;
+                }
                 relays.iter().for_each(|relay| relay.reset_connections());
             }
         });
-        Self(stopped)
+        Self { stopped }
     }
 }
 
 impl Drop for ConnectionResets {
     fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
+        *self.stopped.lock() = true;
     }
 }
 
