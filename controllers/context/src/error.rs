@@ -80,6 +80,20 @@ impl From<machinery::object::MalformedObject> for Error {
 mod tests {
     use super::*;
 
+    #[test]
+    fn one_member_without_an_answer_is_asked_again_soon() {
+        let silent = || Error::Unanswered("connection reset".to_owned());
+        let refused = || Error::blocked("refused");
+        for (failed, expected) in [
+            (vec![silent()], true),
+            (vec![refused()], false),
+            (vec![refused(), silent()], true),
+        ] {
+            let error = Error::aggregate(failed).unwrap_err();
+            assert_eq!(error.is_unanswered(), expected, "{error}");
+        }
+    }
+
     // proves: BND-errors-together
     #[test]
     fn aggregated_errors_are_deduplicated() {

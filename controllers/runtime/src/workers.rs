@@ -257,23 +257,27 @@ where
         };
         if let Some((error, unanswered)) = failure {
             figures.record_reconcile(took, ReconcileOutcome::Error, None);
-            let backoff = match unanswered {
-                true => {
-                    let seconds = rand::rng().random_range(MAX_UNANSWERED_SECONDS);
-                    let max = Duration::from_secs_f64(seconds);
-                    queue.add_rate_limited_within(key.clone(), max)
-                }
-                false => queue.add_rate_limited(key.clone()),
-            };
-            let controller = self.name;
-            let lasts = is_persistent(queue.num_requeues(&key));
-            if lasts && self.failures.record_failure(&key, &error) {
-                tracing::warn!(controller, ?key, %error, ?backoff, "reconciliation failed");
-            } else {
-                tracing::debug!(controller, ?key, %error, ?backoff, "reconciliation failed");
-            }
+            self.requeue_failed(&key, &error, unanswered);
         }
         queue.done(&key);
+    }
+
+    fn requeue_failed(&self, key: &K, error: &str, unanswered: bool) {
+        let (queue, controller) = (&self.queue, self.name);
+        let backoff = match unanswered {
+            true => {
+                let seconds = rand::rng().random_range(MAX_UNANSWERED_SECONDS);
+                let max = Duration::from_secs_f64(seconds);
+                queue.add_rate_limited_within(key.clone(), max)
+            }
+            false => queue.add_rate_limited(key.clone()),
+        };
+        let lasts = is_persistent(queue.num_requeues(key));
+        if lasts && self.failures.record_failure(key, error) {
+            tracing::warn!(controller, ?key, %error, ?backoff, "reconciliation failed");
+        } else {
+            tracing::debug!(controller, ?key, %error, ?backoff, "reconciliation failed");
+        }
     }
 }
 
