@@ -160,7 +160,9 @@ async fn a_finished_rebalancer_is_deleted_after_its_ttl() {
     plane.control_plane.seed(&REBALANCERS, short);
     let finish_time = || {
         let writes = plane.control_plane.writes();
-        let mut times = writes.iter().map(|write| &write.body["status"]["finishTime"]);
+        let mut times = writes
+            .iter()
+            .map(|write| &write.body["status"]["finishTime"]);
         times.find_map(|time| time.as_str().map(str::to_owned))
     };
     // Times are in whole seconds: a rebalancer may be gone right after it has finished.
