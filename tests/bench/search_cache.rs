@@ -229,46 +229,51 @@ impl MeasuredCache {
     /// Nanoseconds for each object of a list that a client requests and receives.
     async fn list_nanoseconds(&self, objects: usize) -> anyhow::Result<f64> {
         let mut connection = SearchConnection::open(Arc::clone(&self.cache)).await?;
-        let mut times = Vec::new();
-        for _ in 0..ROUNDS {
+        median_nanoseconds(objects, async || {
             let began = Instant::now();
-            for _ in 0..TIMED_OBJECTS.div_ceil(objects) {
-                let received = connection.list(&CONFIG_MAPS.resource).await?;
-                ensure!(
-                    received > objects * OBJECT_BYTES / 2,
-                    "{received} bytes of {objects} objects"
-                );
-            }
-            times.push(nanoseconds_per_object(began.elapsed(), objects));
-        }
-        Ok(median(&mut times))
+            let received = connection.list(&CONFIG_MAPS.resource).await?;
+            let took = began.elapsed();
+            ensure!(
+                received > objects * OBJECT_BYTES / 2,
+                "{received} bytes of {objects} objects"
+            );
+            Ok(took)
+        })
+        .await
     }
 
     /// As [`Self::list_nanoseconds`], for what the cache does: it collects references to the objects.
     async fn collect_nanoseconds(&self, objects: usize) -> anyhow::Result<f64> {
-        let mut times = Vec::new();
-        for _ in 0..ROUNDS {
-            let mut took = Duration::ZERO;
-            for _ in 0..TIMED_OBJECTS.div_ceil(objects) {
-                let began = Instant::now();
-                let items = black_box(self.list().await?);
-                took += began.elapsed();
-                ensure!(
-                    items.len() == objects,
-                    "{} of {objects} objects",
-                    items.len()
-                );
-            }
-            times.push(nanoseconds_per_object(took, objects));
-        }
-        Ok(median(&mut times))
+        median_nanoseconds(objects, async || {
+            let began = Instant::now();
+            let items = black_box(self.list().await?);
+            let took = began.elapsed();
+            ensure!(
+                items.len() == objects,
+                "{} of {objects} objects",
+                items.len()
+            );
+            Ok(took)
+        })
+        .await
     }
 }
 
-/// Of lists that have [`TIMED_OBJECTS`] together.
-fn nanoseconds_per_object(took: Duration, objects: usize) -> f64 {
-    let listed = TIMED_OBJECTS.div_ceil(objects) * objects;
-    took.as_nanos() as f64 / listed as f64
+/// Nanoseconds for each object of a list, from the times of lists with [`TIMED_OBJECTS`] together.
+async fn median_nanoseconds(
+    objects: usize,
+    mut list: impl AsyncFnMut() -> anyhow::Result<Duration>,
+) -> anyhow::Result<f64> {
+    let lists = TIMED_OBJECTS.div_ceil(objects);
+    let mut times = Vec::new();
+    for _ in 0..ROUNDS {
+        let mut took = Duration::ZERO;
+        for _ in 0..lists {
+            took += list().await?;
+        }
+        times.push(took.as_nanos() as f64 / (lists * objects) as f64);
+    }
+    Ok(median(&mut times))
 }
 
 async fn measure(report: &mut MeasurementRecorder, members: usize) -> anyhow::Result<()> {

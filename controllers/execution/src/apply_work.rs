@@ -7,7 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use client::{Api, EncodedObjectBody, ResourcePath, WriteOptions, ignore_not_found};
 use controller_context::{Error, estimate_encoded_tree_bytes};
-use flotilla_runtime::{Informer, InvolvedObject, ReconcileAction, RestMapping};
+use flotilla_runtime::{Informer, InvolvedObject, ReconcileAction, ReconcileError, RestMapping};
 use machinery::Object;
 use openapi::karmada::well_known_keys::CONFLICT_RESOLUTION;
 use serde_json::Value;
@@ -133,8 +133,8 @@ impl ManifestApplyError {
         match e {
             // The message of a timed-out call is our own text.
             client::Error::Protocol(text) => Self::Failed(text.clone()),
-            client::Error::Status(status) => Self::Failed(status.to_string()),
-            client::Error::Transport { .. } => Self::Unanswered(e.to_string()),
+            e if e.is_unanswered() => Self::Unanswered(e.to_string()),
+            e => Self::Failed(e.to_string()),
         }
     }
 }
