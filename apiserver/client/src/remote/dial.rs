@@ -27,6 +27,10 @@ use crate::tasks::TaskGroup;
 
 /// The limit of the TCP, proxy, TLS and HTTP handshakes together.
 const DIAL_TIMEOUT: Duration = Duration::from_secs(10);
+/// The streams that may be opened before the peer's SETTINGS have come: to wait for them would
+/// cost each new connection a round trip. Servers allow more, RFC 9113, 6.5.2 recommends at
+/// least 100; another number than any peer's limit, so that the arrival is seen.
+pub(super) const STREAMS_BEFORE_SETTINGS: usize = 9;
 /// A peer that does not answer an HTTP/2 ping is considered gone after 15 + 15 seconds.
 const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(15);
 
@@ -34,7 +38,7 @@ const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(15);
 pub(super) enum ClientConnection {
     Http2 {
         sender: http2::SendRequest<RequestBody>,
-        /// The peer's limit of concurrent streams.
+        /// The peer's limit of concurrent streams; 0 until its SETTINGS have come.
         limit: watch::Receiver<usize>,
     },
     Http1(http1::SendRequest<RequestBody>),
@@ -177,12 +181,11 @@ pub(super) async fn handshake_http2(
         .keep_alive_while_idle(true)
         .initial_stream_window_size(flow.stream_window_bytes)
         .initial_connection_window_size(flow.connection_window_bytes)
-        // 0 until the peer's SETTINGS arrive: only then is its limit known.
-        .initial_max_send_streams(0)
+        .initial_max_send_streams(STREAMS_BEFORE_SETTINGS)
         .handshake(TokioIo::new(stream))
         .await
         .map_err(|e| e.to_string())?;
-    let (limit_sender, mut limit) = watch::channel(0);
+    let (limit_sender, limit) = watch::channel(0);
     let shutdown = tasks.shutdown().clone();
     tasks.spawn(async move {
         let driven = poll_fn(|cx| {
@@ -191,7 +194,10 @@ pub(super) async fn handshake_http2(
             }
             let polled = Pin::new(&mut connection).poll(cx);
             limit_sender.send_if_modified(|limit| {
-                let now = connection.current_max_send_streams();
+                let now = match connection.current_max_send_streams() {
+                    STREAMS_BEFORE_SETTINGS => *limit,
+                    known => known,
+                };
                 std::mem::replace(limit, now) != now
             });
             match polled {
@@ -204,7 +210,10 @@ pub(super) async fn handshake_http2(
         });
         shutdown.run_until_triggered(driven).await;
     });
-    let settings = limit.wait_for(|limit| *limit > 0).await.map(|_| ());
-    settings.map_err(|_| "connection closed before the server's settings came".to_owned())?;
     Ok(ClientConnection::Http2 { sender, limit })
+}
+
+/// Waits until the peer's limit of streams is known. `false`: the connection has ended.
+pub(super) async fn settings_received(limit: &mut watch::Receiver<usize>) -> bool {
+    limit.wait_for(|limit| *limit > 0).await.is_ok()
 }

@@ -2,11 +2,12 @@
 //!
 //! A response body holds its permit on a connection. HTTP/2: streams are counted, and the
 //! next connection is opened before the peer's stream limit is reached, because a stream
-//! above the limit waits until another one ends, and a watch does not end. HTTP/1.1: a
-//! few idle connections are kept.
+//! above the limit waits until another one ends, and a watch does not end. Until the peer has
+//! told its limit, a new connection carries a few requests and the others wait for it.
+//! HTTP/1.1: a few idle connections are kept.
 //!
-//! A server that cannot be reached is dialed again after a growing backoff; until then
-//! callers get the last error at once.
+//! A server that cannot be reached, or that closes a connection without a word, is dialed
+//! again after a growing backoff; until then callers get the last error at once.
 
 use std::error::Error as _;
 use std::pin::Pin;
@@ -29,7 +30,9 @@ use tokio::time::Instant;
 use super::body::RequestBody;
 use super::config::RestConfig;
 use super::credentials::ClientCredentials;
-use super::dial::{ClientConnection, dial, dial_upgradable};
+use super::dial::{
+    ClientConnection, STREAMS_BEFORE_SETTINGS, dial, dial_upgradable, settings_received,
+};
 use crate::tasks::TaskGroup;
 
 /// Idle HTTP/1.1 connections kept for later requests.
@@ -37,6 +40,8 @@ const MAX_IDLE_CONNECTIONS: usize = 8;
 /// The backoff between dials of a server that is down, at first and at most.
 const DIAL_BACKOFF: ExponentialBackoff =
     ExponentialBackoff::new(Duration::from_millis(100), Duration::from_secs(10));
+/// How long a new connection's SETTINGS are waited for before another one is opened.
+const SETTINGS_TIMEOUT: Duration = Duration::from_secs(1);
 /// How often a request is sent again that was certainly not processed.
 const MAX_RESENDS: usize = 3;
 
@@ -74,6 +79,7 @@ impl SendError {
 
 struct Http2Connection {
     sender: http2::SendRequest<RequestBody>,
+    /// The peer's limit of streams; 0 until its SETTINGS have come.
     limit: watch::Receiver<usize>,
     /// Our own limit of streams.
     configured_limit: usize,
@@ -83,8 +89,16 @@ struct Http2Connection {
 impl Http2Connection {
     /// The next connection is opened at about 90 % of the peer's limit.
     fn max_streams(&self) -> usize {
-        let limit = *self.limit.borrow();
-        (limit - limit / 10).min(self.configured_limit).max(1)
+        let limit = match *self.limit.borrow() {
+            0 => STREAMS_BEFORE_SETTINGS,
+            known => known - known / 10,
+        };
+        limit.min(self.configured_limit).max(1)
+    }
+
+    /// Whether the peer's SETTINGS have come.
+    fn is_confirmed(&self) -> bool {
+        *self.limit.borrow() > 0
     }
 
     fn has_capacity(&self) -> bool {
@@ -97,6 +111,37 @@ struct PooledConnections {
     http2: Vec<Http2Connection>,
     idle: Vec<http1::SendRequest<RequestBody>>,
     dial_failure: Option<DialFailureBackoff>,
+}
+
+impl PooledConnections {
+    /// Forgets what has closed. A connection that the server closed without a word is a
+    /// dial that failed; one on which it spoke ends the backoff.
+    fn remove_closed_http2(&mut self) {
+        let mut closed_at_once = false;
+        let dial_failure = &mut self.dial_failure;
+        self.http2.retain(|connection| {
+            let (is_open, is_confirmed) =
+                (!connection.sender.is_closed(), connection.is_confirmed());
+            if is_confirmed {
+                *dial_failure = None;
+            }
+            closed_at_once |= !is_open && !is_confirmed;
+            is_open
+        });
+        if closed_at_once {
+            self.record_dial_failure("connection closed before the server's settings came");
+        }
+    }
+
+    fn record_dial_failure(&mut self, message: &str) {
+        let before = self.dial_failure.take();
+        let mut backoff = before.map_or(DIAL_BACKOFF, |failure| failure.backoff);
+        self.dial_failure = Some(DialFailureBackoff {
+            message: message.to_owned(),
+            until: Instant::now() + backoff.next_delay(),
+            backoff,
+        });
+    }
 }
 
 /// The last dial failed.
@@ -231,6 +276,7 @@ impl ConnectionPool {
         }
         let single = {
             let _one = self.0.dial_lock.lock().await;
+            self.wait_for_settings().await;
             if let Some(lent) = self.try_acquire() {
                 return Ok(lent);
             }
@@ -242,6 +288,23 @@ impl ConnectionPool {
             None => self
                 .try_acquire()
                 .ok_or_else(|| "the connection closed at once".to_owned()),
+        }
+    }
+
+    /// If a new connection is at what it may carry before its SETTINGS, waits for them: with
+    /// its limit known it has room for more.
+    async fn wait_for_settings(&self) {
+        let limit = {
+            let state = self.0.connections.lock();
+            if state.http2.iter().any(Http2Connection::has_capacity) {
+                return;
+            }
+            let mut open = state.http2.iter().filter(|c| !c.sender.is_closed());
+            open.find(|c| !c.is_confirmed()).map(|c| c.limit.clone())
+        };
+        if let Some(mut limit) = limit {
+            let received = settings_received(&mut limit);
+            let _ = tokio::time::timeout(SETTINGS_TIMEOUT, received).await;
         }
     }
 
@@ -265,29 +328,21 @@ impl ConnectionPool {
         let dialled = dialled.await;
         let mut state = shared.connections.lock();
         match dialled {
-            Ok(connection) => {
+            Ok(ClientConnection::Http1(sender)) => {
                 state.dial_failure = None;
-                Ok(match connection {
-                    ClientConnection::Http1(sender) => Some(sender),
-                    ClientConnection::Http2 { sender, limit } => {
-                        state.http2.push(Http2Connection {
-                            sender,
-                            limit,
-                            configured_limit: shared.config.flow_control.max_streams,
-                            open_streams: Arc::default(),
-                        });
-                        None
-                    }
-                })
+                Ok(Some(sender))
+            }
+            Ok(ClientConnection::Http2 { sender, limit }) => {
+                state.http2.push(Http2Connection {
+                    sender,
+                    limit,
+                    configured_limit: shared.config.flow_control.max_streams,
+                    open_streams: Arc::default(),
+                });
+                Ok(None)
             }
             Err(message) => {
-                let before = state.dial_failure.take();
-                let mut backoff = before.map_or(DIAL_BACKOFF, |failure| failure.backoff);
-                state.dial_failure = Some(DialFailureBackoff {
-                    message: message.clone(),
-                    until: Instant::now() + backoff.next_delay(),
-                    backoff,
-                });
+                state.record_dial_failure(&message);
                 Err(message)
             }
         }
@@ -298,7 +353,7 @@ impl ConnectionPool {
     /// closed.
     fn try_acquire(&self) -> Option<AcquiredConnection> {
         let mut state = self.0.connections.lock();
-        state.http2.retain(|c| !c.sender.is_closed());
+        state.remove_closed_http2();
         if let Some(at) = state.http2.iter().position(Http2Connection::has_capacity) {
             let connection = &state.http2[at];
             connection.open_streams.fetch_add(1, Ordering::Relaxed);

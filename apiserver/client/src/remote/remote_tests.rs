@@ -117,6 +117,29 @@ async fn a_request_refused_with_goaway_is_sent_again() {
     assert_eq!(server.count(|s| &s.requests), 2);
 }
 
+/// A TLS handshake alone is no success: the backoff between dials goes on growing.
+#[tokio::test]
+async fn a_connection_closed_before_the_settings_is_a_failed_dial() {
+    let server = TestHttpsServer::start(&["h2"], 10).await;
+    let client = server.client();
+    server.state.is_silent.store(true, Ordering::SeqCst);
+    for _ in 0..50 {
+        let at = ResourcePath::object(&MAPS, "ns", "m");
+        client.get(at).await.unwrap_err();
+    }
+    assert!(server.count(|s| &s.connections) < 20);
+    server.state.is_silent.store(false, Ordering::SeqCst);
+    let back = async {
+        let at = || ResourcePath::object(&MAPS, "ns", "m");
+        while client.get(at()).await.is_err() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    let until = Duration::from_secs(20);
+    tokio::time::timeout(until, back).await.unwrap();
+    server.tasks.stop().await;
+}
+
 #[tokio::test]
 async fn goaway_moves_new_calls_and_leaves_open_watches() {
     let server = TestHttpsServer::start(&["h2"], 100).await;

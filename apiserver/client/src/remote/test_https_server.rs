@@ -53,6 +53,8 @@ pub(super) struct TestHttpsServerState {
     /// How many connections send GOAWAY once they have read a request, without processing
     /// it.
     pub(super) refused_connections: AtomicUsize,
+    /// Whether connections end after the TLS handshake.
+    pub(super) is_silent: AtomicBool,
     /// Bodies of the requests that announced a length.
     pub(super) bodies: Mutex<Vec<Bytes>>,
 }
@@ -166,6 +168,9 @@ async fn serve_connection(
             Ok::<_, Infallible>(response)
         }
     });
+    if script.is_silent.load(Ordering::SeqCst) {
+        return;
+    }
     let once_less = |n: usize| n.checked_sub(1);
     let (set, get) = (Ordering::SeqCst, Ordering::SeqCst);
     if http2
@@ -197,14 +202,13 @@ async fn serve_connection(
         .await;
 }
 
-/// Speaks just enough HTTP/2 to leave the first request unprocessed behind a GOAWAY.
+/// Speaks just enough HTTP/2 to leave the first request unprocessed behind a GOAWAY. It reads
+/// the request before it sends its SETTINGS, as a server far away would.
 async fn refuse_with_goaway(mut stream: tokio_rustls::server::TlsStream<tokio::net::TcpStream>) {
     const PREFACE: usize = 24;
     const SETTINGS: [u8; 9] = [0, 0, 0, 4, 0, 0, 0, 0, 0];
     const HEADERS: u8 = 1;
     const GOAWAY_AT_0: [u8; 17] = [0, 0, 8, 7, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
-    stream.write_all(&SETTINGS).await.unwrap();
-    stream.flush().await.unwrap();
     stream.read_exact(&mut [0; PREFACE]).await.unwrap();
     loop {
         let mut head = [0; 9];
@@ -215,6 +219,7 @@ async fn refuse_with_goaway(mut stream: tokio_rustls::server::TlsStream<tokio::n
             break;
         }
     }
+    stream.write_all(&SETTINGS).await.unwrap();
     stream.write_all(&GOAWAY_AT_0).await.unwrap();
     stream.shutdown().await.unwrap();
 }

@@ -13,7 +13,7 @@ use tokio::sync::watch;
 use super::{MAX_TUNNEL_STREAMS, UPGRADE_METHOD_HEADER};
 use crate::remote::body::RequestBody;
 use crate::remote::config::Http2FlowControl;
-use crate::remote::dial::{ClientConnection, handshake_http2};
+use crate::remote::dial::{ClientConnection, handshake_http2, settings_received};
 use crate::remote::pool::{ResponseBody, SendError, classify_send_error};
 use crate::tasks::TaskGroup;
 
@@ -38,14 +38,20 @@ impl TunnelClient {
     where
         S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
     {
-        let handshake = handshake_http2(stream, FLOW_CONTROL, tasks);
+        let handshake = async {
+            match handshake_http2(stream, FLOW_CONTROL, tasks).await? {
+                ClientConnection::Http2 { sender, mut limit } => {
+                    // Until then nothing says that an agent is there.
+                    if !settings_received(&mut limit).await {
+                        return Err("the tunnel closed before the agent's settings came".to_owned());
+                    }
+                    Ok(Self { sender, limit })
+                }
+                ClientConnection::Http1(_) => Err("the tunnel is not HTTP/2".to_owned()),
+            }
+        };
         let timeout = tokio::time::timeout(HANDSHAKE_TIMEOUT, handshake).await;
-        let connection =
-            timeout.map_err(|_| "the agent does not speak HTTP/2 in its tunnel".to_owned())??;
-        match connection {
-            ClientConnection::Http2 { sender, limit } => Ok(Self { sender, limit }),
-            ClientConnection::Http1(_) => Err("the tunnel is not HTTP/2".to_owned()),
-        }
+        timeout.map_err(|_| "the agent does not speak HTTP/2 in its tunnel".to_owned())?
     }
 
     /// Resolves when the connection has ended.
