@@ -6,7 +6,7 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use bytes::{Buf, Bytes, BytesMut};
+use bytes::{Buf, BytesMut};
 use machinery::{Object, Status};
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -63,22 +63,20 @@ pub(super) fn decode_list(body: &[u8]) -> Result<ObjectList> {
         continue_token: raw.metadata.r#continue.unwrap_or_default().into_owned(),
     };
     for item in items {
-        list.items.push(Object::from_json_trimmed(add_type_meta(
-            item.get(),
-            &head,
-        )?)?);
+        let item = add_type_meta(item.get(), &head)?;
+        list.items.push(Object::from_json_trimmed(item.as_bytes())?);
     }
     Ok(list)
 }
 
-fn add_type_meta(item: &str, head: &str) -> Result<Bytes> {
+fn add_type_meta<'a>(item: &'a str, head: &str) -> Result<Cow<'a, str>> {
     let has_type_meta = item.starts_with("{\"apiVersion\"") || item.starts_with("{\"kind\"");
     if has_type_meta || head.ends_with("\"\"") || has_kind(item)? {
-        return Ok(Bytes::copy_from_slice(item.as_bytes()));
+        return Ok(item.into());
     }
     let rest = item[1..].trim_start();
     let comma = if rest.starts_with('}') { "" } else { "," };
-    Ok(Bytes::from(["{", head, comma, rest].concat()))
+    Ok(["{", head, comma, rest].concat().into())
 }
 
 fn has_kind(item: &str) -> Result<bool> {
@@ -149,6 +147,10 @@ impl WatchEventDecoder {
                 Some(decode_watch_event(line))
             };
             self.buffer.advance(end + 1);
+            if self.buffer.is_empty() {
+                // Most watches are silent most of the time, and have nothing to keep.
+                self.buffer = BytesMut::new();
+            }
             self.searched = 0;
             match parsed {
                 None => {}
@@ -166,7 +168,7 @@ impl WatchEventDecoder {
 fn decode_watch_event(line: &[u8]) -> Result<WatchEvent> {
     let raw: RawWatchEvent<'_> = serde_json::from_slice(line).map_err(protocol_error)?;
     let text = raw.object.get();
-    let object = || Object::from_json_trimmed(Bytes::copy_from_slice(text.as_bytes()));
+    let object = || Object::from_json_trimmed(text.as_bytes());
     match &*raw.r#type {
         "ADDED" => Ok(WatchEvent::Added(object()?)),
         "MODIFIED" => Ok(WatchEvent::Modified(object()?)),

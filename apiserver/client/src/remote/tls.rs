@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use rustls::client::Resumption;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::{CryptoProvider, aws_lc_rs, verify_tls12_signature, verify_tls13_signature};
 use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
@@ -58,6 +59,9 @@ pub fn client_config(
         }
     };
     tls.alpn_protocols = protocols.iter().map(|p| p.to_vec()).collect();
+    // Each connection has its own configuration, so nobody could resume a session; the store
+    // for them takes 28 KB.
+    tls.resumption = Resumption::disabled();
     Ok(tls)
 }
 
