@@ -7,7 +7,7 @@
 
 use std::any::Any;
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
@@ -16,6 +16,12 @@ type DecodedValue = Arc<dyn Any + Send + Sync>;
 
 /// The cache of this process.
 pub(crate) static DECODE_CACHE: DecodeSlotEvictionQueue = DecodeSlotEvictionQueue::new(2048);
+
+/// Keeps at most this many decoded objects from now on, for a process that has little memory and
+/// reads each of its objects seldom.
+pub fn limit_decoded_objects(capacity: usize) {
+    DECODE_CACHE.capacity.store(capacity, Ordering::Relaxed);
+}
 
 /// How many slots one insertion examines before it evicts: enough to find an unused
 /// one, few enough to keep the lock short.
@@ -61,14 +67,14 @@ impl DecodeSlot {
 /// was read since the last scan gets a second chance (clock algorithm).
 pub(crate) struct DecodeSlotEvictionQueue {
     owners: Mutex<VecDeque<Weak<dyn DecodeSlotOwner>>>,
-    capacity: usize,
+    capacity: AtomicUsize,
 }
 
 impl DecodeSlotEvictionQueue {
     pub(crate) const fn new(capacity: usize) -> Self {
         Self {
             owners: Mutex::new(VecDeque::new()),
-            capacity,
+            capacity: AtomicUsize::new(capacity),
         }
     }
 
@@ -78,7 +84,8 @@ impl DecodeSlotEvictionQueue {
         holders.push_back(Arc::downgrade(holder));
         let mut left = Vec::new();
         let mut looks = 0;
-        while holders.len() > self.capacity {
+        let capacity = self.capacity.load(Ordering::Relaxed);
+        while holders.len() > capacity {
             let Some(oldest) = holders.pop_front() else {
                 break;
             };

@@ -29,6 +29,7 @@ pub mod time;
 pub mod user;
 
 pub use backoff::ExponentialBackoff;
+pub use decode_cache::limit_decoded_objects;
 pub use failure_log_limiter::FailureLogLimiter;
 pub use field_error::{FieldError, FieldErrorType};
 pub use names::{Gvk, Gvr};

@@ -230,6 +230,8 @@ impl ExecutionController {
         attempt: u32,
     ) -> Result<WorkSyncResult, Error> {
         let (mut made, mut failed) = (WorkSyncResult::default(), Vec::new());
+        // They are kept for as long as the Work.
+        made.targets.reserve_exact(manifests.len());
         let (mut awaited, mut unanswered) = (None, false);
         for manifest in manifests {
             let manifest = &EncodedManifest::new(manifest.clone());

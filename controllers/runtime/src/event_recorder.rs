@@ -173,26 +173,25 @@ struct EventWriter {
 
 impl EventWriter {
     async fn run(mut self, shutdown: client::ShutdownToken) {
-        let mut events = Vec::new();
         loop {
+            // Not kept for the next batch: after a burst it would hold its memory forever.
+            let mut events = Vec::new();
             match shutdown.run_until_triggered(self.receiver.recv()).await {
                 Some(Some(first)) => events.push(first),
                 // All recorders are gone.
                 Some(None) => return,
-                None => break,
+                None => {}
             }
-            if shutdown
-                .run_until_triggered(tokio::time::sleep(BATCH_WINDOW))
-                .await
-                .is_none()
-            {
-                break;
-            }
+            let window = tokio::time::sleep(BATCH_WINDOW);
+            let waited = shutdown.run_until_triggered(window).await;
             self.collect(&mut events);
-            self.write(&mut events).await;
+            let write = self.write(events);
+            if waited.is_none() {
+                let _ = tokio::time::timeout(SHUTDOWN_FLUSH_TIMEOUT, write).await;
+                return;
+            }
+            write.await;
         }
-        self.collect(&mut events);
-        let _ = tokio::time::timeout(SHUTDOWN_FLUSH_TIMEOUT, self.write(&mut events)).await;
     }
 
     fn collect(&mut self, events: &mut Vec<RecordedEvent>) {
@@ -201,10 +200,10 @@ impl EventWriter {
         }
     }
 
-    fn coalesce(&mut self, events: &mut Vec<RecordedEvent>) -> Vec<EventWithBatchCount> {
+    fn coalesce(&mut self, events: Vec<RecordedEvent>) -> Vec<EventWithBatchCount> {
         let mut pending: Vec<EventWithBatchCount> = Vec::new();
         let mut at = AHashMap::new();
-        for event in events.drain(..) {
+        for event in events {
             let own = (
                 &event.component,
                 &event.involved_object.kind,
@@ -235,7 +234,7 @@ impl EventWriter {
         pending
     }
 
-    async fn write(&mut self, events: &mut Vec<RecordedEvent>) {
+    async fn write(&mut self, events: Vec<RecordedEvent>) {
         self.batch += 1;
         let now = rfc3339_seconds(self.clock.now());
         let (mut new, mut known) = (Vec::new(), Vec::new());
