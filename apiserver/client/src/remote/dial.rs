@@ -28,8 +28,9 @@ use crate::tasks::TaskGroup;
 /// The limit of the TCP, proxy, TLS and HTTP handshakes together.
 const DIAL_TIMEOUT: Duration = Duration::from_secs(10);
 /// The streams that may be opened before the peer's SETTINGS have come: to wait for them would
-/// cost each new connection a round trip. Servers allow more, RFC 9113, 6.5.2 recommends at
-/// least 100; another number than any peer's limit, so that the arrival is seen.
+/// cost each new connection a round trip. Servers allow more: RFC 9113, 6.5.2 recommends at
+/// least 100. It is an unusual number, because the SETTINGS of a peer with the same limit
+/// would not be noticed.
 pub(super) const STREAMS_BEFORE_SETTINGS: usize = 9;
 /// A peer that does not answer an HTTP/2 ping is considered gone after 15 + 15 seconds.
 const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(15);
