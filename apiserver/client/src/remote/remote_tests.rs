@@ -29,6 +29,18 @@ async fn watch(client: &RemoteApi) -> WatchStream {
         .unwrap()
 }
 
+/// Asks until the server answers.
+async fn wait_until_served(client: &RemoteApi) {
+    let served = async {
+        let at = || ResourcePath::object(&MAPS, "ns", "m");
+        while client.get(at()).await.is_err() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    let limit = Duration::from_secs(20);
+    tokio::time::timeout(limit, served).await.unwrap();
+}
+
 #[tokio::test]
 async fn a_connection_is_opened_before_the_peers_limit_is_reached() {
     let server = TestHttpsServer::start(&["h2"], 10).await;
@@ -129,14 +141,7 @@ async fn a_connection_closed_before_the_settings_is_a_failed_dial() {
     }
     assert!(server.count(|s| &s.connections) < 20);
     server.state.is_silent.store(false, Ordering::SeqCst);
-    let back = async {
-        let at = || ResourcePath::object(&MAPS, "ns", "m");
-        while client.get(at()).await.is_err() {
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
-    };
-    let until = Duration::from_secs(20);
-    tokio::time::timeout(until, back).await.unwrap();
+    wait_until_served(&client).await;
     server.tasks.stop().await;
 }
 
@@ -184,18 +189,7 @@ async fn an_unreachable_server_fails_fast_and_recovers() {
         "{text}"
     );
     server.serve(TcpListener::bind(server.address).await.unwrap());
-    let back = async {
-        while client
-            .get(ResourcePath::object(&MAPS, "ns", "m"))
-            .await
-            .is_err()
-        {
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
-    };
-    tokio::time::timeout(Duration::from_secs(20), back)
-        .await
-        .unwrap();
+    wait_until_served(&client).await;
     server.tasks.stop().await;
 }
 
