@@ -8,7 +8,7 @@ use std::sync::OnceLock;
 
 use machinery::{Gvk, Gvr};
 use regex::Regex;
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use crate::jsonpath::JsonPath;
 
@@ -205,6 +205,22 @@ pub enum SchemaType {
     Array(Box<SchemaNode>),
     Map(Box<SchemaNode>),
     Ref(SchemaDefinitionId),
+}
+
+impl SchemaType {
+    /// Go's zero value of the type, in JSON.
+    pub(crate) fn zero_value(&self) -> Value {
+        match self {
+            Self::String | Self::Bytes => "".into(),
+            Self::Int32 | Self::Int64 | Self::IntOrString | Self::Number => 0.into(),
+            Self::Quantity => "0".into(),
+            Self::Duration => "0s".into(),
+            Self::Bool => false.into(),
+            Self::Array(_) => Value::Array(Vec::new()),
+            Self::Ref(_) | Self::Map(_) => Value::Object(Map::new()),
+            Self::Time | Self::MicroTime | Self::Any | Self::Object => Value::Null,
+        }
+    }
 }
 
 impl PartialEq for SchemaNode {

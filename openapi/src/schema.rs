@@ -9,6 +9,7 @@ mod decoding;
 mod defaulting;
 mod embedded_resources;
 mod formats;
+mod null_values;
 mod pruning;
 #[cfg(test)]
 mod ratcheting_tests;
@@ -21,6 +22,7 @@ mod value_types;
 mod value_validation;
 
 pub use self::embedded_resources::{EmbeddedResource, object_meta_error};
+pub(crate) use self::formats::canonical_base64;
 
 use std::fmt::Write;
 use std::sync::Arc;

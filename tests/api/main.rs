@@ -78,6 +78,9 @@ mod key_files;
 /// HTTP: error responses.
 mod errors;
 
+/// Built-in kinds are decoded as Kubernetes' types decode them, with those types as judge.
+mod typed_decoding;
+
 /// HTTP: admission of Karmada's kinds.
 mod admission;
 

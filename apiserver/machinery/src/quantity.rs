@@ -136,6 +136,11 @@ impl Quantity {
         self.nanos % NANOS_PER_UNIT == 0
     }
 
+    /// Whether the amount stands for a larger one, beyond what is calculated with.
+    pub fn is_capped(self) -> bool {
+        self.nanos.abs() == MAX_NANOS
+    }
+
     pub fn is_zero(self) -> bool {
         self.nanos == 0
     }

@@ -180,20 +180,6 @@ pub(crate) fn finalizer_warnings(value: &Value) -> Vec<String> {
         .collect()
 }
 
-/// Replaces null labels and annotations by empty texts, as Go's decoder does.
-pub(crate) fn replace_null_labels(value: &mut Value) {
-    for name in ["labels", "annotations"] {
-        let texts = value
-            .pointer_mut(&format!("/metadata/{name}"))
-            .and_then(Value::as_object_mut);
-        for text in texts.into_iter().flat_map(|texts| texts.values_mut()) {
-            if text.is_null() {
-                *text = "".into();
-            }
-        }
-    }
-}
-
 /// Removes owner references that are there already; returns the warning for them.
 pub(crate) fn remove_repeated_owners(value: &mut Value) -> Option<String> {
     let owners = value.pointer_mut("/metadata/ownerReferences")?;

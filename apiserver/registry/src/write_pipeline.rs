@@ -5,6 +5,7 @@ use admission::{AdmissionAttributes, AdmissionOperation, OperationOptions, metad
 use client::ResourcePath;
 use machinery::json_errors::value_type_name;
 use machinery::{FieldError, FieldErrorType, Gvk, Status, go_numbers};
+use openapi::Schema;
 use serde_json::Value;
 
 use crate::object_meta;
@@ -176,14 +177,12 @@ pub(crate) fn decode(
     field_validation: FieldValidation,
     patched: bool,
 ) -> Result<Vec<String>, Status> {
-    if resource.kind.protobuf
-        && let Some(why) = resource.schema.decode_error(value)
-    {
+    let has_go_type = resource.has_go_type();
+    if has_go_type && let Some(why) = resource.schema.decode_error(value) {
         return Err(decode_error(resource, value, patched, &why));
     }
-    if !resource.kind.protobuf {
+    if !has_go_type {
         go_numbers::normalize(value);
-        object_meta::replace_null_labels(value);
     }
     let is_strict = field_validation == FieldValidation::Strict;
     // The error for a patch shows the object with its unknown fields.
@@ -194,6 +193,7 @@ pub(crate) fn decode(
     {
         return Err(decode_error(resource, value, patched, &why));
     }
+    replace_nulls(resource, &resource.schema, value);
     let repeated_owners = object_meta::remove_repeated_owners(value);
     let warnings = Vec::from_iter(repeated_owners);
     if field_validation == FieldValidation::Ignore || unknown.is_empty() && strict_errors.is_empty()
@@ -215,6 +215,15 @@ pub(crate) fn decode(
     ))
 }
 
+/// Replaces nulls by zero values where Kubernetes has Go types.
+fn replace_nulls(resource: &ResourceInfo, schema: &Schema, value: &mut Value) {
+    if resource.has_go_type() {
+        schema.replace_nulls(value);
+    } else {
+        schema.replace_nulls_in_metadata(value);
+    }
+}
+
 /// Kubernetes decodes the metadata before the other fields, and that of embedded resources last.
 fn decoding_stage(path: &str) -> u8 {
     if path.starts_with("metadata.") {
@@ -233,7 +242,7 @@ pub(crate) fn check_metadata_types(
     value: &Value,
     patched: bool,
 ) -> Result<(), Status> {
-    if resource.kind.protobuf {
+    if resource.has_go_type() {
         return Ok(());
     }
     match openapi::object_meta_error(&value["metadata"]) {
@@ -413,7 +422,9 @@ impl AdmissionContext<'_> {
                 Box::pin(self.run_mutating_webhooks(hooks, new, old, &mut warnings)).await?;
             if changed {
                 self.revert_forbidden_changes(before, new);
-                self.resource.storage.schema.prune(new);
+                let schema = &self.resource.storage.schema;
+                schema.prune(new);
+                replace_nulls(self.resource, schema, new);
                 apply_defaults(self.resource, new);
                 chain.mutate(&self.attributes(), new, old).await?;
             }

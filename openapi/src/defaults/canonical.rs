@@ -1,15 +1,17 @@
 //! Brings objects of Go types into the form that Kubernetes stores: quantities are canonical
-//! strings (`0.5` is `500m`), times are UTC, base64 has no line breaks, and fields that Go
+//! strings (`0.5` is `500m`), times are UTC, base64 is that of Go's encoder, and fields that Go
 //! omits when they are empty are removed (`hostNetwork: false`, `env: []`).
 //!
 //! Values that cannot be parsed are left for validation. Depth is bounded.
 
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
 use machinery::quantity::Quantity;
 use machinery::time;
 use serde_json::Value;
 
 use crate::model::{SchemaDefinition, SchemaDefinitionArena, SchemaType};
-use crate::schema::MAX_DEPTH;
+use crate::schema::{MAX_DEPTH, canonical_base64};
 
 pub(super) fn canonicalize(
     definitions: &SchemaDefinitionArena,
@@ -85,19 +87,31 @@ fn is_always_encoded(definition: &SchemaDefinition, field: &str) -> bool {
 
 fn canonical_scalar(ty: &SchemaType, value: &Value) -> Option<String> {
     match (ty, value) {
-        (SchemaType::Quantity, Value::String(text)) => Quantity::parse(text)
-            .ok()
-            .map(|quantity| quantity.to_string()),
-        (SchemaType::Quantity, Value::Number(number)) => Quantity::parse(&number.to_string())
-            .ok()
-            .map(|quantity| quantity.to_string()),
+        (SchemaType::Quantity, Value::String(text)) => {
+            // The text of a capped amount says more than the amount.
+            let quantity = Quantity::parse(text).ok().filter(|q| !q.is_capped())?;
+            Some(quantity.to_string())
+        }
+        (SchemaType::Quantity, Value::Number(number)) => {
+            let text = number.to_string();
+            let quantity = Quantity::parse(&text).ok()?;
+            Some(if quantity.is_capped() {
+                text
+            } else {
+                quantity.to_string()
+            })
+        }
         (SchemaType::Time, Value::String(text)) => {
             time::parse(text).ok().map(time::rfc3339_seconds)
         }
         (SchemaType::MicroTime, Value::String(text)) => {
             time::parse(text).ok().map(time::rfc3339_micros)
         }
-        (SchemaType::Bytes, Value::String(text)) => Some(text.split(['\r', '\n']).collect()),
+        (SchemaType::Bytes, Value::String(text)) => canonical_base64(text),
+        (SchemaType::Bytes, Value::Array(items)) => {
+            let bytes = items.iter().map(|item| u8::try_from(item.as_u64()?).ok());
+            Some(BASE64_STANDARD.encode(bytes.collect::<Option<Vec<u8>>>()?))
+        }
         _ => None,
     }
 }

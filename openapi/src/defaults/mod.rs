@@ -39,15 +39,21 @@ pub fn has_go_type(kind: &KindInfo) -> bool {
     kind.protobuf || matches!(&*kind.gvk.group, "cluster.karmada.io" | "search.karmada.io")
 }
 
-/// Sets the defaults of `gvk` in `object`, and brings objects of Go types into canonical
-/// form. Leaves values that are not objects to validation.
-pub fn apply(gvk: &Gvk, object: &mut Value) {
+/// Brings an object of a Go type into the form in which Go's encoder writes it. Leaves other
+/// objects, and what cannot be parsed, as they are.
+pub fn canonicalize(gvk: &Gvk, object: &mut Value) {
     let catalog = catalog();
     if let Some(kind) = catalog.kind(gvk).filter(|kind| has_go_type(kind))
         && let Some(id) = catalog.definitions().id(&kind.definition)
     {
         canonical::canonicalize(catalog.definitions(), &SchemaType::Ref(id), object, 0);
     }
+}
+
+/// Sets the defaults of `gvk` in `object`, and brings objects of Go types into canonical
+/// form. Leaves values that are not objects to validation.
+pub fn apply(gvk: &Gvk, object: &mut Value) {
+    canonicalize(gvk, object);
     let Some(object) = object.as_object_mut() else {
         return;
     };

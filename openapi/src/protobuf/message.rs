@@ -128,7 +128,7 @@ impl<'a> ProtobufDecoder<'a> {
                 _ => {}
             }
         }
-        Ok((key, value.unwrap_or_else(|| value::zero_value(&of.ty))))
+        Ok((key, value.unwrap_or_else(|| of.ty.zero_value())))
     }
 
     /// Decodes one value; `None` for an empty message that means absence.
@@ -213,7 +213,7 @@ impl<'a> ProtobufDecoder<'a> {
 }
 
 #[derive(Clone, Copy, PartialEq)]
-pub(super) enum JsonSchemaUnion {
+pub(crate) enum JsonSchemaUnion {
     /// A schema or a list of schemas.
     List,
     /// A boolean or a schema.
@@ -222,7 +222,7 @@ pub(super) enum JsonSchemaUnion {
     Strings,
 }
 
-pub(super) fn json_schema_union(
+pub(crate) fn json_schema_union(
     definition: &SchemaDefinition,
     field: &SchemaField,
 ) -> Option<JsonSchemaUnion> {

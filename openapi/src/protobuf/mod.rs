@@ -27,6 +27,7 @@ pub use envelope::{
     ListEncoder, ListMetadata, encode_object, encode_partial_metadata, encode_watch_event,
 };
 use message::ProtobufDecoder;
+pub(crate) use message::{JsonSchemaUnion, json_schema_union};
 use wire::WireFieldIterator;
 
 const MAGIC: &[u8] = b"k8s\0";

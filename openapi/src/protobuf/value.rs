@@ -5,7 +5,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use jiff::Timestamp;
 use machinery::time;
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use super::wire::{WireField, WireFieldIterator};
 use crate::model::SchemaType;
@@ -40,25 +40,6 @@ pub(super) fn decode_scalar(
             return Err("this type has no protobuf form".into());
         }
     }))
-}
-
-/// The value of a map entry that omits it.
-pub(super) fn zero_value(ty: &SchemaType) -> Value {
-    match ty {
-        SchemaType::String | SchemaType::Bytes => "".into(),
-        SchemaType::Int32 | SchemaType::Int64 | SchemaType::IntOrString | SchemaType::Number => {
-            0.into()
-        }
-        SchemaType::Quantity => "0".into(),
-        SchemaType::Bool => false.into(),
-        SchemaType::Array(_) => Value::Array(Vec::new()),
-        SchemaType::Ref(_) | SchemaType::Map(_) => Value::Object(Map::new()),
-        SchemaType::Time
-        | SchemaType::MicroTime
-        | SchemaType::Duration
-        | SchemaType::Any
-        | SchemaType::Object => Value::Null,
-    }
 }
 
 /// Parses the JSON in field 1 of a message (`RawExtension`, `FieldsV1`, `JSON`).

@@ -9,7 +9,11 @@ use serde_json::Value;
 
 use super::value_types::QUANTITY_FORMAT_ERROR;
 use super::{MAX_DEPTH, Schema, formats};
-use crate::model::{SchemaDefinitionArena, SchemaDefinitionId, SchemaNode, SchemaType};
+use crate::model::{
+    SchemaDefinition, SchemaDefinitionArena, SchemaDefinitionId, SchemaField, SchemaNode,
+    SchemaType,
+};
+use crate::protobuf::{JsonSchemaUnion, json_schema_union};
 
 impl Schema {
     /// The first error that Go's decoder would report, with its text. Meant for kinds that
@@ -51,18 +55,13 @@ impl<'a> GoDecodeChecker<'a> {
             (_, Value::Null) | (SchemaType::Any, _) | (SchemaType::Object, Value::Object(_)) => {
                 None
             }
-            (SchemaType::Ref(id), Value::Object(map)) => map.iter().find_map(|(name, child)| {
-                let definitions = self.definitions;
-                let definition = definitions.get(*id);
-                let field = definition.field(name)?;
-                let parent =
-                    std::mem::replace(&mut self.struct_name, struct_name(&definition.name));
-                self.field_path.push(&field.name);
-                let error = self.first_error(&field.node, child, depth + 1);
-                self.field_path.pop();
-                self.struct_name = parent;
-                error
-            }),
+            (SchemaType::Ref(id), Value::Object(map)) => {
+                let definition = self.definitions.get(*id);
+                map.iter().find_map(|(name, child)| {
+                    let field = definition.field(name)?;
+                    self.field_error(definition, field, child, depth)
+                })
+            }
             (SchemaType::Map(of), Value::Object(map)) => map
                 .values()
                 .find_map(|child| self.first_error(of, child, depth + 1)),
@@ -79,20 +78,18 @@ impl<'a> GoDecodeChecker<'a> {
             {
                 None
             }
-            (SchemaType::IntOrString, _) => Some(format!(
-                "json: cannot unmarshal {} into Go value of type int32",
-                json_type_name(value)
-            )),
+            (SchemaType::Bytes, Value::Array(items)) if items.iter().all(is_byte) => None,
             (SchemaType::Bytes, Value::String(text)) => formats::base64_error_offset(text)
                 .map(|at| format!("illegal base64 data at input byte {at}")),
-            (SchemaType::Time | SchemaType::MicroTime, Value::String(text)) => time_error(text),
+            (SchemaType::Time, Value::String(text)) => time_error(text, "05Z07:00"),
+            (SchemaType::MicroTime, Value::String(text)) => time_error(text, "05.000000Z07:00"),
             (SchemaType::Duration, Value::String(text)) if !duration::is_duration(text) => {
                 Some(format!("time: invalid duration {text:?}"))
             }
             _ if has_json_type(&node.ty, value) => None,
             _ => Some(format!(
                 "json: cannot unmarshal {} into Go struct field {}.{} of type {}",
-                json_type_name(value),
+                json_type_name(value, &node.ty),
                 self.struct_name,
                 self.field_path.join("."),
                 self.go_type(&node.ty)
@@ -100,9 +97,28 @@ impl<'a> GoDecodeChecker<'a> {
         }
     }
 
+    fn field_error(
+        &mut self,
+        definition: &'a SchemaDefinition,
+        field: &'a SchemaField,
+        value: &Value,
+        depth: usize,
+    ) -> Option<String> {
+        let is_schema_or_bool = json_schema_union(definition, field) == Some(JsonSchemaUnion::Bool);
+        if is_schema_or_bool && !matches!(value, Value::Null | Value::Bool(_) | Value::Object(_)) {
+            return Some("boolean or JSON schema expected".to_owned());
+        }
+        let parent = std::mem::replace(&mut self.struct_name, struct_name(&definition.name));
+        self.field_path.push(&field.name);
+        let error = self.first_error(&field.node, value, depth + 1);
+        self.field_path.pop();
+        self.struct_name = parent;
+        error
+    }
+
     fn go_type(&self, ty: &SchemaType) -> String {
         match ty {
-            SchemaType::Int32 => "int32".into(),
+            SchemaType::Int32 | SchemaType::IntOrString => "int32".into(),
             SchemaType::Int64 => "int64".into(),
             SchemaType::Bool => "bool".into(),
             SchemaType::Number => "float64".into(),
@@ -115,8 +131,7 @@ impl<'a> GoDecodeChecker<'a> {
             | SchemaType::Time
             | SchemaType::MicroTime
             | SchemaType::Duration
-            | SchemaType::Quantity
-            | SchemaType::IntOrString => "string".into(),
+            | SchemaType::Quantity => "string".into(),
         }
     }
 
@@ -128,10 +143,11 @@ impl<'a> GoDecodeChecker<'a> {
     }
 }
 
-fn time_error(text: &str) -> Option<String> {
+/// `seconds`: the end of Go's layout of the time.
+fn time_error(text: &str, seconds: &str) -> Option<String> {
     machinery::time::parse(text).err().map(|_| {
         format!(
-            "parsing time {text:?} as \"2006-01-02T15:04:05Z07:00\": cannot parse {text:?} as \"2006\""
+            "parsing time {text:?} as \"2006-01-02T15:04:{seconds}\": cannot parse {text:?} as \"2006\""
         )
     })
 }
@@ -159,12 +175,20 @@ fn has_json_type(ty: &SchemaType, value: &Value) -> bool {
     }
 }
 
-/// The JSON type as Go's error names it; a number that does not fit is given with its digits.
-fn json_type_name(value: &Value) -> String {
+/// Whether this is an item of a list of bytes, which Go takes for base64 text.
+fn is_byte(value: &Value) -> bool {
+    is_integer_in(value, 0, u8::MAX.into())
+}
+
+/// The JSON type as Go's error names it; a number that does not fit a type of numbers is given
+/// with its digits.
+fn json_type_name(value: &Value, ty: &SchemaType) -> String {
+    let takes_numbers = matches!(
+        ty,
+        SchemaType::Int32 | SchemaType::Int64 | SchemaType::Number | SchemaType::IntOrString
+    );
     match value {
-        Value::Number(n) if n.is_f64() || n.as_i64().is_none_or(|n| i32::try_from(n).is_err()) => {
-            format!("number {n}")
-        }
+        Value::Number(n) if takes_numbers => format!("number {n}"),
         Value::Null => "null".into(),
         Value::Number(_) => "number".into(),
         Value::Bool(_) => "bool".into(),

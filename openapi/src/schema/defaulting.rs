@@ -13,7 +13,7 @@ impl Schema {
             definitions: &self.definitions,
             keeps_nulls: false,
         };
-        defaulting.apply(&self.root, value, false, 0);
+        defaulting.apply(&self.root, value, 0);
     }
 
     /// As [`Self::apply_defaults`], but `null` stays unless there is a default: Kubernetes
@@ -23,7 +23,7 @@ impl Schema {
             definitions: &self.definitions,
             keeps_nulls: true,
         };
-        defaulting.apply(&self.root, value, false, 0);
+        defaulting.apply(&self.root, value, 0);
     }
 }
 
@@ -35,8 +35,7 @@ struct Defaulting<'a> {
 }
 
 impl Defaulting<'_> {
-    /// `native`: the value is in a field of a Go type.
-    fn apply(self, node: &SchemaNode, value: &mut Value, native: bool, depth: usize) {
+    fn apply(self, node: &SchemaNode, value: &mut Value, depth: usize) {
         if depth > MAX_DEPTH {
             return;
         }
@@ -46,25 +45,23 @@ impl Defaulting<'_> {
                 self.default_fields(definition, map);
                 for (key, child) in map.iter_mut() {
                     if let Some(field) = definition.field(key) {
-                        self.apply(&field.node, child, definition.native, depth + 1);
+                        self.apply(&field.node, child, depth + 1);
                     }
                 }
             }
             (SchemaType::Map(of), Value::Object(map)) => {
-                // Go's maps have zeros instead.
-                let drops_nulls = !native && !self.keeps_nulls;
-                if drops_nulls && !of.nullable && of.default.is_none() {
+                if !self.keeps_nulls && !of.nullable && of.default.is_none() {
                     map.retain(|_, child| !child.is_null());
                 }
                 for child in map.values_mut() {
                     replace_null(of, child);
-                    self.apply(of, child, native, depth + 1);
+                    self.apply(of, child, depth + 1);
                 }
             }
             (SchemaType::Array(of), Value::Array(items)) => {
                 for child in items {
                     replace_null(of, child);
-                    self.apply(of, child, native, depth + 1);
+                    self.apply(of, child, depth + 1);
                 }
             }
             _ => {}

@@ -4,6 +4,8 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use base64::Engine;
+use base64::alphabet;
+use base64::engine::{GeneralPurpose, GeneralPurposeConfig};
 use base64::prelude::BASE64_STANDARD;
 use machinery::duration;
 
@@ -81,12 +83,26 @@ pub(super) fn matches_format(format: &str, text: &str) -> bool {
 
 /// The offset at which Go's decoder fails in base64 text. Line breaks are not counted.
 pub(super) fn base64_error_offset(text: &str) -> Option<usize> {
-    let lines: String = text.split(['\r', '\n']).collect();
-    match BASE64_STANDARD.decode(lines) {
-        Ok(_) | Err(base64::DecodeError::InvalidLastSymbol(..)) => None,
+    match decode_base64(text) {
+        Ok(_) => None,
         Err(base64::DecodeError::InvalidByte(at, _)) => Some(at),
-        Err(_) => Some(text.len()),
+        Err(_) if text.ends_with('=') => Some(text.len()),
+        Err(_) => Some(text.len() - text.len() % 4),
     }
+}
+
+/// Base64 text as Go's encoder writes it.
+pub(crate) fn canonical_base64(text: &str) -> Option<String> {
+    let decoded = decode_base64(text).ok()?;
+    Some(BASE64_STANDARD.encode(decoded))
+}
+
+/// Decodes as Go does: line breaks, and bits behind the last byte, do not count.
+fn decode_base64(text: &str) -> Result<Vec<u8>, base64::DecodeError> {
+    let config = GeneralPurposeConfig::new().with_decode_allow_trailing_bits(true);
+    let engine = GeneralPurpose::new(&alphabet::STANDARD, config);
+    let lines: String = text.split(['\r', '\n']).collect();
+    engine.decode(lines)
 }
 
 fn is_uuid(text: &str, version: Option<u8>) -> bool {

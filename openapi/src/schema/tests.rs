@@ -224,7 +224,7 @@ fn values_of_a_wrong_type_get_gos_decode_error() {
     check(
         &deployment,
         json!({"spec": {"strategy": {"rollingUpdate": {"maxSurge": true}}}}),
-        "json: cannot unmarshal bool into Go value of type int32",
+        "json: cannot unmarshal bool into Go struct field RollingUpdateDeployment.spec.strategy.rollingUpdate.maxSurge of type int32",
     );
     let secret = schema("", "v1", "Secret");
     check(&secret, json!({"data": {"a": "YWJj\nZGVm\n"}}), "");

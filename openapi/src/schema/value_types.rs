@@ -50,11 +50,13 @@ pub(super) fn check_type(
     path: &FieldPath<'_>,
 ) -> Result<(), FieldError> {
     let (fits, name) = match &node.ty {
-        SchemaType::String
-        | SchemaType::Bytes
-        | SchemaType::Time
-        | SchemaType::MicroTime
-        | SchemaType::Duration => (value.is_string(), "string"),
+        SchemaType::String | SchemaType::Bytes | SchemaType::Duration => {
+            (value.is_string(), "string")
+        }
+        // Go's zero time is null.
+        SchemaType::Time | SchemaType::MicroTime => {
+            (value.is_string() || value.is_null(), "string")
+        }
         SchemaType::Int32 | SchemaType::Int64 => (is_integer(value), "integer"),
         SchemaType::Bool => (value.is_boolean(), "boolean"),
         SchemaType::Number => (value.is_number(), "number"),
@@ -123,6 +125,10 @@ fn check_format(node: &SchemaNode, value: &Value, path: &FieldPath<'_>) -> Resul
         _ => &node.format,
     };
     let fits = match value {
+        // What Go's decoder takes; it may be empty, unlike in a custom resource.
+        Value::String(text) if matches!(node.ty, SchemaType::Bytes) => {
+            formats::base64_error_offset(text).is_none()
+        }
         Value::String(text) => formats::matches_format(format, text),
         Value::Number(n) if format == "int32" => {
             n.as_i64().is_none_or(|n| i32::try_from(n).is_ok())
