@@ -11,7 +11,7 @@ use client::{
 };
 use flotilla_runtime::{
     EventRecorder, Informer, InformerEvent, InformerFactory, InvolvedObject, ListWatchSelector,
-    ReconcileAction, RestMapper, TaskGroup, Workqueue, remove_finalizers, run_workers,
+    ReconcileAction, RestMapper, RestMapping, TaskGroup, Workqueue, remove_finalizers, run_workers,
 };
 use machinery::object::OwnerReference;
 use machinery::time::Clock;
@@ -42,6 +42,7 @@ pub(crate) struct GarbageCollector {
 }
 
 struct ResourceMonitor {
+    mapping: Arc<RestMapping>,
     informer: Informer,
     /// Set for custom resources, so that the informer can end with its definition.
     own_informers: Option<InformerFactory>,
@@ -112,15 +113,14 @@ impl GarbageCollector {
         tasks: &TaskGroup,
     ) {
         let all = deletable_resources(&self.rest_mapper);
-        let served = |gvr: &Gvr| all.iter().any(|r| r.mapping.gvr == *gvr);
+        let served: HashSet<&Gvr> = all.iter().map(|r| &r.mapping.gvr).collect();
         let gone: Vec<(Gvr, ResourceMonitor)> = {
             let mut followed = self.monitors.lock();
             followed
-                .extract_if(|gvr, f| f.own_informers.is_some() && !served(gvr))
+                .extract_if(|gvr, f| f.own_informers.is_some() && !served.contains(gvr))
                 .collect()
         };
-        for (resource, left) in gone {
-            let resource = Arc::new(resource);
+        for (_, left) in gone {
             if let Some(own) = left.own_informers {
                 own.stop_server(&self.api).await;
             }
@@ -131,14 +131,14 @@ impl GarbageCollector {
                     new: None,
                     in_initial_list: false,
                 };
-                self.on_event(&resource, &end);
+                self.on_event(&left.mapping, &end);
             }
         }
         let mut grown = false;
-        for resource in all.iter().map(|r| &r.mapping.gvr) {
-            if !self.monitors.lock().contains_key(resource) {
-                let own = custom(resource).then(|| InformerFactory::new(tasks));
-                self.start_monitor(informers, resource, own);
+        for mapping in all.iter().map(|r| &r.mapping) {
+            if !self.monitors.lock().contains_key(&mapping.gvr) {
+                let own = custom(&mapping.gvr).then(|| InformerFactory::new(tasks));
+                self.start_monitor(informers, mapping, own);
                 grown = true;
             }
         }
@@ -160,25 +160,26 @@ impl GarbageCollector {
     fn start_monitor(
         self: &Arc<Self>,
         informers: &InformerFactory,
-        resource: &Gvr,
+        mapping: &Arc<RestMapping>,
         own: Option<InformerFactory>,
     ) {
         let informers = own.as_ref().unwrap_or(informers);
-        let informer = informers.get(&self.api, &ListWatchSelector::all(resource));
+        let informer = informers.get(&self.api, &ListWatchSelector::all(&mapping.gvr));
         let followed = ResourceMonitor {
+            mapping: Arc::clone(mapping),
             informer: informer.clone(),
             own_informers: own,
         };
-        self.monitors.lock().insert(resource.clone(), followed);
-        let (it, resource) = (Arc::downgrade(self), Arc::new(resource.clone()));
+        self.monitors.lock().insert(mapping.gvr.clone(), followed);
+        let (it, mapping) = (Arc::downgrade(self), Arc::clone(mapping));
         informer.add_event_handler(move |change| {
             if let Some(it) = it.upgrade() {
-                it.on_event(&resource, change);
+                it.on_event(&mapping, change);
             }
         });
     }
 
-    fn on_event(&self, resource: &Arc<Gvr>, change: &InformerEvent<'_>) {
+    fn on_event(&self, mapping: &Arc<RestMapping>, change: &InformerEvent<'_>) {
         let mut graph = self.graph.lock();
         let replaced = change
             .old
@@ -189,7 +190,7 @@ impl GarbageCollector {
             }
         }
         let Some(object) = change.new else { return };
-        for owner in graph.observe(resource, object) {
+        for owner in graph.observe(mapping, object) {
             self.queue.add(owner);
         }
         if graph.needs_processing(object.uid())

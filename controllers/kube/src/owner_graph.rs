@@ -6,6 +6,9 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
+use flotilla_runtime::RestMapping;
+use machinery::names::split_api_version;
+use machinery::object::OwnerReference;
 use machinery::{Gvr, Object, ObjectMeta};
 
 /// Identifies an object.
@@ -18,7 +21,7 @@ pub(crate) struct ObjectIdentity {
 }
 
 struct OwnerGraphNode {
-    resource: Arc<Gvr>,
+    mapping: Arc<RestMapping>,
     object: Object,
 }
 
@@ -30,11 +33,22 @@ impl OwnerGraphNode {
     fn identity(&self) -> ObjectIdentity {
         let head = self.head();
         ObjectIdentity {
-            resource: (*self.resource).clone(),
+            resource: self.mapping.gvr.clone(),
             namespace: head.namespace.clone(),
             name: head.name.clone(),
             uid: head.uid.clone(),
         }
+    }
+
+    /// Whether a reference from an object of `namespace`, with the uid of this object, names it:
+    /// its kind, whatever the version, its name, and a namespace in which it is looked up.
+    fn is_named_by(&self, reference: &OwnerReference, namespace: &str) -> bool {
+        let (head, kind) = (self.head(), &self.mapping.gvk);
+        let (group, _) = split_api_version(&reference.api_version);
+        *kind.group == *group
+            && *kind.kind == *reference.kind
+            && head.name == reference.name
+            && (head.namespace.is_empty() || *head.namespace == *namespace)
     }
 
     /// Whether the foreground deletion of an owner waits for this object.
@@ -53,7 +67,11 @@ pub(crate) struct OwnerGraph {
 
 impl OwnerGraph {
     /// Updates an object. Returns owners whose foreground deletion it no longer blocks.
-    pub(crate) fn observe(&mut self, resource: &Arc<Gvr>, object: &Object) -> Vec<ObjectIdentity> {
+    pub(crate) fn observe(
+        &mut self,
+        mapping: &Arc<RestMapping>,
+        object: &Object,
+    ) -> Vec<ObjectIdentity> {
         let head = object.meta();
         let known = self.nodes.get(&head.uid);
         if known.is_none_or(|node| node.head().owner_references != head.owner_references) {
@@ -66,7 +84,7 @@ impl OwnerGraph {
             }
         }
         let node = OwnerGraphNode {
-            resource: Arc::clone(resource),
+            mapping: Arc::clone(mapping),
             object: object.clone(),
         };
         let Some(before) = self.nodes.insert(head.uid.clone(), node) else {
@@ -81,18 +99,19 @@ impl OwnerGraph {
     }
 
     /// Whether the collector may have to act on an object: it is being deleted, or an owner is
-    /// unknown, being deleted or in another namespace.
+    /// unknown, being deleted, or not the object that the reference names.
     pub(crate) fn needs_processing(&self, uid: &str) -> bool {
         let Some(node) = self.nodes.get(uid) else {
             return false;
         };
-        let sound = |owner: &OwnerGraphNode| {
-            let (owner, own) = (owner.head(), &node.head().namespace);
-            !owner.deleting && (owner.namespace.is_empty() || owner.namespace == *own)
-        };
         let head = node.head();
-        let mut owners = head.owner_references.iter();
-        head.deleting || owners.any(|o| self.nodes.get(&o.uid).is_none_or(|o| !sound(o)))
+        let is_sound = |reference: &OwnerReference| {
+            let owner = self.nodes.get(&reference.uid);
+            owner.is_some_and(|owner| {
+                !owner.head().deleting && owner.is_named_by(reference, &head.namespace)
+            })
+        };
+        head.deleting || !head.owner_references.iter().all(is_sound)
     }
 
     /// Removes an object. Returns its dependents, and owners that may have waited for it: all
@@ -149,16 +168,25 @@ impl OwnerGraph {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use machinery::Gvk;
     use serde_json::json;
 
-    fn pods() -> Arc<Gvr> {
-        Arc::new(Gvr::from_static("", "v1", "pods"))
+    fn pods() -> Arc<RestMapping> {
+        Arc::new(RestMapping {
+            gvk: Gvk::from_static("", "v1", "Pod"),
+            gvr: Gvr::from_static("", "v1", "pods"),
+            api_version: "v1".into(),
+            namespaced: true,
+        })
     }
 
     fn object(uid: &str, owners: &[(&str, bool)]) -> Object {
         let owners: Vec<_> = owners
             .iter()
-            .map(|(uid, block)| json!({"uid": uid, "blockOwnerDeletion": block}))
+            .map(|(uid, block)| {
+                json!({"apiVersion": "v1", "kind": "Pod", "name": uid, "uid": uid,
+                    "blockOwnerDeletion": block})
+            })
             .collect();
         Object::from_value(&json!({"metadata": {"name": uid, "namespace": "n", "uid": uid, "ownerReferences": owners}})).unwrap()
     }
@@ -216,5 +244,30 @@ mod tests {
         graph.observe(&pods(), &Object::from_value(&elsewhere).unwrap());
         graph.observe(&pods(), &object("c", &[("a", false)]));
         assert!(graph.needs_processing("c"));
+    }
+
+    #[test]
+    fn an_owner_that_the_reference_does_not_name_needs_processing() {
+        let mut graph = OwnerGraph::default();
+        graph.observe(&pods(), &object("a", &[]));
+        for (api_version, kind, name, needs) in [
+            ("v1", "Pod", "a", false),
+            ("v2", "Pod", "a", false),
+            ("v1", "Secret", "a", true),
+            ("g.io/v1", "Pod", "a", true),
+            ("v1", "Pod", "b", true),
+        ] {
+            let mut child = object("c", &[("a", false)]).value().unwrap();
+            let reference = &mut child["metadata"]["ownerReferences"][0];
+            reference["apiVersion"] = api_version.into();
+            reference["kind"] = kind.into();
+            reference["name"] = name.into();
+            graph.observe(&pods(), &Object::from_value(&child).unwrap());
+            assert_eq!(
+                graph.needs_processing("c"),
+                needs,
+                "{api_version} {kind} {name}"
+            );
+        }
     }
 }

@@ -116,6 +116,31 @@ async fn owners_in_other_namespaces_do_not_count() {
     fixture.tasks.stop().await;
 }
 
+/// As in Kubernetes, an owner is the object at the coordinates of the reference, and its uid only
+/// confirms it.
+#[tokio::test]
+async fn owners_of_another_kind_or_name_do_not_count() {
+    let fixture = KubeControllersFixture::new().await;
+    let a = fixture.create_config_map("default", "a", json!([])).await;
+    let wrong_kind = owner("v1", "Secret", &a);
+    let mut wrong_name = owner("v1", "ConfigMap", &a);
+    wrong_name[0]["name"] = "b".into();
+    fixture
+        .create_config_map("default", "of-a-kind", wrong_kind)
+        .await;
+    fixture
+        .create_config_map("default", "of-a-name", wrong_name)
+        .await;
+    fixture
+        .create_config_map("default", "kept", owner("v1", "ConfigMap", &a))
+        .await;
+    for name in ["of-a-kind", "of-a-name"] {
+        fixture.wait_until_gone(&CONFIG_MAPS, "default", name).await;
+    }
+    assert!(fixture.get(&CONFIG_MAPS, "default", "kept").await.is_some());
+    fixture.tasks.stop().await;
+}
+
 #[tokio::test]
 async fn a_cluster_wide_object_of_a_namespaced_owner_is_left_alone() {
     let fixture = KubeControllersFixture::new().await;
