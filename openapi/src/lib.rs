@@ -13,6 +13,7 @@
 mod api_approval;
 mod catalog;
 pub mod defaults;
+mod definition_status;
 pub mod disruption_budget;
 mod jsonpath;
 pub mod karmada;
@@ -29,6 +30,7 @@ mod schema_file_parser;
 
 pub use api_approval::{API_APPROVED_ANNOTATION, ApiApproval, is_protected_community_group};
 pub use catalog::{KindCatalog, catalog, resource_of_kind};
+pub use definition_status::{DefinitionSummary, desired_definition_status, is_established};
 pub use jsonpath::JsonPath;
 pub use model::{
     KindInfo, ListType, PatchMeta, PrinterColumn, RegexPattern, ScalePaths, SchemaComposition,

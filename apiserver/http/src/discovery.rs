@@ -1,7 +1,7 @@
 //! Builds and serves the discovery documents of `/api`, `/apis` and below, in the
-//! aggregated and the legacy form, once per resource table.
+//! aggregated and the legacy form.
 
-use std::collections::HashMap;
+use std::sync::{Arc, OnceLock};
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -25,57 +25,25 @@ struct DocumentWithEtag {
     etag: String,
 }
 
-/// The discovery documents of one resource table.
+/// The discovery documents of one resource table, built when they are requested.
 pub(crate) struct DiscoveryDocuments {
+    table: Arc<ResourceTable>,
+    /// Host and port of this server.
+    server_address: String,
     /// `/api` and `/apis` in the aggregated form.
-    aggregated: HashMap<&'static str, DocumentWithEtag>,
-    /// Every discovery path in the legacy form.
-    legacy: HashMap<String, Value>,
+    aggregated_core: OnceLock<DocumentWithEtag>,
+    aggregated_groups: OnceLock<DocumentWithEtag>,
 }
 
 impl DiscoveryDocuments {
     /// `server_address` is the host and port of this server.
-    pub(crate) fn new(table: &ResourceTable, server_address: &str) -> Self {
-        let (core, named): (Vec<&ApiGroupInfo>, Vec<&ApiGroupInfo>) =
-            table.groups().iter().partition(|g| g.name.is_empty());
-        let mut legacy = HashMap::new();
-        let versions: Vec<&str> = core
-            .iter()
-            .flat_map(|g| &g.versions)
-            .map(|v| v.version.as_str())
-            .collect();
-        // kube-apiserver's answers of `/apis` and below have no addresses: its aggregator
-        // writes them.
-        let address = json!({"clientCIDR": "0.0.0.0/0", "serverAddress": server_address});
-        legacy.insert(
-            "/api".to_owned(),
-            json!({"kind": "APIVersions", "versions": versions,
-                   "serverAddressByClientCIDRs": [address]}),
-        );
-        let groups: Vec<Value> = named.iter().map(|g| api_group(g)).collect();
-        let list = json!({"kind": "APIGroupList", "apiVersion": "v1", "groups": groups});
-        legacy.insert("/apis".to_owned(), list);
-        for group in table.groups() {
-            if !group.name.is_empty() {
-                let mut document = api_group(group);
-                document["kind"] = "APIGroup".into();
-                document["apiVersion"] = "v1".into();
-                legacy.insert(format!("/apis/{}", group.name), document);
-            }
-            for version in &group.versions {
-                let path = if group.name.is_empty() {
-                    format!("/api/{}", version.version)
-                } else {
-                    format!("/apis/{}/{}", group.name, version.version)
-                };
-                legacy.insert(path, resource_list(group, version));
-            }
+    pub(crate) fn new(table: Arc<ResourceTable>, server_address: String) -> Self {
+        Self {
+            table,
+            server_address,
+            aggregated_core: OnceLock::new(),
+            aggregated_groups: OnceLock::new(),
         }
-        let aggregated = HashMap::from([
-            ("/api", aggregated_document(&core)),
-            ("/apis", aggregated_document(&named)),
-        ]);
-        Self { aggregated, legacy }
     }
 
     /// Serves a discovery path; `None` when the path is no discovery path.
@@ -85,10 +53,9 @@ impl DiscoveryDocuments {
         query: &QueryParams,
         path: &str,
     ) -> Option<Response<ServerResponseBody>> {
-        let legacy = self.legacy.get(path)?;
-        if let Some(tagged) = self.aggregated.get(path)
-            && wants_aggregated(headers)
-        {
+        let is_root = matches!(path, "/api" | "/apis");
+        if is_root && wants_aggregated(headers) {
+            let tagged = self.aggregated(path);
             return Some(response_writers::write_document(
                 headers,
                 AGGREGATED_DISCOVERY_TYPE,
@@ -96,11 +63,12 @@ impl DiscoveryDocuments {
                 &tagged.bytes,
             ));
         }
+        let legacy = self.legacy(path)?;
         Some(
             match negotiation::negotiate(headers, query, ResponseOffer::default()) {
                 Ok(form) => {
-                    let mut response = response_writers::write_value(200, legacy, form);
-                    if self.aggregated.contains_key(path) {
+                    let mut response = response_writers::write_value(200, &legacy, form);
+                    if is_root {
                         let vary = http::HeaderValue::from_static("Accept");
                         response.headers_mut().insert(http::header::VARY, vary);
                     }
@@ -111,9 +79,84 @@ impl DiscoveryDocuments {
         )
     }
 
+    fn named_groups(&self) -> impl Iterator<Item = &ApiGroupInfo> {
+        self.table.groups().iter().filter(|g| !g.name.is_empty())
+    }
+
+    fn core_groups(&self) -> impl Iterator<Item = &ApiGroupInfo> {
+        self.table.groups().iter().filter(|g| g.name.is_empty())
+    }
+
+    fn aggregated(&self, path: &str) -> &DocumentWithEtag {
+        match path {
+            "/api" => self
+                .aggregated_core
+                .get_or_init(|| aggregated_document(self.core_groups())),
+            _ => self
+                .aggregated_groups
+                .get_or_init(|| aggregated_document(self.named_groups())),
+        }
+    }
+
+    /// A discovery document in the legacy form.
+    fn legacy(&self, path: &str) -> Option<Value> {
+        match path {
+            "/api" => return Some(self.core_versions()),
+            "/apis" => {
+                let groups: Vec<Value> = self.named_groups().map(api_group).collect();
+                return Some(json!({"kind": "APIGroupList", "apiVersion": "v1", "groups": groups}));
+            }
+            _ => {}
+        }
+        let (group, version) = match path.strip_prefix("/apis/") {
+            Some(below) => match below.split_once('/') {
+                Some((group, version)) => (group, Some(version)),
+                None => (below, None),
+            },
+            None => ("", Some(path.strip_prefix("/api/")?)),
+        };
+        let is_named = path.starts_with("/apis/");
+        let mut groups = self.table.groups().iter();
+        let group = groups.find(|g| g.name == group && g.name.is_empty() != is_named)?;
+        let Some(version) = version else {
+            let mut document = api_group(group);
+            document["kind"] = "APIGroup".into();
+            document["apiVersion"] = "v1".into();
+            return Some(document);
+        };
+        let version = group.versions.iter().find(|v| v.version == version)?;
+        Some(resource_list(group, version))
+    }
+
+    fn core_versions(&self) -> Value {
+        let versions: Vec<&str> = self
+            .core_groups()
+            .flat_map(|g| &g.versions)
+            .map(|v| v.version.as_str())
+            .collect();
+        // kube-apiserver's answers of `/apis` and below have no addresses: its aggregator
+        // writes them.
+        let address = json!({"clientCIDR": "0.0.0.0/0", "serverAddress": self.server_address});
+        json!({"kind": "APIVersions", "versions": versions,
+               "serverAddressByClientCIDRs": [address]})
+    }
+
     /// The discovery paths, for the document of `/`.
-    pub(crate) fn paths(&self) -> impl Iterator<Item = &String> {
-        self.legacy.keys()
+    pub(crate) fn paths(&self) -> Vec<String> {
+        let mut paths = vec!["/api".to_owned(), "/apis".to_owned()];
+        for group in self.table.groups() {
+            let base = match &*group.name {
+                "" => "/api".to_owned(),
+                name => {
+                    let base = format!("/apis/{name}");
+                    paths.push(base.clone());
+                    base
+                }
+            };
+            let versions = group.versions.iter();
+            paths.extend(versions.map(|v| format!("{base}/{}", v.version)));
+        }
+        paths
     }
 }
 
@@ -248,9 +291,8 @@ fn response_kind(resource_info: &ResourceInfo, gvk: &Gvk) -> Value {
     json!({"group": gvk.group, "version": gvk.version, "kind": gvk.kind})
 }
 
-fn aggregated_document(groups: &[&ApiGroupInfo]) -> DocumentWithEtag {
+fn aggregated_document<'a>(groups: impl Iterator<Item = &'a ApiGroupInfo>) -> DocumentWithEtag {
     let items: Vec<Value> = groups
-        .iter()
         .filter(|g| !g.versions.is_empty())
         .map(|g| {
             let versions: Vec<Value> = g.versions.iter().map(aggregated_version).collect();

@@ -1,31 +1,23 @@
 //! Serves the documents that are derived from the resource table: discovery and
 //! OpenAPI.
 //!
-//! They are built on the first request after the table changes; OpenAPI is built on a
-//! blocking thread and kept compressed.
+//! They are built when they are requested; OpenAPI is built on a blocking thread and kept
+//! compressed.
 
-use std::io::{Read as _, Write as _};
 use std::sync::Arc;
 
 use arc_swap::ArcSwapOption;
-use bytes::Bytes;
-use flate2::Compression;
-use flate2::read::GzDecoder;
-use flate2::write::GzEncoder;
-use http::header::{
-    CACHE_CONTROL, CONTENT_ENCODING, CONTENT_TYPE, EXPIRES, HeaderValue, LAST_MODIFIED, LOCATION,
-    VARY,
-};
+use http::header::{CACHE_CONTROL, CONTENT_TYPE, EXPIRES, HeaderValue, LAST_MODIFIED, LOCATION};
 use http::{HeaderMap, Response, StatusCode};
 use machinery::Status;
 use openapi::publish;
 use registry::{Registry, ResourceTable};
-use serde_json::Value;
-use sha2::{Digest, Sha512};
 use tokio::sync::OnceCell;
 
+use crate::compressed_document::CompressedDocument;
 use crate::discovery::DiscoveryDocuments;
 use crate::negotiation::{self, ResponseFormat};
+use crate::openapi_v3::OpenApiV3Documents;
 use crate::requestinfo::QueryParams;
 use crate::response_body::ServerResponseBody;
 use crate::response_writers;
@@ -34,58 +26,9 @@ const V2_PROTOBUF: &str = "application/com.github.proto-openapi.spec.v2.v1.0+pro
 /// As clients send it in `Accept`; a content type may not contain `@`.
 const V2_PROTOBUF_ACCEPT: &str = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf";
 
-/// A gzipped document and its ETag.
-struct CompressedDocument {
-    gzip: Bytes,
-    etag: String,
-}
-
-impl CompressedDocument {
-    fn new(bytes: &[u8]) -> Self {
-        let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
-        // Writing to a vector cannot fail.
-        let _ = encoder.write_all(bytes);
-        let etag = Sha512::digest(bytes)
-            .iter()
-            .map(|b| format!("{b:02X}"))
-            .collect();
-        Self {
-            gzip: encoder.finish().unwrap_or_default().into(),
-            etag,
-        }
-    }
-
-    fn response(
-        &self,
-        headers: &HeaderMap,
-        content_type: &'static str,
-    ) -> Response<ServerResponseBody> {
-        if negotiation::accepts_gzip(headers) {
-            let mut response =
-                response_writers::write_document(headers, content_type, &self.etag, &self.gzip);
-            if response.status() == StatusCode::OK {
-                let gzip = HeaderValue::from_static("gzip");
-                response.headers_mut().insert(CONTENT_ENCODING, gzip);
-            }
-            let vary = HeaderValue::from_static("Accept, Accept-Encoding");
-            response.headers_mut().insert(VARY, vary);
-            return response;
-        }
-        let mut plain = Vec::new();
-        let _ = GzDecoder::new(&self.gzip[..]).read_to_end(&mut plain);
-        response_writers::write_document(headers, content_type, &self.etag, &plain.into())
-    }
-}
-
 struct OpenApiV2Documents {
     json: CompressedDocument,
     protobuf: CompressedDocument,
-}
-
-struct OpenApiV3Documents {
-    index: Value,
-    /// By `api/v1` or `apis/GROUP/VERSION`.
-    groups: Vec<(String, CompressedDocument)>,
 }
 
 /// The documents of one resource table.
@@ -93,13 +36,15 @@ struct DiscoveryAndOpenApiDocuments {
     table: Arc<ResourceTable>,
     discovery: DiscoveryDocuments,
     v2: OnceCell<OpenApiV2Documents>,
-    v3: OnceCell<OpenApiV3Documents>,
+    v3: OnceCell<Arc<OpenApiV3Documents>>,
 }
 
 /// The documents of the newest resource table.
 pub(crate) struct CurrentDiscoveryAndOpenApiDocuments {
     registry: Arc<Registry>,
     current: ArcSwapOption<DiscoveryAndOpenApiDocuments>,
+    /// The last ones that were built; the next ones share what did not change.
+    latest_v3: ArcSwapOption<OpenApiV3Documents>,
     /// Host and port of this server.
     server_address: String,
     /// `Last-Modified` of OpenAPI v2: when this process started.
@@ -116,6 +61,7 @@ impl CurrentDiscoveryAndOpenApiDocuments {
         Self {
             registry,
             current: ArcSwapOption::empty(),
+            latest_v3: ArcSwapOption::empty(),
             server_address,
             last_modified: HeaderValue::from_str(&text)
                 .unwrap_or_else(|_| HeaderValue::from_static("0")),
@@ -130,7 +76,7 @@ impl CurrentDiscoveryAndOpenApiDocuments {
             return current;
         }
         let built = Arc::new(DiscoveryAndOpenApiDocuments {
-            discovery: DiscoveryDocuments::new(&table, &self.server_address),
+            discovery: DiscoveryDocuments::new(Arc::clone(&table), self.server_address.clone()),
             table,
             v2: OnceCell::new(),
             v3: OnceCell::new(),
@@ -151,7 +97,7 @@ impl CurrentDiscoveryAndOpenApiDocuments {
 
     /// The discovery paths, for the document of `/`.
     pub(crate) fn paths(&self) -> Vec<String> {
-        self.table_documents().discovery.paths().cloned().collect()
+        self.table_documents().discovery.paths()
     }
 
     /// Serves `/openapi/v2`.
@@ -179,6 +125,20 @@ impl CurrentDiscoveryAndOpenApiDocuments {
         Ok(response)
     }
 
+    async fn v3_documents(&self) -> Result<Arc<OpenApiV3Documents>, Status> {
+        let generation = self.table_documents();
+        let built = generation.v3.get_or_try_init(async || {
+            let table = Arc::clone(&generation.table);
+            let before = self.latest_v3.load_full();
+            let documents =
+                run_blocking(move || OpenApiV3Documents::new(&table, before.as_deref())).await?;
+            let documents = Arc::new(documents);
+            self.latest_v3.store(Some(Arc::clone(&documents)));
+            Ok::<_, Status>(documents)
+        });
+        built.await.cloned()
+    }
+
     /// Serves `/openapi/v3` and the paths under it; `below` has no leading slash.
     pub(crate) async fn v3(
         &self,
@@ -186,31 +146,21 @@ impl CurrentDiscoveryAndOpenApiDocuments {
         query: &QueryParams,
         below: &str,
     ) -> Result<Response<ServerResponseBody>, Status> {
-        let generation = self.table_documents();
-        let v3 = generation
-            .v3
-            .get_or_try_init(|| {
-                let table = Arc::clone(&generation.table);
-                run_blocking(move || build_v3(&table))
-            })
-            .await?;
+        let documents = self.v3_documents().await?;
         if below.is_empty() {
             return Ok(response_writers::write_value(
                 200,
-                &v3.index,
+                documents.index(),
                 ResponseFormat::PLAIN_JSON,
             ));
         }
-        let (path, packed) = v3
-            .groups
-            .iter()
-            .find(|(path, _)| path == below)
-            .ok_or_else(Status::path_not_found)?;
+        let group_version = documents.find(below).ok_or_else(Status::path_not_found)?;
+        let packed = group_version.compressed().await?;
         let Some(hash) = query.get("hash").filter(|h| !h.is_empty()) else {
             return Ok(packed.response(headers, "application/json"));
         };
         if hash != packed.etag {
-            return redirect_to_hash(path, &packed.etag);
+            return redirect_to_hash(below, &packed.etag);
         }
         let mut response = packed.response(headers, "application/json");
         let headers = response.headers_mut();
@@ -249,7 +199,7 @@ fn wants_protobuf(headers: &HeaderMap) -> Result<bool, Status> {
 }
 
 /// Runs long CPU-bound work on a blocking thread.
-async fn run_blocking<T: Send + 'static>(
+pub(crate) async fn run_blocking<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, Status> {
     tokio::task::spawn_blocking(work)
@@ -270,36 +220,4 @@ fn build_v2(table: &ResourceTable) -> OpenApiV2Documents {
     let protobuf = CompressedDocument::new(&publish::v2_protobuf(&document));
     let json = CompressedDocument::new(document.to_string().as_bytes());
     OpenApiV2Documents { json, protobuf }
-}
-
-fn build_v3(table: &ResourceTable) -> OpenApiV3Documents {
-    let mut groups = Vec::new();
-    let mut hashes = Vec::new();
-    for group in table.groups() {
-        // Dynamic groups have no schemas.
-        let described = group.versions.iter().filter(|v| !v.resources.is_empty());
-        for version in described {
-            let path = if group.name.is_empty() {
-                format!("api/{}", version.version)
-            } else {
-                format!("apis/{}/{}", group.name, version.version)
-            };
-            let resources: Vec<publish::PublishedResource<'_>> = version
-                .resources
-                .iter()
-                .map(|resource_info| publish::PublishedResource {
-                    kind: &resource_info.kind,
-                    schema: &resource_info.schema,
-                })
-                .collect();
-            let document = publish::v3_document(&resources).to_string();
-            let packed = CompressedDocument::new(document.as_bytes());
-            hashes.push((path.clone(), packed.etag.clone()));
-            groups.push((path, packed));
-        }
-    }
-    OpenApiV3Documents {
-        index: publish::v3_index(&hashes),
-        groups,
-    }
 }

@@ -285,6 +285,7 @@ impl Registry {
             warnings.extend(object_meta::finalizer_warnings(&new));
         }
         warnings.extend(admit.validate(&new, None).await?);
+        let definition = self.begin_definition(resource, &mut new).await?;
         let allocation = Box::pin(admit.allocate(&mut new, None)).await?;
         let managers = admit.managers.into_new().text;
         let stored = if options.dry_run {
@@ -303,6 +304,10 @@ impl Registry {
         });
         if stored.is_err() {
             self.release_allocation(&allocation).await;
+        } else if let Some(definition) = definition
+            && !options.dry_run
+        {
+            definition.finish().await;
         }
         Ok(WriteResult {
             object: convert_object(resource, stored?)?,

@@ -6,19 +6,23 @@
 //! changed has no object in another form than that of its storage version, whose cache
 //! then stands on the store itself.
 //!
-//! A controller, not this module, writes the conditions that establish a CRD.
+//! A definition is established by the write that creates it (`definition_names`); a controller
+//! writes its conditions later.
 
 mod conversion_review;
 mod converter;
 mod versioned_store;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
 use kubernetes_cel::RuleValidator;
 use machinery::{Gvk, Gvr, Object};
-use openapi::{KindInfo, PrinterColumn, ResourceNames, ScalePaths, Schema, shadows_built_in};
+use openapi::{
+    DefinitionSummary, KindInfo, PrinterColumn, ResourceNames, ScalePaths, Schema, is_established,
+    shadows_built_in,
+};
 use serde_json::Value;
 use storage::Store;
 use tokio::sync::watch;
@@ -38,6 +42,7 @@ pub(crate) struct ServedResourcesOfCrd {
     /// The ids of the caches of its custom resources.
     pub(crate) cache_ids: Vec<String>,
     pub(crate) resources: Vec<Arc<ResourceInfo>>,
+    pub(crate) summary: DefinitionSummary,
     /// Whether every stored object has the form of the storage version.
     has_one_form: bool,
     /// Objects written until this revision may have been written under another definition.
@@ -75,8 +80,9 @@ pub(crate) fn sync_definitions(
     options: &CustomResourceOptions<'_>,
 ) -> CrdSyncResult {
     let mut outcome = CrdSyncResult::default();
+    let names: HashSet<&str> = crds.iter().map(Object::name).collect();
     customs.retain(|name, custom| {
-        let keep = crds.iter().any(|c| c.name() == name);
+        let keep = names.contains(name.as_str());
         if !keep {
             outcome.changed = true;
             outcome.closed_caches.append(&mut custom.cache_ids);
@@ -136,6 +142,7 @@ fn served_crd(
         has_one_form,
         cache_ids: Vec::new(),
         resources: Vec::new(),
+        summary: DefinitionSummary::of(value),
         schema_revision,
         crd_hash_and_watch: (hash, watches),
     };
@@ -148,14 +155,6 @@ fn served_crd(
     custom
 }
 
-fn is_established(crd: &Value) -> bool {
-    crd["status"]["conditions"]
-        .as_array()
-        .into_iter()
-        .flatten()
-        .any(|c| c["type"] == "Established" && c["status"] == "True")
-}
-
 /// Whether the plural name and a kind of the CRD are accepted.
 fn has_accepted_names(crd: &Value) -> bool {
     let (names, accepted) = (&crd["spec"]["names"], &crd["status"]["acceptedNames"]);
@@ -165,13 +164,17 @@ fn has_accepted_names(crd: &Value) -> bool {
 /// Whether a name of the CRD is that of a built-in kind in its group.
 fn shadows_built_in_kind(crd: &Value, builtin: &[Arc<ResourceInfo>]) -> bool {
     let group = string_field(&crd["spec"], "group");
+    shadows_built_in(crd, &built_in_names(builtin, group))
+}
+
+/// The names of the built-in kinds of a group.
+pub(crate) fn built_in_names(builtin: &[Arc<ResourceInfo>], group: &str) -> Vec<ResourceNames> {
     let same_group = builtin
         .iter()
         .filter(|resource| *resource.kind.gvr.group == *group);
-    let built_in_names: Vec<ResourceNames> = same_group
+    same_group
         .map(|resource| ResourceNames::from(&*resource.kind))
-        .collect();
-    shadows_built_in(crd, &built_in_names)
+        .collect()
 }
 
 /// A hash of the parts of a CRD that determine how custom resources are served. Their

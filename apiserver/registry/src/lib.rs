@@ -21,6 +21,7 @@ mod computed_resources;
 mod conversion;
 mod create;
 mod custom_resources;
+mod definition_names;
 mod delete;
 mod deletion_plan;
 mod event_create;

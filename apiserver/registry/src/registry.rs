@@ -124,13 +124,18 @@ pub struct Registry {
     namespace_cacher: Arc<Cacher>,
     table: ArcSwap<ResourceTable>,
     table_generation: watch::Sender<u64>,
-    builtin: Vec<Arc<ResourceInfo>>,
-    served_crds: Mutex<ServedCrds>,
-    /// Serializes the synchronizations of CRDs.
+    pub(crate) builtin: Vec<Arc<ResourceInfo>>,
+    pub(crate) served_crds: Mutex<ServedCrds>,
+    /// Serializes the synchronizations of CRDs, and the writes that create them.
     crd_sync_lock: tokio::sync::Mutex<()>,
     crd_cacher: Arc<Cacher>,
     conversion_webhook_client: ConversionWebhookClient,
     pub(crate) store_metrics: StoreCallMetricFamilies,
+}
+
+/// Held while the resources of CRDs are synchronized.
+pub(crate) struct CrdSyncLock<'a> {
+    _guard: tokio::sync::MutexGuard<'a, ()>,
 }
 
 pub(crate) const NAMESPACES: Gvr = Gvr::from_static("", "v1", "namespaces");
@@ -290,7 +295,18 @@ impl Registry {
 
     /// Synchronizes the resources of CRDs with the CRDs stored now.
     pub async fn sync_crds(&self) -> Result<(), Status> {
-        let _one = self.crd_sync_lock.lock().await;
+        let lock = self.lock_crd_sync().await;
+        self.sync_crds_locked(&lock).await
+    }
+
+    pub(crate) async fn lock_crd_sync(&self) -> CrdSyncLock<'_> {
+        CrdSyncLock {
+            _guard: self.crd_sync_lock.lock().await,
+        }
+    }
+
+    /// [`Self::sync_crds`] for the holder of the lock.
+    pub(crate) async fn sync_crds_locked(&self, _: &CrdSyncLock<'_>) -> Result<(), Status> {
         let request = CacherListRequest {
             filter: SelectionPredicate::default(),
             revision: watchcache::ListRevision::Newest,

@@ -9,20 +9,19 @@ use flotilla_runtime::{
     Informer, InformerFactory, ListWatchSelector, ReconcileAction, TaskGroup, Workqueue,
     remove_finalizers, run_workers,
 };
-use machinery::conditions::set_json_condition;
 use machinery::time::{Clock, rfc3339_seconds};
 use machinery::{Gvr, Object};
 use openapi::{
-    ApiApproval, NameConflict, ResourceNames, is_protected_community_group, shadows_built_in,
+    DefinitionSummary, ResourceNames, desired_definition_status, is_established, shadows_built_in,
 };
-use serde_json::{Map, Value, json};
+use serde_json::Value;
 
+use crate::definition_index::DefinitionIndex;
 use crate::shutdown_waits::wait_for_cache_sync;
 
 pub(crate) static DEFINITIONS: Gvr =
     Gvr::from_static("apiextensions.k8s.io", "v1", "customresourcedefinitions");
 const FINALIZER: &str = "customresourcecleanup.apiextensions.k8s.io";
-const API_APPROVAL_CONDITION: &str = "KubernetesAPIApprovalPolicyConformant";
 const CONTENT_RECHECK_INTERVAL: Duration = Duration::from_millis(200);
 
 /// The groups of built-in kinds that this server serves.
@@ -52,26 +51,29 @@ struct CustomResourceDefinitionController {
     clock: Arc<dyn Clock>,
     built_in: ServedBuiltInGroups,
     informer: Informer,
+    index: Arc<DefinitionIndex>,
 }
 
+/// `index` must follow the same informer already.
 pub(crate) fn start(
     api: Arc<dyn Api>,
     clock: Arc<dyn Clock>,
     built_in: ServedBuiltInGroups,
+    index: &Arc<DefinitionIndex>,
     informers: &InformerFactory,
     tasks: &TaskGroup,
 ) {
     let informer = informers.get(&api, &ListWatchSelector::all(&DEFINITIONS));
     let queue: Workqueue<String> = Workqueue::new();
-    let (wake, all) = (queue.clone(), informer.clone());
+    let (wake, all) = (queue.clone(), Arc::clone(index));
     informer.add_event_handler(move |change| {
         if change.new.is_some() {
             wake.add_to_lane(change.key(), change.in_initial_list);
         }
         // A change may have freed names.
         if !change.in_initial_list {
-            for other in all.list_where(has_name_conflict) {
-                wake.add(other.meta().key());
+            for other in all.with_name_conflict() {
+                wake.add(other);
             }
         }
     });
@@ -80,6 +82,7 @@ pub(crate) fn start(
         clock,
         built_in,
         informer,
+        index: Arc::clone(index),
     });
     let workers = tasks.clone();
     tasks.spawn(async move {
@@ -102,23 +105,11 @@ impl CustomResourceDefinitionController {
             return self.finalize(&object).await;
         }
         let mut value = object.value()?;
-        let desired = |all: Vec<Object>| {
-            let others: Result<Vec<Value>, _> = all
-                .iter()
-                .filter(|o| o.name() != name)
-                .map(Object::value)
-                .collect();
-            let group = value["spec"]["group"].as_str().unwrap_or_default();
-            let built_in = self.built_in.names_in(group);
-            let now = rfc3339_seconds(self.clock.now());
-            others.map(|others| desired_status(&value, &others, &built_in, &now))
-        };
-        if value["status"] != desired(self.informer.list())? {
-            // The informer may not show a name yet that was accepted a moment ago.
-            let all = ResourcePath::collection(&DEFINITIONS, "");
-            let fresh = self.api.list(all, &ListOptions::default()).await?;
-            let status = desired(fresh.items)?;
-            value["status"] = status;
+        let group = value["spec"]["group"].as_str().unwrap_or_default();
+        let taken = self.index.accepted_names(group, name);
+        if value["status"] != self.desired_status(&value, &taken) {
+            let taken = self.newest_accepted_names(group, name).await?;
+            value["status"] = self.desired_status(&value, &taken);
             let at = ResourcePath::object(&DEFINITIONS, "", name);
             self.api
                 .update(
@@ -129,6 +120,33 @@ impl CustomResourceDefinitionController {
                 .await?;
         }
         Ok(ReconcileAction::Done)
+    }
+
+    fn desired_status(&self, definition: &Value, taken: &[ResourceNames]) -> Value {
+        let group = definition["spec"]["group"].as_str().unwrap_or_default();
+        let built_in = self.built_in.names_in(group);
+        let now = rfc3339_seconds(self.clock.now());
+        desired_definition_status(definition, taken, &built_in, &now)
+    }
+
+    /// The accepted names of the other definitions of a group, from the server: the informer
+    /// may not show a name yet that was accepted a moment ago.
+    async fn newest_accepted_names(
+        &self,
+        group: &str,
+        name: &str,
+    ) -> Result<Vec<ResourceNames>, Error> {
+        let all = ResourcePath::collection(&DEFINITIONS, "");
+        let newest = self.api.list(all, &ListOptions::default()).await?;
+        let mut taken = Vec::new();
+        for other in newest.items.iter().filter(|other| other.name() != name) {
+            let other = DefinitionSummary::decode(other.bytes());
+            let other = other.map_err(|e| Error::Protocol(e.to_string()))?;
+            if other.group == group {
+                taken.push(other.accepted);
+            }
+        }
+        Ok(taken)
     }
 
     /// Deletes the instances of a definition before the definition itself. A definition that
@@ -163,32 +181,6 @@ impl CustomResourceDefinitionController {
     }
 }
 
-fn has_condition(definition: &Value, kind: &str, status: &str) -> bool {
-    let all = definition["status"]["conditions"].as_array();
-    all.is_some_and(|all| {
-        all.iter()
-            .any(|c| c["type"] == kind && c["status"] == status)
-    })
-}
-
-fn is_established(definition: &Value) -> bool {
-    has_condition(definition, "Established", "True")
-}
-
-fn has_name_conflict(definition: &Object) -> bool {
-    let value = definition.value();
-    value.is_ok_and(|d| has_condition(&d, "NamesAccepted", "False"))
-}
-
-/// Group and plural name of an established definition.
-pub(crate) fn established_resource(definition: &Object) -> Option<(String, String)> {
-    let value = definition.value().ok()?;
-    let text = |v: &Value| v.as_str().map(str::to_owned);
-    let spec = &value["spec"];
-    is_established(&value).then_some(())?;
-    Some((text(&spec["group"])?, text(&spec["names"]["plural"])?))
-}
-
 /// The resource by which the instances of a definition are accessed: in the storage
 /// version, or in another one if that is not served.
 fn served_resource(definition: &Value) -> Option<Gvr> {
@@ -204,245 +196,16 @@ fn served_resource(definition: &Value) -> Option<Gvr> {
     ))
 }
 
-/// Which names of a definition are accepted.
-struct NameAcceptance {
-    /// `status.acceptedNames`
-    accepted: Value,
-    /// Reason and message of `NamesAccepted=False`.
-    conflict: Option<(&'static str, String)>,
-}
-
-/// Accepts each name that is free in the group; an accepted name stays accepted. The names
-/// of built-in kinds are never accepted, even if they were before.
-fn accept_names(
-    definition: &Value,
-    others: &[Value],
-    built_in: &[ResourceNames],
-) -> NameAcceptance {
-    let (spec, before) = (&definition["spec"], &definition["status"]["acceptedNames"]);
-    let requested = ResourceNames::from(&spec["names"]);
-    let same_group = others
-        .iter()
-        .filter(|o| o["spec"]["group"] == spec["group"]);
-    let taken: Vec<ResourceNames> = same_group
-        .map(|o| ResourceNames::from(&o["status"]["acceptedNames"]))
-        .collect();
-    let reserved = requested.conflicts(built_in);
-    let granted = |c: &NameConflict| {
-        let (had, wants) = (&before[c.field], &spec["names"][c.field]);
-        let among = had
-            .as_array()
-            .is_some_and(|all| all.contains(&json!(c.name)));
-        among || had == wants
-    };
-    let mut in_use = requested.conflicts(&taken);
-    in_use.retain(|conflict| !granted(conflict));
-
-    let mut accepted = match before.as_object() {
-        Some(names) if !shadows_built_in(definition, built_in) => names.clone(),
-        _ => Map::from_iter([("plural".into(), "".into()), ("kind".into(), "".into())]),
-    };
-    for field in [
-        "plural",
-        "singular",
-        "shortNames",
-        "kind",
-        "listKind",
-        "categories",
-    ] {
-        if reserved.iter().chain(&in_use).any(|c| c.field == field) {
-            continue;
-        }
-        match &spec["names"][field] {
-            Value::Null => accepted.remove(field),
-            name => accepted.insert(field.into(), name.clone()),
-        };
-    }
-    let own = reserved.first().map(|c| {
-        let message = format!(
-            "{:?} is already in use by a built-in kind of this server, which no definition replaces",
-            c.name
-        );
-        (c.reason, message)
-    });
-    let theirs = in_use.last();
-    let theirs = theirs.map(|c| (c.reason, format!("{:?} is already in use", c.name)));
-    NameAcceptance {
-        accepted: accepted.into(),
-        conflict: own.or(theirs),
-    }
-}
-
-/// The desired status of a definition.
-fn desired_status(
-    definition: &Value,
-    others: &[Value],
-    built_in: &[ResourceNames],
-    now: &str,
-) -> Value {
-    let before = &definition["status"];
-    let NameAcceptance { accepted, conflict } = accept_names(definition, others, built_in);
-    let was = is_established(definition) && !shadows_built_in(definition, built_in);
-    let mut status = before.as_object().cloned().unwrap_or_default();
-    status.insert("acceptedNames".into(), accepted);
-    status.insert("storedVersions".into(), stored_versions(definition));
-    let served = if conflict.is_none() || was {
-        (
-            "Established",
-            true,
-            "InitialNamesAccepted",
-            "the initial names have been accepted".to_owned(),
-        )
-    } else {
-        (
-            "Established",
-            false,
-            "NotAccepted",
-            "not all names are accepted".to_owned(),
-        )
-    };
-    let names = match conflict {
-        None => (
-            "NamesAccepted",
-            true,
-            "NoConflicts",
-            "no conflicts found".to_owned(),
-        ),
-        Some((reason, message)) => ("NamesAccepted", false, reason, message),
-    };
-    let conditions = status.entry("conditions").or_insert(Value::Null);
-    for (kind, yes, reason, message) in [names, served] {
-        let value = if yes { "True" } else { "False" };
-        let condition = json!({"type": kind, "status": value, "lastTransitionTime": now,
-            "reason": reason, "message": message});
-        set_json_condition(conditions, condition);
-    }
-    if is_protected_community_group(definition["spec"]["group"].as_str().unwrap_or_default()) {
-        let approval = ApiApproval::of(definition);
-        let (conforms, reason) = approval.condition();
-        let condition = json!({"type": API_APPROVAL_CONDITION,
-            "status": if conforms { "True" } else { "False" }, "lastTransitionTime": now,
-            "reason": reason, "message": approval.message(definition)});
-        set_json_condition(conditions, condition);
-    }
-    Value::Object(status)
-}
-
-/// Every version in which instances have been stored so far.
-fn stored_versions(definition: &Value) -> Value {
-    let known = definition["status"]["storedVersions"].as_array();
-    let mut stored = known.cloned().unwrap_or_default();
-    let versions = definition["spec"]["versions"].as_array();
-    for version in versions.into_iter().flatten() {
-        if version["storage"] == true && !stored.contains(&version["name"]) {
-            stored.push(version["name"].clone());
-        }
-    }
-    stored.into()
-}
-
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
-
-    fn definition(plural: &str, kind: &str) -> Value {
-        json!({"spec": {"group": "g.io", "names": {"plural": plural, "singular": plural.trim_end_matches('s'), "kind": kind, "listKind": format!("{kind}List")},
-                        "versions": [{"name": "v1", "served": true, "storage": true}]}})
-    }
-
-    fn accepted(mut definition: Value, others: &[Value]) -> Value {
-        definition["status"] = desired_status(&definition, others, &[], "t1");
-        definition
-    }
-
-    #[test]
-    fn free_names_are_accepted_and_served() {
-        let one = accepted(definition("things", "Thing"), &[]);
-        assert!(is_established(&one));
-        assert_eq!(one["status"]["storedVersions"], json!(["v1"]));
-        assert_eq!(
-            desired_status(&one, &[], &[], "t2"),
-            one["status"],
-            "nothing changes with time alone"
-        );
-    }
-
-    #[test]
-    fn definitions_of_the_project_have_a_condition_about_their_approval() {
-        for (annotation, status, reason) in [
-            ("https://a.b/c", "True", "ApprovedAnnotation"),
-            ("unapproved", "False", "UnapprovedAnnotation"),
-            ("", "False", "MissingAnnotation"),
-            ("yes", "False", "InvalidAnnotation"),
-        ] {
-            let mut one = definition("things", "Thing");
-            one["spec"]["group"] = json!("x.k8s.io");
-            one["metadata"]["annotations"]["api-approved.kubernetes.io"] = json!(annotation);
-            let one = accepted(one, &[]);
-            assert!(is_established(&one));
-            let condition = &one["status"]["conditions"][2];
-            assert_eq!(
-                (&condition["status"], &condition["reason"]),
-                (&json!(status), &json!(reason))
-            );
-        }
-    }
-
-    #[test]
-    fn the_first_definition_keeps_a_name() {
-        let one = accepted(definition("things", "Thing"), &[]);
-        for (second, reason) in [
-            (definition("things", "Other"), "SingularConflict"),
-            (definition("others", "Thing"), "ListKindConflict"),
-        ] {
-            let second = accepted(second, std::slice::from_ref(&one));
-            assert!(!is_established(&second), "{second}");
-            assert_eq!(second["status"]["conditions"][0]["reason"], reason);
-        }
-    }
-
-    #[test]
-    fn accepted_names_stay_and_free_names_are_accepted() {
-        let one = accepted(definition("things", "Thing"), &[]);
-        let mut other = accepted(definition("others", "Other"), std::slice::from_ref(&one));
-        other["spec"]["names"]["shortNames"] = json!(["thing"]);
-        other["spec"]["names"]["categories"] = json!(["all"]);
-        let other = accepted(other, &[one]);
-        assert!(is_established(&other));
-        let status = &other["status"];
-        assert_eq!(status["conditions"][0]["reason"], "ShortNamesConflict");
-        assert_eq!(
-            status["acceptedNames"],
-            json!({"plural": "others", "singular": "other", "kind": "Other",
-                   "listKind": "OtherList", "categories": ["all"]})
-        );
-    }
-
-    #[test]
-    fn names_of_built_in_kinds_are_never_accepted() {
-        let built_in = [ResourceNames::from(
-            &definition("things", "Thing")["spec"]["names"],
-        )];
-        let served_before = accepted(definition("things", "Thing"), &[]);
-        let fresh = |plural: &str, kind: &str| definition(plural, kind);
-        for (refused, reason) in [
-            (fresh("things", "Other"), "PluralConflict"),
-            (fresh("thing", "Other"), "PluralConflict"),
-            (fresh("others", "Thing"), "KindConflict"),
-            (served_before, "PluralConflict"),
-        ] {
-            let status = desired_status(&refused, &[], &built_in, "t2");
-            assert_eq!(status["conditions"][0]["status"], "False", "{status}");
-            assert_eq!(status["conditions"][0]["reason"], reason);
-            assert_eq!(status["conditions"][1]["status"], "False", "{status}");
-            let again = json!({"spec": refused["spec"], "status": status});
-            assert_eq!(desired_status(&again, &[], &built_in, "t3"), status);
-        }
-    }
 
     #[test]
     fn instances_are_accessed_in_a_served_version() {
-        let mut one = definition("things", "Thing");
+        let mut one = json!({"spec": {"group": "g.io", "names": {"plural": "things"},
+            "versions": [{"name": "v1", "served": true, "storage": true}]}});
         let version = |d: &Value| served_resource(d).map(|r| r.version.to_string());
         assert_eq!(version(&one).as_deref(), Some("v1"));
         one["spec"]["versions"][0]["served"] = json!(false);

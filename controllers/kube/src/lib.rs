@@ -16,6 +16,7 @@ mod certificate_signing_requests;
 mod cluster_info;
 mod cluster_role_aggregation;
 mod custom_resource_definitions;
+mod definition_index;
 mod deletable_resources;
 mod disruption;
 mod extension_authentication;

@@ -1,5 +1,6 @@
 //! Starts all controllers of this crate.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,12 +9,13 @@ use flotilla_runtime::{
     Informer, InformerFactory, ListWatchSelector, ReconcileAction, RestMapper, TaskGroup,
     Workqueue, run_workers,
 };
+use machinery::Gvr;
 use machinery::time::Clock;
-use machinery::{Gvr, Object};
 use tokio::sync::watch;
 
 use crate::certificate_signing_requests::CertificateSigner;
 use crate::custom_resource_definitions::{DEFINITIONS, ServedBuiltInGroups};
+use crate::definition_index::DefinitionIndex;
 use crate::deletable_resources::deletable_resources;
 use crate::garbage_collector::GarbageCollector;
 use crate::service_account_tokens::TokenIssuer;
@@ -64,10 +66,19 @@ pub async fn start(
         return Ok(());
     }
     rest_mapper.refresh().await?;
+    let definitions = DefinitionIndex::new(&served);
     let custom = custom_resource_filter(&served, built_in);
     collector.sync_monitors(informers, &custom, tasks).await;
     collector.run(tasks);
-    run_discovery_worker(&api, &rest_mapper, &collector, custom, informers, tasks);
+    let discovery = DiscoveryWorker {
+        rest_mapper: Arc::clone(&rest_mapper),
+        collector,
+        definitions: Arc::clone(&definitions),
+        informers: informers.clone(),
+        custom,
+        tasks: tasks.clone(),
+    };
+    discovery.run(&served);
     resource_quotas::start(Arc::clone(&api), Arc::clone(&rest_mapper), informers, tasks);
     disruption::start(
         Arc::clone(&api),
@@ -87,6 +98,7 @@ pub async fn start(
         Arc::clone(&api),
         Arc::clone(clock),
         built_in,
+        &definitions,
         informers,
         tasks,
     );
@@ -122,47 +134,47 @@ fn custom_resource_filter(
 }
 
 /// Rediscovers the resources and monitors whenever a definition changes.
-fn run_discovery_worker(
-    api: &Arc<dyn Api>,
-    rest_mapper: &Arc<RestMapper>,
-    collector: &Arc<GarbageCollector>,
-    custom: impl Fn(&Gvr) -> bool + Clone + Send + Sync + 'static,
-    informers: &InformerFactory,
-    tasks: &TaskGroup,
-) {
-    let queue: Workqueue<()> = Workqueue::new();
-    let wake = queue.clone();
-    let definitions = informers.get(api, &ListWatchSelector::all(&DEFINITIONS));
-    definitions.add_event_handler(move |_| wake.add(()));
-    let rest_mapper = Arc::clone(rest_mapper);
-    let (collector, informers) = (Arc::clone(collector), informers.clone());
-    let own = tasks.clone();
-    run_workers(tasks, "discovery", &queue, 1, move |()| {
-        let own = own.clone();
-        let rest_mapper = Arc::clone(&rest_mapper);
-        let (collector, informers) = (Arc::clone(&collector), informers.clone());
-        let (definitions, custom) = (definitions.clone(), custom.clone());
-        async move {
-            rest_mapper.refresh().await?;
-            collector.sync_monitors(&informers, &custom, &own).await;
-            // The server applies a definition, or its deletion, a moment after the write.
-            let all = deletable_resources(&rest_mapper);
-            let served = |d: &Object| {
-                custom_resource_definitions::established_resource(d).is_none_or(
-                    |(group, plural)| {
-                        all.iter().any(|r| {
-                            r.mapping.gvr.group == group && r.mapping.gvr.resource == plural
-                        })
-                    },
-                )
-            };
-            let complete =
-                definitions.list().iter().all(served) && !collector.has_stale_monitor(&custom);
-            Ok::<_, Error>(if complete {
-                ReconcileAction::Done
-            } else {
-                ReconcileAction::RequeueAfter(REDISCOVERY_DELAY)
-            })
-        }
-    });
+struct DiscoveryWorker<F> {
+    rest_mapper: Arc<RestMapper>,
+    collector: Arc<GarbageCollector>,
+    definitions: Arc<DefinitionIndex>,
+    informers: InformerFactory,
+    /// Whether a resource belongs to a definition.
+    custom: F,
+    tasks: TaskGroup,
+}
+
+impl<F: Fn(&Gvr) -> bool + Send + Sync + 'static> DiscoveryWorker<F> {
+    fn run(self, served: &Informer) {
+        let queue: Workqueue<()> = Workqueue::new();
+        let wake = queue.clone();
+        served.add_event_handler(move |_| wake.add(()));
+        let worker = Arc::new(self);
+        let tasks = worker.tasks.clone();
+        run_workers(&tasks, "discovery", &queue, 1, move |()| {
+            let worker = Arc::clone(&worker);
+            async move { worker.reconcile().await }
+        });
+    }
+
+    async fn reconcile(&self) -> Result<ReconcileAction, Error> {
+        self.rest_mapper.refresh().await?;
+        self.collector
+            .sync_monitors(&self.informers, &self.custom, &self.tasks)
+            .await;
+        // The server applies a definition, or its deletion, a moment after the write.
+        let resources = deletable_resources(&self.rest_mapper);
+        let served: HashSet<(&str, &str)> = resources
+            .iter()
+            .map(|r| (&*r.mapping.gvr.group, &*r.mapping.gvr.resource))
+            .collect();
+        let is_served = |group: &str, plural: &str| served.contains(&(group, plural));
+        let complete = self.definitions.all_established(is_served)
+            && !self.collector.has_stale_monitor(&self.custom);
+        Ok(if complete {
+            ReconcileAction::Done
+        } else {
+            ReconcileAction::RequeueAfter(REDISCOVERY_DELAY)
+        })
+    }
 }

@@ -24,18 +24,54 @@ fn crd() -> Value {
         "versions": [version("v1", true), version("v2", false)]}})
 }
 
+/// Creates a definition, which is served then.
 pub(super) async fn establish(fixture: &RegistryFixture) {
     fixture.create(&CRDS, crd()).await.unwrap();
-    fixture.registry.sync_crds().await.unwrap();
-    assert!(fixture.registry.table().find(&THINGS).is_none());
-    let at = ResourcePath::object(&CRDS, "", "things.example.com").subresource("status");
-    let conditions: Vec<Value> = ["NamesAccepted", "Established"]
-        .iter()
-        .map(|t| json!({"type": t, "status": "True", "reason": "R", "message": "m", "lastTransitionTime": "2026-01-01T00:00:00Z"}))
-        .collect();
-    let names = json!({"plural": "things", "kind": "Thing"});
-    fixture.merge(at, json!({"status": {"conditions": conditions, "acceptedNames": names, "storedVersions": ["v1"]}})).await.unwrap();
-    fixture.registry.sync_crds().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_definition_is_established_by_its_creation() {
+    let fixture = fixture().await;
+    let tried = fixture.create_with(&CRDS, crd(), &dry_run()).await.unwrap();
+    let created = fixture.create(&CRDS, crd()).await.unwrap();
+    let conditions = |definition: &Value| {
+        let all = definition["status"]["conditions"]
+            .as_array()
+            .unwrap()
+            .iter();
+        let pairs = all.map(|c| {
+            format!(
+                "{}={}",
+                c["type"].as_str().unwrap(),
+                c["status"].as_str().unwrap()
+            )
+        });
+        pairs.collect::<Vec<_>>()
+    };
+    for definition in [&tried.object.value().unwrap(), &created] {
+        assert_eq!(
+            conditions(definition),
+            ["NamesAccepted=True", "Established=True"]
+        );
+        assert_eq!(definition["status"]["acceptedNames"]["kind"], "Thing");
+    }
+    let served = fixture.create(&THINGS, thing(json!({"size": 1}))).await;
+    assert_eq!(result_code(&served), "ok");
+
+    let mut second = crd();
+    second["metadata"]["name"] = json!("others.example.com");
+    second["spec"]["names"] = json!({"plural": "others", "kind": "Thing"});
+    let second = fixture.create(&CRDS, second).await.unwrap();
+    assert_eq!(
+        conditions(&second),
+        ["NamesAccepted=False", "Established=False"]
+    );
+    assert_eq!(
+        second["status"]["conditions"][0]["reason"],
+        "ListKindConflict"
+    );
+    let others = Gvr::from_static("example.com", "v1", "others");
+    assert!(fixture.registry.table().find(&others).is_none());
 }
 
 fn thing(spec: Value) -> Value {
