@@ -5,8 +5,20 @@
 
 use std::sync::Arc;
 
+use machinery::names::validate_dns1123_subdomain;
 use machinery::{Gvr, Object};
 use serde::{Deserialize, Serialize};
+
+/// The name of an event about an object: `OBJECT.NANOSECONDS`. The names of some kinds, such as
+/// roles, are no names of events, or too long; their events are named at random, as client-go
+/// does (`tools/record/util`).
+pub fn event_name(object: &str, nanoseconds: i128) -> String {
+    let name = format!("{object}.{nanoseconds:x}");
+    match validate_dns1123_subdomain(&name) {
+        Ok(()) => name,
+        Err(_) => format!("{:032x}", rand::random::<u128>()),
+    }
+}
 
 /// The resource of [`CoreEvent`].
 pub static EVENTS: Gvr = Gvr::from_static("", "v1", "events");
@@ -131,6 +143,22 @@ impl CoreEvent {
                 component: Arc::clone(component),
             },
             r#type: if warning { "Warning" } else { "Normal" },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn events_of_any_object_have_valid_names() {
+        assert_eq!(event_name("web-1", 255), "web-1.ff");
+        let long = "x".repeat(253);
+        for object in ["system:node", "Web_1", "a.", "", &long] {
+            let name = event_name(object, 255);
+            assert_eq!(validate_dns1123_subdomain(&name), Ok(()), "{name}");
+            assert_ne!(name, event_name(object, 255));
         }
     }
 }

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use ahash::{AHashMap, RandomState};
-use client::event::EVENTS;
+use client::event::{EVENTS, event_name};
 use client::{Api, CoreEvent, InvolvedObject, Patch, ResourcePath, TaskGroup, WriteOptions};
 use futures_util::StreamExt;
 use machinery::time::{Clock, rfc3339_seconds};
@@ -302,7 +302,7 @@ impl EventWriter {
                 recorded.warning,
                 now,
             );
-            event.metadata.name = format!("{}.{:x}", event.involved_object.name, self.last_nanos);
+            event.metadata.name = event_name(&event.involved_object.name, self.last_nanos);
             (event.count, event.reason, event.message) = (times, recorded.reason, recorded.message);
             let cached = CachedEvent {
                 namespace: event.metadata.namespace.clone(),
