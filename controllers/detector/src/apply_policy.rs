@@ -6,7 +6,7 @@ use flotilla_runtime::{Informer, InvolvedObject, ReconcileAction, RestMapping};
 use machinery::Object;
 use openapi::karmada::resources::{BINDINGS, CLUSTER_BINDINGS};
 use openapi::karmada::well_known_keys::APPLIED_PLACEMENT;
-use openapi::karmada::{KarmadaFeature, Placement, ResourceBinding, ResourceBindingSpec};
+use openapi::karmada::{KarmadaFeature, Placement, ResourceBinding, ResourceBindingSpec, names};
 use scheduler::core::{ScheduleRequest, SchedulingDecision};
 use scheduler::{DecisionExplanation, schedule_inline};
 use serde_json::{Value, json};
@@ -100,6 +100,10 @@ impl ResourceDetector {
         claim: &PolicyClaim,
         cause: TemplateReconcileTrigger,
     ) -> Result<bool, Error> {
+        let (name, namespace) = (template.name(), template.namespace());
+        if let Some(why) = names::template_name_error(served.kind(), name, namespace) {
+            return Err(Error::blocked(why));
+        }
         let findings = self.interpret_template(served, template, policy).await?;
         let desired = DesiredBinding::new(served, template, policy, claim, findings)
             .map_err(Error::blocked)?;
@@ -246,7 +250,7 @@ impl ResourceDetector {
         template: &Object,
         claim: &PolicyClaim,
     ) -> Result<(), Error> {
-        let name = openapi::karmada::names::binding_name(served.kind(), template.name());
+        let name = names::binding_name(served.kind(), template.name());
         let (resource, informer) = self.binding_resource(template.namespace());
         let binding = match informer.get(template.namespace(), &name) {
             Some(binding) => binding,

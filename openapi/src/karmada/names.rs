@@ -1,6 +1,8 @@
 //! Generated names (Karmada's `pkg/util/names/names.go`). They must be identical to
 //! Karmada's, since clients compute them too.
 
+use machinery::names::validate_dns1123_subdomain;
+
 /// The prefix of every execution namespace.
 pub const EXECUTION_SPACE_PREFIX: &str = "karmada-es-";
 
@@ -55,6 +57,22 @@ pub fn work_name(kind: &str, name: &str, namespace: &str) -> String {
         format!("{namespace}-{name}-{kind}")
     };
     format!("{name}-{}", safe_encoded_hash(&full.to_lowercase()))
+}
+
+/// Why an object of a kind cannot be propagated because of its name: the names of its binding
+/// and its Works, which contain it, would be too long or otherwise invalid.
+pub fn template_name_error(kind: &str, name: &str, namespace: &str) -> Option<String> {
+    let derived = [
+        ("binding", binding_name(kind, name)),
+        ("Work", work_name(kind, name, namespace)),
+    ];
+    derived.into_iter().find_map(|(what, derived)| {
+        let why = validate_dns1123_subdomain(&derived).err()?;
+        let length = derived.len();
+        Some(format!(
+            "its name does not allow it to be propagated: that of its {what} would be {derived:?} ({length} characters): {why}"
+        ))
+    })
 }
 
 /// The name of a policy that a command creates for one resource; `gvk` is the kind as text.
@@ -127,6 +145,26 @@ mod tests {
             binding_name("ClusterRole", "System:X"),
             "system.x-clusterrole"
         );
+    }
+
+    #[test]
+    fn a_name_that_is_too_long_for_binding_or_work_is_named() {
+        let error = |kind: &str, length: usize| template_name_error(kind, &"a".repeat(length), "n");
+        assert_eq!(error("Deployment", 242), None);
+        let why = error("Deployment", 243).unwrap();
+        assert!(
+            why.contains("binding") && why.contains("(254 characters)"),
+            "{why}"
+        );
+        // The hash of a Work may be longer than a kind.
+        let why = error("Pod", 249).unwrap();
+        assert!(
+            why.contains("Work") && why.contains("no more than 253"),
+            "{why}"
+        );
+        let role = |name: &str| template_name_error("ClusterRole", name, "");
+        assert_eq!(role("system:Node"), None);
+        assert!(role("a_b").unwrap().contains("\"a_b-clusterrole\""));
     }
 
     // proves: NAM-reference

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use machinery::Object;
-use openapi::karmada::{FeatureGates, ResourceBinding, Work};
+use openapi::karmada::{FeatureGates, ResourceBinding, Work, names};
 use scheduler::core::ClusterSnapshot;
 use serde::{Deserialize, Serialize};
 use simulation::ClaimExplanation;
@@ -168,7 +168,11 @@ pub(crate) fn build_report(inputs: &WhyInputs) -> WhyReport {
     let mut pending = Vec::new();
     match &inputs.binding {
         None if claim.policy.is_some() => {
-            pending.push("its binding has not been created yet".into());
+            let kind = &inputs.api_resource.kind;
+            let (name, namespace) = (template.name(), template.namespace());
+            let too_long = names::template_name_error(kind, name, namespace);
+            let why = too_long.unwrap_or_else(|| "its binding has not been created yet".into());
+            pending.push(why);
         }
         None => pending.push(claim.why.clone()),
         Some((object, binding)) => {

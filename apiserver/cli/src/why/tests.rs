@@ -56,6 +56,23 @@ fn claimed_template() -> WhyInputs {
     }
 }
 
+#[test]
+fn a_template_whose_name_is_too_long_says_so() {
+    let name = "w".repeat(250);
+    let mut inputs = claimed_template();
+    let mut template = inputs.template.value().unwrap();
+    template["metadata"]["name"] = name.as_str().into();
+    inputs.template = object(&template);
+    let mut policy = inputs.policies[0].value().unwrap();
+    policy["spec"]["resourceSelectors"][0]["name"] = name.into();
+    inputs.policies = vec![object(&policy)];
+    let report = report::build_report(&inputs);
+    let [why] = &report.pending[..] else {
+        panic!("{:?}", report.pending);
+    };
+    assert!(why.contains("must be no more than 253 characters"), "{why}");
+}
+
 fn bound_template(spec: Value, status: Value, decision: Value) -> WhyInputs {
     let value = json!({"metadata": {"name": "web-deployment", "namespace": "n", "generation": 3}, "spec": spec, "status": status});
     let binding = object(&value);
