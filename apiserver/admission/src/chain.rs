@@ -370,7 +370,17 @@ impl AdmissionChain {
             "ClusterTaintPolicy" => {
                 cluster_taint_policy::validate(new, self.options.allow_no_execute_taints)
             }
-            "FederatedResourceQuota" => federated_quota::validate(new),
+            "FederatedResourceQuota" => {
+                let mut errors = federated_quota::validate(new);
+                let is_enforced = self
+                    .options
+                    .feature_gates
+                    .enabled(KarmadaFeature::FederatedQuotaEnforcement);
+                if is_enforced && attributes.subresource.is_empty() {
+                    errors.extend(federated_quota::validate_enforceable(new, old));
+                }
+                errors
+            }
             "ResourceBinding" => binding::validate(new, self.options.feature_gates),
             "Work" => binding::validate_work(new),
             "ResourceInterpreterWebhookConfiguration" => {

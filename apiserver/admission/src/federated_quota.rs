@@ -7,6 +7,7 @@ use std::collections::HashSet;
 
 use machinery::FieldError;
 use machinery::Quantity;
+use openapi::karmada::quota::is_requested_by_bindings;
 use serde_json::Value;
 
 use crate::cluster;
@@ -50,6 +51,27 @@ pub(crate) fn validate(quota: &Value) -> Vec<FieldError> {
         }
     }
     errors
+}
+
+/// Refuses limits that neither what bindings request nor a static assignment is held to, since
+/// they would act on nothing. An update may keep those that it does not change. For a server
+/// that enforces quotas.
+pub(crate) fn validate_enforceable(quota: &Value, old: Option<&Value>) -> Vec<FieldError> {
+    let before = old.map_or(&Value::Null, |old| get(old, "/spec/overall"));
+    let assigned = items(quota, "/spec/staticAssignments");
+    let is_assigned = |name: &str| assigned.iter().any(|a| get(a, "/hard").get(name).is_some());
+    let limits = entries(get(quota, "/spec/overall"), "");
+    let inert = limits.filter(|(name, _)| {
+        !is_requested_by_bindings(name) && !is_assigned(name) && before.get(name).is_none()
+    });
+    let errors = inert.map(|(name, _)| {
+        FieldError::invalid(
+            format!("spec.overall[{name}]"),
+            &name.into(),
+            "is not enforced: bindings say what their replicas request, not their limits or other resources; use cpu, memory, ephemeral-storage, hugepages-* or an extended resource, also with requests., or assign it in spec.staticAssignments",
+        )
+    });
+    errors.collect()
 }
 
 fn validate_static_assignments(quota: &Value, errors: &mut Vec<FieldError>) {

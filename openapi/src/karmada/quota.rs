@@ -135,14 +135,34 @@ pub fn usage_difference(new: &QuotaResourceList, old: &QuotaResourceList) -> Quo
         .collect()
 }
 
-/// The amounts of the resources that a quota limits.
+/// The amounts of the resources that a quota limits, under the quota's names: `requests.X` limits
+/// what `X` limits, the requests of replicas.
 pub fn retain_limited(
     amounts: &QuotaResourceList,
     overall: &QuotaResourceList,
 ) -> QuotaResourceList {
-    let mut limited_amounts = amounts.clone();
-    limited_amounts.retain(|name, _| overall.contains_key(name));
-    limited_amounts
+    let limited = overall.keys().filter_map(|name| {
+        let amount = amounts.get(requested_resource(name))?;
+        Some((name.clone(), *amount))
+    });
+    limited.collect()
+}
+
+/// The resource of a replica's request that a resource of a quota limits.
+pub fn requested_resource(name: &str) -> &str {
+    name.strip_prefix("requests.").unwrap_or(name)
+}
+
+/// Whether a quota can limit a resource by what the bindings of its namespace request. They say
+/// nothing about limits, claims or numbers of objects; that replicas are pods, a script may say.
+pub fn is_requested_by_bindings(name: &str) -> bool {
+    let requested = requested_resource(name);
+    let is_extended = requested.contains('/')
+        && !requested.starts_with("count/")
+        && !requested.contains(".storageclass.storage.k8s.io/");
+    matches!(requested, "cpu" | "memory" | "ephemeral-storage" | "pods")
+        || requested.starts_with("hugepages-")
+        || is_extended
 }
 
 #[cfg(test)]
@@ -256,5 +276,29 @@ mod tests {
             retain_limited(&more, &overall),
             amounts(json!({"cpu": "2"}))
         );
+        let by_requests = amounts(json!({"requests.cpu": "1", "cpu": "9", "limits.cpu": "1"}));
+        assert_eq!(
+            retain_limited(&more, &by_requests),
+            amounts(json!({"cpu": "2", "requests.cpu": "2"}))
+        );
+    }
+
+    #[test]
+    fn only_requests_of_replicas_can_be_limited() {
+        for (name, expected) in [
+            ("cpu", true),
+            ("requests.memory", true),
+            ("hugepages-2Mi", true),
+            ("requests.x.io/gpu", true),
+            ("x.io/gpu", true),
+            ("pods", true),
+            ("limits.cpu", false),
+            ("services.nodeports", false),
+            ("requests.storage", false),
+            ("count/deployments.apps", false),
+            ("fast.storageclass.storage.k8s.io/requests.storage", false),
+        ] {
+            assert_eq!(is_requested_by_bindings(name), expected, "{name}");
+        }
     }
 }

@@ -10,8 +10,8 @@
 use client::{Api, Error, ResourcePath, WriteOptions};
 use machinery::{Object, Quantity, Status};
 use openapi::karmada::quota::{
-    QuotaResourceList, add_amount, calculate_resource_usage, may_change_usage, retain_limited,
-    usage_difference,
+    QuotaResourceList, add_amount, calculate_resource_usage, may_change_usage, requested_resource,
+    retain_limited, usage_difference,
 };
 use openapi::karmada::resources::QUOTAS;
 use openapi::karmada::{FederatedResourceQuota, ResourceBindingSpec};
@@ -102,7 +102,7 @@ fn add_usage(used: &QuotaResourceList, by: &QuotaResourceList) -> QuotaResourceL
     let all = sum.into_iter().filter(|(_, q)| *q > Quantity::ZERO);
     all.map(|(name, q)| {
         let saturating = |q: i128| i64::try_from(q).unwrap_or(i64::MAX);
-        let plain = match &*name {
+        let plain = match requested_resource(&name) {
             "cpu" => Quantity::from_milli(saturating(q.milli_value())),
             "memory" | "ephemeral-storage" => Quantity::from_bytes(saturating(q.value())),
             n if n.starts_with("hugepages-") => Quantity::from_bytes(saturating(q.value())),

@@ -129,3 +129,20 @@ fn quota_status_is_validated() {
         )],
     );
 }
+
+#[test]
+fn limits_that_would_act_on_nothing_are_refused_where_quotas_are_enforced() {
+    let quota = json!({"spec": {"overall": {"cpu": "1", "requests.memory": "1Gi", "limits.cpu": "2",
+        "limits.memory": "1Gi", "secrets": 5},
+        "staticAssignments": [{"clusterName": "m1", "hard": {"limits.memory": "1Gi"}}]}});
+    let fields = |old: Option<&Value>| {
+        let errors = validate_enforceable(&quota, old);
+        errors.into_iter().map(|e| e.field).collect::<Vec<_>>()
+    };
+    assert_eq!(
+        fields(None),
+        ["spec.overall[limits.cpu]", "spec.overall[secrets]"]
+    );
+    let old = json!({"spec": {"overall": {"limits.cpu": "1"}}});
+    assert_eq!(fields(Some(&old)), ["spec.overall[secrets]"]);
+}

@@ -72,6 +72,18 @@ fn quota_limits_only_its_resources() {
         json!({"x.io/y": "9"}),
         Ok(Some(json!({"pods": "3", "x.io/y": "9"}))),
     );
+    check_raised(
+        json!({"requests.cpu": "2"}),
+        json!({"requests.cpu": "250m"}),
+        Ok(Some(json!({"requests.cpu": "1750m"}))),
+    );
+    check_raised(
+        json!({"requests.cpu": "1"}),
+        json!({}),
+        Err(
+            "FederatedResourceQuota(n/q) exceeded for resource requests.cpu: requested sum 1500m, limit 1.",
+        ),
+    );
 }
 
 // proves: QUO-charged
