@@ -92,6 +92,39 @@ fn parse_quantity(pointer: &str, value: &Value) -> Result<Quantity, Error> {
     Quantity::from_value(value).map_err(|_| field_error(pointer, "a quantity"))
 }
 
+/// The units of Flink's memory sizes, in powers of 1024 bytes (`MemorySize.MemoryUnit`).
+const MEMORY_UNITS: [(u32, &[&str]); 5] = [
+    (0, &["b", "bytes"]),
+    (1, &["k", "kb", "kibibytes"]),
+    (2, &["m", "mb", "mebibytes"]),
+    (3, &["g", "gb", "gibibytes"]),
+    (4, &["t", "tb", "tebibytes"]),
+];
+
+/// A memory size with one of Flink's units; `None` for other texts.
+fn flink_memory_size(text: &str) -> Option<Quantity> {
+    let text = text.trim().to_ascii_lowercase();
+    let (amount, unit) = text.split_at(text.find(|c: char| !c.is_ascii_digit())?);
+    let named = |(_, names): &&(u32, &[&str])| names.contains(&unit.trim_start());
+    let (power, _) = MEMORY_UNITS.iter().find(named)?;
+    let bytes = amount.parse::<i64>().ok()?;
+    Some(Quantity::from_bytes(
+        bytes.checked_mul(1024_i64.pow(*power))?,
+    ))
+}
+
+/// A memory that is not negative. As in Flink's operator, it is a memory size of Flink, or else
+/// a quantity.
+fn memory_quantity(pointer: &str, value: &Value) -> Result<Quantity, Error> {
+    let size = value.as_str().and_then(flink_memory_size);
+    let memory = match size {
+        Some(memory) => memory,
+        None => parse_quantity(pointer, value)?,
+    };
+    let valid = (!memory.is_negative()).then_some(memory);
+    valid.ok_or_else(|| field_error(pointer, "a memory size that is not negative"))
+}
+
 /// The greater of two fields, or the only one that is set; the second when they are equal.
 fn greater_field<'a>(
     deployment: &'a Value,
@@ -163,13 +196,12 @@ fn replicas(deployment: &Value) -> Result<TemplateReplicasAndRequirements, Error
             .ok_or_else(|| field_error(pointer, "a number"))
     })?;
     let [job, task] = &resource("memory");
-    let memory = greater_field(deployment, [job, task], |pointer, value| {
-        let memory = parse_quantity(pointer, value)?;
-        let valid = (!memory.is_negative()).then_some(memory);
-        valid.ok_or_else(|| field_error(pointer, "a quantity that is not negative"))
-    })?;
-    let mut all =
-        replica_requirements(deployment, resource_request(cpu.cloned(), memory.cloned())?);
+    let memory = greater_field(deployment, [job, task], memory_quantity)?;
+    let memory = memory
+        .map(|memory| memory_quantity(job, memory))
+        .transpose()?;
+    let memory = memory.map(|memory| memory.to_string().into());
+    let mut all = replica_requirements(deployment, resource_request(cpu.cloned(), memory)?);
     let namespace = namespace(deployment);
     if !namespace.is_empty() {
         set_field(&mut all, "namespace", namespace.into());
@@ -186,10 +218,7 @@ fn memory_bytes(deployment: &Value, pointer: &str) -> Result<Option<Value>, Erro
     let Some(memory) = value_at(deployment, pointer) else {
         return Ok(None);
     };
-    let memory = parse_quantity(pointer, memory)?;
-    if memory.is_negative() {
-        return Err(field_error(pointer, "a quantity that is not negative"));
-    }
+    let memory = memory_quantity(pointer, memory)?;
     // A plain number, so that it is not encoded with a binary suffix.
     let bytes = if memory.is_integer() {
         memory.value() as f64

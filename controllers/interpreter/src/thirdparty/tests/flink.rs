@@ -67,7 +67,7 @@ fn a_replica_needs_what_the_greater_manager_needs() {
     let pod = json!({"podTemplate": {"spec": {"nodeSelector": {"a": "b"}, "affinity": {"x": 1}, "priorityClassName": "high"}}});
     let all = deployment_with_resources(
         json!({"cpu": 1, "memory": "2Gi"}),
-        json!({"cpu": 0.5, "memory": "2048m"}),
+        json!({"cpu": 0.5, "memory": "1024m"}),
         pod,
     );
     let needs = |template: &Value| {
@@ -83,13 +83,13 @@ fn a_replica_needs_what_the_greater_manager_needs() {
     let one = deployment_with_resources(json!({}), json!({"cpu": 2, "memory": "2048m"}), json!({}));
     assert_eq!(
         needs(&one).unwrap(),
-        json!({"resourceRequest": {"cpu": "2", "memory": "2048m"}, "namespace": "n"})
+        json!({"resourceRequest": {"cpu": "2", "memory": "2Gi"}, "namespace": "n"})
     );
     assert_eq!(needs(&json!({"spec": {}})).unwrap(), json!({}));
     let bad = |job: &str, task: &str| {
         deployment_with_resources(json!({"memory": job}), json!({"memory": task}), json!({}))
     };
-    for odd in [bad("2g", "1Gi"), bad("-1Gi", "1Gi")] {
+    for odd in [bad("2gig", "1Gi"), bad("-1Gi", "1Gi"), bad("-1g", "1Gi")] {
         assert!(needs(&odd).is_err(), "{odd}");
     }
 }
@@ -112,7 +112,7 @@ fn each_manager_is_a_component() {
             component_tuple(
                 "taskmanager",
                 1,
-                json!({"resourceRequest": {"cpu": "1", "memory": "2048m"}, "nodeClaim": claim})
+                json!({"resourceRequest": {"cpu": "1", "memory": "2147483648"}, "nodeClaim": claim})
             ),
         ]
     );
@@ -123,7 +123,25 @@ fn each_manager_is_a_component() {
             component_tuple("taskmanager", 1, json!({}))
         ]
     );
-    let bad = deployment_with_resources(json!({"memory": "2g"}), json!({}), json!({}));
+    for (text, bytes) in [
+        ("2048m", "2147483648"),
+        ("2G", "2147483648"),
+        ("1 kb", "1024"),
+        ("7bytes", "7"),
+        ("1 Tebibytes", "1099511627776"),
+        ("2Gi", "2147483648"),
+        ("2M", "2097152"),
+        ("1500", "1500"),
+    ] {
+        let one = deployment_with_resources(json!({"memory": text}), json!({}), json!({}));
+        let job_manager = json!({"resourceRequest": {"memory": bytes}});
+        assert_eq!(
+            components(FLINK, &one)[0],
+            component_tuple("jobmanager", 1, job_manager),
+            "{text}"
+        );
+    }
+    let bad = deployment_with_resources(json!({"memory": "2gig"}), json!({}), json!({}));
     assert!(ThirdPartyInterpreter.components(&gvk(FLINK), &bad).is_err());
 }
 
