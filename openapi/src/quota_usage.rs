@@ -75,19 +75,22 @@ struct ScopeRequirement {
 
 impl ResourceQuotaSpec {
     /// Whether an object of this resource counts against the quota. Quotas with scopes
-    /// count pods only.
+    /// count pods and claims only.
     pub fn covers(&self, resource: &Gvr, object: &Value) -> bool {
         let selector = self.scope_selector.iter();
         let mut expressions = selector.flat_map(|s| &s.match_expressions);
         if self.scopes.is_empty() && expressions.clone().next().is_none() {
             return true;
         }
-        is_core(resource, "pods")
-            && self
-                .scopes
-                .iter()
-                .all(|scope| pod_has_scope(object, scope, "Exists", &[]))
-            && expressions.all(|e| pod_has_scope(object, &e.scope_name, &e.operator, &e.values))
+        let has_scope = match is_core(resource, "pods") {
+            true => pod_has_scope,
+            false if is_core(resource, "persistentvolumeclaims") => claim_has_scope,
+            false => return false,
+        };
+        self.scopes
+            .iter()
+            .all(|scope| has_scope(object, scope, "Exists", &[]))
+            && expressions.all(|e| has_scope(object, &e.scope_name, &e.operator, &e.values))
     }
 
     /// The resources whose objects the quota counts, as group and plural.
@@ -131,6 +134,43 @@ pub fn usage_may_change(resource: &Gvr) -> bool {
     ["pods", "services", "persistentvolumeclaims"]
         .iter()
         .any(|plural| is_core(resource, plural))
+}
+
+/// Whether an update changes what an object uses, or the quotas that cover it.
+pub fn changes_usage(resource: &Gvr, old: &Value, new: &Value) -> bool {
+    let classes = |object| match is_core(resource, "persistentvolumeclaims") {
+        true => volume_attributes_classes(object),
+        false => BTreeSet::new(),
+    };
+    usage(resource, old) != usage(resource, new) || classes(old) != classes(new)
+}
+
+/// The scope of claims is their VolumeAttributesClass: the one that they want, have, or are
+/// being changed to.
+fn claim_has_scope(claim: &Value, scope: &str, operator: &str, values: &[String]) -> bool {
+    if scope != "VolumeAttributesClass" {
+        return false;
+    }
+    let classes = volume_attributes_classes(claim);
+    let listed = |class: &&str| values.iter().any(|value| value == class);
+    match operator {
+        "In" => classes.iter().any(listed),
+        "NotIn" => classes.is_empty() || !classes.iter().all(listed),
+        "Exists" => !classes.is_empty(),
+        "DoesNotExist" => classes.is_empty(),
+        _ => false,
+    }
+}
+
+fn volume_attributes_classes(claim: &Value) -> BTreeSet<&str> {
+    let status = &claim["status"];
+    let names = [
+        &claim["spec"]["volumeAttributesClassName"],
+        &status["currentVolumeAttributesClassName"],
+        &status["modifyVolumeStatus"]["targetVolumeAttributesClassName"],
+    ];
+    let names = names.into_iter().filter_map(Value::as_str);
+    names.filter(|name| !name.is_empty()).collect()
 }
 
 fn pod_has_scope(pod: &Value, scope: &str, operator: &str, values: &[String]) -> bool {
@@ -460,6 +500,37 @@ mod tests {
         let scoped: ResourceQuotaSpec =
             serde_json::from_value(json!({"scopes": ["Terminating"]})).unwrap();
         assert!(!scoped.covers(&core("services"), &json!({})));
+    }
+
+    #[test]
+    fn scopes_select_claims_by_their_attributes_class() {
+        let claims = core("persistentvolumeclaims");
+        let check = |operator: &str, values: &[&str], claim: &Value, expected: bool| {
+            let spec = json!({"scopeSelector": {"matchExpressions": [
+                {"scopeName": "VolumeAttributesClass", "operator": operator, "values": values}]}});
+            let parsed: ResourceQuotaSpec = serde_json::from_value(spec.clone()).unwrap();
+            assert_eq!(parsed.covers(&claims, claim), expected, "{spec} {claim}");
+        };
+        let none = json!({"spec": {"volumeAttributesClassName": ""}});
+        let gold = json!({"spec": {"volumeAttributesClassName": "gold"}});
+        let changing = json!({"spec": {"volumeAttributesClassName": "silver"},
+            "status": {"currentVolumeAttributesClassName": "gold"}});
+        for (operator, values, expected) in [
+            ("In", &["gold"][..], [false, true, true]),
+            ("In", &["silver"], [false, false, true]),
+            ("NotIn", &["gold"], [true, false, true]),
+            ("Exists", &[], [false, true, true]),
+            ("DoesNotExist", &[], [true, false, false]),
+        ] {
+            for (claim, expected) in [&none, &gold, &changing].into_iter().zip(expected) {
+                check(operator, values, claim, expected);
+            }
+        }
+        let of_pods: ResourceQuotaSpec =
+            serde_json::from_value(json!({"scopes": ["Terminating"]})).unwrap();
+        assert!(!of_pods.covers(&claims, &gold));
+        assert!(changes_usage(&claims, &none, &gold));
+        assert!(!changes_usage(&claims, &gold, &gold.clone()));
     }
 
     #[test]

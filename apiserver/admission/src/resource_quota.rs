@@ -35,6 +35,7 @@ struct ChargedWrite<'a> {
     attributes: &'a AdmissionAttributes<'a>,
     name: &'a str,
     object: &'a Value,
+    old: Option<&'a Value>,
     increase: ResourceList,
 }
 
@@ -76,6 +77,7 @@ pub(crate) async fn charge_quotas(
         attributes,
         name: new["metadata"]["name"].as_str().unwrap_or(attributes.name),
         object: new,
+        old,
         increase: usage_increase(attributes.gvr, new, old),
     };
     for quota in quotas {
@@ -166,7 +168,13 @@ impl ChargedWrite<'_> {
                 "status unknown for quota: {name}, resources: {names}"
             )));
         }
-        let mut share = self.increase.clone();
+        let mut share = match self.old {
+            // The quota counts the object from now on.
+            Some(old) if !quota.spec.covers(resource, old) => {
+                usage_increase(resource, self.object, None)
+            }
+            _ => self.increase.clone(),
+        };
         share.retain(|resource, _| hard.contains_key(resource));
         if share.is_empty() {
             return Ok(None);

@@ -202,6 +202,8 @@ fn changes_usage(resource: &Gvr, old: Option<&Object>, new: Option<&Object>) -> 
     if !quota_usage::usage_may_change(resource) {
         return false;
     }
-    let usage = |object: &Object| Some(quota_usage::usage(resource, &object.value().ok()?));
-    usage(old) != usage(new)
+    match (old.value(), new.value()) {
+        (Ok(old), Ok(new)) => quota_usage::changes_usage(resource, &old, &new),
+        _ => true,
+    }
 }
