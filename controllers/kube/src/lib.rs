@@ -3,7 +3,7 @@
 //! that extension API servers trust, aggregated
 //! ClusterRoles, certificate requests, the usage of ResourceQuotas, the status of
 //! PodDisruptionBudgets and ValidatingAdmissionPolicies, conditions of
-//! CustomResourceDefinitions.
+//! CustomResourceDefinitions, the deletion of finished Jobs.
 //!
 //! informers ──► decision (pure) ──► writes through `client::Api`
 //!
@@ -30,6 +30,7 @@ mod shutdown_waits;
 mod start;
 mod status_update;
 mod token_cleaner;
+mod ttl_after_finished;
 mod validating_policy_status;
 
 #[cfg(test)]

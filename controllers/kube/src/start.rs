@@ -24,7 +24,7 @@ use crate::validating_policy_status::PolicyTypeChecker;
 use crate::{
     certificate_signing_requests, cluster_info, cluster_role_aggregation,
     custom_resource_definitions, disruption, extension_authentication, namespace_deletion,
-    resource_quotas, service_account_tokens, service_accounts, token_cleaner,
+    resource_quotas, service_account_tokens, service_accounts, token_cleaner, ttl_after_finished,
     validating_policy_status,
 };
 
@@ -109,6 +109,7 @@ pub async fn start(
         informers,
         tasks,
     );
+    ttl_after_finished::start(Arc::clone(&api), Arc::clone(clock), informers, tasks);
     cluster_role_aggregation::start(Arc::clone(&api), informers, tasks);
     extension_authentication::start(Arc::clone(&api), options.client_ca, informers, tasks);
     validating_policy_status::start(Arc::clone(&api), options.type_check, informers, tasks);

@@ -2,6 +2,7 @@
 
 mod collector;
 mod definitions;
+mod jobs;
 mod namespaces;
 mod quotas;
 mod shadowing;
