@@ -453,14 +453,16 @@ fn measure_aggregation(scripts: &[(&str, &str)]) -> anyhow::Result<f64> {
         ..AggregatedStatusItem::default()
     };
     let items: Vec<AggregatedStatusItem> = (0..MEMBERS).map(item).collect();
+    let scheduled = items.iter().map(|item| &*item.cluster_name).collect();
     runtime.block_on(async {
         let mut began = Instant::now();
         for round in 0..=ROUNDS {
             if round == 1 {
                 began = Instant::now();
             }
+            let now = Timestamp::UNIX_EPOCH;
             let made = it
-                .aggregate_status(&DEPLOYMENT_KIND, &template, &items, Timestamp::UNIX_EPOCH)
+                .aggregate_status(&DEPLOYMENT_KIND, &template, &items, &scheduled, now)
                 .await?;
             let status = made.context("no status")?;
             ensure!(

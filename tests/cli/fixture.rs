@@ -246,7 +246,7 @@ impl CliFixture {
     }
 }
 
-fn run_command(mut command: Command) -> CommandOutput {
+pub(crate) fn run_command(mut command: Command) -> CommandOutput {
     let child = command.spawn().unwrap();
     let id = child.id();
     let began = Instant::now();

@@ -50,3 +50,6 @@ mod drain;
 
 /// `rebalance` of templates.
 mod rebalance;
+
+/// Waits of kubectl and Helm for templates.
+mod readiness;

@@ -211,10 +211,7 @@ mod tests {
                 .count,
             2
         );
-        let items = [CollectedStatus {
-            cluster: "a",
-            status: Some(&status),
-        }];
+        let items = [CollectedStatus::new("a", Some(&status))];
         let now = Timestamp::UNIX_EPOCH;
         let result = BuiltInInterpreter
             .aggregate_status(&cron, &copy, &items, now)

@@ -5,6 +5,7 @@
 //! Karmada's `pkg/resourceinterpreter/interpreter.go`. The first level that has a rule for the
 //! operation decides; its error is returned and no further level is tried.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use client::Api;
@@ -294,24 +295,25 @@ impl ResourceInterpreter {
         }
     }
 
-    /// Aggregates the statuses of all clusters into the template's status. Also `None` when the
-    /// status is final (a finished Job).
+    /// Aggregates the statuses of all clusters into the template's status, which waits for every
+    /// cluster in `scheduled`. Also `None` when the status is final (a finished Job).
     pub async fn aggregate_status(
         &self,
         kind: &Gvk,
         template: &Object,
         items: &[AggregatedStatusItem],
+        scheduled: &BTreeSet<&str>,
         now: Timestamp,
     ) -> Result<Option<Value>, Error> {
         if let Some(summed) = self.aggregate_customized(kind, template, Some(items)).await {
             let status = summed?.get_mut("status").map(Value::take);
             return Ok(Some(status.unwrap_or_else(|| json!({}))));
         }
-        let items = collected_statuses(items);
+        let items = statuses_of_scheduled(items, scheduled);
         self.built_in.aggregate_status(kind, template, &items, now)
     }
 
-    /// The template with the status of [`Self::aggregate_status`]. Scripts and rules may
+    /// The template with the status of [`Self::aggregate_status`], for the clusters of the items. Scripts and rules may
     /// distinguish an empty list of items from none.
     pub async fn with_aggregated_status(
         &self,
@@ -365,10 +367,37 @@ fn request_attributes(
     })
 }
 
-fn collected_statuses(items: &[AggregatedStatusItem]) -> Vec<CollectedStatus<'_>> {
-    let each = items.iter().map(|item| CollectedStatus {
+fn collected_status(item: &AggregatedStatusItem) -> CollectedStatus<'_> {
+    CollectedStatus {
         cluster: &item.cluster_name,
         status: item.status.as_ref(),
-    });
-    each.collect()
+        healthy: item.health == "Healthy",
+        leaving: false,
+    }
+}
+
+fn collected_statuses(items: &[AggregatedStatusItem]) -> Vec<CollectedStatus<'_>> {
+    items.iter().map(collected_status).collect()
+}
+
+/// The collected statuses, and an empty one for each scheduled cluster that has none, ordered by
+/// cluster.
+fn statuses_of_scheduled<'a>(
+    items: &'a [AggregatedStatusItem],
+    scheduled: &BTreeSet<&'a str>,
+) -> Vec<CollectedStatus<'a>> {
+    let missing = |cluster: &&'a str| {
+        let status = CollectedStatus {
+            cluster,
+            ..CollectedStatus::default()
+        };
+        (*cluster, status)
+    };
+    let mut all: BTreeMap<&str, CollectedStatus<'_>> = scheduled.iter().map(missing).collect();
+    for item in items {
+        let mut status = collected_status(item);
+        status.leaving = !scheduled.contains(status.cluster);
+        all.insert(status.cluster, status);
+    }
+    all.into_values().collect()
 }

@@ -1,5 +1,7 @@
 //! Tests of the levels together: scripts of customizations before the native rules.
 
+use std::collections::BTreeSet;
+
 use jiff::Timestamp;
 use machinery::{Gvk, Object};
 use openapi::karmada::binding::AggregatedStatusItem;
@@ -246,19 +248,20 @@ async fn status_and_health_of_a_custom_kind() {
         Some(json!({}))
     );
     assert!(it.interpret_health(&thing(), &none).await.is_err());
+    let none_scheduled = BTreeSet::new();
     let items = [
         aggregated_item("m1", json!({"ready": 2})),
         aggregated_item("m2", Value::Null),
         aggregated_item("m3", json!({"ready": 1})),
     ];
     assert_eq!(
-        it.aggregate_status(&thing(), &full, &items, now)
+        it.aggregate_status(&thing(), &full, &items, &none_scheduled, now)
             .await
             .unwrap(),
         Some(json!({"ready": 3, "clusters": ["m1", "m2", "m3"]}))
     );
     assert_eq!(
-        it.aggregate_status(&thing(), &full, &[], now)
+        it.aggregate_status(&thing(), &full, &[], &none_scheduled, now)
             .await
             .unwrap(),
         Some(json!({"ready": 0})),

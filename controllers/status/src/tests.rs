@@ -210,8 +210,13 @@ async fn member_status_reaches_work_binding_and_template() {
         (&json!("Scheduled"), &json!("FullyAppliedSuccess"))
     );
     let template = plane.control.get_object(&DEPLOYMENTS, "n", "web").unwrap();
+    let mut counters = template["status"].clone();
+    let conditions = counters.as_object_mut().unwrap().remove("conditions");
+    let reasons = ["/0/reason", "/1/reason"].map(|at| conditions.as_ref()?.pointer(at)?.as_str());
+    let expected = ["MinimumReplicasAvailable", "NewReplicaSetAvailable"];
+    assert_eq!(reasons, expected.map(Some));
     assert_eq!(
-        template["status"],
+        counters,
         json!({"observedGeneration": 1, "replicas": 2, "updatedReplicas": 2, "readyReplicas": 2, "availableReplicas": 2})
     );
     for reason in [

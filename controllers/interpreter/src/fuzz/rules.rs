@@ -28,9 +28,8 @@ fn check_object_operations(
     let items: Vec<CollectedStatus<'_>> = CLUSTERS
         .iter()
         .zip(&case.statuses)
-        .map(|(cluster, status)| CollectedStatus {
-            cluster,
-            status: (!status.is_null()).then_some(status),
+        .map(|(cluster, status)| {
+            CollectedStatus::new(cluster, (!status.is_null()).then_some(status))
         })
         .collect();
     for object in [template, observed] {

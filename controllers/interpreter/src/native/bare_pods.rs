@@ -7,6 +7,10 @@ use machinery::Object;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
+use crate::native::conditions::{
+    ConditionTimes, STATUS_NOT_REPORTED, TemplateCondition, conditions_of, conjunction,
+    reported_conditions, set_conditions,
+};
 use crate::native::{
     CollectedStatus, Error, NativeRules, TemplateReplicasAndRequirements, parse_collected_status,
     parse_object, retain_added_spec_fields, retain_field, retain_spec_field,
@@ -15,6 +19,11 @@ use crate::replica_requirements::{PodTemplateSpec, generate_replica_requirements
 
 pub(crate) struct NativePodRules;
 
+/// The conditions of a pod that hold where they hold in every cluster.
+const CONDITIONS: [&str; 4] = ["PodScheduled", "Initialized", "ContainersReady", "Ready"];
+/// The conditions that a pod always has.
+const READINESS: [&str; 2] = ["ContainersReady", "Ready"];
+
 /// The aggregated phase is the first of these that any cluster reports.
 const PHASE_PRECEDENCE: [&str; 4] = ["Failed", "Pending", "Running", "Succeeded"];
 
@@ -22,6 +31,11 @@ const PHASE_PRECEDENCE: [&str; 4] = ["Failed", "Pending", "Running", "Succeeded"
 #[serde(default)]
 struct PodWithStatus {
     status: ObservedPodStatus,
+}
+
+#[derive(Deserialize)]
+struct PodTemplateWithStatus {
+    status: Option<Map<String, Value>>,
 }
 
 #[derive(Default, Deserialize)]
@@ -55,6 +69,19 @@ impl ReflectedContainerStatus {
         json!({"name": "", "state": self.state, "lastState": {}, "ready": self.ready,
                "restartCount": 0, "image": "", "imageID": ""})
     }
+}
+
+/// The conditions of a pod that is in several clusters.
+fn pod_conditions(items: &[CollectedStatus<'_>]) -> Vec<TemplateCondition> {
+    let condition_of = |kind: &'static str| {
+        let reports = reported_conditions(items, kind);
+        conjunction(kind, &reports).or_else(|| {
+            READINESS
+                .contains(&kind)
+                .then(|| TemplateCondition::new(kind, "False", STATUS_NOT_REPORTED, String::new()))
+        })
+    };
+    CONDITIONS.into_iter().filter_map(condition_of).collect()
 }
 
 /// The elements of a list in the spec.
@@ -104,9 +131,9 @@ impl NativeRules for NativePodRules {
 
     fn aggregate_status(
         &self,
-        _template: &Object,
+        template: &Object,
         items: &[CollectedStatus<'_>],
-        _now: Timestamp,
+        now: Timestamp,
     ) -> Result<Option<Value>, Error> {
         if items.is_empty() {
             return Ok(None);
@@ -146,6 +173,13 @@ impl NativeRules for NativePodRules {
                 out.insert(field.into(), list.into());
             }
         }
+        let template: PodTemplateWithStatus = parse_object(template, "status")?;
+        let old = conditions_of(template.status.as_ref());
+        let times = ConditionTimes {
+            now,
+            has_update_time: false,
+        };
+        set_conditions(&mut out, old, pod_conditions(items), &CONDITIONS, times);
         Ok(Some(Value::Object(out)))
     }
 }
@@ -221,6 +255,12 @@ mod tests {
         assert_eq!(desired, json!({"spec": {"containers": []}}));
     }
 
+    fn without_conditions(status: Option<Value>) -> Option<Value> {
+        let mut status = status?;
+        status.as_object_mut()?.remove("conditions");
+        Some(status)
+    }
+
     // proves: NAT-pod-phase
     #[test]
     fn aggregated_phase_follows_the_precedence() {
@@ -236,7 +276,7 @@ mod tests {
                     }
                 })
                 .collect();
-            aggregate_statuses(&NativePodRules, &pod, &items)
+            without_conditions(aggregate_statuses(&NativePodRules, &pod, &items))
         };
         assert_eq!(phases(&[]), None);
         for (all, one) in [
@@ -256,7 +296,11 @@ mod tests {
             "initContainerStatuses": [{"name": "i"}]});
         let shown = |ready: bool, state: &Value| json!({"name": "", "state": state, "lastState": {}, "ready": ready, "restartCount": 0, "image": "", "imageID": ""});
         assert_eq!(
-            aggregate_statuses(&NativePodRules, &pod, &[one.clone(), one]),
+            without_conditions(aggregate_statuses(
+                &NativePodRules,
+                &pod,
+                &[one.clone(), one]
+            )),
             Some(
                 json!({"phase": "Running", "containerStatuses": [shown(true, &state), shown(true, &state)],
                 "initContainerStatuses": [shown(false, &json!({})), shown(false, &json!({}))]})

@@ -19,9 +19,8 @@ pub(crate) fn aggregate_statuses(
     let items: Vec<CollectedStatus<'_>> = ["a", "b", "c"]
         .into_iter()
         .zip(all)
-        .map(|(cluster, status)| CollectedStatus {
-            cluster,
-            status: (!status.is_null()).then_some(status),
+        .map(|(cluster, status)| {
+            CollectedStatus::new(cluster, (!status.is_null()).then_some(status))
         })
         .collect();
     let now = Timestamp::UNIX_EPOCH;

@@ -243,10 +243,7 @@ mod tests {
         let items: Vec<CollectedStatus<'_>> = items
             .iter()
             .zip(names)
-            .map(|(s, cluster)| CollectedStatus {
-                cluster,
-                status: (!s.is_null()).then_some(s),
-            })
+            .map(|(s, cluster)| CollectedStatus::new(cluster, (!s.is_null()).then_some(s)))
             .collect();
         NativeJobRules
             .aggregate_status(&object(template), &items, NOW.parse().unwrap())

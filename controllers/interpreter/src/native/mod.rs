@@ -4,6 +4,7 @@
 //! `pkg/resourceinterpreter/default/native`.
 
 mod bare_pods;
+pub(crate) mod conditions;
 mod cron_jobs;
 pub(crate) mod dependencies;
 #[cfg(test)]
@@ -13,11 +14,14 @@ mod native_interpreter;
 mod networking;
 mod pdb_and_hpa;
 pub(crate) mod pod_template;
+#[cfg(test)]
+mod readiness_tests;
 mod rules;
 mod service_accounts;
 #[cfg(test)]
 mod tests;
 mod volumes;
+mod workload_conditions;
 mod workloads;
 
 pub(crate) use crate::error::Error;
@@ -26,6 +30,7 @@ pub(crate) use native_interpreter::NativeInterpreter;
 pub(crate) use native_interpreter::rules_for;
 pub use rules::TemplateReplicasAndRequirements;
 pub(crate) use rules::{
-    CollectedStatus, NativeRules, collected_counter, counter, parse_collected_status, parse_object,
-    reflect_whole_status, retain_added_spec_fields, retain_field, retain_spec_field,
+    CollectedStatus, NativeRules, collected_counter, collected_fields, counter,
+    parse_collected_status, parse_object, reflect_whole_status, retain_added_spec_fields,
+    retain_field, retain_spec_field,
 };

@@ -188,10 +188,7 @@ mod tests {
         ];
         let it = NativeInterpreter;
         let status = json!({});
-        let items = [CollectedStatus {
-            cluster: "a",
-            status: Some(&status),
-        }];
+        let items = [CollectedStatus::new("a", Some(&status))];
         for (group, name, expected) in table {
             let kind = Gvk::new(group, "v1", name);
             let bare = object(json!({"metadata": {"name": "x"}, "spec": {}}));
@@ -249,10 +246,7 @@ mod tests {
             ),
         ] {
             let status = json!({fields[0]: huge, fields[1]: huge});
-            let items = ["a", "b"].map(|cluster| CollectedStatus {
-                cluster,
-                status: Some(&status),
-            });
+            let items = ["a", "b"].map(|cluster| CollectedStatus::new(cluster, Some(&status)));
             let template = object(json!({"metadata": {"name": "x"}}));
             let sum =
                 NativeInterpreter.aggregate_status(&kind, &template, &items, Timestamp::UNIX_EPOCH);

@@ -213,18 +213,9 @@ mod tests {
         let a = json!({"loadBalancer": {"ingress": [{"ip": "10.0.0.2"}, {"hostname": "x"}]}});
         let b = json!({"loadBalancer": {"ingress": [{"ip": "10.0.0.1"}, {"ip": "10.0.0.2", "ports": [{"port": 80, "protocol": "TCP"}]}]}});
         let items = [
-            CollectedStatus {
-                cluster: "a",
-                status: Some(&a),
-            },
-            CollectedStatus {
-                cluster: "b",
-                status: Some(&b),
-            },
-            CollectedStatus {
-                cluster: "c",
-                status: None,
-            },
+            CollectedStatus::new("a", Some(&a)),
+            CollectedStatus::new("b", Some(&b)),
+            CollectedStatus::new("c", None),
         ];
         let ingress = object(json!({"metadata": {"name": "i"}}));
         let joined = NativeIngressRules

@@ -4,8 +4,12 @@
 use jiff::Timestamp;
 use machinery::Object;
 use serde::Deserialize;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
+use crate::native::conditions::{
+    ConditionTimes, ReportedCondition, TemplateCondition, bounded_message, bounded_reason,
+    conditions_of, conjunction, reported_conditions, set_conditions,
+};
 use crate::native::{
     CollectedStatus, Error, NativeRules, collected_counter, counter, parse_collected_status,
     parse_object,
@@ -21,8 +25,15 @@ const BUDGET_COUNTERS: [&str; 4] = [
     "expectedPods",
 ];
 
+/// The conditions of an autoscaler that hold where they hold in every cluster. An object of
+/// `autoscaling/v1` has no conditions.
+const AUTOSCALER_CONDITIONS: [&str; 2] = ["AbleToScale", "ScalingActive"];
+
 #[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
 struct PdbOrHpaWithStatus {
+    #[serde(default)]
+    api_version: String,
     status: Option<Map<String, Value>>,
 }
 
@@ -89,10 +100,11 @@ impl NativeRules for NativePodDisruptionBudgetRules {
 
     fn aggregate_status(
         &self,
-        _template: &Object,
+        template: &Object,
         items: &[CollectedStatus<'_>],
-        _now: Timestamp,
+        now: Timestamp,
     ) -> Result<Option<Value>, Error> {
+        let template: PdbOrHpaWithStatus = parse_object(template, "status")?;
         let all = parse_reported_statuses(items, &BUDGET_COUNTERS)?;
         let mut out = budget_status(all.iter().map(|(_, status)| status));
         let mut pods = Map::new();
@@ -105,12 +117,57 @@ impl NativeRules for NativePodDisruptionBudgetRules {
         if !pods.is_empty() {
             out.insert("disruptedPods".into(), pods.into());
         }
+        let condition = disruption_allowed(counter(&out, "disruptionsAllowed"));
+        let old = conditions_of(template.status.as_ref());
+        set_conditions(&mut out, old, vec![condition], &[], transition_time(now));
         Ok(Some(Value::Object(out)))
     }
 }
 
+fn transition_time(now: Timestamp) -> ConditionTimes {
+    ConditionTimes {
+        now,
+        has_update_time: false,
+    }
+}
+
+/// Says what the summed counter says.
+fn disruption_allowed(allowed: i64) -> TemplateCondition {
+    let (status, reason) = if allowed > 0 {
+        ("True", "SufficientPods")
+    } else {
+        ("False", "InsufficientPods")
+    };
+    let message = format!("{allowed} disruptions are allowed in all clusters");
+    TemplateCondition::new("DisruptionAllowed", status, reason, message)
+}
+
+/// The conditions of an autoscaler as they are collected: reasons and messages change often, and
+/// count only where the condition does not hold.
+fn reflected_autoscaler_conditions(status: &Map<String, Value>) -> Vec<Value> {
+    let reflected = AUTOSCALER_CONDITIONS.into_iter().filter_map(|kind| {
+        let condition = ReportedCondition::find(status, kind)?;
+        if condition.is_true() {
+            return Some(json!({"type": kind, "status": "True"}));
+        }
+        Some(json!({"type": kind, "status": condition.status_word(),
+            "reason": bounded_reason(condition.reason, "Unknown"),
+            "message": bounded_message(condition.message)}))
+    });
+    reflected.collect()
+}
+
+fn autoscaler_conditions(items: &[CollectedStatus<'_>]) -> Vec<TemplateCondition> {
+    let conditions = AUTOSCALER_CONDITIONS.into_iter();
+    conditions
+        .filter_map(|kind| conjunction(kind, &reported_conditions(items, kind)))
+        .collect()
+}
+
 /// Encoded like the Go type: `currentMetrics` is present (null) although it is not collected.
-fn autoscaler_status<'a>(all: impl Iterator<Item = &'a Map<String, Value>> + Clone) -> Value {
+fn autoscaler_status<'a>(
+    all: impl Iterator<Item = &'a Map<String, Value>> + Clone,
+) -> Map<String, Value> {
     let mut out = Map::new();
     let current = sum_counter(all.clone(), "currentReplicas");
     if current != 0 {
@@ -121,27 +178,38 @@ fn autoscaler_status<'a>(all: impl Iterator<Item = &'a Map<String, Value>> + Clo
         sum_counter(all, "desiredReplicas").into(),
     );
     out.insert("currentMetrics".into(), Value::Null);
-    Value::Object(out)
+    out
 }
 
 impl NativeRules for NativeHorizontalPodAutoscalerRules {
     fn reflect_status(&self, observed: &Object) -> Result<Option<Value>, Error> {
         let observed: PdbOrHpaWithStatus = parse_object(observed, "status")?;
-        Ok(observed
-            .status
-            .map(|s| autoscaler_status(std::iter::once(&s))))
+        Ok(observed.status.map(|status| {
+            let mut reflected = autoscaler_status(std::iter::once(&status));
+            let conditions = reflected_autoscaler_conditions(&status);
+            if !conditions.is_empty() {
+                reflected.insert("conditions".into(), conditions.into());
+            }
+            Value::Object(reflected)
+        }))
     }
 
     fn aggregate_status(
         &self,
-        _template: &Object,
+        template: &Object,
         items: &[CollectedStatus<'_>],
-        _now: Timestamp,
+        now: Timestamp,
     ) -> Result<Option<Value>, Error> {
+        let template: PdbOrHpaWithStatus = parse_object(template, "status")?;
         let all = parse_reported_statuses(items, &["currentReplicas", "desiredReplicas"])?;
-        Ok(Some(autoscaler_status(
-            all.iter().map(|(_, status)| status),
-        )))
+        let mut out = autoscaler_status(all.iter().map(|(_, status)| status));
+        if template.api_version != "autoscaling/v1" {
+            let conditions = autoscaler_conditions(items);
+            let old = conditions_of(template.status.as_ref());
+            let times = transition_time(now);
+            set_conditions(&mut out, old, conditions, &AUTOSCALER_CONDITIONS, times);
+        }
+        Ok(Some(Value::Object(out)))
     }
 }
 
@@ -194,15 +262,20 @@ mod tests {
             Value::Null,
             budget_fixture(3, 2, json!({"p": "t2"})),
         ];
+        let counters = |items: &[Value]| {
+            let mut status = aggregate_statuses(&NativePodDisruptionBudgetRules, &bare, items)?;
+            status.as_object_mut()?.remove("conditions");
+            Some(status)
+        };
         assert_eq!(
-            aggregate_statuses(&NativePodDisruptionBudgetRules, &bare, &items),
+            counters(&items),
             Some(
                 json!({"disruptionsAllowed": 2, "currentHealthy": 5, "desiredHealthy": 3, "expectedPods": 6,
                 "disruptedPods": {"a/p": "t1", "c/p": "t2"}})
             )
         );
         assert_eq!(
-            aggregate_statuses(&NativePodDisruptionBudgetRules, &bare, &[]),
+            counters(&[]),
             Some(
                 json!({"disruptionsAllowed": 0, "currentHealthy": 0, "desiredHealthy": 0, "expectedPods": 0})
             )
@@ -213,7 +286,7 @@ mod tests {
     #[test]
     fn replicas_of_autoscalers_add_up() {
         let observed = json!({"metadata": {"name": "h"}, "status": {"currentReplicas": 2, "desiredReplicas": 3,
-            "currentMetrics": [{"type": "Resource"}], "conditions": [{"type": "AbleToScale"}]}});
+            "currentMetrics": [{"type": "Resource"}], "conditions": [{"type": "ScalingLimited", "status": "True"}]}});
         let one = NativeHorizontalPodAutoscalerRules
             .reflect_status(&object(observed))
             .unwrap()

@@ -16,11 +16,27 @@ pub struct TemplateReplicasAndRequirements {
 }
 
 /// The status that one cluster reported.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct CollectedStatus<'a> {
     pub(crate) cluster: &'a str,
     /// Absent until a status was collected.
     pub(crate) status: Option<&'a Value>,
+    /// Whether the cluster's copy was interpreted as healthy.
+    pub(crate) healthy: bool,
+    /// Whether the binding no longer places the template in this cluster: its copy counts until
+    /// it is removed, but the template does not wait for it.
+    pub(crate) leaving: bool,
+}
+
+#[cfg(test)]
+impl<'a> CollectedStatus<'a> {
+    pub(crate) fn new(cluster: &'a str, status: Option<&'a Value>) -> Self {
+        Self {
+            cluster,
+            status,
+            ..Self::default()
+        }
+    }
 }
 
 /// The rules of one kind. A method that a kind does not implement returns `None`: the hook is not
@@ -88,6 +104,19 @@ pub(crate) fn parse_collected_status<T: serde::de::DeserializeOwned>(
         cluster: item.cluster.to_owned(),
         source,
     })
+}
+
+/// The fields of the status that one cluster reported. Fails when it is not an object.
+pub(crate) fn collected_fields<'a>(
+    item: &CollectedStatus<'a>,
+) -> Result<Option<&'a Map<String, Value>>, Error> {
+    let Some(status) = item.status else {
+        return Ok(None);
+    };
+    match status.as_object() {
+        Some(fields) => Ok(Some(fields)),
+        None => parse_collected_status::<Map<String, Value>>(item, status).map(|_| None),
+    }
 }
 
 /// A counter in the status that one cluster reported; zero when absent. Fails when it is not an

@@ -85,19 +85,24 @@ impl NativeRules for NativePersistentVolumeClaimRules {
         Ok(Some(claim.status.phase == "Bound"))
     }
 
-    /// Lost if the claim is lost in any cluster, else the last phase other than Bound.
+    /// Lost if the claim is lost in any cluster, else the last phase other than Bound. A claim that
+    /// some cluster has not reported, or that is in no cluster, is Pending; in Karmada it is Bound.
     fn aggregate_status(
         &self,
         _template: &Object,
         items: &[CollectedStatus<'_>],
         _now: Timestamp,
     ) -> Result<Option<Value>, Error> {
-        let mut all = "Bound".to_owned();
+        let first = if items.is_empty() { "Pending" } else { "Bound" };
+        let mut all = first.to_owned();
         for item in items {
-            let Some(reported) = item.status else {
-                continue;
+            let one = match item.status {
+                // No status was collected yet.
+                None => "Pending".to_owned(),
+                Some(reported) => {
+                    parse_collected_status::<VolumeOrClaimStatusWithPhase>(item, reported)?.phase
+                }
             };
-            let one = parse_collected_status::<VolumeOrClaimStatusWithPhase>(item, reported)?.phase;
             if one != "Bound" {
                 all = one;
             }
@@ -149,8 +154,9 @@ mod tests {
     #[test]
     fn phases_of_claims() {
         for (all, one) in [
-            (&[][..], "Bound"),
-            (&["Bound", "-"], "Bound"),
+            (&[][..], "Pending"),
+            (&["Bound", "Bound"], "Bound"),
+            (&["Bound", "-"], "Pending"),
             (&["Bound", "Pending"], "Pending"),
             (&["Pending", "Bound"], "Pending"),
             (&["Lost", "Pending"], "Lost"),

@@ -9,9 +9,14 @@ use openapi::karmada::well_known_keys::{RETAIN_REPLICAS, TEMPLATE_GENERATION};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
+use crate::native::conditions::{ConditionTimes, conditions_of, set_conditions};
+use crate::native::workload_conditions::{
+    DeploymentTemplate, OPTIONAL_CONDITIONS, WorkloadCopy, deployment_conditions, is_progressing,
+    reflected_deployment_conditions, reflected_failure, replica_failure,
+};
 use crate::native::{
     CollectedStatus, Error, NativeRules, TemplateReplicasAndRequirements, collected_counter,
-    counter, parse_collected_status, parse_object,
+    collected_fields, counter, parse_object,
 };
 use crate::replica_requirements::{PodTemplateSpec, generate_replica_requirements};
 
@@ -37,6 +42,16 @@ enum DesiredReplicasSource {
     StatusField(&'static str),
 }
 
+/// The conditions of a kind, which its controller in a cluster sets.
+#[derive(Clone, Copy, PartialEq)]
+enum WorkloadConditions {
+    None,
+    /// Only that replicas cannot be created.
+    ReplicaFailure,
+    /// Those of a Deployment.
+    Rollout,
+}
+
 /// The rules of one kind of workload, as its counters define them.
 pub(crate) struct NativeWorkloadRules {
     /// Counters that are reflected and summed over clusters.
@@ -47,6 +62,7 @@ pub(crate) struct NativeWorkloadRules {
     /// Only Deployments honor the label `resourcetemplate.karmada.io/retain-replicas`.
     retains_replicas: bool,
     health: WorkloadHealthRule,
+    conditions: WorkloadConditions,
 }
 
 pub(crate) static DEPLOYMENT: NativeWorkloadRules = NativeWorkloadRules {
@@ -65,16 +81,23 @@ pub(crate) static DEPLOYMENT: NativeWorkloadRules = NativeWorkloadRules {
         updated: "updatedReplicas",
         available: "availableReplicas",
     },
+    conditions: WorkloadConditions::Rollout,
 };
 
 pub(crate) static REPLICA_SET: NativeWorkloadRules = NativeWorkloadRules {
-    summed_counters: &["replicas", "readyReplicas", "availableReplicas"],
+    summed_counters: &[
+        "replicas",
+        "fullyLabeledReplicas",
+        "readyReplicas",
+        "availableReplicas",
+    ],
     always_encoded_counters: &["replicas"],
     has_replicas: true,
     retains_replicas: false,
     health: WorkloadHealthRule::Available {
         available: "availableReplicas",
     },
+    conditions: WorkloadConditions::ReplicaFailure,
 };
 
 pub(crate) static STATEFUL_SET: NativeWorkloadRules = NativeWorkloadRules {
@@ -93,6 +116,7 @@ pub(crate) static STATEFUL_SET: NativeWorkloadRules = NativeWorkloadRules {
         updated: "updatedReplicas",
         available: "availableReplicas",
     },
+    conditions: WorkloadConditions::None,
 };
 
 pub(crate) static DAEMON_SET: NativeWorkloadRules = NativeWorkloadRules {
@@ -118,6 +142,7 @@ pub(crate) static DAEMON_SET: NativeWorkloadRules = NativeWorkloadRules {
         updated: "updatedNumberScheduled",
         available: "numberAvailable",
     },
+    conditions: WorkloadConditions::None,
 };
 
 #[derive(Deserialize)]
@@ -145,6 +170,8 @@ struct WorkloadObject {
 #[derive(Default, Deserialize)]
 struct WorkloadMetadata {
     #[serde(default)]
+    name: String,
+    #[serde(default)]
     generation: i64,
     #[serde(default)]
     annotations: BTreeMap<String, String>,
@@ -153,6 +180,7 @@ struct WorkloadMetadata {
 #[derive(Default, Deserialize)]
 struct WorkloadSpecReplicas {
     replicas: Option<i64>,
+    paused: Option<bool>,
 }
 
 impl NativeRules for NativeWorkloadRules {
@@ -188,33 +216,14 @@ impl NativeRules for NativeWorkloadRules {
 
     fn interpret_health(&self, observed: &Object) -> Result<Option<bool>, Error> {
         let observed: WorkloadObject = parse_object(observed, "health")?;
-        let status = observed.status.unwrap_or_default();
-        if counter(&status, "observedGeneration") != observed.metadata.generation {
-            return Ok(Some(false));
-        }
-        let healthy = match self.health {
-            WorkloadHealthRule::Updated {
-                desired,
-                updated,
-                available,
-            } => {
-                let desired = match desired {
-                    DesiredReplicasSource::SpecReplicas => observed.spec.replicas.unwrap_or(0),
-                    DesiredReplicasSource::StatusField(field) => counter(&status, field),
-                };
-                let updated = counter(&status, updated);
-                updated >= desired && counter(&status, available) >= updated
-            }
-            WorkloadHealthRule::Available { available } => {
-                counter(&status, available) >= observed.spec.replicas.unwrap_or(0)
-            }
-        };
-        Ok(Some(healthy))
+        let no_status = Map::new();
+        let status = observed.status.as_ref().unwrap_or(&no_status);
+        Ok(Some(self.is_healthy(&observed, status)))
     }
 
     fn reflect_status(&self, observed: &Object) -> Result<Option<Value>, Error> {
         let observed: WorkloadObject = parse_object(observed, "status")?;
-        let Some(status) = observed.status else {
+        let Some(status) = &observed.status else {
             return Ok(None);
         };
         let mut out = Map::new();
@@ -231,7 +240,17 @@ impl NativeRules for NativeWorkloadRules {
             self.write_counter(&mut out, field, value);
         }
         for field in ["observedGeneration"].iter().chain(self.summed_counters) {
-            self.write_counter(&mut out, field, counter(&status, field));
+            self.write_counter(&mut out, field, counter(status, field));
+        }
+        let conditions = match self.conditions {
+            WorkloadConditions::None => Vec::new(),
+            WorkloadConditions::ReplicaFailure => reflected_failure(status),
+            WorkloadConditions::Rollout => {
+                reflected_deployment_conditions(status, self.is_healthy(&observed, status))
+            }
+        };
+        if !conditions.is_empty() {
+            out.insert("conditions".into(), conditions.into());
         }
         Ok((!out.is_empty()).then_some(Value::Object(out)))
     }
@@ -240,40 +259,89 @@ impl NativeRules for NativeWorkloadRules {
         &self,
         template: &Object,
         items: &[CollectedStatus<'_>],
-        _now: Timestamp,
+        now: Timestamp,
     ) -> Result<Option<Value>, Error> {
-        let observed: WorkloadObject = parse_object(template, "status")?;
-        let generation = observed.metadata.generation;
-        let mut status = observed.status.unwrap_or_default();
+        let template: WorkloadObject = parse_object(template, "status")?;
+        let generation = template.metadata.generation;
+        let mut status = template.status.clone().unwrap_or_default();
         let mut sums = vec![0_i64; self.summed_counters.len()];
-        let mut current = 0;
+        let mut copies = Vec::with_capacity(items.len());
         for item in items {
-            let Some(reported) = item.status else {
-                continue;
-            };
-            let reported: Map<String, Value> = parse_collected_status(item, reported)?;
-            let counter_of = |field| collected_counter(item, &reported, field);
-            let own = counter_of("generation")?;
-            if counter_of("observedGeneration")? >= own
-                && counter_of("resourceTemplateGeneration")? >= generation
-            {
-                current += 1;
+            let reported = collected_fields(item)?;
+            let mut copy = WorkloadCopy::new(item, reported);
+            if let Some(reported) = reported {
+                let counter_of = |field| collected_counter(item, reported, field);
+                copy.up_to_date = counter_of("observedGeneration")? >= counter_of("generation")?
+                    && counter_of("resourceTemplateGeneration")? >= generation;
+                for (sum, field) in sums.iter_mut().zip(self.summed_counters) {
+                    *sum = sum.saturating_add(counter_of(field)?);
+                }
             }
-            for (sum, field) in sums.iter_mut().zip(self.summed_counters) {
-                *sum = sum.saturating_add(counter_of(field)?);
-            }
+            copies.push(copy);
         }
-        if current == items.len() {
+        copies.retain(|copy| !copy.leaving);
+        if copies.iter().all(|copy| copy.up_to_date) {
             self.write_counter(&mut status, "observedGeneration", generation);
         }
         for (sum, field) in sums.into_iter().zip(self.summed_counters) {
             self.write_counter(&mut status, field, sum);
         }
+        self.write_conditions(&mut status, &template, &copies, now);
         Ok(Some(Value::Object(status)))
     }
 }
 
 impl NativeWorkloadRules {
+    fn is_healthy(&self, observed: &WorkloadObject, status: &Map<String, Value>) -> bool {
+        if counter(status, "observedGeneration") != observed.metadata.generation {
+            return false;
+        }
+        match self.health {
+            WorkloadHealthRule::Updated {
+                desired,
+                updated,
+                available,
+            } => {
+                let desired = match desired {
+                    DesiredReplicasSource::SpecReplicas => observed.spec.replicas.unwrap_or(0),
+                    DesiredReplicasSource::StatusField(field) => counter(status, field),
+                };
+                let updated = counter(status, updated);
+                updated >= desired && counter(status, available) >= updated
+            }
+            WorkloadHealthRule::Available { available } => {
+                counter(status, available) >= observed.spec.replicas.unwrap_or(0)
+            }
+        }
+    }
+
+    fn write_conditions(
+        &self,
+        status: &mut Map<String, Value>,
+        template: &WorkloadObject,
+        copies: &[WorkloadCopy<'_>],
+        now: Timestamp,
+    ) {
+        let old = conditions_of(template.status.as_ref());
+        let conditions = match self.conditions {
+            WorkloadConditions::None => return,
+            WorkloadConditions::ReplicaFailure => replica_failure(copies).into_iter().collect(),
+            WorkloadConditions::Rollout => {
+                let deployment = DeploymentTemplate {
+                    name: &template.metadata.name,
+                    paused: template.spec.paused.unwrap_or(false),
+                    is_progressing: is_progressing(old),
+                };
+                deployment_conditions(&deployment, copies)
+            }
+        };
+        let times = ConditionTimes {
+            now,
+            has_update_time: self.conditions == WorkloadConditions::Rollout,
+        };
+        set_conditions(status, old, conditions, OPTIONAL_CONDITIONS, times);
+    }
+
     /// Writes a counter as the kind's Go type encodes it: a zero is omitted unless always written.
     fn write_counter(&self, into: &mut Map<String, Value>, field: &str, value: i64) {
         if value == 0 && !self.always_encoded_counters.contains(&field) {
@@ -365,7 +433,7 @@ mod tests {
         let copy = |ready: i64| {
             object(
                 json!({"metadata": {"name": "d", "generation": 4, "annotations": {TEMPLATE_GENERATION: "2"}},
-                "status": {"observedGeneration": 4, "replicas": 2, "readyReplicas": ready, "conditions": [{"type": "Available"}]}}),
+                "status": {"observedGeneration": 4, "replicas": 2, "readyReplicas": ready, "collisionCount": 1}}),
             )
         };
         let reflected = DEPLOYMENT.reflect_status(&copy(2)).unwrap().unwrap();
@@ -375,14 +443,8 @@ mod tests {
         );
         let second = DEPLOYMENT.reflect_status(&copy(1)).unwrap().unwrap();
         let items = [
-            CollectedStatus {
-                cluster: "a",
-                status: Some(&reflected),
-            },
-            CollectedStatus {
-                cluster: "b",
-                status: Some(&second),
-            },
+            CollectedStatus::new("a", Some(&reflected)),
+            CollectedStatus::new("b", Some(&second)),
         ];
         let template = object(
             json!({"metadata": {"name": "d", "generation": 2}, "status": {"unavailableReplicas": 9}}),
@@ -391,8 +453,11 @@ mod tests {
             .aggregate_status(&template, &items, Timestamp::UNIX_EPOCH)
             .unwrap()
             .unwrap();
+        let mut counters = total;
+        let conditions = counters.as_object_mut().unwrap().remove("conditions");
+        assert_eq!(conditions.unwrap().as_array().unwrap().len(), 2);
         assert_eq!(
-            total,
+            counters,
             json!({"observedGeneration": 2, "replicas": 4, "readyReplicas": 3})
         );
 

@@ -150,10 +150,7 @@ mod tests {
         let items: Vec<CollectedStatus<'_>> = names
             .into_iter()
             .zip(statuses)
-            .map(|(cluster, status)| CollectedStatus {
-                cluster,
-                status: Some(status),
-            })
+            .map(|(cluster, status)| CollectedStatus::new(cluster, Some(status)))
             .collect();
         f(&CollectedStatuses(&items))
     }

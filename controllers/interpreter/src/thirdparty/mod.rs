@@ -19,6 +19,7 @@ mod observed_generation;
 mod pod_templates;
 mod ray;
 mod ray_service;
+mod readiness;
 mod rules;
 mod spark;
 mod status_aggregation;
@@ -34,6 +35,7 @@ use serde_json::Value;
 use crate::empty_values::prune_empty;
 use crate::native::{CollectedStatus, Error, TemplateReplicasAndRequirements};
 use collected_statuses::CollectedStatuses;
+use readiness::settle_conditions;
 use rules::ThirdPartyKindRules;
 use status_aggregation::{AggregationInput, StatusAggregation, reset_status};
 
@@ -180,6 +182,7 @@ impl ThirdPartyInterpreter {
         };
         let mut result = template.clone();
         rule.apply(&mut result, items.map(CollectedStatuses), now)?;
+        settle_conditions(&mut result, template, items.unwrap_or_default());
         prune_empty(&mut result, &[]);
         Ok(Some(result))
     }

@@ -104,10 +104,7 @@ mod tests {
             |generation: i64, all: &[Value], silent: MissingStatusPolicy, observed: bool| {
                 let items: Vec<CollectedStatus<'_>> = all
                     .iter()
-                    .map(|status| CollectedStatus {
-                        cluster: "a",
-                        status: Some(status),
-                    })
+                    .map(|status| CollectedStatus::new("a", Some(status)))
                     .collect();
                 let mut status = JsonMap::new();
                 update_observed_generation(

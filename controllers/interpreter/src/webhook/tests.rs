@@ -1,5 +1,6 @@
 //! Tests of the webhook level among the others; closures stand for the webhooks.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -176,7 +177,7 @@ async fn every_operation_can_use_a_webhook() {
         serde_json::from_value(json!([{"clusterName": "m1", "status": {"x": 1}}])).unwrap();
     let now = Timestamp::UNIX_EPOCH;
     let summed = it
-        .aggregate_status(&THING, &thing, &items, now)
+        .aggregate_status(&THING, &thing, &items, &BTreeSet::new(), now)
         .await
         .unwrap();
     assert_eq!(summed.unwrap()["all"][0]["clusterName"], "m1");

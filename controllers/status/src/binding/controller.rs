@@ -2,6 +2,7 @@
 //! writes `status.aggregatedStatus` and the FullyApplied condition of bindings, the status
 //! of templates, and events about both.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,7 +18,7 @@ use machinery::{Gvk, Gvr, Object};
 use openapi::karmada::binding::{AggregatedStatusItem, ObjectReference};
 use openapi::karmada::kind_in_namespace::{KindInNamespace, RESOURCE_GROUP_INDEX};
 use openapi::karmada::resources::{BINDINGS, CLUSTER_BINDINGS, WORKS};
-use openapi::karmada::{ResourceBinding, kind_in_namespace, well_known_keys};
+use openapi::karmada::{ResourceBinding, ResourceBindingSpec, kind_in_namespace, well_known_keys};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use tokio::time::Instant;
@@ -305,7 +306,7 @@ impl BindingStatusController {
         }
         let (on_binding, on_template) = tokio::join!(
             self.write_binding(key, &object, &binding, &items),
-            self.write_template(key, &binding.spec.resource, &items),
+            self.write_template(key, &binding.spec, &items),
         );
         let conflict = [&on_binding, &on_template]
             .iter()
@@ -435,9 +436,10 @@ impl BindingStatusController {
     async fn write_template(
         &self,
         key: &BindingStatusKey,
-        reference: &ObjectReference,
+        spec: &ResourceBindingSpec,
         items: &[AggregatedStatusItem],
     ) -> Result<ReconcileAction, StatusControllersError> {
+        let reference = &spec.resource;
         let kind = Gvk::from_api_version(&reference.api_version, &reference.kind);
         if self.host.owns_status(&kind) {
             return Ok(ReconcileAction::Done);
@@ -448,9 +450,11 @@ impl BindingStatusController {
         };
         let about = InvolvedObject::new(&reference.api_version, &reference.kind, &template);
         let now = self.clock.now();
+        let scheduled = spec.targets().into_iter().map(|target| &*target.name);
+        let scheduled: BTreeSet<&str> = scheduled.collect();
         let sum = self
             .interpreter
-            .aggregate_status(&kind, &template, items, now);
+            .aggregate_status(&kind, &template, items, &scheduled, now);
         let status = match sum.await {
             Ok(Some(status)) => status,
             Ok(None) => return Ok(ReconcileAction::Done),

@@ -60,7 +60,12 @@ fn conditions_are_merged_and_generations_observed() {
         let result = aggregated(kind, &template, &all).unwrap();
         assert_eq!(
             result["status"]["conditions"],
-            json!([condition("Ready", "True", "Succeeded", "a=x, c=y")])
+            json!([condition(
+                "Ready",
+                "False",
+                "StatusNotReported",
+                "waiting for the status in clusters: b"
+            )])
         );
         assert_eq!(
             (
@@ -71,6 +76,10 @@ fn conditions_are_merged_and_generations_observed() {
         );
         let result = aggregated(kind, &template, &[all[0].clone(), all[2].clone()]).unwrap();
         assert_eq!(result["status"]["observedGeneration"], 2, "{kind}");
+        assert_eq!(
+            result["status"]["conditions"],
+            json!([condition("Ready", "True", "Succeeded", "a=x, b=y")])
+        );
         let result = aggregated_without_items(kind, &template);
         assert_eq!(result["status"]["observedGeneration"], 2, "{kind}");
         assert_eq!(result["status"].get("conditions"), None);

@@ -48,7 +48,7 @@ fn rules_are_counted_over_clusters() {
             result["status"],
             json!({"ready": false, "autogen": {"rules": [{"name": "y"}]},
                    "rulecount": {"validate": 3, "generate": 0, "mutate": 2, "verifyimages": 0},
-                   "conditions": [condition("Ready", "True", "Succeeded", "a=x, c=y")]})
+                   "conditions": [condition("Ready", "False", "StatusNotReported", "waiting for the status in clusters: b")]})
         );
         let none =
             json!({"rulecount": {"validate": 0, "generate": 0, "mutate": 0, "verifyimages": 0}});

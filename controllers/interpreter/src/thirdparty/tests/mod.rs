@@ -57,9 +57,8 @@ fn aggregated(kind: &str, template: &Value, all: &[Value]) -> Result<Value, Erro
     let items: Vec<CollectedStatus<'_>> = ["a", "b", "c", "d"]
         .into_iter()
         .zip(all)
-        .map(|(cluster, status)| CollectedStatus {
-            cluster,
-            status: (!status.is_null()).then_some(status),
+        .map(|(cluster, status)| {
+            CollectedStatus::new(cluster, (!status.is_null()).then_some(status))
         })
         .collect();
     let now = NOW.parse().unwrap();

@@ -84,7 +84,7 @@ proptest! {
     fn no_object_panics_or_gives_nulls(object in json_values(), other in json_values(), status in json_values(), more in json_values()) {
         let now = NOW.parse().unwrap();
         let items = [status, more];
-        let items = [0, 1].map(|at| CollectedStatus { cluster: "a", status: Some(&items[at]) });
+        let items = [0, 1].map(|at| CollectedStatus::new("a", Some(&items[at])));
         for (kind, _) in THIRD_PARTY_RULES {
             let kind = gvk(kind);
             let _ = ThirdPartyInterpreter.interpret_health(&kind, &object);

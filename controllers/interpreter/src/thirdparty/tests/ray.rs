@@ -241,7 +241,7 @@ fn clusters_of_clusters_add_up() {
         json!({"metadata": {"name": "r"}, "status": {
             "desiredCPU": "1500m", "desiredMemory": "6Gi", "desiredGPU": "2", "desiredTPU": "0", "lastUpdateTime": "3",
             "readyWorkerReplicas": 3, "availableWorkerReplicas": 0, "maxWorkerReplicas": 0, "minWorkerReplicas": 0, "desiredWorkerReplicas": 0,
-            "conditions": [condition("HeadPodReady", "True", "", "2"), condition("HeadPodReady", "True", "", "1"), condition("HeadPodReady", "True", "", "3")],
+            "conditions": [condition("HeadPodReady", "True", "", "2, 1, 3")],
             "head": {"podIP": "1"}, "endpoints": {"gcs": "1"}, "state": "ready", "stateTransitionTimes": {"ready": "1"}, "mine": 1}})
     );
     let result = aggregated(CLUSTER, &template, &[]).unwrap();
@@ -316,11 +316,12 @@ fn applications_are_as_bad_as_the_worst_of_them() {
             ),
         ],
     );
-    let ready = condition("Ready", "True", "", "");
+    let waiting = "waiting for the status in clusters: b";
+    let ready = condition("Ready", "False", "StatusNotReported", waiting);
     assert_eq!(
         result.unwrap()["status"],
         json!({"activeServiceStatus": {"rayClusterName": "c3", "applicationStatuses": {"x": app("UNHEALTHY", 2), "y": app("DEPLOYING", 1), "z": app("ODD", 2)}},
-               "serviceStatus": "", "observedGeneration": 3, "numServeEndpoints": 4, "lastUpdateTime": "3", "conditions": [ready, ready],
+               "serviceStatus": "", "observedGeneration": 3, "numServeEndpoints": 4, "lastUpdateTime": "3", "conditions": [ready],
                "pendingServiceStatus": {"old": 1}, "mine": 1})
     );
     assert_eq!(
