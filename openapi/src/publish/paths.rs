@@ -311,13 +311,16 @@ impl KindPathsBuilder<'_> {
             "tags": [self.tag()],
             "operationId": self.operation_id(path_kind, action),
             "description": self.description(path_kind, action),
-            "parameters": parameters,
             "responses": self.responses(path_kind, action),
             "x-kubernetes-action": action.name(),
             "x-kubernetes-group-version-kind": {
                 "group": gvk.group, "version": gvk.version, "kind": gvk.kind,
             },
         });
+        // Clients that decode and encode the document omit empty lists.
+        if !parameters.is_empty() {
+            operation["parameters"] = parameters.into();
+        }
         self.add_request_body(&mut operation, path_kind, action);
         if self.openapi_version == OpenApiVersion::V2 {
             let mut produces = self.media_types();

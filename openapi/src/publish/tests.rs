@@ -358,3 +358,69 @@ fn quantities_of_karmadas_definitions_are_written_out() {
     let range = &v3["io.karmada.cluster.v1alpha1.ResourceModelRange"]["properties"]["min"];
     assert!(range["pattern"].is_null(), "{range}");
 }
+
+/// The paths of empty lists and objects in a document, but for values and those that Go keeps.
+fn empty_values(value: &Value, path: &str, found: &mut Vec<String>) {
+    let children: Vec<(String, &Value)> = match value {
+        Value::Object(map) => map
+            .iter()
+            .map(|(key, child)| (key.clone(), child))
+            .collect(),
+        Value::Array(items) => {
+            let numbered = items.iter().enumerate();
+            numbered.map(|(i, child)| (i.to_string(), child)).collect()
+        }
+        _ => return,
+    };
+    let is_kept = |key: &str| {
+        // Values, schemas without rules, and optional security.
+        matches!(
+            key,
+            "default" | "enum" | "additionalProperties" | "items" | "schemas"
+        ) || path.ends_with("/properties")
+            || path.ends_with("/schemas")
+            || path.ends_with("/definitions")
+    };
+    for (key, child) in children {
+        let at = format!("{path}/{key}");
+        let is_empty = child.as_object().is_some_and(Map::is_empty)
+            || child.as_array().is_some_and(Vec::is_empty);
+        if is_empty && !is_kept(&key) {
+            found.push(at.clone());
+        }
+        if key != "default" {
+            empty_values(child, &at, found);
+        }
+    }
+}
+
+/// Clients decode a document, encode it again and expect the same.
+#[test]
+fn documents_have_no_empty_lists() {
+    let kinds = kinds();
+    let mut found = Vec::new();
+    for (group, version) in [("", "v1"), ("apps", "v1"), ("apiextensions.k8s.io", "v1")] {
+        let of_version = |k: &KindInfo| *k.gvk.group == *group && *k.gvk.version == *version;
+        empty_values(
+            &v3_document(&resources(&kinds, of_version)),
+            group,
+            &mut found,
+        );
+    }
+    let raw = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
+    let schema = Schema::from_crd(&raw).unwrap();
+    let kind = KindInfo {
+        gvk: Gvk::new("g.io", "v1", "Thing"),
+        gvr: Gvr::new("g.io", "v1", "things"),
+        list_kind: "ThingList".into(),
+        verbs: KindInfo::default_verbs(),
+        namespaced: true,
+        ..KindInfo::default()
+    };
+    let custom = PublishedResource {
+        kind: &kind,
+        schema: &schema,
+    };
+    empty_values(&v3_document(&[custom]), "custom", &mut found);
+    assert_eq!(found, [] as [&str; 0]);
+}
