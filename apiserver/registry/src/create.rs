@@ -119,13 +119,19 @@ impl Registry {
         options: &RegistryWriteOptions,
         is_applied: bool,
     ) -> Result<NewObject, Status> {
-        let duplicates = body.strict_errors();
+        let strict_errors = body.strict_errors();
         let mut value = body.value;
         check_kind(resource, &mut value, false)?;
         check_namespace(resource, &at, &mut value)?;
         object_meta::metadata_mut(&mut value)?.remove("resourceVersion");
         let field_validation = options.field_validation;
-        let warnings = decode(resource, &mut value, &duplicates, field_validation, false)?;
+        let warnings = decode(
+            resource,
+            &mut value,
+            &strict_errors,
+            field_validation,
+            false,
+        )?;
         resource
             .conversion
             .convert_to_storage(&resource.storage.kind.gvk, &mut value);

@@ -45,6 +45,7 @@ mod service_address_claims;
 mod shown_managers;
 mod status_patch;
 mod strategy;
+mod strict_errors;
 mod subresource_create;
 mod unused_claims;
 mod update;

@@ -4,11 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use admission::{AuditAnnotations, RequestedWriteOptions};
+use bytes::Bytes;
 use machinery::{Object, Status, UserInfo};
 use serde_json::Value;
 use tokio::time::Instant;
 
 use crate::resource_table::ResourceInfo;
+use crate::strict_errors::StrictErrors;
 
 /// The user and the deadline of a request.
 #[derive(Clone, Debug)]
@@ -37,15 +39,18 @@ pub struct ObjectBodyAndDuplicateFields {
     pub value: Value,
     /// Paths of duplicate fields, such as `spec.replicas`.
     pub duplicate_fields: Vec<String>,
+    /// The text of a JSON body of a kind with a Go type, whose errors are in its order.
+    pub json: Bytes,
 }
 
 impl ObjectBodyAndDuplicateFields {
-    /// What strict decoding says about the duplicate fields.
-    pub(crate) fn strict_errors(&self) -> Vec<String> {
-        let paths = self.duplicate_fields.iter();
-        paths
-            .map(|path| format!("duplicate field {path:?}"))
-            .collect()
+    /// What strict decoding says about the body.
+    pub(crate) fn strict_errors(&self) -> StrictErrors {
+        StrictErrors {
+            duplicates: self.duplicate_fields.clone(),
+            json: self.json.clone(),
+            patch_errors: Vec::new(),
+        }
     }
 }
 
@@ -53,7 +58,7 @@ impl From<Value> for ObjectBodyAndDuplicateFields {
     fn from(value: Value) -> Self {
         Self {
             value,
-            duplicate_fields: Vec::new(),
+            ..Self::default()
         }
     }
 }

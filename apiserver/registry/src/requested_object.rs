@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use crate::field_management::{Configuration, ManagersAfterWrite};
 use crate::object_meta;
 use crate::scale;
+use crate::strict_errors::StrictErrors;
 use crate::update_request::{UpdateRequest, UpdateSource, UpdateTarget};
 use crate::write_pipeline::{
     check_kind, check_metadata_types, check_namespace, check_patched_head, decode,
@@ -39,7 +40,7 @@ impl UpdateRequest<'_> {
         consumed: &mut bool,
     ) -> Result<RequestedObject, Status> {
         let patched = !matches!(source, UpdateSource::Put(_));
-        let mut strict_errors = Vec::new();
+        let mut strict_errors = StrictErrors::default();
         let mut managers = RequestedManagers::Sent(None);
         let mut value = match source {
             UpdateSource::Put(body) => {
@@ -62,7 +63,9 @@ impl UpdateRequest<'_> {
                 value
             }
             UpdateSource::Patch(patch) => {
-                strict_errors.clone_from(&self.options.patch_errors);
+                strict_errors
+                    .patch_errors
+                    .clone_from(&self.options.patch_errors);
                 self.apply_patch(patch, old, current)?
             }
         };

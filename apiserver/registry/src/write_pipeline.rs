@@ -14,6 +14,7 @@ use crate::request::{FieldValidation, RequestUserAndDeadline};
 use crate::resource_table::ResourceInfo;
 use crate::scale_validation;
 use crate::shown_managers::ShownManagers;
+use crate::strict_errors::StrictErrors;
 
 /// Sets kind and version if the body omits them; 400 if they are others. The result of a patch
 /// of a custom resource is 422 then.
@@ -173,7 +174,7 @@ pub(crate) fn check_namespace(
 pub(crate) fn decode(
     resource: &ResourceInfo,
     value: &mut Value,
-    strict_errors: &[String],
+    strict_errors: &StrictErrors,
     field_validation: FieldValidation,
     patched: bool,
 ) -> Result<Vec<String>, Status> {
@@ -201,8 +202,7 @@ pub(crate) fn decode(
         return Ok(warnings);
     }
     unknown.sort_by_key(|path| decoding_stage(path));
-    let unknown = unknown.iter().map(|path| format!("unknown field {path:?}"));
-    let problems: Vec<String> = strict_errors.iter().cloned().chain(unknown).collect();
+    let problems = strict_errors.with_unknown(&unknown);
     if !is_strict {
         return Ok(problems.into_iter().chain(warnings).collect());
     }

@@ -2,6 +2,7 @@
 //! writes what the registry returns (`create.go`, `update.go`, `patch.go` and `delete.go` of
 //! kube-apiserver's `endpoints/handlers`).
 
+use bytes::Bytes;
 use client::Patch;
 use http::{HeaderMap, Response};
 use hyper::body::Incoming;
@@ -49,9 +50,14 @@ impl ResourceRequestHandler<'_> {
         if let Some(audit) = &self.request.audit {
             audit.log_request_object(&decoded.value);
         }
+        let is_typed_json = body_type == RequestBodySerialization::Json && info.has_go_type();
         Ok(registry::ObjectBodyAndDuplicateFields {
             value: decoded.value,
             duplicate_fields: decoded.duplicate_keys,
+            json: match is_typed_json {
+                true => Bytes::from(bytes),
+                false => Bytes::new(),
+            },
         })
     }
 

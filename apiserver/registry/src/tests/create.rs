@@ -162,6 +162,7 @@ async fn unknown_and_duplicate_fields_follow_field_validation() {
     let twice = ObjectBodyAndDuplicateFields {
         value: configmap("a"),
         duplicate_fields: vec!["data.a".into()],
+        ..ObjectBodyAndDuplicateFields::default()
     };
     let at = ResourcePath::collection(&CONFIGMAPS, "default");
     let rejected = fixture
