@@ -11,7 +11,7 @@ use flotilla_runtime::TaskGroup;
 use machinery::duration;
 
 /// The flags of in-flight limits, priority and fairness, and time.
-#[derive(Args, Clone, Copy, Debug)]
+#[derive(Args, Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RequestLimitArgs {
     /// If true, replaces the limits of requests in flight by queuing and dispatching with
     /// priority and fairness (FlowSchemas and PriorityLevelConfigurations).
@@ -33,7 +33,7 @@ pub(crate) struct RequestLimitArgs {
 impl Default for RequestLimitArgs {
     fn default() -> Self {
         Self {
-            enable_priority_and_fairness: false,
+            enable_priority_and_fairness: true,
             max_requests_inflight: 400,
             max_mutating_requests_inflight: 200,
             request_timeout: Duration::from_secs(60),
@@ -70,5 +70,27 @@ impl RequestLimitArgs {
             stop.run_until_triggered(running).await;
         });
         Some(controller)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Flags {
+        #[command(flatten)]
+        limits: RequestLimitArgs,
+    }
+
+    /// `up` and `member` have no flags for them.
+    #[test]
+    fn servers_without_the_flags_have_the_limits_of_the_others() {
+        assert_eq!(
+            Flags::parse_from(["serve"]).limits,
+            RequestLimitArgs::default()
+        );
     }
 }
