@@ -122,6 +122,9 @@ mod watch_clients;
 /// HTTP: priority and fairness.
 mod flow_control;
 
+/// HTTP: promises of Kubernetes' own end-to-end specs.
+mod conformance_specs;
+
 /// HTTP: the audit log.
 mod audit;
 

@@ -78,6 +78,24 @@ pub(crate) fn external_address(mut address: SocketAddr) -> String {
     address.to_string()
 }
 
+/// The address at which clients inside a cluster reach a listener, which Endpoints can have: a
+/// loopback address only if there is no other.
+pub(crate) fn endpoint_address(names: &[String], address: SocketAddr) -> SocketAddr {
+    let usable = |ip: &IpAddr| !ip.is_unspecified() && !ip.is_loopback();
+    let named = names
+        .iter()
+        .filter_map(|name| name.parse().ok())
+        .find(usable);
+    let listened = Some(address.ip()).filter(usable);
+    let unspecified: IpAddr = match address.is_ipv4() {
+        true => Ipv4Addr::UNSPECIFIED.into(),
+        false => Ipv6Addr::UNSPECIFIED.into(),
+    };
+    let routed = || default_route_address(unspecified);
+    let ip = named.or(listened).or_else(routed);
+    SocketAddr::new(ip.unwrap_or(address.ip()), address.port())
+}
+
 /// The local address of packets to other networks. Connecting a UDP socket sends none.
 fn default_route_address(unspecified: IpAddr) -> Option<IpAddr> {
     let elsewhere: IpAddr = match unspecified {
@@ -129,6 +147,24 @@ mod tests {
             assert!(!external.ip().is_unspecified(), "{external}");
             assert_eq!(external.port(), 6443);
         }
+    }
+
+    #[test]
+    fn endpoints_have_a_name_or_an_address_that_other_machines_reach() {
+        let check = |names: &[&str], address: &str, expected: &str| {
+            let names: Vec<String> = names.iter().map(|&name| name.to_owned()).collect();
+            let actual = endpoint_address(&names, address.parse().unwrap());
+            assert_eq!(actual, expected.parse().unwrap(), "{names:?} {address}");
+        };
+        check(&[], "10.0.0.1:6443", "10.0.0.1:6443");
+        check(&["a.example", "10.0.0.9"], "0.0.0.0:6443", "10.0.0.9:6443");
+        check(
+            &["127.0.0.1", "10.0.0.9"],
+            "127.0.0.1:6443",
+            "10.0.0.9:6443",
+        );
+        let local = endpoint_address(&[], "127.0.0.1:6443".parse().unwrap());
+        assert!(!local.ip().is_unspecified(), "{local}");
     }
 
     #[test]

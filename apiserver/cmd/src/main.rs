@@ -38,6 +38,7 @@ mod flag_modes_tests;
 mod hollow_containers;
 mod hollow_custom_metrics;
 mod hollow_metrics;
+mod kubernetes_service;
 mod leader_election;
 mod listener;
 mod logs;

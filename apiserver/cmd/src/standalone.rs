@@ -46,6 +46,7 @@ use crate::controller_manager::TokenIssuerRootCaAndServedGroups;
 use crate::data_dir_metrics;
 use crate::file_changes::{FileWatch, watch_files};
 use crate::hollow_custom_metrics::hollow_custom_metrics_providers;
+use crate::kubernetes_service::{self, KubernetesServiceOptions};
 use crate::metrics_adapter::MetricsAdapter;
 use crate::metrics_api::METRICS_GROUPS;
 use crate::renewal::{CertificateRenewal, RenewedCertificateTargets};
@@ -332,6 +333,14 @@ impl StandaloneServer {
         let certificate = ReplaceableServingCertificate::with_certificates(served);
         let listening = TaskGroup::new(ShutdownToken::new());
         running_server::serve_on(http, listener, &certificate, &listening)?;
+        if setup.federation {
+            let options = KubernetesServiceOptions {
+                address: listener::endpoint_address(setup.names, address),
+                shared_store: shared,
+                clock: Arc::clone(&clock),
+            };
+            kubernetes_service::start(&api, options, &server);
+        }
 
         let url = listener::url(address);
         let cluster_info_url =

@@ -22,6 +22,8 @@ const BY_PRIORITY_CLASS: &str = "priority class";
 /// ConfigMaps that every cluster creates for itself.
 const EXTENSION_AUTH_CONFIG_MAP: &str = "kube-system/extension-apiserver-authentication";
 const ROOT_CA_CONFIG_MAP_SUFFIX: &str = "/kube-root-ca.crt";
+/// Where the clients in a cluster find its API servers.
+const KUBERNETES_SERVICE: &str = "default/kubernetes";
 static CONFIG_MAPS: Gvr = Gvr::from_static("", "v1", "configmaps");
 
 impl ResourceDetector {
@@ -244,8 +246,15 @@ fn priority_class_names(policy: &Object) -> Vec<String> {
 /// Whether every cluster creates the object for itself.
 fn is_created_by_every_cluster(template: &TemplateKey) -> bool {
     let name = &template.name;
-    template.gvr == CONFIG_MAPS
-        && (name == EXTENSION_AUTH_CONFIG_MAP || name.ends_with(ROOT_CA_CONFIG_MAP_SUFFIX))
+    let gvr = &template.gvr;
+    if *gvr == CONFIG_MAPS {
+        return name == EXTENSION_AUTH_CONFIG_MAP || name.ends_with(ROOT_CA_CONFIG_MAP_SUFFIX);
+    }
+    name == KUBERNETES_SERVICE
+        && matches!(
+            (&*gvr.group, &*gvr.resource),
+            ("", "services" | "endpoints") | ("discovery.k8s.io", "endpointslices")
+        )
 }
 
 /// Why a change requires the reconciliation of a template, and whether with low priority; `None` if
@@ -393,7 +402,7 @@ mod tests {
 
     // proves: DET-of-every-cluster
     #[test]
-    fn some_config_maps_are_created_by_every_cluster() {
+    fn some_objects_are_created_by_every_cluster() {
         for (resource, name, expected) in [
             (
                 "configmaps",
@@ -404,6 +413,10 @@ mod tests {
             ("configmaps", "n/extension-apiserver-authentication", false),
             ("configmaps", "n/own", false),
             ("secrets", "n/kube-root-ca.crt", false),
+            ("services", "default/kubernetes", true),
+            ("endpoints", "default/kubernetes", true),
+            ("services", "n/kubernetes", false),
+            ("pods", "default/kubernetes", false),
         ] {
             let key = TemplateKey {
                 gvr: Gvr::new("", "v1", resource),
