@@ -54,6 +54,9 @@ mod access;
 /// HTTP: what the writers of roles and bindings may grant.
 mod role_escalation;
 
+/// HTTP: the rights in a namespace reach nothing outside of it.
+mod scope;
+
 /// HTTP: roles and bindings that exist from the start, and aggregated roles.
 mod bootstrap_roles;
 

@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use machinery::selector::FieldSelector;
 use machinery::time::rfc3339_seconds;
 use machinery::{LabelSelector, Quantity, Status};
-use registry::DynamicApiGroup;
+use registry::{DynamicApiGroup, DynamicResourceScope};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
@@ -28,10 +28,12 @@ pub(crate) const METRICS_GROUPS: &[DynamicApiGroup] = &[
     DynamicApiGroup {
         name: CUSTOM_METRICS,
         versions: &CUSTOM_METRICS_VERSIONS,
+        scope: DynamicResourceScope::DescribedResource,
     },
     DynamicApiGroup {
         name: EXTERNAL_METRICS,
         versions: &[EXTERNAL_METRICS_VERSION],
+        scope: DynamicResourceScope::Namespace,
     },
 ];
 

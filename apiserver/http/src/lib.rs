@@ -39,6 +39,7 @@ mod requestinfo;
 mod resource_handlers;
 mod response_body;
 mod response_writers;
+mod scope;
 mod secure_serving;
 mod server_drain;
 mod subresources;

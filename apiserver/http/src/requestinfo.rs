@@ -42,6 +42,9 @@ pub(crate) struct RequestedResource {
     pub(crate) label_selector: String,
     /// Whether the path names one object.
     pub(crate) named: bool,
+    /// Whether the path is that of a Namespace (`namespaces/NAME`) and does not lead into it;
+    /// `namespace` is its name all the same.
+    pub(crate) is_namespace_path: bool,
     /// The undecoded path after the subresource, with its leading slash.
     pub(crate) subpath: String,
 }
@@ -262,8 +265,9 @@ fn parse_resource(
     }
     if raw[at] == "namespaces" && raw.len() > at + 1 {
         requested.namespace = decode_segment(raw[at + 1])?;
-        if raw.len() > at + 2 && raw[at + 2] != "status" && raw[at + 2] != "finalize" {
-            at += 2;
+        match raw.get(at + 2) {
+            None | Some(&("status" | "finalize")) => requested.is_namespace_path = true,
+            Some(_) => at += 2,
         }
     }
     requested.resource = decode_segment(raw[at])?;

@@ -22,6 +22,7 @@ use crate::negotiation::{self, ResponseOffer};
 use crate::requestinfo::RequestedResource;
 use crate::response_body::ServerResponseBody;
 use crate::response_writers::{self, ResponseOptions};
+use crate::scope::check_kind_scope;
 use crate::subresources::{
     SubresourceConnectRequest, SubresourceConnector, SubresourceConnectors, SubresourceGetters,
     find_connector,
@@ -56,36 +57,16 @@ impl ResourceRequestDispatcher {
         call: AuthorizedResourceRequest,
         request: Request<Incoming>,
     ) -> Result<Response<ServerResponseBody>, Status> {
-        let r = &call.resource;
-        if let Some(connector) = find_connector(&self.connectors, r) {
-            let connection = SubresourceConnectRequest {
-                user: call.user,
-                namespace: r.namespace.clone(),
-                name: r.name.clone(),
-                subpath: r.subpath.clone(),
-                deadline: call.deadline,
-                shutdown: self.watch_drain.started().into(),
-                request,
-            };
-            let audit = call.audit.as_ref();
-            let admitted = self.admit_connect(&**connector, r, &connection, audit);
-            let warnings = admitted.await?;
-            let mut response = connector.connect(connection).await?;
-            response_writers::add_warnings(&mut response, &warnings);
-            return Ok(response);
-        }
         let dynamic = self.dynamic_groups.serve_resource(&call, request.headers());
         if let Some(served) = dynamic.await {
             return served;
         }
+        let resource_info = self.find_resource(&call.resource, call.verb).await?;
+        if let Some(connector) = find_connector(&self.connectors, &call.resource) {
+            return self.connect(&**connector, call, request).await;
+        }
         call.query.validate()?;
-        let gvr = Gvr::new(&r.group, &r.version, &r.resource);
-        let found = self.registry.resource_info_synced(&gvr).await;
-        let resource_info = found.map_err(|status| match status.code {
-            404 => unknown_resource(&self.registry, r),
-            _ => status,
-        })?;
-        check_verb(&resource_info, r, call.verb)?;
+        check_verb(&resource_info, &call.resource, call.verb)?;
         let deprecation = resource_info.deprecation_warning.clone();
         let handler = ResourceRequestHandler {
             shared: self,
@@ -123,6 +104,54 @@ impl ResourceRequestDispatcher {
             }
             Err(status) => Err(status.with_warnings(vec![warning])),
         }
+    }
+
+    /// The resource that a path names. A custom resource may have been unknown, or have had
+    /// another scope, when the filters saw the request.
+    async fn find_resource(
+        &self,
+        requested: &RequestedResource,
+        verb: &str,
+    ) -> Result<Arc<ResourceInfo>, Status> {
+        let RequestedResource {
+            group,
+            version,
+            resource,
+            ..
+        } = requested;
+        let gvr = Gvr::new(group, version, resource);
+        let found = self.registry.resource_info_synced(&gvr).await;
+        let resource_info = found.map_err(|status| match status.code {
+            404 => unknown_resource(&self.registry, requested),
+            _ => status,
+        })?;
+        let has_go_type = resource_info.has_go_type();
+        check_kind_scope(&resource_info.kind, has_go_type, requested, verb)?;
+        Ok(resource_info)
+    }
+
+    /// Serves a connection, once admission webhooks have admitted it.
+    async fn connect(
+        &self,
+        connector: &dyn SubresourceConnector,
+        call: AuthorizedResourceRequest,
+        request: Request<Incoming>,
+    ) -> Result<Response<ServerResponseBody>, Status> {
+        let r = &call.resource;
+        let connection = SubresourceConnectRequest {
+            user: call.user,
+            namespace: r.namespace.clone(),
+            name: r.name.clone(),
+            subpath: r.subpath.clone(),
+            deadline: call.deadline,
+            shutdown: self.watch_drain.started().into(),
+            request,
+        };
+        let admitted = self.admit_connect(connector, r, &connection, call.audit.as_ref());
+        let warnings = admitted.await?;
+        let mut response = connector.connect(connection).await?;
+        response_writers::add_warnings(&mut response, &warnings);
+        Ok(response)
     }
 
     /// Calls the admission webhooks for a connection; returns their warnings.

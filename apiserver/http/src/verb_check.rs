@@ -1,5 +1,6 @@
-//! Checks that a resource has the requested verb at the requested path: 404, 405 and 400 as
-//! from kube-apiserver's routes, which differ between built-in kinds and custom resources.
+//! Checks that a resource has the requested verb at the requested path, whose scope is right: 404,
+//! 405 and 400 as from kube-apiserver's routes, which differ between built-in kinds and custom
+//! resources.
 
 use machinery::Status;
 use registry::{Registry, ResourceInfo};
@@ -40,17 +41,6 @@ pub(crate) fn check_verb(
 /// As go-restful finds the route of a path and a method.
 fn check_routes(info: &ResourceInfo, r: &RequestedResource, verb: &str) -> Result<(), Status> {
     let refused = || Err(Status::method_not_allowed());
-    if !info.kind.namespaced && !r.namespace.is_empty() && r.namespace != r.name {
-        return Err(Status::path_not_found());
-    }
-    if info.kind.namespaced && r.namespace.is_empty() {
-        if r.named {
-            return Err(Status::path_not_found());
-        }
-        if !matches!(verb, "list" | "watch") {
-            return refused();
-        }
-    }
     if !r.subresource.is_empty() {
         let sub = info
             .subresource(&r.subresource)
@@ -80,11 +70,6 @@ fn check_custom_resource(
     verb: &str,
 ) -> Result<(), Status> {
     let gvr = &info.kind.gvr;
-    let in_namespace = !r.namespace.is_empty();
-    let across_namespaces = !r.named && matches!(verb, "list" | "watch");
-    if info.kind.namespaced != in_namespace && !(info.kind.namespaced && across_namespaces) {
-        return Err(Status::page_not_found());
-    }
     if !r.subresource.is_empty() {
         let Some(sub) = info.subresource(&r.subresource) else {
             return Err(Status::not_found(gvr, &r.name));

@@ -74,8 +74,8 @@ pub use request::{
     WriteResult,
 };
 pub use resource_table::{
-    ApiGroupInfo, DynamicApiGroup, GroupVersionInfo, ResourceInfo, ResourceTable, SubresourceInfo,
-    decode_failure,
+    ApiGroupInfo, DynamicApiGroup, DynamicResourceScope, GroupVersionInfo, ResourceInfo,
+    ResourceTable, SubresourceInfo, decode_failure,
 };
 pub use webhooks::{apply_policy_patch, apply_webhook_patch};
 pub use write_pipeline::version_mismatch;

@@ -248,6 +248,16 @@ pub struct DynamicApiGroup {
     pub name: &'static str,
     /// The preferred version first.
     pub versions: &'static [&'static str],
+    pub scope: DynamicResourceScope,
+}
+
+/// The scope of the resources of a dynamic group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DynamicResourceScope {
+    /// All are in namespaces.
+    Namespace,
+    /// That of the resource of the same name, `RESOURCE` or `RESOURCE.GROUP`, which they describe.
+    DescribedResource,
 }
 
 impl DynamicApiGroup {
@@ -267,6 +277,7 @@ impl DynamicApiGroup {
 pub struct ResourceTable {
     resources: Vec<Arc<ResourceInfo>>,
     groups: Vec<ApiGroupInfo>,
+    dynamic_groups: &'static [DynamicApiGroup],
     index: HashMap<Gvr, usize>,
     generation: u64,
 }
@@ -274,7 +285,7 @@ pub struct ResourceTable {
 impl ResourceTable {
     pub(crate) fn new(
         mut resources: Vec<Arc<ResourceInfo>>,
-        dynamic_groups: &[DynamicApiGroup],
+        dynamic_groups: &'static [DynamicApiGroup],
         generation: u64,
     ) -> Self {
         resources.sort_by_cached_key(|r| {
@@ -319,6 +330,7 @@ impl ResourceTable {
         Self {
             resources,
             groups,
+            dynamic_groups,
             index,
             generation,
         }
@@ -348,6 +360,11 @@ impl ResourceTable {
     /// groups have none.
     pub fn groups(&self) -> &[ApiGroupInfo] {
         &self.groups
+    }
+
+    /// A group whose resources are not in the table.
+    pub fn dynamic_group(&self, name: &str) -> Option<&DynamicApiGroup> {
+        self.dynamic_groups.iter().find(|group| group.name == name)
     }
 
     /// Increases each time the resources change.

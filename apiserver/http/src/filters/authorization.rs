@@ -1,5 +1,6 @@
-//! Refuses requests that the user may not make with 403 (kube-apiserver's
-//! `WithAuthorization`).
+//! Refuses requests that the user may not make with 403 (kube-apiserver's `WithAuthorization`),
+//! and those whose path has not the scope of the resource with 404: to users without the right to
+//! the path these are forbidden, as in kube-apiserver.
 
 use std::sync::Arc;
 
@@ -38,6 +39,7 @@ impl<B: Send> AsyncCheck<AuthenticatedRequest<B>> for RequestAuthorizerAndMetric
             None => self.authorize(&request.user, info).await?,
             Some(audit) => self.authorize_audited(&request.user, info, audit).await?,
         }
+        request.request.scope.clone()?;
         Ok(request)
     }
 }
@@ -82,6 +84,19 @@ mod tests {
     use hyper::service::Service;
     use machinery::user::SYSTEM_PRIVILEGED_GROUP;
     use tower::Layer;
+
+    #[tokio::test]
+    async fn no_right_reaches_a_path_with_another_scope() {
+        let metrics = metrics();
+        let service = AuthorizationLayer::with_metrics(&authorizer(), &metrics).layer(respond(200));
+        for (groups, code) in [(&[SYSTEM_PRIVILEGED_GROUP][..], 404), (&[], 403)] {
+            let path = "/apis/rbac.authorization.k8s.io/v1/namespaces/a/clusterroles/a";
+            let mut request = as_user(resolved_request("PUT", path), "ann", groups);
+            request.request.scope = Err(Status::path_not_found());
+            let refused = service.call(request).await.err();
+            assert_eq!(refused.map(|status| status.code), Some(code));
+        }
+    }
 
     #[tokio::test]
     async fn denied_requests_do_not_reach_the_handler() {

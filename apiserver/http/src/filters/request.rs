@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use auth::PeerCertificates;
 use http::{HeaderMap, HeaderValue, Request};
-use machinery::UserInfo;
+use machinery::{Status, UserInfo};
 
 use crate::audit::RequestAudit;
 use crate::flowcontrol::SharedFlow;
@@ -64,6 +64,8 @@ pub(crate) struct ResolvedRequest<B> {
     pub(crate) received_at: Instant,
     pub(crate) info: RequestInfo,
     pub(crate) query: QueryParams,
+    /// Fails if the path has not the scope of the resource that it names.
+    pub(crate) scope: Result<(), Status>,
     pub(crate) labels: Arc<RequestLabels>,
     /// The format of errors.
     pub(crate) format: ResponseFormat,

@@ -1,5 +1,5 @@
-//! Derives what a request asks for, for all later filters (kube-apiserver's
-//! `WithRequestInfo`). A request that cannot be parsed ends here.
+//! Derives what a request asks for, and whether its path has the scope of the resource, for all
+//! later filters (kube-apiserver's `WithRequestInfo`). A request that cannot be parsed ends here.
 
 use std::convert::Infallible;
 use std::future::{Ready, ready};
@@ -23,6 +23,7 @@ use crate::negotiation::{self, ResponseFormat, ResponseOffer};
 use crate::profiling;
 use crate::requestinfo::{self, QueryParams, RequestInfo};
 use crate::response_writers;
+use crate::scope::check_request_scope;
 use crate::subresources::{SubresourceConnectors, find_connector};
 
 /// Errors are sent in every serialization.
@@ -101,6 +102,7 @@ where
             }
         };
         let long_running = self.resolver.is_long_running(http.method(), &info, &query);
+        let scope = self.resolver.check_scope(&info);
         let labels = self.resolver.request_labels(&info, &query, long_running);
         let audit = self.resolver.auditor.as_ref().map(|auditor| {
             let source = SourceRequest::new(&audit_id, remote_address, &http, info.verb);
@@ -113,6 +115,7 @@ where
             received_at,
             info,
             query,
+            scope,
             labels: Arc::new(labels),
             format,
             long_running,
@@ -147,6 +150,15 @@ impl RequestInfoResolver {
             http_body::Body::size_hint(response.body()).exact(),
         );
         response
+    }
+
+    /// Whether the path has the scope of the resource that it names. This is decided before the
+    /// request is authorized by its path.
+    fn check_scope(&self, info: &RequestInfo) -> Result<(), Status> {
+        match &info.resource {
+            Some(resource) => check_request_scope(&self.registry.table(), resource, info.verb),
+            None => Ok(()),
+        }
     }
 
     /// Whether a request is long-running. A proxied request is classified by the path
@@ -276,6 +288,30 @@ mod tests {
             let info = requestinfo::parse_request(&Method::GET, path, &query).unwrap();
             let got = resolver.is_long_running(&Method::GET, &info, &query);
             assert_eq!(got, long, "{url}");
+        }
+    }
+
+    #[tokio::test]
+    async fn paths_with_another_scope_are_marked() {
+        let layer = layer().await;
+        let service = layer.layer(handler_fn(async |request: ResolvedRequest<()>| {
+            let code = request
+                .scope
+                .as_ref()
+                .map_or_else(|status| status.code, |()| 200);
+            respond(code).call(request).await
+        }));
+        const ROLES: &str = "/apis/rbac.authorization.k8s.io/v1";
+        for (path, code) in [
+            ("/version", 200),
+            (&format!("{ROLES}/clusterroles/a"), 200),
+            (&format!("{ROLES}/namespaces/a/clusterroles/a"), 404),
+            (&format!("{ROLES}/namespaces/a/roles/a"), 200),
+            (&format!("{ROLES}/roles/a"), 404),
+        ] {
+            let request = Request::builder().uri(path).body(()).unwrap();
+            let Ok(response) = service.call(received(request)).await;
+            assert_eq!(response.status(), code, "{path}");
         }
     }
 

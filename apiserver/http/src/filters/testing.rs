@@ -58,6 +58,7 @@ pub(super) fn resolved_request_with_body<B>(
         received_at: Instant::now(),
         info,
         query,
+        scope: Ok(()),
         labels: Arc::new(labels),
         format: ResponseFormat::PLAIN_JSON,
         long_running: false,

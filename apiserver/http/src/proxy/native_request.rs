@@ -10,9 +10,11 @@ use machinery::time::Clock;
 use machinery::{Gvk, Gvr, Status, UserInfo};
 use members::{MemberObjectSelection, MemberResourceCache};
 use openapi::KindInfo;
+use openapi::defaults::has_go_type;
 use registry::{Registry, select_by_kind};
 
 use crate::requestinfo::{self, QueryParams, RequestedResource};
+use crate::scope::check_kind_scope;
 
 /// Reads resources of members from a cache, with the rights that users have to them here.
 pub struct MemberResourceReader {
@@ -119,14 +121,25 @@ impl MemberResourceReader {
         Some(known.map_or_else(|| Arc::new(foreign_kind(gvr, gvk, request)), Arc::clone))
     }
 
-    /// 403 if the user may not make the request itself, besides reaching the search or the proxy.
+    /// 403 if the user may not make the request itself, besides reaching the search or the proxy;
+    /// 404 or 405 if the path has not the scope of the resource. A kind that only members know is
+    /// selected by the namespace of the path, so that nothing outside of it is found.
     pub(super) async fn authorize(
         &self,
         user: &UserInfo,
         request: &NativeRequest,
     ) -> Result<(), Status> {
-        let target = request.resource.authorization_attributes();
-        self.authorizer.authorize(user, request.verb, target).await
+        let NativeRequest { verb, resource, .. } = request;
+        let target = resource.authorization_attributes();
+        self.authorizer.authorize(user, verb, target).await?;
+        let gvr = request.gvr();
+        if let Some(known) = self.registry.table().find(&gvr) {
+            return check_kind_scope(&known.kind, known.has_go_type(), resource, verb);
+        }
+        match openapi::catalog().resource(&gvr) {
+            Some(kind) => check_kind_scope(kind, has_go_type(kind), resource, verb),
+            None => Ok(()),
+        }
     }
 }
 
