@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
 
 use client::{Api, Error, ResourcePath};
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use machinery::bootstrap_token::{BootstrapToken, TOKEN_NAMESPACE};
 use machinery::time::Clock;
 use machinery::{Gvr, Object, Status, UserInfo};
@@ -32,6 +32,13 @@ pub(crate) const SERVICE_ACCOUNTS: Gvr = Gvr::from_static("", "v1", "serviceacco
 pub(crate) const SECRETS: Gvr = Gvr::from_static("", "v1", "secrets");
 pub(crate) const PODS: Gvr = Gvr::from_static("", "v1", "pods");
 pub(crate) const NODES: Gvr = Gvr::from_static("", "v1", "nodes");
+
+/// How long after its deletion an account, or the object that a token is bound to, still counts:
+/// the clocks of replicas differ (`jwt.DefaultLeeway` in kube-apiserver).
+const DELETION_LEEWAY: SignedDuration = SignedDuration::from_secs(60);
+
+/// Marks a Secret whose token is no longer accepted.
+const INVALID_SINCE_LABEL: &str = "kubernetes.io/legacy-token-invalid-since";
 
 /// Bound on cached tokens.
 const MAX_CACHED_TOKENS: usize = 4096;
@@ -338,7 +345,7 @@ impl LocalAuthenticator {
     }
 
     /// Checks that the account, the secret and the bound object still exist with the
-    /// same UIDs. Reads the store only before refusing a token, because the watch cache
+    /// same UIDs and are not being deleted. Reads the store only before refusing a token, because the watch cache
     /// may lag behind a new account or secret.
     async fn check_objects(
         &self,
@@ -368,6 +375,12 @@ impl LocalAuthenticator {
         let account = self
             .get_object(&SERVICE_ACCOUNTS, namespace, name, fresh)
             .await?;
+        // Only tokens that expire have leeway, as in kube-apiserver.
+        let leeway = match claims.secret {
+            Some(_) => SignedDuration::ZERO,
+            None => DELETION_LEEWAY,
+        };
+        self.check_not_deleted(&account, leeway)?;
         if account.uid() != claims.account_uid {
             return Err(InvalidCredential(
                 "The service account UID does not match the claim".into(),
@@ -376,6 +389,15 @@ impl LocalAuthenticator {
         }
         if let Some(secret) = &claims.secret {
             let secret = self.get_object(&SECRETS, namespace, secret, fresh).await?;
+            if !secret
+                .meta()
+                .label(INVALID_SINCE_LABEL)
+                .unwrap_or_default()
+                .is_empty()
+            {
+                let why = format!("the token is marked invalid by the label {INVALID_SINCE_LABEL}");
+                return Err(InvalidCredential(why).into());
+            }
             if secret.meta().deleting || stored_token(&secret).as_deref() != Some(token) {
                 return Err(InvalidCredential(
                     "the token does not match the server's copy in the secret".into(),
@@ -390,6 +412,7 @@ impl LocalAuthenticator {
                 _ => (NODES, ""),
             };
             let object = self.get_object(&gvr, namespace, &bound.name, fresh).await?;
+            self.check_not_deleted(&object, leeway)?;
             if object.uid() != bound.uid {
                 return Err(InvalidCredential(
                     "the UID of the bound object does not match the claim".into(),
@@ -398,6 +421,26 @@ impl LocalAuthenticator {
             }
         }
         Ok(())
+    }
+
+    /// Fails if an object was deleted longer ago than the leeway and waits for its removal.
+    fn check_not_deleted(
+        &self,
+        object: &Object,
+        leeway: SignedDuration,
+    ) -> Result<(), InvalidCredential> {
+        if !object.meta().deleting {
+            return Ok(());
+        }
+        match deletion_timestamp(object) {
+            Some(deleted) if leeway > SignedDuration::ZERO && deleted >= self.now() - leeway => {
+                Ok(())
+            }
+            _ => {
+                let key = object.meta().key();
+                Err(InvalidCredential(format!("{key:?} has been deleted")))
+            }
+        }
     }
 
     async fn get_object(
@@ -441,6 +484,21 @@ fn check_validity_period(
         return Err(InvalidCredential("the token is not valid yet".into()));
     }
     Ok(())
+}
+
+/// When an object was deleted, or its grace period ends; `None` if that cannot be read.
+fn deletion_timestamp(object: &Object) -> Option<Timestamp> {
+    #[derive(Deserialize)]
+    struct DeletedObject {
+        metadata: DeletedObjectMeta,
+    }
+    #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct DeletedObjectMeta {
+        deletion_timestamp: Timestamp,
+    }
+    let object: DeletedObject = serde_json::from_slice(object.bytes()).ok()?;
+    Some(object.metadata.deletion_timestamp)
 }
 
 fn stored_token(secret: &Object) -> Option<String> {

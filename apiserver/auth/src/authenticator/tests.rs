@@ -1,8 +1,8 @@
 //! Tests of service account tokens over a fake API.
 
 use client::fake::FakeApi;
-use machinery::time::SystemClock;
-use serde_json::json;
+use machinery::time::{SystemClock, rfc3339_seconds};
+use serde_json::{Value, json};
 
 use super::*;
 use crate::token::ISSUER;
@@ -87,6 +87,81 @@ async fn tokens_get_503_until_api_is_set() {
     let authenticator =
         LocalAuthenticator::new(None, signer, clock, LocalAuthenticatorOptions::default());
     assert_eq!(code(&authenticator, &token).await, 503);
+}
+
+#[tokio::test]
+async fn tokens_end_with_the_account_and_the_object_that_they_are_bound_to() {
+    let (authenticator, fake, token) = with_account(LocalAuthenticatorOptions::default());
+    let now = Timestamp::now();
+    let signer = authenticator.signer();
+    let mut bound = Vec::new();
+    for (gvr, kind, namespace) in [
+        (PODS, "Pod", "ns"),
+        (SECRETS, "Secret", "ns"),
+        (NODES, "Node", ""),
+    ] {
+        let mut claims = claims(now.as_second() + 600);
+        claims.bound = Some(crate::token::TokenBoundObject {
+            kind: kind.into(),
+            name: "b".into(),
+            uid: "u2".into(),
+        });
+        let token = signer.issue(&claims, now).unwrap();
+        let object = json!({"apiVersion": "v1", "kind": kind,
+            "metadata": {"name": "b", "namespace": namespace, "uid": "u2"}});
+        fake.seed(&gvr, object.clone());
+        bound.push((gvr, token, object));
+    }
+    let account = fake.get_object(&SERVICE_ACCOUNTS, "ns", "bot").unwrap();
+    bound.push((SERVICE_ACCOUNTS, token, account));
+    let deleted_at = |object: &Value, seconds: i64| {
+        let mut object = object.clone();
+        let at = now + SignedDuration::from_secs(seconds);
+        object["metadata"]["deletionTimestamp"] = rfc3339_seconds(at).into();
+        object["metadata"]["finalizers"] = json!(["example.com/hold"]);
+        object
+    };
+    for (gvr, token, object) in &bound {
+        assert_eq!(code(&authenticator, token).await, 200, "{gvr}");
+        // A pod is deleted when its grace period ends.
+        for (seconds, expected) in [(30, 200), (-20, 200), (-90, 401)] {
+            fake.seed(gvr, deleted_at(object, seconds));
+            assert_eq!(
+                code(&authenticator, token).await,
+                expected,
+                "{gvr} {seconds}"
+            );
+        }
+        fake.seed(gvr, object.clone());
+        assert_eq!(code(&authenticator, token).await, 200, "{gvr}");
+    }
+}
+
+#[tokio::test]
+async fn tokens_in_secrets_end_at_once() {
+    let (authenticator, fake, _) = with_account(LocalAuthenticatorOptions::default());
+    let stored = authenticator
+        .signer()
+        .issue_for_secret("ns", "bot", "u1", "s");
+    let stored = stored.unwrap();
+    let encoded = base64::Engine::encode(&base64::engine::general_purpose::STANDARD, &stored);
+    let secret = json!({"apiVersion": "v1", "kind": "Secret",
+        "metadata": {"name": "s", "namespace": "ns"}, "data": {"token": encoded}});
+    let account = fake.get_object(&SERVICE_ACCOUNTS, "ns", "bot").unwrap();
+    for (gvr, object) in [(&SECRETS, &secret), (&SERVICE_ACCOUNTS, &account)] {
+        fake.seed(&SECRETS, secret.clone());
+        assert_eq!(code(&authenticator, &stored).await, 200, "{gvr}");
+        let mut deleting = object.clone();
+        deleting["metadata"]["deletionTimestamp"] = rfc3339_seconds(Timestamp::now()).into();
+        fake.seed(gvr, deleting);
+        assert_eq!(code(&authenticator, &stored).await, 401, "{gvr}");
+        fake.seed(gvr, object.clone());
+    }
+    let mut invalid = secret.clone();
+    invalid["metadata"]["labels"] =
+        json!({"kubernetes.io/legacy-token-invalid-since": "2026-01-02"});
+    fake.seed(&SECRETS, invalid);
+    assert_eq!(code(&authenticator, &stored).await, 401);
 }
 
 #[tokio::test]
