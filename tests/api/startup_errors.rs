@@ -1,5 +1,7 @@
 //! Errors at startup: the process prints one line, exits with code 1, and changes no data.
 
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
@@ -52,6 +54,21 @@ fn flags_of_another_mode_are_rejected_with_the_reason() {
         assert_fails(&[&serve[..], flags].concat(), &[flag, reason]);
     }
     assert!(!data.exists(), "a failed start creates nothing");
+}
+
+#[test]
+fn a_data_directory_in_which_others_could_place_files_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = dir.path().join("data");
+    std::fs::create_dir(&data).unwrap();
+    std::fs::write(data.join("planted"), "").unwrap();
+    std::fs::set_permissions(&data, Permissions::from_mode(0o777)).unwrap();
+    assert_serve_fails(
+        &data,
+        "127.0.0.1:0",
+        &["every user can write to it (mode 777)"],
+    );
+    assert_eq!(std::fs::read_dir(&data).unwrap().count(), 1);
 }
 
 fn assert_serve_fails(data: &Path, listen: &str, fragments: &[&str]) {

@@ -8,11 +8,15 @@ use std::path::Path;
 const OWNER_ONLY: u32 = 0o700;
 /// Permission bits of group and others.
 const GROUP_AND_OTHERS: u32 = 0o077;
+/// The permission of others to create and to replace files.
+const OTHERS_WRITE: u32 = 0o002;
 /// The sticky bit, set on directories such as `/tmp` that all users share.
 const STICKY: u32 = 0o1000;
 
 /// Creates a directory with mode 0700, or removes the permissions of group and others
 /// from an existing one. Parents are created with the usual permissions.
+///
+/// Refuses a directory in which others could have placed files, such as keys of their choice.
 pub fn create_private_dir(dir: &Path) -> io::Result<()> {
     if let Some(parent) = dir.parent() {
         fs::create_dir_all(parent)?;
@@ -33,7 +37,22 @@ pub fn create_private_dir(dir: &Path) -> io::Result<()> {
         let why = format!("it is shared by all users (mode {mode:o}); choose another directory");
         return Err(io::Error::other(why));
     }
+    let others_write = mode & OTHERS_WRITE != 0;
+    if others_write && fs::read_dir(dir)?.next().is_some() {
+        let why = format!(
+            "every user can write to it (mode {mode:o}); check what is in it, then change its mode \
+             to 0700"
+        );
+        return Err(io::Error::other(why));
+    }
     match fs::set_permissions(dir, Permissions::from_mode(OWNER_ONLY)) {
+        Err(e) if e.kind() == ErrorKind::PermissionDenied && others_write => {
+            let why = format!(
+                "it belongs to another user and every user can write to it (mode {mode:o}); choose \
+                 a directory in it, which will be created"
+            );
+            Err(io::Error::other(why))
+        }
         // A volume of another owner, such as that of a pod with an fsGroup.
         Err(e) if e.kind() == ErrorKind::PermissionDenied => {
             tracing::warn!(
@@ -69,6 +88,22 @@ mod tests {
         fs::set_permissions(&dir, Permissions::from_mode(0o500)).unwrap();
         create_private_dir(&dir).unwrap();
         assert_eq!(mode(&dir), 0o500, "narrower permissions are kept");
+    }
+
+    #[test]
+    fn a_directory_in_which_others_could_place_files_is_rejected() {
+        let root = tempfile::tempdir().unwrap();
+        let dir = root.path().join("data");
+        fs::create_dir(&dir).unwrap();
+        fs::write(dir.join("ca.key"), "").unwrap();
+        for (wide, accepted) in [(0o777, false), (0o702, false), (0o775, true), (0o755, true)] {
+            fs::set_permissions(&dir, Permissions::from_mode(wide)).unwrap();
+            let result = create_private_dir(&dir);
+            assert_eq!(result.is_ok(), accepted, "{wide:o}: {result:?}");
+            assert_eq!(mode(&dir), if accepted { 0o700 } else { wide });
+            let names_mode = |e: io::Error| e.to_string().contains(&format!("mode {wide:o}"));
+            assert!(result.err().is_none_or(names_mode));
+        }
     }
 
     #[test]

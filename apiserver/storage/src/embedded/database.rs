@@ -7,9 +7,9 @@
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
-use std::fs::{self, DirBuilder, File, TryLockError};
+use std::fs::{self, DirBuilder, File, Permissions, TryLockError};
 use std::io::{ErrorKind, Read, Seek, Write};
-use std::os::unix::fs::{DirBuilderExt, FileExt};
+use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -39,6 +39,9 @@ CREATE TABLE mark (name TEXT PRIMARY KEY, revision INTEGER NOT NULL) STRICT, WIT
 INSERT INTO mark VALUES ('compacted', 0);
 ";
 const PAGE_BYTES: u64 = 4096;
+const OWNER_ONLY: u32 = 0o600;
+/// Permission bits of group and others.
+const GROUP_AND_OTHERS: u32 = 0o077;
 /// The directory in which a restore builds its database.
 pub(super) const INCOMPLETE_RESTORE_DIR: &str = "restore-incomplete";
 
@@ -108,13 +111,16 @@ impl LockedDataDirectory {
             .mode(0o700)
             .create(path)
             .map_err(failed)?;
+        let lock_file = path.join("lock");
         let mut lock = File::options()
             .create(true)
             .read(true)
             .write(true)
             .truncate(false)
-            .open(path.join("lock"))
+            .mode(OWNER_ONLY)
+            .open(&lock_file)
             .map_err(failed)?;
+        restrict_to_owner(&lock_file).map_err(failed)?;
         match lock.try_lock() {
             Ok(()) => {}
             Err(TryLockError::Error(e)) => return Err(failed(e)),
@@ -140,6 +146,36 @@ impl LockedDataDirectory {
             _lock: lock,
         })
     }
+}
+
+/// Removes the permissions of group and others from an existing file.
+fn restrict_to_owner(path: &Path) -> std::io::Result<()> {
+    match fs::metadata(path) {
+        Err(e) if e.kind() == ErrorKind::NotFound => Ok(()),
+        Err(e) => Err(e),
+        Ok(file) if file.permissions().mode() & GROUP_AND_OTHERS == 0 => Ok(()),
+        Ok(_) => fs::set_permissions(path, Permissions::from_mode(OWNER_ONLY)),
+    }
+}
+
+/// Makes the files of a database private, and creates the database where it is missing. SQLite
+/// creates its other files with the mode of the database. Existing files are not opened: closing
+/// one would release the locks of this process on it.
+fn make_private(database: &Path) -> std::io::Result<()> {
+    let mut options = File::options();
+    match options
+        .create_new(true)
+        .write(true)
+        .mode(OWNER_ONLY)
+        .open(database)
+    {
+        Err(e) if e.kind() != ErrorKind::AlreadyExists => return Err(e),
+        _ => {}
+    }
+    for suffix in ["", "-wal", "-shm"] {
+        restrict_to_owner(&path_with_suffix(database, suffix))?;
+    }
+    Ok(())
 }
 
 /// Fails when a restore into this directory was cut off.
@@ -170,6 +206,13 @@ pub(super) fn open(database: &Path, options: &EmbeddedStoreOptions) -> StoreResu
             }
         }
     };
+    make_private(database).map_err(|e| {
+        let text = format!("cannot open the store {}: {e}", database.display());
+        match e.kind() {
+            ErrorKind::StorageFull => Error::NoSpace(text),
+            _ => Error::Fatal(text),
+        }
+    })?;
     let connection = Connection::open(database).map_err(explain)?;
     check_application_id(&connection, database).map_err(|e| e.or_else(explain))?;
     configure(&connection, options).map_err(explain)?;
@@ -431,7 +474,11 @@ pub(super) fn disk_bytes(database: &Path) -> u64 {
 }
 
 pub(super) fn wal_path(database: &Path) -> PathBuf {
-    let mut log = database.as_os_str().to_owned();
-    log.push("-wal");
-    log.into()
+    path_with_suffix(database, "-wal")
+}
+
+fn path_with_suffix(database: &Path, suffix: &str) -> PathBuf {
+    let mut path = database.as_os_str().to_owned();
+    path.push(suffix);
+    path.into()
 }

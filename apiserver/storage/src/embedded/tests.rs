@@ -2,6 +2,7 @@
 //! restarts, behavior without space or with a failing disk.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -185,6 +186,35 @@ fn open_error(directory: &Path) -> String {
     match EmbeddedStore::open(directory, manual_compaction_options()) {
         Err(Error::Fatal(text)) => text,
         other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn files_are_readable_by_their_owner_only() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = |name: &str| directory.path().join(name);
+    let names = ["lock", "store.db", "store.db-wal", "store.db-shm"];
+    let mode = |name: &str| fs::metadata(at(name)).unwrap().permissions().mode() & 0o777;
+    for _ in 0..2 {
+        let store = EmbeddedStore::open(directory.path(), manual_compaction_options()).unwrap();
+        commit(
+            &store,
+            "/a",
+            store
+                .get("/a")
+                .await
+                .unwrap()
+                .map_or(0, |kv| kv.mod_revision),
+            put("x"),
+        )
+        .await
+        .unwrap();
+        assert_eq!(names.map(mode), [0o600; 4]);
+        store.close().await;
+        // As an earlier release has left them.
+        for name in names.iter().filter(|name| at(name).exists()) {
+            fs::set_permissions(at(name), fs::Permissions::from_mode(0o644)).unwrap();
+        }
     }
 }
 
