@@ -12,6 +12,7 @@ use crate::test_server::ApiTestServer;
 
 const CLUSTERS: &str = "/apis/cluster.karmada.io/v1alpha1/clusters";
 pub(crate) const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
+const REGISTRIES: &str = "/apis/search.karmada.io/v1alpha1/resourceregistries";
 const ENDPOINT: &str = "https://127.0.0.1:1";
 const RBAC_TIMEOUT: Duration = Duration::from_secs(30);
 
@@ -150,6 +151,56 @@ fn a_cluster_names_only_secrets_that_its_writer_may_get() {
     }
 }
 
+// proves: SRC-backend-access
+#[test]
+fn a_resource_registry_names_only_secrets_that_its_writer_may_get() {
+    let server = ApiTestServer::shared();
+    server.create_namespace("search-vault");
+    let rule = json!({"apiGroups": ["search.karmada.io"], "resources": ["resourceregistries"],
+        "verbs": ["get", "create", "update", "patch"]});
+    server.grant("sara", "registrar", None, &rule);
+    let reference = json!({"namespace": "search-vault", "name": "password"});
+    let registry = |name: &str, address: &str, secret: &Value| {
+        json!({"apiVersion": "search.karmada.io/v1alpha1", "kind": "ResourceRegistry",
+            "metadata": {"name": name},
+            "spec": {"targetCluster": {"clusterNames": ["none"]}, "resourceSelectors": [],
+                "backendStore": {"openSearch": {"addresses": [address], "secretRef": secret}}}})
+    };
+    let create = |body: &Value| {
+        let request = server.request_as("sara", "POST", REGISTRIES);
+        request.json(body).send()
+    };
+    let field = "spec.backendStore.openSearch.secretRef";
+    wait_until_code(201, || create(&registry("plain", ENDPOINT, &Value::Null)));
+    let rejected = create(&registry("deputy", ENDPOINT, &reference));
+    assert_secret_forbidden(&rejected, field, "search-vault/password");
+    let patch = json!({"spec": {"backendStore": {"openSearch": {"secretRef": reference}}}});
+    let rejected = server.merge_as("sara", &format!("{REGISTRIES}/plain"), &patch);
+    assert_secret_forbidden(&rejected, field, "search-vault/password");
+
+    // An administrator may set it; whoever sends it elsewhere needs the right to it.
+    let created = server.post(REGISTRIES, &registry("named", ENDPOINT, &reference));
+    assert_eq!(created.code, 201, "{}", created.text());
+    let named = format!("{REGISTRIES}/named");
+    let moved =
+        json!({"spec": {"backendStore": {"openSearch": {"addresses": ["https://127.0.0.1:2"]}}}});
+    let rejected = server.merge_as("sara", &named, &moved);
+    assert_secret_forbidden(&rejected, field, "search-vault/password");
+    let label = json!({"metadata": {"labels": {"a": "b"}}});
+    assert_eq!(server.merge_as("sara", &named, &label).code, 200);
+
+    // Without TLS it is sent only where the registry says so.
+    let mut bare = registry("bare", "http://127.0.0.1:1", &Value::Null);
+    let rejected = create(&bare);
+    assert_eq!(rejected.code, 422, "{}", rejected.text());
+    bare["metadata"]["annotations"] = json!({"flotilla.io/insecure-backend-store": "true"});
+    assert_eq!(create(&bare).code, 201);
+    for name in ["plain", "named", "bare"] {
+        let path = format!("{REGISTRIES}/{name}");
+        assert_eq!(server.request("DELETE", &path).send().code, 200);
+    }
+}
+
 #[test]
 fn a_cluster_is_reached_by_https_unless_verification_is_off() {
     // Of its own: other tests expect that the shared server has no clusters.
@@ -268,6 +319,16 @@ fn directories_with_keys_are_accessible_to_the_owner_only() {
     for folder in [data.clone(), data.join("pki")] {
         assert_eq!(mode(&folder), 0o700, "{}", folder.display());
     }
+    for file in [
+        "store/store.db",
+        "store/store.db-wal",
+        "store/lock",
+        "pki/ca.key",
+        "kubeconfig",
+    ] {
+        assert_eq!(mode(&data.join(file)), 0o600, "{file}");
+    }
+    opened.stop();
 }
 
 #[test]

@@ -21,7 +21,7 @@ use crate::federated_quota::quota_enforcement::{self, QuotaChargesOfWrite};
 use crate::interpreter_configuration::{self, CustomizationScriptValidator};
 use crate::list_objects::{list_cached, list_objects};
 use crate::resource_quota::ResourceQuotaCharges;
-use crate::secret_access::SecretAuthorizer;
+use crate::secret_access::{SecretAuthorizer, SecretReference};
 use crate::unstructured::text;
 use crate::{
     binding, builtin, cluster, cluster_taint_policy, default_classes, deletion_protection,
@@ -244,19 +244,13 @@ impl AdmissionChain {
         match (&*attributes.gvk.group, &*attributes.gvk.kind) {
             ("cluster.karmada.io", "Cluster") => {
                 invalid_unless_empty(attributes, new, cluster::validate(new, old))?;
-                if let Some(secrets) = &self.options.secret_authorizer {
-                    secret_access::check(
-                        &**secrets,
-                        attributes,
-                        object_name(attributes, new),
-                        new,
-                        old,
-                    )
-                    .await?;
-                }
+                let secrets = cluster::SECRETS.to_authorize(new, old);
+                self.authorize_secrets(attributes, new, &secrets).await?;
             }
             ("search.karmada.io", "ResourceRegistry") => {
-                invalid_unless_empty(attributes, new, resource_registry::validate(new))?;
+                invalid_unless_empty(attributes, new, resource_registry::validate(new, old))?;
+                let secrets = resource_registry::SECRETS.to_authorize(new, old);
+                self.authorize_secrets(attributes, new, &secrets).await?;
             }
             (group, _) if group.ends_with(".karmada.io") => {
                 let errors = self.validate_karmada(attributes, new, old).await?;
@@ -280,6 +274,20 @@ impl AdmissionChain {
             _ => {}
         }
         Ok(Vec::new())
+    }
+
+    /// Fails with 403 when the object would use a Secret that its writer may not get.
+    async fn authorize_secrets(
+        &self,
+        attributes: &AdmissionAttributes<'_>,
+        new: &Value,
+        secrets: &[SecretReference<'_>],
+    ) -> Result<(), Status> {
+        let Some(authorizer) = &self.options.secret_authorizer else {
+            return Ok(());
+        };
+        let name = object_name(attributes, new);
+        secret_access::check(&**authorizer, attributes, name, secrets).await
     }
 
     /// Charges quotas for a valid write, as the last step before it is stored. When the

@@ -15,6 +15,7 @@ use openapi::karmada::well_known_keys::{IMPERSONATE_EXTRA_KEYS, IMPERSONATE_UID}
 use serde_json::Value;
 
 use crate::attributes::AdmissionOperation;
+use crate::secret_access::{SecretReferenceFields, is_changed};
 use crate::unstructured::{
     entries, flag, get, go_json, has, index_path, items, items_mut, object_mut, report_invalid,
     text,
@@ -63,57 +64,20 @@ pub(crate) fn validate_cluster_name(name: &str) -> Result<(), String> {
     }
 }
 
-/// The fields that reference a Secret.
-const SECRET_REFERENCES: [(&str, &str); 2] = [
-    ("/spec/secretRef", "spec.secretRef"),
-    ("/spec/impersonatorSecretRef", "spec.impersonatorSecretRef"),
-];
-/// The fields that decide where the tokens of the Secrets are sent.
-const CONNECTION_FIELDS: [&str; 4] = [
-    "/spec/apiEndpoint",
-    "/spec/proxyURL",
-    "/spec/proxyHeader",
-    "/spec/insecureSkipTLSVerification",
-];
-
-/// A Secret that a Cluster references.
-pub(crate) struct ClusterSecretReference<'a> {
-    pub(crate) field: &'static str,
-    pub(crate) namespace: &'a str,
-    pub(crate) name: &'a str,
-}
-
-/// The Secrets that a write puts to a new use: those of a new cluster, those of changed
-/// references, and all of them when the connection changes.
-pub(crate) fn secrets_to_authorize<'a>(
-    new: &'a Value,
-    old: Option<&Value>,
-) -> Vec<ClusterSecretReference<'a>> {
-    let changed = |path: &str| old.is_none_or(|old| is_changed(new, old, path));
-    let moved = CONNECTION_FIELDS.into_iter().any(changed);
-    let references = SECRET_REFERENCES.into_iter();
-    references
-        .filter(|(path, _)| has(new, path) && (moved || changed(path)))
-        .map(|(path, field)| ClusterSecretReference {
-            field,
-            namespace: text(new, &format!("{path}/namespace")),
-            name: text(new, &format!("{path}/name")),
-        })
-        .collect()
-}
-
-/// Whether a field has changed; absent, empty and false are equal.
-fn is_changed(new: &Value, old: &Value, path: &str) -> bool {
-    let is_empty = |value: &Value| match value {
-        Value::Null => true,
-        Value::Bool(on) => !on,
-        Value::String(text) => text.is_empty(),
-        Value::Object(map) => map.is_empty(),
-        _ => false,
-    };
-    let (new, old) = (get(new, path), get(old, path));
-    new != old && !(is_empty(new) && is_empty(old))
-}
+/// The Secrets of a Cluster, and the fields that decide where their tokens are sent.
+pub(crate) const SECRETS: SecretReferenceFields = SecretReferenceFields {
+    references: &[
+        ("/spec/secretRef", "spec.secretRef"),
+        ("/spec/impersonatorSecretRef", "spec.impersonatorSecretRef"),
+    ],
+    connection: &[
+        "/spec/apiEndpoint",
+        "/spec/proxyURL",
+        "/spec/proxyHeader",
+        "/spec/insecureSkipTLSVerification",
+    ],
+    sent_to: "spec.apiEndpoint",
+};
 
 /// `old` is the stored cluster, whose connection is not validated again while
 /// unchanged.

@@ -1,16 +1,16 @@
-//! Checks that the writer of a Cluster may read the Secrets that the Cluster
+//! Checks that the writer of a Cluster or a ResourceRegistry may read the Secrets that it
 //! references.
 //!
-//! The control plane sends the tokens in those Secrets to the Cluster's `apiEndpoint`.
-//! Without this check, anybody who may write Clusters could have any token of the
-//! control plane sent to a server of their own.
+//! The control plane sends what is in those Secrets to the Cluster's `apiEndpoint`, or to the
+//! addresses of the registry's backend. Without this check, anybody who may write these kinds
+//! could have any Secret of the control plane sent to a server of their own.
 
 use async_trait::async_trait;
 use machinery::{Status, UserInfo};
 use serde_json::Value;
 
 use crate::attributes::AdmissionAttributes;
-use crate::cluster;
+use crate::unstructured::{get, has, text};
 
 /// Decides whether a user may `get` a Secret. Fails when this cannot be decided.
 #[async_trait]
@@ -18,22 +18,77 @@ pub trait SecretAuthorizer: Send + Sync {
     async fn may_get(&self, user: &UserInfo, namespace: &str, name: &str) -> Result<bool, Status>;
 }
 
-/// Fails with 403 when the Cluster would use a Secret that its writer may not get.
+/// A Secret that an object references.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct SecretReference<'a> {
+    pub(crate) field: &'static str,
+    pub(crate) namespace: &'a str,
+    pub(crate) name: &'a str,
+    /// The field with the address to which its content is sent.
+    pub(crate) sent_to: &'static str,
+}
+
+/// The fields of a kind that reference Secrets, and those that decide where their content is
+/// sent.
+pub(crate) struct SecretReferenceFields {
+    /// Pointers to the references, and the fields as errors name them.
+    pub(crate) references: &'static [(&'static str, &'static str)],
+    /// Pointers.
+    pub(crate) connection: &'static [&'static str],
+    pub(crate) sent_to: &'static str,
+}
+
+impl SecretReferenceFields {
+    /// The Secrets that a write puts to a new use: those of a new object, those of changed
+    /// references, and all of them when the connection changes.
+    pub(crate) fn to_authorize<'a>(
+        &self,
+        new: &'a Value,
+        old: Option<&Value>,
+    ) -> Vec<SecretReference<'a>> {
+        let changed = |path: &str| old.is_none_or(|old| is_changed(new, old, path));
+        let moved = self.connection.iter().any(|path| changed(path));
+        let references = self.references.iter();
+        references
+            .filter(|(path, _)| has(new, path) && (moved || changed(path)))
+            .map(|(path, field)| SecretReference {
+                field,
+                namespace: text(new, &format!("{path}/namespace")),
+                name: text(new, &format!("{path}/name")),
+                sent_to: self.sent_to,
+            })
+            .collect()
+    }
+}
+
+/// Whether a field has changed; absent, empty and false are equal.
+pub(crate) fn is_changed(new: &Value, old: &Value, path: &str) -> bool {
+    let is_empty = |value: &Value| match value {
+        Value::Null => true,
+        Value::Bool(on) => !on,
+        Value::String(text) => text.is_empty(),
+        Value::Object(map) => map.is_empty(),
+        _ => false,
+    };
+    let (new, old) = (get(new, path), get(old, path));
+    new != old && !(is_empty(new) && is_empty(old))
+}
+
+/// Fails with 403 when an object would use a Secret that its writer may not get.
 pub(crate) async fn check(
     authorizer: &dyn SecretAuthorizer,
     attributes: &AdmissionAttributes<'_>,
     name: &str,
-    new: &Value,
-    old: Option<&Value>,
+    secrets: &[SecretReference<'_>],
 ) -> Result<(), Status> {
-    for secret in cluster::secrets_to_authorize(new, old) {
+    for secret in secrets {
         let allowed = authorizer.may_get(attributes.user, secret.namespace, secret.name);
         if allowed.await? {
             continue;
         }
         let why = format!(
-            "User {:?} cannot get the Secret {}/{}, whose token is sent to spec.apiEndpoint",
-            attributes.user.name, secret.namespace, secret.name
+            "User {:?} cannot get the Secret {}/{}, whose content is sent to {}",
+            attributes.user.name, secret.namespace, secret.name, secret.sent_to
         );
         let field = secret.field;
         let status = Status::forbidden(attributes.gvr, name, format!("{field}: {why}"));

@@ -81,6 +81,10 @@ pub const IMPERSONATE_UID: &str = "flotilla.io/impersonate-uid";
 /// commas. Karmada has no such annotation.
 pub const IMPERSONATE_EXTRA_KEYS: &str = "flotilla.io/impersonate-extra-keys";
 
+/// On ResourceRegistries: `true` permits addresses of the backend without TLS. Karmada permits
+/// them without the annotation.
+pub const INSECURE_BACKEND_STORE: &str = "flotilla.io/insecure-backend-store";
+
 /// On Clusters that were joined for a Cluster of Cluster API: its namespace and name. Karmada
 /// has no such annotation.
 pub const CLUSTER_API_CLUSTER: &str = "flotilla.io/cluster-api-cluster";

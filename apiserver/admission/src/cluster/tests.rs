@@ -430,7 +430,7 @@ fn changed_references_and_connections_need_authorization() {
     };
     let old = with(json!({}));
     let fields = |new: &Value, old: Option<&Value>| -> Vec<String> {
-        let all = secrets_to_authorize(new, old).into_iter();
+        let all = SECRETS.to_authorize(new, old).into_iter();
         all.map(|s| format!("{} {}/{}", s.field, s.namespace, s.name))
             .collect()
     };
