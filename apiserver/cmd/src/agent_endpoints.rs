@@ -6,13 +6,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use clap::Args;
 use flotilla_runtime::TaskGroup;
 
-use crate::probe_server::{BindAddress, ProbeEndpoint, serve_probes};
+use crate::probe_server::{BindAddress, LOOPBACK_METRICS, ProbeEndpoint, serve_probes};
 
 #[derive(Args)]
 pub(crate) struct AgentEndpointArgs {
     /// The TCP address that the agent should bind to for serving prometheus metrics (e.g.
-    /// 127.0.0.1:8080, :8080). It can be set to "0" to disable the metrics serving.
-    #[arg(long, value_name = "ADDRESS", default_value = ":8080", value_parser = BindAddress::parse)]
+    /// 127.0.0.1:8080, :8080). It can be set to "0" to disable the metrics serving. They are
+    /// served without TLS to everyone who reaches the address.
+    #[arg(long, value_name = "ADDRESS", default_value = LOOPBACK_METRICS, value_parser = BindAddress::parse)]
     metrics_bind_address: BindAddress,
     /// The TCP address that the agent should bind to for serving health probes (e.g.
     /// 127.0.0.1:10357, :10357). It can be set to "0" to disable serving the health probe.
@@ -47,5 +48,32 @@ impl AgentEndpointArgs {
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct AgentCommand {
+        #[command(flatten)]
+        endpoints: AgentEndpointArgs,
+    }
+
+    #[test]
+    fn metrics_are_served_on_loopback_unless_told() {
+        let metrics = |flags: &[&str]| {
+            let line = ["agent"].iter().chain(flags);
+            AgentCommand::parse_from(line)
+                .endpoints
+                .metrics_bind_address
+        };
+        let loopback = BindAddress::Address(([127, 0, 0, 1], 8080).into());
+        assert_eq!(metrics(&[]), loopback);
+        let everywhere = BindAddress::Port(8080);
+        assert_eq!(metrics(&["--metrics-bind-address=:8080"]), everywhere);
     }
 }

@@ -1,7 +1,7 @@
 //! The command `flotilla estimator`, which runs beside a member and tells schedulers how many
 //! replicas fit there, by the gRPC protocol of karmada-scheduler-estimator.
 
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,7 +18,7 @@ use flotilla_runtime::{ShutdownToken, TaskGroup};
 use openapi::karmada::KarmadaFeature;
 
 use crate::logs;
-use crate::probe_server::{BindAddress, ProbeEndpoint, serve_probes};
+use crate::probe_server::{BindAddress, LOOPBACK_METRICS, ProbeEndpoint, serve_probes};
 use crate::signals::TerminationSignals;
 
 /// Run the scheduler estimator of a member cluster beside that cluster.
@@ -36,6 +36,10 @@ pub(crate) struct EstimatorServerArgs {
     /// The port on which to serve gRPC; 0 picks a free one.
     #[arg(long, value_name = "PORT", default_value_t = 10352)]
     server_port: u16,
+    /// The IP address on which to serve gRPC: by default every address with a certificate, and
+    /// 127.0.0.1 without one.
+    #[arg(long, value_name = "IP")]
+    bind_address: Option<IpAddr>,
     /// SSL certification file used to secure gRPC. Without it, connections are not encrypted.
     #[arg(long, value_name = "FILE", requires = "grpc_auth_key_file")]
     grpc_auth_cert_file: Option<PathBuf>,
@@ -49,8 +53,9 @@ pub(crate) struct EstimatorServerArgs {
     #[arg(long, value_name = "BOOL", default_value_t = false, action = clap::ArgAction::Set,
           num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     insecure_skip_grpc_client_verify: bool,
-    /// The TCP address for serving Prometheus metrics, for example ":8080"; "0" disables it.
-    #[arg(long, value_name = "ADDRESS", default_value = ":8080", value_parser = BindAddress::parse)]
+    /// The TCP address for serving Prometheus metrics, for example ":8080"; "0" disables it. They
+    /// are served without TLS to everyone who reaches the address.
+    #[arg(long, value_name = "ADDRESS", default_value = LOOPBACK_METRICS, value_parser = BindAddress::parse)]
     metrics_bind_address: BindAddress,
     /// The TCP address for serving health probes, for example ":10351"; "0" disables it.
     #[arg(long, value_name = "ADDRESS", default_value = ":10351", value_parser = BindAddress::parse)]
@@ -94,7 +99,7 @@ async fn start(arguments: &EstimatorServerArgs, tasks: &TaskGroup) -> anyhow::Re
             serve_probes(listener, endpoint, tasks);
         }
     }
-    let listener = BindAddress::Port(arguments.server_port).bind().await?;
+    let listener = grpc_address(arguments, tls.is_some()).bind().await?;
     let listener = listener.context("no port to serve gRPC")?;
     let port = listener.local_addr().context("no local address")?.port();
     let scheme = if tls.is_some() { "https" } else { "http" };
@@ -111,6 +116,16 @@ async fn start(arguments: &EstimatorServerArgs, tasks: &TaskGroup) -> anyhow::Re
     let cluster = &arguments.cluster_name;
     output::print_line(format!("ready {scheme}://{host}:{port} cluster={cluster}"));
     Ok(())
+}
+
+/// Where gRPC is served. Without TLS anybody who reaches it learns what is free in the member.
+fn grpc_address(arguments: &EstimatorServerArgs, has_tls: bool) -> BindAddress {
+    let port = arguments.server_port;
+    match arguments.bind_address {
+        Some(ip) => BindAddress::Address(SocketAddr::new(ip, port)),
+        None if has_tls => BindAddress::Port(port),
+        None => BindAddress::Address(SocketAddr::new(Ipv4Addr::LOCALHOST.into(), port)),
+    }
 }
 
 fn tls_config(arguments: &EstimatorServerArgs) -> anyhow::Result<Option<EstimatorTlsServerConfig>> {
@@ -137,4 +152,34 @@ fn tls_config(arguments: &EstimatorServerArgs) -> anyhow::Result<Option<Estimato
     let checked = config.check().map_err(anyhow::Error::msg);
     checked.context("certificates for gRPC")?;
     Ok(Some(config))
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct EstimatorCommand {
+        #[command(flatten)]
+        arguments: EstimatorServerArgs,
+    }
+
+    // proves: EST-server-loopback
+    #[test]
+    fn what_is_not_encrypted_is_served_on_loopback_unless_told() {
+        let parse = |flags: &[&str]| {
+            let line = ["estimator", "--cluster-name=m1"].iter().chain(flags);
+            EstimatorCommand::parse_from(line).arguments
+        };
+        let address = |text: &str| BindAddress::Address(text.parse().unwrap());
+        let plain = parse(&[]);
+        assert_eq!(grpc_address(&plain, false), address("127.0.0.1:10352"));
+        assert_eq!(grpc_address(&plain, true), BindAddress::Port(10352));
+        assert_eq!(plain.metrics_bind_address, address("127.0.0.1:8080"));
+        let told = parse(&["--bind-address=0.0.0.0", "--metrics-bind-address=:8080"]);
+        assert_eq!(grpc_address(&told, false), address("0.0.0.0:10352"));
+        assert_eq!(told.metrics_bind_address, BindAddress::Port(8080));
+    }
 }

@@ -24,6 +24,9 @@ const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
 const ACCEPT_RETRY_INTERVAL: Duration = Duration::from_millis(100);
 const METRICS_CONTENT_TYPE: HeaderValue = HeaderValue::from_static("text/plain; version=0.0.4");
 
+/// Where metrics are served unless a flag says otherwise. Karmada serves them at every address.
+pub(crate) const LOOPBACK_METRICS: &str = "127.0.0.1:8080";
+
 /// Where to listen, as controller-runtime writes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum BindAddress {
