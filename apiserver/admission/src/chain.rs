@@ -268,12 +268,9 @@ impl AdmissionChain {
                 self.validate_limits(attributes, new).await?;
             }
             ("", "PersistentVolumeClaim") => self.validate_limits(attributes, new).await?,
-            ("apiextensions.k8s.io", "CustomResourceDefinition") => {
-                return Ok(builtin::formats::warnings(new, old));
-            }
             _ => {}
         }
-        Ok(Vec::new())
+        Ok(builtin::warnings(attributes.gvk, new, old))
     }
 
     /// Fails with 403 when the object would use a Secret that its writer may not get.

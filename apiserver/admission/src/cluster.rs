@@ -3,11 +3,9 @@
 
 mod resource_models;
 
-use std::collections::HashSet;
-
 use jiff::Timestamp;
 use machinery::FieldError;
-use machinery::names::{validate_dns1123_label, validate_label_value, validate_qualified_name};
+use machinery::names::{validate_dns1123_label, validate_label_value};
 use machinery::time::rfc3339_seconds;
 use openapi::karmada::cluster::Taint;
 use openapi::karmada::impersonated_identity::{extra_keys, validate_extra_key};
@@ -17,10 +15,9 @@ use serde_json::Value;
 use crate::attributes::AdmissionOperation;
 use crate::secret_access::{SecretReferenceFields, is_changed};
 use crate::unstructured::{
-    entries, flag, get, go_json, has, index_path, items, items_mut, object_mut, report_invalid,
-    text,
+    entries, flag, get, go_json, has, items, items_mut, object_mut, report_invalid, text,
 };
-use crate::url;
+use crate::{taints, url};
 
 const MAX_CLUSTER_NAME_LENGTH: usize = 48;
 
@@ -98,7 +95,12 @@ pub(crate) fn validate(cluster: &Value, old: Option<&Value>) -> Vec<FieldError> 
         validate_encryption(spec, &mut errors);
     }
     validate_location(spec, &mut errors);
-    validate_taints(items(spec, "/taints"), &mut errors);
+    taints::validate(
+        items(spec, "/taints"),
+        &["NoSchedule", "NoExecute"],
+        go_json::<Taint>,
+        &mut errors,
+    );
     resource_models::validate(items(spec, "/resourceModels"), &mut errors);
     errors
 }
@@ -221,41 +223,6 @@ fn validate_location(spec: &Value, errors: &mut Vec<FieldError>) {
     for zone in zones {
         let zone = zone.as_str().unwrap_or("");
         report_invalid("spec.Zones", zone, validate_label_value(zone), errors);
-    }
-}
-
-fn validate_taints(taints: &[Value], errors: &mut Vec<FieldError>) {
-    let mut visited = HashSet::new();
-    for (i, taint) in taints.iter().enumerate() {
-        let field = index_path("spec.taints", i);
-        let (key, value) = (text(taint, "/key"), text(taint, "/value"));
-        report_invalid(
-            format!("{field}.key"),
-            key,
-            validate_qualified_name(key),
-            errors,
-        );
-        report_invalid(
-            format!("{field}.value"),
-            value,
-            validate_label_value(value),
-            errors,
-        );
-        let effect = text(taint, "/effect");
-        match effect {
-            "NoSchedule" | "NoExecute" => {}
-            "" => errors.push(FieldError::required(format!("{field}.effect"), "")),
-            other => errors.push(FieldError::not_supported(
-                format!("{field}.effect"),
-                &other.into(),
-                &["NoSchedule", "NoExecute"],
-            )),
-        }
-        if !visited.insert((key, effect)) {
-            let taint = go_json::<Taint>(taint);
-            let why = "taints must be unique by key and effect pair";
-            errors.push(FieldError::duplicate_rendered(field, &taint, why));
-        }
     }
 }
 

@@ -41,6 +41,7 @@ mod resource_list;
 mod resource_quota;
 mod resource_registry;
 mod secret_access;
+mod taints;
 mod unstructured;
 mod url;
 mod webhook_fields;

@@ -106,10 +106,10 @@ impl Quantity {
         })
     }
 
-    /// Parses a JSON string or number.
+    /// Parses a JSON string or number. Space around it is ignored, as by Go's decoder.
     pub fn from_value(value: &Value) -> Result<Self, QuantityParseError> {
         match value {
-            Value::String(s) => Self::parse(s),
+            Value::String(s) => Self::parse(s.trim()),
             Value::Number(n) => Self::parse(&n.to_string()),
             _ => Err(QuantityParseError::Format),
         }

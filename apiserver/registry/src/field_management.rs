@@ -14,7 +14,7 @@ use managed_fields::{
     ApplyError, FieldManager, FieldType, ManagedFields, ResetFields, VersionConversionError,
     VersionedConverter,
 };
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use crate::conversion::VersionConversion;
 use crate::registry::Registry;
@@ -138,28 +138,34 @@ impl ResourceFieldManager<'_> {
         Cow::Owned(converted)
     }
 
-    /// The object to which a create is compared. Typed kinds always have `spec` and
-    /// `status`, so that nobody owns these themselves.
-    fn empty_object(&self, new: Option<&Value>) -> Value {
+    /// An object without fields.
+    fn empty_object(&self) -> Value {
         let gvk = &self.resource.kind.gvk;
-        let mut empty = json!({"apiVersion": gvk.api_version(), "kind": &*gvk.kind});
-        if !self.resource.custom {
-            for field in ["spec", "status"] {
-                if new.is_some_and(|new| new[field].is_object()) {
-                    empty[field] = Value::Object(Map::new());
-                }
-            }
+        json!({"apiVersion": gvk.api_version(), "kind": &*gvk.kind})
+    }
+
+    /// The object to which a create is compared. A Go type has its structs from the beginning, so
+    /// that nobody owns these themselves; a custom resource has nothing.
+    fn zero_object(&self) -> Value {
+        let mut zero = self.empty_object();
+        if self.resource.has_go_type()
+            && let (Value::Object(zero), Value::Object(fields)) = (
+                &mut zero,
+                openapi::defaults::zero_value(&self.resource.kind),
+            )
+        {
+            zero.extend(fields);
         }
-        empty
+        zero
     }
 
     /// The text of the managers of a new object, some of which the client may send.
     pub(crate) async fn track_create(&self, new: &Value, sent: Option<&Value>) -> Option<String> {
         let new = self.in_request_version(new);
-        let empty = self.empty_object(Some(&new));
+        let zero = self.zero_object();
         let managed = ManagedFields::decode_live_or_new(None, sent, false);
         let tracked = self
-            .with_field_manager(|m| m.update(&empty, &new, managed.clone(), self.manager))
+            .with_field_manager(|m| m.update(&zero, &new, managed.clone(), self.manager))
             .await;
         tracked.ok()?.encode_json()
     }
@@ -218,7 +224,7 @@ impl ResourceFieldManager<'_> {
         &self,
         config: Configuration<'_>,
     ) -> Result<(Value, ManagersAfterWrite), Status> {
-        self.apply_in_request_version(&self.empty_object(None), config, None)
+        self.apply_in_request_version(&self.empty_object(), config, None)
             .await
     }
 

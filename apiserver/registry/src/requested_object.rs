@@ -148,7 +148,8 @@ impl UpdateRequest<'_> {
                 doc
             }
         };
-        let outcome = match patch {
+        let head = ["apiVersion", "kind"].map(|field| (field, doc[field].clone()));
+        let mut outcome = match patch {
             Patch::Json(patch) => patch::apply_json_patch(&doc, patch),
             Patch::Strategic(patch) if self.target != UpdateTarget::Scale => {
                 patch::apply_strategic_merge_patch(&doc, patch, &self.resource.schema)
@@ -162,6 +163,9 @@ impl UpdateRequest<'_> {
                 Ok(doc)
             }
         };
+        if let (Patch::Strategic(_), Ok(patched)) = (patch, &mut outcome) {
+            restore_kind(patched, head);
+        }
         outcome.map_err(|error| match error {
             patch::Error::BadRequest(why) => Status::bad_request(why),
             patch::Error::TooLarge(why) => Status::request_entity_too_large(why),
@@ -286,6 +290,20 @@ impl UpdateRequest<'_> {
                 };
                 Ok(new)
             }
+        }
+    }
+}
+
+/// Restores version and kind after a strategic merge patch: Kubernetes decodes its result into the
+/// type of the object, whatever they say. Values of another type are left to the decoder.
+fn restore_kind(patched: &mut Value, head: [(&str, Value); 2]) {
+    for (field, value) in head {
+        if let Some(fields) = patched.as_object_mut()
+            && fields
+                .get(field)
+                .is_none_or(|sent| sent.is_string() || sent.is_null())
+        {
+            fields.insert(field.to_owned(), value);
         }
     }
 }

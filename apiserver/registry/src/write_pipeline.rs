@@ -16,8 +16,8 @@ use crate::scale_validation;
 use crate::shown_managers::ShownManagers;
 use crate::strict_errors::StrictErrors;
 
-/// Sets kind and version if the body omits them; 400 if they are others. The result of a patch
-/// of a custom resource is 422 then.
+/// Sets kind and version if the body omits them. If they are others, a body is 400 and the
+/// result of a patch is 422.
 pub(crate) fn check_kind(
     resource: &ResourceInfo,
     value: &mut Value,
@@ -43,7 +43,9 @@ pub(crate) fn check_kind(
         if !resource.has_go_type() && (patched || sent[1] != *gvk.kind) {
             return Err(unexpected_custom_kind(resource, value, &sent[0], &sent[1]));
         }
-        return Err(unexpected_kind(resource, &sent[0], &sent[1]));
+        return Err(unexpected_kind(
+            resource, value, &sent[0], &sent[1], patched,
+        ));
     }
     let [api_version, kind] = &mut sent;
     map.insert("apiVersion".into(), std::mem::take(api_version).into());
@@ -53,13 +55,24 @@ pub(crate) fn check_kind(
 
 /// The error for an object of another kind or version, as Kubernetes' decoder has it: it
 /// knows the built-in kinds, and decodes custom resources whatever their kind.
-fn unexpected_kind(resource: &ResourceInfo, api_version: &str, kind: &str) -> Status {
+fn unexpected_kind(
+    resource: &ResourceInfo,
+    value: &Value,
+    api_version: &str,
+    kind: &str,
+    patched: bool,
+) -> Status {
     let expected = &resource.kind.gvk;
     let sent = Gvk::from_api_version(api_version, kind);
-    if sent.kind == expected.kind && (!resource.has_go_type() || is_served_version(&sent)) {
-        return Status::bad_request(version_mismatch(api_version, expected));
+    let is_served = is_served_version(&sent);
+    if sent.kind == expected.kind && (!resource.has_go_type() || is_served) {
+        let why = version_mismatch(api_version, expected);
+        return match patched {
+            true => decode_error(resource, value, true, &why),
+            false => Status::bad_request(why),
+        };
     }
-    let why = if is_served_version(&sent) {
+    let why = if is_served {
         format!(
             "converting ({}.{kind}) to ({}.{}): unknown conversion",
             sent.version,
@@ -72,6 +85,9 @@ fn unexpected_kind(resource: &ResourceInfo, api_version: &str, kind: &str) -> St
              \"pkg/api/legacyscheme/scheme.go:30\""
         )
     };
+    if patched {
+        return decode_error(resource, value, true, &why);
+    }
     Status::bad_request(format!(
         "{kind} in version {:?} cannot be handled as a {}: {why}",
         sent.version, expected.kind

@@ -17,6 +17,7 @@ mod object_fields;
 mod pod;
 mod storage;
 mod workload;
+mod zero_value;
 
 #[cfg(test)]
 mod tests;
@@ -32,6 +33,7 @@ use object_fields::{
 };
 
 pub use workload::generate_job_selector;
+pub use zero_value::zero_value;
 
 /// Whether API servers hold the kind as a Go struct: the built-in kinds, and those of
 /// Karmada's aggregated API servers.

@@ -515,6 +515,7 @@ fn quantities_and_times_are_canonical() {
     let resources = |hard: Value| json!({"spec": {"hard": hard}});
     for (quantity, expected) in [
         (json!("0.5"), json!("500m")),
+        (json!(" 1\t"), json!("1")),
         (json!("1000m"), json!("1")),
         (json!("1024Mi"), json!("1Gi")),
         (json!("1e3"), json!("1e3")),

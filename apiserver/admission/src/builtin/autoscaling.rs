@@ -1,15 +1,31 @@
 //! Validates HorizontalPodAutoscaler; FederatedHPA shares the parts.
 
 use machinery::FieldError;
-use machinery::names::validate_path_segment_name;
+use machinery::names::{split_api_version, validate_path_segment_name};
 use serde_json::Value;
 
 use crate::unstructured::{get, has, index_path, int, items, report_invalid, text};
 
-pub(super) fn validate(version: &str, hpa: &Value, errors: &mut Vec<FieldError>) {
+pub(super) fn validate(
+    version: &str,
+    hpa: &Value,
+    old: Option<&Value>,
+    errors: &mut Vec<FieldError>,
+) {
     let spec = get(hpa, "/spec");
     validate_replica_bounds(spec, errors);
     validate_scale_target(spec, errors);
+    let target = get(spec, "/scaleTargetRef");
+    let old_target = old.map(|old| get(old, "/spec/scaleTargetRef"));
+    if let Some(why) = api_version_error(target)
+        && old_target.is_none_or(|old| api_version_error(old).is_none())
+    {
+        errors.push(FieldError::invalid(
+            "spec.scaleTargetRef.apiVersion",
+            &text(target, "/apiVersion").into(),
+            why,
+        ));
+    }
     if version == "v1" {
         if let Some(target) = int(spec, "/targetCPUUtilizationPercentage")
             && target < 1
@@ -70,6 +86,18 @@ pub(crate) fn validate_scale_target(spec: &Value, errors: &mut Vec<FieldError>) 
             report_invalid(field, value, validate_path_segment_name(value), errors);
         }
     }
+}
+
+/// Why the version in a reference to a scale target is invalid. It names a group:
+/// ReplicationController is the only kind without one that can be scaled.
+fn api_version_error(target: &Value) -> Option<String> {
+    let api_version = text(target, "/apiVersion");
+    if api_version.matches('/').count() > 1 {
+        return Some(format!("unexpected GroupVersion string: {api_version}"));
+    }
+    let has_group = !split_api_version(api_version).0.is_empty();
+    (!has_group && text(target, "/kind") != "ReplicationController")
+        .then(|| "apiVersion must specify API group".to_owned())
 }
 
 /// Requires each metric to have an allowed type, only the source of that type, and a

@@ -1,4 +1,4 @@
-//! Parses cron expressions: five fields, or a macro such as `@hourly`.
+//! Parses the schedule of a CronFederatedHPA: five fields, or a macro such as `@hourly`.
 
 const MACROS: [&str; 7] = [
     "@yearly",

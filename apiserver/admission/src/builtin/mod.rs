@@ -13,8 +13,11 @@ mod csi;
 mod custom_resource_definition;
 mod flow_control;
 mod ingress;
+mod ip_addresses;
+mod job_schedule;
 mod match_conditions;
 mod mutating_policies;
+mod node;
 mod numbers;
 mod pod_disruption_budget;
 mod pods;
@@ -23,7 +26,10 @@ mod priority_and_storage_class;
 mod rbac;
 mod resource_quota;
 mod service;
+mod service_addresses;
+mod service_traffic;
 mod validating_policies;
+mod warnings;
 mod workloads;
 
 pub(crate) use autoscaling::{
@@ -31,11 +37,11 @@ pub(crate) use autoscaling::{
 };
 pub(crate) use certificate_signing_request::{certificate_request, mutate_status, validate_status};
 pub(crate) use cron_schedule::validate_schedule;
-pub(crate) use custom_resource_definition::formats;
 pub use flow_control::bootstrap_objects as flow_control_bootstrap_objects;
 pub(crate) use ingress::validate as ingress;
 pub(crate) use numbers::validate_port;
 pub(crate) use priority_and_storage_class::conflicting_global_default;
+pub(crate) use warnings::warnings;
 
 use machinery::{FieldError, Gvk, Status};
 use serde_json::Value;
@@ -83,6 +89,7 @@ pub fn validate_builtin(gvk: &Gvk, new: &Value, old: Option<&Value>) -> Vec<Fiel
         ("", "Secret") => core_resources::validate_secret(new, old, e),
         ("", "Service") => service::validate(new, old, e),
         ("", "Pod") => pods::validate_pod(new, old, e),
+        ("", "Node") => node::validate(new, old, e),
         ("", "PersistentVolumeClaim") => {
             core_resources::validate_persistent_volume_claim(new, old, e)
         }
@@ -94,7 +101,7 @@ pub fn validate_builtin(gvk: &Gvk, new: &Value, old: Option<&Value>) -> Vec<Fiel
         ("apps", "DaemonSet") => workloads::validate_daemon_set(new, old, e),
         ("apps", "StatefulSet") => workloads::validate_stateful_set(new, old, e),
         ("batch", "Job") => workloads::validate_job(new, old, e),
-        ("batch", "CronJob") => workloads::validate_cron_job(new, e),
+        ("batch", "CronJob") => workloads::validate_cron_job(new, old, e),
         ("apiextensions.k8s.io", "CustomResourceDefinition") => {
             custom_resource_definition::validate(new, old, e)
         }
@@ -110,7 +117,9 @@ pub fn validate_builtin(gvk: &Gvk, new: &Value, old: Option<&Value>) -> Vec<Fiel
         ("coordination.k8s.io", "Lease") => validate_lease(new, e),
         ("networking.k8s.io", "Ingress") => ingress::validate(new, e),
         ("policy", "PodDisruptionBudget") => pod_disruption_budget::validate(new, e),
-        ("autoscaling", "HorizontalPodAutoscaler") => autoscaling::validate(&gvk.version, new, e),
+        ("autoscaling", "HorizontalPodAutoscaler") => {
+            autoscaling::validate(&gvk.version, new, old, e)
+        }
         ("scheduling.k8s.io", "PriorityClass") => {
             priority_and_storage_class::validate_priority_class(new, old, e)
         }

@@ -1,17 +1,23 @@
 //! Mutates and validates Service.
 
 use std::collections::HashSet;
-use std::net::IpAddr;
 
 use machinery::FieldError;
 use machinery::names::{validate_dns1123_label, validate_dns1123_subdomain};
 use serde_json::Value;
 
-use super::containers;
 use super::numbers::validate_port;
+use super::{containers, service_addresses, service_traffic};
+use crate::metadata;
 use crate::unstructured::{
     get, has, index_path, int, items, non_empty_or, object_mut, report_invalid, text,
 };
+
+const SERVICE_TYPES: [&str; 4] = ["ClusterIP", "ExternalName", "LoadBalancer", "NodePort"];
+/// One day.
+const MAX_AFFINITY_SECONDS: i64 = 86_400;
+/// The port of kubelets, which a load balancer would open to the world.
+const KUBELET_PORT: i64 = 10_250;
 
 fn service_type(service: &Value) -> &str {
     non_empty_or(text(service, "/spec/type"), "ClusterIP")
@@ -41,26 +47,16 @@ pub(super) fn mutate(new: &mut Value, old: Option<&Value>) {
 
 pub(super) fn validate(new: &Value, old: Option<&Value>, errors: &mut Vec<FieldError>) {
     let kind = service_type(new);
-    if !matches!(
-        kind,
-        "ClusterIP" | "NodePort" | "LoadBalancer" | "ExternalName"
-    ) {
+    if !SERVICE_TYPES.contains(&kind) {
         errors.push(FieldError::not_supported(
             "spec.type",
             &kind.into(),
-            &["ClusterIP", "ExternalName", "LoadBalancer", "NodePort"],
+            &SERVICE_TYPES,
         ));
     }
-    let address = text(new, "/spec/clusterIP");
-    let headless = address == "None";
+    let headless = text(new, "/spec/clusterIP") == "None";
     if kind == "ExternalName" {
         validate_external_name(new, errors);
-    } else if !address.is_empty() && !headless && address.parse::<IpAddr>().is_err() {
-        errors.push(FieldError::invalid(
-            "spec.clusterIPs[0]",
-            &address.into(),
-            "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)",
-        ));
     }
     if headless && matches!(kind, "NodePort" | "LoadBalancer") {
         errors.push(FieldError::invalid(
@@ -73,16 +69,42 @@ pub(super) fn validate(new: &Value, old: Option<&Value>, errors: &mut Vec<FieldE
         errors.push(FieldError::required("spec.ports", ""));
     }
     validate_service_ports(new, kind, errors);
-    let affinity = text(new, "/spec/sessionAffinity");
-    if !matches!(affinity, "" | "None" | "ClientIP") {
-        errors.push(FieldError::not_supported(
-            "spec.sessionAffinity",
-            &affinity.into(),
-            &["ClientIP", "None"],
-        ));
-    }
+    let selector = get(new, "/spec/selector");
+    metadata::validate_labels("spec.selector", selector, errors);
+    validate_session_affinity(get(new, "/spec"), errors);
+    service_addresses::validate(new, old, kind, errors);
+    service_traffic::validate(new, old, kind, errors);
     if let Some(old) = old {
         validate_cluster_ip_update(new, old, errors);
+    }
+}
+
+fn validate_session_affinity(spec: &Value, errors: &mut Vec<FieldError>) {
+    let affinity = text(spec, "/sessionAffinity");
+    let field = "spec.sessionAffinityConfig";
+    match affinity {
+        "" | "None" if has(spec, "/sessionAffinityConfig") => errors.push(FieldError::forbidden(
+            field,
+            "must not be set when session affinity is None",
+        )),
+        "" | "None" => {}
+        "ClientIP" => {
+            let seconds = int(spec, "/sessionAffinityConfig/clientIP/timeoutSeconds");
+            if let Some(seconds) = seconds
+                && !(1..=MAX_AFFINITY_SECONDS).contains(&seconds)
+            {
+                errors.push(FieldError::invalid(
+                    format!("{field}.clientIP.timeoutSeconds"),
+                    &seconds.into(),
+                    format!("must be greater than 0 and less than {MAX_AFFINITY_SECONDS}"),
+                ));
+            }
+        }
+        other => errors.push(FieldError::not_supported(
+            "spec.sessionAffinity",
+            &other.into(),
+            &["ClientIP", "None"],
+        )),
     }
 }
 
@@ -109,7 +131,7 @@ fn validate_external_name(service: &Value, errors: &mut Vec<FieldError>) {
 
 fn validate_service_ports(service: &Value, kind: &str, errors: &mut Vec<FieldError>) {
     let ports = items(service, "/spec/ports");
-    let (mut names, mut numbers) = (HashSet::new(), HashSet::new());
+    let mut names = HashSet::new();
     for (i, entry) in ports.iter().enumerate() {
         let at = index_path("spec.ports", i);
         let name = text(entry, "/name");
@@ -131,8 +153,12 @@ fn validate_service_ports(service: &Value, kind: &str, errors: &mut Vec<FieldErr
         let number = int(entry, "/port").unwrap_or(0);
         validate_port(format!("{at}.port"), number, errors);
         containers::validate_protocol(&at, entry, errors);
-        if !numbers.insert((number, non_empty_or(text(entry, "/protocol"), "TCP"))) {
-            errors.push(FieldError::duplicate(&at, entry));
+        if kind == "LoadBalancer" && number == KUBELET_PORT {
+            errors.push(FieldError::invalid(
+                format!("{at}.port"),
+                &number.into(),
+                "may not expose port 10250 externally since it is used by kubelet",
+            ));
         }
         match get(entry, "/targetPort") {
             Value::Number(n) => {
@@ -151,6 +177,26 @@ fn validate_service_ports(service: &Value, kind: &str, errors: &mut Vec<FieldErr
                 format!("{at}.nodePort"),
                 "may not be used when `type` is 'ClusterIP'",
             ));
+        }
+    }
+    validate_distinct_ports(ports, errors);
+}
+
+/// Requires port and node port to be distinct within a protocol.
+fn validate_distinct_ports(ports: &[Value], errors: &mut Vec<FieldError>) {
+    for number in ["port", "nodePort"] {
+        let mut numbers = HashSet::new();
+        for (i, entry) in ports.iter().enumerate() {
+            let value = int(entry, &format!("/{number}")).unwrap_or(0);
+            let protocol = non_empty_or(text(entry, "/protocol"), "TCP");
+            if value == 0 || numbers.insert((value, protocol)) {
+                continue;
+            }
+            let at = index_path("spec.ports", i);
+            errors.push(match number {
+                "port" => FieldError::duplicate(at, entry),
+                _ => FieldError::duplicate(format!("{at}.{number}"), &value.into()),
+            });
         }
     }
 }

@@ -112,6 +112,82 @@ fn services() {
                 ports(json!([{"port": 1, "nodePort": 30000}])),
                 &["spec.ports[0].nodePort"],
             ),
+            (
+                json!({"spec": {"externalIPs": ["10.1.1.1", "010.1.1.1", "127.0.0.1", "::"]}}),
+                &[
+                    "spec.externalIPs[1]",
+                    "spec.externalIPs[2]",
+                    "spec.externalIPs[3]",
+                ],
+            ),
+            (
+                json!({"spec": {"loadBalancerSourceRanges": ["10.0.0.0/8"]}}),
+                &["spec.loadBalancerSourceRanges"],
+            ),
+            (
+                json!({"spec": {"type": "LoadBalancer", "loadBalancerSourceRanges": ["10.0.0.1/8"]}}),
+                &["spec.loadBalancerSourceRanges[0]"],
+            ),
+            (
+                json!({"spec": {"externalTrafficPolicy": "Local"}}),
+                &["spec.externalTrafficPolicy"],
+            ),
+            (
+                json!({"spec": {"internalTrafficPolicy": "Near", "trafficDistribution": "Far"}}),
+                &["spec.internalTrafficPolicy", "spec.trafficDistribution"],
+            ),
+            (
+                json!({"spec": {"healthCheckNodePort": 30000}}),
+                &["spec.healthCheckNodePort"],
+            ),
+            (
+                json!({"spec": {"loadBalancerClass": "a/b", "allocateLoadBalancerNodePorts": true}}),
+                &[
+                    "spec.allocateLoadBalancerNodePorts",
+                    "spec.loadBalancerClass",
+                ],
+            ),
+            (
+                json!({"spec": {"sessionAffinity": "ClientIP", "sessionAffinityConfig": {"clientIP": {"timeoutSeconds": 86401}}}}),
+                &["spec.sessionAffinityConfig.clientIP.timeoutSeconds"],
+            ),
+            (
+                json!({"spec": {"sessionAffinityConfig": {}}}),
+                &["spec.sessionAffinityConfig"],
+            ),
+            (
+                json!({"spec": {"clusterIPs": ["10.0.0.2", "10.0.0.3"]}}),
+                &["spec.clusterIPs", "spec.clusterIPs"],
+            ),
+            (
+                json!({"spec": {"ipFamilies": ["IPv4", "IPv4", "IPv5"], "ipFamilyPolicy": "x"}}),
+                &[
+                    "spec.ipFamilies[1]",
+                    "spec.ipFamilies[2]",
+                    "spec.ipFamilyPolicy",
+                ],
+            ),
+            (
+                json!({"spec": {"selector": {"a b": "c"}}}),
+                &["spec.selector"],
+            ),
+            (
+                json!({"spec": {"type": "LoadBalancer", "ports": [{"port": 10250}]}}),
+                &["spec.ports[0].port"],
+            ),
+        ],
+    );
+    let octal = json!({"spec": {"clusterIP": "10.0.0.1", "ports": [{"port": 80}], "externalIPs": ["010.1.1.1"]}});
+    check_update(
+        "v1",
+        "Service",
+        &octal,
+        &[
+            (ports(json!([{"port": 81}])), &[]),
+            (
+                json!({"spec": {"externalIPs": ["010.1.1.1", "010.1.1.2"]}}),
+                &["spec.externalIPs[1]"],
+            ),
         ],
     );
     check_update(
@@ -133,6 +209,62 @@ fn services() {
     let mut silent = json!({"spec": {"ports": [{"port": 80}]}});
     service::mutate(&mut silent, Some(&base));
     assert_eq!(silent["spec"]["clusterIP"], "10.0.0.1");
+}
+
+#[test]
+fn nodes() {
+    let taints = |t: Value| json!({"spec": {"taints": t}});
+    check(
+        "v1",
+        "Node",
+        &json!({}),
+        &[
+            (json!({}), &[]),
+            (
+                taints(
+                    json!([{"key": "a/b", "value": "c", "effect": "NoSchedule"}, {"key": "a/b", "effect": "PreferNoSchedule"}]),
+                ),
+                &[],
+            ),
+            (
+                taints(json!([{"key": "a b", "value": "c d", "effect": "Never"}])),
+                &[
+                    "spec.taints[0].key",
+                    "spec.taints[0].value",
+                    "spec.taints[0].effect",
+                ],
+            ),
+            (
+                taints(json!([{"effect": ""}])),
+                &["spec.taints[0].key", "spec.taints[0].effect"],
+            ),
+            (
+                taints(
+                    json!([{"key": "a", "effect": "NoExecute"}, {"key": "a", "value": "b", "effect": "NoExecute"}]),
+                ),
+                &["spec.taints[1]"],
+            ),
+            (
+                json!({"spec": {"podCIDRs": ["10.0.0.0/24", "10.1.0.0/24"]}}),
+                &["spec.podCIDRs"],
+            ),
+            (json!({"spec": {"podCIDRs": ["x"]}}), &["spec.podCIDRs[0]"]),
+        ],
+    );
+    let named = json!({"spec": {"providerID": "p", "podCIDRs": ["10.0.0.0/24"]}});
+    check_update(
+        "v1",
+        "Node",
+        &named,
+        &[
+            (taints(json!([])), &[]),
+            (
+                json!({"spec": {"providerID": "q", "podCIDRs": ["10.1.0.0/24"]}}),
+                &["spec.podCIDRs", "spec.providerID"],
+            ),
+        ],
+    );
+    check_update("v1", "Node", &json!({}), &[(named.clone(), &[])]);
 }
 
 #[test]
@@ -394,7 +526,7 @@ fn routing_disruption_and_scaling() {
             ),
         ],
     );
-    let hpa = json!({"spec": {"minReplicas": 1, "maxReplicas": 2, "scaleTargetRef": {"kind": "Deployment", "name": "d"}}});
+    let hpa = json!({"spec": {"minReplicas": 1, "maxReplicas": 2, "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "d"}}});
     check(
         "autoscaling/v1",
         "HorizontalPodAutoscaler",
@@ -406,6 +538,29 @@ fn routing_disruption_and_scaling() {
                 &["spec.targetCPUUtilizationPercentage"],
             ),
         ],
+    );
+    let target = |t: Value| json!({"spec": {"scaleTargetRef": t}});
+    let version = "spec.scaleTargetRef.apiVersion";
+    check(
+        "autoscaling/v2",
+        "HorizontalPodAutoscaler",
+        &hpa,
+        &[
+            (target(json!({"apiVersion": null})), &[version]),
+            (target(json!({"apiVersion": "v1"})), &[version]),
+            (target(json!({"apiVersion": "a/b/c"})), &[version]),
+            (
+                target(json!({"apiVersion": null, "kind": "ReplicationController"})),
+                &[],
+            ),
+        ],
+    );
+    let unversioned = with(&hpa, &target(json!({"apiVersion": null})));
+    check_update(
+        "autoscaling/v2",
+        "HorizontalPodAutoscaler",
+        &unversioned,
+        &[(json!({"spec": {"maxReplicas": 9}}), &[])],
     );
     let external = json!({"type": "External", "external": {"metric": {"name": "m"}, "target": {"type": "Value", "value": "1"}}});
     check(

@@ -1,12 +1,13 @@
 //! Validates Deployment, ReplicaSet, DaemonSet, StatefulSet, Job and CronJob.
 
+use jiff::tz::{self, TimeZone};
 use machinery::{FieldError, LabelSelector};
 use serde_json::{Map, Value};
 
 use super::numbers::validate_non_negative;
-use super::{cron_schedule, pods};
+use super::{job_schedule, pods};
 use crate::metadata;
-use crate::unstructured::{get, has, int, text, validate_immutable_field};
+use crate::unstructured::{flag, get, has, int, text, validate_immutable_field};
 
 const ALWAYS: &[&str] = &["Always"];
 
@@ -174,10 +175,10 @@ fn validate_job_spec(field: &str, object: &Value, errors: &mut Vec<FieldError>) 
     );
 }
 
-pub(super) fn validate_cron_job(new: &Value, errors: &mut Vec<FieldError>) {
+pub(super) fn validate_cron_job(new: &Value, old: Option<&Value>, errors: &mut Vec<FieldError>) {
     // Leaves eleven characters for the suffix of a Job's name.
     let name = text(new, "/metadata/name");
-    if name.len() > 52 {
+    if old.is_none() && name.len() > 52 {
         errors.push(FieldError::invalid(
             "metadata.name",
             &name.into(),
@@ -187,8 +188,15 @@ pub(super) fn validate_cron_job(new: &Value, errors: &mut Vec<FieldError>) {
     let schedule = text(new, "/spec/schedule");
     if schedule.is_empty() {
         errors.push(FieldError::required("spec.schedule", ""));
-    } else if let Err(why) = cron_schedule::validate_schedule(schedule) {
-        errors.push(FieldError::invalid("spec.schedule", &schedule.into(), why));
+    } else {
+        validate_schedule(schedule, new, old, errors);
+    }
+    let zone = get(new, "/spec/timeZone");
+    if let Some(zone) = zone.as_str()
+        && old.is_none_or(|old| get(old, "/spec/timeZone") != zone)
+        && let Err(why) = validate_time_zone(zone)
+    {
+        errors.push(FieldError::invalid("spec.timeZone", &zone.into(), why));
     }
     validate_counts(
         new,
@@ -199,7 +207,63 @@ pub(super) fn validate_cron_job(new: &Value, errors: &mut Vec<FieldError>) {
         ],
         errors,
     );
+    let job = get(new, "/spec/jobTemplate/spec");
+    if has(job, "/selector") {
+        errors.push(FieldError::invalid(
+            "spec.jobTemplate.spec.selector",
+            get(job, "/selector"),
+            "`selector` will be auto-generated",
+        ));
+    }
+    if flag(job, "/manualSelector") {
+        errors.push(FieldError::not_supported(
+            "spec.jobTemplate.spec.manualSelector",
+            &true.into(),
+            &["nil", "false"],
+        ));
+    }
     validate_job_spec("spec.jobTemplate.spec", new, errors);
+}
+
+/// A time zone in the schedule itself may stay, without the field for it.
+fn validate_schedule(
+    schedule: &str,
+    new: &Value,
+    old: Option<&Value>,
+    errors: &mut Vec<FieldError>,
+) {
+    let mut refuse = |why: String| {
+        errors.push(FieldError::invalid("spec.schedule", &schedule.into(), why));
+    };
+    if let Err(why) = job_schedule::validate(schedule) {
+        refuse(why);
+    }
+    if schedule.contains("TZ") {
+        let had_zone = old.is_some_and(|old| text(old, "/spec/schedule").contains("TZ"));
+        if !had_zone {
+            refuse("cannot use TZ or CRON_TZ in schedule, use timeZone field instead".into());
+        } else if has(new, "/spec/timeZone") {
+            refuse("cannot use both timeZone field and TZ or CRON_TZ in schedule".into());
+        }
+    }
+}
+
+/// Checks the name of a time zone, whose case matters.
+fn validate_time_zone(name: &str) -> Result<(), String> {
+    if name.is_empty() {
+        return Err("timeZone must be nil or non-empty string".into());
+    }
+    if name.eq_ignore_ascii_case("local") {
+        return Err(
+            "timeZone must be an explicit time zone as defined in https://www.iana.org/time-zones"
+                .into(),
+        );
+    }
+    let zone = tz::db().get(name).ok();
+    match zone.as_ref().and_then(TimeZone::iana_name) {
+        Some(known) if known == name => Ok(()),
+        _ => Err(format!("unknown time zone {name}")),
+    }
 }
 
 fn validate_counts(object: &Value, fields: &[&str], errors: &mut Vec<FieldError>) {

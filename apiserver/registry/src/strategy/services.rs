@@ -92,9 +92,44 @@ fn node_ports(service: &Value) -> impl Iterator<Item = u16> {
     })
 }
 
+fn is_load_balancer(service: &Value) -> bool {
+    service_type(service) == "LoadBalancer"
+}
+
+fn is_reachable_from_outside(service: &Value) -> bool {
+    let addresses = service["spec"]["externalIPs"].as_array();
+    matches!(service_type(service), "NodePort" | "LoadBalancer")
+        || service_type(service) == "ClusterIP" && addresses.is_some_and(|all| !all.is_empty())
+}
+
+fn needs_health_check_port(service: &Value) -> bool {
+    is_load_balancer(service) && service["spec"]["externalTrafficPolicy"] == "Local"
+}
+
+/// The fields that only some types of Services have, and whether a Service is of such a type.
+const TYPE_DEPENDENT_FIELDS: [(&str, fn(&Value) -> bool); 4] = [
+    ("healthCheckNodePort", needs_health_check_port),
+    ("allocateLoadBalancerNodePorts", is_load_balancer),
+    ("loadBalancerClass", is_load_balancer),
+    ("externalTrafficPolicy", is_reachable_from_outside),
+];
+
+/// Removes fields that the new type does not have and that the update leaves as they were
+/// (`dropTypeDependentFields`).
+fn drop_type_dependent_fields(new: &mut Value, old: &Value) {
+    let dropped = TYPE_DEPENDENT_FIELDS.iter().filter(|(field, needs)| {
+        needs(old) && !needs(new) && new["spec"][field] == old["spec"][field]
+    });
+    let dropped: Vec<&str> = dropped.map(|(field, _)| *field).collect();
+    if let Some(spec) = new["spec"].as_object_mut() {
+        spec.retain(|field, _| !dropped.contains(&field.as_str()));
+    }
+}
+
 /// Copies allocated addresses that an update omits (`patchAllocatedValues`), and removes
 /// those that a change of the type makes invalid.
 fn patch_allocated_values(new: &mut Value, old: &Value) {
+    drop_type_dependent_fields(new, old);
     if needs_cluster_ip(new) && needs_cluster_ip(old) {
         for field in ["clusterIP", "clusterIPs"] {
             let empty = match &new["spec"][field] {
@@ -132,7 +167,8 @@ fn patch_allocated_values(new: &mut Value, old: &Value) {
         .collect();
     let keep_ports = needs_node_ports(new) && needs_node_ports(old);
     let drop_ports = !needs_node_ports(new) && service_type(new) != "LoadBalancer";
-    for port in new["spec"]["ports"].as_array_mut().into_iter().flatten() {
+    let ports = new.pointer_mut("/spec/ports").and_then(Value::as_array_mut);
+    for port in ports.into_iter().flatten() {
         let unset = port["nodePort"].as_u64().is_none_or(|p| p == 0);
         let before = old_ports
             .get(&by_port(port))
@@ -448,5 +484,24 @@ mod tests {
             service(json!({"type": "ClusterIP", "ports": [{"port": 80, "nodePort": 30001}]}));
         patch_allocated_values(&mut plain, &old);
         assert_eq!(plain["spec"]["ports"], json!([{"port": 80}]));
+    }
+
+    #[test]
+    fn a_change_of_the_type_drops_the_fields_of_the_old_one() {
+        let balanced = json!({"type": "LoadBalancer", "allocateLoadBalancerNodePorts": true,
+            "externalTrafficPolicy": "Local", "healthCheckNodePort": 30001, "loadBalancerClass": "a/b"});
+        let old = service(balanced.clone());
+        let mut new = service(balanced);
+        new["spec"]["type"] = "ClusterIP".into();
+        patch_allocated_values(&mut new, &old);
+        assert_eq!(new["spec"], json!({"type": "ClusterIP"}));
+        let mut changed = old.clone();
+        changed["spec"]["type"] = "ClusterIP".into();
+        changed["spec"]["externalTrafficPolicy"] = "Cluster".into();
+        patch_allocated_values(&mut changed, &old);
+        assert_eq!(
+            changed["spec"],
+            json!({"type": "ClusterIP", "externalTrafficPolicy": "Cluster"})
+        );
     }
 }

@@ -291,3 +291,64 @@ async fn recorded_events_count_as_calls_to_the_store() {
     let line = "etcd_requests_total{group=\"\",operation=\"create\",resource=\"events\"} 1";
     assert!(text.lines().any(|l| l == line), "{text}");
 }
+
+#[tokio::test]
+async fn nobody_owns_the_structs_that_every_object_of_a_go_type_has() {
+    let fixture = fixture().await;
+    let labels = json!({"app": "web"});
+    let deployment = json!({
+        "metadata": {"name": "web", "namespace": "default", "labels": labels},
+        "spec": {
+            "selector": {"matchLabels": labels},
+            "template": {
+                "metadata": {"labels": labels},
+                "spec": {"containers": [
+                    {"name": "c", "image": "i", "resources": {"limits": {"cpu": " 1 "}}}]},
+            },
+        },
+    });
+    let options = RegistryWriteOptions {
+        field_manager: "m".into(),
+        ..RegistryWriteOptions::default()
+    };
+    let written = fixture
+        .create_with(&DEPLOYMENTS, deployment, &options)
+        .await;
+    let object = written.unwrap().object;
+    let managers: Value = serde_json::from_str(&object.managed_fields_json().unwrap()).unwrap();
+    assert_eq!(
+        managers[0]["fieldsV1"],
+        json!({
+            "f:metadata": {"f:labels": {".": {}, "f:app": {}}},
+            "f:spec": {
+                "f:progressDeadlineSeconds": {},
+                "f:replicas": {},
+                "f:revisionHistoryLimit": {},
+                "f:selector": {},
+                "f:strategy": {
+                    "f:rollingUpdate": {".": {}, "f:maxSurge": {}, "f:maxUnavailable": {}},
+                    "f:type": {},
+                },
+                "f:template": {
+                    "f:metadata": {"f:labels": {".": {}, "f:app": {}}},
+                    "f:spec": {
+                        "f:containers": {"k:{\"name\":\"c\"}": {
+                            ".": {},
+                            "f:image": {},
+                            "f:imagePullPolicy": {},
+                            "f:name": {},
+                            "f:resources": {".": {}, "f:limits": {".": {}, "f:cpu": {}}},
+                            "f:terminationMessagePath": {},
+                            "f:terminationMessagePolicy": {},
+                        }},
+                        "f:dnsPolicy": {},
+                        "f:restartPolicy": {},
+                        "f:schedulerName": {},
+                        "f:securityContext": {},
+                        "f:terminationGracePeriodSeconds": {},
+                    },
+                },
+            },
+        })
+    );
+}

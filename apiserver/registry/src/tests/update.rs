@@ -60,7 +60,7 @@ async fn revisions_and_uids_are_preconditions() {
             json!({"metadata": {"namespace": "other"}}),
             "400 BadRequest",
         ),
-        (json!({"kind": "Secret"}), "400 BadRequest"),
+        (json!({"kind": "Secret"}), "422 Invalid"),
         (json!({"data": {"b": 3}}), "422 Invalid"),
         (json!([1]), "400 BadRequest"),
     ];
@@ -314,4 +314,47 @@ async fn strict_patches_are_invalid_when_they_add_unknown_fields() {
         .patch(&fixture.ctx, at("a"), patch, &strict())
         .await;
     assert_eq!(result_code(&reply), "422 Invalid");
+}
+
+#[tokio::test]
+async fn a_patch_with_another_kind_is_ignored_or_invalid_by_its_type() {
+    let fixture = fixture().await;
+    fixture.create(&CONFIGMAPS, configmap("a")).await.unwrap();
+    let other = |kind: &str| json!({"apiVersion": "v1", "kind": kind, "data": {"b": "2"}});
+    let strategic = fixture.patch(at("a"), Patch::Strategic(other("Pod"))).await;
+    let patched = strategic.unwrap();
+    assert_eq!(
+        (&patched["kind"], &patched["data"]["b"]),
+        (&json!("ConfigMap"), &json!("2"))
+    );
+    for (kind, why) in [
+        (
+            "Pod",
+            "converting (v1.Pod) to (core.ConfigMap): unknown conversion",
+        ),
+        ("Foo", "no kind \"Foo\" is registered for version \"v1\""),
+    ] {
+        let operations = json!([{"op": "replace", "path": "/kind", "value": kind}]);
+        for patch in [Patch::Merge(other(kind)), Patch::Json(operations)] {
+            let refused = fixture.patch(at("a"), patch).await.unwrap_err();
+            assert_eq!(refused.code, 422, "{kind}");
+            assert!(refused.message.contains(why), "{}", refused.message);
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_strategic_merge_patch_of_a_scale_may_have_the_kind_of_its_object() {
+    let fixture = fixture().await;
+    fixture
+        .create(&DEPLOYMENTS, deployment("web"))
+        .await
+        .unwrap();
+    let mut scale = ResourcePath::object(&DEPLOYMENTS, "default", "web");
+    scale.subresource = "scale";
+    let patch = json!({"apiVersion": "apps/v1", "kind": "Deployment", "spec": {"replicas": 3}});
+    let scaled = fixture.patch(scale, Patch::Strategic(patch.clone())).await;
+    assert_eq!(scaled.unwrap()["spec"]["replicas"], 3);
+    let refused = fixture.patch(scale, Patch::Merge(patch)).await.unwrap_err();
+    assert_eq!(refused.code, 422);
 }

@@ -244,7 +244,7 @@ fn other_workloads() {
             ),
         ],
     );
-    let cron = json!({"metadata": {"name": "c"}, "spec": {"schedule": "@daily", "jobTemplate": {"spec": job["spec"]}}});
+    let cron = json!({"metadata": {"name": "c"}, "spec": {"schedule": "@daily", "jobTemplate": {"spec": with(&job["spec"], &json!({"selector": null}))}}});
     check(
         "batch/v1",
         "CronJob",
@@ -256,6 +256,25 @@ fn other_workloads() {
             (
                 json!({"metadata": {"name": "c".repeat(53)}}),
                 &["metadata.name"],
+            ),
+            (json!({"spec": {"schedule": "@every 1h30m"}}), &[]),
+            (
+                json!({"spec": {"schedule": "TZ=UTC * * * * *"}}),
+                &["spec.schedule"],
+            ),
+            (json!({"spec": {"timeZone": "Europe/Paris"}}), &[]),
+            (json!({"spec": {"timeZone": ""}}), &["spec.timeZone"]),
+            (json!({"spec": {"timeZone": "local"}}), &["spec.timeZone"]),
+            (
+                json!({"spec": {"timeZone": "europe/paris"}}),
+                &["spec.timeZone"],
+            ),
+            (
+                json!({"spec": {"jobTemplate": {"spec": {"selector": {}, "manualSelector": true}}}}),
+                &[
+                    "spec.jobTemplate.spec.selector",
+                    "spec.jobTemplate.spec.manualSelector",
+                ],
             ),
             (
                 json!({"spec": {"successfulJobsHistoryLimit": -1}}),
