@@ -1,7 +1,8 @@
 //! `kubectl logs` and `kubectl exec` in a simulated cluster, directly and through the cluster
 //! proxy.
 
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{Shutdown, TcpStream};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
@@ -85,7 +86,7 @@ async fn wait_until_ok(target: &HttpTestClient, path: &str) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn kubectl_logs_and_exec_work_directly_and_through_the_proxy() {
-    let Some(kubectls) = harness::tools(["kubectl-old", "kubectl-new"]) else {
+    let Some(kubectls) = harness::tools(["kubectl-old", "kubectl-new", "kubectl-1.36"]) else {
         return;
     };
     let fixture = tokio::task::spawn_blocking(ContainersFixture::start)
@@ -113,9 +114,41 @@ async fn kubectl_logs_and_exec_work_directly_and_through_the_proxy() {
                 });
             }
         }
+        for (test_server, prefix) in [direct, through] {
+            check_websockets(&|line: &str| {
+                kubectl_command(&kubectls[2], test_server, prefix, line)
+            });
+        }
     })
     .await
     .unwrap();
+}
+
+/// Checks that the newest kubectl uses WebSockets, without falling back to SPDY.
+fn check_websockets(kubectl: &dyn Fn(&str) -> Command) {
+    let (_, pods, _) = run(kubectl("get pods -o name"), b"");
+    let pods = String::from_utf8(pods).unwrap();
+    let pod = pods.lines().next().unwrap();
+    let (code, output, log) = run(kubectl(&format!("exec -v=4 -i {pod} -- cat")), b"input");
+    assert_eq!((code, output.as_slice()), (0, &b"input"[..]), "{log}");
+    assert!(!log.to_lowercase().contains("fallback"), "{log}");
+    let mut forward = kubectl(&format!("port-forward -v=4 {pod} :80"))
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(forward.stdout.take().unwrap()).lines();
+    let line = lines.next().unwrap().unwrap();
+    let address = line.strip_prefix("Forwarding from ").unwrap();
+    let address = address.split(" -> ").next().unwrap();
+    let mut connection = TcpStream::connect(address).unwrap();
+    connection.write_all(b"ping").unwrap();
+    connection.shutdown(Shutdown::Write).unwrap();
+    let mut echoed = Vec::new();
+    connection.read_to_end(&mut echoed).unwrap();
+    forward.kill().unwrap();
+    let log = forward.wait_with_output().unwrap().stderr;
+    let log = String::from_utf8_lossy(&log).to_lowercase();
+    assert_eq!(echoed, b"ping", "{log}");
+    assert!(!log.contains("fallback"), "{log}");
 }
 
 /// Checks logs, watches and exec with one kubectl and one server.

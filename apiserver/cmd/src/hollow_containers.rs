@@ -4,24 +4,29 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use client::remote::{WebSocketRole, websocket_byte_stream};
 use client::{Api, TaskGroup};
 use flotilla_http::{
     ServerResponseBody, SubresourceConnectRequest, SubresourceConnector, SubresourceConnectors,
+    accept_websocket, is_websocket_request,
 };
 use futures_util::StreamExt;
 use hollow::containers::{
-    CHANNEL_PROTOCOL, PORT_FORWARD_PROTOCOL, PROTOCOL_HEADER, PodExecOptions, PodLogOptions,
-    PodLogStream, SPDY_PROTOCOL, StartedContainer, check_pod_running, negotiate_protocol,
-    run_port_forward, run_session,
+    CHANNEL_PROTOCOL, EXEC_SUBPROTOCOLS, PORT_FORWARD_CHANNELS, PORT_FORWARD_PROTOCOL,
+    PORT_FORWARD_TUNNEL, PROTOCOL_HEADER, PodExecOptions, PodLogOptions, PodLogStream,
+    SPDY_PROTOCOL, StartedContainer, check_pod_running, negotiate_spdy_protocol,
+    parse_forwarded_ports, run_port_forward, run_session, run_websocket_port_forward,
+    run_websocket_session,
 };
 use http::header::{CONNECTION, CONTENT_TYPE, HeaderValue, UPGRADE};
 use http::{Response, StatusCode};
 use http_body_util::StreamBody;
 use hyper::body::Frame;
-use hyper::upgrade::OnUpgrade;
+use hyper::upgrade::Upgraded;
 use hyper_util::rt::TokioIo;
-use machinery::Status;
 use machinery::time::Clock;
+use machinery::{Gvk, Status};
+use registry::SubresourceInfo;
 use serde_json::{Value, json};
 
 /// The connectors for the container subresources of pods. Sessions are child tasks of
@@ -75,6 +80,14 @@ impl SubresourceConnector for PodLogConnector {
         None
     }
 
+    fn discovered(&self) -> Option<SubresourceInfo> {
+        Some(SubresourceInfo {
+            name: "log",
+            kind: Gvk::from_static("", "v1", "Pod"),
+            verbs: &["get"],
+        })
+    }
+
     async fn connect(
         &self,
         connection: SubresourceConnectRequest,
@@ -126,23 +139,32 @@ impl SubresourceConnector for PodExecOrAttachConnector {
         Some(options)
     }
 
+    fn discovered(&self) -> Option<SubresourceInfo> {
+        let (name, kind) = match self.attach {
+            true => ("attach", "PodAttachOptions"),
+            false => ("exec", "PodExecOptions"),
+        };
+        Some(connected_subresource(name, kind))
+    }
+
     async fn connect(
         &self,
         connection: SubresourceConnectRequest,
     ) -> Result<Response<ServerResponseBody>, Status> {
         let container = find_container(&*self.api, &connection).await?;
         container.check_running()?;
-        negotiate_protocol(connection.request.headers(), CHANNEL_PROTOCOL)?;
         let args = connection.params("command");
         let command = PodExecOptions::parse(args, |name| connection.flag(name), self.attach)?;
-        let mut request = connection.request;
-        let upgrade = hyper::upgrade::on(&mut request);
-        let shutdown = connection.shutdown;
-        self.tasks.spawn(async move {
-            let session = shutdown.run_until_triggered(upgrade_and_run(upgrade, command));
-            if let Some(Err(error)) = session.await {
-                tracing::debug!(%error, "an exec session failed");
-            }
+        let headers = connection.request.headers();
+        if is_websocket_request(headers) {
+            let (response, subprotocol) = accept_websocket(headers, &EXEC_SUBPROTOCOLS)?;
+            let run = |stream| run_websocket_session(stream, command, subprotocol);
+            spawn_session(&self.tasks, connection, run);
+            return Ok(response);
+        }
+        negotiate_spdy_protocol(headers, CHANNEL_PROTOCOL)?;
+        spawn_session(&self.tasks, connection, |stream| {
+            run_session(stream, command)
         });
         Ok(switching_protocols(CHANNEL_PROTOCOL))
     }
@@ -160,31 +182,70 @@ impl SubresourceConnector for PodPortForwardConnector {
         Some(json!({"apiVersion": "v1", "kind": "PodPortForwardOptions"}))
     }
 
+    fn discovered(&self) -> Option<SubresourceInfo> {
+        Some(connected_subresource(
+            "portforward",
+            "PodPortForwardOptions",
+        ))
+    }
+
     async fn connect(
         &self,
         connection: SubresourceConnectRequest,
     ) -> Result<Response<ServerResponseBody>, Status> {
         check_pod_running(&*self.api, &connection.namespace, &connection.name).await?;
-        negotiate_protocol(connection.request.headers(), PORT_FORWARD_PROTOCOL)?;
-        let mut request = connection.request;
-        let upgrade = hyper::upgrade::on(&mut request);
-        let shutdown = connection.shutdown;
-        self.tasks.spawn(async move {
-            let session = async {
-                let stream = upgrade.await.map_err(std::io::Error::other)?;
-                run_port_forward(TokioIo::new(stream)).await
-            };
-            if let Some(Err(error)) = shutdown.run_until_triggered(session).await {
-                tracing::debug!(%error, "a session of forwarded ports failed");
-            }
+        let headers = connection.request.headers();
+        if !is_websocket_request(headers) {
+            negotiate_spdy_protocol(headers, PORT_FORWARD_PROTOCOL)?;
+            spawn_session(&self.tasks, connection, run_port_forward);
+            return Ok(switching_protocols(PORT_FORWARD_PROTOCOL));
+        }
+        let supported = [PORT_FORWARD_TUNNEL, PORT_FORWARD_CHANNELS];
+        let (response, subprotocol) = accept_websocket(headers, &supported)?;
+        if subprotocol == PORT_FORWARD_TUNNEL {
+            spawn_session(&self.tasks, connection, |stream| async {
+                let tunnel = websocket_byte_stream(stream, WebSocketRole::Server).await;
+                run_port_forward(tunnel).await
+            });
+            return Ok(response);
+        }
+        let ports = connection.params("ports");
+        let ports = parse_forwarded_ports(&ports).map_err(Status::bad_request)?;
+        spawn_session(&self.tasks, connection, |stream| async move {
+            run_websocket_port_forward(stream, &ports).await
         });
-        Ok(switching_protocols(PORT_FORWARD_PROTOCOL))
+        Ok(response)
     }
 }
 
-async fn upgrade_and_run(upgrade: OnUpgrade, command: PodExecOptions) -> std::io::Result<()> {
-    let stream = upgrade.await.map_err(std::io::Error::other)?;
-    run_session(TokioIo::new(stream), command).await
+/// A subresource to which clients connect with GET or POST.
+fn connected_subresource(name: &'static str, kind: &'static str) -> SubresourceInfo {
+    SubresourceInfo {
+        name,
+        kind: Gvk::from_static("", "v1", kind),
+        verbs: &["create", "get"],
+    }
+}
+
+/// Runs a session on the upgraded connection until it ends or the server stops.
+fn spawn_session<F>(
+    tasks: &TaskGroup,
+    mut connection: SubresourceConnectRequest,
+    run: impl FnOnce(TokioIo<Upgraded>) -> F + Send + 'static,
+) where
+    F: Future<Output = std::io::Result<()>> + Send,
+{
+    let upgrade = hyper::upgrade::on(&mut connection.request);
+    let shutdown = connection.shutdown;
+    tasks.spawn(async move {
+        let session = async {
+            let stream = upgrade.await.map_err(std::io::Error::other)?;
+            run(TokioIo::new(stream)).await
+        };
+        if let Some(Err(error)) = shutdown.run_until_triggered(session).await {
+            tracing::debug!(%error, "a session with a container failed");
+        }
+    });
 }
 
 fn switching_protocols(protocol: &'static str) -> Response<ServerResponseBody> {

@@ -121,6 +121,7 @@ fn build_handler(filters: &HandlerChainConfig, options: ApiServerOptions) -> Api
             checks: options.checks,
             documents: CurrentDiscoveryAndOpenApiDocuments::new(
                 Arc::clone(&filters.registry),
+                Arc::clone(&filters.connectors),
                 options.external_address,
                 options.clock.now(),
             ),

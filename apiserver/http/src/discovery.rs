@@ -16,6 +16,7 @@ use crate::negotiation::{self, ResponseFormat, ResponseOffer};
 use crate::requestinfo::QueryParams;
 use crate::response_body::ServerResponseBody;
 use crate::response_writers;
+use crate::subresources::SubresourceConnectors;
 
 const AGGREGATED_DISCOVERY_TYPE: &str =
     "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
@@ -28,6 +29,7 @@ struct DocumentWithEtag {
 /// The discovery documents of one resource table, built when they are requested.
 pub(crate) struct DiscoveryDocuments {
     table: Arc<ResourceTable>,
+    connectors: Arc<SubresourceConnectors>,
     /// Host and port of this server.
     server_address: String,
     /// `/api` and `/apis` in the aggregated form.
@@ -37,9 +39,14 @@ pub(crate) struct DiscoveryDocuments {
 
 impl DiscoveryDocuments {
     /// `server_address` is the host and port of this server.
-    pub(crate) fn new(table: Arc<ResourceTable>, server_address: String) -> Self {
+    pub(crate) fn new(
+        table: Arc<ResourceTable>,
+        connectors: Arc<SubresourceConnectors>,
+        server_address: String,
+    ) -> Self {
         Self {
             table,
+            connectors,
             server_address,
             aggregated_core: OnceLock::new(),
             aggregated_groups: OnceLock::new(),
@@ -91,10 +98,10 @@ impl DiscoveryDocuments {
         match path {
             "/api" => self
                 .aggregated_core
-                .get_or_init(|| aggregated_document(self.core_groups())),
+                .get_or_init(|| aggregated_document(self.core_groups(), &self.connectors)),
             _ => self
                 .aggregated_groups
-                .get_or_init(|| aggregated_document(self.named_groups())),
+                .get_or_init(|| aggregated_document(self.named_groups(), &self.connectors)),
         }
     }
 
@@ -125,7 +132,7 @@ impl DiscoveryDocuments {
             return Some(document);
         };
         let version = group.versions.iter().find(|v| v.version == version)?;
-        Some(resource_list(group, version))
+        Some(resource_list(group, version, &self.connectors))
     }
 
     fn core_versions(&self) -> Value {
@@ -189,12 +196,16 @@ fn api_group(group: &ApiGroupInfo) -> Value {
     })
 }
 
-fn resource_list(group: &ApiGroupInfo, version: &GroupVersionInfo) -> Value {
+fn resource_list(
+    group: &ApiGroupInfo,
+    version: &GroupVersionInfo,
+    connectors: &SubresourceConnectors,
+) -> Value {
     let mut resources = Vec::new();
     for resource_info in &version.resources {
         resources.push(api_resource(resource_info));
-        for sub in ordered_subresources(resource_info) {
-            resources.push(api_subresource(group, version, resource_info, sub));
+        for sub in ordered_subresources(resource_info, connectors) {
+            resources.push(api_subresource(group, version, resource_info, &sub));
         }
     }
     let group_version = machinery::names::join_api_version(&group.name, &version.version);
@@ -274,8 +285,17 @@ fn ordered_verbs(resource_info: &ResourceInfo) -> Vec<&str> {
 }
 
 /// The subresources in the order of their names; of custom resources `status` comes first.
-fn ordered_subresources(resource_info: &ResourceInfo) -> Vec<&SubresourceInfo> {
-    let mut all: Vec<_> = resource_info.subresources.iter().collect();
+fn ordered_subresources(
+    resource_info: &ResourceInfo,
+    connectors: &SubresourceConnectors,
+) -> Vec<SubresourceInfo> {
+    let gvr = &resource_info.kind.gvr;
+    let connected = connectors
+        .iter()
+        .filter(|((group, resource, _), _)| *group == *gvr.group && *resource == *gvr.resource)
+        .filter_map(|(_, connector)| connector.discovered());
+    let mut all: Vec<_> = resource_info.subresources.clone();
+    all.extend(connected);
     let typed = resource_info.has_go_type();
     all.sort_by_key(|sub| (typed || sub.name != "status", sub.name));
     all
@@ -291,11 +311,17 @@ fn response_kind(resource_info: &ResourceInfo, gvk: &Gvk) -> Value {
     json!({"group": gvk.group, "version": gvk.version, "kind": gvk.kind})
 }
 
-fn aggregated_document<'a>(groups: impl Iterator<Item = &'a ApiGroupInfo>) -> DocumentWithEtag {
+fn aggregated_document<'a>(
+    groups: impl Iterator<Item = &'a ApiGroupInfo>,
+    connectors: &SubresourceConnectors,
+) -> DocumentWithEtag {
     let items: Vec<Value> = groups
         .filter(|g| !g.versions.is_empty())
         .map(|g| {
-            let versions: Vec<Value> = g.versions.iter().map(aggregated_version).collect();
+            let versions = g.versions.iter();
+            let versions: Vec<Value> = versions
+                .map(|version| aggregated_version(version, connectors))
+                .collect();
             json!({"metadata": {"name": g.name}, "versions": versions})
         })
         .collect();
@@ -313,16 +339,16 @@ fn aggregated_document<'a>(groups: impl Iterator<Item = &'a ApiGroupInfo>) -> Do
     DocumentWithEtag { bytes, etag }
 }
 
-fn aggregated_version(version: &GroupVersionInfo) -> Value {
+fn aggregated_version(version: &GroupVersionInfo, connectors: &SubresourceConnectors) -> Value {
     let resources: Vec<Value> = version
         .resources
         .iter()
-        .map(|r| aggregated_resource(r))
+        .map(|r| aggregated_resource(r, connectors))
         .collect();
     json!({"version": version.version, "freshness": "Current", "resources": resources})
 }
 
-fn aggregated_resource(resource_info: &ResourceInfo) -> Value {
+fn aggregated_resource(resource_info: &ResourceInfo, connectors: &SubresourceConnectors) -> Value {
     let kind = &resource_info.kind;
     let mut resource = json!({
         "resource": kind.gvr.resource,
@@ -337,8 +363,9 @@ fn aggregated_resource(resource_info: &ResourceInfo) -> Value {
     if !kind.categories.is_empty() {
         resource["categories"] = json!(kind.categories);
     }
-    if !resource_info.subresources.is_empty() {
-        let subs: Vec<Value> = ordered_subresources(resource_info)
+    let subresources = ordered_subresources(resource_info, connectors);
+    if !subresources.is_empty() {
+        let subs: Vec<Value> = subresources
             .into_iter()
             .map(|s| {
                 json!({"subresource": s.name, "responseKind": response_kind(resource_info, &s.kind),

@@ -21,6 +21,7 @@ use crate::openapi_v3::OpenApiV3Documents;
 use crate::requestinfo::QueryParams;
 use crate::response_body::ServerResponseBody;
 use crate::response_writers;
+use crate::subresources::SubresourceConnectors;
 
 const V2_PROTOBUF: &str = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
 /// As clients send it in `Accept`; a content type may not contain `@`.
@@ -42,6 +43,7 @@ struct DiscoveryAndOpenApiDocuments {
 /// The documents of the newest resource table.
 pub(crate) struct CurrentDiscoveryAndOpenApiDocuments {
     registry: Arc<Registry>,
+    connectors: Arc<SubresourceConnectors>,
     current: ArcSwapOption<DiscoveryAndOpenApiDocuments>,
     /// The last ones that were built; the next ones share what did not change.
     latest_v3: ArcSwapOption<OpenApiV3Documents>,
@@ -54,12 +56,14 @@ pub(crate) struct CurrentDiscoveryAndOpenApiDocuments {
 impl CurrentDiscoveryAndOpenApiDocuments {
     pub(crate) fn new(
         registry: Arc<Registry>,
+        connectors: Arc<SubresourceConnectors>,
         server_address: String,
         now: jiff::Timestamp,
     ) -> Self {
         let text = now.strftime("%a, %d %b %Y %H:%M:%S GMT").to_string();
         Self {
             registry,
+            connectors,
             current: ArcSwapOption::empty(),
             latest_v3: ArcSwapOption::empty(),
             server_address,
@@ -76,7 +80,11 @@ impl CurrentDiscoveryAndOpenApiDocuments {
             return current;
         }
         let built = Arc::new(DiscoveryAndOpenApiDocuments {
-            discovery: DiscoveryDocuments::new(Arc::clone(&table), self.server_address.clone()),
+            discovery: DiscoveryDocuments::new(
+                Arc::clone(&table),
+                Arc::clone(&self.connectors),
+                self.server_address.clone(),
+            ),
             table,
             v2: OnceCell::new(),
             v3: OnceCell::new(),

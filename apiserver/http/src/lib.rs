@@ -48,6 +48,7 @@ mod verb_check;
 mod version;
 mod watch;
 mod watch_drain;
+mod websocket_handshake;
 mod websocket_watch;
 
 #[cfg(test)]
@@ -74,3 +75,4 @@ pub use subresources::{
     SubresourceGetters,
 };
 pub use version::VersionInfo;
+pub use websocket_handshake::{accept_websocket, is_websocket_request};

@@ -11,6 +11,7 @@ use client::ShutdownToken;
 use http::{Request, Response};
 use hyper::body::Incoming;
 use machinery::{Status, UserInfo};
+use registry::SubresourceInfo;
 use serde_json::Value;
 use tokio::time::Instant;
 
@@ -67,6 +68,12 @@ pub trait SubresourceConnector: Send + Sync {
     /// and the path.
     fn is_long_running(&self) -> bool {
         true
+    }
+
+    /// The entry in the discovery documents. `None` if the resource table has it, or if no client
+    /// looks for it there.
+    fn discovered(&self) -> Option<SubresourceInfo> {
+        None
     }
 
     async fn connect(

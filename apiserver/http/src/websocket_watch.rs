@@ -4,76 +4,19 @@
 
 use bytes::{Buf, Bytes};
 use futures_util::{SinkExt, StreamExt};
-use http::header::{
-    CONNECTION, SEC_WEBSOCKET_ACCEPT, SEC_WEBSOCKET_KEY, SEC_WEBSOCKET_PROTOCOL,
-    SEC_WEBSOCKET_VERSION, UPGRADE,
-};
-use http::{HeaderMap, HeaderValue, Response, StatusCode};
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
-use machinery::Status;
 use tokio_tungstenite::WebSocketStream;
-use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
 use tokio_tungstenite::tungstenite::protocol::{Role, WebSocketConfig};
 use tokio_tungstenite::tungstenite::{Error, Message, Utf8Bytes};
 
 use crate::negotiation::ResponseSerialization;
-use crate::response_body::{BodyChunkStream, ServerResponseBody};
+use crate::response_body::BodyChunkStream;
 
 /// Bound on a message of the client, which is not looked at.
 const MAX_RECEIVED_BYTES: usize = 64 << 10;
-const SUPPORTED_VERSION: &str = "13";
 /// The length before each event in protobuf; a message needs none.
 const LENGTH_PREFIX_BYTES: usize = 4;
-
-/// Whether a request asks for the WebSocket protocol.
-pub(crate) fn is_websocket_request(headers: &HeaderMap) -> bool {
-    let text = |name| headers.get(name).and_then(|value| value.to_str().ok());
-    let upgrades = text(CONNECTION).is_some_and(|value| {
-        let mut options = value.split(',');
-        options.any(|option| option.trim().eq_ignore_ascii_case("upgrade"))
-    });
-    upgrades && text(UPGRADE).is_some_and(|value| value.eq_ignore_ascii_case("websocket"))
-}
-
-/// The 101 for a handshake. A subprotocol is accepted if it is the only one; its name does not
-/// change what is sent.
-pub(crate) fn switch_protocols(
-    headers: &HeaderMap,
-) -> Result<Response<ServerResponseBody>, Status> {
-    let text = |name| headers.get(name).and_then(|value| value.to_str().ok());
-    let refuse = |why: &str| Err(Status::bad_request(why));
-    if text(SEC_WEBSOCKET_VERSION) != Some(SUPPORTED_VERSION) {
-        return refuse("missing or bad WebSocket Version");
-    }
-    let Some(key) = text(SEC_WEBSOCKET_KEY).filter(|key| !key.is_empty()) else {
-        return refuse("mismatch challenge/response");
-    };
-    let protocols: Vec<&str> = headers
-        .get_all(SEC_WEBSOCKET_PROTOCOL)
-        .iter()
-        .filter_map(|value| value.to_str().ok())
-        .flat_map(|value| value.split(','))
-        .map(str::trim)
-        .collect();
-    let mut response = Response::new(ServerResponseBody::empty());
-    *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
-    let fields = response.headers_mut();
-    fields.insert(CONNECTION, HeaderValue::from_static("Upgrade"));
-    fields.insert(UPGRADE, HeaderValue::from_static("websocket"));
-    let accept = derive_accept_key(key.as_bytes());
-    let accept = HeaderValue::try_from(accept).map_err(Status::internal)?;
-    fields.insert(SEC_WEBSOCKET_ACCEPT, accept);
-    match protocols[..] {
-        [] => {}
-        [only] => {
-            let only = HeaderValue::from_str(only).map_err(Status::internal)?;
-            fields.insert(SEC_WEBSOCKET_PROTOCOL, only);
-        }
-        _ => return refuse("missing or bad WebSocket-Protocol"),
-    }
-    Ok(response)
-}
 
 /// Sends the events until they end or the client closes.
 pub(crate) async fn send_events(
@@ -164,43 +107,5 @@ mod tests {
             messages(b"\0\0\0\x02ab\0\0\0\x01c", ResponseSerialization::Protobuf),
             [Message::binary(&b"ab"[..]), Message::binary(&b"c"[..])]
         );
-    }
-
-    #[test]
-    fn the_handshake_is_answered() {
-        let headers = |pairs: &[(&'static str, &'static str)]| {
-            let pairs = pairs.iter().map(|(name, value)| {
-                (
-                    http::HeaderName::from_static(name),
-                    HeaderValue::from_static(value),
-                )
-            });
-            pairs.collect::<HeaderMap>()
-        };
-        let upgrade = [
-            ("connection", "keep-alive, Upgrade"),
-            ("upgrade", "WebSocket"),
-        ];
-        assert!(is_websocket_request(&headers(&upgrade)));
-        assert!(!is_websocket_request(&headers(&upgrade[..1])));
-        assert!(!is_websocket_request(&headers(&upgrade[1..])));
-        // The example of RFC 6455.
-        let key = ("sec-websocket-key", "dGhlIHNhbXBsZSBub25jZQ==");
-        let version = ("sec-websocket-version", "13");
-        let protocol = ("sec-websocket-protocol", "binary.k8s.io");
-        let response = switch_protocols(&headers(&[key, version, protocol])).unwrap();
-        let fields = response.headers();
-        assert_eq!(
-            fields["sec-websocket-accept"],
-            "s3pPLMBiTxaQ9kYGzzhZRbK+xOo="
-        );
-        assert_eq!(fields["sec-websocket-protocol"], "binary.k8s.io");
-        let two = ("sec-websocket-protocol", "a, b");
-        for refused in [vec![key], vec![version], vec![key, version, two]] {
-            assert_eq!(
-                switch_protocols(&headers(&refused)).err().unwrap().code,
-                400
-            );
-        }
     }
 }

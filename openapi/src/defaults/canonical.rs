@@ -89,7 +89,9 @@ fn canonical_scalar(ty: &SchemaType, value: &Value) -> Option<String> {
     match (ty, value) {
         (SchemaType::Quantity, Value::String(text)) => {
             // The text of a capped amount says more than the amount.
-            let quantity = Quantity::parse(text.trim()).ok().filter(|q| !q.is_capped())?;
+            let quantity = Quantity::parse(text.trim())
+                .ok()
+                .filter(|q| !q.is_capped())?;
             Some(quantity.to_string())
         }
         (SchemaType::Quantity, Value::Number(number)) => {

@@ -25,7 +25,7 @@ use serde_json::Value;
 use super::{backend_error_status, headers};
 use crate::response_body::ServerResponseBody;
 use crate::subresources::{SubresourceConnectRequest, SubresourceConnector};
-use crate::websocket_watch::{is_websocket_request, switch_protocols};
+use crate::websocket_handshake::{accept_websocket_of_one_protocol, is_websocket_request};
 
 /// Group, resource and subresource under which [`AgentTunnelEndpoint`] is registered.
 pub const AGENT_TUNNEL: (&str, &str, &str) = ("cluster.karmada.io", "clusters", TUNNEL_SUBRESOURCE);
@@ -52,7 +52,7 @@ impl TunnelFraming {
     /// The response that accepts a request with these headers.
     fn accept(self, requested: &HeaderMap) -> Result<Response<ServerResponseBody>, Status> {
         if self == Self::WebSocket {
-            return switch_protocols(requested);
+            return accept_websocket_of_one_protocol(requested);
         }
         let mut response = Response::new(ServerResponseBody::empty());
         *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;

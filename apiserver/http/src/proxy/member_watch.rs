@@ -21,7 +21,7 @@ use crate::response_body::{BodyChunkStream, ServerResponseBody};
 use crate::response_writers::ResponseOptions;
 use crate::table;
 use crate::watch::{content_type, watch_event_line};
-use crate::websocket_watch;
+use crate::websocket_handshake::is_websocket_request;
 
 impl MemberResourceReader {
     pub(super) async fn watch(
@@ -35,7 +35,7 @@ impl MemberResourceReader {
         if options.format.encoding == ResponseSerialization::Yaml {
             return Err(Status::not_acceptable(&[negotiation::JSON]));
         }
-        if websocket_watch::is_websocket_request(headers) {
+        if is_websocket_request(headers) {
             let text = "the global proxy does not serve watches over WebSocket";
             return Err(Status::bad_request(text));
         }

@@ -13,6 +13,7 @@ use crate::response_body::ServerResponseBody;
 use crate::response_writers;
 use crate::subresources::find_subresource;
 use crate::watch;
+use crate::websocket_handshake::{accept_websocket_of_one_protocol, is_websocket_request};
 use crate::websocket_watch;
 
 impl ResourceRequestHandler<'_> {
@@ -94,8 +95,8 @@ impl ResourceRequestHandler<'_> {
             ]));
         }
         let options = self.parse_options(|q| options::parse_watch_options(q))?;
-        let switched = websocket_watch::is_websocket_request(headers)
-            .then(|| websocket_watch::switch_protocols(headers))
+        let switched = is_websocket_request(headers)
+            .then(|| accept_websocket_of_one_protocol(headers))
             .transpose()?;
         let watch = self
             .shared

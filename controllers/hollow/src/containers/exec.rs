@@ -57,6 +57,41 @@ impl PodExecOptions {
     }
 }
 
+/// What a command without standard input prints, and its exit code.
+pub(super) struct CommandOutcome {
+    pub(super) output: String,
+    pub(super) code: u8,
+}
+
+impl PodExecOptions {
+    /// Whether the session echoes its standard input, until that ends.
+    pub(super) fn echoes(&self) -> bool {
+        self.stdin
+    }
+
+    pub(super) fn has_stdout(&self) -> bool {
+        self.stdout
+    }
+
+    pub(super) fn has_stderr(&self) -> bool {
+        self.stderr
+    }
+
+    /// Runs a command that gets no standard input.
+    pub(super) fn run(&self) -> CommandOutcome {
+        match self.args.as_slice() {
+            [word, code] if word == "exit" => CommandOutcome {
+                output: String::new(),
+                code: code.parse().unwrap_or(2),
+            },
+            words => CommandOutcome {
+                output: format!("{}\n", words.join(" ")),
+                code: 0,
+            },
+        }
+    }
+}
+
 impl StartedContainer {
     /// Fails if the container has finished.
     pub fn check_running(&self) -> Result<(), Status> {
@@ -69,7 +104,7 @@ impl StartedContainer {
 }
 
 /// Checks that a request offers SPDY and this protocol of its streams.
-pub fn negotiate_protocol(headers: &HeaderMap, protocol: &str) -> Result<(), Status> {
+pub fn negotiate_spdy_protocol(headers: &HeaderMap, protocol: &str) -> Result<(), Status> {
     let spdy = headers.get(UPGRADE).and_then(|u| u.to_str().ok());
     if !spdy.is_some_and(|u| u.eq_ignore_ascii_case(SPDY_PROTOCOL)) {
         let text = format!(
@@ -169,17 +204,13 @@ impl<R: AsyncRead + Unpin, W: AsyncWrite + Unpin> ExecSession<R, W> {
     }
 
     async fn print_args(&mut self) -> io::Result<()> {
-        let code = match self.command.args.as_slice() {
-            [word, code] if word == "exit" => code.parse().unwrap_or(2),
-            words => {
-                let line = format!("{}\n", words.join(" "));
-                if let Some(out) = self.stream("stdout") {
-                    self.writer.data(out, line.as_bytes(), false).await?;
-                }
-                0
-            }
-        };
-        self.finish(code).await
+        let outcome = self.command.run();
+        if let Some(out) = self.stream("stdout").filter(|_| !outcome.output.is_empty()) {
+            self.writer
+                .data(out, outcome.output.as_bytes(), false)
+                .await?;
+        }
+        self.finish(outcome.code).await
     }
 
     async fn finish(&mut self, code: u8) -> io::Result<()> {
@@ -198,7 +229,7 @@ impl<R: AsyncRead + Unpin, W: AsyncWrite + Unpin> ExecSession<R, W> {
 }
 
 /// The Status for the exit code of a command.
-fn exit_status(code: u8) -> Value {
+pub(super) fn exit_status(code: u8) -> Value {
     if code == 0 {
         return json!({"metadata": {}, "status": "Success"});
     }
