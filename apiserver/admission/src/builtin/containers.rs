@@ -7,8 +7,8 @@ use machinery::names::validate_dns1123_label;
 use serde_json::Value;
 
 use super::numbers::validate_port;
-use crate::resource_list::{self, ResourceListKind};
-use crate::unstructured::{entries, get, has, index_path, int, items, report_invalid, text};
+use super::{container_resources, env, probes, security_context};
+use crate::unstructured::{flag, get, index_path, int, items, non_empty_or, report_invalid, text};
 
 /// `spec` is the pod spec, `field` its path, `volumes` the names that may be mounted.
 pub(super) fn validate(
@@ -25,12 +25,16 @@ pub(super) fn validate(
         for (i, container) in items(spec, &format!("/{list}")).iter().enumerate() {
             let at = index_path(&format!("{field}.{list}"), i);
             validate_container(&at, container, volumes, errors);
+            let is_sidecar = text(container, "/restartPolicy") == "Always";
+            let must_end = list == "initContainers" && !is_sidecar;
+            probes::validate(&at, container, must_end, errors);
             let name = text(container, "/name");
             if !name.is_empty() && !names.insert(name) {
                 errors.push(FieldError::duplicate(format!("{at}.name"), &name.into()));
             }
         }
     }
+    validate_host_ports(field, spec, errors);
 }
 
 fn validate_container(
@@ -61,9 +65,11 @@ fn validate_container(
         ));
     }
     validate_ports(field, container, errors);
-    validate_env(field, container, errors);
+    env::validate(field, container, errors);
     validate_volume_mounts(field, container, volumes, errors);
-    validate_resources(field, get(container, "/resources"), errors);
+    validate_volume_devices(field, container, volumes, errors);
+    container_resources::validate(field, get(container, "/resources"), errors);
+    security_context::validate_container(field, container, errors);
 }
 
 fn validate_ports(field: &str, container: &Value, errors: &mut Vec<FieldError>) {
@@ -127,29 +133,6 @@ pub(super) fn validate_port_name(name: &str) -> Result<(), String> {
     Ok(())
 }
 
-fn validate_env(field: &str, container: &Value, errors: &mut Vec<FieldError>) {
-    for (i, variable) in items(container, "/env").iter().enumerate() {
-        let at = index_path(&format!("{field}.env"), i);
-        let name = text(variable, "/name");
-        if name.is_empty() {
-            errors.push(FieldError::required(format!("{at}.name"), ""));
-        } else if name.contains('=') || !name.bytes().all(|b| (b' '..=b'~').contains(&b)) {
-            errors.push(FieldError::invalid(
-                format!("{at}.name"),
-                &name.into(),
-                "a valid environment variable name must consist only of printable ASCII characters other than '='",
-            ));
-        }
-        if has(variable, "/valueFrom") && !text(variable, "/value").is_empty() {
-            errors.push(FieldError::invalid(
-                format!("{at}.valueFrom"),
-                &"".into(),
-                "may not be specified when `value` is not empty",
-            ));
-        }
-    }
-}
-
 fn validate_volume_mounts(
     field: &str,
     container: &Value,
@@ -175,35 +158,77 @@ fn validate_volume_mounts(
                 "must be unique",
             ));
         }
+        validate_sub_path(&at, mount, errors);
     }
 }
 
-fn validate_resources(field: &str, resources: &Value, errors: &mut Vec<FieldError>) {
-    let (limits, requests) = (get(resources, "/limits"), get(resources, "/requests"));
-    let base = format!("{field}.resources");
-    resource_list::validate_resource_list(
-        ResourceListKind::Container,
-        &format!("{base}.limits"),
-        limits,
-        errors,
-    );
-    resource_list::validate_resource_list(
-        ResourceListKind::Container,
-        &format!("{base}.requests"),
-        requests,
-        errors,
-    );
-    for (key, value) in entries(requests, "") {
-        if limits.get(key).is_some()
-            && resource_list::resource_quantity(requests, key)
-                > resource_list::resource_quantity(limits, key)
-        {
-            let limit = resource_list::resource_quantity(limits, key);
-            errors.push(FieldError::invalid(
-                format!("{base}.requests"),
-                value,
-                format!("must be less than or equal to {key} limit of {limit}"),
-            ));
+fn validate_sub_path(field: &str, mount: &Value, errors: &mut Vec<FieldError>) {
+    let (path, expression) = (text(mount, "/subPath"), text(mount, "/subPathExpr"));
+    if !path.is_empty() && !expression.is_empty() {
+        errors.push(FieldError::invalid(
+            format!("{field}.subPathExpr"),
+            &expression.into(),
+            "subPathExpr and subPath are mutually exclusive",
+        ));
+    }
+    for (name, path) in [("subPath", path), ("subPathExpr", expression)] {
+        let why = if path.starts_with('/') {
+            "must be a relative path"
+        } else if path.split('/').any(|part| part == "..") {
+            "must not contain '..'"
+        } else {
+            continue;
+        };
+        errors.push(FieldError::invalid(
+            format!("{field}.{name}"),
+            &path.into(),
+            why,
+        ));
+    }
+}
+
+fn validate_volume_devices(
+    field: &str,
+    container: &Value,
+    volumes: &HashSet<&str>,
+    errors: &mut Vec<FieldError>,
+) {
+    for (i, device) in items(container, "/volumeDevices").iter().enumerate() {
+        let at = index_path(&format!("{field}.volumeDevices"), i);
+        let name = text(device, "/name");
+        if name.is_empty() {
+            errors.push(FieldError::required(format!("{at}.name"), ""));
+        } else if !volumes.contains(name) {
+            errors.push(FieldError::not_found(format!("{at}.name"), &name.into()));
+        }
+        if text(device, "/devicePath").is_empty() {
+            errors.push(FieldError::required(format!("{at}.devicePath"), ""));
+        }
+    }
+}
+
+/// Requires the ports of the host to be distinct in a pod, and with `hostNetwork` to be those of
+/// the containers.
+fn validate_host_ports(field: &str, spec: &Value, errors: &mut Vec<FieldError>) {
+    let mut host_ports = HashSet::new();
+    for (i, container) in items(spec, "/containers").iter().enumerate() {
+        for (j, port) in items(container, "/ports").iter().enumerate() {
+            let at = format!("{field}.containers[{i}].ports[{j}]");
+            let number = int(port, "/containerPort").unwrap_or(0);
+            let host_port = int(port, "/hostPort").unwrap_or(0);
+            if flag(spec, "/hostNetwork") && host_port != number {
+                errors.push(FieldError::invalid(
+                    format!("{at}.containerPort"),
+                    &number.into(),
+                    "must match `hostPort` when `hostNetwork` is true",
+                ));
+            }
+            let protocol = non_empty_or(text(port, "/protocol"), "TCP");
+            let used = format!("{protocol}/{}/{host_port}", text(port, "/hostIP"));
+            if host_port != 0 && !host_ports.insert(used.clone()) {
+                let field = format!("{at}.hostPort");
+                errors.push(FieldError::duplicate(field, &used.into()));
+            }
         }
     }
 }

@@ -8,8 +8,10 @@ use base64::engine::general_purpose::STANDARD;
 use machinery::{FieldError, Status};
 use serde_json::{Map, Value};
 
+use super::persistent_volume::{validate_access_modes, validate_class_and_mode, validate_positive};
+use crate::cluster_affinity;
 use crate::unstructured::{
-    entries, flag, get, has, items, report_invalid, text, validate_immutable_field,
+    entries, flag, get, has, report_invalid, text, validate_immutable_field,
 };
 
 /// Bound on the bytes of all values together.
@@ -148,7 +150,7 @@ fn validate_docker_config(key: &str, data: &BTreeMap<&str, Vec<u8>>, errors: &mu
     }
 }
 
-fn validate_config_key(key: &str) -> Result<(), String> {
+pub(super) fn validate_config_key(key: &str) -> Result<(), String> {
     if key.len() > MAX_KEY_LENGTH {
         return Err(format!("must be no more than {MAX_KEY_LENGTH} characters"));
     }
@@ -188,7 +190,7 @@ fn validate_immutable_data(
     }
 }
 
-const ACCESS_MODES: &[&str] = &[
+pub(super) const ACCESS_MODES: &[&str] = &[
     "ReadOnlyMany",
     "ReadWriteMany",
     "ReadWriteOnce",
@@ -201,17 +203,12 @@ pub(super) fn validate_persistent_volume_claim(
     errors: &mut Vec<FieldError>,
 ) {
     let spec = get(new, "/spec");
-    let modes = items(spec, "/accessModes");
-    if modes.is_empty() {
-        let why = "at least 1 access mode is required";
-        errors.push(FieldError::required("spec.accessModes", why));
-    }
-    for mode in modes {
-        if !ACCESS_MODES.contains(&mode.as_str().unwrap_or_default()) {
-            let field = "spec.accessModes";
-            errors.push(FieldError::not_supported(field, mode, ACCESS_MODES));
-        }
-    }
+    validate_access_modes("spec", spec, "at least 1 access mode is required", errors);
+    validate_class_and_mode("spec", spec, errors);
+    let amount = get(spec, "/resources/requests/storage");
+    validate_positive("spec.resources[storage]", amount, errors);
+    let selector = get(spec, "/selector");
+    cluster_affinity::validate_label_selector("spec.selector", selector, errors);
     if !has(spec, "/resources/requests/storage") {
         errors.push(FieldError::required("spec.resources[storage]", ""));
     }

@@ -6,29 +6,38 @@
 mod admission_webhooks;
 mod autoscaling;
 mod certificate_signing_request;
+mod container_resources;
 mod containers;
 mod core_resources;
 mod cron_schedule;
 mod csi;
 mod custom_resource_definition;
+mod endpoints;
+mod env;
 mod flow_control;
 mod ingress;
 mod ip_addresses;
 mod job_schedule;
 mod match_conditions;
 mod mutating_policies;
+mod network_policy;
 mod node;
 mod numbers;
+mod persistent_volume;
 mod pod_disruption_budget;
+mod pod_scheduling;
 mod pods;
 mod policy_validation;
 mod priority_and_storage_class;
+mod probes;
 mod rbac;
 mod resource_quota;
+mod security_context;
 mod service;
 mod service_addresses;
 mod service_traffic;
 mod validating_policies;
+mod volumes;
 mod warnings;
 mod workloads;
 
@@ -93,6 +102,17 @@ pub fn validate_builtin(gvk: &Gvk, new: &Value, old: Option<&Value>) -> Vec<Fiel
         ("", "PersistentVolumeClaim") => {
             core_resources::validate_persistent_volume_claim(new, old, e)
         }
+        ("", "PersistentVolume") => persistent_volume::validate(new, old, e),
+        ("", "Endpoints") => endpoints::validate_endpoints(new, old, e),
+        ("discovery.k8s.io", "EndpointSlice") => endpoints::validate_endpoint_slice(new, old, e),
+        ("networking.k8s.io", "NetworkPolicy") => {
+            network_policy::validate_network_policy(new, old, e)
+        }
+        ("networking.k8s.io", "IngressClass") => {
+            network_policy::validate_ingress_class(new, old, e)
+        }
+        ("", "PodTemplate") => workloads::validate_pod_template_object(new, e),
+        ("", "ReplicationController") => workloads::validate_replication_controller(new, e),
         ("", "Event") => core_resources::validate_event(new, e),
         ("", "ResourceQuota") => resource_quota::validate_resource_quota(new, old, e),
         ("", "LimitRange") => resource_quota::validate_limit_range(new, e),

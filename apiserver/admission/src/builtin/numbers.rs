@@ -28,3 +28,19 @@ pub(crate) fn validate_port(field: impl Into<String>, port: i64, errors: &mut Ve
         ));
     }
 }
+
+/// Requires the number of a field of a part at `field` to be at least 0.
+pub(super) fn validate_non_negative_at(
+    field: &str,
+    part: &Value,
+    name: &str,
+    errors: &mut Vec<FieldError>,
+) {
+    if let Some(n) = int(part, &format!("/{name}")).filter(|n| *n < 0) {
+        errors.push(FieldError::invalid(
+            format!("{field}.{name}"),
+            &n.into(),
+            "must be greater than or equal to 0",
+        ));
+    }
+}

@@ -5,7 +5,9 @@ use serde_json::Value;
 
 use super::workloads::validate_int_or_percent;
 use crate::cluster_affinity;
-use crate::unstructured::{get, has};
+use crate::unstructured::{get, has, text};
+
+const EVICTION_POLICIES: [&str; 2] = ["AlwaysAllow", "IfHealthyBudget"];
 
 pub(super) fn validate(budget: &Value, errors: &mut Vec<FieldError>) {
     let spec = get(budget, "/spec");
@@ -30,6 +32,14 @@ pub(super) fn validate(budget: &Value, errors: &mut Vec<FieldError>) {
                 "must not be greater than 100%",
             ));
         }
+    }
+    let eviction = text(spec, "/unhealthyPodEvictionPolicy");
+    if !eviction.is_empty() && !EVICTION_POLICIES.contains(&eviction) {
+        errors.push(FieldError::not_supported(
+            "spec.unhealthyPodEvictionPolicy",
+            &eviction.into(),
+            &EVICTION_POLICIES,
+        ));
     }
     cluster_affinity::validate_label_selector("spec.selector", get(spec, "/selector"), errors);
 }

@@ -51,6 +51,15 @@ pub(super) fn validate_storage_class(
     if text(new, "/provisioner").is_empty() {
         errors.push(FieldError::required("provisioner", ""));
     }
+    for (field, choices) in [
+        ("reclaimPolicy", ["Delete", "Retain"]),
+        ("volumeBindingMode", ["Immediate", "WaitForFirstConsumer"]),
+    ] {
+        let value = text(new, &format!("/{field}"));
+        if !value.is_empty() && !choices.contains(&value) {
+            errors.push(FieldError::not_supported(field, &value.into(), &choices));
+        }
+    }
     let Some(old) = old else {
         return;
     };

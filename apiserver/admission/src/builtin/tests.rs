@@ -3,6 +3,8 @@
 
 mod definition;
 mod limits;
+mod network;
+mod pods;
 mod webhooks;
 mod workloads;
 
@@ -517,6 +519,10 @@ fn routing_disruption_and_scaling() {
                 &["spec.minAvailable"],
             ),
             (
+                json!({"spec": {"unhealthyPodEvictionPolicy": "Never"}}),
+                &["spec.unhealthyPodEvictionPolicy"],
+            ),
+            (
                 json!({"spec": {"maxUnavailable": "101%"}}),
                 &["spec.maxUnavailable"],
             ),
@@ -598,6 +604,10 @@ fn claims_events_and_pods() {
             (
                 json!({"spec": {"resources": null}}),
                 &["spec.resources[storage]"],
+            ),
+            (
+                json!({"spec": {"resources": {"requests": {"storage": "0"}}, "volumeMode": "Tape"}}),
+                &["spec.volumeMode", "spec.resources[storage]"],
             ),
         ],
     );

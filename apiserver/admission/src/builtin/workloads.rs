@@ -4,12 +4,14 @@ use jiff::tz::{self, TimeZone};
 use machinery::{FieldError, LabelSelector};
 use serde_json::{Map, Value};
 
-use super::numbers::validate_non_negative;
+use super::numbers::{validate_non_negative, validate_non_negative_at};
 use super::{job_schedule, pods};
 use crate::metadata;
-use crate::unstructured::{flag, get, has, int, text, validate_immutable_field};
+use crate::unstructured::{flag, get, has, int, pointer, text, validate_immutable_field};
 
 const ALWAYS: &[&str] = &["Always"];
+/// The most pods with an index that a Job runs at once.
+const MAX_INDEXED_PARALLELISM: i64 = 100_000;
 
 pub(super) fn validate_deployment(new: &Value, old: Option<&Value>, errors: &mut Vec<FieldError>) {
     validate_pod_template("deployment", new, ALWAYS, errors);
@@ -89,8 +91,69 @@ pub(super) fn validate_replica_set(new: &Value, old: Option<&Value>, errors: &mu
 
 pub(super) fn validate_daemon_set(new: &Value, old: Option<&Value>, errors: &mut Vec<FieldError>) {
     validate_pod_template("daemonset", new, ALWAYS, errors);
+    validate_daemon_update(get(new, "/spec/updateStrategy"), errors);
     validate_counts(new, &["minReadySeconds", "revisionHistoryLimit"], errors);
     validate_immutable_fields(new, old, &["selector"], errors);
+}
+
+/// Either `maxUnavailable` or `maxSurge` moves an update on, and not both.
+fn validate_daemon_update(strategy: &Value, errors: &mut Vec<FieldError>) {
+    let field = "spec.updateStrategy.rollingUpdate";
+    let rolling = get(strategy, "/rollingUpdate");
+    if rolling.is_null() || text(strategy, "/type") == "OnDelete" {
+        return;
+    }
+    let part = |side: &str| get(rolling, &format!("/{side}"));
+    for side in ["maxUnavailable", "maxSurge"] {
+        validate_int_or_percent(&format!("{field}.{side}"), part(side), errors);
+    }
+    let moves = |side: &str| !matches!(part(side), v if v.is_null() || *v == 0 || *v == "0%");
+    match (moves("maxUnavailable"), moves("maxSurge")) {
+        (true, true) => errors.push(FieldError::invalid(
+            format!("{field}.maxSurge"),
+            part("maxSurge"),
+            "may not be set when maxUnavailable is non-zero",
+        )),
+        (false, false) if has(rolling, "/maxUnavailable") => errors.push(FieldError::required(
+            format!("{field}.maxUnavailable"),
+            "cannot be 0 when maxSurge is 0",
+        )),
+        _ => {}
+    }
+}
+
+/// Validates what a StatefulSet has beside its template.
+fn validate_stateful_fields(spec: &Value, errors: &mut Vec<FieldError>) {
+    let policy = text(spec, "/podManagementPolicy");
+    if !matches!(policy, "" | "OrderedReady" | "Parallel") {
+        errors.push(FieldError::invalid(
+            "spec.podManagementPolicy",
+            &policy.into(),
+            "must be 'OrderedReady' or 'Parallel'",
+        ));
+    }
+    let strategy = get(spec, "/updateStrategy");
+    let rolling = get(strategy, "/rollingUpdate");
+    match text(strategy, "/type") {
+        "OnDelete" if !rolling.is_null() => errors.push(FieldError::invalid(
+            "spec.updateStrategy.rollingUpdate",
+            rolling,
+            "only allowed for updateStrategy 'RollingUpdate'",
+        )),
+        "" | "OnDelete" | "RollingUpdate" => {}
+        other => errors.push(FieldError::invalid(
+            "spec.updateStrategy",
+            &other.into(),
+            "must be 'RollingUpdate' or 'OnDelete'",
+        )),
+    }
+    validate_non_negative_at(
+        "spec.updateStrategy.rollingUpdate",
+        rolling,
+        "partition",
+        errors,
+    );
+    validate_non_negative_at("spec.ordinals", get(spec, "/ordinals"), "start", errors);
 }
 
 pub(super) fn validate_stateful_set(
@@ -99,6 +162,7 @@ pub(super) fn validate_stateful_set(
     errors: &mut Vec<FieldError>,
 ) {
     validate_pod_template("statefulset", new, ALWAYS, errors);
+    validate_stateful_fields(get(new, "/spec"), errors);
     validate_counts(
         new,
         &["replicas", "minReadySeconds", "revisionHistoryLimit"],
@@ -128,6 +192,36 @@ pub(super) fn validate_stateful_set(
     if fixed(new) != fixed(old) {
         errors.push(FieldError::forbidden("spec", "updates to statefulset spec for fields other than 'replicas', 'ordinals', 'template', 'updateStrategy', 'revisionHistoryLimit', 'persistentVolumeClaimRetentionPolicy' and 'minReadySeconds' are forbidden"));
     }
+}
+
+/// Validates a ReplicationController, whose selector is a map of labels.
+pub(super) fn validate_replication_controller(new: &Value, errors: &mut Vec<FieldError>) {
+    validate_counts(new, &["replicas", "minReadySeconds"], errors);
+    let selector = get(new, "/spec/selector");
+    let pairs = selector.as_object().filter(|pairs| !pairs.is_empty());
+    if let Some(pairs) = pairs {
+        let labels = get(new, "/spec/template/metadata/labels");
+        if has(new, "/spec/template") && !pairs.iter().all(|(k, v)| labels.get(k) == Some(v)) {
+            errors.push(FieldError::invalid(
+                "spec.template.metadata.labels",
+                labels,
+                "`selector` does not match template `labels`",
+            ));
+        }
+    } else {
+        errors.push(FieldError::required("spec.selector", ""));
+    }
+    if has(new, "/spec/template") {
+        validate_template_metadata("spec.template", get(new, "/spec/template"), errors);
+        pods::validate("spec.template.spec", new, ALWAYS, errors);
+    } else {
+        errors.push(FieldError::required("spec.template", ""));
+    }
+}
+
+pub(super) fn validate_pod_template_object(new: &Value, errors: &mut Vec<FieldError>) {
+    validate_template_metadata("template", get(new, "/template"), errors);
+    pods::validate("template.spec", new, pods::RESTART_POLICIES, errors);
 }
 
 pub(super) fn validate_job(new: &Value, old: Option<&Value>, errors: &mut Vec<FieldError>) {
@@ -173,6 +267,50 @@ fn validate_job_spec(field: &str, object: &Value, errors: &mut Vec<FieldError>) 
         &["OnFailure", "Never"],
         errors,
     );
+    validate_job_modes(field, get(object, &pointer(field)), errors);
+}
+
+/// Validates the fields that depend on whether the pods of a Job have indexes.
+fn validate_job_modes(field: &str, spec: &Value, errors: &mut Vec<FieldError>) {
+    let mode = text(spec, "/completionMode");
+    let is_indexed = mode == "Indexed";
+    if !matches!(mode, "" | "NonIndexed" | "Indexed") {
+        errors.push(FieldError::not_supported(
+            format!("{field}.completionMode"),
+            &mode.into(),
+            &["NonIndexed", "Indexed"],
+        ));
+    }
+    if is_indexed && !has(spec, "/completions") {
+        let why = format!("when completion mode is {mode}");
+        errors.push(FieldError::required(format!("{field}.completions"), &why));
+    }
+    let parallelism = int(spec, "/parallelism").unwrap_or(0);
+    if is_indexed && parallelism > MAX_INDEXED_PARALLELISM {
+        errors.push(FieldError::invalid(
+            format!("{field}.parallelism"),
+            &parallelism.into(),
+            format!("must be less than or equal to {MAX_INDEXED_PARALLELISM} when completion mode is {mode}"),
+        ));
+    }
+    for name in ["backoffLimitPerIndex", "maxFailedIndexes"] {
+        if has(spec, &format!("/{name}")) && !is_indexed {
+            errors.push(FieldError::invalid(
+                format!("{field}.{name}"),
+                get(spec, &format!("/{name}")),
+                "requires indexed completion mode",
+            ));
+        }
+        validate_non_negative_at(field, spec, name, errors);
+    }
+    let policy = text(spec, "/template/spec/restartPolicy");
+    if has(spec, "/podFailurePolicy") && policy != "Never" {
+        errors.push(FieldError::invalid(
+            format!("{field}.template.spec.restartPolicy"),
+            &policy.into(),
+            "only \"Never\" is supported when podFailurePolicy is specified",
+        ));
+    }
 }
 
 pub(super) fn validate_cron_job(new: &Value, old: Option<&Value>, errors: &mut Vec<FieldError>) {
@@ -297,17 +435,27 @@ fn validate_pod_template(
     } else {
         errors.push(FieldError::required("spec.selector", ""));
     }
-    metadata::validate_labels(
-        "spec.template.labels",
-        get(object, "/spec/template/metadata/labels"),
-        errors,
-    );
-    metadata::validate_annotations(
-        "spec.template.annotations",
-        get(object, "/spec/template/metadata/annotations"),
-        errors,
-    );
+    validate_template_metadata("spec.template", get(object, "/spec/template"), errors);
+    if let Some(seconds) = int(object, "/spec/template/spec/activeDeadlineSeconds") {
+        let owner = match kind {
+            "daemonset" => "DaemonSet",
+            "statefulset" => "StatefulSet",
+            _ => "ReplicaSet",
+        };
+        let field = "spec.template.spec.activeDeadlineSeconds";
+        if seconds > 0 {
+            let why = format!("activeDeadlineSeconds in {owner} is not Supported");
+            errors.push(FieldError::forbidden(field, &why));
+        }
+    }
     pods::validate("spec.template.spec", object, policies, errors);
+}
+
+fn validate_template_metadata(field: &str, template: &Value, errors: &mut Vec<FieldError>) {
+    let labels = get(template, "/metadata/labels");
+    metadata::validate_labels(&format!("{field}.labels"), labels, errors);
+    let annotations = get(template, "/metadata/annotations");
+    metadata::validate_annotations(&format!("{field}.annotations"), annotations, errors);
 }
 
 fn validate_selector(kind: &str, object: &Value, errors: &mut Vec<FieldError>) {

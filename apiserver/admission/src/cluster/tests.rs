@@ -2,6 +2,8 @@
 
 use serde_json::json;
 
+use machinery::names::validate_qualified_name;
+
 use super::*;
 
 const MAX: &str = "9223372036854775807";

@@ -222,6 +222,18 @@ fn other_workloads() {
             (json!({"spec": {"selector": null}}), &[]),
             (json!({"spec": {"parallelism": -1}}), &["spec.parallelism"]),
             (
+                json!({"spec": {"completionMode": "Sorted", "backoffLimitPerIndex": 1}}),
+                &["spec.completionMode", "spec.backoffLimitPerIndex"],
+            ),
+            (
+                json!({"spec": {"completionMode": "Indexed", "completions": 1, "parallelism": 100_001}}),
+                &["spec.parallelism"],
+            ),
+            (
+                json!({"spec": {"podFailurePolicy": {}, "template": {"spec": {"restartPolicy": "OnFailure"}}}}),
+                &["spec.template.spec.restartPolicy"],
+            ),
+            (
                 json!({"spec": {"template": {"spec": {"restartPolicy": "Always"}}}}),
                 &["spec.template.spec.restartPolicy"],
             ),
@@ -236,7 +248,7 @@ fn other_workloads() {
             (json!({"spec": {"completions": 2}}), &["spec.completions"]),
             (
                 json!({"spec": {"completionMode": "Indexed"}}),
-                &["spec.completionMode", "spec.completions"][..1],
+                &["spec.completions", "spec.completionMode"],
             ),
             (
                 json!({"spec": {"template": {"spec": {"hostNetwork": true}}}}),
@@ -292,6 +304,91 @@ fn other_workloads() {
             (
                 json!({"spec": {"restartPolicy": "Sometimes"}}),
                 &["spec.restartPolicy"],
+            ),
+        ],
+    );
+}
+
+#[test]
+fn strategies_and_older_workloads() {
+    let base = workload("Always");
+    let update = |u: Value| json!({"spec": {"updateStrategy": u}});
+    let deadline = json!({"spec": {"template": {"spec": {"activeDeadlineSeconds": 5}}}});
+    let at_deadline = &["spec.template.spec.activeDeadlineSeconds"][..];
+    let rolling = "spec.updateStrategy.rollingUpdate";
+    check(
+        "apps/v1",
+        "DaemonSet",
+        &base,
+        &[
+            (
+                update(json!({"rollingUpdate": {"maxUnavailable": 1, "maxSurge": 0}})),
+                &[],
+            ),
+            (
+                update(json!({"rollingUpdate": {"maxUnavailable": 1, "maxSurge": 1}})),
+                &[&format!("{rolling}.maxSurge")],
+            ),
+            (
+                update(json!({"rollingUpdate": {"maxUnavailable": 0}})),
+                &[&format!("{rolling}.maxUnavailable")],
+            ),
+            (deadline.clone(), at_deadline),
+        ],
+    );
+    check(
+        "apps/v1",
+        "StatefulSet",
+        &base,
+        &[
+            (json!({"spec": {"podManagementPolicy": "Parallel"}}), &[]),
+            (
+                json!({"spec": {"podManagementPolicy": "Random", "ordinals": {"start": -1}}}),
+                &["spec.podManagementPolicy", "spec.ordinals.start"],
+            ),
+            (
+                update(json!({"type": "OnDelete", "rollingUpdate": {}})),
+                &[rolling],
+            ),
+            (
+                update(json!({"type": "Recreate"})),
+                &["spec.updateStrategy"],
+            ),
+            (
+                update(json!({"rollingUpdate": {"partition": -1}})),
+                &[&format!("{rolling}.partition")],
+            ),
+            (deadline.clone(), at_deadline),
+        ],
+    );
+    check("apps/v1", "Deployment", &base, &[(deadline, at_deadline)]);
+    let controller = with(
+        &base,
+        &json!({"spec": {"selector": {"matchLabels": null, "app": "x"}}}),
+    );
+    check(
+        "v1",
+        "ReplicationController",
+        &controller,
+        &[
+            (json!({}), &[]),
+            (json!({"spec": {"selector": null}}), &["spec.selector"]),
+            (json!({"spec": {"template": null}}), &["spec.template"]),
+            (
+                json!({"spec": {"selector": {"app": "y"}}}),
+                &["spec.template.metadata.labels"],
+            ),
+        ],
+    );
+    check(
+        "v1",
+        "PodTemplate",
+        &json!({"template": base["spec"]["template"]}),
+        &[
+            (json!({}), &[]),
+            (
+                json!({"template": {"spec": {"containers": []}}}),
+                &["template.spec.containers"],
             ),
         ],
     );

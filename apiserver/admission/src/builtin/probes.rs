@@ -1,0 +1,142 @@
+//! Validates what a kubelet does to a container: probes and lifecycle handlers.
+
+use machinery::FieldError;
+use serde_json::Value;
+
+use super::containers::validate_port_name;
+use super::numbers::{validate_non_negative_at, validate_port};
+use crate::unstructured::{get, has, index_path, int, items, report_invalid, text};
+
+const PROBE_HANDLERS: [&str; 4] = ["exec", "httpGet", "tcpSocket", "grpc"];
+const LIFECYCLE_HANDLERS: [&str; 4] = ["exec", "httpGet", "tcpSocket", "sleep"];
+
+/// Validates probes and lifecycle of a container. An init container that ends has none.
+pub(super) fn validate(
+    field: &str,
+    container: &Value,
+    must_end: bool,
+    errors: &mut Vec<FieldError>,
+) {
+    for name in [
+        "lifecycle",
+        "livenessProbe",
+        "readinessProbe",
+        "startupProbe",
+    ] {
+        let value = get(container, &format!("/{name}"));
+        let at = format!("{field}.{name}");
+        match name {
+            _ if value.is_null() => {}
+            _ if must_end => errors.push(FieldError::forbidden(
+                at,
+                "may not be set for init containers without restartPolicy=Always",
+            )),
+            "lifecycle" => {
+                for hook in ["postStart", "preStop"] {
+                    let handler = get(value, &format!("/{hook}"));
+                    if !handler.is_null() {
+                        let at = format!("{at}.{hook}");
+                        validate_handler(&at, handler, &LIFECYCLE_HANDLERS, errors);
+                    }
+                }
+            }
+            _ => validate_probe(&at, value, name, errors),
+        }
+    }
+}
+
+fn validate_probe(field: &str, probe: &Value, name: &str, errors: &mut Vec<FieldError>) {
+    validate_handler(field, probe, &PROBE_HANDLERS, errors);
+    for number in [
+        "initialDelaySeconds",
+        "timeoutSeconds",
+        "periodSeconds",
+        "successThreshold",
+        "failureThreshold",
+    ] {
+        validate_non_negative_at(field, probe, number, errors);
+    }
+    let threshold = int(probe, "/successThreshold").unwrap_or(1);
+    if name != "readinessProbe" && threshold > 1 {
+        errors.push(FieldError::invalid(
+            format!("{field}.successThreshold"),
+            &threshold.into(),
+            "must be 1",
+        ));
+    }
+    if let Some(grace) = int(probe, "/terminationGracePeriodSeconds") {
+        let why = match name {
+            "readinessProbe" => "must not be set for readinessProbes",
+            _ if grace <= 0 => "must be greater than 0",
+            _ => return,
+        };
+        errors.push(FieldError::invalid(
+            format!("{field}.terminationGracePeriodSeconds"),
+            &grace.into(),
+            why,
+        ));
+    }
+}
+
+/// Requires exactly one handler, and validates it.
+fn validate_handler(field: &str, value: &Value, handlers: &[&str], errors: &mut Vec<FieldError>) {
+    let is_set = |handler: &&&str| has(value, &format!("/{handler}"));
+    let mut present = handlers.iter().filter(is_set);
+    let Some(first) = present.next() else {
+        errors.push(FieldError::required(field, "must specify a handler type"));
+        return;
+    };
+    for other in present {
+        let why = "may not specify more than 1 handler type";
+        errors.push(FieldError::forbidden(format!("{field}.{other}"), why));
+    }
+    let at = format!("{field}.{first}");
+    let action = get(value, &format!("/{first}"));
+    match *first {
+        "exec" if items(action, "/command").is_empty() => {
+            errors.push(FieldError::required(format!("{at}.command"), ""));
+        }
+        "httpGet" => validate_http_get(&at, action, errors),
+        "tcpSocket" | "grpc" => validate_port_or_name(&at, get(action, "/port"), errors),
+        "sleep" if int(action, "/seconds").unwrap_or(0) < 0 => {
+            errors.push(FieldError::invalid(
+                at,
+                get(action, "/seconds"),
+                "must be greater than or equal to 0",
+            ));
+        }
+        _ => {}
+    }
+}
+
+fn validate_http_get(field: &str, action: &Value, errors: &mut Vec<FieldError>) {
+    validate_port_or_name(field, get(action, "/port"), errors);
+    let scheme = text(action, "/scheme");
+    if !matches!(scheme, "" | "HTTP" | "HTTPS") {
+        errors.push(FieldError::not_supported(
+            format!("{field}.scheme"),
+            &scheme.into(),
+            &["HTTP", "HTTPS"],
+        ));
+    }
+    for (i, header) in items(action, "/httpHeaders").iter().enumerate() {
+        let name = text(header, "/name");
+        let fits = !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-');
+        if !fits {
+            let at = index_path(&format!("{field}.httpHeaders"), i);
+            errors.push(FieldError::invalid(
+                format!("{at}.name"),
+                &name.into(),
+                "a valid HTTP header must consist of alphanumeric characters or '-' (e.g. 'X-Header-Name', regex used for validation is '[-A-Za-z0-9]+')",
+            ));
+        }
+    }
+}
+
+fn validate_port_or_name(field: &str, port: &Value, errors: &mut Vec<FieldError>) {
+    let field = format!("{field}.port");
+    match port {
+        Value::String(name) => report_invalid(field, name, validate_port_name(name), errors),
+        port => validate_port(field, port.as_i64().unwrap_or(0), errors),
+    }
+}
