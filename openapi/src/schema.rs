@@ -24,9 +24,9 @@ mod value_validation;
 pub use self::embedded_resources::{EmbeddedResource, object_meta_error};
 pub(crate) use self::formats::canonical_base64;
 
-use std::fmt::Write;
 use std::sync::Arc;
 
+use machinery::bounded_text::{child_path, push_path_step};
 use serde_json::Value;
 
 use crate::model::{
@@ -178,39 +178,33 @@ impl<'v> FieldPath<'v> {
     }
 
     fn render(&self) -> String {
-        let mut text = String::new();
-        for segment in &self.segments {
-            let dot = if text.is_empty() { "" } else { "." };
-            // Writing to a String does not fail.
-            let _ = match segment {
-                PathSegment::Key(key) | PathSegment::MapKey(key) => write!(text, "{dot}{key}"),
-                PathSegment::Index(at) => write!(text, "[{at}]"),
-            };
-        }
-        text
+        self.render_segments(false)
     }
 
     /// The path as errors of list types have it: with the keys of maps in brackets.
     fn render_with_map_keys(&self) -> String {
+        self.render_segments(true)
+    }
+
+    fn render_segments(&self, map_keys_in_brackets: bool) -> String {
         let mut text = String::new();
         for segment in &self.segments {
             let dot = if text.is_empty() { "" } else { "." };
-            // Writing to a String does not fail.
-            let _ = match segment {
-                PathSegment::Key(key) => write!(text, "{dot}{key}"),
-                PathSegment::MapKey(key) => write!(text, "[{key}]"),
-                PathSegment::Index(at) => write!(text, "[{at}]"),
-            };
+            match segment {
+                PathSegment::MapKey(key) if map_keys_in_brackets => {
+                    push_path_step(&mut text, "[", key);
+                    push_path_step(&mut text, "", "]");
+                }
+                PathSegment::Key(key) | PathSegment::MapKey(key) => {
+                    push_path_step(&mut text, dot, key);
+                }
+                PathSegment::Index(at) => push_path_step(&mut text, "", &format!("[{at}]")),
+            }
         }
         text
     }
 
     fn render_child(&self, key: &str) -> String {
-        let parent = self.render();
-        if parent.is_empty() {
-            key.to_owned()
-        } else {
-            format!("{parent}.{key}")
-        }
+        child_path(&self.render(), key)
     }
 }

@@ -1,6 +1,7 @@
 //! Validates `metadata` of every object. Does no I/O. Rules and texts of
 //! `apimachinery/pkg/api/validation/objectmeta.go`.
 
+use machinery::bounded_text::{MAX_LISTED, MAX_QUOTED_BYTES, rendered_json, truncated};
 use machinery::names::{
     split_api_version, validate_dns1035_label, validate_dns1123_label, validate_dns1123_subdomain,
     validate_label_value, validate_path_segment_name, validate_qualified_name,
@@ -15,6 +16,9 @@ use crate::unstructured::{
 
 /// Bound on the bytes of all annotations of an object together.
 const MAX_ANNOTATIONS_BYTES: usize = 256 << 10;
+
+/// How many of the owners an error shows, which is cut after them.
+const MAX_SHOWN_OWNERS: usize = 8;
 
 /// Groups in which finalizers must have a domain or be one of the standard ones.
 const BUILTIN_GROUPS: &[&str] = &[
@@ -182,6 +186,9 @@ fn validate_namespace(namespaced: bool, namespace: &str, errors: &mut Vec<FieldE
 /// Validates a map of labels at `field`.
 pub fn validate_labels(field: &str, labels: &Value, errors: &mut Vec<FieldError>) {
     for (key, value) in entries(labels, "") {
+        if errors.len() > MAX_LISTED {
+            return;
+        }
         report_invalid(field, key, validate_qualified_name(key), errors);
         let value = value.as_str().unwrap_or("");
         report_invalid(field, value, validate_label_value(value), errors);
@@ -192,6 +199,9 @@ pub fn validate_labels(field: &str, labels: &Value, errors: &mut Vec<FieldError>
 pub fn validate_annotations(field: &str, annotations: &Value, errors: &mut Vec<FieldError>) {
     let mut bytes = 0;
     for (key, value) in entries(annotations, "") {
+        if errors.len() > MAX_LISTED {
+            return;
+        }
         report_invalid(
             field,
             key,
@@ -209,6 +219,9 @@ pub fn validate_annotations(field: &str, annotations: &Value, errors: &mut Vec<F
 fn validate_owner_references(field: &str, owners: &[Value], errors: &mut Vec<FieldError>) {
     let mut controller: Option<String> = None;
     for owner in owners {
+        if errors.len() > MAX_LISTED {
+            return;
+        }
         let api_version = text(owner, "/apiVersion");
         let (group, version) = split_api_version(api_version);
         if version.is_empty() {
@@ -233,12 +246,17 @@ fn validate_owner_references(field: &str, owners: &[Value], errors: &mut Vec<Fie
             errors.push(FieldError::invalid_rendered(field, &shown, why));
         }
         if flag(owner, "/controller") {
-            let name = format!("{}/{}", text(owner, "/kind"), text(owner, "/name"));
+            let part = |field| truncated(text(owner, field), MAX_QUOTED_BYTES);
+            let name = format!("{}/{}", part("/kind"), part("/name"));
             if let Some(first) = &controller {
                 let why = format!(
                     "Only one reference can have Controller set to true. Found \"true\" in references for {first} and {name}"
                 );
-                let shown: Vec<String> = owners.iter().map(render_owner).collect();
+                let shown: Vec<String> = owners
+                    .iter()
+                    .take(MAX_SHOWN_OWNERS)
+                    .map(render_owner)
+                    .collect();
                 let shown = format!("[{}]", shown.join(","));
                 errors.push(FieldError::invalid_rendered(field, &shown, why));
             }
@@ -256,7 +274,7 @@ fn render_owner(owner: &Value) -> String {
         .filter_map(
             |(name, is_required)| match get(owner, &format!("/{name}")) {
                 Value::Null => is_required.then(|| format!("{name:?}:\"\"")),
-                value => Some(format!("{name:?}:{value}")),
+                value => Some(format!("{name:?}:{}", rendered_json(value))),
             },
         )
         .collect();
@@ -268,6 +286,9 @@ fn validate_finalizers(gvk: &Gvk, field: &str, meta: &Value, errors: &mut Vec<Fi
     // `core/validation.ValidateObjectMeta`).
     let qualified = BUILTIN_GROUPS.contains(&&*gvk.group);
     for (i, name) in texts(meta, "/finalizers").enumerate() {
+        if errors.len() > MAX_LISTED {
+            return;
+        }
         report_invalid(field, name, validate_qualified_name(name), errors);
         if qualified && !name.contains('/') && !STANDARD_FINALIZERS.contains(&name) {
             let why = "name is neither a standard finalizer name nor is it fully qualified";

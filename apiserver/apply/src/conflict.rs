@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use machinery::StatusCause;
+use machinery::bounded_text::{MAX_LISTED, and_more};
 
 use crate::field_set::FieldSet;
 use crate::manager::{ManagerId, ManagerOperation};
@@ -53,9 +54,10 @@ impl Conflicts {
         (!rest.is_empty()).then_some(Self(rest))
     }
 
-    /// The causes for `Status.details`.
+    /// The causes for `Status.details`; of many the first.
     pub fn causes(&self) -> Vec<StatusCause> {
         self.iter()
+            .take(MAX_LISTED)
             .map(|conflict| StatusCause {
                 reason: CAUSE_REASON.into(),
                 message: format!("conflict with {}", ManagerText(&conflict.manager)),
@@ -78,7 +80,7 @@ impl fmt::Display for Conflicts {
         }
         let mut lines = Vec::new();
         let mut last = None;
-        for conflict in self.iter() {
+        for conflict in self.iter().take(MAX_LISTED) {
             if last != Some(&conflict.manager) {
                 lines.push(format!(
                     "conflicts with {}:",
@@ -89,6 +91,9 @@ impl fmt::Display for Conflicts {
             lines.push(format!("- {}", path_text(&conflict.path)));
         }
         let count = self.0.len();
+        if count > MAX_LISTED {
+            lines.push(and_more(count - MAX_LISTED));
+        }
         write!(
             f,
             "Apply failed with {count} conflicts: {}",

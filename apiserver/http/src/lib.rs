@@ -35,6 +35,7 @@ mod profiling;
 mod protobuf_responses;
 mod proxy;
 mod request_body;
+mod request_memory;
 mod requestinfo;
 mod resource_handlers;
 mod response_body;
@@ -63,11 +64,15 @@ pub use dynamic_groups::{
 };
 pub use flowcontrol::FlowController;
 pub use health::{HealthCheck, HealthProbe};
+pub use negotiation::RequestBodySerialization;
 pub use options::ApiServerOptions;
 pub use proxy::{
     AGENT_TUNNEL, AgentTunnelEndpoint, CLUSTER_PROXY, ClusterProxy, GLOBAL_PROXY, GlobalProxy,
     MemberRead, MemberReader, MemberReply, MemberResourceReader, MemberSearch, SEARCH,
     is_unserved_path,
+};
+pub use request_body::{
+    DecodedBodyAndDuplicateKeys, DecodedPatch, decode_object_of_kind, decode_patch,
 };
 pub use response_body::ServerResponseBody;
 pub use subresources::{

@@ -227,7 +227,7 @@ fn wants_pretty(headers: &HeaderMap, query: &QueryParams, clause: &AcceptClause<
 
 /// The serialization of a request body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum RequestBodySerialization {
+pub enum RequestBodySerialization {
     Json,
     Yaml,
     Protobuf,

@@ -1,20 +1,26 @@
 //! Reads and decodes request bodies: JSON, YAML or protobuf bytes become a value.
 //!
-//! Size and depth are bounded, and duplicate JSON keys are reported by their paths.
+//! Size, depth and memory are bounded, and duplicate JSON keys are reported by their paths.
 
 use std::cell::RefCell;
 use std::fmt::{self, Display};
+use std::ops::Deref;
 
 use bytes::Bytes;
 use http_body::Body;
 use http_body_util::BodyExt;
 use machinery::Status;
+use machinery::bounded_text::{
+    MAX_MESSAGE_BYTES, MAX_QUOTED_BYTES, child_path, push_path_step, rendered, truncated,
+};
 use machinery::json_errors::{syntax_error_text, value_type_name};
+use machinery::tree_memory::{estimate_json_tree_bytes, estimate_yaml_tree_bytes};
 use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
 
 use crate::lone_surrogates::replace_lone_surrogates;
 use crate::negotiation::RequestBodySerialization;
+use crate::request_memory::MemoryCharge;
 
 pub(crate) const JSON_PATCH: &str = "application/json-patch+json";
 pub(crate) const MERGE_PATCH: &str = "application/merge-patch+json";
@@ -28,14 +34,75 @@ const MAX_DISCARDED_BYTES: usize = 4 * MAX_REQUEST_BODY_BYTES;
 /// Bound on reported duplicate keys.
 const MAX_REPORTED_DUPLICATES: usize = 100;
 
-/// Reads a body up to [`MAX_REQUEST_BODY_BYTES`]. Fails with 413 beyond it.
-pub(crate) async fn read_body<B>(mut body: B) -> Result<Vec<u8>, Status>
+/// A body is read into room for so many bytes more at a time.
+const READ_BYTES: usize = 64 * 1024;
+/// What a byte of protobuf takes as a tree, at most and roughly: the decoder bounds the values.
+const PROTOBUF_TREE_FACTOR: usize = 16;
+
+/// The bytes of a body, and the memory charged for them and for what they are decoded to.
+pub(crate) struct ChargedRequestBody {
+    bytes: Vec<u8>,
+    charge: MemoryCharge,
+}
+
+impl Deref for ChargedRequestBody {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+impl ChargedRequestBody {
+    /// Charges the tree of the body before it is decoded. Fails with 413 or 429.
+    pub(crate) fn charge_tree(
+        &mut self,
+        body_type: RequestBodySerialization,
+    ) -> Result<(), Status> {
+        self.charge.add_tree(match body_type {
+            RequestBodySerialization::Json => estimate_json_tree_bytes(&self.bytes),
+            RequestBodySerialization::Yaml => estimate_yaml_tree_bytes(&self.bytes),
+            RequestBodySerialization::Protobuf => PROTOBUF_TREE_FACTOR * self.bytes.len(),
+        })
+    }
+
+    /// As [`Self::charge_tree`], for a configuration: YAML, which clients mostly send as JSON.
+    pub(crate) fn charge_configuration(&mut self) -> Result<(), Status> {
+        self.charge_tree(match self.bytes.trim_ascii_start().first() {
+            Some(b'{') => RequestBodySerialization::Json,
+            _ => RequestBodySerialization::Yaml,
+        })
+    }
+
+    /// Charges and copies more of the body.
+    fn extend(&mut self, data: &[u8]) -> Result<(), Status> {
+        if self.bytes.capacity() - self.bytes.len() < data.len() {
+            let room = data.len().next_multiple_of(READ_BYTES);
+            self.charge.add(room)?;
+            self.bytes.reserve_exact(room);
+        }
+        self.bytes.extend_from_slice(data);
+        Ok(())
+    }
+
+    /// The bytes, and the charge for as long as they and what they are decoded to are used.
+    pub(crate) fn into_parts(self) -> (Bytes, MemoryCharge) {
+        (self.bytes.into(), self.charge)
+    }
+}
+
+/// Reads a body up to [`MAX_REQUEST_BODY_BYTES`]. Fails with 413 beyond it, and with 429 if the
+/// bodies of other requests take all memory.
+pub(crate) async fn read_body<B>(mut body: B) -> Result<ChargedRequestBody, Status>
 where
     B: Body<Data = Bytes> + Unpin,
     B::Error: Display,
 {
     let expected = body.size_hint().lower();
-    let mut bytes = Vec::with_capacity(expected.min(MAX_REQUEST_BODY_BYTES as u64) as usize);
+    let mut read = ChargedRequestBody {
+        bytes: Vec::new(),
+        charge: MemoryCharge::default(),
+    };
     let mut length = 0;
     while let Some(frame) = body.frame().await {
         let frame = frame.map_err(|e| Status::bad_request(format!("cannot read the body: {e}")))?;
@@ -44,7 +111,7 @@ where
         };
         length += data.len();
         if expected <= MAX_REQUEST_BODY_BYTES as u64 && length <= MAX_REQUEST_BODY_BYTES {
-            bytes.extend_from_slice(data);
+            read.extend(data)?;
         } else if length > MAX_DISCARDED_BYTES {
             break;
         }
@@ -54,13 +121,13 @@ where
             "limit is {MAX_REQUEST_BODY_BYTES}"
         )));
     }
-    Ok(bytes)
+    Ok(read)
 }
 
 /// A decoded body and the paths of its duplicate keys, such as `spec.a[0].b`.
-pub(crate) struct DecodedBodyAndDuplicateKeys {
-    pub(crate) value: Value,
-    pub(crate) duplicate_keys: Vec<String>,
+pub struct DecodedBodyAndDuplicateKeys {
+    pub value: Value,
+    pub duplicate_keys: Vec<String>,
 }
 
 /// The characters of a malformed body that its error shows.
@@ -69,7 +136,7 @@ const MAX_BODY_SUMMARY: usize = 30;
 /// Decodes a body that holds an object of the kind. Fails with 400 when it is malformed or
 /// not an object, with the beginning of the body. `names_kind`: a body without a kind is
 /// malformed, as for custom resources.
-pub(crate) fn decode_object_of_kind(
+pub fn decode_object_of_kind(
     bytes: &[u8],
     body_type: RequestBodySerialization,
     kind: &str,
@@ -83,8 +150,11 @@ pub(crate) fn decode_object_of_kind(
         check_type_meta(&decoded.value)?;
         if names_kind && decoded.value["kind"].as_str().is_none_or(str::is_empty) {
             let text = match body_type {
-                RequestBodySerialization::Json => String::from_utf8_lossy(bytes).into_owned(),
-                _ => decoded.value.to_string(),
+                RequestBodySerialization::Json => {
+                    let shown = &bytes[..bytes.len().min(MAX_MESSAGE_BYTES)];
+                    String::from_utf8_lossy(shown).into_owned()
+                }
+                _ => rendered(&decoded.value, MAX_MESSAGE_BYTES),
             };
             return Err(format!("Object 'Kind' is missing in '{text}'"));
         }
@@ -111,6 +181,7 @@ fn check_type_meta(value: &Value) -> Result<(), String> {
     }
     match value["apiVersion"].as_str() {
         Some(version) if version.matches('/').count() > 1 => {
+            let version = truncated(version, MAX_QUOTED_BYTES);
             Err(format!("unexpected GroupVersion string: {version}"))
         }
         _ => Ok(()),
@@ -212,9 +283,9 @@ pub(crate) fn decode_configuration(bytes: &[u8]) -> Result<DecodedConfiguration,
 }
 
 /// A decoded patch, and what strict decoding says about it.
-pub(crate) struct DecodedPatch {
-    pub(crate) value: Value,
-    pub(crate) strict_errors: Vec<String>,
+pub struct DecodedPatch {
+    pub value: Value,
+    pub strict_errors: Vec<String>,
 }
 
 impl DecodedPatch {
@@ -244,7 +315,7 @@ fn unknown_operation_fields(patch: &Value) -> impl Iterator<Item = String> {
     });
     fields
         .filter(|(_, name)| !matches!(name.as_str(), "op" | "path" | "from" | "value"))
-        .map(|(i, name)| format!("[{i}].{name}"))
+        .map(|(i, name)| child_path(&format!("[{i}]"), name))
         .take(MAX_REPORTED_DUPLICATES)
 }
 
@@ -276,7 +347,7 @@ fn yaml_error_text(text: &str, error: &str) -> String {
 }
 
 /// Decodes the body of a patch, which is a list of operations or an object. Fails with 400.
-pub(crate) fn decode_patch(bytes: &[u8], content_type: &str) -> Result<DecodedPatch, Status> {
+pub fn decode_patch(bytes: &[u8], content_type: &str) -> Result<DecodedPatch, Status> {
     let operations = content_type == JSON_PATCH;
     let target = if operations {
         "[]handlers.jsonPatchOp"
@@ -359,7 +430,7 @@ fn decode_strict_json(bytes: &[u8]) -> Result<DecodedBodyAndDuplicateKeys, Strin
     })
 }
 
-/// The path of the value being decoded, and the duplicate keys found so far.
+/// The bounded path of the value being decoded, and the duplicate keys found so far.
 #[derive(Default)]
 struct DuplicateKeyTracker {
     path: RefCell<String>,
@@ -436,12 +507,9 @@ impl<'de> Visitor<'de> for JsonValueSeed<'_> {
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Value, A::Error> {
-        use std::fmt::Write as _;
         let mut items = Vec::new();
         loop {
-            let step = |path: &mut String| {
-                let _ = write!(path, "[{}]", items.len());
-            };
+            let step = |path: &mut String| push_path_step(path, "", &format!("[{}]", items.len()));
             match self
                 .tracker
                 .with_path_step(step, || seq.next_element_seed(self))?
@@ -456,10 +524,8 @@ impl<'de> Visitor<'de> for JsonValueSeed<'_> {
         let mut map = Map::new();
         while let Some(key) = access.next_key::<String>()? {
             let step = |path: &mut String| {
-                if !path.is_empty() {
-                    path.push('.');
-                }
-                path.push_str(&key);
+                let separator = if path.is_empty() { "" } else { "." };
+                push_path_step(path, separator, &key);
             };
             let value = self.tracker.with_path_step(step, || {
                 if map.contains_key(&key) {

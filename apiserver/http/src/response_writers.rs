@@ -5,6 +5,7 @@
 //! rendered before anything is sent: an object that cannot be rendered fails the whole
 //! list, as in kube-apiserver (`endpoints/handlers/response.go`).
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
@@ -416,22 +417,27 @@ impl<I: Iterator<Item = Bytes>> Iterator for ListResponseChunks<I> {
     }
 }
 
-/// Adds each distinct warning as a `Warning` header; truncates all when they are too
-/// long together.
+/// Adds each distinct warning as a `Warning` header. Of warnings that are too long together,
+/// each is truncated, and those that are still too many are left out.
 pub(crate) fn add_warnings(response: &mut Response<ServerResponseBody>, warnings: &[String]) {
-    let mut distinct: Vec<&str> = Vec::new();
-    for text in warnings {
-        if !text.is_empty() && !distinct.contains(&text.as_str()) {
-            distinct.push(text);
-        }
-    }
+    let mut known = HashSet::new();
+    let texts = warnings.iter().map(String::as_str);
+    let distinct: Vec<&str> = texts
+        .filter(|text| !text.is_empty() && known.insert(*text))
+        .take(MAX_WARNING_CHARS)
+        .collect();
     let long = distinct.iter().map(|t| t.chars().count()).sum::<usize>() > MAX_WARNING_CHARS;
+    let mut added = 0;
     for text in distinct {
+        if added > MAX_WARNING_CHARS {
+            return;
+        }
         let shown: String = if long {
             text.chars().take(TRUNCATED_WARNING_CHARS).collect()
         } else {
             text.to_owned()
         };
+        added += shown.chars().count();
         let quoted = shown.replace('\\', "\\\\").replace('"', "\\\"");
         let clean: String = quoted.chars().filter(|c| !c.is_control()).collect();
         if let Ok(header) = HeaderValue::from_bytes(format!("299 - \"{clean}\"").as_bytes()) {
@@ -524,5 +530,11 @@ mod tests {
         let mut r = Response::new(ServerResponseBody::empty());
         add_warnings(&mut r, &["x".repeat(5000)]);
         assert!(r.headers()[WARNING].len() < 300);
+        let mut r = write_text(200, String::new());
+        let many: Vec<String> = (0..1000).map(|i| format!("{i} is wrong")).collect();
+        add_warnings(&mut r, &many);
+        let headers = r.headers().get_all(WARNING).iter();
+        let length: usize = headers.map(HeaderValue::len).sum();
+        assert!(length < 3 * MAX_WARNING_CHARS, "{length}");
     }
 }

@@ -1,12 +1,17 @@
 //! Field errors: what is wrong at which path of an object. They become the causes of a
 //! 422 `Status`, or the text of an admission denial.
 //!
-//! Texts follow `apimachinery/pkg/util/validation/field/errors.go`.
+//! Texts follow `apimachinery/pkg/util/validation/field/errors.go`. Paths, values and details
+//! are bounded.
 
 use std::fmt;
 
 use serde_json::Value;
 
+use crate::bounded_text::{
+    MAX_DETAIL_BYTES, MAX_LISTED, MAX_QUOTED_BYTES, and_more, joined, rendered_json, truncate,
+    truncated,
+};
 use crate::go_format;
 
 /// The type of a field error (`field.ErrorType`).
@@ -42,6 +47,7 @@ impl FieldErrorType {
 
 /// One validation error (`field.Error`).
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct FieldError {
     pub error_type: FieldErrorType,
     /// The path of the field, as in `spec.containers[0].image`.
@@ -79,6 +85,7 @@ impl FieldError {
         rendered: &str,
         detail: impl AsRef<str>,
     ) -> Self {
+        let rendered = truncated(rendered, MAX_QUOTED_BYTES);
         Self::new(
             FieldErrorType::Invalid,
             field,
@@ -98,17 +105,18 @@ impl FieldError {
     /// As [`Self::duplicate`], for a value that the caller has rendered, with the reason
     /// why it must be unique.
     pub fn duplicate_rendered(field: impl Into<String>, rendered: &str, detail: &str) -> Self {
+        let rendered = truncated(rendered, MAX_QUOTED_BYTES);
         let text = with_detail(&format!("Duplicate value: {rendered}"), detail);
         Self::new(FieldErrorType::Duplicate, field, text)
     }
 
     /// `path: Unsupported value: VALUE: supported values: "a", "b"`
     pub fn not_supported(field: impl Into<String>, value: &Value, supported: &[&str]) -> Self {
-        let known: Vec<String> = supported.iter().map(|s| format!("{s:?}")).collect();
+        let known = supported.iter().map(|s| format!("{s:?}"));
         let text = format!(
             "Unsupported value: {}: supported values: {}",
             render_value(value),
-            known.join(", ")
+            joined(known, ", ")
         );
         Self::new(FieldErrorType::NotSupported, field, text)
     }
@@ -162,10 +170,18 @@ impl FieldError {
         )
     }
 
-    fn new(error_type: FieldErrorType, field: impl Into<String>, message: String) -> Self {
+    /// An error with a text of its own.
+    pub fn new(
+        error_type: FieldErrorType,
+        field: impl Into<String>,
+        message: impl Into<String>,
+    ) -> Self {
+        let (mut field, mut message) = (field.into(), message.into());
+        truncate(&mut field, MAX_QUOTED_BYTES);
+        truncate(&mut message, MAX_DETAIL_BYTES);
         Self {
             error_type,
-            field: field.into(),
+            field,
             message,
         }
     }
@@ -178,13 +194,17 @@ impl fmt::Display for FieldError {
 }
 
 /// Joins errors into one text without duplicates; several texts stand in brackets
-/// (`utilerrors.NewAggregate`).
+/// (`utilerrors.NewAggregate`). Of a long list the beginning is shown.
 pub fn aggregate(errors: &[FieldError]) -> String {
+    let shown = errors.iter().take(MAX_LISTED).map(FieldError::to_string);
     let mut texts: Vec<String> = Vec::new();
-    for text in errors.iter().map(FieldError::to_string) {
+    for text in shown {
         if !texts.contains(&text) {
             texts.push(text);
         }
+    }
+    if errors.len() > MAX_LISTED {
+        texts.push(and_more(errors.len() - MAX_LISTED));
     }
     match texts.as_slice() {
         [one] => one.clone(),
@@ -204,8 +224,8 @@ fn with_detail(head: &str, detail: &str) -> String {
 /// JSON.
 fn render_value(value: &Value) -> String {
     match value {
-        Value::String(text) => go_format::quoted(text),
-        other => other.to_string(),
+        Value::String(text) => go_format::quoted(&truncated(text, MAX_QUOTED_BYTES)),
+        other => rendered_json(other),
     }
 }
 

@@ -9,6 +9,7 @@
 
 pub mod backoff;
 pub mod bootstrap_token;
+pub mod bounded_text;
 pub mod certificate_request;
 pub mod conditions;
 mod decode_cache;
@@ -26,6 +27,7 @@ pub mod quantity;
 pub mod selector;
 pub mod status;
 pub mod time;
+pub mod tree_memory;
 pub mod user;
 
 pub use backoff::ExponentialBackoff;

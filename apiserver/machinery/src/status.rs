@@ -1,12 +1,17 @@
 //! `metav1.Status`, the form in which the API reports every failure.
 //!
 //! Texts and codes follow `apimachinery/pkg/api/errors/errors.go`, because
-//! clients match on reason and text.
+//! clients match on reason and text. Message, names and causes are bounded, when a failure is
+//! made and again when it is encoded.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use crate::bounded_text::{
+    MAX_DETAIL_BYTES, MAX_LISTED, MAX_MESSAGE_BYTES, MAX_QUOTED_BYTES, and_more, truncate,
+    truncated,
+};
 use crate::field_error::{FieldError, aggregate};
 use crate::names::{Gvk, Gvr, join_group};
 
@@ -81,12 +86,36 @@ impl Status {
 
     /// A failure with a code, a reason and a text.
     pub fn failure(code: u16, reason: &str, message: impl Into<String>) -> Self {
+        let mut message = message.into();
+        truncate(&mut message, MAX_MESSAGE_BYTES);
         Self {
             status: "Failure".into(),
-            message: message.into(),
+            message,
             reason: reason.into(),
             code,
             ..Self::default()
+        }
+    }
+
+    /// The same failure within the bounds of a response; its texts may be those of a webhook or
+    /// another server.
+    fn truncate(&mut self) {
+        truncate(&mut self.message, MAX_MESSAGE_BYTES);
+        let Some(details) = self.details.as_deref_mut() else {
+            return;
+        };
+        truncate(&mut details.name, MAX_QUOTED_BYTES);
+        if details.causes.len() > MAX_LISTED + 1 {
+            let more = details.causes.len() - MAX_LISTED;
+            details.causes.truncate(MAX_LISTED);
+            details.causes.push(StatusCause {
+                message: and_more(more),
+                ..StatusCause::default()
+            });
+        }
+        for cause in &mut details.causes {
+            truncate(&mut cause.message, MAX_DETAIL_BYTES);
+            truncate(&mut cause.field, MAX_QUOTED_BYTES);
         }
     }
 
@@ -94,7 +123,7 @@ impl Status {
         let details = self.details_mut();
         details.group = group.into();
         details.kind = kind.into();
-        details.name = name.into();
+        details.name = truncated(name, MAX_QUOTED_BYTES).into();
         self
     }
 
@@ -187,6 +216,7 @@ impl Status {
 
     /// 422 with one cause per field error.
     pub fn invalid(kind: &Gvk, name: &str, errors: &[FieldError]) -> Self {
+        let name = &*truncated(name, MAX_QUOTED_BYTES);
         let text = format!(
             "{} {name:?} is invalid: {}",
             join_group(&kind.kind, &kind.group),
@@ -194,8 +224,11 @@ impl Status {
         );
         let mut status =
             Self::failure(422, "Invalid", text).with_details(&kind.group, &kind.kind, name);
-        for e in errors {
+        for e in errors.iter().take(MAX_LISTED) {
             status = status.with_cause(e.error_type.as_str(), e.message.clone(), &e.field);
+        }
+        if errors.len() > MAX_LISTED {
+            status = status.with_cause("", and_more(errors.len() - MAX_LISTED), "");
         }
         status
     }
@@ -346,12 +379,14 @@ impl Status {
 
     /// The complete JSON document (`kind: Status`, `apiVersion: v1`).
     pub fn to_json(&self) -> serde_json::Value {
+        let mut bounded = self.clone();
+        bounded.truncate();
         let mut doc = serde_json::json!({"kind": "Status", "apiVersion": "v1", "metadata": {}});
         if let Some(token) = &self.continue_token {
             doc["metadata"]["continue"] = (**token).into();
         }
         if let (Some(doc), Ok(serde_json::Value::Object(own))) =
-            (doc.as_object_mut(), serde_json::to_value(self))
+            (doc.as_object_mut(), serde_json::to_value(bounded))
         {
             doc.extend(own);
         }

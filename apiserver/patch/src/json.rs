@@ -5,6 +5,7 @@
 //! an absent field adds it.
 
 use json_patch::{PatchErrorKind, PatchOperation};
+use machinery::tree_memory::{MAX_TREE_BYTES, estimate_tree_bytes};
 use serde_json::Value;
 
 use crate::Error;
@@ -36,6 +37,7 @@ pub fn apply_json_patch(doc: &Value, patch: &Value) -> Result<Value, Error> {
     let mut run = JsonPatchApplier {
         doc: doc.clone(),
         copied: 0,
+        copied_tree: 0,
         depth: nesting_depth(doc),
     };
     for (i, item) in list.iter().enumerate() {
@@ -50,6 +52,8 @@ pub fn apply_json_patch(doc: &Value, patch: &Value) -> Result<Value, Error> {
 struct JsonPatchApplier {
     doc: Value,
     copied: usize,
+    /// What the copies take in memory.
+    copied_tree: usize,
     /// An upper bound of the depth of `doc`.
     depth: usize,
 }
@@ -81,8 +85,9 @@ impl JsonPatchApplier {
             PatchOperation::Copy(copy) => {
                 if let Some(source) = self.doc.pointer(copy.from.as_str()) {
                     self.copied += source.to_string().len();
+                    self.copied_tree += estimate_tree_bytes(source);
                 }
-                if self.copied > MAX_COPIED_BYTES {
+                if self.copied > MAX_COPIED_BYTES || self.copied_tree > MAX_TREE_BYTES {
                     return Err(Error::TooLarge(format!(
                         "Unable to complete the copy, the accumulated size increase of copy is {}, exceeding the limit {MAX_COPIED_BYTES}",
                         self.copied

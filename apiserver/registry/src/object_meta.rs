@@ -3,7 +3,10 @@
 //!
 //! `admission::metadata` validates metadata.
 
+use std::collections::HashSet;
+
 use machinery::Status;
+use machinery::bounded_text::{MAX_LISTED, MAX_QUOTED_BYTES, truncated};
 use rand::Rng;
 use serde_json::{Map, Value};
 
@@ -184,20 +187,20 @@ pub(crate) fn finalizer_warnings(value: &Value) -> Vec<String> {
 pub(crate) fn remove_repeated_owners(value: &mut Value) -> Option<String> {
     let owners = value.pointer_mut("/metadata/ownerReferences")?;
     let owners = owners.as_array_mut()?;
-    let mut kept: Vec<Value> = Vec::with_capacity(owners.len());
+    let mut known = HashSet::new();
     let mut repeated = Vec::new();
-    for owner in std::mem::take(owners) {
-        if kept.contains(&owner) {
-            repeated.push(owner["uid"].as_str().unwrap_or_default().to_owned());
-        } else {
-            kept.push(owner);
+    owners.retain(|owner| {
+        let is_first = known.insert(owner.to_string());
+        if !is_first {
+            let uid = owner["uid"].as_str().unwrap_or_default();
+            repeated.push(truncated(uid, MAX_QUOTED_BYTES).into_owned());
         }
-    }
-    *owners = kept;
+        is_first
+    });
     (!repeated.is_empty()).then(|| {
         format!(
             ".metadata.ownerReferences contains duplicate entries; API server dedups owner references in 1.20+, and may reject such requests as early as 1.24; please fix your requests; duplicate UID(s) observed: {}",
-            repeated.join(",")
+            repeated[..repeated.len().min(MAX_LISTED)].join(",")
         )
     })
 }

@@ -3,6 +3,7 @@
 
 use admission::{AdmissionAttributes, AdmissionOperation, OperationOptions, metadata as rules};
 use client::ResourcePath;
+use machinery::bounded_text::{MAX_MESSAGE_BYTES, joined, rendered, rendered_json};
 use machinery::json_errors::value_type_name;
 use machinery::{FieldError, FieldErrorType, Gvk, Status, go_numbers};
 use openapi::Schema;
@@ -138,6 +139,7 @@ pub(crate) fn check_patched_head(resource: &ResourceInfo, value: &Value) -> Resu
     }
     let metadata = &value["metadata"];
     let why = if value["kind"].as_str().is_none_or(str::is_empty) {
+        let value = rendered(value, MAX_MESSAGE_BYTES);
         format!("Object 'Kind' is missing in '{value}'")
     } else if !metadata.is_object() && !metadata.is_null() {
         format!(
@@ -222,7 +224,7 @@ pub(crate) fn decode(
     if !is_strict {
         return Ok(problems.into_iter().chain(warnings).collect());
     }
-    let why = format!("strict decoding error: {}", problems.join(", "));
+    let why = format!("strict decoding error: {}", joined(&problems, ", "));
     Err(decode_error(
         resource,
         shown.as_ref().unwrap_or(value),
@@ -277,7 +279,7 @@ pub(crate) fn decode_error(
 ) -> Status {
     let gvk = &resource.kind.gvk;
     if patched {
-        let error = FieldError::invalid("patch", &Value::String(value.to_string()), why);
+        let error = FieldError::invalid("patch", &Value::String(rendered_json(value)), why);
         return Status::invalid(&Gvk::new("", "", ""), "", &[error]);
     }
     Status::bad_request(format!(

@@ -19,9 +19,8 @@ mod work_client;
 pub use binding_diff::BindingDiff;
 pub use context::{ExecutionScope, PropagationContext, PropagationOptions};
 pub use error::Error;
-pub use manifest_memory::{
-    ManifestMemoryBudget, estimate_encoded_tree_bytes, estimate_tree_bytes, is_small_tree,
-};
+pub use machinery::tree_memory::estimate_tree_bytes;
+pub use manifest_memory::{ManifestMemoryBudget, estimate_encoded_tree_bytes, is_small_tree};
 pub use object_metadata::{
     AnnotationsAndFinalizers, hash_without_status, is_changed_by_karmada, is_equal_except_status,
     set_metadata_entry,

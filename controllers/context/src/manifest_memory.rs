@@ -3,6 +3,7 @@
 
 use std::fmt;
 
+use machinery::tree_memory::map_bytes;
 use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::Value;
 use tokio::sync::{Semaphore, SemaphorePermit};
@@ -46,21 +47,6 @@ pub fn is_small_tree(tree_bytes: usize) -> bool {
     tree_bytes <= SMALL_MANIFEST_BYTES
 }
 
-/// What a tree takes in memory, roughly.
-pub fn estimate_tree_bytes(tree: &Value) -> usize {
-    let allocated = match tree {
-        Value::String(text) => text.capacity(),
-        Value::Array(items) => items.iter().map(estimate_tree_bytes).sum(),
-        Value::Object(fields) => {
-            let below =
-                |(key, value): (&String, &Value)| key.capacity() + estimate_tree_bytes(value);
-            map_bytes(fields.len()) + fields.iter().map(below).sum::<usize>()
-        }
-        Value::Null | Value::Bool(_) | Value::Number(_) => 0,
-    };
-    size_of::<Value>() + allocated
-}
-
 /// What the tree of encoded JSON would take, roughly; no tree is made. Zero for JSON that
 /// is small or cannot be parsed.
 pub fn estimate_encoded_tree_bytes(json: &[u8]) -> usize {
@@ -68,14 +54,6 @@ pub fn estimate_encoded_tree_bytes(json: &[u8]) -> usize {
         return 0;
     }
     serde_json::from_slice::<EstimatedTreeBytes>(json).map_or(0, |tree| tree.0)
-}
-
-/// What a map takes beside its values and the texts of its keys: nodes with room for 11
-/// entries, of which about 6 are used.
-fn map_bytes(entries: usize) -> usize {
-    const NODE: usize = 11 * (size_of::<String>() + size_of::<Value>()) + 16;
-    let nodes = entries.div_ceil(6) * NODE;
-    nodes.saturating_sub(entries * size_of::<Value>())
 }
 
 /// [`estimate_tree_bytes`] of an encoded tree, without building the tree.
@@ -144,6 +122,8 @@ impl<'de> Visitor<'de> for TreeBytesVisitor {
 
 #[cfg(test)]
 mod tests {
+    use machinery::tree_memory::estimate_tree_bytes;
+
     use super::*;
     use futures_util::FutureExt;
     use serde_json::json;

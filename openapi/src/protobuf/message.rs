@@ -14,6 +14,8 @@ const MAX_MESSAGE_DEPTH: usize = 64;
 /// Most values of one message: an empty element takes two bytes on the wire, and much more
 /// as a JSON value.
 const MAX_VALUES: usize = 400_000;
+/// A message counts as so many values: its map takes as much.
+const VALUES_OF_MESSAGE: usize = 4;
 
 /// Decodes one request body and counts its values.
 pub(super) struct ProtobufDecoder<'a> {
@@ -140,7 +142,11 @@ impl<'a> ProtobufDecoder<'a> {
         wire: &Wire<'_>,
         depth: usize,
     ) -> Result<Option<Value>, String> {
-        self.value_count.set(self.value_count.get() + 1);
+        let cost = match &node.ty {
+            SchemaType::Ref(_) => VALUES_OF_MESSAGE,
+            _ => 1,
+        };
+        self.value_count.set(self.value_count.get() + cost);
         if self.value_count.get() > MAX_VALUES {
             return Err(format!("more than {MAX_VALUES} values"));
         }

@@ -4,6 +4,7 @@
 //! Texts are those of `sigs.k8s.io/json` and `apimachinery/pkg/api/resource`. Depth is
 //! bounded.
 
+use machinery::bounded_text::{MAX_QUOTED_BYTES, truncated};
 use machinery::{Quantity, duration};
 use serde_json::Value;
 
@@ -84,6 +85,7 @@ impl<'a> GoDecodeChecker<'a> {
             (SchemaType::Time, Value::String(text)) => time_error(text, "05Z07:00"),
             (SchemaType::MicroTime, Value::String(text)) => time_error(text, "05.000000Z07:00"),
             (SchemaType::Duration, Value::String(text)) if !duration::is_duration(text) => {
+                let text = truncated(text, MAX_QUOTED_BYTES);
                 Some(format!("time: invalid duration {text:?}"))
             }
             _ if has_json_type(&node.ty, value) => None,
@@ -146,6 +148,7 @@ impl<'a> GoDecodeChecker<'a> {
 /// `seconds`: the end of Go's layout of the time.
 fn time_error(text: &str, seconds: &str) -> Option<String> {
     machinery::time::parse(text).err().map(|_| {
+        let text = truncated(text, MAX_QUOTED_BYTES);
         format!(
             "parsing time {text:?} as \"2006-01-02T15:04:{seconds}\": cannot parse {text:?} as \"2006\""
         )

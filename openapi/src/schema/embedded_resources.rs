@@ -1,6 +1,7 @@
 //! Finds the objects in fields with `x-kubernetes-embedded-resource`, and checks the types of
 //! their metadata as Go's decoder does. Depth is bounded.
 
+use machinery::bounded_text::{child_path, push_path_step, rendered_json};
 use serde_json::{Map, Value};
 
 use super::decoding::GoDecodeChecker;
@@ -40,6 +41,7 @@ impl EmbeddedResource<'_> {
             if let Some(value) = fields.get(name)
                 && !value.is_string()
             {
+                let value = rendered_json(value);
                 return Some(format!(
                     "{path}.{name}: Invalid value: {value}: must be a string"
                 ));
@@ -47,6 +49,7 @@ impl EmbeddedResource<'_> {
         }
         let metadata = fields.get("metadata")?;
         let why = object_meta_error(metadata)?;
+        let metadata = rendered_json(metadata);
         Some(format!("{path}.metadata: Invalid value: {metadata}: {why}"))
     }
 }
@@ -84,8 +87,7 @@ fn collect<'v>(
         Value::Object(fields) => {
             for (name, value) in fields {
                 if let Some(below) = cursor.field(name) {
-                    let dot = if path.is_empty() { "" } else { "." };
-                    collect(below, value, format!("{path}{dot}{name}"), depth + 1, found);
+                    collect(below, value, child_path(&path, name), depth + 1, found);
                 }
             }
             if cursor.definition().is_some_and(|d| d.embedded_resource) {
@@ -97,7 +99,9 @@ fn collect<'v>(
                 return;
             };
             for (i, value) in items.iter().enumerate() {
-                collect(below, value, format!("{path}[{i}]"), depth + 1, found);
+                let mut path = path.clone();
+                push_path_step(&mut path, "", &format!("[{i}]"));
+                collect(below, value, path, depth + 1, found);
             }
         }
         _ => {}

@@ -1,5 +1,6 @@
 //! Removes the fields that a schema does not know, and reports their paths. Depth is bounded.
 
+use machinery::bounded_text::{child_path, push_path_step};
 use serde_json::Value;
 
 use super::{MAX_DEPTH, Schema};
@@ -79,7 +80,8 @@ pub(super) fn prune(
         (SchemaType::Array(of), Value::Array(items)) => {
             for (at, value) in items.iter_mut().enumerate() {
                 if may_contain_fields(of, value) {
-                    let path = format!("{path}[{at}]");
+                    let mut path = path.to_owned();
+                    push_path_step(&mut path, "", &format!("[{at}]"));
                     prune(definitions, of, value, &path, removed, depth + 1);
                 }
             }
@@ -94,14 +96,6 @@ fn may_contain_fields(node: &SchemaNode, value: &Value) -> bool {
         Value::Object(_) => !matches!(node.ty, SchemaType::Any | SchemaType::Object),
         Value::Array(_) => matches!(node.ty, SchemaType::Array(_)),
         _ => false,
-    }
-}
-
-fn child_path(path: &str, key: &str) -> String {
-    if path.is_empty() {
-        key.to_owned()
-    } else {
-        format!("{path}.{key}")
     }
 }
 

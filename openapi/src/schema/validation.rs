@@ -280,7 +280,7 @@ impl<'a> SchemaValidator<'a> {
             let seen = visited.entry(identity.to_string()).or_insert(0);
             *seen += 1;
             // One error for each value, however often it is repeated.
-            if *seen == 2 {
+            if *seen == 2 && self.list_errors.len() + self.errors.len() < MAX_ERRORS {
                 let field = format!("{}[{at}]", path.render_with_map_keys());
                 let error = FieldError::duplicate(field, &identity);
                 match node.list {

@@ -442,11 +442,7 @@ fn error_for_reason(
     value: Option<&Json>,
     message: &str,
 ) -> FieldError {
-    let omitted = |error_type, text: String| FieldError {
-        error_type,
-        field: field.clone(),
-        message: text,
-    };
+    let omitted = |error_type, text: String| FieldError::new(error_type, field.clone(), text);
     match (reason, value) {
         (Some("FieldValueForbidden"), _) => FieldError::forbidden(field, message),
         (Some("FieldValueRequired"), _) => FieldError::required(field, message),

@@ -8,6 +8,7 @@ use http::Request;
 use http::header::{HeaderMap, HeaderValue, USER_AGENT};
 use http::uri::PathAndQuery;
 use machinery::UserInfo;
+use machinery::bounded_text::{MAX_QUOTED_BYTES, truncate};
 use serde::Serialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -15,6 +16,10 @@ use serde_json::value::RawValue;
 use super::level_and_stage::{AuditLevel, AuditStage};
 
 const MAX_USER_AGENT_BYTES: usize = 1024;
+/// The largest event; objects of the size that the store takes fit twice.
+pub(super) const MAX_EVENT_BYTES: usize = 4 << 20;
+/// The annotation of an event that is not complete.
+pub(super) const TRUNCATED: &str = "audit.k8s.io/truncated";
 
 /// What an event says about the request as it was received.
 #[derive(Clone, Debug, Default)]
@@ -142,7 +147,35 @@ impl AuditEvent<'_> {
     pub(super) const KIND: &'static str = "Event";
     pub(super) const API_VERSION: &'static str = "audit.k8s.io/v1";
 
+    /// Encodes the event. One that is too large loses its bodies, then all but the beginning of
+    /// its annotations and of the message of its status, and says so in an annotation
+    /// (kube-apiserver's truncating backend).
     pub(super) fn encode(&self) -> Option<Bytes> {
-        serde_json::to_vec(self).ok().map(Bytes::from)
+        let bodies = [self.request_object, self.response_object];
+        let body_bytes: usize = bodies.iter().flatten().map(|body| body.get().len()).sum();
+        if body_bytes <= MAX_EVENT_BYTES && !self.annotations.contains_key(TRUNCATED) {
+            let encoded = serde_json::to_vec(self).ok()?;
+            if encoded.len() <= MAX_EVENT_BYTES {
+                return Some(encoded.into());
+            }
+        }
+        self.encode_truncated()
+    }
+
+    fn encode_truncated(&self) -> Option<Bytes> {
+        let mut annotations: BTreeMap<String, String> = self.annotations.clone();
+        annotations
+            .values_mut()
+            .for_each(|value| truncate(value, MAX_QUOTED_BYTES));
+        annotations.insert(TRUNCATED.to_owned(), "true".to_owned());
+        let event = AuditEvent {
+            annotations: &annotations,
+            request_object: None,
+            response_object: None,
+            request_received_timestamp: self.request_received_timestamp.clone(),
+            stage_timestamp: self.stage_timestamp.clone(),
+            ..*self
+        };
+        serde_json::to_vec(&event).ok().map(Bytes::from)
     }
 }

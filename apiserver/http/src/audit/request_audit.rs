@@ -11,7 +11,10 @@ use registry::{AuditAnnotations, ObjectListPage};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use super::event::{AuditEvent, AuditObjectReference, AuthenticationMetadata, SourceRequest};
+use super::event::{
+    AuditEvent, AuditObjectReference, AuthenticationMetadata, MAX_EVENT_BYTES, SourceRequest,
+    TRUNCATED,
+};
 use super::level_and_stage::{AuditLevel, AuditStage};
 use super::policy::RequestAuditConfig;
 use super::redaction::BodyRedaction;
@@ -160,6 +163,10 @@ impl RequestAudit {
     pub(crate) fn log_response_object(&self, encoded: &[u8]) {
         let mut fields = self.fields.lock();
         if let Some(redaction) = self.redaction(&fields, AuditLevel::RequestResponse) {
+            if encoded.len() > MAX_EVENT_BYTES {
+                fields.annotations.insert(TRUNCATED, "true".to_owned());
+                return;
+            }
             let text = String::from_utf8(encoded.to_vec()).ok();
             fields.response_object = text.and_then(|text| redaction.encode_text(text));
         }
@@ -169,6 +176,11 @@ impl RequestAudit {
     pub(crate) fn log_response_list(&self, list: &ObjectListPage) {
         let mut fields = self.fields.lock();
         if let Some(redaction) = self.redaction(&fields, AuditLevel::RequestResponse) {
+            let items = list.items.iter().map(|object| object.bytes().len());
+            if items.sum::<usize>() > MAX_EVENT_BYTES {
+                fields.annotations.insert(TRUNCATED, "true".to_owned());
+                return;
+            }
             let text = String::from_utf8(response_writers::encode_list(list)).ok();
             fields.response_object = text.and_then(|text| redaction.encode_text(text));
         }
@@ -335,6 +347,25 @@ mod tests {
         let status = &events[1]["responseStatus"];
         assert_eq!(status["message"], "APIServer panic'd: index out of bounds");
         assert_eq!(status["code"], 500);
+    }
+
+    #[tokio::test]
+    async fn an_event_is_bounded() {
+        let (audit, info, receiver) = audit("{level: RequestResponse}");
+        audit.start(&Arc::default(), &info);
+        audit.log_request_object(&json!({"metadata": {"name": "a"}, "data": "x".repeat(3 << 20)}));
+        let annotations = audit.admission_annotations();
+        annotations.add("example.io/long".into(), "y".repeat(MAX_EVENT_BYTES));
+        audit.log_response_status(&Status::bad_request("z".repeat(MAX_EVENT_BYTES)));
+        audit.complete();
+        let events = events(receiver).await;
+        let event = &events[1];
+        assert!(event.to_string().len() < 200_000);
+        assert_eq!(event["annotations"][TRUNCATED], "true");
+        assert_eq!(event["objectRef"]["name"], "a");
+        let annotation = event["annotations"]["example.io/long"].as_str().unwrap();
+        assert!(annotation.ends_with('…'), "{annotation}");
+        assert_eq!(event["requestObject"], Value::Null);
     }
 
     #[tokio::test]

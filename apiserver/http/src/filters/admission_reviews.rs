@@ -18,6 +18,7 @@ use super::inner_service::{InnerService, ServerResponse};
 use super::max_in_flight::InFlightLimits;
 use super::request::ResolvedRequest;
 use crate::admission_review::{AdmissionReviewHandler, AdmissionReviewHandlers};
+use crate::negotiation::RequestBodySerialization;
 use crate::{admission_review, request_body};
 
 pub(super) struct AdmissionReviewsLayer {
@@ -97,9 +98,10 @@ impl AdmissionReviewHandlersAndLimits {
         let limit = time_limit(&request.query, self.request_timeout)?;
         let read = request_body::read_body(request.http.into_body());
         let read = tokio::time::timeout(limit, read).await;
-        let body = read.map_err(|_| {
+        let mut body = read.map_err(|_| {
             Status::timeout("the AdmissionReview was not received within the allotted timeout")
         })??;
+        body.charge_tree(RequestBodySerialization::Json)?;
         admission_review::serve_admission_review(handler, &body)
     }
 }

@@ -179,7 +179,8 @@ impl ClusterProxy {
             headers::build_request_headers(headers, &user, &scope, protocol.as_ref())?;
         let body = match transform {
             Some(transform) => {
-                let bytes = transform(request_body::read_body(body).await?.into());
+                let (bytes, _charge) = request_body::read_body(body).await?.into_parts();
+                let bytes = transform(bytes);
                 headers.insert(CONTENT_LENGTH, bytes.len().into());
                 MemberRequestBody::Replaced(bytes)
             }

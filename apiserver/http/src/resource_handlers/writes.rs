@@ -7,25 +7,28 @@ use client::Patch;
 use http::{HeaderMap, Response};
 use hyper::body::Incoming;
 use machinery::Status;
+use machinery::bounded_text::joined;
 use registry::{DeleteResponse, FieldValidation, WriteResult, options};
 
 use super::ResourceRequestHandler;
 use crate::negotiation::{self, RequestBodySerialization};
 use crate::request_body::{self, JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH};
+use crate::request_memory::MemoryCharge;
 use crate::response_body::ServerResponseBody;
 use crate::response_writers::{self, ResponseOptions};
 
 const APPLY_PATCH: &str = "application/apply-patch+yaml";
 
 impl ResourceRequestHandler<'_> {
-    /// Reads and decodes the object in a request body.
+    /// Reads and decodes the object in a request body, whose memory is charged.
     async fn decode_body(
         &self,
         headers: &HeaderMap,
         body: Incoming,
-    ) -> Result<registry::ObjectBodyAndDuplicateFields, Status> {
+    ) -> Result<(registry::ObjectBodyAndDuplicateFields, MemoryCharge), Status> {
         let body_type = negotiation::body_type(headers, self.has_protobuf_form())?;
-        let bytes = request_body::read_body(body).await?;
+        let mut bytes = request_body::read_body(body).await?;
+        bytes.charge_tree(body_type)?;
         let kind = match self
             .resource_info
             .subresource(&self.request.resource.subresource)
@@ -51,14 +54,16 @@ impl ResourceRequestHandler<'_> {
             audit.log_request_object(&decoded.value);
         }
         let is_typed_json = body_type == RequestBodySerialization::Json && info.has_go_type();
-        Ok(registry::ObjectBodyAndDuplicateFields {
+        let (bytes, charge) = bytes.into_parts();
+        let object = registry::ObjectBodyAndDuplicateFields {
             value: decoded.value,
             duplicate_fields: decoded.duplicate_keys,
             json: match is_typed_json {
-                true => Bytes::from(bytes),
+                true => bytes,
                 false => Bytes::new(),
             },
-        })
+        };
+        Ok((object, charge))
     }
 
     fn write_response(
@@ -86,7 +91,7 @@ impl ResourceRequestHandler<'_> {
     ) -> Result<Response<ServerResponseBody>, Status> {
         let response_options = self.response_options(headers)?;
         let options = self.write_options(headers, "CreateOptions")?;
-        let body = self.decode_body(headers, body).await?;
+        let (body, _charged) = self.decode_body(headers, body).await?;
         let registry = &self.shared.registry;
         let mut written = registry
             .create(&self.context, self.resource_path(), body, &options)
@@ -103,7 +108,7 @@ impl ResourceRequestHandler<'_> {
     ) -> Result<Response<ServerResponseBody>, Status> {
         let response_options = self.response_options(headers)?;
         let options = self.write_options(headers, "UpdateOptions")?;
-        let body = self.decode_body(headers, body).await?;
+        let (body, _charged) = self.decode_body(headers, body).await?;
         if self.resource_info.kind.allow_create_on_update {
             self.authorize_create_on_update().await?;
         }
@@ -157,7 +162,8 @@ impl ResourceRequestHandler<'_> {
         if self.request.query.flag("force") {
             return Err(force_forbidden());
         }
-        let bytes = request_body::read_body(body).await?;
+        let mut bytes = request_body::read_body(body).await?;
+        bytes.charge_tree(RequestBodySerialization::Json)?;
         let decoded = request_body::decode_patch(&bytes, &content_type)?;
         options.patch_errors = decoded.strict_errors;
         let value = decoded.value;
@@ -183,14 +189,18 @@ impl ResourceRequestHandler<'_> {
         response_options: ResponseOptions,
     ) -> Result<Response<ServerResponseBody>, Status> {
         let (options, force) = self.parse_options(|q| options::parse_apply_options(q))?;
-        let bytes = request_body::read_body(body).await?;
+        let mut bytes = request_body::read_body(body).await?;
+        bytes.charge_configuration()?;
         let decoded = request_body::decode_configuration(&bytes)?;
         if let Some(audit) = &self.request.audit {
             audit.log_request_patch(&decoded.value);
         }
         let strict_errors = decoded.strict_errors;
         if options.field_validation == FieldValidation::Strict && !strict_errors.is_empty() {
-            let why = format!("error strict decoding YAML: {}", strict_errors.join(", "));
+            let why = format!(
+                "error strict decoding YAML: {}",
+                joined(&strict_errors, ", ")
+            );
             return Err(Status::bad_request(why));
         }
         self.authorize_create_on_update().await?;
@@ -233,12 +243,13 @@ impl ResourceRequestHandler<'_> {
         headers: &HeaderMap,
         body: Incoming,
     ) -> Result<client::DeleteOptions, Status> {
-        let bytes = request_body::read_body(body).await?;
+        let mut bytes = request_body::read_body(body).await?;
         let value = if bytes.is_empty() {
             None
         } else {
             // Clients may send DeleteOptions as protobuf, whatever the kind.
             let body_type: RequestBodySerialization = negotiation::body_type(headers, true)?;
+            bytes.charge_tree(body_type)?;
             let decoded = request_body::decode_object(&bytes, body_type);
             let value = decoded.map_err(Status::bad_request)?.value;
             if let Some(audit) = &self.request.audit {
