@@ -43,6 +43,7 @@ mod custom_resources;
 mod traces;
 
 /// HTTP: custom resources whose versions a webhook converts.
+mod controller_writes;
 mod conversion_webhooks;
 
 /// kubectl against a simulated cluster: workloads become ready.
@@ -117,6 +118,7 @@ mod cel;
 mod cel_expressions;
 
 /// HTTP: paged lists and watches.
+mod large_requests;
 mod lists_and_watches;
 
 /// HTTP: what informers and browsers rely on, for every kind.

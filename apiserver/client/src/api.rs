@@ -2,12 +2,13 @@
 //! this process, a remote server and the fake implement it.
 
 use std::pin::Pin;
+use std::sync::Arc;
 
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures_util::{Stream, StreamExt};
 use machinery::names::split_api_version;
-use machinery::{Gvr, Object, Status};
+use machinery::{Gvr, Object, Status, UserInfo};
 use serde_json::Value;
 
 use crate::event::{CoreEvent, EVENTS};
@@ -347,6 +348,21 @@ pub trait Api: Send + Sync + 'static {
     }
     /// GET of a path outside the resources, such as `/version` or `/readyz`.
     async fn get_raw(&self, path: &str) -> Result<Bytes>;
+    /// A client of the same server as another user; `None` if the user cannot be chosen.
+    fn with_user(&self, _user: &UserInfo) -> Option<Arc<dyn Api>> {
+        None
+    }
+    /// What clients of one server have in common, whoever their user is: they share
+    /// informers. `None` if the client shares them with nobody.
+    fn server_identity(&self) -> Option<usize> {
+        None
+    }
+}
+
+/// The client with which a controller calls a server: as its own user where that can be
+/// chosen (`ControllerClientBuilder` of kube-controller-manager).
+pub fn controller_client(api: &Arc<dyn Api>, user: &UserInfo) -> Arc<dyn Api> {
+    api.with_user(user).unwrap_or_else(|| Arc::clone(api))
 }
 
 /// Selects API groups by name; the core group's name is empty.

@@ -25,7 +25,7 @@ pub mod write_body;
 pub use api::{
     Api, ApiResource, DeleteOptions, DeletionPropagation, Error, GroupFilter, ListOptions,
     ObjectList, Patch, ResourcePath, ResourceVersionMatch, Result, ServerResources, WatchEvent,
-    WatchOptions, WatchStream, WriteOptions, ignore_not_found,
+    WatchOptions, WatchStream, WriteOptions, controller_client, ignore_not_found,
 };
 pub use event::{CoreEvent, CoreEventObjectMeta, InvolvedObject};
 pub use group_split::GroupSplitApi;

@@ -8,12 +8,13 @@ use std::sync::Arc;
 use admission::policies::{KindSchemas, type_check};
 use auth::certificate_signing::ClusterSigner;
 use auth::token::ServiceAccountTokenIssuerAndVerifier;
-use client::Api;
 use client::remote::{NetworkSendFence, RemoteApi, RestConfig};
+use client::{Api, controller_client};
 use clusters::{ClusterApiContext, ClusterControllersOptions as ClusterOptions};
 use flotilla_cli::scheduler_flags::SchedulerFlagValues;
 use flotilla_runtime::{EventRecorder, InformerFactory, ListWatchSelector, TaskGroup};
 use interpreter::{LuaLimits, ResourceInterpreter, WebhookClientAndPatchFunction};
+use machinery::UserInfo;
 use machinery::time::Clock;
 use members::{MemberClusterManager, MemberConnector, RemoteMemberConnector};
 use openapi::karmada::FeatureGates;
@@ -58,7 +59,7 @@ impl ControllerContext {
     /// the process.
     pub(crate) fn without_election(server: &RunningServer) -> Self {
         Self {
-            api: Arc::clone(&server.api),
+            api: controller_client(&server.api, &UserInfo::karmada_controllers()),
             clock: Arc::clone(&server.clock),
             informers: server.informers.clone(),
             tasks: server.controller_tasks.clone(),

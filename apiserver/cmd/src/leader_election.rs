@@ -15,11 +15,11 @@ use std::time::Duration;
 
 use anyhow::bail;
 use clap::Args;
-use client::Api;
 use client::remote::NetworkSendFence;
+use client::{Api, controller_client};
 use flotilla_runtime::{InformerFactory, LeaderElector, LeaderFence, LeaderTerm, TaskGroup};
-use machinery::duration;
 use machinery::time::{Clock, SystemClock};
+use machinery::{UserInfo, duration};
 use members::{MemberConnector, MemberEndpoint, RemoteMemberConnector};
 use scheduler::DecisionExplanationCache;
 use search::MemberCaches;
@@ -171,7 +171,9 @@ async fn run_term<F, Fut>(
 {
     let tasks = TaskGroup::new(term.shutdown.clone());
     let base = ControllerContext {
-        api: term.fence.wrap(Arc::clone(api)),
+        api: term
+            .fence
+            .wrap(controller_client(api, &UserInfo::karmada_controllers())),
         clock: Arc::clone(clock),
         informers: InformerFactory::new(&tasks),
         tasks: tasks.clone(),

@@ -74,6 +74,7 @@ impl ResourceRequestDispatcher {
                 user: Arc::clone(&call.user),
                 deadline: call.deadline,
                 audit_annotations: annotations_of(call.audit.as_ref()),
+                is_from_controller: false,
             },
             request: &call,
             resource_info,
@@ -166,6 +167,7 @@ impl ResourceRequestDispatcher {
             user: Arc::clone(&connection.user),
             deadline: connection.deadline,
             audit_annotations: annotations_of(audit),
+            is_from_controller: false,
         };
         let gvr = Gvr::new(&requested.group, &requested.version, &requested.resource);
         let at = ResourcePath {

@@ -35,11 +35,34 @@ pub struct UserInfo {
 }
 
 impl UserInfo {
-    /// The identity of the controllers of this process.
+    /// The identity of this server itself, as of kube-apiserver's loopback client.
     pub fn internal() -> Self {
         Self {
             name: "system:apiserver".into(),
             groups: vec![SYSTEM_PRIVILEGED_GROUP.into(), ALL_AUTHENTICATED.into()],
+            ..Self::default()
+        }
+    }
+
+    /// The identity of Karmada's controllers and scheduler, with all rights, as Karmada's
+    /// installation gives them.
+    pub fn karmada_controllers() -> Self {
+        Self {
+            name: "system:karmada:karmada-controller-manager".into(),
+            ..Self::internal()
+        }
+    }
+
+    /// The identity of one of kube-controller-manager's controllers: its account in
+    /// `kube-system` (`--use-service-account-credentials`).
+    pub fn kube_controller(account: &str) -> Self {
+        Self {
+            name: format!("system:serviceaccount:kube-system:{account}"),
+            groups: vec![
+                "system:serviceaccounts".into(),
+                "system:serviceaccounts:kube-system".into(),
+                ALL_AUTHENTICATED.into(),
+            ],
             ..Self::default()
         }
     }

@@ -18,6 +18,7 @@ mod cache_metrics;
 mod commit;
 mod component_statuses;
 mod computed_resources;
+mod controller_writes;
 mod conversion;
 mod create;
 mod custom_resources;

@@ -20,6 +20,8 @@ pub struct RequestUserAndDeadline {
     pub deadline: Option<Instant>,
     /// Where admission puts annotations of the request's audit events, if it is audited.
     pub audit_annotations: Option<Arc<AuditAnnotations>>,
+    /// Whether a controller of this process makes the request, which nothing authorizes.
+    pub is_from_controller: bool,
 }
 
 impl RequestUserAndDeadline {
@@ -29,6 +31,7 @@ impl RequestUserAndDeadline {
             user: Arc::new(UserInfo::internal()),
             deadline: None,
             audit_annotations: None,
+            is_from_controller: true,
         }
     }
 }

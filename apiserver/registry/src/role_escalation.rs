@@ -12,9 +12,9 @@ use crate::object_meta;
 use crate::request::{GetOptions, RequestUserAndDeadline};
 use crate::write_pipeline::AdmissionContext;
 
-const GROUP: &str = "rbac.authorization.k8s.io";
+pub(crate) const GROUP: &str = "rbac.authorization.k8s.io";
 const ROLES: Gvr = Gvr::from_static(GROUP, "v1", "roles");
-const CLUSTER_ROLES: Gvr = Gvr::from_static(GROUP, "v1", "clusterroles");
+pub(crate) const CLUSTER_ROLES: Gvr = Gvr::from_static(GROUP, "v1", "clusterroles");
 /// Metadata that the garbage collector changes, and what the server itself sets.
 const COLLECTOR_FIELDS: [&str; 4] = [
     "ownerReferences",
@@ -36,7 +36,9 @@ impl AdmissionContext<'_> {
             return Ok(());
         }
         let user = &self.ctx.user;
-        if RoleEscalationCheck::is_exempt(user)
+        // What controllers write is checked before, by `check_controller_write`.
+        if self.ctx.is_from_controller
+            || RoleEscalationCheck::is_exempt(user)
             || old.is_some_and(|old| changes_collector_fields_only(new, old))
         {
             return Ok(());

@@ -10,6 +10,7 @@ use std::collections::HashSet;
 use std::fmt;
 
 use bytes::Bytes;
+use machinery::bounded_text::push_path_step;
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
 /// The errors of a body before its fields are compared with the schema.
@@ -74,11 +75,13 @@ struct ScanPosition {
     /// The fields that may occur again.
     met: HashSet<String>,
     errors: Vec<String>,
+    /// The errors as a set.
+    reported: HashSet<String>,
 }
 
 impl ScanPosition {
     fn add(&mut self, error: String) {
-        if !self.errors.contains(&error) {
+        if self.reported.insert(error.clone()) {
             self.errors.push(error);
         }
     }
@@ -89,10 +92,8 @@ impl FieldScan<'_> {
     fn enter_field(&self, key: &str) -> (usize, bool) {
         let position = &mut *self.position.borrow_mut();
         let outside = position.path.len();
-        if outside > 0 {
-            position.path.push('.');
-        }
-        position.path.push_str(key);
+        let separator = if outside > 0 { "." } else { "" };
+        push_path_step(&mut position.path, separator, key);
         let path = position.path.as_str();
         let is_unknown = self.unknown.contains(path);
         if is_unknown {
@@ -108,7 +109,7 @@ impl FieldScan<'_> {
     fn enter_item(&self, index: usize) -> usize {
         let position = &mut *self.position.borrow_mut();
         let outside = position.path.len();
-        position.path.push_str(&format!("[{index}]"));
+        push_path_step(&mut position.path, "", &format!("[{index}]"));
         outside
     }
 

@@ -220,11 +220,18 @@ impl AdmissionContext<'_> {
     }
 
     /// Reverts changes by webhooks that the request itself may not make: of the status,
-    /// except through `status`, of anything else there, and of server-owned fields.
-    pub(crate) fn revert_forbidden_changes(&self, mut before: Value, new: &mut Value) {
-        if self.at.subresource == "status" {
-            before["status"] = new["status"].take();
-            *new = before;
+    /// except through subresources that write it, of anything else there, and of
+    /// server-owned fields.
+    pub(crate) fn revert_forbidden_changes(&self, before: &Value, new: &mut Value) {
+        let written_field = match self.at.subresource {
+            "status" | "approval" => Some("status"),
+            "finalize" => Some("spec"),
+            _ => None,
+        };
+        if let Some(field) = written_field {
+            let written = new.get(field).cloned();
+            new.clone_from(before);
+            set_field(new, field, written.as_ref());
             return;
         }
         if self.resource.storage.kind.status {

@@ -439,7 +439,8 @@ impl AdmissionContext<'_> {
             let changed =
                 Box::pin(self.run_mutating_webhooks(hooks, new, old, &mut warnings)).await?;
             if changed {
-                self.revert_forbidden_changes(before, new);
+                self.revert_forbidden_changes(&before, new);
+                self.check_controller_write(&before, new).await?;
                 let schema = &self.resource.storage.schema;
                 schema.prune(new);
                 replace_nulls(self.resource, schema, new);

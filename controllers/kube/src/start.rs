@@ -4,13 +4,13 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use client::{Api, Error};
+use client::{Api, Error, controller_client};
 use flotilla_runtime::{
     Informer, InformerFactory, ListWatchSelector, ReconcileAction, RestMapper, TaskGroup,
     Workqueue, run_workers,
 };
-use machinery::Gvr;
 use machinery::time::Clock;
+use machinery::{Gvr, UserInfo};
 use tokio::sync::watch;
 
 use crate::certificate_signing_requests::CertificateSigner;
@@ -59,7 +59,11 @@ pub async fn start(
     let built_in = ServedBuiltInGroups {
         serves: options.serves_group,
     };
-    let (server, mapper) = (Arc::clone(&api), Arc::clone(&rest_mapper));
+    let client = |account| controller_client(&api, &UserInfo::kube_controller(account));
+    let (server, mapper) = (
+        client("generic-garbage-collector"),
+        Arc::clone(&rest_mapper),
+    );
     let collector = GarbageCollector::new(server, mapper, Arc::clone(clock), tasks);
     let served = informers.get(&api, &ListWatchSelector::all(&DEFINITIONS));
     if !wait_for_cache_sync(tasks, [&served]).await {
@@ -79,16 +83,17 @@ pub async fn start(
         tasks: tasks.clone(),
     };
     discovery.run(&served);
-    resource_quotas::start(Arc::clone(&api), Arc::clone(&rest_mapper), informers, tasks);
+    let quotas = client("resourcequota-controller");
+    resource_quotas::start(quotas, Arc::clone(&rest_mapper), informers, tasks);
     disruption::start(
-        Arc::clone(&api),
+        client("disruption-controller"),
         Arc::clone(&rest_mapper),
         Arc::clone(clock),
         informers,
         tasks,
     );
     namespace_deletion::start(
-        Arc::clone(&api),
+        client("namespace-controller"),
         rest_mapper,
         Arc::clone(clock),
         informers,
@@ -103,24 +108,37 @@ pub async fn start(
         tasks,
     );
     certificate_signing_requests::start(
-        Arc::clone(&api),
+        client("certificate-controller"),
         options.sign_certificate,
         Arc::clone(clock),
         informers,
         tasks,
     );
-    ttl_after_finished::start(Arc::clone(&api), Arc::clone(clock), informers, tasks);
-    cluster_role_aggregation::start(Arc::clone(&api), informers, tasks);
+    let ttl = client("ttl-after-finished-controller");
+    ttl_after_finished::start(ttl, Arc::clone(clock), informers, tasks);
+    let aggregation = client("clusterrole-aggregation-controller");
+    cluster_role_aggregation::start(aggregation, informers, tasks);
     extension_authentication::start(Arc::clone(&api), options.client_ca, informers, tasks);
-    validating_policy_status::start(Arc::clone(&api), options.type_check, informers, tasks);
+    let policy_status = client("validatingadmissionpolicy-status-controller");
+    validating_policy_status::start(policy_status, options.type_check, informers, tasks);
     if let Some(url) = options.cluster_info_url {
-        token_cleaner::start(Arc::clone(&api), Arc::clone(clock), informers, tasks);
+        let cleaner = client("token-cleaner");
+        token_cleaner::start(cleaner, Arc::clone(clock), informers, tasks);
         let root_ca = options.root_ca.clone();
         let clock = Arc::clone(clock);
-        cluster_info::start(Arc::clone(&api), url, root_ca, clock, informers, tasks);
+        let signer = client("bootstrap-signer");
+        cluster_info::start(signer, url, root_ca, clock, informers, tasks);
     }
-    service_accounts::start(Arc::clone(&api), options.root_ca.clone(), informers, tasks);
-    service_account_tokens::start(api, options.root_ca, options.issue_token, informers, tasks);
+    let accounts = client("service-account-controller");
+    service_accounts::start(accounts, options.root_ca.clone(), informers, tasks);
+    let tokens = client("tokens-controller");
+    service_account_tokens::start(
+        tokens,
+        options.root_ca,
+        options.issue_token,
+        informers,
+        tasks,
+    );
     Ok(())
 }
 

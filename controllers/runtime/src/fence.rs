@@ -14,7 +14,7 @@ use client::{
     Api, CoreEvent, DeleteOptions, Error, ListOptions, ObjectList, Patch, ResourcePath, Result,
     ServerResources, WatchOptions, WatchStream, WriteBody, WriteOptions,
 };
-use machinery::Object;
+use machinery::{Object, UserInfo};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
@@ -145,6 +145,14 @@ impl Api for FencedApi {
 
     async fn get_raw(&self, path: &str) -> Result<Bytes> {
         self.api.get_raw(path).await
+    }
+
+    fn with_user(&self, user: &UserInfo) -> Option<Arc<dyn Api>> {
+        Some(self.fence.wrap(self.api.with_user(user)?))
+    }
+
+    fn server_identity(&self) -> Option<usize> {
+        self.api.server_identity()
     }
 }
 

@@ -220,5 +220,6 @@ impl InformerFactory {
 }
 
 fn api_address(api: &Arc<dyn Api>) -> usize {
-    Arc::as_ptr(api).cast::<()>() as usize
+    let own = || Arc::as_ptr(api).cast::<()>() as usize;
+    api.server_identity().unwrap_or_else(own)
 }

@@ -266,7 +266,8 @@ impl RegistryApiAndWatchCaches {
             Arc::clone(&delegation.webhooks),
             Arc::clone(&delegation.policies.dispatcher),
         ));
-        let api: Arc<dyn Api> = LoopbackApi::new(Arc::clone(&registry), UserInfo::internal());
+        let user = UserInfo::karmada_controllers();
+        let api: Arc<dyn Api> = LoopbackApi::new(Arc::clone(&registry), user);
         chain.set_api(Arc::clone(&api));
         Self {
             watch_caches: caches,

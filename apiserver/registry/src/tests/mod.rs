@@ -1,5 +1,6 @@
 //! Tests of the registry over an in-memory store, through its public functions.
 
+mod controller_writes;
 mod conversion_webhooks;
 mod create;
 mod custom_resources;

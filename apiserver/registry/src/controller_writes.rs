@@ -1,0 +1,200 @@
+//! Keeps admission policies and webhooks from granting rights through this server's controllers.
+//!
+//! Nothing authorizes what controllers write, so no check of the writer's rights can judge what
+//! mutating admission makes of it. Admission may change or deny their writes, but not the fields
+//! that decide about rights: those stay as the controller wrote them, or the write fails.
+
+use client::{ListOptions, ResourcePath};
+use machinery::selector::LabelSelector;
+use machinery::{Gvr, Object, Status};
+use serde_json::Value;
+
+use crate::object_meta;
+use crate::request::RequestUserAndDeadline;
+use crate::role_escalation::{CLUSTER_ROLES, GROUP};
+use crate::write_pipeline::AdmissionContext;
+
+/// The fields of a resource that decide about rights, as JSON pointers.
+struct AuthorityFields {
+    group: &'static str,
+    resources: &'static [&'static str],
+    fields: &'static [&'static str],
+}
+
+const AUTHORITY_FIELDS: [AuthorityFields; 7] = [
+    AuthorityFields {
+        group: GROUP,
+        resources: &["roles", "clusterroles"],
+        fields: &["/rules", "/aggregationRule"],
+    },
+    AuthorityFields {
+        group: GROUP,
+        resources: &["rolebindings", "clusterrolebindings"],
+        fields: &["/roleRef", "/subjects"],
+    },
+    AuthorityFields {
+        group: "certificates.k8s.io",
+        resources: &["certificatesigningrequests"],
+        fields: &["/spec", "/status"],
+    },
+    // Where the credentials of a member are sent.
+    AuthorityFields {
+        group: "cluster.karmada.io",
+        resources: &["clusters"],
+        fields: &[
+            "/spec/apiEndpoint",
+            "/spec/secretRef",
+            "/spec/impersonatorSecretRef",
+            "/spec/insecureSkipTLSVerification",
+            "/spec/proxyURL",
+            "/spec/proxyHeader",
+        ],
+    },
+    // What members run with all rights.
+    AuthorityFields {
+        group: "work.karmada.io",
+        resources: &["works"],
+        fields: &["/spec"],
+    },
+    AuthorityFields {
+        group: "work.karmada.io",
+        resources: &["resourcebindings", "clusterresourcebindings"],
+        fields: &["/spec/resource"],
+    },
+    AuthorityFields {
+        group: "search.karmada.io",
+        resources: &["resourceregistries"],
+        fields: &["/spec/backendStore"],
+    },
+];
+
+/// The first field that decides about rights and differs.
+fn changed_authority_field(resource: &Gvr, requested: &Value, new: &Value) -> Option<&'static str> {
+    let entries = AUTHORITY_FIELDS.iter().filter(|entry| {
+        entry.group == &*resource.group && entry.resources.contains(&&*resource.resource)
+    });
+    let value_at = |object: &Value, field: &str| {
+        let value = object.pointer(field).filter(|value| !value.is_null());
+        value.cloned()
+    };
+    let mut fields = entries.flat_map(|entry| entry.fields);
+    fields
+        .find(|field| value_at(requested, field) != value_at(new, field))
+        .copied()
+}
+
+impl AdmissionContext<'_> {
+    /// Fails with 403 if mutating admission changed, in a write by a controller, what decides
+    /// about rights.
+    pub(crate) async fn check_controller_write(
+        &self,
+        requested: &Value,
+        new: &Value,
+    ) -> Result<(), Status> {
+        let gvr = &self.resource.storage.kind.gvr;
+        if !self.ctx.is_from_controller || self.resource.custom {
+            return Ok(());
+        }
+        let name = object_meta::metadata_string(requested, "name");
+        if let Some(field) = changed_authority_field(gvr, requested, new) {
+            let field = field.trim_start_matches('/').replace('/', ".");
+            let why = format!(
+                "admission may not change {field} in a write by the server's own user {:?}",
+                self.ctx.user.name
+            );
+            return Err(Status::forbidden(gvr, name, why));
+        }
+        if *gvr == CLUSTER_ROLES && requested["metadata"]["labels"] != new["metadata"]["labels"] {
+            return self.check_aggregated_labels(requested, new).await;
+        }
+        Ok(())
+    }
+
+    /// Fails with 403 if changed labels add the rules of a ClusterRole to another one.
+    async fn check_aggregated_labels(&self, requested: &Value, new: &Value) -> Result<(), Status> {
+        let ctx = RequestUserAndDeadline::internal();
+        let resource = CLUSTER_ROLES;
+        let at = ResourcePath::collection(&resource, "");
+        let roles = self
+            .registry
+            .list(&ctx, at, &ListOptions::default())
+            .await?;
+        for role in &roles.items {
+            if aggregates(role, new)? && !aggregates(role, requested)? {
+                let why = format!(
+                    "admission may not change the labels so that ClusterRole {:?} aggregates it, in a write by the server's own user {:?}",
+                    role.name(),
+                    self.ctx.user.name
+                );
+                let name = object_meta::metadata_string(requested, "name");
+                return Err(Status::forbidden(&CLUSTER_ROLES, name, why));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Whether the aggregation rule of a ClusterRole selects the labels of another one.
+fn aggregates(role: &Object, other: &Value) -> Result<bool, Status> {
+    let role = role.value().map_err(Status::internal)?;
+    let selectors = role["aggregationRule"]["clusterRoleSelectors"].as_array();
+    for selector in selectors.into_iter().flatten() {
+        let selector = LabelSelector::from_value(selector).map_err(Status::internal)?;
+        if selector.matches(|key| other["metadata"]["labels"][key].as_str()) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn fields_that_decide_about_rights_are_compared() {
+        let works = Gvr::from_static("work.karmada.io", "v1alpha1", "works");
+        let clusters = Gvr::from_static("cluster.karmada.io", "v1alpha1", "clusters");
+        let roles = Gvr::from_static(GROUP, "v1", "roles");
+        let table = [
+            (&roles, json!({"rules": null}), json!({}), None),
+            (
+                &roles,
+                json!({"rules": []}),
+                json!({"rules": [{"verbs": ["*"]}]}),
+                Some("/rules"),
+            ),
+            (
+                &roles,
+                json!({"metadata": {"name": "a"}}),
+                json!({"metadata": {"name": "a", "annotations": {"b": "c"}}}),
+                None,
+            ),
+            (
+                &works,
+                json!({"spec": {}}),
+                json!({"spec": {"suspendDispatching": true}}),
+                Some("/spec"),
+            ),
+            (
+                &clusters,
+                json!({"spec": {"apiEndpoint": "https://a"}}),
+                json!({"spec": {"apiEndpoint": "https://a", "taints": []}}),
+                None,
+            ),
+            (
+                &clusters,
+                json!({"spec": {"apiEndpoint": "https://a"}}),
+                json!({"spec": {"apiEndpoint": "https://b"}}),
+                Some("/spec/apiEndpoint"),
+            ),
+        ];
+        for (resource, requested, new, expected) in table {
+            assert_eq!(
+                changed_authority_field(resource, &requested, &new),
+                expected
+            );
+        }
+    }
+}
