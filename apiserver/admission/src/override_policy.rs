@@ -3,6 +3,7 @@
 
 use machinery::FieldError;
 use openapi::karmada::affinity::ClusterAffinity;
+use openapi::karmada::identity_fields::IDENTITY_FIELDS;
 use openapi::karmada::policy::{FieldOverrider, Overriders};
 use serde_json::Value;
 
@@ -75,15 +76,31 @@ fn validate_overriders(field: &str, overriders: &Value, errors: &mut Vec<FieldEr
     }
     for (field, item) in each("imageOverrider") {
         if has(item, "/predicate") {
-            validate_json_pointer(
-                &format!("{field}.predicate.path"),
-                text(item, "/predicate/path"),
-                errors,
-            );
+            let field = format!("{field}.predicate.path");
+            let path = text(item, "/predicate/path");
+            validate_json_pointer(&field, path, errors);
+            validate_identity_path(&field, path, false, errors);
         }
     }
     for (field, item) in each("fieldOverrider") {
         validate_field_overrider(&field, item, errors);
+    }
+    for (field, item) in each("plaintext") {
+        let removes = text(item, "/operator") == "remove";
+        let path = text(item, "/path");
+        validate_identity_path(&format!("{field}.path"), path, removes, errors);
+    }
+}
+
+/// Refuses a path that says which object a manifest is, or with `removes` contains such a field.
+/// What else would make it another object is found where the override is applied.
+fn validate_identity_path(field: &str, path: &str, removes: bool, errors: &mut Vec<FieldError>) {
+    // No identity field has a character that a JSON pointer escapes, so an escaped spelling is
+    // another field.
+    let contains_identity = removes && path == "/metadata";
+    if contains_identity || IDENTITY_FIELDS.contains(&path) {
+        let why = "an override must not change which object a manifest is";
+        errors.push(FieldError::invalid(field, &path.into(), why));
     }
 }
 
@@ -99,11 +116,9 @@ fn validate_field_overrider(field: &str, overrider: &Value, errors: &mut Vec<Fie
             "FieldOverrider has both YAML and JSON set. Only one is allowed",
         ));
     }
-    validate_json_pointer(
-        &format!("{field}.fieldPath"),
-        text(overrider, "/fieldPath"),
-        errors,
-    );
+    let path = text(overrider, "/fieldPath");
+    validate_json_pointer(&format!("{field}.fieldPath"), path, errors);
+    validate_identity_path(&format!("{field}.fieldPath"), path, false, errors);
     for (name, operations) in [("json", json), ("yaml", yaml)] {
         for (i, operation) in operations.iter().enumerate() {
             let at = index_path(&format!("{field}.{name}"), i);

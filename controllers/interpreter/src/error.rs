@@ -1,5 +1,7 @@
 //! Why a resource could not be interpreted.
 
+use openapi::karmada::identity_fields::IdentityChange;
+
 /// Why an object could not be interpreted.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -46,6 +48,13 @@ pub enum Error {
         customization: String,
         function: &'static str,
         why: String,
+    },
+    /// An operation returned another object than it was given.
+    #[error("{rule}: {:?}: {change}", .change.path)]
+    Identity {
+        /// Whose rule it is, and of which operation.
+        rule: String,
+        change: IdentityChange,
     },
     /// A webhook could not be called or returned an invalid response.
     #[error("Internal error occurred: failed calling webhook {hook:?}: {why}")]

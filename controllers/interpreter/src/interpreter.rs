@@ -12,8 +12,8 @@ use client::Api;
 use flotilla_runtime::InformerFactory;
 use jiff::Timestamp;
 use machinery::{Gvk, Object};
-use openapi::karmada::DependentObjectReference;
 use openapi::karmada::binding::{AggregatedStatusItem, Component};
+use openapi::karmada::{DependentObjectReference, IdentityFields};
 use serde_json::{Value, json};
 
 use crate::built_in::BuiltInInterpreter;
@@ -29,6 +29,9 @@ use crate::webhook::{
     InterpreterRequestAttributes, InterpreterWebhookResponseAndObject,
     WebhookClientAndPatchFunction, WebhookInterpreter,
 };
+
+/// How errors call the built-in rules.
+const BUILT_IN_SOURCE: &str = "built-in rule";
 
 /// Interprets resources. Cheap to clone. The default has only the built-in rules.
 #[derive(Clone, Debug, Default)]
@@ -213,8 +216,10 @@ impl ResourceInterpreter {
     ) -> Result<Value, Error> {
         let args = || vec![LuaArg::from_value(&copy), LuaArg::Count(replicas)];
         let operation = InterpreterOperation::ReviseReplica;
+        let identity = IdentityFields::of(&copy);
         if let Some(returned) = self.run_script(operation, kind, args).await {
-            return returned?.object();
+            let returned = returned?;
+            return same_object(&identity, operation, returned.source(), returned.object());
         }
         let attributes = || {
             Ok(InterpreterRequestAttributes {
@@ -224,8 +229,14 @@ impl ResourceInterpreter {
             })
         };
         match self.call_webhook(operation, kind, attributes).await {
-            Some(result) => result?.object(),
-            None => self.built_in.revise_replica(kind, copy, replicas),
+            Some(result) => {
+                let result = result?;
+                same_object(&identity, operation, result.source(), result.object())
+            }
+            None => {
+                let revised = self.built_in.revise_replica(kind, copy, replicas);
+                same_object(&identity, operation, BUILT_IN_SOURCE.to_owned(), revised)
+            }
         }
     }
 
@@ -237,11 +248,11 @@ impl ResourceInterpreter {
         observed: &Value,
     ) -> Result<Value, Error> {
         let args = || vec![LuaArg::from_value(&desired), LuaArg::from_value(observed)];
-        if let Some(returned) = self
-            .run_script(InterpreterOperation::Retain, kind, args)
-            .await
-        {
-            return returned?.object();
+        let operation = InterpreterOperation::Retain;
+        let identity = IdentityFields::of(&desired);
+        if let Some(returned) = self.run_script(operation, kind, args).await {
+            let returned = returned?;
+            return same_object(&identity, operation, returned.source(), returned.object());
         }
         let attributes = || {
             Ok(InterpreterRequestAttributes {
@@ -250,12 +261,15 @@ impl ResourceInterpreter {
                 ..InterpreterRequestAttributes::default()
             })
         };
-        match self
-            .call_webhook(InterpreterOperation::Retain, kind, attributes)
-            .await
-        {
-            Some(result) => result?.object(),
-            None => self.built_in.retain(kind, desired, observed),
+        match self.call_webhook(operation, kind, attributes).await {
+            Some(result) => {
+                let result = result?;
+                same_object(&identity, operation, result.source(), result.object())
+            }
+            None => {
+                let retained = self.built_in.retain(kind, desired, observed);
+                same_object(&identity, operation, BUILT_IN_SOURCE.to_owned(), retained)
+            }
         }
     }
 
@@ -354,6 +368,23 @@ impl ResourceInterpreter {
         let result = self.call_webhook(operation, kind, attributes).await?;
         Some(result.and_then(InterpreterWebhookResponseAndObject::object))
     }
+}
+
+/// The manifest that an operation returned, if it is the object that the operation was given.
+fn same_object(
+    identity: &IdentityFields,
+    operation: InterpreterOperation,
+    source: String,
+    returned: Result<Value, Error>,
+) -> Result<Value, Error> {
+    let manifest = returned?;
+    identity
+        .check(&manifest)
+        .map_err(|change| Error::Identity {
+            rule: format!("{source}: {}", operation.name()),
+            change,
+        })?;
+    Ok(manifest)
 }
 
 /// The attributes of a request about one object.

@@ -70,6 +70,11 @@ impl ScriptResult {
         ))
     }
 
+    /// Whose script it is.
+    pub(crate) fn source(&self) -> String {
+        format!("ResourceInterpreterCustomization {}", self.customization)
+    }
+
     /// The first result, which must be a table.
     fn take_table(&mut self) -> Result<Value, Error> {
         match self.values[0].take() {

@@ -324,3 +324,39 @@ async fn dependencies_of_all_customizations_are_joined_sorted_and_verified() {
         json!([{"apiVersion": "v1", "kind": "Secret", "namespace": "n", "labelSelector": {"matchLabels": {"app": "a"}}}])
     );
 }
+
+// proves: INT-identity
+#[tokio::test]
+async fn an_operation_returns_the_object_that_it_was_given() {
+    let copy = json!({"apiVersion": "example.io/v1", "kind": "Thing", "metadata": {"name": "a", "namespace": "n"}});
+    for (statement, path) in [
+        ("obj.apiVersion = 'v1'", "/apiVersion"),
+        ("obj.kind = 'Secret'", "/kind"),
+        (
+            "obj.metadata.namespace = 'kube-system'",
+            "/metadata/namespace",
+        ),
+        ("obj.metadata.name = nil", "/metadata/name"),
+        ("obj.metadata = nil", "/metadata/namespace"),
+    ] {
+        let retain = format!("function Retain(obj, observed) {statement} return obj end");
+        let revise = format!("function ReviseReplica(obj, replicas) {statement} return obj end");
+        let it = interpreter_with_scripts(&[("retention", &retain), ("replicaRevision", &revise)]);
+        for (operation, returned) in [
+            (
+                "Retain",
+                it.retain(&thing(), copy.clone(), &json!({})).await,
+            ),
+            (
+                "ReviseReplica",
+                it.revise_replica(&thing(), copy.clone(), 2).await,
+            ),
+        ] {
+            let error = returned.unwrap_err().to_string();
+            let expected = format!(
+                "ResourceInterpreterCustomization mine: {operation}: {path:?}: which object this is must not change (from "
+            );
+            assert!(error.starts_with(&expected), "{error}");
+        }
+    }
+}

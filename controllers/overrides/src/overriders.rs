@@ -3,6 +3,7 @@
 
 use std::fmt;
 
+use openapi::karmada::IdentityFields;
 use openapi::karmada::policy::{
     CommandArgsOverrider, FieldOverrider, LabelAnnotationOverrider, Overriders,
 };
@@ -43,15 +44,22 @@ impl fmt::Display for OverriderError {
     }
 }
 
-/// Applies one rule. After an error the manifest must not be used.
+/// Applies one rule. After an error the manifest must not be used. A rule may not make the
+/// manifest another object; commands, arguments, labels and annotations cannot.
 pub(crate) fn apply_overriders(
     manifest: &mut Value,
     rule: &Overriders,
 ) -> Result<(), OverriderError> {
+    let identity = IdentityFields::of(manifest);
+    let check_identity = |manifest: &Value, entry: String| {
+        let changed = identity.check(manifest);
+        changed.map_err(|change| OverriderError::new(entry, change.path, change))
+    };
     for (at, overrider) in rule.image_overrider.iter().enumerate() {
-        image_reference::apply_image_overrider(manifest, overrider).map_err(|(path, why)| {
-            OverriderError::new(format!("imageOverrider[{at}]"), &path, why)
-        })?;
+        let entry = format!("imageOverrider[{at}]");
+        image_reference::apply_image_overrider(manifest, overrider)
+            .map_err(|(path, why)| OverriderError::new(entry.clone(), &path, why))?;
+        check_identity(manifest, entry)?;
     }
     for overrider in &rule.command_overrider {
         apply_command_overrider(manifest, "command", overrider);
@@ -66,15 +74,20 @@ pub(crate) fn apply_overriders(
         apply_map_overrider(manifest, "annotations", overrider);
     }
     for (at, overrider) in rule.field_overrider.iter().enumerate() {
-        apply_field_overrider(manifest, overrider, &format!("fieldOverrider[{at}]"))?;
+        let entry = format!("fieldOverrider[{at}]");
+        apply_field_overrider(manifest, overrider, &entry)?;
+        check_identity(manifest, entry)?;
     }
-    for (at, entry) in rule.plaintext.iter().enumerate() {
-        json_patch::apply_operation(manifest, &entry.operator, &entry.path, &entry.value)
-            .map_err(|why| OverriderError::new(format!("plaintext[{at}]"), &entry.path, why))?;
-    }
-    if manifest["kind"].as_str().is_none_or(str::is_empty) {
-        let why = "the manifest has no kind any more";
-        return Err(OverriderError::new("plaintext".into(), "/kind", why));
+    for (at, operation) in rule.plaintext.iter().enumerate() {
+        let entry = format!("plaintext[{at}]");
+        json_patch::apply_operation(
+            manifest,
+            &operation.operator,
+            &operation.path,
+            &operation.value,
+        )
+        .map_err(|why| OverriderError::new(entry.clone(), &operation.path, why))?;
+        check_identity(manifest, entry)?;
     }
     Ok(())
 }

@@ -243,7 +243,7 @@ fn failures_name_path_and_reason() {
     );
     refused(
         plain("/kind", "remove"),
-        "plaintext: \"/kind\": the manifest has no kind any more",
+        "plaintext[1]: \"/kind\": which object this is must not change (from \"Deployment\" to none)",
     );
     let field = |path: &str, form: &str| json!({"fieldOverrider": [{"fieldPath": path, form: [{"subPath": "/none", "operator": "remove"}]}]});
     refused(

@@ -240,3 +240,35 @@ fn field_overrider_values_match_their_operator() {
         }
     }
 }
+
+#[test]
+fn which_object_a_manifest_is_cannot_be_overridden() {
+    let message = |field: &str, path: &str| {
+        format!(
+            "{RULE}.overriders.{field}: Invalid value: {path:?}: an override must not change which object a manifest is"
+        )
+    };
+    for path in IDENTITY_FIELDS {
+        for operator in ["add", "replace", "remove"] {
+            let plaintext = json!([{"path": path, "operator": operator, "value": "x"}]);
+            let expected = message("plaintext[0].path", path);
+            check(rule(json!({ "plaintext": plaintext })), &[&expected]);
+        }
+        let image =
+            json!([{"predicate": {"path": path}, "component": "Tag", "operator": "remove"}]);
+        let expected = message("imageOverrider[0].predicate.path", path);
+        check(rule(json!({ "imageOverrider": image })), &[&expected]);
+        let field = json!([{"fieldPath": path, "yaml": [{"subPath": "", "operator": "replace", "value": "x"}]}]);
+        let expected = message("fieldOverrider[0].fieldPath", path);
+        check(rule(json!({ "fieldOverrider": field })), &[&expected]);
+    }
+    let plaintext = |path: &str, operator: &str| {
+        rule(json!({"plaintext": [{"path": path, "operator": operator, "value": {}}]}))
+    };
+    let whole = message("plaintext[0].path", "/metadata");
+    check(plaintext("/metadata", "remove"), &[&whole]);
+    // Whether these change it depends on the manifest.
+    check(plaintext("/metadata", "replace"), &[]);
+    check(plaintext("", "replace"), &[]);
+    check(plaintext("/spec/template/metadata/name", "add"), &[]);
+}

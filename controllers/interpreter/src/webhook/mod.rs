@@ -183,6 +183,11 @@ impl InterpreterWebhookResponseAndObject {
         self.response.healthy()
     }
 
+    /// Which webhook this is.
+    pub(crate) fn source(&self) -> String {
+        format!("webhook {}", self.webhook.uid)
+    }
+
     /// The object with the patch of the response applied.
     pub(crate) fn object(self) -> Result<Value, Error> {
         self.map_response(ResourceInterpreterResponse::apply_patch)

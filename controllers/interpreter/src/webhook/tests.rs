@@ -156,7 +156,8 @@ async fn every_operation_can_use_a_webhook() {
     };
     let fixture = start_fixture(&["*"], json!({}), false, Box::new(answers)).await;
     let (it, thing) = (&fixture.interpreter, thing());
-    let tree: Value = serde_json::from_slice(thing.bytes()).unwrap();
+    let mut tree: Value = serde_json::from_slice(thing.bytes()).unwrap();
+    set_type_meta(&mut tree, &THING);
     let replicas = it.replicas(&THING, &thing).await.unwrap().unwrap();
     let cpu = json!({"resourceRequest": {"cpu": "1"}});
     assert_eq!((replicas.count, replicas.requirements), (4, Some(cpu)));
