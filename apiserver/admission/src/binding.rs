@@ -5,12 +5,14 @@
 use std::collections::HashSet;
 
 use machinery::FieldError;
+use openapi::karmada::binding::ObjectReference;
 use openapi::karmada::well_known_keys::WORK_ID;
 use openapi::karmada::{FeatureGates, KarmadaFeature};
 use openapi::karmada_prune;
 use serde_json::Value;
 use uuid::Uuid;
 
+use crate::attributes::AdmissionAttributes;
 use crate::unstructured::{entries, get, index_path, items, items_mut, object_mut, text};
 
 const DEPENDENCIES_ANNOTATION: &str = "resourcebinding.karmada.io/dependencies";
@@ -21,6 +23,26 @@ pub(crate) fn set_permanent_id(object: &mut Value, label: &str) {
         && labels.get(label).is_none_or(|id| id == "")
     {
         labels.insert(label.into(), Uuid::new_v4().to_string().into());
+    }
+}
+
+/// The permanent id that a binding has.
+pub(crate) fn permanent_id<'a>(binding: &'a Value, label: &str) -> Option<&'a str> {
+    let id = get(binding, "/metadata/labels").get(label)?.as_str();
+    id.filter(|id| !id.is_empty())
+}
+
+/// Sets the permanent id of a binding. The id that a binding has stays: it says which Works are
+/// the binding's.
+pub(crate) fn mutate(binding: &mut Value, old: Option<&Value>, label: &str) {
+    let Some(old) = old else {
+        set_permanent_id(binding, label);
+        return;
+    };
+    if let Some(id) = permanent_id(old, label)
+        && let Some(labels) = object_mut(binding, &["metadata", "labels"])
+    {
+        labels.insert(label.into(), id.into());
     }
 }
 
@@ -52,8 +74,21 @@ pub(crate) fn validate_work(work: &Value) -> Vec<FieldError> {
     errors
 }
 
-pub(crate) fn validate(binding: &Value, gates: FeatureGates) -> Vec<FieldError> {
+/// Validates a ResourceBinding or a ClusterResourceBinding.
+pub(crate) fn validate(
+    attributes: &AdmissionAttributes<'_>,
+    binding: &Value,
+    old: Option<&Value>,
+    gates: FeatureGates,
+) -> Vec<FieldError> {
     let mut errors = Vec::new();
+    // A binding from before this rule must still lose its finalizers.
+    if old.is_none_or(|old| get(old, "/spec/resource") != get(binding, "/spec/resource")) {
+        validate_template_scope(attributes.namespace, binding, &mut errors);
+    }
+    if attributes.namespace.is_empty() {
+        return errors;
+    }
     let annotation =
         entries(binding, "/metadata/annotations").find(|(k, _)| *k == DEPENDENCIES_ANNOTATION);
     if let Some((_, value)) = annotation {
@@ -63,6 +98,24 @@ pub(crate) fn validate(binding: &Value, gates: FeatureGates) -> Vec<FieldError> 
         validate_component_names(binding, &mut errors);
     }
     errors
+}
+
+/// A binding names a template of its own scope. The controllers check kinds that the catalog
+/// does not have.
+fn validate_template_scope(namespace: &str, binding: &Value, errors: &mut Vec<FieldError>) {
+    let resource = get(binding, "/spec/resource");
+    let template = ObjectReference {
+        api_version: text(resource, "/apiVersion").to_owned(),
+        kind: text(resource, "/kind").to_owned(),
+        namespace: text(resource, "/namespace").to_owned(),
+        ..ObjectReference::default()
+    };
+    let known = openapi::catalog().kind(&template.gvk());
+    let namespaced = known.map_or(!namespace.is_empty(), |kind| kind.namespaced);
+    if let Err(why) = template.check_scope(namespace, namespaced) {
+        let value = Value::from(template.namespace);
+        errors.push(FieldError::invalid("spec.resource.namespace", &value, why));
+    }
 }
 
 fn validate_component_names(binding: &Value, errors: &mut Vec<FieldError>) {
@@ -107,20 +160,93 @@ fn validate_dependencies(annotation: &str, errors: &mut Vec<FieldError>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::attributes::{AdmissionOperation, OperationOptions};
+    use machinery::{Gvk, UserInfo};
+    use openapi::karmada::resources::BINDINGS;
     use openapi::karmada::well_known_keys::{BINDING_ID, CLUSTER_BINDING_ID, MANAGED_LABELS};
     use serde_json::json;
+
+    fn check_validity(binding: &Value, old: Option<&Value>, gates: FeatureGates) -> Vec<String> {
+        let user = UserInfo::default();
+        let attributes = AdmissionAttributes {
+            gvk: &Gvk::from_static("work.karmada.io", "v1alpha2", "ResourceBinding"),
+            gvr: &BINDINGS,
+            namespace: text(binding, "/metadata/namespace"),
+            name: "b",
+            subresource: "",
+            operation: AdmissionOperation::Create,
+            user: &user,
+            dry_run: false,
+            options: OperationOptions::None,
+            audit_annotations: None,
+        };
+        let errors = validate(&attributes, binding, old, gates);
+        errors.iter().map(ToString::to_string).collect()
+    }
+
+    fn binding() -> Value {
+        json!({"metadata": {"name": "b", "namespace": "n"},
+            "spec": {"resource": {"apiVersion": "v1", "kind": "Secret", "namespace": "n", "name": "s"}}})
+    }
 
     #[test]
     fn permanent_id_is_set_once() {
         let mut binding = json!({"metadata": {"name": "b"}});
-        set_permanent_id(&mut binding, BINDING_ID);
+        mutate(&mut binding, None, BINDING_ID);
         let id = binding["metadata"]["labels"][BINDING_ID].clone();
         assert_eq!(id.as_str().unwrap().len(), 36);
-        set_permanent_id(&mut binding, BINDING_ID);
-        assert_eq!(binding["metadata"]["labels"][BINDING_ID], id);
-        let mut own = json!({"metadata": {"labels": {CLUSTER_BINDING_ID: "x"}}});
-        set_permanent_id(&mut own, CLUSTER_BINDING_ID);
-        assert_eq!(own["metadata"]["labels"][CLUSTER_BINDING_ID], "x");
+        let old = binding.clone();
+        mutate(&mut binding, Some(&old), BINDING_ID);
+        assert_eq!(binding, old);
+        for other in [json!({BINDING_ID: "another's"}), json!({}), Value::Null] {
+            binding["metadata"]["labels"] = other;
+            mutate(&mut binding, Some(&old), BINDING_ID);
+            assert_eq!(binding["metadata"]["labels"][BINDING_ID], id);
+        }
+        let mut restored = json!({"metadata": {"labels": {CLUSTER_BINDING_ID: "x"}}});
+        mutate(&mut restored, None, CLUSTER_BINDING_ID);
+        assert_eq!(restored["metadata"]["labels"][CLUSTER_BINDING_ID], "x");
+    }
+
+    #[test]
+    fn a_binding_names_a_template_of_its_own_scope() {
+        let check = |namespace: &str, kind: (&str, &str), template_namespace: &str, expected| {
+            let resource = json!({"apiVersion": kind.0, "kind": kind.1, "namespace": template_namespace, "name": "t"});
+            let binding = json!({"metadata": {"name": "b", "namespace": namespace}, "spec": {"resource": resource}});
+            let errors = check_validity(&binding, None, FeatureGates::default());
+            let expected: Option<String> = expected;
+            assert_eq!(errors, Vec::from_iter(expected), "{binding}");
+            let renewed = check_validity(&binding, Some(&binding), FeatureGates::default());
+            assert!(renewed.is_empty(), "an old one can lose its finalizers");
+        };
+        let (secret, role) = (
+            ("v1", "Secret"),
+            ("rbac.authorization.k8s.io/v1", "ClusterRole"),
+        );
+        let custom = ("example.com/v1", "Thing");
+        let error = |value: &str, why: &str| {
+            Some(format!(
+                "spec.resource.namespace: Invalid value: {value:?}: {why}"
+            ))
+        };
+        let own = "must be the namespace of the binding (n)";
+        check("n", secret, "n", None);
+        check("n", custom, "n", None);
+        check("n", secret, "kube-system", error("kube-system", own));
+        check("n", secret, "", error("", own));
+        check("n", role, "", error("", own));
+        let cluster_scoped = "must be empty: ClusterRole is a cluster-scoped kind, which only a ClusterResourceBinding may name";
+        check("n", role, "n", error("n", cluster_scoped));
+        check("", role, "", None);
+        check("", custom, "", None);
+        let empty = "must be empty in a ClusterResourceBinding";
+        check("", secret, "n", error("n", empty));
+        check(
+            "",
+            secret,
+            "",
+            error("", "is required for a namespaced kind"),
+        );
     }
 
     #[test]
@@ -165,12 +291,12 @@ mod tests {
     #[test]
     fn component_names_are_unique() {
         let parts = json!([{"name": "a"}, {"name": ""}, {"name": "b"}, {"name": "a"}]);
-        let binding = json!({"spec": {"components": parts}});
+        let mut binding = binding();
+        binding["spec"]["components"] = parts;
         let gates = FeatureGates::default();
-        assert!(validate(&binding, gates).is_empty());
+        assert!(check_validity(&binding, None, gates).is_empty());
         let gates = gates.with_feature(KarmadaFeature::MultiplePodTemplatesScheduling, true);
-        let errors = validate(&binding, gates);
-        let messages: Vec<String> = errors.iter().map(ToString::to_string).collect();
+        let messages = check_validity(&binding, None, gates);
         assert_eq!(
             messages,
             [
@@ -196,13 +322,15 @@ mod tests {
             (json!({DEPENDENCIES_ANNOTATION: ""}), false),
         ];
         for (annotations, valid) in table {
-            let binding = json!({"metadata": {"annotations": annotations}});
-            let errors = validate(&binding, FeatureGates::default());
+            let mut binding = binding();
+            binding["metadata"]["annotations"] = annotations.clone();
+            let errors = check_validity(&binding, None, FeatureGates::default());
             assert_eq!(errors.is_empty(), valid, "{annotations}");
         }
-        let binding = json!({"metadata": {"annotations": {DEPENDENCIES_ANNOTATION: "{}"}}});
+        let mut binding = binding();
+        binding["metadata"]["annotations"] = json!({DEPENDENCIES_ANNOTATION: "{}"});
         assert_eq!(
-            validate(&binding, FeatureGates::default())[0].to_string(),
+            check_validity(&binding, None, FeatureGates::default())[0],
             r#"metadata.annotations.resourcebinding.karmada.io/dependencies: Invalid value: "{}": annotation value must be a valid JSON"#
         );
     }

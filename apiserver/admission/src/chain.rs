@@ -6,7 +6,7 @@
 
 use std::sync::{Arc, OnceLock};
 
-use client::Api;
+use client::{Api, ListOptions, ResourcePath};
 use machinery::field_error::aggregate;
 use machinery::time::{Clock, SystemClock};
 use machinery::{FieldError, Gvr, Object, Status};
@@ -108,17 +108,20 @@ impl AdmissionChain {
         if !is_object_write(attributes) {
             return Ok(());
         }
-        let create = attributes.operation == AdmissionOperation::Create;
         match (&*attributes.gvk.group, &*attributes.gvk.kind) {
             ("policy.karmada.io", "PropagationPolicy" | "ClusterPropagationPolicy") => {
                 propagation_policy::mutate(attributes, new);
             }
             ("policy.karmada.io", "OverridePolicy") => override_policy::mutate(attributes, new),
-            ("work.karmada.io", "ResourceBinding") if create => {
-                binding::set_permanent_id(new, well_known_keys::BINDING_ID);
+            ("work.karmada.io", "ResourceBinding") => {
+                let label = well_known_keys::BINDING_ID;
+                self.check_permanent_id(attributes, new, label).await?;
+                binding::mutate(new, old, label);
             }
-            ("work.karmada.io", "ClusterResourceBinding") if create => {
-                binding::set_permanent_id(new, well_known_keys::CLUSTER_BINDING_ID);
+            ("work.karmada.io", "ClusterResourceBinding") => {
+                let label = well_known_keys::CLUSTER_BINDING_ID;
+                self.check_permanent_id(attributes, new, label).await?;
+                binding::mutate(new, old, label);
             }
             ("work.karmada.io", "Work") => binding::mutate_work(new),
             ("cluster.karmada.io", "Cluster") => {
@@ -136,6 +139,42 @@ impl AdmissionChain {
             _ => builtin::mutate(attributes, new, old)?,
         }
         Ok(())
+    }
+
+    /// Refuses a new binding with the permanent id of another one, whose Works it would have. A
+    /// binding that is restored has an id that none has.
+    async fn check_permanent_id(
+        &self,
+        attributes: &AdmissionAttributes<'_>,
+        new: &Value,
+        label: &str,
+    ) -> Result<(), Status> {
+        let create = attributes.operation == AdmissionOperation::Create;
+        let (Some(api), Some(id)) = (self.api.get(), binding::permanent_id(new, label)) else {
+            return Ok(());
+        };
+        if !create {
+            return Ok(());
+        }
+        let options = ListOptions {
+            label_selector: format!("{label}={id}"),
+            ..ListOptions::default()
+        };
+        let everywhere = ResourcePath::collection(attributes.gvr, "");
+        let holders = match api.list(everywhere, &options).await {
+            Ok(list) => list.items,
+            Err(client::Error::Status(status)) => return Err(*status),
+            Err(other) => return Err(Status::internal(other)),
+        };
+        let name = object_name(attributes, new);
+        let is_other =
+            |holder: &Object| holder.namespace() != attributes.namespace || holder.name() != name;
+        if !holders.iter().any(is_other) {
+            return Ok(());
+        }
+        let field = format!("metadata.labels[{label}]");
+        let errors = vec![FieldError::duplicate(field, &id.into())];
+        invalid_unless_empty(attributes, new, errors)
     }
 
     /// Sets the default limits of the namespace, and the classes that a new object does not
@@ -386,7 +425,9 @@ impl AdmissionChain {
                 }
                 errors
             }
-            "ResourceBinding" => binding::validate(new, self.options.feature_gates),
+            "ResourceBinding" | "ClusterResourceBinding" => {
+                binding::validate(attributes, new, old, self.options.feature_gates)
+            }
             "Work" => binding::validate_work(new),
             "ResourceInterpreterWebhookConfiguration" => {
                 interpreter_configuration::validate_webhooks(new)

@@ -229,7 +229,7 @@ impl BindingController {
         let Some(binding) = informer.get_by_key(key) else {
             let removed = self.removed_bindings.lock().ids.get(key).cloned();
             if let Some(id) = removed {
-                self.delete_works(&id).await?;
+                self.delete_works(key, &id).await?;
             }
             return Ok(ReconcileAction::Done);
         };
@@ -246,7 +246,8 @@ impl BindingController {
         resource: &Gvr,
         binding: &Object,
     ) -> Result<ReconcileAction, Error> {
-        self.delete_works(binding_id(binding)).await?;
+        self.delete_works(&binding.meta().key(), binding_id(binding))
+            .await?;
         let ours = [BINDING_FINALIZER, CLUSTER_BINDING_FINALIZER];
         let view = binding.decode::<ResourceBinding>()?;
         let finalizers = &view.metadata.finalizers;
@@ -259,21 +260,26 @@ impl BindingController {
         Ok(ReconcileAction::Done)
     }
 
-    async fn delete_works(&self, id: &str) -> Result<(), Error> {
-        for work in self.works.informer.by_index(BY_BINDING, id) {
+    async fn delete_works(&self, key: &str, id: &str) -> Result<(), Error> {
+        for work in self.works_of(key, id) {
             self.works.delete(&work).await?;
         }
         Ok(())
+    }
+
+    /// The Works of a binding: they carry its permanent id, and name no other binding. A user may
+    /// give a new binding an id that another one has.
+    fn works_of(&self, key: &str, id: &str) -> Vec<Object> {
+        let mut works = self.works.informer.by_index(BY_BINDING, id);
+        works.retain(|work| binding_key_of_work(work).is_none_or(|named| named == key));
+        works
     }
 
     async fn sync_binding(&self, binding: &Object) -> Result<ReconcileAction, Error> {
         let view = binding.decode::<ResourceBinding>()?;
         let spec = &view.spec;
         let targets = spec.targets();
-        let works = self
-            .works
-            .informer
-            .by_index(BY_BINDING, binding_id(binding));
+        let works = self.works_of(&binding.meta().key(), binding_id(binding));
         let cleanup = plan_cleanup(spec, &works);
         let mut failed = Vec::new();
         for orphan in cleanup.orphans {
@@ -297,6 +303,8 @@ impl BindingController {
             );
             return Err(Error::Blocked(text));
         };
+        of.check_scope(binding.namespace(), served.namespaced)
+            .map_err(|why| Error::Blocked(format!("spec.resource.namespace: {why}")))?;
         if targets.is_empty() {
             return Ok(ReconcileAction::Done);
         }
@@ -387,7 +395,7 @@ impl BindingController {
             template,
             tree_bytes,
             builder: common,
-            overrides: self.overrides.candidates(binding.namespace()),
+            overrides: self.overrides.candidates(template.namespace()),
             template_reference: about,
         };
         let (mut written, mut failed) = (false, Vec::new());

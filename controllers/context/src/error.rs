@@ -19,6 +19,11 @@ pub enum Error {
     /// Another writer changed a Work right after it was written.
     #[error("work {0} was changed by another writer right after it was written")]
     ConcurrentUpdate(String),
+    /// A Work of this name belongs to another binding, or was not made for a binding.
+    #[error(
+        "work {0} exists and does not carry the permanent id of this binding, so it is left alone"
+    )]
+    ForeignWork(String),
     /// Several operations failed.
     #[error("[{}]", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "))]
     Aggregate(Vec<Error>),
@@ -44,7 +49,7 @@ impl Error {
     pub fn is_conflict(&self) -> bool {
         match self {
             Self::Api(error) => error.is_conflict() || error.is_already_exists(),
-            Self::Blocked(_) | Self::Unanswered(_) => false,
+            Self::Blocked(_) | Self::Unanswered(_) | Self::ForeignWork(_) => false,
             Self::ConcurrentUpdate(_) => true,
             Self::Aggregate(all) => all.iter().all(Self::is_conflict),
         }
@@ -64,7 +69,7 @@ impl ReconcileError for Error {
         match self {
             Self::Api(error) => error.is_unanswered(),
             Self::Unanswered(_) => true,
-            Self::Blocked(_) | Self::ConcurrentUpdate(_) => false,
+            Self::Blocked(_) | Self::ConcurrentUpdate(_) | Self::ForeignWork(_) => false,
             Self::Aggregate(all) => all.iter().any(Self::is_unanswered),
         }
     }

@@ -8,8 +8,8 @@ use flotilla_runtime::{Informer, ShardedMap};
 use machinery::Object;
 use openapi::karmada::resources::WORKS;
 use openapi::karmada::well_known_keys::{
-    APPLIED_CLUSTER_OVERRIDES, APPLIED_OVERRIDES, MANAGED, MANAGED_VALUE, TEMPLATE_UID,
-    WORK_FINALIZER, WORK_ID, WORK_NAME, WORK_NAMESPACE,
+    APPLIED_CLUSTER_OVERRIDES, APPLIED_OVERRIDES, BINDING_ID, CLUSTER_BINDING_ID, MANAGED,
+    MANAGED_VALUE, TEMPLATE_UID, WORK_FINALIZER, WORK_ID, WORK_NAME, WORK_NAMESPACE,
 };
 use openapi::karmada_prune::{prune, record_managed_keys};
 use serde_json::{Map, Value, json};
@@ -45,6 +45,26 @@ impl DesiredWork {
         set_metadata_entry(manifest, "annotations", WORK_NAMESPACE, &self.namespace);
         prune(manifest, true);
         record_managed_keys(manifest);
+    }
+
+    /// Fails if the existing Work belongs to another binding, or to none: a Work is of the binding
+    /// whose permanent id it carries. A binding may take over the Work of a Namespace that is
+    /// propagated automatically.
+    fn check_ownership(&self, existing: &Object) -> Result<(), Error> {
+        let id = |label: &str| self.labels.get(label).and_then(Value::as_str);
+        let same = |label: &&str| existing.meta().label(label) == id(label);
+        if [BINDING_ID, CLUSTER_BINDING_ID].iter().all(same) {
+            return Ok(());
+        }
+        let owner = existing.meta().controller();
+        let of_binding = |label: &str| existing.meta().label(label).is_some();
+        let automatic = owner.is_some_and(|owner| &*owner.kind == "Namespace")
+            && !of_binding(BINDING_ID)
+            && !of_binding(CLUSTER_BINDING_ID);
+        match automatic {
+            true => Ok(()),
+            false => Err(Error::ForeignWork(existing.meta().key())),
+        }
     }
 
     /// Moves the manifest, which may be large, into the spec.
@@ -230,6 +250,7 @@ impl WorkClient {
         if existing.meta().deleting {
             return Err(Error::Blocked(format!("work {key} is being deleted")));
         }
+        draft.check_ownership(&existing)?;
         draft.prepare_manifest(template_uid, existing.meta().label(WORK_ID));
         let Some(body) = draft.into_updated_work(existing.value()?) else {
             return Ok(false);

@@ -117,6 +117,28 @@ impl IndependentBinding {
         snapshot["namespace"] == *self.namespace && snapshot["name"] == *self.name
     }
 
+    /// Fails if a dependency is not of the binding's namespace: a binding propagates nothing of
+    /// another one.
+    pub(crate) fn check_dependency(
+        &self,
+        served: &RestMapping,
+        dependency: &DependentObjectReference,
+    ) -> Result<(), String> {
+        if served.namespaced && dependency.namespace == self.namespace {
+            return Ok(());
+        }
+        let DependentObjectReference {
+            kind,
+            namespace,
+            name,
+            ..
+        } = dependency;
+        Err(format!(
+            "the dependency {kind} {namespace}/{name} is not propagated, because it is not of the namespace {}",
+            self.namespace
+        ))
+    }
+
     /// The new attached binding of an object.
     pub(crate) fn new_attached_binding(&self, served: &RestMapping, object: &Object) -> Value {
         let agreed = merge_preferences(&[self.preferences]);
@@ -359,22 +381,33 @@ mod tests {
                 },
             })
         );
-        let mut elsewhere = secret("7").value().unwrap();
-        elsewhere["metadata"]["namespace"] = "other".into();
-        let elsewhere = Object::from_value(&elsewhere).unwrap();
-        let attached =
-            independent_binding("a", "m1", json!({})).new_attached_binding(&secrets(), &elsewhere);
-        assert_eq!(
-            (
-                &attached["metadata"]["namespace"],
-                &attached["spec"]["resource"]["namespace"]
-            ),
-            (&json!("n"), &json!("other")),
-            "in the referrer's namespace"
-        );
         let placed_nowhere =
             independent_binding("a", "m1", json!({"clusters": []})).binding_snapshot();
         assert_eq!(placed_nowhere, json!({"namespace": "n", "name": "a"}));
+    }
+
+    // proves: DEP-own-namespace
+    #[test]
+    fn a_dependency_of_another_namespace_is_refused() {
+        let referrer = independent_binding("a", "m1", json!({}));
+        let check = |namespaced: bool, namespace: &str, expected: bool| {
+            let served = RestMapping {
+                namespaced,
+                ..secrets()
+            };
+            let dependency = DependentObjectReference {
+                kind: "Secret".into(),
+                namespace: namespace.into(),
+                ..DependentObjectReference::default()
+            };
+            let allowed = referrer.check_dependency(&served, &dependency).is_ok();
+            assert_eq!(allowed, expected, "{namespaced} {namespace:?}");
+        };
+        check(true, "n", true);
+        check(true, "kube-system", false);
+        check(true, "", false);
+        check(false, "n", false);
+        check(false, "", false);
     }
 
     // proves: DEP-shared, DEP-required-by, DEP-conflict-resolution, DEP-preserve, DEP-conflict-warning, DEP-last-leaves

@@ -169,6 +169,8 @@ impl DependenciesDistributor {
         let Some(served) = self.templates.rest_mapper.find(&of.api_version, &of.kind) else {
             return Err(no_kind_match(&of.api_version, &of.kind));
         };
+        of.check_scope(binding.namespace(), served.namespaced)
+            .map_err(|why| Error::Blocked(format!("spec.resource.namespace: {why}")))?;
         let revision = of.resource_version.parse().unwrap_or(0);
         let template = self
             .templates
@@ -244,7 +246,7 @@ impl DependenciesDistributor {
         let mut objects = Vec::new();
         let mut failed = Vec::new();
         for dependency in dependencies {
-            match self.find_objects(dependency).await {
+            match self.find_objects(referrer, dependency).await {
                 Ok((served, found)) => {
                     objects.extend(found.into_iter().map(|o| (Arc::clone(&served), o)));
                 }
@@ -294,6 +296,7 @@ impl DependenciesDistributor {
     /// The existing objects that a dependency refers to.
     async fn find_objects(
         &self,
+        referrer: &IndependentBinding,
         dependency: &DependentObjectReference,
     ) -> Result<(Arc<RestMapping>, Vec<Object>), Error> {
         let DependentObjectReference {
@@ -306,6 +309,9 @@ impl DependenciesDistributor {
         let Some(served) = self.templates.require_kind(api_version, kind) else {
             return Err(no_kind_match(api_version, kind));
         };
+        referrer
+            .check_dependency(&served, dependency)
+            .map_err(Error::Blocked)?;
         let found = match dependency
             .compile_label_selector()
             .map_err(Error::Blocked)?

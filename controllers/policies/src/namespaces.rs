@@ -154,7 +154,10 @@ impl NamespaceSyncController {
                     Err(Error::blocked(why))
                 }
             };
-            if let Err(e) = outcome {
+            // A policy that selects the Namespace decides where it goes.
+            if let Err(e) = outcome
+                && !matches!(e, Error::ForeignWork(_))
+            {
                 failed.push(Error::Blocked(format!(
                     "sync namespace({name}) to cluster({cluster}) failed due to: {e}"
                 )));

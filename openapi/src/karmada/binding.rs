@@ -114,6 +114,28 @@ impl ObjectReference {
     pub fn gvk(&self) -> Gvk {
         Gvk::from_api_version(&self.api_version, &self.kind)
     }
+
+    /// Whether a binding may name this template: a ResourceBinding those of its own namespace, a
+    /// ClusterResourceBinding those without one. `namespaced` is the scope of the template's kind.
+    /// The error has no field path.
+    pub fn check_scope(&self, binding_namespace: &str, namespaced: bool) -> Result<(), String> {
+        if self.namespace != binding_namespace {
+            return Err(match binding_namespace {
+                "" => "must be empty in a ClusterResourceBinding".to_owned(),
+                own => format!("must be the namespace of the binding ({own})"),
+            });
+        }
+        match (namespaced, binding_namespace) {
+            (true, "") => Err("is required for a namespaced kind".to_owned()),
+            (false, own) if !own.is_empty() => {
+                let kind = &self.kind;
+                Err(format!(
+                    "must be empty: {kind} is a cluster-scoped kind, which only a ClusterResourceBinding may name"
+                ))
+            }
+            _ => Ok(()),
+        }
+    }
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

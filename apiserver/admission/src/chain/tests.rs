@@ -3,6 +3,7 @@
 use client::fake::FakeApi;
 use machinery::time::FakeClock;
 use machinery::{Gvk, UserInfo};
+use openapi::karmada::resources::BINDINGS;
 use proptest::prelude::*;
 use serde_json::json;
 
@@ -160,7 +161,8 @@ async fn objects_are_mutated() {
         ),
     ] {
         let write = new_test_write(api, kind, "things");
-        let new = json!({"metadata": {"name": "x"}, "spec": {}});
+        let new =
+            json!({"metadata": {"name": "x"}, "spec": {"resource": {"namespace": namespace}}});
         let done = admit(
             &chain,
             &write.attributes(namespace, AdmissionOperation::Create),
@@ -202,8 +204,8 @@ async fn objects_are_mutated() {
     let changed = admit(&chain, &at, new.clone(), Some(&old)).await;
     assert_eq!(
         changed.unwrap(),
-        new,
-        "ClusterResourceBinding updates check neither ID nor dependencies"
+        old,
+        "a binding keeps its ID; dependencies of a ClusterResourceBinding are not checked"
     );
     let work = new_test_write("work.karmada.io/v1alpha1", "Work", "works");
     let (old, new) = (with_id("work", "a"), with_id("work", "b"));
@@ -292,6 +294,32 @@ async fn rules_read_other_objects_through_the_api() {
         status.message,
         "priorityclasses.scheduling.k8s.io \"x\" is forbidden: PriorityClass first is already marked as default. Only one default can exist"
     );
+}
+
+#[tokio::test]
+async fn a_new_binding_cannot_have_the_permanent_id_of_another() {
+    let (chain, api) = (chain(), FakeApi::new());
+    chain.set_api(api.clone());
+    let write = new_test_write(
+        "work.karmada.io/v1alpha2",
+        "ResourceBinding",
+        "resourcebindings",
+    );
+    let binding = |namespace: &str, id: &str| {
+        json!({"metadata": {"name": "x", "namespace": namespace, "labels": {well_known_keys::BINDING_ID: id}},
+            "spec": {"resource": {"apiVersion": "v1", "kind": "Secret", "namespace": namespace, "name": "s"}}})
+    };
+    api.seed(&BINDINGS, binding("victim", "taken"));
+    let create = async |namespace: &str, id: &str| {
+        let at = write.attributes(namespace, AdmissionOperation::Create);
+        admit(&chain, &at, binding(namespace, id), None).await
+    };
+    let refused = create("n", "taken").await.unwrap_err();
+    assert_eq!(refused.code, 422);
+    let field = "metadata.labels[resourcebinding.karmada.io/permanent-id]: Duplicate value";
+    assert!(refused.message.contains(field), "{}", refused.message);
+    assert!(create("n", "restored").await.is_ok());
+    assert!(create("victim", "taken").await.is_ok(), "its own id");
 }
 
 // proves: ADM-quota-gate, ADM-quota-deleted

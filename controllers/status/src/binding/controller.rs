@@ -306,7 +306,7 @@ impl BindingStatusController {
         }
         let (on_binding, on_template) = tokio::join!(
             self.write_binding(key, &object, &binding, &items),
-            self.write_template(key, &binding.spec, &items),
+            self.write_template(key, &object, &binding.spec, &items),
         );
         let conflict = [&on_binding, &on_template]
             .iter()
@@ -436,10 +436,16 @@ impl BindingStatusController {
     async fn write_template(
         &self,
         key: &BindingStatusKey,
+        binding: &Object,
         spec: &ResourceBindingSpec,
         items: &[AggregatedStatusItem],
     ) -> Result<ReconcileAction, StatusControllersError> {
         let reference = &spec.resource;
+        if reference.namespace != binding.namespace() {
+            let why = "spec.resource.namespace: must be the namespace of the binding";
+            self.record_failure(key, binding, &why);
+            return Ok(ReconcileAction::Done);
+        }
         let kind = Gvk::from_api_version(&reference.api_version, &reference.kind);
         if self.host.owns_status(&kind) {
             return Ok(ReconcileAction::Done);
