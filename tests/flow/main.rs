@@ -35,6 +35,9 @@ mod works;
 /// Objects in members that are edited, deleted or already exist.
 mod member_drift;
 
+/// Fields of propagated objects that a member sets, too.
+mod member_fields;
+
 /// Kinds other than Deployments.
 mod resource_kinds;
 

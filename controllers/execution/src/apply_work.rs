@@ -1,73 +1,33 @@
 //! Applies the manifests of a Work to its member cluster.
 
 use std::collections::HashSet;
-use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use client::{Api, EncodedObjectBody, ResourcePath, WriteOptions, ignore_not_found};
-use controller_context::{Error, estimate_encoded_tree_bytes};
-use flotilla_runtime::{Informer, InvolvedObject, ReconcileAction, ReconcileError, RestMapping};
+use controller_context::Error;
+use flotilla_runtime::{InvolvedObject, ReconcileAction};
 use machinery::Object;
-use openapi::karmada::well_known_keys::CONFLICT_RESOLUTION;
-use serde_json::Value;
 use tokio::time::Instant;
 
-use crate::cluster_executor::{SyncedObjectVersion, SyncedWorkAndObjectVersions};
-use crate::compare::{ComparisonMode, changed, desired_object};
+use crate::apply_manifest::{ManifestApplyError, WorkToApply};
+use crate::cluster_executor::{ClusterExecutor, SyncedObjectVersion, SyncedWorkAndObjectVersions};
+use crate::compare::UpdateMode;
 use crate::conditions::{
-    APPLIED, DISPATCHING_MESSAGE, SUSPENDED_MESSAGE, applied_condition, dispatching_condition,
-    is_changed,
+    APPLIED, DISPATCHING_MESSAGE, FIELD_CONFLICT, SUSPENDED_MESSAGE, WorkCondition,
+    applied_condition, dispatching_condition, field_conflict_condition, is_changed,
 };
 use crate::controller::ExecutionController;
 use crate::manifest::{EncodedManifest, EncodedWork};
 use crate::metrics::EXECUTION_METRICS;
-
-/// Timeout of the first list of a member's objects.
-const INITIAL_LIST_TIMEOUT: Duration = Duration::from_secs(5);
-/// Failures because of a missing namespace that are retried without an event: the namespace's own
-/// Work may be in progress.
-const MAX_SILENT_NAMESPACE_ATTEMPTS: u32 = 8;
-/// Attempts to write an object that others keep changing, and the delay before the object is read
-/// again (`retry.DefaultRetry` of client-go, as in Karmada).
-const MAX_CONFLICT_ATTEMPTS: u32 = 5;
-const CONFLICT_RETRY_DELAY: Duration = Duration::from_millis(10);
-/// A comparison has a tree of the manifest and one of the observed object, and a pruned copy
-/// of each.
-const COPIES: usize = 2;
-
-/// A manifest and the resource that it is applied to.
-pub(crate) struct MappedManifest<'a> {
-    pub(crate) mapping: Arc<RestMapping>,
-    pub(crate) manifest: &'a EncodedManifest,
-    pub(crate) namespace: &'a str,
-    pub(crate) name: &'a str,
-}
-
-impl<'a> MappedManifest<'a> {
-    pub(crate) fn new(mapping: Arc<RestMapping>, manifest: &'a EncodedManifest) -> Self {
-        Self {
-            mapping,
-            manifest,
-            namespace: &manifest.namespace,
-            name: &manifest.name,
-        }
-    }
-}
-
-/// What becomes of an object that a member has.
-pub(crate) enum MemberObjectDecision {
-    Nothing,
-    Write(EncodedObjectBody),
-    /// Somebody else's object: not ours to change.
-    Foreign,
-}
+use crate::repair_backoff::RepairQuiet;
 
 /// The result of applying the manifests of a Work.
 #[derive(Default)]
 struct WorkSyncResult {
     targets: Vec<SyncedObjectVersion>,
     wrote: bool,
+    /// The shortest delay of a repair that waits.
+    repair_delay: Option<Duration>,
     failure: Option<WorkSyncFailure>,
 }
 
@@ -79,70 +39,11 @@ struct WorkSyncFailure {
     unanswered: bool,
 }
 
-/// A manifest that is being applied.
-struct ManifestApplyAttempt<'a> {
-    cluster: &'a str,
-    api: &'a dyn Api,
-    target: &'a MappedManifest<'a>,
-    comparison_mode: ComparisonMode,
-    /// How often its Work has failed before.
-    attempt: u32,
-}
-
-impl ManifestApplyAttempt<'_> {
-    fn count_create(&self, success: bool) {
-        let again = self.comparison_mode == ComparisonMode::Subset;
-        EXECUTION_METRICS.record_create(
-            success,
-            self.target.mapping.api_version_and_kind(),
-            self.cluster,
-            again,
-        );
-    }
-
-    fn count_update(&self, success: bool, wrote: bool) {
-        EXECUTION_METRICS.record_update(
-            success,
-            self.target.mapping.api_version_and_kind(),
-            self.cluster,
-            wrote,
-        );
-    }
-}
-
-/// The result of one write of a manifest.
-enum ManifestWriteOutcome {
-    Written(Object),
-    /// The object was up to date before.
-    Unchanged(Object),
-    /// The member rejected the write, because the object has changed or no longer exists.
-    Outdated(Option<Object>, client::Error),
-}
-
-/// Why a manifest is not applied.
-pub(crate) enum ManifestApplyError {
-    /// Retried without an event: what is missing may be about to be created.
-    Retryable(String),
-    Failed(String),
-    /// The member did not answer.
-    Unanswered(String),
-}
-
-impl ManifestApplyError {
-    fn from_client_error(e: &client::Error) -> Self {
-        match e {
-            // The message of a timed-out call is our own text.
-            client::Error::Protocol(text) => Self::Failed(text.clone()),
-            e if e.is_unanswered() => Self::Unanswered(e.to_string()),
-            e => Self::Failed(e.to_string()),
-        }
-    }
-}
-
 impl ExecutionController {
     pub(crate) async fn apply_work(
         &self,
         cluster: &str,
+        executor: &ClusterExecutor,
         object: &Object,
         work: &EncodedWork,
         attempt: u32,
@@ -175,80 +76,162 @@ impl ExecutionController {
             self.update_conditions(object, work, &[dispatch]).await?;
             return Ok(ReconcileAction::Done);
         }
-        let equality = if was_applied || self.synced_work(object).is_some() {
-            ComparisonMode::Subset
-        } else {
-            ComparisonMode::Exact
+        let key = object.meta().key();
+        let mode = match was_applied || self.synced_work(object).is_some() {
+            true => UpdateMode::Repair,
+            false => UpdateMode::Edit,
         };
+        let last = executor.synced_works.get(&key);
+        let last = last.filter(|last| last.uid == object.uid());
         let began = Instant::now();
-        let made = self
-            .apply_manifests(cluster, &work.manifests, equality, attempt)
-            .await;
-        let succeeded = made.as_ref().is_ok_and(|made| made.failure.is_none());
+        let work_to_apply = WorkToApply {
+            cluster,
+            executor,
+            key: &key,
+            generation,
+            mode,
+            attempt,
+            last_synced: last.as_ref().map_or(&[], |last| &last.objects),
+        };
+        let result = self.apply_manifests(&work_to_apply, &work.manifests).await;
+        let succeeded = result.as_ref().is_ok_and(|result| result.failure.is_none());
         EXECUTION_METRICS
             .sync_workload_outcomes
             .observe(began.elapsed(), succeeded);
-        let made = made?;
-        let key = object.meta().key();
-        if let Some(failure) = made.failure {
-            let WorkSyncFailure { text, reasons, .. } = failure;
-            let message =
-                format!("Failed to sync work({key}) to cluster({cluster}), err: {reasons}");
-            let about = Self::work_reference(object);
-            self.recorder.warning(&about, "SyncFailed", message);
-            self.invalidate_synced(object);
-            let conditions = [dispatch, applied_condition(Err(text.clone()))];
-            self.update_conditions(object, work, &conditions).await?;
-            return Err(match failure.unanswered {
-                true => Error::Unanswered(text),
-                false => Error::Blocked(text),
-            });
+        let result = result?;
+        if let Some(failure) = result.failure {
+            return self
+                .record_failure(cluster, object, work, dispatch, failure)
+                .await;
         }
-        if made.wrote {
+        if result.wrote {
             let text = format!("Sync work({key}) to cluster({cluster}) successful.");
             let about = Self::work_reference(object);
             self.recorder.normal(&about, "SyncSucceed", text);
         }
-        self.update_conditions(object, work, &[dispatch, applied_condition(Ok(()))])
-            .await?;
-        let synced_versions = SyncedWorkAndObjectVersions {
-            uid: object.uid().to_owned(),
-            generation,
-            objects: made.targets,
+        let mut conditions = vec![dispatch, applied_condition(Ok(()))];
+        let quiet_after = self.add_field_conflict(executor, object, work, &mut conditions);
+        self.update_conditions(object, work, &conditions).await?;
+        if result.repair_delay.is_none() {
+            let synced_versions = SyncedWorkAndObjectVersions {
+                uid: object.uid().to_owned(),
+                generation,
+                objects: result.targets,
+            };
+            self.record_synced(object, synced_versions);
+        }
+        let delay = result.repair_delay.into_iter().chain(quiet_after).min();
+        Ok(delay.map_or(ReconcileAction::Done, ReconcileAction::RequeueAfter))
+    }
+
+    /// Records that manifests of a Work are not applied.
+    async fn record_failure(
+        &self,
+        cluster: &str,
+        object: &Object,
+        work: &EncodedWork,
+        dispatch: WorkCondition,
+        failure: WorkSyncFailure,
+    ) -> Result<ReconcileAction, Error> {
+        let WorkSyncFailure {
+            text,
+            reasons,
+            unanswered,
+        } = failure;
+        let key = object.meta().key();
+        let message = format!("Failed to sync work({key}) to cluster({cluster}), err: {reasons}");
+        let about = Self::work_reference(object);
+        self.recorder.warning(&about, "SyncFailed", message);
+        self.invalidate_synced(object);
+        let conditions = [dispatch, applied_condition(Err(text.clone()))];
+        self.update_conditions(object, work, &conditions).await?;
+        Err(match unanswered {
+            true => Error::Unanswered(text),
+            false => Error::Blocked(text),
+        })
+    }
+
+    /// Adds the condition about contested fields, if the Work has it or needs it, and records its
+    /// change. Returns when to look again whether they are still contested.
+    fn add_field_conflict(
+        &self,
+        executor: &ClusterExecutor,
+        object: &Object,
+        work: &EncodedWork,
+        conditions: &mut Vec<WorkCondition>,
+    ) -> Option<Duration> {
+        let (key, now) = (object.meta().key(), Instant::now());
+        let was_contested = work
+            .condition(FIELD_CONFLICT)
+            .is_some_and(|c| c.status == "True");
+        let conflicts = executor.repairs.conflicts(&key);
+        if conflicts.is_empty() && !was_contested {
+            return None;
+        }
+        let rest = match executor.repairs.quiet(&key, now) {
+            RepairQuiet::After(rest) => rest,
+            RepairQuiet::Quiet => {
+                conditions.push(field_conflict_condition(&[]));
+                return None;
+            }
+            RepairQuiet::Untracked => {
+                let manifests = work.manifests.iter().cloned().map(EncodedManifest::new);
+                let objects = manifests
+                    .filter_map(|manifest| Some(self.resolve_target(&manifest).ok()?.object_key()));
+                let (objects, generation) = (objects.collect(), object.meta().generation);
+                executor.repairs.resume(&key, objects, generation, now)
+            }
         };
-        self.record_synced(object, synced_versions);
-        Ok(ReconcileAction::Done)
+        if !conflicts.is_empty() {
+            let condition = field_conflict_condition(&conflicts);
+            if is_changed(&work.conditions, &condition) {
+                self.record_field_conflict(object, work, &conflicts);
+            }
+            conditions.push(condition);
+        }
+        Some(rest)
+    }
+
+    fn record_field_conflict(&self, object: &Object, work: &EncodedWork, conflicts: &[String]) {
+        let text = conflicts.join("; ");
+        let abouts = work
+            .manifests
+            .iter()
+            .map(|manifest| template_reference(&EncodedManifest::new(manifest.clone())));
+        for about in abouts.chain([Self::work_reference(object)]) {
+            self.recorder.warning(&about, "FieldConflict", text.clone());
+        }
     }
 
     /// Applies every manifest, even after failures. Returns an error only for failures that are
     /// retried without an event.
     async fn apply_manifests(
         &self,
-        cluster: &str,
+        work: &WorkToApply<'_>,
         manifests: &[Bytes],
-        equality: ComparisonMode,
-        attempt: u32,
     ) -> Result<WorkSyncResult, Error> {
-        let (mut made, mut failed) = (WorkSyncResult::default(), Vec::new());
+        let (mut result, mut failed) = (WorkSyncResult::default(), Vec::new());
         // They are kept for as long as the Work.
-        made.targets.reserve_exact(manifests.len());
-        let (mut awaited, mut unanswered) = (None, false);
+        result.targets.reserve_exact(manifests.len());
+        let (mut awaited, mut unanswered, mut done) = (None, false, 0);
         for manifest in manifests {
             let manifest = &EncodedManifest::new(manifest.clone());
-            let applied = self.apply_manifest(cluster, manifest, equality, attempt);
-            let applied = applied.await;
+            let applied = self.apply_manifest(work, manifest).await;
             unanswered |= matches!(applied, Err(ManifestApplyError::Unanswered(_)));
             match applied {
-                Ok((target, wrote)) => {
-                    made.targets.push(target);
-                    made.wrote |= wrote;
-                    if wrote {
-                        self.record_template_event(cluster, manifest, None);
+                Ok(applied) => {
+                    done += 1;
+                    result.targets.extend(applied.synced);
+                    result.wrote |= applied.wrote;
+                    let delays = result.repair_delay.into_iter().chain(applied.repair_delay);
+                    result.repair_delay = delays.min();
+                    if applied.wrote {
+                        self.record_template_event(work.cluster, manifest, None);
                     }
                 }
                 Err(ManifestApplyError::Retryable(why)) => awaited = Some(why),
                 Err(ManifestApplyError::Failed(why) | ManifestApplyError::Unanswered(why)) => {
-                    self.record_template_event(cluster, manifest, Some(&why));
+                    self.record_template_event(work.cluster, manifest, Some(&why));
                     failed.push(why);
                 }
             }
@@ -260,268 +243,20 @@ impl ExecutionController {
             failed.push(why);
         }
         if !failed.is_empty() {
-            let (done, total) = (made.targets.len(), manifests.len());
+            let total = manifests.len();
             let mut visited = HashSet::new();
             failed.retain(|why| visited.insert(why.clone()));
             let reasons = match failed.as_slice() {
                 [one] => one.clone(),
                 many => format!("[{}]", many.join(", ")),
             };
-            made.failure = Some(WorkSyncFailure {
+            result.failure = Some(WorkSyncFailure {
                 text: format!("Failed to apply all manifests ({done}/{total}): {reasons}"),
                 reasons,
                 unanswered,
             });
         }
-        Ok(made)
-    }
-
-    /// Creates or updates one object in the member cluster. Returns the synced version of the
-    /// object, and whether the object was written.
-    async fn apply_manifest(
-        &self,
-        cluster: &str,
-        manifest: &EncodedManifest,
-        equality: ComparisonMode,
-        attempt: u32,
-    ) -> Result<(SyncedObjectVersion, bool), ManifestApplyError> {
-        let place = self
-            .resolve_target(manifest)
-            .map_err(ManifestApplyError::Failed)?;
-        let (resource, namespace) = (&place.mapping.gvr, place.namespace);
-        self.idle_informers.record_kind(&place.mapping);
-        let informer = self
-            .members
-            .managed_informer(cluster, resource)
-            .map_err(ManifestApplyError::Failed)?;
-        wait_for_initial_list(&informer)
-            .await
-            .map_err(ManifestApplyError::Failed)?;
-        let api = self
-            .members
-            .api(cluster)
-            .map_err(ManifestApplyError::Failed)?;
-        let target = |revision| SyncedObjectVersion {
-            resource: resource.clone(),
-            namespace: namespace.to_owned(),
-            name: place.name.to_owned(),
-            revision,
-        };
-        let observed = informer.get(namespace, place.name);
-        let manifest = ManifestApplyAttempt {
-            cluster,
-            api: &*api,
-            target: &place,
-            comparison_mode: equality,
-            attempt,
-        };
-        let (object, wrote) = self.create_or_update(&manifest, observed).await?;
-        Ok((target(object.revision()), wrote))
-    }
-
-    /// Writes an object until the member has what it should have, or refuses. The object as
-    /// the member has it, and whether it was written.
-    async fn create_or_update(
-        &self,
-        of: &ManifestApplyAttempt<'_>,
-        mut observed: Option<Object>,
-    ) -> Result<(Object, bool), ManifestApplyError> {
-        let mut lost = 0;
-        loop {
-            let known = observed.take();
-            let was_known = known.is_some();
-            let tried = match known {
-                Some(known) => self.update_object(of, known).await?,
-                None => self.create_object(of).await?,
-            };
-            let (now, refused) = match tried {
-                ManifestWriteOutcome::Written(written) => return Ok((written, true)),
-                ManifestWriteOutcome::Unchanged(object) => return Ok((object, false)),
-                ManifestWriteOutcome::Outdated(now, refused) => (now, refused),
-            };
-            // An object that a create has revealed is no lost race.
-            if was_known || now.is_none() {
-                lost += 1;
-                if lost == MAX_CONFLICT_ATTEMPTS {
-                    if was_known {
-                        of.count_update(false, false);
-                    } else {
-                        of.count_create(false);
-                    }
-                    return Err(ManifestApplyError::from_client_error(&refused));
-                }
-                tokio::time::sleep(CONFLICT_RETRY_DELAY).await;
-            }
-            observed = now;
-        }
-    }
-
-    /// Creates an object that the member does not have, as far as its watch tells. The
-    /// member may refuse the create before it compares names (ports, admission webhooks,
-    /// quotas), so every refusal is followed by a question for the object.
-    async fn create_object(
-        &self,
-        of: &ManifestApplyAttempt<'_>,
-    ) -> Result<ManifestWriteOutcome, ManifestApplyError> {
-        let (resource, namespace) = (&of.target.mapping.gvr, of.target.namespace);
-        let options = WriteOptions::default();
-        let at = ResourcePath::collection(resource, namespace);
-        let created = of
-            .api
-            .create(at, of.target.manifest.body().into(), &options);
-        let refused = match self.with_call_timeout(created).await {
-            Ok(created) => {
-                of.count_create(true);
-                return Ok(ManifestWriteOutcome::Written(created));
-            }
-            Err(e) => e,
-        };
-        if refused.is_already_exists() {
-            return self.read_outdated(of, refused).await;
-        }
-        if may_exist(&refused) {
-            let at = ResourcePath::object(resource, namespace, of.target.name);
-            let found = self.with_call_timeout(of.api.get(at)).await.ok();
-            // The admission of quotas refuses creates that race with a conflict.
-            if found.is_some() || refused.is_conflict() {
-                return Ok(ManifestWriteOutcome::Outdated(found, refused));
-            }
-        }
-        of.count_create(false);
-        if refused.is_not_found()
-            && !namespace.is_empty()
-            && of.attempt < MAX_SILENT_NAMESPACE_ATTEMPTS
-        {
-            return Err(ManifestApplyError::Retryable(refused.to_string()));
-        }
-        Err(ManifestApplyError::from_client_error(&refused))
-    }
-
-    /// Changes an object that the member has.
-    async fn update_object(
-        &self,
-        of: &ManifestApplyAttempt<'_>,
-        observed: Object,
-    ) -> Result<ManifestWriteOutcome, ManifestApplyError> {
-        let outcome = self.compare_and_update(of, observed).await;
-        match &outcome {
-            Ok(ManifestWriteOutcome::Outdated(..)) => {}
-            Ok(ManifestWriteOutcome::Written(_)) => of.count_update(true, true),
-            Ok(ManifestWriteOutcome::Unchanged(_)) => of.count_update(true, false),
-            Err(_) => of.count_update(false, false),
-        }
-        outcome
-    }
-
-    async fn compare_and_update(
-        &self,
-        of: &ManifestApplyAttempt<'_>,
-        observed: Object,
-    ) -> Result<ManifestWriteOutcome, ManifestApplyError> {
-        let (place, cluster) = (of.target, of.cluster);
-        let kind = &place.mapping.gvk;
-        let decided = self
-            .decide_update(place, |_| (), &observed, of.comparison_mode)
-            .await;
-        let body = match decided.map_err(ManifestApplyError::Failed)? {
-            MemberObjectDecision::Nothing => return Ok(ManifestWriteOutcome::Unchanged(observed)),
-            MemberObjectDecision::Foreign => {
-                return Err(ManifestApplyError::Failed(format!(
-                    "resource(kind={}, {}/{}) already exists in the cluster {cluster} and the {CONFLICT_RESOLUTION} strategy value is empty, Karmada will not manage this resource",
-                    kind.kind, place.namespace, place.name
-                )));
-            }
-            MemberObjectDecision::Write(body) => body,
-        };
-        // The informer may have a newer one by the time the member answers.
-        drop(observed);
-        let at = ResourcePath::object(&place.mapping.gvr, place.namespace, place.name);
-        let options = WriteOptions::default();
-        match self
-            .with_call_timeout(of.api.update(at, body.into(), &options))
-            .await
-        {
-            Ok(written) => Ok(ManifestWriteOutcome::Written(written)),
-            Err(refused) if refused.is_not_found() => {
-                Ok(ManifestWriteOutcome::Outdated(None, refused))
-            }
-            Err(refused) if refused.is_conflict() => self.read_outdated(of, refused).await,
-            Err(e) => Err(ManifestApplyError::from_client_error(&e)),
-        }
-    }
-
-    /// Reads an object whose write the member refused because it is another by now.
-    async fn read_outdated(
-        &self,
-        of: &ManifestApplyAttempt<'_>,
-        refused: client::Error,
-    ) -> Result<ManifestWriteOutcome, ManifestApplyError> {
-        let at = ResourcePath::object(&of.target.mapping.gvr, of.target.namespace, of.target.name);
-        let found = ignore_not_found(self.with_call_timeout(of.api.get(at)).await);
-        let observed = found.map_err(|e| ManifestApplyError::from_client_error(&e))?;
-        Ok(ManifestWriteOutcome::Outdated(observed, refused))
-    }
-
-    /// Compares a manifest, as `change` leaves it, with the object that a member has. The
-    /// trees that this takes, and the memory reserved for them, are given back before the
-    /// member is written to, so that one that hangs keeps nobody waiting. A webhook that is
-    /// asked what to retain holds them until its time limit.
-    pub(crate) async fn decide_update(
-        &self,
-        place: &MappedManifest<'_>,
-        change: fn(&mut Value),
-        observed: &Object,
-        equality: ComparisonMode,
-    ) -> Result<MemberObjectDecision, String> {
-        let manifest = place.manifest;
-        let bytes = estimate_encoded_tree_bytes(manifest.bytes())
-            + estimate_encoded_tree_bytes(observed.bytes());
-        let _memory = self.memory.reserve(bytes, COPIES).await;
-        let observed = observed.value().map_err(|e| e.to_string())?;
-        let mut tree = manifest.tree().map_err(|e| e.to_string())?;
-        change(&mut tree);
-        let Some(desired) = desired_object(tree, &observed) else {
-            return Ok(MemberObjectDecision::Foreign);
-        };
-        let kind = &place.mapping.gvk;
-        let retained = self.interpreter.retain(kind, desired, &observed).await;
-        let retained = retained.map_err(|e| e.to_string())?;
-        let Some(object) = changed(retained, &observed, equality) else {
-            return Ok(MemberObjectDecision::Nothing);
-        };
-        let body = manifest.encode(&object).map_err(|e| e.to_string())?;
-        Ok(MemberObjectDecision::Write(body))
-    }
-
-    /// Where a manifest goes.
-    pub(crate) fn resolve_target<'a>(
-        &self,
-        manifest: &'a EncodedManifest,
-    ) -> Result<MappedManifest<'a>, String> {
-        let kind = manifest.gvk();
-        match self.rest_mapper.get(&kind) {
-            Some(served) => Ok(MappedManifest::new(served, manifest)),
-            None => Err(format!(
-                "no matches for kind {:?} in version {:?}",
-                kind.kind,
-                kind.api_version()
-            )),
-        }
-    }
-
-    /// Calls a member with a timeout.
-    pub(crate) async fn with_call_timeout<T>(
-        &self,
-        call: impl Future<Output = client::Result<T>>,
-    ) -> client::Result<T> {
-        match tokio::time::timeout(self.call_timeout, call).await {
-            Ok(outcome) => outcome,
-            Err(_) => {
-                let seconds = self.call_timeout.as_secs();
-                let text = format!("the cluster did not answer within {seconds} s");
-                Err(client::Error::Protocol(text))
-            }
-        }
+        Ok(result)
     }
 
     fn record_template_event(
@@ -530,14 +265,7 @@ impl ExecutionController {
         manifest: &EncodedManifest,
         failure: Option<&str>,
     ) {
-        let about = InvolvedObject {
-            api_version: manifest.api_version.clone(),
-            kind: manifest.kind.clone(),
-            namespace: manifest.namespace.clone(),
-            name: manifest.name.clone(),
-            uid: manifest.template_uid(),
-            resource_version: String::new(),
-        };
+        let about = template_reference(manifest);
         let name = format!("{}/{}", about.namespace, about.name);
         match failure {
             None => {
@@ -556,26 +284,14 @@ impl ExecutionController {
     }
 }
 
-/// Whether the object may exist although its create was rejected. Every rejection may come before
-/// the API server compares the name, except those for a missing namespace, credentials or load.
-fn may_exist(refused: &client::Error) -> bool {
-    let status = refused.status();
-    status.is_some_and(|status| !matches!(status.code, 401 | 404 | 429))
-}
-
-/// Waits until the informer of a member's objects has synced: before that its cache is incomplete.
-/// Does not wait for a list that fails.
-async fn wait_for_initial_list(informer: &Informer) -> Result<(), String> {
-    if informer.has_synced() {
-        return Ok(());
+/// The template that a manifest was made from.
+fn template_reference(manifest: &EncodedManifest) -> InvolvedObject {
+    InvolvedObject {
+        api_version: manifest.api_version.clone(),
+        kind: manifest.kind.clone(),
+        namespace: manifest.namespace.clone(),
+        name: manifest.name.clone(),
+        uid: manifest.template_uid(),
+        resource_version: String::new(),
     }
-    if informer.last_error().is_none() {
-        let first = tokio::time::timeout(INITIAL_LIST_TIMEOUT, informer.wait_for_cache_sync());
-        if first.await.is_ok() {
-            return Ok(());
-        }
-    }
-    let why = informer.last_error();
-    let why = why.unwrap_or_else(|| "no answer yet".to_owned());
-    Err(format!("cannot list {}: {why}", informer.resource()))
 }

@@ -9,6 +9,8 @@ use flotilla_runtime::{LastAppliedVersionByKey, TaskGroup, Workqueue};
 use machinery::{Gvr, Object};
 use parking_lot::Mutex;
 
+use crate::repair_backoff::RepairBackoff;
+
 /// An object of a Work in the member, and the version that matched the Work.
 #[derive(Clone, Debug)]
 pub(crate) struct SyncedObjectVersion {
@@ -16,6 +18,8 @@ pub(crate) struct SyncedObjectVersion {
     pub(crate) namespace: String,
     pub(crate) name: String,
     pub(crate) revision: u64,
+    /// The content of the object as the last write left it, if all of it was written here.
+    pub(crate) written_content: Option<u64>,
 }
 
 /// A Work whose objects all matched: it needs no comparison while these versions are current.
@@ -42,6 +46,7 @@ pub(crate) struct ClusterExecutor {
     /// queue without workers.
     retired: Mutex<bool>,
     pub(crate) synced_works: LastAppliedVersionByKey<String, Arc<SyncedWorkAndObjectVersions>>,
+    pub(crate) repairs: RepairBackoff,
 }
 
 impl ClusterExecutor {
@@ -51,6 +56,7 @@ impl ClusterExecutor {
             tasks,
             retired: Mutex::default(),
             synced_works: LastAppliedVersionByKey::default(),
+            repairs: RepairBackoff::default(),
         }
     }
 

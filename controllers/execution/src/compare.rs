@@ -1,52 +1,124 @@
 //! Compares the object in a member with the manifest of a Work, and computes the update. Source:
-//! Karmada's `pkg/util/objectwatcher` and `pkg/util/{label,annotation}.go`.
+//! Karmada's `pkg/util/objectwatcher` and `pkg/util/{label,annotation}.go`. Pure.
 
 use openapi::karmada::well_known_keys::{
     CONFLICT_RESOLUTION, MANAGED, MANAGED_ANNOTATIONS, MANAGED_LABELS, MANAGED_VALUE,
 };
-use openapi::karmada_prune::prune;
+use openapi::{Schema, SchemaCursor};
 use serde_json::{Map, Value};
 
-/// When an object counts as up to date.
+use crate::containment::{ElementOrder, is_subset};
+use crate::member_merge::{MemberMerge, RemovalRule};
+
+/// The fields of an object that an update does not merge.
+const UNMERGED_FIELDS: [&str; 4] = ["apiVersion", "kind", "metadata", "status"];
+
+/// Why an object in a member is compared with a manifest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum ComparisonMode {
-    /// The object contains the manifest; additional fields are allowed.
-    Subset,
-    /// The manifest is new: fields that it no longer has must be removed.
-    Exact,
+pub(crate) enum UpdateMode {
+    /// The manifest was applied before: the object must contain it.
+    Repair,
+    /// The manifest is new: what an earlier one set and this one does not must go.
+    Edit,
+    /// The object is preserved: only labels and annotations go.
+    Release,
 }
 
-/// The object as the manifest requires it, before the retention rules of its kind apply; `None` if
-/// the object must not be changed.
-pub(crate) fn desired_object(mut manifest: Value, observed: &Value) -> Option<Value> {
+/// The object as the manifest requires it, before the retention rules of its kind apply.
+pub(crate) struct DesiredObject {
+    pub(crate) tree: Value,
+    /// The member's object was not managed: the manifest replaces it whole.
+    pub(crate) adopts: bool,
+}
+
+/// `None` if the object must not be changed.
+pub(crate) fn desired_object(mut manifest: Value, observed: &Value) -> Option<DesiredObject> {
     let managed = get(observed, "labels", MANAGED) == Some(MANAGED_VALUE);
     if !managed && get(&manifest, "annotations", CONFLICT_RESOLUTION) != Some("overwrite") {
         return None;
     }
     retain_metadata(&mut manifest, observed);
-    Some(manifest)
+    Some(DesiredObject {
+        tree: manifest,
+        adopts: !managed,
+    })
 }
 
-/// The body that replaces an observed object; `None` if the object is up to date.
-pub(crate) fn changed(
+/// The comparison of an object in a member with what is desired.
+#[derive(Debug, PartialEq)]
+pub(crate) struct MemberUpdate {
+    /// `None` if the object is what is desired.
+    pub(crate) body: Option<Value>,
+    /// Whether the object has, and keeps, something that the manifest does not set.
+    pub(crate) keeps_member_fields: bool,
+}
+
+/// The update that makes an observed object what is desired.
+pub(crate) fn update_of(
     mut desired: Value,
     observed: &Value,
-    equality: ComparisonMode,
-) -> Option<Value> {
-    let same = match equality {
-        ComparisonMode::Subset => is_subset(&desired, observed),
-        ComparisonMode::Exact => {
-            let (mut a, mut b) = (desired.clone(), observed.clone());
-            prune(&mut a, false);
-            prune(&mut b, false);
-            is_subset(&a, &b) && is_subset(&b, &a)
-        }
-    };
-    if same {
-        return None;
+    schema: Option<&Schema>,
+    mode: UpdateMode,
+    rule: &RemovalRule<'_>,
+) -> MemberUpdate {
+    let root = schema.map(Schema::root);
+    if mode == UpdateMode::Repair && is_subset(&desired, observed, root, ElementOrder::Any) {
+        return MemberUpdate {
+            body: None,
+            keeps_member_fields: true,
+        };
     }
+    let mut merge = MemberMerge::default();
+    let metadata = desired.get_mut("metadata").map(Value::take);
+    let mut wanted = match desired {
+        Value::Object(fields) => fields,
+        _ => Map::new(),
+    };
+    let mut merged = Map::new();
+    for (name, value) in observed.as_object().into_iter().flatten() {
+        if !UNMERGED_FIELDS.contains(&name.as_str()) {
+            let field = root.and_then(|root| root.field(name));
+            let value = merge.merge_field(wanted.remove(name), value, field, &rule.field(name));
+            merged.extend(value.map(|value| (name.clone(), value)));
+        }
+    }
+    merged.extend(wanted);
+    // Where the status is no subresource, an update without it would remove it.
+    if let Some(status) = observed.get("status") {
+        merged.insert("status".into(), status.clone());
+    }
+    merged.insert("metadata".into(), metadata.unwrap_or_default());
+    let mut body = Value::from(merged);
+    let is_same = mode != UpdateMode::Repair && is_same(&body, observed, root);
+    take_member_metadata(&mut body, observed);
+    MemberUpdate {
+        body: (!is_same).then_some(body),
+        keeps_member_fields: merge.keeps_member_fields,
+    }
+}
+
+/// Whether an update would change nothing.
+fn is_same(body: &Value, observed: &Value, root: Option<SchemaCursor<'_>>) -> bool {
+    let is_in_body = |(name, value): (&String, &Value)| {
+        let field = root.and_then(|root| root.field(name));
+        UNMERGED_FIELDS.contains(&name.as_str())
+            || is_subset(value, &body[name], field, ElementOrder::Same)
+    };
+    let has_keys_of = |map: &str| {
+        let (ours, theirs) = (&body["metadata"][map], &observed["metadata"][map]);
+        is_subset(theirs, ours, None, ElementOrder::Same)
+    };
+    is_subset(body, observed, root, ElementOrder::Same)
+        && observed
+            .as_object()
+            .is_none_or(|o| o.iter().all(is_in_body))
+        && ["labels", "annotations"].into_iter().all(has_keys_of)
+}
+
+/// Takes from the member's object what an update must not change.
+fn take_member_metadata(body: &mut Value, observed: &Value) {
     if let (Some(to), Some(from)) = (
-        desired.get_mut("metadata").and_then(Value::as_object_mut),
+        body.get_mut("metadata").and_then(Value::as_object_mut),
         observed.get("metadata").and_then(Value::as_object),
     ) {
         for kept in ["resourceVersion", "finalizers", "ownerReferences"] {
@@ -56,7 +128,6 @@ pub(crate) fn changed(
             };
         }
     }
-    Some(desired)
 }
 
 /// Retains labels and annotations of other owners; removes those that the template no longer has.
@@ -92,162 +163,6 @@ fn get<'a>(object: &'a Value, map: &str, key: &str) -> Option<&'a str> {
     object.get("metadata")?.get(map)?.get(key)?.as_str()
 }
 
-/// Whether `found` contains everything in `wanted`. Lists have to have equal length; empty and
-/// absent values are equal.
-pub(crate) fn is_subset(wanted: &Value, found: &Value) -> bool {
-    match (wanted, found) {
-        (Value::Object(wanted), Value::Object(found)) => wanted.iter().all(|(key, value)| {
-            found
-                .get(key)
-                .map_or_else(|| is_empty(value), |f| is_subset(value, f))
-        }),
-        (Value::Array(wanted), Value::Array(found)) => {
-            wanted.len() == found.len() && wanted.iter().zip(found).all(|(w, f)| is_subset(w, f))
-        }
-        (Value::Null, found) => is_empty(found),
-        (wanted, Value::Null) => is_empty(wanted),
-        (Value::Number(a), Value::Number(b)) => a == b || a.as_f64() == b.as_f64(),
-        (wanted, found) => wanted == found,
-    }
-}
-
-/// Go's encoders may or may not omit empty values.
-fn is_empty(value: &Value) -> bool {
-    match value {
-        Value::Null => true,
-        Value::Object(map) => map.values().all(is_empty),
-        Value::Array(items) => items.is_empty(),
-        _ => false,
-    }
-}
-
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use serde_json::json;
-
-    fn manifest() -> Value {
-        json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a", "labels": {MANAGED: "true", "own": "1"},
-            "annotations": {MANAGED_LABELS: format!("{MANAGED},own"), MANAGED_ANNOTATIONS: format!("{MANAGED_ANNOTATIONS},{MANAGED_LABELS}")}},
-            "data": {"k": "v"}})
-    }
-
-    fn observed() -> Value {
-        let mut observed = manifest();
-        observed["metadata"]["resourceVersion"] = "5".into();
-        observed["metadata"]["uid"] = "u".into();
-        observed["metadata"]["finalizers"] = json!(["f"]);
-        observed["metadata"]["labels"]["theirs"] = "2".into();
-        observed
-    }
-
-    #[derive(Debug, PartialEq)]
-    enum TestComparisonOutcome {
-        Unchanged,
-        Update(Value),
-        NotManaged,
-    }
-
-    fn check(
-        manifest: &Value,
-        observed: &Value,
-        equality: ComparisonMode,
-    ) -> TestComparisonOutcome {
-        match desired_object(manifest.clone(), observed) {
-            Some(desired) => changed(desired, observed, equality).map_or(
-                TestComparisonOutcome::Unchanged,
-                TestComparisonOutcome::Update,
-            ),
-            None => TestComparisonOutcome::NotManaged,
-        }
-    }
-
-    // proves: EXE-no-write, EXE-exact
-    #[test]
-    fn an_up_to_date_object_is_not_written() {
-        for equality in [ComparisonMode::Subset, ComparisonMode::Exact] {
-            assert_eq!(
-                check(&manifest(), &observed(), equality),
-                TestComparisonOutcome::Unchanged
-            );
-        }
-        let mut defaulted = observed();
-        defaulted["immutable"] = json!(false);
-        assert_eq!(
-            check(&manifest(), &defaulted, ComparisonMode::Subset),
-            TestComparisonOutcome::Unchanged
-        );
-        let TestComparisonOutcome::Update(body) =
-            check(&manifest(), &defaulted, ComparisonMode::Exact)
-        else {
-            panic!("what the manifest lost must go")
-        };
-        assert_eq!(body.get("immutable"), None);
-    }
-
-    // proves: EXE-retain-labels, EXE-drop-labels, EXE-keeps-finalizers, EXE-put
-    #[test]
-    fn an_update_keeps_the_members_metadata() {
-        let mut changed = manifest();
-        changed["data"]["k"] = "w".into();
-        changed["metadata"]["finalizers"] = json!(["the-templates"]);
-        changed["metadata"]["ownerReferences"] = json!([{"uid": "the-templates"}]);
-        changed["metadata"]["labels"]
-            .as_object_mut()
-            .unwrap()
-            .remove("own");
-        let mut observed = observed();
-        observed["metadata"]["ownerReferences"] = json!([{"uid": "theirs"}]);
-        let TestComparisonOutcome::Update(body) =
-            check(&changed, &observed, ComparisonMode::Subset)
-        else {
-            panic!("nothing to write")
-        };
-        let owners = json!([{"uid": "theirs"}]);
-        assert_eq!(body["metadata"]["ownerReferences"], owners);
-        assert_eq!(body["metadata"]["resourceVersion"], "5");
-        assert_eq!(body["metadata"]["finalizers"], json!(["f"]));
-        assert_eq!(body["metadata"].get("uid"), None);
-        assert_eq!(
-            body["metadata"]["labels"],
-            json!({MANAGED: "true", "theirs": "2"}),
-            "theirs stays, ours that is gone goes"
-        );
-        assert_eq!(body["data"], json!({"k": "w"}));
-    }
-
-    // proves: EXE-conflict-abort, EXE-conflict-overwrite
-    #[test]
-    fn an_unmanaged_object_is_adopted_only_with_overwrite() {
-        let mut foreign = observed();
-        foreign["metadata"]["labels"] = json!({});
-        assert_eq!(
-            check(&manifest(), &foreign, ComparisonMode::Subset),
-            TestComparisonOutcome::NotManaged
-        );
-        let mut overwrite = manifest();
-        overwrite["metadata"]["annotations"][CONFLICT_RESOLUTION] = "overwrite".into();
-        assert!(matches!(
-            check(&overwrite, &foreign, ComparisonMode::Subset),
-            TestComparisonOutcome::Update(_)
-        ));
-    }
-
-    // proves: EXE-no-write
-    #[test]
-    fn containment() {
-        let table = [
-            (json!({"a": 1}), json!({"a": 1, "b": 2}), true),
-            (json!({"a": [1, 2]}), json!({"a": [1]}), false),
-            (json!([{"n": "x"}]), json!([{"n": "x", "d": 1}]), true),
-            (json!({"a": {}}), json!({}), true),
-            (json!({"a": null, "b": {"c": {}}}), json!({}), true),
-            (json!({"a": false}), json!({}), false),
-            (json!({"a": 1}), json!({"a": 1.0}), true),
-            (json!({"a": "1"}), json!({"a": 1}), false),
-        ];
-        for (wanted, found, expected) in table {
-            assert_eq!(is_subset(&wanted, &found), expected, "{wanted} {found}");
-        }
-    }
-}
+#[path = "compare_tests.rs"]
+mod tests;

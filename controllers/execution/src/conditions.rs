@@ -4,6 +4,8 @@ use openapi::karmada::binding::Condition;
 
 pub(crate) const DISPATCHING: &str = "Dispatching";
 pub(crate) const APPLIED: &str = "Applied";
+/// Whether repairs of objects are undone in the member. Karmada has no such condition.
+pub(crate) const FIELD_CONFLICT: &str = "FieldConflict";
 pub(crate) const SUSPENDED_MESSAGE: &str = "Work dispatching is in a suspended state.";
 pub(crate) const DISPATCHING_MESSAGE: &str = "Work is being dispatched to member clusters.";
 const APPLIED_MESSAGE: &str = "Manifest has been successfully applied";
@@ -39,6 +41,25 @@ pub(crate) fn applied_condition(outcome: Result<(), String>) -> WorkCondition {
     };
     WorkCondition {
         kind: APPLIED,
+        status,
+        reason,
+        message,
+    }
+}
+
+/// `conflicts`: the contested fields and who changes them.
+pub(crate) fn field_conflict_condition(conflicts: &[String]) -> WorkCondition {
+    let (status, reason, message) = if conflicts.is_empty() {
+        (
+            "False",
+            "NoConflict",
+            "No repair was undone lately.".to_owned(),
+        )
+    } else {
+        ("True", "RepairsUndone", conflicts.join("; "))
+    };
+    WorkCondition {
+        kind: FIELD_CONFLICT,
         status,
         reason,
         message,

@@ -27,6 +27,7 @@ use serde_json::json;
 
 use crate::cluster_executor::{ClusterExecutor, ClusterExecutors, SyncedWorkAndObjectVersions};
 use crate::conditions::WorkCondition;
+use crate::custom_schemas::CustomSchemas;
 use crate::idle_informers::{IdleInformerChecker, manifest_kinds};
 use crate::manifest::EncodedWork;
 
@@ -50,6 +51,7 @@ pub struct ExecutionController {
     pub(crate) executors: ClusterExecutors,
     pub(crate) idle_informers: IdleInformerChecker,
     pub(crate) memory: Arc<ManifestMemoryBudget>,
+    pub(crate) custom_schemas: CustomSchemas,
     /// Kinds whose retention rules have changed, by cluster.
     changed_retention: Workqueue<(String, Gvk)>,
     /// The last write of each Work's conditions.
@@ -96,6 +98,10 @@ impl ExecutionController {
             executors: ClusterExecutors::default(),
             idle_informers: IdleInformerChecker::default(),
             memory: Arc::clone(memory),
+            custom_schemas: CustomSchemas::new(
+                Arc::clone(&deps.control_plane),
+                deps.options.call_timeout,
+            ),
             changed_retention: Workqueue::new(),
             condition_writes: Expectations::default(),
             tasks: tasks.child(),
@@ -166,6 +172,7 @@ impl ExecutionController {
                 self.condition_writes.forget(&key);
                 if let Some(lane) = self.executor_of(gone) {
                     lane.synced_works.invalidate(&key);
+                    lane.repairs.forget(&key);
                     // The key of the last Work of a deleted cluster ends the workers.
                     lane.add(&key, true);
                 }
@@ -297,7 +304,8 @@ impl ExecutionController {
         if object.meta().deleting {
             self.delete_work(cluster, &object, &work).await
         } else {
-            self.apply_work(cluster, &object, &work, attempt).await
+            self.apply_work(cluster, lane, &object, &work, attempt)
+                .await
         }
     }
 
@@ -346,6 +354,7 @@ impl ExecutionController {
             return false;
         };
         known.matches_work(work)
+            && lane.repairs.conflicts(&work.meta().key()).is_empty()
             && known.objects.iter().all(|t| {
                 let informer = self.members.managed_informer(cluster, &t.resource);
                 informer

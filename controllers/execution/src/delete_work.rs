@@ -17,10 +17,10 @@ use openapi::karmada::well_known_keys::{
 };
 use serde_json::Value;
 
-use crate::apply_work::{MappedManifest, MemberObjectDecision};
-use crate::compare::ComparisonMode;
+use crate::compare::UpdateMode;
 use crate::controller::ExecutionController;
-use crate::manifest::{EncodedManifest, EncodedWork};
+use crate::manifest::{EncodedManifest, EncodedWork, MappedManifest};
+use crate::member_update::{FieldOwnership, MemberObjectDecision};
 use crate::metrics::EXECUTION_METRICS;
 
 const KARMADA_LABELS: [&str; 6] = [
@@ -169,16 +169,17 @@ impl ExecutionController {
                 place,
                 strip_karmada_metadata,
                 &observed,
-                ComparisonMode::Exact,
+                UpdateMode::Release,
+                &FieldOwnership::Kept,
             )
             .await;
-        let MemberObjectDecision::Write(body) = decided.map_err(Error::Blocked)? else {
+        let MemberObjectDecision::Write(write) = decided.map_err(Error::Blocked)? else {
             return Ok(());
         };
         let api = self.api(cluster)?;
         let at = ResourcePath::object(&place.mapping.gvr, place.namespace, place.name);
         let written = self
-            .with_call_timeout(api.update(at, body.into(), &WriteOptions::default()))
+            .with_call_timeout(api.update(at, write.body.into(), &WriteOptions::default()))
             .await;
         EXECUTION_METRICS.record_update(
             written.is_ok(),

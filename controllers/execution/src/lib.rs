@@ -4,17 +4,27 @@
 //! deletes objects in members, sets the Dispatching and Applied conditions of Works, and removes
 //! their finalizers. Each cluster has its own queue and workers.
 
+mod apply_manifest;
 mod apply_work;
 mod cluster_executor;
 #[cfg(test)]
 mod cluster_executor_tests;
 mod compare;
 mod conditions;
+mod containment;
 mod controller;
+mod custom_schemas;
 mod delete_work;
+mod field_managers;
 mod idle_informers;
+mod list_keys;
 mod manifest;
+mod member_merge;
+#[cfg(test)]
+mod member_merge_tests;
+mod member_update;
 mod metrics;
+mod repair_backoff;
 mod stop_idle_informers;
 
 pub use controller::ExecutionController;

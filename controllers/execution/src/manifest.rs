@@ -6,10 +6,13 @@
 //! applied, and those fields of the objects to write that differ from its manifests.
 
 use std::collections::BTreeMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::{self, ErrorKind, Write};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use client::EncodedObjectBody;
+use flotilla_runtime::RestMapping;
 use machinery::{Gvk, Object};
 use openapi::karmada::binding::{AnnotationsFinalizersAndGeneration, Condition};
 use openapi::karmada::well_known_keys::TEMPLATE_UID;
@@ -168,6 +171,47 @@ struct ManifestMetadataFields<'a> {
 fn parse_or_default<'a, T: Default + Deserialize<'a>>(field: Option<&'a RawValue>) -> T {
     let parsed = field.map(|raw| serde_json::from_str(raw.get()));
     parsed.and_then(Result::ok).unwrap_or_default()
+}
+
+/// A manifest and the resource that it is applied to.
+pub(crate) struct MappedManifest<'a> {
+    pub(crate) mapping: Arc<RestMapping>,
+    pub(crate) manifest: &'a EncodedManifest,
+    pub(crate) namespace: &'a str,
+    pub(crate) name: &'a str,
+}
+
+impl<'a> MappedManifest<'a> {
+    pub(crate) fn new(mapping: Arc<RestMapping>, manifest: &'a EncodedManifest) -> Self {
+        Self {
+            mapping,
+            manifest,
+            namespace: &manifest.namespace,
+            name: &manifest.name,
+        }
+    }
+
+    /// The name of the object among those of its Work.
+    pub(crate) fn object_key(&self) -> String {
+        let kind = self.mapping.kind();
+        match self.namespace {
+            "" => format!("{kind} {}", self.name),
+            namespace => format!("{kind} {namespace}/{}", self.name),
+        }
+    }
+}
+
+/// A hash of what an object says: of all its fields but the metadata and the status.
+pub(crate) fn content_hash(object: &Object) -> u64 {
+    let fields: BTreeMap<String, &RawValue> =
+        serde_json::from_slice(object.bytes()).unwrap_or_default();
+    let mut hasher = DefaultHasher::new();
+    for (name, value) in fields {
+        if !["apiVersion", "kind", "metadata", "status"].contains(&name.as_str()) {
+            (name, value.get()).hash(&mut hasher);
+        }
+    }
+    hasher.finish()
 }
 
 struct SharedBytesEncoder<'a> {

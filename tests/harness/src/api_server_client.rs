@@ -39,7 +39,7 @@ impl ApiServerClient {
         let resource = gvr(&object);
         let namespace = object["metadata"]["namespace"].as_str().unwrap_or("");
         let at = ResourcePath::collection(resource, namespace);
-        let options = WriteOptions::default();
+        let options = write_options();
         let made = self.api.create(at, object.clone().into(), &options);
         Ok(made.await?.value()?)
     }
@@ -82,7 +82,7 @@ impl ApiServerClient {
         let at = ResourcePath::object(resource, namespace, name);
         let done = self
             .api
-            .patch(at, Patch::Merge(patch), &WriteOptions::default())
+            .patch(at, Patch::Merge(patch), &write_options())
             .await;
         let done = done.unwrap_or_else(|why| panic!("{} {namespace}/{name}: {why}", self.name));
         done.value().unwrap()
@@ -94,7 +94,7 @@ impl ApiServerClient {
         let (namespace, name) = (text("namespace"), text("name"));
         let at = ResourcePath::object(gvr(object), namespace, name).subresource("status");
         let patch = Patch::Merge(json!({ "status": status }));
-        let done = self.api.patch(at, patch, &WriteOptions::default()).await;
+        let done = self.api.patch(at, patch, &write_options()).await;
         done.unwrap_or_else(|why| panic!("{} {namespace}/{name}: {why}", self.name));
     }
 
@@ -162,6 +162,14 @@ pub fn find_condition<'a>(object: &'a Value, kind: &str) -> &'a Value {
     let all = object["status"]["conditions"].as_array();
     let mut all = all.into_iter().flatten();
     all.find(|c| c["type"] == kind).unwrap_or(&Value::Null)
+}
+
+/// Writes as another manager of fields than the control plane, whose client this is.
+fn write_options() -> WriteOptions {
+    WriteOptions {
+        field_manager: "test-client".to_owned(),
+        ..WriteOptions::default()
+    }
 }
 
 /// Waits until `holds` returns true; `what` describes it in the panic text.

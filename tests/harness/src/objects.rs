@@ -47,6 +47,7 @@ resources! {
     AUTOSCALERS "autoscaling" "v2" "horizontalpodautoscalers" "HorizontalPodAutoscaler";
     RESOURCE_QUOTAS "" "v1" "resourcequotas" "ResourceQuota";
     DEFINITIONS "apiextensions.k8s.io" "v1" "customresourcedefinitions" "CustomResourceDefinition";
+    VALIDATING_WEBHOOKS "admissionregistration.k8s.io" "v1" "validatingwebhookconfigurations" "ValidatingWebhookConfiguration";
     API_SERVICES "apiregistration.k8s.io" "v1" "apiservices" "APIService";
     WIDGETS "example.org" "v1" "widgets" "Widget";
     PRIORITY_CLASSES "scheduling.k8s.io" "v1" "priorityclasses" "PriorityClass";

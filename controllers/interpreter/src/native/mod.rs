@@ -9,6 +9,7 @@ mod cron_jobs;
 pub(crate) mod dependencies;
 #[cfg(test)]
 pub(crate) mod fixtures;
+mod injected_fields;
 mod jobs;
 mod native_interpreter;
 mod networking;

@@ -12,6 +12,10 @@ use super::rules::{CollectedStatus, NativeRules, TemplateReplicasAndRequirements
 use crate::error::Error;
 use crate::native::bare_pods::NativePodRules;
 use crate::native::cron_jobs::NativeCronJobRules;
+use crate::native::injected_fields::{
+    NativeApiServiceRules, NativeClusterRoleRules, NativeCustomResourceDefinitionRules,
+    NativeWebhookConfigurationRules,
+};
 use crate::native::jobs::NativeJobRules;
 use crate::native::networking::{NativeIngressRules, NativeServiceRules};
 use crate::native::pdb_and_hpa::{
@@ -45,6 +49,15 @@ pub(crate) fn rules_for(kind: &Gvk) -> &'static dyn NativeRules {
         ("", "PersistentVolumeClaim") => &NativePersistentVolumeClaimRules,
         ("policy", "PodDisruptionBudget") => &NativePodDisruptionBudgetRules,
         ("autoscaling", "HorizontalPodAutoscaler") => &NativeHorizontalPodAutoscalerRules,
+        ("rbac.authorization.k8s.io", "ClusterRole") => &NativeClusterRoleRules,
+        (
+            "admissionregistration.k8s.io",
+            "MutatingWebhookConfiguration" | "ValidatingWebhookConfiguration",
+        ) => &NativeWebhookConfigurationRules,
+        ("apiregistration.k8s.io", "APIService") => &NativeApiServiceRules,
+        ("apiextensions.k8s.io", "CustomResourceDefinition") => {
+            &NativeCustomResourceDefinitionRules
+        }
         _ => &NativeUnknownKindRules,
     }
 }

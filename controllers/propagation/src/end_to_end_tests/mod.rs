@@ -17,8 +17,12 @@ mod event_handlers;
 mod evictions;
 /// Lazy policies.
 mod lazy_policies;
+/// Fields that somebody in a member sets too.
+mod member_fields;
 /// Namespaces in every cluster.
 mod namespaces;
+/// What policies and bindings may not touch.
+mod ownership;
 /// Shares and usage of FederatedResourceQuotas.
 mod quotas;
 /// WorkloadRebalancers.

@@ -1,0 +1,511 @@
+//! Applies one manifest of a Work to its member cluster: creates the object, or changes what differs.
+
+use std::time::Duration;
+
+use client::{Api, ResourcePath, WriteOptions, ignore_not_found};
+use flotilla_runtime::{Informer, ReconcileError};
+use machinery::Object;
+use openapi::karmada::well_known_keys::CONFLICT_RESOLUTION;
+use tokio::time::Instant;
+
+use crate::cluster_executor::{ClusterExecutor, SyncedObjectVersion};
+use crate::compare::UpdateMode;
+use crate::controller::ExecutionController;
+use crate::field_managers::FieldManagers;
+use crate::manifest::{EncodedManifest, MappedManifest, content_hash};
+use crate::member_update::{FieldOwnership, MemberObjectDecision, MemberObjectWrite};
+use crate::metrics::EXECUTION_METRICS;
+use crate::repair_backoff::RepairTiming;
+
+/// Timeout of the first list of a member's objects.
+const INITIAL_LIST_TIMEOUT: Duration = Duration::from_secs(5);
+/// Failures because of a missing namespace that are retried without an event: the namespace's own
+/// Work may be in progress.
+const MAX_SILENT_NAMESPACE_ATTEMPTS: u32 = 8;
+/// Attempts to write an object that others keep changing, and the delay before the object is read
+/// again (`retry.DefaultRetry` of client-go, as in Karmada).
+const MAX_CONFLICT_ATTEMPTS: u32 = 5;
+const CONFLICT_RETRY_DELAY: Duration = Duration::from_millis(10);
+/// The Work whose manifest is applied.
+pub(crate) struct WorkToApply<'a> {
+    pub(crate) cluster: &'a str,
+    pub(crate) executor: &'a ClusterExecutor,
+    /// `namespace/name`.
+    pub(crate) key: &'a str,
+    pub(crate) generation: i64,
+    pub(crate) mode: UpdateMode,
+    /// How often the Work has failed before.
+    pub(crate) attempt: u32,
+    /// The objects as they were when the Work was applied last.
+    pub(crate) last_synced: &'a [SyncedObjectVersion],
+}
+
+impl WorkToApply<'_> {
+    /// Whether a write repairs what was written before, and therefore may have to wait.
+    fn repairs(&self) -> bool {
+        self.mode == UpdateMode::Repair || self.attempt > 0
+    }
+}
+
+/// A manifest that is being applied.
+struct ManifestApplyAttempt<'a> {
+    work: &'a WorkToApply<'a>,
+    api: &'a dyn Api,
+    target: &'a MappedManifest<'a>,
+    /// The content of the object as the last write left it, if all of it was written here.
+    last_written: Option<u64>,
+}
+
+/// What has become of a manifest that was applied.
+pub(crate) struct AppliedManifest {
+    /// `None` while a repair waits.
+    pub(crate) synced: Option<SyncedObjectVersion>,
+    pub(crate) wrote: bool,
+    /// How long a repair waits.
+    pub(crate) repair_delay: Option<Duration>,
+}
+
+impl ManifestApplyAttempt<'_> {
+    fn count_create(&self, success: bool) {
+        let again = self.work.mode == UpdateMode::Repair;
+        EXECUTION_METRICS.record_create(
+            success,
+            self.target.mapping.api_version_and_kind(),
+            self.work.cluster,
+            again,
+        );
+    }
+
+    fn count_update(&self, success: bool, wrote: bool) {
+        EXECUTION_METRICS.record_update(
+            success,
+            self.target.mapping.api_version_and_kind(),
+            self.work.cluster,
+            wrote,
+        );
+    }
+
+    fn path(&self) -> ResourcePath<'_> {
+        ResourcePath::object(
+            &self.target.mapping.gvr,
+            self.target.namespace,
+            self.target.name,
+        )
+    }
+
+    /// The name of the object among those of the Work.
+    fn object_key(&self) -> String {
+        self.target.object_key()
+    }
+
+    fn timing(&self) -> RepairTiming {
+        if !self.work.repairs() {
+            return RepairTiming::Now;
+        }
+        let (work, backoff) = (self.work, &self.work.executor.repairs);
+        backoff.timing(
+            work.key,
+            &self.object_key(),
+            work.generation,
+            Instant::now(),
+        )
+    }
+
+    fn record_write(&self) {
+        if self.work.repairs() {
+            let (work, backoff) = (self.work, &self.work.executor.repairs);
+            backoff.record(
+                work.key,
+                &self.object_key(),
+                work.generation,
+                Instant::now(),
+            );
+        }
+    }
+
+    fn ownership(&self, observed: &Object) -> FieldOwnership {
+        match self.work.mode {
+            UpdateMode::Repair | UpdateMode::Release => FieldOwnership::Kept,
+            UpdateMode::Edit if self.last_written == Some(content_hash(observed)) => {
+                FieldOwnership::Own
+            }
+            UpdateMode::Edit => FieldOwnership::Unknown,
+        }
+    }
+
+    fn foreign_object_error(&self) -> ManifestApplyError {
+        let (cluster, place) = (self.work.cluster, self.target);
+        ManifestApplyError::Failed(format!(
+            "resource(kind={}, {}/{}) already exists in the cluster {cluster} and the {CONFLICT_RESOLUTION} strategy value is empty, Karmada will not manage this resource",
+            place.mapping.kind(),
+            place.namespace,
+            place.name
+        ))
+    }
+}
+
+/// The result of one write of a manifest.
+enum ManifestWriteOutcome {
+    /// The object, and its content if all of it was written here.
+    Written(Object, Option<u64>),
+    /// The object was up to date before.
+    Unchanged(Object),
+    /// A repair waits this long.
+    Delayed(Duration),
+    /// The member rejected the write, because the object has changed or no longer exists.
+    Outdated(Option<Object>, client::Error),
+}
+
+/// Why a manifest is not applied.
+pub(crate) enum ManifestApplyError {
+    /// Retried without an event: what is missing may be about to be created.
+    Retryable(String),
+    Failed(String),
+    /// The member did not answer.
+    Unanswered(String),
+}
+
+impl ManifestApplyError {
+    fn from_client_error(e: &client::Error) -> Self {
+        match e {
+            // The message of a timed-out call is our own text.
+            client::Error::Protocol(text) => Self::Failed(text.clone()),
+            e if e.is_unanswered() => Self::Unanswered(e.to_string()),
+            e => Self::Failed(e.to_string()),
+        }
+    }
+}
+
+impl ExecutionController {
+    /// Creates or updates one object in the member cluster.
+    pub(crate) async fn apply_manifest(
+        &self,
+        work: &WorkToApply<'_>,
+        manifest: &EncodedManifest,
+    ) -> Result<AppliedManifest, ManifestApplyError> {
+        let target = self
+            .resolve_target(manifest)
+            .map_err(ManifestApplyError::Failed)?;
+        let (resource, namespace) = (&target.mapping.gvr, target.namespace);
+        self.idle_informers.record_kind(&target.mapping);
+        let informer = self
+            .members
+            .managed_informer(work.cluster, resource)
+            .map_err(ManifestApplyError::Failed)?;
+        wait_for_initial_list(&informer)
+            .await
+            .map_err(ManifestApplyError::Failed)?;
+        let api = self
+            .members
+            .api(work.cluster)
+            .map_err(ManifestApplyError::Failed)?;
+        let is_target = |synced: &&SyncedObjectVersion| {
+            synced.resource == *resource
+                && synced.namespace == namespace
+                && synced.name == target.name
+        };
+        let last = work.last_synced.iter().find(is_target);
+        let attempt = ManifestApplyAttempt {
+            work,
+            api: &*api,
+            target: &target,
+            last_written: last.and_then(|synced| synced.written_content),
+        };
+        let observed = informer.get(namespace, target.name);
+        let (object, wrote, written_content) =
+            match self.create_or_update(&attempt, observed).await? {
+                ManifestWriteOutcome::Written(object, content) => (object, true, content),
+                ManifestWriteOutcome::Unchanged(object) => (object, false, attempt.last_written),
+                ManifestWriteOutcome::Delayed(delay) => {
+                    return Ok(AppliedManifest {
+                        synced: None,
+                        wrote: false,
+                        repair_delay: Some(delay),
+                    });
+                }
+                ManifestWriteOutcome::Outdated(_, refused) => {
+                    return Err(ManifestApplyError::from_client_error(&refused));
+                }
+            };
+        let synced = SyncedObjectVersion {
+            resource: resource.clone(),
+            namespace: namespace.to_owned(),
+            name: target.name.to_owned(),
+            revision: object.revision(),
+            written_content,
+        };
+        Ok(AppliedManifest {
+            synced: Some(synced),
+            wrote,
+            repair_delay: None,
+        })
+    }
+
+    /// Writes an object until the member has what it should have, or refuses. The outcome is
+    /// Outdated only after too many conflicts.
+    async fn create_or_update(
+        &self,
+        of: &ManifestApplyAttempt<'_>,
+        mut observed: Option<Object>,
+    ) -> Result<ManifestWriteOutcome, ManifestApplyError> {
+        let mut lost = 0;
+        loop {
+            let known = observed.take();
+            let was_known = known.is_some();
+            let outcome = match known {
+                Some(known) => self.update_object(of, known).await?,
+                None => self.create_object(of).await?,
+            };
+            let ManifestWriteOutcome::Outdated(now, refused) = outcome else {
+                return Ok(outcome);
+            };
+            // An object that a create has revealed is no lost race.
+            if was_known || now.is_none() {
+                lost += 1;
+                if lost == MAX_CONFLICT_ATTEMPTS {
+                    if was_known {
+                        of.count_update(false, false);
+                    } else {
+                        of.count_create(false);
+                    }
+                    return Ok(ManifestWriteOutcome::Outdated(None, refused));
+                }
+                tokio::time::sleep(CONFLICT_RETRY_DELAY).await;
+            }
+            observed = now;
+        }
+    }
+
+    /// Creates an object that the member does not have, as far as its watch tells. The
+    /// member may refuse the create before it compares names (ports, admission webhooks,
+    /// quotas), so every refusal is followed by a question for the object.
+    async fn create_object(
+        &self,
+        of: &ManifestApplyAttempt<'_>,
+    ) -> Result<ManifestWriteOutcome, ManifestApplyError> {
+        let (resource, namespace) = (&of.target.mapping.gvr, of.target.namespace);
+        if let RepairTiming::After { delay, unexplained } = of.timing() {
+            if unexplained {
+                let text = format!("{}: is deleted after each repair", of.object_key());
+                let backoff = &of.work.executor.repairs;
+                backoff.explain(of.work.key, &of.object_key(), text);
+            }
+            return Ok(ManifestWriteOutcome::Delayed(delay));
+        }
+        let options = WriteOptions::default();
+        let at = ResourcePath::collection(resource, namespace);
+        let created = of
+            .api
+            .create(at, of.target.manifest.body().into(), &options);
+        let refused = match self.with_call_timeout(created).await {
+            Ok(created) => {
+                of.count_create(true);
+                of.record_write();
+                let content = content_hash(&created);
+                return Ok(ManifestWriteOutcome::Written(created, Some(content)));
+            }
+            Err(e) => e,
+        };
+        if refused.is_already_exists() {
+            return self.read_outdated(of, refused).await;
+        }
+        if may_exist(&refused) {
+            let found = self.with_call_timeout(of.api.get(of.path())).await.ok();
+            // The admission of quotas refuses creates that race with a conflict.
+            if found.is_some() || refused.is_conflict() {
+                return Ok(ManifestWriteOutcome::Outdated(found, refused));
+            }
+        }
+        of.count_create(false);
+        if refused.is_not_found()
+            && !namespace.is_empty()
+            && of.work.attempt < MAX_SILENT_NAMESPACE_ATTEMPTS
+        {
+            return Err(ManifestApplyError::Retryable(refused.to_string()));
+        }
+        Err(ManifestApplyError::from_client_error(&refused))
+    }
+
+    /// Changes an object that the member has.
+    async fn update_object(
+        &self,
+        of: &ManifestApplyAttempt<'_>,
+        observed: Object,
+    ) -> Result<ManifestWriteOutcome, ManifestApplyError> {
+        let outcome = self.compare_and_update(of, observed).await;
+        match &outcome {
+            Ok(ManifestWriteOutcome::Outdated(..) | ManifestWriteOutcome::Delayed(_)) => {}
+            Ok(ManifestWriteOutcome::Written(..)) => of.count_update(true, true),
+            Ok(ManifestWriteOutcome::Unchanged(_)) => of.count_update(true, false),
+            Err(_) => of.count_update(false, false),
+        }
+        outcome
+    }
+
+    async fn compare_and_update(
+        &self,
+        of: &ManifestApplyAttempt<'_>,
+        mut observed: Object,
+    ) -> Result<ManifestWriteOutcome, ManifestApplyError> {
+        let mut ownership = of.ownership(&observed);
+        let write = loop {
+            let decided = self
+                .decide_update(of.target, |_| (), &observed, of.work.mode, &ownership)
+                .await;
+            match decided.map_err(ManifestApplyError::Failed)? {
+                MemberObjectDecision::Nothing => {
+                    return Ok(ManifestWriteOutcome::Unchanged(observed));
+                }
+                MemberObjectDecision::Foreign => return Err(of.foreign_object_error()),
+                MemberObjectDecision::Write(write) => break write,
+                MemberObjectDecision::NeedsFieldManagers => {
+                    match self.with_call_timeout(of.api.get(of.path())).await {
+                        Ok(current) => observed = current,
+                        Err(e) if e.is_not_found() => {
+                            return Ok(ManifestWriteOutcome::Outdated(None, e));
+                        }
+                        Err(e) => return Err(ManifestApplyError::from_client_error(&e)),
+                    }
+                    ownership = FieldManagers::from_object(&observed)
+                        .map_or(FieldOwnership::Own, FieldOwnership::Managers);
+                }
+            }
+        };
+        if let RepairTiming::After { delay, unexplained } = of.timing() {
+            if unexplained {
+                // Asks the member once for each repair that waits.
+                let current = self.with_call_timeout(of.api.get(of.path())).await;
+                let current = current.as_ref().unwrap_or(&observed);
+                if let Some(text) = self.find_contested_field(of.target, current).await {
+                    let backoff = &of.work.executor.repairs;
+                    backoff.explain(of.work.key, &of.object_key(), text);
+                }
+            }
+            return Ok(ManifestWriteOutcome::Delayed(delay));
+        }
+        let is_whole = matches!(ownership, FieldOwnership::Own);
+        match self.write_update(of, write).await? {
+            // What stayed may contradict the manifest, such as the other choice of a union.
+            ManifestWriteOutcome::Outdated(_, refused) if is_invalid(&refused) && !is_whole => {
+                let whole = self.decide_update(
+                    of.target,
+                    |_| (),
+                    &observed,
+                    UpdateMode::Edit,
+                    &FieldOwnership::Own,
+                );
+                match whole.await.map_err(ManifestApplyError::Failed)? {
+                    MemberObjectDecision::Write(write) => {
+                        let outcome = self.write_update(of, write).await?;
+                        fail_if_invalid(outcome)
+                    }
+                    _ => Err(ManifestApplyError::from_client_error(&refused)),
+                }
+            }
+            outcome => fail_if_invalid(outcome),
+        }
+    }
+
+    async fn write_update(
+        &self,
+        of: &ManifestApplyAttempt<'_>,
+        write: MemberObjectWrite,
+    ) -> Result<ManifestWriteOutcome, ManifestApplyError> {
+        let options = WriteOptions::default();
+        let update = of.api.update(of.path(), write.body.into(), &options);
+        match self.with_call_timeout(update).await {
+            Ok(written) => {
+                of.record_write();
+                let content = (!write.keeps_member_fields).then(|| content_hash(&written));
+                Ok(ManifestWriteOutcome::Written(written, content))
+            }
+            Err(refused) if refused.is_not_found() || is_invalid(&refused) => {
+                Ok(ManifestWriteOutcome::Outdated(None, refused))
+            }
+            Err(refused) if refused.is_conflict() => self.read_outdated(of, refused).await,
+            Err(e) => Err(ManifestApplyError::from_client_error(&e)),
+        }
+    }
+
+    /// Reads an object whose write the member refused because it is another by now.
+    async fn read_outdated(
+        &self,
+        of: &ManifestApplyAttempt<'_>,
+        refused: client::Error,
+    ) -> Result<ManifestWriteOutcome, ManifestApplyError> {
+        let found = ignore_not_found(self.with_call_timeout(of.api.get(of.path())).await);
+        let observed = found.map_err(|e| ManifestApplyError::from_client_error(&e))?;
+        Ok(ManifestWriteOutcome::Outdated(observed, refused))
+    }
+
+    /// Where a manifest goes.
+    pub(crate) fn resolve_target<'a>(
+        &self,
+        manifest: &'a EncodedManifest,
+    ) -> Result<MappedManifest<'a>, String> {
+        let kind = manifest.gvk();
+        match self.rest_mapper.get(&kind) {
+            Some(served) => Ok(MappedManifest::new(served, manifest)),
+            None => Err(format!(
+                "no matches for kind {:?} in version {:?}",
+                kind.kind,
+                kind.api_version()
+            )),
+        }
+    }
+
+    /// Calls a member with a timeout.
+    pub(crate) async fn with_call_timeout<T>(
+        &self,
+        call: impl Future<Output = client::Result<T>>,
+    ) -> client::Result<T> {
+        match tokio::time::timeout(self.call_timeout, call).await {
+            Ok(outcome) => outcome,
+            Err(_) => {
+                let seconds = self.call_timeout.as_secs();
+                let text = format!("the cluster did not answer within {seconds} s");
+                Err(client::Error::Protocol(text))
+            }
+        }
+    }
+}
+
+fn is_invalid(refused: &client::Error) -> bool {
+    refused.status().is_some_and(|status| status.code == 422)
+}
+
+/// An update that the member calls invalid is not tried again.
+fn fail_if_invalid(
+    outcome: ManifestWriteOutcome,
+) -> Result<ManifestWriteOutcome, ManifestApplyError> {
+    match outcome {
+        ManifestWriteOutcome::Outdated(_, refused) if is_invalid(&refused) => {
+            Err(ManifestApplyError::from_client_error(&refused))
+        }
+        outcome => Ok(outcome),
+    }
+}
+
+/// Whether the object may exist although its create was rejected. Every rejection may come before
+/// the API server compares the name, except those for a missing namespace, credentials or load.
+fn may_exist(refused: &client::Error) -> bool {
+    let status = refused.status();
+    status.is_some_and(|status| !matches!(status.code, 401 | 404 | 429))
+}
+
+/// Waits until the informer of a member's objects has synced: before that its cache is incomplete.
+/// Does not wait for a list that fails.
+async fn wait_for_initial_list(informer: &Informer) -> Result<(), String> {
+    if informer.has_synced() {
+        return Ok(());
+    }
+    if informer.last_error().is_none() {
+        let first = tokio::time::timeout(INITIAL_LIST_TIMEOUT, informer.wait_for_cache_sync());
+        if first.await.is_ok() {
+            return Ok(());
+        }
+    }
+    let why = informer.last_error();
+    let why = why.unwrap_or_else(|| "no answer yet".to_owned());
+    Err(format!("cannot list {}: {why}", informer.resource()))
+}

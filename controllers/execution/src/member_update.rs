@@ -1,0 +1,162 @@
+//! Decides how the object in a member has to change for a manifest.
+
+use client::EncodedObjectBody;
+use controller_context::estimate_encoded_tree_bytes;
+use flotilla_runtime::RestMapping;
+use machinery::Object;
+use openapi::Schema;
+use serde_json::Value;
+
+use crate::compare::{UpdateMode, desired_object, update_of};
+use crate::containment::{first_difference, has_different_list};
+use crate::controller::ExecutionController;
+use crate::field_managers::FieldManagers;
+use crate::list_keys::schema_of;
+use crate::manifest::MappedManifest;
+use crate::member_merge::RemovalRule;
+
+/// A comparison has a tree of the manifest and one of the observed object, of which the update is
+/// made.
+const COPIES: usize = 2;
+/// The longest path of a field that a condition shows.
+const MAX_SHOWN_PATH_CHARS: usize = 256;
+
+/// What becomes of an object that a member has.
+pub(crate) enum MemberObjectDecision {
+    Nothing,
+    Write(MemberObjectWrite),
+    /// Somebody else's object: not ours to change.
+    Foreign,
+    /// The object has fields that the manifest does not set: whether they stay depends on who set
+    /// them.
+    NeedsFieldManagers,
+}
+
+/// An update of an object in a member.
+pub(crate) struct MemberObjectWrite {
+    pub(crate) body: EncodedObjectBody,
+    /// Whether the body has something that only the member set.
+    pub(crate) keeps_member_fields: bool,
+}
+
+/// What is known about who set the fields of an object that the manifest does not set.
+pub(crate) enum FieldOwnership {
+    /// All of them stay.
+    Kept,
+    /// Nobody has changed the object since this control plane wrote all of it.
+    Own,
+    Unknown,
+    Managers(FieldManagers),
+}
+
+impl ExecutionController {
+    /// Compares a manifest, as `change` leaves it, with the object that a member has. The
+    /// trees that this takes, and the memory reserved for them, are given back before the
+    /// member is written to, so that one that hangs keeps nobody waiting. A webhook that is
+    /// asked what to retain holds them until its time limit.
+    pub(crate) async fn decide_update(
+        &self,
+        place: &MappedManifest<'_>,
+        change: fn(&mut Value),
+        observed: &Object,
+        mode: UpdateMode,
+        ownership: &FieldOwnership,
+    ) -> Result<MemberObjectDecision, String> {
+        let manifest = place.manifest;
+        let bytes = estimate_encoded_tree_bytes(manifest.bytes())
+            + estimate_encoded_tree_bytes(observed.bytes());
+        let _memory = self.memory.reserve(bytes, COPIES).await;
+        let observed = observed.value().map_err(|e| e.to_string())?;
+        let mut tree = manifest.tree().map_err(|e| e.to_string())?;
+        change(&mut tree);
+        let Some(desired) = desired_object(tree, &observed) else {
+            return Ok(MemberObjectDecision::Foreign);
+        };
+        let rule = match ownership {
+            _ if desired.adopts => RemovalRule::Everything,
+            FieldOwnership::Own => RemovalRule::Everything,
+            FieldOwnership::Kept | FieldOwnership::Unknown => RemovalRule::Nothing,
+            FieldOwnership::Managers(managers) => RemovalRule::Owned(managers.owners()),
+        };
+        let kind = &place.mapping.gvk;
+        let retained = self.interpreter.retain(kind, desired.tree, &observed).await;
+        let retained = retained.map_err(|e| e.to_string())?;
+        let schema = self.schema_of(&place.mapping, &retained, &observed).await;
+        let update = update_of(retained, &observed, schema.as_ref(), mode, &rule);
+        let is_unknown = !desired.adopts && matches!(ownership, FieldOwnership::Unknown);
+        if is_unknown && update.keeps_member_fields {
+            return Ok(MemberObjectDecision::NeedsFieldManagers);
+        }
+        let Some(object) = update.body else {
+            return Ok(MemberObjectDecision::Nothing);
+        };
+        Ok(MemberObjectDecision::Write(MemberObjectWrite {
+            body: manifest.encode(&object).map_err(|e| e.to_string())?,
+            keeps_member_fields: update.keeps_member_fields,
+        }))
+    }
+
+    /// The schema by which lists are compared. That of a custom resource is looked up only if a
+    /// list differs.
+    async fn schema_of(
+        &self,
+        mapping: &RestMapping,
+        desired: &Value,
+        observed: &Value,
+    ) -> Option<Schema> {
+        match schema_of(&mapping.gvk) {
+            None if has_different_list(desired, observed) => self.custom_schemas.get(mapping).await,
+            schema => schema,
+        }
+    }
+
+    /// Which field of an object differs from the manifest, and who changed it; `None` if none
+    /// does.
+    pub(crate) async fn find_contested_field(
+        &self,
+        place: &MappedManifest<'_>,
+        current: &Object,
+    ) -> Option<String> {
+        let bytes = estimate_encoded_tree_bytes(place.manifest.bytes())
+            + estimate_encoded_tree_bytes(current.bytes());
+        let _memory = self.memory.reserve(bytes, COPIES).await;
+        let observed = current.value().ok()?;
+        let desired = desired_object(place.manifest.tree().ok()?, &observed)?;
+        let kind = &place.mapping.gvk;
+        let retained = self.interpreter.retain(kind, desired.tree, &observed).await;
+        let retained = retained.ok()?;
+        let schema = self.schema_of(&place.mapping, &retained, &observed).await;
+        let root = schema.as_ref().map(Schema::root);
+        let path = first_difference(&retained, &observed, root)?;
+        let managers = FieldManagers::from_object(current);
+        let manager = managers.and_then(|managers| managers.other_manager_of(&path));
+        let manager = manager.as_deref().unwrap_or("an unknown manager");
+        let (object, field) = (place.object_key(), shown_path(&path));
+        Some(format!(
+            "{object}: field {field} is changed back by {manager}"
+        ))
+    }
+}
+
+/// A path of `fieldsV1` keys as a user reads it.
+fn shown_path(path: &[String]) -> String {
+    let mut shown = String::new();
+    for key in path {
+        match key.split_once(':') {
+            Some(("f", name)) => {
+                shown.push('.');
+                shown.push_str(name);
+            }
+            Some((_, element)) => {
+                shown.push('[');
+                shown.push_str(element);
+                shown.push(']');
+            }
+            None => {}
+        }
+    }
+    match shown.char_indices().nth(MAX_SHOWN_PATH_CHARS) {
+        Some((end, _)) => format!("{}…", &shown[..end]),
+        None => shown,
+    }
+}
