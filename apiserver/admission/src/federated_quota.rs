@@ -61,8 +61,11 @@ pub(crate) fn validate_enforceable(quota: &Value, old: Option<&Value>) -> Vec<Fi
     let assigned = items(quota, "/spec/staticAssignments");
     let is_assigned = |name: &str| assigned.iter().any(|a| get(a, "/hard").get(name).is_some());
     let limits = entries(get(quota, "/spec/overall"), "");
+    let is_valid =
+        |name: &str| resource_list::validate_resource_name(ResourceListKind::Quota, name).is_ok();
     let inert = limits.filter(|(name, _)| {
-        !is_requested_by_bindings(name) && !is_assigned(name) && before.get(name).is_none()
+        let acts = is_requested_by_bindings(name) || is_assigned(name);
+        !acts && is_valid(name) && before.get(name).is_none()
     });
     let errors = inert.map(|(name, _)| {
         FieldError::invalid(

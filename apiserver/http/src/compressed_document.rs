@@ -1,4 +1,4 @@
-//! A document that is kept compressed, and its responses.
+//! A document that is kept compressed, its making and its responses.
 
 use std::io::{Read as _, Write as _};
 
@@ -8,6 +8,7 @@ use flate2::read::GzDecoder;
 use flate2::write::GzEncoder;
 use http::header::{CONTENT_ENCODING, HeaderValue, VARY};
 use http::{HeaderMap, Response, StatusCode};
+use machinery::Status;
 use sha2::{Digest, Sha512};
 
 use crate::negotiation;
@@ -61,4 +62,13 @@ impl CompressedDocument {
         let _ = GzDecoder::new(&self.gzip[..]).read_to_end(&mut plain);
         response_writers::write_document(headers, content_type, &self.etag, &plain.into())
     }
+}
+
+/// Runs long CPU-bound work on a blocking thread.
+pub(crate) async fn run_blocking<T: Send + 'static>(
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, Status> {
+    tokio::task::spawn_blocking(work)
+        .await
+        .map_err(|_| Status::internal("building the document panicked"))
 }

@@ -14,7 +14,7 @@ use openapi::publish;
 use registry::{Registry, ResourceTable};
 use tokio::sync::OnceCell;
 
-use crate::compressed_document::CompressedDocument;
+use crate::compressed_document::{CompressedDocument, run_blocking};
 use crate::discovery::DiscoveryDocuments;
 use crate::negotiation::{self, ResponseFormat};
 use crate::openapi_v3::OpenApiV3Documents;
@@ -204,15 +204,6 @@ fn wants_protobuf(headers: &HeaderMap) -> Result<bool, Status> {
     }
     let served = ["application/json", V2_PROTOBUF_ACCEPT];
     Err(Status::not_acceptable(&served))
-}
-
-/// Runs long CPU-bound work on a blocking thread.
-pub(crate) async fn run_blocking<T: Send + 'static>(
-    work: impl FnOnce() -> T + Send + 'static,
-) -> Result<T, Status> {
-    tokio::task::spawn_blocking(work)
-        .await
-        .map_err(|_| Status::internal("building the document panicked"))
 }
 
 fn build_v2(table: &ResourceTable) -> OpenApiV2Documents {

@@ -14,8 +14,7 @@ use registry::{GroupVersionInfo, ResourceInfo, ResourceTable};
 use serde_json::Value;
 use tokio::sync::OnceCell;
 
-use crate::compressed_document::{CompressedDocument, hex_digest};
-use crate::documents::run_blocking;
+use crate::compressed_document::{CompressedDocument, hex_digest, run_blocking};
 
 /// The documents of one resource table.
 pub(crate) struct OpenApiV3Documents {

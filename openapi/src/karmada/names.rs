@@ -147,6 +147,7 @@ mod tests {
         );
     }
 
+    // proves: DET-name
     #[test]
     fn a_name_that_is_too_long_for_binding_or_work_is_named() {
         let error = |kind: &str, length: usize| template_name_error(kind, &"a".repeat(length), "n");

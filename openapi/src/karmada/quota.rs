@@ -264,7 +264,7 @@ mod tests {
         }
     }
 
-    // proves: QUO-limited
+    // proves: QUO-limited, QUO-requests
     #[test]
     fn amounts_are_compared_by_resource() {
         let new = amounts(json!({"cpu": "3", "memory": "1Gi", "pods": "5"}));

@@ -130,6 +130,7 @@ fn quota_status_is_validated() {
     );
 }
 
+// proves: ADM-quota-inert
 #[test]
 fn limits_that_would_act_on_nothing_are_refused_where_quotas_are_enforced() {
     let quota = json!({"spec": {"overall": {"cpu": "1", "requests.memory": "1Gi", "limits.cpu": "2",

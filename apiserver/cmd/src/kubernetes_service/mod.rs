@@ -22,11 +22,9 @@ use machinery::Gvr;
 use machinery::time::Clock;
 use serde_json::Value;
 
-use objects::{ServerEndpoints, missing_fields, service, service_patch};
+use objects::{NAME, NAMESPACE, ServerEndpoints, missing_fields, service, service_patch};
 use server_lease::ServerLeases;
 
-const NAMESPACE: &str = "default";
-const NAME: &str = "kubernetes";
 static SERVICES: Gvr = Gvr::from_static("", "v1", "services");
 static ENDPOINTS: Gvr = Gvr::from_static("", "v1", "endpoints");
 static SLICES: Gvr = Gvr::from_static("discovery.k8s.io", "v1", "endpointslices");
@@ -177,15 +175,18 @@ mod tests {
     fn controller(
         api: &Arc<FakeApi>,
         address: &str,
-        shared: Option<&FakeClock>,
+        shared: Option<&Arc<FakeClock>>,
     ) -> KubernetesServiceController {
         let api: Arc<dyn Api> = api.clone();
         let address = address.parse().unwrap();
+        let leases = shared.map(|clock| {
+            let clock: Arc<dyn Clock> = clock.clone();
+            ServerLeases::new(Arc::clone(&api), address, clock)
+        });
         KubernetesServiceController {
-            leases: shared
-                .map(|clock| ServerLeases::new(Arc::clone(&api), address, Arc::new(clock.clone()))),
             api,
             address,
+            leases,
         }
     }
 
@@ -218,7 +219,7 @@ mod tests {
     #[tokio::test]
     async fn servers_of_one_store_publish_those_whose_leases_live() {
         let fake = FakeApi::new();
-        let clock = FakeClock::new("2026-01-02T03:04:05Z".parse().unwrap());
+        let clock = Arc::new(FakeClock::new("2026-01-02T03:04:05Z".parse().unwrap()));
         let one = controller(&fake, "10.0.0.1:6443", Some(&clock));
         let other = controller(&fake, "10.0.0.2:6443", Some(&clock));
         one.reconcile().await.unwrap();

@@ -5,13 +5,15 @@ use std::net::{IpAddr, SocketAddr};
 
 use serde_json::{Value, json};
 
+pub(super) const NAMESPACE: &str = "default";
+pub(super) const NAME: &str = "kubernetes";
 const PORT_NAME: &str = "https";
 const SERVICE_PORT: u16 = 443;
 
 /// The Service; a new one gets the first address of the range, as in Kubernetes.
 pub(super) fn service(port: u16) -> Value {
     json!({"apiVersion": "v1", "kind": "Service",
-        "metadata": {"name": super::NAME, "namespace": super::NAMESPACE,
+        "metadata": {"name": NAME, "namespace": NAMESPACE,
             "labels": {"component": "apiserver", "provider": "kubernetes"}},
         "spec": {"type": "ClusterIP", "clusterIP": "10.96.0.1", "sessionAffinity": "None",
             "ports": [service_port(port)]}})
@@ -59,7 +61,7 @@ impl ServerEndpoints {
     pub(super) fn endpoints(&self) -> Value {
         let addresses: Vec<Value> = self.addresses.iter().map(|ip| json!({"ip": ip})).collect();
         json!({"apiVersion": "v1", "kind": "Endpoints",
-            "metadata": {"name": super::NAME, "namespace": super::NAMESPACE,
+            "metadata": {"name": NAME, "namespace": NAMESPACE,
                 "labels": {"endpointslice.kubernetes.io/skip-mirror": "true"}},
             "subsets": [{"addresses": addresses, "ports": self.ports()}]})
     }
@@ -76,8 +78,8 @@ impl ServerEndpoints {
             _ => "IPv4",
         };
         json!({"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice",
-            "metadata": {"name": super::NAME, "namespace": super::NAMESPACE,
-                "labels": {"kubernetes.io/service-name": super::NAME}},
+            "metadata": {"name": NAME, "namespace": NAMESPACE,
+                "labels": {"kubernetes.io/service-name": NAME}},
             "addressType": family, "endpoints": endpoints, "ports": self.ports()})
     }
 }

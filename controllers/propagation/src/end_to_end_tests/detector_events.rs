@@ -60,6 +60,29 @@ async fn a_write_records_a_success_event() {
     plane.tasks.stop().await;
 }
 
+// proves: DET-name
+#[tokio::test]
+async fn a_template_whose_name_is_too_long_for_a_binding_says_so() {
+    let plane = PropagationFixture::with_events().started().await;
+    let name = "m".repeat(250);
+    let any = json!({"resourceSelectors": [{"apiVersion": "v1", "kind": "ConfigMap"}]});
+    plane
+        .control_plane
+        .seed(&CLUSTER_POLICIES, cluster_policy("c", any));
+    let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "namespace": "n"}});
+    plane.control_plane.seed(&CONFIG_MAPS, map);
+    wait_until("failure", || {
+        event_count(&plane, &name, "ApplyPolicyFailed") > 0
+    })
+    .await;
+    let message = plane.event_messages("ApplyPolicyFailed").swap_remove(0);
+    assert!(
+        message.ends_with("(260 characters): must be no more than 253 characters"),
+        "{message}"
+    );
+    plane.tasks.stop().await;
+}
+
 // proves: DET-replicas-failed
 #[tokio::test]
 async fn invalid_replicas_record_an_event_and_end_the_attempt() {

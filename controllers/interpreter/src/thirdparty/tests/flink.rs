@@ -94,7 +94,7 @@ fn a_replica_needs_what_the_greater_manager_needs() {
     }
 }
 
-// proves: CRD-flink-components
+// proves: CRD-flink-components, CRD-flink-memory
 #[test]
 fn each_manager_is_a_component() {
     let pod = json!({"jobManager": {"replicas": "2", "resource": {"cpu": 0.5, "memory": "2Gi"}},
