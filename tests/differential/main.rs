@@ -26,6 +26,7 @@ mod options;
 mod policies;
 mod property;
 mod request;
+mod scopes;
 mod servers;
 
 use comparison::compare_theme;

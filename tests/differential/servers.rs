@@ -71,7 +71,7 @@ pub(crate) struct ServerConnection {
 }
 
 impl ServerConnection {
-    async fn open(name: &'static str, client: &HttpTestClient) -> Self {
+    pub(crate) async fn open(name: &'static str, client: &HttpTestClient) -> Self {
         let io = TokioIo::new(client.connect_tls(b"h2").await);
         let (sender, connection) = handshake(TokioExecutor::new(), io).await.unwrap();
         tokio::spawn(connection);

@@ -72,7 +72,8 @@ pub(crate) fn check_kind_scope(
     if kind.namespaced == in_namespace {
         return Ok(());
     }
-    let across_namespaces = kind.namespaced && !requested.named;
+    let is_listed = kind.verbs.iter().any(|verb| verb == "list");
+    let across_namespaces = kind.namespaced && !requested.named && is_listed;
     match (across_namespaces, verb) {
         (true, "list" | "watch") => Ok(()),
         (true, _) if has_go_type => Err(Status::method_not_allowed()),

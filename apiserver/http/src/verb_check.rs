@@ -50,6 +50,9 @@ fn check_routes(info: &ResourceInfo, r: &RequestedResource, verb: &str) -> Resul
             false => refused(),
         };
     }
+    if r.named && info.is_virtual() {
+        return Err(Status::path_not_found());
+    }
     let fits = match verb {
         "create" => !r.named,
         "get" | "update" | "patch" | "delete" => r.named,

@@ -97,9 +97,11 @@ fn version_path(info: &ResourceInfo) -> String {
 }
 
 /// What Kubernetes answers: the routes that it installs for a kind of this scope.
-fn expected_code(namespaced: bool, has_go_type: bool, shape: &PathShape, method: &Method) -> u16 {
-    match (namespaced, shape.in_namespace, shape.named) {
+fn expected_code(kind: &KindInfo, has_go_type: bool, shape: &PathShape, method: &Method) -> u16 {
+    let is_listed = kind.verbs.iter().any(|verb| verb == "list");
+    match (kind.namespaced, shape.in_namespace, shape.named) {
         (true, true, _) | (false, false, _) => 200,
+        (true, false, false) if !is_listed => 404,
         (true, false, false) if matches!(*method, Method::GET | Method::HEAD) => 200,
         (true, false, false) if has_go_type => 405,
         _ => 404,
@@ -153,8 +155,7 @@ async fn every_path_of_every_resource_has_its_scope_or_is_refused() {
         let version = version_path(info);
         for shape in shapes(&info.kind.gvr.resource, &subresources) {
             for method in &METHODS {
-                let expected =
-                    expected_code(info.kind.namespaced, info.has_go_type(), &shape, method);
+                let expected = expected_code(&info.kind, info.has_go_type(), &shape, method);
                 refused += usize::from(expected != 200);
                 let path = format!("{version}{}", shape.path);
                 assert_eq!(code(&table, method, &path), expected, "{method} {path}");
@@ -173,6 +174,7 @@ async fn custom_resources_have_the_answers_of_their_handler() {
     for namespaced in [true, false] {
         let kind = KindInfo {
             namespaced,
+            verbs: vec!["list".to_owned()],
             ..KindInfo::default()
         };
         // A resource of this name is no Namespace: RequestInfo puts it into one.
@@ -191,7 +193,7 @@ async fn custom_resources_have_the_answers_of_their_handler() {
                     };
                     let checked = check_kind_scope(&kind, false, &requested, info.verb);
                     let code = checked.as_ref().map_or_else(|status| status.code, |()| 200);
-                    let expected = expected_code(namespaced, false, &shape, method);
+                    let expected = expected_code(&kind, false, &shape, method);
                     assert_eq!(code, expected, "{method} {path}");
                     let is_text = checked.err().is_none_or(|status| status.is_plain_text());
                     assert!(is_text, "{method} {path}");
