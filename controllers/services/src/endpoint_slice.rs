@@ -4,12 +4,15 @@
 //! Source: Karmada's `pkg/controllers/mcs/endpointslice_controller.go`. Karmada keeps the endpoints of
 //! a cluster that is not Ready; here they are withdrawn until it is Ready again.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use client::{Api, DeleteOptions, Error, ResourcePath, WriteOptions, ignore_not_found};
+use client::{
+    Api, DeleteOptions, Error, InvolvedObject, ResourcePath, WriteOptions, ignore_not_found,
+};
 use flotilla_runtime::{
-    ControllerName, Informer, InformerFactory, ListWatchSelector, ReconcileAction, TaskGroup,
-    Workqueue, remove_finalizers, run_workers_after,
+    ControllerName, EventRecorder, Informer, InformerFactory, ListWatchSelector, ReconcileAction,
+    TaskGroup, Workqueue, remove_finalizers, run_workers_after,
 };
 use machinery::Object;
 use openapi::karmada::Cluster;
@@ -19,17 +22,24 @@ use openapi::karmada::names::{
 };
 use openapi::karmada::resources::{CLUSTERS, WORKS};
 use openapi::karmada::well_known_keys::{
-    ENDPOINT_SLICE_FINALIZER, ENDPOINT_SLICE_SERVICE_NAME, WORK_ID, WORK_NAME, WORK_NAMESPACE,
+    ENDPOINT_SLICE_FINALIZER, ENDPOINT_SLICE_SERVICE_NAME, ENDPOINT_SLICE_SERVICE_NAMESPACE,
+    WORK_ID, WORK_NAME, WORK_NAMESPACE,
 };
 use serde::Deserialize;
 use serde_json::{Value, json};
 
+use crate::exported_services::{MemberNamespace, exported_services};
+use crate::slice_content::rebuild_slice;
 use crate::slice_fields::{IMPORTED_VALUE, MANAGED_BY, SERVICE_NAME};
 use crate::{ENDPOINT_SLICES, ServicesContext};
 
 const WORKERS: usize = 3;
 /// Works with a slice, by execution namespace.
 const SPACE_INDEX: &str = "endpoint-slice-works";
+/// Works with ServiceExports, by execution namespace, namespace and name of the Service.
+const EXPORT_INDEX: &str = "exported-services";
+/// The event about a slice that is not imported.
+const REFUSED: &str = "EndpointSliceRefused";
 /// Imported slices, by the key of their Work.
 const WORK_INDEX: &str = "work";
 /// The fields of a slice besides its metadata.
@@ -62,30 +72,50 @@ fn work_key(slice: &Object) -> Option<String> {
     ))
 }
 
-/// The slices in the control plane for a Work of `cluster`.
-fn imported_slices(work: &Object, cluster: &str) -> Result<Vec<Value>, Error> {
-    let decoded: WorkWithManifests =
-        serde_json::from_slice(work.bytes()).map_err(|e| Error::Protocol(e.to_string()))?;
+/// The Service whose slice a Work has, as the key of [`EXPORT_INDEX`].
+fn reported_service_key(work: &Object) -> String {
     let label = |key| work.meta().label(key).unwrap_or_default();
-    let slices = decoded.spec.workload.manifests.into_iter().map(|manifest| {
-        let text = |field| manifest["metadata"][field].as_str().unwrap_or_default();
-        let mut slice = json!({"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice",
-        "metadata": {
-            "namespace": text("namespace"),
-            "name": imported_endpoint_slice_name(cluster, text("name")),
-            "labels": {
-                WORK_ID: label(WORK_ID),
-                SERVICE_NAME: derived_service_name(label(ENDPOINT_SLICE_SERVICE_NAME)),
-                MANAGED_BY: IMPORTED_VALUE,
-            },
-            "annotations": {WORK_NAMESPACE: work.namespace(), WORK_NAME: work.name()},
-        }});
-        for field in SLICE_FIELDS {
-            slice[field] = manifest[field].clone();
-        }
-        slice
+    let (namespace, name) = (
+        label(ENDPOINT_SLICE_SERVICE_NAMESPACE),
+        label(ENDPOINT_SLICE_SERVICE_NAME),
+    );
+    format!("{}/{namespace}/{name}", work.namespace())
+}
+
+/// The keys of the Services whose ServiceExports a Work has.
+fn exported_service_keys(work: &Object) -> Vec<String> {
+    let services = exported_services(work).into_iter();
+    services
+        .map(|(MemberNamespace { namespace, .. }, name)| {
+            format!("{}/{namespace}/{name}", work.namespace())
+        })
+        .collect()
+}
+
+/// The slice in the control plane for the first manifest of a Work of `cluster`, the only one of a Work
+/// that reports a slice; the error says why it is refused.
+fn imported_slice(work: &Object, cluster: &str) -> Result<Value, String> {
+    let decoded: WorkWithManifests =
+        serde_json::from_slice(work.bytes()).map_err(|e| e.to_string())?;
+    let label = |key| work.meta().label(key).unwrap_or_default();
+    let namespace = label(ENDPOINT_SLICE_SERVICE_NAMESPACE);
+    let manifests = decoded.spec.workload.manifests;
+    let manifest = manifests.first().unwrap_or(&Value::Null);
+    let rebuilt = rebuild_slice(manifest, namespace)?;
+    let mut slice = json!(rebuilt.content);
+    slice["apiVersion"] = "discovery.k8s.io/v1".into();
+    slice["kind"] = "EndpointSlice".into();
+    slice["metadata"] = json!({
+        "namespace": namespace,
+        "name": imported_endpoint_slice_name(cluster, &rebuilt.name),
+        "labels": {
+            WORK_ID: label(WORK_ID),
+            SERVICE_NAME: derived_service_name(label(ENDPOINT_SLICE_SERVICE_NAME)),
+            MANAGED_BY: IMPORTED_VALUE,
+        },
+        "annotations": {WORK_NAMESPACE: work.namespace(), WORK_NAME: work.name()},
     });
-    Ok(slices.collect())
+    Ok(slice)
 }
 
 /// What to do about an existing slice.
@@ -127,6 +157,7 @@ fn slice_write(desired: &Value, existing: Value) -> SliceWrite {
 /// The controller endpointSlice.
 pub(crate) struct EndpointSliceController {
     api: Arc<dyn Api>,
+    recorder: EventRecorder,
     works: Informer,
     clusters: Informer,
     slices: Informer,
@@ -142,6 +173,7 @@ impl EndpointSliceController {
         let imported = ListWatchSelector::all(&ENDPOINT_SLICES).labels(imported);
         let it = Arc::new(Self {
             api: Arc::clone(&deps.control_plane),
+            recorder: deps.recorder.clone(),
             works: informer(ListWatchSelector::all(&WORKS)),
             clusters: informer(ListWatchSelector::all(&CLUSTERS)),
             slices: slice_informers.get(&deps.control_plane, &imported),
@@ -154,6 +186,7 @@ impl EndpointSliceController {
                 .into_iter()
                 .collect()
         });
+        it.works.add_index(EXPORT_INDEX, exported_service_keys);
         it.slices
             .add_index(WORK_INDEX, |slice| work_key(slice).into_iter().collect());
         it.works.wait_for_cache_sync().await;
@@ -175,11 +208,23 @@ impl EndpointSliceController {
     }
 
     fn add_event_handlers(&self, queue: &Workqueue<String>) {
-        let changed = queue.clone();
+        let (changed, works) = (queue.clone(), self.works.clone());
         self.works.add_event_handler(move |change| {
-            let versions = change.old.into_iter().chain(change.new);
-            if versions.into_iter().any(reports_slice) {
-                changed.add_to_lane(change.key(), change.in_initial_list);
+            let low = change.in_initial_list;
+            let mut exported = BTreeSet::new();
+            for work in change.old.into_iter().chain(change.new) {
+                if reports_slice(work) {
+                    changed.add_to_lane(change.key(), low);
+                }
+                exported.extend(exported_service_keys(work));
+            }
+            if exported.is_empty() {
+                return;
+            }
+            for work in works.by_index(SPACE_INDEX, change.object().namespace()) {
+                if exported.contains(&reported_service_key(&work)) {
+                    changed.add_to_lane(work.meta().key(), low);
+                }
             }
         });
         let changed = queue.clone();
@@ -203,20 +248,20 @@ impl EndpointSliceController {
 
     async fn reconcile(&self, key: &str) -> Result<ReconcileAction, Error> {
         let work = self.works.get_by_key(key);
-        let desired = match &work {
-            Some(work) => self.desired_slices(work)?,
-            None => Vec::new(),
+        let desired = work.as_ref().and_then(|work| self.desired_slice(work));
+        let is_desired = |slice: &Object| {
+            let metadata = desired.as_ref().map(|desired| &desired["metadata"]);
+            metadata
+                .is_some_and(|m| m["name"] == slice.name() && m["namespace"] == slice.namespace())
         };
-        let name = |slice: &Value| slice["metadata"]["name"].as_str().map(str::to_owned);
-        let names: Vec<_> = desired.iter().filter_map(name).collect();
         let mut conflict = false;
         for slice in self.slices.by_index(WORK_INDEX, key) {
-            if !names.iter().any(|name| name == slice.name()) {
+            if !is_desired(&slice) {
                 self.delete(&slice).await?;
             }
         }
-        for slice in desired {
-            conflict |= self.write(slice).await?;
+        if let (Some(slice), Some(work)) = (desired, &work) {
+            conflict |= self.write(work, slice).await?;
         }
         if let Some(work) = work.filter(|work| work.meta().deleting || !reports_slice(work)) {
             let finalizers = [ENDPOINT_SLICE_FINALIZER];
@@ -228,24 +273,40 @@ impl EndpointSliceController {
         Ok(ReconcileAction::after_writes(conflict))
     }
 
-    /// None if the Work is being deleted or reports no slice, or its cluster is not available.
-    fn desired_slices(&self, work: &Object) -> Result<Vec<Value>, Error> {
-        let Some(cluster) = cluster_of_execution_space(work.namespace()) else {
-            return Ok(Vec::new());
-        };
-        let available = self
-            .clusters
-            .get("", cluster)
-            .as_ref()
-            .is_some_and(is_available);
+    /// `None` if the Work is being deleted or reports no slice, its cluster is not available, or the
+    /// control plane has not exported the Service from there.
+    fn desired_slice(&self, work: &Object) -> Option<Value> {
+        let cluster = cluster_of_execution_space(work.namespace())?;
+        let found = self.clusters.get("", cluster);
+        let available = found.as_ref().is_some_and(is_available);
         if work.meta().deleting || !reports_slice(work) || !available {
-            return Ok(Vec::new());
+            return None;
         }
-        imported_slices(work, cluster)
+        let exports = self
+            .works
+            .by_index(EXPORT_INDEX, &reported_service_key(work));
+        if !exports.iter().any(|export| !export.meta().deleting) {
+            return None;
+        }
+        match imported_slice(work, cluster) {
+            Ok(slice) => Some(slice),
+            Err(why) => {
+                self.warn(
+                    work,
+                    format!("the EndpointSlice of the cluster is refused: {why}"),
+                );
+                None
+            }
+        }
+    }
+
+    fn warn(&self, work: &Object, message: String) {
+        let about = InvolvedObject::new("work.karmada.io/v1alpha1", "Work", work);
+        self.recorder.warning(&about, REFUSED, message);
     }
 
     /// Returns whether the slice has changed meanwhile.
-    async fn write(&self, desired: Value) -> Result<bool, Error> {
+    async fn write(&self, work: &Object, desired: Value) -> Result<bool, Error> {
         let text = |field| desired["metadata"][field].as_str().unwrap_or_default();
         let (namespace, name) = (text("namespace").to_owned(), text("name").to_owned());
         let options = WriteOptions::default();
@@ -265,6 +326,13 @@ impl EndpointSliceController {
             Some(slice) => slice,
             None => self.api.get(at).await?,
         };
+        if work_key(&existing).is_none_or(|key| key != work.meta().key()) {
+            self.warn(
+                work,
+                format!("the EndpointSlice {namespace}/{name} is that of somebody else"),
+            );
+            return Ok(false);
+        }
         match slice_write(&desired, existing.value()?) {
             SliceWrite::Nothing => Ok(false),
             SliceWrite::Replace => {
@@ -307,7 +375,7 @@ mod tests {
             "metadata": {"namespace": "n", "name": "web-x", "labels": {"app": "web"}},
             "addressType": "IPv4", "endpoints": [{"addresses": ["10.0.0.1"]}], "ports": [{"port": 80}]});
         let value = json!({"metadata": {"namespace": "karmada-es-m", "name": "w",
-                "labels": {WORK_ID: "id", ENDPOINT_SLICE_SERVICE_NAME: "web"}},
+                "labels": {WORK_ID: "id", ENDPOINT_SLICE_SERVICE_NAMESPACE: "n", ENDPOINT_SLICE_SERVICE_NAME: "web"}},
             "spec": {"workload": {"manifests": [manifest]}}});
         Object::from_value(&value).unwrap()
     }
@@ -315,25 +383,23 @@ mod tests {
     // proves: SVC-imported
     #[test]
     fn imported_slices_are_those_of_karmada() {
-        let slices = imported_slices(&work(), "m").unwrap();
+        let slice = imported_slice(&work(), "m").unwrap();
         assert_eq!(
-            slices,
-            [
-                json!({"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice",
+            slice,
+            json!({"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice",
                 "metadata": {"namespace": "n", "name": "imported-m-web-x",
                     "labels": {"work.karmada.io/permanent-id": "id",
                         "kubernetes.io/service-name": "derived-web",
                         "endpointslice.kubernetes.io/managed-by": "endpointslice-controller.karmada.io"},
                     "annotations": {"work.karmada.io/namespace": "karmada-es-m", "work.karmada.io/name": "w"}},
                 "addressType": "IPv4", "endpoints": [{"addresses": ["10.0.0.1"]}], "ports": [{"port": 80}]})
-            ]
         );
     }
 
     // proves: SVC-no-idle-write
     #[test]
     fn a_slice_is_written_only_when_it_differs() {
-        let desired = imported_slices(&work(), "m").unwrap().remove(0);
+        let desired = imported_slice(&work(), "m").unwrap();
         let with = |path: &str, value: Value| {
             let mut changed = desired.clone();
             *changed.pointer_mut(path).unwrap() = value;

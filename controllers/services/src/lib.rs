@@ -11,16 +11,20 @@
 //! those Works + EndpointSlices in a provider ──[`slice_collection`]──► Works in its execution namespace
 //! those Works ──[`multi_cluster_service`]──► Works with their slices for the consumers
 //!
-//! A controller writes only differences. Endpoints of a cluster that is not Ready are withdrawn.
+//! A controller writes only differences. Endpoints of a cluster that is not Ready are withdrawn. What
+//! members report is rebuilt field by field ([`slice_content`]), and counts only for Services that the
+//! control plane has exported from them.
 //!
 //! Entry points: [`start`], [`ServicesContext`], [`EnabledServiceControllers`].
 
 mod endpoint_slice;
+mod exported_services;
 #[cfg(test)]
 mod fixture;
 mod multi_cluster_service;
 mod service_import;
 mod slice_collection;
+mod slice_content;
 mod slice_fields;
 mod startup;
 #[cfg(test)]

@@ -176,6 +176,77 @@ async fn a_service_that_is_no_longer_exported_is_withdrawn() {
     restarted.stop().await;
 }
 
+// proves: SVC-untrusted
+#[tokio::test]
+async fn a_member_adds_endpoints_to_exported_services_only() {
+    let fixture = ServicesFixture::exporting().await;
+    // An agent writes the Works of its execution namespace: this one names a Service that was not exported.
+    let genuine = fixture.collected().unwrap();
+    let lie = |name: &str, service: (&str, &str), address: &str| {
+        let mut work = genuine.clone();
+        work["metadata"]["name"] = name.into();
+        let labels = &mut work["metadata"]["labels"];
+        labels["endpointslice.karmada.io/namespace"] = service.0.into();
+        labels["endpointslice.karmada.io/name"] = service.1.into();
+        let manifest = &mut work["spec"]["workload"]["manifests"][0];
+        manifest["metadata"]["name"] = name.into();
+        manifest["metadata"]["namespace"] = service.0.into();
+        manifest["endpoints"][0]["addresses"][0] = address.into();
+        work
+    };
+    let control = &fixture.control;
+    control.seed(&WORKS, lie("lie-1", ("n", "payments"), "10.0.0.6"));
+    control.seed(&WORKS, lie("lie-2", ("kube-system", "web"), "10.0.0.6"));
+    // This one would lead whoever reads it to itself, and this one is no slice.
+    control.seed(&WORKS, lie("lie-3", ("n", "web"), "127.0.0.1"));
+    let mut role = lie("lie-4", ("n", "web"), "10.0.0.6");
+    role["spec"]["workload"]["manifests"][0]["kind"] = "ClusterRole".into();
+    control.seed(&WORKS, role);
+    // The slice of another cluster has the name that this one would have.
+    let mut other = fixture.imported().unwrap();
+    other["metadata"]["name"] = "imported-m-k-web".into();
+    let owner = "work.karmada.io/namespace";
+    other["metadata"]["annotations"][owner] = "karmada-es-m-k".into();
+    control.seed(&ENDPOINT_SLICES, other);
+    for mut work in [
+        export_work("True"),
+        lie("k-web-work", ("n", "web"), "10.0.0.7"),
+    ] {
+        work["metadata"]["namespace"] = "karmada-es-m-k".into();
+        if work["metadata"]["name"] == "k-web-work" {
+            work["metadata"]["name"] = genuine["metadata"]["name"].clone();
+            work["spec"]["workload"]["manifests"][0]["metadata"]["name"] = "web".into();
+        }
+        control.seed(&WORKS, work);
+    }
+    let mut neighbor = cluster("True");
+    neighbor["metadata"]["name"] = "m-k".into();
+    control.seed(&CLUSTERS, neighbor);
+    control.seed(&WORKS, lie("k-web", ("n", "web"), "10.0.0.6"));
+    // Without the export of the control plane, that of the member counts for nothing.
+    let mut alone = export();
+    alone["metadata"]["name"] = "payments".into();
+    fixture.member.seed(&SERVICE_EXPORTS, alone);
+    let endpoints = slice("payments-x", "payments", &["10.0.0.6"]);
+    fixture.member.seed(&ENDPOINT_SLICES, endpoints);
+    let last = slice("web-z", "web", &["10.0.0.8"]);
+    fixture.member.seed(&ENDPOINT_SLICES, last);
+    wait_until("the last slice", || {
+        let last = control.get_object(&ENDPOINT_SLICES, "n", "imported-m-web-z");
+        last.is_some()
+    })
+    .await;
+    let slices = control.list_objects(&ENDPOINT_SLICES);
+    let mut names: Vec<_> = slices
+        .iter()
+        .map(|slice| slice["metadata"]["name"].as_str().unwrap())
+        .collect();
+    names.sort_unstable();
+    assert_eq!(names, ["imported-m-k-web", IMPORTED, "imported-m-web-z"]);
+    assert!(!json!(slices).to_string().contains("10.0.0.6"));
+    fixture.stop().await;
+}
+
 // proves: SVC-provider-dies
 #[tokio::test]
 async fn endpoints_of_a_cluster_that_is_not_ready_are_withdrawn() {

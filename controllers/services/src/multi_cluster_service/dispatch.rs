@@ -18,6 +18,7 @@ use openapi::karmada::names::{cluster_of_execution_space, execution_space_name};
 use openapi::karmada::resources::{CLUSTERS, MULTI_CLUSTER_SERVICES, WORKS};
 use openapi::karmada::well_known_keys::{
     ENDPOINT_SLICE_DISPATCH_FINALIZER, ENDPOINT_SLICE_WORK_MANAGED_BY,
+    MULTI_CLUSTER_SERVICE_NAMESPACE,
 };
 
 use super::dispatched_work::ProvidedSlice;
@@ -78,6 +79,13 @@ fn is_withdrawn(work: &Object) -> bool {
             .bytes()
             .windows(finalizer.len())
             .any(|window| window == finalizer)
+}
+
+/// Whether a Work has a slice of the provider for the MultiClusterService.
+fn is_dispatched_for(work: &Object, owner: &Object, provider: &str) -> bool {
+    let provider = provider.to_owned();
+    WorkRole::of(work) == Some(WorkRole::Dispatched { provider })
+        && service_key(work).is_some_and(|key| key == owner.meta().key())
 }
 
 impl EndpointSliceDispatchController {
@@ -191,7 +199,12 @@ impl EndpointSliceDispatchController {
         for work in collected.iter().filter(|work| !work.meta().deleting) {
             let provider = cluster_of_execution_space(work.namespace()).unwrap_or_default();
             if providers.contains(provider) && state(provider) == ClusterState::Available {
-                slices.extend(ProvidedSlice::of_work(provider, work)?);
+                match ProvidedSlice::of_work(provider, work, owner.namespace()) {
+                    Ok(slice) => slices.push(slice),
+                    Err(why) => self
+                        .reports
+                        .warn_of_slice(owner, provider, work.name(), &why),
+                }
             }
         }
         slices.sort_unstable_by(|a, b| a.provider.cmp(&b.provider));
@@ -258,6 +271,15 @@ impl EndpointSliceDispatchController {
                 // Its end is an event.
                 continue;
             }
+            if let (Some(existing), Some(owner)) = (&existing, owner)
+                && !is_dispatched_for(existing, owner, &slice.slice.provider)
+            {
+                let why = format!("the Work {namespace}/{name} is that of somebody else");
+                let provided = &slice.slice;
+                self.reports
+                    .warn_of_slice(owner, &provided.provider, &provided.work_name, &why);
+                continue;
+            }
             let (at, slice) = ((namespace.as_str(), name.as_str()), &slice.slice);
             let Some(work) = slice.desired_work(at, service, existing.as_ref())? else {
                 continue;
@@ -277,8 +299,9 @@ impl EndpointSliceDispatchController {
             return Ok(ReconcileAction::Done);
         };
         let provider = cluster_of_execution_space(work.namespace()).unwrap_or_default();
-        let slice = ProvidedSlice::of_work(provider, &work)?;
-        let own_name = slice.map(|slice| slice.own_work_name());
+        let namespace = work.meta().label(MULTI_CLUSTER_SERVICE_NAMESPACE);
+        let slice = ProvidedSlice::of_work(provider, &work, namespace.unwrap_or_default());
+        let own_name = slice.ok().map(|slice| slice.own_work_name());
         for dispatched in self.works.dispatched_by(provider) {
             let name = dispatched.name();
             if name == work.name() || Some(name) == own_name.as_deref() {

@@ -9,6 +9,7 @@ use openapi::karmada::well_known_keys::{
 };
 use serde_json::{Value, json};
 
+use crate::slice_content::{SliceContent, rebuild_slice};
 use crate::slice_fields::{DISPATCHED_VALUE, MANAGED_BY, SERVICE_NAME};
 use crate::work_fields::{WorkFields, complete_manifest};
 
@@ -18,35 +19,31 @@ pub(super) struct ProvidedSlice {
     /// The name of its Work, in all execution namespaces.
     pub(super) work_name: String,
     pub(super) provider: String,
-    manifest: Value,
+    /// The namespace of the MultiClusterService, which is that of the slice everywhere.
+    namespace: String,
+    /// Its name in the consumers.
+    name: String,
+    content: SliceContent,
 }
 
 impl ProvidedSlice {
-    /// `None` if the Work has no slice.
-    pub(super) fn of_work(provider: &str, work: &Object) -> Result<Option<Self>, MalformedObject> {
-        let mut manifest = work.value()?["spec"]["workload"]["manifests"][0].take();
-        let text = |field| manifest["metadata"][field].as_str().map(str::to_owned);
-        let (Some(namespace), Some(name)) = (text("namespace"), text("name")) else {
-            return Ok(None);
-        };
-        manifest["metadata"] =
-            json!({"namespace": namespace, "name": format!("{provider}-{name}")});
-        Ok(Some(Self {
+    /// The slice that a provider reports for a MultiClusterService in `namespace`; the error says why it
+    /// is refused.
+    pub(super) fn of_work(provider: &str, work: &Object, namespace: &str) -> Result<Self, String> {
+        let value = work.value().map_err(|e| e.to_string())?;
+        let rebuilt = rebuild_slice(&value["spec"]["workload"]["manifests"][0], namespace)?;
+        Ok(Self {
             work_name: work.name().to_owned(),
             provider: provider.to_owned(),
-            manifest,
-        }))
+            namespace: namespace.to_owned(),
+            name: format!("{provider}-{}", rebuilt.name),
+            content: rebuilt.content,
+        })
     }
 
     /// The name of its Work where slices of several providers have the same name.
     pub(super) fn own_work_name(&self) -> String {
-        let text = |field| self.manifest["metadata"][field].as_str();
-        let (namespace, name) = (text("namespace"), text("name"));
-        work_name(
-            "EndpointSlice",
-            name.unwrap_or_default(),
-            namespace.unwrap_or_default(),
-        )
+        work_name("EndpointSlice", &self.name, &self.namespace)
     }
 
     /// Its Work for the MultiClusterService of this name; `None` if nothing has to change.
@@ -56,19 +53,21 @@ impl ProvidedSlice {
         service: &str,
         existing: Option<&Object>,
     ) -> Result<Option<Value>, MalformedObject> {
-        let mut manifest = self.manifest.clone();
-        let service_namespace = manifest["metadata"]["namespace"].as_str();
-        let service_namespace = service_namespace.unwrap_or_default().to_owned();
-        manifest["metadata"]["labels"] =
-            json!({SERVICE_NAME: service, MANAGED_BY: DISPATCHED_VALUE});
         let provider = (ENDPOINT_SLICE_PROVISION_CLUSTER, self.provider.as_str());
-        manifest["metadata"]["annotations"] = json!({(provider.0): provider.1});
+        let mut manifest = json!(self.content);
+        manifest["apiVersion"] = "discovery.k8s.io/v1".into();
+        manifest["kind"] = "EndpointSlice".into();
+        manifest["metadata"] = json!({
+            "namespace": self.namespace, "name": self.name,
+            "labels": {SERVICE_NAME: service, MANAGED_BY: DISPATCHED_VALUE},
+            "annotations": {(provider.0): provider.1},
+        });
         complete_manifest(&mut manifest, (namespace, name), existing);
         let fields = WorkFields {
             namespace,
             name,
             labels: &[
-                (MULTI_CLUSTER_SERVICE_NAMESPACE, Some(&service_namespace)),
+                (MULTI_CLUSTER_SERVICE_NAMESPACE, Some(&self.namespace)),
                 (MULTI_CLUSTER_SERVICE_NAME, Some(service)),
             ],
             annotations: &[(provider.0, Some(provider.1))],

@@ -107,6 +107,16 @@ impl ServiceReports {
         Ok(())
     }
 
+    /// Records that a slice of a provider is not dispatched.
+    pub(super) fn warn_of_slice(&self, service: &Object, provider: &str, work: &str, why: &str) {
+        let about = InvolvedObject::new(API_VERSION, MULTI_CLUSTER_SERVICE_KIND, service);
+        let message = format!(
+            "the EndpointSlice of the cluster {provider} in the Work {work} is refused: {why}"
+        );
+        self.recorder
+            .warning(&about, "EndpointSliceRefused", message);
+    }
+
     /// Forgets what was reported of a service that is gone.
     pub(super) fn forget(&self, key: &str) {
         self.reported_clusters.lock().remove(key);

@@ -2,32 +2,23 @@
 
 use flotilla_runtime::Informer;
 use machinery::Object;
-use openapi::karmada::binding::Condition;
 use openapi::karmada::names::{cluster_of_execution_space, execution_space_name};
 use openapi::karmada::well_known_keys::{
     ENDPOINT_SLICE_SERVICE_NAME, ENDPOINT_SLICE_SERVICE_NAMESPACE, MULTI_CLUSTER_SERVICE_ID,
     MULTI_CLUSTER_SERVICE_NAME, MULTI_CLUSTER_SERVICE_NAMESPACE,
 };
-use openapi::karmada::work::WorkSpecManifestIdentities;
-use serde::Deserialize;
 
 use super::collected_work::CollectingKinds;
-use crate::slice_fields::EXPORT_KIND;
+use crate::exported_services::{MemberNamespace, exported_services, is_applied_export};
 
-/// Works with a ServiceExport, by execution namespace and namespace of the export.
+/// Works with a ServiceExport, by execution namespace and namespace of the export, and by these and its
+/// name.
 const EXPORTS_INDEX: &str = "service-exports";
 /// Works with a MultiClusterService, by the same keys as those with a collected EndpointSlice.
 const SERVICES_INDEX: &str = "multi-cluster-services";
 /// Works with a collected EndpointSlice, by execution namespace and namespace of the Service, and by
 /// these and the name of the Service.
 const COLLECTED_INDEX: &str = "exported-endpoint-slices";
-
-/// A namespace of a member.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) struct MemberNamespace {
-    pub(super) cluster: String,
-    pub(super) namespace: String,
-}
 
 impl MemberNamespace {
     fn index_key(&self) -> String {
@@ -51,48 +42,6 @@ pub(super) enum ExportState {
     /// Such a Work exists, but none is applied.
     NotApplied,
     Applied,
-}
-
-#[derive(Deserialize)]
-struct WorkManifestsAndConditions {
-    #[serde(default)]
-    spec: WorkSpecManifestIdentities,
-    #[serde(default)]
-    status: WorkConditions,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct WorkConditions {
-    conditions: Vec<Condition>,
-}
-
-/// Decodes a Work if it may contain a ServiceExport. Most Works do not, and are not parsed.
-fn decode_export_work(work: &Object) -> Option<WorkManifestsAndConditions> {
-    let text = std::str::from_utf8(work.bytes()).ok()?;
-    let mentioned = text.contains("\"ServiceExport\"");
-    mentioned.then(|| serde_json::from_str(text).ok()).flatten()
-}
-
-/// The namespaces of the ServiceExports in a Work.
-pub(super) fn exporting_namespaces(work: &Object) -> Vec<MemberNamespace> {
-    let Some(cluster) = cluster_of_execution_space(work.namespace()) else {
-        return Vec::new();
-    };
-    let Some(decoded) = decode_export_work(work) else {
-        return Vec::new();
-    };
-    let manifests = decoded.spec.manifests().iter();
-    let exports = manifests.filter(|m| {
-        let gvk = m.gvk();
-        gvk.group == openapi::karmada::MULTICLUSTER_GROUP && gvk.kind == EXPORT_KIND
-    });
-    exports
-        .map(|export| MemberNamespace {
-            cluster: cluster.to_owned(),
-            namespace: export.metadata.namespace.clone(),
-        })
-        .collect()
 }
 
 /// The Service whose slice a Work reports: its namespace and its name.
@@ -128,12 +77,15 @@ fn labeled_service(work: &Object, keys: (&str, &str)) -> Option<(MemberNamespace
     Some((namespace, label(keys.1)?.to_owned()))
 }
 
-fn index_keys(service: Option<(MemberNamespace, String)>) -> Vec<String> {
-    let Some((namespace, service)) = service else {
-        return Vec::new();
-    };
-    let of_namespace = namespace.index_key();
-    vec![format!("{of_namespace}/{service}"), of_namespace]
+fn index_keys(services: impl IntoIterator<Item = (MemberNamespace, String)>) -> Vec<String> {
+    let mut keys = Vec::new();
+    for (namespace, service) in services {
+        let of_namespace = namespace.index_key();
+        keys.extend([format!("{of_namespace}/{service}"), of_namespace]);
+    }
+    keys.sort_unstable();
+    keys.dedup();
+    keys
 }
 
 /// The Works of the control plane, indexed by exports, MultiClusterServices and collected slices.
@@ -141,10 +93,7 @@ pub(super) struct CollectionWorks(pub(super) Informer);
 
 impl CollectionWorks {
     pub(super) fn new(works: Informer) -> Self {
-        works.add_index(EXPORTS_INDEX, |work| {
-            let namespaces = exporting_namespaces(work);
-            namespaces.iter().map(MemberNamespace::index_key).collect()
-        });
+        works.add_index(EXPORTS_INDEX, |work| index_keys(exported_services(work)));
         works.add_index(SERVICES_INDEX, |work| index_keys(provided_service(work)));
         works.add_index(COLLECTED_INDEX, |work| index_keys(collected_service(work)));
         Self(works)
@@ -156,16 +105,17 @@ impl CollectionWorks {
         if left.peek().is_none() {
             return ExportState::None;
         }
-        let applied = |work: &Object| {
-            let decoded = decode_export_work(work);
-            let conditions = decoded.map(|d| d.status.conditions).unwrap_or_default();
-            let mut conditions = conditions.iter();
-            conditions.any(|c| c.condition_type == "Applied" && c.status == "True")
-        };
-        match left.any(applied) {
+        match left.any(is_applied_export) {
             true => ExportState::Applied,
             false => ExportState::NotApplied,
         }
+    }
+
+    /// Whether the control plane has exported the Service from the member.
+    pub(super) fn is_exported(&self, at: &MemberNamespace, service: &str) -> bool {
+        let key = format!("{}/{service}", at.index_key());
+        let works = self.0.by_index(EXPORTS_INDEX, &key);
+        works.iter().any(|work| !work.meta().deleting)
     }
 
     /// The Services of a namespace that have a MultiClusterService for which the member provides.

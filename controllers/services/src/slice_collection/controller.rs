@@ -15,12 +15,10 @@ use openapi::karmada::resources::WORKS;
 use parking_lot::Mutex;
 
 use super::collected_work::{CollectingKinds, collected_work_name, desired_work, relabeled_work};
-use super::collection_works::{
-    CollectionWorks, ExportState, MemberNamespace, collected_service, exporting_namespaces,
-    provided_service,
-};
+use super::collection_works::{CollectionWorks, ExportState, collected_service, provided_service};
 use super::namespace_informers::NamespaceInformers;
 use crate::ServicesContext;
+use crate::exported_services::{MemberNamespace, exported_services};
 use crate::work_fields::{WorkWrite, delete_work, write_work};
 
 const WORKERS: usize = 3;
@@ -68,11 +66,10 @@ impl SliceCollectionController {
         it.works.0.add_event_handler(move |change| {
             let low = change.in_initial_list;
             for work in change.old.into_iter().chain(change.new) {
-                for namespace in exporting_namespaces(work) {
-                    queue.add_to_lane(CollectionKey::Namespace(namespace), low);
-                }
-                let services = [collected_service(work), provided_service(work)];
-                for (namespace, service) in services.into_iter().flatten() {
+                let mut services = exported_services(work);
+                services.extend(collected_service(work));
+                services.extend(provided_service(work));
+                for (namespace, service) in services {
                     queue.add_to_lane(CollectionKey::Service(namespace.clone(), service), low);
                     queue.add_to_lane(CollectionKey::Namespace(namespace), low);
                 }
@@ -186,7 +183,10 @@ impl SliceCollectionController {
             ExportState::None => Some(false),
             // It is not known whether the member has the export.
             ExportState::NotApplied => None,
-            ExportState::Applied => informers.is_exported(service),
+            // The member alone exports nothing.
+            ExportState::Applied => informers
+                .is_exported(service)
+                .map(|exported| exported && self.works.is_exported(at, service)),
         };
         let provided = self.works.is_provided(at, service);
         let collected = self.works.collected(at, Some(service));

@@ -44,8 +44,12 @@ impl NamespaceInformers {
         };
         let exports = watch_exports.then(|| informer(&SERVICE_EXPORTS));
         let slices = informer(&ENDPOINT_SLICES);
-        slices.add_index(SERVICE_INDEX, |slice| {
-            let own = Some(slice).filter(|slice| !comes_from_other_cluster(slice));
+        let of_namespace = namespace.to_owned();
+        slices.add_index(SERVICE_INDEX, move |slice| {
+            // The member may answer with objects that were not asked for.
+            let own = Some(slice).filter(|slice| {
+                slice.namespace() == of_namespace && !comes_from_other_cluster(slice)
+            });
             let service = own.and_then(service_name).map(str::to_owned);
             service.into_iter().collect()
         });
