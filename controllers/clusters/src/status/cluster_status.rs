@@ -12,6 +12,11 @@ use serde_json::{Map, Value, json};
 
 use crate::condition::ConditionUpdate;
 
+/// The most kinds of a member that its Cluster lists: what is above would not fit into one object.
+const MAX_LISTED_RESOURCES: usize = 10_000;
+/// The length of names in a group version, and of a version.
+const MAX_NAME_BYTES: usize = 253;
+
 /// The version and the APIs of a member.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct MemberApiInfo {
@@ -40,11 +45,16 @@ pub(super) struct ClusterStatusUpdate<'a> {
 impl MemberApiInfo {
     /// `found` is `None` if discovery failed entirely.
     pub(super) fn new(version: Option<String>, found: Option<&ServerResources>) -> Self {
-        let enablements = found
-            .map(|f| api_enablements(&f.resources))
-            .unwrap_or_default();
+        let served = found.map_or(&[][..], |f| &f.resources);
+        let listed = listed_resources(served);
+        let all_listed = listed.len() == served.iter().filter(|r| !is_subresource(r)).count();
+        let enablements = api_enablements(&listed);
         let completeness = match found {
-            Some(found) if !enablements.is_empty() && found.failed_group_versions.is_empty() => {
+            Some(found)
+                if !enablements.is_empty()
+                    && found.failed_group_versions.is_empty()
+                    && all_listed =>
+            {
                 ConditionUpdate::new(
                     "True",
                     "Complete",
@@ -63,17 +73,37 @@ impl MemberApiInfo {
             ),
         };
         Self {
-            version: version.unwrap_or_default(),
+            version: version
+                .filter(|version| version.len() <= MAX_NAME_BYTES)
+                .unwrap_or_default(),
             enablements,
             completeness,
         }
     }
 }
 
+fn is_subresource(served: &ApiResource) -> bool {
+    served.resource.resource.contains('/')
+}
+
+/// The resources of a member with names of a usual length, as many as a Cluster lists.
+fn listed_resources(served: &[ApiResource]) -> Vec<&ApiResource> {
+    let is_short = |served: &ApiResource| {
+        let gvr = &served.resource;
+        [&*gvr.group, &*gvr.version, &*gvr.resource, &*served.kind]
+            .iter()
+            .all(|name| name.len() <= MAX_NAME_BYTES)
+    };
+    let listed = served
+        .iter()
+        .filter(|served| !is_subresource(served) && is_short(served));
+    listed.take(MAX_LISTED_RESOURCES).collect()
+}
+
 /// API enablements sorted by group version, resources by name.
-fn api_enablements(all: &[ApiResource]) -> Vec<ApiEnablement> {
+fn api_enablements(listed: &[&ApiResource]) -> Vec<ApiEnablement> {
     let mut groups: BTreeMap<String, BTreeMap<&str, &str>> = BTreeMap::new();
-    for served in all.iter().filter(|r| !r.resource.resource.contains('/')) {
+    for served in listed {
         groups
             .entry(served.resource.api_version())
             .or_default()
@@ -201,6 +231,25 @@ mod tests {
             categories: Vec::new(),
             short_names: Vec::new(),
         }
+    }
+
+    // proves: CST-untrusted
+    #[test]
+    fn a_member_lists_as_much_as_a_cluster_holds() {
+        let name = |i: usize| api_resource("a.example.com", "v1", &format!("r{i}"), "R");
+        let mut resources: Vec<_> = (0..=MAX_LISTED_RESOURCES).map(name).collect();
+        let long = "x".repeat(MAX_NAME_BYTES + 1);
+        resources.insert(0, api_resource("", "v1", &long, "Long"));
+        let found = ServerResources {
+            resources,
+            failed_group_versions: Vec::new(),
+        };
+        let info = MemberApiInfo::new(Some(long.clone()), Some(&found));
+        assert_eq!(info.version, "");
+        assert_eq!(info.completeness.reason, "Partial");
+        let listed: usize = info.enablements.iter().map(|e| e.resources.len()).sum();
+        assert_eq!(listed, MAX_LISTED_RESOURCES);
+        assert!(!json!(info.enablements).to_string().contains(&long));
     }
 
     // proves: CST-apis, CST-partial

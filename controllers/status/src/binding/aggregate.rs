@@ -1,6 +1,8 @@
 //! Aggregates the status of a binding's Works: an item per cluster and the FullyApplied
 //! condition. Pure.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use machinery::conditions::set_status_condition;
 use machinery::{Gvk, Object, object};
 use openapi::karmada::ResourceBindingSpec;
@@ -12,6 +14,12 @@ use serde_json::Value;
 use crate::partial_work::PartialWork;
 
 const FULLY_APPLIED: &str = "FullyApplied";
+/// The most bytes of the statuses that members report for one binding: what is above is left out, the
+/// largest first, so that the binding can still be stored.
+const MAX_REPORTED_BYTES: usize = 512 << 10;
+const UNKNOWN_HEALTH: &str = "Unknown";
+/// The most bytes of the message with which a member reports a failure.
+const MAX_MESSAGE_BYTES: usize = 4 << 10;
 
 /// A Work that cannot be aggregated.
 #[derive(Debug)]
@@ -20,8 +28,6 @@ pub(crate) enum WorkAggregationError {
     /// The Work has no manifest of the template, for instance because an override changed
     /// its name.
     NoManifest,
-    /// The Work is not in an execution namespace.
-    NoCluster(String),
 }
 
 impl std::fmt::Display for WorkAggregationError {
@@ -29,28 +35,62 @@ impl std::fmt::Display for WorkAggregationError {
         match self {
             Self::Malformed(e) => write!(f, "{e}"),
             Self::NoManifest => f.write_str("no such manifest exist"),
-            Self::NoCluster(namespace) => {
-                write!(f, "the namespace {namespace:?} belongs to no cluster")
-            }
         }
     }
 }
 
-/// One item per Work that is not being deleted, ordered by cluster.
+/// One item per cluster of the binding whose Work is not being deleted, ordered by cluster. Works
+/// elsewhere, which somebody else has given the binding's label, do not count.
 pub(crate) fn aggregate(
     works: &[Object],
-    template: &ObjectReference,
+    spec: &ResourceBindingSpec,
 ) -> Result<Vec<AggregatedStatusItem>, WorkAggregationError> {
-    let mut items = Vec::with_capacity(works.len());
+    let template = &spec.resource;
+    let clusters = spec.existing_clusters();
+    let mut items = BTreeMap::new();
+    let mut incomplete = BTreeSet::new();
     for work in works.iter().filter(|w| !w.meta().deleting) {
+        let cluster = cluster_of_execution_space(work.namespace()).unwrap_or_default();
+        if !clusters.contains(cluster) {
+            continue;
+        }
         let facts = PartialWork::from_object(work).map_err(WorkAggregationError::Malformed)?;
-        let ordinal = manifest_ordinal(&facts, template).ok_or(WorkAggregationError::NoManifest)?;
-        let cluster = cluster_of_execution_space(work.namespace())
-            .ok_or_else(|| WorkAggregationError::NoCluster(work.namespace().to_owned()))?;
-        items.push(aggregated_item(cluster, facts, ordinal, template));
+        match manifest_ordinal(&facts, template) {
+            Some(ordinal) => {
+                let item = || aggregated_item(cluster, facts, ordinal, template);
+                items.entry(cluster).or_insert_with(item);
+            }
+            None => drop(incomplete.insert(cluster)),
+        }
     }
-    items.sort_by(|a, b| a.cluster_name.cmp(&b.cluster_name));
+    if incomplete
+        .iter()
+        .any(|cluster| !items.contains_key(cluster))
+    {
+        return Err(WorkAggregationError::NoManifest);
+    }
+    let mut items: Vec<_> = items.into_values().collect();
+    limit_reported_bytes(&mut items, MAX_REPORTED_BYTES);
     Ok(items)
+}
+
+/// Leaves out the largest statuses until the rest has at most `budget` bytes.
+fn limit_reported_bytes(items: &mut [AggregatedStatusItem], budget: usize) {
+    let size =
+        |item: &AggregatedStatusItem| item.status.as_ref().map_or(0, |s| s.to_string().len());
+    let mut sizes: Vec<_> = items.iter().map(size).enumerate().collect();
+    let mut sum: usize = sizes.iter().map(|(_, size)| size).sum();
+    sizes.sort_unstable_by_key(|&(_, size)| std::cmp::Reverse(size));
+    for (i, size) in sizes {
+        if sum <= budget {
+            return;
+        }
+        sum -= size;
+        items[i].status = None;
+        items[i].health = UNKNOWN_HEALTH.into();
+        items[i].applied_message =
+            format!("the reported status has {size} bytes, which is too large");
+    }
 }
 
 fn manifest_ordinal(facts: &PartialWork, template: &ObjectReference) -> Option<i64> {
@@ -72,12 +112,12 @@ fn aggregated_item(
 ) -> AggregatedStatusItem {
     let unknown = AggregatedStatusItem {
         cluster_name: cluster.to_owned(),
-        health: "Unknown".into(),
+        health: UNKNOWN_HEALTH.into(),
         ..AggregatedStatusItem::default()
     };
     if let Err(why) = facts.applied_result() {
         return AggregatedStatusItem {
-            applied_message: why.to_owned(),
+            applied_message: truncated(why, MAX_MESSAGE_BYTES),
             ..unknown
         };
     }
@@ -87,7 +127,10 @@ fn aggregated_item(
         Some(found) => AggregatedStatusItem {
             applied: true,
             status: found.status,
-            health: found.health,
+            health: match found.health.as_str() {
+                "Healthy" | "Unhealthy" => found.health,
+                _ => UNKNOWN_HEALTH.into(),
+            },
             ..unknown
         },
         None => AggregatedStatusItem {
@@ -95,6 +138,15 @@ fn aggregated_item(
             ..unknown
         },
     }
+}
+
+/// The beginning of a text, in whole characters.
+fn truncated(text: &str, most: usize) -> String {
+    let mut end = text.len().min(most);
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    text[..end].to_owned()
 }
 
 fn is_template(
@@ -221,7 +273,16 @@ mod tests {
             .iter()
             .map(|w| Object::from_value(w).unwrap())
             .collect();
-        assert_eq!(json!(aggregate(&works, &template()).unwrap()), items);
+        assert_eq!(json!(aggregate(&works, &placed()).unwrap()), items);
+    }
+
+    /// A binding of the template in the clusters `a` to `e`.
+    fn placed() -> ResourceBindingSpec {
+        let clusters = ["a", "b", "c", "d", "e"].map(|name| json!({"name": name}));
+        let mut spec: ResourceBindingSpec =
+            serde_json::from_value(json!({"clusters": clusters})).unwrap();
+        spec.resource = template();
+        spec
     }
 
     // proves: STA-aggregate, STA-unapplied, STA-unreported, STA-terminating
@@ -275,17 +336,51 @@ mod tests {
     fn a_work_without_the_template_is_a_failure() {
         let mut renamed = work("karmada-es-a", json!({}));
         renamed["spec"]["workload"]["manifests"][1]["metadata"]["name"] = "other".into();
-        for (work, text) in [
-            (renamed, "no such manifest exist"),
-            (
-                work("default", json!({})),
-                "the namespace \"default\" belongs to no cluster",
-            ),
-        ] {
-            let work = Object::from_value(&work).unwrap();
-            let failure = aggregate(&[work], &template()).unwrap_err();
-            assert_eq!(failure.to_string(), text);
-        }
+        let renamed = Object::from_value(&renamed).unwrap();
+        let failure = aggregate(&[renamed], &placed()).unwrap_err();
+        assert_eq!(failure.to_string(), "no such manifest exist");
+    }
+
+    // proves: STA-untrusted
+    #[test]
+    fn a_member_reports_for_itself_within_limits() {
+        let report = |status: Value, health: &str| {
+            json!({"conditions": applied("True"), "manifestStatuses": [{"health": health, "status": status,
+                "identifier": {"ordinal": 1, "group": "apps", "version": "v1", "kind": "Deployment",
+                               "resource": "", "namespace": "n", "name": "web"}}]})
+        };
+        // Works in clusters that the binding does not name, and outside of execution namespaces.
+        let mut stray = work("karmada-es-z", json!({}));
+        stray["spec"]["workload"]["manifests"] = json!([]);
+        let mut second = work("karmada-es-a", json!({}));
+        second["spec"]["workload"]["manifests"] = json!([]);
+        check(
+            &[
+                work("karmada-es-x", report(json!({"replicas": 9}), "Healthy")),
+                work("default", report(json!({"replicas": 9}), "Healthy")),
+                stray,
+                second,
+                work("karmada-es-a", report(json!({"replicas": 1}), "Splendid")),
+                work("karmada-es-a", report(json!({"replicas": 2}), "Healthy")),
+            ],
+            json!([{"clusterName": "a", "health": "Unknown", "applied": true, "status": {"replicas": 1}}]),
+        );
+        let large = json!({"text": "x".repeat(MAX_REPORTED_BYTES)});
+        let failed = json!([{"type": "Applied", "status": "False", "message": "é".repeat(MAX_MESSAGE_BYTES)}]);
+        let works = [
+            work("karmada-es-a", report(json!({"replicas": 1}), "Healthy")),
+            work("karmada-es-b", report(large, "Healthy")),
+            work("karmada-es-c", json!({"conditions": failed})),
+        ];
+        let works = works.map(|w| Object::from_value(&w).unwrap());
+        let items = aggregate(&works, &placed()).unwrap();
+        assert_eq!(items[0].status, Some(json!({"replicas": 1})));
+        assert_eq!(
+            (items[1].status.clone(), &*items[1].health),
+            (None, "Unknown")
+        );
+        assert!(items[1].applied_message.contains("too large"));
+        assert_eq!(items[2].applied_message.len(), MAX_MESSAGE_BYTES);
     }
 
     // proves: STA-fully-applied

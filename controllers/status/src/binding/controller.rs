@@ -2,7 +2,6 @@
 //! writes `status.aggregatedStatus` and the FullyApplied condition of bindings, the status
 //! of templates, and events about both.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -26,6 +25,7 @@ use tokio::time::Instant;
 use super::aggregate::{
     aggregate, has_fully_applied_condition, is_progressing, is_same_status, update_conditions,
 };
+use super::template_aggregation::TemplateAggregation;
 use crate::context::{MIN_WRITE_INTERVAL, StatusControllersContext};
 use crate::error::StatusControllersError;
 
@@ -293,7 +293,7 @@ impl BindingStatusController {
         };
         let binding = object.decode::<ResourceBinding>()?;
         let works = self.works.by_index(WORK_BINDING_INDEX, &id);
-        let items = match aggregate(&works, &binding.spec.resource) {
+        let items = match aggregate(&works, &binding.spec) {
             Ok(items) => items,
             Err(failure) => {
                 self.record_failure(key, &object, &failure);
@@ -455,13 +455,19 @@ impl BindingStatusController {
             return Ok(ReconcileAction::Done);
         };
         let about = InvolvedObject::new(&reference.api_version, &reference.kind, &template);
-        let now = self.clock.now();
         let scheduled = spec.targets().into_iter().map(|target| &*target.name);
-        let scheduled: BTreeSet<&str> = scheduled.collect();
-        let sum = self
-            .interpreter
-            .aggregate_status(&kind, &template, items, &scheduled, now);
-        let status = match sum.await {
+        let aggregation = TemplateAggregation {
+            kind: &kind,
+            template: &template,
+            scheduled: scheduled.collect(),
+            now: self.clock.now(),
+        };
+        let aggregated = aggregation.run_usable(&self.interpreter, items).await;
+        if let Ok((_, Some(left_out))) = &aggregated {
+            self.recorder_for(key)
+                .warning(&about, AGGREGATE_FAILED, left_out.clone());
+        }
+        let status = match aggregated.map(|(status, _)| status) {
             Ok(Some(status)) => status,
             Ok(None) => return Ok(ReconcileAction::Done),
             Err(error) => {
