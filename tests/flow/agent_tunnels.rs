@@ -5,14 +5,18 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use client::remote::kubeconfig::KubeconfigLoadingRules;
-use client::remote::{ImpersonationConfig, RemoteApi};
+use client::remote::{ClientCertificate, ImpersonationConfig, Redacted, RemoteApi, RestConfig};
 use client::{
     Api, Error, ListOptions, ResourcePath, ShutdownToken, TaskGroup, WatchEvent, WatchOptions,
+    WriteOptions,
 };
 use futures_util::StreamExt;
 use harness::FlotillaUpProcess;
+use harness::certificate_requests::certificate_request;
 use harness::port_forward::echo_through_port_forward;
 use machinery::Gvr;
 use serde_json::json;
@@ -23,6 +27,8 @@ use crate::objects::{
 };
 use crate::pull_members::{NAME, PullFixture};
 
+static EVENTS: Gvr = Gvr::from_static("", "v1", "events");
+static REQUESTS: Gvr = Gvr::from_static("certificates.k8s.io", "v1", "certificatesigningrequests");
 static NODE_METRICS: Gvr = Gvr::from_static("metrics.k8s.io", "v1beta1", "nodes");
 
 pub(crate) const NS: &str = "tunnel";
@@ -258,6 +264,71 @@ async fn users_and_agents_have_no_more_rights_through_a_tunnel() {
     }
     let refused = refused_with(attach(&agent, NAME).await, 400);
     assert!(refused.contains("upgrades to"), "{refused}");
+}
+
+// proves: TUN-certificate
+#[tokio::test]
+async fn another_certificate_of_the_agent_does_not_take_over_its_tunnel() {
+    let fleet = PullFixture::start().await;
+    fleet.register().await;
+    let config = fleet.agent_kubeconfig().await;
+    let _agent = fleet.start_agent(&config, &[]).await;
+    let member = TunneledMember::new(&fleet);
+    member.wait_until_reached().await;
+    let tasks = TaskGroup::new(ShutdownToken::new());
+    let own = KubeconfigLoadingRules::from_file(&config).load().unwrap();
+    let second = second_certificate(own.clone(), &tasks).await;
+    let path = format!("/apis/cluster.karmada.io/v1alpha1/clusters/{NAME}/attach");
+    let attach = |config| {
+        let client = RemoteApi::new(config, &tasks).unwrap();
+        let path = path.clone();
+        async move { client.post(&path, Bytes::new(), 1 << 20).await }
+    };
+    let refused = refused_with(attach(second).await, 403);
+    assert!(refused.contains("another certificate"), "{refused}");
+    let refused = refused_with(attach(own).await, 400);
+    assert!(refused.contains("upgrades to"), "{refused}");
+    member.wait_until_reached().await;
+    let has_event = async || {
+        let events = fleet.control.list(&EVENTS, "default").await;
+        let refused = |e: &serde_json::Value| {
+            e["reason"] == "AgentTunnelRefused" && e["involvedObject"]["name"] == NAME
+        };
+        events.iter().any(refused)
+    };
+    wait_until("the event", has_event).await;
+    let metrics = fleet.control.api.get_raw("/metrics").await.unwrap();
+    let metrics = String::from_utf8_lossy(&metrics);
+    let counted = format!("flotilla_agent_tunnels_refused_total{{member_cluster=\"{NAME}\"}} 1");
+    assert!(metrics.contains(&counted), "{metrics}");
+}
+
+/// The configuration of the agent with another certificate, which the agent requests itself.
+async fn second_certificate(mut config: RestConfig, tasks: &TaskGroup) -> RestConfig {
+    let agent = RemoteApi::new(config.clone(), tasks).unwrap();
+    let user = format!("system:karmada:agent:{NAME}");
+    let made = certificate_request(&user, "system:karmada:agents", &[]);
+    let body = json!({"apiVersion": "certificates.k8s.io/v1", "kind": "CertificateSigningRequest",
+        "metadata": {"name": "second"},
+        "spec": {"signerName": "kubernetes.io/kube-apiserver-client",
+            "request": STANDARD.encode(made.request_pem),
+            "usages": ["digital signature", "key encipherment", "client auth"]}});
+    let all = ResourcePath::collection(&REQUESTS, "");
+    agent
+        .create(all, body.into(), &WriteOptions::default())
+        .await
+        .unwrap();
+    let at = ResourcePath::object(&REQUESTS, "", "second");
+    let issued = async || {
+        let request = agent.get(at).await.unwrap().value().unwrap();
+        request["status"]["certificate"].as_str().map(str::to_owned)
+    };
+    wait_until("the certificate", async || issued().await.is_some()).await;
+    config.auth.client_certificate = Some(ClientCertificate {
+        certificate: STANDARD.decode(issued().await.unwrap()).unwrap(),
+        key: Redacted(made.key_pem.into_bytes()),
+    });
+    config
 }
 
 // proves: TUN-upgrade

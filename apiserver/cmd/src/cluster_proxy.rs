@@ -9,7 +9,10 @@ use client::{Api, TaskGroup};
 use flotilla_http::{
     AGENT_TUNNEL, AgentTunnelEndpoint, CLUSTER_PROXY, ClusterProxy, GLOBAL_PROXY, GlobalProxy,
     MemberResourceReader, MemberSearch, SEARCH, SubresourceConnector, SubresourceConnectors,
+    TunnelRefusalCallback,
 };
+use flotilla_runtime::{EventRecorder, InvolvedObject};
+use machinery::Object;
 use machinery::time::Clock;
 use members::{ClusterProxyBackends, RemoteMemberConnector};
 use openapi::karmada::addons::Addon;
@@ -17,6 +20,9 @@ use registry::Registry;
 use search::{MemberCaches, SearchContext};
 
 use crate::addons::{AddonSwitches, SwitchedConnector};
+
+/// The source of the events about tunnels.
+const TUNNEL_COMPONENT: &str = "cluster-proxy";
 
 /// What the connectors share with the server.
 pub(crate) struct ClusterConnectorContext<'a> {
@@ -38,7 +44,7 @@ pub(crate) fn cluster_connectors(
 ) -> SubresourceConnectors {
     let tasks = context.tasks;
     let switches = context.addons.clone();
-    let tunnels = AgentTunnelEndpoint::new(gateways.clone(), tasks);
+    let tunnels = AgentTunnelEndpoint::new(gateways.clone(), tunnel_refusals(&context), tasks);
     let proxy = ClusterProxy::new(gateways, tasks, context.metrics);
     let reader = start_member_reader(context);
     let global = GlobalProxy::new(Arc::clone(&reader), Arc::clone(&proxy));
@@ -63,6 +69,18 @@ pub(crate) fn cluster_connectors(
         connectors.insert(key(path), of_search(search));
     }
     connectors
+}
+
+/// Records an event when somebody wants to replace the tunnel of an agent with another certificate.
+fn tunnel_refusals(context: &ClusterConnectorContext<'_>) -> TunnelRefusalCallback {
+    let (api, clock) = (Arc::clone(context.api), Arc::clone(context.clock));
+    let recorder = EventRecorder::new(api, TUNNEL_COMPONENT, clock, context.tasks);
+    Arc::new(move |cluster: &Object| {
+        let about = InvolvedObject::new("cluster.karmada.io/v1alpha1", "Cluster", cluster);
+        let message =
+            "a second tunnel was refused: its certificate is not that of the agent's tunnel";
+        recorder.warning(&about, "AgentTunnelRefused", message);
+    })
 }
 
 /// Starts the cache of resources of members, with the rights of users to read it.

@@ -69,7 +69,7 @@ pub use options::ApiServerOptions;
 pub use proxy::{
     AGENT_TUNNEL, AgentTunnelEndpoint, CLUSTER_PROXY, ClusterProxy, GLOBAL_PROXY, GlobalProxy,
     MemberRead, MemberReader, MemberReply, MemberResourceReader, MemberSearch, SEARCH,
-    is_unserved_path,
+    TunnelRefusalCallback, is_unserved_path,
 };
 pub use request_body::{
     DecodedBodyAndDuplicateKeys, DecodedPatch, decode_object_of_kind, decode_patch,

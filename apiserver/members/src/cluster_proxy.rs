@@ -228,6 +228,11 @@ impl ClusterProxyBackends {
         }
     }
 
+    /// The Cluster of this name, if the informer has it.
+    pub fn find_cluster(&self, name: &str) -> Option<Object> {
+        self.0.clusters.get("", name)
+    }
+
     async fn cluster(&self, name: &str) -> Result<Arc<Cluster>, ClusterProxyError> {
         let existing = match self.0.clusters.get("", name) {
             Some(existing) => existing,

@@ -2,7 +2,8 @@
 //! reaches its member.
 //!
 //! The agent is known by its user, which is that of its certificate: no other user, however
-//! privileged, may stand in for a member.
+//! privileged, may stand in for a member. While a tunnel is open, another certificate of that user
+//! opens none.
 
 use std::sync::Arc;
 
@@ -16,7 +17,7 @@ use http::header::{CONNECTION, HeaderValue, SEC_WEBSOCKET_PROTOCOL, UPGRADE};
 use http::{HeaderMap, Request, Response, StatusCode};
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
-use machinery::Status;
+use machinery::{Object, Status, UserInfo};
 use members::{ClusterProxyBackends, TUNNEL_SUBRESOURCE};
 use openapi::karmada::names::agent_user;
 use openapi::karmada::resources::CLUSTERS;
@@ -63,17 +64,41 @@ impl TunnelFraming {
     }
 }
 
+/// The extra of a user with the id of the credential, that of a certificate in Kubernetes 1.32.
+const CREDENTIAL_ID: &str = "authentication.kubernetes.io/credential-id";
+
+/// Who opens a tunnel.
+struct TunnelAgentIdentity {
+    cluster: String,
+    credential: Option<String>,
+}
+
+/// Called with the Cluster whose tunnel somebody with another certificate wanted to replace.
+pub type TunnelRefusalCallback = Arc<dyn Fn(&Object) + Send + Sync>;
+
 /// Accepts the tunnels of agents.
 pub struct AgentTunnelEndpoint {
     backends: ClusterProxyBackends,
+    on_refusal: TunnelRefusalCallback,
     tasks: TaskGroup,
+}
+
+/// The id of the credential of a user, if it is known.
+fn credential_id(user: &UserInfo) -> Option<&str> {
+    let ids = user.extra.get(CREDENTIAL_ID)?;
+    ids.first().map(String::as_str)
 }
 
 impl AgentTunnelEndpoint {
     /// `tasks` owns the tunnels.
-    pub fn new(backends: ClusterProxyBackends, tasks: &TaskGroup) -> Arc<Self> {
+    pub fn new(
+        backends: ClusterProxyBackends,
+        on_refusal: TunnelRefusalCallback,
+        tasks: &TaskGroup,
+    ) -> Arc<Self> {
         Arc::new(Self {
             backends,
+            on_refusal,
             tasks: tasks.child(),
         })
     }
@@ -87,7 +112,17 @@ impl AgentTunnelEndpoint {
 
     /// Serves the tunnel after the upgrade. It ends after the requests that use it, with the
     /// tasks of the server.
-    fn serve(&self, cluster: String, upgrade: OnUpgrade, framing: TunnelFraming, tasks: TaskGroup) {
+    fn serve(
+        &self,
+        agent: TunnelAgentIdentity,
+        upgrade: OnUpgrade,
+        framing: TunnelFraming,
+        tasks: TaskGroup,
+    ) {
+        let TunnelAgentIdentity {
+            cluster,
+            credential,
+        } = agent;
         let backends = self.backends.clone();
         self.tasks.spawn(async move {
             let handshake = async {
@@ -102,7 +137,10 @@ impl AgentTunnelEndpoint {
                 }
             };
             match handshake.await {
-                Ok(tunnel) => backends.tunnels().serve(&cluster, tunnel, tasks).await,
+                Ok(tunnel) => {
+                    let tunnels = backends.tunnels();
+                    tunnels.serve(&cluster, credential, tunnel, tasks).await;
+                }
                 Err(error) => {
                     tracing::info!(cluster, %error, "an agent's tunnel was not established");
                     tasks.stop().await;
@@ -127,6 +165,18 @@ impl SubresourceConnector for AgentTunnelEndpoint {
             let why = format!("only the agent of cluster {cluster:?} may open its tunnel");
             return Err(Status::forbidden(&CLUSTERS, &cluster, why));
         }
+        let credential = credential_id(&connection.user).map(str::to_owned);
+        if !self
+            .backends
+            .tunnels()
+            .admits(&cluster, credential.as_deref())
+        {
+            if let Some(cluster) = self.backends.find_cluster(&cluster) {
+                (self.on_refusal)(&cluster);
+            }
+            let why = "the cluster has a tunnel that was opened with another certificate";
+            return Err(Status::forbidden(&CLUSTERS, &cluster, why.to_owned()));
+        }
         let mut request = connection.request;
         let Some(framing) = TunnelFraming::requested(&request) else {
             return Err(Status::bad_request(format!(
@@ -147,7 +197,11 @@ impl SubresourceConnector for AgentTunnelEndpoint {
             .headers_mut()
             .insert(TUNNEL_REPLICA_HEADER, replica);
         let upgrade = hyper::upgrade::on(&mut request);
-        self.serve(cluster, upgrade, framing, tasks);
+        let agent = TunnelAgentIdentity {
+            cluster,
+            credential,
+        };
+        self.serve(agent, upgrade, framing, tasks);
         Ok(response)
     }
 }

@@ -47,7 +47,7 @@ use openapi::karmada::resources::CLUSTERS;
 use crate::request_body;
 use crate::response_body::ServerResponseBody;
 use crate::subresources::SubresourceConnectRequest;
-pub use agent_tunnel::{AGENT_TUNNEL, AgentTunnelEndpoint};
+pub use agent_tunnel::{AGENT_TUNNEL, AgentTunnelEndpoint, TunnelRefusalCallback};
 pub use global_proxy::{GLOBAL_PROXY, GlobalProxy};
 pub use member_reader::{MemberRead, MemberReader, MemberReply, is_unserved_path};
 pub use member_search::{MemberSearch, SEARCH};
