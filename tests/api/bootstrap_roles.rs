@@ -332,16 +332,16 @@ fn a_host_gets_the_roles_of_agents_that_a_standalone_server_has() {
         .map(|d| serde_saphyr::from_str(d).unwrap())
         .collect();
     for kind in ["Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding"] {
-        let of_kind = objects.iter().filter(|o| o["kind"] == kind);
+        let is_of_agents = |name: &Value| name.as_str().unwrap().starts_with("system:karmada:");
+        let of_kind = objects
+            .iter()
+            .filter(|o| o["kind"] == kind && is_of_agents(&o["metadata"]["name"]));
         let mut installed: Vec<Value> = of_kind.map(rbac_content).collect();
         let plural = format!("{}s", kind.to_lowercase());
         let selector = "labelSelector=kubernetes.io/bootstrapping%3Drbac-defaults";
         let list = server.get(&format!("{RBAC}/{plural}?{selector}")).json();
         let all = list["items"].as_array().unwrap().iter();
-        let agents = all.filter(|o| {
-            let name = o["metadata"]["name"].as_str().unwrap();
-            name.starts_with("system:karmada:")
-        });
+        let agents = all.filter(|o| is_of_agents(&o["metadata"]["name"]));
         let mut standalone: Vec<Value> = agents.map(rbac_content).collect();
         for list in [&mut installed, &mut standalone] {
             list.sort_by_key(|content| content.to_string());

@@ -36,7 +36,7 @@ fn flotilla(kubeconfig: &Path, line: &str) -> (bool, String, String) {
 }
 
 /// Creates a token with the command, and returns what it prints.
-fn create_token(server: &ApiTestServer, flags: &str) -> String {
+pub(crate) fn create_token(server: &ApiTestServer, flags: &str) -> String {
     let (created, output, error) = flotilla(&server.kubeconfig(), &format!("token create {flags}"));
     assert!(created, "{error}");
     output

@@ -136,6 +136,9 @@ mod audit;
 /// Bootstrap tokens, and what is obtained with them.
 mod bootstrap_tokens;
 
+/// Agents of clusters in pull mode: what they and the holders of tokens may do.
+mod agents;
+
 /// The process: its CPU profiles.
 mod profiles;
 

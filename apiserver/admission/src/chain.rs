@@ -6,15 +6,17 @@
 
 use std::sync::{Arc, OnceLock};
 
-use client::{Api, ListOptions, ResourcePath};
+use client::{Api, ListOptions, ResourcePath, ignore_not_found};
 use machinery::field_error::aggregate;
 use machinery::time::{Clock, SystemClock};
 use machinery::{FieldError, Gvr, Object, Status};
-use openapi::karmada::resources::CUSTOMIZATIONS;
+use openapi::karmada::agents::{AgentRegistration, RBAC_GENERATOR, agent_role_name};
+use openapi::karmada::resources::{CUSTOMIZATIONS, WORKS};
 use openapi::karmada::{FeatureGates, KarmadaFeature, well_known_keys};
 use serde_json::Value;
 use tokio::sync::Mutex;
 
+use crate::agent_restriction::{AgentWrite, RequiredLookup, check_agent_write, check_registration};
 use crate::attributes::{AdmissionAttributes, AdmissionOperation};
 use crate::certificate_approval::{self, SignerAuthorizer};
 use crate::federated_quota::quota_enforcement::{self, QuotaChargesOfWrite};
@@ -29,6 +31,7 @@ use crate::{
     resource_quota, resource_registry, secret_access,
 };
 
+static CLUSTER_ROLES: Gvr = Gvr::from_static("rbac.authorization.k8s.io", "v1", "clusterroles");
 const LIMIT_RANGES: Gvr = Gvr::from_static("", "v1", "limitranges");
 
 /// Options of an [`AdmissionChain`].
@@ -48,6 +51,8 @@ pub struct AdmissionChainOptions {
     pub secret_authorizer: Option<Arc<dyn SecretAuthorizer>>,
     /// Decides who may approve and sign certificates; `None` allows nobody.
     pub signer_authorizer: Option<Arc<dyn SignerAuthorizer>>,
+    /// Whether the user who creates the roles of agents is left to its rights, as in Karmada.
+    pub insecure_agent_registration: bool,
 }
 
 impl Default for AdmissionChainOptions {
@@ -60,6 +65,7 @@ impl Default for AdmissionChainOptions {
             deletion_protection: true,
             secret_authorizer: None,
             signer_authorizer: None,
+            insecure_agent_registration: false,
         }
     }
 }
@@ -75,6 +81,8 @@ pub struct QuotaCharges {
 pub struct AdmissionChain {
     options: AdmissionChainOptions,
     api: OnceLock<Arc<dyn Api>>,
+    /// The API with the roles of agents, if that is another one.
+    role_api: OnceLock<Arc<dyn Api>>,
     /// Serializes quota charges in this process, which would otherwise conflict.
     quota_lock: Mutex<()>,
 }
@@ -84,6 +92,7 @@ impl AdmissionChain {
         Self {
             options,
             api: OnceLock::new(),
+            role_api: OnceLock::new(),
             quota_lock: Mutex::default(),
         }
     }
@@ -93,6 +102,62 @@ impl AdmissionChain {
     pub fn set_api(&self, api: Arc<dyn Api>) {
         // A second API would be the same server.
         let _ = self.api.set(api);
+    }
+
+    /// Sets the API of the host, which has the roles of agents. Later calls have no effect.
+    pub fn set_role_api(&self, api: Arc<dyn Api>) {
+        let _ = self.role_api.set(api);
+    }
+
+    /// Keeps agents to their own objects.
+    async fn restrict_agent(
+        &self,
+        attributes: &AdmissionAttributes<'_>,
+        new: &Value,
+        old: Option<&Value>,
+    ) -> Result<(), Status> {
+        let is_generator = attributes.user.name == RBAC_GENERATOR;
+        if is_generator && self.options.insecure_agent_registration {
+            return Ok(());
+        }
+        let name = object_name(attributes, new);
+        let write = AgentWrite {
+            group: &attributes.gvk.group,
+            kind: &attributes.gvk.kind,
+            subresource: attributes.subresource,
+            operation: attributes.operation,
+            namespace: attributes.namespace,
+            name,
+            new,
+            old: old.unwrap_or(&Value::Null),
+        };
+        let forbidden = |why: String| Status::forbidden(attributes.gvr, name, why);
+        match check_agent_write(attributes.user, &write).map_err(forbidden)? {
+            RequiredLookup::None => Ok(()),
+            RequiredLookup::Registration => {
+                let roles = self.role_api.get().or_else(|| self.api.get());
+                let role = agent_role_name(name);
+                let at = ResourcePath::object(&CLUSTER_ROLES, "", &role);
+                let Some(role) = find_object(roles, at).await? else {
+                    return Ok(());
+                };
+                let role = role.value().map_err(Status::internal)?;
+                match AgentRegistration::of_object(&role).transpose() {
+                    Ok(None) => Ok(()),
+                    Ok(Some(registered)) => check_registration(new, &registered).map_err(forbidden),
+                    Err(why) => Err(forbidden(format!("the registration is unreadable: {why}"))),
+                }
+            }
+            RequiredLookup::Work { namespace, name } => {
+                let at = ResourcePath::object(&WORKS, &namespace, &name);
+                match find_object(self.api.get(), at).await? {
+                    Some(_) => Ok(()),
+                    None => Err(forbidden(
+                        "the agent has no Work of the event's object".into(),
+                    )),
+                }
+            }
+        }
     }
 
     /// Mutates the object; runs after defaulting and before schema validation.
@@ -264,6 +329,7 @@ impl AdmissionChain {
         new: &Value,
         old: Option<&Value>,
     ) -> Result<Vec<String>, Status> {
+        self.restrict_agent(attributes, new, old).await?;
         if attributes.operation == AdmissionOperation::Delete {
             if self.options.deletion_protection
                 && attributes.subresource.is_empty()
@@ -484,6 +550,19 @@ impl AdmissionChain {
         others
             .map(|o| o.value().map_err(Status::internal))
             .collect()
+    }
+}
+
+/// An object that a rule looks up; `None` if there is none, or no API yet.
+async fn find_object(
+    api: Option<&Arc<dyn Api>>,
+    at: ResourcePath<'_>,
+) -> Result<Option<Object>, Status> {
+    let Some(api) = api else { return Ok(None) };
+    match ignore_not_found(api.get(at).await) {
+        Ok(found) => Ok(found),
+        Err(client::Error::Status(status)) => Err(*status),
+        Err(other) => Err(Status::internal(other)),
     }
 }
 

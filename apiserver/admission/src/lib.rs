@@ -12,6 +12,7 @@
 //! Entry points: [`AdmissionChain`], [`DynamicAdmission`] with [`webhooks`] and [`policies`],
 //! [`AdmissionAttributes`], [`metadata`], [`rules`].
 
+pub mod agent_restriction;
 mod attributes;
 mod audit_annotations;
 mod binding;

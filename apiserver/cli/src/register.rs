@@ -9,11 +9,12 @@ use base64::engine::general_purpose::STANDARD;
 use clap::Args;
 use client::remote::kubeconfig::KubeconfigLoadingRules;
 use client::remote::{ClientCertificate, Redacted, RemoteApi, RestConfig};
+use client::{Api, Error};
 use clusters::ReportedSecrets;
 use clusters::register::{
-    AGENT_NAMESPACE, AgentDeployment, CertifiedKey, RBAC_GENERATOR, RegisterSpec, agent_user,
-    create_agent_roles, create_member_objects, delete_agent_roles, preflight, refuse_registered,
-    request_certificate,
+    AGENT_NAMESPACE, AGENT_SECRET_NAMESPACE, AgentCertificateSpec, AgentDeployment,
+    AgentRegistration, CertifiedKey, RegisterSpec, create_member_objects, preflight,
+    refuse_registered, request_certificate,
 };
 use flotilla_runtime::{ShutdownToken, TaskGroup};
 use machinery::bootstrap_token::{BootstrapToken, TOKEN_PATTERN};
@@ -24,6 +25,10 @@ use serde_json::json;
 use crate::discovery::{DiscoveryOptions, discover_ca};
 use crate::output;
 use crate::token::random_text;
+
+/// How long a server may take to know the rights of a new agent.
+const RIGHTS_TIMEOUT: Duration = Duration::from_secs(10);
+const RIGHTS_POLL_INTERVAL: Duration = Duration::from_millis(200);
 
 /// Register a cluster to the control plane with Pull mode.
 ///
@@ -49,8 +54,9 @@ pub struct RegisterArgs {
     /// default.
     #[arg(long, value_name = "NAME")]
     cluster_name: Option<String>,
-    /// Namespace in the control plane where member cluster secrets are stored.
-    #[arg(long, value_name = "NAMESPACE", default_value = "karmada-cluster")]
+    /// Namespace in the control plane where member cluster secrets are stored. In another namespace
+    /// than the default the agent may store none, unless an administrator gives it the right.
+    #[arg(long, value_name = "NAMESPACE", default_value = AGENT_SECRET_NAMESPACE)]
     cluster_namespace: String,
     /// Provider of the joining cluster.
     #[arg(long, value_name = "NAME")]
@@ -157,7 +163,7 @@ async fn register(
     let ca = ca.context("couldn't validate the identity of the API Server")?;
     let mut control = RestConfig::new(&format!("https://{}", arguments.endpoint))?;
     control.ca = Some(ca);
-    create_roles(arguments, &spec, &control, &member, tasks).await?;
+    create_agent(arguments, &spec, &control, &member, tasks).await?;
     output::print_line(format!("\ncluster({}) is joined successfully", spec.name));
     Ok(())
 }
@@ -219,9 +225,9 @@ fn register_spec(arguments: &RegisterArgs, name: String, member: &RestConfig) ->
     }
 }
 
-/// Creates the roles of the agent with the certificate of the generator, and the agent; the
-/// roles are deleted if the agent cannot be created.
-async fn create_roles(
+/// Obtains the certificate of the agent with the token, and creates the agent. The control plane
+/// creates the roles of the agent when it approves the certificate.
+async fn create_agent(
     arguments: &RegisterArgs,
     spec: &RegisterSpec,
     control: &RestConfig,
@@ -231,50 +237,18 @@ async fn create_roles(
     let mut with_token = control.clone();
     with_token.auth.token = Some(Redacted(arguments.token.clone()));
     let bootstrap = RemoteApi::new(with_token, tasks)?;
-    let csr = format!("agent-rbac-generator-{}{}", spec.name, random_text(5));
-    let generator = issue(arguments, &bootstrap, &csr, RBAC_GENERATOR).await?;
+    output::print_line("[karmada-agent-start] Assign the necessary RBAC permissions to the agent");
+    output::print_line("[karmada-agent-start] Waiting to construct karmada-agent kubeconfig");
+    let agent = issue(arguments, &bootstrap, &spec.name).await?;
+    let kubeconfig = agent_kubeconfig(&arguments.endpoint, &spec.name, control, &agent);
     let mut with_certificate = control.clone();
     with_certificate.auth.client_certificate = Some(ClientCertificate {
-        certificate: generator.certificate_pem.into_bytes(),
-        key: Redacted(generator.key_pem.into_bytes()),
+        certificate: agent.certificate_pem.into_bytes(),
+        key: Redacted(agent.key_pem.into_bytes()),
     });
-    let generator = RemoteApi::new(with_certificate, tasks)?;
+    let agent = RemoteApi::new(with_certificate, tasks)?;
     output::print_line("[karmada-agent-start] Waiting to check cluster exists");
-    refuse_registered(&generator, member, &spec.name).await?;
-    output::print_line("[karmada-agent-start] Assign the necessary RBAC permissions to the agent");
-    let created = async {
-        create_agent_roles(&generator, spec)
-            .await
-            .context("cannot create the roles of the agent")?;
-        create_agent(arguments, spec, control, &bootstrap, member).await
-    };
-    let created = created.await;
-    if created.is_err() {
-        output::print_line("register failed and started deleting the created resources");
-        let (name, namespace) = (&spec.name, &spec.cluster_namespace);
-        if let Err(e) = delete_agent_roles(&generator, name, namespace).await {
-            output::print_progress(format!("Failed to delete rbac resources: {e}"));
-        }
-    }
-    if let Err(e) = clusters::register::delete_certificate_request(&generator, &csr).await {
-        output::print_progress(format!(
-            "Failed to delete CertificateSigningRequests {csr}: {e}"
-        ));
-    }
-    created
-}
-
-async fn create_agent(
-    arguments: &RegisterArgs,
-    spec: &RegisterSpec,
-    control: &RestConfig,
-    bootstrap: &RemoteApi,
-    member: &RemoteApi,
-) -> anyhow::Result<()> {
-    output::print_line("[karmada-agent-start] Waiting to construct karmada-agent kubeconfig");
-    let csr = format!("{}-{}", spec.name, random_text(5));
-    let agent = issue(arguments, bootstrap, &csr, &agent_user(&spec.name)).await?;
-    let kubeconfig = agent_kubeconfig(&arguments.endpoint, &spec.name, control, &agent);
+    check_not_registered(&agent, member, &spec.name).await?;
     output::print_line("[karmada-agent-start] Waiting the necessary secret and RBAC");
     output::print_line("[karmada-agent-start] Waiting karmada-agent Deployment");
     let timeout = arguments.discovery_timeout;
@@ -283,18 +257,40 @@ async fn create_agent(
         .context("cannot create the agent in the member cluster")
 }
 
+/// Fails if the member is registered. The rights of the agent are new: servers that do not know
+/// them yet are asked again.
+async fn check_not_registered(agent: &dyn Api, member: &dyn Api, name: &str) -> anyhow::Result<()> {
+    let deadline = tokio::time::Instant::now() + RIGHTS_TIMEOUT;
+    loop {
+        match refuse_registered(agent, member, name).await {
+            Err(Error::Status(status))
+                if status.code == 403 && tokio::time::Instant::now() < deadline =>
+            {
+                tokio::time::sleep(RIGHTS_POLL_INTERVAL).await;
+            }
+            checked => return Ok(checked?),
+        }
+    }
+}
+
 async fn issue(
     arguments: &RegisterArgs,
     bootstrap: &RemoteApi,
-    csr: &str,
-    user: &str,
+    cluster: &str,
 ) -> anyhow::Result<CertifiedKey> {
-    let (seconds, timeout) = (
-        arguments.cert_expiration_seconds,
-        arguments.discovery_timeout,
-    );
-    let issued = request_certificate(bootstrap, csr, user, seconds, timeout).await;
-    issued.with_context(|| format!("no certificate for {user}"))
+    let registration = AgentRegistration {
+        provider: arguments.cluster_provider.clone().unwrap_or_default(),
+        region: arguments.cluster_region.clone().unwrap_or_default(),
+        zones: arguments.cluster_zones.clone(),
+    };
+    let spec = AgentCertificateSpec {
+        name: &format!("{cluster}-{}", random_text(5)),
+        cluster,
+        expiration_seconds: arguments.cert_expiration_seconds,
+        registration: Some(&registration),
+    };
+    let issued = request_certificate(bootstrap, &spec, arguments.discovery_timeout).await;
+    issued.with_context(|| format!("no certificate for the agent of {cluster}"))
 }
 
 /// The kubeconfig of the agent, as JSON, which is YAML too.

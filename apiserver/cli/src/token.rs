@@ -21,6 +21,7 @@ use machinery::bootstrap_token::{
 use machinery::certificate_request::public_key_pins;
 use machinery::time::{Clock, SystemClock, rfc3339_seconds};
 use machinery::{Gvr, duration, time};
+use openapi::karmada::agents::TOKEN_CLUSTER;
 use openapi::printer::human_duration;
 use rand::Rng;
 use serde_json::{Value, json};
@@ -85,6 +86,10 @@ struct CreateTokenArgs {
         default_value = "system:bootstrappers:karmada:default-cluster-token"
     )]
     groups: Vec<String>,
+    /// The cluster that is registered with the token. A token without it is bound to the first cluster
+    /// that it registers.
+    #[arg(long, value_name = "NAME")]
+    cluster_name: Option<String>,
     /// A human friendly description of how this token is used.
     #[arg(long, value_name = "TEXT", default_value = "")]
     description: String,
@@ -120,14 +125,22 @@ pub async fn run(arguments: TokenArgs) -> anyhow::Result<()> {
 
 async fn create(arguments: &CreateTokenArgs, tasks: &TaskGroup) -> anyhow::Result<()> {
     let stored = new_token(arguments, SystemClock.now())?;
-    let register_command = match arguments.print_register_command {
+    let mut register_command = match arguments.print_register_command {
         true => Some(register_command(&arguments.control, &stored.token)?),
         false => None,
     };
+    let mut secret = stored.to_secret();
+    if let Some(cluster) = &arguments.cluster_name {
+        clusters::check_cluster_name(cluster)?;
+        secret["metadata"]["annotations"] = json!({TOKEN_CLUSTER: cluster});
+        if let Some(command) = &mut register_command {
+            command.push_str(&format!(" --cluster-name {cluster}"));
+        }
+    }
     let api = arguments.control.connect(tasks)?;
     let at = ResourcePath::collection(&SECRETS, TOKEN_NAMESPACE);
     let options = WriteOptions::default();
-    let created = api.create(at, stored.to_secret().into(), &options).await;
+    let created = api.create(at, secret.into(), &options).await;
     created.context("failed to create the bootstrap token")?;
     if stored.has_usage("signing") {
         publish_cluster_info(&*api, &arguments.control.load_config()?).await;

@@ -53,6 +53,12 @@ pub(crate) struct ClusterControllersArgs {
     #[arg(long, value_name = "BOOL", default_value_t = false, action = clap::ArgAction::Set,
           num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub(crate) allow_no_execute_taint_policy: bool,
+    /// Register clusters in pull mode as Karmada does. WARNING: whoever has a bootstrap token may then
+    /// obtain the certificate of the agent of every cluster, and that of a user who reads the Secrets
+    /// and changes the Works of all clusters. Without the flag a token is worth one new cluster.
+    #[arg(long, value_name = "BOOL", default_value_t = false, action = clap::ArgAction::Set,
+          num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    pub(crate) insecure_agent_registration: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

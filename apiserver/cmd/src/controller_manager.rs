@@ -19,6 +19,7 @@ use machinery::time::Clock;
 use members::{MemberClusterManager, MemberConnector, RemoteMemberConnector};
 use openapi::karmada::FeatureGates;
 use openapi::karmada::addons::Addon;
+use openapi::karmada::agents::RBAC_GENERATOR;
 use openapi::karmada::resources::CLUSTERS;
 use scheduler::{DecisionExplanationCache, Scheduler, SchedulerClusterCache};
 use search::{BackendStoreContext, MemberCaches};
@@ -35,6 +36,8 @@ use crate::webhook_client::{ServiceRouting, WebhookClientManager};
 
 const CONTROLLER_MANAGER: &str = "karmada-controller-manager";
 const DESCHEDULER: &str = "karmada-descheduler";
+/// How long the user may create the roles of agents who has a bootstrap token, per certificate.
+const GENERATOR_LIFETIME_SECONDS: i64 = 600;
 
 /// The clients and tasks of the controllers.
 pub(crate) struct ControllerContext {
@@ -78,6 +81,8 @@ impl ControllerContext {
 pub(crate) struct TokenIssuerRootCaAndServedGroups {
     pub(crate) signer: Arc<ServiceAccountTokenIssuerAndVerifier>,
     pub(crate) serves_group: fn(&str) -> bool,
+    /// Whether the certificates of the user who creates the roles of agents last as long as requested.
+    pub(crate) insecure_agent_registration: bool,
     pub(crate) root_ca: watch::Receiver<String>,
     pub(crate) client_ca: watch::Receiver<String>,
     pub(crate) certificate_signer: Arc<ClusterSigner>,
@@ -97,6 +102,7 @@ pub(crate) async fn start_kube_controllers(
     let certificate_signer = Arc::clone(&identity.certificate_signer);
     let schemas = Arc::clone(&identity.schemas);
     let clock = Arc::clone(&context.clock);
+    let limits_generator = !identity.insecure_agent_registration;
     let options = flotilla_kube::KubeControllersOptions {
         clock: Arc::clone(&context.clock),
         serves_group: identity.serves_group,
@@ -108,7 +114,11 @@ pub(crate) async fn start_kube_controllers(
                 .map_err(|e| e.to_string())
         }),
         sign_certificate: Arc::new(move |to_sign| {
-            let (usages, seconds) = (to_sign.usages, to_sign.expiration_seconds);
+            let usages = to_sign.usages;
+            let seconds = match limits_generator && to_sign.request.common_name == RBAC_GENERATOR {
+                true => Some(GENERATOR_LIFETIME_SECONDS),
+                false => to_sign.expiration_seconds,
+            };
             certificate_signer.sign(to_sign.request, usages, seconds, clock.now())
         }),
         type_check: Arc::new(move |policy| type_check(policy, &*schemas)),

@@ -140,6 +140,7 @@ pub(crate) const FLAGS: &[(&str, FlagEffectiveMode)] = &[
     ("in_cluster", FlagEffectiveMode::Always),
     ("insecure_skip_estimator_verify", FlagEffectiveMode::Always),
     ("kubeconfig", FlagEffectiveMode::Always),
+    ("insecure_agent_registration", FlagEffectiveMode::Always),
     ("leader_elect", FlagEffectiveMode::Always),
     (
         "leader_elect_lease_duration",

@@ -128,6 +128,7 @@ pub(crate) async fn start(
         request_limits: RequestLimitArgs::default(),
         profiling: false,
         audit: None,
+        insecure_agent_registration: false,
         allow_no_execute: false,
         scripts: LuaLimits::default(),
         gates: FeatureGates::default(),

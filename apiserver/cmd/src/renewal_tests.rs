@@ -145,6 +145,7 @@ async fn start(dir: &Path, clock: &Arc<FakeClock>) -> StandaloneServer {
         request_limits: RequestLimitArgs::default(),
         profiling: false,
         audit: None,
+        insecure_agent_registration: false,
         allow_no_execute: false,
         scripts: interpreter::LuaLimits::default(),
         gates: openapi::karmada::FeatureGates::default(),

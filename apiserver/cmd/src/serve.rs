@@ -11,6 +11,7 @@ use clap::Args;
 use client::remote::RestConfig;
 use client::remote::in_cluster::InClusterEnvironment;
 use client::remote::kubeconfig::KubeconfigLoadingRules;
+use clusters::AgentRegistrationMode;
 use flotilla_cli::{feature_gate_flags, output, scheduler_flags};
 use flotilla_runtime::LeaderElector;
 use machinery::duration;
@@ -130,6 +131,16 @@ impl ServeArgs {
         }
     }
 
+    fn agent_registration(&self) -> AgentRegistrationMode {
+        if self.fleet.insecure_agent_registration {
+            AgentRegistrationMode::Karmada
+        } else if self.mode().behind_host {
+            AgentRegistrationMode::BehindHost
+        } else {
+            AgentRegistrationMode::Standalone
+        }
+    }
+
     fn control_plane_options(
         &self,
         templates: TemplatePropagationOptions,
@@ -141,7 +152,10 @@ impl ServeArgs {
             .options(self.gates.feature_gates, controllers.descheduler_enabled)?;
         let accurate_estimates = self.estimators.are_used_by_scheduler();
         Ok(MultiClusterControllerOptions {
-            clusters: self.fleet.options(),
+            clusters: clusters::ClusterControllersOptions {
+                agent_registration: self.agent_registration(),
+                ..self.fleet.options()
+            },
             templates,
             scheduling,
             estimators,
@@ -370,6 +384,7 @@ async fn start_standalone(arguments: &ServeArgs) -> anyhow::Result<StandaloneSer
         profiling: arguments.profiling,
         audit: arguments.audit.config()?,
         allow_no_execute: settings.allow_no_execute,
+        insecure_agent_registration: arguments.fleet.insecure_agent_registration,
         gates: arguments.gates.feature_gates,
     };
     let store = setup.storage_backend.clone();

@@ -105,6 +105,8 @@ pub(crate) struct StandaloneServerOptions<'a> {
     pub(crate) audit: Option<AuditConfig>,
     /// Whether ClusterTaintPolicies may use the effect NoExecute.
     pub(crate) allow_no_execute: bool,
+    /// Whether agents are registered as Karmada does.
+    pub(crate) insecure_agent_registration: bool,
     pub(crate) scripts: LuaLimits,
     /// The feature gates.
     pub(crate) gates: FeatureGates,
@@ -117,6 +119,7 @@ pub(crate) struct StandaloneServer {
     signer: Arc<ServiceAccountTokenIssuerAndVerifier>,
     loopback: Arc<LoopbackApi>,
     serves_group: fn(&str) -> bool,
+    insecure_agent_registration: bool,
     cluster_info_url: Option<String>,
     pub(crate) renewal: Arc<CertificateRenewal>,
     _file_watches: Vec<FileWatch>,
@@ -196,6 +199,7 @@ impl StandaloneServer {
             deletion_protection: setup.federation,
             secret_authorizer: Some(secret_access::secret_authorizer(authorizer.clone())),
             signer_authorizer: Some(signer_access::signer_authorizer(authorizer.clone())),
+            insecure_agent_registration: setup.insecure_agent_registration,
         }));
         let hub = WatchCaches::new(engine.store(), watchcache::WatchCacheConfig::default());
         let serves: fn(&str) -> bool = match setup.federation {
@@ -220,6 +224,7 @@ impl StandaloneServer {
             metrics: metrics.clone(),
             shared_store: shared,
             store_health: engine.probe(),
+            insecure_agent_registration: setup.insecure_agent_registration,
             role_escalation: Some(RoleEscalationCheck::new(
                 Arc::clone(&rbac),
                 Arc::new(authorizer.clone()),
@@ -396,6 +401,7 @@ impl StandaloneServer {
             signer,
             loopback,
             serves_group: serves,
+            insecure_agent_registration: setup.insecure_agent_registration,
             cluster_info_url,
             renewal,
             _file_watches: file_watches,
@@ -408,6 +414,7 @@ impl StandaloneServer {
         TokenIssuerRootCaAndServedGroups {
             signer: Arc::clone(&self.signer),
             serves_group: self.serves_group,
+            insecure_agent_registration: self.insecure_agent_registration,
             root_ca: self.renewal.root_ca(),
             client_ca: self.renewal.client_ca(),
             certificate_signer: self.renewal.certificate_signer(),

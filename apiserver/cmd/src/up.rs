@@ -161,6 +161,7 @@ impl LocalFleet {
             request_limits: RequestLimitArgs::default(),
             profiling: true,
             audit: None,
+            insecure_agent_registration: false,
             allow_no_execute: settings.allow_no_execute,
             scripts: settings.scripts,
             gates: settings.gates,

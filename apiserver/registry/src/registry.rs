@@ -74,6 +74,8 @@ pub struct RegistryOptions {
     /// Decides what the writers of roles and bindings may grant; without it, only
     /// superusers may write them.
     pub role_escalation: Option<auth::RoleEscalationCheck>,
+    /// Whether the user who creates the roles of agents has the rights that Karmada gives it.
+    pub insecure_agent_registration: bool,
     /// The health that the ComponentStatus of the store reports.
     pub store_health: StoreHealthProbe,
 }
@@ -93,6 +95,7 @@ impl RegistryOptions {
             metrics: flotilla_metrics::MetricsRegistry::new(),
             namespace_lookup: None,
             role_escalation: None,
+            insecure_agent_registration: false,
             store_health: Arc::new(|| Ok(())),
         }
     }

@@ -2,10 +2,14 @@
 //! what it grants.
 
 use admission::AdmissionOperation;
-use auth::rbac::PolicyRule;
+use auth::rbac::{PolicyRule, uncovered_rules};
 use auth::{ReferencedRole, RoleEscalationCheck, RoleWrite};
 use client::ResourcePath;
 use machinery::{FieldError, Gvr, Status};
+use openapi::karmada::agents::{
+    AGENT_SECRET_NAMESPACE, RBAC_GENERATOR, agent_rbac, cluster_of_agent_role,
+    is_reserved_cluster_name,
+};
 use serde_json::Value;
 
 use crate::object_meta;
@@ -53,6 +57,12 @@ impl AdmissionContext<'_> {
             },
             name: object_meta::metadata_string(new, "name"),
         };
+        if self.operation == AdmissionOperation::Create
+            && user.name == RBAC_GENERATOR
+            && is_agent_grant(write, new)
+        {
+            return Ok(());
+        }
         let Some(check) = &self.registry.options.role_escalation else {
             let why = "this server cannot decide about permissions";
             return Err(Status::forbidden(&kind.gvr, write.name, why));
@@ -103,6 +113,34 @@ impl AdmissionContext<'_> {
     }
 }
 
+/// Whether a role or binding gives the agent of a cluster its own rights, or a part of them. Whoever
+/// registers a cluster may create these without having the rights.
+fn is_agent_grant(write: RoleWrite<'_>, new: &Value) -> bool {
+    let Some(cluster) = cluster_of_agent_role(write.name) else {
+        return false;
+    };
+    if is_reserved_cluster_name(cluster) {
+        return false;
+    }
+    let objects = agent_rbac(cluster, AGENT_SECRET_NAMESPACE);
+    let expected = objects.iter().find(|object| {
+        object.resource == write.gvr
+            && object.namespace == write.namespace
+            && object.name == write.name
+    });
+    let Some(expected) = expected.map(|object| &object.body) else {
+        return false;
+    };
+    if expected["rules"].is_null() {
+        return new["roleRef"] == expected["roleRef"] && new["subjects"] == expected["subjects"];
+    }
+    let aggregates = !new["aggregationRule"].is_null();
+    match (rules_of(expected), rules_of(new)) {
+        (Ok(own), Ok(granted)) => !aggregates && uncovered_rules(&own, &granted).is_empty(),
+        _ => false,
+    }
+}
+
 async fn check_role(
     check: &RoleEscalationCheck,
     write: RoleWrite<'_>,
@@ -148,4 +186,58 @@ fn changes_collector_fields_only(new: &Value, old: &Value) -> bool {
             })
     };
     !differs(new, old) && !differs(old, new)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use machinery::UserInfo;
+    use serde_json::json;
+
+    // proves: AGT-generator
+    #[test]
+    fn whoever_registers_a_cluster_grants_the_rights_of_its_agent_only() {
+        let user = UserInfo::default();
+        let is_grant = |gvr: &Gvr, body: &Value| {
+            let text = |field: &str| body["metadata"][field].as_str().unwrap_or_default();
+            let write = RoleWrite {
+                user: &user,
+                gvr,
+                namespace: text("namespace"),
+                url_name: "",
+                name: text("name"),
+            };
+            is_agent_grant(write, body)
+        };
+        for object in agent_rbac("edge", AGENT_SECRET_NAMESPACE) {
+            let body = object.body;
+            assert!(is_grant(object.resource, &body), "{body}");
+            let mut changed = body.clone();
+            if changed["rules"].is_null() {
+                changed["subjects"][0]["name"] = "system:karmada:agent:other".into();
+                assert!(!is_grant(object.resource, &changed), "{changed}");
+                let mut other = body.clone();
+                other["roleRef"]["name"] = "cluster-admin".into();
+                assert!(!is_grant(object.resource, &other), "{other}");
+            } else {
+                changed["rules"].as_array_mut().unwrap().pop();
+                assert!(is_grant(object.resource, &changed), "{changed}");
+                let more = json!({"apiGroups": [""], "resources": ["secrets"], "verbs": ["list"]});
+                changed["rules"].as_array_mut().unwrap().push(more);
+                assert!(!is_grant(object.resource, &changed), "{changed}");
+            }
+            let mut elsewhere = body.clone();
+            elsewhere["metadata"]["namespace"] = "kube-system".into();
+            assert!(!is_grant(object.resource, &elsewhere), "{elsewhere}");
+        }
+        for cluster in ["edge-impersonator", "rbac-generator"] {
+            for object in agent_rbac(cluster, AGENT_SECRET_NAMESPACE) {
+                assert!(!is_grant(object.resource, &object.body), "{}", object.name);
+            }
+        }
+        for object in agent_rbac("edge", "kube-system") {
+            let in_system = object.namespace == "kube-system";
+            assert_eq!(is_grant(object.resource, &object.body), !in_system);
+        }
+    }
 }

@@ -47,6 +47,18 @@ impl AgentCertificateValidity {
     }
 }
 
+/// Who signs the certificates of agents, and how far holders of bootstrap tokens are trusted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum AgentRegistrationMode {
+    /// This server signs, and creates the roles of agents.
+    #[default]
+    Standalone,
+    /// A host signs; this control plane creates the roles of agents.
+    BehindHost,
+    /// `--insecure-agent-registration`: as Karmada does, which trusts every token with all clusters.
+    Karmada,
+}
+
 /// The options of the controllers. The defaults are those of
 /// `karmada-controller-manager`.
 #[derive(Clone, Debug)]
@@ -72,6 +84,7 @@ pub struct ClusterControllersOptions {
     pub agent_cluster: Option<String>,
     /// When the certificate is valid with which the agent reaches the control plane.
     pub agent_certificate: Option<AgentCertificateValidity>,
+    pub agent_registration: AgentRegistrationMode,
     /// The feature gates.
     pub gates: FeatureGates,
     pub failover: FailoverOptions,
@@ -90,6 +103,7 @@ impl Default for ClusterControllersOptions {
             resource_modeling: true,
             agent_cluster: None,
             agent_certificate: None,
+            agent_registration: AgentRegistrationMode::default(),
             gates: FeatureGates::default(),
             failover: FailoverOptions::default(),
         }

@@ -40,7 +40,10 @@ pub use agent_cluster::{AgentClusterSpec, register_agent_cluster};
 pub use agent_lease::{AGENT_VERSION_ANNOTATION, AgentLeaseOptions, run_agent_lease};
 pub use agent_tunnel_condition::AgentTunnelReporter;
 pub use cluster_api::{ClusterApiContext, MemberClientFactory, start_cluster_api};
-pub use context::{AgentCertificateValidity, ClusterControllersContext, ClusterControllersOptions};
+pub use context::{
+    AgentCertificateValidity, AgentRegistrationMode, ClusterControllersContext,
+    ClusterControllersOptions,
+};
 pub use failover::{FailoverOptions, NoExecuteTaintEvictionPurgeMode};
 pub use join::{
     JoinError, JoinSpec, JoinedCluster, PreflightCheck, PreflightFailure, PreflightReport,

@@ -6,6 +6,7 @@
 
 pub mod addons;
 pub mod affinity;
+pub mod agents;
 pub mod binding;
 pub mod cluster;
 pub mod cron_federated_hpa;

@@ -18,6 +18,7 @@ use openapi::karmada::addons::Addon;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
+use super::agent_restriction;
 use super::deletion_protection;
 use super::group_versions::{
     ApiServiceOwner, RegistrationPolicy, ServedGroupVersion, foreign_server,
@@ -33,8 +34,8 @@ static CLUSTER_ROLES: Gvr = Gvr::from_static("rbac.authorization.k8s.io", "v1", 
 
 /// The time at which the host was made to check the availability again.
 const PROBED_AT_ANNOTATION: &str = "flotilla.io/probed-at";
-/// The name of the deletion protection in logs.
-const DELETION_PROTECTION: &str = "deletion protection";
+/// The name of the admission that is registered, in logs.
+const ADMISSION: &str = "deletion protection and rules for agents";
 /// The interval at which the APIServices are compared, and at which unavailable ones are
 /// checked again.
 const RECONCILE_INTERVAL: Duration = Duration::from_secs(30);
@@ -128,10 +129,10 @@ impl ApiServiceController {
             .iter()
             .map(|v| self.0.reconcile(v, &bundle, true));
         futures_util::future::try_join_all(passes).await?;
-        let protect = || self.0.ensure_deletion_protection(&bundle);
-        retry_until_answered(DELETION_PROTECTION, protect)
+        let protect = || self.0.ensure_admission(&bundle);
+        retry_until_answered(ADMISSION, protect)
             .await
-            .context(DELETION_PROTECTION)
+            .context(ADMISSION)
     }
 
     /// Reconciles until the tasks stop.
@@ -179,16 +180,18 @@ impl ApiServiceControllerInner {
                     }
                 }
             }
-            match self.ensure_deletion_protection(&trusted).await {
+            match self.ensure_admission(&trusted).await {
                 Ok(()) => {
-                    if failures.record_success(DELETION_PROTECTION) {
-                        tracing::info!("deletion protection is registered again");
+                    if failures.record_success(ADMISSION) {
+                        tracing::info!(
+                            "deletion protection and rules for agents are registered again"
+                        );
                     }
                 }
                 Err(error) => {
                     all = false;
-                    if failures.record_failure(DELETION_PROTECTION, &error.to_string()) {
-                        tracing::warn!(%error, "deletion protection");
+                    if failures.record_failure(ADMISSION, &error.to_string()) {
+                        tracing::warn!(%error, "{ADMISSION}");
                     }
                 }
             }
@@ -200,10 +203,11 @@ impl ApiServiceControllerInner {
         }
     }
 
-    /// Registers the deletion protection at the host.
-    async fn ensure_deletion_protection(&self, bundle: &str) -> client::Result<()> {
+    /// Registers the deletion protection and the rules for agents at the host.
+    async fn ensure_admission(&self, bundle: &str) -> client::Result<()> {
         let owners = owner_references(self.owner_role().await?.as_ref());
-        deletion_protection::ensure(&self.host, &self.service, bundle, &owners).await
+        deletion_protection::ensure(&self.host, &self.service, bundle, &owners).await?;
+        agent_restriction::ensure(&self.host, &self.service, bundle, &owners).await
     }
 
     /// The registered APIService of a group version.

@@ -12,16 +12,14 @@ use admission::deletion_protection::{
 };
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use client::{Api, DeleteOptions, Error, Patch, ResourcePath, WriteOptions};
+use client::{Api, DeleteOptions, Error, ResourcePath};
 use flotilla_http::AdmissionReviewHandler;
 use machinery::Gvr;
 use serde_json::{Value, json};
 
-use super::host_objects::{ApiServiceTarget, contains, labels};
+use super::host_admission::{ADMISSION_GROUP, POLICIES, WEBHOOKS, apply, serves_policies};
+use super::host_objects::ApiServiceTarget;
 
-const ADMISSION_GROUP: &str = "admissionregistration.k8s.io";
-static WEBHOOKS: Gvr = Gvr::from_static(ADMISSION_GROUP, "v1", "validatingwebhookconfigurations");
-static POLICIES: Gvr = Gvr::from_static(ADMISSION_GROUP, "v1", "validatingadmissionpolicies");
 static BINDINGS: Gvr = Gvr::from_static(ADMISSION_GROUP, "v1", "validatingadmissionpolicybindings");
 
 /// Answers the calls of the webhook.
@@ -37,57 +35,24 @@ pub(super) async fn ensure(
     bundle: &str,
     owners: &Value,
 ) -> Result<(), Error> {
-    let discovered = host
-        .discover_groups(&|group| group == ADMISSION_GROUP)
-        .await?;
-    let has_policies = discovered.resources.iter().any(|r| r.resource == POLICIES);
-    if !has_policies {
-        return apply(host, &WEBHOOKS, webhook(service, bundle), owners).await;
+    if !serves_policies(host).await? {
+        return apply(
+            host,
+            &WEBHOOKS,
+            PROTECTION_NAME,
+            webhook(service, bundle),
+            owners,
+        )
+        .await;
     }
-    apply(host, &POLICIES, policy(), owners).await?;
-    apply(host, &BINDINGS, binding(), owners).await?;
+    apply(host, &POLICIES, PROTECTION_NAME, policy(), owners).await?;
+    apply(host, &BINDINGS, PROTECTION_NAME, binding(), owners).await?;
     let at = ResourcePath::object(&WEBHOOKS, "", PROTECTION_NAME);
     match host.get(at).await {
         Ok(_) => host.delete(at, &DeleteOptions::default()).await.map(drop),
         Err(error) if error.is_not_found() => Ok(()),
         Err(error) => Err(error),
     }
-}
-
-async fn apply(
-    host: &Arc<dyn Api>,
-    resource: &Gvr,
-    mut desired: Value,
-    owners: &Value,
-) -> Result<(), Error> {
-    desired["apiVersion"] = "admissionregistration.k8s.io/v1".into();
-    desired["metadata"] = json!({"name": PROTECTION_NAME, "labels": labels()});
-    let options = WriteOptions::default();
-    let at = ResourcePath::object(resource, "", PROTECTION_NAME);
-    let existing = match host.get(at).await {
-        Ok(existing) => existing.value()?,
-        Err(error) if error.is_not_found() => {
-            desired["metadata"]["ownerReferences"] = owners.clone();
-            let created = host
-                .create(
-                    ResourcePath::collection(resource, ""),
-                    desired.into(),
-                    &options,
-                )
-                .await;
-            return match created {
-                // Another replica has created it; the next check compares.
-                Err(error) if !error.is_already_exists() => Err(error),
-                _ => Ok(()),
-            };
-        }
-        Err(error) => return Err(error),
-    };
-    if contains(&existing, &desired) {
-        return Ok(());
-    }
-    let patched = host.patch(at, Patch::Merge(desired), &options).await;
-    patched.map(drop)
 }
 
 /// Deletions of every resource in every group.

@@ -8,10 +8,12 @@
 //! reached, it answers 503 instead of 404, so that the host's garbage collector deletes
 //! nothing by mistake.
 
+mod agent_restriction;
 mod api_services;
 mod deletion_protection;
 mod etcd_certificates;
 mod group_versions;
+mod host_admission;
 mod host_crds;
 mod host_delegation;
 mod host_namespaces;

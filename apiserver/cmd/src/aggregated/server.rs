@@ -25,6 +25,7 @@ use search::MemberCaches;
 use storage::encryption::ResourceTransformers;
 use watchcache::WatchCaches;
 
+use super::agent_restriction;
 use super::api_services::ApiServiceController;
 use super::deletion_protection;
 use super::etcd_certificates::EtcdCertificateSecretManager;
@@ -109,6 +110,7 @@ impl AggregatedServer {
         );
         let resources =
             RegistryApiAndWatchCaches::new(&setup, &engine, &delegation, &metrics, &clock);
+        resources.chain.set_role_api(Arc::clone(&host));
         let controller_tasks = TaskGroup::new(ShutdownToken::new());
         let api: Arc<dyn Api> =
             GroupSplitApi::new(resources.api, Arc::clone(&host), is_karmada_group);
@@ -229,6 +231,7 @@ struct RegistryApiAndWatchCaches {
     /// The registry's API, with the rights of the internal superuser.
     api: Arc<dyn Api>,
     metrics_adapter: MetricsAdapter,
+    chain: Arc<AdmissionChain>,
 }
 
 impl RegistryApiAndWatchCaches {
@@ -274,6 +277,7 @@ impl RegistryApiAndWatchCaches {
             registry,
             api,
             metrics_adapter,
+            chain,
         }
     }
 }
@@ -320,10 +324,13 @@ fn http_options(
         ),
         metrics,
         profiling: setup.profiling,
-        webhook_handlers: AdmissionReviewHandlers::from([(
-            deletion_protection::WEBHOOK_PATH,
-            deletion_protection::REVIEW,
-        )]),
+        webhook_handlers: AdmissionReviewHandlers::from([
+            (
+                deletion_protection::WEBHOOK_PATH,
+                deletion_protection::REVIEW,
+            ),
+            (agent_restriction::WEBHOOK_PATH, agent_restriction::REVIEW),
+        ]),
         resources_installed: Some(Arc::clone(ready)),
         ..shared
     }

@@ -45,6 +45,8 @@ const SYSTEM_PRIORITY_CLASSES: [(&str, i64, &str); 2] = [
 const RBAC_POLICY: &str = include_str!("rbac_policy.txt");
 const CONTROLLER_RBAC_POLICY: &str = include_str!("controller_rbac_policy.txt");
 const KARMADA_RBAC_POLICY: &str = include_str!("karmada_rbac_policy.txt");
+const INSECURE_AGENT_REGISTRATION_RBAC_POLICY: &str =
+    include_str!("insecure_agent_registration_rbac_policy.txt");
 /// Each attempt but the last conflicts with another process.
 const MAX_ATTEMPTS: usize = 5;
 
@@ -78,6 +80,15 @@ impl Registry {
         policy.extend(policy_file::parse(CONTROLLER_RBAC_POLICY).map_err(Status::internal)?);
         if (self.options.serves_group)("cluster.karmada.io") {
             policy.extend(policy_file::parse(KARMADA_RBAC_POLICY).map_err(Status::internal)?);
+            if self.options.insecure_agent_registration {
+                let wide = policy_file::parse(INSECURE_AGENT_REGISTRATION_RBAC_POLICY);
+                for role in wide.map_err(Status::internal)? {
+                    let key =
+                        |o: &BootstrapObject| (o.gvr.clone(), o.value["metadata"]["name"].clone());
+                    policy.retain(|narrow| key(narrow) != key(&role));
+                    policy.push(role);
+                }
+            }
         }
         if (self.options.serves_group)(flow_control::GROUP) {
             policy.extend(flow_control::objects());

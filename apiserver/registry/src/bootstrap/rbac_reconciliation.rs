@@ -1,5 +1,5 @@
 //! Completes the stored roles and bindings with what the bootstrap policy grants, at every
-//! start. Nothing that an administrator added is removed, and objects with the annotation
+//! start. Nothing that an administrator added is removed, but for one role, and objects with the annotation
 //! `rbac.authorization.kubernetes.io/autoupdate: "false"` are left alone.
 //!
 //! Facts: `component-helpers/auth/rbac/reconciliation` of Kubernetes.
@@ -19,6 +19,10 @@ pub(super) enum Reconciliation {
     /// The binding references another role, which cannot be changed.
     Recreate,
 }
+
+/// The roles with exactly the rules of the policy: earlier releases, and servers that register agents
+/// as Karmada does, gave them more.
+const EXACT_ROLE: &str = "system:karmada:agent-rbac-generator";
 
 /// Compares a stored object with the one of the policy.
 pub(super) fn reconcile(mut stored: Value, expected: &Value) -> Result<Reconciliation, Status> {
@@ -54,6 +58,9 @@ pub(super) fn reconcile(mut stored: Value, expected: &Value) -> Result<Reconcili
             add_missing(stored, expected, |a, b| a == b);
         }
         Some(_) => stored["aggregationRule"] = expected["aggregationRule"].clone(),
+        None if expected["metadata"]["name"] == EXACT_ROLE && expected["rules"].is_array() => {
+            stored["rules"] = expected["rules"].clone();
+        }
         None => add_missing_rules(&mut stored, expected)?,
     }
     Ok(match stored == before {
@@ -124,6 +131,23 @@ mod tests {
         let mut own = partial;
         own["metadata"]["annotations"][AUTOUPDATE] = "false".into();
         assert_eq!(reconcile(own, &expected).unwrap(), Reconciliation::Keep);
+    }
+
+    // proves: AGT-generator
+    #[test]
+    fn the_role_of_whoever_registers_clusters_is_exact() {
+        let named = |rules: Value| {
+            let mut role = role(rules);
+            role["metadata"]["name"] = EXACT_ROLE.into();
+            role
+        };
+        let expected = named(json!([pods(&["get"])]));
+        let wide = named(json!([pods(&["get", "delete"])]));
+        let update = Reconciliation::Update(expected.clone());
+        assert_eq!(reconcile(wide, &expected).unwrap(), update);
+        let empty = named(json!([]));
+        let update = Reconciliation::Update(empty.clone());
+        assert_eq!(reconcile(expected, &empty).unwrap(), update);
     }
 
     #[test]

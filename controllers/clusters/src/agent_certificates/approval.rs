@@ -1,14 +1,21 @@
-//! Decides whether a certificate request is one of an agent, and which right its requester
-//! needs. Pure.
+//! Reads which agent asks for a certificate, and decides whether it is approved. Pure.
+//!
+//! A bootstrap token is worth one cluster: the one that it was created for, or the first for which it
+//! obtains a certificate. The certificate of an agent that is registered is renewed by itself only.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use machinery::certificate_request::CertificateRequest;
+use openapi::karmada::agents::{
+    AGENTS_GROUP, RBAC_GENERATOR, cluster_of_agent, is_reserved_cluster_name,
+};
 use serde_json::Value;
 
+use crate::context::AgentRegistrationMode;
+use crate::join::check_cluster_name;
+
 pub(super) const SIGNER: &str = "kubernetes.io/kube-apiserver-client";
-const AGENTS_GROUP: &str = "system:karmada:agents";
-const AGENT_USER_PREFIX: &str = "system:karmada:agent:";
+const BOOTSTRAP_USER_PREFIX: &str = "system:bootstrap:";
 const DIGITAL_SIGNATURE: &str = "digital signature";
 const KEY_ENCIPHERMENT: &str = "key encipherment";
 const CLIENT_AUTH: &str = "client auth";
@@ -17,7 +24,7 @@ const CLIENT_AUTH: &str = "client auth";
 /// the message of the approval.
 pub(super) type RequiredPermission = (&'static str, &'static str);
 
-const SELF_CLUSTER_AGENT: RequiredPermission = (
+pub(super) const SELF_CLUSTER_AGENT: RequiredPermission = (
     "selfclusteragent",
     "Auto approving self karmada agent certificate after SubjectAccessReview.",
 );
@@ -26,30 +33,130 @@ const CLUSTER_AGENT: RequiredPermission = (
     "Auto approving karmada agent certificate after SubjectAccessReview.",
 );
 
-/// The permissions, one of which the requester needs; none if the request is decided already
-/// or is not that of an agent.
-pub(super) fn required_permissions(csr: &Value) -> Vec<RequiredPermission> {
-    let decided = csr["status"]["conditions"]
-        .as_array()
-        .is_some_and(|all| all.iter().any(is_decision));
-    let signed = csr["status"]["certificate"]
-        .as_str()
-        .is_some_and(|c| !c.is_empty());
-    let deleted = !csr["metadata"]["deletionTimestamp"].is_null();
-    if decided || signed || deleted || csr["spec"]["signerName"] != SIGNER {
-        return Vec::new();
+/// The request of an agent's certificate, or of that of the user who creates the roles of agents.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct AgentCertificateRequest {
+    /// The user of the certificate.
+    user: String,
+    requester: String,
+}
+
+impl AgentCertificateRequest {
+    /// `None` if the request is decided already or is not that of an agent.
+    pub(super) fn of_csr(csr: &Value) -> Option<Self> {
+        let decided = csr["status"]["conditions"]
+            .as_array()
+            .is_some_and(|all| all.iter().any(is_decision));
+        let signed = csr["status"]["certificate"]
+            .as_str()
+            .is_some_and(|c| !c.is_empty());
+        let deleted = !csr["metadata"]["deletionTimestamp"].is_null();
+        if decided || signed || deleted || csr["spec"]["signerName"] != SIGNER {
+            return None;
+        }
+        let request = decode_request(csr).filter(is_agent_request)?;
+        has_client_usages(csr).then(|| Self {
+            user: request.common_name,
+            requester: csr["spec"]["username"]
+                .as_str()
+                .unwrap_or_default()
+                .to_owned(),
+        })
     }
-    let Some(request) = decode_request(csr).filter(is_agent_request) else {
-        return Vec::new();
+
+    /// The cluster of the agent; that of the user who creates roles is none.
+    pub(super) fn cluster(&self) -> Option<&str> {
+        cluster_of_agent(&self.user).filter(|_| self.user != RBAC_GENERATOR)
+    }
+
+    /// The id of the bootstrap token of the requester.
+    pub(super) fn token_id(&self) -> Option<&str> {
+        self.requester.strip_prefix(BOOTSTRAP_USER_PREFIX)
+    }
+
+    /// The permissions, one of which the requester needs. The user who creates roles renews nothing.
+    pub(super) fn permissions(&self, mode: AgentRegistrationMode) -> Vec<RequiredPermission> {
+        let is_agent = self.cluster().is_some() || mode == AgentRegistrationMode::Karmada;
+        match self.requester == self.user {
+            true if is_agent => vec![SELF_CLUSTER_AGENT, CLUSTER_AGENT],
+            true => Vec::new(),
+            false => vec![CLUSTER_AGENT],
+        }
+    }
+}
+
+/// A bootstrap token that has not expired.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct TokenClaim {
+    pub(super) id: String,
+    /// The cluster that it registers; empty before its first use.
+    pub(super) cluster: String,
+}
+
+/// What is decided about a request whose requester has the permission.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum CertificateDecision {
+    Approve,
+    /// Approve after the token is bound to the cluster.
+    BindAndApprove,
+    Deny(String),
+    /// An administrator decides.
+    Leave(String),
+}
+
+/// Decides about a certificate for the agent of `cluster`, which is not a renewal.
+pub(super) fn decide_certificate(
+    request: &AgentCertificateRequest,
+    cluster: &str,
+    cluster_exists: bool,
+    tokens: &[TokenClaim],
+) -> CertificateDecision {
+    let refuse = |why: String| match request.token_id() {
+        Some(_) => CertificateDecision::Deny(why),
+        None => CertificateDecision::Leave(why),
     };
-    if !has_client_usages(csr) {
-        return Vec::new();
+    if check_cluster_name(cluster).is_err() || is_reserved_cluster_name(cluster) {
+        return refuse(format!("no agent may have the cluster name {cluster:?}"));
     }
-    let mut permissions = vec![CLUSTER_AGENT];
-    if csr["spec"]["username"] == request.common_name.as_str() {
-        permissions.insert(0, SELF_CLUSTER_AGENT);
+    if cluster_exists {
+        return refuse(format!(
+            "failed to register as cluster with name {cluster} already exists; only its own agent may renew its certificate"
+        ));
     }
-    permissions
+    let Some(id) = request.token_id() else {
+        return CertificateDecision::Approve;
+    };
+    let Some(token) = tokens.iter().find(|token| token.id == id) else {
+        return refuse(format!("the bootstrap token {id:?} is gone"));
+    };
+    if !token.cluster.is_empty() && token.cluster != cluster {
+        return refuse(format!(
+            "the bootstrap token {id:?} registers the cluster {:?} only",
+            token.cluster
+        ));
+    }
+    let mut others = tokens.iter().filter(|token| token.id != id);
+    if others.any(|other| other.cluster == cluster) {
+        return refuse(format!(
+            "another bootstrap token registers the cluster {cluster:?}"
+        ));
+    }
+    match token.cluster.is_empty() {
+        true => CertificateDecision::BindAndApprove,
+        false => CertificateDecision::Approve,
+    }
+}
+
+/// Decides about a certificate for the user who creates the roles of agents.
+pub(super) fn decide_generator(mode: AgentRegistrationMode) -> CertificateDecision {
+    match mode {
+        AgentRegistrationMode::Standalone | AgentRegistrationMode::Karmada => {
+            CertificateDecision::Approve
+        }
+        AgentRegistrationMode::BehindHost => CertificateDecision::Deny(
+            "this control plane creates the roles of agents itself: register with `flotilla register`".into(),
+        ),
+    }
 }
 
 fn is_decision(condition: &Value) -> bool {
@@ -65,7 +172,7 @@ fn decode_request(csr: &Value) -> Option<CertificateRequest> {
 
 fn is_agent_request(request: &CertificateRequest) -> bool {
     request.organizations == [AGENTS_GROUP]
-        && request.common_name.starts_with(AGENT_USER_PREFIX)
+        && cluster_of_agent(&request.common_name).is_some()
         && request.dns_names.is_empty()
         && request.email_addresses.is_empty()
         && request.ip_addresses.is_empty()
@@ -101,10 +208,11 @@ mod tests {
     }
 
     fn names(csr: &Value) -> Vec<&'static str> {
-        required_permissions(csr)
-            .iter()
-            .map(|(name, _)| *name)
-            .collect()
+        let Some(request) = AgentCertificateRequest::of_csr(csr) else {
+            return Vec::new();
+        };
+        let permissions = request.permissions(AgentRegistrationMode::Standalone);
+        permissions.iter().map(|(name, _)| *name).collect()
     }
 
     const USAGES: [&str; 3] = [DIGITAL_SIGNATURE, KEY_ENCIPHERMENT, CLIENT_AUTH];
@@ -123,6 +231,19 @@ mod tests {
         }
     }
 
+    // proves: CSR-generator
+    #[test]
+    fn the_user_who_creates_roles_renews_nothing() {
+        let mut request = csr(RBAC_GENERATOR, AGENTS_GROUP, &USAGES);
+        assert_eq!(names(&request), ["clusteragent"]);
+        request["spec"]["username"] = RBAC_GENERATOR.into();
+        assert!(names(&request).is_empty());
+        let request = AgentCertificateRequest::of_csr(&request).unwrap();
+        assert_eq!(request.cluster(), None);
+        let behind = decide_generator(AgentRegistrationMode::BehindHost);
+        assert!(matches!(behind, CertificateDecision::Deny(_)));
+    }
+
     #[test]
     fn other_requests_are_left_alone() {
         let agent = "system:karmada:agent:m1";
@@ -137,5 +258,62 @@ mod tests {
         let mut malformed = csr(agent, AGENTS_GROUP, &USAGES);
         malformed["spec"]["request"] = "AAAA".into();
         assert!(names(&malformed).is_empty());
+    }
+
+    // proves: CSR-one-cluster, CSR-existing
+    #[test]
+    fn a_token_is_worth_one_cluster() {
+        let request = |requester: &str, cluster: &str| AgentCertificateRequest {
+            user: format!("system:karmada:agent:{cluster}"),
+            requester: requester.into(),
+        };
+        let claim = |id: &str, cluster: &str| TokenClaim {
+            id: id.into(),
+            cluster: cluster.into(),
+        };
+        let token = "system:bootstrap:abcdef";
+        let tokens = [
+            claim("abcdef", ""),
+            claim("ghijkl", "b"),
+            claim("mnopqr", "c"),
+        ];
+        // Requester, cluster, whether it exists, and the beginning of the decision.
+        for (requester, cluster, exists, expected) in [
+            (token, "a", false, "BindAndApprove"),
+            (token, "a", true, "Deny(\"failed to register"),
+            (token, "b", false, "Deny(\"another bootstrap token"),
+            ("system:bootstrap:ghijkl", "b", false, "Approve"),
+            (
+                "system:bootstrap:ghijkl",
+                "a",
+                false,
+                "Deny(\"the bootstrap token \\\"ghijkl\\\" registers",
+            ),
+            (
+                "system:bootstrap:ghijkl",
+                "b",
+                true,
+                "Deny(\"failed to register",
+            ),
+            (
+                "system:bootstrap:stuvwx",
+                "a",
+                false,
+                "Deny(\"the bootstrap token \\\"stuvwx\\\" is gone",
+            ),
+            (token, "rbac-generator", false, "Deny(\"no agent may have"),
+            (token, "a-impersonator", false, "Deny(\"no agent may have"),
+            (token, "A", false, "Deny(\"no agent may have"),
+            ("admin", "a", false, "Approve"),
+            ("admin", "a", true, "Leave(\"failed to register"),
+        ] {
+            let decided =
+                decide_certificate(&request(requester, cluster), cluster, exists, &tokens);
+            let decided = format!("{decided:?}");
+            assert!(
+                decided.starts_with(expected),
+                "{requester} {cluster}: {decided}"
+            );
+        }
     }
 }

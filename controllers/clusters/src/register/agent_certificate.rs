@@ -4,16 +4,17 @@ use std::time::Duration;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use client::{Api, DeleteOptions, Error, ResourcePath, WriteOptions, ignore_not_found};
+use client::{Api, Error, ResourcePath, WriteOptions};
 use machinery::Gvr;
 use serde_json::{Value, json};
 
 use crate::key_and_certificate_request::KeyAndCertificateRequest;
+use openapi::karmada::agents::{AGENT_REGISTRATION, AGENTS_GROUP, AgentRegistration};
+use openapi::karmada::names::agent_user;
 use openapi::karmada::well_known_keys::SYSTEM;
 
 static REQUESTS: Gvr = Gvr::from_static("certificates.k8s.io", "v1", "certificatesigningrequests");
 const SIGNER: &str = "kubernetes.io/kube-apiserver-client";
-const AGENTS_GROUP: &str = "system:karmada:agents";
 /// Agents may get their request but not watch it.
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
@@ -23,24 +24,45 @@ pub struct CertifiedKey {
     pub key_pem: String,
 }
 
-/// Requests a certificate for a user in the group of agents, and waits until it is issued.
+/// The certificate that is requested for the agent of a cluster.
+pub struct AgentCertificateSpec<'a> {
+    /// The name of the request.
+    pub name: &'a str,
+    pub cluster: &'a str,
+    pub expiration_seconds: i32,
+    /// What the agent may say of its Cluster; `None` for a renewal.
+    pub registration: Option<&'a AgentRegistration>,
+}
+
+impl AgentCertificateSpec<'_> {
+    fn request(&self, request_pem: &str) -> Result<Value, Error> {
+        let mut body = json!({
+            "apiVersion": "certificates.k8s.io/v1", "kind": "CertificateSigningRequest",
+            "metadata": {"name": self.name, "labels": {SYSTEM: "true"}},
+            "spec": {
+                "request": STANDARD.encode(request_pem), "signerName": SIGNER,
+                "expirationSeconds": self.expiration_seconds,
+                "usages": ["digital signature", "key encipherment", "client auth"],
+            },
+        });
+        if let Some(registration) = self.registration {
+            let text = serde_json::to_string(registration);
+            let text = text.map_err(|e| Error::Protocol(e.to_string()))?;
+            body["metadata"]["annotations"] = json!({AGENT_REGISTRATION: text});
+        }
+        Ok(body)
+    }
+}
+
+/// Requests the certificate of an agent, and waits until it is issued.
 pub async fn request_certificate(
     control: &dyn Api,
-    name: &str,
-    user: &str,
-    expiration_seconds: i32,
+    spec: &AgentCertificateSpec<'_>,
     timeout: Duration,
 ) -> Result<CertifiedKey, Error> {
-    let made = KeyAndCertificateRequest::generate(user, AGENTS_GROUP).map_err(Error::Protocol)?;
-    let body = json!({
-        "apiVersion": "certificates.k8s.io/v1", "kind": "CertificateSigningRequest",
-        "metadata": {"name": name, "labels": {SYSTEM: "true"}},
-        "spec": {
-            "request": STANDARD.encode(&made.request_pem), "signerName": SIGNER,
-            "expirationSeconds": expiration_seconds,
-            "usages": ["digital signature", "key encipherment", "client auth"],
-        },
-    });
+    let made = KeyAndCertificateRequest::generate(&agent_user(spec.cluster), AGENTS_GROUP);
+    let made = made.map_err(Error::Protocol)?;
+    let (name, body) = (spec.name, spec.request(&made.request_pem)?);
     let at = ResourcePath::collection(&REQUESTS, "");
     let options = WriteOptions::default();
     control.create(at, body.into(), &options).await?;
@@ -55,12 +77,6 @@ pub async fn request_certificate(
         certificate_pem,
         key_pem: made.key_pem,
     })
-}
-
-/// Deletes a request that is of no more use.
-pub async fn delete_certificate_request(control: &dyn Api, name: &str) -> Result<(), Error> {
-    let at = ResourcePath::object(&REQUESTS, "", name);
-    ignore_not_found(control.delete(at, &DeleteOptions::default()).await).map(drop)
 }
 
 async fn wait_for_certificate(control: &dyn Api, name: &str) -> Result<String, Error> {

@@ -15,7 +15,7 @@ use machinery::time::Clock;
 use serde_json::Value;
 
 use super::member_objects::KUBECONFIG_SECRET;
-use super::{agent_user, request_certificate};
+use super::{AgentCertificateSpec, request_certificate};
 use crate::join::objects::SECRETS;
 
 /// How long a renewal may wait for its certificate.
@@ -89,8 +89,13 @@ impl CertificateRotation {
         let cluster = &self.options.cluster;
         // A renewal that was interrupted has left its key behind with its process.
         let name = format!("{cluster}-{now}");
-        let user = agent_user(cluster);
-        let issued = request_certificate(&*self.control, &name, &user, lifetime, ISSUE_TIMEOUT);
+        let spec = AgentCertificateSpec {
+            name: &name,
+            cluster,
+            expiration_seconds: lifetime,
+            registration: None,
+        };
+        let issued = request_certificate(&*self.control, &spec, ISSUE_TIMEOUT);
         let issued = issued.await?;
         let renewed = kubeconfig
             .replace(

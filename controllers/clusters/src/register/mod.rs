@@ -1,21 +1,21 @@
 //! Registers clusters in pull mode, and unregisters them.
 //!
 //! Karmada: `pkg/karmadactl/{register,unregister}`. A holder of a bootstrap token obtains the
-//! certificate of the user who creates the roles of agents, creates those of this agent, and
-//! obtains the agent's own certificate, which goes into the member.
+//! certificate of the agent, which goes into the member. The control plane creates the roles of the
+//! agent when it approves the certificate; Karmada gives the holder the right to create them.
 
 mod agent_certificate;
 mod agent_kubeconfig;
 mod certificate_rotation;
-mod control_plane_objects;
 mod member_objects;
 mod register_cluster;
 mod register_spec;
 mod unregister_cluster;
 
-pub use agent_certificate::{CertifiedKey, delete_certificate_request, request_certificate};
+pub use agent_certificate::{AgentCertificateSpec, CertifiedKey, request_certificate};
 pub use agent_kubeconfig::{AgentKubeconfig, agent_kubeconfig};
 pub use certificate_rotation::{CertificateRotationOptions, run_certificate_rotation};
+pub use openapi::karmada::agents::{AGENT_SECRET_NAMESPACE, AgentRegistration};
 pub use openapi::karmada::names::agent_user;
 pub use register_cluster::{
     create_agent_roles, create_member_objects, delete_agent_roles, preflight, refuse_registered,
@@ -23,8 +23,6 @@ pub use register_cluster::{
 pub use register_spec::{AgentDeployment, RegisterSpec};
 pub use unregister_cluster::{UnregisterReport, UnregisterSpec, unregister};
 
-/// The user who creates the roles of agents.
-pub const RBAC_GENERATOR: &str = "system:karmada:agent:rbac-generator";
 /// The Deployment of the agent.
 pub const AGENT_NAME: &str = member_objects::AGENT;
 /// The namespace of the agent in the member.

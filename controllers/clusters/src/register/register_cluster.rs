@@ -5,9 +5,9 @@ use std::time::Duration;
 use client::{Api, DeleteOptions, Error, ListOptions, ResourcePath, ignore_not_found};
 use machinery::{Gvr, Object};
 use openapi::karmada::Cluster;
+use openapi::karmada::agents::agent_rbac;
 use openapi::karmada::resources::CLUSTERS;
 
-use super::control_plane_objects::agent_rbac;
 use super::member_objects::{self, AGENT, AGENT_ACCOUNT, DEPLOYMENTS, KUBECONFIG_SECRET};
 use super::register_spec::RegisterSpec;
 use crate::NAMESPACES;
@@ -76,8 +76,12 @@ pub async fn refuse_registered(
 }
 
 /// Creates the roles of the agent, with their namespaces.
-pub async fn create_agent_roles(control: &dyn Api, spec: &RegisterSpec) -> Result<(), Error> {
-    for object in agent_rbac(&spec.name, &spec.cluster_namespace) {
+pub async fn create_agent_roles(
+    control: &dyn Api,
+    cluster: &str,
+    cluster_namespace: &str,
+) -> Result<(), Error> {
+    for object in agent_rbac(cluster, cluster_namespace) {
         let namespace = object.namespace.as_str();
         if !namespace.is_empty() {
             let body = objects::namespace(namespace);

@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use client::{Api, DeleteOptions, Error, ListOptions, ResourcePath, ignore_not_found};
 use machinery::{Gvr, Object};
+use openapi::karmada::agents::agent_rbac;
 use openapi::karmada::resources::{CLUSTERS, WORKS};
 use openapi::karmada::{Cluster, names};
 
-use super::control_plane_objects::agent_rbac;
 use super::member_objects::{AGENT, AGENT_ACCOUNT, DEPLOYMENTS, KUBECONFIG_SECRET};
 use super::register_cluster::delete_agent_roles;
 use crate::NAMESPACES;

@@ -1,0 +1,353 @@
+//! What a bootstrap token is worth, and what the agent of a cluster may do: with the certificates that a
+//! server issues, each thing is tried against another cluster and against all.
+
+use std::time::{Duration, Instant};
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use harness::certificate_requests::certificate_request;
+use harness::raw_http::{RawHttpRequest, RawHttpResponse, TestTlsClientConfig};
+use serde_json::{Value, json};
+
+use crate::bootstrap_tokens::create_token;
+use crate::test_server::ApiTestServer;
+
+const CSRS: &str = "/apis/certificates.k8s.io/v1/certificatesigningrequests";
+const CLUSTERS: &str = "/apis/cluster.karmada.io/v1alpha1/clusters";
+const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/karmada-cluster/leases";
+const SECRETS: &str = "/api/v1/namespaces/karmada-cluster/secrets";
+const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
+const TIMEOUT: Duration = Duration::from_secs(30);
+const REGISTRATION: &str = r#"{"provider":"","region":"north","zones":[]}"#;
+
+/// A request for the certificate of an agent, with the token; returns its status when it is decided,
+/// and the key.
+fn request_certificate(
+    server: &ApiTestServer,
+    token: &str,
+    name: &str,
+    cluster: &str,
+) -> (Value, String) {
+    let user = format!("system:karmada:agent:{cluster}");
+    let made = certificate_request(&user, "system:karmada:agents", &[]);
+    let body = json!({"apiVersion": "certificates.k8s.io/v1", "kind": "CertificateSigningRequest",
+        "metadata": {"name": name, "annotations": {"flotilla.io/agent-registration": REGISTRATION}},
+        "spec": {"signerName": "kubernetes.io/kube-apiserver-client",
+            "request": STANDARD.encode(made.request_pem), "expirationSeconds": 31_536_000,
+            "usages": ["digital signature", "key encipherment", "client auth"]}});
+    let with_token = |method, path: &str| {
+        RawHttpRequest::new(&server.address, &server.anonymous, method, path)
+            .header("Authorization", &format!("Bearer {token}"))
+    };
+    let reply = with_token("POST", CSRS).json(&body).send();
+    assert_eq!(reply.code, 201, "{}", reply.text());
+    let path = format!("{CSRS}/{name}");
+    let status = wait_until("a decision", || {
+        let status = with_token("GET", &path).send().json()["status"].clone();
+        let denied = status["conditions"][0]["type"] == "Denied";
+        (denied || status["certificate"].is_string()).then_some(status)
+    });
+    (status, made.key_pem)
+}
+
+fn wait_until<T>(what: &str, found: impl Fn() -> Option<T>) -> T {
+    let end = Instant::now() + TIMEOUT;
+    loop {
+        if let Some(found) = found() {
+            return found;
+        }
+        assert!(Instant::now() < end, "never: {what}");
+        harness::sleep_blocking(Duration::from_millis(20));
+    }
+}
+
+/// A client with an issued certificate.
+struct CertifiedClient<'a> {
+    server: &'a ApiTestServer,
+    config: TestTlsClientConfig,
+}
+
+impl<'a> CertifiedClient<'a> {
+    fn new(server: &'a ApiTestServer, status: &Value, key: &str) -> Self {
+        let certificate = STANDARD
+            .decode(status["certificate"].as_str().unwrap())
+            .unwrap();
+        let certificate = String::from_utf8(certificate).unwrap();
+        let ca = std::fs::read_to_string(server.data_dir().join("pki/ca.crt")).unwrap();
+        let config = TestTlsClientConfig::new(&ca, Some((&certificate, key)));
+        Self { server, config }
+    }
+
+    /// Registers the cluster with a token of its own.
+    fn register(server: &'a ApiTestServer, cluster: &str) -> Self {
+        let token = create_token(server, &format!("--cluster-name {cluster}"));
+        let (status, key) = request_certificate(server, &token, &format!("csr-{cluster}"), cluster);
+        assert!(status["certificate"].is_string(), "{status}");
+        Self::new(server, &status, &key)
+    }
+
+    fn send(&self, method: &str, path: &str, body: &Value) -> RawHttpResponse {
+        let request = RawHttpRequest::new(&self.server.address, &self.config, method, path);
+        match (method, body.is_null()) {
+            (_, true) => request.send(),
+            ("PATCH", _) => request
+                .body("application/merge-patch+json", body.to_string())
+                .send(),
+            _ => request.json(body).send(),
+        }
+    }
+
+    /// Asserts that the server refuses with 403.
+    fn assert_forbidden(&self, method: &str, path: &str, body: &Value) {
+        let reply = self.send(method, path, body);
+        assert_eq!(reply.code, 403, "{method} {path} {body}: {}", reply.text());
+    }
+}
+
+fn cluster(name: &str) -> Value {
+    json!({"apiVersion": "cluster.karmada.io/v1alpha1", "kind": "Cluster", "metadata": {"name": name},
+        "spec": {"syncMode": "Pull", "id": format!("{name}-id"), "region": "north"}})
+}
+
+fn denial(status: &Value) -> &str {
+    assert_eq!(status["conditions"][0]["type"], "Denied", "{status}");
+    status["conditions"][0]["message"].as_str().unwrap()
+}
+
+// proves: CSR-one-cluster, CSR-existing
+#[test]
+fn a_token_registers_one_cluster() {
+    let server = ApiTestServer::shared();
+    let token = create_token(&server, "");
+    let (first, _) = request_certificate(&server, &token, "one-first", "one");
+    assert!(first["certificate"].is_string(), "{first}");
+    // The same cluster again, after a registration that failed; but no second one.
+    let (again, _) = request_certificate(&server, &token, "one-again", "one");
+    assert!(again["certificate"].is_string(), "{again}");
+    let (second, _) = request_certificate(&server, &token, "one-second", "two");
+    assert!(
+        denial(&second).contains("registers the cluster \"one\" only"),
+        "{second}"
+    );
+    let other = create_token(&server, "--cluster-name three");
+    let (taken, _) = request_certificate(&server, &other, "one-taken", "one");
+    assert!(
+        denial(&taken).contains("registers the cluster \"three\" only"),
+        "{taken}"
+    );
+    let unbound = create_token(&server, "");
+    let (taken, _) = request_certificate(&server, &unbound, "one-unbound", "one");
+    assert!(
+        denial(&taken).contains("another bootstrap token"),
+        "{taken}"
+    );
+    let push = json!({"apiVersion": "cluster.karmada.io/v1alpha1", "kind": "Cluster",
+        "metadata": {"name": "pushed"}, "spec": {"syncMode": "Push"}});
+    let reply = server.post(CLUSTERS, &push);
+    assert_eq!(reply.code, 201, "{}", reply.text());
+    let (existing, _) = request_certificate(&server, &unbound, "one-existing", "pushed");
+    assert!(
+        denial(&existing).contains("cluster with name pushed already exists"),
+        "{existing}"
+    );
+    for reserved in ["one-impersonator", "Upper"] {
+        let name = format!("one-{}", reserved.to_lowercase());
+        let (refused, _) = request_certificate(&server, &unbound, &name, reserved);
+        assert!(denial(&refused).contains("no agent may have"), "{refused}");
+    }
+}
+
+// proves: AGT-own, AGT-foreign, AGT-works, AGT-registered
+#[test]
+fn an_agent_has_its_own_cluster_only() {
+    let server = ApiTestServer::shared();
+    let agent = CertifiedClient::register(&server, "agent-a");
+    drop(CertifiedClient::register(&server, "agent-b"));
+    let lease = |name: &str| {
+        json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
+        "metadata": {"namespace": "karmada-cluster", "name": name}, "spec": {"holderIdentity": name}})
+    };
+    let secret = |name: &str, kind: &str| {
+        json!({"apiVersion": "v1", "kind": "Secret", "type": kind, "metadata": {"name": name,
+            "annotations": {"kubernetes.io/service-account.name": "default"}}})
+    };
+    // The rights of a new agent reach the authorizer by its cache.
+    wait_until("its rights", || {
+        (agent.send("GET", CLUSTERS, &Value::Null).code == 200).then_some(())
+    });
+    let mut elsewhere = cluster("agent-a");
+    elsewhere["spec"]["region"] = "south".into();
+    agent.assert_forbidden("POST", CLUSTERS, &elsewhere);
+    let mut labeled = cluster("agent-a");
+    labeled["metadata"]["labels"] = json!({"env": "prod"});
+    agent.assert_forbidden("POST", CLUSTERS, &labeled);
+    let mut pushed = cluster("agent-a");
+    pushed["spec"]["syncMode"] = "Push".into();
+    agent.assert_forbidden("POST", CLUSTERS, &pushed);
+    agent.assert_forbidden("POST", CLUSTERS, &cluster("agent-b"));
+    let reply = agent.send("POST", CLUSTERS, &cluster("agent-a"));
+    assert_eq!(reply.code, 201, "{}", reply.text());
+    let reply = agent.send("POST", LEASES, &lease("agent-a"));
+    assert_eq!(reply.code, 201, "{}", reply.text());
+    let reply = server.post(LEASES, &lease("agent-b"));
+    assert_eq!(reply.code, 201, "{}", reply.text());
+    let other = format!("{LEASES}/agent-b");
+    agent.assert_forbidden("PUT", &other, &reply.json());
+    agent.assert_forbidden("POST", LEASES, &lease("agent-c"));
+    let reply = agent.send("POST", SECRETS, &secret("agent-a", "Opaque"));
+    assert_eq!(reply.code, 201, "{}", reply.text());
+    agent.assert_forbidden("POST", SECRETS, &secret("agent-b", "Opaque"));
+    let token = secret(
+        "agent-a-impersonator",
+        "kubernetes.io/service-account-token",
+    );
+    agent.assert_forbidden("POST", SECRETS, &token);
+    agent.assert_forbidden("GET", &format!("{SECRETS}/agent-b"), &Value::Null);
+    agent.assert_forbidden("GET", &format!("{CLUSTERS}/agent-b"), &Value::Null);
+    agent.assert_forbidden("DELETE", &format!("{CLUSTERS}/pushed"), &Value::Null);
+    let region = json!({"spec": {"region": "south"}});
+    agent.assert_forbidden("PATCH", &format!("{CLUSTERS}/agent-a"), &region);
+    assert_works_and_events_are_its_own(&agent);
+}
+
+fn assert_works_and_events_are_its_own(agent: &CertifiedClient<'_>) {
+    let works = |cluster: &str| {
+        format!("/apis/work.karmada.io/v1alpha1/namespaces/karmada-es-{cluster}/works")
+    };
+    let work = |name: &str, kind: &str, labels: Value| {
+        json!({"apiVersion": "work.karmada.io/v1alpha1", "kind": "Work",
+            "metadata": {"name": name, "labels": labels},
+            "spec": {"suspendDispatching": true, "workload": {"manifests": [
+                {"apiVersion": "discovery.k8s.io/v1", "kind": kind, "addressType": "IPv4",
+                    "metadata": {"namespace": "default", "name": "web"}, "endpoints": []}]}}})
+    };
+    let own = works("agent-a");
+    let reply = agent.send("POST", &own, &work("slice", "EndpointSlice", json!({})));
+    assert_eq!(reply.code, 201, "{}", reply.text());
+    agent.assert_forbidden("POST", &own, &work("export", "ServiceExport", json!({})));
+    let binding = json!({"resourcebinding.karmada.io/permanent-id": "b"});
+    agent.assert_forbidden(
+        "POST",
+        &own,
+        &work("bound", "EndpointSlice", binding.clone()),
+    );
+    let stolen = json!({"metadata": {"labels": binding}});
+    agent.assert_forbidden("PATCH", &format!("{own}/slice"), &stolen);
+    agent.assert_forbidden("GET", &works("agent-b"), &Value::Null);
+    agent.assert_forbidden(
+        "POST",
+        &works("agent-b"),
+        &work("slice", "EndpointSlice", json!({})),
+    );
+    let event = |kind: &str, name: &str, reason: &str| {
+        json!({"apiVersion": "v1", "kind": "Event", "metadata": {"name": format!("{name}.{reason}").to_lowercase()},
+            "type": "Normal", "reason": reason, "involvedObject": {"kind": kind, "name": name}})
+    };
+    let events = "/api/v1/namespaces/default/events";
+    let reply = agent.send("POST", events, &event("Cluster", "agent-a", "ClusterReady"));
+    assert_eq!(reply.code, 201, "{}", reply.text());
+    agent.assert_forbidden("POST", events, &event("Cluster", "agent-b", "ClusterReady"));
+    agent.assert_forbidden(
+        "POST",
+        events,
+        &event("Namespace", "default", "SyncSucceed"),
+    );
+}
+
+// proves: AGT-generator, CSR-generator
+#[test]
+fn whoever_creates_the_roles_of_agents_has_no_other_rights() {
+    let server = ApiTestServer::shared();
+    let token = create_token(&server, "");
+    let (status, key) =
+        request_certificate(&server, &token, "agent-rbac-generator-x", "rbac-generator");
+    let pem = STANDARD
+        .decode(status["certificate"].as_str().unwrap())
+        .unwrap();
+    let (from, until) =
+        machinery::certificate_request::certificate_validity(&String::from_utf8(pem).unwrap())
+            .unwrap();
+    assert!(until - from <= 15 * 60, "{} s", until - from);
+    let generator = CertifiedClient::new(&server, &status, &key);
+    for path in [
+        SECRETS,
+        "/api/v1/namespaces/kube-system/secrets",
+        "/apis/work.karmada.io/v1alpha1/works",
+        "/apis/work.karmada.io/v1alpha1/namespaces/karmada-es-x/works",
+    ] {
+        generator.assert_forbidden("GET", path, &Value::Null);
+    }
+    generator.assert_forbidden("DELETE", &format!("{CLUSTERS}/x"), &Value::Null);
+    generator.assert_forbidden(
+        "DELETE",
+        &format!("{RBAC}/clusterroles/cluster-admin"),
+        &Value::Null,
+    );
+    assert_eq!(generator.send("GET", CLUSTERS, &Value::Null).code, 200);
+    let role = |kind: &str, name: &str, rules: Value| json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": kind, "metadata": {"name": name}, "rules": rules});
+    let wide = json!([{"apiGroups": [""], "resources": ["secrets"], "verbs": ["get"]}]);
+    let name = "system:karmada:gen-a:agent";
+    let cluster_roles = format!("{RBAC}/clusterroles");
+    generator.assert_forbidden("POST", &cluster_roles, &role("ClusterRole", name, wide));
+    generator.assert_forbidden(
+        "POST",
+        &cluster_roles,
+        &role("ClusterRole", "other", json!([])),
+    );
+    let own = json!([{"apiGroups": ["cluster.karmada.io"], "resources": ["clusters"], "verbs": ["get", "delete"], "resourceNames": ["gen-a"]}]);
+    let reply = generator.send("POST", &cluster_roles, &role("ClusterRole", name, own));
+    assert_eq!(reply.code, 201, "{}", reply.text());
+    let secrets = json!([{"apiGroups": [""], "resources": ["secrets"], "verbs": ["create"]}]);
+    let secrets = role("Role", "system:karmada:gen-a:agent-secret", secrets);
+    let reply = generator.send(
+        "POST",
+        &format!("{RBAC}/namespaces/karmada-cluster/roles"),
+        &secrets,
+    );
+    assert_eq!(reply.code, 201, "{}", reply.text());
+    generator.assert_forbidden(
+        "POST",
+        &format!("{RBAC}/namespaces/kube-system/roles"),
+        &secrets,
+    );
+    let bind = |name: &str, role: &str| {
+        json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": {"name": name},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role},
+            "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "system:karmada:agent:gen-a"}]})
+    };
+    let bindings = format!("{RBAC}/clusterrolebindings");
+    generator.assert_forbidden("POST", &bindings, &bind(name, "cluster-admin"));
+    let reply = generator.send("POST", &bindings, &bind(name, name));
+    assert_eq!(reply.code, 201, "{}", reply.text());
+    let space =
+        json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "karmada-es-gen-a"}});
+    let reply = generator.send("POST", "/api/v1/namespaces", &space);
+    assert_eq!(reply.code, 201, "{}", reply.text());
+    let other = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "gen-a"}});
+    generator.assert_forbidden("POST", "/api/v1/namespaces", &other);
+}
+
+// proves: CSR-insecure
+#[test]
+fn karmadas_way_of_registration_needs_a_flag() {
+    let server = ApiTestServer::start_with(&["--insecure-agent-registration"]);
+    let token = create_token(&server, "");
+    for cluster in ["first", "second"] {
+        let (status, _) = request_certificate(&server, &token, cluster, cluster);
+        assert!(status["certificate"].is_string(), "{status}");
+    }
+    let (status, key) = request_certificate(&server, &token, "generator", "rbac-generator");
+    let generator = CertifiedClient::new(&server, &status, &key);
+    let works = "/apis/work.karmada.io/v1alpha1/works";
+    assert_eq!(generator.send("GET", works, &Value::Null).code, 200);
+    // Without the flag the rights are gone again.
+    let server = server.restart();
+    let review = json!({"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview",
+        "spec": {"user": "system:karmada:agent:rbac-generator", "resourceAttributes":
+            {"verb": "list", "group": "work.karmada.io", "resource": "works"}}});
+    let reply = server.post(
+        "/apis/authorization.k8s.io/v1/subjectaccessreviews",
+        &review,
+    );
+    assert_eq!(reply.json()["status"]["allowed"], false, "{}", reply.text());
+}
