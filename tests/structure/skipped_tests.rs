@@ -33,7 +33,7 @@ const READERS: [(&str, &str); 8] = [
 ];
 
 /// How a test asks for what a machine may lack. Each of these ends in `harness::tools`.
-const STARTERS: [&str; 16] = [
+const STARTERS: [&str; 17] = [
     "tools(",
     "EtcdCluster::start(",
     "EtcdCluster::start_tls(",
@@ -45,6 +45,7 @@ const STARTERS: [&str; 16] = [
     "AggregatedControlPlane::start_on_etcd(",
     "AggregatedControlPlane::prepare(",
     "RealMemberClusters::start(",
+    "RouteServers::start(",
     "ServerBehindKubeApiserver::start(",
     "RealMemberCluster::start(",
     "SmallDisk::mount(",
