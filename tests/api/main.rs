@@ -49,6 +49,9 @@ mod conversion_webhooks;
 /// kubectl against a simulated cluster: workloads become ready.
 mod member_workloads;
 
+/// HTTP: rules and warnings of built-in kinds.
+mod builtin_rules;
+
 /// HTTP: access through the rights of the server.
 mod access;
 

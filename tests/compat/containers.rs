@@ -129,6 +129,12 @@ fn check_websockets(kubectl: &dyn Fn(&str) -> Command) {
     let (_, pods, _) = run(kubectl("get pods -o name"), b"");
     let pods = String::from_utf8(pods).unwrap();
     let pod = pods.lines().next().unwrap();
+    let (_, discovered, _) = run(kubectl("get --raw /api/v1"), b"");
+    let discovered = String::from_utf8(discovered).unwrap();
+    for subresource in ["attach", "exec", "log", "portforward"] {
+        let name = format!("\"pods/{subresource}\"");
+        assert!(discovered.contains(&name), "{name}: {discovered}");
+    }
     let (code, output, log) = run(kubectl(&format!("exec -v=4 -i {pod} -- cat")), b"input");
     assert_eq!((code, output.as_slice()), (0, &b"input"[..]), "{log}");
     assert!(!log.to_lowercase().contains("fallback"), "{log}");
