@@ -8,6 +8,7 @@ use base64::engine::general_purpose::STANDARD;
 use machinery::{FieldError, Status};
 use serde_json::{Map, Value};
 
+use super::config_keys::validate_config_key;
 use super::persistent_volume::{validate_access_modes, validate_class_and_mode, validate_positive};
 use crate::cluster_affinity;
 use crate::unstructured::{
@@ -16,7 +17,6 @@ use crate::unstructured::{
 
 /// Bound on the bytes of all values together.
 const MAX_DATA_BYTES: usize = 1 << 20;
-const MAX_KEY_LENGTH: usize = 253;
 
 /// Fails with 400 when data is not base64, because Kubernetes cannot decode such a
 /// Secret.
@@ -150,22 +150,6 @@ fn validate_docker_config(key: &str, data: &BTreeMap<&str, Vec<u8>>, errors: &mu
     }
 }
 
-pub(super) fn validate_config_key(key: &str) -> Result<(), String> {
-    if key.len() > MAX_KEY_LENGTH {
-        return Err(format!("must be no more than {MAX_KEY_LENGTH} characters"));
-    }
-    let fits = |b: u8| b.is_ascii_alphanumeric() || b"-_.".contains(&b);
-    if key.is_empty() || !key.bytes().all(fits) {
-        return Err("a valid config key must consist of alphanumeric characters, '-', '_' or '.' (e.g. 'key.name',  or 'KEY_NAME',  or 'key-name', regex used for validation is '[-._a-zA-Z0-9]+')".into());
-    }
-    match key {
-        "." => Err("must not be '.'".into()),
-        ".." => Err("must not be '..'".into()),
-        _ if key.starts_with("..") => Err("must not start with '..'".into()),
-        _ => Ok(()),
-    }
-}
-
 /// Forbids changes of data, and of `immutable` itself, once it is set.
 fn validate_immutable_data(
     new: &Value,
@@ -189,13 +173,6 @@ fn validate_immutable_data(
         }
     }
 }
-
-pub(super) const ACCESS_MODES: &[&str] = &[
-    "ReadOnlyMany",
-    "ReadWriteMany",
-    "ReadWriteOnce",
-    "ReadWriteOncePod",
-];
 
 pub(super) fn validate_persistent_volume_claim(
     new: &Value,

@@ -7,9 +7,9 @@ use machinery::FieldError;
 use machinery::names::{validate_dns1123_label, validate_dns1123_subdomain};
 use serde_json::Value;
 
-use super::containers::validate_protocol;
 use super::ip_addresses::{family, validate_address};
 use super::numbers::validate_port;
+use super::ports::validate_protocol;
 use crate::unstructured::{
     get, has, index_path, int, items, report_invalid, text, validate_immutable_field,
 };

@@ -3,7 +3,7 @@
 use machinery::FieldError;
 use serde_json::Value;
 
-use super::core_resources::validate_config_key;
+use super::config_keys::validate_config_key;
 use crate::unstructured::{get, has, index_path, items, report_invalid, text};
 
 const INVALID_NAME: &str = "a valid environment variable name must consist only of printable ASCII characters other than '='";

@@ -6,6 +6,7 @@
 mod admission_webhooks;
 mod autoscaling;
 mod certificate_signing_request;
+mod config_keys;
 mod container_resources;
 mod containers;
 mod core_resources;
@@ -28,6 +29,7 @@ mod pod_disruption_budget;
 mod pod_scheduling;
 mod pods;
 mod policy_validation;
+mod ports;
 mod priority_and_storage_class;
 mod probes;
 mod rbac;

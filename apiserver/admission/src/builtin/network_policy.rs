@@ -3,18 +3,13 @@
 use machinery::FieldError;
 use serde_json::Value;
 
-use super::containers::{validate_port_name, validate_protocol};
 use super::ip_addresses::{contains, validate_cidr};
 use super::numbers::validate_port;
+use super::ports::{validate_port_name, validate_protocol};
 use crate::cluster_affinity;
 use crate::unstructured::{
     get, has, index_path, int, items, report_invalid, text, validate_immutable_field,
 };
-
-/// Whether a field has a value that is not empty.
-pub(super) fn is_set(value: &Value) -> bool {
-    !value.is_null() && value.as_str() != Some("")
-}
 
 pub(super) fn validate_network_policy(
     new: &Value,

@@ -4,13 +4,18 @@ use machinery::names::validate_dns1123_subdomain;
 use machinery::{FieldError, Quantity};
 use serde_json::Value;
 
-use super::core_resources::ACCESS_MODES;
 use super::pod_scheduling::validate_node_selector;
 use super::volumes::validate_host_path;
 use crate::unstructured::{
     entries, get, has, items, report_invalid, text, validate_immutable_field,
 };
 
+const ACCESS_MODES: &[&str] = &[
+    "ReadOnlyMany",
+    "ReadWriteMany",
+    "ReadWriteOnce",
+    "ReadWriteOncePod",
+];
 const RECLAIM_POLICIES: [&str; 3] = ["Delete", "Recycle", "Retain"];
 const VOLUME_MODES: [&str; 2] = ["Block", "Filesystem"];
 /// The fields of the spec that are volume sources.

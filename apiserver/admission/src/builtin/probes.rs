@@ -3,8 +3,8 @@
 use machinery::FieldError;
 use serde_json::Value;
 
-use super::containers::validate_port_name;
 use super::numbers::{validate_non_negative_at, validate_port};
+use super::ports::validate_port_name;
 use crate::unstructured::{get, has, index_path, int, items, report_invalid, text};
 
 const PROBE_HANDLERS: [&str; 4] = ["exec", "httpGet", "tcpSocket", "grpc"];

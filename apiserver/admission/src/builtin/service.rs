@@ -7,7 +7,8 @@ use machinery::names::{validate_dns1123_label, validate_dns1123_subdomain};
 use serde_json::Value;
 
 use super::numbers::validate_port;
-use super::{containers, service_addresses, service_traffic};
+use super::ports::{validate_port_name, validate_protocol};
+use super::{service_addresses, service_traffic};
 use crate::metadata;
 use crate::unstructured::{
     get, has, index_path, int, items, non_empty_or, object_mut, report_invalid, text,
@@ -152,7 +153,7 @@ fn validate_service_ports(service: &Value, kind: &str, errors: &mut Vec<FieldErr
         }
         let number = int(entry, "/port").unwrap_or(0);
         validate_port(format!("{at}.port"), number, errors);
-        containers::validate_protocol(&at, entry, errors);
+        validate_protocol(&at, entry, errors);
         if kind == "LoadBalancer" && number == KUBELET_PORT {
             errors.push(FieldError::invalid(
                 format!("{at}.port"),
@@ -167,7 +168,7 @@ fn validate_service_ports(service: &Value, kind: &str, errors: &mut Vec<FieldErr
             Value::String(name) => report_invalid(
                 format!("{at}.targetPort"),
                 name,
-                containers::validate_port_name(name),
+                validate_port_name(name),
                 errors,
             ),
             _ => {}

@@ -266,7 +266,7 @@ fn nodes() {
             ),
         ],
     );
-    check_update("v1", "Node", &json!({}), &[(named.clone(), &[])]);
+    check_update("v1", "Node", &json!({}), &[(named, &[])]);
 }
 
 #[test]

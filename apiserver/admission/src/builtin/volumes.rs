@@ -3,8 +3,7 @@
 use machinery::{FieldError, Quantity};
 use serde_json::Value;
 
-use super::core_resources::validate_config_key;
-use super::network_policy::is_set;
+use super::config_keys::validate_config_key;
 use crate::unstructured::{get, has, index_path, int, items, report_invalid, text};
 
 /// The highest mode of a file: `rwxrwxrwx`.
@@ -77,6 +76,11 @@ pub(super) fn validate(field: &str, volume: &Value, errors: &mut Vec<FieldError>
         let at = index_path(&format!("{field}.projected.sources"), i);
         validate_projected_source(&at, source, errors);
     }
+}
+
+/// Whether a field has a value that is not empty.
+fn is_set(value: &Value) -> bool {
+    !value.is_null() && value.as_str() != Some("")
 }
 
 fn validate_required_fields(

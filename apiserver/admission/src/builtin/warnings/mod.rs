@@ -1,6 +1,8 @@
 //! What Kubernetes warns of when it stores a built-in kind: deprecated fields, and values that do
 //! not do what they seem to (`WarningsOnCreate` and `WarningsOnUpdate` of its strategies).
 
+mod annotations;
+mod byte_amounts;
 mod network;
 mod node_labels;
 mod ports;
@@ -14,7 +16,8 @@ use machinery::Gvk;
 use serde_json::Value;
 
 use super::custom_resource_definition::formats;
-use crate::unstructured::{get, has, items, text};
+use crate::unstructured::{has, items, text};
+use annotations::has_annotation;
 
 /// The warnings for an object, which is an update of `old` if there is one.
 pub(crate) fn warnings(gvk: &Gvk, new: &Value, old: Option<&Value>) -> Vec<String> {
@@ -49,7 +52,7 @@ pub(crate) fn warnings(gvk: &Gvk, new: &Value, old: Option<&Value>) -> Vec<Strin
 const MOUNTABLE_SECRETS_ANNOTATION: &str = "kubernetes.io/enforce-mountable-secrets";
 
 fn service_account(new: &Value, old: Option<&Value>, out: &mut Vec<String>) {
-    let is_set = |object: &Value| annotation(object, MOUNTABLE_SECRETS_ANNOTATION);
+    let is_set = |object: &Value| has_annotation(object, MOUNTABLE_SECRETS_ANNOTATION);
     if is_set(new) && !old.is_some_and(is_set) {
         out.push(format!(
             "metadata.annotations[{MOUNTABLE_SECRETS_ANNOTATION}]: deprecated in v1.32+; prefer \
@@ -71,11 +74,6 @@ fn node(new: &Value, out: &mut Vec<String>) {
         let cidr = cidr.as_str().unwrap_or("");
         out.extend(super::ip_addresses::cidr_warnings(&field, cidr));
     }
-}
-
-/// Whether an object has an annotation. Its key is no path: it may contain slashes.
-fn annotation(object: &Value, key: &str) -> bool {
-    get(object, "/metadata/annotations").get(key).is_some()
 }
 
 #[cfg(test)]

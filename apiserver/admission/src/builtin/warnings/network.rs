@@ -2,14 +2,15 @@
 
 use serde_json::Value;
 
-use super::annotation;
+use super::annotations::has_annotation;
 use crate::builtin::ip_addresses::{address_warning, cidr_warnings};
 use crate::unstructured::{get, has, items, text};
 
 const INGRESS_CLASS_ANNOTATION: &str = "kubernetes.io/ingress.class";
 
 pub(super) fn ingress(ingress: &Value, out: &mut Vec<String>) {
-    if annotation(ingress, INGRESS_CLASS_ANNOTATION) && !has(ingress, "/spec/ingressClassName") {
+    if has_annotation(ingress, INGRESS_CLASS_ANNOTATION) && !has(ingress, "/spec/ingressClassName")
+    {
         out.push(format!(
             "annotation {INGRESS_CLASS_ANNOTATION:?} is deprecated, please use \
              'spec.ingressClassName' instead"

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::annotation;
+use super::annotations::has_annotation;
 use crate::builtin::ip_addresses::{address_warning, cidr_warnings};
 use crate::unstructured::{get, items, non_empty_or, text};
 
@@ -10,7 +10,7 @@ const TOPOLOGY_HINTS_ANNOTATION: &str = "service.kubernetes.io/topology-aware-hi
 const TOPOLOGY_MODE_ANNOTATION: &str = "service.kubernetes.io/topology-mode";
 
 pub(super) fn service(service: &Value, out: &mut Vec<String>) {
-    if annotation(service, TOPOLOGY_HINTS_ANNOTATION) {
+    if has_annotation(service, TOPOLOGY_HINTS_ANNOTATION) {
         out.push(format!(
             "annotation {TOPOLOGY_HINTS_ANNOTATION} is deprecated, please use \
              {TOPOLOGY_MODE_ANNOTATION} instead"

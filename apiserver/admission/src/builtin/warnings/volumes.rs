@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::storage::claim_spec;
+use super::byte_amounts::claim_spec;
 use super::virtual_paths::overlapping_paths;
 use crate::unstructured::{get, has, items};
 

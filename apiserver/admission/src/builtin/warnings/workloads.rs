@@ -6,10 +6,11 @@ use std::collections::HashSet;
 use machinery::names::validate_dns1123_label;
 use serde_json::Value;
 
+use super::annotations::has_annotation;
+use super::byte_amounts::{claim_spec, warn_of_fraction};
+use super::node_labels;
 use super::ports::{port_names, ports};
-use super::storage::{claim_spec, warn_of_fraction};
 use super::volumes::pod_volumes;
-use super::{annotation, node_labels};
 use crate::builtin::ip_addresses::address_warning;
 use crate::unstructured::{entries, get, has, int, items, text};
 
@@ -124,7 +125,7 @@ fn pod_spec_and_metadata(prefix: &str, template: &Value, out: &mut Vec<String>) 
     warn_of_node_labels(&field, spec, out);
     let annotations = format!("{prefix}metadata.annotations");
     for (key, why) in DEPRECATED_ANNOTATIONS {
-        if annotation(template, key) {
+        if has_annotation(template, key) {
             out.push(format!("{annotations}[{key}]: {why}"));
         }
     }
@@ -134,7 +135,8 @@ fn pod_spec_and_metadata(prefix: &str, template: &Value, out: &mut Vec<String>) 
         let overhead = get(spec, "/overhead");
         warn_of_fraction(&format!("{field}.overhead"), overhead, resource, out);
     }
-    if !has(spec, "/securityContext/seccompProfile") && annotation(template, SECCOMP_POD_ANNOTATION)
+    if !has(spec, "/securityContext/seccompProfile")
+        && has_annotation(template, SECCOMP_POD_ANNOTATION)
     {
         out.push(format!(
             "{annotations}[{SECCOMP_POD_ANNOTATION}]: {SECCOMP_DEPRECATION}"
@@ -243,13 +245,13 @@ fn warn_of_profiles(annotations: &str, template: &Value, container: &Value, out:
     let name = text(container, "/name");
     let context = "/securityContext";
     let seccomp = format!("{SECCOMP_CONTAINER_PREFIX}{name}");
-    if !has(container, &format!("{context}/seccompProfile")) && annotation(template, &seccomp) {
+    if !has(container, &format!("{context}/seccompProfile")) && has_annotation(template, &seccomp) {
         out.push(format!("{annotations}[{seccomp}]: {SECCOMP_DEPRECATION}"));
     }
     let app_armor = format!("{APP_ARMOR_PREFIX}{name}");
     let has_field = has(container, &format!("{context}/appArmorProfile"))
         || has(template, "/spec/securityContext/appArmorProfile");
-    if !has_field && annotation(template, &app_armor) {
+    if !has_field && has_annotation(template, &app_armor) {
         out.push(format!(
             "{annotations}[{app_armor}]: {APP_ARMOR_DEPRECATION}"
         ));
