@@ -28,7 +28,7 @@ use bodies::{SMALL_BODIES, large_bodies};
 #[global_allocator]
 static ALLOCATOR: PeakAlloc = PeakAlloc;
 
-const EDITED_INPUTS: u32 = 40;
+const EDITED_INPUTS: u32 = 20;
 const NAMESPACE: &str = "default";
 
 /// A kind that the requests are sent to.
@@ -186,7 +186,7 @@ fn edited(body: &[u8], edits: &[(Index, usize, usize)]) -> Vec<u8> {
         let part = bytes[at..end].repeat(*times);
         bytes.splice(at..end, part);
     }
-    bytes.truncate(200_000);
+    bytes.truncate(60_000);
     bytes
 }
 

@@ -1,7 +1,7 @@
 //! Bodies that are large where errors repeat them, or many times larger as a tree.
 
 /// How large the bodies are that repeat a part.
-const REPEATED_BYTES: usize = 150_000;
+const REPEATED_BYTES: usize = 80_000;
 
 /// Bodies from which others are made by edits.
 pub(crate) const SMALL_BODIES: [&str; 4] = [
