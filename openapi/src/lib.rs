@@ -35,7 +35,7 @@ pub use jsonpath::JsonPath;
 pub use model::{
     KindInfo, ListType, PatchMeta, PrinterColumn, RegexPattern, ScalePaths, SchemaComposition,
     SchemaDefinition, SchemaDefinitionArena, SchemaDefinitionId, SchemaField, SchemaNode,
-    SchemaType, ValueValidation,
+    SchemaType, UntypedSchema, ValueValidation,
 };
 pub use pod_requests::{
     ContainerResourcesAndRestartPolicy, ResourceList, ResourceRequirements, pod_limits,

@@ -140,6 +140,11 @@ pub struct SchemaNode {
     pub atomic_map: bool,
     pub patch: PatchMeta,
     pub nullable: bool,
+    /// `x-kubernetes-preserve-unknown-fields`, which a schema of any type may have. It holds for
+    /// the items of a list, too.
+    pub preserve_unknown: bool,
+    /// What the schema of a custom resource says about values of some types, if it declares none.
+    pub untyped: Option<Box<UntypedSchema>>,
     /// A scalar that is a pointer in Go, so that its zero differs from absence. Protobuf
     /// writes other optional scalars even when they are zero.
     pub pointer: bool,
@@ -149,7 +154,24 @@ pub struct SchemaNode {
     pub description: Box<str>,
 }
 
+/// The schemas of the values of a schema without a declared type; no value has to be one of them.
+#[derive(Clone, Debug)]
+pub struct UntypedSchema {
+    pub object: Option<SchemaNode>,
+    pub array: Option<SchemaNode>,
+}
+
 impl SchemaNode {
+    /// The schema of a value: of a schema without a declared type the part that is meant for it.
+    pub fn for_value(&self, value: &Value) -> &Self {
+        let part = self.untyped.as_ref().and_then(|parts| match value {
+            Value::Object(_) => parts.object.as_ref(),
+            Value::Array(_) => parts.array.as_ref(),
+            _ => None,
+        });
+        part.unwrap_or(self)
+    }
+
     pub(crate) fn from_type(ty: SchemaType) -> Self {
         Self {
             ty,
@@ -281,8 +303,6 @@ pub struct SchemaComposition {
     pub any_of: Vec<SchemaNode>,
     pub one_of: Vec<SchemaNode>,
     pub not: Option<SchemaNode>,
-    /// The fields that are checked, without a declared type, if the value is an object.
-    pub untyped: Option<SchemaDefinitionId>,
 }
 
 /// A regular expression that is compiled when it is first used.

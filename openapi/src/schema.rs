@@ -97,7 +97,10 @@ impl<'a> SchemaCursor<'a> {
             SchemaType::Ref(id) => {
                 Some(self.with_node(&self.definitions.get(*id).field(name)?.node))
             }
-            _ => None,
+            _ => {
+                let object = self.node.untyped.as_ref()?.object.as_ref()?;
+                self.with_node(object).field(name)
+            }
         }
     }
 
@@ -105,8 +108,16 @@ impl<'a> SchemaCursor<'a> {
     pub fn item(self) -> Option<Self> {
         match &self.node.ty {
             SchemaType::Array(item) => Some(self.with_node(item)),
-            _ => None,
+            _ => {
+                let array = self.node.untyped.as_ref()?.array.as_ref()?;
+                self.with_node(array).item()
+            }
         }
+    }
+
+    /// The position for a value, as by [`SchemaNode::for_value`].
+    pub fn for_value(self, value: &Value) -> Self {
+        self.with_node(self.node.for_value(value))
     }
 
     /// The arena that the ids at this position belong to.
@@ -153,7 +164,9 @@ impl<'a> SchemaCursor<'a> {
     pub fn preserves_unknown_fields(self) -> bool {
         match &self.node.ty {
             SchemaType::Any | SchemaType::Object => true,
-            _ => self.definition().is_some_and(|d| d.preserve_unknown),
+            _ => {
+                self.node.preserve_unknown || self.definition().is_some_and(|d| d.preserve_unknown)
+            }
         }
     }
 }

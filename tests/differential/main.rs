@@ -21,11 +21,13 @@ mod conversion_webhook;
 mod crd;
 mod generated;
 mod normalize;
+mod numbers;
 mod openapi_definitions;
 mod options;
 mod policies;
 mod property;
 mod request;
+mod schema_flags;
 mod scopes;
 mod servers;
 

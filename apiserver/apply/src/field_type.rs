@@ -4,7 +4,7 @@
 //! schema says more, the type is deduced from the value: maps are granular, lists atomic.
 
 use openapi::{ListType, Schema, SchemaCursor, SchemaDefinition, SchemaType};
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 /// The type of a value, resolved one level at a time.
 #[derive(Clone, Copy, Debug)]
@@ -73,7 +73,7 @@ impl<'s> FieldType<'s> {
 
     fn of_cursor(cursor: SchemaCursor<'s>, preserve_unknown: bool) -> Self {
         match cursor.ty() {
-            SchemaType::Any => Self::Deduced,
+            SchemaType::Any if !is_partly_typed(cursor) => Self::Deduced,
             _ => Self::Declared {
                 cursor,
                 preserve_unknown,
@@ -83,12 +83,19 @@ impl<'s> FieldType<'s> {
 
     /// Whether values of different types are allowed here.
     pub(crate) fn is_untyped(self) -> bool {
-        !matches!(self, Self::Declared { .. })
+        match self {
+            Self::Declared { cursor, .. } => cursor.node().untyped.is_some(),
+            Self::Deduced | Self::Atomic => true,
+        }
     }
 
     /// The type for a value. An absent value of any type counts as a map.
     pub(crate) fn resolve(self, value: Option<&Value>) -> ResolvedType<'s> {
         match self {
+            Self::Declared {
+                cursor,
+                preserve_unknown,
+            } if cursor.node().untyped.is_some() => resolve_parts(cursor, preserve_unknown, value),
             Self::Declared {
                 cursor,
                 preserve_unknown,
@@ -127,7 +134,27 @@ fn resolve_untyped<'s>(value: Option<&Value>, is_atomic: bool) -> ResolvedType<'
     }
 }
 
+/// Resolves a schema without a declared type that says more about values of some types.
+fn resolve_parts<'s>(
+    cursor: SchemaCursor<'s>,
+    preserve_unknown: bool,
+    value: Option<&Value>,
+) -> ResolvedType<'s> {
+    let object = Value::Object(Map::new());
+    let part = cursor.for_value(value.filter(|value| !value.is_null()).unwrap_or(&object));
+    match part.ty() {
+        SchemaType::Any | SchemaType::IntOrString => resolve_untyped(value, false),
+        _ => resolve_declared(part, preserve_unknown),
+    }
+}
+
+fn is_partly_typed(cursor: SchemaCursor<'_>) -> bool {
+    let parts = cursor.node().untyped.as_ref();
+    parts.is_some_and(|parts| parts.object.is_some() || parts.array.is_some())
+}
+
 fn resolve_declared(cursor: SchemaCursor<'_>, preserve_unknown: bool) -> ResolvedType<'_> {
+    let preserve_unknown = preserve_unknown || cursor.node().preserve_unknown;
     match cursor.ty() {
         SchemaType::Int32 | SchemaType::Int64 | SchemaType::Number => {
             ResolvedType::Scalar(ScalarType::Numeric)
@@ -217,7 +244,12 @@ impl<'s> MapMerge<'s> {
             if d.native && *field.ty() == SchemaType::Object {
                 return Some(FieldType::Atomic);
             }
-            Some(FieldType::of_cursor(field, self.preserve_unknown))
+            // The types of metadata are shared, and know all their fields.
+            let is_shared = field.definition().is_some_and(|d| d.native);
+            Some(FieldType::of_cursor(
+                field,
+                self.preserve_unknown && !is_shared,
+            ))
         });
         declared.or(self.element)
     }

@@ -9,12 +9,12 @@ use std::ops::Deref;
 use bytes::Bytes;
 use http_body::Body;
 use http_body_util::BodyExt;
-use machinery::Status;
 use machinery::bounded_text::{
     MAX_MESSAGE_BYTES, MAX_QUOTED_BYTES, child_path, push_path_step, rendered, truncated,
 };
 use machinery::json_errors::{syntax_error_text, value_type_name};
 use machinery::tree_memory::{estimate_json_tree_bytes, estimate_yaml_tree_bytes};
+use machinery::{Status, go_numbers};
 use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
 
@@ -245,6 +245,12 @@ pub(crate) struct DecodedConfiguration {
 /// Decodes a configuration to apply: YAML, which clients mostly send as JSON. The last of
 /// duplicate keys wins.
 pub(crate) fn decode_configuration(bytes: &[u8]) -> Result<DecodedConfiguration, Status> {
+    let mut decoded = decode_configuration_text(bytes)?;
+    go_numbers::normalize_applied(&mut decoded.value);
+    Ok(decoded)
+}
+
+fn decode_configuration_text(bytes: &[u8]) -> Result<DecodedConfiguration, Status> {
     if bytes.trim_ascii_start().starts_with(b"{")
         && let Ok(decoded) = decode_json(bytes)
     {

@@ -225,6 +225,7 @@ fn with_detail(head: &str, detail: &str) -> String {
 fn render_value(value: &Value) -> String {
     match value {
         Value::String(text) => go_format::quoted(&truncated(text, MAX_QUOTED_BYTES)),
+        Value::Number(_) => go_format::plain(value),
         other => rendered_json(other),
     }
 }

@@ -21,6 +21,7 @@ pub fn syntax_error_text(bytes: &[u8], error: &serde_json::Error) -> String {
         "trailing characters" => "after top-level value",
         "trailing comma" if character == "']'" => "looking for beginning of value",
         "trailing comma" => "looking for beginning of object key string",
+        "recursion limit exceeded" => return "exceeded max depth".to_owned(),
         "control character (\\u0000-\\u001F) found while parsing a string" => "in string literal",
         _ => return full,
     };

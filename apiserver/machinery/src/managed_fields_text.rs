@@ -11,6 +11,8 @@ use bytes::{Bytes, BytesMut};
 use parking_lot::RwLock;
 use serde_json::Value;
 
+use crate::go_numbers;
+
 const FIELD: &[u8] = b"\"managedFields\":";
 
 /// What stands before and after a time in the text, and the length of a time.
@@ -167,7 +169,9 @@ pub fn encode_with_managed_fields(
     managed_fields: Option<&str>,
 ) -> serde_json::Result<Vec<u8>> {
     let (Some(text), Some(fields)) = (managed_fields, object.as_object()) else {
-        return serde_json::to_vec(object);
+        let mut out = Vec::with_capacity(1024);
+        go_numbers::write_json(&mut out, object)?;
+        return Ok(out);
     };
     let mut out = Vec::with_capacity(1024 + text.len());
     out.push(b'{');
@@ -179,7 +183,7 @@ pub fn encode_with_managed_fields(
         out.push(b':');
         match key.as_str() {
             "metadata" => write_metadata(&mut out, value, Some(text))?,
-            _ => serde_json::to_writer(&mut out, value)?,
+            _ => go_numbers::write_json(&mut out, value)?,
         }
     }
     out.push(b'}');

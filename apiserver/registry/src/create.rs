@@ -14,14 +14,15 @@ use crate::object_meta;
 use crate::read::{check_verb, convert_object};
 use crate::registry::{NAMESPACES, Registry};
 use crate::request::{
-    ObjectBodyAndDuplicateFields, RegistryWriteOptions, RequestUserAndDeadline, WriteResult,
+    FieldValidation, ObjectBodyAndDuplicateFields, RegistryWriteOptions, RequestUserAndDeadline,
+    WriteResult,
 };
 use crate::resource_table::ResourceInfo;
 use crate::shown_managers::ShownManagers;
 use crate::subresource_create::BINDINGS;
 use crate::write_pipeline::{
     AdmissionContext, apply_defaults, apply_defaults_to_applied, check_kind, check_metadata_types,
-    check_namespace, decode, validate_object,
+    check_namespace, decode, drop_applied_nulls, validate_object,
 };
 
 const MAX_NAME_ATTEMPTS: usize = 8;
@@ -125,6 +126,11 @@ impl Registry {
         check_namespace(resource, &at, &mut value)?;
         object_meta::metadata_mut(&mut value)?.remove("resourceVersion");
         let field_validation = options.field_validation;
+        // Kubernetes prunes what is applied without a word; types were checked before.
+        let field_validation = match is_applied {
+            true => FieldValidation::Ignore,
+            false => field_validation,
+        };
         let warnings = decode(
             resource,
             &mut value,
@@ -287,6 +293,9 @@ impl Registry {
         object_meta::fill_system_fields(meta, &self.now(), strategy.generation.is_tracked());
         (strategy.create)(&mut new);
         warnings.extend(validate_object(resource, &new, None, true, |_| true)?);
+        if is_applied {
+            drop_applied_nulls(resource, &mut new);
+        }
         if resource.custom {
             warnings.extend(object_meta::finalizer_warnings(&new));
         }

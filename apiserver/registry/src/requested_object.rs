@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use crate::field_management::{Configuration, ManagersAfterWrite};
 use crate::object_meta;
+use crate::request::FieldValidation;
 use crate::scale;
 use crate::strict_errors::StrictErrors;
 use crate::update_request::{UpdateRequest, UpdateSource, UpdateTarget};
@@ -95,7 +96,11 @@ impl UpdateRequest<'_> {
         check_name(&mut value, &self.at)?;
         check_kind(self.resource, &mut value, patched)?;
         check_namespace(self.resource, &self.at, &mut value)?;
-        let field_validation = self.options.field_validation;
+        let field_validation = match managers {
+            // Kubernetes prunes what is applied without a word; types were checked before.
+            RequestedManagers::Applied(_) => FieldValidation::Ignore,
+            RequestedManagers::Sent(_) => self.options.field_validation,
+        };
         let warnings = decode(
             self.resource,
             &mut value,

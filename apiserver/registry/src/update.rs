@@ -33,7 +33,7 @@ use crate::update_request::{UpdateRequest, UpdateSource, UpdateTarget};
 use crate::write_base::CachedOrNewestBaseObject;
 use crate::write_pipeline::{
     AdmissionContext, apply_defaults, apply_defaults_to_applied, check_metadata_types, decode,
-    validate_object,
+    drop_applied_nulls, validate_object,
 };
 
 /// The result of an attempt that changes the object.
@@ -388,6 +388,9 @@ impl UpdateRequest<'_> {
         let validate_kind = matches!(self.target, UpdateTarget::Object | UpdateTarget::Scale);
         let validated = validate_object(resource, &new, Some(&old), validate_kind, concerns);
         warnings.extend(validated?);
+        if UpdateRequest::is_apply(source) {
+            drop_applied_nulls(resource, &mut new);
+        }
         if matches!(self.target, UpdateTarget::Object | UpdateTarget::Scale)
             && strategy.generation.is_raised(&new, &old)
         {

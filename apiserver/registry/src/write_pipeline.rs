@@ -297,6 +297,14 @@ pub(crate) fn apply_defaults_to_applied(resource: &ResourceInfo, value: &mut Val
     }
 }
 
+/// Drops what was applied as null: validation has accepted it, and Kubernetes does not read it
+/// from the store.
+pub(crate) fn drop_applied_nulls(resource: &ResourceInfo, value: &mut Value) {
+    if resource.custom {
+        resource.storage.schema.apply_defaults(value);
+    }
+}
+
 /// Applies defaults to an object in the storage version.
 pub(crate) fn apply_defaults(resource: &ResourceInfo, value: &mut Value) {
     resource.storage.schema.apply_defaults(value);

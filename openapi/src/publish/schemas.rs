@@ -10,7 +10,7 @@ use super::{OpenApiVersion, PublishedResource};
 use crate::catalog::catalog;
 use crate::model::{
     KindInfo, ListType, SchemaComposition, SchemaDefinition, SchemaDefinitionArena, SchemaNode,
-    SchemaType, ValueValidation,
+    SchemaType, UntypedSchema, ValueValidation,
 };
 
 const META_V1_PACKAGE: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.";
@@ -336,6 +336,12 @@ impl SchemasBuilder {
                 schema => schema,
             },
         };
+        if node.preserve_unknown {
+            schema["x-kubernetes-preserve-unknown-fields"] = Value::Bool(true);
+        }
+        if let (OpenApiVersion::V3, Some(parts)) = (self.openapi_version, &node.untyped) {
+            self.add_untyped(definitions, &mut schema, parts);
+        }
         add_list_extensions(&mut schema, node);
         set_description(&mut schema, &node.description);
         if !node.format.is_empty() {
@@ -431,10 +437,19 @@ impl SchemasBuilder {
         if let Some(node) = &logic.not {
             schema["not"] = self.validation_schema(definitions, node);
         }
-        if let Some(id) = logic.untyped {
-            let fields = self.object_schema(definitions, definitions.get(id));
-            for key in ["properties", "required"] {
-                if let Some(value) = fields.get(key) {
+    }
+
+    /// Adds what a schema without a declared type says about objects and arrays.
+    fn add_untyped(
+        &mut self,
+        definitions: &SchemaDefinitionArena,
+        schema: &mut Value,
+        parts: &UntypedSchema,
+    ) {
+        for part in [&parts.object, &parts.array].into_iter().flatten() {
+            let part = self.node_schema(definitions, part, ScalarForm::CustomResource);
+            for key in ["properties", "required", "additionalProperties", "items"] {
+                if let Some(value) = part.get(key) {
                     schema[key] = value.clone();
                 }
             }

@@ -9,10 +9,11 @@ use super::{MAX_DEPTH, Schema};
 use crate::catalog::catalog;
 use crate::model::{
     ListType, RegexPattern, SchemaComposition, SchemaDefinition, SchemaDefinitionArena,
-    SchemaDefinitionId, SchemaField, SchemaNode, SchemaType, ValueValidation,
+    SchemaDefinitionId, SchemaField, SchemaNode, SchemaType, UntypedSchema, ValueValidation,
 };
 use crate::schema_file_parser::{OBJECT_META_TYPE, object_fields};
 
+const PRESERVE_UNKNOWN_FIELDS: &str = "x-kubernetes-preserve-unknown-fields";
 /// How many definitions one schema may have.
 const MAX_DEFINITIONS: usize = 50_000;
 
@@ -33,6 +34,9 @@ pub(super) fn build(schema: &Value) -> Result<(SchemaDefinitionArena, SchemaNode
     let meta = builder.import(catalog().definitions(), OBJECT_META_TYPE)?;
     builder.meta = Some(meta);
     let mut root = builder.build_node(schema, 0)?;
+    if let Some(object) = root.untyped.take().and_then(|parts| parts.object) {
+        root.ty = object.ty;
+    }
     if !matches!(root.ty, SchemaType::Ref(_)) {
         // No fields are declared: `type: object` alone, or a schema that preserves all.
         let definition = SchemaDefinition {
@@ -169,13 +173,41 @@ impl CrdSchemaParser {
             list: parse_list_type(map),
             atomic_map: string_field(map, "x-kubernetes-map-type") == "atomic",
             nullable: bool_field(map, "nullable"),
+            preserve_unknown: bool_field(map, PRESERVE_UNKNOWN_FIELDS),
             format: string_field(map, "format").into(),
             description: string_field(map, "description").into(),
             ..SchemaNode::default()
         };
         node.ty = self.build_type(map, depth)?;
-        node.validation = self.build_validation(map, &node.ty, depth)?.map(Box::new);
+        if string_field(map, "type").is_empty() {
+            node.untyped = Some(Box::new(self.build_untyped(map, depth)?));
+        }
+        node.validation = self.build_validation(map, depth)?.map(Box::new);
         Ok(node)
+    }
+
+    /// Builds what a schema without a declared type says about objects and arrays.
+    fn build_untyped(
+        &mut self,
+        map: &Map<String, Value>,
+        depth: usize,
+    ) -> Result<UntypedSchema, String> {
+        let has_any = |keys: &[&str]| keys.iter().any(|key| map.contains_key(*key));
+        let part = |ty| SchemaNode {
+            preserve_unknown: bool_field(map, PRESERVE_UNKNOWN_FIELDS),
+            ..SchemaNode::from_type(ty)
+        };
+        let mut parts = UntypedSchema {
+            object: None,
+            array: None,
+        };
+        if has_any(&["properties", "required", "additionalProperties"]) {
+            parts.object = Some(part(self.build_object_type(map, depth)?));
+        }
+        if has_any(&["items"]) {
+            parts.array = Some(part(self.build_array_type(map, depth)?));
+        }
+        Ok(parts)
     }
 
     fn build_type(&mut self, map: &Map<String, Value>, depth: usize) -> Result<SchemaType, String> {
@@ -188,14 +220,22 @@ impl CrdSchemaParser {
             "number" => SchemaType::Number,
             "integer" if string_field(map, "format") == "int32" => SchemaType::Int32,
             "integer" => SchemaType::Int64,
-            "array" => SchemaType::Array(Box::new(match map.get("items") {
-                Some(items) => self.build_node(items, depth + 1)?,
-                None => SchemaNode::default(),
-            })),
+            "array" => self.build_array_type(map, depth)?,
             "object" => self.build_object_type(map, depth)?,
             "" => SchemaType::Any,
             other => return Err(format!("unknown type {other:?}")),
         })
+    }
+
+    fn build_array_type(
+        &mut self,
+        map: &Map<String, Value>,
+        depth: usize,
+    ) -> Result<SchemaType, String> {
+        Ok(SchemaType::Array(Box::new(match map.get("items") {
+            Some(items) => self.build_node(items, depth + 1)?,
+            None => SchemaNode::default(),
+        })))
     }
 
     fn build_object_type(
@@ -203,7 +243,7 @@ impl CrdSchemaParser {
         map: &Map<String, Value>,
         depth: usize,
     ) -> Result<SchemaType, String> {
-        let preserve = bool_field(map, "x-kubernetes-preserve-unknown-fields");
+        let preserve = bool_field(map, PRESERVE_UNKNOWN_FIELDS);
         let embedded = bool_field(map, "x-kubernetes-embedded-resource");
         let properties = map.get("properties").and_then(Value::as_object);
         match map.get("additionalProperties") {
@@ -271,12 +311,11 @@ impl CrdSchemaParser {
     fn build_validation(
         &mut self,
         map: &Map<String, Value>,
-        ty: &SchemaType,
         depth: usize,
     ) -> Result<Option<ValueValidation>, String> {
         let number = |key: &str| map.get(key).and_then(Value::as_f64);
         let count = |key: &str| map.get(key).and_then(Value::as_u64);
-        let logic = self.build_composition(map, ty, depth)?;
+        let logic = self.build_composition(map, depth)?;
         let names = [
             "enum",
             "minimum",
@@ -336,7 +375,6 @@ impl CrdSchemaParser {
     fn build_composition(
         &mut self,
         map: &Map<String, Value>,
-        ty: &SchemaType,
         depth: usize,
     ) -> Result<Option<SchemaComposition>, String> {
         let mut logic = SchemaComposition {
@@ -348,16 +386,10 @@ impl CrdSchemaParser {
         if let Some(not) = map.get("not") {
             logic.not = Some(self.build_node(not, depth + 1)?);
         }
-        let has_fields = map.contains_key("properties") || map.contains_key("required");
-        if matches!(ty, SchemaType::Any) && has_fields {
-            let definition = self.build_definition(map, depth)?;
-            logic.untyped = Some(self.add(definition)?);
-        }
         let any = !logic.any_of.is_empty()
             || !logic.all_of.is_empty()
             || !logic.one_of.is_empty()
-            || logic.not.is_some()
-            || logic.untyped.is_some();
+            || logic.not.is_some();
         Ok(any.then_some(logic))
     }
 

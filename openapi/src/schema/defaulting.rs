@@ -39,7 +39,7 @@ impl Defaulting<'_> {
         if depth > MAX_DEPTH {
             return;
         }
-        match (&node.ty, value) {
+        match (&node.for_value(value).ty, value) {
             (SchemaType::Ref(id), Value::Object(map)) => {
                 let definition = self.definitions.get(*id);
                 self.default_fields(definition, map);

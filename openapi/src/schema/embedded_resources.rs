@@ -83,6 +83,7 @@ fn collect<'v>(
     if depth > MAX_DEPTH {
         return;
     }
+    let cursor = cursor.for_value(value);
     match value {
         Value::Object(fields) => {
             for (name, value) in fields {

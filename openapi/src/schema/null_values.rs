@@ -85,7 +85,7 @@ impl MetadataNullReplacer<'_> {
         if depth > MAX_DEPTH {
             return;
         }
-        match (&node.ty, value) {
+        match (&node.for_value(value).ty, value) {
             (SchemaType::Ref(id), Value::Object(fields)) => {
                 let definition = self.definitions.get(*id);
                 let has_metadata = depth == 0 || definition.embedded_resource;

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use machinery::FieldError;
 use serde_json::{Map, Value};
 
-use super::value_types::{check_type, is_integer, not_an_integer};
+use super::value_types::{check_type, has_no_integer_form, outside_number_format};
 use super::value_validation::{check_enum, check_number, check_value_validation};
 use super::{FieldPath, PathSegment, Schema};
 use crate::model::{
@@ -146,7 +146,19 @@ impl<'a> SchemaValidator<'a> {
                 self.validate_composition(logic, value, old, path);
             }
         }
+        self.validate_structure(node, value, old, path);
+    }
+
+    /// Validates the fields and items of a value.
+    fn validate_structure<'v>(
+        &mut self,
+        node: &SchemaNode,
+        value: &'v Value,
+        old: Option<&Value>,
+        path: &mut FieldPath<'v>,
+    ) {
         let old_field = |key: &str| old.and_then(|old| old.get(key));
+        let node = node.for_value(value);
         match (&node.ty, value) {
             (SchemaType::Ref(id), Value::Object(map)) => {
                 self.validate_fields(*id, map, old, path);
@@ -180,15 +192,21 @@ impl<'a> SchemaValidator<'a> {
         old: Option<&Value>,
         path: &mut FieldPath<'v>,
     ) {
-        let needs_integer = matches!(node.ty, SchemaType::Int32 | SchemaType::Int64);
-        if needs_integer && value.is_number() && !is_integer(value) {
-            self.errors.push(not_an_integer(node, path));
+        if has_no_integer_form(node, value) {
+            self.errors.push(outside_number_format(node, path));
         }
+        if node.untyped.is_some() {
+            self.validate_structure(node, value, old, path);
+        }
+        let needs_number = matches!(
+            node.ty,
+            SchemaType::Int32 | SchemaType::Int64 | SchemaType::Number
+        );
         let Some(rules) = &node.validation else {
             return;
         };
         check_enum(rules, value, path, &mut self.errors);
-        if needs_integer {
+        if needs_number {
             check_number(rules, value, path, &mut self.errors);
         }
         if let Some(logic) = &rules.composition {
@@ -346,11 +364,6 @@ impl<'a> SchemaValidator<'a> {
         if self.composition_depth >= MAX_COMPOSITION_DEPTH {
             return;
         }
-        if let Some(id) = logic.untyped
-            && let Value::Object(map) = value
-        {
-            self.validate_untyped_fields(id, map, old, path);
-        }
         let name = format!("{:?}", path.render());
         self.validate_any_of(&logic.any_of, &name, (value, old), path);
         self.validate_one_of(&logic.one_of, &name, (value, old), path);
@@ -436,20 +449,6 @@ impl<'a> SchemaValidator<'a> {
     fn push_composition(&mut self, text: String) {
         let error = FieldError::invalid("<nil>", &Value::from(""), text);
         self.errors.push(error);
-    }
-
-    /// Validates the fields of a schema without a declared type.
-    fn validate_untyped_fields<'v>(
-        &mut self,
-        id: SchemaDefinitionId,
-        map: &'v Map<String, Value>,
-        old: Option<&Value>,
-        path: &mut FieldPath<'v>,
-    ) {
-        let mut nested = SchemaValidator::new(self.definitions);
-        nested.composition_depth = self.composition_depth + 1;
-        nested.validate_fields(id, map, old, path);
-        self.errors.append(&mut nested.errors);
     }
 
     /// Validates the value against another schema and returns its errors.

@@ -1,8 +1,9 @@
 //! Checks that a value has the type and the format that its schema declares
 //! (`kube-openapi/pkg/validation/validate/type.go`).
 
+use machinery::go_numbers::MAX_EXACT_INTEGER;
 use machinery::{FieldError, Quantity};
-use serde_json::Value;
+use serde_json::{Number, Value};
 
 use super::{FieldPath, formats};
 use crate::model::{SchemaNode, SchemaType};
@@ -14,32 +15,45 @@ fn json_type(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",
         Value::Bool(_) => "boolean",
-        Value::Number(n) if n.is_f64() => "number",
-        Value::Number(_) => "integer",
+        Value::Number(n) if n.is_i64() => "integer",
+        Value::Number(_) => "number",
         Value::String(_) => "string",
         Value::Array(_) => "array",
         Value::Object(_) => "object",
     }
 }
 
-pub(super) fn is_integer(value: &Value) -> bool {
+/// Whether Kubernetes takes a number for an integer: 64 bits in digits, or a double that stands
+/// for one integer only (`IsFloat64AJSONInteger` of go-openapi's `swag`).
+fn is_integer(value: &Value) -> bool {
     match value {
-        Value::Number(n) => {
-            n.is_i64() || n.is_u64() || n.as_f64().is_some_and(|f| f.fract() == 0.0)
-        }
+        Value::Number(n) if n.is_i64() => true,
+        Value::Number(n) => n.as_f64().is_some_and(is_integral_double),
         _ => false,
     }
 }
 
-/// The error for a number with a fraction, or beyond the range of the integer type.
-pub(super) fn not_an_integer(node: &SchemaNode, path: &FieldPath<'_>) -> FieldError {
+fn is_integral_double(float: f64) -> bool {
+    const EPSILON: f64 = 1e-9;
+    let rounded = float.round();
+    float.abs() <= MAX_EXACT_INTEGER
+        && (float == rounded || (float - rounded).abs() < EPSILON * rounded.abs())
+}
+
+/// The error for a number with a fraction where an integer is meant, or beyond the range of its
+/// format.
+pub(super) fn outside_number_format(node: &SchemaNode, path: &FieldPath<'_>) -> FieldError {
+    let ty = match &node.ty {
+        SchemaType::Number => "number",
+        _ => "integer",
+    };
     let format = match (&node.ty, &*node.format) {
         (SchemaType::Int32, _) => "with format int32".to_owned(),
         (_, "") => "(default format)".to_owned(),
         (_, format) => format!("with format {format}"),
     };
     let field = path.render();
-    let text = format!("Checked value must be of type integer {format} in {field}");
+    let text = format!("Checked value must be of type {ty} {format} in {field}");
     FieldError::invalid("<nil>", &Value::from(""), text)
 }
 
@@ -100,10 +114,37 @@ fn declared_format(node: &SchemaNode) -> Option<&str> {
 /// The format that Go's type of a decoded value has; only numbers have one.
 fn number_format(value: &Value) -> &'static str {
     match value {
-        Value::Number(n) if n.is_f64() => "float64",
-        Value::Number(_) => "int64",
+        Value::Number(n) if n.is_i64() => "int64",
+        Value::Number(_) => "float64",
         _ => "",
     }
+}
+
+/// Whether a number is an integer from `-max - 1` to `max`. Doubles that stand for one integer
+/// have the form of integers here.
+fn is_integer_in_range(number: &Number, max: i64) -> bool {
+    number
+        .as_i64()
+        .is_some_and(|n| (-max - 1..=max).contains(&n))
+}
+
+/// Whether a number that is taken for no integer cannot be read as one of the declared size, either.
+pub(super) fn has_no_integer_form(node: &SchemaNode, value: &Value) -> bool {
+    let Some(float) = value.as_f64().filter(|_| !is_integer(value)) else {
+        return false;
+    };
+    let digits = float.to_string();
+    match node.ty {
+        SchemaType::Int32 => digits.parse::<i32>().is_err(),
+        SchemaType::Int64 => digits.parse::<i64>().is_err(),
+        _ => false,
+    }
+}
+
+/// Whether a number, by its digits, is not infinite with single precision.
+fn is_finite_float(number: f64) -> bool {
+    let float = number.to_string().parse::<f32>();
+    float.is_ok_and(f32::is_finite)
 }
 
 fn check_format(node: &SchemaNode, value: &Value, path: &FieldPath<'_>) -> Result<(), FieldError> {
@@ -130,8 +171,10 @@ fn check_format(node: &SchemaNode, value: &Value, path: &FieldPath<'_>) -> Resul
             formats::base64_error_offset(text).is_none()
         }
         Value::String(text) => formats::matches_format(format, text),
-        Value::Number(n) if format == "int32" => {
-            n.as_i64().is_none_or(|n| i32::try_from(n).is_ok())
+        Value::Number(n) if node.ty == SchemaType::Int32 => is_integer_in_range(n, i32::MAX.into()),
+        Value::Number(n) if node.ty == SchemaType::Int64 => is_integer_in_range(n, i64::MAX),
+        Value::Number(n) if node.ty == SchemaType::Number && format == "float" => {
+            n.as_f64().is_none_or(is_finite_float)
         }
         _ => true,
     };
@@ -141,7 +184,7 @@ fn check_format(node: &SchemaNode, value: &Value, path: &FieldPath<'_>) -> Resul
     let field = path.render();
     let rendered = match value {
         Value::String(text) => text.clone(),
-        _ => return Err(not_an_integer(node, path)),
+        _ => return Err(outside_number_format(node, path)),
     };
     let text = format!("{field} in body must be of type {format}: {rendered:?}");
     Err(FieldError::type_invalid(field, value, text))
