@@ -266,4 +266,17 @@ mod tests {
         let subjects = json!([{"kind": "ServiceAccount", "name": "c", "namespace": "kube-system"}]);
         assert_eq!(binding.value["subjects"], subjects);
     }
+
+    /// Who writes a Work in an execution space is the administrator of that member, and who reads
+    /// it sees the Secrets in it.
+    #[test]
+    fn roles_that_others_aggregate_grant_no_works() {
+        let objects = parse(include_str!("karmada_rbac_policy.txt")).unwrap();
+        for object in objects {
+            let labels = object.value["metadata"]["labels"].to_string();
+            let rules = object.value["rules"].to_string();
+            let is_aggregated = labels.contains("/aggregate-to-");
+            assert!(!is_aggregated || !rules.contains("\"works"), "{rules}");
+        }
+    }
 }
