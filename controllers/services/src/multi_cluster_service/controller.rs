@@ -24,7 +24,7 @@ use super::claimed_service::{
     desired_binding, permanent_id, released_binding, service_claim, service_release,
 };
 use super::object::{API_VERSION, ClusterState, MultiClusterService, cluster_states};
-use super::reports::{ReportedCondition, ServiceReports};
+use super::reports::{OutcomeCondition, ServiceReports};
 use super::service_works::{ServiceWorks, WorkRole, service_key};
 use crate::slice_fields::MULTI_CLUSTER_SERVICE_KIND;
 use crate::work_fields::{WorkFields, WorkWrite, delete_work, work_manifest, write_work};
@@ -32,7 +32,7 @@ use crate::{SERVICES, ServicesContext};
 
 const WORKERS: usize = 3;
 
-const SERVICE_APPLIED: ReportedCondition = ReportedCondition {
+const SERVICE_APPLIED: OutcomeCondition = OutcomeCondition {
     condition_type: "ServiceApplied",
     success: (
         "ServiceAppliedSucceed",

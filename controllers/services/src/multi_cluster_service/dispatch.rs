@@ -23,14 +23,14 @@ use openapi::karmada::well_known_keys::{
 
 use super::dispatched_work::ProvidedSlice;
 use super::object::{ClusterState, MultiClusterService, cluster_states};
-use super::reports::{ReportedCondition, ServiceReports};
+use super::reports::{OutcomeCondition, ServiceReports};
 use super::service_works::{ServiceWorks, WorkRole, service_key};
 use crate::ServicesContext;
 use crate::work_fields::{WorkWrite, delete_work, write_work};
 
 const WORKERS: usize = 3;
 
-const ENDPOINT_SLICE_DISPATCHED: ReportedCondition = ReportedCondition {
+const ENDPOINT_SLICE_DISPATCHED: OutcomeCondition = OutcomeCondition {
     condition_type: "EndpointSliceDispatched",
     success: (
         "EndpointSliceDispatchedSucceed",

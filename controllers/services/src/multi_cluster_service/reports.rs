@@ -17,7 +17,7 @@ use crate::ServicesContext;
 use crate::slice_fields::MULTI_CLUSTER_SERVICE_KIND;
 
 /// A condition with its reasons, and the events of a success and of a failure.
-pub(super) struct ReportedCondition {
+pub(super) struct OutcomeCondition {
     pub(super) condition_type: &'static str,
     /// The reason and the message of the condition that is True.
     pub(super) success: (&'static str, &'static str),
@@ -32,13 +32,13 @@ pub(super) struct ServiceReports {
     api: Arc<dyn Api>,
     recorder: EventRecorder,
     clock: Arc<dyn Clock>,
-    condition: ReportedCondition,
+    condition: OutcomeCondition,
     /// By key of the MultiClusterService: its uid, and the states of its clusters that were reported last.
     reported_clusters: Mutex<HashMap<String, (Box<str>, ClusterStates)>>,
 }
 
 impl ServiceReports {
-    pub(super) fn new(deps: &ServicesContext, condition: ReportedCondition) -> Self {
+    pub(super) fn new(deps: &ServicesContext, condition: OutcomeCondition) -> Self {
         Self {
             api: Arc::clone(&deps.control_plane),
             recorder: deps.recorder.clone(),
