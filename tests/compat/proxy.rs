@@ -614,7 +614,7 @@ async fn requests_to_all_clusters_are_merged() {
         .get(&cluster_proxy_path("*", "/apis?x=1"))
         .await;
     assert_eq!(
-        (discovery.code, &discovery.headers["location"]),
-        (307, &"../../../../../../apis?x=1".parse().unwrap())
+        (discovery.code, &discovery.json()["kind"]),
+        (200, &json!("APIGroupList"))
     );
 }

@@ -7,9 +7,9 @@ use std::sync::Arc;
 use auth::RequestAuthorizer;
 use client::{Api, TaskGroup};
 use flotilla_http::{
-    AGENT_TUNNEL, AgentTunnelEndpoint, CLUSTER_PROXY, ClusterProxy, GLOBAL_PROXY, GlobalProxy,
-    MemberResourceReader, MemberSearch, SEARCH, SubresourceConnector, SubresourceConnectors,
-    TunnelRefusalCallback,
+    AGENT_TUNNEL, AgentTunnelEndpoint, CLUSTER_PROXY, ClusterProxy, ControlPlaneBackend,
+    GLOBAL_PROXY, GlobalProxy, MemberResourceReader, MemberSearch, SEARCH, SubresourceConnector,
+    SubresourceConnectors, TunnelRefusalCallback,
 };
 use flotilla_runtime::{EventRecorder, InvolvedObject};
 use machinery::Object;
@@ -29,6 +29,8 @@ pub(crate) struct ClusterConnectorContext<'a> {
     pub(crate) api: &'a Arc<dyn Api>,
     pub(crate) registry: &'a Arc<Registry>,
     pub(crate) authorizer: RequestAuthorizer,
+    /// Serves what the proxies do not send to members.
+    pub(crate) control_plane: Arc<dyn ControlPlaneBackend>,
     pub(crate) member_caches: &'a MemberCaches,
     pub(crate) clock: &'a Arc<dyn Clock>,
     /// The owner of the connections.
@@ -45,7 +47,8 @@ pub(crate) fn cluster_connectors(
     let tasks = context.tasks;
     let switches = context.addons.clone();
     let tunnels = AgentTunnelEndpoint::new(gateways.clone(), tunnel_refusals(&context), tasks);
-    let proxy = ClusterProxy::new(gateways, tasks, context.metrics);
+    let control_plane = Arc::clone(&context.control_plane);
+    let proxy = ClusterProxy::new(gateways, control_plane, tasks, context.metrics);
     let reader = start_member_reader(context);
     let global = GlobalProxy::new(Arc::clone(&reader), Arc::clone(&proxy));
     let of_search = |connector: Arc<dyn SubresourceConnector>| {

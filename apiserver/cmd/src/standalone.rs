@@ -17,7 +17,7 @@ use auth::tls::{ReplaceableServingCertificate, ServingCertificates};
 use auth::token::ServiceAccountTokenIssuerAndVerifier;
 use auth::{LocalAuthenticator, RoleEscalationCheck, authenticator};
 use client::Api;
-use flotilla_http::ApiServer;
+use flotilla_http::{ApiServer, OwnControlPlane};
 use flotilla_runtime::{InformerFactory, ShutdownToken, TaskGroup};
 use interpreter::LuaLimits;
 use machinery::UserInfo;
@@ -282,6 +282,7 @@ impl StandaloneServer {
             true => AddonSwitches::watch(&api, ADDONS_NAMESPACE, &server),
             false => AddonSwitches::none(),
         };
+        let own_control_plane = Arc::<OwnControlPlane>::default();
         let (connectors, dynamic_groups) = match setup.federation {
             true => {
                 let backends = ClusterProxyBackends::start(Arc::clone(&api), &server);
@@ -290,6 +291,7 @@ impl StandaloneServer {
                     api: &api,
                     registry: &registry,
                     authorizer: authorizer.clone(),
+                    control_plane: Arc::clone(&own_control_plane) as _,
                     member_caches: &member_caches,
                     clock: &clock,
                     tasks: &server,
@@ -309,6 +311,7 @@ impl StandaloneServer {
         let auditor = audit.map(|audit| audit.start(&metrics, &clock, &server));
         let options = flotilla_http::ApiServerOptions {
             connectors,
+            own_control_plane: Some(own_control_plane),
             dynamic_groups,
             subresource_getters: scheduling_decision::decision_getters(
                 &api,

@@ -19,13 +19,13 @@ use crate::health::HealthCheck;
 use crate::metrics::ApiServerMetrics;
 use crate::non_resource_paths::NonResourcePathHandler;
 use crate::options::ApiServerOptions;
+use crate::own_requests::RequestHandling;
 use crate::resource_handlers::ResourceRequestDispatcher;
 use crate::secure_serving::SecureServing;
 
 /// The HTTPS server.
 pub struct ApiServer {
-    filters: HandlerChainConfig,
-    handler: ApiServerHandler,
+    requests: Arc<RequestHandling>,
     serving: SecureServing,
     stopping: CancellationToken,
     shutdown_delay: Duration,
@@ -65,18 +65,25 @@ impl ApiServer {
             auditor: options.auditor.take(),
             flow_control: options.flow_control.take(),
         };
+        let serving = SecureServing {
+            drain: Arc::clone(&filters.drain),
+            metrics: Arc::clone(&filters.metrics),
+            clock: Arc::clone(&options.clock),
+            grace_period: options.shutdown_grace_period,
+            request_timeout: options.request_timeout,
+        };
+        let shutdown_delay = options.shutdown_delay;
+        let own = options.own_control_plane.take();
+        let handler = build_handler(&filters, options);
+        let requests = Arc::new(RequestHandling { filters, handler });
+        if let Some(own) = own {
+            own.set(&requests);
+        }
         Self {
-            serving: SecureServing {
-                drain: Arc::clone(&filters.drain),
-                metrics: Arc::clone(&filters.metrics),
-                clock: Arc::clone(&options.clock),
-                grace_period: options.shutdown_grace_period,
-                request_timeout: options.request_timeout,
-            },
+            requests,
+            serving,
             stopping,
-            shutdown_delay: options.shutdown_delay,
-            handler: build_handler(&filters, options),
-            filters,
+            shutdown_delay,
         }
     }
 
@@ -87,7 +94,8 @@ impl ApiServer {
         tls: Arc<ServerConfig>,
         shutdown: impl Future<Output = ()> + Send,
     ) -> io::Result<()> {
-        let chain = Arc::new(build_handler_chain(&self.filters, self.handler.clone()));
+        let RequestHandling { filters, handler } = &*self.requests;
+        let chain = Arc::new(build_handler_chain(filters, handler.clone()));
         let shutdown = async {
             shutdown.await;
             self.stopping.cancel();

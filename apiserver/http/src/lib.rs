@@ -31,6 +31,7 @@ mod negotiation;
 mod non_resource_paths;
 mod openapi_v3;
 mod options;
+mod own_requests;
 mod profiling;
 mod protobuf_responses;
 mod proxy;
@@ -66,10 +67,11 @@ pub use flowcontrol::FlowController;
 pub use health::{HealthCheck, HealthProbe};
 pub use negotiation::RequestBodySerialization;
 pub use options::ApiServerOptions;
+pub use own_requests::{ControlPlaneBackend, OwnControlPlane};
 pub use proxy::{
     AGENT_TUNNEL, AgentTunnelEndpoint, CLUSTER_PROXY, ClusterProxy, GLOBAL_PROXY, GlobalProxy,
-    MemberRead, MemberReader, MemberReply, MemberResourceReader, MemberSearch, SEARCH,
-    TunnelRefusalCallback, is_unserved_path,
+    HostControlPlane, MemberRead, MemberReader, MemberReply, MemberResourceReader, MemberSearch,
+    SEARCH, TunnelRefusalCallback, is_unserved_path,
 };
 pub use request_body::{
     DecodedBodyAndDuplicateKeys, DecodedPatch, decode_object_of_kind, decode_patch,

@@ -11,6 +11,7 @@ use crate::backup::BackupOpener;
 use crate::dynamic_groups::DynamicGroupProviders;
 use crate::flowcontrol::FlowController;
 use crate::health::{HealthCheck, HealthProbe};
+use crate::own_requests::OwnControlPlane;
 use crate::subresources::{SubresourceConnectors, SubresourceGetters};
 use crate::version::VersionInfo;
 
@@ -22,6 +23,8 @@ pub struct ApiServerOptions {
     /// Checks of `/livez` and `/readyz`, in order. `ping` and `shutdown` are added.
     pub checks: Vec<HealthCheck>,
     pub connectors: SubresourceConnectors,
+    /// Serves requests that a proxy of this server passes on to it.
+    pub own_control_plane: Option<Arc<OwnControlPlane>>,
     pub subresource_getters: SubresourceGetters,
     /// The providers of the registry's dynamic groups.
     pub dynamic_groups: DynamicGroupProviders,
@@ -64,6 +67,7 @@ impl Default for ApiServerOptions {
             external_address: String::new(),
             checks: Vec::new(),
             connectors: SubresourceConnectors::new(),
+            own_control_plane: None,
             subresource_getters: SubresourceGetters::new(),
             dynamic_groups: DynamicGroupProviders::new(),
             webhook_handlers: AdmissionReviewHandlers::new(),

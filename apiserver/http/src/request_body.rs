@@ -393,7 +393,7 @@ pub fn decode_patch(bytes: &[u8], content_type: &str) -> Result<DecodedPatch, St
     Err(Status::bad_request(format!("{prefix}{why}")))
 }
 
-fn decode_protobuf(bytes: &[u8]) -> Result<Value, String> {
+pub(crate) fn decode_protobuf(bytes: &[u8]) -> Result<Value, String> {
     let (gvk, mut value) = openapi::protobuf::decode(bytes)?;
     if let Some(map) = value.as_object_mut()
         && !gvk.kind.is_empty()
@@ -406,7 +406,7 @@ fn decode_protobuf(bytes: &[u8]) -> Result<Value, String> {
     Ok(value)
 }
 
-fn decode_yaml(bytes: &[u8]) -> Result<Value, String> {
+pub(crate) fn decode_yaml(bytes: &[u8]) -> Result<Value, String> {
     let text = std::str::from_utf8(bytes).map_err(|_| "yaml: invalid UTF-8")?;
     serde_saphyr::from_str(text).map_err(|e| format!("error converting YAML to JSON: {e}"))
 }

@@ -8,9 +8,9 @@ use std::time::Duration;
 use admission::{AdmissionChain, DynamicAdmission};
 use anyhow::Context;
 use auth::delegated;
-use client::remote::RestConfig;
+use client::remote::{RequestForwarder, RestConfig};
 use client::{Api, GroupSplitApi, RemoteApi};
-use flotilla_http::{AdmissionReviewHandlers, ApiServerOptions, HealthProbe};
+use flotilla_http::{AdmissionReviewHandlers, ApiServerOptions, HealthProbe, HostControlPlane};
 use flotilla_metrics::MetricsRegistry;
 use flotilla_runtime::{InformerFactory, ShutdownToken, TaskGroup};
 use interpreter::LuaLimits;
@@ -145,6 +145,10 @@ impl AggregatedServer {
                 &delegation,
                 &resources.metrics_adapter,
                 &ready,
+                HostControlPlane::new(
+                    RequestForwarder::new(setup.host.clone(), &connections)?,
+                    &metrics,
+                ),
                 metrics,
             )
         };
@@ -289,6 +293,7 @@ fn http_options(
     delegation: &HostDelegatedAuthAndWebhooks,
     metrics_adapter: &MetricsAdapter,
     ready: &HealthProbe,
+    host: Arc<HostControlPlane>,
     metrics: MetricsRegistry,
 ) -> ApiServerOptions {
     let shared = setup.request_limits.apply_to(running_server::http_options(
@@ -307,6 +312,7 @@ fn http_options(
         api,
         registry,
         authorizer: Arc::clone(&delegation.authorizer).into(),
+        control_plane: host,
         member_caches: &running.member_caches,
         clock: &running.clock,
         tasks: &running.server_tasks,

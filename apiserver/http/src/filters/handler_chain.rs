@@ -13,6 +13,7 @@ use registry::Registry;
 use tower::ServiceBuilder;
 
 use super::admission_reviews::AdmissionReviewsLayer;
+use super::assumed_user::{AssumedUserCheck, AssumedUserLayer};
 use super::audit::MakeAuditResponse;
 use super::audit_id::MakeAuditId;
 use super::authentication::AuthenticationLayer;
@@ -123,6 +124,35 @@ where
         .layer(AuthorizationLayer::with_metrics(authorizer, metrics)) // WithAuthorization
         .layer(InFlightLayer::new(drain, metrics)) // WithWaitGroup
         .layer(DeadlineLayer::new(timeout)) // WithRequestDeadline
+        .service(handler)
+}
+
+/// Puts the filters around `handler` for a request that a proxy of this server passes on to it: what
+/// the user may do, and the audit events, are those of the request itself. Limits, deadline and
+/// metrics are those of the request to the proxy.
+pub(crate) fn build_passed_on_chain<H, B>(
+    config: &HandlerChainConfig,
+    handler: H,
+) -> impl InnerService<ReceivedRequest<B>, Infallible, Future: Send> + Send + Sync + use<H, B>
+where
+    H: InnerService<AuthenticatedRequest<B>, Status, Future: Send> + Send + Sync + 'static,
+    B: Body<Data = Bytes, Error: Display + Send> + Send + Unpin + 'static,
+{
+    ServiceBuilder::new()
+        .layer(RequestInfoLayer::new(
+            &config.registry,
+            &config.connectors,
+            &config.metrics,
+            &config.auditor,
+            false,
+        ))
+        .layer(ErrorResponsesLayer::new(&config.resources_installed))
+        .layer(AssumedUserLayer::new(AssumedUserCheck))
+        .layer(MapResultLayer(MakeAuditResponse))
+        .layer(AuthorizationLayer::with_metrics(
+            &config.authorizer,
+            &config.metrics,
+        ))
         .service(handler)
 }
 

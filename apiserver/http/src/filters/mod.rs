@@ -10,6 +10,7 @@
 //! by one name per filter.
 
 mod admission_reviews;
+mod assumed_user;
 mod async_check;
 mod attach_guard;
 mod audit;
@@ -35,7 +36,8 @@ mod response_headers;
 mod testing;
 mod tracing;
 
-pub(crate) use handler_chain::{HandlerChainConfig, build_handler_chain};
+pub(crate) use assumed_user::AssumedUser;
+pub(crate) use handler_chain::{HandlerChainConfig, build_handler_chain, build_passed_on_chain};
 pub(crate) use inner_service::{InnerService, ServerResponse};
 pub(crate) use max_in_flight::InFlightLimits;
 pub(crate) use request::{AuthenticatedRequest, ReceivedRequest};

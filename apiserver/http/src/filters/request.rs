@@ -42,6 +42,13 @@ impl<B> ReceivedRequest<B> {
     }
 }
 
+impl<B> ReceivedRequest<B> {
+    /// A request that a proxy of this server passes on to it.
+    pub(crate) fn passed_on(http: Request<B>) -> Self {
+        Self::new(PeerCertificates::default(), None, http)
+    }
+}
+
 /// The audit ID that the client sent when it is valid, else a new one.
 fn audit_id(headers: &HeaderMap) -> HeaderValue {
     let is_valid = |v: &&HeaderValue| {

@@ -3,7 +3,7 @@
 //! A request for one object is looked up in every cluster and forwarded to the one that
 //! has it; a list is merged from the lists of all. Clusters that do not respond, or
 //! that deny the user access, are left out. Non-resource paths (discovery, versions)
-//! are redirected to the control plane. Karmada:
+//! are served by the control plane. Karmada:
 //! `pkg/registry/cluster/storage/aggregate.go`.
 
 use std::collections::BTreeMap;
@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 use client::remote::{RequestBody as ForwardedRequestBody, ResponseBody};
 use futures_util::future::join_all;
-use http::header::{ACCEPT, CONTENT_TYPE, HeaderValue, LOCATION};
+use http::header::{ACCEPT, CONTENT_TYPE, HeaderValue};
 use http::uri::PathAndQuery;
 use http::{HeaderMap, Request, Response, StatusCode, Uri};
 use http_body_util::{BodyExt, Limited};
@@ -49,7 +49,7 @@ impl ClusterProxy {
         let method = connection.request.method();
         let info = requestinfo::parse_request(method, path.path(), &query)?;
         let Some(resource) = info.resource else {
-            return redirect_to_control_plane(uri.path(), &path);
+            return self.control_plane.serve(connection, path).await;
         };
         if resource.named {
             let of_pod = matches!(resource.subresource.as_str(), "log" | "exec");
@@ -150,22 +150,6 @@ fn without_paging(path: &PathAndQuery) -> Result<PathAndQuery, Status> {
     path::member_path(path.path(), Some(&parameters.join("&")))
 }
 
-/// Redirects to the control plane, which may be a kube-apiserver in front of this server: that
-/// would take an absolute path for one of this server, so the location is relative to the path
-/// of the request.
-pub(super) fn redirect_to_control_plane(
-    requested: &str,
-    path: &PathAndQuery,
-) -> Result<Response<ServerResponseBody>, Status> {
-    let depth = requested.matches('/').count().saturating_sub(1);
-    let location = "../".repeat(depth) + path.as_str().trim_start_matches('/');
-    let to = HeaderValue::from_str(&location).map_err(Status::internal)?;
-    let mut response = Response::new(ServerResponseBody::empty());
-    *response.status_mut() = StatusCode::TEMPORARY_REDIRECT;
-    response.headers_mut().insert(LOCATION, to);
-    Ok(response)
-}
-
 fn single_cluster<'a>(mut having: impl Iterator<Item = &'a str>) -> Result<String, Status> {
     let Some(first) = having.next() else {
         let text = "resource not found or don't have permission to get it";
@@ -225,19 +209,6 @@ mod tests {
             without_paging(&path).unwrap(),
             "/api/v1/pods?labelSelector=a"
         );
-    }
-
-    #[test]
-    fn redirects_are_relative_to_the_request() {
-        for (requested, path, location) in [
-            ("/a/b/proxy/api", "/api", "../../../api"),
-            ("/a/proxy/api/v1?x", "/api/v1?x=/y", "../../../api/v1?x=/y"),
-            ("/a/proxy", "/", "../"),
-        ] {
-            let path = PathAndQuery::from_static(path);
-            let response = redirect_to_control_plane(requested, &path).unwrap();
-            assert_eq!(response.headers()[LOCATION], location);
-        }
     }
 
     #[test]

@@ -3,7 +3,7 @@
 //!
 //! get, list, watch of a selected resource ──► cache
 //! other requests on its objects ──► the member that has the object
-//! everything else ──► redirected to the control plane
+//! everything else ──► the control plane itself
 //!
 //! The user needs the rights to the request in the control plane, besides those to the proxy. The
 //! member checks what it forwards once more, as it does for the cluster proxy.
@@ -19,7 +19,7 @@ use serde_json::Value;
 
 use super::native_request::{MemberResourceReader, NativeRequest};
 use super::update_body::restore_object;
-use super::{ClusterProxy, aggregate, headers, path};
+use super::{ClusterProxy, headers, path};
 use crate::response_body::ServerResponseBody;
 use crate::subresources::{SubresourceConnectRequest, SubresourceConnector};
 
@@ -80,9 +80,9 @@ impl GlobalProxy {
         if !writes_object || headers::requested_upgrade(&connection.request).is_some() {
             return self.clusters.forward(connection).await;
         }
-        let restore = |body: Bytes| {
+        let restore = |body: Bytes, content_type: &str| {
             let version = |text: &str| cache.member_resource_version(&cluster, text);
-            restore_object(body, version)
+            restore_object(body, content_type, version)
         };
         self.clusters
             .forward_transformed(connection, Some(&restore))
@@ -103,16 +103,17 @@ impl SubresourceConnector for GlobalProxy {
         let query = connection.request.uri().query();
         let path = path::member_path(&connection.subpath, query)?;
         let request = NativeRequest::parse(connection.request.method(), &path)?;
-        let cached = request.and_then(|request| {
-            let kind = self.reader.cached_kind(&request)?;
-            Some((request, kind))
-        });
-        match cached {
-            Some((request, kind)) => Box::pin(self.serve(connection, &request, &kind)).await,
-            None => {
-                let requested = connection.request.uri().path();
-                aggregate::redirect_to_control_plane(requested, &path)
-            }
+        let Some(request) = request else {
+            return self.clusters.control_plane.serve(connection, path).await;
+        };
+        if let Some(kind) = self.reader.cached_kind(&request) {
+            return Box::pin(self.serve(connection, &request, &kind)).await;
         }
+        let resource = &request.resource;
+        if (&*resource.group, &*resource.resource) == (GLOBAL_PROXY.0, GLOBAL_PROXY.1) {
+            let text = "the global proxy passes no requests on to itself";
+            return Err(Status::bad_request(text));
+        }
+        self.clusters.control_plane.serve(connection, path).await
     }
 }

@@ -34,6 +34,15 @@ pub(super) fn response_options(
     })
 }
 
+/// The format of a search: lists in JSON.
+fn search_options(headers: &HeaderMap) -> ResponseOptions {
+    ResponseOptions {
+        format: ResponseFormat::PLAIN_JSON,
+        gzip: negotiation::accepts_gzip(headers),
+        include: IncludeObjectPolicy::None,
+    }
+}
+
 /// The opening of a list of objects, up to its first item.
 fn list_head(kind: &KindInfo, metadata: &str) -> String {
     format!(
@@ -112,15 +121,27 @@ impl MemberResourceReader {
         kind: &KindInfo,
         headers: &HeaderMap,
     ) -> Result<Response<ServerResponseBody>, Status> {
-        let options = ResponseOptions {
-            format: ResponseFormat::PLAIN_JSON,
-            gzip: negotiation::accepts_gzip(headers),
-            include: IncludeObjectPolicy::None,
-        };
+        let options = search_options(headers);
         let selection = request.selection(kind)?;
         let found = self.cache.search(&request.gvr(), selection).await?;
         let items = (found.items, found.warnings);
         self.write_list(kind, "{}".to_owned(), items, options).await
+    }
+
+    /// The list of a search for a kind that no ResourceRegistry selects; 404 if neither this
+    /// server nor Kubernetes has the kind.
+    pub(super) async fn empty_search(
+        &self,
+        request: &NativeRequest,
+        headers: &HeaderMap,
+    ) -> Result<Response<ServerResponseBody>, Status> {
+        let Some(kind) = self.known_kind(&request.gvr()) else {
+            return Err(Status::path_not_found());
+        };
+        let options = search_options(headers);
+        let nothing = (Vec::new(), Vec::new());
+        self.write_list(&kind, "{}".to_owned(), nothing, options)
+            .await
     }
 
     async fn write_list(

@@ -77,12 +77,11 @@ impl SubresourceConnector for MemberSearch {
             return Err(Status::method_not_allowed());
         }
         self.reader.authorize(&connection.user, &request).await?;
-        let Some(kind) = self.reader.cached_kind(&request) else {
-            let resource = request.gvr().group_resource();
-            let text = format!("no ResourceRegistry selects {resource}");
-            return Err(Status::failure(404, "NotFound", text));
-        };
         let headers = connection.request.headers();
-        Box::pin(self.reader.search(&request, &kind, headers)).await
+        match self.reader.cached_kind(&request) {
+            Some(kind) => Box::pin(self.reader.search(&request, &kind, headers)).await,
+            // Karmada, too, has found nothing where no ResourceRegistry selects the kind.
+            None => self.reader.empty_search(&request, headers).await,
+        }
     }
 }

@@ -15,6 +15,7 @@ mod aggregate;
 mod connector;
 mod global_proxy;
 mod headers;
+mod host_control_plane;
 mod member_reader;
 mod member_responses;
 mod member_search;
@@ -33,7 +34,7 @@ use std::time::Instant;
 use bytes::Bytes;
 use client::TaskGroup;
 use client::remote::{ForwardError, RequestBody as ForwardedRequestBody};
-use http::header::CONTENT_LENGTH;
+use http::header::{CONTENT_LENGTH, CONTENT_TYPE, HeaderValue};
 use http::uri::PathAndQuery;
 use http::{HeaderMap, Method, Request, Response, StatusCode, Uri};
 use http_body::Body as _;
@@ -44,11 +45,13 @@ use machinery::Status;
 use members::{ClusterProxyBackends, ClusterProxyError};
 use openapi::karmada::resources::CLUSTERS;
 
+use crate::own_requests::ControlPlaneBackend;
 use crate::request_body;
 use crate::response_body::ServerResponseBody;
 use crate::subresources::SubresourceConnectRequest;
 pub use agent_tunnel::{AGENT_TUNNEL, AgentTunnelEndpoint, TunnelRefusalCallback};
 pub use global_proxy::{GLOBAL_PROXY, GlobalProxy};
+pub use host_control_plane::HostControlPlane;
 pub use member_reader::{MemberRead, MemberReader, MemberReply, is_unserved_path};
 pub use member_search::{MemberSearch, SEARCH};
 pub use native_request::MemberResourceReader;
@@ -63,6 +66,8 @@ pub const CLUSTER_PROXY: (&str, &str, &str) = ("cluster.karmada.io", "clusters",
 /// Forwards requests to member clusters.
 pub struct ClusterProxy {
     backends: ClusterProxyBackends,
+    /// Serves what is no member's.
+    control_plane: Arc<dyn ControlPlaneBackend>,
     metrics: ClusterProxyMetrics,
     /// Owns the tunnels.
     tasks: TaskGroup,
@@ -87,18 +92,27 @@ enum MemberRequestBody {
     Replaced(Bytes),
 }
 
-/// Replaces the body of a request before it is sent to the member.
-type BodyTransform<'a> = &'a (dyn Fn(Bytes) -> Bytes + Send + Sync);
+/// Replaces the body of a request, which has a content type, before it is sent to the member.
+type BodyTransform<'a> = &'a (dyn Fn(Bytes, &str) -> TransformedBody + Send + Sync);
+
+/// A body that takes the place of another one.
+struct TransformedBody {
+    bytes: Bytes,
+    /// `None`: that of the body before.
+    content_type: Option<HeaderValue>,
+}
 
 impl ClusterProxy {
     /// `tasks` owns the tunnels; the metrics are registered with `registry`.
     pub fn new(
         gateways: ClusterProxyBackends,
+        control_plane: Arc<dyn ControlPlaneBackend>,
         tasks: &TaskGroup,
         registry: &flotilla_metrics::MetricsRegistry,
     ) -> Arc<Self> {
         Arc::new(Self {
             backends: gateways,
+            control_plane,
             metrics: ClusterProxyMetrics::new(registry),
             tasks: tasks.child(),
         })
@@ -179,10 +193,14 @@ impl ClusterProxy {
             headers::build_request_headers(headers, &user, &scope, protocol.as_ref())?;
         let body = match transform {
             Some(transform) => {
-                let (bytes, _charge) = request_body::read_body(body).await?.into_parts();
-                let bytes = transform(bytes);
-                headers.insert(CONTENT_LENGTH, bytes.len().into());
-                MemberRequestBody::Replaced(bytes)
+                let (body, _charge) = request_body::read_body(body).await?.into_parts();
+                let content_type = headers.get(CONTENT_TYPE).and_then(|v| v.to_str().ok());
+                let body = transform(body, content_type.unwrap_or(""));
+                headers.insert(CONTENT_LENGTH, body.bytes.len().into());
+                if let Some(content_type) = body.content_type {
+                    headers.insert(CONTENT_TYPE, content_type);
+                }
+                MemberRequestBody::Replaced(body.bytes)
             }
             None => MemberRequestBody::Streamed(body),
         };

@@ -114,11 +114,16 @@ impl MemberResourceReader {
     pub(super) fn cached_kind(&self, request: &NativeRequest) -> Option<Arc<KindInfo>> {
         let gvr = request.gvr();
         let gvk = self.cache.cached_kind(&gvr)?;
-        if let Some(known) = self.registry.table().find(&gvr) {
+        let known = self.known_kind(&gvr);
+        Some(known.unwrap_or_else(|| Arc::new(foreign_kind(gvr, gvk, request))))
+    }
+
+    /// The kind of a resource that this server serves, or Kubernetes.
+    pub(super) fn known_kind(&self, gvr: &Gvr) -> Option<Arc<KindInfo>> {
+        if let Some(known) = self.registry.table().find(gvr) {
             return Some(Arc::clone(&known.kind));
         }
-        let known = openapi::catalog().kind(&gvk);
-        Some(known.map_or_else(|| Arc::new(foreign_kind(gvr, gvk, request)), Arc::clone))
+        openapi::catalog().resource(gvr).map(Arc::clone)
     }
 
     /// 403 if the user may not make the request itself, besides reaching the search or the proxy;
