@@ -18,6 +18,7 @@ pub mod disruption_budget;
 mod jsonpath;
 pub mod karmada;
 pub mod karmada_prune;
+mod kind_definition;
 mod model;
 mod pod_requests;
 pub mod printer;
@@ -32,6 +33,7 @@ pub use api_approval::{API_APPROVED_ANNOTATION, ApiApproval, is_protected_commun
 pub use catalog::{KindCatalog, catalog, resource_of_kind};
 pub use definition_status::{DefinitionSummary, desired_definition_status, is_established};
 pub use jsonpath::JsonPath;
+pub use kind_definition::definition_of_kind;
 pub use model::{
     KindInfo, ListType, PatchMeta, PrinterColumn, RegexPattern, ScalePaths, SchemaComposition,
     SchemaDefinition, SchemaDefinitionArena, SchemaDefinitionId, SchemaField, SchemaNode,

@@ -14,7 +14,8 @@ use harness::objects::{
     deployment, federated_hpa, policy,
 };
 use harness::shared_services::{
-    multi_cluster_service, selecting_service, share_service, wait_for_service_endpoints,
+    multi_cluster_service, propagate_service_definitions, selecting_service, share_service,
+    wait_for_service_endpoints,
 };
 use harness::{ApiServerClient, ServerProcess};
 use serde_json::{Value, json};
@@ -174,7 +175,7 @@ async fn export_endpoints(control: &ApiServerClient, consumer: &ApiServerClient)
     wait_for_service_endpoints(consumer, ns, derived, 0).await;
 }
 
-// proves: CRH-host, FHP-host, MCS-host, SVC-host
+// proves: CRH-host, FHP-host, MCS-host, SVC-host, SVC-definitions
 #[tokio::test(flavor = "multi_thread")]
 async fn autoscalers_and_services_work_behind_a_host() {
     let simulated = async {
@@ -203,5 +204,6 @@ async fn autoscalers_and_services_work_behind_a_host() {
         scale_by_usage(control),
         share_endpoints(control, &consumer.server),
         export_endpoints(control, &consumer.server),
+        propagate_service_definitions(control, &real.server, REAL),
     );
 }

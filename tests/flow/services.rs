@@ -1,6 +1,8 @@
 //! Services that one member exports and others import.
 
-use harness::shared_services::{share_service, wait_for_service_endpoints};
+use harness::shared_services::{
+    propagate_service_definitions, share_service, wait_for_service_endpoints,
+};
 use serde_json::json;
 
 use crate::fleet::{ApiServerClient, FleetFixture, run_flotilla, wait_for_namespace, wait_until};
@@ -69,6 +71,13 @@ async fn exported_endpoints_follow_the_exporting_member() {
             .wait_until_deleted(&SERVICES, ns, "derived-web")
             .await;
     }
+}
+
+// proves: SVC-definitions
+#[tokio::test]
+async fn the_definitions_of_exports_and_imports_reach_members() {
+    let fleet = FleetFixture::shared("service-definitions").await;
+    propagate_service_definitions(&fleet.control, fleet.member("member1"), "member1").await;
 }
 
 // proves: SVC-provider-dies

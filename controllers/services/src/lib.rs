@@ -17,6 +17,7 @@
 //!
 //! Entry points: [`start`], [`ServicesContext`], [`EnabledServiceControllers`].
 
+mod definitions;
 mod endpoint_slice;
 mod exported_services;
 #[cfg(test)]

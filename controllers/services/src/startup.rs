@@ -3,6 +3,7 @@
 use flotilla_runtime::TaskGroup;
 
 use crate::ServicesContext;
+use crate::definitions;
 use crate::endpoint_slice::EndpointSliceController;
 use crate::multi_cluster_service::{
     EndpointSliceDispatchController, MultiClusterServiceController,
@@ -19,6 +20,7 @@ pub async fn start(deps: &ServicesContext, tasks: &TaskGroup) {
         EndpointSliceController::start(deps, tasks).await;
     }
     if deps.enabled.service_import {
+        definitions::start(deps, tasks);
         ServiceImportController::start(deps, tasks).await;
     }
     if deps.enabled.multi_cluster_service {

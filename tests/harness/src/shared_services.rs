@@ -1,10 +1,13 @@
 //! The Service `web`, whose endpoints one cluster provides and others get.
 
+use client::{ListOptions, ResourcePath};
 use serde_json::{Value, json};
 
 use crate::ApiServerClient;
 use crate::api_server_client::wait_until;
-use crate::objects::{ENDPOINT_SLICES, deployment, policy};
+use crate::objects::{
+    DEFINITIONS, ENDPOINT_SLICES, SERVICE_EXPORTS, cluster_scoped, deployment, policy,
+};
 
 const NAME: &str = "web";
 
@@ -67,6 +70,30 @@ pub async fn wait_for_service_endpoints(
     let what = format!("{count} endpoints of {service} in {}", member.name);
     wait_until(&what, async || {
         ready_endpoints(member, ns, service).await == count
+    })
+    .await;
+}
+
+/// Propagates the definitions of ServiceExport and ServiceImport to a cluster by a policy for each,
+/// and waits until the cluster serves the kinds.
+pub async fn propagate_service_definitions(
+    control: &ApiServerClient,
+    member: &ApiServerClient,
+    cluster: &str,
+) {
+    for plural in ["serviceexports", "serviceimports"] {
+        let name = format!("{plural}.multicluster.x-k8s.io");
+        control.wait_until_exists(&DEFINITIONS, "", &name).await;
+        let definition = json!({"apiVersion": "apiextensions.k8s.io/v1",
+            "kind": "CustomResourceDefinition", "metadata": {"name": name}});
+        let policy = cluster_scoped(policy("", plural, &definition, &[cluster]));
+        control.create(policy).await;
+        member.wait_until_exists(&DEFINITIONS, "", &name).await;
+    }
+    wait_until("exports in the member", async || {
+        let exports = ResourcePath::collection(&SERVICE_EXPORTS, "default");
+        let exports = member.api.list(exports, &ListOptions::default()).await;
+        exports.is_ok()
     })
     .await;
 }
