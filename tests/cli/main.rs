@@ -51,5 +51,8 @@ mod drain;
 /// `rebalance` of templates.
 mod rebalance;
 
+/// What the user guide of Karmada tells users to apply.
+mod guide;
+
 /// Waits of kubectl and Helm for templates.
 mod readiness;
