@@ -105,7 +105,7 @@ mod tests {
         let operation = |value: &str| json!([{"op": "test", "path": "/metadata/resourceVersion", "value": value}]);
         let options = |version: &str| json!({"preconditions": {"resourceVersion": version}});
         for (body, expected) in [
-            (read.clone(), expected.clone()),
+            (read, expected),
             (options("composite"), options("7")),
             (operation("composite"), operation("7")),
         ] {

@@ -20,13 +20,13 @@ const MAX_NAMED_CLUSTERS: usize = 5;
 
 /// A condition as one cluster reports it.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(crate) struct ReportedCondition<'a> {
+pub(crate) struct MemberCondition<'a> {
     pub(crate) status: &'a str,
     pub(crate) reason: &'a str,
     pub(crate) message: &'a str,
 }
 
-impl<'a> ReportedCondition<'a> {
+impl<'a> MemberCondition<'a> {
     /// The condition of a type in a status; `None` if there is none.
     pub(crate) fn find(status: &'a Map<String, Value>, kind: &str) -> Option<Self> {
         let mut all = status.get("conditions")?.as_array()?.iter();
@@ -153,11 +153,11 @@ impl ConditionTimes {
 pub(crate) fn reported_conditions<'a>(
     items: &[CollectedStatus<'a>],
     kind: &str,
-) -> Vec<(&'a str, Option<ReportedCondition<'a>>)> {
+) -> Vec<(&'a str, Option<MemberCondition<'a>>)> {
     let staying = items.iter().filter(|item| !item.leaving);
     let report = |item: &CollectedStatus<'a>| {
         let status = item.status.and_then(Value::as_object)?;
-        ReportedCondition::find(status, kind)
+        MemberCondition::find(status, kind)
     };
     staying.map(|item| (item.cluster, report(item))).collect()
 }
@@ -165,7 +165,7 @@ pub(crate) fn reported_conditions<'a>(
 /// A condition that is true where it is true in every cluster; `None` where no cluster reports it.
 pub(crate) fn conjunction(
     kind: &'static str,
-    reports: &[(&str, Option<ReportedCondition<'_>>)],
+    reports: &[(&str, Option<MemberCondition<'_>>)],
 ) -> Option<TemplateCondition> {
     let first = reports.iter().find_map(|(_, condition)| *condition)?;
     let with_status = |status: &str| {
@@ -248,8 +248,8 @@ pub(crate) fn bounded_reason<'a>(reason: &'a str, otherwise: &'a str) -> &'a str
 mod tests {
     use super::*;
 
-    fn report<'a>(status: &'a str, reason: &'a str, message: &'a str) -> ReportedCondition<'a> {
-        ReportedCondition {
+    fn report<'a>(status: &'a str, reason: &'a str, message: &'a str) -> MemberCondition<'a> {
+        MemberCondition {
             status,
             reason,
             message,

@@ -7,7 +7,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use crate::native::conditions::{
-    ConditionTimes, ReportedCondition, TemplateCondition, bounded_message, bounded_reason,
+    ConditionTimes, MemberCondition, TemplateCondition, bounded_message, bounded_reason,
     conditions_of, conjunction, reported_conditions, set_conditions,
 };
 use crate::native::{
@@ -146,7 +146,7 @@ fn disruption_allowed(allowed: i64) -> TemplateCondition {
 /// count only where the condition does not hold.
 fn reflected_autoscaler_conditions(status: &Map<String, Value>) -> Vec<Value> {
     let reflected = AUTOSCALER_CONDITIONS.into_iter().filter_map(|kind| {
-        let condition = ReportedCondition::find(status, kind)?;
+        let condition = MemberCondition::find(status, kind)?;
         if condition.is_true() {
             return Some(json!({"type": kind, "status": "True"}));
         }

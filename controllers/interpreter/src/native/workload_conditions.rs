@@ -5,7 +5,7 @@ use serde_json::{Map, Value, json};
 
 use crate::native::CollectedStatus;
 use crate::native::conditions::{
-    ReportedCondition, TemplateCondition, bounded_message, bounded_reason, cluster_names,
+    MemberCondition, TemplateCondition, bounded_message, bounded_reason, cluster_names,
     message_of_cluster,
 };
 use crate::native::rules::counter;
@@ -41,8 +41,8 @@ impl<'a> WorkloadCopy<'a> {
         }
     }
 
-    fn condition(&self, kind: &str) -> Option<ReportedCondition<'a>> {
-        ReportedCondition::find(self.status?, kind)
+    fn condition(&self, kind: &str) -> Option<MemberCondition<'a>> {
+        MemberCondition::find(self.status?, kind)
     }
 
     /// A healthy copy is available; one that a rollout still changes may say that it is.
@@ -58,7 +58,7 @@ impl<'a> WorkloadCopy<'a> {
         let Some(status) = self.status else {
             return false;
         };
-        let done = |c: ReportedCondition<'_>| c.is_true() && c.reason == NEW_REPLICA_SET_AVAILABLE;
+        let done = |c: MemberCondition<'_>| c.is_true() && c.reason == NEW_REPLICA_SET_AVAILABLE;
         self.up_to_date
             && counter(status, "replicas") == counter(status, "updatedReplicas")
             && self.condition(PROGRESSING).map_or(self.healthy, done)
@@ -78,12 +78,12 @@ pub(crate) fn reflected_deployment_conditions(
     healthy: bool,
 ) -> Vec<Value> {
     let mut reflected = reflected_failure(status);
-    if let Some(available) = ReportedCondition::find(status, AVAILABLE)
+    if let Some(available) = MemberCondition::find(status, AVAILABLE)
         && available.is_true() != healthy
     {
         reflected.push(json!({"type": AVAILABLE, "status": available.status_word()}));
     }
-    if let Some(progressing) = ReportedCondition::find(status, PROGRESSING) {
+    if let Some(progressing) = MemberCondition::find(status, PROGRESSING) {
         if progressing.status == "False" {
             reflected.push(reflected_condition(PROGRESSING, progressing));
         } else if progressing.reason == NEW_REPLICA_SET_AVAILABLE && !healthy {
@@ -98,15 +98,15 @@ pub(crate) fn reflected_deployment_conditions(
 
 /// The condition that replicas cannot be created, where it holds.
 pub(crate) fn reflected_failure(status: &Map<String, Value>) -> Vec<Value> {
-    let failure = ReportedCondition::find(status, REPLICA_FAILURE);
-    let failure = failure.filter(ReportedCondition::is_true);
+    let failure = MemberCondition::find(status, REPLICA_FAILURE);
+    let failure = failure.filter(MemberCondition::is_true);
     failure
         .map(|failure| reflected_condition(REPLICA_FAILURE, failure))
         .into_iter()
         .collect()
 }
 
-fn reflected_condition(kind: &str, condition: ReportedCondition<'_>) -> Value {
+fn reflected_condition(kind: &str, condition: MemberCondition<'_>) -> Value {
     json!({"type": kind, "status": condition.status_word(),
         "reason": bounded_reason(condition.reason, "Unknown"),
         "message": bounded_message(condition.message)})
