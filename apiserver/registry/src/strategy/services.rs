@@ -106,8 +106,10 @@ fn needs_health_check_port(service: &Value) -> bool {
     is_load_balancer(service) && service["spec"]["externalTrafficPolicy"] == "Local"
 }
 
+type ServicePredicate = fn(&Value) -> bool;
+
 /// The fields that only some types of Services have, and whether a Service is of such a type.
-const TYPE_DEPENDENT_FIELDS: [(&str, fn(&Value) -> bool); 4] = [
+const TYPE_DEPENDENT_FIELDS: [(&str, ServicePredicate); 4] = [
     ("healthCheckNodePort", needs_health_check_port),
     ("allocateLoadBalancerNodePorts", is_load_balancer),
     ("loadBalancerClass", is_load_balancer),

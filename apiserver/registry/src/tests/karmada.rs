@@ -62,6 +62,12 @@ async fn check_versions(old: &Gvr, new: &Gvr, namespace: &str) {
     let fixture = fixture().await;
     let mut of = json!({"apiVersion": "v1", "kind": "X", "name": "a", "resourceVersion": "7",
         "resourcePerReplicas": {"cpu": "1"}, "replicas": 2});
+    let mut resource =
+        json!({"apiVersion": "v1", "kind": "X", "name": "a", "resourceVersion": "7"});
+    if !namespace.is_empty() {
+        of["namespace"] = namespace.into();
+        resource["namespace"] = namespace.into();
+    }
     let clusters = json!([{"name": "m", "replicas": 2}]);
     let written = json!({"metadata": {"name": "b", "namespace": namespace}, "spec": {"resource": of, "clusters": clusters}});
     let created = fixture.create(old, written).await.unwrap();
@@ -72,7 +78,7 @@ async fn check_versions(old: &Gvr, new: &Gvr, namespace: &str) {
     assert_eq!(
         stored["spec"],
         json!({"conflictResolution": "Abort", "replicas": 2, "replicaRequirements": {"resourceRequest": {"cpu": "1"}},
-            "resource": {"apiVersion": "v1", "kind": "X", "name": "a", "resourceVersion": "7"}, "clusters": clusters})
+            "resource": resource, "clusters": clusters})
     );
     let placed = json!({"spec": {"placement": {"clusterAffinity": {}}, "propagateDeps": true, "replicas": 3,
         "resource": {"uid": "u"}}});

@@ -26,7 +26,7 @@ async fn quota_fixture() -> RegistryFixture {
 
 fn binding(name: &str, replicas: i64) -> Value {
     json!({"metadata": {"name": name, "namespace": "default"},
-        "spec": {"resource": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "d"},
+        "spec": {"resource": {"apiVersion": "apps/v1", "kind": "Deployment", "namespace": "default", "name": "d"},
             "replicaRequirements": {"resourceRequest": {"cpu": "500m"}},
             "clusters": [{"name": "m", "replicas": replicas}]}})
 }
