@@ -61,9 +61,11 @@ fn view_edit_and_admin_have_the_rights_of_kubernetes_and_karmada() {
         (("watch", "apps", "deployments"), [true, true, true]),
         (("get", policies, "propagationpolicies"), [true, true, true]),
         (
-            ("list", "work.karmada.io", "works/status"),
+            ("list", "work.karmada.io", "resourcebindings/status"),
             [true, true, true],
         ),
+        // Works contain Secrets, and are the administration of a member.
+        (("list", "work.karmada.io", "works"), [false, false, false]),
         (("get", "", "secrets"), [false, true, true]),
         (("create", "apps", "deployments"), [false, true, true]),
         (("create", "", "serviceaccounts/token"), [false, true, true]),

@@ -138,13 +138,13 @@ impl AggregatedServer {
         let auditor = audit.map(|audit| audit.start(&metrics, &clock, server_tasks));
         let options = ApiServerOptions {
             auditor: auditor.transpose()?,
+            resources_installed: Some(Arc::clone(&ready)),
             ..http_options(
                 &setup,
                 &running,
                 &resources.registry,
                 &delegation,
                 &resources.metrics_adapter,
-                &ready,
                 HostControlPlane::new(
                     RequestForwarder::new(setup.host.clone(), &connections)?,
                     &metrics,
@@ -292,7 +292,6 @@ fn http_options(
     registry: &Arc<Registry>,
     delegation: &HostDelegatedAuthAndWebhooks,
     metrics_adapter: &MetricsAdapter,
-    ready: &HealthProbe,
     host: Arc<HostControlPlane>,
     metrics: MetricsRegistry,
 ) -> ApiServerOptions {
@@ -337,7 +336,6 @@ fn http_options(
             ),
             (agent_restriction::WEBHOOK_PATH, agent_restriction::REVIEW),
         ]),
-        resources_installed: Some(Arc::clone(ready)),
         ..shared
     }
 }
