@@ -161,11 +161,9 @@ async fn scripts_implement_every_interpreter_operation() {
     let edit = json!({"spec": {"size": 5}});
     control.merge_patch(&WIDGETS, ns, "w", edit).await;
     for member in &fleet.members[..2] {
-        let as_template = |w: &Value| w["spec"]["size"] == 5 && w["spec"]["node"].is_null();
-        let what = "equal to the template";
-        member
-            .wait_until(&WIDGETS, ns, "w", what, as_template)
-            .await;
+        let undivided = |w: &Value| w["spec"]["size"] == 5 && w["spec"]["node"] == "n1";
+        let what = "of the template's size, and on the node that the member has set";
+        member.wait_until(&WIDGETS, ns, "w", what, undivided).await;
     }
 }
 

@@ -35,6 +35,9 @@ const MEMBER_CREDENTIALS_NAMESPACE: &str = "karmada-cluster";
 const PROXY_ADMIN_ROLE: &str = "cluster-proxy-admin";
 /// The role that lets viewers read the usage of nodes and pods.
 const METRICS_READER_ROLE: &str = "flotilla-metrics-reader";
+/// The roles by which Flotilla creates those of agents, and passes requests on as their users.
+const AGENTS_ROLE: &str = "flotilla-agents";
+const IMPERSONATOR_ROLE: &str = "flotilla-impersonator";
 /// The beginning of the roles that members in pull mode are registered with.
 const AGENT_ROLE_PREFIX: &str = "system:karmada:";
 const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
@@ -68,7 +71,12 @@ pub(super) async fn uninstall_all(
             "flotilla-auth-reader",
         ))
         .await?;
-    for name in [NAME, "flotilla-auth-delegator"] {
+    for name in [
+        NAME,
+        "flotilla-auth-delegator",
+        AGENTS_ROLE,
+        IMPERSONATOR_ROLE,
+    ] {
         let at = ResourcePath::object(&CLUSTER_ROLE_BINDINGS, "", name);
         removal.delete(at).await?;
     }
@@ -85,7 +93,7 @@ pub(super) async fn uninstall_all(
     ] {
         removal.delete_where(resource, ours).await?;
     }
-    for name in [METRICS_READER_ROLE, NAME] {
+    for name in [METRICS_READER_ROLE, NAME, AGENTS_ROLE, IMPERSONATOR_ROLE] {
         let at = ResourcePath::object(&CLUSTER_ROLES, "", name);
         removal.delete(at).await?;
     }
