@@ -345,7 +345,7 @@ fn an_agent_cannot_give_a_work_to_a_binding_or_export_a_service() {
             Create,
             "",
             with(report.clone(), "/spec/workload/manifests", json!([])),
-            null.clone(),
+            null,
         ),
         (
             Update,
