@@ -21,7 +21,7 @@ struct AuthorityFields {
     fields: &'static [&'static str],
 }
 
-const AUTHORITY_FIELDS: [AuthorityFields; 7] = [
+const AUTHORITY_FIELDS: [AuthorityFields; 8] = [
     AuthorityFields {
         group: GROUP,
         resources: &["roles", "clusterroles"],
@@ -37,7 +37,7 @@ const AUTHORITY_FIELDS: [AuthorityFields; 7] = [
         resources: &["certificatesigningrequests"],
         fields: &["/spec", "/status"],
     },
-    // Where the credentials of a member are sent.
+    // Where the credentials of a member are sent, and whom its account may impersonate.
     AuthorityFields {
         group: "cluster.karmada.io",
         resources: &["clusters"],
@@ -48,7 +48,16 @@ const AUTHORITY_FIELDS: [AuthorityFields; 7] = [
             "/spec/insecureSkipTLSVerification",
             "/spec/proxyURL",
             "/spec/proxyHeader",
+            "/metadata/annotations/flotilla.io~1impersonate-uid",
+            "/metadata/annotations/flotilla.io~1impersonate-extra-keys",
+            "/metadata/annotations/flotilla.io~1impersonate-group-members",
         ],
+    },
+    // The cluster that a bootstrap token is worth.
+    AuthorityFields {
+        group: "",
+        resources: &["secrets"],
+        fields: &["/metadata/annotations/flotilla.io~1cluster-name"],
     },
     // What members run with all rights.
     AuthorityFields {
@@ -97,7 +106,10 @@ impl AdmissionContext<'_> {
         }
         let name = object_meta::metadata_string(requested, "name");
         if let Some(field) = changed_authority_field(gvr, requested, new) {
-            let field = field.trim_start_matches('/').replace('/', ".");
+            let field = field
+                .trim_start_matches('/')
+                .replace('/', ".")
+                .replace("~1", "/");
             let why = format!(
                 "admission may not change {field} in a write by the server's own user {:?}",
                 self.ctx.user.name
@@ -150,6 +162,7 @@ fn aggregates(role: &Object, other: &Value) -> Result<bool, Status> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use openapi::karmada::agents::TOKEN_CLUSTER;
     use serde_json::json;
 
     #[test]
@@ -157,6 +170,7 @@ mod tests {
         let works = Gvr::from_static("work.karmada.io", "v1alpha1", "works");
         let clusters = Gvr::from_static("cluster.karmada.io", "v1alpha1", "clusters");
         let roles = Gvr::from_static(GROUP, "v1", "roles");
+        let secrets = Gvr::from_static("", "v1", "secrets");
         let table = [
             (&roles, json!({"rules": null}), json!({}), None),
             (
@@ -188,6 +202,18 @@ mod tests {
                 json!({"spec": {"apiEndpoint": "https://a"}}),
                 json!({"spec": {"apiEndpoint": "https://b"}}),
                 Some("/spec/apiEndpoint"),
+            ),
+            (
+                &clusters,
+                json!({"metadata": {"annotations": {"a": "b"}}}),
+                json!({"metadata": {"annotations": {"a": "c", "flotilla.io/impersonate-uid": "true"}}}),
+                Some("/metadata/annotations/flotilla.io~1impersonate-uid"),
+            ),
+            (
+                &secrets,
+                json!({"metadata": {"annotations": {TOKEN_CLUSTER: "a"}}}),
+                json!({"metadata": {}}),
+                Some("/metadata/annotations/flotilla.io~1cluster-name"),
             ),
         ];
         for (resource, requested, new, expected) in table {

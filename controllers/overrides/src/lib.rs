@@ -1,6 +1,7 @@
 //! Applies override policies to the manifest of one cluster, and records what was applied. Source:
 //! Karmada's `pkg/util/overridemanager`.
 
+mod granted_rights;
 mod image_reference;
 mod json_document;
 mod json_patch;
@@ -28,6 +29,7 @@ use openapi::karmada::policy::{
 use openapi::karmada::{ClusterAffinity, ClusterAttributes, OverridePolicy, ResourceSelector};
 use serde_json::Value;
 
+use granted_rights::GrantedRights;
 use overriders::apply_overriders;
 
 /// Finds the override policies that may apply to a manifest.
@@ -218,7 +220,20 @@ impl CandidateOverridePolicies {
             (OverridePolicyScope::Namespaced, &self.policies),
         ] {
             for (policy, view) in selecting_policies(manifest, kind, policies) {
+                let granted = GrantedRights::of(manifest, kind);
                 apply_policy(manifest, sort, &policy, &view.spec, cluster, &mut record)?;
+                if sort == OverridePolicyScope::Namespaced
+                    && let Some(path) = granted.changed_field(manifest)
+                {
+                    return Err(OverrideFailure {
+                        scope: sort,
+                        policy,
+                        cluster: cluster.name.to_owned(),
+                        detail: format!(
+                            "spec.overrideRules: {path:?}: which rights an object grants may only be changed by a ClusterOverridePolicy"
+                        ),
+                    });
+                }
             }
         }
         Ok(record)

@@ -359,3 +359,80 @@ fn policies_select_by_present_and_by_possible_labels() {
         assert_eq!(found, [now, perhaps], "{spec}");
     }
 }
+
+/// Asserts that the policies of a namespace fail at a field, and that those of an administrator apply.
+fn check_rights_stay(manifest: Value, overrider: Value, field: &str) {
+    let rule = with_rule(&json!({"plaintext": [overrider]}));
+    let mut copy = manifest.clone();
+    let local = CandidateOverridePolicies {
+        cluster_policies: vec![],
+        policies: vec![policy("o", "n", &rule)],
+    };
+    let failure = apply_policies(&mut copy, &local).unwrap_err();
+    let expected = format!(
+        "override policy(n/o) cannot be applied for cluster(m1): spec.overrideRules: {field:?}: which rights an object grants"
+    );
+    assert!(failure.starts_with(&expected), "{failure}");
+    let mut copy = manifest;
+    let of_administrator = CandidateOverridePolicies {
+        cluster_policies: vec![policy("o", "", &rule)],
+        policies: vec![],
+    };
+    apply_policies(&mut copy, &of_administrator).unwrap();
+}
+
+// proves: OVR-rights
+#[test]
+fn the_policies_of_a_namespace_do_not_change_what_an_object_grants() {
+    let object = |kind: &str, more: Value| {
+        let mut object = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": kind,
+            "metadata": {"name": "a", "namespace": "n"}});
+        object
+            .as_object_mut()
+            .unwrap()
+            .extend(more.as_object().unwrap().clone());
+        object
+    };
+    let role = object(
+        "Role",
+        json!({"rules": [{"apiGroups": [""], "resources": ["pods"], "verbs": ["get"]}]}),
+    );
+    let binding = object(
+        "RoleBinding",
+        json!({"roleRef": {"kind": "Role", "name": "a"}, "subjects": []}),
+    );
+    let replace =
+        |path: &str, value: Value| json!({"path": path, "operator": "replace", "value": value});
+    check_rights_stay(
+        role.clone(),
+        replace("/rules/0/verbs", json!(["*"])),
+        "/rules",
+    );
+    check_rights_stay(
+        role.clone(),
+        json!({"path": "/rules", "operator": "remove"}),
+        "/rules",
+    );
+    check_rights_stay(
+        binding.clone(),
+        replace("/roleRef/name", json!("b")),
+        "/roleRef",
+    );
+    check_rights_stay(
+        binding,
+        replace("/subjects", json!([{"kind": "User", "name": "evil"}])),
+        "/subjects",
+    );
+    let labelled = json!({"path": "/metadata/labels", "operator": "add", "value": {"a": "b"}});
+    let local = CandidateOverridePolicies {
+        cluster_policies: vec![],
+        policies: vec![policy(
+            "o",
+            "n",
+            &with_rule(&json!({"plaintext": [labelled]})),
+        )],
+    };
+    let mut copy = role;
+    apply_policies(&mut copy, &local).unwrap();
+    assert_eq!(copy["metadata"]["labels"], json!({"a": "b"}));
+}
