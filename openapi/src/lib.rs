@@ -44,4 +44,6 @@ pub use pod_requests::{
     pod_requests,
 };
 pub use resource_names::{NameConflict, ResourceNames, shadows_built_in};
-pub use schema::{EmbeddedResource, MAX_DEPTH, Schema, SchemaCursor, object_meta_error};
+pub use schema::{
+    DefaultsTooLarge, EmbeddedResource, MAX_DEPTH, Schema, SchemaCursor, object_meta_error,
+};

@@ -21,6 +21,7 @@ mod validation_tests;
 mod value_types;
 mod value_validation;
 
+pub use self::defaulting::DefaultsTooLarge;
 pub use self::embedded_resources::{EmbeddedResource, object_meta_error};
 pub(crate) use self::formats::canonical_base64;
 

@@ -142,9 +142,9 @@ impl Registry {
             .conversion
             .convert_to_storage(&resource.storage.kind.gvk, &mut value);
         if is_applied {
-            apply_defaults_to_applied(resource, &mut value);
+            apply_defaults_to_applied(resource, &mut value)?;
         } else {
-            apply_defaults(resource, &mut value);
+            apply_defaults(resource, &mut value)?;
         }
         Ok(NewObject {
             value,
@@ -294,7 +294,7 @@ impl Registry {
         (strategy.create)(&mut new);
         warnings.extend(validate_object(resource, &new, None, true, |_| true)?);
         if is_applied {
-            drop_applied_nulls(resource, &mut new);
+            drop_applied_nulls(resource, &mut new)?;
         }
         if resource.custom {
             warnings.extend(object_meta::finalizer_warnings(&new));

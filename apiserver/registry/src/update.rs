@@ -355,9 +355,9 @@ impl UpdateRequest<'_> {
             object_meta::copy_from_old(object_meta::metadata_mut(&mut new)?, before);
         }
         if UpdateRequest::is_apply(source) {
-            apply_defaults_to_applied(resource, &mut new);
+            apply_defaults_to_applied(resource, &mut new)?;
         } else {
-            apply_defaults(resource, &mut new);
+            apply_defaults(resource, &mut new)?;
         }
         if apart.is_some() {
             EncodedTopLevelFields::retain_decoded_fields(&mut new);
@@ -389,7 +389,7 @@ impl UpdateRequest<'_> {
         let validated = validate_object(resource, &new, Some(&old), validate_kind, concerns);
         warnings.extend(validated?);
         if UpdateRequest::is_apply(source) {
-            drop_applied_nulls(resource, &mut new);
+            drop_applied_nulls(resource, &mut new)?;
         }
         if matches!(self.target, UpdateTarget::Object | UpdateTarget::Scale)
             && strategy.generation.is_raised(&new, &old)

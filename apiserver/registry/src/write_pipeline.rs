@@ -6,7 +6,7 @@ use client::ResourcePath;
 use machinery::bounded_text::{MAX_MESSAGE_BYTES, joined, rendered, rendered_json};
 use machinery::json_errors::value_type_name;
 use machinery::{FieldError, FieldErrorType, Gvk, Status, go_numbers};
-use openapi::Schema;
+use openapi::{DefaultsTooLarge, Schema};
 use serde_json::Value;
 
 use crate::object_meta;
@@ -289,28 +289,41 @@ pub(crate) fn decode_error(
 }
 
 /// Applies defaults to the result of an apply, in the storage version.
-pub(crate) fn apply_defaults_to_applied(resource: &ResourceInfo, value: &mut Value) {
-    if resource.custom {
-        resource.storage.schema.apply_defaults_and_keep_nulls(value);
-    } else {
-        apply_defaults(resource, value);
+pub(crate) fn apply_defaults_to_applied(
+    resource: &ResourceInfo,
+    value: &mut Value,
+) -> Result<(), Status> {
+    if !resource.custom {
+        return apply_defaults(resource, value);
     }
+    let schema = &resource.storage.schema;
+    schema
+        .apply_defaults_and_keep_nulls(value)
+        .map_err(defaults_too_large)
+}
+
+fn defaults_too_large(error: DefaultsTooLarge) -> Status {
+    Status::request_entity_too_large(error.to_string())
 }
 
 /// Drops what was applied as null: validation has accepted it, and Kubernetes does not read it
 /// from the store.
-pub(crate) fn drop_applied_nulls(resource: &ResourceInfo, value: &mut Value) {
-    if resource.custom {
-        resource.storage.schema.apply_defaults(value);
+pub(crate) fn drop_applied_nulls(resource: &ResourceInfo, value: &mut Value) -> Result<(), Status> {
+    if !resource.custom {
+        return Ok(());
     }
+    let schema = &resource.storage.schema;
+    schema.apply_defaults(value).map_err(defaults_too_large)
 }
 
 /// Applies defaults to an object in the storage version.
-pub(crate) fn apply_defaults(resource: &ResourceInfo, value: &mut Value) {
-    resource.storage.schema.apply_defaults(value);
+pub(crate) fn apply_defaults(resource: &ResourceInfo, value: &mut Value) -> Result<(), Status> {
+    let schema = &resource.storage.schema;
+    schema.apply_defaults(value).map_err(defaults_too_large)?;
     if !resource.custom {
         openapi::defaults::apply(&resource.storage.kind.gvk, value);
     }
+    Ok(())
 }
 
 /// Validates metadata, the rules of the kind (if `validate_kind`) and the schema: 422 with all
@@ -452,7 +465,7 @@ impl AdmissionContext<'_> {
                 let schema = &self.resource.storage.schema;
                 schema.prune(new);
                 replace_nulls(self.resource, schema, new);
-                apply_defaults(self.resource, new);
+                apply_defaults(self.resource, new)?;
                 chain.mutate(&self.attributes(), new, old).await?;
             }
         }

@@ -11,7 +11,7 @@ fn stored(api_version: &str, kind: &str, mut manifest: Value) -> Value {
     let gvk = Gvk::from_api_version(api_version, kind);
     let catalog = catalog();
     if let Some(kind) = catalog.kind(&gvk) {
-        catalog.schema(kind).apply_defaults(&mut manifest);
+        catalog.schema(kind).apply_defaults(&mut manifest).unwrap();
     }
     apply(&gvk, &mut manifest);
     let mut twice = manifest.clone();

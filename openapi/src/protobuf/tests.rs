@@ -139,7 +139,7 @@ fn every_recorded_body_passes_its_schema() {
     ] {
         let (gvk, mut value) = decode(&recorded(name)).unwrap();
         let schema = catalog().schema(catalog().kind(&gvk).unwrap());
-        schema.apply_defaults(&mut value);
+        schema.apply_defaults(&mut value).unwrap();
         crate::defaults::apply(&gvk, &mut value);
         assert_eq!(schema.prune(&mut value), [""; 0], "{name}");
         assert_eq!(schema.validate(&value), [], "{name}");

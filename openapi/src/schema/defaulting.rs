@@ -1,42 +1,80 @@
-//! Sets the defaults of a schema in a value, in place. Depth is bounded.
+//! Sets the defaults of a schema in a value, in place. Depth and size are bounded.
 
+use std::cell::Cell;
+
+use machinery::tree_memory::estimate_tree_bytes;
 use serde_json::{Map, Value};
 
 use super::{MAX_DEPTH, Schema};
 use crate::model::{SchemaDefinition, SchemaDefinitionArena, SchemaNode, SchemaType};
 
+/// How much the defaults of one object may take in memory. A list item of two bytes can have a
+/// default of any size, and no store takes an object with that many.
+const MAX_DEFAULT_BYTES: usize = 8 << 20;
+
+/// The defaults of an object would take more memory than one object may.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the defaults of its schema would take more than {MAX_DEFAULT_BYTES} bytes of memory")]
+pub struct DefaultsTooLarge;
+
 impl Schema {
     /// Sets defaults of fields whose parent is present. Before that, removes `null` from
     /// fields and map values that are not nullable; list items keep it unless they have a default.
-    pub fn apply_defaults(&self, value: &mut Value) {
-        let defaulting = Defaulting {
-            definitions: &self.definitions,
-            keeps_nulls: false,
-        };
-        defaulting.apply(&self.root, value, 0);
+    ///
+    /// # Errors
+    ///
+    /// [`DefaultsTooLarge`]; some defaults are set then.
+    pub fn apply_defaults(&self, value: &mut Value) -> Result<(), DefaultsTooLarge> {
+        self.set_defaults(value, false)
     }
 
     /// As [`Self::apply_defaults`], but `null` stays unless there is a default: Kubernetes
     /// leaves it to validation to refuse what an apply sets to `null`.
-    pub fn apply_defaults_and_keep_nulls(&self, value: &mut Value) {
+    ///
+    /// # Errors
+    ///
+    /// [`DefaultsTooLarge`]; some defaults are set then.
+    pub fn apply_defaults_and_keep_nulls(&self, value: &mut Value) -> Result<(), DefaultsTooLarge> {
+        self.set_defaults(value, true)
+    }
+
+    fn set_defaults(&self, value: &mut Value, keeps_nulls: bool) -> Result<(), DefaultsTooLarge> {
         let defaulting = Defaulting {
             definitions: &self.definitions,
-            keeps_nulls: true,
+            keeps_nulls,
+            available_bytes: Cell::new(Some(MAX_DEFAULT_BYTES)),
         };
         defaulting.apply(&self.root, value, 0);
+        defaulting
+            .available_bytes
+            .get()
+            .map(|_| ())
+            .ok_or(DefaultsTooLarge)
     }
 }
 
 /// Sets the defaults of types.
-#[derive(Clone, Copy)]
 struct Defaulting<'a> {
     definitions: &'a SchemaDefinitionArena,
     keeps_nulls: bool,
+    /// What further defaults may take; `None` once they took too much, and no more are set.
+    available_bytes: Cell<Option<usize>>,
 }
 
 impl Defaulting<'_> {
-    fn apply(self, node: &SchemaNode, value: &mut Value, depth: usize) {
-        if depth > MAX_DEPTH {
+    /// A copy of a default, if it may be set.
+    fn copy_of(&self, default: &Value) -> Option<Value> {
+        let bytes = estimate_tree_bytes(default);
+        let left = self
+            .available_bytes
+            .get()
+            .and_then(|left| left.checked_sub(bytes));
+        self.available_bytes.set(left);
+        left.map(|_| default.clone())
+    }
+
+    fn apply(&self, node: &SchemaNode, value: &mut Value, depth: usize) {
+        if depth > MAX_DEPTH || self.available_bytes.get().is_none() {
             return;
         }
         match (&node.for_value(value).ty, value) {
@@ -54,13 +92,13 @@ impl Defaulting<'_> {
                     map.retain(|_, child| !child.is_null());
                 }
                 for child in map.values_mut() {
-                    replace_null(of, child);
+                    self.replace_null(of, child);
                     self.apply(of, child, depth + 1);
                 }
             }
             (SchemaType::Array(of), Value::Array(items)) => {
                 for child in items {
-                    replace_null(of, child);
+                    self.replace_null(of, child);
                     self.apply(of, child, depth + 1);
                 }
             }
@@ -69,7 +107,7 @@ impl Defaulting<'_> {
     }
 
     /// Removes nulls that mean absence, and sets the defaults of absent fields.
-    fn default_fields(self, definition: &SchemaDefinition, map: &mut Map<String, Value>) {
+    fn default_fields(&self, definition: &SchemaDefinition, map: &mut Map<String, Value>) {
         for field in &definition.fields {
             let default = field.node.default.as_ref();
             let keeps_null = field.node.nullable || self.keeps_nulls && default.is_none();
@@ -78,19 +116,21 @@ impl Defaulting<'_> {
             }
             if let Some(default) = default
                 && !map.contains_key(&*field.name)
+                && let Some(copy) = self.copy_of(default)
             {
-                map.insert(field.name.to_string(), default.clone());
+                map.insert(field.name.to_string(), copy);
             }
         }
     }
-}
 
-fn replace_null(node: &SchemaNode, value: &mut Value) {
-    if value.is_null()
-        && !node.nullable
-        && let Some(default) = &node.default
-    {
-        *value = default.clone();
+    fn replace_null(&self, node: &SchemaNode, value: &mut Value) {
+        if value.is_null()
+            && !node.nullable
+            && let Some(default) = &node.default
+            && let Some(copy) = self.copy_of(default)
+        {
+            *value = copy;
+        }
     }
 }
 
@@ -128,8 +168,26 @@ mod tests {
             (json!({"spec": []}), json!({"spec": []})),
         ];
         for (mut value, expect) in table {
-            schema.apply_defaults(&mut value);
+            schema.apply_defaults(&mut value).unwrap();
             assert_eq!(value, expect);
         }
+    }
+
+    #[test]
+    fn defaults_are_bounded_in_size() {
+        let schema = Schema::from_crd(&json!({"type": "object", "properties": {"list": {
+            "type": "array", "items": {"type": "object", "properties": {
+                "a": {"type": "string", "default": "x".repeat(20_000)}}}}}}))
+        .unwrap();
+        let items = |count: usize| json!({"list": vec![json!({}); count]});
+        let mut few = items(100);
+        schema.apply_defaults(&mut few).unwrap();
+        assert_eq!(few["list"][99]["a"].as_str().map(str::len), Some(20_000));
+        let mut many = items(100_000);
+        assert_eq!(
+            schema.apply_defaults(&mut many),
+            Err(super::DefaultsTooLarge)
+        );
+        assert_eq!(many["list"][99_999], json!({}));
     }
 }

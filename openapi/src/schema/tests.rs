@@ -28,7 +28,7 @@ fn policies_are_defaulted_where_the_parent_is_present() {
     let schema = schema("policy.karmada.io", "v1alpha1", "PropagationPolicy");
     let selectors = json!([{"apiVersion": "v1", "kind": "ConfigMap"}]);
     let mut plain = policy(json!({"resourceSelectors": selectors}));
-    schema.apply_defaults(&mut plain);
+    schema.apply_defaults(&mut plain).unwrap();
     assert_eq!(
         plain["spec"],
         json!({
@@ -46,7 +46,7 @@ fn policies_are_defaulted_where_the_parent_is_present() {
         "placement": {"replicaScheduling": {}},
         "failover": {"application": {"decisionConditions": {}}, "cluster": {}},
     }));
-    schema.apply_defaults(&mut full);
+    schema.apply_defaults(&mut full).unwrap();
     let spec = &full["spec"];
     assert_eq!(spec["conflictResolution"], "Abort");
     assert_eq!(
@@ -153,10 +153,10 @@ proptest! {
         let schema = catalog().schema(kind);
         let mut once = value;
         schema.prune(&mut once);
-        schema.apply_defaults(&mut once);
+        schema.apply_defaults(&mut once).unwrap();
         let mut twice = once.clone();
         prop_assert!(schema.prune(&mut twice).is_empty());
-        schema.apply_defaults(&mut twice);
+        schema.apply_defaults(&mut twice).unwrap();
         prop_assert_eq!(&twice, &once);
         schema.validate(&once);
     }
@@ -166,7 +166,7 @@ proptest! {
         let crd_schema = json!({"type": "object", "properties": {"spec": schema}});
         if let Ok(schema) = Schema::from_crd(&crd_schema) {
             let mut value = value;
-            schema.apply_defaults(&mut value);
+            schema.apply_defaults(&mut value).unwrap();
             schema.prune(&mut value);
             schema.validate(&value);
         }

@@ -112,8 +112,8 @@ impl ValueConverter {
         revision > self.schema_revision && value.starts_with(self.prefix.as_bytes())
     }
 
-    /// Prunes and defaults an object by the schema of the version that it is stored in.
-    /// Returns whether it changed.
+    /// Prunes and defaults an object by the schema of the version that it is stored in; one
+    /// whose defaults would be too large stays as it is stored. Returns whether it changed.
     fn apply_stored_schema(&self, object: &mut Value) -> bool {
         let api_version = object["apiVersion"].as_str().unwrap_or("");
         let Some(schema) = self.converter.schema(api_version) else {
@@ -121,7 +121,10 @@ impl ValueConverter {
         };
         let before = object.clone();
         schema.prune(object);
-        schema.apply_defaults(object);
+        if schema.apply_defaults(object).is_err() {
+            *object = before;
+            return false;
+        }
         *object != before
     }
 
