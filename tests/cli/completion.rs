@@ -225,7 +225,7 @@ fn kubectl_completes_its_plugin() {
     let Some(fixture) = CliFixture::shared_with_tools() else {
         return;
     };
-    let readme = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../README.md");
+    let readme = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../cli/README.md");
     let readme = std::fs::read_to_string(readme).unwrap();
     let start = readme.find("#!/bin/sh\nFLOTILLA_COMPLETE").unwrap();
     let script = readme[start..].split("```").next().unwrap();

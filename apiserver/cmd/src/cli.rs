@@ -214,6 +214,18 @@ mod tests {
     }
 
     #[test]
+    fn every_command_is_in_the_manual() {
+        let manual = include_str!("../../cli/README.md");
+        let command = Cli::command();
+        let names = command.get_subcommands().map(clap::Command::get_name);
+        let missing: Vec<&str> = names
+            .filter(|name| !manual.contains(&format!("`{name}`")))
+            .collect();
+        // The page shows `completion` with its shells.
+        assert_eq!(missing, ["completion"]);
+    }
+
+    #[test]
     fn serve_accepts_the_arguments_of_the_deployment() {
         let all = [
             "--etcd-servers=https://a:2379",

@@ -62,25 +62,31 @@ fn plugin_names() -> String {
         .join(", ")
 }
 
-/// The enabled plugins.
+/// The enabled plugins: one bit per plugin, at the position of its variant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SchedulerPluginSet(u8);
+pub struct SchedulerPluginSet(u32);
 
 impl Default for SchedulerPluginSet {
     fn default() -> Self {
-        Self(u8::MAX)
+        Self::ALL
     }
 }
 
 impl SchedulerPluginSet {
+    const NONE: Self = Self(0);
+    const ALL: Self = {
+        assert!(SchedulerPluginName::ALL.len() < u32::BITS as usize);
+        Self((1 << SchedulerPluginName::ALL.len()) - 1)
+    };
+
     /// Parses `--plugins`: `*` enables all, wherever it stands; a name enables a plugin, and
     /// `-name` disables one that was enabled before it.
     pub fn parse<S: AsRef<str>>(names: &[S]) -> Result<Self, UnknownPluginError> {
         let names = || names.iter().map(|name| name.as_ref().trim());
-        let mut bits = if names().any(|name| name == "*") {
-            u8::MAX
+        let mut plugins = if names().any(|name| name == "*") {
+            Self::ALL
         } else {
-            0
+            Self::NONE
         };
         for name in names().filter(|name| !name.is_empty() && *name != "*") {
             let (plain, add) = match name.strip_prefix('-') {
@@ -91,18 +97,29 @@ impl SchedulerPluginSet {
                 .iter()
                 .find(|plugin| plugin.name() == plain);
             let plugin = plugin.ok_or_else(|| UnknownPluginError { name: plain.into() })?;
-            let bit = 1 << *plugin as u8;
-            bits = if add { bits | bit } else { bits & !bit };
+            plugins = if add {
+                plugins.with(*plugin)
+            } else {
+                plugins.without(*plugin)
+            };
         }
-        Ok(Self(bits))
+        Ok(plugins)
     }
 
     pub fn has(self, plugin: SchedulerPluginName) -> bool {
-        self.0 & 1 << plugin as u8 != 0
+        self.0 & Self::bit(plugin) != 0
+    }
+
+    fn with(self, plugin: SchedulerPluginName) -> Self {
+        Self(self.0 | Self::bit(plugin))
     }
 
     fn without(self, plugin: SchedulerPluginName) -> Self {
-        Self(self.0 & !(1 << plugin as u8))
+        Self(self.0 & !Self::bit(plugin))
+    }
+
+    fn bit(plugin: SchedulerPluginName) -> u32 {
+        1 << plugin as u32
     }
 }
 
@@ -202,6 +219,17 @@ mod tests {
         }
         let refused = SchedulerPluginSet::parse(&["*", "-Taints"]).unwrap_err();
         assert!(refused.to_string().contains("\"Taints\""), "{refused}");
+    }
+
+    #[test]
+    fn each_plugin_has_a_bit_of_its_own() {
+        for disabled in SchedulerPluginName::ALL {
+            let flag = format!("-{}", disabled.name());
+            let plugins = SchedulerPluginSet::parse(&["*", &flag]).unwrap();
+            let enabled = SchedulerPluginName::ALL.map(|plugin| plugins.has(plugin));
+            let expected = SchedulerPluginName::ALL.map(|plugin| plugin != disabled);
+            assert_eq!(enabled, expected, "{}", disabled.name());
+        }
     }
 
     // proves: SCH-workload-gate
