@@ -211,7 +211,7 @@ mod tests {
             for field in &definition.fields {
                 let at = format!("{}.{}", definition.name, field.name);
                 check(&field.node, &at);
-                if let Some(default) = &field.node.default {
+                if let Some(default) = field.node.default.as_deref() {
                     let schema = Schema::from_node(catalog.definitions(), &field.node);
                     // A Go zero value stands for absence, valid or not.
                     let zero = [json!({}), json!("")].contains(default);

@@ -4,8 +4,10 @@
 //! other by [`SchemaDefinitionId`]; a [`KindInfo`] names one of them.
 
 use std::collections::HashMap;
+use std::ops::Deref;
 use std::sync::OnceLock;
 
+use machinery::tree_memory::estimate_tree_bytes;
 use machinery::{Gvk, Gvr};
 use regex::Regex;
 use serde_json::{Map, Value};
@@ -133,7 +135,7 @@ pub struct SchemaField {
 #[derive(Clone, Debug, Default)]
 pub struct SchemaNode {
     pub ty: SchemaType,
-    pub default: Option<Value>,
+    pub default: Option<DefaultValue>,
     /// For arrays.
     pub list: ListType,
     /// For maps and objects: replaced as a whole.
@@ -152,6 +154,34 @@ pub struct SchemaNode {
     pub validation: Option<Box<ValueValidation>>,
     /// Only for nodes that are not fields; a field has its own.
     pub description: Box<str>,
+}
+
+/// The default of a field, with what a copy of it takes in memory.
+#[derive(Clone, Debug)]
+pub struct DefaultValue {
+    value: Value,
+    tree_bytes: usize,
+}
+
+impl DefaultValue {
+    pub(crate) fn tree_bytes(&self) -> usize {
+        self.tree_bytes
+    }
+}
+
+impl From<Value> for DefaultValue {
+    fn from(value: Value) -> Self {
+        let tree_bytes = estimate_tree_bytes(&value);
+        Self { value, tree_bytes }
+    }
+}
+
+impl Deref for DefaultValue {
+    type Target = Value;
+
+    fn deref(&self) -> &Value {
+        &self.value
+    }
 }
 
 /// The schemas of the values of a schema without a declared type; no value has to be one of them.

@@ -158,7 +158,7 @@ impl<'a> SchemaCursor<'a> {
     }
 
     pub fn default(self) -> Option<&'a Value> {
-        self.node.default.as_ref()
+        self.node.default.as_deref()
     }
 
     /// Whether unknown fields are preserved here.

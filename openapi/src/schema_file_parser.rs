@@ -301,8 +301,8 @@ fn parse_field_attribute(field: &mut SchemaField, text: &str) -> Result<(), Stri
         "pointer" => node.pointer = true,
         "format" => node.format = value.into(),
         "default" => {
-            let parsed = serde_json::from_str(value).map_err(|e| format!("default: {e}"))?;
-            node.default = Some(parsed);
+            let parsed: Value = serde_json::from_str(value).map_err(|e| format!("default: {e}"))?;
+            node.default = Some(parsed.into());
         }
         "list" => node.list = parse_list_type(value)?,
         "map" if value == "atomic" => node.atomic_map = true,
@@ -543,7 +543,7 @@ kind v1 Base bases cluster type=a.Base verbs=get,list key=/registry/other
             (name.number, name.required, &*name.description),
             (1, true, "called")
         );
-        assert_eq!(name.node.default, Some("x y".into()));
+        assert_eq!(name.node.default.as_deref(), Some(&"x y".into()));
         let rules = name.node.validation.as_ref().unwrap();
         assert_eq!(&*rules.pattern.as_ref().unwrap().source, "^a b$");
         let parts = &thing.field("parts").unwrap().node;

@@ -19,17 +19,19 @@ use tokio::sync::Mutex;
 use crate::agent_restriction::{AgentWrite, RequiredLookup, check_agent_write, check_registration};
 use crate::attributes::{AdmissionAttributes, AdmissionOperation};
 use crate::certificate_approval::{self, SignerAuthorizer};
-use crate::federated_quota::quota_enforcement::{self, QuotaChargesOfWrite};
 use crate::interpreter_configuration::{self, CustomizationScriptValidator};
 use crate::list_objects::{list_cached, list_objects};
-use crate::resource_quota::ResourceQuotaCharges;
 use crate::secret_access::{SecretAuthorizer, SecretReference};
 use crate::unstructured::text;
 use crate::{
     binding, builtin, cluster, cluster_taint_policy, default_classes, deletion_protection,
     federated_quota, federated_resources, limit_range, override_policy, propagation_policy,
-    resource_quota, resource_registry, secret_access,
+    resource_registry, secret_access,
 };
+
+mod quota_charges;
+
+pub use quota_charges::QuotaCharges;
 
 static CLUSTER_ROLES: Gvr = Gvr::from_static("rbac.authorization.k8s.io", "v1", "clusterroles");
 const LIMIT_RANGES: Gvr = Gvr::from_static("", "v1", "limitranges");
@@ -68,13 +70,6 @@ impl Default for AdmissionChainOptions {
             insecure_agent_registration: false,
         }
     }
-}
-
-/// What a write was charged, of ResourceQuotas and of FederatedResourceQuotas.
-#[derive(Debug, Default)]
-pub struct QuotaCharges {
-    resources: ResourceQuotaCharges,
-    federated: QuotaChargesOfWrite,
 }
 
 /// Mutates and validates writes.
@@ -390,71 +385,6 @@ impl AdmissionChain {
         };
         let name = object_name(attributes, new);
         secret_access::check(&**authorizer, attributes, name, secrets).await
-    }
-
-    /// Charges quotas for a valid write, as the last step before it is stored. When the
-    /// write fails, the caller must [`refund`](Self::refund_quota) the charge.
-    pub async fn charge_quota(
-        &self,
-        attributes: &AdmissionAttributes<'_>,
-        new: &Value,
-        old: Option<&Value>,
-    ) -> Result<QuotaCharges, Status> {
-        let mut charges = QuotaCharges::default();
-        if let Some(api) = self.api.get() {
-            let quotas = resource_quota::list_quotas(&**api, attributes).await?;
-            if !quotas.is_empty() {
-                let _quota_guard = self.quota_lock.lock().await;
-                charges.resources =
-                    resource_quota::charge_quotas(&**api, quotas, attributes, new, old).await?;
-            }
-        }
-        match self.charge_federated_quota(attributes, new, old).await {
-            Ok(charged) => charges.federated = charged,
-            Err(refused) => {
-                self.refund_quota(&charges).await;
-                return Err(refused);
-            }
-        }
-        Ok(charges)
-    }
-
-    async fn charge_federated_quota(
-        &self,
-        attributes: &AdmissionAttributes<'_>,
-        new: &Value,
-        old: Option<&Value>,
-    ) -> Result<QuotaChargesOfWrite, Status> {
-        let bindings = (&*attributes.gvk.group, &*attributes.gvk.kind)
-            == ("work.karmada.io", "ResourceBinding");
-        let enforced = self
-            .options
-            .feature_gates
-            .enabled(KarmadaFeature::FederatedQuotaEnforcement);
-        if !enforced || !bindings || !is_object_write(attributes) {
-            return Ok(QuotaChargesOfWrite::default());
-        }
-        let Some(more) = quota_enforcement::usage_increase(attributes.operation, new, old)? else {
-            return Ok(QuotaChargesOfWrite::default());
-        };
-        let api = self.api()?;
-        let _quota_guard = self.quota_lock.lock().await;
-        quota_enforcement::charge_quotas(&**api, attributes, &more).await
-    }
-
-    /// Refunds the charge of a write that was not stored.
-    pub async fn refund_quota(&self, charges: &QuotaCharges) {
-        let QuotaCharges {
-            resources,
-            federated,
-        } = charges;
-        if let Some(api) = self.api.get()
-            && (!resources.is_empty() || !federated.is_empty())
-        {
-            let _quota_guard = self.quota_lock.lock().await;
-            resource_quota::refund_quotas(&**api, resources).await;
-            quota_enforcement::refund_quotas(&**api, federated).await;
-        }
     }
 
     fn api(&self) -> Result<&Arc<dyn Api>, Status> {

@@ -77,15 +77,15 @@ const AUTHORITY_FIELDS: [AuthorityFields; 8] = [
     },
 ];
 
+fn value_at<'a>(object: &'a Value, field: &str) -> Option<&'a Value> {
+    object.pointer(field).filter(|value| !value.is_null())
+}
+
 /// The first field that decides about rights and differs.
 fn changed_authority_field(resource: &Gvr, requested: &Value, new: &Value) -> Option<&'static str> {
     let entries = AUTHORITY_FIELDS.iter().filter(|entry| {
         entry.group == &*resource.group && entry.resources.contains(&&*resource.resource)
     });
-    let value_at = |object: &Value, field: &str| {
-        let value = object.pointer(field).filter(|value| !value.is_null());
-        value.cloned()
-    };
     let mut fields = entries.flat_map(|entry| entry.fields);
     fields
         .find(|field| value_at(requested, field) != value_at(new, field))

@@ -19,7 +19,7 @@ pub fn zero_value(kind: &KindInfo) -> Value {
 fn zero_struct(definitions: &SchemaDefinitionArena, id: SchemaDefinitionId, depth: usize) -> Value {
     let mut fields = Map::new();
     for field in &definitions.get(id).fields {
-        let is_struct = field.node.default.as_ref().is_some_and(Value::is_object);
+        let is_struct = field.node.default.as_deref().is_some_and(Value::is_object);
         let zero = match field.node.ty {
             SchemaType::Ref(of) if is_struct && depth < MAX_DEPTH => {
                 zero_struct(definitions, of, depth + 1)

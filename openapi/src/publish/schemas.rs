@@ -249,7 +249,7 @@ impl SchemasBuilder {
             };
             if let Some(reference) = property.get("$ref").cloned() {
                 let reference = json!({ "$ref": reference });
-                let default = field.node.default.as_ref();
+                let default = field.node.default.as_deref();
                 let mut described =
                     self.described_reference(reference, &field.description, default);
                 add_list_extensions(&mut described, &field.node);
@@ -355,7 +355,7 @@ impl SchemasBuilder {
         }
         self.add_cel_rules(&mut schema, node);
         if self.openapi_version == OpenApiVersion::V3 {
-            if let Some(default) = &node.default {
+            if let Some(default) = node.default.as_deref() {
                 schema["default"] = default.clone();
             }
             if node.nullable {

@@ -169,7 +169,10 @@ impl CrdSchemaParser {
             return Err(format!("a schema must be an object, not {schema}"));
         };
         let mut node = SchemaNode {
-            default: map.get("default").filter(|d| !d.is_null()).cloned(),
+            default: map
+                .get("default")
+                .filter(|d| !d.is_null())
+                .map(|d| d.clone().into()),
             list: parse_list_type(map),
             atomic_map: string_field(map, "x-kubernetes-map-type") == "atomic",
             nullable: bool_field(map, "nullable"),

@@ -2,11 +2,10 @@
 
 use std::cell::Cell;
 
-use machinery::tree_memory::estimate_tree_bytes;
 use serde_json::{Map, Value};
 
 use super::{MAX_DEPTH, Schema};
-use crate::model::{SchemaDefinition, SchemaDefinitionArena, SchemaNode, SchemaType};
+use crate::model::{DefaultValue, SchemaDefinition, SchemaDefinitionArena, SchemaNode, SchemaType};
 
 /// How much the defaults of one object may take in memory. A list item of two bytes can have a
 /// default of any size, and no store takes an object with that many.
@@ -63,14 +62,13 @@ struct Defaulting<'a> {
 
 impl Defaulting<'_> {
     /// A copy of a default, if it may be set.
-    fn copy_of(&self, default: &Value) -> Option<Value> {
-        let bytes = estimate_tree_bytes(default);
+    fn copy_of(&self, default: &DefaultValue) -> Option<Value> {
         let left = self
             .available_bytes
             .get()
-            .and_then(|left| left.checked_sub(bytes));
+            .and_then(|left| left.checked_sub(default.tree_bytes()));
         self.available_bytes.set(left);
-        left.map(|_| default.clone())
+        left.map(|_| Value::clone(default))
     }
 
     fn apply(&self, node: &SchemaNode, value: &mut Value, depth: usize) {

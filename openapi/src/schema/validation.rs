@@ -345,7 +345,7 @@ impl<'a> SchemaValidator<'a> {
             },
             _ => None,
         };
-        let default = |key: &str| definition?.field(key)?.node.default.as_ref();
+        let default = |key: &str| definition?.field(key)?.node.default.as_deref();
         keys.iter()
             .filter_map(|key| {
                 let value = item.get(&**key).or_else(|| default(key))?;
