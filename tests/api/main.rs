@@ -51,6 +51,7 @@ mod member_workloads;
 
 /// HTTP: rules and warnings of built-in kinds.
 mod builtin_rules;
+mod group_rules;
 
 /// HTTP: access through the rights of the server.
 mod access;

@@ -26,13 +26,9 @@ pub(crate) fn mutate_hpa(hpa: &mut Value) {
 pub(crate) fn validate_hpa(hpa: &Value) -> Vec<FieldError> {
     let mut errors = Vec::new();
     let spec = get(hpa, "/spec");
-    builtin::validate_replica_bounds(spec, &mut errors);
+    builtin::validate_replica_bounds(spec, 1, &mut errors);
     builtin::validate_scale_target(spec, &mut errors);
-    builtin::validate_metrics(
-        &["Object", "Pods", "Resource", "ContainerResource"],
-        items(spec, "/metrics"),
-        &mut errors,
-    );
+    builtin::validate_metrics(spec, builtin::MetricRules::FEDERATED, &mut errors);
     builtin::validate_behavior(get(spec, "/behavior"), &mut errors);
     for count in ["currentReplicas", "desiredReplicas"] {
         let replicas = int(hpa, &format!("/status/{count}")).unwrap_or(0);

@@ -52,7 +52,9 @@ pub use attributes::{
     AdmissionAttributes, AdmissionOperation, OperationOptions, RequestedWriteOptions,
 };
 pub use audit_annotations::AuditAnnotations;
-pub use builtin::{flow_control_bootstrap_objects, replaces_required, validate_builtin as rules};
+pub use builtin::{
+    flow_control_bootstrap_objects, replaces_schema_error, validate_builtin as rules,
+};
 pub use certificate_approval::SignerAuthorizer;
 pub use chain::{AdmissionChain, AdmissionChainOptions, QuotaCharges};
 pub use dynamic_admission::DynamicAdmission;

@@ -55,7 +55,8 @@ impl NameRule {
             ("", "Namespace") => Self::Label,
             ("", "Service") => Self::Label1035,
             ("rbac.authorization.k8s.io", _)
-            | ("certificates.k8s.io", "CertificateSigningRequest") => Self::PathSegment,
+            | ("certificates.k8s.io", "CertificateSigningRequest")
+            | ("policy", "PodDisruptionBudget") => Self::PathSegment,
             _ => Self::Subdomain,
         }
     }

@@ -93,6 +93,15 @@ impl FieldError {
         )
     }
 
+    /// `path: Invalid value: detail`, for a value that is too large to be shown.
+    pub fn invalid_omitted(field: impl Into<String>, detail: &str) -> Self {
+        Self::new(
+            FieldErrorType::Invalid,
+            field,
+            with_detail("Invalid value", detail),
+        )
+    }
+
     /// `path: Duplicate value: VALUE`
     pub fn duplicate(field: impl Into<String>, value: &Value) -> Self {
         Self::new(
@@ -253,6 +262,10 @@ mod tests {
             (
                 FieldError::invalid("a", &json!("x\u{1}\n\"ü"), "must be y"),
                 r#"a: Invalid value: "x\x01\n\"ü": must be y"#,
+            ),
+            (
+                FieldError::invalid_omitted("a", "must be y"),
+                "a: Invalid value: must be y",
             ),
             (
                 FieldError::too_many("a", 3, 2),

@@ -369,8 +369,8 @@ pub(crate) fn validate_object(
     for error in schema_errors {
         let has_rule = errors[..rule_errors].iter().any(|e| e.field == error.field)
             || error.error_type == FieldErrorType::Required
-                && (error.field.starts_with("metadata.ownerReferences[")
-                    || admission::replaces_required(&kind.gvk, &error.field));
+                && error.field.starts_with("metadata.ownerReferences[")
+            || admission::replaces_schema_error(&kind.gvk, &error);
         if !has_rule {
             errors.push(error);
         }

@@ -7,8 +7,8 @@ use machinery::FieldError;
 use machinery::names::validate_dns1035_label;
 use serde_json::Value;
 
+use super::label_selectors::{SelectorValues, validate_label_selector};
 use super::match_conditions::validate_match_conditions;
-use crate::cluster_affinity::validate_label_selector;
 use crate::unstructured::{get, has, index_path, int, items, report_invalid, text, texts};
 use crate::webhook_fields::{validate_client_config, validate_webhook_name};
 
@@ -66,7 +66,8 @@ fn validate_webhook(field: &str, webhook: &Value, errors: &mut Vec<FieldError>) 
     }
     for selector in ["namespaceSelector", "objectSelector"] {
         let value = get(webhook, &format!("/{selector}"));
-        validate_label_selector(&format!("{field}.{selector}"), value, errors);
+        let at = format!("{field}.{selector}");
+        validate_label_selector(&at, value, SelectorValues::Strict, errors);
     }
     validate_client_config(
         &format!("{field}.clientConfig"),

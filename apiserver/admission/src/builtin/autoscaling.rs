@@ -1,193 +1,66 @@
 //! Validates HorizontalPodAutoscaler; FederatedHPA shares the parts.
 
-use machinery::FieldError;
-use machinery::names::{split_api_version, validate_path_segment_name};
+use machinery::{FieldError, Quantity};
 use serde_json::Value;
 
-use crate::unstructured::{get, has, index_path, int, items, report_invalid, text};
+use super::autoscaling_metrics::{MetricRules, validate_metrics};
+use super::references::{ApiVersionRule, validate_object_reference};
+use crate::unstructured::{get, has, index_path, int, items, text};
 
-pub(super) fn validate(
-    version: &str,
-    hpa: &Value,
-    old: Option<&Value>,
-    errors: &mut Vec<FieldError>,
-) {
+pub(super) fn validate(hpa: &Value, old: Option<&Value>, errors: &mut Vec<FieldError>) {
     let spec = get(hpa, "/spec");
-    validate_replica_bounds(spec, errors);
-    validate_scale_target(spec, errors);
+    // An autoscaler that may scale to zero replicas stays valid.
+    let scaled_to_zero = old.is_some_and(|old| int(old, "/spec/minReplicas") == Some(0));
+    validate_replica_bounds(spec, i64::from(!scaled_to_zero), errors);
     let target = get(spec, "/scaleTargetRef");
-    let old_target = old.map(|old| get(old, "/spec/scaleTargetRef"));
-    if let Some(why) = api_version_error(target)
-        && old_target.is_none_or(|old| api_version_error(old).is_none())
-    {
-        errors.push(FieldError::invalid(
-            "spec.scaleTargetRef.apiVersion",
-            &text(target, "/apiVersion").into(),
-            why,
-        ));
-    }
-    if version == "v1" {
-        if let Some(target) = int(spec, "/targetCPUUtilizationPercentage")
-            && target < 1
-        {
-            errors.push(FieldError::invalid(
-                "spec.targetCPUUtilizationPercentage",
-                &target.into(),
-                "must be greater than 0",
-            ));
-        }
-        return;
-    }
-    validate_metrics(
-        &[
-            "Object",
-            "Pods",
-            "Resource",
-            "ContainerResource",
-            "External",
-        ],
-        items(spec, "/metrics"),
-        errors,
-    );
+    let rule = target_version_rule(target, old);
+    validate_object_reference("spec.scaleTargetRef", target, rule, errors);
+    validate_metrics(spec, MetricRules::for_update(old), errors);
     validate_behavior(get(spec, "/behavior"), errors);
 }
 
-/// Requires 1 ≤ minReplicas ≤ maxReplicas.
-pub(crate) fn validate_replica_bounds(spec: &Value, errors: &mut Vec<FieldError>) {
+/// Requires `lowest` ≤ minReplicas ≤ maxReplicas, and maxReplicas ≥ 1.
+pub(crate) fn validate_replica_bounds(spec: &Value, lowest: i64, errors: &mut Vec<FieldError>) {
     let min = int(spec, "/minReplicas");
     if let Some(min) = min
-        && min < 1
+        && min < lowest
     {
         errors.push(FieldError::invalid(
             "spec.minReplicas",
             &min.into(),
-            "must be greater than or equal to 1",
+            format!("must be greater than or equal to {lowest}"),
         ));
     }
     let max = int(spec, "/maxReplicas").unwrap_or(0);
-    let why = if max < 1 {
-        "must be greater than 0"
-    } else if min.is_some_and(|min| max < min) {
-        "must be greater than or equal to `minReplicas`"
-    } else {
-        return;
+    let mut refuse = |why: &str| {
+        errors.push(FieldError::invalid("spec.maxReplicas", &max.into(), why));
     };
-    errors.push(FieldError::invalid("spec.maxReplicas", &max.into(), why));
+    if max < 1 {
+        refuse("must be greater than 0");
+    }
+    if min.is_some_and(|min| max < min) {
+        refuse("must be greater than or equal to `minReplicas`");
+    }
 }
 
 /// Requires kind and name of the scale target.
 pub(crate) fn validate_scale_target(spec: &Value, errors: &mut Vec<FieldError>) {
-    for part in ["kind", "name"] {
-        let field = format!("spec.scaleTargetRef.{part}");
-        let value = text(spec, &format!("/scaleTargetRef/{part}"));
-        if value.is_empty() {
-            errors.push(FieldError::required(field, ""));
-        } else {
-            report_invalid(field, value, validate_path_segment_name(value), errors);
-        }
-    }
+    let target = get(spec, "/scaleTargetRef");
+    validate_object_reference("spec.scaleTargetRef", target, ApiVersionRule::Any, errors);
 }
 
-/// Why the version in a reference to a scale target is invalid. It names a group:
-/// ReplicationController is the only kind without one that can be scaled.
-fn api_version_error(target: &Value) -> Option<String> {
-    let api_version = text(target, "/apiVersion");
-    if api_version.matches('/').count() > 1 {
-        return Some(format!("unexpected GroupVersion string: {api_version}"));
-    }
-    let has_group = !split_api_version(api_version).0.is_empty();
-    (!has_group && text(target, "/kind") != "ReplicationController")
-        .then(|| "apiVersion must specify API group".to_owned())
-}
-
-/// Requires each metric to have an allowed type, only the source of that type, and a
-/// target in it.
-pub(crate) fn validate_metrics(allowed: &[&str], metrics: &[Value], errors: &mut Vec<FieldError>) {
-    for (i, metric) in metrics.iter().enumerate() {
-        let field = index_path("spec.metrics", i);
-        let kind = text(metric, "/type");
-        let source = match kind {
-            "Object" => "object",
-            "Pods" => "pods",
-            "Resource" => "resource",
-            "ContainerResource" => "containerResource",
-            "External" => "external",
-            _ => "",
-        };
-        if source.is_empty() || !allowed.contains(&kind) {
-            errors.push(FieldError::not_supported(
-                format!("{field}.type"),
-                &kind.into(),
-                allowed,
-            ));
-            continue;
-        }
-        let sources = [
-            "object",
-            "pods",
-            "resource",
-            "containerResource",
-            "external",
-        ];
-        for other in sources {
-            if other != source && has(metric, &format!("/{other}")) {
-                errors.push(FieldError::forbidden(
-                    format!("{field}.{other}"),
-                    "must populate the given metric source only",
-                ));
-            }
-        }
-        let fields = get(metric, &format!("/{source}"));
-        if fields.is_null() {
-            errors.push(FieldError::required(
-                format!("{field}.{source}"),
-                "must populate information for the given metric source",
-            ));
-            continue;
-        }
-        let named = !matches!(source, "resource" | "containerResource");
-        let name = if named { "/metric/name" } else { "/name" };
-        if text(fields, name).is_empty() {
-            let name = name.replace('/', ".");
-            errors.push(FieldError::required(format!("{field}.{source}{name}"), ""));
-        }
-        validate_metric_target(
-            &format!("{field}.{source}.target"),
-            get(fields, "/target"),
-            errors,
-        );
-    }
-}
-
-fn validate_metric_target(field: &str, target: &Value, errors: &mut Vec<FieldError>) {
-    let kind = text(target, "/type");
-    if !matches!(kind, "Utilization" | "Value" | "AverageValue") {
-        errors.push(FieldError::not_supported(
-            format!("{field}.type"),
-            &kind.into(),
-            &["Utilization", "Value", "AverageValue"],
-        ));
-    }
-    if let Some(percent) = int(target, "/averageUtilization")
-        && percent < 1
-    {
-        errors.push(FieldError::invalid(
-            format!("{field}.averageUtilization"),
-            &percent.into(),
-            "must be greater than 0",
-        ));
-    }
-    let value_field = match kind {
-        "Utilization" => "averageUtilization",
-        "Value" => "value",
-        "AverageValue" => "averageValue",
-        _ => return,
+/// The rule for a scale target, which an update may leave as it is.
+fn target_version_rule(target: &Value, old: Option<&Value>) -> ApiVersionRule {
+    let is_same = |old: &Value| {
+        let old = get(old, "/spec/scaleTargetRef");
+        ["/apiVersion", "/kind"]
+            .iter()
+            .all(|part| text(old, part) == text(target, part))
     };
-    if !has(target, &format!("/{value_field}")) {
-        errors.push(FieldError::required(
-            format!("{field}.{value_field}"),
-            &format!("must specify {value_field} for a target of type {kind}"),
-        ));
+    match old {
+        Some(old) if is_same(old) => ApiVersionRule::Any,
+        _ if text(target, "/kind") == "ReplicationController" => ApiVersionRule::GroupOptional,
+        _ => ApiVersionRule::Group,
     }
 }
 
@@ -212,7 +85,7 @@ pub(crate) fn validate_behavior(behavior: &Value, errors: &mut Vec<FieldError>) 
             errors.push(FieldError::invalid(field, &window.into(), why));
         }
         let select = text(rules, "/selectPolicy");
-        if !matches!(select, "" | "Max" | "Min" | "Disabled") {
+        if has(rules, "/selectPolicy") && !matches!(select, "Max" | "Min" | "Disabled") {
             errors.push(FieldError::not_supported(
                 format!("{field}.selectPolicy"),
                 &select.into(),
@@ -228,6 +101,14 @@ pub(crate) fn validate_behavior(behavior: &Value, errors: &mut Vec<FieldError>) 
         }
         for (i, policy) in policies.iter().enumerate() {
             validate_scaling_policy(&index_path(&format!("{field}.policies"), i), policy, errors);
+        }
+        let tolerance = get(rules, "/tolerance");
+        if Quantity::from_value(tolerance).is_ok_and(|amount| amount < Quantity::ZERO) {
+            errors.push(FieldError::invalid(
+                format!("{field}.tolerance"),
+                tolerance,
+                "must be greater than or equal to 0",
+            ));
         }
     }
 }

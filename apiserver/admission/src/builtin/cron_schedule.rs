@@ -1,18 +1,6 @@
 //! Parses the schedule of a CronFederatedHPA: five fields, or a macro such as `@hourly`.
 
-const MACROS: [&str; 7] = [
-    "@yearly",
-    "@annually",
-    "@monthly",
-    "@weekly",
-    "@daily",
-    "@midnight",
-    "@hourly",
-];
-const MONTHS: [&str; 12] = [
-    "jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec",
-];
-const WEEKDAYS: [&str; 7] = ["sun", "mon", "tue", "wed", "thu", "fri", "sat"];
+use super::cron_names::{MACROS, MONTHS, WEEKDAYS};
 
 /// Checks a schedule; the error says why it is invalid.
 pub(crate) fn validate_schedule(text: &str) -> Result<(), String> {

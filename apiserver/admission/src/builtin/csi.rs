@@ -1,24 +1,25 @@
-//! Validates CSIDrivers, CSINodes, CSIStorageCapacities, VolumeAttachments and RuntimeClasses (Kubernetes
-//! `pkg/apis/{storage,node}/validation`).
+//! Validates CSIDrivers, CSINodes, CSIStorageCapacities and VolumeAttachments (Kubernetes
+//! `pkg/apis/storage/validation`).
 
-use machinery::names::{validate_dns1123_label, validate_dns1123_subdomain};
+use std::collections::HashSet;
+
+use machinery::names::{validate_dns1123_subdomain, validate_qualified_name};
 use machinery::{FieldError, Quantity};
-use serde_json::Value;
+use serde_json::{Map, Value};
 
-use crate::cluster_affinity;
+use super::label_selectors::{SelectorValues, validate_label_selector};
 use crate::unstructured::{
     flag, get, has, index_path, int, items, report_invalid, text, texts, validate_immutable_field,
 };
 
 const MAX_DRIVER_NAME_LENGTH: usize = 63;
-const MAX_NODE_ID_LENGTH: usize = 192;
+const MAX_NODE_ID_LENGTH: usize = 256;
 const MIN_TOKEN_SECONDS: i64 = 600;
 const MAX_TOKEN_SECONDS: i64 = 1 << 32;
 const MIN_ALLOCATABLE_UPDATE_SECONDS: i64 = 10;
 
 pub(super) fn validate_csi_driver(new: &Value, old: Option<&Value>, errors: &mut Vec<FieldError>) {
-    validate_driver_name("metadata.name", text(new, "/metadata/name"), errors);
-    let modes = ["Ephemeral", "Persistent"];
+    let modes = ["Persistent", "Ephemeral"];
     for mode in texts(new, "/spec/volumeLifecycleModes").filter(|mode| !modes.contains(mode)) {
         let field = "spec.volumeLifecycleModes";
         errors.push(FieldError::not_supported(field, &mode.into(), &modes));
@@ -47,7 +48,19 @@ pub(super) fn validate_csi_driver(new: &Value, old: Option<&Value>, errors: &mut
         ));
     }
     if let Some(old) = old {
-        validate_immutable_field(new, old, "spec.attachRequired", errors);
+        let (is_required, was_required) = (
+            get(new, "/spec/attachRequired"),
+            get(old, "/spec/attachRequired"),
+        );
+        if is_required != was_required {
+            // Kubernetes' own name of the field here.
+            let field = "spec.attachedRequired";
+            errors.push(FieldError::invalid(
+                field,
+                is_required,
+                "field is immutable",
+            ));
+        }
         validate_immutable_field(new, old, "spec.volumeLifecycleModes", errors);
     }
 }
@@ -74,21 +87,22 @@ fn validate_token_requests(requests: &[Value], errors: &mut Vec<FieldError>) {
         {
             let field = format!("{field}.audience");
             errors.push(FieldError::duplicate(field, &audience.into()));
+            continue;
         }
         let Some(seconds) = int(request, "/expirationSeconds") else {
             continue;
         };
         let why = match seconds {
             ..MIN_TOKEN_SECONDS => "may not specify a duration less than 10 minutes",
-            MAX_TOKEN_SECONDS.. => "may not specify a duration larger than 2^32 seconds",
-            _ => continue,
+            MIN_TOKEN_SECONDS..=MAX_TOKEN_SECONDS => continue,
+            _ => "may not specify a duration larger than 2^32 seconds",
         };
         let field = format!("{field}.expirationSeconds");
         errors.push(FieldError::invalid(field, &seconds.into(), why));
     }
 }
 
-pub(super) fn validate_csi_node(new: &Value, errors: &mut Vec<FieldError>) {
+pub(super) fn validate_csi_node(new: &Value, old: Option<&Value>, errors: &mut Vec<FieldError>) {
     let drivers = items(new, "/spec/drivers");
     for (i, driver) in drivers.iter().enumerate() {
         let field = index_path("spec.drivers", i);
@@ -116,6 +130,41 @@ pub(super) fn validate_csi_node(new: &Value, errors: &mut Vec<FieldError>) {
                 "must be greater than or equal to 0",
             ));
         }
+        validate_topology_keys(&field, driver, errors);
+    }
+    if let Some(old) = old {
+        validate_fixed_drivers(drivers, items(old, "/spec/drivers"), errors);
+    }
+}
+
+/// Reports keys of a driver at the driver itself, as Kubernetes does.
+fn validate_topology_keys(field: &str, driver: &Value, errors: &mut Vec<FieldError>) {
+    let mut visited = HashSet::new();
+    for key in texts(driver, "/topologyKeys") {
+        if key.is_empty() {
+            errors.push(FieldError::required(field, ""));
+        }
+        if !visited.insert(key) {
+            errors.push(FieldError::duplicate(field, &key.into()));
+        }
+        report_invalid(field, key, validate_qualified_name(key), errors);
+    }
+}
+
+/// A driver that stays on the node may change how many volumes it attaches there.
+fn validate_fixed_drivers(new: &[Value], old: &[Value], errors: &mut Vec<FieldError>) {
+    let fixed = |driver: &Value| -> Map<String, Value> {
+        let mut fixed = driver.as_object().cloned().unwrap_or_default();
+        fixed.remove("allocatable");
+        fixed
+    };
+    for driver in new {
+        let name = text(driver, "/name");
+        let mut same = old.iter().filter(|old| text(old, "/name") == name);
+        if same.any(|old| fixed(old) != fixed(driver)) {
+            let why = "field is immutable";
+            errors.push(FieldError::invalid("spec.drivers", driver, why));
+        }
     }
 }
 
@@ -131,14 +180,14 @@ pub(super) fn validate_csi_storage_capacity(
         validate_dns1123_subdomain(class),
         errors,
     );
-    for field in ["capacity", "maximumVolumeSize"] {
-        let value = get(new, &format!("/{field}"));
-        if Quantity::from_value(value).is_ok_and(|amount| amount < Quantity::ZERO) {
-            let why = "must be greater than or equal to 0";
-            errors.push(FieldError::invalid(field, value, why));
-        }
+    let capacity = get(new, "/capacity");
+    if Quantity::from_value(capacity).is_ok_and(|amount| amount < Quantity::ZERO) {
+        let why = "must be greater than or equal to 0";
+        errors.push(FieldError::invalid("capacity", capacity, why));
     }
-    cluster_affinity::validate_label_selector("nodeTopology", get(new, "/nodeTopology"), errors);
+    let values = SelectorValues::of_old(old.map(|old| get(old, "/nodeTopology")));
+    let topology = get(new, "/nodeTopology");
+    validate_label_selector("nodeTopology", topology, values, errors);
     if let Some(old) = old {
         for field in ["nodeTopology", "storageClassName"] {
             validate_immutable_field(new, old, field, errors);
@@ -151,7 +200,7 @@ pub(super) fn validate_volume_attachment(
     old: Option<&Value>,
     errors: &mut Vec<FieldError>,
 ) {
-    validate_driver_name("spec.attacher", text(new, "/spec/attacher"), errors);
+    validate_attacher(new, old.is_none(), errors);
     let node = text(new, "/spec/nodeName");
     report_invalid(
         "spec.nodeName",
@@ -186,14 +235,17 @@ pub(super) fn validate_volume_attachment(
     }
 }
 
-pub(super) fn validate_runtime_class(
-    new: &Value,
-    old: Option<&Value>,
-    errors: &mut Vec<FieldError>,
-) {
-    let handler = text(new, "/handler");
-    report_invalid("handler", handler, validate_dns1123_label(handler), errors);
-    if let Some(old) = old {
-        validate_immutable_field(new, old, "handler", errors);
+/// Requires an attacher. A new attachment names a driver and a volume that can exist.
+fn validate_attacher(new: &Value, is_new: bool, errors: &mut Vec<FieldError>) {
+    let attacher = text(new, "/spec/attacher");
+    if is_new {
+        validate_driver_name("spec.attacher", attacher, errors);
+    } else if attacher.is_empty() {
+        errors.push(FieldError::required("spec.attacher", ""));
+    }
+    let volume = text(new, "/spec/source/persistentVolumeName");
+    if is_new && !volume.is_empty() {
+        let field = "spec.source.persistentVolumeName";
+        report_invalid(field, volume, validate_dns1123_subdomain(volume), errors);
     }
 }

@@ -3,15 +3,8 @@
 
 use machinery::duration;
 
-const MACROS: [&str; 7] = [
-    "@yearly",
-    "@annually",
-    "@monthly",
-    "@weekly",
-    "@daily",
-    "@midnight",
-    "@hourly",
-];
+use super::cron_names::{MACROS, MONTHS, WEEKDAYS};
+
 const EVERY: &str = "@every ";
 
 /// The values of a field.
@@ -40,14 +33,12 @@ const FIELDS: [FieldBounds; 5] = [
     FieldBounds {
         min: 1,
         max: 12,
-        names: &[
-            "jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec",
-        ],
+        names: &MONTHS,
     },
     FieldBounds {
         min: 0,
         max: 6,
-        names: &["sun", "mon", "tue", "wed", "thu", "fri", "sat"],
+        names: &WEEKDAYS,
     },
 ];
 

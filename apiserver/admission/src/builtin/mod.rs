@@ -5,11 +5,14 @@
 
 mod admission_webhooks;
 mod autoscaling;
+mod autoscaling_metrics;
 mod certificate_signing_request;
 mod config_keys;
 mod container_resources;
 mod containers;
 mod core_resources;
+mod cron_jobs;
+mod cron_names;
 mod cron_schedule;
 mod csi;
 mod custom_resource_definition;
@@ -17,8 +20,14 @@ mod endpoints;
 mod env;
 mod flow_control;
 mod ingress;
+mod ingress_class;
 mod ip_addresses;
+mod job_policies;
 mod job_schedule;
+mod job_updates;
+mod jobs;
+mod label_selectors;
+mod leases;
 mod match_conditions;
 mod mutating_policies;
 mod network_policy;
@@ -30,36 +39,36 @@ mod pod_scheduling;
 mod pods;
 mod policy_validation;
 mod ports;
-mod priority_and_storage_class;
+mod priority_class;
 mod probes;
 mod rbac;
+mod references;
 mod resource_quota;
+mod runtime_class;
 mod security_context;
 mod service;
 mod service_addresses;
 mod service_traffic;
+mod storage_class;
 mod validating_policies;
 mod volumes;
 mod warnings;
 mod workloads;
 
-pub(crate) use autoscaling::{
-    validate_behavior, validate_metrics, validate_replica_bounds, validate_scale_target,
-};
+pub(crate) use autoscaling::{validate_behavior, validate_replica_bounds, validate_scale_target};
+pub(crate) use autoscaling_metrics::{MetricRules, validate_metrics};
 pub(crate) use certificate_signing_request::{certificate_request, mutate_status, validate_status};
 pub(crate) use cron_schedule::validate_schedule;
 pub use flow_control::bootstrap_objects as flow_control_bootstrap_objects;
-pub(crate) use ingress::validate as ingress;
+pub(crate) use ingress::validate_spec as ingress;
 pub(crate) use numbers::validate_port;
-pub(crate) use priority_and_storage_class::conflicting_global_default;
+pub(crate) use priority_class::conflicting_global_default;
 pub(crate) use warnings::warnings;
 
-use machinery::{FieldError, Gvk, Status};
+use machinery::{FieldError, FieldErrorType, Gvk, Status};
 use serde_json::Value;
 
 use crate::attributes::{AdmissionAttributes, AdmissionOperation};
-use crate::unstructured::int;
-use numbers::validate_non_negative;
 
 pub(crate) fn mutate(
     attributes: &AdmissionAttributes<'_>,
@@ -82,13 +91,28 @@ pub(crate) fn mutate(
     }
 }
 
-/// Whether the rules of a built-in kind check a field that its schema requires, and report it at
-/// another path.
-pub fn replaces_required(gvk: &Gvk, field: &str) -> bool {
-    matches!(
-        (&*gvk.group, &*gvk.kind),
-        ("apiextensions.k8s.io", "CustomResourceDefinition")
-    ) && custom_resource_definition::replaces_required(field)
+/// Whether Kubernetes has no such error of the schema of a built-in kind: it accepts the object,
+/// or the rules of the kind report it at another path.
+pub fn replaces_schema_error(gvk: &Gvk, error: &FieldError) -> bool {
+    use FieldErrorType::{Duplicate, NotSupported, Required};
+    let field = &*error.field;
+    let is_condition = field.starts_with("status.conditions[");
+    match (&*gvk.group, &*gvk.kind, error.error_type) {
+        ("apiextensions.k8s.io", "CustomResourceDefinition", Required) => {
+            custom_resource_definition::replaces_required(field)
+        }
+        ("apps" | "autoscaling" | "batch", _, Required | Duplicate) if is_condition => true,
+        ("apps", "ControllerRevision", Required) => field == "revision",
+        ("apps", "DaemonSet", Required) => field == "spec.selector",
+        ("apps", _, NotSupported) => {
+            matches!(field, "spec.strategy.type" | "spec.updateStrategy.type")
+        }
+        ("batch", _, Required) => field.ends_with(".podFailurePolicy.rules"),
+        ("flowcontrol.apiserver.k8s.io", "FlowSchema", Duplicate) => !is_condition,
+        ("storage.k8s.io", "CSIDriver", Duplicate) => true,
+        ("storage.k8s.io", "CSINode", Required) => field == "spec.drivers",
+        _ => false,
+    }
 }
 
 /// Validates an object of a built-in kind beyond its schema; no errors for other kinds.
@@ -110,9 +134,7 @@ pub fn validate_builtin(gvk: &Gvk, new: &Value, old: Option<&Value>) -> Vec<Fiel
         ("networking.k8s.io", "NetworkPolicy") => {
             network_policy::validate_network_policy(new, old, e)
         }
-        ("networking.k8s.io", "IngressClass") => {
-            network_policy::validate_ingress_class(new, old, e)
-        }
+        ("networking.k8s.io", "IngressClass") => ingress_class::validate_ingress_class(new, old, e),
         ("", "PodTemplate") => workloads::validate_pod_template_object(new, e),
         ("", "ReplicationController") => workloads::validate_replication_controller(new, e),
         ("", "Event") => core_resources::validate_event(new, e),
@@ -122,8 +144,9 @@ pub fn validate_builtin(gvk: &Gvk, new: &Value, old: Option<&Value>) -> Vec<Fiel
         ("apps", "ReplicaSet") => workloads::validate_replica_set(new, old, e),
         ("apps", "DaemonSet") => workloads::validate_daemon_set(new, old, e),
         ("apps", "StatefulSet") => workloads::validate_stateful_set(new, old, e),
-        ("batch", "Job") => workloads::validate_job(new, old, e),
-        ("batch", "CronJob") => workloads::validate_cron_job(new, old, e),
+        ("apps", "ControllerRevision") => workloads::validate_controller_revision(new, old, e),
+        ("batch", "Job") => jobs::validate_job(new, old, e),
+        ("batch", "CronJob") => cron_jobs::validate_cron_job(new, old, e),
         ("apiextensions.k8s.io", "CustomResourceDefinition") => {
             custom_resource_definition::validate(new, old, e)
         }
@@ -136,23 +159,19 @@ pub fn validate_builtin(gvk: &Gvk, new: &Value, old: Option<&Value>) -> Vec<Fiel
         ("certificates.k8s.io", "CertificateSigningRequest") => {
             certificate_signing_request::validate(new, old, e)
         }
-        ("coordination.k8s.io", "Lease") => validate_lease(new, e),
-        ("networking.k8s.io", "Ingress") => ingress::validate(new, e),
-        ("policy", "PodDisruptionBudget") => pod_disruption_budget::validate(new, e),
-        ("autoscaling", "HorizontalPodAutoscaler") => {
-            autoscaling::validate(&gvk.version, new, old, e)
-        }
+        ("coordination.k8s.io", "Lease") => leases::validate_lease(new, e),
+        ("networking.k8s.io", "Ingress") => ingress::validate(new, old, e),
+        ("policy", "PodDisruptionBudget") => pod_disruption_budget::validate(new, old, e),
+        ("autoscaling", "HorizontalPodAutoscaler") => autoscaling::validate(new, old, e),
         ("scheduling.k8s.io", "PriorityClass") => {
-            priority_and_storage_class::validate_priority_class(new, old, e)
+            priority_class::validate_priority_class(new, old, e)
         }
-        ("storage.k8s.io", "StorageClass") => {
-            priority_and_storage_class::validate_storage_class(new, old, e)
-        }
+        ("storage.k8s.io", "StorageClass") => storage_class::validate_storage_class(new, old, e),
         ("storage.k8s.io", "CSIDriver") => csi::validate_csi_driver(new, old, e),
-        ("storage.k8s.io", "CSINode") => csi::validate_csi_node(new, e),
+        ("storage.k8s.io", "CSINode") => csi::validate_csi_node(new, old, e),
         ("storage.k8s.io", "CSIStorageCapacity") => csi::validate_csi_storage_capacity(new, old, e),
         ("storage.k8s.io", "VolumeAttachment") => csi::validate_volume_attachment(new, old, e),
-        ("node.k8s.io", "RuntimeClass") => csi::validate_runtime_class(new, old, e),
+        ("node.k8s.io", "RuntimeClass") => runtime_class::validate_runtime_class(new, old, e),
         ("flowcontrol.apiserver.k8s.io", "FlowSchema") => {
             flow_control::validate_flow_schema(new, e)
         }
@@ -179,19 +198,6 @@ fn validate_admission_policy(
         "MutatingAdmissionPolicyBinding" => validate_mutating_binding(new, errors),
         _ => {}
     }
-}
-
-fn validate_lease(lease: &Value, errors: &mut Vec<FieldError>) {
-    if let Some(seconds) = int(lease, "/spec/leaseDurationSeconds")
-        && seconds <= 0
-    {
-        errors.push(FieldError::invalid(
-            "spec.leaseDurationSeconds",
-            &seconds.into(),
-            "must be greater than 0",
-        ));
-    }
-    validate_non_negative(lease, "spec.leaseTransitions", errors);
 }
 
 #[cfg(test)]

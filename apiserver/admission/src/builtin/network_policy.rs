@@ -1,15 +1,15 @@
-//! Validates NetworkPolicy and IngressClass.
+//! Validates NetworkPolicy.
 
 use machinery::FieldError;
 use serde_json::Value;
 
 use super::ip_addresses::{contains, validate_cidr};
+use super::label_selectors::{SelectorValues, validate_label_selector};
 use super::numbers::validate_port;
-use super::ports::{validate_port_name, validate_protocol};
-use crate::cluster_affinity;
-use crate::unstructured::{
-    get, has, index_path, int, items, report_invalid, text, validate_immutable_field,
-};
+use super::ports::validate_port_name;
+use crate::unstructured::{get, has, index_path, int, items, report_invalid, text};
+
+const PROTOCOLS: [&str; 3] = ["TCP", "UDP", "SCTP"];
 
 pub(super) fn validate_network_policy(
     new: &Value,
@@ -18,7 +18,8 @@ pub(super) fn validate_network_policy(
 ) {
     let spec = get(new, "/spec");
     let selector = get(spec, "/podSelector");
-    cluster_affinity::validate_label_selector("spec.podSelector", selector, errors);
+    let values = SelectorValues::of_old(old.map(|old| get(old, "/spec/podSelector")));
+    validate_label_selector("spec.podSelector", selector, values, errors);
     for (rules, peers) in [("ingress", "from"), ("egress", "to")] {
         let known = old.map_or(&Value::Null, |old| get(old, "/spec"));
         let known = known_cidrs(items(known, &format!("/{rules}")), peers);
@@ -29,7 +30,7 @@ pub(super) fn validate_network_policy(
             }
             for (j, peer) in items(rule, &format!("/{peers}")).iter().enumerate() {
                 let at = index_path(&format!("{field}.{peers}"), j);
-                validate_peer(&at, peer, &known, errors);
+                validate_peer(&at, peer, &known, values, errors);
             }
         }
     }
@@ -46,7 +47,7 @@ pub(super) fn validate_network_policy(
             errors.push(FieldError::not_supported(
                 field,
                 kind,
-                &["Egress", "Ingress"],
+                &["Ingress", "Egress"],
             ));
         }
     }
@@ -66,49 +67,51 @@ fn known_cidrs(rules: &[Value], peers: &str) -> Vec<Value> {
 }
 
 fn validate_policy_port(field: &str, entry: &Value, errors: &mut Vec<FieldError>) {
-    validate_protocol(field, entry, errors);
+    let protocol = get(entry, "/protocol");
+    if !protocol.is_null() && !PROTOCOLS.iter().any(|known| protocol == known) {
+        let field = format!("{field}.protocol");
+        errors.push(FieldError::not_supported(field, protocol, &PROTOCOLS));
+    }
     let port = get(entry, "/port");
-    match port {
-        Value::Number(number) => validate_port(
-            format!("{field}.port"),
-            number.as_i64().unwrap_or(0),
-            errors,
-        ),
-        Value::String(name) => {
-            report_invalid(
-                format!("{field}.port"),
-                name,
-                validate_port_name(name),
-                errors,
-            );
-        }
-        _ => {}
+    let number = port.as_i64();
+    if let Some(name) = port.as_str() {
+        let result = validate_port_name(name);
+        report_invalid(format!("{field}.port"), name, result, errors);
+    } else if let Some(number) = number {
+        validate_port(format!("{field}.port"), number, errors);
     }
     let Some(end) = int(entry, "/endPort") else {
         return;
     };
-    let why = match port {
-        Value::Null => "may not be specified when `port` is not specified",
-        Value::String(_) => "may not be specified when `port` is non-numeric",
-        port if port.as_i64().is_some_and(|port| end < port) => {
-            "must be greater than or equal to `port`"
+    let field = format!("{field}.endPort");
+    let why = match number {
+        Some(number) => {
+            if end < number {
+                let why = "must be greater than or equal to `port`";
+                errors.push(FieldError::invalid(&field, &number.into(), why));
+            }
+            validate_port(field, end, errors);
+            return;
         }
-        _ => return,
+        None if port.is_null() => "may not be specified when `port` is not specified",
+        None => "may not be specified when `port` is non-numeric",
     };
-    errors.push(FieldError::invalid(
-        format!("{field}.endPort"),
-        &end.into(),
-        why,
-    ));
+    errors.push(FieldError::invalid(field, &end.into(), why));
 }
 
-fn validate_peer(field: &str, peer: &Value, known: &[Value], errors: &mut Vec<FieldError>) {
+fn validate_peer(
+    field: &str,
+    peer: &Value,
+    known: &[Value],
+    values: SelectorValues,
+    errors: &mut Vec<FieldError>,
+) {
     let mut count = 0;
     for selector in ["podSelector", "namespaceSelector"] {
         let value = get(peer, &format!("/{selector}"));
         count += usize::from(!value.is_null());
         let at = format!("{field}.{selector}");
-        cluster_affinity::validate_label_selector(&at, value, errors);
+        validate_label_selector(&at, value, values, errors);
     }
     if !has(peer, "/ipBlock") {
         if count == 0 {
@@ -134,41 +137,5 @@ fn validate_peer(field: &str, peer: &Value, known: &[Value], errors: &mut Vec<Fi
             let why = "must be a strict subset of `cidr`";
             errors.push(FieldError::invalid(at, &except.into(), why));
         }
-    }
-}
-
-pub(super) fn validate_ingress_class(
-    new: &Value,
-    old: Option<&Value>,
-    errors: &mut Vec<FieldError>,
-) {
-    let parameters = get(new, "/spec/parameters");
-    if !parameters.is_null() {
-        let field = "spec.parameters";
-        for name in ["kind", "name"] {
-            if text(parameters, &format!("/{name}")).is_empty() {
-                errors.push(FieldError::required(format!("{field}.{name}"), name));
-            }
-        }
-        let scope = text(parameters, "/scope");
-        match (scope, has(parameters, "/namespace")) {
-            ("Namespace", false) => errors.push(FieldError::required(
-                format!("{field}.namespace"),
-                "parameters.scope is set to 'Namespace'",
-            )),
-            ("Cluster", true) => errors.push(FieldError::forbidden(
-                format!("{field}.namespace"),
-                "parameters.scope is set to 'Cluster'",
-            )),
-            ("" | "Namespace" | "Cluster", _) => {}
-            _ => errors.push(FieldError::not_supported(
-                format!("{field}.scope"),
-                &scope.into(),
-                &["Cluster", "Namespace"],
-            )),
-        }
-    }
-    if let Some(old) = old {
-        validate_immutable_field(new, old, "spec.controller", errors);
     }
 }

@@ -3,13 +3,13 @@
 use machinery::FieldError;
 use serde_json::Value;
 
-use super::workloads::validate_int_or_percent;
-use crate::cluster_affinity;
-use crate::unstructured::{get, has, text};
+use super::label_selectors::{SelectorValues, validate_label_selector};
+use super::numbers::{validate_at_most_100_percent, validate_int_or_percent};
+use crate::unstructured::{get, has};
 
 const EVICTION_POLICIES: [&str; 2] = ["AlwaysAllow", "IfHealthyBudget"];
 
-pub(super) fn validate(budget: &Value, errors: &mut Vec<FieldError>) {
+pub(super) fn validate(budget: &Value, old: Option<&Value>, errors: &mut Vec<FieldError>) {
     let spec = get(budget, "/spec");
     if has(spec, "/minAvailable") && has(spec, "/maxUnavailable") {
         errors.push(FieldError::invalid(
@@ -21,25 +21,16 @@ pub(super) fn validate(budget: &Value, errors: &mut Vec<FieldError>) {
     for side in ["minAvailable", "maxUnavailable"] {
         let (field, value) = (format!("spec.{side}"), get(spec, &format!("/{side}")));
         validate_int_or_percent(&field, value, errors);
-        let percent = value.as_str().and_then(|s| s.strip_suffix('%'));
-        if percent
-            .and_then(|s| s.parse::<u32>().ok())
-            .is_some_and(|n| n > 100)
-        {
-            errors.push(FieldError::invalid(
-                field,
-                value,
-                "must not be greater than 100%",
-            ));
-        }
+        validate_at_most_100_percent(&field, value, errors);
     }
-    let eviction = text(spec, "/unhealthyPodEvictionPolicy");
-    if !eviction.is_empty() && !EVICTION_POLICIES.contains(&eviction) {
+    let values = SelectorValues::of_old(old.map(|old| get(old, "/spec/selector")));
+    validate_label_selector("spec.selector", get(spec, "/selector"), values, errors);
+    let eviction = get(spec, "/unhealthyPodEvictionPolicy");
+    if !eviction.is_null() && !EVICTION_POLICIES.iter().any(|known| eviction == known) {
         errors.push(FieldError::not_supported(
             "spec.unhealthyPodEvictionPolicy",
-            &eviction.into(),
+            eviction,
             &EVICTION_POLICIES,
         ));
     }
-    cluster_affinity::validate_label_selector("spec.selector", get(spec, "/selector"), errors);
 }

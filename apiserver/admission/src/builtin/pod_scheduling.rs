@@ -145,7 +145,7 @@ fn validate_topology_key(field: &str, term: &Value, errors: &mut Vec<FieldError>
     }
 }
 
-fn validate_toleration(field: &str, toleration: &Value, errors: &mut Vec<FieldError>) {
+pub(super) fn validate_toleration(field: &str, toleration: &Value, errors: &mut Vec<FieldError>) {
     let (key, value) = (text(toleration, "/key"), text(toleration, "/value"));
     let (operator, effect) = (text(toleration, "/operator"), text(toleration, "/effect"));
     let at_operator = format!("{field}.operator");

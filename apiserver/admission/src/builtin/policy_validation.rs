@@ -12,8 +12,8 @@ use machinery::names::{
 use serde_json::Value;
 
 use super::admission_webhooks::{validate_enumeration, validate_rule};
+use super::label_selectors::{SelectorValues, validate_label_selector};
 use super::match_conditions::{report_expression, validate_match_conditions};
-use crate::cluster_affinity::validate_label_selector;
 use crate::unstructured::{get, has, index_path, items, report_invalid, text};
 
 const MAX_AUDIT_ANNOTATION_EXPRESSION_BYTES: usize = 5 * 1024;
@@ -246,7 +246,9 @@ pub(super) fn validate_match_resources(
         let at = format!("{field}.{name}");
         match get(resources, &format!("/{name}")) {
             Value::Null => errors.push(FieldError::required(at, "")),
-            selector => validate_label_selector(&at, selector, errors),
+            selector => {
+                validate_label_selector(&at, selector, SelectorValues::Strict, errors);
+            }
         }
     }
     for name in ["resourceRules", "excludeResourceRules"] {
@@ -300,7 +302,7 @@ pub(super) fn validate_param_ref(reference: &Value, errors: &mut Vec<FieldError>
     }
     if !selector.is_null() {
         let at = format!("{field}.selector");
-        validate_label_selector(&at, selector, errors);
+        validate_label_selector(&at, selector, SelectorValues::Strict, errors);
         if !name.is_empty() {
             errors.push(FieldError::forbidden(&at, exclusive));
         }

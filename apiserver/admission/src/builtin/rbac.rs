@@ -1,12 +1,14 @@
 //! Validates RBAC roles and bindings.
 
-use machinery::names::validate_path_segment_name;
-use machinery::{FieldError, LabelSelector};
+use machinery::FieldError;
+use machinery::names::{validate_dns1123_subdomain, validate_path_segment_name};
 use serde_json::Value;
 
+use super::label_selectors::{SelectorValues, validate_label_selector};
 use crate::unstructured::{get, has, index_path, items, report_invalid, text};
 
 const GROUP: &str = "rbac.authorization.k8s.io";
+const SELECTORS: &str = "/aggregationRule/clusterRoleSelectors";
 
 pub(super) fn validate(kind: &str, new: &Value, old: Option<&Value>, errors: &mut Vec<FieldError>) {
     match kind {
@@ -14,9 +16,10 @@ pub(super) fn validate(kind: &str, new: &Value, old: Option<&Value>, errors: &mu
             for (i, rule) in items(new, "/rules").iter().enumerate() {
                 validate_policy_rule(&index_path("rules", i), rule, kind == "Role", errors);
             }
-            validate_aggregation_rule(get(new, "/aggregationRule"), errors);
+            let old = old.map_or(&[][..], |old| items(old, SELECTORS));
+            validate_aggregation_rule(get(new, "/aggregationRule"), old, errors);
         }
-        "RoleBinding" => validate_binding(&["ClusterRole", "Role"], new, old, errors),
+        "RoleBinding" => validate_binding(&["Role", "ClusterRole"], new, old, errors),
         "ClusterRoleBinding" => validate_binding(&["ClusterRole"], new, old, errors),
         _ => {}
     }
@@ -32,18 +35,16 @@ fn validate_policy_rule(field: &str, rule: &Value, namespaced: bool, errors: &mu
     }
     if !none("nonResourceURLs") {
         let urls = get(rule, "/nonResourceURLs");
-        let why = if namespaced {
-            "namespaced rules cannot apply to non-resource URLs"
-        } else if !none("apiGroups") || !none("resources") || !none("resourceNames") {
-            "rules cannot apply to both regular resources and non-resource URLs"
-        } else {
-            return;
+        let mut refuse = |why: &str| {
+            let field = format!("{field}.nonResourceURLs");
+            errors.push(FieldError::invalid(field, urls, why));
         };
-        errors.push(FieldError::invalid(
-            format!("{field}.nonResourceURLs"),
-            urls,
-            why,
-        ));
+        if namespaced {
+            refuse("namespaced rules cannot apply to non-resource URLs");
+        }
+        if !none("apiGroups") || !none("resources") || !none("resourceNames") {
+            refuse("rules cannot apply to both regular resources and non-resource URLs");
+        }
         return;
     }
     if none("apiGroups") {
@@ -60,7 +61,7 @@ fn validate_policy_rule(field: &str, rule: &Value, namespaced: bool, errors: &mu
     }
 }
 
-fn validate_aggregation_rule(rule: &Value, errors: &mut Vec<FieldError>) {
+fn validate_aggregation_rule(rule: &Value, old: &[Value], errors: &mut Vec<FieldError>) {
     if rule.is_null() {
         return;
     }
@@ -72,10 +73,9 @@ fn validate_aggregation_rule(rule: &Value, errors: &mut Vec<FieldError>) {
             "at least one clusterRoleSelector required if aggregationRule is non-nil",
         ));
     }
+    let values = SelectorValues::of_old(old);
     for (i, selector) in selectors.iter().enumerate() {
-        if let Err(why) = LabelSelector::from_value(selector) {
-            errors.push(FieldError::invalid(index_path(field, i), selector, why));
-        }
+        validate_label_selector(&index_path(field, i), selector, values, errors);
     }
 }
 
@@ -127,12 +127,17 @@ fn validate_binding(
 }
 
 fn validate_subject(field: &str, subject: &Value, cluster: bool, errors: &mut Vec<FieldError>) {
-    if text(subject, "/name").is_empty() {
+    let name = text(subject, "/name");
+    if name.is_empty() {
         errors.push(FieldError::required(format!("{field}.name"), ""));
     }
     let group = match text(subject, "/kind") {
         "ServiceAccount" => {
-            if cluster && !has(subject, "/namespace") {
+            if !name.is_empty() {
+                let result = validate_dns1123_subdomain(name);
+                report_invalid(format!("{field}.name"), name, result, errors);
+            }
+            if cluster && text(subject, "/namespace").is_empty() {
                 errors.push(FieldError::required(format!("{field}.namespace"), ""));
             }
             ""
@@ -142,7 +147,7 @@ fn validate_subject(field: &str, subject: &Value, cluster: bool, errors: &mut Ve
             errors.push(FieldError::not_supported(
                 format!("{field}.kind"),
                 get(subject, "/kind"),
-                &["Group", "ServiceAccount", "User"],
+                &["ServiceAccount", "User", "Group"],
             ));
             return;
         }

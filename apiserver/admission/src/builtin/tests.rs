@@ -1,10 +1,16 @@
 //! One accepted and at least one rejected object per rule, by the field paths of the
 //! errors.
 
+mod access;
+mod autoscaling;
+mod cron_jobs;
 mod definition;
+mod jobs;
 mod limits;
 mod network;
 mod pods;
+mod routing;
+mod storage;
 mod webhooks;
 mod workloads;
 
@@ -49,6 +55,24 @@ fn check_update(api: &str, kind: &str, base: &Value, table: &[(Value, &[&str])])
         let actual = errors(api, kind, &with(base, change), Some(base));
         let fields: Vec<&str> = actual.iter().map(|e| e.field.as_str()).collect();
         assert_eq!(fields, *expect, "{kind} {change}\n{actual:?}");
+    }
+}
+
+/// As [`check`], with the types of the errors: `Required spec.selector`. With `old` the objects
+/// are updates.
+fn check_reasons(
+    (api, kind): (&str, &str),
+    base: &Value,
+    old: Option<&Value>,
+    table: &[(Value, &[&str])],
+) {
+    for (change, expect) in table {
+        let actual = errors(api, kind, &with(base, change), old);
+        let reasons: Vec<String> = actual
+            .iter()
+            .map(|e| format!("{:?} {}", e.error_type, e.field))
+            .collect();
+        assert_eq!(reasons, *expect, "{kind} {change}\n{actual:?}");
     }
 }
 
@@ -363,224 +387,6 @@ fn configuration_and_secrets() {
             .unwrap_err()
             .code,
         400
-    );
-}
-
-#[test]
-fn access() {
-    let rule = |r: Value| json!({"rules": [r]});
-    let role = &[
-        (
-            rule(json!({"verbs": ["get"], "apiGroups": [""], "resources": ["pods"]})),
-            &[][..],
-        ),
-        (
-            rule(json!({"apiGroups": [""], "resources": ["pods"]})),
-            &["rules[0].verbs"],
-        ),
-        (
-            rule(json!({"verbs": ["get"], "resources": ["pods"]})),
-            &["rules[0].apiGroups"],
-        ),
-        (
-            rule(json!({"verbs": ["get"], "apiGroups": [""]})),
-            &["rules[0].resources"],
-        ),
-        (
-            rule(json!({"verbs": ["get"], "nonResourceURLs": ["/x"]})),
-            &["rules[0].nonResourceURLs"],
-        ),
-    ];
-    let group = "rbac.authorization.k8s.io";
-    let api = &format!("{group}/v1");
-    check(api, "Role", &json!({}), role);
-    check(
-        api,
-        "ClusterRole",
-        &json!({}),
-        &[
-            (
-                rule(json!({"verbs": ["get"], "nonResourceURLs": ["/x"]})),
-                &[],
-            ),
-            (
-                rule(json!({"verbs": ["get"], "nonResourceURLs": ["/x"], "resources": ["x"]})),
-                &["rules[0].nonResourceURLs"],
-            ),
-            (
-                json!({"aggregationRule": {}}),
-                &["aggregationRule.clusterRoleSelectors"],
-            ),
-        ],
-    );
-    let base = json!({"roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": "system:x"},
-        "subjects": [{"kind": "User", "name": "u", "apiGroup": group}, {"kind": "ServiceAccount", "name": "s", "namespace": "n"}]});
-    let subject = |s: Value| json!({"subjects": [s]});
-    check(
-        api,
-        "ClusterRoleBinding",
-        &base,
-        &[
-            (json!({}), &[]),
-            (json!({"roleRef": {"kind": "Role"}}), &["roleRef.kind"]),
-            (json!({"roleRef": {"apiGroup": "x"}}), &["roleRef.apiGroup"]),
-            (json!({"roleRef": {"name": ""}}), &["roleRef.name"]),
-            (
-                subject(json!({"kind": "ServiceAccount", "name": "s"})),
-                &["subjects[0].namespace"],
-            ),
-            (subject(json!({"kind": "User"})), &["subjects[0].name"]),
-            (
-                subject(json!({"kind": "Robot", "name": "r"})),
-                &["subjects[0].kind"],
-            ),
-            (
-                subject(json!({"kind": "User", "name": "u", "apiGroup": "x"})),
-                &["subjects[0].apiGroup"],
-            ),
-        ],
-    );
-    check_update(
-        api,
-        "RoleBinding",
-        &base,
-        &[
-            (json!({"subjects": []}), &[]),
-            (json!({"roleRef": {"name": "other"}}), &["roleRef"]),
-        ],
-    );
-}
-
-#[test]
-fn routing_disruption_and_scaling() {
-    let path = |p: Value| {
-        let full = with(
-            &json!({"path": "/", "pathType": "Prefix", "backend": {"service": {"name": "s", "port": {"number": 80}}}}),
-            &p,
-        );
-        json!({"spec": {"rules": [{"host": "*.a.b", "http": {"paths": [full]}}]}})
-    };
-    let at = "spec.rules[0].http.paths[0]";
-    check(
-        "networking.k8s.io/v1",
-        "Ingress",
-        &json!({}),
-        &[
-            (path(json!({})), &[]),
-            (json!({"spec": {}}), &["spec"]),
-            (
-                json!({"spec": {"rules": [{"host": "1.2.3.4"}]}}),
-                &["spec.rules[0].host"],
-            ),
-            (
-                json!({"spec": {"rules": [{"host": "a", "http": {}}]}}),
-                &["spec.rules[0].http.paths"],
-            ),
-            (
-                path(json!({"pathType": null})),
-                &[&format!("{at}.pathType")],
-            ),
-            (
-                path(json!({"pathType": "Regex"})),
-                &[&format!("{at}.pathType")],
-            ),
-            (path(json!({"path": "x"})), &[&format!("{at}.path")]),
-            (path(json!({"path": "/a//b"})), &[&format!("{at}.path")]),
-            (path(json!({"backend": null})), &[&format!("{at}.backend")]),
-            (
-                path(json!({"backend": {"service": {"name": ""}}})),
-                &[&format!("{at}.backend.service.name")],
-            ),
-            (
-                path(json!({"backend": {"service": {"port": null}}})),
-                &[&format!("{at}.backend")],
-            ),
-            (
-                path(json!({"backend": {"service": {"port": {"name": "x"}}}})),
-                &[&format!("{at}.backend")],
-            ),
-        ],
-    );
-    check(
-        "policy/v1",
-        "PodDisruptionBudget",
-        &json!({}),
-        &[
-            (
-                json!({"spec": {"minAvailable": "50%", "selector": {}}}),
-                &[],
-            ),
-            (
-                json!({"spec": {"minAvailable": 1, "maxUnavailable": 1}}),
-                &["spec"],
-            ),
-            (
-                json!({"spec": {"minAvailable": -1}}),
-                &["spec.minAvailable"],
-            ),
-            (
-                json!({"spec": {"unhealthyPodEvictionPolicy": "Never"}}),
-                &["spec.unhealthyPodEvictionPolicy"],
-            ),
-            (
-                json!({"spec": {"maxUnavailable": "101%"}}),
-                &["spec.maxUnavailable"],
-            ),
-            (
-                json!({"spec": {"selector": {"matchExpressions": [{"key": "a", "operator": "Near"}]}}}),
-                &["spec.selector"],
-            ),
-        ],
-    );
-    let hpa = json!({"spec": {"minReplicas": 1, "maxReplicas": 2, "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "d"}}});
-    check(
-        "autoscaling/v1",
-        "HorizontalPodAutoscaler",
-        &hpa,
-        &[
-            (json!({}), &[]),
-            (
-                json!({"spec": {"targetCPUUtilizationPercentage": 0}}),
-                &["spec.targetCPUUtilizationPercentage"],
-            ),
-        ],
-    );
-    let target = |t: Value| json!({"spec": {"scaleTargetRef": t}});
-    let version = "spec.scaleTargetRef.apiVersion";
-    check(
-        "autoscaling/v2",
-        "HorizontalPodAutoscaler",
-        &hpa,
-        &[
-            (target(json!({"apiVersion": null})), &[version]),
-            (target(json!({"apiVersion": "v1"})), &[version]),
-            (target(json!({"apiVersion": "a/b/c"})), &[version]),
-            (
-                target(json!({"apiVersion": null, "kind": "ReplicationController"})),
-                &[],
-            ),
-        ],
-    );
-    let unversioned = with(&hpa, &target(json!({"apiVersion": null})));
-    check_update(
-        "autoscaling/v2",
-        "HorizontalPodAutoscaler",
-        &unversioned,
-        &[(json!({"spec": {"maxReplicas": 9}}), &[])],
-    );
-    let external = json!({"type": "External", "external": {"metric": {"name": "m"}, "target": {"type": "Value", "value": "1"}}});
-    check(
-        "autoscaling/v2",
-        "HorizontalPodAutoscaler",
-        &hpa,
-        &[
-            (json!({"spec": {"metrics": [external]}}), &[]),
-            (json!({"spec": {"minReplicas": 3}}), &["spec.maxReplicas"]),
-            (
-                json!({"spec": {"metrics": [{"type": "Other"}]}}),
-                &["spec.metrics[0].type"],
-            ),
-        ],
     );
 }
 

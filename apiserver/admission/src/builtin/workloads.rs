@@ -1,23 +1,33 @@
-//! Validates Deployment, ReplicaSet, DaemonSet, StatefulSet, Job and CronJob.
+//! Validates Deployment, ReplicaSet, DaemonSet, StatefulSet, ControllerRevision and
+//! ReplicationController (`pkg/apis/apps/validation`).
 
-use jiff::tz::{self, TimeZone};
+use machinery::names::validate_dns1123_label;
 use machinery::{FieldError, LabelSelector};
 use serde_json::{Map, Value};
 
-use super::numbers::{validate_non_negative, validate_non_negative_at};
-use super::{job_schedule, pods};
+use super::label_selectors::{SelectorValues, validate_label_selector};
+use super::numbers::{
+    int_or_percent, validate_at_most_100_percent, validate_int_or_percent, validate_non_negative,
+    validate_non_negative_at,
+};
+use super::pods;
 use crate::metadata;
-use crate::unstructured::{flag, get, has, int, pointer, text, validate_immutable_field};
+use crate::unstructured::{get, has, int, report_invalid, text, validate_immutable_field};
 
 const ALWAYS: &[&str] = &["Always"];
-/// The most pods with an index that a Job runs at once.
-const MAX_INDEXED_PARALLELISM: i64 = 100_000;
 
 pub(super) fn validate_deployment(new: &Value, old: Option<&Value>, errors: &mut Vec<FieldError>) {
-    validate_pod_template("deployment", new, ALWAYS, errors);
+    let values = SelectorValues::Strict;
+    validate_selector("deployment", new, values, errors);
+    validate_pod_template("ReplicaSet", new, errors);
     validate_counts(
         new,
-        &["replicas", "minReadySeconds", "revisionHistoryLimit"],
+        &[
+            "replicas",
+            "minReadySeconds",
+            "revisionHistoryLimit",
+            "progressDeadlineSeconds",
+        ],
         errors,
     );
     validate_strategy(get(new, "/spec/strategy"), errors);
@@ -31,83 +41,91 @@ pub(super) fn validate_deployment(new: &Value, old: Option<&Value>, errors: &mut
             ));
         }
     }
-    validate_immutable_fields(new, old, &["selector"], errors);
+    validate_immutable_selector(new, old, errors);
 }
 
 fn validate_strategy(strategy: &Value, errors: &mut Vec<FieldError>) {
     let rolling = get(strategy, "/rollingUpdate");
-    if text(strategy, "/type") == "Recreate" {
-        if !rolling.is_null() {
+    match text(strategy, "/type") {
+        "Recreate" if !rolling.is_null() => {
             errors.push(FieldError::forbidden(
                 "spec.strategy.rollingUpdate",
                 "may not be specified when strategy `type` is 'Recreate'",
             ));
+            return;
         }
-        return;
+        "Recreate" => return,
+        "" | "RollingUpdate" => {}
+        _ => {
+            let supported = ["Recreate", "RollingUpdate"];
+            let error = FieldError::not_supported("spec.strategy", strategy, &supported);
+            errors.push(error);
+            return;
+        }
     }
     if rolling.is_null() {
         return;
     }
-    for side in ["maxUnavailable", "maxSurge"] {
-        validate_int_or_percent(
-            &format!("spec.strategy.rollingUpdate.{side}"),
-            get(rolling, &format!("/{side}")),
-            errors,
-        );
-    }
-    let zero = |side: &str| matches!(get(rolling, side), v if *v == 0 || *v == "0%");
-    if zero("/maxUnavailable") && zero("/maxSurge") {
-        errors.push(FieldError::invalid(
-            "spec.strategy.rollingUpdate.maxUnavailable",
-            get(rolling, "/maxUnavailable"),
-            "may not be 0 when `maxSurge` is 0",
-        ));
-    }
-}
-
-/// Checks an int-or-percent: a number of at least 0, or a percentage.
-pub(super) fn validate_int_or_percent(field: &str, value: &Value, errors: &mut Vec<FieldError>) {
-    match value {
-        Value::Number(n) if n.as_i64().is_none_or(|n| n < 0) => errors.push(FieldError::invalid(
-            field,
-            value,
-            "must be greater than or equal to 0",
-        )),
-        Value::String(s) => {
-            let digits = s.strip_suffix('%').unwrap_or("");
-            if digits.is_empty() || !digits.bytes().all(|b| b.is_ascii_digit()) {
-                errors.push(FieldError::invalid(field, value, "a valid percent string must be a numeric string followed by an ending '%' (e.g. '1%',  or '93%', regex used for validation is '[0-9]+%')"));
-            }
-        }
-        _ => {}
-    }
-}
-
-pub(super) fn validate_replica_set(new: &Value, old: Option<&Value>, errors: &mut Vec<FieldError>) {
-    validate_pod_template("deployment", new, ALWAYS, errors);
-    validate_counts(new, &["replicas", "minReadySeconds"], errors);
-    validate_immutable_fields(new, old, &["selector"], errors);
-}
-
-pub(super) fn validate_daemon_set(new: &Value, old: Option<&Value>, errors: &mut Vec<FieldError>) {
-    validate_pod_template("daemonset", new, ALWAYS, errors);
-    validate_daemon_update(get(new, "/spec/updateStrategy"), errors);
-    validate_counts(new, &["minReadySeconds", "revisionHistoryLimit"], errors);
-    validate_immutable_fields(new, old, &["selector"], errors);
-}
-
-/// Either `maxUnavailable` or `maxSurge` moves an update on, and not both.
-fn validate_daemon_update(strategy: &Value, errors: &mut Vec<FieldError>) {
-    let field = "spec.updateStrategy.rollingUpdate";
-    let rolling = get(strategy, "/rollingUpdate");
-    if rolling.is_null() || text(strategy, "/type") == "OnDelete" {
-        return;
-    }
+    let field = "spec.strategy.rollingUpdate";
     let part = |side: &str| get(rolling, &format!("/{side}"));
     for side in ["maxUnavailable", "maxSurge"] {
         validate_int_or_percent(&format!("{field}.{side}"), part(side), errors);
     }
-    let moves = |side: &str| !matches!(part(side), v if v.is_null() || *v == 0 || *v == "0%");
+    let is_zero = |side: &str| has(rolling, &format!("/{side}")) && int_or_percent(part(side)) == 0;
+    let unavailable = part("maxUnavailable");
+    let field = format!("{field}.maxUnavailable");
+    if is_zero("maxUnavailable") && is_zero("maxSurge") {
+        errors.push(FieldError::invalid(
+            &field,
+            unavailable,
+            "may not be 0 when `maxSurge` is 0",
+        ));
+    }
+    validate_at_most_100_percent(&field, unavailable, errors);
+}
+
+pub(super) fn validate_replica_set(new: &Value, old: Option<&Value>, errors: &mut Vec<FieldError>) {
+    // Kubernetes' text for an empty selector names a deployment here, too.
+    validate_selector("deployment", new, SelectorValues::Strict, errors);
+    validate_pod_template("ReplicaSet", new, errors);
+    validate_counts(new, &["replicas", "minReadySeconds"], errors);
+    validate_immutable_selector(new, old, errors);
+}
+
+pub(super) fn validate_daemon_set(new: &Value, old: Option<&Value>, errors: &mut Vec<FieldError>) {
+    let values = SelectorValues::of_old(old.map(|old| get(old, "/spec/selector")));
+    validate_selector("daemonset", new, values, errors);
+    validate_pod_template("DaemonSet", new, errors);
+    validate_daemon_update(get(new, "/spec/updateStrategy"), errors);
+    validate_counts(new, &["minReadySeconds", "revisionHistoryLimit"], errors);
+    validate_immutable_selector(new, old, errors);
+}
+
+/// Either `maxUnavailable` or `maxSurge` moves an update on, and not both.
+fn validate_daemon_update(strategy: &Value, errors: &mut Vec<FieldError>) {
+    let rolling = get(strategy, "/rollingUpdate");
+    match text(strategy, "/type") {
+        "OnDelete" => return,
+        "" | "RollingUpdate" => {}
+        _ => {
+            let (field, supported) = ("spec.updateStrategy", ["RollingUpdate", "OnDelete"]);
+            errors.push(FieldError::not_supported(field, strategy, &supported));
+            return;
+        }
+    }
+    if rolling.is_null() {
+        return;
+    }
+    let field = "spec.updateStrategy.rollingUpdate";
+    let part = |side: &str| get(rolling, &format!("/{side}"));
+    let sides = ["maxUnavailable", "maxSurge"];
+    for side in sides {
+        validate_int_or_percent(&format!("{field}.{side}"), part(side), errors);
+    }
+    for side in sides {
+        validate_at_most_100_percent(&format!("{field}.{side}"), part(side), errors);
+    }
+    let moves = |side: &str| int_or_percent(part(side)) != 0;
     match (moves("maxUnavailable"), moves("maxSurge")) {
         (true, true) => errors.push(FieldError::invalid(
             format!("{field}.maxSurge"),
@@ -132,65 +150,113 @@ fn validate_stateful_fields(spec: &Value, errors: &mut Vec<FieldError>) {
             "must be 'OrderedReady' or 'Parallel'",
         ));
     }
-    let strategy = get(spec, "/updateStrategy");
-    let rolling = get(strategy, "/rollingUpdate");
-    match text(strategy, "/type") {
-        "OnDelete" if !rolling.is_null() => errors.push(FieldError::invalid(
-            "spec.updateStrategy.rollingUpdate",
-            rolling,
-            "only allowed for updateStrategy 'RollingUpdate'",
-        )),
-        "" | "OnDelete" | "RollingUpdate" => {}
-        other => errors.push(FieldError::invalid(
-            "spec.updateStrategy",
-            &other.into(),
-            "must be 'RollingUpdate' or 'OnDelete'",
-        )),
+    validate_stateful_update(get(spec, "/updateStrategy"), errors);
+    let retention = get(spec, "/persistentVolumeClaimRetentionPolicy");
+    for side in ["whenDeleted", "whenScaled"] {
+        let policy = get(retention, &format!("/{side}"));
+        if !policy.is_null() && !matches!(policy.as_str(), Some("Retain" | "Delete")) {
+            errors.push(FieldError::not_supported(
+                format!("spec.persistentVolumeClaimRetentionPolicy.{side}"),
+                policy,
+                &["Retain", "Delete"],
+            ));
+        }
     }
-    validate_non_negative_at(
-        "spec.updateStrategy.rollingUpdate",
-        rolling,
-        "partition",
-        errors,
-    );
     validate_non_negative_at("spec.ordinals", get(spec, "/ordinals"), "start", errors);
 }
+
+fn validate_stateful_update(strategy: &Value, errors: &mut Vec<FieldError>) {
+    let rolling = get(strategy, "/rollingUpdate");
+    let field = "spec.updateStrategy.rollingUpdate";
+    match text(strategy, "/type") {
+        "OnDelete" if !rolling.is_null() => {
+            errors.push(FieldError::invalid(
+                field,
+                rolling,
+                "only allowed for updateStrategy 'RollingUpdate'",
+            ));
+            return;
+        }
+        "" | "OnDelete" | "RollingUpdate" => {}
+        _ => {
+            errors.push(FieldError::invalid(
+                "spec.updateStrategy",
+                strategy,
+                "must be 'RollingUpdate' or 'OnDelete'",
+            ));
+            return;
+        }
+    }
+    validate_non_negative_at(field, rolling, "partition", errors);
+    let unavailable = get(rolling, "/maxUnavailable");
+    if unavailable.is_null() {
+        return;
+    }
+    let field = format!("{field}.maxUnavailable");
+    validate_int_or_percent(&field, unavailable, errors);
+    if int_or_percent(unavailable) == 0 {
+        errors.push(FieldError::invalid(&field, unavailable, "cannot be 0"));
+    }
+    validate_at_most_100_percent(&field, unavailable, errors);
+}
+
+/// The fields of a StatefulSet's spec that an update may change.
+const MUTABLE_STATEFUL_FIELDS: [&str; 7] = [
+    "replicas",
+    "ordinals",
+    "template",
+    "updateStrategy",
+    "revisionHistoryLimit",
+    "persistentVolumeClaimRetentionPolicy",
+    "minReadySeconds",
+];
 
 pub(super) fn validate_stateful_set(
     new: &Value,
     old: Option<&Value>,
     errors: &mut Vec<FieldError>,
 ) {
-    validate_pod_template("statefulset", new, ALWAYS, errors);
-    validate_stateful_fields(get(new, "/spec"), errors);
-    validate_counts(
-        new,
-        &["replicas", "minReadySeconds", "revisionHistoryLimit"],
-        errors,
-    );
+    let spec = get(new, "/spec");
+    validate_selector("statefulset", new, SelectorValues::Strict, errors);
+    // What is stored with an invalid template can still be scaled and deleted.
+    if old.is_none_or(|old| get(old, "/spec/template") != get(spec, "/template")) {
+        validate_pod_template("StatefulSet", new, errors);
+    }
+    validate_stateful_fields(spec, errors);
+    // A negative limit of revisions keeps all of them.
+    validate_counts(new, &["replicas", "minReadySeconds"], errors);
     let Some(old) = old else {
+        for (field, name) in [
+            ("metadata.name", text(new, "/metadata/name")),
+            ("spec.serviceName", text(spec, "/serviceName")),
+        ] {
+            if !name.is_empty() {
+                report_invalid(field, name, validate_dns1123_label(name), errors);
+            }
+        }
         return;
     };
-    let fixed = |object: &Value| {
-        let mut spec = get(object, "/spec")
-            .as_object()
-            .cloned()
-            .unwrap_or_default();
-        for field in [
-            "replicas",
-            "ordinals",
-            "template",
-            "updateStrategy",
-            "revisionHistoryLimit",
-            "persistentVolumeClaimRetentionPolicy",
-            "minReadySeconds",
-        ] {
-            spec.remove(field);
-        }
-        spec
+    let fixed = |spec: &Value| {
+        let mut fixed = spec.as_object().cloned().unwrap_or_default();
+        fixed.retain(|field, _| !MUTABLE_STATEFUL_FIELDS.contains(&field.as_str()));
+        fixed
     };
-    if fixed(new) != fixed(old) {
+    if fixed(spec) != fixed(get(old, "/spec")) {
         errors.push(FieldError::forbidden("spec", "updates to statefulset spec for fields other than 'replicas', 'ordinals', 'template', 'updateStrategy', 'revisionHistoryLimit', 'persistentVolumeClaimRetentionPolicy' and 'minReadySeconds' are forbidden"));
+    }
+}
+
+pub(super) fn validate_controller_revision(
+    new: &Value,
+    old: Option<&Value>,
+    errors: &mut Vec<FieldError>,
+) {
+    if !has(new, "/data") {
+        errors.push(FieldError::required("data", "data is mandatory"));
+    }
+    validate_non_negative(new, "revision", errors);
+    if let Some(old) = old {
+        validate_immutable_field(new, old, "data", errors);
     }
 }
 
@@ -224,261 +290,83 @@ pub(super) fn validate_pod_template_object(new: &Value, errors: &mut Vec<FieldEr
     pods::validate("template.spec", new, pods::RESTART_POLICIES, errors);
 }
 
-pub(super) fn validate_job(new: &Value, old: Option<&Value>, errors: &mut Vec<FieldError>) {
-    validate_job_spec("spec", new, errors);
-    // The server generates the selector unless the user sets one.
-    if has(new, "/spec/selector") {
-        validate_selector("job", new, errors);
-    }
-    let Some(old) = old else {
-        return;
-    };
-    validate_immutable_fields(
-        new,
-        Some(old),
-        &["selector", "completionMode", "podFailurePolicy"],
-        errors,
-    );
-    let elastic = text(new, "/spec/completionMode") == "Indexed"
-        && get(new, "/spec/completions") == get(new, "/spec/parallelism");
-    if !elastic {
-        validate_immutable_fields(new, Some(old), &["completions"], errors);
-    }
-    // The template of a suspended job that never started may still change.
-    let not_started = get(old, "/spec/suspend") == true && !has(old, "/status/startTime");
-    if !not_started {
-        validate_immutable_fields(new, Some(old), &["template"], errors);
-    }
-}
-
-fn validate_job_spec(field: &str, object: &Value, errors: &mut Vec<FieldError>) {
-    for name in [
-        "parallelism",
-        "completions",
-        "activeDeadlineSeconds",
-        "backoffLimit",
-        "ttlSecondsAfterFinished",
-    ] {
-        validate_non_negative(object, &format!("{field}.{name}"), errors);
-    }
-    pods::validate(
-        &format!("{field}.template.spec"),
-        object,
-        &["OnFailure", "Never"],
-        errors,
-    );
-    validate_job_modes(field, get(object, &pointer(field)), errors);
-}
-
-/// Validates the fields that depend on whether the pods of a Job have indexes.
-fn validate_job_modes(field: &str, spec: &Value, errors: &mut Vec<FieldError>) {
-    let mode = text(spec, "/completionMode");
-    let is_indexed = mode == "Indexed";
-    if !matches!(mode, "" | "NonIndexed" | "Indexed") {
-        errors.push(FieldError::not_supported(
-            format!("{field}.completionMode"),
-            &mode.into(),
-            &["NonIndexed", "Indexed"],
-        ));
-    }
-    if is_indexed && !has(spec, "/completions") {
-        let why = format!("when completion mode is {mode}");
-        errors.push(FieldError::required(format!("{field}.completions"), &why));
-    }
-    let parallelism = int(spec, "/parallelism").unwrap_or(0);
-    if is_indexed && parallelism > MAX_INDEXED_PARALLELISM {
-        errors.push(FieldError::invalid(
-            format!("{field}.parallelism"),
-            &parallelism.into(),
-            format!("must be less than or equal to {MAX_INDEXED_PARALLELISM} when completion mode is {mode}"),
-        ));
-    }
-    for name in ["backoffLimitPerIndex", "maxFailedIndexes"] {
-        if has(spec, &format!("/{name}")) && !is_indexed {
-            errors.push(FieldError::invalid(
-                format!("{field}.{name}"),
-                get(spec, &format!("/{name}")),
-                "requires indexed completion mode",
-            ));
-        }
-        validate_non_negative_at(field, spec, name, errors);
-    }
-    let policy = text(spec, "/template/spec/restartPolicy");
-    if has(spec, "/podFailurePolicy") && policy != "Never" {
-        errors.push(FieldError::invalid(
-            format!("{field}.template.spec.restartPolicy"),
-            &policy.into(),
-            "only \"Never\" is supported when podFailurePolicy is specified",
-        ));
-    }
-}
-
-pub(super) fn validate_cron_job(new: &Value, old: Option<&Value>, errors: &mut Vec<FieldError>) {
-    // Leaves eleven characters for the suffix of a Job's name.
-    let name = text(new, "/metadata/name");
-    if old.is_none() && name.len() > 52 {
-        errors.push(FieldError::invalid(
-            "metadata.name",
-            &name.into(),
-            "must be no more than 52 characters",
-        ));
-    }
-    let schedule = text(new, "/spec/schedule");
-    if schedule.is_empty() {
-        errors.push(FieldError::required("spec.schedule", ""));
-    } else {
-        validate_schedule(schedule, new, old, errors);
-    }
-    let zone = get(new, "/spec/timeZone");
-    if let Some(zone) = zone.as_str()
-        && old.is_none_or(|old| get(old, "/spec/timeZone") != zone)
-        && let Err(why) = validate_time_zone(zone)
-    {
-        errors.push(FieldError::invalid("spec.timeZone", &zone.into(), why));
-    }
-    validate_counts(
-        new,
-        &[
-            "startingDeadlineSeconds",
-            "successfulJobsHistoryLimit",
-            "failedJobsHistoryLimit",
-        ],
-        errors,
-    );
-    let job = get(new, "/spec/jobTemplate/spec");
-    if has(job, "/selector") {
-        errors.push(FieldError::invalid(
-            "spec.jobTemplate.spec.selector",
-            get(job, "/selector"),
-            "`selector` will be auto-generated",
-        ));
-    }
-    if flag(job, "/manualSelector") {
-        errors.push(FieldError::not_supported(
-            "spec.jobTemplate.spec.manualSelector",
-            &true.into(),
-            &["nil", "false"],
-        ));
-    }
-    validate_job_spec("spec.jobTemplate.spec", new, errors);
-}
-
-/// A time zone in the schedule itself may stay, without the field for it.
-fn validate_schedule(
-    schedule: &str,
-    new: &Value,
-    old: Option<&Value>,
-    errors: &mut Vec<FieldError>,
-) {
-    let mut refuse = |why: String| {
-        errors.push(FieldError::invalid("spec.schedule", &schedule.into(), why));
-    };
-    if let Err(why) = job_schedule::validate(schedule) {
-        refuse(why);
-    }
-    if schedule.contains("TZ") {
-        let had_zone = old.is_some_and(|old| text(old, "/spec/schedule").contains("TZ"));
-        if !had_zone {
-            refuse("cannot use TZ or CRON_TZ in schedule, use timeZone field instead".into());
-        } else if has(new, "/spec/timeZone") {
-            refuse("cannot use both timeZone field and TZ or CRON_TZ in schedule".into());
-        }
-    }
-}
-
-/// Checks the name of a time zone, whose case matters.
-fn validate_time_zone(name: &str) -> Result<(), String> {
-    if name.is_empty() {
-        return Err("timeZone must be nil or non-empty string".into());
-    }
-    if name.eq_ignore_ascii_case("local") {
-        return Err(
-            "timeZone must be an explicit time zone as defined in https://www.iana.org/time-zones"
-                .into(),
-        );
-    }
-    let zone = tz::db().get(name).ok();
-    match zone.as_ref().and_then(TimeZone::iana_name) {
-        Some(known) if known == name => Ok(()),
-        _ => Err(format!("unknown time zone {name}")),
-    }
-}
-
 fn validate_counts(object: &Value, fields: &[&str], errors: &mut Vec<FieldError>) {
     for field in fields {
         validate_non_negative(object, &format!("spec.{field}"), errors);
     }
 }
 
-fn validate_immutable_fields(
-    new: &Value,
-    old: Option<&Value>,
-    fields: &[&str],
-    errors: &mut Vec<FieldError>,
-) {
+fn validate_immutable_selector(new: &Value, old: Option<&Value>, errors: &mut Vec<FieldError>) {
     if let Some(old) = old {
-        for field in fields {
-            validate_immutable_field(new, old, &format!("spec.{field}"), errors);
-        }
+        validate_immutable_field(new, old, "spec.selector", errors);
     }
 }
 
-/// Validates selector and pod template of a workload.
-fn validate_pod_template(
-    kind: &str,
-    object: &Value,
-    policies: &[&str],
+/// Validates the pod template of a workload that restarts its pods always.
+fn validate_pod_template(owner: &str, object: &Value, errors: &mut Vec<FieldError>) {
+    let template = get(object, "/spec/template");
+    validate_template_metadata("spec.template", template, errors);
+    if has(template, "/spec/activeDeadlineSeconds") {
+        errors.push(FieldError::forbidden(
+            "spec.template.spec.activeDeadlineSeconds",
+            &format!("activeDeadlineSeconds in {owner} is not Supported"),
+        ));
+    }
+    pods::validate("spec.template.spec", object, ALWAYS, errors);
+}
+
+pub(super) fn validate_template_metadata(
+    field: &str,
+    template: &Value,
     errors: &mut Vec<FieldError>,
 ) {
-    if has(object, "/spec/selector") {
-        validate_selector(kind, object, errors);
-    } else {
-        errors.push(FieldError::required("spec.selector", ""));
-    }
-    validate_template_metadata("spec.template", get(object, "/spec/template"), errors);
-    if let Some(seconds) = int(object, "/spec/template/spec/activeDeadlineSeconds") {
-        let owner = match kind {
-            "daemonset" => "DaemonSet",
-            "statefulset" => "StatefulSet",
-            _ => "ReplicaSet",
-        };
-        let field = "spec.template.spec.activeDeadlineSeconds";
-        if seconds > 0 {
-            let why = format!("activeDeadlineSeconds in {owner} is not Supported");
-            errors.push(FieldError::forbidden(field, &why));
-        }
-    }
-    pods::validate("spec.template.spec", object, policies, errors);
-}
-
-fn validate_template_metadata(field: &str, template: &Value, errors: &mut Vec<FieldError>) {
     let labels = get(template, "/metadata/labels");
     metadata::validate_labels(&format!("{field}.labels"), labels, errors);
     let annotations = get(template, "/metadata/annotations");
     metadata::validate_annotations(&format!("{field}.annotations"), annotations, errors);
 }
 
-fn validate_selector(kind: &str, object: &Value, errors: &mut Vec<FieldError>) {
-    let value = get(object, "/spec/selector");
-    let selector = match LabelSelector::from_value(value) {
-        Ok(selector) => selector,
-        Err(why) => {
-            errors.push(FieldError::invalid("spec.selector", value, why));
-            return;
-        }
-    };
-    if selector.is_everything() {
-        errors.push(FieldError::invalid(
-            "spec.selector",
-            value,
-            format!("empty selector is invalid for {kind}"),
-        ));
-        return;
+/// Requires a selector that selects something, and the pods of the template.
+fn validate_selector(
+    kind: &str,
+    object: &Value,
+    values: SelectorValues,
+    errors: &mut Vec<FieldError>,
+) {
+    let field = "spec.selector";
+    let selector = get(object, "/spec/selector");
+    let parsed = LabelSelector::from_value(selector);
+    // A DaemonSet without a selector only has pods that it does not select.
+    if selector.is_null() && kind != "daemonset" {
+        errors.push(FieldError::required(field, ""));
     }
+    validate_label_selector(field, selector, values, errors);
+    if parsed.as_ref().is_ok_and(LabelSelector::is_everything) {
+        let why = format!("empty selector is invalid for {kind}");
+        errors.push(FieldError::invalid(field, selector, why));
+    }
+    match (&parsed, kind) {
+        (Err(_), "deployment") => {
+            let why = "invalid label selector";
+            errors.push(FieldError::invalid(field, selector, why));
+        }
+        (Err(_), "statefulset") => errors.push(FieldError::invalid(field, selector, "")),
+        _ => validate_selector_matches_template(selector, object, errors),
+    }
+}
+
+/// Requires a selector to select the pods of the template; an invalid one is reported elsewhere.
+pub(super) fn validate_selector_matches_template(
+    selector: &Value,
+    object: &Value,
+    errors: &mut Vec<FieldError>,
+) {
     let labels = get(object, "/spec/template/metadata/labels");
     let empty = Map::new();
     let map = labels.as_object().unwrap_or(&empty);
-    if !selector.matches(|key| map.get(key).and_then(Value::as_str)) {
+    if let Ok(selector) = LabelSelector::from_value(selector)
+        && !selector.matches(|key| map.get(key).and_then(Value::as_str))
+    {
         errors.push(FieldError::invalid(
             "spec.template.metadata.labels",
             labels,

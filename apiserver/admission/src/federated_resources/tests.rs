@@ -85,7 +85,10 @@ fn federated_hpas_are_validated() {
     );
     let table = [
         (json!({"minReplicas": 1}), vec![]),
-        (json!({"minReplicas": 0}), vec!["spec.minReplicas"]),
+        (
+            json!({"minReplicas": 0}),
+            vec!["spec.minReplicas", "spec.metrics"],
+        ),
         (json!({"maxReplicas": 0}), vec!["spec.maxReplicas"]),
         (json!({"minReplicas": 4}), vec!["spec.maxReplicas"]),
         (
@@ -106,12 +109,19 @@ fn federated_hpas_are_validated() {
         ),
         (
             cpu(json!({"type": "Value"})),
-            vec!["spec.metrics[0].resource.target.value"],
+            vec!["spec.metrics[0].resource.target.averageUtilization"],
         ),
-        (cpu(json!({})), vec!["spec.metrics[0].resource.target.type"]),
+        (
+            cpu(json!({})),
+            vec![
+                "spec.metrics[0].resource.target.type",
+                "spec.metrics[0].resource.target.type",
+                "spec.metrics[0].resource.target.averageUtilization",
+            ],
+        ),
         (
             metric(json!({"type": "External", "external": {}})),
-            vec!["spec.metrics[0].type"],
+            vec!["spec.metrics[0].type", "spec.metrics[0].type"],
         ),
         (
             metric(json!({"type": "Pods"})),
@@ -119,9 +129,10 @@ fn federated_hpas_are_validated() {
         ),
         (
             metric(
-                json!({"type": "Pods", "pods": {"metric": {"name": "m"}, "target": {"type": "AverageValue", "averageValue": "1"}}, "object": {}}),
+                json!({"type": "Pods", "pods": {"metric": {"name": "m"}, "target": {"type": "AverageValue", "averageValue": "1"}},
+                    "resource": {}}),
             ),
-            vec!["spec.metrics[0].object"],
+            vec!["spec.metrics[0].resource"],
         ),
         (up(policy("Pods", 1, 1)), vec![]),
         (up(json!({})), vec!["spec.behavior.scaleUp.policies"]),

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{check, check_update};
+use super::{check, check_update, with};
 
 #[test]
 fn quotas_classes_and_leases() {
@@ -92,6 +92,19 @@ fn quotas_classes_and_leases() {
             (class("high", 1_000_000_001), &["value"]),
             (class("system-mine", 1), &["metadata.name"]),
             (class("system-node-critical", 2_000_001_000), &[]),
+            (class("system-node-critical", 1), &["metadata.name"]),
+            (
+                with(
+                    &class("system-node-critical", 2_000_001_000),
+                    &json!({"globalDefault": true}),
+                ),
+                &["metadata.name"],
+            ),
+            (
+                json!({"preemptionPolicy": "Sometimes"}),
+                &["preemptionPolicy"],
+            ),
+            (json!({"preemptionPolicy": ""}), &["preemptionPolicy"]),
         ],
     );
     check_update(
@@ -102,26 +115,6 @@ fn quotas_classes_and_leases() {
             (json!({"description": "x"}), &[]),
             (json!({"value": 2}), &["value"]),
             (json!({"preemptionPolicy": "Never"}), &["preemptionPolicy"]),
-        ],
-    );
-    let storage = json!({"provisioner": "p", "reclaimPolicy": "Delete"});
-    check(
-        "storage.k8s.io/v1",
-        "StorageClass",
-        &storage,
-        &[
-            (json!({}), &[]),
-            (json!({"provisioner": ""}), &["provisioner"]),
-        ],
-    );
-    check_update(
-        "storage.k8s.io/v1",
-        "StorageClass",
-        &storage,
-        &[
-            (json!({"allowVolumeExpansion": true}), &[]),
-            (json!({"parameters": {"a": "b"}}), &["parameters"]),
-            (json!({"reclaimPolicy": "Retain"}), &["reclaimPolicy"]),
         ],
     );
 }

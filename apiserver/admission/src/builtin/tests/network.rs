@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{check, check_update};
+use super::{check, check_reasons, check_update};
 
 #[test]
 fn network_policies() {
@@ -69,15 +69,36 @@ fn network_policies() {
         &odd,
         &[(json!({}), &[])],
     );
-    check(
-        "networking.k8s.io/v1",
-        "IngressClass",
-        &json!({"spec": {"controller": "a.b/c"}}),
+    let port = |port: Value| json!({"spec": {"podSelector": {}, "ingress": [{"ports": [port]}]}});
+    let at = "spec.ingress[0].ports[0]";
+    let [end, protocol] = ["endPort", "protocol"].map(|field| format!("{at}.{field}"));
+    check_reasons(
+        ("networking.k8s.io/v1", "NetworkPolicy"),
+        &json!({}),
+        None,
         &[
-            (json!({}), &[]),
             (
-                json!({"spec": {"parameters": {"kind": "K", "scope": "Namespace"}}}),
-                &["spec.parameters.name", "spec.parameters.namespace"],
+                port(json!({"port": 80, "endPort": 80, "protocol": "SCTP"})),
+                &[],
+            ),
+            (
+                port(json!({"port": 80, "endPort": 0, "protocol": ""})),
+                &[
+                    &format!("NotSupported {protocol}"),
+                    &format!("Invalid {end}"),
+                    &format!("Invalid {end}"),
+                ],
+            ),
+            (
+                port(json!({"port": 80, "endPort": 65_536})),
+                &[&format!("Invalid {end}")],
+            ),
+            (
+                json!({"spec": {"podSelector": {"matchLabels": {"a": "/"}}, "policyTypes": ["Any"]}}),
+                &[
+                    "Invalid spec.podSelector.matchLabels",
+                    "NotSupported spec.policyTypes[0]",
+                ],
             ),
         ],
     );

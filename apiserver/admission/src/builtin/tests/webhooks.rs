@@ -43,7 +43,7 @@ fn webhooks_are_validated() {
         (json!({"timeoutSeconds": 30}), &[]),
         (
             json!({"objectSelector": {"matchLabels": {"a": "/"}}}),
-            &["webhooks[0].objectSelector"],
+            &["webhooks[0].objectSelector.matchLabels"],
         ),
         (
             json!({"clientConfig": {"url": null}}),

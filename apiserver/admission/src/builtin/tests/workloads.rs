@@ -2,9 +2,9 @@
 
 use serde_json::{Value, json};
 
-use super::{check, check_update, errors, with};
+use super::{check, check_reasons, check_update, errors, with};
 
-fn workload(restart: &str) -> Value {
+pub(super) fn workload(restart: &str) -> Value {
     json!({"metadata": {"name": "w"}, "spec": {"selector": {"matchLabels": {"app": "x"}},
         "template": {"metadata": {"labels": {"app": "x"}}, "spec": {"restartPolicy": restart,
             "containers": [{"name": "c", "image": "i"}]}}}})
@@ -21,7 +21,10 @@ fn deployments() {
         &base,
         &[
             (json!({}), &[]),
-            (json!({"spec": {"selector": null}}), &["spec.selector"]),
+            (
+                json!({"spec": {"selector": null}}),
+                &["spec.selector", "spec.template.metadata.labels"],
+            ),
             (
                 json!({"spec": {"selector": {"matchLabels": null}}}),
                 &["spec.selector"],
@@ -183,14 +186,18 @@ fn containers() {
 fn other_workloads() {
     let base = workload("Always");
     let moved = json!({"spec": {"selector": {"matchLabels": {"b": "y"}}, "template": {"metadata": {"labels": {"b": "y"}}}}});
-    for kind in ["ReplicaSet", "DaemonSet"] {
+    let labels = "spec.template.metadata.labels";
+    for (kind, unselected) in [
+        ("ReplicaSet", &["spec.selector", labels][..]),
+        ("DaemonSet", &[labels]),
+    ] {
         check(
             "apps/v1",
             kind,
             &base,
             &[
                 (json!({}), &[]),
-                (json!({"spec": {"selector": null}}), &["spec.selector"]),
+                (json!({"spec": {"selector": null}}), unselected),
             ],
         );
         check_update(
@@ -213,87 +220,6 @@ fn other_workloads() {
         "template": {"spec": {"containers": [{"name": "c", "image": "i", "volumeMounts": [{"name": "data", "mountPath": "/d"}]}]}}}});
     check("apps/v1", "StatefulSet", &base, &[(claims, &[])]);
 
-    let job = workload("Never");
-    check(
-        "batch/v1",
-        "Job",
-        &job,
-        &[
-            (json!({"spec": {"selector": null}}), &[]),
-            (json!({"spec": {"parallelism": -1}}), &["spec.parallelism"]),
-            (
-                json!({"spec": {"completionMode": "Sorted", "backoffLimitPerIndex": 1}}),
-                &["spec.completionMode", "spec.backoffLimitPerIndex"],
-            ),
-            (
-                json!({"spec": {"completionMode": "Indexed", "completions": 1, "parallelism": 100_001}}),
-                &["spec.parallelism"],
-            ),
-            (
-                json!({"spec": {"podFailurePolicy": {}, "template": {"spec": {"restartPolicy": "OnFailure"}}}}),
-                &["spec.template.spec.restartPolicy"],
-            ),
-            (
-                json!({"spec": {"template": {"spec": {"restartPolicy": "Always"}}}}),
-                &["spec.template.spec.restartPolicy"],
-            ),
-        ],
-    );
-    check_update(
-        "batch/v1",
-        "Job",
-        &job,
-        &[
-            (json!({"spec": {"parallelism": 2}}), &[]),
-            (json!({"spec": {"completions": 2}}), &["spec.completions"]),
-            (
-                json!({"spec": {"completionMode": "Indexed"}}),
-                &["spec.completions", "spec.completionMode"],
-            ),
-            (
-                json!({"spec": {"template": {"spec": {"hostNetwork": true}}}}),
-                &["spec.template"],
-            ),
-        ],
-    );
-    let cron = json!({"metadata": {"name": "c"}, "spec": {"schedule": "@daily", "jobTemplate": {"spec": with(&job["spec"], &json!({"selector": null}))}}});
-    check(
-        "batch/v1",
-        "CronJob",
-        &cron,
-        &[
-            (json!({}), &[]),
-            (json!({"spec": {"schedule": ""}}), &["spec.schedule"]),
-            (json!({"spec": {"schedule": "* * *"}}), &["spec.schedule"]),
-            (
-                json!({"metadata": {"name": "c".repeat(53)}}),
-                &["metadata.name"],
-            ),
-            (json!({"spec": {"schedule": "@every 1h30m"}}), &[]),
-            (
-                json!({"spec": {"schedule": "TZ=UTC * * * * *"}}),
-                &["spec.schedule"],
-            ),
-            (json!({"spec": {"timeZone": "Europe/Paris"}}), &[]),
-            (json!({"spec": {"timeZone": ""}}), &["spec.timeZone"]),
-            (json!({"spec": {"timeZone": "local"}}), &["spec.timeZone"]),
-            (
-                json!({"spec": {"timeZone": "europe/paris"}}),
-                &["spec.timeZone"],
-            ),
-            (
-                json!({"spec": {"jobTemplate": {"spec": {"selector": {}, "manualSelector": true}}}}),
-                &[
-                    "spec.jobTemplate.spec.selector",
-                    "spec.jobTemplate.spec.manualSelector",
-                ],
-            ),
-            (
-                json!({"spec": {"successfulJobsHistoryLimit": -1}}),
-                &["spec.successfulJobsHistoryLimit"],
-            ),
-        ],
-    );
     check(
         "v1",
         "Pod",
@@ -390,6 +316,149 @@ fn strategies_and_older_workloads() {
                 json!({"template": {"spec": {"containers": []}}}),
                 &["template.spec.containers"],
             ),
+        ],
+    );
+}
+
+#[test]
+fn update_strategies_and_revisions() {
+    let base = workload("Always");
+    let spec = |fields: Value| json!({ "spec": fields });
+    let kind = |kind| ("apps/v1", kind);
+    let rolling = |rolling: Value| {
+        spec(json!({"strategy": {"type": "RollingUpdate", "rollingUpdate": rolling}}))
+    };
+    let unavailable = "Invalid spec.strategy.rollingUpdate.maxUnavailable";
+    check_reasons(
+        kind("Deployment"),
+        &base,
+        None,
+        &[
+            (
+                rolling(json!({"maxUnavailable": "100%", "maxSurge": "200%"})),
+                &[],
+            ),
+            (
+                rolling(json!({"maxUnavailable": "101%", "maxSurge": 0})),
+                &[unavailable],
+            ),
+            (
+                rolling(json!({"maxUnavailable": "00%", "maxSurge": 0})),
+                &[unavailable],
+            ),
+            (
+                spec(json!({"strategy": {"type": "Blue"}})),
+                &["NotSupported spec.strategy"],
+            ),
+            (
+                spec(json!({"progressDeadlineSeconds": -1, "minReadySeconds": -2})),
+                &[
+                    "Invalid spec.minReadySeconds",
+                    "Invalid spec.progressDeadlineSeconds",
+                ],
+            ),
+            (
+                spec(json!({"selector": {"matchLabels": {"a b": "c"}}})),
+                &["Invalid spec.selector.matchLabels", "Invalid spec.selector"],
+            ),
+        ],
+    );
+    let update = |strategy: Value| spec(json!({ "updateStrategy": strategy }));
+    let at = "spec.updateStrategy.rollingUpdate";
+    check_reasons(
+        kind("DaemonSet"),
+        &base,
+        None,
+        &[
+            (update(json!({"type": "OnDelete"})), &[]),
+            (
+                update(json!({"type": "Later"})),
+                &["NotSupported spec.updateStrategy"],
+            ),
+            (
+                update(json!({"rollingUpdate": {"maxUnavailable": 0, "maxSurge": "101%"}})),
+                &[&format!("Invalid {at}.maxSurge")],
+            ),
+            (
+                spec(json!({"template": {"spec": {"activeDeadlineSeconds": 0}}})),
+                &[
+                    "Forbidden spec.template.spec.activeDeadlineSeconds",
+                    "Invalid spec.template.spec.activeDeadlineSeconds",
+                ],
+            ),
+        ],
+    );
+    let unavailable = format!("Invalid {at}.maxUnavailable");
+    let retention = "spec.persistentVolumeClaimRetentionPolicy";
+    check_reasons(
+        kind("StatefulSet"),
+        &base,
+        None,
+        &[
+            (
+                update(json!({"rollingUpdate": {"maxUnavailable": "50%"}})),
+                &[],
+            ),
+            (
+                update(json!({"rollingUpdate": {"maxUnavailable": 0}})),
+                &[&unavailable],
+            ),
+            (
+                update(json!({"rollingUpdate": {"maxUnavailable": "101%"}})),
+                &[&unavailable],
+            ),
+            (
+                spec(
+                    json!({"persistentVolumeClaimRetentionPolicy": {"whenDeleted": "Delete", "whenScaled": "Keep"}}),
+                ),
+                &[&format!("NotSupported {retention}.whenScaled")],
+            ),
+            (spec(json!({"revisionHistoryLimit": -1})), &[]),
+            (
+                json!({"metadata": {"name": "a.b"}, "spec": {"serviceName": "S"}}),
+                &["Invalid metadata.name", "Invalid spec.serviceName"],
+            ),
+        ],
+    );
+    let odd = with(
+        &base,
+        &json!({"metadata": {"name": "a.b"}, "spec": {"serviceName": "S", "template": {"spec": {"containers": [{}]}}}}),
+    );
+    check_reasons(
+        kind("StatefulSet"),
+        &odd,
+        Some(&odd),
+        &[
+            (spec(json!({"replicas": 2, "revisionHistoryLimit": 3})), &[]),
+            (
+                spec(json!({"template": {"spec": {"hostNetwork": true}}})),
+                &[
+                    "Required spec.template.spec.containers[0].name",
+                    "Required spec.template.spec.containers[0].image",
+                ],
+            ),
+        ],
+    );
+    let revision = json!({"data": {"a": 1}, "revision": 1});
+    check_reasons(
+        kind("ControllerRevision"),
+        &revision,
+        None,
+        &[
+            (json!({"revision": null}), &[]),
+            (
+                json!({"data": null, "revision": -1}),
+                &["Required data", "Invalid revision"],
+            ),
+        ],
+    );
+    check_reasons(
+        kind("ControllerRevision"),
+        &revision,
+        Some(&revision),
+        &[
+            (json!({"revision": 2}), &[]),
+            (json!({"data": {"a": 2}}), &["Invalid data"]),
         ],
     );
 }

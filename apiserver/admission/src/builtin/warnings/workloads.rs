@@ -51,12 +51,12 @@ pub(super) fn pod_template(new: &Value, old: Option<&Value>, out: &mut Vec<Strin
     }
 }
 
-/// Warns of a kind with a template. An update that changes no spec warns of nothing.
+/// Warns of a kind with a template. An update warns if it makes a new generation of the spec.
 pub(super) fn workload(kind: &str, new: &Value, old: Option<&Value>, out: &mut Vec<String>) {
     if old.is_none() && kind != "DaemonSet" {
         warn_of_name(new, "this is used in Pod names and hostnames", out);
     }
-    if old.is_some_and(|old| get(old, "/spec") == get(new, "/spec")) {
+    if old.is_some_and(|old| !is_raised(kind, new, old)) {
         return;
     }
     let (field, spec) = match kind {
@@ -68,7 +68,7 @@ pub(super) fn workload(kind: &str, new: &Value, old: Option<&Value>, out: &mut V
     }
     pod_spec_and_metadata(&format!("{field}.template."), get(spec, "/template"), out);
     match kind {
-        "StatefulSet" => stateful_set(spec, out),
+        "StatefulSet" => stateful_set(spec, old.is_some(), out),
         "CronJob" if old.is_some() && text(new, "/spec/schedule").contains("TZ") => {
             out.push(
                 "cannot use TZ or CRON_TZ in spec.spec.schedule, use timeZone instead, see \
@@ -77,6 +77,16 @@ pub(super) fn workload(kind: &str, new: &Value, old: Option<&Value>, out: &mut V
             );
         }
         _ => {}
+    }
+}
+
+/// What an update changes for Kubernetes to look at the template again.
+fn is_raised(kind: &str, new: &Value, old: &Value) -> bool {
+    let changes = |path: &str| get(new, path) != get(old, path);
+    match kind {
+        "DaemonSet" => changes("/spec/template"),
+        "Deployment" => changes("/spec") || changes("/metadata/annotations"),
+        _ => changes("/spec"),
     }
 }
 
@@ -103,9 +113,11 @@ fn warn_of_untracked_indexes(field: &str, spec: &Value, out: &mut Vec<String>) {
     }
 }
 
-fn stateful_set(spec: &Value, out: &mut Vec<String>) {
+fn stateful_set(spec: &Value, is_update: bool, out: &mut Vec<String>) {
+    // Kubernetes' own paths.
+    let suffix = if is_update { ".Spec" } else { "" };
     for (i, claim) in items(spec, "/volumeClaimTemplates").iter().enumerate() {
-        let field = format!("spec.volumeClaimTemplates[{i}]");
+        let field = format!("spec.volumeClaimTemplates[{i}]{suffix}");
         claim_spec(&field, get(claim, "/spec"), out);
     }
     if int(spec, "/revisionHistoryLimit").is_some_and(|n| n < 0) {

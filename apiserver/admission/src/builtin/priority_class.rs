@@ -1,4 +1,4 @@
-//! Validates PriorityClass and StorageClass.
+//! Validates PriorityClass.
 
 use machinery::FieldError;
 use serde_json::Value;
@@ -12,6 +12,8 @@ const SYSTEM_PRIORITY_CLASSES: [(&str, i64); 2] = [
     ("system-node-critical", 2_000_001_000),
 ];
 
+const PREEMPTION_POLICIES: [&str; 2] = ["PreemptLowerPriority", "Never"];
+
 pub(super) fn validate_priority_class(
     new: &Value,
     old: Option<&Value>,
@@ -20,16 +22,26 @@ pub(super) fn validate_priority_class(
     let name = text(new, "/metadata/name");
     let value = int(new, "/value").unwrap_or(0);
     if name.starts_with("system-") {
-        if !SYSTEM_PRIORITY_CLASSES.contains(&(name, value)) {
+        if let Err(why) = check_system_class(name, value, flag(new, "/globalDefault")) {
             errors.push(FieldError::forbidden(
                 "metadata.name",
-                "priority class names with 'system-' prefix are reserved for system use only",
+                &format!("priority class names with 'system-' prefix are reserved for system use only. error: {why}"),
             ));
         }
     } else if value > HIGHEST_USER_PRIORITY {
         errors.push(FieldError::forbidden(
             "value",
             &format!("maximum allowed value of a user defined priority is {HIGHEST_USER_PRIORITY}"),
+        ));
+    }
+    let policy = get(new, "/preemptionPolicy");
+    if policy == "" {
+        errors.push(FieldError::required("preemptionPolicy", ""));
+    } else if !policy.is_null() && !PREEMPTION_POLICIES.iter().any(|known| policy == known) {
+        errors.push(FieldError::not_supported(
+            "preemptionPolicy",
+            policy,
+            &PREEMPTION_POLICIES,
         ));
     }
     if let Some(old) = old {
@@ -43,36 +55,19 @@ pub(super) fn validate_priority_class(
     }
 }
 
-pub(super) fn validate_storage_class(
-    new: &Value,
-    old: Option<&Value>,
-    errors: &mut Vec<FieldError>,
-) {
-    if text(new, "/provisioner").is_empty() {
-        errors.push(FieldError::required("provisioner", ""));
-    }
-    for (field, choices) in [
-        ("reclaimPolicy", ["Delete", "Retain"]),
-        ("volumeBindingMode", ["Immediate", "WaitForFirstConsumer"]),
-    ] {
-        let value = text(new, &format!("/{field}"));
-        if !value.is_empty() && !choices.contains(&value) {
-            errors.push(FieldError::not_supported(field, &value.into(), &choices));
+/// Requires the class to be one of the system's own.
+fn check_system_class(name: &str, value: i64, is_default: bool) -> Result<(), String> {
+    let mut classes = SYSTEM_PRIORITY_CLASSES.iter();
+    match classes.find(|(known, _)| *known == name) {
+        None => Err(format!("{name} is not a known system priority class")),
+        Some((_, fixed)) if *fixed != value => {
+            Err(format!("value of {name} PriorityClass must be {fixed}"))
         }
+        Some(_) if is_default => Err(format!(
+            "globalDefault of {name} PriorityClass must be false"
+        )),
+        Some(_) => Ok(()),
     }
-    let Some(old) = old else {
-        return;
-    };
-    for field in ["parameters", "provisioner", "reclaimPolicy"] {
-        let path = format!("/{field}");
-        if get(new, &path) != get(old, &path) {
-            errors.push(FieldError::forbidden(
-                field,
-                &format!("updates to {field} are forbidden."),
-            ));
-        }
-    }
-    validate_immutable_field(new, old, "volumeBindingMode", errors);
 }
 
 /// The error of a PriorityClass that would be a second global default.
