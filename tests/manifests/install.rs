@@ -50,16 +50,16 @@ static INVENTORY_RESOURCES: [Gvr; 8] = [
 
 /// A cluster into which Flotilla is installed. A hollow kubelet runs the pods, so that Deployments
 /// become available.
-struct InstallHost {
+pub(crate) struct InstallHost {
     cluster: KubernetesCluster,
-    server: ApiServerClient,
+    pub(crate) server: ApiServerClient,
     kubectl: PathBuf,
     _kubelet: (Arc<HollowCluster>, InformerFactory, TaskGroup),
     _etcd: EtcdCluster,
 }
 
 impl InstallHost {
-    async fn start() -> Option<Self> {
+    pub(crate) async fn start() -> Option<Self> {
         // On this thread, whose name is that of the test.
         let [kubectl] = tools(["kubectl-new"])?;
         tools(["etcd-3.5", "kube-apiserver", "kube-controller-manager"])?;
@@ -94,12 +94,12 @@ impl InstallHost {
         })
     }
 
-    fn kubeconfig(&self) -> String {
+    pub(crate) fn kubeconfig(&self) -> String {
         self.cluster.kubeconfig.display().to_string()
     }
 
     /// Runs `kubectl ARGUMENTS` with `input`, which must succeed; returns its output.
-    async fn kubectl(&self, arguments: &[&str], input: &str) -> String {
+    pub(crate) async fn kubectl(&self, arguments: &[&str], input: &str) -> String {
         let mut command = Command::new(&self.kubectl);
         let config = self.kubeconfig();
         command.args(["--kubeconfig", &config]).args(arguments);
@@ -107,7 +107,7 @@ impl InstallHost {
     }
 
     /// Resources, namespaces and names of the objects in the cluster.
-    async fn inventory(&self) -> BTreeSet<String> {
+    pub(crate) async fn inventory(&self) -> BTreeSet<String> {
         let mut all = BTreeSet::new();
         for resource in &INVENTORY_RESOURCES {
             for object in self.server.list(resource, "").await {
@@ -118,9 +118,21 @@ impl InstallHost {
         }
         all
     }
+
+    /// Waits until the cluster has exactly these objects.
+    pub(crate) async fn wait_for_inventory(&self, expected: &BTreeSet<String>) {
+        let deadline = Instant::now() + ROUTE_TIMEOUT;
+        loop {
+            let inventory = self.inventory().await;
+            if inventory == *expected || Instant::now() > deadline {
+                return assert_same_inventory(&inventory, expected);
+            }
+            tokio::time::sleep(POLL_INTERVAL).await;
+        }
+    }
 }
 
-async fn run_command(mut command: Command, input: String) -> String {
+pub(crate) async fn run_command(mut command: Command, input: String) -> String {
     let done = tokio::task::spawn_blocking(move || {
         let shown = format!("{command:?}");
         let started = command
@@ -140,7 +152,7 @@ async fn run_command(mut command: Command, input: String) -> String {
     done.await.unwrap()
 }
 
-async fn run_flotilla(arguments: &[&str]) -> String {
+pub(crate) async fn run_flotilla(arguments: &[&str]) -> String {
     let mut command = Command::new(BINARY);
     command.args(arguments);
     run_command(command, String::new()).await
@@ -154,7 +166,7 @@ fn assert_same_inventory(found: &BTreeSet<String>, expected: &BTreeSet<String>) 
 }
 
 /// Parses a stream of YAML documents into objects by kind, namespace and name.
-fn parse_objects(text: &str) -> BTreeMap<String, Value> {
+pub(crate) fn parse_objects(text: &str) -> BTreeMap<String, Value> {
     let documents = text.split("\n---\n").map(|d| {
         let object: Value = serde_saphyr::from_str(d).unwrap();
         let namespace = object["metadata"]["namespace"].as_str().unwrap_or("");

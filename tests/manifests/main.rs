@@ -6,6 +6,8 @@
 mod alert_incidents;
 /// Each alert fires on its series.
 mod alerts;
+/// The Helm chart.
+mod chart;
 /// Install, apply, uninstall.
 mod install;
 /// The workloads of the manifests, on this machine.
