@@ -11,11 +11,11 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, anyhow, ensure};
 use async_trait::async_trait;
 use bytes::Bytes;
-use client::fake::FakeApi;
 use client::{
     Api, DeleteOptions, Error, ListOptions, ObjectList, Patch, ResourcePath, ServerResources,
     ShutdownToken, TaskGroup, WatchOptions, WatchStream, WriteBody, WriteOptions,
 };
+use client_fake::FakeApi;
 use machinery::{Gvr, Object, Status};
 use members::{MemberEndpoint, MemberListRequest, MemberResourceCache};
 use openapi::karmada::resources::{CLUSTERS, RESOURCE_REGISTRIES};

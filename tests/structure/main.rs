@@ -26,6 +26,9 @@ mod contract;
 /// The order of the crates, their names, and the features of what they share.
 mod crates;
 
+/// One set of features to run and to test.
+mod one_build;
+
 /// Names of types, functions, modules and files, and the header of every file.
 mod names;
 

@@ -1,6 +1,6 @@
 //! A Kubernetes API client: the trait [`Api`] and its implementations.
 //!
-//! caller ──► [`Api`] ──► loopback (in `registry`) | [`remote`] (kubeconfig, TLS, HTTP/2) | [`GroupSplitApi`] (of both) | fake
+//! caller ──► [`Api`] ──► loopback (in `registry`) | [`remote`] (kubeconfig, TLS, HTTP/2) | [`GroupSplitApi`] (of both) | `client-fake`
 //!                 └──► [`reflector`] (list, watch, resume) ──► [`Informer`] or any other [`ReflectorSink`]
 //!
 //! Invariants: callers never learn which implementation answers. There are no typed
@@ -12,8 +12,6 @@
 
 pub mod api;
 pub mod event;
-#[cfg(feature = "fake")]
-pub mod fake;
 pub mod group_split;
 pub mod informer;
 pub mod reflector;

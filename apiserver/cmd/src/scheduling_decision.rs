@@ -144,7 +144,7 @@ fn to_status(error: Error) -> Status {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use client::fake::FakeApi;
+    use client_fake::FakeApi;
     use openapi::karmada::{FeatureGates, KarmadaFeature};
     use scheduler::core::SchedulerPluginSet;
     use serde_json::json;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use client::ShutdownToken;
-use client::fake::FakeApi;
+use client_fake::FakeApi;
 use serde_json::{Value, json};
 
 use super::*;

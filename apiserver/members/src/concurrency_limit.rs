@@ -240,7 +240,7 @@ impl Api for ConcurrencyLimitedApi {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use client::fake::FakeApi;
+    use client_fake::FakeApi;
     use machinery::{Gvr, Status};
 
     static MAPS: Gvr = Gvr::from_static("", "v1", "configmaps");

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use client::ShutdownToken;
-use client::fake::FakeApi;
+use client_fake::FakeApi;
 use serde_json::{Value, json};
 
 use super::*;

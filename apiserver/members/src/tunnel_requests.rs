@@ -44,8 +44,8 @@ fn keeps_tunnels(cluster: &Cluster) -> bool {
 mod tests {
     use std::sync::Arc;
 
-    use client::fake::FakeApi;
     use client::{InformerFactory, ListWatchSelector, ShutdownToken, TaskGroup};
+    use client_fake::FakeApi;
 
     use super::*;
 

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use client::fake::FakeApi;
 use client::{Api, Informer, ListWatchSelector};
+use client_fake::FakeApi;
 use flotilla_runtime::{EventRecorder, InformerFactory, TaskGroup};
 use jiff::SignedDuration;
 use machinery::Gvr;

@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use client::fake::FakeApi;
 use client::{
     Api, ApiResource, DeleteOptions, ListOptions, ObjectList, Patch, ResourcePath, Result,
     ServerResources, WatchOptions, WatchStream, WriteBody, WriteOptions,
 };
+use client_fake::FakeApi;
 use flotilla_runtime::{EventRecorder, InformerFactory, ShutdownToken, TaskGroup};
 use interpreter::ResourceInterpreter;
 use jiff::Timestamp;

@@ -12,8 +12,6 @@ mod manifest_memory;
 mod object_metadata;
 mod template_filter;
 mod template_informers;
-#[cfg(feature = "testing")]
-pub mod testing;
 mod work_client;
 
 pub use binding_diff::BindingDiff;

@@ -295,7 +295,7 @@ impl WorkClient {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use client::fake::FakeApi;
+    use client_fake::FakeApi;
     use flotilla_runtime::{InformerFactory, ListWatchSelector, ShutdownToken, TaskGroup};
 
     fn desired_work() -> DesiredWork {

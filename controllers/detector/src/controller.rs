@@ -356,10 +356,8 @@ pub(crate) fn namespaced_name(namespace: &str, name: &str) -> String {
 pub(crate) mod tests {
     use super::*;
     use controller_context::PropagationOptions;
-    use controller_context::testing::{
-        DEPLOYMENTS, FederationFixture, deployment, policy, wait_until,
-    };
     use controller_context::{NamespaceFilter, SkippedResourceConfig};
+    use controller_testing::{DEPLOYMENTS, FederationFixture, deployment, policy, wait_until};
     use flotilla_runtime::RestMapper;
     use serde_json::json;
 

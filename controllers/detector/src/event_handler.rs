@@ -279,9 +279,7 @@ fn reconcile_trigger(
 mod tests {
     use super::super::controller::tests::detector_without_workers;
     use super::*;
-    use controller_context::testing::{
-        DEPLOYMENTS, FederationFixture, deployment, policy, wait_until,
-    };
+    use controller_testing::{DEPLOYMENTS, FederationFixture, deployment, policy, wait_until};
     use openapi::karmada::resources::{BINDINGS, POLICIES};
     use serde_json::{Value, json};
     use std::sync::atomic::{AtomicUsize, Ordering};

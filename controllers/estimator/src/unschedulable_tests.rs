@@ -1,6 +1,6 @@
 //! Tests of the count of unschedulable replicas.
 
-use client::fake::FakeApi;
+use client_fake::FakeApi;
 use serde_json::json;
 
 use super::*;

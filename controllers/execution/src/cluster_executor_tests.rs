@@ -15,8 +15,8 @@ use parking_lot::{Condvar, Mutex};
 use serde_json::{Value, json};
 
 use crate::ExecutionController;
-use controller_context::testing::{CONFIG_MAPS, FederationFixture, cluster, wait_until};
 use controller_context::{PropagationContext, PropagationOptions};
+use controller_testing::{CONFIG_MAPS, FederationFixture, cluster, wait_until};
 
 fn execution_namespace(cluster: &str) -> String {
     format!("karmada-es-{cluster}")

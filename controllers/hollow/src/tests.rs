@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use client::Api;
-use client::fake::FakeApi;
+use client_fake::FakeApi;
 use flotilla_runtime::{InformerFactory, ShutdownToken, TaskGroup};
 use machinery::Gvr;
 use machinery::time::SystemClock;

@@ -3,9 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use controller_context::testing::{
-    CONFIG_MAPS, DEPLOYMENTS, deployment, policy, serve, wait_until,
-};
+use controller_testing::{CONFIG_MAPS, DEPLOYMENTS, deployment, policy, serve, wait_until};
 use machinery::{Gvr, Status};
 use openapi::karmada::resources::{BINDINGS, POLICIES};
 use openapi::karmada::well_known_keys::{POLICY_ID, POLICY_NAME};

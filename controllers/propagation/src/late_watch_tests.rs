@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use client::{Api, Error};
-use controller_context::testing::{DEPLOYMENTS, deployment, policy, wait_until};
+use controller_testing::{DEPLOYMENTS, deployment, policy, wait_until};
 use machinery::Status;
 use openapi::karmada::resources::{POLICIES, WORKS};
 use serde_json::json;

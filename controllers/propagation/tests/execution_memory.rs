@@ -8,11 +8,11 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use client::fake::FakeApi;
 use client::{
     Api, ApiResource, DeleteOptions, Error, ListOptions, ObjectList, Patch, ResourcePath, Result,
     ServerResources, WatchOptions, WatchStream, WriteBody, WriteOptions,
 };
+use client_fake::FakeApi;
 use controller_context::{PropagationContext, PropagationOptions};
 use flotilla_runtime::{
     EventRecorder, HostWorkloadFilter, Informer, InformerFactory, ListWatchSelector, ShutdownToken,

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use client::fake::FakeApi;
 use client::{Api, ApiResource};
+use client_fake::FakeApi;
 use controller_context::{PropagationContext, PropagationOptions};
 use flotilla_runtime::{
     EventRecorder, HostWorkloadFilter, Informer, InformerFactory, ListWatchSelector, ShutdownToken,

@@ -347,7 +347,7 @@ impl EventWriter {
 mod tests {
     use super::*;
     use client::ShutdownToken;
-    use client::fake::FakeApi;
+    use client_fake::FakeApi;
     use machinery::Object;
     use machinery::time::FakeClock;
 

@@ -160,7 +160,7 @@ impl Api for FencedApi {
 mod tests {
     use super::*;
     use client::InvolvedObject;
-    use client::fake::FakeApi;
+    use client_fake::FakeApi;
     use machinery::Gvr;
     use serde_json::json;
 

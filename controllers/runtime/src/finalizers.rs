@@ -78,7 +78,7 @@ async fn patch_finalizers(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use client::fake::FakeApi;
+    use client_fake::FakeApi;
 
     static MAPS: Gvr = Gvr::from_static("", "v1", "configmaps");
 

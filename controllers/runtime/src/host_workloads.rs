@@ -110,8 +110,8 @@ fn without_status(node: Object) -> Object {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use client::fake::FakeApi;
     use client::{ShutdownToken, TaskGroup};
+    use client_fake::FakeApi;
     use serde_json::json;
     use std::sync::atomic::{AtomicU32, Ordering};
     use std::time::Duration;

@@ -388,7 +388,7 @@ impl LeaderElectionCandidate<'_> {
 mod tests {
     use super::*;
     use client::TaskGroup;
-    use client::fake::FakeApi;
+    use client_fake::FakeApi;
     use machinery::Status;
     use machinery::time::SystemClock;
     use parking_lot::Mutex;

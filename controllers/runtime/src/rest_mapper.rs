@@ -173,7 +173,7 @@ impl RestMapper {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use client::fake::FakeApi;
+    use client_fake::FakeApi;
     use proptest::prelude::*;
     use std::collections::BTreeMap;
 

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use client::fake::FakeApi;
 use client::{Api, ShutdownToken, TaskGroup};
+use client_fake::FakeApi;
 use futures_util::StreamExt;
 use machinery::{Gvr, Object, Status};
 use members::{

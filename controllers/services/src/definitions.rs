@@ -73,7 +73,7 @@ fn give_up_if_forbidden(name: &str, error: client::Error) -> Result<ReconcileAct
 
 #[cfg(test)]
 mod tests {
-    use client::fake::FakeApi;
+    use client_fake::FakeApi;
 
     use super::*;
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use client::Error;
-use client::fake::FakeApi;
+use client_fake::FakeApi;
 use flotilla_runtime::{InformerFactory, ShutdownToken, TaskGroup};
 use machinery::{Gvr, Status};
 use openapi::karmada::names::work_name;

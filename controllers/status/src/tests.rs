@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use client::fake::FakeApi;
 use client::{Api, Error};
+use client_fake::FakeApi;
 use flotilla_runtime::{
     EventRecorder, HostWorkloadFilter, InformerFactory, ListWatchSelector, ShutdownToken, TaskGroup,
 };
@@ -302,7 +302,7 @@ async fn a_host_that_runs_workloads_owns_their_status() {
         })
         .await;
     plane.tasks.stop().await;
-    let is_template_write = |w: &client::fake::RecordedWrite| w.resource == DEPLOYMENTS;
+    let is_template_write = |w: &client_fake::RecordedWrite| w.resource == DEPLOYMENTS;
     assert!(!plane.control.writes().iter().any(is_template_write));
 }
 

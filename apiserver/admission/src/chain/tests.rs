@@ -1,6 +1,6 @@
 //! Tests of the admission chain.
 
-use client::fake::FakeApi;
+use client_fake::FakeApi;
 use machinery::time::FakeClock;
 use machinery::{Gvk, UserInfo};
 use openapi::karmada::resources::BINDINGS;

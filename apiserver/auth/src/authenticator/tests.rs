@@ -1,6 +1,6 @@
 //! Tests of service account tokens over a fake API.
 
-use client::fake::FakeApi;
+use client_fake::FakeApi;
 use machinery::time::{SystemClock, rfc3339_seconds};
 use serde_json::{Value, json};
 

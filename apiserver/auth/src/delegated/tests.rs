@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use client::TaskGroup;
-use client::fake::FakeApi;
+use client_fake::FakeApi;
 use machinery::Gvr;
 use machinery::time::SystemClock;
 use machinery::user::SYSTEM_PRIVILEGED_GROUP;

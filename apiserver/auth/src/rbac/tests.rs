@@ -206,7 +206,7 @@ async fn policy_follows_the_api() {
     const ROLES: Gvr = Gvr::from_static("rbac.authorization.k8s.io", "v1", "clusterroles");
     const BINDINGS: Gvr =
         Gvr::from_static("rbac.authorization.k8s.io", "v1", "clusterrolebindings");
-    let api = client::fake::FakeApi::new();
+    let api = client_fake::FakeApi::new();
     let reader = json!([{"verbs": ["get"], "apiGroups": [""], "resources": ["pods"]}]);
     let role = |rules| json!({"metadata": {"name": "reader"}, "rules": rules});
     api.seed(&ROLES, role(reader.clone()));

@@ -5,10 +5,10 @@
 
 mod factory;
 mod indexer;
-#[cfg(test)]
-mod tests;
 
+use std::cell::Cell;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use machinery::{Gvr, Object};
 use parking_lot::{Mutex, RwLock};
@@ -72,14 +72,12 @@ struct InformerInner {
     synced: watch::Sender<bool>,
     last_error: Mutex<Option<String>>,
     transform: Option<TransformFunc>,
-    #[cfg(any(test, feature = "fake"))]
-    full_scans_in_handlers: std::sync::atomic::AtomicUsize,
+    full_scans_in_handlers: AtomicUsize,
 }
 
-#[cfg(any(test, feature = "fake"))]
 thread_local! {
     /// Whether this thread is running an event handler.
-    static IN_HANDLER: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
+    static IN_HANDLER: Cell<bool> = const { Cell::new(false) };
 }
 
 /// A handle; clones read the same copy.
@@ -99,8 +97,7 @@ impl Informer {
             synced: watch::Sender::new(false),
             last_error: Mutex::default(),
             transform,
-            #[cfg(any(test, feature = "fake"))]
-            full_scans_in_handlers: std::sync::atomic::AtomicUsize::default(),
+            full_scans_in_handlers: AtomicUsize::default(),
         });
         Self {
             shared,
@@ -188,21 +185,18 @@ impl Informer {
 
     /// The objects that satisfy `condition`, which must not use this informer.
     pub fn list_where(&self, condition: impl Fn(&Object) -> bool) -> Vec<Object> {
-        #[cfg(any(test, feature = "fake"))]
         if IN_HANDLER.get() {
-            let walks = &self.shared.full_scans_in_handlers;
-            walks.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            let scans = &self.shared.full_scans_in_handlers;
+            scans.fetch_add(1, Ordering::Relaxed);
         }
         let store = self.shared.indexer.read();
         store.iter().filter(|o| condition(o)).cloned().collect()
     }
 
-    /// How often an event handler of any informer has scanned this whole copy, for tests.
-    /// Such a scan delays the events that follow in the watch.
-    #[cfg(any(test, feature = "fake"))]
+    /// How often an event handler of any informer has scanned this whole copy. Such a scan
+    /// delays the events that follow in the watch.
     pub fn full_scans_in_handlers(&self) -> usize {
-        let walks = &self.shared.full_scans_in_handlers;
-        walks.load(std::sync::atomic::Ordering::Relaxed)
+        self.shared.full_scans_in_handlers.load(Ordering::Relaxed)
     }
 
     pub fn len(&self) -> usize {
@@ -270,13 +264,11 @@ fn notify_handlers(
         new,
         in_initial_list: initial,
     };
-    #[cfg(any(test, feature = "fake"))]
     IN_HANDLER.set(true);
     handlers.retain(|handler| !handler.is_removed());
     for registered in handlers {
         (registered.handler)(&change);
     }
-    #[cfg(any(test, feature = "fake"))]
     IN_HANDLER.set(false);
 }
 

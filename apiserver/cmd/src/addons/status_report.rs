@@ -107,7 +107,7 @@ pub(super) async fn write_report(
 
 #[cfg(test)]
 mod tests {
-    use client::fake::FakeApi;
+    use client_fake::FakeApi;
     use machinery::Object;
 
     use super::*;

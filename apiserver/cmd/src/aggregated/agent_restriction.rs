@@ -79,7 +79,7 @@ fn webhook(service: &ApiServiceTarget, bundle: &str) -> Value {
 #[cfg(test)]
 mod tests {
     use client::ApiResource;
-    use client::fake::FakeApi;
+    use client_fake::FakeApi;
     use machinery::Gvr;
 
     use super::super::host_admission::POLICIES;

@@ -383,7 +383,7 @@ impl ApiServiceControllerInner {
 
 #[cfg(test)]
 mod tests {
-    use client::fake::FakeApi;
+    use client_fake::FakeApi;
     use machinery::Status;
     use machinery::time::SystemClock;
 

@@ -118,7 +118,7 @@ mod tests {
     use std::process::{Command, Stdio};
 
     use client::ApiResource;
-    use client::fake::FakeApi;
+    use client_fake::FakeApi;
 
     use super::*;
 

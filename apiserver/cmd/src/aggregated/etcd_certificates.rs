@@ -156,7 +156,7 @@ impl SecretDataCodec for EtcdCertificates {
 
 #[cfg(test)]
 mod tests {
-    use client::fake::FakeApi;
+    use client_fake::FakeApi;
     use jiff::{SignedDuration, Timestamp};
     use machinery::time::FakeClock;
 

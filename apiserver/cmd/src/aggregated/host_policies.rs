@@ -132,7 +132,7 @@ mod tests {
     };
     use async_trait::async_trait;
     use client::ApiResource;
-    use client::fake::FakeApi;
+    use client_fake::FakeApi;
     use flotilla_runtime::ShutdownToken;
     use machinery::{Object, Status, UserInfo};
     use parking_lot::Mutex;

@@ -199,7 +199,7 @@ async fn ensure_certificates(
 mod tests {
     use base64::Engine;
     use base64::engine::general_purpose::STANDARD;
-    use client::fake::FakeApi;
+    use client_fake::FakeApi;
     use machinery::time::SystemClock;
 
     use super::*;

@@ -167,7 +167,7 @@ impl KubernetesServiceController {
 #[cfg(test)]
 mod tests {
     use client::ShutdownToken;
-    use client::fake::FakeApi;
+    use client_fake::FakeApi;
     use machinery::time::FakeClock;
 
     use super::*;

@@ -1,4 +1,4 @@
-//! A differential test of `client::fake::FakeApi` against the registry: the same random calls
+//! A differential test of `client_fake::FakeApi` against the registry: the same random calls
 //! must have the same results, objects and watch events, since tests of controllers rely on
 //! the fake.
 //!
@@ -9,8 +9,8 @@
 
 use std::collections::HashMap;
 
-use client::fake::FakeApi;
 use client::{Api, DeletionPropagation, Error, WatchEvent, WatchOptions, WriteOptions};
+use client_fake::FakeApi;
 use futures_util::StreamExt;
 use machinery::UserInfo;
 use proptest::prelude::*;

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use client::fake::FakeApi;
 use client::{Api, ApiResource, ListWatchSelector};
+use client_fake::FakeApi;
 use flotilla_runtime::{EventRecorder, InformerFactory, ShutdownToken, TaskGroup};
 use machinery::Gvr;
 use machinery::time::FakeClock;

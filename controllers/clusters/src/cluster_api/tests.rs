@@ -6,7 +6,7 @@ use std::time::Duration;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use client::Api;
-use client::fake::FakeApi;
+use client_fake::FakeApi;
 use flotilla_runtime::{InformerFactory, ShutdownToken, TaskGroup};
 use machinery::Gvr;
 use openapi::karmada::resources::CLUSTERS;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use client::fake::FakeApi;
+use client_fake::FakeApi;
 use machinery::Gvr;
 use openapi::karmada::resources::{CLUSTERS, WORKS};
 use serde_json::{Value, json};

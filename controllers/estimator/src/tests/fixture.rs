@@ -4,8 +4,8 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use client::fake::FakeApi;
 use client::{Api, InformerFactory, ShutdownToken, TaskGroup};
+use client_fake::FakeApi;
 use machinery::Gvr;
 use members::{MemberCluster, MemberClusterManager, MemberEndpoint, MemberTrackingOptions};
 use openapi::karmada::resources::CLUSTERS;

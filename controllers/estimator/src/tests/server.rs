@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use client::Api;
-use client::fake::FakeApi;
+use client_fake::FakeApi;
 use members::MemberTrackingOptions;
 use openapi::karmada::FeatureGates;
 use openapi::karmada::binding::Component;

@@ -2,8 +2,8 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use client::fake::FakeApi;
 use client::{ApiResource, Error};
+use client_fake::FakeApi;
 use machinery::Status;
 
 use super::*;

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use client::fake::FakeApi;
 use client::{Api, DeleteOptions, ResourcePath};
+use client_fake::FakeApi;
 use machinery::Gvr;
 use openapi::karmada::resources::{
     BINDINGS, CLUSTER_BINDINGS, CLUSTER_POLICIES, OVERRIDES, POLICIES,

@@ -1,7 +1,7 @@
 //! Tests from a binding to the objects in members.
 
-use client::fake::FakeApi;
 use client::{Api, DeleteOptions, Error, ResourcePath};
+use client_fake::FakeApi;
 use machinery::{Gvr, Status};
 use openapi::karmada::resources::{
     BINDINGS, CLUSTER_OVERRIDES, CLUSTERS, OVERRIDES, POLICIES, WORKS,

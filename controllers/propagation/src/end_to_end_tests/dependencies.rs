@@ -288,7 +288,7 @@ async fn kinds_that_are_no_templates_are_watched_when_a_template_refers_to_them(
     plane.start_with(options, None).await;
     plane.wait_until_applied("web").await;
     let has = |data: &str| {
-        let there = |m: &std::sync::Arc<client::fake::FakeApi>| {
+        let there = |m: &std::sync::Arc<client_fake::FakeApi>| {
             m.get_object(&SECRETS, "n", "pull")
                 .is_some_and(|s| s["data"]["k"] == data)
         };

@@ -39,7 +39,7 @@ mod work_fixtures;
 use std::ops::{Deref, DerefMut};
 
 use controller_context::PropagationOptions;
-use controller_context::testing::{
+use controller_testing::{
     CLUSTER_ROLES, CONFIG_MAPS, DEPLOYMENTS, FederationFixture, NAMESPACES, SECRETS, cluster,
     deployment, policy, serve, wait_until,
 };

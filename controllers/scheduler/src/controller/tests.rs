@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use client::fake::FakeApi;
+use client_fake::FakeApi;
 use machinery::time::SystemClock;
 use openapi::karmada::resources::CLUSTERS;
 use openapi::karmada::well_known_keys;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use client::fake::FakeApi;
+use client_fake::FakeApi;
 use flotilla_runtime::{EventRecorder, InformerFactory, ShutdownToken, TaskGroup};
 use machinery::Gvr;
 use openapi::karmada::FeatureGates;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use client::fake::FakeApi;
+use client_fake::FakeApi;
 use machinery::{Gvk, UserInfo};
 use openapi::karmada::resources::BINDINGS;
 use serde_json::json;

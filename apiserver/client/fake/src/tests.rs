@@ -5,7 +5,7 @@ use machinery::{Gvr, Status};
 use serde_json::{Value, json};
 
 use super::*;
-use crate::api::{
+use client::{
     Api, DeleteOptions, ListOptions, Patch, ResourcePath, WatchEvent, WatchOptions, WriteOptions,
 };
 

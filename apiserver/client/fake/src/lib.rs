@@ -7,6 +7,10 @@
 //! object is the object itself, of which a write changes only `spec.replicas`.
 
 mod api;
+#[cfg(test)]
+mod group_split_tests;
+#[cfg(test)]
+mod informer_tests;
 mod store;
 #[cfg(test)]
 mod tests;
@@ -22,7 +26,7 @@ use parking_lot::Mutex;
 use serde_json::Value;
 use tokio::sync::watch;
 
-use crate::api::{ApiResource, Error};
+use client::{ApiResource, Error};
 use store::FakeStore;
 
 /// A call as the call hook sees it.

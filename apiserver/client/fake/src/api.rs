@@ -13,11 +13,11 @@ use tokio::sync::watch;
 
 use super::store::{FakeHistoryChange, FakeHistoryEntry, FakeStore};
 use super::{FakeApi, FakeApiState, FakeCall, RecordedWrite};
-use crate::api::{
+use client::WriteBody;
+use client::{
     Api, DeleteOptions, ListOptions, ObjectList, Patch, ResourcePath, Result, ServerResources,
     WatchEvent, WatchOptions, WatchStream, WriteOptions,
 };
-use crate::write_body::WriteBody;
 
 /// The selectors of a list or watch.
 struct FakeListWatchSelector {

@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use machinery::{Gvr, Object, Status, time};
 use serde_json::{Map, Value, json};
 
-use crate::api::{DeleteOptions, DeletionPropagation, ResourcePath, Result};
+use client::{DeleteOptions, DeletionPropagation, ResourcePath, Result};
 
 /// Metadata fields that a server omits when they are empty.
 const OMITTED_EMPTY: [&str; 4] = ["annotations", "finalizers", "labels", "ownerReferences"];

@@ -9,8 +9,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use client::fake::FakeApi;
 use client::{Api, ApiResource};
+use client_fake::FakeApi;
 use flotilla_runtime::{
     EventRecorder, HostWorkloadFilter, Informer, InformerFactory, ListWatchSelector, ShutdownToken,
     TaskGroup,
@@ -23,7 +23,7 @@ use parking_lot::Mutex;
 use scheduler::core::{SchedulerPluginSet, SchedulingSettings};
 use serde_json::{Value, json};
 
-use crate::context::{PropagationContext, PropagationOptions};
+use controller_context::{PropagationContext, PropagationOptions};
 use members::{MemberAccess, MemberConnectionCallback, MemberObjectCallback};
 
 pub static DEPLOYMENTS: Gvr = Gvr::from_static("apps", "v1", "deployments");
