@@ -1,6 +1,5 @@
 //! A control plane with two members and a Deployment in both, and runs of the binary.
 
-use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Weak, mpsc};
@@ -246,12 +245,18 @@ impl CliFixture {
     }
 }
 
+/// Runs a command to its end. One that takes too long is killed and fails the test.
 pub(crate) fn run_command(mut command: Command) -> CommandOutput {
     let child = command.spawn().unwrap();
-    let id = child.id();
-    let began = Instant::now();
-    let out = child.wait_with_output().unwrap();
-    assert!(began.elapsed() < TIMEOUT, "process {id}: {command:?}");
+    let id = child.id().to_string();
+    let (sender, output) = mpsc::channel();
+    std::thread::spawn(move || sender.send(child.wait_with_output()));
+    let out = output.recv_timeout(TIMEOUT);
+    if out.is_err() {
+        let _ = Command::new("kill").args(["-KILL", &id]).status();
+    }
+    assert!(out.is_ok(), "runs for over {TIMEOUT:?}: {command:?}");
+    let out = out.unwrap().unwrap();
     let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
     CommandOutput {
         code: out.status.code().unwrap_or(-1),
@@ -278,18 +283,6 @@ fn link_kubectl(up: &FlotillaUpProcess) -> Option<PathBuf> {
 pub(crate) fn rows(text: &str) -> Vec<String> {
     let line = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
     text.lines().map(line).collect()
-}
-
-/// The lines that a process prints, as they come.
-pub(crate) fn lines_of(process: &mut Child) -> mpsc::Receiver<String> {
-    let (sender, lines) = mpsc::channel();
-    let output = process.stdout.take().unwrap();
-    std::thread::spawn(move || {
-        for line in BufReader::new(output).lines().map_while(Result::ok) {
-            let _ = sender.send(line);
-        }
-    });
-    lines
 }
 
 /// Runs a command line of the binary on a terminal; `None` if the machine has no `script`, and

@@ -5,9 +5,10 @@ use std::net::TcpListener;
 use std::time::{Duration, Instant};
 
 use harness::objects::CONFIG_MAPS;
+use harness::process::lines_of;
 use serde_json::{Value, json};
 
-use crate::fixture::{CliFixture, TIMEOUT, lines_of, rows, spawn_on_terminal};
+use crate::fixture::{CliFixture, TIMEOUT, rows, spawn_on_terminal};
 
 #[test]
 fn a_table_has_the_cluster_and_the_adoption_of_each_row() {

@@ -102,33 +102,34 @@ async fn work_and_its_object_have_their_labels_and_annotations() {
         "work.karmada.io/name": name, "work.karmada.io/namespace": "karmada-es-member1"});
     assert_eq!(annotations, &expected);
 
-    // Without a change nothing is written again.
-    let status = control
-        .wait_until(
-            &WORKS,
-            &execution_space("member1"),
-            &name,
-            "reported",
-            |w| w["status"]["manifestStatuses"][0]["health"] == "Healthy",
-        )
+    expect_no_write_without_a_change(&fleet, ns, &name).await;
+}
+
+/// Changes the template of a Work in a field that the member does not get.
+async fn expect_no_write_without_a_change(fleet: &FleetFixture, ns: &str, work: &str) {
+    let control = &fleet.control;
+    let space = execution_space("member1");
+    let reported = control
+        .wait_until(&WORKS, &space, work, "reported", |w| {
+            w["status"]["manifestStatuses"][0]["health"] == "Healthy"
+        })
         .await;
+    let finalizers = json!({"metadata": {"finalizers": ["example.io/kept"]}});
+    control.merge_patch(&CONFIG_MAPS, ns, "c", finalizers).await;
+    // When a later template has passed all controllers, this one has passed them, too.
+    let later = config_map(ns, "later", "v");
     control
-        .merge_patch(
-            &CONFIG_MAPS,
-            ns,
-            "c",
-            json!({"metadata": {"annotations": {"note": "x"}}}),
-        )
+        .create(policy(ns, "later", &later, &["member1"]))
         .await;
-    control.create(config_map(ns, "other", "v")).await;
-    let same = control
-        .get(&WORKS, &execution_space("member1"), &name)
-        .await
-        .unwrap();
+    let later_work = work_name(&control.create(later).await);
+    wait_until_applied(control, "member1", &later_work).await;
+    let unchanged = control.get(&WORKS, &space, work).await.unwrap();
     assert_eq!(
-        same["metadata"]["resourceVersion"],
-        status["metadata"]["resourceVersion"]
+        unchanged["metadata"]["resourceVersion"],
+        reported["metadata"]["resourceVersion"]
     );
+    let finalizers = json!({"metadata": {"finalizers": null}});
+    control.merge_patch(&CONFIG_MAPS, ns, "c", finalizers).await;
 }
 
 // proves: WRK-suspend-cluster, EXE-suspend, EXE-suspend-later, EXE-suspend-delete

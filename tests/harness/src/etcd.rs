@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use auth::pki::Pki;
 use jiff::Timestamp;
 
-use crate::daemon::TestDir;
+use crate::daemon::{TestDir, parent_bound_command};
 use crate::{Daemon, port, tools};
 
 const READY_TIMEOUT: Duration = Duration::from_secs(120);
@@ -185,21 +185,16 @@ impl EtcdCluster {
     }
 
     fn try_etcdctl(&self, arguments: &[&str]) -> Option<String> {
-        let mut command = self.etcdctl_command(&self.etcdctl_program);
+        let mut command = self.etcdctl_command();
         command.args(["--command-timeout", "3s"]).args(arguments);
         let out = command.output().unwrap();
         let output = || String::from_utf8_lossy(&out.stdout).into_owned();
         out.status.success().then(output)
     }
 
-    /// The path of this cluster's etcdctl.
-    pub(crate) fn etcdctl_path(&self) -> &Path {
-        &self.etcdctl_program
-    }
-
-    /// A program with the environment that etcdctl needs for this cluster.
-    pub(crate) fn etcdctl_command(&self, program: &Path) -> Command {
-        let mut command = Command::new(program);
+    /// etcdctl with the environment that it needs for this cluster.
+    pub(crate) fn etcdctl_command(&self) -> Command {
+        let mut command = parent_bound_command(&self.etcdctl_program);
         if let Some(tls) = &self.tls {
             command.env("ETCDCTL_CACERT", &tls.ca);
             command.env("ETCDCTL_CERT", &tls.certificate);

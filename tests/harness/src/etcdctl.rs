@@ -1,18 +1,19 @@
 //! Reads keys and their history from etcd with etcdctl, which shares no code with
 //! Flotilla's client.
 
-use std::io::{BufRead, BufReader};
-use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
+use std::time::{Duration, Instant};
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;
 
 use crate::EtcdCluster;
+use crate::daemon::spawn_bound;
+use crate::process::{ServerProcess, lines_of};
 
 /// How long reading a history may take.
-const HISTORY_TIMEOUT_SECONDS: &str = "90";
+const HISTORY_TIMEOUT: Duration = Duration::from_secs(90);
 
 /// A key with its current value.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -54,36 +55,36 @@ impl EtcdCluster {
     /// Every change below a prefix after a revision, up to the first change of the key
     /// `last`.
     pub fn history(&self, prefix: &str, after: u64, last: &str) -> Vec<EtcdWatchEvent> {
-        let mut command = self.etcdctl_command(Path::new("timeout"));
+        let mut command = self.etcdctl_command();
         command
-            .arg(HISTORY_TIMEOUT_SECONDS)
-            .arg(self.etcdctl_path());
-        command.args([
-            "--endpoints",
-            &self.endpoints(),
-            "watch",
-            prefix,
-            "--prefix",
-        ]);
-        command.args(["--prev-kv", "-w", "json", "--rev", &(after + 1).to_string()]);
-        let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+            .args(["--endpoints", &self.endpoints(), "watch"])
+            .args([prefix, "--prefix", "--prev-kv", "-w", "json"])
+            .args(["--rev", &(after + 1).to_string()])
+            .stdout(Stdio::piped());
+        // Killed when this ends: etcdctl itself goes on when its etcd is gone.
+        let mut watch = ServerProcess {
+            child: spawn_bound(command).unwrap(),
+        };
+        let lines = lines_of(&mut watch.child);
+        let deadline = Instant::now() + HISTORY_TIMEOUT;
         let mut changes = Vec::new();
-        for line in BufReader::new(child.stdout.take().unwrap()).lines() {
-            let Ok(answer) = serde_json::from_str::<Value>(&line.unwrap()) else {
+        while changes
+            .last()
+            .is_none_or(|c: &EtcdWatchEvent| c.key != last)
+        {
+            let left = deadline.saturating_duration_since(Instant::now());
+            let Ok(line) = lines.recv_timeout(left) else {
+                break;
+            };
+            let Ok(answer) = serde_json::from_str::<Value>(&line) else {
                 // etcdctl prints plain text when the watch was canceled.
                 break;
             };
             let events = answer["Events"].as_array();
             changes.extend(events.into_iter().flatten().map(parse_change));
-            if changes.last().is_some_and(|c| c.key == last) {
-                break;
-            }
         }
-        // A killed `timeout` would leave etcdctl running.
-        let _ = Command::new("kill").arg(child.id().to_string()).status();
-        let _ = child.wait();
         let end = changes.last().map(|c| c.key.as_str());
-        assert_eq!(end, Some(last), "etcdctl ended before the key {last}");
+        assert_eq!(end, Some(last), "etcdctl did not show the key {last}");
         changes
     }
 }

@@ -31,6 +31,19 @@ pub async fn run_to_exit(program: &str, arguments: &[&str]) -> (Option<i32>, Str
     (out.status.code(), output)
 }
 
+/// The lines that a process prints, as they come. A thread reads all of them, so that the
+/// process never blocks on a full pipe.
+pub fn lines_of(process: &mut Child) -> mpsc::Receiver<String> {
+    let output = process.stdout.take().unwrap();
+    let (sender, lines) = mpsc::channel();
+    std::thread::spawn(move || {
+        for line in BufReader::new(output).lines().map_while(Result::ok) {
+            let _ = sender.send(line);
+        }
+    });
+    lines
+}
+
 /// A server that has printed its ready line. Dropping it is a `kill -9`.
 pub struct ServerProcess {
     pub child: Child,
@@ -99,16 +112,9 @@ impl ServerProcess {
         assert!(status.success(), "ended with {status}");
     }
 
-    /// The first line of standard output; empty after the timeout. A thread reads the later
-    /// lines, so that the process never blocks on a full pipe.
+    /// The first line of standard output; empty after the timeout.
     fn first_line(&mut self) -> String {
-        let output = self.child.stdout.take().unwrap();
-        let (sender, lines) = mpsc::channel();
-        std::thread::spawn(move || {
-            for line in BufReader::new(output).lines().map_while(Result::ok) {
-                let _ = sender.send(line);
-            }
-        });
+        let lines = lines_of(&mut self.child);
         lines.recv_timeout(START_TIMEOUT).unwrap_or_default()
     }
 }
