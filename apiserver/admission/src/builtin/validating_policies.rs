@@ -58,7 +58,7 @@ pub(super) fn validate_validating_binding(binding: &Value, errors: &mut Vec<Fiel
     let spec = get(binding, "/spec");
     validate_policy_name(spec, errors);
     validate_param_ref(get(spec, "/paramRef"), errors);
-    validate_match_resources("spec.matchResouces", get(spec, "/matchResources"), errors);
+    validate_match_resources("spec.matchResources", get(spec, "/matchResources"), errors);
     let field = "spec.validationActions";
     let actions = items(spec, "/validationActions");
     let mut known = HashSet::new();
