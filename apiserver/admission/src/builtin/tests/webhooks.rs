@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{check, errors, with};
+use super::{check, check_reasons, errors, with};
 
 const API: &str = "admissionregistration.k8s.io/v1";
 
@@ -136,4 +136,72 @@ fn rules_are_validated() {
             .collect();
         assert_eq!(fields, expected, "{change}");
     }
+}
+
+#[test]
+fn bindings_of_policies() {
+    let kind = |kind| ("admissionregistration.k8s.io/v1", kind);
+    let spec = |fields: Value| json!({ "spec": fields });
+    let base = spec(json!({"policyName": "p", "validationActions": ["Deny"]}));
+    let matched = |selector: Value| {
+        spec(
+            json!({"matchResources": {"matchPolicy": "Exact", "namespaceSelector": selector, "objectSelector": {}}}),
+        )
+    };
+    check_reasons(
+        kind("ValidatingAdmissionPolicyBinding"),
+        &base,
+        None,
+        &[
+            (matched(json!({})), &[]),
+            (
+                matched(json!({"matchExpressions": [{"key": "a", "operator": "In"}]})),
+                &["Required spec.matchResources.namespaceSelector.matchExpressions[0].values"],
+            ),
+            (
+                spec(json!({"matchResources": {}})),
+                &[
+                    "Required spec.matchResources.matchPolicy",
+                    "Required spec.matchResources.namespaceSelector",
+                    "Required spec.matchResources.objectSelector",
+                ],
+            ),
+            (
+                spec(json!({"policyName": "", "validationActions": []})),
+                &[
+                    "Required spec.policyName",
+                    "Required spec.validationActions",
+                ],
+            ),
+            (
+                spec(
+                    json!({"policyName": "a b", "validationActions": ["Deny", "Warn", "Warn", "Log"]}),
+                ),
+                &[
+                    "Invalid spec.policyName",
+                    "Duplicate spec.validationActions[2]",
+                    "NotSupported spec.validationActions[3]",
+                    "Invalid spec.validationActions",
+                ],
+            ),
+            (
+                spec(
+                    json!({"paramRef": {"name": "a/b", "selector": {}, "parameterNotFoundAction": "Retry"}}),
+                ),
+                &[
+                    "Invalid spec.paramRef.name",
+                    "Forbidden spec.paramRef.name",
+                    "Forbidden spec.paramRef.selector",
+                    "NotSupported spec.paramRef.parameterNotFoundAction",
+                ],
+            ),
+            (
+                spec(json!({"paramRef": {"parameterNotFoundAction": ""}})),
+                &[
+                    "Required spec.paramRef",
+                    "Required spec.paramRef.parameterNotFoundAction",
+                ],
+            ),
+        ],
+    );
 }

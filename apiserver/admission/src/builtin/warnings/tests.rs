@@ -79,6 +79,32 @@ fn templates_are_warned_of_when_their_spec_changes() {
     assert_eq!(warnings(&deployment, &new, Some(&old)), of_spec);
     let daemons = Gvk::from_static("apps", "v1", "DaemonSet");
     assert_eq!(warnings(&daemons, &new, None), of_spec);
+    // An annotation makes a new generation of a Deployment, and a DaemonSet only its template.
+    let mut annotated = new.clone();
+    annotated["metadata"]["annotations"] = json!({"a": "b"});
+    assert_eq!(warnings(&deployment, &annotated, Some(&new)), of_spec);
+    let mut slower = new.clone();
+    slower["spec"]["minReadySeconds"] = json!(5);
+    assert_eq!(warnings(&daemons, &slower, Some(&new)), [""; 0]);
+}
+
+#[test]
+fn stateful_sets_are_warned_of() {
+    let gvk = Gvk::from_static("apps", "v1", "StatefulSet");
+    let claim = json!({"spec": {"resources": {"requests": {"storage": "100m"}}}});
+    let old = json!({"metadata": {"name": "a"}, "spec": {}});
+    let new = json!({"metadata": {"name": "a"},
+        "spec": {"revisionHistoryLimit": -1, "volumeClaimTemplates": [claim]}});
+    let expected = |at: &str| {
+        [
+            format!(
+                r#"spec.volumeClaimTemplates[0]{at}.resources.requests[storage]: fractional byte value "100m" is invalid, must be an integer"#
+            ),
+            "spec.revisionHistoryLimit: a negative value retains all historical revisions; a value >= 0 is recommended".to_owned(),
+        ]
+    };
+    assert_eq!(warnings(&gvk, &new, None), expected(""));
+    assert_eq!(warnings(&gvk, &new, Some(&old)), expected(".Spec"));
 }
 
 #[test]
