@@ -233,13 +233,17 @@ impl GarbageCollector {
             return Ok(ReconcileAction::Done);
         }
         if has_finalizer(&value, FOREGROUND_FINALIZER) {
-            if !self.graph.lock().is_deletion_blocked(&identity.uid) {
+            let blocking = self.graph.lock().blocking_dependents(&identity.uid);
+            if blocking.is_empty() {
                 let ours = [FOREGROUND_FINALIZER];
                 remove_finalizers(&*self.api, &identity.resource, object, &ours).await?;
                 return Ok(ReconcileAction::Done);
             }
-            for dependent in dependents {
-                self.queue.add(dependent);
+            // One that is being deleted already is processed by its own events.
+            for dependent in blocking {
+                if !self.graph.lock().is_deleting(&dependent.uid) {
+                    self.queue.add(dependent);
+                }
             }
         }
         Ok(ReconcileAction::Done)

@@ -11,6 +11,9 @@ use machinery::names::split_api_version;
 use machinery::object::OwnerReference;
 use machinery::{Gvr, Object, ObjectMeta};
 
+/// How many objects are looked at for a circle.
+const MAX_WAITING_OBJECTS: usize = 10_000;
+
 /// Identifies an object.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct ObjectIdentity {
@@ -140,6 +143,10 @@ impl OwnerGraph {
         }
     }
 
+    pub(crate) fn is_deleting(&self, uid: &str) -> bool {
+        self.nodes.get(uid).is_some_and(|n| n.head().deleting)
+    }
+
     fn deleting_owner(&self, uid: &str) -> Option<ObjectIdentity> {
         let node = self.nodes.get(uid).filter(|n| n.head().deleting)?;
         Some(node.identity())
@@ -158,10 +165,33 @@ impl OwnerGraph {
             .collect()
     }
 
-    /// Whether a dependent still blocks the foreground deletion of `uid`.
-    pub(crate) fn is_deletion_blocked(&self, uid: &str) -> bool {
-        let mut of = self.dependents.get(uid).into_iter().flatten();
-        of.any(|d| self.nodes.get(d).is_some_and(|n| n.blocks(uid)))
+    /// The dependents that block the foreground deletion of `uid`. Those that wait for `uid` themselves
+    /// do not: in a circle of owners whose objects are all being deleted, each would wait for the next.
+    pub(crate) fn blocking_dependents(&self, uid: &str) -> Vec<ObjectIdentity> {
+        let blocking = self.blocking_nodes(uid);
+        let blocking = blocking.filter(|node| !self.waits_for(&node.head().uid, uid));
+        blocking.map(OwnerGraphNode::identity).collect()
+    }
+
+    fn blocking_nodes(&self, uid: &str) -> impl Iterator<Item = &OwnerGraphNode> {
+        let of = self.dependents.get(uid).into_iter().flatten();
+        let nodes = of.filter_map(|dependent| self.nodes.get(dependent));
+        nodes.filter(move |node| node.blocks(uid))
+    }
+
+    /// Whether the deletion of an object waits for that of another, over at most
+    /// [`MAX_WAITING_OBJECTS`] objects that are being deleted.
+    fn waits_for(&self, uid: &str, other: &str) -> bool {
+        let (mut seen, mut open) = (HashSet::new(), vec![uid]);
+        while let Some(next) = open.pop() {
+            if next == other {
+                return true;
+            }
+            if seen.len() < MAX_WAITING_OBJECTS && self.is_deleting(next) && seen.insert(next) {
+                open.extend(self.blocking_nodes(next).map(|node| &*node.head().uid));
+            }
+        }
+        false
     }
 }
 
@@ -207,11 +237,11 @@ mod tests {
         );
         graph.observe(&pods(), &object("owner", &[]));
         assert!(!graph.needs_processing("child") && !graph.needs_processing("owner"));
-        assert!(graph.is_deletion_blocked("owner"));
+        assert_eq!(names(graph.blocking_dependents("owner")), ["child"]);
         assert_eq!(names(graph.dependents("owner")), ["child"]);
         assert_eq!(names(graph.remove("owner")), ["child"]);
         assert_eq!(names(graph.remove("child")), [] as [&str; 0]);
-        assert!(!graph.is_deletion_blocked("owner"));
+        assert!(graph.blocking_dependents("owner").is_empty());
     }
 
     #[test]
@@ -219,9 +249,29 @@ mod tests {
         let mut graph = OwnerGraph::default();
         graph.observe(&pods(), &object("a", &[]));
         graph.observe(&pods(), &object("c", &[("a", false)]));
-        assert!(!graph.is_deletion_blocked("a"));
+        assert!(graph.blocking_dependents("a").is_empty());
         graph.observe(&pods(), &object("c", &[]));
         assert!(graph.dependents("a").is_empty());
+    }
+
+    #[test]
+    fn the_objects_of_a_circle_do_not_wait_for_each_other() {
+        let deleting = |uid: &str, owners: &[(&str, bool)]| {
+            let mut object = object(uid, owners).value().unwrap();
+            object["metadata"]["deletionTimestamp"] = "2026-01-02T03:04:05Z".into();
+            Object::from_value(&object).unwrap()
+        };
+        let mut graph = OwnerGraph::default();
+        // a owns b, b owns c, c owns a and itself, and c owns leaf.
+        graph.observe(&pods(), &deleting("a", &[("c", true)]));
+        graph.observe(&pods(), &deleting("b", &[("a", true)]));
+        graph.observe(&pods(), &object("c", &[("b", true), ("c", true)]));
+        graph.observe(&pods(), &object("leaf", &[("c", true)]));
+        assert_eq!(names(graph.blocking_dependents("b")), ["c"]);
+        graph.observe(&pods(), &deleting("c", &[("b", true), ("c", true)]));
+        assert_eq!(names(graph.blocking_dependents("c")), ["leaf"]);
+        assert!(graph.blocking_dependents("a").is_empty());
+        assert!(graph.blocking_dependents("b").is_empty());
     }
 
     #[test]
