@@ -189,3 +189,186 @@ fn a_finished_job_is_deleted_after_its_time_to_live() {
         server.get(&format!("{jobs}/j")).code == 404
     });
 }
+
+/// Each object of a circle is owned by the one before; the deletion of one, or of all, ends.
+#[test]
+fn circles_of_owners_are_deleted_in_the_foreground() {
+    let server = ApiTestServer::shared();
+    let names = ["a", "b", "c"];
+    for deleted in [&names[..1], &names[..]] {
+        let namespace = format!("circle-{}", deleted.len());
+        server.create_namespace(&namespace);
+        let maps = format!("/api/v1/namespaces/{namespace}/configmaps");
+        let uids = names.map(|name| {
+            let created = server.post(&maps, &json!({"metadata": {"name": name}}));
+            created.json()["metadata"]["uid"].clone()
+        });
+        for (i, name) in names.iter().enumerate() {
+            let owner = (i + 2) % 3;
+            let references = json!([{"apiVersion": "v1", "kind": "ConfigMap", "name": names[owner],
+                "uid": uids[owner], "controller": true, "blockOwnerDeletion": true}]);
+            let patched = server
+                .request("PATCH", &format!("{maps}/{name}"))
+                .body(
+                    "application/merge-patch+json",
+                    json!({"metadata": {"ownerReferences": references}}).to_string(),
+                )
+                .send();
+            assert_eq!(patched.code, 200, "{}", patched.text());
+        }
+        for name in deleted {
+            let options = json!({"kind": "DeleteOptions", "apiVersion": "v1",
+                "propagationPolicy": "Foreground"});
+            let reply = server
+                .request("DELETE", &format!("{maps}/{name}"))
+                .json(&options)
+                .send();
+            assert!(matches!(reply.code, 200 | 404), "{}", reply.text());
+        }
+        eventually("the circle is deleted", || {
+            names
+                .iter()
+                .all(|name| server.get(&format!("{maps}/{name}")).code == 404)
+        });
+    }
+}
+
+#[test]
+fn reviews_have_no_table() {
+    let server = ApiTestServer::shared();
+    let review = json!({"kind": "SelfSubjectAccessReview", "apiVersion": "authorization.k8s.io/v1",
+        "spec": {"nonResourceAttributes": {"path": "/", "verb": "get"}}});
+    let path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
+    for (accept, code) in [
+        ("application/json;as=Table;v=v1;g=meta.k8s.io", 406),
+        (
+            "application/json;as=Table;v=v1;g=meta.k8s.io,application/json",
+            201,
+        ),
+    ] {
+        let request = server.request("POST", path).json(&review);
+        assert_eq!(request.header("Accept", accept).send().code, code);
+    }
+}
+
+/// The metadata that a write of the status changes too, and the reads of subresources.
+#[test]
+fn statuses_are_written_with_their_annotations() {
+    let server = ApiTestServer::shared();
+    server.create_namespace("statuses");
+    let pods = json!({"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}});
+    let selector = json!({"matchLabels": {"a": "b"}});
+    let deployment = json!({"selector": selector, "template": pods});
+    let budget = json!({"selector": selector});
+    let ingress = json!({"defaultBackend": {"service": {"name": "s", "port": {"number": 80}}}});
+    let schema = json!({"matchingPrecedence": 1000, "priorityLevelConfiguration": {"name": "global-default"}});
+    let quota = json!({"hard": {"pods": "1"}});
+    let label = Some("true");
+    for (collection, spec, labels) in [
+        (
+            "/apis/apps/v1/namespaces/statuses/deployments",
+            deployment,
+            None,
+        ),
+        (
+            "/apis/policy/v1/namespaces/statuses/poddisruptionbudgets",
+            budget,
+            label,
+        ),
+        (
+            "/apis/networking.k8s.io/v1/namespaces/statuses/ingresses",
+            ingress,
+            label,
+        ),
+        (
+            "/apis/flowcontrol.apiserver.k8s.io/v1/flowschemas",
+            schema,
+            label,
+        ),
+        ("/api/v1/namespaces/statuses/resourcequotas", quota, label),
+    ] {
+        let object = json!({"metadata": {"name": "annotated"}, "spec": spec});
+        let created = server.post(collection, &object);
+        assert_eq!(created.code, 201, "{}", created.text());
+        let patch = json!({"metadata": {"annotations": {"patched": "true"}, "labels": {"patched": "true"}}});
+        let patched = server
+            .request("PATCH", &format!("{collection}/annotated/status"))
+            .body("application/merge-patch+json", patch.to_string())
+            .send();
+        assert_eq!(patched.code, 200, "{}", patched.text());
+        let metadata = &patched.json()["metadata"];
+        assert_eq!(metadata["annotations"]["patched"], "true", "{collection}");
+        assert_eq!(
+            metadata["labels"]["patched"].as_str(),
+            labels,
+            "{collection}"
+        );
+    }
+}
+
+#[test]
+fn certificate_requests_are_read_and_annotated_by_their_approval() {
+    let server = ApiTestServer::shared();
+    let key = rcgen::KeyPair::generate().unwrap();
+    let params = rcgen::CertificateParams::new(vec!["e2e.example.com".to_owned()]).unwrap();
+    let pem = params.serialize_request(&key).unwrap().pem().unwrap();
+    let encoded = base64::Engine::encode(&base64::engine::general_purpose::STANDARD, pem);
+    let requests = "/apis/certificates.k8s.io/v1/certificatesigningrequests";
+    let created = server.post(requests, &json!({"metadata": {"name": "approval"}, "spec": {"request": encoded,
+        "signerName": "example.com/e2e", "usages": ["digital signature", "key encipherment", "server auth"]}}));
+    assert_eq!(created.code, 201, "{}", created.text());
+    let at = format!("{requests}/approval");
+    for subresource in ["approval", "status"] {
+        let read = server.get(&format!("{at}/{subresource}"));
+        assert_eq!(read.code, 200, "{}", read.text());
+        assert_eq!(
+            read.json()["metadata"]["uid"],
+            created.json()["metadata"]["uid"]
+        );
+        let patch = json!({"metadata": {"annotations": {subresource: "true"}}, "status":
+            {"conditions": [{"type": "ApprovalPatch", "status": "True", "reason": "e2e"}]}});
+        let patched = server
+            .request("PATCH", &format!("{at}/{subresource}"))
+            .body("application/merge-patch+json", patch.to_string())
+            .send();
+        assert_eq!(
+            patched.json()["metadata"]["annotations"][subresource],
+            "true",
+            "{}",
+            patched.text()
+        );
+        assert_eq!(
+            patched.json()["status"]["conditions"][0]["type"],
+            "ApprovalPatch"
+        );
+    }
+}
+
+#[test]
+fn events_are_selected_by_the_controller_that_reports_them() {
+    let server = ApiTestServer::shared();
+    server.create_namespace("reported");
+    let event = json!({"metadata": {"name": "e"}, "eventTime": "2026-01-01T00:00:00.000000Z", "action": "Do",
+        "reportingController": "test-controller", "reportingInstance": "test-node", "reason": "Test",
+        "note": "n", "type": "Normal", "regarding": {"namespace": "reported"}});
+    let created = server.post("/apis/events.k8s.io/v1/namespaces/reported/events", &event);
+    assert_eq!(created.code, 201, "{}", created.text());
+    for (path, selector, count) in [
+        (
+            "/apis/events.k8s.io/v1",
+            "reportingController%3Dtest-controller",
+            1,
+        ),
+        ("/api/v1", "source%3Dtest-controller", 1),
+        ("/api/v1", "source%3Dother", 0),
+    ] {
+        let list = server.get(&format!(
+            "{path}/namespaces/reported/events?fieldSelector={selector}"
+        ));
+        assert_eq!(
+            list.json()["items"].as_array().unwrap().len(),
+            count,
+            "{selector}"
+        );
+    }
+}

@@ -30,8 +30,8 @@ pub(crate) enum ResponseSerialization {
 /// What a path offers beside objects in JSON and YAML.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct ResponseOffer {
-    /// Tables and partial metadata.
-    pub(crate) views: bool,
+    pub(crate) tables: bool,
+    pub(crate) partial_metadata: bool,
     /// Objects in protobuf. Partial metadata has a protobuf form for every kind.
     pub(crate) protobuf: bool,
 }
@@ -41,8 +41,10 @@ impl ResponseOffer {
         let protobuf = encoding == ResponseSerialization::Protobuf;
         match view {
             Representation::Object => self.protobuf || !protobuf,
-            Representation::Table { .. } => self.views && !protobuf,
-            Representation::Metadata { .. } | Representation::MetadataList { .. } => self.views,
+            Representation::Table { .. } => self.tables && !protobuf,
+            Representation::Metadata { .. } | Representation::MetadataList { .. } => {
+                self.partial_metadata
+            }
         }
     }
 }
@@ -282,7 +284,8 @@ mod tests {
             headers.insert(ACCEPT, accept.parse().unwrap());
         }
         let offer = ResponseOffer {
-            views: true,
+            tables: true,
+            partial_metadata: true,
             protobuf: false,
         };
         let got = negotiate(&headers, &QueryParams::parse(None), offer).ok();

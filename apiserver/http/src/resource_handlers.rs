@@ -230,7 +230,9 @@ impl ResourceRequestHandler<'_> {
     fn response_options(&self, headers: &HeaderMap) -> Result<ResponseOptions, Status> {
         let views = matches!(self.request.resource.subresource.as_str(), "" | "status");
         let offer = ResponseOffer {
-            views,
+            // What is only created has no columns.
+            tables: views && self.resource_info.supports_verb("get"),
+            partial_metadata: views,
             protobuf: self.has_protobuf_form(),
         };
         Ok(ResponseOptions {

@@ -115,7 +115,7 @@ impl Registry {
                 }
                 Object::from_value(&scale::scale_of(paths, &parent)?).map_err(Status::internal)
             }
-            ("" | "status", _) => convert_object(&resource, object),
+            ("" | "status" | "approval", _) => convert_object(&resource, object),
             // Other subresources are served elsewhere.
             _ => Err(Status::path_not_found()),
         }

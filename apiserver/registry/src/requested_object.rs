@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use crate::field_management::{Configuration, ManagersAfterWrite};
 use crate::object_meta;
 use crate::request::FieldValidation;
+use crate::resource_table::ResourceInfo;
 use crate::scale;
 use crate::strict_errors::StrictErrors;
 use crate::update_request::{UpdateRequest, UpdateSource, UpdateTarget};
@@ -266,14 +267,12 @@ impl UpdateRequest<'_> {
                         None => new.remove("status"),
                     };
                 }
-                if self.resource.storage.strategy.status_updates_metadata {
-                    let (meta, sent) = (object_meta::metadata_mut(&mut new)?, &sent["metadata"]);
-                    for field in ["labels", "annotations"] {
-                        match sent.get(field) {
-                            Some(v) => meta.insert(field.into(), v.clone()),
-                            None => meta.remove(field),
-                        };
-                    }
+                let (meta, sent) = (object_meta::metadata_mut(&mut new)?, &sent["metadata"]);
+                for field in metadata_written_with_status(self.resource) {
+                    match sent.get(field) {
+                        Some(v) => meta.insert((*field).into(), v.clone()),
+                        None => meta.remove(*field),
+                    };
                 }
                 Ok(new)
             }
@@ -296,6 +295,17 @@ impl UpdateRequest<'_> {
                 Ok(new)
             }
         }
+    }
+}
+
+/// The metadata that a write of the status changes too, by the strategies of the kinds.
+fn metadata_written_with_status(resource: &ResourceInfo) -> &'static [&'static str] {
+    match &*resource.kind.gvk.kind {
+        // Those of Karmada have none either.
+        _ if resource.custom || !resource.kind.protobuf => &[],
+        "CustomResourceDefinition" | "VolumeAttachment" => &[],
+        "Deployment" => &["annotations"],
+        _ => &["labels", "annotations"],
     }
 }
 

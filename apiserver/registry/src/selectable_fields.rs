@@ -14,17 +14,19 @@ use serde::de::{DeserializeSeed, IgnoredAny, MapAccess, SeqAccess, Visitor};
 pub(crate) struct SelectableField {
     /// The field label in selectors.
     pub(crate) label: Cow<'static, str>,
-    /// The path in the stored object.
-    path: Vec<Cow<'static, str>>,
+    /// The paths in the stored object; the first that is not empty counts.
+    paths: Vec<Vec<Cow<'static, str>>>,
     /// The value of an absent field.
     absent_value: &'static str,
 }
 
 impl SelectableField {
-    fn new(label: &'static str, path: &'static str, absent_value: &'static str) -> Self {
+    /// `paths` are separated by `|`.
+    fn new(label: &'static str, paths: &'static str, absent_value: &'static str) -> Self {
+        let fields = |path: &'static str| path.split('.').map(Cow::Borrowed).collect();
         Self {
             label: label.into(),
-            path: path.split('.').map(Cow::Borrowed).collect(),
+            paths: paths.split('|').map(fields).collect(),
             absent_value,
         }
     }
@@ -33,7 +35,7 @@ impl SelectableField {
     pub(crate) fn custom(json_path: &str) -> Self {
         let label = json_path.trim_start_matches('.').to_owned();
         Self {
-            path: label.split('.').map(|s| Cow::Owned(s.to_owned())).collect(),
+            paths: vec![label.split('.').map(|s| Cow::Owned(s.to_owned())).collect()],
             label: label.into(),
             absent_value: "",
         }
@@ -41,11 +43,15 @@ impl SelectableField {
 
     /// The value of the field in an object.
     pub(crate) fn value(&self, object: &Object) -> String {
-        let mut de = serde_json::Deserializer::from_slice(object.bytes());
-        match (FieldPathSeed { path: &self.path }).deserialize(&mut de) {
-            Ok(Some(text)) if !text.is_empty() => text,
-            _ => self.absent_value.to_owned(),
-        }
+        let read = |path: &Vec<_>| {
+            let mut de = serde_json::Deserializer::from_slice(object.bytes());
+            let value = (FieldPathSeed { path }).deserialize(&mut de).ok()?;
+            value.filter(|text| !text.is_empty())
+        };
+        let mut values = self.paths.iter().filter_map(read);
+        values
+            .next()
+            .unwrap_or_else(|| self.absent_value.to_owned())
     }
 }
 
@@ -73,7 +79,7 @@ const CORE_EVENT_FIELDS: &[(&str, &str)] = &[
     ("involvedObject.fieldPath", "involvedObject.fieldPath"),
     ("reason", "reason"),
     ("reportingComponent", "reportingComponent"),
-    ("source", "source.component"),
+    ("source", "source.component|reportingComponent"),
     ("type", "type"),
 ];
 

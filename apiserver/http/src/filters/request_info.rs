@@ -28,7 +28,8 @@ use crate::subresources::{SubresourceConnectors, find_connector};
 
 /// Errors are sent in every serialization.
 const STATUS_OFFER: ResponseOffer = ResponseOffer {
-    views: false,
+    tables: false,
+    partial_metadata: false,
     protobuf: true,
 };
 /// Subresources whose proxied requests are long-running (kube-apiserver's

@@ -19,7 +19,8 @@ pub(super) fn response_options(
     query: &QueryParams,
 ) -> Result<ResponseOptions, Status> {
     let offer = ResponseOffer {
-        views: true,
+        tables: true,
+        partial_metadata: true,
         protobuf: false,
     };
     let mut format = negotiation::negotiate(headers, query, offer)?;

@@ -43,7 +43,6 @@ static EVENT: RestStrategy = RestStrategy {
 static NODE: RestStrategy = RestStrategy {
     create: complete_node_status,
     keeps_created_status: true,
-    status_updates_metadata: true,
     ..DEFAULT_STRATEGY
 };
 static SPEC_GENERATION: RestStrategy = RestStrategy {

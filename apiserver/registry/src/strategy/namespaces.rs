@@ -15,7 +15,6 @@ pub(super) static STRATEGY: RestStrategy = RestStrategy {
     update,
     begin_delete,
     delays_removal: has_spec_finalizers,
-    status_updates_metadata: true,
     ..DEFAULT_STRATEGY
 };
 

@@ -10,7 +10,6 @@ pub(super) static STRATEGY: RestStrategy = RestStrategy {
     generation: GenerationPolicy::Spec,
     create,
     grace_period,
-    status_updates_metadata: true,
     ..DEFAULT_STRATEGY
 };
 

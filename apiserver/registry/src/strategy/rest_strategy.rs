@@ -72,8 +72,6 @@ pub(crate) struct RestStrategy {
     pub(crate) status_depends_on_spec: bool,
     /// Whether a new object keeps the status that the client sends.
     pub(crate) keeps_created_status: bool,
-    /// Whether a write of the status may change labels and annotations.
-    pub(crate) status_updates_metadata: bool,
 }
 
 fn no_op_create(_: &mut Value) {}
@@ -102,5 +100,4 @@ pub(crate) const DEFAULT_STRATEGY: RestStrategy = RestStrategy {
     ttl: None,
     status_depends_on_spec: false,
     keeps_created_status: false,
-    status_updates_metadata: false,
 };

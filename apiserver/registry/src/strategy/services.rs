@@ -27,7 +27,6 @@ const MAX_RANDOM_ATTEMPTS: usize = 64;
 pub(super) static STRATEGY: RestStrategy = RestStrategy {
     create: |new| new["status"] = json!({"loadBalancer": {}}),
     update: patch_allocated_values,
-    status_updates_metadata: true,
     ..DEFAULT_STRATEGY
 };
 
