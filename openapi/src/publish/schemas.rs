@@ -156,6 +156,10 @@ impl SchemasBuilder {
                 };
                 set_description(&mut schema, &cursor.node().description);
                 self.add_cel_rules(&mut schema, cursor.node());
+                if self.is_reduced(kind.definition.is_empty()) && preserves_unknown_fields(&schema)
+                {
+                    schema = json!({ "type": "object" });
+                }
                 schema["x-kubernetes-group-version-kind"] = json!([gvk]);
                 self.insert(&name, schema);
             }
@@ -257,7 +261,8 @@ impl SchemasBuilder {
             } else {
                 set_description(&mut property, &field.description);
             }
-            if field.required {
+            let optional = self.is_reduced(!definition.native) && field.node.nullable;
+            if field.required && !optional {
                 required.push(Value::from(&*field.name));
             }
             properties.insert(field.name.to_string(), property);
@@ -362,7 +367,16 @@ impl SchemasBuilder {
                 schema["nullable"] = Value::Bool(true);
             }
         }
+        if self.is_reduced(form == ScalarForm::CustomResource) {
+            remove_partial_types(&mut schema, node.nullable);
+        }
         schema
+    }
+
+    /// Whether a custom resource is published without the fields that kubectl would take for all
+    /// fields (`apiextensions-apiserver/pkg/controller/openapi/v2`).
+    fn is_reduced(&self, custom: bool) -> bool {
+        custom && self.openapi_version == OpenApiVersion::V2
     }
 
     /// Version 2 has no rules.
@@ -467,6 +481,32 @@ impl SchemasBuilder {
             map.remove("x-kubernetes-preserve-unknown-fields");
         }
         schema
+    }
+}
+
+fn preserves_unknown_fields(schema: &Value) -> bool {
+    schema["x-kubernetes-preserve-unknown-fields"] == true
+}
+
+/// Removes the fields and items of values that may have others or be null, and types that kubectl
+/// checks without them.
+fn remove_partial_types(schema: &mut Value, nullable: bool) {
+    let preserves = preserves_unknown_fields(schema);
+    let Some(keys) = schema.as_object_mut() else {
+        return;
+    };
+    if nullable || preserves {
+        keys.remove("items");
+        keys.remove("properties");
+    }
+    // An embedded resource has no fields that could be required.
+    if preserves && keys.contains_key("x-kubernetes-embedded-resource") {
+        keys.remove("required");
+    }
+    let is = |ty: &str| keys.get("type").is_some_and(|known| known == ty);
+    let without_items = is("array") && !keys.contains_key("items");
+    if nullable || without_items || (preserves && is("object")) {
+        keys.remove("type");
     }
 }
 

@@ -252,6 +252,59 @@ fn custom_kinds_are_published_inline() {
     );
 }
 
+/// kubectl takes the fields that version 2 has of a custom resource for all fields.
+#[test]
+fn version_2_has_no_part_of_the_fields_of_a_custom_resource() {
+    const PRESERVE: &str = "x-kubernetes-preserve-unknown-fields";
+    let fields = json!({"a": {"type": "string"}});
+    let published = |root: Value| {
+        let schema = Schema::from_crd(&root).unwrap();
+        let kind = KindInfo {
+            gvk: Gvk::from_static("g.io", "v1", "Thing"),
+            gvr: Gvr::from_static("g.io", "v1", "things"),
+            list_kind: "ThingList".into(),
+            ..KindInfo::default()
+        };
+        let resource = PublishedResource {
+            kind: &kind,
+            schema: &schema,
+        };
+        let mut definition = v2_document(&[resource])["definitions"]["io.g.v1.Thing"].clone();
+        let gvks = definition.as_object_mut().unwrap();
+        assert!(gvks.remove("x-kubernetes-group-version-kind").is_some());
+        definition
+    };
+    let root = json!({"type": "object", PRESERVE: true, "properties": {"spec": {"type": "object", "properties": fields}}});
+    assert_eq!(published(root), json!({"type": "object"}));
+    let whole = json!({"type": "object", "properties": fields});
+    let spec = published(
+        json!({"type": "object", "properties": {"spec": {"type": "object",
+            "required": ["null", "whole"], "properties": {
+                "whole": whole,
+                "null": {"type": "object", "nullable": true, "properties": fields},
+                "nulls": {"type": "array", "items": {"type": "string", "nullable": true}},
+                "list": {"type": "array", PRESERVE: true, "items": whole},
+                "more": {"type": "object", PRESERVE: true, "properties": fields},
+                "resource": {"type": "object", PRESERVE: true, "x-kubernetes-embedded-resource": true},
+        }}}}),
+    );
+    let spec = &spec["properties"]["spec"];
+    assert_eq!(spec["required"], json!(["whole"]));
+    for (name, expected) in [
+        ("whole", whole.clone()),
+        ("null", json!({})),
+        ("nulls", json!({"type": "array", "items": {}})),
+        ("list", json!({PRESERVE: true})),
+        ("more", json!({PRESERVE: true})),
+        (
+            "resource",
+            json!({PRESERVE: true, "x-kubernetes-embedded-resource": true}),
+        ),
+    ] {
+        assert_eq!(spec["properties"][name], expected, "{name}");
+    }
+}
+
 #[test]
 fn the_index_names_documents_by_hash() {
     let index = v3_index(&[("apis/a/v1".into(), "H".into())]);
