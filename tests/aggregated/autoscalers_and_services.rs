@@ -1,4 +1,4 @@
-//! Autoscalers, MultiClusterServices and ServiceExports whose targets the host stores.
+//! Autoscalers, MultiClusterServices and ServiceExports whose targets the host stores, and Karmada's user guide.
 //!
 //! One member is of real components; simulated members have metrics of their pods, and
 //! EndpointSlices of the version that the control plane reads.
@@ -8,6 +8,7 @@ use std::path::Path;
 use client::{ListOptions, ResourcePath};
 use harness::api_server_client::{find_condition, wait_until};
 use harness::cluster::FRONT_PROXY_NAME;
+use harness::kubectl::Kubectl;
 use harness::objects::{
     BINDINGS, CRON_FEDERATED_HPAS, DEPLOYMENTS, ENDPOINT_SLICES, FEDERATED_HPAS,
     MULTI_CLUSTER_SERVICES, PODS, SERVICE_EXPORTS, SERVICES, cpu_utilization, cron_federated_hpa,
@@ -21,13 +22,15 @@ use harness::{ApiServerClient, ServerProcess};
 use serde_json::{Value, json};
 
 use crate::aggregated_control_plane::AggregatedControlPlane;
+use crate::guide_families::{self, follow_guide};
 use crate::real_clusters::{BINARY, RealMemberCluster, join, join_cluster, path_string};
 use crate::simulated_member::SimulatedMember;
 
 const NS: &str = "default";
-const REAL: &str = "member1";
-const PROVIDER: &str = "provider";
-const CONSUMER: &str = "consumer";
+const REAL: &str = "real";
+/// The simulated members have the names of the guide.
+const PROVIDER: &str = "member1";
+const CONSUMER: &str = "member2";
 
 /// The host's Deployment gets its replicas from a schedule, and its pods start in a real member.
 async fn scale_by_schedule(control: &ApiServerClient, member: &RealMemberCluster) {
@@ -109,6 +112,7 @@ async fn serve_endpoint_slices(
         "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"},
         "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": FRONT_PROXY_NAME}]});
     server.create(rights).await;
+    server.create_namespace(guide_families::NAMESPACE).await;
     let (_, port) = address.rsplit_once(':').unwrap();
     let port: u16 = port.parse().unwrap();
     let service = json!({"apiVersion": "v1", "kind": "Service",
@@ -164,7 +168,7 @@ async fn share_endpoints(control: &ApiServerClient, consumer: &ApiServerClient) 
 
 /// A ServiceExport and a ServiceImport do the same under the name of a derived Service.
 async fn export_endpoints(control: &ApiServerClient, consumer: &ApiServerClient) {
-    // The server of EndpointSlices has no other namespaces of the host.
+    // The server of EndpointSlices has few namespaces of the host.
     let (ns, derived) = (NS, "derived-web");
     share_service(control, ns, PROVIDER, CONSUMER).await;
     wait_for_service_endpoints(consumer, ns, derived, 2).await;
@@ -191,19 +195,25 @@ async fn autoscalers_and_services_work_behind_a_host() {
     ) else {
         return;
     };
+    let Some(_) = harness::tools(["kubectl-1.36"]) else {
+        return;
+    };
     let dir = tempfile::tempdir().unwrap();
     let _slices = serve_endpoint_slices(&control_plane, dir.path()).await;
-    control_plane.start_flotilla_with(&["--feature-gates", "MultiClusterService=true"]);
+    control_plane.start_flotilla_with(&guide_families::FEATURE_GATES);
     control_plane.wait_until_available().await;
     let (control, kubeconfig) = (&control_plane.client, &control_plane.host.kubeconfig);
     join(control, kubeconfig, &real).await;
     join_cluster(control, kubeconfig, PROVIDER, &provider.kubeconfig()).await;
     join_cluster(control, kubeconfig, CONSUMER, &consumer.kubeconfig()).await;
+    let namespace = guide_families::NAMESPACE;
+    let kubectl = Kubectl::of_1_36(kubeconfig, dir.path(), namespace).unwrap();
     tokio::join!(
         scale_by_schedule(control, &real),
         scale_by_usage(control),
         share_endpoints(control, &consumer.server),
         export_endpoints(control, &consumer.server),
         propagate_service_definitions(control, &real.server, REAL),
+        follow_guide(kubectl, control, [&provider.server, &consumer.server]),
     );
 }

@@ -79,7 +79,11 @@ mod karmada_crds;
 /// Resource templates that the host stores.
 mod host_templates;
 
-/// Autoscalers and services of the host's objects.
+/// The families of Karmada's user guide, and their effects.
+#[path = "../cli/guide_families.rs"]
+mod guide_families;
+
+/// Autoscalers and services of the host's objects, and the user guide.
 mod autoscalers_and_services;
 
 /// Members in pull mode, registered with the host.

@@ -4,7 +4,11 @@
 //! The tests share one `flotilla up` with two members and use separate namespaces. The
 //! examples in the help of commands are run as they are written, in the namespace
 //! `default`, whose Deployment `web` is in both members.
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a test fails by panicking"
+)]
 
 /// The control plane, and runs of the binary.
 mod fixture;
@@ -51,8 +55,11 @@ mod drain;
 /// `rebalance` of templates.
 mod rebalance;
 
-/// What the user guide of Karmada tells users to apply.
+/// What the user guide of Karmada tells users to apply, alone.
 mod guide;
+
+/// The families of that guide, and their effects.
+mod guide_families;
 
 /// Waits of kubectl and Helm for templates.
 mod readiness;
