@@ -348,6 +348,11 @@ pub trait Api: Send + Sync + 'static {
     }
     /// GET of a path outside the resources, such as `/version` or `/readyz`.
     async fn get_raw(&self, path: &str) -> Result<Bytes>;
+    /// Ends when the server answers a call after it could not be reached, so that others need not
+    /// wait for the end of their backoff. Never ends where that is not observed.
+    async fn wait_until_reachable_again(&self) {
+        std::future::pending().await
+    }
     /// A client of the same server as another user; `None` if the user cannot be chosen.
     fn with_user(&self, _user: &UserInfo) -> Option<Arc<dyn Api>> {
         None

@@ -163,7 +163,13 @@ pub async fn run_reflector(
         sink.report_health(Some(&error));
         tracing::debug!(resource = %select.resource, %error, "list or watch failed");
         let jitter = rand::rng().random_range(1.0..2.0);
-        let pause = tokio::time::sleep(backoff.next_delay(&error).mul_f64(jitter));
+        let delay = backoff.next_delay(&error).mul_f64(jitter);
+        let pause = async {
+            tokio::select! {
+                () = tokio::time::sleep(delay) => {}
+                () = api.wait_until_reachable_again() => {}
+            }
+        };
         if shutdown.run_until_triggered(pause).await.is_none() {
             return;
         }

@@ -5,6 +5,7 @@
 //! are few, and a probe must not measure our own queue.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -71,6 +72,9 @@ pub struct ConcurrencyLimitedApi {
     api: Arc<dyn Api>,
     state: Mutex<AdaptiveLimit>,
     permit_freed: Notify,
+    /// Whether the last call did not reach the member.
+    unreachable: AtomicBool,
+    reachable_again: Notify,
     metrics: MemberRequestMetrics,
 }
 
@@ -100,7 +104,17 @@ impl ConcurrencyLimitedApi {
                 last_decrease: None,
             }),
             permit_freed: Notify::new(),
+            unreachable: AtomicBool::new(false),
+            reachable_again: Notify::new(),
         }
+    }
+
+    fn observe_reachability<T>(&self, outcome: Result<T>) -> Result<T> {
+        let unreachable = matches!(outcome, Err(Error::Transport { .. }));
+        if self.unreachable.swap(unreachable, Ordering::Relaxed) && !unreachable {
+            self.reachable_again.notify_waiters();
+        }
+        outcome
     }
 
     /// The current limit of concurrent calls.
@@ -134,7 +148,7 @@ impl ConcurrencyLimitedApi {
     ) -> Result<T> {
         let permit = self.acquire().await;
         let began = Instant::now();
-        let outcome = work.await;
+        let outcome = self.observe_reachability(work.await);
         self.metrics
             .observe_call(verb, began.elapsed(), outcome.as_ref().err());
         let refused = match &outcome {
@@ -169,7 +183,7 @@ impl Api for ConcurrencyLimitedApi {
     }
 
     async fn watch(&self, at: ResourcePath<'_>, options: &WatchOptions) -> Result<WatchStream> {
-        self.api.watch(at, options).await
+        self.observe_reachability(self.api.watch(at, options).await)
     }
 
     async fn create(
@@ -229,17 +243,22 @@ impl Api for ConcurrencyLimitedApi {
     }
 
     async fn discover(&self) -> Result<ServerResources> {
-        self.api.discover().await
+        self.observe_reachability(self.api.discover().await)
     }
 
     async fn get_raw(&self, path: &str) -> Result<Bytes> {
-        self.api.get_raw(path).await
+        self.observe_reachability(self.api.get_raw(path).await)
+    }
+
+    async fn wait_until_reachable_again(&self) {
+        self.reachable_again.notified().await;
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use client::{InformerFactory, ListWatchSelector, ShutdownToken, TaskGroup};
     use client_fake::FakeApi;
     use machinery::{Gvr, Status};
 
@@ -298,6 +317,35 @@ mod tests {
         .await;
         assert!(cancelled.is_err());
         assert_eq!(limited.state.lock().in_flight, 0);
+    }
+
+    /// The reflectors of a member list as soon as a probe reaches it, not at the end of their backoff.
+    #[tokio::test(start_paused = true)]
+    async fn reflectors_list_when_a_probe_reaches_the_member_again() {
+        let fake = FakeApi::new();
+        let reachable = Arc::new(AtomicBool::new(false));
+        let state = Arc::clone(&reachable);
+        fake.on_call(move |_| {
+            let broken = Error::Transport {
+                host: "member".into(),
+                message: "connection refused".into(),
+            };
+            (!state.load(Ordering::Relaxed)).then_some(broken)
+        });
+        fake.set_raw_body("/readyz", "ok");
+        let api: Arc<dyn Api> = Arc::new(ConcurrencyLimitedApi::new("back", fake));
+        let tasks = TaskGroup::new(ShutdownToken::new());
+        let informers = InformerFactory::new(&tasks);
+        let informer = informers.get(&api, &ListWatchSelector::all(&MAPS));
+        // The backoff is long by now.
+        tokio::time::sleep(Duration::from_secs(120)).await;
+        assert!(!informer.has_synced());
+        reachable.store(true, Ordering::Relaxed);
+        assert!(api.get_raw("/readyz").await.is_ok());
+        tokio::time::timeout(Duration::from_millis(100), informer.wait_for_cache_sync())
+            .await
+            .unwrap();
+        tasks.stop().await;
     }
 
     #[tokio::test]
