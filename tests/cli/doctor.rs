@@ -26,7 +26,7 @@ fn a_healthy_control_plane_has_one_line_per_check_and_nothing_to_do() {
     let report = fixture.json("doctor");
     assert_eq!(report["errors"], 0, "{report}");
     let results = report["checks"].as_array().unwrap();
-    assert_eq!(results.len(), 15, "{report}");
+    assert_eq!(results.len(), 16, "{report}");
     for result in results {
         if result["check"] != "disk" {
             assert_eq!(result["status"], "ok", "{result}");
@@ -44,7 +44,7 @@ fn a_healthy_control_plane_has_one_line_per_check_and_nothing_to_do() {
     assert_eq!(lines[0], "STATUS CHECK MESSAGE REMEDY");
     assert!(lines[1].starts_with("ok api-server https://"), "{text}");
     assert!(lines[1].ends_with(" answers and is ready -"), "{text}");
-    assert!(lines[17].starts_with("0 errors and "), "{text}");
+    assert!(lines[18].starts_with("0 errors and "), "{text}");
     let yaml = fixture.run("doctor -o yaml").succeeded();
     let yaml: Value = serde_saphyr::from_str(&yaml).unwrap();
     assert_eq!(yaml["errors"], 0);

@@ -107,7 +107,7 @@ fn allowed_dependencies() -> BTreeMap<&'static str, &'static [&'static str]> {
         ("flotilla-status", pipeline),
         ("clusters", pipeline),
         // The commands show what the server's own decisions would be, and join members.
-        ("flotilla-cli", &["simulation", "clusters"]),
+        ("flotilla-cli", &["simulation", "overrides", "clusters"]),
         // Tests alone stand on it.
         ("harness", &["auth", "harness-macros"]),
         ("harness-macros", &[]),

@@ -42,8 +42,18 @@ impl ParsedPolicy {
             return ImplicitPriority::Mismatch;
         }
         let selectors = &self.view.spec.resource_selectors;
-        highest_implicit_priority(selectors, &served.api_version, served.kind(), head)
+        let kind = served.api_version_and_kind();
+        let closeness = highest_implicit_priority(selectors, kind.0, kind.1, head);
+        match is_default_service_account(kind, head) && closeness < ImplicitPriority::MatchName {
+            true => ImplicitPriority::Mismatch,
+            false => closeness,
+        }
     }
+}
+
+/// Every namespace of every cluster has this account of its own. Only who names it wants it propagated.
+fn is_default_service_account(kind: (&str, &str), head: &ObjectMeta) -> bool {
+    kind == ("v1", "ServiceAccount") && &*head.name == "default"
 }
 
 /// The matching policy of the highest rank: by explicit priority, then by implicit priority, then
@@ -233,6 +243,33 @@ mod tests {
             Some("a"),
         );
         check(&[policy("gone", 9, json!({})), all()], Some("all"));
+    }
+
+    // proves: DET-default-account
+    #[test]
+    fn the_account_that_every_namespace_has_is_matched_by_its_name_only() {
+        let accounts = RestMapping {
+            gvk: Gvk::from_static("", "v1", "ServiceAccount"),
+            gvr: Gvr::from_static("", "v1", "serviceaccounts"),
+            api_version: "v1".into(),
+            namespaced: true,
+        };
+        let kind = json!({"apiVersion": "v1", "kind": "ServiceAccount"});
+        let labels = json!({"labelSelector": {"matchExpressions": [{"key": "x", "operator": "DoesNotExist"}]}});
+        for (account, more, matched) in [
+            ("default", json!({}), false),
+            ("default", labels, false),
+            ("default", json!({"name": "default"}), true),
+            ("deployer", json!({}), true),
+        ] {
+            let mut selector = kind.clone();
+            let fields = selector.as_object_mut().unwrap();
+            fields.extend(more.as_object().unwrap().clone());
+            let head = json!({"metadata": {"name": account, "namespace": "n"}});
+            let head = Object::from_value(&head).unwrap();
+            let found = highest_ranked([policy("p", 0, selector)], &accounts, head.meta());
+            assert_eq!(found.is_some(), matched, "{account}: {more}");
+        }
     }
 
     #[test]

@@ -206,6 +206,18 @@ impl OverrideManager {
 }
 
 impl CandidateOverridePolicies {
+    /// The candidates among objects that were listed: those of a namespace, and cluster policies.
+    pub fn of_objects(policies: &[Object]) -> Self {
+        let (cluster_policies, policies) = policies
+            .iter()
+            .cloned()
+            .partition(|policy| policy.namespace().is_empty());
+        Self {
+            cluster_policies,
+            policies,
+        }
+    }
+
     /// Applies the policies that select the manifest: cluster override policies first, then those
     /// of the namespace, which are selected by the result.
     pub fn apply(

@@ -14,12 +14,13 @@ use futures_util::stream;
 use jiff::{SignedDuration, Timestamp};
 use machinery::certificate_request::certificate_expiry;
 use machinery::{Gvr, Object, time};
-use openapi::karmada::resources::CLUSTERS;
+use openapi::karmada::Work;
+use openapi::karmada::resources::{CLUSTERS, WORKS};
 use serde_json::Value;
 
 use super::metric_samples::MetricSamples;
 use super::observations::{
-    AgentLeaseState, ControlPlaneObservations, HttpAnswer, ObservedMember, QueryResult,
+    AgentLeaseState, ControlPlaneObservations, FailedWork, HttpAnswer, ObservedMember, QueryResult,
     UserCredential,
 };
 
@@ -27,6 +28,10 @@ static LEASES: Gvr = Gvr::from_static("coordination.k8s.io", "v1", "leases");
 const LEASE_NAMESPACE: &str = "karmada-cluster";
 /// Members that are asked at once.
 const MEMBERS_AT_ONCE: usize = 64;
+/// A page of Works.
+const WORKS_PER_PAGE: u64 = 1000;
+/// The Works that are read for the reason why they are not applied.
+const MAX_EXPLAINED_WORKS: usize = 20;
 const MAX_METRICS_BYTES: usize = 64 << 20;
 const MAX_ANSWER_BYTES: usize = 1 << 20;
 /// What is printed of an answer.
@@ -43,12 +48,13 @@ pub(super) struct Examination<'a> {
 impl Examination<'_> {
     pub(super) async fn gather(&self) -> ControlPlaneObservations {
         let config = self.api.config();
-        let (readiness, server_version, metrics, members, leases) = tokio::join!(
+        let (readiness, server_version, metrics, members, leases, failed_works) = tokio::join!(
             self.get("/readyz?verbose", MAX_ANSWER_BYTES),
             self.server_version(),
             self.metrics(),
             self.members(),
             self.leases(),
+            self.failed_works(),
         );
         ControlPlaneObservations {
             server: config.server.to_string(),
@@ -59,6 +65,7 @@ impl Examination<'_> {
             metrics,
             members,
             leases,
+            failed_works,
             user_credentials: user_credentials(config),
         }
     }
@@ -149,6 +156,54 @@ impl Examination<'_> {
         };
         Ok(listed.items.into_iter().map(lease).collect())
     }
+
+    /// The Works that are not applied, read as Tables, which lack the manifests.
+    async fn failed_works(&self) -> QueryResult<Vec<FailedWork>> {
+        let at = ResourcePath::collection(&WORKS, "");
+        let mut options = ListOptions {
+            limit: WORKS_PER_PAGE,
+            ..ListOptions::default()
+        };
+        let mut failed = Vec::new();
+        loop {
+            let page = self.answer(self.api.get_table(at, &options, false)).await?;
+            let (works, next) = failed_works_of_page(&page)?;
+            failed.extend(works);
+            if next.is_empty() {
+                break;
+            }
+            options.continue_token = next;
+        }
+        for work in failed.iter_mut().take(MAX_EXPLAINED_WORKS) {
+            let at = ResourcePath::object(&WORKS, &work.namespace, &work.name);
+            let read = self.answer(self.api.get(at)).await.ok();
+            let view = read.and_then(|object| object.decode::<Work>().ok());
+            let condition = view.as_ref().and_then(|work| work.condition("Applied"));
+            work.message = condition.map(|c| one_line(&c.message)).unwrap_or_default();
+        }
+        Ok(failed)
+    }
+}
+
+/// A page of Works in a Table: those that are not applied, and the token of the next page.
+fn failed_works_of_page(page: &[u8]) -> Result<(Vec<FailedWork>, String), String> {
+    let table: Value = serde_json::from_slice(page).map_err(|e| e.to_string())?;
+    let columns = table["columnDefinitions"].as_array();
+    let applied = columns.and_then(|all| all.iter().position(|c| c["name"] == "APPLIED"));
+    let applied = applied.ok_or("the table of works has no column APPLIED")?;
+    let rows = table["rows"].as_array().into_iter().flatten();
+    let failed =
+        rows.filter(|row| matches!(row["cells"][applied].as_str(), Some("False" | "Unknown")));
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let failed = failed.map(|row| {
+        let head = &row["object"]["metadata"];
+        FailedWork {
+            namespace: text(&head["namespace"]),
+            name: text(&head["name"]),
+            message: String::new(),
+        }
+    });
+    Ok((failed.collect(), text(&table["metadata"]["continue"])))
 }
 
 /// The message of a Status, or the text itself.
@@ -225,6 +280,26 @@ mod tests {
         assert_eq!(found[0].expires.as_second(), 1_700_000_000);
         config.auth.token_file = Some("token".into());
         assert!(user_credentials(&config).is_empty());
+    }
+
+    #[test]
+    fn works_that_are_not_applied_are_found_in_tables() {
+        let row = |name: &str, applied: Value| {
+            serde_json::json!({"cells": [name, "ConfigMap", applied, "1s"],
+                "object": {"metadata": {"name": name, "namespace": "karmada-es-m1"}}})
+        };
+        let columns = ["Name", "WORKLOAD-KIND", "APPLIED", "AGE"];
+        let columns = columns.map(|name| serde_json::json!({"name": name}));
+        let rows = [
+            row("a", "True".into()),
+            row("b", "False".into()),
+            row("c", Value::Null),
+        ];
+        let table = serde_json::json!({"metadata": {"continue": "next"}, "columnDefinitions": columns, "rows": rows});
+        let (failed, next) = failed_works_of_page(table.to_string().as_bytes()).unwrap();
+        let names: Vec<&str> = failed.iter().map(|work| work.name.as_str()).collect();
+        assert_eq!((names, next.as_str()), (vec!["b"], "next"));
+        assert!(failed_works_of_page(b"{}").is_err());
     }
 
     #[test]

@@ -26,7 +26,7 @@ use report::DoctorReport;
 /// Check a control plane and its members, and say what is wrong and what to do.
 ///
 /// Checked are: the API server, credentials and certificates that expire, members and their
-/// agents, lags and queues of controllers, watches, webhooks, clocks, disk and versions. Metrics
+/// agents, Works that are not applied, lags and queues of controllers, watches, webhooks, clocks, disk and versions. Metrics
 /// are read from one replica, and need a user who may get /metrics; counts are those since it
 /// started. Members are asked through the cluster proxy.
 #[derive(Args)]

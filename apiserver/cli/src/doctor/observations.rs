@@ -75,6 +75,15 @@ pub(super) struct AgentLeaseState {
     pub(super) agent_version: Option<String>,
 }
 
+/// A Work whose objects the member has not got.
+#[derive(Clone, Debug, Default)]
+pub(super) struct FailedWork {
+    pub(super) namespace: String,
+    pub(super) name: String,
+    /// Of its condition Applied; empty if it was not read.
+    pub(super) message: String,
+}
+
 /// A credential in the kubeconfig that expires.
 #[derive(Clone, Debug)]
 pub(super) struct UserCredential {
@@ -96,6 +105,8 @@ pub(super) struct ControlPlaneObservations {
     pub(super) members: QueryResult<Vec<ObservedMember>>,
     /// The agents' leases by the name of the cluster.
     pub(super) leases: QueryResult<BTreeMap<String, AgentLeaseState>>,
+    /// The Works that are not applied.
+    pub(super) failed_works: QueryResult<Vec<FailedWork>>,
     pub(super) user_credentials: Vec<UserCredential>,
 }
 

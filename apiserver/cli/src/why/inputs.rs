@@ -25,7 +25,7 @@ pub(crate) struct WhyInputs {
     pub(crate) binding: Option<(Object, Arc<ResourceBinding>)>,
     /// The document of the binding's subresource `decision`, or why it cannot be read.
     pub(crate) decision: Option<Result<Value, String>>,
-    pub(crate) clusters: BTreeMap<String, Arc<Cluster>>,
+    pub(crate) clusters: BTreeMap<String, (Object, Arc<Cluster>)>,
     /// The Works of the binding, by cluster.
     pub(crate) works: BTreeMap<String, (Object, Arc<Work>)>,
 }
@@ -109,9 +109,12 @@ async fn find_template(
 }
 
 /// All clusters, by name; one that cannot be parsed is left out, as in the scheduler.
-async fn list_clusters(api: &dyn Api) -> anyhow::Result<BTreeMap<String, Arc<Cluster>>> {
+async fn list_clusters(api: &dyn Api) -> anyhow::Result<BTreeMap<String, (Object, Arc<Cluster>)>> {
     let all = list_all(api, &CLUSTERS, "").await?.into_iter();
-    let view = |o: Object| Some((o.name().to_owned(), o.decode::<Cluster>().ok()?));
+    let view = |o: Object| {
+        let view = o.decode::<Cluster>().ok()?;
+        Some((o.name().to_owned(), (o, view)))
+    };
     Ok(all.filter_map(view).collect())
 }
 

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use machinery::Object;
 use openapi::karmada::{FeatureGates, ResourceBinding, Work, names};
+use overrides::CandidateOverridePolicies;
 use scheduler::core::ClusterSnapshot;
 use serde::{Deserialize, Serialize};
 use simulation::ClaimExplanation;
@@ -127,6 +128,9 @@ pub(crate) struct ClusterRow {
     pub(crate) decided: Option<ClusterDecision>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) work: Option<WorkSummary>,
+    /// Why the override policies cannot be applied for this cluster.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) override_failure: Option<String>,
 }
 
 #[derive(Debug, Default, Serialize)]
@@ -142,6 +146,9 @@ pub(crate) struct WorkSummary {
     pub(crate) health: String,
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub(crate) deleting: bool,
+    /// The fields that another manager in the member changes back.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub(crate) conflict: String,
 }
 
 pub(crate) fn build_report(inputs: &WhyInputs) -> WhyReport {
@@ -251,12 +258,26 @@ fn rows(inputs: &WhyInputs, decision: Option<&DecisionSummary>) -> Vec<ClusterRo
             .works
             .get(name)
             .map(|(object, work)| work_summary(object, work)),
+        override_failure: targets
+            .get(name)
+            .and_then(|_| override_failure(inputs, name)),
     };
     names.into_iter().map(row).collect()
 }
 
+/// Applies the override policies to the template as the binding controller does.
+fn override_failure(inputs: &WhyInputs, cluster: &str) -> Option<String> {
+    let (object, cluster) = inputs.clusters.get(cluster)?;
+    let served = &inputs.api_resource;
+    let kind = served.resource.with_kind(&served.kind);
+    let candidates = CandidateOverridePolicies::of_objects(&inputs.overrides);
+    let mut manifest = inputs.template.value().ok()?;
+    let applied = candidates.apply(&mut manifest, &kind, &cluster.attributes(object));
+    applied.err().map(|failure| failure.to_string())
+}
+
 fn cluster_readiness(inputs: &WhyInputs, name: &str) -> String {
-    let Some(cluster) = inputs.clusters.get(name) else {
+    let Some((_, cluster)) = inputs.clusters.get(name) else {
         return "no such cluster".into();
     };
     match cluster.condition("Ready") {
@@ -279,6 +300,11 @@ fn work_summary(object: &Object, work: &Work) -> WorkSummary {
             .unwrap_or_default(),
         health: health.map(|m| m.health.clone()).unwrap_or_default(),
         deleting: object.meta().deleting,
+        conflict: work
+            .condition("FieldConflict")
+            .filter(|c| c.status == "True")
+            .map(|c| c.message.clone())
+            .unwrap_or_default(),
     }
 }
 
@@ -329,12 +355,19 @@ fn pending_of_cluster(row: &ClusterRow, binding: &ResourceBinding) -> Option<Str
     let evicted = evicted.map(|task| &task.from_cluster).any(|c| c == name);
     let unready = row.member != "Ready";
     let reason = match &row.work {
+        _ if row.override_failure.is_some() => {
+            let failure = row.override_failure.as_deref().unwrap_or_default();
+            format!("its Work is not written: {failure}")
+        }
         None if row.target => "its Work has not been created yet".to_owned(),
         None => return None,
         Some(_) if !row.target && evicted => return None,
         Some(_) if !row.target => "it is being removed from the cluster".into(),
         Some(work) if work.applied.is_empty() => "not applied yet".into(),
         Some(work) if work.applied != "True" => format!("not applied: {}", work.message),
+        Some(work) if !work.conflict.is_empty() => {
+            format!("another manager undoes repairs: {}", work.conflict)
+        }
         Some(work) if work.health == "Unhealthy" => "applied, and not healthy".into(),
         Some(_) if unready => String::new(),
         Some(_) => return None,

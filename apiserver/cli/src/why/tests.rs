@@ -16,10 +16,12 @@ fn object(value: &Value) -> Object {
     Object::from_value(value).unwrap()
 }
 
-fn cluster(ready: &str) -> Arc<Cluster> {
+fn cluster(ready: &str) -> (Object, Arc<Cluster>) {
     let condition = json!({"type": "Ready", "status": ready, "reason": "ClusterNotReachable", "message": "no answer"});
     let value = json!({"metadata": {"name": "x"}, "status": {"conditions": [condition]}});
-    object(&value).decode().unwrap()
+    let object = object(&value);
+    let view = object.decode().unwrap();
+    (object, view)
 }
 
 fn work(cluster: &str, applied: Value, health: &str) -> (String, (Object, Arc<Work>)) {
@@ -137,6 +139,43 @@ Pending:
         "{wide}"
     );
     assert!(wide.contains("karmada-es-a/web-1"), "{wide}");
+}
+
+#[test]
+fn failing_overrides_and_contested_fields_are_pending() {
+    let spec = json!({"clusters": [{"name": "a"}, {"name": "b"}]});
+    let mut inputs = bound_template(spec, json!({}), json!({}));
+    inputs.clusters = ["a", "b"]
+        .map(|name| (name.to_owned(), cluster("True")))
+        .into();
+    let conditions = json!([{"type": "Applied", "status": "True"},
+        {"type": "FieldConflict", "status": "True", "message": "spec.replicas of Deployment n/web by hpa"}]);
+    inputs.works = [
+        work("a", json!([{"type": "Applied", "status": "True"}]), ""),
+        work("b", conditions, ""),
+    ]
+    .into();
+    let rule = json!({"path": "/spec/none/x", "operator": "replace", "value": 1});
+    inputs.overrides = vec![object(&json!({"metadata": {"name": "o", "namespace": "n"},
+        "spec": {"resourceSelectors": [{"apiVersion": "apps/v1", "kind": "Deployment"}],
+            "overrideRules": [{"targetCluster": {"clusterNames": ["a"]}, "overriders": {"plaintext": [rule]}}]}}))];
+    // The readable name of the fixture's cluster is in its object.
+    let (mut a, view) = inputs.clusters.remove("a").unwrap();
+    let mut value = a.value().unwrap();
+    value["metadata"]["name"] = "a".into();
+    a = object(&value);
+    inputs.clusters.insert("a".to_owned(), (a, view));
+    let pending = report::build_report(&inputs).pending;
+    assert!(
+        pending[0].starts_with(
+            "a: its Work is not written: override policy(n/o) cannot be applied for cluster(a): "
+        ),
+        "{pending:?}"
+    );
+    assert_eq!(
+        pending[1..],
+        ["b: another manager undoes repairs: spec.replicas of Deployment n/web by hpa"]
+    );
 }
 
 #[test]

@@ -2,6 +2,7 @@
 //! and the service accounts in the member. It ends after its timeout at the latest, and says
 //! what is left.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use client::{
@@ -152,10 +153,8 @@ async fn delete_cluster(
         "waiting for the cluster {:?} to be deleted",
         spec.name
     ));
-    let late = match wait_until_gone(control, object, spec.timeout, progress).await {
-        Ok(()) => return Ok(()),
-        Err(late) => late,
-    };
+    let waited = wait_until_gone(control, object, spec.timeout, report, progress).await;
+    let Err(late) = waited else { return Ok(()) };
     if !spec.force {
         return Err(timeout_error(control, object, spec.timeout, late).await);
     }
@@ -163,24 +162,34 @@ async fn delete_cluster(
     report.abandoned = work_inventory(control, &spec.name).await.ok();
     remove_blocking_finalizers(control, &spec.name).await?;
     let limit = FORCED_DELETION_TIMEOUT;
-    match wait_until_gone(control, object, limit, progress).await {
+    match wait_until_gone(control, object, limit, report, progress).await {
         Ok(()) => Ok(()),
         Err(late) => Err(timeout_error(control, object, limit, late).await),
     }
 }
 
-/// Waits until the Cluster is gone, and says every two seconds what it waits for.
+/// Waits until the Cluster is gone, and says every two seconds what it waits for. Reports whether it
+/// was not Ready meanwhile.
 async fn wait_until_gone(
     control: &dyn Api,
     object: &Object,
     limit: Duration,
+    report: &mut UnjoinReport,
     progress: ProgressCallback<'_>,
 ) -> Result<(), WaitTimeoutError> {
     let at = ResourcePath::of_object(&CLUSTERS, object);
     // A Cluster of the same name created since is another one.
+    let was_unready = AtomicBool::new(report.was_unready);
     let is_gone = |found: Option<&Object>| {
-        let same = found.is_some_and(|o| o.uid() == object.uid());
-        (!same).then_some(())
+        let Some(current) = found.filter(|o| o.uid() == object.uid()) else {
+            return Some(());
+        };
+        let view = current.decode::<Cluster>();
+        let ready = view
+            .ok()
+            .and_then(|c| Some(c.condition("Ready")?.status == "True"));
+        was_unready.fetch_or(ready == Some(false), Ordering::Relaxed);
+        None
     };
     let reports = async {
         loop {
@@ -190,10 +199,12 @@ async fn wait_until_gone(
             }
         }
     };
-    tokio::select! {
+    let waited = tokio::select! {
         waited = wait_until(control, at, limit, is_gone) => waited,
         () = reports => Ok(()),
-    }
+    };
+    report.was_unready = was_unready.into_inner();
+    waited
 }
 
 async fn timeout_error(

@@ -78,6 +78,8 @@ pub struct UnjoinReport {
     pub inventory: Option<WorkInventory>,
     /// The Works whose finalizers were removed by force.
     pub abandoned: Option<WorkInventory>,
+    /// The cluster was not Ready meanwhile: Works are then deleted without their objects.
+    pub was_unready: bool,
     pub execution_space: String,
     pub deleted_credentials: Vec<String>,
     pub remaining_credentials: Vec<String>,
@@ -123,13 +125,19 @@ impl UnjoinReport {
         let mut lines = Vec::new();
         let abandoned = self.abandoned.clone().unwrap_or_default();
         let finished = works.count.saturating_sub(abandoned.works.count);
-        lines.push(format!(
-            "works: {finished} {done} with their {} in the member",
-            counted(
-                objects.count.saturating_sub(abandoned.objects.count),
-                "object"
-            )
-        ));
+        let left = counted(
+            objects.count.saturating_sub(abandoned.objects.count),
+            "object",
+        );
+        match (finished, self.was_unready) {
+            (0, _) if abandoned.works.count > 0 => {}
+            (0, _) | (_, false) => lines.push(format!(
+                "works: {finished} {done} with their {left} in the member"
+            )),
+            (_, true) => lines.push(format!(
+                "works: {finished} {done}; {left} may be left in the member, which was not Ready: {objects}"
+            )),
+        }
         if preserved.count > 0 {
             lines.push(format!(
                 "member: {} left, as their policies preserve them: {preserved}",
@@ -210,6 +218,50 @@ mod tests {
                 "member: Namespace karmada-cluster left",
             ]
         );
+    }
+
+    /// (Works, by force, not Ready, first line)
+    #[test]
+    fn objects_of_a_member_that_is_not_ready_are_not_said_to_be_deleted() {
+        for (works, forced, unready, expected) in [
+            (
+                1,
+                0,
+                false,
+                "works: 1 deleted with their 1 object in the member",
+            ),
+            (
+                0,
+                0,
+                true,
+                "works: 0 deleted with their 0 objects in the member",
+            ),
+            (
+                1,
+                0,
+                true,
+                "works: 1 deleted; 1 object may be left in the member, which was not Ready: ConfigMap a/c0",
+            ),
+            (
+                1,
+                1,
+                true,
+                "works: 1 given up by force; 1 object may be left in the member: ConfigMap a/c0",
+            ),
+        ] {
+            let inventory = |count: usize| {
+                let mut inventory = WorkInventory::default();
+                (0..count).for_each(|_| inventory.add(&work("x", false, 1)));
+                Some(inventory)
+            };
+            let report = UnjoinReport {
+                inventory: inventory(works),
+                abandoned: inventory(forced),
+                was_unready: unready,
+                ..UnjoinReport::default()
+            };
+            assert_eq!(report.lines()[0], expected);
+        }
     }
 
     #[test]

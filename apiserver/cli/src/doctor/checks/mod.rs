@@ -6,6 +6,7 @@ mod members;
 mod missing_input;
 mod server;
 mod versions;
+mod works;
 
 use super::observations::ControlPlaneObservations;
 use super::report::CheckResult;
@@ -18,13 +19,14 @@ pub(super) fn run_checks(observations: &ControlPlaneObservations) -> Vec<CheckRe
     if observations.readiness.is_err() {
         return results;
     }
-    let checks: [fn(&ControlPlaneObservations) -> Vec<CheckResult>; 13] = [
+    let checks: [fn(&ControlPlaneObservations) -> Vec<CheckResult>; 14] = [
         certificates::check_server_certificates,
         certificates::check_member_credentials,
         certificates::check_agent_certificates,
         members::check_members,
         members::check_agent_leases,
         members::check_tunnels,
+        works::check_works,
         controllers::check_propagation,
         controllers::check_queues,
         controllers::check_watches,

@@ -9,7 +9,8 @@ use serde_json::{Value, json};
 use super::run_checks;
 use crate::doctor::metric_samples::MetricSamples;
 use crate::doctor::observations::{
-    AgentLeaseState, ControlPlaneObservations, HttpAnswer, ObservedMember, UserCredential,
+    AgentLeaseState, ControlPlaneObservations, FailedWork, HttpAnswer, ObservedMember,
+    UserCredential,
 };
 use crate::doctor::report::{CheckStatus, DoctorReport};
 
@@ -74,6 +75,7 @@ fn healthy() -> ControlPlaneObservations {
         metrics: Ok(metrics("")),
         members: Ok(vec![member("m1", "Push"), member("m2", "Pull")]),
         leases: Ok(BTreeMap::from([("m2".to_owned(), lease)])),
+        failed_works: Ok(Vec::new()),
         user_credentials: vec![UserCredential {
             kind: "client certificate",
             expires: now() + SignedDuration::from_secs(90 * DAY),
@@ -108,6 +110,7 @@ fn a_healthy_control_plane_has_a_line_per_check_and_no_complaint() {
         "members",
         "agent-leases",
         "tunnels",
+        "works",
         "propagation",
         "queues",
         "watches",
@@ -288,6 +291,34 @@ fn certificates_and_tokens_that_expire_are_named() {
             "warning agent-certificates: agent of cluster m1: it ends",
         ),
     ]);
+}
+
+// proves: DOC-works
+#[test]
+fn works_that_are_not_applied_are_named() {
+    let failed = |namespace: &str, name: &str, message: &str| FailedWork {
+        namespace: namespace.into(),
+        name: name.into(),
+        message: message.into(),
+    };
+    let mut observations = healthy();
+    observations.failed_works = Ok(vec![
+        failed("karmada-es-m1", "a", "denied by quota"),
+        failed("karmada-es-m2", "b", ""),
+        failed("karmada-es-m1", "c", ""),
+    ]);
+    assert_eq!(
+        complaints(&observations),
+        [
+            "warning works: cluster m1: 2 works are not applied, such as karmada-es-m1/a: denied by quota",
+            "warning works: cluster m2: 1 work is not applied, such as karmada-es-m2/b",
+        ]
+    );
+    observations.failed_works = Err("forbidden".into());
+    assert_eq!(
+        complaints(&observations),
+        ["unknown works: the works cannot be listed: forbidden"]
+    );
 }
 
 // proves: DOC-members
