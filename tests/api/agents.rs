@@ -15,6 +15,7 @@ use crate::test_server::ApiTestServer;
 const CSRS: &str = "/apis/certificates.k8s.io/v1/certificatesigningrequests";
 const CLUSTERS: &str = "/apis/cluster.karmada.io/v1alpha1/clusters";
 const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/karmada-cluster/leases";
+const SERVICES: &str = "/api/v1/services";
 const SECRETS: &str = "/api/v1/namespaces/karmada-cluster/secrets";
 const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
 const TIMEOUT: Duration = Duration::from_secs(30);
@@ -28,13 +29,7 @@ fn request_certificate(
     name: &str,
     cluster: &str,
 ) -> (Value, String) {
-    let user = format!("system:karmada:agent:{cluster}");
-    let made = certificate_request(&user, "system:karmada:agents", &[]);
-    let body = json!({"apiVersion": "certificates.k8s.io/v1", "kind": "CertificateSigningRequest",
-        "metadata": {"name": name, "annotations": {"flotilla.io/agent-registration": REGISTRATION}},
-        "spec": {"signerName": "kubernetes.io/kube-apiserver-client",
-            "request": STANDARD.encode(made.request_pem), "expirationSeconds": 31_536_000,
-            "usages": ["digital signature", "key encipherment", "client auth"]}});
+    let (body, key) = signing_request(name, cluster);
     let with_token = |method, path: &str| {
         RawHttpRequest::new(&server.address, &server.anonymous, method, path)
             .header("Authorization", &format!("Bearer {token}"))
@@ -47,7 +42,19 @@ fn request_certificate(
         let denied = status["conditions"][0]["type"] == "Denied";
         (denied || status["certificate"].is_string()).then_some(status)
     });
-    (status, made.key_pem)
+    (status, key)
+}
+
+/// A request for the certificate of an agent, and its key.
+fn signing_request(name: &str, cluster: &str) -> (Value, String) {
+    let user = format!("system:karmada:agent:{cluster}");
+    let made = certificate_request(&user, "system:karmada:agents", &[]);
+    let body = json!({"apiVersion": "certificates.k8s.io/v1", "kind": "CertificateSigningRequest",
+        "metadata": {"name": name, "annotations": {"flotilla.io/agent-registration": REGISTRATION}},
+        "spec": {"signerName": "kubernetes.io/kube-apiserver-client",
+            "request": STANDARD.encode(made.request_pem), "expirationSeconds": 31_536_000,
+            "usages": ["digital signature", "key encipherment", "client auth"]}});
+    (body, made.key_pem)
 }
 
 fn wait_until<T>(what: &str, found: impl Fn() -> Option<T>) -> T {
@@ -81,9 +88,31 @@ impl<'a> CertifiedClient<'a> {
     /// Registers the cluster with a token of its own.
     fn register(server: &'a ApiTestServer, cluster: &str) -> Self {
         let token = create_token(server, &format!("--cluster-name {cluster}"));
-        let (status, key) = request_certificate(server, &token, &format!("csr-{cluster}"), cluster);
+        Self::register_with(server, &token, &format!("csr-{cluster}"), cluster)
+    }
+
+    fn register_with(server: &'a ApiTestServer, token: &str, csr: &str, cluster: &str) -> Self {
+        let (status, key) = request_certificate(server, token, csr, cluster);
         assert!(status["certificate"].is_string(), "{status}");
-        Self::new(server, &status, &key)
+        let client = Self::new(server, &status, &key);
+        // The rights of a new agent reach the authorizer by its cache.
+        wait_until("its rights", || {
+            (client.send("GET", CLUSTERS, &Value::Null).code == 200).then_some(())
+        });
+        client
+    }
+
+    /// Requests another certificate with its own, and waits for the decision.
+    fn renew(&self, name: &str, cluster: &str) -> Value {
+        let (body, _) = signing_request(name, cluster);
+        let reply = self.send("POST", CSRS, &body);
+        assert_eq!(reply.code, 201, "{}", reply.text());
+        let path = format!("{CSRS}/{name}");
+        wait_until("a decision", || {
+            let status = self.server.get(&path).json()["status"].clone();
+            let denied = status["conditions"][0]["type"] == "Denied";
+            (denied || status["certificate"].is_string()).then_some(status)
+        })
     }
 
     fn send(&self, method: &str, path: &str, body: &Value) -> RawHttpResponse {
@@ -171,10 +200,6 @@ fn an_agent_has_its_own_cluster_only() {
         json!({"apiVersion": "v1", "kind": "Secret", "type": kind, "metadata": {"name": name,
             "annotations": {"kubernetes.io/service-account.name": "default"}}})
     };
-    // The rights of a new agent reach the authorizer by its cache.
-    wait_until("its rights", || {
-        (agent.send("GET", CLUSTERS, &Value::Null).code == 200).then_some(())
-    });
     let mut elsewhere = cluster("agent-a");
     elsewhere["spec"]["region"] = "south".into();
     agent.assert_forbidden("POST", CLUSTERS, &elsewhere);
@@ -254,6 +279,126 @@ fn assert_works_and_events_are_its_own(agent: &CertifiedClient<'_>) {
     );
 }
 
+// proves: AGT-reads, AGT-own
+#[test]
+fn an_agent_reads_nothing_of_other_clusters() {
+    let server = ApiTestServer::shared();
+    let agent = CertifiedClient::register(&server, "reader-a");
+    let other = json!({"apiVersion": "cluster.karmada.io/v1alpha1", "kind": "Cluster",
+        "metadata": {"name": "reader-b"}, "spec": {"syncMode": "Push", "id": "reader-b-id",
+            "apiEndpoint": "https://10.0.0.1", "proxyURL": "https://10.0.0.2",
+            "proxyHeader": {"Authorization": "secret"}}});
+    let reply = server.post(CLUSTERS, &other);
+    assert_eq!(reply.code, 201, "{}", reply.text());
+    let mut same_member = cluster("reader-a");
+    same_member["spec"]["id"] = "reader-b-id".into();
+    let reply = agent.send("POST", CLUSTERS, &same_member);
+    assert_eq!(reply.code, 422, "{}", reply.text());
+    assert_eq!(reply.json()["details"]["causes"][0]["field"], "spec.id");
+    let reply = agent.send("POST", CLUSTERS, &cluster("reader-a"));
+    assert_eq!(reply.code, 201, "{}", reply.text());
+    for (query, expected) in [
+        ("", 1),
+        ("?limit=500&resourceVersion=0", 1),
+        ("?fieldSelector=metadata.name%3Dreader-a", 1),
+        ("?fieldSelector=metadata.name!%3Dreader-a", 0),
+    ] {
+        let listed = agent.send("GET", &format!("{CLUSTERS}{query}"), &Value::Null);
+        assert_eq!(listed.code, 200, "{}", listed.text());
+        let listed = listed.json();
+        let names = listed["items"].as_array().unwrap().iter();
+        let names: Vec<&Value> = names.map(|item| &item["metadata"]["name"]).collect();
+        assert_eq!(names, vec!["reader-a"; expected], "{query}");
+    }
+    let watch = "?watch=1&timeoutSeconds=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true";
+    let watched = agent.send("GET", &format!("{CLUSTERS}{watch}"), &Value::Null);
+    assert!(watched.text().contains("reader-a"), "{}", watched.text());
+    assert!(!watched.text().contains("reader-b"), "{}", watched.text());
+    for path in [
+        &format!("{CLUSTERS}?fieldSelector=metadata.name%3Dreader-b"),
+        &format!("{CLUSTERS}?watch=1&fieldSelector=metadata.name%3Dreader-b"),
+        &format!("{CLUSTERS}/reader-b"),
+        &format!("{CLUSTERS}/reader-b/status"),
+        &format!("{CLUSTERS}/reader-b/proxy/api"),
+        &format!("{CLUSTERS}/*/proxy/api"),
+        SERVICES,
+        "/api/v1/namespaces/default/services/kubernetes",
+        "/api/v1/namespaces/default",
+        "/api/v1/namespaces",
+        LEASES,
+        &format!("{LEASES}/reader-b"),
+        "/api/v1/namespaces/default/events",
+        "/api/v1/namespaces/kube-system/configmaps",
+        "/apis/rbac.authorization.k8s.io/v1/clusterroles",
+        "/apis/policy.karmada.io/v1alpha1/propagationpolicies",
+        "/apis/search.karmada.io/v1alpha1/proxying/karmada/proxy/api/v1/nodes",
+        "/apis/metrics.k8s.io/v1beta1/nodes",
+        "/metrics",
+        "/debug/pprof/heap",
+        "/flotilla/backup",
+    ] {
+        agent.assert_forbidden("GET", path, &Value::Null);
+    }
+    for path in [
+        "/api/v1/namespaces/kube-system",
+        "/api/v1/namespaces/karmada-es-reader-a",
+    ] {
+        let reply = agent.send("GET", path, &Value::Null);
+        assert_eq!(reply.code, 200, "{path}: {}", reply.text());
+    }
+    let review = json!({"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview",
+        "spec": {"user": "a", "nonResourceAttributes": {"verb": "get", "path": "/"}}});
+    let reviews = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
+    agent.assert_forbidden("POST", reviews, &review);
+}
+
+// proves: CSR-ended, AGT-former, AGT-ended
+#[test]
+fn the_rights_of_an_agent_end_with_its_cluster() {
+    let server = ApiTestServer::shared();
+    let token = create_token(&server, "");
+    let agent = CertifiedClient::register_with(&server, &token, "ended-first", "ended");
+    let reply = agent.send("POST", CLUSTERS, &cluster("ended"));
+    assert_eq!(reply.code, 201, "{}", reply.text());
+    let renewed = agent.renew("ended-renewal", "ended");
+    assert!(renewed["certificate"].is_string(), "{renewed}");
+    let own = format!("{CLUSTERS}/ended");
+    wait_until("its finalizer", || {
+        let finalizers = server.get(&own).json()["metadata"]["finalizers"].clone();
+        finalizers.is_array().then_some(())
+    });
+    let reply = server.request("DELETE", &own).send();
+    assert_eq!(reply.code, 200, "{}", reply.text());
+    wait_until("the deletion", || {
+        (server.get(&own).code == 404).then_some(())
+    });
+    wait_until("the end of its rights", || {
+        (agent.send("GET", CLUSTERS, &Value::Null).code == 403).then_some(())
+    });
+    let assert_has_no_rights = |agent: &CertifiedClient<'_>, csr: &str| {
+        agent.assert_forbidden("GET", CLUSTERS, &Value::Null);
+        agent.assert_forbidden("POST", CLUSTERS, &cluster("ended"));
+        agent.assert_forbidden("GET", &format!("{LEASES}/ended"), &Value::Null);
+        agent.assert_forbidden("GET", &format!("{SECRETS}/ended"), &Value::Null);
+        agent.assert_forbidden("POST", CSRS, &signing_request(csr, "ended").0);
+    };
+    assert_has_no_rights(&agent, "ended-again");
+    // Whoever unregisters a cluster as its agent sees that it is gone.
+    assert_eq!(agent.send("GET", &own, &Value::Null).code, 404);
+    let (used, _) = request_certificate(&server, &token, "ended-used", "ended");
+    assert!(denial(&used).contains("has ended"), "{used}");
+    let second = create_token(&server, "--cluster-name ended");
+    let next = CertifiedClient::register_with(&server, &second, "ended-next", "ended");
+    let reply = next.send("POST", CLUSTERS, &cluster("ended"));
+    assert_eq!(reply.code, 201, "{}", reply.text());
+    assert_has_no_rights(&agent, "ended-former");
+    agent.assert_forbidden("GET", &own, &Value::Null);
+    agent.assert_forbidden("POST", &format!("{own}/attach"), &Value::Null);
+    assert_eq!(next.send("GET", &own, &Value::Null).code, 200);
+    let (used, _) = request_certificate(&server, &token, "ended-used-again", "ended");
+    assert!(denial(&used).contains("already exists"), "{used}");
+}
+
 // proves: AGT-generator, CSR-generator
 #[test]
 fn whoever_creates_the_roles_of_agents_has_no_other_rights() {
@@ -283,7 +428,9 @@ fn whoever_creates_the_roles_of_agents_has_no_other_rights() {
         &format!("{RBAC}/clusterroles/cluster-admin"),
         &Value::Null,
     );
-    assert_eq!(generator.send("GET", CLUSTERS, &Value::Null).code, 200);
+    generator.assert_forbidden("GET", CLUSTERS, &Value::Null);
+    let absent = format!("{CLUSTERS}/gen-a");
+    assert_eq!(generator.send("GET", &absent, &Value::Null).code, 404);
     let role = |kind: &str, name: &str, rules: Value| json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": kind, "metadata": {"name": name}, "rules": rules});
     let wide = json!([{"apiGroups": [""], "resources": ["secrets"], "verbs": ["get"]}]);
     let name = "system:karmada:gen-a:agent";

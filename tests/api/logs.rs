@@ -155,3 +155,92 @@ async fn a_work_that_keeps_failing_is_logged_once() {
     let lines: Vec<&str> = log.lines().filter(|l| l.contains("refused-work")).collect();
     assert_eq!(lines.len(), 1, "{lines:#?}");
 }
+
+/// The secrets of the objects and requests of the test below; each contains this.
+const SECRET: &str = "5ecre7";
+
+/// Objects with credentials: in Secrets, and in the ways to members, stores and webhooks that nobody
+/// answers.
+fn objects_with_secrets() -> Vec<Value> {
+    let secret = |name: &str, data: Value| {
+        json!({"apiVersion": "v1", "kind": "Secret",
+            "metadata": {"namespace": "default", "name": name}, "stringData": data})
+    };
+    let reference = |name: &str| json!({"namespace": "default", "name": name});
+    let (user, password) = (format!("user-{SECRET}"), format!("password-{SECRET}"));
+    vec![
+        secret("member", json!({"token": format!("token-{SECRET}")})),
+        secret("store", json!({"username": user, "password": password})),
+        json!({"apiVersion": "cluster.karmada.io/v1alpha1", "kind": "Cluster",
+            "metadata": {"name": "proxied"}, "spec": {"syncMode": "Push",
+                "apiEndpoint": "https://127.0.0.1:1", "insecureSkipTLSVerification": true,
+                "proxyURL": format!("http://{user}:{password}@127.0.0.1:1"),
+                "proxyHeader": {"Proxy-Authorization": format!("Basic {SECRET}")},
+                "secretRef": reference("member"), "impersonatorSecretRef": reference("member")}}),
+        json!({"apiVersion": "search.karmada.io/v1alpha1", "kind": "ResourceRegistry",
+            "metadata": {"name": "store"}, "spec": {"targetCluster": {},
+                "resourceSelectors": [{"apiVersion": "v1", "kind": "ConfigMap"}],
+                "backendStore": {"openSearch": {"addresses": ["https://127.0.0.1:1"],
+                    "secretRef": reference("store")}}}}),
+        json!({"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingWebhookConfiguration",
+            "metadata": {"name": "unanswered"}, "webhooks": [{"name": "w.example.io",
+                "clientConfig": {"url": format!("https://127.0.0.1:1/{SECRET}")},
+                "rules": [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"],
+                    "resources": ["secrets"]}],
+                "failurePolicy": "Ignore", "sideEffects": "None", "timeoutSeconds": 1,
+                "admissionReviewVersions": ["v1"]}]}),
+        secret("last", json!({"key": format!("value-{SECRET}")})),
+    ]
+}
+
+/// At every level of `-v` up to that at which libraries log what they send.
+#[tokio::test(flavor = "multi_thread")]
+async fn no_log_line_has_a_secret() {
+    let command = ["-v=4", "serve", "--data-dir"];
+    let started = tokio::task::spawn_blocking(move || LoggedServer::start(&command));
+    let server = started.await.unwrap();
+    let control = ApiServerClient::connect("control", &server.data().join("kubeconfig"));
+    for object in objects_with_secrets() {
+        control.create(object).await;
+    }
+    let token = format!("{SECRET}.{}", "x".repeat(32));
+    let config =
+        harness::raw_http::TestTlsClientConfig::new(&read(&server.data().join("pki/ca.crt")), None);
+    let address = server.address.clone();
+    let reply = tokio::task::spawn_blocking(move || {
+        harness::raw_http::RawHttpRequest::new(&address, &config, "GET", "/api/v1/pods")
+            .header("Authorization", &format!("Bearer {token}"))
+            .send()
+    });
+    assert_eq!(reply.await.unwrap().code, 401);
+    let accounts = machinery::Gvr::from_static("", "v1", "serviceaccounts");
+    let token = client::ResourcePath::object(&accounts, "default", "default").subresource("token");
+    let request =
+        json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}});
+    let options = client::WriteOptions::default();
+    let issued = control.api.create(token, request.into(), &options).await;
+    let issued = issued.unwrap().value().unwrap();
+    let issued = issued["status"]["token"].as_str().unwrap().to_owned();
+    // The control plane has tried to reach the member.
+    let has_condition = |cluster: &Value| cluster["status"]["conditions"].is_array();
+    let clusters = machinery::Gvr::from_static("cluster.karmada.io", "v1alpha1", "clusters");
+    control
+        .wait_until(&clusters, "", "proxied", "a condition", has_condition)
+        .await;
+    let log = tokio::task::spawn_blocking(move || server.stop())
+        .await
+        .unwrap();
+    assert!(
+        log.contains("proxied"),
+        "the log has no line about the member"
+    );
+    for secret in [
+        SECRET,
+        issued.as_str(),
+        "BEGIN EC PRIVATE KEY",
+        "BEGIN PRIVATE KEY",
+    ] {
+        let lines: Vec<&str> = log.lines().filter(|line| line.contains(secret)).collect();
+        assert!(lines.is_empty(), "{secret}: {lines:#?}");
+    }
+}

@@ -285,6 +285,15 @@ async fn start_agent(agent: &HttpTestClient) {
         let listed = agent
             .get(&format!("{path}?limit=500&resourceVersion=0"), 200, &[])
             .await;
+        for item in listed["items"].as_array().unwrap() {
+            let metadata = &item["metadata"];
+            let is_own = match path {
+                CLUSTERS_PATH => metadata["name"] == NAME,
+                "/api/v1/services" => metadata["namespace"] == "karmada-system",
+                _ => true,
+            };
+            assert!(is_own, "{path}: {metadata}");
+        }
         let version = listed["metadata"]["resourceVersion"].as_str().unwrap();
         let watch = format!(
             "{path}?allowWatchBookmarks=true&resourceVersion={version}&timeoutSeconds=1&watch=true"

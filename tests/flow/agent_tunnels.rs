@@ -160,7 +160,7 @@ pub(crate) async fn watch(member: &TunneledMember, name: &str) -> client::WatchS
     }
 }
 
-// proves: MAD-pull, TUN-requests, TUN-watch, TUN-cut, TUN-restart, TUN-newest
+// proves: MAD-pull, TUN-requests, TUN-watch, TUN-cut, TUN-restart, TUN-newest, TUN-mode
 #[tokio::test]
 async fn the_proxy_reaches_a_member_through_its_agent() {
     let fleet = PullFixture::start().await;
@@ -216,6 +216,17 @@ async fn the_proxy_reaches_a_member_through_its_agent() {
     member.wait_until_cut().await;
     let _agent = fleet.start_agent(&config, &[]).await;
     member.wait_until_reached().await;
+    // The tunnel of a cluster ends when it is reached directly.
+    let mode =
+        |mode: &str| json!({"spec": {"syncMode": mode, "apiEndpoint": "https://127.0.0.1:1"}});
+    let control = &fleet.control;
+    control.merge_patch(&CLUSTERS, "", NAME, mode("Push")).await;
+    wait_until("the end of the tunnel", async || {
+        member.failure().await.is_some()
+    })
+    .await;
+    control.merge_patch(&CLUSTERS, "", NAME, mode("Pull")).await;
+    member.wait_until_reached().await;
     fleet.control.delete(&CLUSTERS, "", NAME).await;
     fleet.control.wait_until_deleted(&CLUSTERS, "", NAME).await;
     refused_with(Err::<(), _>(member.failure().await.unwrap()), 404);
@@ -257,9 +268,12 @@ async fn users_and_agents_have_no_more_rights_through_a_tunnel() {
         client.post(&path, Bytes::new(), 1 << 20).await
     };
     let (agent, admin) = (rest(&config), rest(&fleet.up.dir().join("kubeconfig")));
-    for (client, cluster) in [(&agent, "member1"), (&admin, NAME)] {
+    let (foreign, no_agent) = (
+        format!("an agent may only access the Cluster {NAME:?}"),
+        format!("only the agent of cluster {NAME:?} may open its tunnel"),
+    );
+    for (client, cluster, expected) in [(&agent, "member1", foreign), (&admin, NAME, no_agent)] {
         let refused = refused_with(attach(client, cluster).await, 403);
-        let expected = format!("only the agent of cluster {cluster:?} may open its tunnel");
         assert!(refused.contains(&expected), "{refused}");
     }
     let refused = refused_with(attach(&agent, NAME).await, 400);

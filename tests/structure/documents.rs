@@ -68,6 +68,34 @@ fn missing_paths(document: &Path) -> Vec<String> {
         .collect()
 }
 
+/// The tests in the last column of the table of the threat model.
+fn tests_of_threat_model(document: &str) -> Vec<&str> {
+    let section = document.split("## Threat model").nth(1).unwrap();
+    let section = section.split("\n## ").next().unwrap();
+    let rows = section.lines().filter(|line| line.starts_with("| "));
+    let rows = rows.filter_map(|row| row.rsplit('|').nth(1)).skip(1);
+    rows.flat_map(|tests| tests.split('`').skip(1).step_by(2))
+        .filter(|test| !test.contains('/'))
+        .collect()
+}
+
+#[test]
+fn the_tests_of_the_threat_model_exist() {
+    let document = std::fs::read_to_string(root().join("manifests/README.md")).unwrap();
+    let tests = tests_of_threat_model(&document);
+    assert!(tests.len() > 10, "{tests:?}");
+    let sources: Vec<String> = source_paths()
+        .iter()
+        .map(|path| std::fs::read_to_string(path).unwrap())
+        .collect();
+    let is_missing = |test: &&&str| {
+        let definition = format!("fn {test}(");
+        !sources.iter().any(|source| source.contains(&definition))
+    };
+    let missing: Vec<_> = tests.iter().filter(is_missing).collect();
+    assert!(missing.is_empty(), "no such test: {missing:?}");
+}
+
 #[test]
 fn documents_name_paths_that_exist() {
     let missing: Vec<String> = documents()

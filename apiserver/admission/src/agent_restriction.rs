@@ -9,6 +9,7 @@
 //! The rules are applied here to what this server stores, and in a webhook to what a host stores.
 
 mod agent_write;
+mod cluster_status;
 mod reviews;
 mod work;
 
@@ -128,7 +129,8 @@ impl AgentIdentity<'_> {
                 return Err("an agent may not change its Cluster".into());
             }
             (AdmissionOperation::Update, "status") => {
-                return work::check_conditions(write.new).map(|()| RequiredLookup::None);
+                let checked = cluster_status::check_cluster_status(write.new, write.old);
+                return checked.map(|()| RequiredLookup::None);
             }
             _ => return Ok(RequiredLookup::None),
         }

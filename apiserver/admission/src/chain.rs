@@ -10,13 +10,11 @@ use client::{Api, ListOptions, ResourcePath, ignore_not_found};
 use machinery::field_error::aggregate;
 use machinery::time::{Clock, SystemClock};
 use machinery::{FieldError, Gvr, Object, Status};
-use openapi::karmada::agents::{AgentRegistration, RBAC_GENERATOR, agent_role_name};
-use openapi::karmada::resources::{CUSTOMIZATIONS, WORKS};
+use openapi::karmada::resources::CUSTOMIZATIONS;
 use openapi::karmada::{FeatureGates, KarmadaFeature, well_known_keys};
 use serde_json::Value;
 use tokio::sync::Mutex;
 
-use crate::agent_restriction::{AgentWrite, RequiredLookup, check_agent_write, check_registration};
 use crate::attributes::{AdmissionAttributes, AdmissionOperation};
 use crate::certificate_approval::{self, SignerAuthorizer};
 use crate::interpreter_configuration::{self, CustomizationScriptValidator};
@@ -29,11 +27,11 @@ use crate::{
     resource_registry, secret_access,
 };
 
+mod agents;
 mod quota_charges;
 
 pub use quota_charges::QuotaCharges;
 
-static CLUSTER_ROLES: Gvr = Gvr::from_static("rbac.authorization.k8s.io", "v1", "clusterroles");
 const LIMIT_RANGES: Gvr = Gvr::from_static("", "v1", "limitranges");
 
 /// Options of an [`AdmissionChain`].
@@ -102,57 +100,6 @@ impl AdmissionChain {
     /// Sets the API of the host, which has the roles of agents. Later calls have no effect.
     pub fn set_role_api(&self, api: Arc<dyn Api>) {
         let _ = self.role_api.set(api);
-    }
-
-    /// Keeps agents to their own objects.
-    async fn restrict_agent(
-        &self,
-        attributes: &AdmissionAttributes<'_>,
-        new: &Value,
-        old: Option<&Value>,
-    ) -> Result<(), Status> {
-        let is_generator = attributes.user.name == RBAC_GENERATOR;
-        if is_generator && self.options.insecure_agent_registration {
-            return Ok(());
-        }
-        let name = object_name(attributes, new);
-        let write = AgentWrite {
-            group: &attributes.gvk.group,
-            kind: &attributes.gvk.kind,
-            subresource: attributes.subresource,
-            operation: attributes.operation,
-            namespace: attributes.namespace,
-            name,
-            new,
-            old: old.unwrap_or(&Value::Null),
-        };
-        let forbidden = |why: String| Status::forbidden(attributes.gvr, name, why);
-        match check_agent_write(attributes.user, &write).map_err(forbidden)? {
-            RequiredLookup::None => Ok(()),
-            RequiredLookup::Registration => {
-                let roles = self.role_api.get().or_else(|| self.api.get());
-                let role = agent_role_name(name);
-                let at = ResourcePath::object(&CLUSTER_ROLES, "", &role);
-                let Some(role) = find_object(roles, at).await? else {
-                    return Ok(());
-                };
-                let role = role.value().map_err(Status::internal)?;
-                match AgentRegistration::of_object(&role).transpose() {
-                    Ok(None) => Ok(()),
-                    Ok(Some(registered)) => check_registration(new, &registered).map_err(forbidden),
-                    Err(why) => Err(forbidden(format!("the registration is unreadable: {why}"))),
-                }
-            }
-            RequiredLookup::Work { namespace, name } => {
-                let at = ResourcePath::object(&WORKS, &namespace, &name);
-                match find_object(self.api.get(), at).await? {
-                    Some(_) => Ok(()),
-                    None => Err(forbidden(
-                        "the agent has no Work of the event's object".into(),
-                    )),
-                }
-            }
-        }
     }
 
     /// Mutates the object; runs after defaulting and before schema validation.

@@ -86,6 +86,10 @@ impl AuthorizerChain {
         *self.authorizers.write() = authorizers.into();
     }
 
+    pub(crate) fn is_former_agent(&self, user: &UserInfo) -> bool {
+        self.rbac.is_former_agent(user)
+    }
+
     /// The decision about a request. Superusers may do everything, whatever the authorizers
     /// say.
     pub(crate) async fn authorize(
@@ -97,6 +101,9 @@ impl AuthorizerChain {
         let open = matches!(target, AuthorizationTarget::NonResource(path) if always_allowed(path));
         if open || user.in_group(SYSTEM_PRIVILEGED_GROUP) {
             return AuthorizerDecisionAndReason::allowed(String::new());
+        }
+        if self.is_former_agent(user) {
+            return AuthorizerDecisionAndReason::former_agent();
         }
         let authorizers = Arc::clone(&self.authorizers.read());
         let (mut reasons, mut errors) = (Vec::new(), Vec::new());

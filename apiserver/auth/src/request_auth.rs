@@ -81,6 +81,9 @@ impl RequestAuthorizer {
     ) -> Result<(), Status> {
         match self {
             Self::Local(local) if local.allows(user, verb, target) => Ok(()),
+            Self::Local(_) if self.is_former_agent(user) => {
+                AuthorizerDecisionAndReason::former_agent().into_result(user, verb, target)
+            }
             Self::Local(_) => Err(RbacAuthorizer::forbidden(user, verb, target)),
             Self::Chain(_) | Self::Delegated(_) => {
                 let decision = self.explain(user, verb, target).await?;
@@ -100,6 +103,16 @@ impl RequestAuthorizer {
             Self::Local(local) => Ok(local.explain(user, verb, target)),
             Self::Chain(chain) => Ok(Box::pin(chain.authorize(user, verb, target)).await),
             Self::Delegated(host) => Box::pin(host.authorize(user, verb, target)).await,
+        }
+    }
+
+    /// Whether the user has the certificate of an agent whose registration has ended, and the cluster
+    /// has been registered again. A host does not tell certificates apart.
+    pub fn is_former_agent(&self, user: &UserInfo) -> bool {
+        match self {
+            Self::Local(local) => local.is_former_agent(user),
+            Self::Chain(chain) => chain.is_former_agent(user),
+            Self::Delegated(_) => false,
         }
     }
 

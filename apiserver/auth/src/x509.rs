@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use machinery::UserInfo;
+use machinery::agent_user::{AGENTS_GROUP, PUBLIC_KEY_EXTRA, public_key_id};
 use machinery::user::ALL_AUTHENTICATED;
 use parking_lot::Mutex;
 use rustls_pki_types::pem::PemObject;
@@ -173,10 +174,14 @@ fn user_info(der: &CertificateDer<'_>) -> Result<UserInfo, String> {
         .iter()
         .map(|b| format!("{b:02x}"))
         .collect();
-    let extra = BTreeMap::from([(
+    let mut extra = BTreeMap::from([(
         "authentication.kubernetes.io/credential-id".to_owned(),
         vec![format!("X509SHA256={fingerprint}")],
     )]);
+    if groups.iter().any(|group| group == AGENTS_GROUP) {
+        let key = public_key_id(cert.public_key().raw);
+        extra.insert(PUBLIC_KEY_EXTRA.to_owned(), vec![key]);
+    }
     let uid = subject
         .iter_by_oid(&UID)
         .last()

@@ -248,7 +248,8 @@ async fn create_agent(
     });
     let agent = RemoteApi::new(with_certificate, tasks)?;
     output::print_line("[karmada-agent-start] Waiting to check cluster exists");
-    check_not_registered(&agent, member, &spec.name).await?;
+    let registration = registration(arguments);
+    check_not_registered(&agent, member, &spec.name, &registration).await?;
     output::print_line("[karmada-agent-start] Waiting the necessary secret and RBAC");
     output::print_line("[karmada-agent-start] Waiting karmada-agent Deployment");
     let timeout = arguments.discovery_timeout;
@@ -259,10 +260,15 @@ async fn create_agent(
 
 /// Fails if the member is registered. The rights of the agent are new: servers that do not know
 /// them yet are asked again.
-async fn check_not_registered(agent: &dyn Api, member: &dyn Api, name: &str) -> anyhow::Result<()> {
+async fn check_not_registered(
+    agent: &dyn Api,
+    member: &dyn Api,
+    name: &str,
+    registration: &AgentRegistration,
+) -> anyhow::Result<()> {
     let deadline = tokio::time::Instant::now() + RIGHTS_TIMEOUT;
     loop {
-        match refuse_registered(agent, member, name).await {
+        match refuse_registered(agent, member, name, registration).await {
             Err(Error::Status(status))
                 if status.code == 403 && tokio::time::Instant::now() < deadline =>
             {
@@ -273,16 +279,20 @@ async fn check_not_registered(agent: &dyn Api, member: &dyn Api, name: &str) -> 
     }
 }
 
+fn registration(arguments: &RegisterArgs) -> AgentRegistration {
+    AgentRegistration {
+        provider: arguments.cluster_provider.clone().unwrap_or_default(),
+        region: arguments.cluster_region.clone().unwrap_or_default(),
+        zones: arguments.cluster_zones.clone(),
+    }
+}
+
 async fn issue(
     arguments: &RegisterArgs,
     bootstrap: &RemoteApi,
     cluster: &str,
 ) -> anyhow::Result<CertifiedKey> {
-    let registration = AgentRegistration {
-        provider: arguments.cluster_provider.clone().unwrap_or_default(),
-        region: arguments.cluster_region.clone().unwrap_or_default(),
-        zones: arguments.cluster_zones.clone(),
-    };
+    let registration = registration(arguments);
     let spec = AgentCertificateSpec {
         name: &format!("{cluster}-{}", random_text(5)),
         cluster,

@@ -95,14 +95,8 @@ async fn run_in(arguments: &UnregisterArgs, tasks: &TaskGroup) -> anyhow::Result
     };
     let progress = |text: &str| output::print_progress(text);
     let report = unregister(&control, &member, &spec, &progress).await?;
-    for line in report.removal.lines() {
+    for line in report.lines() {
         output::print_line(line);
-    }
-    if !report.remaining_roles.is_empty() && !spec.dry_run {
-        output::print_progress(format!(
-            "The RBAC resources on the control plane need to be manually cleaned up, including the following resources:\n{}",
-            report.remaining_roles.join("\n")
-        ));
     }
     let dry_run = if spec.dry_run { " (dry run)" } else { "" };
     output::print_line(format!(

@@ -62,6 +62,11 @@ impl Error {
         self.has_reason("NotFound")
     }
 
+    /// 403: the client has not the right.
+    pub fn is_forbidden(&self) -> bool {
+        self.has_reason("Forbidden")
+    }
+
     /// 409: the object exists already.
     pub fn is_already_exists(&self) -> bool {
         self.has_reason("AlreadyExists")

@@ -30,7 +30,7 @@ const MAX_RESPONSE_BYTES: usize = 8 << 20;
 pub(crate) enum ServiceRouting {
     /// By their cluster IPs, which the network of this process routes.
     ClusterIp,
-    /// By their cluster IPs, or by their DNS names if the API server does not have them.
+    /// By their cluster IPs, or by their DNS names if the API server does not show them.
     ClusterIpOrDns,
     /// By the addresses in their EndpointSlices or Endpoints: nothing routes cluster IPs.
     Endpoints,
@@ -150,7 +150,13 @@ impl WebhookClientManager {
                     serde_json::from_slice::<WebhookServiceFields>(service_object.bytes());
                 Some(service_object.map_err(|e| e.to_string())?.spec)
             }
-            Err(e) if e.is_not_found() && self.routing == ServiceRouting::ClusterIpOrDns => None,
+            // An agent has no right to read Services.
+            Err(e)
+                if (e.is_not_found() || e.is_forbidden())
+                    && self.routing == ServiceRouting::ClusterIpOrDns =>
+            {
+                None
+            }
             Err(e) => return Err(e.to_string()),
         };
         let address = match (self.routing, spec) {

@@ -162,6 +162,17 @@ impl QueryParams {
             .map(|(_, v)| v.as_str())
     }
 
+    /// Adds a requirement to the field selector.
+    pub(crate) fn add_field_requirement(&mut self, requirement: &str) {
+        let key = "fieldSelector";
+        let selector = match self.get(key) {
+            None | Some("") => requirement.to_owned(),
+            Some(selector) => format!("{selector},{requirement}"),
+        };
+        self.pairs.retain(|(name, _)| name != key);
+        self.pairs.push((key.to_owned(), selector));
+    }
+
     /// A boolean parameter by Kubernetes' rules: present and neither `0` nor `false`.
     pub(crate) fn flag(&self, key: &str) -> bool {
         self.get(key)
@@ -303,7 +314,7 @@ fn parse_resource(
 
 /// The name that a field selector requires, so that RBAC rules with resourceNames apply
 /// to lists and watches.
-fn selected_name(query: &QueryParams) -> Option<Cow<'static, str>> {
+pub(crate) fn selected_name(query: &QueryParams) -> Option<Cow<'static, str>> {
     let selector = FieldSelector::parse(query.get("fieldSelector")?).ok()?;
     let name = selector.exact_match("metadata.name")?;
     validate_path_segment_name(name).ok()?;

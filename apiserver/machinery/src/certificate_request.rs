@@ -119,11 +119,16 @@ pub fn public_key_pins(pem: &str) -> Result<Vec<String>, String> {
         let body: String = body.split_whitespace().collect();
         let der = STANDARD.decode(body).map_err(|e| e.to_string())?;
         let (_, certificate) = X509Certificate::from_der(&der).map_err(|e| e.to_string())?;
-        let digest = Sha256::digest(certificate.public_key().raw);
-        let digest: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
+        let digest = public_key_digest(certificate.public_key().raw);
         Ok(format!("sha256:{digest}"))
     };
     bodies.map(pin).collect()
+}
+
+/// The SHA-256 digest of an encoded public key, in hexadecimal digits.
+pub(crate) fn public_key_digest(public_key_der: &[u8]) -> String {
+    let digest = Sha256::digest(public_key_der);
+    digest.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// The times from and until which the first certificate of a PEM bundle is valid, in seconds

@@ -7,6 +7,7 @@
 //!
 //! Entry points: [`Object`], [`Gvr`], [`Gvk`], [`Status`].
 
+pub mod agent_user;
 pub mod backoff;
 pub mod bootstrap_token;
 pub mod bounded_text;

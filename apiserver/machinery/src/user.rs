@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use crate::names::{validate_dns1123_label, validate_dns1123_subdomain};
+
 /// Group of the built-in superusers; authorization is skipped for them.
 pub const SYSTEM_PRIVILEGED_GROUP: &str = "system:masters";
 /// Group of all users whose credentials were accepted.
@@ -14,11 +16,13 @@ pub const ALL_UNAUTHENTICATED: &str = "system:unauthenticated";
 pub const ANONYMOUS: &str = "system:anonymous";
 
 /// Splits `system:serviceaccount:NAMESPACE:NAME` into namespace and name (kube-apiserver's
-/// `SplitUsername`).
+/// `SplitUsername`). `None` if no account can have the name.
 pub fn split_service_account_username(user: &str) -> Option<(&str, &str)> {
     let account = user.strip_prefix("system:serviceaccount:")?;
     let (namespace, name) = account.split_once(':')?;
-    (!namespace.is_empty() && !name.is_empty() && !name.contains(':')).then_some((namespace, name))
+    validate_dns1123_label(namespace).ok()?;
+    validate_dns1123_subdomain(name).ok()?;
+    Some((namespace, name))
 }
 
 /// An authenticated identity (`authentication.k8s.io` UserInfo).
@@ -70,5 +74,31 @@ impl UserInfo {
     /// Whether the user belongs to a group.
     pub fn in_group(&self, group: &str) -> bool {
         self.groups.iter().any(|g| g == group)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn accounts_have_names_that_an_account_can_have() {
+        for (user, account) in [
+            ("system:serviceaccount:ns:bot", Some(("ns", "bot"))),
+            ("system:serviceaccount:ns:a.b-c", Some(("ns", "a.b-c"))),
+            ("system:serviceaccount:n.s:bot", None),
+            ("system:serviceaccount:ns:../x", None),
+            ("system:serviceaccount:../x:bot", None),
+            ("system:serviceaccount:ns:Bot", None),
+            ("system:serviceaccount:ns:bot:x", None),
+            ("system:serviceaccount:ns:", None),
+            ("system:serviceaccount::bot", None),
+            ("system:serviceaccount:ns", None),
+            ("system:serviceaccounts:ns:bot", None),
+        ] {
+            assert_eq!(split_service_account_username(user), account, "{user}");
+        }
+        let long = format!("system:serviceaccount:{}:bot", "n".repeat(64));
+        assert_eq!(split_service_account_username(&long), None);
     }
 }

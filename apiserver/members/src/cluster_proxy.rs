@@ -13,7 +13,8 @@ use std::sync::{Arc, OnceLock};
 use ahash::AHashMap;
 use client::remote::{Http2FlowControl, RequestForwarder};
 use client::{
-    Api, Informer, InformerFactory, ListOptions, ListWatchSelector, ResourcePath, TaskGroup,
+    Api, Informer, InformerEvent, InformerFactory, ListOptions, ListWatchSelector, ResourcePath,
+    TaskGroup,
 };
 use machinery::{Gvr, Object};
 use openapi::karmada::cluster::LocalSecretReference;
@@ -86,6 +87,18 @@ struct ClusterProxyBackendsInner {
 #[derive(Clone)]
 pub struct ClusterProxyBackends(Arc<ClusterProxyBackendsInner>);
 
+/// Whether a Cluster is the same as before, and in pull mode.
+fn is_same_pull_cluster(change: &InformerEvent<'_>) -> bool {
+    let Some(new) = change.new else {
+        return false;
+    };
+    let is_other = change.old.is_some_and(|old| old.uid() != new.uid());
+    let is_pull = new
+        .decode::<Cluster>()
+        .is_ok_and(|c| c.spec.sync_mode == "Pull");
+    is_pull && !is_other
+}
+
 impl ClusterProxyBackends {
     /// `tasks` owns the connections and the informers on `host`.
     pub fn start(host: Arc<dyn Api>, tasks: &TaskGroup) -> Self {
@@ -107,9 +120,16 @@ impl ClusterProxyBackends {
         });
         let known = Arc::downgrade(&shared);
         shared.clusters.add_event_handler(move |change| {
+            let Some(shared) = known.upgrade() else {
+                return;
+            };
+            let name = change.object().name();
+            // Of an agent whose cluster is in push mode now, or another one, nothing is expected.
+            if shared.tunnels.has_tunnel(name) && !is_same_pull_cluster(change) {
+                shared.tunnels.forget(name);
+            }
             // The connections to a cluster end when it is deleted.
-            if let (Some(shared), None) = (known.upgrade(), change.new) {
-                let name = change.object().name();
+            if change.new.is_none() {
                 shared.tunnels.forget(name);
                 if let Some(groups) = shared.groups.get() {
                     groups.forget(name);

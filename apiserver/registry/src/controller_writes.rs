@@ -18,29 +18,42 @@ use crate::write_pipeline::AdmissionContext;
 struct AuthorityFields {
     group: &'static str,
     resources: &'static [&'static str],
+    /// The names of the objects; empty for all.
+    names: &'static [&'static str],
     fields: &'static [&'static str],
 }
 
-const AUTHORITY_FIELDS: [AuthorityFields; 8] = [
+const AUTHORITY_FIELDS: [AuthorityFields; 9] = [
     AuthorityFields {
         group: GROUP,
         resources: &["roles", "clusterroles"],
-        fields: &["/rules", "/aggregationRule"],
+        names: &[],
+        // The annotations say which agent a registration admits.
+        fields: &[
+            "/rules",
+            "/aggregationRule",
+            "/metadata/annotations/flotilla.io~1agent-registration",
+            "/metadata/annotations/flotilla.io~1agent-public-keys",
+            "/metadata/annotations/flotilla.io~1cluster-uid",
+        ],
     },
     AuthorityFields {
         group: GROUP,
         resources: &["rolebindings", "clusterrolebindings"],
+        names: &[],
         fields: &["/roleRef", "/subjects"],
     },
     AuthorityFields {
         group: "certificates.k8s.io",
         resources: &["certificatesigningrequests"],
+        names: &[],
         fields: &["/spec", "/status"],
     },
     // Where the credentials of a member are sent, and whom its account may impersonate.
     AuthorityFields {
         group: "cluster.karmada.io",
         resources: &["clusters"],
+        names: &[],
         fields: &[
             "/spec/apiEndpoint",
             "/spec/secretRef",
@@ -53,26 +66,44 @@ const AUTHORITY_FIELDS: [AuthorityFields; 8] = [
             "/metadata/annotations/flotilla.io~1impersonate-group-members",
         ],
     },
-    // The cluster that a bootstrap token is worth.
+    // The cluster, and its registration, that a bootstrap token is worth.
     AuthorityFields {
         group: "",
         resources: &["secrets"],
-        fields: &["/metadata/annotations/flotilla.io~1cluster-name"],
+        names: &[],
+        fields: &[
+            "/metadata/annotations/flotilla.io~1cluster-name",
+            "/metadata/annotations/flotilla.io~1registration-uid",
+        ],
+    },
+    // Whom Pods, aggregated API servers and members that are registered trust.
+    AuthorityFields {
+        group: "",
+        resources: &["configmaps"],
+        names: &[
+            "kube-root-ca.crt",
+            "extension-apiserver-authentication",
+            "cluster-info",
+        ],
+        fields: &["/data", "/binaryData"],
     },
     // What members run with all rights.
     AuthorityFields {
         group: "work.karmada.io",
         resources: &["works"],
+        names: &[],
         fields: &["/spec"],
     },
     AuthorityFields {
         group: "work.karmada.io",
         resources: &["resourcebindings", "clusterresourcebindings"],
+        names: &[],
         fields: &["/spec/resource"],
     },
     AuthorityFields {
         group: "search.karmada.io",
         resources: &["resourceregistries"],
+        names: &[],
         fields: &["/spec/backendStore"],
     },
 ];
@@ -83,8 +114,11 @@ fn value_at<'a>(object: &'a Value, field: &str) -> Option<&'a Value> {
 
 /// The first field that decides about rights and differs.
 fn changed_authority_field(resource: &Gvr, requested: &Value, new: &Value) -> Option<&'static str> {
+    let name = object_meta::metadata_string(requested, "name");
     let entries = AUTHORITY_FIELDS.iter().filter(|entry| {
-        entry.group == &*resource.group && entry.resources.contains(&&*resource.resource)
+        entry.group == &*resource.group
+            && entry.resources.contains(&&*resource.resource)
+            && (entry.names.is_empty() || entry.names.contains(&name))
     });
     let mut fields = entries.flat_map(|entry| entry.fields);
     fields
@@ -171,6 +205,7 @@ mod tests {
         let clusters = Gvr::from_static("cluster.karmada.io", "v1alpha1", "clusters");
         let roles = Gvr::from_static(GROUP, "v1", "roles");
         let secrets = Gvr::from_static("", "v1", "secrets");
+        let config_maps = Gvr::from_static("", "v1", "configmaps");
         let table = [
             (&roles, json!({"rules": null}), json!({}), None),
             (
@@ -214,6 +249,18 @@ mod tests {
                 json!({"metadata": {"annotations": {TOKEN_CLUSTER: "a"}}}),
                 json!({"metadata": {}}),
                 Some("/metadata/annotations/flotilla.io~1cluster-name"),
+            ),
+            (
+                &config_maps,
+                json!({"metadata": {"name": "kube-root-ca.crt"}, "data": {"ca.crt": "a"}}),
+                json!({"metadata": {"name": "kube-root-ca.crt"}, "data": {"ca.crt": "b"}}),
+                Some("/data"),
+            ),
+            (
+                &config_maps,
+                json!({"metadata": {"name": "a"}, "data": {"ca.crt": "a"}}),
+                json!({"metadata": {"name": "a"}, "data": {"ca.crt": "b"}}),
+                None,
             ),
         ];
         for (resource, requested, new, expected) in table {

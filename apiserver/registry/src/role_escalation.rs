@@ -7,8 +7,8 @@ use auth::{ReferencedRole, RoleEscalationCheck, RoleWrite};
 use client::ResourcePath;
 use machinery::{FieldError, Gvr, Status};
 use openapi::karmada::agents::{
-    AGENT_SECRET_NAMESPACE, RBAC_GENERATOR, agent_rbac, cluster_of_agent_role,
-    is_reserved_cluster_name,
+    AGENT_SECRET_NAMESPACE, RBAC_GENERATOR, cluster_of_agent_role, is_reserved_cluster_name,
+    karmadactl_agent_rbac,
 };
 use serde_json::Value;
 
@@ -122,7 +122,7 @@ fn is_agent_grant(write: RoleWrite<'_>, new: &Value) -> bool {
     if is_reserved_cluster_name(cluster) {
         return false;
     }
-    let objects = agent_rbac(cluster, AGENT_SECRET_NAMESPACE);
+    let objects = karmadactl_agent_rbac(cluster, AGENT_SECRET_NAMESPACE);
     let expected = objects.iter().find(|object| {
         object.resource == write.gvr
             && object.namespace == write.namespace
@@ -209,7 +209,7 @@ mod tests {
             };
             is_agent_grant(write, body)
         };
-        for object in agent_rbac("edge", AGENT_SECRET_NAMESPACE) {
+        for object in karmadactl_agent_rbac("edge", AGENT_SECRET_NAMESPACE) {
             let body = object.body;
             assert!(is_grant(object.resource, &body), "{body}");
             let mut changed = body.clone();
@@ -231,11 +231,11 @@ mod tests {
             assert!(!is_grant(object.resource, &elsewhere), "{elsewhere}");
         }
         for cluster in ["edge-impersonator", "rbac-generator"] {
-            for object in agent_rbac(cluster, AGENT_SECRET_NAMESPACE) {
+            for object in karmadactl_agent_rbac(cluster, AGENT_SECRET_NAMESPACE) {
                 assert!(!is_grant(object.resource, &object.body), "{}", object.name);
             }
         }
-        for object in agent_rbac("edge", "kube-system") {
+        for object in karmadactl_agent_rbac("edge", "kube-system") {
             let in_system = object.namespace == "kube-system";
             assert_eq!(is_grant(object.resource, &object.body), !in_system);
         }

@@ -2,36 +2,43 @@
 //! recorded of their registration, and their roles in the control plane. Pure.
 
 use machinery::Gvr;
+pub use machinery::agent_user::{
+    AGENT_CLUSTER_UID, AGENT_PUBLIC_KEYS, AGENTS_GROUP, RBAC_GENERATOR, agent_role_name,
+    agent_user, cluster_of_agent, cluster_of_agent_role,
+};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::names::{agent_user, execution_space_name, impersonation_secret_name};
+use super::names::{execution_space_name, impersonation_secret_name};
 
-/// The group of all agents.
-pub const AGENTS_GROUP: &str = "system:karmada:agents";
-/// The user who creates the roles of agents for `karmadactl register`.
-pub const RBAC_GENERATOR: &str = "system:karmada:agent:rbac-generator";
 /// The namespace of the Secrets and the leases of agents.
 pub const AGENT_SECRET_NAMESPACE: &str = "karmada-cluster";
 /// The annotation of the Secret of a bootstrap token with the one cluster that it registers.
 pub const TOKEN_CLUSTER: &str = "flotilla.io/cluster-name";
+/// The annotation of the Secret of a used bootstrap token with the registration that it is worth: the
+/// UID of the ClusterRole of the agent.
+pub const TOKEN_REGISTRATION: &str = "flotilla.io/registration-uid";
 /// The annotation of the certificate request and of the ClusterRole of an agent with its
 /// [`AgentRegistration`].
 pub const AGENT_REGISTRATION: &str = "flotilla.io/agent-registration";
 
-const AGENT_USER_PREFIX: &str = "system:karmada:agent:";
-const ROLE_PREFIX: &str = "system:karmada:";
+/// The Services of the control plane itself, among them those of interpreter webhooks.
+const CONTROL_PLANE_NAMESPACE: &str = "karmada-system";
+const ELECTION_LEASE_PREFIX: &str = "karmada-agent-";
+const INTERPRETER_CONFIGURATIONS: [&str; 2] = [
+    "resourceinterpreterwebhookconfigurations",
+    "resourceinterpretercustomizations",
+];
 const MAX_REGISTRATION_BYTES: usize = 16 << 10;
-
-/// The cluster of an agent, by its user.
-pub fn cluster_of_agent(user: &str) -> Option<&str> {
-    let cluster = user.strip_prefix(AGENT_USER_PREFIX)?;
-    Some(cluster).filter(|cluster| !cluster.is_empty())
-}
 
 /// Whether the agent of a cluster of this name would have the user or the Secrets of somebody else.
 pub fn is_reserved_cluster_name(name: &str) -> bool {
     agent_user(name) == RBAC_GENERATOR || name.ends_with(&impersonation_secret_name(""))
+}
+
+/// The Lease by which the agents of a cluster elect their leader.
+pub fn agent_election_lease(cluster: &str) -> String {
+    format!("{ELECTION_LEASE_PREFIX}{cluster}")
 }
 
 /// What an agent may say of its Cluster, as it was registered.
@@ -67,15 +74,65 @@ impl AgentRegistration {
     }
 }
 
-/// The ClusterRole of the agent of a cluster.
-pub fn agent_role_name(cluster: &str) -> String {
-    format!("{ROLE_PREFIX}{cluster}:agent")
+/// A request of an agent. Empty strings mean "none"; of lists and watches the name is the one that
+/// the field selector requires.
+#[derive(Clone, Copy, Debug)]
+pub struct AgentAccess<'a> {
+    pub verb: &'a str,
+    pub group: &'a str,
+    pub resource: &'a str,
+    pub namespace: &'a str,
+    pub name: &'a str,
 }
 
-/// The cluster for whose agent a role or binding of this name is.
-pub fn cluster_of_agent_role(name: &str) -> Option<&str> {
-    let (cluster, part) = name.strip_prefix(ROLE_PREFIX)?.split_once(':')?;
-    matches!(part, "agent" | "agent-secret" | "agent-work").then_some(cluster)
+/// To what the server keeps a request of an agent, whatever its roles grant.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum AgentScope {
+    /// Its roles decide.
+    All,
+    /// A list or watch without selector: to what this field selector selects.
+    Selected(String),
+    Forbidden(String),
+}
+
+/// The scope of a request of the agent of a cluster: of Clusters its own, of Services those of the
+/// control plane, of Leases its own.
+pub fn agent_scope(cluster: &str, access: &AgentAccess<'_>) -> AgentScope {
+    let AgentAccess {
+        verb,
+        namespace,
+        name,
+        ..
+    } = *access;
+    let is_read_of_many = matches!(verb, "list" | "watch");
+    match (access.group, access.resource) {
+        ("cluster.karmada.io", "clusters") => match name {
+            "" if verb == "create" => AgentScope::All,
+            "" if is_read_of_many => AgentScope::Selected(format!("metadata.name={cluster}")),
+            name if name == cluster => AgentScope::All,
+            _ => forbidden(format!("the Cluster {cluster:?}")),
+        },
+        ("", "services") => match namespace {
+            "" if is_read_of_many => {
+                AgentScope::Selected(format!("metadata.namespace={CONTROL_PLANE_NAMESPACE}"))
+            }
+            CONTROL_PLANE_NAMESPACE => AgentScope::All,
+            _ => forbidden(format!("the Services in {CONTROL_PLANE_NAMESPACE}")),
+        },
+        ("coordination.k8s.io", "leases") => {
+            let is_own =
+                name == cluster || name.strip_prefix(ELECTION_LEASE_PREFIX) == Some(cluster);
+            match is_own || verb == "create" {
+                true => AgentScope::All,
+                false => forbidden("its own Leases".to_owned()),
+            }
+        }
+        _ => AgentScope::All,
+    }
+}
+
+fn forbidden(own: String) -> AgentScope {
+    AgentScope::Forbidden(format!("an agent may only access {own}"))
 }
 
 const RBAC_GROUP: &str = "rbac.authorization.k8s.io";
@@ -92,25 +149,30 @@ pub struct AgentRbacObject {
     pub body: Value,
 }
 
-impl AgentRbacObject {
-    /// As karmadactl prints it: `Role/namespace/name`.
-    pub fn description(&self) -> String {
-        let kind = self.body["kind"].as_str().unwrap_or_default();
-        match self.namespace.as_str() {
-            "" => format!("{kind}/{}", self.name),
-            namespace => format!("{kind}/{namespace}/{}", self.name),
-        }
-    }
-}
-
 /// The roles of the agent of a cluster and their bindings, in the order of their creation.
 pub fn agent_rbac(cluster: &str, cluster_namespace: &str) -> Vec<AgentRbacObject> {
+    rbac_objects(cluster, cluster_namespace, cluster_rules(cluster))
+}
+
+/// The same as `karmadactl register` creates them, for Karmada's agent: it lists all Clusters and
+/// Services, of which the server shows it its own Cluster and the Services of the control plane.
+pub fn karmadactl_agent_rbac(cluster: &str, cluster_namespace: &str) -> Vec<AgentRbacObject> {
+    let mut rules = cluster_rules(cluster);
+    rules.extend(karmadactl_rules());
+    rbac_objects(cluster, cluster_namespace, rules)
+}
+
+fn rbac_objects(
+    cluster: &str,
+    cluster_namespace: &str,
+    cluster_rules: Vec<Value>,
+) -> Vec<AgentRbacObject> {
     let wide = agent_role_name(cluster);
     let secrets = format!("system:karmada:{cluster}:agent-secret");
     let works = format!("system:karmada:{cluster}:agent-work");
     let space = execution_space_name(cluster);
     let mut objects = vec![
-        role(&CLUSTER_ROLES, "", &wide, cluster_rules(cluster)),
+        role(&CLUSTER_ROLES, "", &wide, cluster_rules),
         binding(&CLUSTER_ROLE_BINDINGS, "", &wide, cluster),
     ];
     for (namespace, name, rules) in [
@@ -133,38 +195,52 @@ fn named(mut rule: Value, names: &[&str]) -> Value {
 }
 
 fn cluster_rules(cluster: &str) -> Vec<Value> {
-    let clusters = "cluster.karmada.io";
+    let (clusters, leases) = ("cluster.karmada.io", "coordination.k8s.io");
+    let election = agent_election_lease(cluster);
+    let namespaces = [
+        AGENT_SECRET_NAMESPACE,
+        &execution_space_name(cluster),
+        // Its uid is the id of the control plane.
+        "kube-system",
+    ];
     vec![
         named(
-            rule(clusters, &["clusters"], &["get", "delete"]),
+            rule(clusters, &["clusters"], &["get", "list", "watch", "delete"]),
             &[cluster],
         ),
-        rule(clusters, &["clusters"], &["create", "list", "watch"]),
+        rule(clusters, &["clusters"], &["create"]),
         named(
             rule(clusters, &["clusters/status"], &["update"]),
             &[cluster],
         ),
         rule(
             "config.karmada.io",
-            &[
-                "resourceinterpreterwebhookconfigurations",
-                "resourceinterpretercustomizations",
-            ],
+            &INTERPRETER_CONFIGURATIONS,
             &["get", "list", "watch"],
         ),
-        rule("", &["namespaces"], &["get"]),
-        rule(
-            "coordination.k8s.io",
-            &["leases"],
-            &["get", "create", "update"],
+        named(rule("", &["namespaces"], &["get"]), &namespaces),
+        named(
+            rule(leases, &["leases"], &["get", "update"]),
+            &[cluster, &election],
         ),
+        rule(leases, &["leases"], &["create"]),
         rule(
             "certificates.k8s.io",
             &["certificatesigningrequests"],
             &["get", "create"],
         ),
-        rule("", &["services"], &["list", "watch"]),
         rule("", &["events"], &["patch", "create", "update"]),
+    ]
+}
+
+/// What Karmada's agent has beside [`cluster_rules`].
+fn karmadactl_rules() -> Vec<Value> {
+    let reads = ["list", "watch"];
+    vec![
+        rule("cluster.karmada.io", &["clusters"], &reads),
+        rule("", &["namespaces"], &["get"]),
+        rule("coordination.k8s.io", &["leases"], &["get", "update"]),
+        rule("", &["services"], &reads),
     ]
 }
 
@@ -255,8 +331,75 @@ mod tests {
         for object in agent_rbac("edge", AGENT_SECRET_NAMESPACE) {
             assert_eq!(cluster_of_agent_role(&object.name), Some("edge"));
         }
-        for name in ["system:karmada:edge:admin", "system:karmada:edge", "edge"] {
-            assert_eq!(cluster_of_agent_role(name), None, "{name}");
+    }
+
+    // proves: AGT-reads
+    #[test]
+    fn the_rights_of_an_agent_to_read_are_named_or_listed_here() {
+        let reads = |rule: &Value| {
+            let verbs = rule["verbs"].as_array().unwrap();
+            let all = verbs.iter().filter_map(Value::as_str);
+            all.filter(|verb| matches!(*verb, "get" | "list" | "watch" | "*"))
+                .count()
+                > 0
+        };
+        let mut wide = Vec::new();
+        for object in agent_rbac("edge", AGENT_SECRET_NAMESPACE) {
+            // Roles have the scope of their namespace.
+            let rules = object.body["rules"].as_array().cloned().unwrap_or_default();
+            let in_space = object.namespace == execution_space_name("edge");
+            let unnamed = rules
+                .into_iter()
+                .filter(|rule| rule["resourceNames"].is_null());
+            wide.extend(unnamed.filter(|rule| reads(rule) && !in_space));
+        }
+        let resources: Vec<&Value> = wide.iter().map(|rule| &rule["resources"]).collect();
+        let requests = json!(["certificatesigningrequests"]);
+        assert_eq!(resources, [&json!(INTERPRETER_CONFIGURATIONS), &requests]);
+    }
+
+    // proves: AGT-reads
+    #[test]
+    fn an_agent_is_shown_its_own_objects() {
+        let clusters = ("cluster.karmada.io", "clusters");
+        let services = ("", "services");
+        let leases = ("coordination.k8s.io", "leases");
+        let own = "metadata.name=edge";
+        let system = "metadata.namespace=karmada-system";
+        for (verb, (group, resource), namespace, name, expected) in [
+            ("get", clusters, "", "edge", "all"),
+            ("get", clusters, "", "other", "forbidden"),
+            ("update", clusters, "", "other", "forbidden"),
+            ("list", clusters, "", "", own),
+            ("watch", clusters, "", "", own),
+            ("watch", clusters, "", "edge", "all"),
+            ("list", clusters, "", "other", "forbidden"),
+            ("create", clusters, "", "", "all"),
+            ("deletecollection", clusters, "", "", "forbidden"),
+            ("list", services, "", "", system),
+            ("watch", services, "karmada-system", "", "all"),
+            ("get", services, "default", "a", "forbidden"),
+            ("list", services, "default", "", "forbidden"),
+            ("get", leases, "karmada-cluster", "edge", "all"),
+            ("get", leases, "other", "karmada-agent-edge", "all"),
+            ("get", leases, "karmada-cluster", "other", "forbidden"),
+            ("create", leases, "karmada-cluster", "", "all"),
+            ("list", leases, "karmada-cluster", "", "forbidden"),
+            ("get", ("", "secrets"), "default", "a", "all"),
+        ] {
+            let access = AgentAccess {
+                verb,
+                group,
+                resource,
+                namespace,
+                name,
+            };
+            let scope = match agent_scope("edge", &access) {
+                AgentScope::All => "all".to_owned(),
+                AgentScope::Selected(selector) => selector,
+                AgentScope::Forbidden(_) => "forbidden".to_owned(),
+            };
+            assert_eq!(scope, expected, "{verb} {resource} {namespace}/{name}");
         }
     }
 

@@ -1,6 +1,7 @@
 //! Generated names (Karmada's `pkg/util/names/names.go`). They must be identical to
 //! Karmada's, since clients compute them too.
 
+pub use machinery::agent_user::agent_user;
 use machinery::names::validate_dns1123_subdomain;
 
 /// The prefix of every execution namespace.
@@ -36,11 +37,6 @@ pub fn execution_space_name(cluster: &str) -> String {
 /// The cluster of an execution namespace; `None` for other namespaces.
 pub fn cluster_of_execution_space(namespace: &str) -> Option<&str> {
     namespace.strip_prefix(EXECUTION_SPACE_PREFIX)
-}
-
-/// The user of the agent of a cluster in pull mode.
-pub fn agent_user(cluster: &str) -> String {
-    format!("system:karmada:agent:{cluster}")
 }
 
 /// The name of the binding of a template.

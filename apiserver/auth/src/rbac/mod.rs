@@ -43,6 +43,15 @@ impl AuthorizerDecisionAndReason {
             ..Self::default()
         }
     }
+
+    /// The denial of an agent whose registration has ended.
+    pub(crate) fn former_agent() -> Self {
+        Self {
+            denied: true,
+            reason: "the certificate is of an earlier registration of the cluster".into(),
+            ..Self::default()
+        }
+    }
 }
 
 /// Authorizes requests by RBAC.
@@ -81,10 +90,15 @@ impl RbacAuthorizer {
         {
             return true;
         }
-        self.policy
-            .read()
-            .first_grant(user, target.namespace(), |rule| rule.allows(verb, target))
-            .is_some()
+        let policy = self.policy.read();
+        let grant = policy.first_grant(user, target.namespace(), |rule| rule.allows(verb, target));
+        grant.is_some() && !policy.is_former_agent(user)
+    }
+
+    /// Whether the user has the certificate of an agent whose registration has ended, and the cluster
+    /// has been registered again with others.
+    pub(crate) fn is_former_agent(&self, user: &UserInfo) -> bool {
+        self.policy.read().is_former_agent(user)
     }
 
     /// Like [`Self::allows`], with the reason, for reviews.
@@ -104,6 +118,9 @@ impl RbacAuthorizer {
             return granted(String::new());
         }
         let policy = self.policy.read();
+        if policy.is_former_agent(user) {
+            return AuthorizerDecisionAndReason::former_agent();
+        }
         match policy.first_grant(user, target.namespace(), |rule| rule.allows(verb, target)) {
             Some(grant) => granted(format!("RBAC: allowed by {grant}")),
             None => AuthorizerDecisionAndReason {

@@ -4,6 +4,10 @@ use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 use std::sync::Arc;
 
+use machinery::agent_user::{
+    AGENT_PUBLIC_KEYS, PUBLIC_KEY_EXTRA, agent_keys, cluster_of_agent_cluster_role,
+    cluster_of_agent_user,
+};
 use machinery::user::split_service_account_username;
 use machinery::{Object, UserInfo};
 use serde::Deserialize;
@@ -62,12 +66,25 @@ pub(super) struct RbacPolicy {
     roles: HashMap<RbacObjectKey, Arc<[PolicyRule]>>,
     bindings: HashMap<RbacObjectKey, RbacBinding>,
     by_subject: HashMap<String, BTreeSet<RbacObjectKey>>,
+    /// The annotation [`AGENT_PUBLIC_KEYS`], by the cluster of the agent.
+    agent_keys: HashMap<Box<str>, Box<str>>,
 }
 
 #[derive(Deserialize)]
 struct RoleRules {
     #[serde(default)]
     rules: Option<Vec<PolicyRule>>,
+}
+
+#[derive(Deserialize)]
+struct AnnotatedObject {
+    metadata: ObjectAnnotations,
+}
+
+#[derive(Deserialize)]
+struct ObjectAnnotations {
+    #[serde(default)]
+    annotations: Option<HashMap<String, Box<str>>>,
 }
 
 #[derive(Deserialize)]
@@ -141,6 +158,9 @@ impl RbacPolicy {
                     .and_then(|v| v.rules)
                     .unwrap_or_default();
                 self.roles.insert(key, rules.into());
+                if kind == RbacKind::ClusterRole {
+                    self.record_agent_keys(object);
+                }
             }
             RbacKind::ClusterRoleBinding | RbacKind::RoleBinding => {
                 self.unbind(&key);
@@ -156,9 +176,43 @@ impl RbacPolicy {
         match kind {
             RbacKind::ClusterRole | RbacKind::Role => {
                 self.roles.remove(&key);
+                if let Some(cluster) = cluster_of_agent_cluster_role(name)
+                    && kind == RbacKind::ClusterRole
+                {
+                    self.agent_keys.remove(cluster);
+                }
             }
             RbacKind::ClusterRoleBinding | RbacKind::RoleBinding => self.unbind(&key),
         }
+    }
+
+    fn record_agent_keys(&mut self, role: &Object) {
+        let Some(cluster) = cluster_of_agent_cluster_role(role.name()) else {
+            return;
+        };
+        let annotated = serde_json::from_slice::<AnnotatedObject>(role.bytes());
+        let annotations = annotated.ok().and_then(|role| role.metadata.annotations);
+        let keys = annotations.and_then(|mut all| all.remove(AGENT_PUBLIC_KEYS));
+        match keys {
+            Some(keys) => _ = self.agent_keys.insert(cluster.into(), keys),
+            None => _ = self.agent_keys.remove(cluster),
+        }
+    }
+
+    /// Whether the user has the certificate of an agent whose registration has ended, and the cluster
+    /// has been registered again with others.
+    pub(super) fn is_former_agent(&self, user: &UserInfo) -> bool {
+        let Some(cluster) = cluster_of_agent_user(user) else {
+            return false;
+        };
+        let key = user
+            .extra
+            .get(PUBLIC_KEY_EXTRA)
+            .and_then(|keys| keys.first());
+        let Some((key, admitted)) = key.zip(self.agent_keys.get(cluster)) else {
+            return false;
+        };
+        !agent_keys(admitted).any(|admitted| admitted == key)
     }
 
     /// Replaces all objects of a kind with a complete list.

@@ -166,6 +166,60 @@ fn deleted_objects_grant_nothing() {
     assert!(!may());
 }
 
+// proves: AGT-former
+#[test]
+fn certificates_of_an_earlier_registration_have_no_rights() {
+    let authorizer = RbacAuthorizer::new();
+    let agents = "system:karmada:agents";
+    let agent = |name: &str, groups: &[&str], key: &str| UserInfo {
+        extra: [("flotilla.io/public-key".to_owned(), vec![key.to_owned()])].into(),
+        ..user(name, groups)
+    };
+    let role = |keys: serde_json::Value| {
+        object(
+            json!({"metadata": {"name": "system:karmada:edge:agent", "annotations": keys},
+            "rules": [{"verbs": ["get"], "apiGroups": [""], "resources": ["pods"]}]}),
+        )
+    };
+    let everyone = json!([{"kind": "Group", "name": agents}, {"kind": "User", "name": "system:karmada:agent:edge"}]);
+    let bound = binding(
+        "",
+        "edge",
+        ("ClusterRole", "system:karmada:edge:agent"),
+        everyone,
+    );
+    let write = |role: &Object| {
+        let mut policy = authorizer.policy.write();
+        policy.apply(RbacKind::ClusterRole, role);
+        policy.apply(RbacKind::ClusterRoleBinding, &bound);
+    };
+    let allows = |user: &UserInfo| {
+        let target = res("", "pods", "ns", "p");
+        let allowed = authorizer.allows(user, "get", target);
+        assert_eq!(authorizer.explain(user, "get", target).allowed, allowed);
+        allowed
+    };
+    let edge = "system:karmada:agent:edge";
+    let keys = json!({"flotilla.io/agent-public-keys": "SHA256=a,SHA256=b"});
+    write(&role(keys));
+    for (user, expected) in [
+        (agent(edge, &[agents], "SHA256=a"), true),
+        (agent(edge, &[agents], "SHA256=b"), true),
+        (agent(edge, &[agents], "SHA256=c"), false),
+        (agent(edge, &[], "SHA256=c"), true),
+        (user(edge, &[agents]), true),
+        (
+            agent("system:karmada:agent:other", &[agents], "SHA256=c"),
+            true,
+        ),
+    ] {
+        assert_eq!(allows(&user), expected, "{user:?}");
+    }
+    // Registrations of an earlier release have no keys.
+    write(&role(json!({})));
+    assert!(allows(&agent(edge, &[agents], "SHA256=c")));
+}
+
 #[test]
 fn forbidden_messages_match_kubernetes() {
     let who = user("ann", &[]);

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use auth::RequestAuthorizer;
 use machinery::{Status, UserInfo};
 
+use super::agent_scope::{agent_refusal, restrict_agent_request};
 use super::async_check::{AsyncCheck, AsyncCheckLayer};
 use super::request::AuthenticatedRequest;
 use crate::audit::RequestAudit;
@@ -32,13 +33,16 @@ impl<B: Send> AsyncCheck<AuthenticatedRequest<B>> for RequestAuthorizerAndMetric
 
     async fn check(
         &self,
-        request: AuthenticatedRequest<B>,
+        mut request: AuthenticatedRequest<B>,
     ) -> Result<AuthenticatedRequest<B>, Status> {
+        restrict_agent_request(&request.user, &mut request.request)?;
         let info = &request.request.info;
-        match &request.request.audit {
-            None => self.authorize(&request.user, info).await?,
-            Some(audit) => self.authorize_audited(&request.user, info, audit).await?,
-        }
+        let decision = match &request.request.audit {
+            None => self.authorize(&request.user, info).await,
+            Some(audit) => self.authorize_audited(&request.user, info, audit).await,
+        };
+        decision
+            .map_err(|rejection| agent_refusal(&self.authorizer, &request.user, info, rejection))?;
         request.request.scope.clone()?;
         Ok(request)
     }

@@ -10,6 +10,7 @@
 //! by one name per filter.
 
 mod admission_reviews;
+mod agent_scope;
 mod assumed_user;
 mod async_check;
 mod attach_guard;

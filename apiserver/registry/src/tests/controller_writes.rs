@@ -142,6 +142,40 @@ async fn admission_sees_controllers_as_their_own_users() {
 }
 
 #[tokio::test]
+async fn admission_does_not_change_whom_a_controller_lets_others_trust() {
+    let maps = Gvr::from_static("", "v1", "configmaps");
+    let patch = "[JSONPatch{op: 'replace', path: '/data/ca.crt', value: 'forged'}]";
+    let fixture = fixture_with_mutation(&maps, "", patch).await;
+    let user = UserInfo::kube_controller("root-ca-certificate-publisher");
+    let publisher = LoopbackApi::new(Arc::clone(&fixture.registry), user);
+    for (name, expected) in [
+        ("kube-root-ca.crt", None),
+        ("cluster-info", None),
+        ("extension-apiserver-authentication", None),
+        ("other", Some("forged")),
+    ] {
+        let map = json!({"apiVersion": "v1", "kind": "ConfigMap",
+            "metadata": {"namespace": "default", "name": name}, "data": {"ca.crt": "a"}});
+        fixture.create(&maps, map).await.unwrap();
+        let at = ResourcePath::object(&maps, "default", name);
+        let patch = Patch::Merge(json!({"data": {"ca.crt": "b"}}));
+        let written = publisher.patch(at, patch, &WriteOptions::default()).await;
+        match expected {
+            Some(data) => assert_eq!(written.unwrap().value().unwrap()["data"]["ca.crt"], data),
+            None => {
+                let rejection = written.unwrap_err().status().unwrap().clone();
+                assert_eq!(rejection.code, 403, "{name}");
+                assert!(
+                    rejection.message.contains("admission may not change data"),
+                    "{rejection}"
+                );
+                assert_eq!(fixture.get(at).await.unwrap()["data"]["ca.crt"], "a");
+            }
+        }
+    }
+}
+
+#[tokio::test]
 async fn rules_that_admission_adds_are_rights_that_the_user_needs() {
     let fixture = fixture_with_mutation(&ROLES, "", ADD_RULE).await;
     let rules = json!([{"apiGroups": [""], "resources": ["pods"], "verbs": ["get"]}]);

@@ -1,13 +1,16 @@
 //! Reads which agent asks for a certificate, and decides whether it is approved. Pure.
 //!
-//! A bootstrap token is worth one cluster: the one that it was created for, or the first for which it
-//! obtains a certificate. The certificate of an agent that is registered is renewed by itself only.
+//! A bootstrap token is worth one registration of one cluster: the cluster that it was created for, or
+//! the first for which it obtains a certificate. The certificate of an agent that is registered is
+//! renewed by itself only, and only while its Cluster exists.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use machinery::agent_user::{PUBLIC_KEY_EXTRA, agent_keys, public_key_id};
 use machinery::certificate_request::CertificateRequest;
 use openapi::karmada::agents::{
-    AGENTS_GROUP, RBAC_GENERATOR, cluster_of_agent, is_reserved_cluster_name,
+    AGENT_CLUSTER_UID, AGENT_PUBLIC_KEYS, AGENTS_GROUP, RBAC_GENERATOR, cluster_of_agent,
+    is_reserved_cluster_name,
 };
 use serde_json::Value;
 
@@ -15,6 +18,8 @@ use crate::context::AgentRegistrationMode;
 use crate::join::check_cluster_name;
 
 pub(super) const SIGNER: &str = "kubernetes.io/kube-apiserver-client";
+/// The reason of the approvals of this controller.
+pub(super) const AUTO_APPROVED: &str = "AutoApproved";
 const BOOTSTRAP_USER_PREFIX: &str = "system:bootstrap:";
 const DIGITAL_SIGNATURE: &str = "digital signature";
 const KEY_ENCIPHERMENT: &str = "key encipherment";
@@ -39,29 +44,57 @@ pub(super) struct AgentCertificateRequest {
     /// The user of the certificate.
     user: String,
     requester: String,
+    /// The public key of the certificate of the requester, if it is known.
+    requester_key: Option<String>,
+    /// The public key of the requested certificate.
+    pub(super) key: String,
 }
 
 impl AgentCertificateRequest {
     /// `None` if the request is decided already or is not that of an agent.
     pub(super) fn of_csr(csr: &Value) -> Option<Self> {
-        let decided = csr["status"]["conditions"]
-            .as_array()
-            .is_some_and(|all| all.iter().any(is_decision));
+        let mut conditions = conditions(csr);
+        let decided = conditions.any(|c| ["Approved", "Denied"].iter().any(|k| c["type"] == *k));
         let signed = csr["status"]["certificate"]
             .as_str()
             .is_some_and(|c| !c.is_empty());
+        match decided || signed {
+            true => None,
+            false => Self::parse(csr),
+        }
+    }
+
+    /// A request of an agent that an administrator has approved.
+    pub(super) fn of_csr_approved_by_hand(csr: &Value) -> Option<Self> {
+        let by_hand = |c: &Value| c["type"] == "Approved" && c["reason"] != AUTO_APPROVED;
+        match conditions(csr).any(by_hand) {
+            true => Self::parse(csr),
+            false => None,
+        }
+    }
+
+    fn parse(csr: &Value) -> Option<Self> {
         let deleted = !csr["metadata"]["deletionTimestamp"].is_null();
-        if decided || signed || deleted || csr["spec"]["signerName"] != SIGNER {
+        if deleted || csr["spec"]["signerName"] != SIGNER {
             return None;
         }
         let request = decode_request(csr).filter(is_agent_request)?;
+        let requester_key = csr["spec"]["extra"][PUBLIC_KEY_EXTRA][0].as_str();
         has_client_usages(csr).then(|| Self {
             user: request.common_name,
             requester: csr["spec"]["username"]
                 .as_str()
                 .unwrap_or_default()
                 .to_owned(),
+            requester_key: requester_key.map(str::to_owned),
+            key: public_key_id(&request.public_key_der),
         })
+    }
+
+    /// The public key of the agent that renews its certificate, if it is known.
+    pub(super) fn renewed_key(&self) -> Option<&str> {
+        let key = self.requester_key.as_deref();
+        key.filter(|_| self.requester == self.user)
     }
 
     /// The cluster of the agent; that of the user who creates roles is none.
@@ -91,6 +124,41 @@ pub(super) struct TokenClaim {
     pub(super) id: String,
     /// The cluster that it registers; empty before its first use.
     pub(super) cluster: String,
+    /// The UID of the registration that it was used for; empty before its first use.
+    pub(super) registration: String,
+}
+
+/// What the ClusterRole of an agent says of its registration.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct StoredRegistration {
+    pub(super) uid: String,
+    /// The annotation with the public keys of its certificates.
+    pub(super) keys: String,
+    /// The UID of the Cluster that was registered; empty before.
+    cluster_uid: String,
+    created: String,
+}
+
+impl StoredRegistration {
+    pub(super) fn of_role(role: &Value) -> Self {
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let annotations = &role["metadata"]["annotations"];
+        Self {
+            uid: text(&role["metadata"]["uid"]),
+            keys: text(&annotations[AGENT_PUBLIC_KEYS]),
+            cluster_uid: text(&annotations[AGENT_CLUSTER_UID]),
+            created: text(&role["metadata"]["creationTimestamp"]),
+        }
+    }
+
+    /// Whether a certificate that an administrator has approved is of this registration, and not known.
+    pub(super) fn lacks_key_of(&self, csr: &Value, request: &AgentCertificateRequest) -> bool {
+        // Timestamps of metadata are in UTC and of one length.
+        let requested = csr["metadata"]["creationTimestamp"].as_str();
+        let is_newer = requested.is_some_and(|requested| requested >= &*self.created);
+        let admits_all = self.keys.is_empty();
+        is_newer && !admits_all && !agent_keys(&self.keys).any(|key| key == request.key)
+    }
 }
 
 /// What is decided about a request whose requester has the permission.
@@ -110,6 +178,7 @@ pub(super) fn decide_certificate(
     cluster: &str,
     cluster_exists: bool,
     tokens: &[TokenClaim],
+    registration: Option<&StoredRegistration>,
 ) -> CertificateDecision {
     let refuse = |why: String| match request.token_id() {
         Some(_) => CertificateDecision::Deny(why),
@@ -135,8 +204,19 @@ pub(super) fn decide_certificate(
             token.cluster
         ));
     }
+    let has_ended = |token: &TokenClaim| {
+        let is_current = registration.is_some_and(|registration| {
+            registration.uid == token.registration && registration.cluster_uid.is_empty()
+        });
+        !token.registration.is_empty() && !is_current
+    };
+    if has_ended(token) {
+        return refuse(format!(
+            "the bootstrap token {id:?} was used for a registration of the cluster {cluster:?} that has ended; create another token"
+        ));
+    }
     let mut others = tokens.iter().filter(|token| token.id != id);
-    if others.any(|other| other.cluster == cluster) {
+    if others.any(|other| other.cluster == cluster && !has_ended(other)) {
         return refuse(format!(
             "another bootstrap token registers the cluster {cluster:?}"
         ));
@@ -144,6 +224,37 @@ pub(super) fn decide_certificate(
     match token.cluster.is_empty() {
         true => CertificateDecision::BindAndApprove,
         false => CertificateDecision::Approve,
+    }
+}
+
+/// Decides about the renewal of the certificate of an agent. `cluster_uid` is that of its Cluster.
+pub(super) fn decide_renewal(
+    request: &AgentCertificateRequest,
+    cluster_uid: Option<&str>,
+    registration: Option<&StoredRegistration>,
+) -> CertificateDecision {
+    let ended = "the cluster of the agent is gone; register it again with a new bootstrap token";
+    let Some(cluster_uid) = cluster_uid else {
+        return CertificateDecision::Deny(ended.into());
+    };
+    let Some(registration) = registration else {
+        // An administrator has given the agent its rights.
+        return CertificateDecision::Approve;
+    };
+    if !registration.cluster_uid.is_empty() && registration.cluster_uid != cluster_uid {
+        return CertificateDecision::Deny(ended.into());
+    }
+    let is_admitted = match request.renewed_key() {
+        Some(key) if !registration.keys.is_empty() => {
+            agent_keys(&registration.keys).any(|admitted| admitted == key)
+        }
+        _ => true,
+    };
+    match is_admitted {
+        true => CertificateDecision::Approve,
+        false => CertificateDecision::Deny(
+            "the certificate of the requester is of an earlier registration of the cluster".into(),
+        ),
     }
 }
 
@@ -159,10 +270,8 @@ pub(super) fn decide_generator(mode: AgentRegistrationMode) -> CertificateDecisi
     }
 }
 
-fn is_decision(condition: &Value) -> bool {
-    ["Approved", "Denied"]
-        .iter()
-        .any(|kind| condition["type"] == *kind)
+fn conditions(csr: &Value) -> impl Iterator<Item = &Value> {
+    csr["status"]["conditions"].as_array().into_iter().flatten()
 }
 
 fn decode_request(csr: &Value) -> Option<CertificateRequest> {
@@ -266,10 +375,13 @@ mod tests {
         let request = |requester: &str, cluster: &str| AgentCertificateRequest {
             user: format!("system:karmada:agent:{cluster}"),
             requester: requester.into(),
+            requester_key: None,
+            key: String::new(),
         };
         let claim = |id: &str, cluster: &str| TokenClaim {
             id: id.into(),
             cluster: cluster.into(),
+            registration: String::new(),
         };
         let token = "system:bootstrap:abcdef";
         let tokens = [
@@ -308,11 +420,122 @@ mod tests {
             ("admin", "a", true, "Leave(\"failed to register"),
         ] {
             let decided =
-                decide_certificate(&request(requester, cluster), cluster, exists, &tokens);
+                decide_certificate(&request(requester, cluster), cluster, exists, &tokens, None);
             let decided = format!("{decided:?}");
             assert!(
                 decided.starts_with(expected),
                 "{requester} {cluster}: {decided}"
+            );
+        }
+    }
+
+    // proves: CSR-ended
+    #[test]
+    fn a_used_token_ends_with_the_registration() {
+        let request = AgentCertificateRequest {
+            user: "system:karmada:agent:a".into(),
+            requester: "system:bootstrap:abcdef".into(),
+            requester_key: None,
+            key: String::new(),
+        };
+        let registration = |uid: &str, cluster_uid: &str| StoredRegistration {
+            uid: uid.into(),
+            cluster_uid: cluster_uid.into(),
+            ..StoredRegistration::default()
+        };
+        for (used_for, stored, approved) in [
+            ("", None, true),
+            ("", Some(registration("1", "")), true),
+            ("1", Some(registration("1", "")), true),
+            ("1", Some(registration("1", "c")), false),
+            ("1", Some(registration("2", "")), false),
+            ("1", None, false),
+        ] {
+            let token = TokenClaim {
+                id: "abcdef".into(),
+                cluster: "a".into(),
+                registration: used_for.into(),
+            };
+            let next = TokenClaim {
+                id: "ghijkl".into(),
+                registration: String::new(),
+                ..token.clone()
+            };
+            let mut next_request = request.clone();
+            next_request.requester = "system:bootstrap:ghijkl".into();
+            // Another token of the cluster is accepted where the registration has ended.
+            for (request, approved) in [(&request, approved), (&next_request, !approved)] {
+                let tokens = [token.clone(), next.clone()];
+                let tokens = match request.requester == next_request.requester {
+                    true => &tokens[..],
+                    false => &tokens[..1],
+                };
+                let decided = decide_certificate(request, "a", false, tokens, stored.as_ref());
+                let is_approved = decided == CertificateDecision::Approve;
+                assert_eq!(is_approved, approved, "{used_for} {stored:?}: {decided:?}");
+            }
+        }
+    }
+
+    // proves: CSR-ended, AGT-former
+    #[test]
+    fn an_agent_renews_its_certificate_while_its_cluster_exists() {
+        let agent = "system:karmada:agent:a";
+        let request = |key: Option<&str>| AgentCertificateRequest {
+            user: agent.into(),
+            requester: agent.into(),
+            requester_key: key.map(str::to_owned),
+            key: "new".into(),
+        };
+        let registration = |keys: &str, cluster_uid: &str| {
+            let annotations = json!({AGENT_PUBLIC_KEYS: keys, AGENT_CLUSTER_UID: cluster_uid});
+            StoredRegistration::of_role(
+                &json!({"metadata": {"uid": "1", "annotations": annotations}}),
+            )
+        };
+        for (key, cluster, stored, approved) in [
+            (Some("k"), Some("c"), Some(registration("k,l", "c")), true),
+            (Some("k"), Some("c"), Some(registration("", "")), true),
+            (None, Some("c"), Some(registration("k", "c")), true),
+            (Some("k"), Some("c"), None, true),
+            (Some("k"), None, None, false),
+            (Some("k"), None, Some(registration("k", "")), false),
+            (Some("k"), Some("d"), Some(registration("k", "c")), false),
+            (Some("m"), Some("c"), Some(registration("k,l", "c")), false),
+        ] {
+            let decided = decide_renewal(&request(key), cluster, stored.as_ref());
+            let is_approved = decided == CertificateDecision::Approve;
+            assert_eq!(
+                is_approved, approved,
+                "{key:?} {cluster:?} {stored:?}: {decided:?}"
+            );
+        }
+    }
+
+    // proves: AGT-former
+    #[test]
+    fn a_certificate_approved_by_hand_belongs_to_the_registration_it_was_requested_in() {
+        let mut request = csr("system:karmada:agent:a", AGENTS_GROUP, &USAGES);
+        request["metadata"]["creationTimestamp"] = "2026-01-02T00:00:00Z".into();
+        let approved = |csr: &Value, reason: &str| {
+            let mut csr = csr.clone();
+            csr["status"] = json!({"conditions": [{"type": "Approved", "reason": reason}]});
+            AgentCertificateRequest::of_csr_approved_by_hand(&csr)
+        };
+        assert_eq!(approved(&request, AUTO_APPROVED), None);
+        let by_hand = approved(&request, "KubectlApprove").unwrap();
+        for (created, keys, lacks) in [
+            ("2026-01-01T00:00:00Z", "SHA256=other", true),
+            ("2026-01-03T00:00:00Z", "SHA256=other", false),
+            ("2026-01-01T00:00:00Z", "", false),
+            ("2026-01-01T00:00:00Z", by_hand.key.as_str(), false),
+        ] {
+            let role = StoredRegistration::of_role(&json!({"metadata": {
+                "creationTimestamp": created, "annotations": {AGENT_PUBLIC_KEYS: keys}}}));
+            assert_eq!(
+                role.lacks_key_of(&request, &by_hand),
+                lacks,
+                "{created} {keys}"
             );
         }
     }

@@ -6,18 +6,20 @@ use client::{Api, Error, ListOptions, Patch, ResourcePath, WriteOptions, ignore_
 use flotilla_runtime::{
     Informer, ListWatchSelector, ReconcileAction, Workqueue, run_workers_after,
 };
+use machinery::agent_user::add_agent_key;
 use machinery::bootstrap_token::{StoredBootstrapToken, TOKEN_NAMESPACE, TOKEN_SECRET_TYPE};
 use machinery::time::Clock;
 use machinery::{Gvr, Object};
 use openapi::karmada::agents::{
-    AGENT_REGISTRATION, AGENT_SECRET_NAMESPACE, AgentRegistration, TOKEN_CLUSTER, agent_role_name,
+    AGENT_PUBLIC_KEYS, AGENT_REGISTRATION, AGENT_SECRET_NAMESPACE, AgentRegistration,
+    TOKEN_CLUSTER, TOKEN_REGISTRATION, agent_role_name,
 };
 use openapi::karmada::resources::CLUSTERS;
 use serde_json::{Value, json};
 
 use super::approval::{
-    AgentCertificateRequest, CertificateDecision, SELF_CLUSTER_AGENT, SIGNER, TokenClaim,
-    decide_certificate, decide_generator,
+    AUTO_APPROVED, AgentCertificateRequest, CertificateDecision, SELF_CLUSTER_AGENT, SIGNER,
+    StoredRegistration, TokenClaim, decide_certificate, decide_generator, decide_renewal,
 };
 use crate::context::{AgentRegistrationMode, ClusterControllersContext};
 use crate::join::check_cluster_name;
@@ -75,6 +77,7 @@ impl AgentCsrApprovingController {
         };
         let csr = object.value()?;
         let Some(request) = AgentCertificateRequest::of_csr(&csr) else {
+            self.admit_approved_by_hand(&csr).await?;
             return Ok(ReconcileAction::Done);
         };
         for permission in request.permissions(self.mode) {
@@ -84,7 +87,7 @@ impl AgentCsrApprovingController {
             let renews = permission == SELF_CLUSTER_AGENT;
             let written = match self.prepare(&request, renews, &csr).await? {
                 CertificateDecision::Approve | CertificateDecision::BindAndApprove => {
-                    self.write(&object, csr, ("Approved", "AutoApproved", permission.1))
+                    self.write(&object, csr, ("Approved", AUTO_APPROVED, permission.1))
                         .await
                 }
                 CertificateDecision::Deny(why) => {
@@ -106,56 +109,121 @@ impl AgentCsrApprovingController {
     }
 
     /// Decides about a request, and prepares what an approved one needs: the token is bound to the
-    /// cluster, and its agent has its roles.
+    /// cluster and to its registration, and the agent has its roles, which name its public keys.
     async fn prepare(
         &self,
         request: &AgentCertificateRequest,
         renews: bool,
         csr: &Value,
     ) -> Result<CertificateDecision, Error> {
-        if renews {
-            return Ok(CertificateDecision::Approve);
-        }
         let Some(cluster) = request.cluster() else {
             return Ok(decide_generator(self.mode));
         };
         if self.mode == AgentRegistrationMode::Karmada {
-            if check_cluster_name(cluster).is_ok() {
+            if !renews && check_cluster_name(cluster).is_ok() {
                 create_agent_roles(&*self.api, cluster, AGENT_SECRET_NAMESPACE).await?;
+            }
+            if let Some(role) = self.registration(cluster).await? {
+                self.record_on_role(cluster, &role, request, None).await?;
             }
             return Ok(CertificateDecision::Approve);
         }
-        let registration = match AgentRegistration::of_object(csr).transpose() {
-            Ok(registration) => registration,
+        match renews {
+            true => self.prepare_renewal(request, cluster).await,
+            false => self.prepare_registration(request, cluster, csr).await,
+        }
+    }
+
+    async fn cluster_uid(&self, cluster: &str) -> Result<Option<String>, Error> {
+        let at = ResourcePath::object(&CLUSTERS, "", cluster);
+        let existing = ignore_not_found(self.api.get(at).await)?;
+        Ok(existing.map(|cluster| cluster.uid().to_owned()))
+    }
+
+    async fn prepare_renewal(
+        &self,
+        request: &AgentCertificateRequest,
+        cluster: &str,
+    ) -> Result<CertificateDecision, Error> {
+        let role = self.registration(cluster).await?;
+        let uid = self.cluster_uid(cluster).await?;
+        let decision = decide_renewal(request, uid.as_deref(), role.as_ref());
+        if let (CertificateDecision::Approve, Some(role)) = (&decision, &role) {
+            self.record_on_role(cluster, role, request, None).await?;
+        }
+        Ok(decision)
+    }
+
+    async fn prepare_registration(
+        &self,
+        request: &AgentCertificateRequest,
+        cluster: &str,
+        csr: &Value,
+    ) -> Result<CertificateDecision, Error> {
+        let role = self.registration(cluster).await?;
+        let exists = self.cluster_uid(cluster).await?.is_some();
+        let registered = match AgentRegistration::of_object(csr).transpose() {
+            Ok(registered) => registered,
             Err(why) => {
                 let why = format!("the annotation {AGENT_REGISTRATION} is invalid: {why}");
                 return Ok(CertificateDecision::Deny(why));
             }
         };
-        let at = ResourcePath::object(&CLUSTERS, "", cluster);
-        let exists = ignore_not_found(self.api.get(at).await)?.is_some();
         let secrets = match request.token_id() {
             Some(_) => self.token_secrets().await?,
             None => Vec::new(),
         };
         let claims: Vec<_> = secrets.iter().map(|(claim, _)| claim.clone()).collect();
-        let decision = decide_certificate(request, cluster, exists, &claims);
-        match &decision {
-            CertificateDecision::Approve => {}
-            CertificateDecision::BindAndApprove => {
-                let mut tokens = secrets.iter();
-                let token = tokens.find(|(claim, _)| Some(&*claim.id) == request.token_id());
-                if let Some((_, secret)) = token {
-                    self.bind_token(secret, cluster).await?;
-                }
+        let decision = decide_certificate(request, cluster, exists, &claims, role.as_ref());
+        let mut tokens = secrets.iter();
+        let token = tokens.find(|(claim, _)| Some(&*claim.id) == request.token_id());
+        match (&decision, token) {
+            (CertificateDecision::BindAndApprove, Some((_, secret))) => {
+                self.bind_token(secret, cluster).await?;
             }
+            (CertificateDecision::Approve | CertificateDecision::BindAndApprove, _) => {}
             _ => return Ok(decision),
         }
         create_agent_roles(&*self.api, cluster, AGENT_SECRET_NAMESPACE).await?;
-        if let Some(registration) = registration {
-            self.record_registration(cluster, &registration).await?;
+        let Some(role) = self.registration(cluster).await? else {
+            return Err(Error::Protocol(format!(
+                "the roles of the agent of {cluster:?} are gone"
+            )));
+        };
+        self.record_on_role(cluster, &role, request, registered.as_ref())
+            .await?;
+        if let Some((claim, secret)) = token
+            && claim.registration.is_empty()
+        {
+            let annotations = json!({TOKEN_REGISTRATION: role.uid});
+            self.annotate(ResourcePath::of_object(&SECRETS, secret), annotations)
+                .await?;
         }
         Ok(decision)
+    }
+
+    /// Records the public key of a certificate that an administrator has approved.
+    async fn admit_approved_by_hand(&self, csr: &Value) -> Result<(), Error> {
+        let Some(request) = AgentCertificateRequest::of_csr_approved_by_hand(csr) else {
+            return Ok(());
+        };
+        let Some(cluster) = request.cluster() else {
+            return Ok(());
+        };
+        match self.registration(cluster).await? {
+            Some(role) if role.lacks_key_of(csr, &request) => {
+                self.record_on_role(cluster, &role, &request, None).await
+            }
+            _ => Ok(()),
+        }
+    }
+
+    async fn registration(&self, cluster: &str) -> Result<Option<StoredRegistration>, Error> {
+        let name = agent_role_name(cluster);
+        let at = ResourcePath::object(&CLUSTER_ROLES, "", &name);
+        let role = ignore_not_found(self.api.get(at).await)?;
+        let role = role.map(|role| role.value()).transpose()?;
+        Ok(role.as_ref().map(StoredRegistration::of_role))
     }
 
     /// The bootstrap tokens that have not expired, with their Secrets.
@@ -175,10 +243,14 @@ impl AgentCsrApprovingController {
             if stored.is_expired(now) || secret.meta().deleting {
                 continue;
             }
-            let cluster = value["metadata"]["annotations"][TOKEN_CLUSTER].as_str();
+            let annotation = |key: &str| {
+                let text = value["metadata"]["annotations"][key].as_str();
+                text.unwrap_or_default().to_owned()
+            };
             let claim = TokenClaim {
                 id: stored.token.id,
-                cluster: cluster.unwrap_or_default().to_owned(),
+                cluster: annotation(TOKEN_CLUSTER),
+                registration: annotation(TOKEN_REGISTRATION),
             };
             tokens.push((claim, secret));
         }
@@ -197,22 +269,31 @@ impl AgentCsrApprovingController {
             .map(drop)
     }
 
-    /// Records on the role of the agent what it may say of its Cluster.
-    async fn record_registration(
+    /// Records on the role of the agent the public key of its certificate, and what it may say of its
+    /// Cluster.
+    async fn record_on_role(
         &self,
         cluster: &str,
-        registration: &AgentRegistration,
+        role: &StoredRegistration,
+        request: &AgentCertificateRequest,
+        registered: Option<&AgentRegistration>,
     ) -> Result<(), Error> {
-        let text =
-            serde_json::to_string(registration).map_err(|e| Error::Protocol(e.to_string()))?;
-        let patch = json!({"metadata": {"annotations": {AGENT_REGISTRATION: text}}});
+        let keys = add_agent_key(&role.keys, request.renewed_key(), &request.key);
+        let mut annotations = json!({AGENT_PUBLIC_KEYS: keys});
+        if let Some(registered) = registered {
+            let text = serde_json::to_string(registered);
+            let text = text.map_err(|e| Error::Protocol(e.to_string()))?;
+            annotations[AGENT_REGISTRATION] = text.into();
+        }
         let name = agent_role_name(cluster);
-        let at = ResourcePath::object(&CLUSTER_ROLES, "", &name);
-        let options = WriteOptions::default();
-        self.api
-            .patch(at, Patch::Merge(patch), &options)
+        self.annotate(ResourcePath::object(&CLUSTER_ROLES, "", &name), annotations)
             .await
-            .map(drop)
+    }
+
+    async fn annotate(&self, at: ResourcePath<'_>, annotations: Value) -> Result<(), Error> {
+        let patch = Patch::Merge(json!({"metadata": {"annotations": annotations}}));
+        let options = WriteOptions::default();
+        self.api.patch(at, patch, &options).await.map(drop)
     }
 
     async fn write(

@@ -18,6 +18,7 @@ use openapi::karmada::well_known_keys::{CLUSTER_FINALIZER, SYSTEM, WORK_FINALIZE
 use openapi::karmada::{Cluster, names};
 use serde_json::{Value, json};
 
+use super::agent_registration;
 use super::condition_taints::{desired_taints, taint_event_message};
 use crate::NAMESPACES;
 use crate::bindings::{BindingClient, scheduled_clusters};
@@ -75,9 +76,7 @@ impl ClusterController {
     fn add_event_handlers(self: &Arc<Self>) {
         let queue = self.queue.clone();
         self.clusters.add_event_handler(move |change| {
-            if change.new.is_some() {
-                queue.add_to_lane(change.key(), change.in_initial_list);
-            }
+            queue.add_to_lane(change.key(), change.in_initial_list);
         });
         let queue = self.queue.clone();
         self.namespaces.add_event_handler(move |change| {
@@ -135,6 +134,8 @@ impl ClusterController {
 
     async fn reconcile(&self, name: &str) -> Result<ReconcileAction> {
         let Some(object) = self.clusters.get("", name) else {
+            // Its finalizer may have been removed by somebody else.
+            agent_registration::end_of_former_cluster(&*self.api, name).await?;
             return Ok(ReconcileAction::Done);
         };
         let cluster = object.decode::<Cluster>()?;
@@ -175,6 +176,9 @@ impl ClusterController {
         }
         if patch == json!({}) {
             return Ok(());
+        }
+        if !patch["metadata"]["finalizers"].is_null() && cluster.spec.sync_mode == "Pull" {
+            agent_registration::bind_to_cluster(&*self.api, object).await?;
         }
         let written = self.patch(&CLUSTERS, object, patch).await;
         if let Some(taints) = taints {
@@ -236,6 +240,13 @@ impl ClusterController {
         }
         if !self.bindings.scheduled_to(object.name()).is_empty() {
             return Ok(());
+        }
+        if let Err(error) = agent_registration::end(&*self.api, object.name()).await {
+            let about = InvolvedObject::from_object(object);
+            let text = error.to_string();
+            self.recorder
+                .warning(&about, "RemoveAgentRolesFailed", text);
+            return Err(error);
         }
         remove_finalizers(&*self.api, &CLUSTERS, object, &[CLUSTER_FINALIZER]).await
     }

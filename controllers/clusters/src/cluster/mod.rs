@@ -3,6 +3,7 @@
 //!
 //! Karmada: `pkg/controllers/cluster/cluster_controller.go`.
 
+mod agent_registration;
 mod condition_taints;
 mod controller;
 mod health;

@@ -5,12 +5,16 @@ use std::time::Duration;
 
 use client::{Api, DeleteOptions, ResourcePath};
 use machinery::time::rfc3339_micros;
+use openapi::karmada::agents::{
+    AGENT_CLUSTER_UID, AGENT_SECRET_NAMESPACE, agent_rbac, agent_role_name,
+};
 use openapi::karmada::resources::{BINDINGS, CLUSTERS, WORKS};
 use serde_json::{Value, json};
 
 use super::monitor::{LEASE_NAMESPACE, LEASES};
 use crate::NAMESPACES;
 use crate::fixture::{ClustersFixture, cluster, ready_condition, taint_keys};
+use crate::join::objects::CLUSTER_ROLES;
 
 fn finalizers(of: &Value) -> &Value {
     &of["metadata"]["finalizers"]
@@ -104,6 +108,53 @@ async fn a_deletion_waits_for_the_space_and_the_bindings() {
     fixture.wait_until_idle().await;
     assert!(fixture.cluster("m1").is_null());
     assert_eq!(fixture.execution_space("m1"), None);
+    fixture.tasks.stop().await;
+}
+
+// proves: AGT-ended
+#[tokio::test(start_paused = true)]
+async fn the_registration_of_an_agent_ends_with_its_cluster() {
+    let fixture = ClustersFixture::start();
+    let has_roles = |name: &str| {
+        let objects = agent_rbac(name, AGENT_SECRET_NAMESPACE);
+        let mut left = objects.iter().map(|object| {
+            let stored = fixture
+                .host
+                .get_object(object.resource, &object.namespace, &object.name);
+            stored.is_some()
+        });
+        left.any(|exists| exists)
+    };
+    let role = |name: &str| {
+        let role = agent_role_name(name);
+        fixture.host.get_object(&CLUSTER_ROLES, "", &role)
+    };
+    for name in ["m1", "m2", "m3"] {
+        for object in agent_rbac(name, AGENT_SECRET_NAMESPACE) {
+            fixture.host.seed(object.resource, object.body);
+        }
+    }
+    // One is deleted, the finalizer of another is removed, and the third is being registered.
+    for name in ["m1", "m2"] {
+        fixture.host.seed(&CLUSTERS, cluster(name, "Pull"));
+        let with = fixture
+            .wait_for_cluster(name, |c| finalizers(c).is_array())
+            .await;
+        fixture.wait_until_idle().await;
+        let role = role(name).unwrap();
+        let bound = &role["metadata"]["annotations"][AGENT_CLUSTER_UID];
+        assert_eq!(*bound, with["metadata"]["uid"]);
+    }
+    delete(&fixture, "m1").await;
+    fixture.host.remove(&CLUSTERS, "", "m2");
+    fixture.host.seed(&CLUSTERS, cluster("m3", "Push"));
+    fixture.host.remove(&CLUSTERS, "", "m3");
+    tokio::time::sleep(Duration::from_secs(120)).await;
+    fixture.wait_until_idle().await;
+    assert!(fixture.cluster("m1").is_null());
+    assert!(!has_roles("m1"));
+    assert!(!has_roles("m2"));
+    assert!(has_roles("m3"));
     fixture.tasks.stop().await;
 }
 

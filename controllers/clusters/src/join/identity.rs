@@ -24,6 +24,12 @@ pub(crate) struct ClusterIdentity {
 }
 
 impl ClusterIdentity {
+    /// The ids under which the member may be registered.
+    pub(crate) fn ids(&self) -> impl Iterator<Item = &str> {
+        let other = (self.kube_system_uid != self.id).then_some(self.kube_system_uid.as_str());
+        std::iter::once(self.id.as_str()).chain(other)
+    }
+
     /// Whether a Cluster with this id is the member.
     pub(crate) fn matches(&self, id: &str) -> bool {
         id == self.id || id == self.kube_system_uid

@@ -21,7 +21,7 @@ pub use register_cluster::{
     create_agent_roles, create_member_objects, delete_agent_roles, preflight, refuse_registered,
 };
 pub use register_spec::{AgentDeployment, RegisterSpec};
-pub use unregister_cluster::{UnregisterReport, UnregisterSpec, unregister};
+pub use unregister_cluster::{UnregisterSpec, unregister};
 
 /// The Deployment of the agent.
 pub const AGENT_NAME: &str = member_objects::AGENT;

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use client::{Api, DeleteOptions, Error, ListOptions, ResourcePath, ignore_not_found};
+use client::{Api, DeleteOptions, Error, ResourcePath, WriteOptions, ignore_not_found};
 use machinery::{Gvr, Object};
-use openapi::karmada::Cluster;
-use openapi::karmada::agents::agent_rbac;
+use openapi::karmada::agents::{AgentRegistration, agent_rbac};
 use openapi::karmada::resources::CLUSTERS;
+use serde_json::json;
 
 use super::member_objects::{self, AGENT, AGENT_ACCOUNT, DEPLOYMENTS, KUBECONFIG_SECRET};
 use super::register_spec::RegisterSpec;
@@ -47,30 +47,44 @@ pub async fn preflight(member: &dyn Api, spec: &RegisterSpec) -> Vec<String> {
     errors
 }
 
-/// Fails if a cluster of this name, or this member under another name, is registered.
+/// Fails if a cluster of this name, or this member under another name, is registered. The control
+/// plane shows an agent no other Cluster, so it is asked whether it would accept the new one.
 pub async fn refuse_registered(
     control: &dyn Api,
     member: &dyn Api,
     name: &str,
+    registration: &AgentRegistration,
 ) -> Result<(), Error> {
     let identity = cluster_identity(member)
         .await
         .map_err(|e| Error::Protocol(e.to_string()))?;
-    let options = ListOptions::default();
-    let clusters = ResourcePath::collection(&CLUSTERS, "");
-    for object in control.list(clusters, &options).await?.items {
-        if object.name() == name {
-            return Err(Error::Protocol(format!(
-                "failed to register as cluster with name {name} already exists"
-            )));
+    let at = ResourcePath::object(&CLUSTERS, "", name);
+    if ignore_not_found(control.get(at).await)?.is_some() {
+        return Err(Error::Protocol(format!(
+            "failed to register as cluster with name {name} already exists"
+        )));
+    }
+    let options = WriteOptions {
+        dry_run: true,
+        ..WriteOptions::default()
+    };
+    for id in identity.ids() {
+        let mut spec = json!({"syncMode": "Pull", "id": id});
+        for (field, text) in [
+            ("provider", &registration.provider),
+            ("region", &registration.region),
+        ] {
+            if !text.is_empty() {
+                spec[field] = text.as_str().into();
+            }
         }
-        let registered = &object.decode::<Cluster>()?.spec.id;
-        if identity.matches(registered) {
-            return Err(Error::Protocol(format!(
-                "the cluster ID {registered} has been registered as {:?}",
-                object.name()
-            )));
+        if !registration.zones.is_empty() {
+            spec["zones"] = json!(registration.zones);
         }
+        let body = json!({"apiVersion": "cluster.karmada.io/v1alpha1", "kind": "Cluster",
+            "metadata": {"name": name}, "spec": spec});
+        let all = ResourcePath::collection(&CLUSTERS, "");
+        control.create(all, body.into(), &options).await?;
     }
     Ok(())
 }

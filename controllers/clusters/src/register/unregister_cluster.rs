@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use client::{Api, DeleteOptions, Error, ListOptions, ResourcePath, ignore_not_found};
 use machinery::{Gvr, Object};
-use openapi::karmada::agents::agent_rbac;
 use openapi::karmada::resources::{CLUSTERS, WORKS};
 use openapi::karmada::{Cluster, names};
 
@@ -18,13 +17,15 @@ use crate::join::objects::{
 use crate::join::wait::{WaitTimeoutError, wait_until};
 use crate::join::{ProgressCallback, UnjoinReport, remove_blocking_finalizers, work_inventory};
 
+const NOT_FOUND_POLL_INTERVAL: Duration = Duration::from_secs(1);
+
 /// The cluster to unregister.
 #[derive(Clone, Debug)]
 pub struct UnregisterSpec {
     pub name: String,
     pub cluster_namespace: String,
     pub agent_namespace: String,
-    /// The agent's roles are deleted; its own credentials cannot do that.
+    /// The agent's roles are deleted, as the control plane does, too: its own credentials cannot do that.
     pub delete_roles: bool,
     /// Removes the finalizers of what is not deleted in time; objects may stay in the member.
     pub force: bool,
@@ -34,20 +35,13 @@ pub struct UnregisterSpec {
     pub dry_run: bool,
 }
 
-/// What an unregistration has done.
-pub struct UnregisterReport {
-    pub removal: UnjoinReport,
-    /// The agent's roles that were left in the control plane; empty if they were deleted.
-    pub remaining_roles: Vec<String>,
-}
-
 /// Unregisters a cluster.
 pub async fn unregister(
     control: &dyn Api,
     member: &dyn Api,
     spec: &UnregisterSpec,
     progress: ProgressCallback<'_>,
-) -> Result<UnregisterReport, Error> {
+) -> Result<UnjoinReport, Error> {
     let at = ResourcePath::object(&CLUSTERS, "", &spec.name);
     let Some(cluster) = ignore_not_found(control.get(at).await)? else {
         let why = format!(
@@ -64,7 +58,7 @@ pub async fn unregister(
     }
     let mut report = start_report(control, spec, progress).await;
     if spec.dry_run {
-        report.removal.deleted_in_member = member_objects(spec)
+        report.deleted_in_member = member_objects(spec)
             .map(|object| object.description())
             .to_vec();
         return Ok(report);
@@ -72,13 +66,12 @@ pub async fn unregister(
     delete_from_control_plane(control, &cluster, spec, &mut report, progress).await?;
     if spec.delete_roles {
         delete_agent_roles(control, &spec.name, &spec.cluster_namespace).await?;
-        report.remaining_roles.clear();
     }
     progress("removing the agent from the member cluster");
     for object in member_objects(spec) {
         let at = ResourcePath::object(object.resource, object.namespace, &object.name);
         match member.delete(at, &DeleteOptions::default()).await {
-            Ok(_) => report.removal.deleted_in_member.push(object.description()),
+            Ok(_) => report.deleted_in_member.push(object.description()),
             Err(e) if e.is_not_found() => {}
             Err(e) => return Err(e),
         }
@@ -91,20 +84,16 @@ async fn start_report(
     control: &dyn Api,
     spec: &UnregisterSpec,
     progress: ProgressCallback<'_>,
-) -> UnregisterReport {
+) -> UnjoinReport {
     let inventory = work_inventory(control, &spec.name).await;
     if let Err(error) = &inventory {
         progress(&format!("the works are not counted: {error}"));
     }
-    let roles = agent_rbac(&spec.name, &spec.cluster_namespace);
-    UnregisterReport {
-        removal: UnjoinReport {
-            inventory: inventory.ok(),
-            execution_space: names::execution_space_name(&spec.name),
-            dry_run: spec.dry_run,
-            ..UnjoinReport::default()
-        },
-        remaining_roles: roles.iter().map(|role| role.description()).collect(),
+    UnjoinReport {
+        inventory: inventory.ok(),
+        execution_space: names::execution_space_name(&spec.name),
+        dry_run: spec.dry_run,
+        ..UnjoinReport::default()
     }
 }
 
@@ -113,7 +102,7 @@ async fn delete_from_control_plane(
     control: &dyn Api,
     cluster: &Object,
     spec: &UnregisterSpec,
-    report: &mut UnregisterReport,
+    report: &mut UnjoinReport,
     progress: ProgressCallback<'_>,
 ) -> Result<(), Error> {
     let deadline = tokio::time::Instant::now() + spec.timeout;
@@ -132,7 +121,7 @@ async fn delete_from_control_plane(
         return Err(late);
     }
     progress("the deletion timed out; removing finalizers");
-    report.removal.abandoned = work_inventory(control, &spec.name).await.ok();
+    report.abandoned = work_inventory(control, &spec.name).await.ok();
     let at = ResourcePath::of_object(&CLUSTERS, cluster);
     ignore_not_found(control.delete(at, &DeleteOptions::default()).await)?;
     let removed = remove_blocking_finalizers(control, &spec.name).await;
@@ -167,7 +156,17 @@ async fn delete_works(control: &dyn Api, cluster: &str, timeout: Duration) -> Re
 async fn delete_cluster(control: &dyn Api, cluster: &Object, limit: Duration) -> Result<(), Error> {
     let at = ResourcePath::of_object(&CLUSTERS, cluster);
     ignore_not_found(control.delete(at, &DeleteOptions::default()).await)?;
-    wait_until_gone(control, at, cluster, limit).await
+    tokio::select! {
+        gone = wait_until_gone(control, at, cluster, limit) => gone,
+        () = wait_until_not_found(control, at) => Ok(()),
+    }
+}
+
+/// The agent may not list its Cluster any more when that is gone.
+async fn wait_until_not_found(control: &dyn Api, at: ResourcePath<'_>) {
+    while !matches!(ignore_not_found(control.get(at).await), Ok(None)) {
+        tokio::time::sleep(NOT_FOUND_POLL_INTERVAL).await;
+    }
 }
 
 async fn wait_until_gone(
