@@ -5,11 +5,10 @@
 
 use std::collections::HashMap;
 use std::ops::Deref;
-use std::sync::OnceLock;
 
+use machinery::go_pattern::GoPattern;
 use machinery::tree_memory::estimate_tree_bytes;
 use machinery::{Gvk, Gvr};
-use regex::Regex;
 use serde_json::{Map, Value};
 
 use crate::jsonpath::JsonPath;
@@ -335,27 +334,23 @@ pub struct SchemaComposition {
     pub not: Option<SchemaNode>,
 }
 
-/// A regular expression that is compiled when it is first used.
+/// A regular expression in Go's syntax. The process keeps those compiled that are used.
 #[derive(Clone, Debug)]
 pub struct RegexPattern {
     pub source: Box<str>,
-    compiled: OnceLock<Option<Regex>>,
 }
 
 impl RegexPattern {
     pub fn new(source: &str) -> Self {
         Self {
             source: source.into(),
-            compiled: OnceLock::new(),
         }
     }
 
     /// Whether the text matches. `None`: the regular expression cannot be compiled.
     pub fn matches(&self, text: &str) -> Option<bool> {
-        self.compiled
-            .get_or_init(|| Regex::new(&self.source).ok())
-            .as_ref()
-            .map(|r| r.is_match(text))
+        let compiled = GoPattern::cached(&self.source).ok()?;
+        Some(compiled.is_match(text))
     }
 }
 

@@ -1,6 +1,9 @@
 //! What large requests come to: small errors, few warnings, and a refusal of those that would take
 //! much more memory than their text.
 
+use std::time::{Duration, Instant};
+
+use harness::raw_http::{RawHttpConnection, RawHttpRequest};
 use serde_json::json;
 
 use crate::test_server::ApiTestServer;
@@ -42,4 +45,95 @@ fn a_large_request_has_a_small_error() {
     assert_eq!(refused.code, 413, "{}", refused.text());
     let large = json!({"metadata": {"name": "b"}, "data": {"a": "x".repeat(1 << 20)}});
     assert_eq!(post("", &large.to_string()).code, 201);
+}
+
+/// More than one user may hold in bodies, and than the seats of a priority level.
+const HALF_SENT_BODIES: usize = 100;
+
+#[test]
+fn half_sent_bodies_of_one_user_hold_up_nobody_else() {
+    let dir = tempfile::tempdir().unwrap();
+    let tokens = dir.path().join("tokens");
+    std::fs::write(&tokens, "ann,ann,1\nbob,bob,2\n").unwrap();
+    let server = ApiTestServer::start_with(&[
+        "--token-auth-file",
+        tokens.to_str().unwrap(),
+        "--authorization-mode=AlwaysAllow",
+    ]);
+    let path = "/api/v1/namespaces/default/configmaps?dryRun=All";
+    let write = |user: &str| {
+        let mut body = json!({"metadata": {"name": user}}).to_string();
+        body.push_str(&" ".repeat(2_900_000));
+        RawHttpRequest::new(&server.address, &server.anonymous, "POST", path)
+            .header("Authorization", &format!("Bearer {user}"))
+            .body("application/json", body)
+    };
+    let half_sent: Vec<RawHttpConnection> = (0..HALF_SENT_BODIES)
+        .map(|_| write("ann").send_all_but_the_end())
+        .collect();
+    let other = write("bob").send();
+    assert_eq!(other.code, 201, "{}", other.text());
+    let refused = write("ann").send();
+    assert_eq!(refused.code, 429, "{}", refused.text());
+    assert!(!refused.header("retry-after").is_empty());
+    drop(half_sent);
+    let end = Instant::now() + Duration::from_secs(30);
+    while write("ann").send().code != 201 {
+        assert!(Instant::now() < end, "the memory of ended requests is kept");
+        harness::sleep_blocking(Duration::from_millis(50));
+    }
+}
+
+#[test]
+fn an_object_that_is_too_large_for_the_store_is_413() {
+    let server = ApiTestServer::shared();
+    server.create_namespace("too-large");
+    let all = "/apis/apps/v1/namespaces/too-large/deployments";
+    let deployment = |name: &str, length: usize| {
+        let env = json!([{"name": "E", "value": "x".repeat(length)}]);
+        let pod = json!({"metadata": {"labels": {"a": "b"}},
+            "spec": {"containers": [{"name": "c", "image": "i", "env": env}]}});
+        json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": name},
+            "spec": {"selector": {"matchLabels": {"a": "b"}}, "template": pod}})
+    };
+    assert_eq!(server.post(all, &deployment("a", 900_000)).code, 201);
+    let one = format!("{all}/a");
+    let applied = format!("{all}/c?fieldManager=m");
+    let (json, large) = ("application/json", 1_700_000);
+    // Each patch is small enough by itself.
+    let more = json!([{"op": "add", "path": "/spec/template/spec/containers/0/args", "value": ["x".repeat(900_000)]}]);
+    let containers = json!([{"name": "c", "args": ["x".repeat(900_000)]}]);
+    let merged = json!({"spec": {"template": {"spec": {"containers": containers}}}});
+    let requests = [
+        ("POST", all, json, deployment("b", large)),
+        ("PUT", &one, json, deployment("a", large)),
+        (
+            "PATCH",
+            &one,
+            "application/merge-patch+json",
+            deployment("a", large),
+        ),
+        (
+            "PATCH",
+            &one,
+            "application/strategic-merge-patch+json",
+            merged,
+        ),
+        ("PATCH", &one, "application/json-patch+json", more),
+        (
+            "PATCH",
+            &applied,
+            "application/apply-patch+yaml",
+            deployment("c", large),
+        ),
+    ];
+    for (method, path, content_type, body) in requests {
+        let request = server.request(method, path);
+        let refused = request.body(content_type, body.to_string()).send();
+        assert_eq!(refused.code, 413, "{method} {content_type}");
+        let status = refused.json();
+        assert_eq!(status["reason"], "RequestEntityTooLarge");
+        let message = "Request entity too large: etcdserver: request is too large";
+        assert_eq!(status["message"], message);
+    }
 }

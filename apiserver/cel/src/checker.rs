@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use machinery::go_pattern::{PatternBudget, PatternError};
+
 use crate::checked_names::{
     TYPE_NAMES, is_patch_type, literal_type, qualified_name, special_arity, struct_field_type,
 };
@@ -9,7 +11,6 @@ use crate::environment::Environment;
 use crate::escaping::is_reserved;
 use crate::node::{Call, CheckedComprehension, Node, NodeKind};
 use crate::overloads::{FUNCTIONS, Overload};
-use crate::patterns::compile;
 use crate::syntax::{Comprehension, Expr, ExprKind, Literal, MapEntry, Position, SyntaxError};
 use crate::time_text::{parse_duration, parse_timestamp};
 use crate::types::{Substitutions, Type};
@@ -31,6 +32,7 @@ pub(crate) fn check(environment: &Environment, expr: &Expr) -> Result<Checked, V
         substitutions: Substitutions::default(),
         locals: Vec::new(),
         slots: 0,
+        patterns: environment.patterns(),
         errors: Vec::new(),
     };
     let mut root = checker.check(expr);
@@ -57,6 +59,8 @@ struct Checker<'e> {
     /// The variables of the comprehensions around, with their slots.
     locals: Vec<(String, usize, Type)>,
     slots: usize,
+    /// The patterns of the object that the expression belongs to.
+    patterns: PatternBudget,
     errors: Vec<SyntaxError>,
 }
 
@@ -379,7 +383,11 @@ impl Checker<'_> {
         let valid = match function {
             "duration" => parse_duration(text).is_some(),
             "timestamp" => parse_timestamp(text).is_some(),
-            _ => compile(text).is_ok(),
+            _ => match self.patterns.add(text) {
+                Err(PatternError::Syntax(_)) => false,
+                Err(why) => return self.error(node.at, format!("{function}: {why}")),
+                Ok(()) => true,
+            },
         };
         if !valid {
             self.error(node.at, format!("invalid {function} argument"));

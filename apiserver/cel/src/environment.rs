@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use machinery::go_pattern::PatternBudget;
 use serde_json::Value as Json;
 
 use crate::declarations::Declaration;
@@ -15,6 +16,9 @@ pub struct Environment {
     /// The numbers of the variables by name.
     index: HashMap<String, usize>,
     patch_types: bool,
+    /// The patterns of the object whose expressions these are; without it each expression has a
+    /// bound of its own.
+    patterns: Option<PatternBudget>,
 }
 
 #[derive(Clone, Debug)]
@@ -85,6 +89,17 @@ impl Environment {
         for name in names {
             self.index.remove(*name);
         }
+    }
+
+    /// Lets all expressions of one object share a bound on their patterns.
+    #[must_use]
+    pub(crate) fn with_patterns(mut self, patterns: &PatternBudget) -> Self {
+        self.patterns = Some(patterns.clone());
+        self
+    }
+
+    pub(crate) fn patterns(&self) -> PatternBudget {
+        self.patterns.clone().unwrap_or_default()
     }
 
     /// Declares the types of patches: `Object`, those below it, and `JSONPatch`.

@@ -30,7 +30,6 @@ mod meter;
 mod named_format;
 mod node;
 mod overloads;
-mod patterns;
 mod program;
 mod rules;
 mod selections;

@@ -1,13 +1,13 @@
 //! Counts what an evaluation costs and ends it at a limit, so that no expression can occupy
 //! the server (`cel-go/interpreter/runtimecost.go`).
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 
-use regex::Regex;
+use machinery::go_pattern::{GoPattern, PatternError};
 
 use crate::authorization::{AuthorizationCheck, AuthorizationDecision, AuthorizationDecisions};
 use crate::error::EvalError;
-use crate::patterns::compile;
 
 /// How many elements one evaluation may read, copy or compare. cel-go's cost of some functions
 /// does not grow with what they read, so that the work itself has a bound of its own.
@@ -20,14 +20,14 @@ pub(crate) struct Meter<'p> {
     cost: u64,
     limit: u64,
     steps: u64,
-    /// The patterns of the program, compiled.
-    patterns: &'p HashMap<String, Regex>,
-    computed_patterns: HashMap<String, Regex>,
+    /// The patterns that are written in the expression.
+    patterns: &'p HashSet<String>,
+    computed_patterns: HashMap<String, Arc<GoPattern>>,
     decisions: Option<&'p AuthorizationDecisions>,
 }
 
 impl<'p> Meter<'p> {
-    pub(crate) fn new(limit: u64, patterns: &'p HashMap<String, Regex>) -> Self {
+    pub(crate) fn new(limit: u64, patterns: &'p HashSet<String>) -> Self {
         Self {
             cost: 0,
             limit,
@@ -74,19 +74,20 @@ impl<'p> Meter<'p> {
         self.work(1)
     }
 
-    pub(crate) fn regex(&mut self, pattern: &str) -> Result<&Regex, EvalError> {
-        if let Some(compiled) = self.patterns.get(pattern) {
-            return Ok(compiled);
+    pub(crate) fn regex(&mut self, pattern: &str) -> Result<Arc<GoPattern>, EvalError> {
+        let failed = |why: PatternError| EvalError::new(why.to_string());
+        if self.patterns.contains(pattern) {
+            return GoPattern::cached(pattern).map_err(failed);
         }
-        if !self.computed_patterns.contains_key(pattern) {
-            if self.computed_patterns.len() >= MAX_COMPUTED_PATTERNS {
-                self.computed_patterns.clear();
-            }
-            let compiled = compile(pattern).map_err(EvalError::new)?;
-            self.computed_patterns.insert(pattern.to_owned(), compiled);
+        if let Some(compiled) = self.computed_patterns.get(pattern) {
+            return Ok(Arc::clone(compiled));
+        }
+        let compiled = Arc::new(GoPattern::compile(pattern).map_err(failed)?);
+        if self.computed_patterns.len() >= MAX_COMPUTED_PATTERNS {
+            self.computed_patterns.clear();
         }
         self.computed_patterns
-            .get(pattern)
-            .ok_or(EvalError::NoSuchOverload)
+            .insert(pattern.to_owned(), Arc::clone(&compiled));
+        Ok(compiled)
     }
 }

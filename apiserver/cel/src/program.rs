@@ -1,9 +1,7 @@
 //! A compiled expression: parsed, checked, its cost estimated, ready to be evaluated.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashSet};
 use std::fmt;
-
-use regex::Regex;
 
 use crate::authorization::AuthorizationDecisions;
 use crate::checker::check;
@@ -15,7 +13,6 @@ use crate::from_json::to_value;
 use crate::interpreter::{Interpreter, Variables};
 use crate::meter::Meter;
 use crate::node::{Node, NodeKind};
-use crate::patterns::compile;
 use crate::syntax::{Literal, SyntaxError, parse};
 use crate::to_json::from_value;
 use crate::types::Type;
@@ -56,7 +53,8 @@ impl OutputType {
 pub struct Program {
     root: Node,
     slots: usize,
-    patterns: HashMap<String, Regex>,
+    /// The patterns that are written in the expression.
+    patterns: HashSet<String>,
     /// How deep the syntax tree is.
     depth: usize,
 }
@@ -85,7 +83,7 @@ impl Program {
         let checked = check(environment, &expr).map_err(|errors| render(&errors))?;
         let depth = usize::from(expr.depth());
         let mut root = checked.root;
-        let mut patterns = HashMap::new();
+        let mut patterns = HashSet::new();
         collect_patterns(&mut root, &mut patterns);
         Ok(Self {
             root,
@@ -195,14 +193,13 @@ impl Program {
     }
 }
 
-fn collect_patterns(node: &mut Node, patterns: &mut HashMap<String, Regex>) {
+fn collect_patterns(node: &mut Node, patterns: &mut HashSet<String>) {
     if let NodeKind::Call(call) = &node.kind
         && matches!(&*call.function, "matches" | "find" | "findAll")
         && let Some(pattern) = call.arguments.get(1)
         && let NodeKind::Literal(Literal::String(pattern)) = &pattern.kind
-        && let Ok(compiled) = compile(pattern)
     {
-        patterns.insert(pattern.clone(), compiled);
+        patterns.insert(pattern.clone());
     }
     node.for_each_child_mut(&mut |child| collect_patterns(child, patterns));
 }

@@ -378,6 +378,9 @@ pub fn controller_client(api: &Arc<dyn Api>, user: &UserInfo) -> Arc<dyn Api> {
 /// Selects API groups by name; the core group's name is empty.
 pub type GroupFilter<'a> = &'a (dyn Fn(&str) -> bool + Sync);
 
+/// How many group versions are reported that could not be read.
+const MAX_FAILED_GROUP_VERSIONS: usize = 1_000;
+
 /// The result of discovery.
 #[derive(Clone, Debug, Default)]
 pub struct ServerResources {
@@ -387,6 +390,13 @@ pub struct ServerResources {
 }
 
 impl ServerResources {
+    /// Records why a group version could not be read; of too many the first.
+    pub(crate) fn fail(&mut self, group_version: String, why: impl Into<String>) {
+        if self.failed_group_versions.len() < MAX_FAILED_GROUP_VERSIONS {
+            self.failed_group_versions.push((group_version, why.into()));
+        }
+    }
+
     /// Drops the groups that do not pass the filter.
     pub fn retain_groups(mut self, filter: GroupFilter<'_>) -> Self {
         self.resources.retain(|r| filter(&r.resource.group));

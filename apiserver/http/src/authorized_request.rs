@@ -6,6 +6,7 @@ use machinery::UserInfo;
 use tokio::time::Instant;
 
 use crate::audit::RequestAudit;
+use crate::request_body::ChargedRequestBody;
 use crate::requestinfo::{QueryParams, RequestedResource};
 
 /// An authorized request on a resource.
@@ -16,4 +17,6 @@ pub(crate) struct AuthorizedResourceRequest {
     pub(crate) query: QueryParams,
     pub(crate) deadline: Option<Instant>,
     pub(crate) audit: Option<Arc<RequestAudit>>,
+    /// The body of a write.
+    pub(crate) body: Option<ChargedRequestBody>,
 }

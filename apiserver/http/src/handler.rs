@@ -37,6 +37,7 @@ impl Service<AuthenticatedRequest<Incoming>> for ApiServerHandler {
                     query: request.query,
                     deadline: authenticated.deadline,
                     audit: request.audit,
+                    body: authenticated.body,
                 };
                 let resources = Arc::clone(&self.resources);
                 Box::pin(async move { resources.serve(call, request.http).await })

@@ -52,6 +52,7 @@ mod watch;
 mod watch_drain;
 mod websocket_handshake;
 mod websocket_watch;
+mod yaml_body;
 
 #[cfg(test)]
 mod tests;

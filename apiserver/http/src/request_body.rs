@@ -17,10 +17,12 @@ use machinery::tree_memory::{estimate_json_tree_bytes, estimate_yaml_tree_bytes}
 use machinery::{Status, go_numbers};
 use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
+use serde_saphyr::DuplicateKeyPolicy;
 
 use crate::lone_surrogates::replace_lone_surrogates;
 use crate::negotiation::RequestBodySerialization;
 use crate::request_memory::MemoryCharge;
+use crate::yaml_body::{self, decode_yaml, yaml_error_text};
 
 pub(crate) const JSON_PATCH: &str = "application/json-patch+json";
 pub(crate) const MERGE_PATCH: &str = "application/merge-patch+json";
@@ -28,7 +30,7 @@ pub(crate) const STRATEGIC_PATCH: &str = "application/strategic-merge-patch+json
 
 /// Largest request body in bytes (kube-apiserver's `MaxRequestBodyBytes`).
 pub(crate) const MAX_REQUEST_BODY_BYTES: usize = 3 * 1024 * 1024;
-/// An oversized body is read and discarded up to this many bytes: a client that is
+/// A body that is refused is read and discarded up to this many bytes: a client that is
 /// still writing when the connection closes would not see the error.
 const MAX_DISCARDED_BYTES: usize = 4 * MAX_REQUEST_BODY_BYTES;
 /// Bound on reported duplicate keys.
@@ -36,6 +38,8 @@ const MAX_REPORTED_DUPLICATES: usize = 100;
 
 /// A body is read into room for so many bytes more at a time.
 const READ_BYTES: usize = 64 * 1024;
+/// What a request takes until its body arrives, roughly.
+const WAITING_BYTES: usize = 16 * 1024;
 /// What a byte of protobuf takes as a tree, at most and roughly: the decoder bounds the values.
 const PROTOBUF_TREE_FACTOR: usize = 16;
 
@@ -43,6 +47,16 @@ const PROTOBUF_TREE_FACTOR: usize = 16;
 pub(crate) struct ChargedRequestBody {
     bytes: Vec<u8>,
     charge: MemoryCharge,
+}
+
+impl ChargedRequestBody {
+    /// A body of which nothing is read.
+    pub(crate) fn empty(charge: MemoryCharge) -> Self {
+        Self {
+            bytes: Vec::new(),
+            charge,
+        }
+    }
 }
 
 impl Deref for ChargedRequestBody {
@@ -54,21 +68,32 @@ impl Deref for ChargedRequestBody {
 }
 
 impl ChargedRequestBody {
-    /// Charges the tree of the body before it is decoded. Fails with 413 or 429.
-    pub(crate) fn charge_tree(
+    /// Charges the trees of a write before its body is decoded. Fails with 413 or 429.
+    pub(crate) fn charge_write(
         &mut self,
         body_type: RequestBodySerialization,
     ) -> Result<(), Status> {
-        self.charge.add_tree(match body_type {
+        let tree = self.estimate_tree_bytes(body_type);
+        self.charge.add_trees_of_write(tree)
+    }
+
+    /// As [`Self::charge_write`], for a body that is only read: JSON.
+    pub(crate) fn charge_review(&mut self) -> Result<(), Status> {
+        let tree = self.estimate_tree_bytes(RequestBodySerialization::Json);
+        self.charge.add_tree(tree)
+    }
+
+    fn estimate_tree_bytes(&self, body_type: RequestBodySerialization) -> usize {
+        match body_type {
             RequestBodySerialization::Json => estimate_json_tree_bytes(&self.bytes),
             RequestBodySerialization::Yaml => estimate_yaml_tree_bytes(&self.bytes),
             RequestBodySerialization::Protobuf => PROTOBUF_TREE_FACTOR * self.bytes.len(),
-        })
+        }
     }
 
-    /// As [`Self::charge_tree`], for a configuration: YAML, which clients mostly send as JSON.
+    /// As [`Self::charge_write`], for a configuration: YAML, which clients mostly send as JSON.
     pub(crate) fn charge_configuration(&mut self) -> Result<(), Status> {
-        self.charge_tree(match self.bytes.trim_ascii_start().first() {
+        self.charge_write(match self.bytes.trim_ascii_start().first() {
             Some(b'{') => RequestBodySerialization::Json,
             _ => RequestBodySerialization::Yaml,
         })
@@ -91,27 +116,33 @@ impl ChargedRequestBody {
     }
 }
 
-/// Reads a body up to [`MAX_REQUEST_BODY_BYTES`]. Fails with 413 beyond it, and with 429 if the
-/// bodies of other requests take all memory.
-pub(crate) async fn read_body<B>(mut body: B) -> Result<ChargedRequestBody, Status>
+/// Reads a body up to [`MAX_REQUEST_BODY_BYTES`]. Fails with 413 beyond it, and with 429 if
+/// other bodies of the same holder take its share of the memory.
+pub(crate) async fn read_body<B>(
+    mut body: B,
+    mut charge: MemoryCharge,
+) -> Result<ChargedRequestBody, Status>
 where
     B: Body<Data = Bytes> + Unpin,
     B::Error: Display,
 {
+    // A request that waits for its body takes memory, too.
+    charge.add(WAITING_BYTES)?;
     let expected = body.size_hint().lower();
-    let mut read = ChargedRequestBody {
-        bytes: Vec::new(),
-        charge: MemoryCharge::default(),
-    };
+    let mut read = ChargedRequestBody::empty(charge);
     let mut length = 0;
+    let mut refused = None;
     while let Some(frame) = body.frame().await {
         let frame = frame.map_err(|e| Status::bad_request(format!("cannot read the body: {e}")))?;
         let Some(data) = frame.data_ref() else {
             continue;
         };
         length += data.len();
-        if expected <= MAX_REQUEST_BODY_BYTES as u64 && length <= MAX_REQUEST_BODY_BYTES {
-            read.extend(data)?;
+        if refused.is_none()
+            && expected <= MAX_REQUEST_BODY_BYTES as u64
+            && length <= MAX_REQUEST_BODY_BYTES
+        {
+            refused = read.extend(data).err();
         } else if length > MAX_DISCARDED_BYTES {
             break;
         }
@@ -121,7 +152,7 @@ where
             "limit is {MAX_REQUEST_BODY_BYTES}"
         )));
     }
-    Ok(read)
+    refused.map_or(Ok(read), Err)
 }
 
 /// A decoded body and the paths of its duplicate keys, such as `spec.a[0].b`.
@@ -264,11 +295,8 @@ fn decode_configuration_text(bytes: &[u8]) -> Result<DecodedConfiguration, Statu
     }
     let malformed = |why: &dyn Display| Status::bad_request(format!("error decoding YAML: {why}"));
     let text = std::str::from_utf8(bytes).map_err(|_| malformed(&"yaml: invalid UTF-8"))?;
-    let lenient = serde_saphyr::options! {
-        duplicate_keys: serde_saphyr::DuplicateKeyPolicy::LastWins,
-    };
-    let value: Value = serde_saphyr::from_str_with_options(text, lenient).map_err(|e| {
-        let why = yaml_error_text(text, &e.to_string());
+    let value: Value = yaml_body::parse(text, DuplicateKeyPolicy::LastWins).map_err(|e| {
+        let why = yaml_error_text(text, &e);
         malformed(&format!("error converting YAML to JSON: {why}"))
     })?;
     if !value.is_object() {
@@ -277,9 +305,9 @@ fn decode_configuration_text(bytes: &[u8]) -> Result<DecodedConfiguration, Statu
             value_type_name(&value)
         )));
     }
-    let strict = serde_saphyr::from_str::<serde::de::IgnoredAny>(text);
+    let strict = yaml_body::parse::<serde::de::IgnoredAny>(text, DuplicateKeyPolicy::Error);
     let strict_errors = strict.err().map(|e| {
-        let why = yaml_error_text(text, &e.to_string());
+        let why = yaml_error_text(text, &e);
         format!("error converting YAML to JSON: {why}")
     });
     Ok(DecodedConfiguration {
@@ -323,33 +351,6 @@ fn unknown_operation_fields(patch: &Value) -> impl Iterator<Item = String> {
         .filter(|(_, name)| !matches!(name.as_str(), "op" | "path" | "from" | "value"))
         .map(|(i, name)| child_path(&format!("[{i}]"), name))
         .take(MAX_REPORTED_DUPLICATES)
-}
-
-/// The error of the YAML parser in the words of Go's, as far as they are known.
-fn yaml_error_text(text: &str, error: &str) -> String {
-    let first = error.lines().next().unwrap_or_default();
-    let located = first
-        .strip_prefix("error: line ")
-        .and_then(|rest| rest.split_once(' '))
-        .and_then(|(line, rest)| Some((line.parse::<usize>().ok()?, rest.split_once(": ")?.1)));
-    let Some((line, why)) = located else {
-        return format!("yaml: {first}");
-    };
-    if let Some(key) = why
-        .strip_prefix("duplicate mapping key: ")
-        .and_then(|rest| rest.split_once(',').map(|(key, _)| key))
-    {
-        return format!("yaml: unmarshal errors:\n  line {line}: key {key:?} already set in map");
-    }
-    if why.starts_with("unclosed bracket") {
-        // Go's parser notices it at the end.
-        let last = text.lines().count();
-        return format!("yaml: line {last}: did not find expected node content");
-    }
-    match line {
-        1 => format!("yaml: {why}"),
-        _ => format!("yaml: line {line}: {why}"),
-    }
 }
 
 /// Decodes the body of a patch, which is a list of operations or an object. Fails with 400.
@@ -404,11 +405,6 @@ pub(crate) fn decode_protobuf(bytes: &[u8]) -> Result<Value, String> {
             .or_insert_with(|| gvk.kind.as_ref().into());
     }
     Ok(value)
-}
-
-pub(crate) fn decode_yaml(bytes: &[u8]) -> Result<Value, String> {
-    let text = std::str::from_utf8(bytes).map_err(|_| "yaml: invalid UTF-8")?;
-    serde_saphyr::from_str(text).map_err(|e| format!("error converting YAML to JSON: {e}"))
 }
 
 /// Decodes JSON. The last of duplicate keys wins; all of them are reported.
@@ -521,7 +517,11 @@ impl<'de> Visitor<'de> for JsonValueSeed<'_> {
                 .with_path_step(step, || seq.next_element_seed(self))?
             {
                 Some(item) => items.push(item),
-                None => return Ok(Value::Array(items)),
+                None => {
+                    // A list grows by doubling, and of one item it has room for four.
+                    items.shrink_to_fit();
+                    return Ok(Value::Array(items));
+                }
             }
         }
     }

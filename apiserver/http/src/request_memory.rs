@@ -1,83 +1,171 @@
 //! Charges what the bodies of requests take before it is taken: the process refuses a request
 //! rather than hold more than it can (429), and one whose object alone would be too large (413).
+//!
+//! A holder may take no more than it leaves to others: one user has at most half of the memory,
+//! each further one half of the rest, so that another user's request finds room.
 
-use machinery::Status;
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::sync::Arc;
+
 use machinery::tree_memory::MAX_TREE_BYTES;
-use tokio::sync::{Semaphore, SemaphorePermit};
+use machinery::user::ANONYMOUS;
+use machinery::{Status, UserInfo};
+use parking_lot::Mutex;
 
-/// What the bodies of all requests in progress may take.
-const TOTAL_BYTES: usize = 512 << 20;
-/// A permit stands for this many bytes.
-const PERMIT_BYTES: usize = 1024;
 /// A write holds the object as it is requested, as it was and as it becomes.
 const TREES_OF_WRITE: usize = 3;
 
-/// The memory of the process for requests.
-static REQUEST_MEMORY: Semaphore = Semaphore::const_new(TOTAL_BYTES / PERMIT_BYTES);
+/// What the bodies of all requests of users may take.
+static MEMORY_OF_USERS: RequestMemory = RequestMemory::new(512 << 20);
+/// What those without a user may take: anonymous requests, and the reviews of API servers.
+static MEMORY_OF_OTHERS: RequestMemory = RequestMemory::new(192 << 20);
+
+/// Memory for requests, and who holds how much of it.
+pub(crate) struct RequestMemory {
+    total: usize,
+    held: Mutex<HeldMemory>,
+}
+
+struct HeldMemory {
+    bytes: usize,
+    by_holder: BTreeMap<Arc<str>, usize>,
+}
+
+impl RequestMemory {
+    const fn new(total: usize) -> Self {
+        Self {
+            total,
+            held: Mutex::new(HeldMemory {
+                bytes: 0,
+                by_holder: BTreeMap::new(),
+            }),
+        }
+    }
+
+    /// Takes memory, unless its holder would have more than is left.
+    fn take(&self, holder: &Arc<str>, bytes: usize) -> bool {
+        let mut held = self.held.lock();
+        let own = held.by_holder.get(holder).copied().unwrap_or_default() + bytes;
+        if own > self.total.saturating_sub(held.bytes + bytes) {
+            return false;
+        }
+        held.bytes += bytes;
+        held.by_holder.insert(Arc::clone(holder), own);
+        true
+    }
+
+    fn give_back(&self, holder: &Arc<str>, bytes: usize) {
+        let mut held = self.held.lock();
+        held.bytes -= bytes;
+        if let Some(own) = held.by_holder.get_mut(holder) {
+            *own -= bytes;
+            if *own == 0 {
+                held.by_holder.remove(holder);
+            }
+        }
+    }
+}
 
 /// Memory that a request may take until this is dropped.
 pub(crate) struct MemoryCharge {
-    available: &'static Semaphore,
-    permit: Option<SemaphorePermit<'static>>,
-}
-
-impl Default for MemoryCharge {
-    fn default() -> Self {
-        Self::of(&REQUEST_MEMORY)
-    }
+    memory: &'static RequestMemory,
+    holder: Arc<str>,
+    bytes: usize,
 }
 
 impl MemoryCharge {
-    /// A charge of nothing so far.
-    fn of(available: &'static Semaphore) -> Self {
-        Self {
-            available,
-            permit: None,
+    /// A charge of nothing so far to a user; anonymous ones are told apart by their address.
+    pub(crate) fn of_user(user: &UserInfo, address: Option<IpAddr>) -> Self {
+        match user.name.as_str() {
+            ANONYMOUS => Self::of_address(address),
+            name => Self::new(&MEMORY_OF_USERS, name),
         }
     }
 
-    /// Charges more bytes. Fails with 429 if the process has none left.
+    /// A charge of nothing so far to a client without a user.
+    pub(crate) fn of_address(address: Option<IpAddr>) -> Self {
+        let holder = address.map(|address| address.to_string());
+        Self::new(&MEMORY_OF_OTHERS, &holder.unwrap_or_default())
+    }
+
+    fn new(memory: &'static RequestMemory, holder: &str) -> Self {
+        Self {
+            memory,
+            holder: holder.into(),
+            bytes: 0,
+        }
+    }
+
+    /// Charges more bytes. Fails with 429 if the holder has as much as is left to others.
     pub(crate) fn add(&mut self, bytes: usize) -> Result<(), Status> {
-        let permits = u32::try_from(bytes.div_ceil(PERMIT_BYTES)).unwrap_or(u32::MAX);
-        let Ok(more) = self.available.try_acquire_many(permits) else {
+        if !self.memory.take(&self.holder, bytes) {
             let why = "too many large requests, please try again later.";
             return Err(Status::too_many_requests(why, 1));
-        };
-        match &mut self.permit {
-            Some(permit) => permit.merge(more),
-            None => self.permit = Some(more),
         }
+        self.bytes += bytes;
         Ok(())
     }
 
     /// Charges what a write does with a tree of this size. Fails with 413 if one request may
     /// not have such a tree.
+    pub(crate) fn add_trees_of_write(&mut self, tree_bytes: usize) -> Result<(), Status> {
+        self.add_tree(tree_bytes)?;
+        self.add((TREES_OF_WRITE - 1) * tree_bytes)
+    }
+
+    /// Charges a tree that is only read.
     pub(crate) fn add_tree(&mut self, tree_bytes: usize) -> Result<(), Status> {
         if tree_bytes > MAX_TREE_BYTES {
             return Err(Status::request_entity_too_large(format!(
                 "the decoded object would take about {tree_bytes} bytes of memory, limit is {MAX_TREE_BYTES}"
             )));
         }
-        self.add(TREES_OF_WRITE * tree_bytes)
+        self.add(tree_bytes)
+    }
+}
+
+impl Drop for MemoryCharge {
+    fn drop(&mut self) {
+        self.memory.give_back(&self.holder, self.bytes);
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     #[test]
     fn a_charge_is_bounded_and_returned() {
-        static MEMORY: Semaphore = Semaphore::const_new(4);
-        let mut charge = MemoryCharge::of(&MEMORY);
+        static MEMORY: RequestMemory = RequestMemory::new(12);
+        let mut charge = MemoryCharge::new(&MEMORY, "ann");
         assert_eq!(charge.add_tree(MAX_TREE_BYTES + 1).unwrap_err().code, 413);
-        assert_eq!(charge.add(4 * PERMIT_BYTES + 1).unwrap_err().code, 429);
-        charge.add(1).unwrap();
-        charge.add(PERMIT_BYTES).unwrap();
-        let mut other = MemoryCharge::of(&MEMORY);
-        assert_eq!(other.add(3 * PERMIT_BYTES).unwrap_err().code, 429);
-        other.add(2 * PERMIT_BYTES).unwrap();
+        assert_eq!(charge.add(7).unwrap_err().code, 429);
+        charge.add(4).unwrap();
+        charge.add(2).unwrap();
+        let mut second = MemoryCharge::new(&MEMORY, "ann");
+        assert_eq!(second.add(1).unwrap_err().code, 429);
+        let mut other = MemoryCharge::new(&MEMORY, "bob");
+        other.add(3).unwrap();
+        assert_eq!(other.add(1).unwrap_err().code, 429);
         drop(charge);
-        other.add(2 * PERMIT_BYTES).unwrap();
+        second.add(4).unwrap();
+    }
+
+    proptest! {
+        #[test]
+        fn every_holder_leaves_as_much_as_it_has(
+            charges in prop::collection::vec((0usize..5, 1usize..4_000), 0..200),
+        ) {
+            const TOTAL: usize = 1 << 16;
+            let memory = RequestMemory::new(TOTAL);
+            let holders: Vec<Arc<str>> = (0..5).map(|n| n.to_string().into()).collect();
+            for (holder, bytes) in &charges {
+                memory.take(&holders[*holder], *bytes);
+            }
+            let count = memory.held.lock().by_holder.len();
+            prop_assert!(memory.take(&"new".into(), TOTAL >> (count + 1)));
+        }
     }
 }

@@ -54,9 +54,10 @@ struct ResourceRequestHandler<'a> {
 impl ResourceRequestDispatcher {
     pub(crate) async fn serve(
         &self,
-        call: AuthorizedResourceRequest,
+        mut call: AuthorizedResourceRequest,
         request: Request<Incoming>,
     ) -> Result<Response<ServerResponseBody>, Status> {
+        let body = call.body.take();
         let dynamic = self.dynamic_groups.serve_resource(&call, request.headers());
         if let Some(served) = dynamic.await {
             return served;
@@ -80,19 +81,15 @@ impl ResourceRequestDispatcher {
             resource_info,
         };
         let headers = request.headers().clone();
-        let served = match call.verb {
-            "get" => handler.get(&headers).await,
-            "list" => handler.list(&headers).await,
-            "watch" => handler.watch(&headers, request).await,
-            "create" => handler.create(&headers, request.into_body()).await,
-            "update" => handler.update(&headers, request.into_body()).await,
-            "patch" => handler.patch(&headers, request.into_body()).await,
-            "delete" => handler.delete(&headers, request.into_body()).await,
-            "deletecollection" => {
-                handler
-                    .delete_collection(&headers, request.into_body())
-                    .await
-            }
+        let served = match (call.verb, body) {
+            ("get", _) => handler.get(&headers).await,
+            ("list", _) => handler.list(&headers).await,
+            ("watch", _) => handler.watch(&headers, request).await,
+            ("create", Some(body)) => handler.create(&headers, body).await,
+            ("update", Some(body)) => handler.update(&headers, body).await,
+            ("patch", Some(body)) => handler.patch(&headers, body).await,
+            ("delete", Some(body)) => handler.delete(&headers, body).await,
+            ("deletecollection", Some(body)) => handler.delete_collection(&headers, body).await,
             _ => Err(Status::method_not_allowed()),
         };
         let Some(warning) = deprecation else {

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use client::{Patch, ResourcePath};
 use flotilla_http::{RequestBodySerialization, decode_object_of_kind, decode_patch};
-use machinery::tree_memory::{MAX_TREE_BYTES, estimate_json_tree_bytes};
+use machinery::tree_memory::{MAX_TREE_BYTES, estimate_json_tree_bytes, estimate_yaml_tree_bytes};
 use machinery::{Gvr, Status};
 use peak_alloc::PeakAlloc;
 use proptest::prelude::*;
@@ -23,11 +23,18 @@ use registry::{
 };
 use serde_json::json;
 
-use bodies::{SMALL_BODIES, large_bodies};
+use bodies::{SMALL_BODIES, large_bodies, large_yaml_bodies};
 
 #[global_allocator]
 static ALLOCATOR: PeakAlloc = PeakAlloc;
 
+/// What any request may take, and be answered with.
+const SMALL_BYTES: usize = 4 << 20;
+/// The trees that a write holds.
+const TREES: usize = 3;
+/// What a tree takes for each byte of its text, if it has maps of one short field only.
+const JSON_TREE_FACTOR: usize = 110;
+const YAML_TREE_FACTOR: usize = 170;
 const EDITED_INPUTS: u32 = 20;
 const NAMESPACE: &str = "default";
 
@@ -56,6 +63,7 @@ static TARGETS: [Target; 3] = [
 #[derive(Clone, Copy, Debug)]
 enum RequestForm {
     Create,
+    CreateFromYaml,
     JsonPatch,
     MergePatch,
     StrategicMergePatch,
@@ -117,9 +125,12 @@ impl TestServer {
             ..RegistryWriteOptions::default()
         };
         let content_type = match form {
-            RequestForm::Create => {
-                let json = RequestBodySerialization::Json;
-                let decoded = decode_object_of_kind(bytes, json, target.kind, false)?;
+            RequestForm::Create | RequestForm::CreateFromYaml => {
+                let body_type = match form {
+                    RequestForm::CreateFromYaml => RequestBodySerialization::Yaml,
+                    _ => RequestBodySerialization::Json,
+                };
+                let decoded = decode_object_of_kind(bytes, body_type, target.kind, false)?;
                 let body = ObjectBodyAndDuplicateFields {
                     value: decoded.value,
                     duplicate_fields: decoded.duplicate_keys,
@@ -143,15 +154,33 @@ impl TestServer {
         self.registry.patch(&ctx, at, patch, &options).await
     }
 
-    /// Sends a body in every form to every kind. What it takes beside its trees, which are
-    /// charged before they are decoded, is bounded, and so is the reply.
+    /// Sends a body of JSON in every form to every kind.
     fn check(&self, name: &str, bytes: &[u8]) {
         let tree = estimate_json_tree_bytes(bytes);
+        self.check_forms(name, bytes, tree, &REQUEST_FORMS);
+        assert!(
+            tree <= JSON_TREE_FACTOR * bytes.len() + SMALL_BYTES,
+            "{name}"
+        );
+    }
+
+    fn check_yaml(&self, name: &str, bytes: &[u8]) {
+        let tree = estimate_yaml_tree_bytes(bytes);
+        self.check_forms(name, bytes, tree, &[RequestForm::CreateFromYaml]);
+        assert!(
+            tree <= YAML_TREE_FACTOR * bytes.len() + SMALL_BYTES,
+            "{name}"
+        );
+    }
+
+    /// What a request takes beside its trees, which are charged before they are decoded, is
+    /// bounded, and so is the reply.
+    fn check_forms(&self, name: &str, bytes: &[u8], tree: usize, forms: &[RequestForm]) {
         if tree > MAX_TREE_BYTES {
             return;
         }
         for target in &TARGETS {
-            for form in REQUEST_FORMS {
+            for &form in forms {
                 ALLOCATOR.reset_peak_usage();
                 let before = ALLOCATOR.current_usage();
                 let result = self.runtime.block_on(self.write(target, form, bytes));
@@ -164,10 +193,10 @@ impl TestServer {
                 };
                 let reply = reply + warnings.iter().map(String::len).sum::<usize>();
                 let peak = ALLOCATOR.peak_usage().saturating_sub(before);
-                let limit = 20 * bytes.len() + (4 << 20);
+                let limit = 20 * bytes.len() + SMALL_BYTES;
                 let what = format!("{name} as {form:?} of a {}", target.kind);
                 assert!(reply <= limit, "{what}: a reply of {reply} bytes");
-                assert!(peak <= limit + 3 * tree, "{what}: {peak} bytes");
+                assert!(peak <= limit + TREES * tree, "{what}: {peak} bytes");
             }
         }
     }
@@ -195,6 +224,9 @@ fn replies_and_memory_are_bounded_by_the_request() {
     let server = TestServer::start();
     for (name, body) in large_bodies() {
         server.check(name, body.as_bytes());
+    }
+    for (name, body) in large_yaml_bodies() {
+        server.check_yaml(name, body.as_bytes());
     }
     let inputs = (select(&SMALL_BODIES[..]), edits());
     let inputs = inputs.prop_map(|(body, edits)| edited(body.as_bytes(), &edits));

@@ -19,6 +19,7 @@ pub mod failure_log_limiter;
 pub mod field_error;
 pub mod go_format;
 pub mod go_numbers;
+pub mod go_pattern;
 pub mod json_errors;
 mod label_keys;
 pub mod managed_fields_text;

@@ -69,6 +69,34 @@ pub struct StatusCause {
     pub field: String,
 }
 
+impl StatusDetails {
+    /// Bounds every text and the number of causes.
+    fn truncate(&mut self) {
+        for text in [
+            &mut self.name,
+            &mut self.group,
+            &mut self.kind,
+            &mut self.uid,
+        ] {
+            truncate(text, MAX_QUOTED_BYTES);
+        }
+        // The last cause stands for the rest.
+        if self.causes.len() > MAX_LISTED + 1 {
+            let more = self.causes.len() - MAX_LISTED;
+            self.causes.truncate(MAX_LISTED);
+            self.causes.push(StatusCause {
+                message: and_more(more),
+                ..StatusCause::default()
+            });
+        }
+        for cause in &mut self.causes {
+            truncate(&mut cause.reason, MAX_QUOTED_BYTES);
+            truncate(&mut cause.message, MAX_DETAIL_BYTES);
+            truncate(&mut cause.field, MAX_QUOTED_BYTES);
+        }
+    }
+}
+
 const PAGE_NOT_FOUND: &str = "404 page not found";
 
 fn is_zero(n: &u32) -> bool {
@@ -101,29 +129,18 @@ impl Status {
     /// another server.
     fn truncate(&mut self) {
         truncate(&mut self.message, MAX_MESSAGE_BYTES);
-        let Some(details) = self.details.as_deref_mut() else {
-            return;
-        };
-        truncate(&mut details.name, MAX_QUOTED_BYTES);
-        if details.causes.len() > MAX_LISTED + 1 {
-            let more = details.causes.len() - MAX_LISTED;
-            details.causes.truncate(MAX_LISTED);
-            details.causes.push(StatusCause {
-                message: and_more(more),
-                ..StatusCause::default()
-            });
-        }
-        for cause in &mut details.causes {
-            truncate(&mut cause.message, MAX_DETAIL_BYTES);
-            truncate(&mut cause.field, MAX_QUOTED_BYTES);
+        truncate(&mut self.reason, MAX_QUOTED_BYTES);
+        if let Some(details) = self.details.as_deref_mut() {
+            details.truncate();
         }
     }
 
     fn with_details(mut self, group: &str, kind: &str, name: &str) -> Self {
+        let bounded = |text| truncated(text, MAX_QUOTED_BYTES).into();
         let details = self.details_mut();
-        details.group = group.into();
-        details.kind = kind.into();
-        details.name = truncated(name, MAX_QUOTED_BYTES).into();
+        details.group = bounded(group);
+        details.kind = bounded(kind);
+        details.name = bounded(name);
         self
     }
 
@@ -132,7 +149,7 @@ impl Status {
     }
 
     /// The details, created when absent.
-    pub fn details_mut(&mut self) -> &mut StatusDetails {
+    fn details_mut(&mut self) -> &mut StatusDetails {
         self.details.get_or_insert_default()
     }
 
@@ -144,12 +161,13 @@ impl Status {
 
     /// Adds a cause.
     pub fn with_cause(mut self, reason: &str, message: impl Into<String>, field: &str) -> Self {
-        let cause = StatusCause {
+        let details = self.details_mut();
+        details.causes.push(StatusCause {
             reason: reason.into(),
             message: message.into(),
             field: field.into(),
-        };
-        self.details_mut().causes.push(cause);
+        });
+        details.truncate();
         self
     }
 
@@ -210,7 +228,9 @@ impl Status {
     /// An applied configuration changes fields that others manage (`NewApplyConflict`).
     pub fn apply_conflict(causes: Vec<StatusCause>, message: impl Into<String>) -> Self {
         let mut status = Self::failure(409, "Conflict", message);
-        status.details_mut().causes = causes;
+        let details = status.details_mut();
+        details.causes = causes;
+        details.truncate();
         status
     }
 
@@ -418,7 +438,73 @@ impl std::error::Error for Status {}
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
+    use proptest::prelude::*;
+    use serde_json::{Value, json};
+
+    fn check_bounds(at: &str, value: &Value) {
+        match value {
+            Value::String(text) => {
+                let max = match at {
+                    "status/message" => MAX_MESSAGE_BYTES,
+                    "cause/message" => MAX_DETAIL_BYTES,
+                    _ => MAX_QUOTED_BYTES,
+                };
+                assert!(text.len() <= max, "{at}: {}", text.len());
+            }
+            Value::Array(causes) => {
+                assert!(causes.len() <= MAX_LISTED + 1, "{}", causes.len());
+                for cause in causes {
+                    check_bounds("cause", cause);
+                }
+            }
+            Value::Object(fields) => {
+                for (name, value) in fields {
+                    check_bounds(&format!("{at}/{name}"), value);
+                }
+            }
+            Value::Null | Value::Bool(_) | Value::Number(_) => {}
+        }
+    }
+
+    fn text() -> impl Strategy<Value = String> {
+        ("[a-zä\"/]{1,8}", 0usize..20_000).prop_map(|(part, times)| part.repeat(times))
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+
+        #[test]
+        fn every_text_of_a_failure_is_bounded(texts in prop::collection::vec(text(), 6), count in 0usize..300) {
+            let [a, b, c, d, e, f] = &texts[..] else {
+                return Ok(());
+            };
+            let resource = Gvr::new(a, b, c);
+            let kind = Gvk::new(a, b, c);
+            let errors = vec![FieldError::invalid(d, &Value::from(e.as_str()), f); count];
+            let causes = vec![StatusCause { reason: a.clone(), message: b.clone(), field: c.clone() }; count];
+            let received: Status = serde_json::from_value(json!({
+                "message": a, "reason": b, "details": {"name": c, "group": d, "kind": e, "uid": f,
+                    "causes": vec![json!({"reason": a, "message": b, "field": c}); count]},
+            })).unwrap();
+            for status in [
+                Status::not_found(&resource, d),
+                Status::already_exists(&resource, d),
+                Status::conflict(&resource, d, e),
+                Status::forbidden(&resource, d, e),
+                Status::invalid(&kind, d, &errors),
+                Status::apply_conflict(causes, d.as_str()),
+                Status::bad_request(d.as_str()),
+                Status::webhook_denied(d, e),
+                Status::server_timeout(&resource, d),
+                Status::internal(d),
+                Status::deletion_success(&resource, d, e),
+                Status::timeout(d.as_str()).with_cause(a, b.as_str(), c),
+                received,
+            ] {
+                check_bounds("status", &status.to_json());
+            }
+        }
+    }
 
     #[test]
     fn bodies_are_those_of_kubernetes() {

@@ -9,6 +9,8 @@ pub const MAX_TREE_BYTES: usize = 64 << 20;
 const MAP_NODE_BYTES: usize = 11 * (size_of::<String>() + size_of::<Value>()) + 16;
 /// The entries of a node that are used in a large map.
 const MAP_NODE_ENTRIES: usize = 6;
+/// A YAML map of one field begins, has a key and a value, and ends.
+const EVENTS_OF_MAP: usize = 4;
 /// A list grows by doubling and keeps the room.
 const LIST_ITEM_BYTES: usize = 2 * size_of::<Value>();
 
@@ -42,12 +44,32 @@ pub fn estimate_json_tree_bytes(json: &[u8]) -> usize {
     json.len() + maps * MAP_NODE_BYTES + (values + 3 * counts.arrays) * LIST_ITEM_BYTES
 }
 
-/// As [`estimate_json_tree_bytes`], for YAML: each line may be a map of its own.
+/// As [`estimate_json_tree_bytes`], for YAML: each line may be a map of its own, and aliases
+/// repeat parts of the text, within [`max_yaml_replays`] and [`max_yaml_scalar_bytes`].
 pub fn estimate_yaml_tree_bytes(yaml: &[u8]) -> usize {
     let lines = yaml.iter().filter(|byte| **byte == b'\n').count();
     let colons = yaml.iter().filter(|byte| **byte == b':').count();
     let maps = lines.min(colons);
-    estimate_json_tree_bytes(yaml) + maps * MAP_NODE_BYTES + lines * LIST_ITEM_BYTES
+    let repeated = match yaml.contains(&b'*') {
+        true => {
+            let maps = max_yaml_replays(yaml.len()) / EVENTS_OF_MAP;
+            maps * (MAP_NODE_BYTES + LIST_ITEM_BYTES) + max_yaml_scalar_bytes(yaml.len())
+        }
+        false => 0,
+    };
+    estimate_json_tree_bytes(yaml) + maps * MAP_NODE_BYTES + lines * LIST_ITEM_BYTES + repeated
+}
+
+/// How many events of a YAML text of this length its aliases may repeat: as many as its length
+/// allows to write out, roughly.
+pub fn max_yaml_replays(length: usize) -> usize {
+    1_000 + length / 8
+}
+
+/// How many bytes the scalars of a YAML text of this length may have, with those that aliases
+/// repeat.
+pub fn max_yaml_scalar_bytes(length: usize) -> usize {
+    (64 << 10) + 4 * length
 }
 
 /// How often the bytes that make values occur outside of strings.

@@ -74,10 +74,9 @@ pub(crate) fn store_error_status(error: &storage::Error, gvr: &Gvr, operation: &
     match error {
         storage::Error::Unavailable(_) => Status::server_timeout(gvr, operation),
         storage::Error::Conversion(why) => Status::failure(500, "", why),
-        // Clients match on the text.
-        storage::Error::TooLarge | storage::Error::NoSpace(_) => {
-            Status::failure(500, "InternalError", error.to_string())
-        }
+        // Clients match on the texts.
+        storage::Error::TooLarge => Status::request_entity_too_large(error.to_string()),
+        storage::Error::NoSpace(_) => Status::failure(500, "InternalError", error.to_string()),
         storage::Error::Disk(_) => {
             Status::failure(500, "InternalError", error.to_string()).with_retry_after(1)
         }

@@ -32,6 +32,9 @@ use serde_json::Value;
 use granted_rights::GrantedRights;
 use overriders::apply_overriders;
 
+/// What the records of applied policies may take of the 256 KiB of all annotations of a Work.
+const MAX_RECORD_BYTES: usize = 240 << 10;
+
 /// Finds the override policies that may apply to a manifest.
 #[derive(Clone)]
 pub struct OverrideManager {
@@ -123,6 +126,27 @@ impl AppliedOverrides {
             let text = format!("Apply {sort}({policy}) for cluster({cluster}) succeed.");
             recorder.normal(about, "ApplyOverridePolicySucceed", text);
         }
+    }
+
+    /// Fails if the records of the policies do not fit into the annotations of a Work beside its
+    /// others. The policy with the longest record is named.
+    fn check_size(&self, cluster: &str) -> Result<(), OverrideFailure> {
+        let size = |record: Option<String>| record.map_or(0, |text| text.len());
+        let total = size(self.cluster_policies_annotation()) + size(self.policies_annotation());
+        let Some(longest) = self.0.iter().max_by_key(|shadow| shadow.overriders.len()) else {
+            return Ok(());
+        };
+        if total <= MAX_RECORD_BYTES {
+            return Ok(());
+        }
+        Err(OverrideFailure {
+            scope: longest.scope,
+            policy: longest.policy.clone(),
+            cluster: cluster.to_owned(),
+            detail: format!(
+                "the applied overriders take {total} bytes of annotations, limit is {MAX_RECORD_BYTES}"
+            ),
+        })
     }
 
     /// The value of the annotation for cluster override policies; `None` if none was applied.
@@ -248,6 +272,7 @@ impl CandidateOverridePolicies {
                 }
             }
         }
+        record.check_size(cluster.name)?;
         Ok(record)
     }
 }

@@ -3,6 +3,7 @@
 
 use std::fmt;
 
+use machinery::tree_memory::{max_yaml_replays, max_yaml_scalar_bytes};
 use openapi::karmada::IdentityFields;
 use openapi::karmada::policy::{
     CommandArgsOverrider, FieldOverrider, LabelAnnotationOverrider, Overriders,
@@ -12,6 +13,10 @@ use serde_json::{Map, Value, json};
 use crate::json_document::LazyJsonDocument;
 use crate::pod_spec::pod_spec_path;
 use crate::{image_reference, json_patch, yaml_writer};
+
+/// How many nodes and merges (`<<`) the YAML text of a field may have.
+const MAX_YAML_NODES: usize = 100_000;
+const MAX_YAML_MERGES: usize = 100;
 
 /// An overrider that cannot be applied.
 #[derive(Debug, PartialEq)]
@@ -166,10 +171,19 @@ fn apply_field_overrider(
         OverriderError::new(entry, path, why)
     };
     if !overrider.yaml.is_empty() {
-        // Kubernetes reads YAML 1.1.
+        // Kubernetes reads YAML 1.1. Aliases may not repeat much of the text.
         let options = serde_saphyr::options! {
             legacy_octal_numbers: true,
             duplicate_keys: serde_saphyr::DuplicateKeyPolicy::LastWins,
+            budget: serde_saphyr::budget! {
+                max_nodes: MAX_YAML_NODES,
+                max_merge_keys: MAX_YAML_MERGES,
+                max_recorded_anchor_events: 2 * max_yaml_replays(text.len()),
+                max_total_scalar_bytes: max_yaml_scalar_bytes(text.len()),
+            },
+            alias_limits: serde_saphyr::alias_limits! {
+                max_total_replayed_events: max_yaml_replays(text.len()),
+            },
         };
         let mut document: Value = serde_saphyr::from_str_with_options(text, options)
             .map_err(|e| error(format!("the text is not valid YAML: {e}")))?;

@@ -288,6 +288,28 @@ fn failures_name_path_and_reason() {
     );
 }
 
+// proves: OVR-record-size
+#[test]
+fn a_policy_whose_record_is_too_long_is_named() {
+    let text = |length: usize| {
+        with_rule(
+            &json!({"plaintext": [{"path": "/data/j", "operator": "replace", "value": "x".repeat(length)}]}),
+        )
+    };
+    let policies = [("short", text(100)), ("long", text(250_000))];
+    let why = apply_to_manifest(&[], &policies).1.unwrap_err();
+    assert!(
+        why.starts_with("override policy(n/long) cannot be applied for cluster(m1): the applied overriders take 25"),
+        "{why}"
+    );
+    let cluster_policies = [("c", text(130_000))];
+    let why = apply_to_manifest(&cluster_policies, &[("p", text(129_000))]).1;
+    assert!(why.unwrap_err().starts_with("cluster override policy(c)"));
+    apply_to_manifest(&[], &[("fits", text(200_000))])
+        .1
+        .unwrap();
+}
+
 // proves: OVR-recorded
 #[test]
 fn the_annotation_is_ordered_by_policy_name() {

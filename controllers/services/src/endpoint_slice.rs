@@ -30,7 +30,7 @@ use serde_json::{Value, json};
 
 use crate::exported_services::{MemberNamespace, exported_services};
 use crate::slice_content::rebuild_slice;
-use crate::slice_fields::{IMPORTED_VALUE, MANAGED_BY, SERVICE_NAME};
+use crate::slice_fields::{IMPORTED_VALUE, MANAGED_BY, MAX_SLICES, SERVICE_NAME};
 use crate::{ENDPOINT_SLICES, ServicesContext};
 
 const WORKERS: usize = 3;
@@ -38,6 +38,8 @@ const WORKERS: usize = 3;
 const SPACE_INDEX: &str = "endpoint-slice-works";
 /// Works with ServiceExports, by execution namespace, namespace and name of the Service.
 const EXPORT_INDEX: &str = "exported-services";
+/// Works with a slice, by execution namespace, namespace and name of the Service.
+const REPORT_INDEX: &str = "endpoint-slices-of-service";
 /// The event about a slice that is not imported.
 const REFUSED: &str = "EndpointSliceRefused";
 /// Imported slices, by the key of their Work.
@@ -187,6 +189,10 @@ impl EndpointSliceController {
                 .collect()
         });
         it.works.add_index(EXPORT_INDEX, exported_service_keys);
+        it.works.add_index(REPORT_INDEX, |work| {
+            let reports = reports_slice(work).then(|| reported_service_key(work));
+            reports.into_iter().collect()
+        });
         it.slices
             .add_index(WORK_INDEX, |slice| work_key(slice).into_iter().collect());
         it.works.wait_for_cache_sync().await;
@@ -217,6 +223,15 @@ impl EndpointSliceController {
                     changed.add_to_lane(change.key(), low);
                 }
                 exported.extend(exported_service_keys(work));
+            }
+            let exists = |work: Option<&Object>| work.is_some_and(|work| !work.meta().deleting);
+            if reports_slice(change.object()) && exists(change.old) != exists(change.new) {
+                let key = reported_service_key(change.object());
+                let slices = works.by_index(REPORT_INDEX, &key);
+                // Another one of them may be beyond the limit, or not any more.
+                for work in slices.iter().filter(|_| slices.len() >= MAX_SLICES) {
+                    changed.add_to_lane(work.meta().key(), low);
+                }
             }
             if exported.is_empty() {
                 return;
@@ -288,7 +303,11 @@ impl EndpointSliceController {
         if !exports.iter().any(|export| !export.meta().deleting) {
             return None;
         }
-        match imported_slice(work, cluster) {
+        let imported = match self.is_beyond_limit(work) {
+            true => Err(format!("a cluster contributes {MAX_SLICES} to a Service")),
+            false => imported_slice(work, cluster),
+        };
+        match imported {
             Ok(slice) => Some(slice),
             Err(why) => {
                 self.warn(
@@ -298,6 +317,15 @@ impl EndpointSliceController {
                 None
             }
         }
+    }
+
+    /// Whether as many slices of the Service as a cluster contributes come before that of the Work.
+    fn is_beyond_limit(&self, work: &Object) -> bool {
+        let slices = self
+            .works
+            .by_index(REPORT_INDEX, &reported_service_key(work));
+        let before = |other: &&Object| !other.meta().deleting && other.name() < work.name();
+        slices.iter().filter(before).count() >= MAX_SLICES
     }
 
     fn warn(&self, work: &Object, message: String) {

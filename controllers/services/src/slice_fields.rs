@@ -11,6 +11,10 @@ pub(crate) const IMPORTED_VALUE: &str = "endpointslice-controller.karmada.io";
 /// Its value on slices that Karmada has dispatched for a MultiClusterService.
 pub(crate) const DISPATCHED_VALUE: &str = "endpointslice-dispatch-controller.karmada.io";
 
+/// How many slices of a Service one cluster contributes, the first by name: 10,000 endpoints in slices
+/// as Kubernetes makes them. What a member reports beyond is left out, with an event.
+pub(crate) const MAX_SLICES: usize = 100;
+
 /// Whether the slice came to its cluster from another one (Karmada's
 /// `IsEndpointSliceManagedByKarmada`).
 pub(crate) fn comes_from_other_cluster(slice: &Object) -> bool {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use client::Error;
+use client::{Api, DeleteOptions, Error, ResourcePath};
 use client_fake::FakeApi;
 use flotilla_runtime::{InformerFactory, ShutdownToken, TaskGroup};
 use machinery::{Gvr, Status};
@@ -12,6 +12,7 @@ use openapi::karmada::well_known_keys::ENDPOINT_SLICE_FINALIZER;
 use serde_json::{Value, json};
 
 use crate::fixture::{FakeMemberConnections, context, wait_until};
+use crate::slice_fields::MAX_SLICES;
 use crate::{ENDPOINT_SLICES, SERVICE_EXPORTS, SERVICE_IMPORTS, SERVICES, start};
 
 const SPACE: &str = "karmada-es-m";
@@ -418,4 +419,57 @@ async fn a_host_without_endpoint_slices_derives_services() {
     wait_until("derived", || derived().is_some()).await;
     wait_until("collected", || fixture.collected().is_some()).await;
     fixture.stop().await;
+}
+
+// proves: SVC-limit
+#[tokio::test]
+async fn a_member_contributes_a_bounded_number_of_slices() {
+    let (control, member) = ServicesFixture::seeded();
+    for number in 0..MAX_SLICES + 5 {
+        let slice = slice(&format!("web-{number:03}"), "web", &["10.0.0.1"]);
+        member.seed(&ENDPOINT_SLICES, slice);
+    }
+    let fixture = ServicesFixture::start(control, member).await;
+    let control = &fixture.control;
+    let imported = || control.list_objects(&ENDPOINT_SLICES).len();
+    wait_until("collected", || imported() == MAX_SLICES).await;
+    assert_eq!(collected_works(control).len(), MAX_SLICES);
+    assert!(fixture.imported().is_none(), "the last by name is left out");
+    fixture.stop().await;
+}
+
+// proves: SVC-limit
+#[tokio::test]
+async fn an_agent_adds_no_more_slices_than_a_member_contributes() {
+    let exporting = ServicesFixture::exporting().await;
+    let genuine = exporting.collected().unwrap();
+    exporting.stop().await;
+    let control = FakeApi::new();
+    control.seed(&CLUSTERS, cluster("True"));
+    control.seed(&WORKS, export_work("True"));
+    for number in 0..MAX_SLICES + 5 {
+        let mut work = genuine.clone();
+        let name = format!("web-{number:03}");
+        work["metadata"]["name"] = name.as_str().into();
+        work["spec"]["workload"]["manifests"][0]["metadata"]["name"] = name.into();
+        control.seed(&WORKS, work);
+    }
+    let tasks = TaskGroup::new(ShutdownToken::new());
+    let members = Arc::new(FakeMemberConnections::default());
+    let mut deps = context(&control, &members, &tasks);
+    deps.enabled.service_export = false;
+    deps.enabled.endpoint_slice_collect = false;
+    start(&deps, &tasks).await;
+    let has = |number: usize| {
+        let name = format!("imported-m-web-{number:03}");
+        control.get_object(&ENDPOINT_SLICES, "n", &name).is_some()
+    };
+    let first = || (0..MAX_SLICES).all(has);
+    wait_until("imported", first).await;
+    assert_eq!(control.list_objects(&ENDPOINT_SLICES).len(), MAX_SLICES);
+    let at = ResourcePath::object(&WORKS, SPACE, "web-000");
+    control.delete(at, &DeleteOptions::default()).await.unwrap();
+    let next = || !has(0) && has(MAX_SLICES) && !has(MAX_SLICES + 1);
+    wait_until("the next one is imported", next).await;
+    tasks.stop().await;
 }

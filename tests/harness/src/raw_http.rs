@@ -136,8 +136,23 @@ impl<'a> RawHttpRequest<'a> {
         }
     }
 
+    /// Sends the request but the last byte of its body, and keeps the connection.
+    pub fn send_all_but_the_end(mut self) -> RawHttpConnection {
+        let length = self.body.len();
+        self.body.pop();
+        RawHttpConnection {
+            _stream: self.write_request(length),
+        }
+    }
+
     /// Sends the request and reads the head of the response.
     pub fn send_streaming(self) -> RawHttpResponseStream {
+        let length = self.body.len();
+        RawHttpResponseStream::read_head(BufReader::new(self.write_request(length)))
+    }
+
+    /// Opens a connection and sends the request, which announces a body of this length.
+    fn write_request(self, length: usize) -> TlsStream {
         let name = ServerName::try_from(self.name.to_owned()).unwrap();
         let connection = ClientConnection::new(Arc::clone(&self.identity.0), name).unwrap();
         let socket = TcpStream::connect(self.address).unwrap();
@@ -147,24 +162,31 @@ impl<'a> RawHttpRequest<'a> {
         for (name, value) in &self.headers {
             head.push_str(&format!("{name}: {value}\r\n"));
         }
-        head.push_str(&format!("Content-Length: {}\r\n\r\n", self.body.len()));
+        head.push_str(&format!("Content-Length: {length}\r\n\r\n"));
         tls.write_all(head.as_bytes()).unwrap();
         tls.write_all(&self.body).unwrap();
         tls.flush().unwrap();
-        RawHttpResponseStream::read_head(BufReader::new(tls))
+        tls
     }
+}
+
+type TlsStream = StreamOwned<ClientConnection, TcpStream>;
+
+/// The connection of a request that is not complete. It ends when this is dropped.
+pub struct RawHttpConnection {
+    _stream: TlsStream,
 }
 
 /// A response whose body is read by chunks.
 pub struct RawHttpResponseStream {
-    reader: BufReader<StreamOwned<ClientConnection, TcpStream>>,
+    reader: BufReader<TlsStream>,
     pub code: u16,
     headers: Vec<(String, String)>,
     pub chunked: bool,
 }
 
 impl RawHttpResponseStream {
-    fn read_head(mut reader: BufReader<StreamOwned<ClientConnection, TcpStream>>) -> Self {
+    fn read_head(mut reader: BufReader<TlsStream>) -> Self {
         let mut line = || {
             let mut line = String::new();
             reader.read_line(&mut line).unwrap();

@@ -1,5 +1,7 @@
 //! Compiles the expressions of one policy, which share the variables that it composes.
 
+use machinery::go_pattern::PatternBudget;
+
 use crate::admission::variables::{
     self, AdmissionSchemas, DeclaredAdmissionVariables, FIRST_COMPOSED,
 };
@@ -66,7 +68,7 @@ impl AdmissionExpressions {
 
     fn with_environment(environment: Environment) -> Self {
         Self {
-            environment,
+            environment: environment.with_patterns(&PatternBudget::default()),
             variables: Vec::new(),
             in_order: false,
         }
@@ -157,5 +159,27 @@ fn composed_type(ty: &Type) -> Type {
         | Type::Timestamp
         | Type::Duration => ty.clone(),
         _ => Type::Dyn,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_expressions_of_a_policy_share_a_bound_on_patterns() {
+        let error = |expressions: &AdmissionExpressions, number: usize| {
+            let expression = format!("'x'.matches('a{{900}}b{{{}}}')", number + 1);
+            let declared = DeclaredAdmissionVariables::default();
+            let compiled = expressions.compile(&expression, OutputType::Bool, declared);
+            compiled.error().map(str::to_owned)
+        };
+        let policy = AdmissionExpressions::composed();
+        let refused = (0..300).find_map(|number| error(&policy, number)).unwrap();
+        assert!(
+            refused.contains("the regular expressions of the object take more than"),
+            "{refused}"
+        );
+        assert_eq!(error(&AdmissionExpressions::composed(), 299), None);
     }
 }

@@ -36,8 +36,9 @@ fn find<'a>(arguments: &[Value<'a>], meter: &mut Meter<'_>) -> EvaluationResult<
     match arguments {
         [Value::String(text), Value::String(pattern)] => {
             let regex = meter.regex(pattern.as_str())?;
-            let found = regex.find(text.as_str()).map_or("", |m| m.as_str());
-            Ok(Value::string(found))
+            let text = text.as_str();
+            let range = regex.find(text);
+            Ok(Value::string(range.map_or("", |range| &text[range])))
         }
         _ => Err(EvalError::NoSuchOverload),
     }
@@ -55,8 +56,9 @@ fn find_all<'a>(arguments: &[Value<'a>], meter: &mut Meter<'_>) -> EvaluationRes
     };
     let regex = meter.regex(pattern.as_str())?;
     let count = usize::try_from(count).unwrap_or(usize::MAX);
-    let found = regex.find_iter(text.as_str()).take(count);
+    let text = text.as_str();
+    let ranges = regex.find_all(text).take(count);
     Ok(Value::list(
-        found.map(|m| Value::string(m.as_str())).collect(),
+        ranges.map(|range| Value::string(&text[range])).collect(),
     ))
 }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use machinery::go_pattern::PatternBudget;
 use serde_json::Value as Json;
 
 use crate::declarations::{Declaration, MAX_REQUEST_BYTES};
@@ -38,10 +39,16 @@ pub(super) struct CompiledExpression {
 
 impl Rule {
     /// Compiles one entry of `x-kubernetes-validations` for values of `schema`.
-    pub(super) fn compile(rule: &Json, schema: &Json, declaration: &Arc<Declaration>) -> Self {
+    pub(super) fn compile(
+        rule: &Json,
+        schema: &Json,
+        declaration: &Arc<Declaration>,
+        patterns: &PatternBudget,
+    ) -> Self {
         let field = |name: &str| rule[name].as_str().unwrap_or("").to_owned();
         let optional_old_self = rule["optionalOldSelf"] == true;
         let environment = Environment::new()
+            .with_patterns(patterns)
             .with(SELF_VARIABLE, Arc::clone(declaration), false)
             .with(
                 OLD_SELF_VARIABLE,

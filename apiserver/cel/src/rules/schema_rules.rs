@@ -5,6 +5,7 @@
 use std::sync::Arc;
 
 use machinery::FieldError;
+use machinery::go_pattern::PatternBudget;
 use serde_json::{Value as Json, json};
 
 use crate::declarations::{Declaration, limit};
@@ -37,6 +38,8 @@ pub struct SchemaRules<'a> {
     /// Whether the schema is stored already: a limit on single rules that came later does not
     /// keep its definition from being updated.
     pub stored: bool,
+    /// The patterns of the whole definition.
+    pub patterns: &'a PatternBudget,
 }
 
 /// Appends what is wrong with the rules of a structural schema.
@@ -48,6 +51,7 @@ pub fn validate_schema_rules(rules: SchemaRules<'_>, errors: &mut Vec<FieldError
         stored: rules.stored,
         errors: Vec::new(),
         total_cost: 0,
+        patterns: rules.patterns.clone(),
         expensive: Vec::new(),
     };
     let declaration = Declaration::from_schema(rules.schema, true).map(Arc::new);
@@ -126,6 +130,7 @@ struct RuleCheck {
     stored: bool,
     errors: Vec<FieldError>,
     total_cost: u64,
+    patterns: PatternBudget,
     expensive: Vec<(u64, String)>,
 }
 
@@ -190,7 +195,7 @@ impl RuleCheck {
                     .push(FieldError::invalid(format!("{at}.rule"), value, why));
                 continue;
             };
-            let compiled = Rule::compile(rule, node.schema, declaration);
+            let compiled = Rule::compile(rule, node.schema, declaration, &self.patterns);
             self.expression(&at, rule, &compiled, node, declaration);
         }
     }

@@ -1,6 +1,7 @@
 //! Rules of schemas: what is refused when they are written, and what they say of objects.
 
 use machinery::FieldError;
+use machinery::go_pattern::PatternBudget;
 use serde_json::{Value as Json, json};
 
 use super::{RuleValidator, SchemaRules, validate_schema_rules};
@@ -11,6 +12,7 @@ fn refusals(schema: &Json) -> Vec<String> {
         at: "s",
         schema,
         stored: false,
+        patterns: &PatternBudget::default(),
     };
     validate_schema_rules(rules, &mut errors);
     errors.iter().map(text).collect()

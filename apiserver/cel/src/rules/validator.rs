@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
+use machinery::go_pattern::PatternBudget;
 use machinery::{FieldError, FieldErrorType};
 use serde_json::Value as Json;
 
@@ -78,10 +79,12 @@ impl RuleNode {
     /// there are none.
     fn compile(holder: &Json, schema: &Json, declaration: &Arc<Declaration>) -> Option<Self> {
         let rules = holder["x-kubernetes-validations"].as_array();
+        // Those of the whole definition were bounded when it was written.
+        let patterns = PatternBudget::default();
         let rules: Vec<Rule> = rules
             .into_iter()
             .flatten()
-            .map(|rule| Rule::compile(rule, schema, declaration))
+            .map(|rule| Rule::compile(rule, schema, declaration, &patterns))
             .collect();
         let element = declaration.element();
         let below = |name: &str| {

@@ -5,16 +5,21 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::fmt;
 
 use bytes::{Buf, BytesMut};
 use machinery::{Object, Status};
 use serde::Deserialize;
+use serde::de::{self, Deserializer as _, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 
 use crate::api::{Error, ObjectList, Result, WatchEvent};
 
 /// A watch event holds one object: etcd's limit of 1.5 MiB, with room for encoding.
 const MAX_WATCH_EVENT_BYTES: usize = 8 << 20;
+
+/// A list has no more items: the smallest take many times their text.
+const MAX_LIST_ITEMS: usize = 200_000;
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -26,7 +31,42 @@ struct RawObjectList<'a> {
     #[serde(borrow, default)]
     metadata: ListMeta<'a>,
     #[serde(borrow, default)]
-    items: Option<Vec<&'a RawValue>>,
+    items: Option<&'a RawValue>,
+}
+
+/// Decodes the items of a list one after the other: the text of one may be shorter than what a
+/// reference to it takes.
+struct ListItems<'a> {
+    head: &'a str,
+    items: Vec<Object>,
+}
+
+impl<'de> Visitor<'de> for ListItems<'_> {
+    type Value = Vec<Object>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a list of objects")
+    }
+
+    fn visit_unit<E: de::Error>(self) -> std::result::Result<Vec<Object>, E> {
+        Ok(self.items)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(
+        mut self,
+        mut seq: A,
+    ) -> std::result::Result<Vec<Object>, A::Error> {
+        while let Some(item) = seq.next_element::<&'de RawValue>()? {
+            if self.items.len() >= MAX_LIST_ITEMS {
+                let why = format!("a list has more than {MAX_LIST_ITEMS} items");
+                return Err(de::Error::custom(why));
+            }
+            let item = add_type_meta(item.get(), self.head).map_err(de::Error::custom)?;
+            let object = Object::from_json_trimmed(item.as_bytes());
+            self.items.push(object.map_err(de::Error::custom)?);
+        }
+        Ok(self.items)
+    }
 }
 
 #[derive(Default, Deserialize)]
@@ -56,17 +96,19 @@ pub(super) fn decode_list(body: &[u8]) -> Result<ObjectList> {
         serde_json::to_string(&raw.api_version).map_err(protocol_error)?,
         serde_json::to_string(item_kind).map_err(protocol_error)?
     );
-    let items = raw.items.unwrap_or_default();
-    let mut list = ObjectList {
-        items: Vec::with_capacity(items.len()),
+    let visitor = ListItems {
+        head: &head,
+        items: Vec::new(),
+    };
+    let items = match raw.items {
+        Some(items) => serde_json::Deserializer::from_str(items.get()).deserialize_any(visitor),
+        None => Ok(Vec::new()),
+    };
+    Ok(ObjectList {
+        items: items.map_err(protocol_error)?,
         revision: parse_revision(raw.metadata.resource_version.as_deref()),
         continue_token: raw.metadata.r#continue.unwrap_or_default().into_owned(),
-    };
-    for item in items {
-        let item = add_type_meta(item.get(), &head)?;
-        list.items.push(Object::from_json_trimmed(item.as_bytes())?);
-    }
-    Ok(list)
+    })
 }
 
 fn add_type_meta<'a>(item: &'a str, head: &str) -> Result<Cow<'a, str>> {
@@ -287,6 +329,11 @@ mod tests {
             decode_list(br#"{"kind":"XList","apiVersion":"v1","metadata":{},"items":null}"#)
                 .unwrap();
         assert!(empty.items.is_empty() && empty.revision == 0);
+        let item = r#"{"metadata":{"name":"a"}}"#;
+        let long = vec![item; MAX_LIST_ITEMS + 1].join(",");
+        let long = format!(r#"{{"kind":"XList","items":[{long}]}}"#);
+        let refused = decode_list(long.as_bytes()).unwrap_err().to_string();
+        assert!(refused.contains("more than 200000 items"), "{refused}");
         for bad in [
             &br#"{"kind":"Pod"}"#[..],
             b"[]",

@@ -20,6 +20,11 @@ use crate::api::{Api, ApiResource, Error, GroupFilter, Result, ServerResources};
 const ACCEPT_AGGREGATED_DISCOVERY: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList,application/json";
 /// Concurrent requests for unaggregated documents.
 const MAX_CONCURRENT_REQUESTS: usize = 8;
+/// A server has no more group versions, of which each is a request in the older form.
+const MAX_GROUP_VERSIONS: usize = 1_000;
+/// A server has no more resources in all its group versions.
+const MAX_RESOURCES: usize = 20_000;
+const TOO_MANY_RESOURCES: &str = "the server has too many resources";
 
 #[derive(Deserialize)]
 struct DiscoveryResponseKindField {
@@ -172,20 +177,24 @@ impl RemoteApi {
             versions.extend(group.versions.into_iter().map(|v| v.group_version));
         }
         versions.retain(|version| filter(split_api_version(version).0));
+        for version in versions.split_off(versions.len().min(MAX_GROUP_VERSIONS)) {
+            found.fail(version, "the server has too many group versions");
+        }
         let documents = stream::iter(versions).map(|version| async move {
             let body = self.get_raw(&group_version_path(&version)).await;
             let parsed = body.and_then(|b| decode::<LegacyApiResourceList>(&b));
             (version, parsed)
         });
-        let documents: Vec<_> = documents.buffered(MAX_CONCURRENT_REQUESTS).collect().await;
-        for (version, document) in documents {
+        let mut documents = documents.buffered(MAX_CONCURRENT_REQUESTS);
+        while let Some((version, document)) = documents.next().await {
             match document {
+                Ok(_) if found.resources.len() >= MAX_RESOURCES => {
+                    found.fail(version, TOO_MANY_RESOURCES);
+                }
                 Ok(document) => add_legacy_resources(&version, document, &mut found),
                 // Removed between the two requests, or not served yet.
                 Err(error) if error.is_not_found() => {}
-                Err(error) => found
-                    .failed_group_versions
-                    .push((version, error.to_string())),
+                Err(error) => found.fail(version, error.to_string()),
             }
         }
         Ok(found)
@@ -215,9 +224,11 @@ fn add_aggregated_groups(list: ApiGroupDiscoveryList, found: &mut ServerResource
         for version in group.versions {
             let gv = Gvr::new(name.as_str(), version.version.as_str(), "").api_version();
             if version.freshness == "Stale" {
-                found
-                    .failed_group_versions
-                    .push((gv, "stale GroupVersion discovery".into()));
+                found.fail(gv, "stale GroupVersion discovery");
+                continue;
+            }
+            if found.resources.len() >= MAX_RESOURCES {
+                found.fail(gv, TOO_MANY_RESOURCES);
                 continue;
             }
             for own in version.resources {

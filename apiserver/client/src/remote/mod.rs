@@ -73,8 +73,16 @@ pub use tunnel::{
 
 /// The timeout of a call, without the stream of a watch.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
-/// A page of a list holds at most 500 objects of 1.5 MiB each, in practice far less.
-const MAX_RESPONSE_BYTES: usize = 256 << 20;
+/// A reply that is no list: one object, of at most 1.5 MiB in etcd, or a document of discovery.
+const MAX_REPLY_BYTES: usize = 32 << 20;
+/// A page of a list; the next request for one that is larger asks for fewer objects.
+const MAX_PAGE_BYTES: usize = 64 << 20;
+/// A list that is not paged: commands ask the control plane for those, nobody a member.
+const MAX_LIST_BYTES: usize = 256 << 20;
+/// By what the objects of a page that is too large are divided: three times from 500 to 1.
+const PAGE_DIVISOR: u64 = 8;
+/// The reply of a failure.
+const MAX_FAILURE_BYTES: usize = 1 << 20;
 /// Attempts of a call that the server asks to retry later.
 const MAX_ATTEMPTS: u32 = 4;
 /// The longest `Retry-After` that is honored.
@@ -124,7 +132,10 @@ impl RemoteApi {
     pub async fn post(&self, path: &str, body: Bytes, most: usize) -> Result<Bytes> {
         let ask = ApiRequest::post(path.to_owned(), body);
         let response = self.send_once(&ask).await.map_err(|(error, _)| error)?;
-        self.success_body(response, most).await
+        if !response.status().is_success() {
+            return Err(self.failure_of(response).await);
+        }
+        self.read_body(response.into_body(), most).await
     }
 
     /// GETs a path once and returns the response whatever its code; a body larger than `most`
@@ -219,11 +230,56 @@ impl RemoteApi {
 
     /// The body of a successful response.
     async fn fetch_body(&self, ask: &ApiRequest) -> Result<Bytes> {
+        self.fetch_body_of(ask, MAX_REPLY_BYTES).await
+    }
+
+    async fn fetch_body_of(&self, ask: &ApiRequest, most: usize) -> Result<Bytes> {
+        let body = self.fetch_body_within(ask, most).await?;
+        body.ok_or_else(|| reply_too_large(most))
+    }
+
+    /// The body of a successful response; `None` if it has more bytes.
+    async fn fetch_body_within(&self, ask: &ApiRequest, most: usize) -> Result<Option<Bytes>> {
         self.with_timeout(async {
             let response = self.send_with_retries(ask).await?;
-            self.success_body(response, MAX_RESPONSE_BYTES).await
+            let code = response.status();
+            if code.is_success() {
+                return self.read_body_within(response.into_body(), most).await;
+            }
+            Err(self.failure_of(response).await)
         })
         .await
+    }
+
+    /// The body of a list. A page that is too large is asked for again with fewer objects: what
+    /// a member sends does not take more memory than one page.
+    async fn fetch_list(&self, at: ResourcePath<'_>, options: &ListOptions) -> Result<Bytes> {
+        let mut options = options.clone();
+        loop {
+            let most = match options.limit {
+                0 => MAX_LIST_BYTES,
+                _ => MAX_PAGE_BYTES,
+            };
+            let ask = ApiRequest::list(at, &options);
+            match self.fetch_body_within(&ask, most).await? {
+                Some(body) => return Ok(body),
+                None if options.limit > 1 => {
+                    options.limit = options.limit.div_ceil(PAGE_DIVISOR);
+                }
+                None => return Err(reply_too_large(most)),
+            }
+        }
+    }
+
+    async fn failure_of(&self, response: Response<ResponseBody>) -> Error {
+        let code = response.status();
+        match self
+            .read_body(response.into_body(), MAX_FAILURE_BYTES)
+            .await
+        {
+            Ok(body) => status_from_response(code, &body).into(),
+            Err(error) => error,
+        }
     }
 
     /// The body of a successful response, to be read as it arrives.
@@ -234,10 +290,7 @@ impl RemoteApi {
             if code.is_success() {
                 return Ok(response.into_body());
             }
-            let body = self
-                .read_body(response.into_body(), MAX_RESPONSE_BYTES)
-                .await?;
-            Err(status_from_response(code, &body).into())
+            Err(self.failure_of(response).await)
         })
         .await
     }
@@ -252,33 +305,34 @@ impl RemoteApi {
         }
     }
 
-    async fn success_body(&self, response: Response<ResponseBody>, most: usize) -> Result<Bytes> {
-        let code = response.status();
-        let body = self.read_body(response.into_body(), most).await?;
-        if code.is_success() {
-            return Ok(body);
-        }
-        Err(status_from_response(code, &body).into())
+    async fn read_body(&self, body: ResponseBody, most: usize) -> Result<Bytes> {
+        let body = self.read_body_within(body, most).await?;
+        body.ok_or_else(|| reply_too_large(most))
     }
 
-    async fn read_body(&self, mut body: ResponseBody, most: usize) -> Result<Bytes> {
+    /// `None` if the body has more bytes.
+    async fn read_body_within(&self, mut body: ResponseBody, most: usize) -> Result<Option<Bytes>> {
         let expected = body.size_hint().exact().unwrap_or(0).min(1 << 20);
         let mut buffer = BytesMut::with_capacity(usize::try_from(expected).unwrap_or(0));
         while let Some(frame) = body.frame().await {
             let frame = frame.map_err(|e| self.transport_error(pool::error_chain(&e)))?;
             if let Some(data) = frame.data_ref() {
                 if buffer.len() + data.len() > most {
-                    return Err(Error::Protocol(format!("the reply exceeds {most} bytes")));
+                    return Ok(None);
                 }
                 buffer.extend_from_slice(data);
             }
         }
-        Ok(buffer.freeze())
+        Ok(Some(buffer.freeze()))
     }
 
     async fn fetch_object(&self, ask: ApiRequest) -> Result<Object> {
         Ok(Object::from_json(self.fetch_body(&ask).await?)?)
     }
+}
+
+fn reply_too_large(most: usize) -> Error {
+    Error::Protocol(format!("the reply exceeds {most} bytes"))
 }
 
 /// The delay before a retry, if the server asks for one. A request answered with 429 was
@@ -398,7 +452,7 @@ impl Api for RemoteApi {
     }
 
     async fn list(&self, at: ResourcePath<'_>, options: &ListOptions) -> Result<ObjectList> {
-        decode::decode_list(&self.fetch_body(&ApiRequest::list(at, options)).await?)
+        decode::decode_list(&self.fetch_list(at, options).await?)
     }
 
     async fn watch(&self, at: ResourcePath<'_>, options: &WatchOptions) -> Result<WatchStream> {

@@ -434,3 +434,74 @@ async fn both_forms_of_discovery_are_read() {
     );
     server.tasks.stop().await;
 }
+
+#[tokio::test]
+async fn a_page_that_is_too_large_is_asked_for_in_smaller_ones() {
+    const PATH: &str = "/api/v1/configmaps";
+    let server = TestHttpsServer::start(&["h2"], 100).await;
+    let client = server.client();
+    let small = r#"{"kind":"ConfigMapList","apiVersion":"v1","metadata":{"continue":"c"},"items":[{"metadata":{"name":"a"}}]}"#;
+    let large: &'static str = " ".repeat(MAX_PAGE_BYTES + 1).leak();
+    *server.state.responses_by_path.lock() =
+        HashMap::from([("/api/v1/configmaps?limit=8", small), (PATH, large)]);
+    let list = async |limit| {
+        let options = ListOptions {
+            limit,
+            ..ListOptions::default()
+        };
+        let at = ResourcePath::collection(&MAPS, "");
+        client.list(at, &options).await
+    };
+    let page = list(60).await.unwrap();
+    assert_eq!((page.items.len(), &*page.continue_token), (1, "c"));
+    let refused = list(1).await.unwrap_err().to_string();
+    assert!(
+        refused.contains("the reply exceeds 67108864 bytes"),
+        "{refused}"
+    );
+    server.tasks.stop().await;
+}
+
+#[tokio::test]
+async fn a_server_that_lies_about_what_it_serves_is_read_in_part() {
+    let server = TestHttpsServer::start(&["h2"], 100).await;
+    let client = server.client();
+    let resource =
+        r#"{"resource":"r","responseKind":{"kind":"R"},"scope":"Namespaced","verbs":["get"]}"#;
+    let version = format!(
+        r#"{{"version":"v1","resources":[{}]}}"#,
+        vec![resource; 15_000].join(",")
+    );
+    let groups: Vec<String> = (0..4)
+        .map(|i| format!(r#"{{"metadata":{{"name":"g{i}.io"}},"versions":[{version}]}}"#))
+        .collect();
+    let groups = format!(
+        r#"{{"kind":"APIGroupDiscoveryList","items":[{}]}}"#,
+        groups.join(",")
+    );
+    let core = r#"{"kind":"APIGroupDiscoveryList","items":[]}"#;
+    *server.state.responses_by_path.lock() =
+        HashMap::from([("/api", core), ("/apis", &*groups.leak())]);
+    let served = client.discover().await.unwrap();
+    assert_eq!(served.resources.len(), 30_000);
+    let failed: Vec<&str> = served
+        .failed_group_versions
+        .iter()
+        .map(|(v, _)| &**v)
+        .collect();
+    assert_eq!(failed, ["g2.io/v1", "g3.io/v1"]);
+
+    let version = |i| format!(r#"{{"groupVersion":"g.io/v{i}"}}"#);
+    let versions: Vec<String> = (0..1_500).map(version).collect();
+    let groups = format!(
+        r#"{{"kind":"APIGroupList","groups":[{{"name":"g.io","versions":[{}]}}]}}"#,
+        versions.join(",")
+    );
+    *server.state.responses_by_path.lock() = HashMap::from([
+        ("/api", r#"{"kind":"APIVersions","versions":[]}"#),
+        ("/apis", &*groups.leak()),
+    ]);
+    let served = client.discover().await.unwrap();
+    assert_eq!(served.failed_group_versions.len(), 500);
+    server.tasks.stop().await;
+}

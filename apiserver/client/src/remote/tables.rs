@@ -7,9 +7,9 @@ use bytes::{Bytes, BytesMut};
 use futures_util::{Stream, stream};
 use http_body_util::BodyExt;
 
-use super::RemoteApi;
 use super::pool::ResponseBody;
 use super::request::ApiRequest;
+use super::{MAX_LIST_BYTES, RemoteApi};
 use crate::api::{Error, ListOptions, ResourcePath, Result, WatchOptions};
 
 /// kubectl's header; a server that knows no Tables answers with objects.
@@ -35,7 +35,7 @@ impl RemoteApi {
             ask.add_query("includeObject", "Object");
         }
         ask.accept = TABLE_ACCEPT;
-        self.fetch_body(&ask).await
+        self.fetch_body_of(&ask, MAX_LIST_BYTES).await
     }
 
     /// GET of a collection or of one object with `watch=1`, whose events have Tables.

@@ -9,6 +9,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
+use http::uri::PathAndQuery;
 use http::{Request, Response};
 use http_body_util::{BodyExt, Either, Full, StreamBody};
 use hyper::body::{Frame, Incoming};
@@ -47,7 +48,7 @@ pub(super) struct TestHttpsServerState {
     pub(super) open_watches: Mutex<Vec<mpsc::UnboundedSender<Bytes>>>,
     /// Responses sent before the usual ones.
     pub(super) first_responses: Mutex<Vec<(u16, String, String)>>,
-    /// Responses by path.
+    /// Responses by path, or by path and query.
     pub(super) responses_by_path: Mutex<HashMap<&'static str, &'static str>>,
     pub(super) goaway: AtomicBool,
     /// How many connections send GOAWAY once they have read a request, without processing
@@ -248,7 +249,10 @@ fn respond(
         }
         return response.body(full_body(text)).unwrap();
     }
-    if let Some(text) = script.responses_by_path.lock().get(request.uri().path()) {
+    let by_path = script.responses_by_path.lock();
+    let with_query = request.uri().path_and_query().map(PathAndQuery::as_str);
+    let by_query = with_query.and_then(|path| by_path.get(path));
+    if let Some(text) = by_query.or_else(|| by_path.get(request.uri().path())) {
         return Response::new(full_body((*text).to_owned()));
     }
     if request

@@ -18,7 +18,7 @@ use super::inner_service::{InnerService, ServerResponse};
 use super::max_in_flight::InFlightLimits;
 use super::request::ResolvedRequest;
 use crate::admission_review::{AdmissionReviewHandler, AdmissionReviewHandlers};
-use crate::negotiation::RequestBodySerialization;
+use crate::request_memory::MemoryCharge;
 use crate::{admission_review, request_body};
 
 pub(super) struct AdmissionReviewsLayer {
@@ -96,12 +96,13 @@ impl AdmissionReviewHandlersAndLimits {
     {
         let _permit = self.limits.acquire(true, request.labels.verb)?;
         let limit = time_limit(&request.query, self.request_timeout)?;
-        let read = request_body::read_body(request.http.into_body());
+        let charge = MemoryCharge::of_address(request.remote_address);
+        let read = request_body::read_body(request.http.into_body(), charge);
         let read = tokio::time::timeout(limit, read).await;
         let mut body = read.map_err(|_| {
             Status::timeout("the AdmissionReview was not received within the allotted timeout")
         })??;
-        body.charge_tree(RequestBodySerialization::Json)?;
+        body.charge_review()?;
         admission_review::serve_admission_review(handler, &body)
     }
 }

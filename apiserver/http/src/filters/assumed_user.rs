@@ -34,6 +34,7 @@ impl<B: Send> AsyncCheck<ResolvedRequest<B>> for AssumedUserCheck {
         Ok(AuthenticatedRequest {
             user,
             deadline,
+            body: None,
             request,
         })
     }

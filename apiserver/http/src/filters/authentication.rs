@@ -45,6 +45,7 @@ impl<B: Send> AsyncCheck<ResolvedRequest<B>> for RequestAuthenticatorAndMetrics 
         Ok(AuthenticatedRequest {
             user,
             deadline: None,
+            body: None,
             request,
         })
     }

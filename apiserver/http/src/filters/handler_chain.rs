@@ -30,6 +30,7 @@ use super::observation::ObservationLayer;
 use super::panic_recovery::PanicRecoveryLayer;
 use super::priority_and_fairness::{MakeFlowHeaders, PriorityAndFairnessLayer};
 use super::request::{AuthenticatedRequest, ReceivedRequest};
+use super::request_body::RequestBodyLayer;
 use super::request_info::RequestInfoLayer;
 use super::response_headers::ResponseHeadersLayer;
 use super::tracing::TracingLayer;
@@ -67,6 +68,8 @@ pub(crate) struct HandlerChainConfig {
 /// - panics are recovered inside of the headers, the request info and the metrics, so
 ///   that a 500 has an audit ID and is counted under its resource;
 /// - the webhooks that other API servers call are served before authentication;
+/// - the body of a write is read before the request takes part in any limit on requests: who sends
+///   half of it occupies no seat, but memory of which he has a share;
 /// - in-flight limits act before impersonation: who is exempt as `system:masters` is
 ///   the user who was authenticated, not the one he impersonates. Exempt are also
 ///   long-running requests and probes;
@@ -114,6 +117,7 @@ where
         .layer(AuthenticationLayer::with_metrics(authenticator, metrics)) // WithAuthentication
         .layer(TracingLayer) // WithTracing
         .layer(MapResultLayer(MakeAuditResponse)) // WithAudit
+        .layer(RequestBodyLayer::new(timeout))
         .layer(MaxInFlightLayer::new(limits, flow_control.is_none())) // WithMaxInFlightLimit
         .layer(ImpersonationLayer::new(authorizer, authenticator)) // WithImpersonation
         .layer(PriorityAndFairnessLayer::new(
@@ -149,6 +153,7 @@ where
         .layer(ErrorResponsesLayer::new(&config.resources_installed))
         .layer(AssumedUserLayer::new(AssumedUserCheck))
         .layer(MapResultLayer(MakeAuditResponse))
+        .layer(RequestBodyLayer::new(config.request_timeout))
         .layer(AuthorizationLayer::with_metrics(
             &config.authorizer,
             &config.metrics,

@@ -31,6 +31,7 @@ mod observation;
 mod panic_recovery;
 mod priority_and_fairness;
 mod request;
+mod request_body;
 mod request_info;
 mod response_headers;
 #[cfg(test)]

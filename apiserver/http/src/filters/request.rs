@@ -14,6 +14,7 @@ use crate::audit::RequestAudit;
 use crate::flowcontrol::SharedFlow;
 use crate::metrics::RequestLabels;
 use crate::negotiation::ResponseFormat;
+use crate::request_body::ChargedRequestBody;
 use crate::requestinfo::{QueryParams, RequestInfo};
 
 /// Longer IDs from clients are replaced.
@@ -66,6 +67,7 @@ fn audit_id(headers: &HeaderMap) -> HeaderValue {
 /// A request whose [`RequestInfo`] is known.
 pub(crate) struct ResolvedRequest<B> {
     pub(crate) peer: PeerCertificates,
+    pub(crate) remote_address: Option<IpAddr>,
     pub(crate) audit_id: HeaderValue,
     pub(crate) http: Request<B>,
     pub(crate) received_at: Instant,
@@ -79,6 +81,8 @@ pub(crate) struct ResolvedRequest<B> {
     /// Exempt from the deadline and the in-flight limits: watches, logs that are
     /// followed, tunnels.
     pub(crate) long_running: bool,
+    /// Whether it is a write, whose body is read before the handler is called.
+    pub(crate) needs_body: bool,
     /// `None` when nothing is audited.
     pub(crate) audit: Option<Arc<RequestAudit>>,
     /// `None` without flow control.
@@ -91,5 +95,7 @@ pub(crate) struct AuthenticatedRequest<B> {
     pub(crate) user: Arc<UserInfo>,
     /// Set by the deadline filter; `None` for long-running requests.
     pub(crate) deadline: Option<tokio::time::Instant>,
+    /// Set by the filter of bodies; `None` if the request needs none.
+    pub(crate) body: Option<ChargedRequestBody>,
     pub(crate) request: ResolvedRequest<B>,
 }

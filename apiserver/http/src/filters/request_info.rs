@@ -103,6 +103,7 @@ where
             }
         };
         let long_running = self.resolver.is_long_running(http.method(), &info, &query);
+        let needs_body = self.resolver.needs_body(&info);
         let scope = self.resolver.check_scope(&info);
         let labels = self.resolver.request_labels(&info, &query, long_running);
         let audit = self.resolver.auditor.as_ref().map(|auditor| {
@@ -111,6 +112,7 @@ where
         });
         Either::Right(self.inner.call(ResolvedRequest {
             peer,
+            remote_address,
             audit_id,
             http,
             received_at,
@@ -120,6 +122,7 @@ where
             labels: Arc::new(labels),
             format,
             long_running,
+            needs_body,
             audit,
             flow: self.resolver.has_flow_control.then(SharedFlow::default),
         }))
@@ -183,6 +186,12 @@ impl RequestInfoResolver {
             }
             (Some(connector), _) => connector.is_long_running(),
         }
+    }
+
+    /// Whether a request is a write; a connection reads its body itself.
+    fn needs_body(&self, info: &RequestInfo) -> bool {
+        let resource = info.resource.as_ref().filter(|_| info.is_mutating());
+        resource.is_some_and(|r| find_connector(&self.connectors, r).is_none())
     }
 
     fn request_labels(

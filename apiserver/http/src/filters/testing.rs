@@ -53,6 +53,7 @@ pub(super) fn resolved_request_with_body<B>(
     };
     ResolvedRequest {
         peer,
+        remote_address: None,
         audit_id,
         http,
         received_at: Instant::now(),
@@ -62,6 +63,7 @@ pub(super) fn resolved_request_with_body<B>(
         labels: Arc::new(labels),
         format: ResponseFormat::PLAIN_JSON,
         long_running: false,
+        needs_body: false,
         audit: None,
         flow: None,
     }
@@ -80,6 +82,7 @@ pub(super) fn as_user<B>(
     AuthenticatedRequest {
         user: Arc::new(user),
         deadline: None,
+        body: None,
         request,
     }
 }

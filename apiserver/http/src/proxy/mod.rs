@@ -47,6 +47,7 @@ use openapi::karmada::resources::CLUSTERS;
 
 use crate::own_requests::ControlPlaneBackend;
 use crate::request_body;
+use crate::request_memory::MemoryCharge;
 use crate::response_body::ServerResponseBody;
 use crate::subresources::SubresourceConnectRequest;
 pub use agent_tunnel::{AGENT_TUNNEL, AgentTunnelEndpoint, TunnelRefusalCallback};
@@ -193,7 +194,8 @@ impl ClusterProxy {
             headers::build_request_headers(headers, &user, &scope, protocol.as_ref())?;
         let body = match transform {
             Some(transform) => {
-                let (body, _charge) = request_body::read_body(body).await?.into_parts();
+                let charge = MemoryCharge::of_user(&user, None);
+                let (body, _charge) = request_body::read_body(body, charge).await?.into_parts();
                 let content_type = headers.get(CONTENT_TYPE).and_then(|v| v.to_str().ok());
                 let body = transform(body, content_type.unwrap_or(""));
                 headers.insert(CONTENT_LENGTH, body.bytes.len().into());

@@ -7,7 +7,7 @@ use openapi::karmada::well_known_keys::CACHED_FROM_CLUSTER;
 use serde_json::Value;
 
 use super::TransformedBody;
-use crate::request_body;
+use crate::{request_body, yaml_body};
 
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 
@@ -27,7 +27,7 @@ pub(super) fn restore_object(
     };
     let decoded = match media_type {
         _ if is_protobuf => request_body::decode_protobuf(&body).ok(),
-        _ if media_type.ends_with("yaml") => request_body::decode_yaml(&body).ok(),
+        _ if media_type.ends_with("yaml") => yaml_body::decode_yaml(&body).ok(),
         _ => serde_json::from_slice::<Value>(&body).ok(),
     };
     let Some(mut value) = decoded else {

@@ -5,14 +5,13 @@
 use bytes::Bytes;
 use client::Patch;
 use http::{HeaderMap, Response};
-use hyper::body::Incoming;
 use machinery::Status;
 use machinery::bounded_text::joined;
 use registry::{DeleteResponse, FieldValidation, WriteResult, options};
 
 use super::ResourceRequestHandler;
 use crate::negotiation::{self, RequestBodySerialization};
-use crate::request_body::{self, JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH};
+use crate::request_body::{self, ChargedRequestBody, JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH};
 use crate::request_memory::MemoryCharge;
 use crate::response_body::ServerResponseBody;
 use crate::response_writers::{self, ResponseOptions};
@@ -20,15 +19,14 @@ use crate::response_writers::{self, ResponseOptions};
 const APPLY_PATCH: &str = "application/apply-patch+yaml";
 
 impl ResourceRequestHandler<'_> {
-    /// Reads and decodes the object in a request body, whose memory is charged.
-    async fn decode_body(
+    /// Decodes the object in a request body, whose memory is charged.
+    fn decode_body(
         &self,
         headers: &HeaderMap,
-        body: Incoming,
+        mut body: ChargedRequestBody,
     ) -> Result<(registry::ObjectBodyAndDuplicateFields, MemoryCharge), Status> {
         let body_type = negotiation::body_type(headers, self.has_protobuf_form())?;
-        let mut bytes = request_body::read_body(body).await?;
-        bytes.charge_tree(body_type)?;
+        body.charge_write(body_type)?;
         let kind = match self
             .resource_info
             .subresource(&self.request.resource.subresource)
@@ -39,7 +37,7 @@ impl ResourceRequestHandler<'_> {
         let info = &self.resource_info;
         let is_custom = !info.has_go_type()
             && matches!(self.request.resource.subresource.as_str(), "" | "status");
-        let decoded = request_body::decode_object_of_kind(&bytes, body_type, kind, is_custom)?;
+        let decoded = request_body::decode_object_of_kind(&body, body_type, kind, is_custom)?;
         if is_custom
             && decoded.value["apiVersion"]
                 .as_str()
@@ -54,7 +52,7 @@ impl ResourceRequestHandler<'_> {
             audit.log_request_object(&decoded.value);
         }
         let is_typed_json = body_type == RequestBodySerialization::Json && info.has_go_type();
-        let (bytes, charge) = bytes.into_parts();
+        let (bytes, charge) = body.into_parts();
         let object = registry::ObjectBodyAndDuplicateFields {
             value: decoded.value,
             duplicate_fields: decoded.duplicate_keys,
@@ -87,11 +85,11 @@ impl ResourceRequestHandler<'_> {
     pub(super) async fn create(
         &self,
         headers: &HeaderMap,
-        body: Incoming,
+        body: ChargedRequestBody,
     ) -> Result<Response<ServerResponseBody>, Status> {
         let response_options = self.response_options(headers)?;
         let options = self.write_options(headers, "CreateOptions")?;
-        let (body, _charged) = self.decode_body(headers, body).await?;
+        let (body, _charged) = self.decode_body(headers, body)?;
         let registry = &self.shared.registry;
         let mut written = registry
             .create(&self.context, self.resource_path(), body, &options)
@@ -104,11 +102,11 @@ impl ResourceRequestHandler<'_> {
     pub(super) async fn update(
         &self,
         headers: &HeaderMap,
-        body: Incoming,
+        body: ChargedRequestBody,
     ) -> Result<Response<ServerResponseBody>, Status> {
         let response_options = self.response_options(headers)?;
         let options = self.write_options(headers, "UpdateOptions")?;
-        let (body, _charged) = self.decode_body(headers, body).await?;
+        let (body, _charged) = self.decode_body(headers, body)?;
         if self.resource_info.kind.allow_create_on_update {
             self.authorize_create_on_update().await?;
         }
@@ -146,7 +144,7 @@ impl ResourceRequestHandler<'_> {
     pub(super) async fn patch(
         &self,
         headers: &HeaderMap,
-        body: Incoming,
+        mut body: ChargedRequestBody,
     ) -> Result<Response<ServerResponseBody>, Status> {
         let response_options = self.response_options(headers)?;
         let supported = self.resource_info.patch_types();
@@ -162,9 +160,8 @@ impl ResourceRequestHandler<'_> {
         if self.request.query.flag("force") {
             return Err(force_forbidden());
         }
-        let mut bytes = request_body::read_body(body).await?;
-        bytes.charge_tree(RequestBodySerialization::Json)?;
-        let decoded = request_body::decode_patch(&bytes, &content_type)?;
+        body.charge_write(RequestBodySerialization::Json)?;
+        let decoded = request_body::decode_patch(&body, &content_type)?;
         options.patch_errors = decoded.strict_errors;
         let value = decoded.value;
         if let Some(audit) = &self.request.audit {
@@ -185,13 +182,12 @@ impl ResourceRequestHandler<'_> {
 
     async fn apply(
         &self,
-        body: Incoming,
+        mut body: ChargedRequestBody,
         response_options: ResponseOptions,
     ) -> Result<Response<ServerResponseBody>, Status> {
         let (options, force) = self.parse_options(|q| options::parse_apply_options(q))?;
-        let mut bytes = request_body::read_body(body).await?;
-        bytes.charge_configuration()?;
-        let decoded = request_body::decode_configuration(&bytes)?;
+        body.charge_configuration()?;
+        let decoded = request_body::decode_configuration(&body)?;
         if let Some(audit) = &self.request.audit {
             audit.log_request_patch(&decoded.value);
         }
@@ -238,19 +234,18 @@ impl ResourceRequestHandler<'_> {
     }
 
     /// DeleteOptions from the body when there is one, else from the query.
-    async fn delete_options(
+    fn delete_options(
         &self,
         headers: &HeaderMap,
-        body: Incoming,
+        mut body: ChargedRequestBody,
     ) -> Result<client::DeleteOptions, Status> {
-        let mut bytes = request_body::read_body(body).await?;
-        let value = if bytes.is_empty() {
+        let value = if body.is_empty() {
             None
         } else {
             // Clients may send DeleteOptions as protobuf, whatever the kind.
             let body_type: RequestBodySerialization = negotiation::body_type(headers, true)?;
-            bytes.charge_tree(body_type)?;
-            let decoded = request_body::decode_object(&bytes, body_type);
+            body.charge_write(body_type)?;
+            let decoded = request_body::decode_object(&body, body_type);
             let value = decoded.map_err(Status::bad_request)?.value;
             if let Some(audit) = &self.request.audit {
                 audit.log_request_object(&value);
@@ -263,10 +258,10 @@ impl ResourceRequestHandler<'_> {
     pub(super) async fn delete(
         &self,
         headers: &HeaderMap,
-        body: Incoming,
+        body: ChargedRequestBody,
     ) -> Result<Response<ServerResponseBody>, Status> {
         let response_options = self.response_options(headers)?;
-        let options = self.delete_options(headers, body).await?;
+        let options = self.delete_options(headers, body)?;
         let registry = &self.shared.registry;
         let deleted = registry
             .delete(&self.context, self.resource_path(), &options)
@@ -296,11 +291,11 @@ impl ResourceRequestHandler<'_> {
     pub(super) async fn delete_collection(
         &self,
         headers: &HeaderMap,
-        body: Incoming,
+        body: ChargedRequestBody,
     ) -> Result<Response<ServerResponseBody>, Status> {
         let response_options = self.response_options(headers)?;
         let select = self.parse_options(|q| options::parse_list_options(q))?;
-        let options = self.delete_options(headers, body).await?;
+        let options = self.delete_options(headers, body)?;
         let (list, warnings) = self
             .shared
             .registry

@@ -36,6 +36,47 @@ pub(crate) fn large_bodies() -> Vec<(&'static str, String)> {
     bodies
 }
 
+/// Bodies of YAML that are many times larger as a tree, or repeat themselves.
+pub(crate) fn large_yaml_bodies() -> Vec<(&'static str, String)> {
+    let keys = |count: usize| -> String { (0..count).map(|i| format!("k{i}: 1, ")).collect() };
+    let head = "metadata: {name: a}\n";
+    let lines = |first: &str, line: &str| {
+        let count = REPEATED_BYTES / line.len();
+        format!("{head}{first}\nx:\n{}", line.repeat(count))
+    };
+    vec![
+        ("maps", lines("", "- a: b\n")),
+        ("empty maps", lines("", "- {}\n")),
+        ("lists", lines("", "- - 0\n")),
+        ("aliases of a map", lines("y: &y {a: b}", "- *y\n")),
+        (
+            "aliases of a large map",
+            lines(&format!("y: &y {{{}}}", keys(500)), "- *y\n"),
+        ),
+        (
+            "aliases of a text",
+            lines(&format!("y: &y {}", "x".repeat(5_000)), "- *y\n"),
+        ),
+        (
+            "merges",
+            lines(&format!("y: &y {{{}}}", keys(100)), "- {<<: *y}\n"),
+        ),
+        (
+            "few aliases",
+            format!("{head}y: &y {{{}}}\nx: [{}]\n", keys(500), "*y, ".repeat(3)),
+        ),
+        (
+            "nested merges",
+            format!(
+                "{head}x: {}{}{}\n",
+                "{<<: ".repeat(50),
+                "{a: b}",
+                "}".repeat(50)
+            ),
+        ),
+    ]
+}
+
 fn with_wrong_keys() -> Vec<(&'static str, String)> {
     let key = "k".repeat(REPEATED_BYTES / 4);
     let keys: Vec<String> = (0..100)
@@ -185,6 +226,33 @@ fn malformed_or_dense() -> Vec<(&'static str, String)> {
             format!("{}1{}", r#"{"a":"#.repeat(100), "}".repeat(100)),
         ),
         ("small objects", repeated(r#"{"x":["#, r#"{"":0}"#, "]}")),
+        ("empty objects", repeated(r#"{"x":["#, "{}", "]}")),
+        ("empty lists", repeated(r#"{"x":["#, "[]", "]}")),
+        ("nulls", repeated(r#"{"x":["#, "null", "]}")),
+        (
+            "null values",
+            numbered("{", |i| format!(r#""{i}":null"#), "}"),
+        ),
+        (
+            "objects in a map",
+            numbered(r#"{"data":{"#, |i| format!(r#""{i}":{{}}"#), "}}"),
+        ),
+        (
+            "environment of small objects",
+            repeated(
+                r#"{"metadata":{"name":"a"},"spec":{"containers":[{"name":"a","image":"i","env":["#,
+                r#"{"name":"a"}"#,
+                "]}]}}",
+            ),
+        ),
+        (
+            "deep lists",
+            repeated(
+                r#"{"x":["#,
+                &format!("{}{}", "[".repeat(50), "]".repeat(50)),
+                "]}",
+            ),
+        ),
         ("small lists", repeated(r#"{"x":["#, "[0]", "]}")),
         ("numbers", repeated(r#"{"x":["#, "0", "]}")),
         ("a text", long("x")),

@@ -62,7 +62,12 @@ impl EtcdError {
                     current: 0,
                 })
             }
-            () if message.contains("request is too large") => final_error(Error::TooLarge),
+            // The second text is that of its gRPC library, for a request far beyond the limit.
+            () if message.contains("request is too large")
+                || message.contains("received message larger than max") =>
+            {
+                final_error(Error::TooLarge)
+            }
             () if message.contains("database space exceeded") => {
                 final_error(Error::NoSpace("etcd: database space exceeded".into()))
             }

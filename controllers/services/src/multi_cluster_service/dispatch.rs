@@ -26,6 +26,7 @@ use super::object::{ClusterState, MultiClusterService, cluster_states};
 use super::reports::{OutcomeCondition, ServiceReports};
 use super::service_works::{ServiceWorks, WorkRole, service_key};
 use crate::ServicesContext;
+use crate::slice_fields::MAX_SLICES;
 use crate::work_fields::{WorkWrite, delete_work, write_work};
 
 const WORKERS: usize = 3;
@@ -196,9 +197,17 @@ impl EndpointSliceDispatchController {
         let state = |cluster: &str| ClusterState::of(self.clusters.get("", cluster).as_ref());
         let providers = decoded.providers(&self.clusters);
         let mut slices = Vec::new();
+        let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+        let mut collected: Vec<&Object> = collected.iter().collect();
+        collected.sort_unstable_by(|a, b| a.name().cmp(b.name()));
         for work in collected.iter().filter(|work| !work.meta().deleting) {
             let provider = cluster_of_execution_space(work.namespace()).unwrap_or_default();
             if providers.contains(provider) && state(provider) == ClusterState::Available {
+                let count = counts.entry(provider).or_default();
+                *count += 1;
+                if *count > MAX_SLICES {
+                    continue;
+                }
                 match ProvidedSlice::of_work(provider, work, owner.namespace()) {
                     Ok(slice) => slices.push(slice),
                     Err(why) => self
@@ -206,6 +215,9 @@ impl EndpointSliceDispatchController {
                         .warn_of_slice(owner, provider, work.name(), &why),
                 }
             }
+        }
+        for (provider, count) in counts {
+            self.reports.warn_of_left_out(owner, provider, count);
         }
         slices.sort_unstable_by(|a, b| a.provider.cmp(&b.provider));
         let own: BTreeSet<_> = collected

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 use super::object::{API_VERSION, ClusterStates};
 use crate::ServicesContext;
-use crate::slice_fields::MULTI_CLUSTER_SERVICE_KIND;
+use crate::slice_fields::{MAX_SLICES, MULTI_CLUSTER_SERVICE_KIND};
 
 /// A condition with its reasons, and the events of a success and of a failure.
 pub(super) struct OutcomeCondition {
@@ -115,6 +115,19 @@ impl ServiceReports {
         );
         self.recorder
             .warning(&about, "EndpointSliceRefused", message);
+    }
+
+    /// Records that a provider reports more slices than are dispatched.
+    pub(super) fn warn_of_left_out(&self, service: &Object, provider: &str, count: usize) {
+        if count <= MAX_SLICES {
+            return;
+        }
+        let about = InvolvedObject::new(API_VERSION, MULTI_CLUSTER_SERVICE_KIND, service);
+        let message = format!(
+            "the cluster {provider} has {count} EndpointSlices; the first {MAX_SLICES} by name are dispatched"
+        );
+        self.recorder
+            .warning(&about, "EndpointSlicesLeftOut", message);
     }
 
     /// Forgets what was reported of a service that is gone.

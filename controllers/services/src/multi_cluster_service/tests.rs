@@ -11,6 +11,7 @@ use openapi::karmada::resources::{BINDINGS, CLUSTERS, MULTI_CLUSTER_SERVICES, WO
 use serde_json::{Value, json};
 
 use crate::fixture::{FakeMemberConnections, context, wait_until};
+use crate::slice_fields::MAX_SLICES;
 use crate::{ENDPOINT_SLICES, EnabledServiceControllers, SERVICES, start};
 
 static EVENTS: Gvr = Gvr::from_static("", "v1", "events");
@@ -323,4 +324,53 @@ fn nothing_runs_without_the_feature_gate() {
     let on: FeatureGates = "MultiClusterService=true".parse().unwrap();
     let all = EnabledServiceControllers::default();
     assert_eq!(all.gated(on), all);
+}
+
+// proves: MCS-limit
+#[tokio::test]
+async fn a_provider_contributes_a_bounded_number_of_slices() {
+    let dispatching = Fixture::dispatching().await;
+    let name = slice_work_name();
+    let genuine = dispatching.control.get_object(&WORKS, PROVIDER, &name);
+    let genuine = genuine.unwrap();
+    dispatching.tasks.stop().await;
+    let (control, provider) = Fixture::seeded();
+    for number in 0..MAX_SLICES + 5 {
+        let name = format!("web-{number:03}");
+        provider.seed(&ENDPOINT_SLICES, slice(&name, "10.0.0.1"));
+        let mut work = genuine.clone();
+        work["metadata"]["name"] = name.as_str().into();
+        work["spec"]["workload"]["manifests"][0]["metadata"]["name"] = name.into();
+        control.seed(&WORKS, work);
+    }
+    let tasks = TaskGroup::new(ShutdownToken::new());
+    let members = Arc::new(FakeMemberConnections::default());
+    members.connect("p", &provider);
+    let mut deps = context(&control, &members, &tasks);
+    let (api, clock) = (Arc::clone(&deps.control_plane), Arc::clone(&deps.clock));
+    deps.recorder = EventRecorder::new(api, "manager", clock, &tasks);
+    deps.enabled.service_export = false;
+    deps.enabled.endpoint_slice_collect = false;
+    start(&deps, &tasks).await;
+    let fixture = Fixture {
+        control,
+        provider,
+        _informers: deps.informers,
+        tasks,
+    };
+    let dispatched = || {
+        let works = fixture.control.list_objects(&WORKS);
+        let slices = works.iter().filter(|work| {
+            let manifest = &work["spec"]["workload"]["manifests"][0];
+            work["metadata"]["namespace"] == CONSUMER && manifest["kind"] == "EndpointSlice"
+        });
+        slices.count()
+    };
+    wait_until("dispatched", || dispatched() == MAX_SLICES).await;
+    let left_out = || fixture.events("EndpointSlicesLeftOut");
+    wait_until("an event", || !left_out().is_empty()).await;
+    let message = "the cluster p has 105 EndpointSlices; the first 100 by name are dispatched";
+    assert_eq!(left_out()[0].0, message);
+    assert_eq!(dispatched(), MAX_SLICES);
+    fixture.tasks.stop().await;
 }

@@ -118,6 +118,15 @@ impl CollectionWorks {
         works.iter().any(|work| !work.meta().deleting)
     }
 
+    /// A Work for which the slices of a Service are collected.
+    pub(super) fn collecting(&self, at: &MemberNamespace, service: &str) -> Option<Object> {
+        let key = format!("{}/{service}", at.index_key());
+        let indexes = [EXPORTS_INDEX, SERVICES_INDEX].into_iter();
+        indexes
+            .flat_map(|index| self.0.by_index(index, &key))
+            .next()
+    }
+
     /// The Services of a namespace that have a MultiClusterService for which the member provides.
     pub(super) fn provided(&self, at: &MemberNamespace) -> Vec<String> {
         let works = self.0.by_index(SERVICES_INDEX, &at.index_key());

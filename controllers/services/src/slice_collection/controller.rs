@@ -4,9 +4,10 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use ahash::AHashMap;
-use client::{Api, Error};
+use client::{Api, Error, InvolvedObject};
 use flotilla_runtime::{
-    ControllerName, ListWatchSelector, ReconcileAction, TaskGroup, Workqueue, run_workers,
+    ControllerName, EventRecorder, ListWatchSelector, ReconcileAction, TaskGroup, Workqueue,
+    run_workers,
 };
 use machinery::Object;
 use members::MemberAccess;
@@ -19,6 +20,7 @@ use super::collection_works::{CollectionWorks, ExportState, collected_service, p
 use super::namespace_informers::NamespaceInformers;
 use crate::ServicesContext;
 use crate::exported_services::{MemberNamespace, exported_services};
+use crate::slice_fields::MAX_SLICES;
 use crate::work_fields::{WorkWrite, delete_work, write_work};
 
 const WORKERS: usize = 3;
@@ -37,6 +39,7 @@ pub(crate) struct SliceCollectionController {
     api: Arc<dyn Api>,
     members: Arc<dyn MemberAccess>,
     works: CollectionWorks,
+    recorder: EventRecorder,
     /// The kinds whose controllers are enabled.
     enabled: CollectingKinds,
     running: Mutex<AHashMap<MemberNamespace, NamespaceInformers>>,
@@ -53,6 +56,7 @@ impl SliceCollectionController {
             api: Arc::clone(&deps.control_plane),
             members: Arc::clone(&deps.members),
             works: CollectionWorks::new(works),
+            recorder: deps.recorder.clone(),
             enabled: CollectingKinds {
                 export: deps.enabled.service_export,
                 multi_cluster_service: deps.enabled.endpoint_slice_collect,
@@ -192,7 +196,10 @@ impl SliceCollectionController {
         let collected = self.works.collected(at, Some(service));
         let mut desired = BTreeSet::new();
         let mut conflict = false;
-        for slice in informers.slices(service) {
+        let mut slices = informers.slices(service);
+        slices.sort_unstable_by(|a, b| a.name().cmp(b.name()));
+        self.warn_of_left_out(at, service, slices.len());
+        for slice in slices.into_iter().take(MAX_SLICES) {
             let name = collected_work_name(&slice);
             let existing = self.works.0.get(&execution_space_name(&at.cluster), &name);
             let before = existing.as_ref().map(CollectingKinds::of_work);
@@ -208,6 +215,25 @@ impl SliceCollectionController {
             delete_work(&*self.api, work).await?;
         }
         Ok(ReconcileAction::after_writes(conflict))
+    }
+
+    /// Records that a member has more slices of a Service than are collected, with the Work for which
+    /// they are.
+    fn warn_of_left_out(&self, at: &MemberNamespace, service: &str, count: usize) {
+        let Some(work) = self
+            .works
+            .collecting(at, service)
+            .filter(|_| count > MAX_SLICES)
+        else {
+            return;
+        };
+        let about = InvolvedObject::new("work.karmada.io/v1alpha1", "Work", &work);
+        let message = format!(
+            "the cluster {} has {count} EndpointSlices of the Service {}/{service}; the first {MAX_SLICES} by name are collected",
+            at.cluster, at.namespace
+        );
+        self.recorder
+            .warning(&about, "EndpointSlicesLeftOut", message);
     }
 
     /// The kinds for which a slice is collected; those of controllers that do not run stay.

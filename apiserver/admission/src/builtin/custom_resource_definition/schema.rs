@@ -4,6 +4,7 @@
 
 use kubernetes_cel::{SchemaRules, validate_schema_rules};
 use machinery::FieldError;
+use machinery::go_pattern::PatternBudget;
 use serde_json::Value;
 
 use super::{defaults, openapi_schema, structural};
@@ -50,6 +51,8 @@ pub(super) struct VersionSchema<'a> {
     pub(super) has_status: bool,
     /// Whether the schema is stored already.
     pub(super) stored: bool,
+    /// The patterns of the whole definition.
+    pub(super) patterns: &'a PatternBudget,
 }
 
 pub(super) fn validate(version: &VersionSchema<'_>, errors: &mut Vec<FieldError>) {
@@ -65,7 +68,9 @@ pub(super) fn validate(version: &VersionSchema<'_>, errors: &mut Vec<FieldError>
     }
     if structural::is_convertible(schema, 0) {
         let before = errors.len();
-        structural::validate(&at, schema, errors);
+        // A bound that came later does not keep a definition from being updated.
+        let patterns = Some(version.patterns).filter(|_| !version.stored);
+        structural::validate(&at, schema, patterns, errors);
         // Defaults can be validated only when the types are.
         if errors.len() == before {
             defaults::validate(&at, schema, 0, errors);
@@ -78,6 +83,7 @@ pub(super) fn validate(version: &VersionSchema<'_>, errors: &mut Vec<FieldError>
             at: &at,
             schema,
             stored: version.stored,
+            patterns: version.patterns,
         };
         validate_schema_rules(rules, errors);
     }

@@ -3,6 +3,7 @@
 //! (`apiextensions-apiserver/pkg/apiserver/schema`, KEP-1693). Does no I/O; depth is bounded.
 
 use machinery::FieldError;
+use machinery::go_pattern::{PatternBudget, PatternError};
 use serde_json::{Value, json};
 
 use super::patterns::pattern_error;
@@ -58,8 +59,13 @@ pub(super) fn is_convertible(schema: &Value, depth: usize) -> bool {
 }
 
 /// The checks of a convertible schema.
-pub(super) fn validate(at: &str, schema: &Value, errors: &mut Vec<FieldError>) {
-    let mut check = StructuralCheck { errors };
+pub(super) fn validate(
+    at: &str,
+    schema: &Value,
+    patterns: Option<&PatternBudget>,
+    errors: &mut Vec<FieldError>,
+) {
+    let mut check = StructuralCheck { patterns, errors };
     check.node(at, schema, StructuralSchemaLevel::Root, 0);
     check.complete_value_validation(schema, Some(schema), at, at, 0);
 }
@@ -76,6 +82,8 @@ fn is_unset(value: &Value) -> bool {
 }
 
 struct StructuralCheck<'e> {
+    /// Bounds the patterns of the definition.
+    patterns: Option<&'e PatternBudget>,
     errors: &'e mut Vec<FieldError>,
 }
 
@@ -235,6 +243,11 @@ impl StructuralCheck<'_> {
         if let Some(why) = pattern_error(pattern) {
             let why = format!("must be a valid regular expression, but isn't: {why}");
             self.invalid(format!("{at}.pattern"), &pattern.into(), &why);
+        } else if let Some(patterns) = self.patterns
+            && let Err(why @ (PatternError::TooLarge | PatternError::OverBudget)) =
+                patterns.add(pattern)
+        {
+            self.invalid(format!("{at}.pattern"), &pattern.into(), &why.to_string());
         }
     }
 

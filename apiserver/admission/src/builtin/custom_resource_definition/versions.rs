@@ -2,6 +2,7 @@
 //! in all versions once, at their paths of v1beta1.
 
 use machinery::FieldError;
+use machinery::go_pattern::PatternBudget;
 use machinery::names::validate_dns1035_label;
 use serde_json::Value;
 
@@ -51,8 +52,22 @@ struct PartPaths<'a> {
     parts: &'a str,
 }
 
+/// What the versions of a definition share.
+#[derive(Clone, Copy)]
+struct DefinitionContext<'a> {
+    has_status: bool,
+    old: Option<&'a Value>,
+    patterns: &'a PatternBudget,
+}
+
 pub(super) fn validate(spec: &Value, old: Option<&Value>, errors: &mut Vec<FieldError>) {
     let versions = items(spec, "/versions");
+    let patterns = &PatternBudget::default();
+    let context = |has_status| DefinitionContext {
+        has_status,
+        old,
+        patterns,
+    };
     let shared = SharedParts::of(versions);
     for (i, version) in versions.iter().enumerate() {
         let at = index_path("spec.versions", i);
@@ -71,7 +86,7 @@ pub(super) fn validate(spec: &Value, old: Option<&Value>, errors: &mut Vec<Field
             &paths,
             version,
             shared.opposite(),
-            (has_status, old),
+            context(has_status),
             errors,
         );
     }
@@ -83,7 +98,7 @@ pub(super) fn validate(spec: &Value, old: Option<&Value>, errors: &mut Vec<Field
             schema: "spec.validation",
             parts: "spec",
         };
-        validate_parts(&paths, first, shared, (has_status, old), errors);
+        validate_parts(&paths, first, shared, context(has_status), errors);
     }
     validate_uniqueness(versions, shared, errors);
 }
@@ -120,10 +135,10 @@ fn validate_parts(
     paths: &PartPaths<'_>,
     version: &Value,
     included: SharedParts,
-    (has_status, old): (bool, Option<&Value>),
+    context: DefinitionContext<'_>,
     errors: &mut Vec<FieldError>,
 ) {
-    let before = old.and_then(|old| {
+    let before = context.old.and_then(|old| {
         let mut versions = items(old, "/spec/versions").iter();
         versions.find(|v| text(v, "/name") == text(version, "/name"))
     });
@@ -133,8 +148,9 @@ fn validate_parts(
         let schema = VersionSchema {
             at: paths.schema,
             schema: openapi,
-            has_status,
+            has_status: context.has_status,
             stored: unchanged("/schema/openAPIV3Schema"),
+            patterns: context.patterns,
         };
         schema::validate(&schema, errors);
     }

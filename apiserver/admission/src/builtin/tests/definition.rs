@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{check, check_update, with};
+use super::{check, check_update, errors, with};
 
 const API: &str = "apiextensions.k8s.io/v1";
 const KIND: &str = "CustomResourceDefinition";
@@ -257,5 +257,68 @@ fn served_definitions_are_immutable() {
                 &["status.storedVersions[0]"],
             ),
         ],
+    );
+}
+
+#[test]
+fn regular_expressions_of_a_definition_are_bounded() {
+    let errors_of = |versions: Vec<Value>| {
+        let definition = with(&crd(), &json!({"spec": {"versions": versions}}));
+        let errors = errors(API, KIND, &definition, None);
+        let texts = errors.iter().map(|e| (e.field.clone(), e.message.clone()));
+        texts.collect::<Vec<_>>()
+    };
+    let with_fields = |name: &str, storage: bool, fields: Value| {
+        let schema = json!({"type": "object", "properties": {
+            "spec": {"type": "object", "properties": fields}}});
+        version(name, storage, schema)
+    };
+    let large = |i: usize| format!("a{{900}}b{{{}}}", i + 1);
+    let patterns = |count: usize| -> Value {
+        let field = |i| {
+            (
+                format!("f{i:03}"),
+                json!({"type": "string", "pattern": large(i)}),
+            )
+        };
+        (0..count).map(field).collect()
+    };
+    assert_eq!(errors_of(vec![with_fields("v1", true, patterns(20))]), []);
+    // The versions of a definition share the bound.
+    let versions = vec![
+        with_fields("v1", true, patterns(20)),
+        with_fields("v2", false, patterns(300)),
+    ];
+    let refused = errors_of(versions);
+    let (field, why) = &refused[0];
+    assert!(
+        field.starts_with("spec.versions[1].schema.openAPIV3Schema.properties[spec].properties[f")
+    );
+    assert!(field.ends_with("].pattern"), "{field}");
+    assert!(
+        why.contains("the regular expressions of the object take more than"),
+        "{why}"
+    );
+    let huge = json!({"f": {"type": "string", "pattern": "(a{1000}){1000}"}});
+    let (field, why) = &errors_of(vec![with_fields("v1", true, huge)])[0];
+    assert!(field.ends_with("properties[f].pattern"), "{field}");
+    assert!(
+        why.contains("the regular expression takes more than"),
+        "{why}"
+    );
+    let rules: Vec<Value> = (0..300)
+        .map(|i| json!({"rule": format!("self.matches('{}')", large(i))}))
+        .collect();
+    let rules =
+        json!({"f": {"type": "string", "maxLength": 10, "x-kubernetes-validations": rules}});
+    let refused = errors_of(vec![with_fields("v1", true, rules)]);
+    let (field, why) = &refused[0];
+    assert!(
+        field.contains("properties[f].x-kubernetes-validations["),
+        "{field}"
+    );
+    assert!(
+        why.contains("the regular expressions of the object take more than"),
+        "{why}"
     );
 }
