@@ -50,7 +50,7 @@ fn objects_that_kubernetes_refuses_are_refused() {
         (
             "/api/v1/nodes",
             tainted,
-            r#"Node "tainted" is invalid: spec.taints[1]: Duplicate value: {"Effect":"NoSchedule","Key":"a","TimeAdded":null,"Value":""}: taints must be unique by key and effect pair"#,
+            r#"Node "tainted" is invalid: metadata.taints[1]: Duplicate value: {"Effect":"NoSchedule","Key":"a","TimeAdded":null,"Value":""}: taints must be unique by key and effect pair"#,
         ),
     ] {
         let reply = server.post(path, &body);
@@ -78,7 +78,7 @@ fn schedules_and_quantities_that_kubernetes_accepts_are_accepted() {
 fn deprecated_and_duplicate_fields_are_warned_of() {
     let server = ApiTestServer::shared();
     let pod = json!({
-        "metadata": {"name": "warned", "annotations": {"seccomp.security.alpha.kubernetes.io/pod": "x"}},
+        "metadata": {"name": "warned", "annotations": {"seccomp.security.alpha.kubernetes.io/pod": "runtime/default"}},
         "spec": {
             "nodeSelector": {"beta.kubernetes.io/os": "linux"},
             "hostAliases": [{"ip": "1.2.3.4", "hostnames": ["a"]}, {"ip": "1.2.3.4", "hostnames": ["b"]}],

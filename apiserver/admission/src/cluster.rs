@@ -96,6 +96,7 @@ pub(crate) fn validate(cluster: &Value, old: Option<&Value>) -> Vec<FieldError> 
     }
     validate_location(spec, &mut errors);
     taints::validate(
+        "spec.taints",
         items(spec, "/taints"),
         &["NoSchedule", "NoExecute"],
         go_json::<Taint>,

@@ -28,7 +28,7 @@ pub(crate) fn validate(quota: &Value) -> Vec<FieldError> {
     let list = |path: &str, errors: &mut Vec<FieldError>| {
         let field = path[1..].replace('/', ".");
         resource_list::validate_resource_list(
-            ResourceListKind::Quota,
+            ResourceListKind::FederatedQuota,
             &field,
             get(quota, path),
             errors,
@@ -43,7 +43,7 @@ pub(crate) fn validate(quota: &Value) -> Vec<FieldError> {
         validate_assignment_cluster(&field, cluster, &mut errors);
         for part in ["hard", "used"] {
             resource_list::validate_resource_list(
-                ResourceListKind::Quota,
+                ResourceListKind::FederatedQuota,
                 &format!("{field}.{part}"),
                 get(cluster, &format!("/{part}")),
                 &mut errors,
@@ -61,8 +61,9 @@ pub(crate) fn validate_enforceable(quota: &Value, old: Option<&Value>) -> Vec<Fi
     let assigned = items(quota, "/spec/staticAssignments");
     let is_assigned = |name: &str| assigned.iter().any(|a| get(a, "/hard").get(name).is_some());
     let limits = entries(get(quota, "/spec/overall"), "");
-    let is_valid =
-        |name: &str| resource_list::validate_resource_name(ResourceListKind::Quota, name).is_ok();
+    let is_valid = |name: &str| {
+        resource_list::validate_resource_name(ResourceListKind::FederatedQuota, name).is_ok()
+    };
     let inert = limits.filter(|(name, _)| {
         let acts = is_requested_by_bindings(name) || is_assigned(name);
         !acts && is_valid(name) && before.get(name).is_none()
@@ -93,7 +94,7 @@ fn validate_static_assignments(quota: &Value, errors: &mut Vec<FieldError>) {
         }
         let hard = get(assignment, "/hard");
         resource_list::validate_resource_list(
-            ResourceListKind::Quota,
+            ResourceListKind::FederatedQuota,
             &format!("{field}.hard"),
             hard,
             errors,

@@ -25,42 +25,72 @@ const OBJECT_COUNT_RESOURCES: [&str; 9] = [
 pub(crate) enum ResourceListKind {
     Container,
     Quota,
-    LimitRange,
+    /// A quota over clusters.
+    FederatedQuota,
+    /// Amounts of any resource: those of a pod as a whole, or of a limit on claims.
+    Other,
 }
 
-/// Checks a qualified name; without a prefix it must be a resource that Kubernetes
-/// allows in this field.
-pub(crate) fn validate_resource_name(kind: ResourceListKind, name: &str) -> Result<(), String> {
-    validate_qualified_name(name)?;
-    if name.contains('/') {
-        return Ok(());
-    }
+fn is_huge_pages(name: &str) -> bool {
+    name.starts_with("hugepages-")
+}
+
+/// Whether a quota may have a resource without a domain.
+pub(crate) fn is_quota_resource(name: &str) -> bool {
     let base = name
         .strip_prefix("requests.")
         .or_else(|| name.strip_prefix("limits."));
-    let (known, what) = match kind {
-        ResourceListKind::Container => (
-            CONTAINER_RESOURCES.contains(&name) || name.starts_with("hugepages-"),
-            "must be a standard resource for containers",
-        ),
-        ResourceListKind::Quota => (
-            CONTAINER_RESOURCES.contains(&base.unwrap_or(name))
-                || base.unwrap_or(name).starts_with("hugepages-")
-                || name == "requests.storage"
-                || OBJECT_COUNT_RESOURCES.contains(&name),
-            "must be a standard resource for quota",
-        ),
-        ResourceListKind::LimitRange => (
-            CONTAINER_RESOURCES.contains(&name) || matches!(name, "pods" | "storage"),
-            "must be a standard resource type or fully qualified",
-        ),
-    };
-    if known { Ok(()) } else { Err(what.into()) }
+    CONTAINER_RESOURCES.contains(&base.unwrap_or(name))
+        || is_huge_pages(name)
+        || is_huge_pages(name.strip_prefix("requests.").unwrap_or(""))
+        || name == "requests.storage"
+        || OBJECT_COUNT_RESOURCES.contains(&name)
 }
 
-/// Whether quantities of a resource must be integers.
+/// All that is wrong with the name of a resource.
+fn name_faults(kind: ResourceListKind, name: &str) -> Vec<String> {
+    if let Err(why) = validate_qualified_name(name) {
+        return vec![why];
+    }
+    if name.contains('/') {
+        let is_native = name.contains("kubernetes.io/");
+        let is_odd = kind == ResourceListKind::Container && name.starts_with("requests.");
+        return match is_odd && !is_native {
+            true => vec!["doesn't follow extended resource name standard".to_owned()],
+            false => Vec::new(),
+        };
+    }
+    let mut faults = Vec::new();
+    let is_standard = is_quota_resource(name) || name == "storage";
+    if !is_standard && kind != ResourceListKind::FederatedQuota {
+        faults.push("must be a standard resource type or fully qualified".to_owned());
+    }
+    let is_compute = CONTAINER_RESOURCES.contains(&name) || is_huge_pages(name);
+    match kind {
+        ResourceListKind::Container if !is_compute => {
+            faults.push("must be a standard resource for containers".to_owned());
+        }
+        ResourceListKind::Quota | ResourceListKind::FederatedQuota if !is_quota_resource(name) => {
+            faults.push("must be a standard resource for quota".to_owned());
+        }
+        _ => {}
+    }
+    faults
+}
+
+/// Checks the name of a resource; the error is the first of Kubernetes' texts.
+pub(crate) fn validate_resource_name(kind: ResourceListKind, name: &str) -> Result<(), String> {
+    name_faults(kind, name)
+        .into_iter()
+        .next()
+        .map_or(Ok(()), Err)
+}
+
+/// Whether quantities of a resource must be integers: counts of objects, and devices of a domain.
 fn is_integer_resource(name: &str) -> bool {
-    OBJECT_COUNT_RESOURCES.contains(&name) || name.starts_with("count/")
+    let is_extended =
+        name.contains('/') && !name.contains("kubernetes.io/") && !name.starts_with("requests.");
+    OBJECT_COUNT_RESOURCES.contains(&name) || is_extended
 }
 
 /// Validates a map of resource names to quantities at `field`.
@@ -72,21 +102,43 @@ pub(crate) fn validate_resource_list(
 ) {
     for (key, value) in entries(resources, "") {
         let at = format!("{field}[{key}]");
-        if let Err(why) = validate_resource_name(kind, key) {
-            errors.push(FieldError::invalid(&at, &key.into(), why));
+        report_name_faults(kind, &at, key, errors);
+        validate_amount(&at, key, value, errors);
+    }
+}
+
+/// Reports all that is wrong with the name of a resource.
+pub(crate) fn report_name_faults(
+    kind: ResourceListKind,
+    field: &str,
+    name: &str,
+    errors: &mut Vec<FieldError>,
+) {
+    for why in name_faults(kind, name) {
+        errors.push(FieldError::invalid(field, &name.into(), why));
+    }
+}
+
+/// Validates the amount of a resource.
+pub(crate) fn validate_amount(
+    field: &str,
+    resource: &str,
+    value: &Value,
+    errors: &mut Vec<FieldError>,
+) {
+    let amount = match Quantity::from_value(value) {
+        Ok(amount) => amount,
+        Err(why) => {
+            errors.push(FieldError::invalid(field, value, why.to_string()));
+            return;
         }
-        match Quantity::from_value(value) {
-            Err(why) => errors.push(FieldError::invalid(&at, value, why.to_string())),
-            Ok(amount) if amount.is_negative() => errors.push(FieldError::invalid(
-                &at,
-                value,
-                "must be greater than or equal to 0",
-            )),
-            Ok(amount) if is_integer_resource(key) && !amount.is_integer() => {
-                errors.push(FieldError::invalid(&at, value, "must be an integer"));
-            }
-            Ok(_) => {}
-        }
+    };
+    if amount.is_negative() {
+        let why = "must be greater than or equal to 0";
+        errors.push(FieldError::invalid(field, value, why));
+    }
+    if is_integer_resource(resource) && !amount.is_integer() {
+        errors.push(FieldError::invalid(field, value, "must be an integer"));
     }
 }
 
@@ -111,9 +163,18 @@ mod tests {
                 json!({"cpu": "100m", "memory": 5, "a.b/gpu": "1", "hugepages-2Mi": "2Mi"}),
                 0,
             ),
-            (ResourceListKind::Container, json!({"gpu": "1"}), 1),
+            (ResourceListKind::Container, json!({"gpu": "1"}), 2),
+            (ResourceListKind::Container, json!({"storage": "1"}), 1),
             (ResourceListKind::Container, json!({"cpu": "x"}), 1),
             (ResourceListKind::Container, json!({"cpu": "-1"}), 1),
+            (ResourceListKind::Container, json!({"a.b/gpu": "500m"}), 1),
+            (ResourceListKind::Container, json!({"requests.a/b": "1"}), 1),
+            (
+                ResourceListKind::Container,
+                json!({"kubernetes.io/a": "500m"}),
+                0,
+            ),
+            (ResourceListKind::FederatedQuota, json!({"apples": "1"}), 1),
             (
                 ResourceListKind::Quota,
                 json!({"pods": "10", "requests.cpu": "1", "requests.storage": "1Gi", "count/a.b": "3"}),
@@ -121,8 +182,14 @@ mod tests {
             ),
             (ResourceListKind::Quota, json!({"pods": "1500m"}), 1),
             (ResourceListKind::Quota, json!({"storage": "1"}), 1),
-            (ResourceListKind::LimitRange, json!({"storage": "1Gi"}), 0),
-            (ResourceListKind::LimitRange, json!({"a b/c": "1"}), 1),
+            (ResourceListKind::Quota, json!({"apples": "1"}), 2),
+            (
+                ResourceListKind::Quota,
+                json!({"limits.hugepages-2Mi": "1"}),
+                2,
+            ),
+            (ResourceListKind::Other, json!({"storage": "1Gi"}), 0),
+            (ResourceListKind::Other, json!({"a b/c": "1"}), 1),
         ];
         for (kind, resources, count) in table {
             let mut errors = Vec::new();

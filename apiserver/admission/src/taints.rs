@@ -8,8 +8,9 @@ use serde_json::Value;
 
 use crate::unstructured::{index_path, report_invalid, text};
 
-/// Validates `spec.taints`. `render` writes a taint as the error for a duplicate shows it.
+/// Validates taints at `field`. `render` writes a taint as the error for a duplicate shows it.
 pub(crate) fn validate(
+    field: &str,
     taints: &[Value],
     effects: &[&str],
     render: impl Fn(&Value) -> String,
@@ -17,7 +18,7 @@ pub(crate) fn validate(
 ) {
     let mut visited = HashSet::new();
     for (i, taint) in taints.iter().enumerate() {
-        let field = index_path("spec.taints", i);
+        let field = index_path(field, i);
         let (key, value) = (text(taint, "/key"), text(taint, "/value"));
         let result = validate_qualified_name(key);
         report_invalid(format!("{field}.key"), key, result, errors);

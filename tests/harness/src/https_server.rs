@@ -1,7 +1,7 @@
 //! An HTTPS server inside a test, with a self-signed certificate and a handler that the
 //! test supplies.
 
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::pin::Pin;
 use std::sync::Arc;
 
@@ -47,11 +47,14 @@ impl FakeHttpsServer {
         Self::start_at("127.0.0.1:0", names, handler).await
     }
 
-    /// The same at an address.
+    /// The same at an address, or at all of this machine.
     pub async fn start_at(listen: &str, names: &[&str], handler: TestRequestHandler) -> Self {
         let (acceptor, ca) = self_signed_acceptor(names);
         let listener = TcpListener::bind(listen).await.unwrap();
-        let address = listener.local_addr().unwrap();
+        let mut address = listener.local_addr().unwrap();
+        if address.ip().is_unspecified() {
+            address.set_ip(Ipv4Addr::LOCALHOST.into());
+        }
         let task = tokio::spawn(async move {
             while let Ok((tcp, _)) = listener.accept().await {
                 let (acceptor, handler) = (acceptor.clone(), Arc::clone(&handler));

@@ -3,7 +3,7 @@
 //! The ports are below the kernel's range for outgoing connections, so that a port stays
 //! free while its program restarts.
 
-use std::net::TcpListener;
+use std::net::{IpAddr, TcpListener, UdpSocket};
 use std::sync::atomic::{AtomicU16, Ordering};
 
 const FIRST_PORT: u16 = 20_000;
@@ -23,4 +23,12 @@ pub fn free_port() -> u16 {
         }
     }
     panic!("no free port between {FIRST_PORT} and {LAST_PORT}");
+}
+
+/// An address of this machine that Endpoints may have, which a loopback address is not. Connecting
+/// a UDP socket sends nothing.
+pub fn endpoint_address() -> Option<IpAddr> {
+    let socket = UdpSocket::bind("0.0.0.0:0").ok()?;
+    socket.connect("203.0.113.1:9").ok()?;
+    Some(socket.local_addr().ok()?.ip())
 }

@@ -1,47 +1,87 @@
-//! Validates the resources that containers request, and their limits.
+//! Validates the resources that containers and pods request, and their limits.
 
-use machinery::FieldError;
+use machinery::{FieldError, Quantity};
 use serde_json::Value;
 
-use crate::resource_list::{self, ResourceListKind, resource_quantity};
-use crate::unstructured::{entries, get};
+use super::pod_resources::{ResourceClaimNames, validate_claim_references};
+use crate::resource_list::{ResourceListKind, resource_quantity, validate_resource_list};
+use crate::unstructured::{entries, get, items};
 
-pub(super) fn validate(field: &str, resources: &Value, errors: &mut Vec<FieldError>) {
+/// Validates the resources of a container at `field`. `claims` are those that its pod has.
+pub(super) fn validate(
+    field: &str,
+    resources: &Value,
+    claims: &ResourceClaimNames<'_>,
+    errors: &mut Vec<FieldError>,
+) {
+    validate_requirements(ResourceListKind::Container, field, resources, errors);
+    validate_claim_references(
+        &format!("{field}.claims"),
+        items(resources, "/claims"),
+        claims,
+        errors,
+    );
+}
+
+/// Validates a list of amounts as if they were limits.
+pub(super) fn validate_limits(field: &str, limits: &Value, errors: &mut Vec<FieldError>) {
+    let field = format!("{field}.limits");
+    validate_side(ResourceListKind::Container, &field, limits, errors);
+}
+
+/// Validates requests and limits.
+pub(super) fn validate_requirements(
+    kind: ResourceListKind,
+    field: &str,
+    resources: &Value,
+    errors: &mut Vec<FieldError>,
+) {
     let (limits, requests) = (get(resources, "/limits"), get(resources, "/requests"));
-    let base = format!("{field}.resources");
-    for (side, amounts) in [("limits", limits), ("requests", requests)] {
-        resource_list::validate_resource_list(
-            ResourceListKind::Container,
-            &format!("{base}.{side}"),
-            amounts,
-            errors,
-        );
-        validate_whole_devices(&format!("{base}.{side}"), amounts, errors);
-    }
+    validate_side(kind, &format!("{field}.limits"), limits, errors);
+    validate_side(kind, &format!("{field}.requests"), requests, errors);
     for (key, value) in entries(requests, "") {
-        validate_request(&base, key, value, (requests, limits), errors);
+        validate_request(field, key, value, (requests, limits), errors);
     }
-    let names = |amounts| entries(amounts, "").map(|(name, _)| name);
-    let all: Vec<&str> = names(limits).chain(names(requests)).collect();
-    let has_pages = all.iter().any(|name| name.starts_with("hugepages-"));
-    if has_pages && !all.iter().any(|name| matches!(*name, "cpu" | "memory")) {
-        errors.push(FieldError::forbidden(
-            base,
-            "HugePages require cpu or memory",
-        ));
+    let has = |fits: fn(&str) -> bool| {
+        let mut names = entries(limits, "").chain(entries(requests, ""));
+        names.any(|(name, _)| fits(name))
+    };
+    let has_pages = has(|name| name.starts_with("hugepages-"));
+    if has_pages && !has(|name| matches!(name, "cpu" | "memory")) {
+        let why = "HugePages require cpu or memory";
+        errors.push(FieldError::forbidden(field, why));
     }
+}
+
+fn validate_side(
+    kind: ResourceListKind,
+    field: &str,
+    amounts: &Value,
+    errors: &mut Vec<FieldError>,
+) {
+    validate_resource_list(kind, field, amounts, errors);
+    for (name, value) in entries(amounts, "") {
+        let amount = resource_quantity(amounts, name);
+        if let Some(size) = name.strip_prefix("hugepages-")
+            && !is_divisible(amount, size)
+        {
+            let at = format!("{field}[{name}]");
+            let why = format!("{amount} is not positive integer multiple of {name}");
+            errors.push(FieldError::invalid(at, value, why));
+        }
+    }
+}
+
+/// Whether an amount is a number of whole pages of a size.
+fn is_divisible(amount: Quantity, size: &str) -> bool {
+    let size = Quantity::parse(size).map_or(0, Quantity::value);
+    size > 0 && amount.value() % size == 0
 }
 
 /// Whether containers cannot share an amount of it: huge pages, and devices of a domain.
-fn is_exclusive(resource: &str) -> bool {
-    resource.starts_with("hugepages-") || is_device(resource)
-}
-
-fn is_device(resource: &str) -> bool {
-    match resource.split_once('/') {
-        Some((domain, _)) => domain != "kubernetes.io" && !domain.ends_with(".kubernetes.io"),
-        None => false,
-    }
+pub(super) fn is_exclusive(resource: &str) -> bool {
+    let is_native = !resource.contains('/') || resource.contains("kubernetes.io/");
+    resource.starts_with("hugepages-") || !is_native
 }
 
 fn validate_request(
@@ -71,14 +111,4 @@ fn validate_request(
         return;
     };
     errors.push(FieldError::invalid(format!("{field}.requests"), value, why));
-}
-
-/// Requires whole devices.
-fn validate_whole_devices(field: &str, amounts: &Value, errors: &mut Vec<FieldError>) {
-    for (resource, value) in entries(amounts, "").filter(|(name, _)| is_device(name)) {
-        if !resource_quantity(amounts, resource).is_integer() {
-            let at = format!("{field}[{resource}]");
-            errors.push(FieldError::invalid(at, value, "must be an integer"));
-        }
-    }
 }

@@ -1,4 +1,4 @@
-//! Validates the containers of a pod template.
+//! Validates the containers of a pod spec.
 
 use std::collections::HashSet;
 
@@ -7,76 +7,237 @@ use machinery::names::validate_dns1123_label;
 use serde_json::Value;
 
 use super::numbers::validate_port;
+use super::pod_resources::ResourceClaimNames;
+use super::pods::ValidatedPodSpec;
 use super::ports::{validate_port_name, validate_protocol};
-use super::{container_resources, env, probes, security_context};
-use crate::unstructured::{flag, get, index_path, int, items, non_empty_or, report_invalid, text};
+use super::volumes::MountableVolumes;
+use super::{container_resources, env, pod_security, probes, volume_mounts};
+use crate::unstructured::{
+    flag, get, has, index_path, int, items, non_empty_or, report_invalid, text,
+};
 
-/// `spec` is the pod spec, `field` its path, `volumes` the names that may be mounted.
-pub(super) fn validate(
-    field: &str,
-    spec: &Value,
-    volumes: &HashSet<&str>,
-    errors: &mut Vec<FieldError>,
-) {
-    if items(spec, "/containers").is_empty() {
-        errors.push(FieldError::required(format!("{field}.containers"), ""));
+const RESTART_POLICIES: [&str; 3] = ["Always", "Never", "OnFailure"];
+const MAX_RESTART_RULES: usize = 20;
+/// The fields that only containers of the pod's own work have.
+const NOT_EPHEMERAL: [&str; 9] = [
+    "ports",
+    "resources",
+    "livenessProbe",
+    "readinessProbe",
+    "startupProbe",
+    "lifecycle",
+    "resizePolicy",
+    "restartPolicy",
+    "restartPolicyRules",
+];
+
+/// All containers of a pod spec at `field`, with their paths.
+pub(super) fn all_containers<'a>(field: &str, spec: &'a Value) -> Vec<(String, &'a Value)> {
+    let mut all = Vec::new();
+    for list in ["initContainers", "containers", "ephemeralContainers"] {
+        let containers = items(spec, &format!("/{list}")).iter().enumerate();
+        all.extend(containers.map(|(i, c)| (format!("{field}.{list}[{i}]"), c)));
     }
-    let mut names = HashSet::new();
-    for list in ["initContainers", "containers"] {
-        for (i, container) in items(spec, &format!("/{list}")).iter().enumerate() {
-            let at = index_path(&format!("{field}.{list}"), i);
-            validate_container(&at, container, volumes, errors);
-            let is_sidecar = text(container, "/restartPolicy") == "Always";
-            let must_end = list == "initContainers" && !is_sidecar;
-            probes::validate(&at, container, must_end, errors);
-            let name = text(container, "/name");
-            if !name.is_empty() && !names.insert(name) {
-                errors.push(FieldError::duplicate(format!("{at}.name"), &name.into()));
-            }
-        }
-    }
-    validate_host_ports(field, spec, errors);
+    all
 }
 
-fn validate_container(
+/// What the rules of a container depend on beside it.
+struct ContainerScope<'a> {
+    pod_spec: ValidatedPodSpec<'a>,
+    mountable: &'a MountableVolumes<'a>,
+    claims: &'a ResourceClaimNames<'a>,
+}
+
+pub(super) fn validate(
+    pod_spec: ValidatedPodSpec<'_>,
+    mountable: &MountableVolumes<'_>,
+    claims: &ResourceClaimNames<'_>,
+    errors: &mut Vec<FieldError>,
+) {
+    let spec = pod_spec.spec;
+    let scope = ContainerScope {
+        pod_spec,
+        mountable,
+        claims,
+    };
+    let containers = items(spec, "/containers");
+    if containers.is_empty() {
+        errors.push(FieldError::required(pod_spec.at("containers"), ""));
+    }
+    let mut names = HashSet::new();
+    for (i, container) in containers.iter().enumerate() {
+        let at = index_path(&pod_spec.at("containers"), i);
+        scope.validate_container(&at, container, errors);
+        validate_unique_name(&at, container, &mut names, errors);
+        probes::validate(&at, container, spec, false, errors);
+        validate_restart_policy(&at, container, &RESTART_POLICIES, errors);
+    }
+    validate_host_ports(&pod_spec.at("containers"), containers, errors);
+    for (i, container) in items(spec, "/initContainers").iter().enumerate() {
+        let at = index_path(&pod_spec.at("initContainers"), i);
+        scope.validate_container(&at, container, errors);
+        validate_restart_policy(&at, container, &RESTART_POLICIES, errors);
+        validate_unique_name(&at, container, &mut names, errors);
+        let field = pod_spec.at("initContainers");
+        validate_host_ports(&field, std::slice::from_ref(container), errors);
+        let must_end = text(container, "/restartPolicy") != "Always";
+        probes::validate(&at, container, spec, must_end, errors);
+    }
+    scope.validate_ephemeral(names, errors);
+}
+
+fn validate_unique_name<'a>(
     field: &str,
-    container: &Value,
-    volumes: &HashSet<&str>,
+    container: &'a Value,
+    names: &mut HashSet<&'a str>,
     errors: &mut Vec<FieldError>,
 ) {
     let name = text(container, "/name");
-    if name.is_empty() {
-        errors.push(FieldError::required(format!("{field}.name"), ""));
-    } else {
-        report_invalid(
-            format!("{field}.name"),
-            name,
-            validate_dns1123_label(name),
-            errors,
-        );
+    if !name.is_empty() && !names.insert(name) {
+        errors.push(FieldError::duplicate(format!("{field}.name"), &name.into()));
     }
-    let image = text(container, "/image");
-    if image.is_empty() {
-        errors.push(FieldError::required(format!("{field}.image"), ""));
-    } else if image.trim() != image {
-        errors.push(FieldError::invalid(
-            format!("{field}.image"),
-            &image.into(),
-            "must not have leading or trailing whitespace",
-        ));
+}
+
+impl ContainerScope<'_> {
+    /// Validates what all kinds of containers have.
+    fn validate_container(&self, field: &str, container: &Value, errors: &mut Vec<FieldError>) {
+        let name = text(container, "/name");
+        if name.is_empty() {
+            errors.push(FieldError::required(format!("{field}.name"), ""));
+        } else {
+            let result = validate_dns1123_label(name);
+            report_invalid(format!("{field}.name"), name, result, errors);
+        }
+        let image = text(container, "/image");
+        if image.is_empty() {
+            errors.push(FieldError::required(format!("{field}.image"), ""));
+        } else if self.pod_spec.pod.is_some() && image.trim() != image {
+            errors.push(FieldError::invalid(
+                format!("{field}.image"),
+                &image.into(),
+                "must not have leading or trailing whitespace",
+            ));
+        }
+        validate_ports(field, container, errors);
+        env::validate(field, container, errors);
+        volume_mounts::validate(field, container, self.mountable, errors);
+        let at = format!("{field}.resources");
+        let resources = get(container, "/resources");
+        container_resources::validate(&at, resources, self.claims, errors);
+        self.validate_resize_policy(field, container, errors);
+        let has_host_users = self.pod_spec.has_host_users();
+        pod_security::validate_container(field, container, has_host_users, errors);
     }
-    validate_ports(field, container, errors);
-    env::validate(field, container, errors);
-    validate_volume_mounts(field, container, volumes, errors);
-    validate_volume_devices(field, container, volumes, errors);
-    container_resources::validate(field, get(container, "/resources"), errors);
-    security_context::validate_container(field, container, errors);
+
+    fn validate_resize_policy(&self, field: &str, container: &Value, errors: &mut Vec<FieldError>) {
+        let at = format!("{field}.resizePolicy");
+        let never = text(self.pod_spec.spec, "/restartPolicy") == "Never";
+        let mut resources = HashSet::new();
+        for (i, policy) in items(container, "/resizePolicy").iter().enumerate() {
+            let (name, restart) = (
+                text(policy, "/resourceName"),
+                text(policy, "/restartPolicy"),
+            );
+            if !resources.insert(name) {
+                errors.push(FieldError::duplicate(index_path(&at, i), &name.into()));
+            }
+            for (value, choices) in [
+                (name, ["cpu", "memory"]),
+                (restart, ["NotRequired", "RestartContainer"]),
+            ] {
+                match value {
+                    "" => errors.push(FieldError::required(&at, "")),
+                    _ if choices.contains(&value) => {}
+                    _ => errors.push(FieldError::not_supported(&at, &value.into(), &choices)),
+                }
+            }
+            if never && restart != "NotRequired" {
+                let why = "must be 'NotRequired' when `restartPolicy` is 'Never'";
+                errors.push(FieldError::invalid(&at, &restart.into(), why));
+            }
+        }
+    }
+
+    fn validate_ephemeral<'a>(&'a self, mut names: HashSet<&'a str>, errors: &mut Vec<FieldError>) {
+        let lasting = names.clone();
+        let why = "cannot be set for an Ephemeral Container";
+        let containers = items(self.pod_spec.spec, "/ephemeralContainers").iter();
+        for (i, container) in containers.enumerate() {
+            let at = index_path(&self.pod_spec.at("ephemeralContainers"), i);
+            self.validate_container(&at, container, errors);
+            validate_unique_name(&at, container, &mut names, errors);
+            let target = text(container, "/targetContainerName");
+            if !target.is_empty() && !lasting.contains(target) {
+                let at = format!("{at}.targetContainerName");
+                errors.push(FieldError::not_found(at, &target.into()));
+            }
+            let is_set = |name: &&&str| match get(container, &format!("/{name}")) {
+                Value::Array(list) => !list.is_empty(),
+                Value::Object(fields) => **name != "resources" || !fields.is_empty(),
+                value => !value.is_null(),
+            };
+            for name in NOT_EPHEMERAL.iter().filter(is_set) {
+                errors.push(FieldError::forbidden(format!("{at}.{name}"), why));
+            }
+            for (j, mount) in items(container, "/volumeMounts").iter().enumerate() {
+                for name in ["subPath", "subPathExpr"] {
+                    if !text(mount, &format!("/{name}")).is_empty() {
+                        let at = format!("{at}.volumeMounts[{j}].{name}");
+                        errors.push(FieldError::forbidden(at, why));
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Validates the restart policy of one container, and its rules.
+fn validate_restart_policy(
+    field: &str,
+    container: &Value,
+    policies: &[&str],
+    errors: &mut Vec<FieldError>,
+) {
+    let rules = items(container, "/restartPolicyRules");
+    let at = format!("{field}.restartPolicy");
+    let policy = text(container, "/restartPolicy");
+    if !has(container, "/restartPolicy") {
+        if !rules.is_empty() {
+            let why = "must specify restartPolicy when restart rules are used";
+            errors.push(FieldError::required(at, why));
+        }
+    } else if !policies.contains(&policy) {
+        errors.push(FieldError::not_supported(at, &policy.into(), policies));
+    }
+    let at = format!("{field}.restartPolicyRules");
+    if rules.len() > MAX_RESTART_RULES {
+        errors.push(FieldError::too_many(&at, rules.len(), MAX_RESTART_RULES));
+    }
+    for (i, rule) in rules.iter().enumerate() {
+        if !has(rule, "/exitCodes") {
+            let at = format!("{at}[{i}].exitCodes");
+            errors.push(FieldError::required(at, "must be specified"));
+        }
+    }
 }
 
 fn validate_ports(field: &str, container: &Value, errors: &mut Vec<FieldError>) {
     let mut names = HashSet::new();
     for (i, entry) in items(container, "/ports").iter().enumerate() {
         let at = index_path(&format!("{field}.ports"), i);
+        let name = text(entry, "/name");
+        if !name.is_empty() {
+            match validate_port_name(name) {
+                Err(why) => {
+                    let error = FieldError::invalid(format!("{at}.name"), &name.into(), why);
+                    errors.push(error);
+                }
+                Ok(()) if names.insert(name) => {}
+                Ok(()) => {
+                    errors.push(FieldError::duplicate(format!("{at}.name"), &name.into()));
+                }
+            }
+        }
         match int(entry, "/containerPort") {
             None | Some(0) => {
                 errors.push(FieldError::required(format!("{at}.containerPort"), ""));
@@ -86,112 +247,42 @@ fn validate_ports(field: &str, container: &Value, errors: &mut Vec<FieldError>) 
         if let Some(number) = int(entry, "/hostPort").filter(|n| *n != 0) {
             validate_port(format!("{at}.hostPort"), number, errors);
         }
-        let name = text(entry, "/name");
-        if !name.is_empty() {
-            report_invalid(format!("{at}.name"), name, validate_port_name(name), errors);
-            if !names.insert(name) {
-                errors.push(FieldError::duplicate(format!("{at}.name"), &name.into()));
-            }
-        }
         validate_protocol(&at, entry, errors);
     }
 }
 
-fn validate_volume_mounts(
-    field: &str,
-    container: &Value,
-    volumes: &HashSet<&str>,
-    errors: &mut Vec<FieldError>,
-) {
-    let mut paths = HashSet::new();
-    for (i, mount) in items(container, "/volumeMounts").iter().enumerate() {
-        let at = index_path(&format!("{field}.volumeMounts"), i);
-        let name = text(mount, "/name");
-        if name.is_empty() {
-            errors.push(FieldError::required(format!("{at}.name"), ""));
-        } else if !volumes.contains(name) {
-            errors.push(FieldError::not_found(format!("{at}.name"), &name.into()));
-        }
-        let path = text(mount, "/mountPath");
-        if path.is_empty() {
-            errors.push(FieldError::required(format!("{at}.mountPath"), ""));
-        } else if !paths.insert(path) {
-            errors.push(FieldError::invalid(
-                format!("{at}.mountPath"),
-                &path.into(),
-                "must be unique",
-            ));
-        }
-        validate_sub_path(&at, mount, errors);
-    }
-}
-
-fn validate_sub_path(field: &str, mount: &Value, errors: &mut Vec<FieldError>) {
-    let (path, expression) = (text(mount, "/subPath"), text(mount, "/subPathExpr"));
-    if !path.is_empty() && !expression.is_empty() {
-        errors.push(FieldError::invalid(
-            format!("{field}.subPathExpr"),
-            &expression.into(),
-            "subPathExpr and subPath are mutually exclusive",
-        ));
-    }
-    for (name, path) in [("subPath", path), ("subPathExpr", expression)] {
-        let why = if path.starts_with('/') {
-            "must be a relative path"
-        } else if path.split('/').any(|part| part == "..") {
-            "must not contain '..'"
-        } else {
-            continue;
-        };
-        errors.push(FieldError::invalid(
-            format!("{field}.{name}"),
-            &path.into(),
-            why,
-        ));
-    }
-}
-
-fn validate_volume_devices(
-    field: &str,
-    container: &Value,
-    volumes: &HashSet<&str>,
-    errors: &mut Vec<FieldError>,
-) {
-    for (i, device) in items(container, "/volumeDevices").iter().enumerate() {
-        let at = index_path(&format!("{field}.volumeDevices"), i);
-        let name = text(device, "/name");
-        if name.is_empty() {
-            errors.push(FieldError::required(format!("{at}.name"), ""));
-        } else if !volumes.contains(name) {
-            errors.push(FieldError::not_found(format!("{at}.name"), &name.into()));
-        }
-        if text(device, "/devicePath").is_empty() {
-            errors.push(FieldError::required(format!("{at}.devicePath"), ""));
-        }
-    }
-}
-
-/// Requires the ports of the host to be distinct in a pod, and with `hostNetwork` to be those of
-/// the containers.
-fn validate_host_ports(field: &str, spec: &Value, errors: &mut Vec<FieldError>) {
+/// Requires the ports of the host to be distinct in a list of containers.
+fn validate_host_ports(field: &str, containers: &[Value], errors: &mut Vec<FieldError>) {
     let mut host_ports = HashSet::new();
-    for (i, container) in items(spec, "/containers").iter().enumerate() {
+    for (i, container) in containers.iter().enumerate() {
         for (j, port) in items(container, "/ports").iter().enumerate() {
-            let at = format!("{field}.containers[{i}].ports[{j}]");
-            let number = int(port, "/containerPort").unwrap_or(0);
             let host_port = int(port, "/hostPort").unwrap_or(0);
-            if flag(spec, "/hostNetwork") && host_port != number {
-                errors.push(FieldError::invalid(
-                    format!("{at}.containerPort"),
-                    &number.into(),
-                    "must match `hostPort` when `hostNetwork` is true",
-                ));
-            }
             let protocol = non_empty_or(text(port, "/protocol"), "TCP");
             let used = format!("{protocol}/{}/{host_port}", text(port, "/hostIP"));
             if host_port != 0 && !host_ports.insert(used.clone()) {
-                let field = format!("{at}.hostPort");
+                let field = format!("{field}[{i}].ports[{j}].hostPort");
                 errors.push(FieldError::duplicate(field, &used.into()));
+            }
+        }
+    }
+}
+
+/// Requires the ports of the host to be those of the containers, if they share its network. A
+/// template may leave them out: they get a default when the pod is created.
+pub(super) fn validate_host_network(pod_spec: ValidatedPodSpec<'_>, errors: &mut Vec<FieldError>) {
+    if !flag(pod_spec.spec, "/hostNetwork") {
+        return;
+    }
+    for (i, container) in items(pod_spec.spec, "/containers").iter().enumerate() {
+        for (j, port) in items(container, "/ports").iter().enumerate() {
+            let number = int(port, "/containerPort").unwrap_or(0);
+            let host_port = int(port, "/hostPort").unwrap_or(0);
+            if host_port != number && (host_port != 0 || pod_spec.pod.is_some()) {
+                errors.push(FieldError::invalid(
+                    pod_spec.at(&format!("containers[{i}].ports[{j}].hostPort")),
+                    &host_port.into(),
+                    "must match `containerPort` when `hostNetwork` is true",
+                ));
             }
         }
     }

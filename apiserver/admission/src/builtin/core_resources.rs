@@ -1,18 +1,16 @@
-//! ConfigMap, Secret, PersistentVolumeClaim and Event: keys, size, encoding,
-//! immutability.
+//! Validates ConfigMap, Secret, Event, Namespace and Binding: keys, size, encoding, immutability.
 
 use std::collections::BTreeMap;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use machinery::names::validate_qualified_name;
 use machinery::{FieldError, Status};
 use serde_json::{Map, Value};
 
 use super::config_keys::validate_config_key;
-use super::persistent_volume::{validate_access_modes, validate_class_and_mode, validate_positive};
-use crate::cluster_affinity;
 use crate::unstructured::{
-    entries, flag, get, has, report_invalid, text, validate_immutable_field,
+    entries, flag, get, has, report_invalid, text, texts, validate_immutable_field,
 };
 
 /// Bound on the bytes of all values together.
@@ -69,7 +67,8 @@ pub(super) fn validate_config_map(new: &Value, old: Option<&Value>, errors: &mut
         bytes += decode_base64(value.as_str().unwrap_or("")).map_or(0, |v| v.len());
     }
     if bytes > MAX_DATA_BYTES {
-        errors.push(FieldError::too_long("data", MAX_DATA_BYTES));
+        // Kubernetes' path of the whole object.
+        errors.push(FieldError::too_long("[]", MAX_DATA_BYTES));
     }
     validate_immutable_data(new, old, &["data", "binaryData"], errors);
 }
@@ -109,13 +108,19 @@ fn validate_secret_type(
             errors.push(FieldError::required(format!("data[{key}]"), ""));
         }
     };
+    let has_credentials = data.contains_key("username") || data.contains_key("password");
     match text(secret, "/type") {
         "kubernetes.io/tls" => {
             require("tls.crt");
             require("tls.key");
         }
-        "kubernetes.io/ssh-auth" => require("ssh-privatekey"),
-        "kubernetes.io/basic-auth" if !data.contains_key("username") => require("password"),
+        "kubernetes.io/ssh-auth" if data.get("ssh-privatekey").is_none_or(Vec::is_empty) => {
+            errors.push(FieldError::required("data[ssh-privatekey]", ""));
+        }
+        "kubernetes.io/basic-auth" if !has_credentials => {
+            require("username");
+            require("password");
+        }
         "kubernetes.io/dockercfg" => validate_docker_config(".dockercfg", data, errors),
         "kubernetes.io/dockerconfigjson" => {
             validate_docker_config(".dockerconfigjson", data, errors)
@@ -174,55 +179,24 @@ fn validate_immutable_data(
     }
 }
 
-pub(super) fn validate_persistent_volume_claim(
-    new: &Value,
-    old: Option<&Value>,
-    errors: &mut Vec<FieldError>,
-) {
-    let spec = get(new, "/spec");
-    validate_access_modes("spec", spec, "at least 1 access mode is required", errors);
-    validate_class_and_mode("spec", spec, errors);
-    let amount = get(spec, "/resources/requests/storage");
-    validate_positive("spec.resources[storage]", amount, errors);
-    let selector = get(spec, "/selector");
-    cluster_affinity::validate_label_selector("spec.selector", selector, errors);
-    if !has(spec, "/resources/requests/storage") {
-        errors.push(FieldError::required("spec.resources[storage]", ""));
-    }
-    let Some(old) = old else {
-        return;
-    };
-    if immutable_claim_spec(get(old, "/spec"), spec) != immutable_claim_spec(spec, spec) {
-        errors.push(FieldError::forbidden(
-            "spec",
-            "spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims",
-        ));
-    }
-}
+/// The bounds on texts of an event, in bytes.
+const EVENT_TEXT_LIMITS: [(&str, usize); 4] = [
+    ("reportingInstance", 128),
+    ("action", 128),
+    ("reason", 128),
+    ("message", 1024),
+];
 
-/// The immutable fields of a claim. Its volume name may be set once, when it is bound.
-fn immutable_claim_spec(spec: &Value, new: &Value) -> Value {
-    let mut spec = spec.clone();
-    let named = has(&spec, "/volumeName");
-    if let Some(map) = spec.as_object_mut() {
-        map.remove("resources");
-        map.remove("volumeAttributesClassName");
-        if !named {
-            map.insert("volumeName".into(), get(new, "/volumeName").clone());
-        }
-        map.retain(|_, v| !v.is_null());
-    }
-    spec
-}
-
-/// Requires an event to be in the namespace of its object; those of cluster-scoped
-/// objects belong to `default`.
+/// Requires an event to be in the namespace of its object, and one of the new form to say who
+/// reports it.
 pub(super) fn validate_event(new: &Value, errors: &mut Vec<FieldError>) {
     let about = text(new, "/involvedObject/namespace");
     let namespace = text(new, "/metadata/namespace");
+    let is_new_form = has(new, "/eventTime");
     let fits = match about {
-        "" => matches!(namespace, "default" | "kube-system"),
-        about => about == namespace,
+        "" if is_new_form => matches!(namespace, "default" | "kube-system"),
+        "" => matches!(namespace, "" | "default"),
+        _ => is_new_form || about == namespace,
     };
     if !fits {
         errors.push(FieldError::invalid(
@@ -230,5 +204,40 @@ pub(super) fn validate_event(new: &Value, errors: &mut Vec<FieldError>) {
             &about.into(),
             "does not match event.namespace",
         ));
+    }
+    if !is_new_form {
+        return;
+    }
+    // The field is named for a component in version v1.
+    let controller = text(new, "/reportingComponent");
+    if controller.is_empty() {
+        errors.push(FieldError::required("reportingController", ""));
+    }
+    let result = validate_qualified_name(controller);
+    report_invalid("reportingController", controller, result, errors);
+    for (name, limit) in EVENT_TEXT_LIMITS {
+        let length = text(new, &format!("/{name}")).len();
+        if length == 0 && name != "message" {
+            errors.push(FieldError::required(name, ""));
+        }
+        if length > limit {
+            let why = format!("can have at most {limit} characters");
+            errors.push(FieldError::invalid(name, &"".into(), why));
+        }
+    }
+}
+
+/// Validates the finalizers of a namespace's spec.
+pub(super) fn validate_namespace(new: &Value, errors: &mut Vec<FieldError>) {
+    for name in texts(new, "/spec/finalizers") {
+        let field = "spec.finalizers";
+        let result = validate_qualified_name(name);
+        let is_valid = result.is_ok();
+        report_invalid(field, name, result, errors);
+        let is_standard = matches!(name, "kubernetes" | "orphan" | "foregroundDeletion");
+        if is_valid && !name.contains('/') && !is_standard {
+            let why = "name is neither a standard finalizer name nor is it fully qualified";
+            errors.push(FieldError::invalid(field, &name.into(), why));
+        }
     }
 }

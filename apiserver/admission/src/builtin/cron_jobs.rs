@@ -36,7 +36,7 @@ pub(super) fn validate_cron_job(new: &Value, old: Option<&Value>, errors: &mut V
     {
         errors.push(FieldError::invalid("spec.timeZone", &zone.into(), why));
     }
-    validate_job_spec("spec.jobTemplate.spec", new, errors);
+    validate_job_spec("spec.jobTemplate.spec", new, old, errors);
     let job = get(new, "/spec/jobTemplate/spec");
     if has(job, "/selector") {
         errors.push(FieldError::invalid(

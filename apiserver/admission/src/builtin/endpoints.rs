@@ -1,15 +1,15 @@
 //! Validates Endpoints and EndpointSlice.
 
 use std::collections::HashSet;
-use std::net::IpAddr;
 
 use machinery::FieldError;
-use machinery::names::{validate_dns1123_label, validate_dns1123_subdomain};
+use machinery::names::{validate_dns1123_label, validate_dns1123_subdomain, validate_label_value};
 use serde_json::Value;
 
-use super::ip_addresses::{family, validate_address};
+use super::ip_addresses::{family, parse_sloppy, validate_address, validate_non_special};
 use super::numbers::validate_port;
-use super::ports::validate_protocol;
+use super::ports::{validate_app_protocol, validate_protocol};
+use crate::metadata;
 use crate::unstructured::{
     get, has, index_path, int, items, report_invalid, text, validate_immutable_field,
 };
@@ -18,7 +18,11 @@ const ADDRESS_TYPES: [&str; 3] = ["FQDN", "IPv4", "IPv6"];
 const MAX_ENDPOINTS: usize = 1000;
 const MAX_ADDRESSES: usize = 100;
 const MAX_PORTS: usize = 20_000;
+const MAX_TOPOLOGY_LABELS: usize = 16;
+const MAX_HINTS: usize = 8;
+const INVALID_DOMAIN: &str = "should be a domain with at least two segments separated by dots";
 
+/// Endpoints that an update leaves as they are stay valid.
 pub(super) fn validate_endpoint_slice(
     new: &Value,
     old: Option<&Value>,
@@ -36,25 +40,11 @@ pub(super) fn validate_endpoint_slice(
     }
     let endpoints = items(new, "/endpoints");
     if endpoints.len() > MAX_ENDPOINTS {
-        errors.push(FieldError::too_many(
-            "endpoints",
-            endpoints.len(),
-            MAX_ENDPOINTS,
-        ));
-        return;
-    }
-    let known = old.map_or(&[][..], |old| items(old, "/endpoints"));
-    let known = known
-        .iter()
-        .flat_map(|endpoint| items(endpoint, "/addresses"));
-    let known: Vec<Value> = known.cloned().collect();
-    for (i, endpoint) in endpoints.iter().enumerate() {
-        let field = index_path("endpoints", i);
-        validate_addresses(&field, kind, items(endpoint, "/addresses"), &known, errors);
-        let hostname = text(endpoint, "/hostname");
-        if has(endpoint, "/hostname") {
-            let result = validate_dns1123_label(hostname);
-            report_invalid(format!("{field}.hostname"), hostname, result, errors);
+        let error = FieldError::too_many("endpoints", endpoints.len(), MAX_ENDPOINTS);
+        errors.push(error);
+    } else if old.is_none_or(|old| items(old, "/endpoints") != endpoints) {
+        for (i, endpoint) in endpoints.iter().enumerate() {
+            validate_endpoint(&index_path("endpoints", i), kind, endpoint, errors);
         }
     }
     validate_slice_ports(items(new, "/ports"), errors);
@@ -63,33 +53,79 @@ pub(super) fn validate_endpoint_slice(
     }
 }
 
-fn validate_addresses(
+fn validate_endpoint(field: &str, kind: &str, endpoint: &Value, errors: &mut Vec<FieldError>) {
+    validate_addresses(field, kind, items(endpoint, "/addresses"), errors);
+    let node = text(endpoint, "/nodeName");
+    if has(endpoint, "/nodeName") {
+        let result = validate_dns1123_subdomain(node);
+        report_invalid(format!("{field}.nodeName"), node, result, errors);
+    }
+    let topology = get(endpoint, "/deprecatedTopology");
+    let at = format!("{field}.deprecatedTopology");
+    let count = topology.as_object().map_or(0, serde_json::Map::len);
+    if count > MAX_TOPOLOGY_LABELS {
+        errors.push(FieldError::too_many(&at, count, MAX_TOPOLOGY_LABELS));
+    }
+    metadata::validate_labels(&at, topology, errors);
+    let hostname = text(endpoint, "/hostname");
+    if has(endpoint, "/hostname") {
+        let result = validate_dns1123_label(hostname);
+        report_invalid(format!("{field}.hostname"), hostname, result, errors);
+    }
+    for (list, check) in [
+        (
+            "forZones",
+            validate_label_value as fn(&str) -> Result<(), String>,
+        ),
+        ("forNodes", validate_dns1123_subdomain),
+    ] {
+        let hints = items(endpoint, &format!("/hints/{list}"));
+        validate_hints(&format!("{field}.hints.{list}"), hints, check, errors);
+    }
+}
+
+fn validate_hints(
     field: &str,
-    kind: &str,
-    addresses: &[Value],
-    known: &[Value],
+    hints: &[Value],
+    check: fn(&str) -> Result<(), String>,
     errors: &mut Vec<FieldError>,
 ) {
+    if hints.len() > MAX_HINTS {
+        errors.push(FieldError::too_many(field, hints.len(), MAX_HINTS));
+        return;
+    }
+    let mut names = HashSet::new();
+    for (i, hint) in hints.iter().enumerate() {
+        let at = format!("{field}[{i}].name");
+        let name = text(hint, "/name");
+        if !names.insert(name) {
+            errors.push(FieldError::duplicate(&at, &name.into()));
+        }
+        report_invalid(at, name, check(name), errors);
+    }
+}
+
+fn validate_addresses(field: &str, kind: &str, addresses: &[Value], errors: &mut Vec<FieldError>) {
     let field = format!("{field}.addresses");
     if addresses.is_empty() {
         let why = "must contain at least 1 address";
         errors.push(FieldError::required(&field, why));
     } else if addresses.len() > MAX_ADDRESSES {
         errors.push(FieldError::too_many(&field, addresses.len(), MAX_ADDRESSES));
-        return;
     }
     for (i, address) in addresses.iter().enumerate() {
         let at = index_path(&field, i);
         let address = address.as_str().unwrap_or("");
         match kind {
-            "FQDN" => {
-                report_invalid(at, address, validate_dns1123_subdomain(address), errors);
-            }
+            "FQDN" => report_invalid(at, address, validate_domain(address), errors),
             "IPv4" | "IPv6" => {
-                let parsed = validate_address(&at, address, known, errors);
+                let parsed = validate_address(&at, address, &[], errors);
                 if parsed.is_some_and(|parsed| family(&parsed) != kind) {
                     let why = format!("must be an {kind} address");
-                    errors.push(FieldError::invalid(at, &address.into(), why));
+                    errors.push(FieldError::invalid(&at, &address.into(), why));
+                }
+                if let Some(parsed) = parsed {
+                    validate_non_special(&at, parsed, errors);
                 }
             }
             _ => {}
@@ -97,6 +133,17 @@ fn validate_addresses(
     }
 }
 
+/// Validates a fully qualified domain name, which may end with a dot.
+fn validate_domain(name: &str) -> Result<(), String> {
+    let name = name.strip_suffix('.').unwrap_or(name);
+    validate_dns1123_subdomain(name)?;
+    if name.contains('.') {
+        return Ok(());
+    }
+    Err(INVALID_DOMAIN.into())
+}
+
+/// Any port number will do.
 fn validate_slice_ports(ports: &[Value], errors: &mut Vec<FieldError>) {
     if ports.len() > MAX_PORTS {
         errors.push(FieldError::too_many("ports", ports.len(), MAX_PORTS));
@@ -113,50 +160,72 @@ fn validate_slice_ports(ports: &[Value], errors: &mut Vec<FieldError>) {
         if !names.insert(name) {
             errors.push(FieldError::duplicate(format!("{field}.name"), &name.into()));
         }
-        if let Some(number) = int(port, "/port") {
-            validate_port(format!("{field}.port"), number, errors);
-        }
         validate_protocol(&field, port, errors);
+        validate_app_protocol(&field, port, errors);
     }
 }
 
+/// Subsets that an update leaves as they are stay valid.
 pub(super) fn validate_endpoints(new: &Value, old: Option<&Value>, errors: &mut Vec<FieldError>) {
-    let lists = ["addresses", "notReadyAddresses"];
-    let subsets = old.map_or(&[][..], |old| items(old, "/subsets"));
-    let known = subsets.iter().flat_map(|subset| {
-        let all = lists
-            .into_iter()
-            .flat_map(|list| items(subset, &format!("/{list}")));
-        all.map(|address| get(address, "/ip").clone())
-    });
-    let known: Vec<Value> = known.collect();
-    for (i, subset) in items(new, "/subsets").iter().enumerate() {
+    let subsets = items(new, "/subsets");
+    if old.is_some_and(|old| items(old, "/subsets") == subsets) {
+        return;
+    }
+    for (i, subset) in subsets.iter().enumerate() {
         let field = index_path("subsets", i);
-        let count: usize = lists
-            .map(|list| items(subset, &format!("/{list}")).len())
-            .iter()
-            .sum();
-        if count == 0 {
+        let lists = ["addresses", "notReadyAddresses"];
+        let addresses = lists.map(|list| (list, items(subset, &format!("/{list}"))));
+        if addresses.iter().all(|(_, list)| list.is_empty()) {
             let why = "must specify `addresses` or `notReadyAddresses`";
             errors.push(FieldError::required(&field, why));
         }
-        for list in lists {
-            for (j, address) in items(subset, &format!("/{list}")).iter().enumerate() {
-                let at = index_path(&format!("{field}.{list}"), j);
-                let _: Option<IpAddr> =
-                    validate_address(&format!("{at}.ip"), text(address, "/ip"), &known, errors);
+        for (list, addresses) in addresses {
+            for (j, address) in addresses.iter().enumerate() {
+                validate_endpoint_address(&format!("{field}.{list}[{j}]"), address, errors);
             }
         }
         let ports = items(subset, "/ports");
         for (j, port) in ports.iter().enumerate() {
             let at = index_path(&format!("{field}.ports"), j);
-            let name = text(port, "/name");
-            if name.is_empty() && ports.len() > 1 {
-                errors.push(FieldError::required(format!("{at}.name"), ""));
-            }
-            let number = int(port, "/port").unwrap_or(0);
-            validate_port(format!("{at}.port"), number, errors);
-            validate_protocol(&at, port, errors);
+            validate_endpoint_port(&at, port, ports.len() > 1, errors);
         }
     }
+}
+
+fn validate_endpoint_address(field: &str, address: &Value, errors: &mut Vec<FieldError>) {
+    let at = format!("{field}.ip");
+    let ip = text(address, "/ip");
+    validate_address(&at, ip, &[], errors);
+    let hostname = text(address, "/hostname");
+    if !hostname.is_empty() {
+        let result = validate_dns1123_label(hostname);
+        report_invalid(format!("{field}.hostname"), hostname, result, errors);
+    }
+    let node = text(address, "/nodeName");
+    if has(address, "/nodeName") {
+        let result = validate_dns1123_subdomain(node);
+        report_invalid(format!("{field}.nodeName"), node, result, errors);
+    }
+    if let Some(parsed) = parse_sloppy(ip) {
+        validate_non_special(&at, parsed, errors);
+    }
+}
+
+fn validate_endpoint_port(
+    field: &str,
+    port: &Value,
+    needs_name: bool,
+    errors: &mut Vec<FieldError>,
+) {
+    let name = text(port, "/name");
+    if !name.is_empty() {
+        let result = validate_dns1123_label(name);
+        report_invalid(format!("{field}.name"), name, result, errors);
+    } else if needs_name {
+        errors.push(FieldError::required(format!("{field}.name"), ""));
+    }
+    let number = int(port, "/port").unwrap_or(0);
+    validate_port(format!("{field}.port"), number, errors);
+    validate_protocol(field, port, errors);
+    validate_app_protocol(field, port, errors);
 }

@@ -1,9 +1,12 @@
-//! Validates the environment of containers.
+//! Validates the environment of containers, and references to fields of their pod.
 
-use machinery::FieldError;
+use machinery::names::{validate_dns1123_subdomain, validate_qualified_name};
+use machinery::{FieldError, Quantity};
 use serde_json::Value;
 
 use super::config_keys::validate_config_key;
+use super::volume_files::validate_local_path;
+use super::volume_sources::require;
 use crate::unstructured::{get, has, index_path, items, report_invalid, text};
 
 const INVALID_NAME: &str = "a valid environment variable name must consist only of printable ASCII characters other than '='";
@@ -15,7 +18,7 @@ const SOURCES: [&str; 5] = [
     "fileKeyRef",
 ];
 /// The fields of a pod that a variable can have.
-const POD_FIELDS: [&str; 9] = [
+const POD_VARIABLE_FIELDS: [&str; 9] = [
     "metadata.name",
     "metadata.namespace",
     "metadata.uid",
@@ -25,6 +28,27 @@ const POD_FIELDS: [&str; 9] = [
     "status.hostIPs",
     "status.podIP",
     "status.podIPs",
+];
+/// The fields of a pod that a file can have.
+pub(super) const POD_VOLUME_FIELDS: [&str; 5] = [
+    "metadata.annotations",
+    "metadata.labels",
+    "metadata.name",
+    "metadata.namespace",
+    "metadata.uid",
+];
+/// Fields that version v1 of a pod has for a reference, beside those above.
+const OTHER_POD_FIELDS: [&str; 3] = ["spec.restartPolicy", "spec.schedulerName", "status.phase"];
+const CONTAINER_RESOURCES: [&str; 6] = [
+    "limits.cpu",
+    "limits.ephemeral-storage",
+    "limits.memory",
+    "requests.cpu",
+    "requests.ephemeral-storage",
+    "requests.memory",
+];
+const BYTE_DIVISORS: [&str; 13] = [
+    "1", "1k", "1M", "1G", "1T", "1P", "1E", "1Ki", "1Mi", "1Gi", "1Ti", "1Pi", "1Ei",
 ];
 
 /// Validates `env` and `envFrom` of a container at `field`.
@@ -47,8 +71,9 @@ pub(super) fn validate(field: &str, container: &Value, errors: &mut Vec<FieldErr
             validate_source(&format!("{at}.valueFrom"), source, has_value, errors);
         }
     }
+    let field = format!("{field}.envFrom");
     for (i, source) in items(container, "/envFrom").iter().enumerate() {
-        validate_env_from(&index_path(&format!("{field}.envFrom"), i), source, errors);
+        validate_env_from(&field, &index_path(&field, i), source, errors);
     }
 }
 
@@ -57,57 +82,147 @@ fn is_variable_name(name: &str) -> bool {
 }
 
 fn validate_source(field: &str, source: &Value, has_value: bool, errors: &mut Vec<FieldError>) {
-    let set = SOURCES
-        .iter()
-        .filter(|name| has(source, &format!("/{name}")));
+    let part = |name: &str| get(source, &format!("/{name}"));
+    if has(source, "/fieldRef") {
+        let at = format!("{field}.fieldRef");
+        validate_pod_field(&at, part("fieldRef"), &POD_VARIABLE_FIELDS, errors);
+    }
+    if has(source, "/resourceFieldRef") {
+        let at = format!("{field}.resourceFieldRef");
+        validate_resource_field(&at, part("resourceFieldRef"), false, errors);
+    }
+    for reference in ["configMapKeyRef", "secretKeyRef"] {
+        if !part(reference).is_null() {
+            validate_key_reference(&format!("{field}.{reference}"), part(reference), errors);
+        }
+    }
+    if has(source, "/fileKeyRef") {
+        let at = format!("{field}.fileKeyRef");
+        require(
+            &at,
+            part("fileKeyRef"),
+            &["volumeName", "path", "key"],
+            errors,
+        );
+        let path = text(source, "/fileKeyRef/path");
+        validate_local_path(&format!("{at}.path"), path, errors);
+    }
+    let set = SOURCES.iter().filter(|name| !part(name).is_null());
     let why = match set.count() {
         0 => {
             "must specify one of: `fieldRef`, `resourceFieldRef`, `configMapKeyRef`, `secretKeyRef` or `fileKeyRef`"
         }
         _ if has_value => "may not be specified when `value` is not empty",
-        1 => "",
+        1 => return,
         _ => "may not have more than one field specified at a time",
     };
-    if !why.is_empty() {
-        errors.push(FieldError::invalid(field, &"".into(), why));
+    errors.push(FieldError::invalid(field, &"".into(), why));
+}
+
+/// Validates a reference to a field of the pod, which must be one of `fields`, or one label or
+/// annotation.
+pub(super) fn validate_pod_field(
+    field: &str,
+    reference: &Value,
+    fields: &[&str],
+    errors: &mut Vec<FieldError>,
+) {
+    let path = text(reference, "/fieldPath");
+    let version = text(reference, "/apiVersion");
+    if path.is_empty() {
+        errors.push(FieldError::required(format!("{field}.fieldPath"), ""));
+        return;
     }
-    for reference in ["configMapKeyRef", "secretKeyRef"] {
-        let value = get(source, &format!("/{reference}"));
-        if !value.is_null() {
-            validate_key_reference(&format!("{field}.{reference}"), value, errors);
+    let at = format!("{field}.fieldPath");
+    let mut unsupported = |why: String| {
+        let why = format!("error converting fieldPath: {why}");
+        errors.push(FieldError::invalid(&at, &path.into(), why));
+    };
+    if !matches!(version, "" | "v1") {
+        unsupported(format!("unsupported pod version: {version}"));
+        return;
+    }
+    let subscript = path
+        .strip_suffix("']")
+        .and_then(|path| path.split_once("['"));
+    let Some((map, key)) = subscript else {
+        let all = POD_VARIABLE_FIELDS.iter().chain(&POD_VOLUME_FIELDS);
+        // An old name of `spec.nodeName`.
+        let known = if path == "spec.host" {
+            "spec.nodeName"
+        } else {
+            path
+        };
+        if !all.chain(&OTHER_POD_FIELDS).any(|other| *other == known) {
+            unsupported(format!("field label not supported: {path}"));
+        } else if !fields.contains(&known) {
+            errors.push(FieldError::not_supported(at, &known.into(), fields));
         }
+        return;
+    };
+    match map {
+        "metadata.annotations" => {
+            let key = key.to_lowercase();
+            report_invalid(field, &key, validate_qualified_name(&key), errors);
+        }
+        "metadata.labels" => report_invalid(field, key, validate_qualified_name(key), errors),
+        _ => unsupported(format!("field label does not support subscript: {path}")),
     }
-    let path = text(source, "/fieldRef/fieldPath");
-    if has(source, "/fieldRef") && !is_pod_field(path) {
-        let field = format!("{field}.fieldRef.fieldPath");
-        errors.push(match path {
-            "" => FieldError::required(field, ""),
-            _ => FieldError::invalid(
-                field,
-                &path.into(),
-                format!("error converting fieldPath: field label not supported: {path}"),
-            ),
-        });
+}
+
+/// Validates a reference to an amount that a container requests or is limited to.
+pub(super) fn validate_resource_field(
+    field: &str,
+    reference: &Value,
+    is_file: bool,
+    errors: &mut Vec<FieldError>,
+) {
+    let resource = text(reference, "/resource");
+    let is_pages = ["requests.hugepages-", "limits.hugepages-"]
+        .iter()
+        .any(|prefix| resource.starts_with(prefix));
+    if is_file && text(reference, "/containerName").is_empty() {
+        errors.push(FieldError::required(format!("{field}.containerName"), ""));
+    } else if resource.is_empty() {
+        errors.push(FieldError::required(format!("{field}.resource"), ""));
+    } else if !is_pages && !CONTAINER_RESOURCES.contains(&resource) {
+        let at = format!("{field}.resource");
+        errors.push(FieldError::not_supported(
+            at,
+            &resource.into(),
+            &CONTAINER_RESOURCES,
+        ));
     }
-    let resource = text(source, "/resourceFieldRef/resource");
-    if has(source, "/resourceFieldRef") && resource.is_empty() {
-        errors.push(FieldError::required(
-            format!("{field}.resourceFieldRef.resource"),
-            "",
+    let Ok(divisor) = Quantity::from_value(get(reference, "/divisor")) else {
+        return;
+    };
+    let shown = divisor.to_string();
+    let (choices, what): (&[&str], _) = match resource.split_once('.').map(|(_, name)| name) {
+        _ if divisor.is_zero() => return,
+        Some("cpu") => (&["1m", "1"], "cpu"),
+        Some("memory") => (&BYTE_DIVISORS, "memory"),
+        Some("ephemeral-storage") => (&BYTE_DIVISORS, "local ephemeral storage"),
+        _ if is_pages => (&BYTE_DIVISORS, "hugepages"),
+        _ => return,
+    };
+    if !choices.contains(&&*shown) {
+        let choices = match what {
+            "cpu" => "1m and 1".to_owned(),
+            _ => choices.join(", "),
+        };
+        let why = format!("only divisor's values {choices} are supported with the {what} resource");
+        errors.push(FieldError::invalid(
+            format!("{field}.divisor"),
+            &resource.into(),
+            why,
         ));
     }
 }
 
-/// Whether a variable can have a field of the pod, one label or one annotation.
-fn is_pod_field(path: &str) -> bool {
-    let of_map = |map: &str| path.starts_with(&format!("{map}['")) && path.ends_with("']");
-    POD_FIELDS.contains(&path) || of_map("metadata.labels") || of_map("metadata.annotations")
-}
-
 fn validate_key_reference(field: &str, reference: &Value, errors: &mut Vec<FieldError>) {
-    if text(reference, "/name").is_empty() {
-        errors.push(FieldError::required(format!("{field}.name"), ""));
-    }
+    let name = text(reference, "/name");
+    let result = validate_dns1123_subdomain(name);
+    report_invalid(format!("{field}.name"), name, result, errors);
     let key = text(reference, "/key");
     if key.is_empty() {
         errors.push(FieldError::required(format!("{field}.key"), ""));
@@ -121,11 +236,12 @@ fn validate_key_reference(field: &str, reference: &Value, errors: &mut Vec<Field
     }
 }
 
-fn validate_env_from(field: &str, source: &Value, errors: &mut Vec<FieldError>) {
+/// Kubernetes gives the path of the list, not `at`, if the number of sources is wrong.
+fn validate_env_from(list: &str, at: &str, source: &Value, errors: &mut Vec<FieldError>) {
     let prefix = text(source, "/prefix");
     if !is_variable_name(prefix) {
         errors.push(FieldError::invalid(
-            format!("{field}.prefix"),
+            format!("{at}.prefix"),
             &prefix.into(),
             INVALID_NAME,
         ));
@@ -134,21 +250,22 @@ fn validate_env_from(field: &str, source: &Value, errors: &mut Vec<FieldError>) 
     let set = references
         .iter()
         .filter(|name| has(source, &format!("/{name}")));
-    let set: Vec<&&str> = set.collect();
-    let why = match set[..] {
-        [] => "must specify one of: `configMapRef` or `secretRef`",
-        [_] => "",
-        _ => "may not have more than one field specified at a time",
-    };
-    if !why.is_empty() {
-        errors.push(FieldError::invalid(field, &"".into(), why));
-    }
-    for reference in set {
-        if text(source, &format!("/{reference}/name")).is_empty() {
-            errors.push(FieldError::required(
-                format!("{field}.{reference}.name"),
-                "",
-            ));
+    for reference in set.clone() {
+        let name = text(source, &format!("/{reference}/name"));
+        let at = format!("{at}.{reference}.name");
+        if name.is_empty() {
+            errors.push(FieldError::required(at, ""));
+        } else {
+            // A trailing hyphen is allowed, as in the prefix of a generated name.
+            let plain = name.strip_suffix('-').map(|name| format!("{name}a"));
+            let result = validate_dns1123_subdomain(plain.as_deref().unwrap_or(name));
+            report_invalid(at, name, result, errors);
         }
     }
+    let why = match set.count() {
+        0 => "must specify one of: `configMapRef` or `secretRef`",
+        1 => return,
+        _ => "may not have more than one field specified at a time",
+    };
+    errors.push(FieldError::invalid(list, &"".into(), why));
 }

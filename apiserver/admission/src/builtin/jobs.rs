@@ -28,7 +28,7 @@ const LEGACY_NAME_LABEL: &str = "job-name";
 
 pub(super) fn validate_job(new: &Value, old: Option<&Value>, errors: &mut Vec<FieldError>) {
     validate_generated_selector(new, old, errors);
-    validate_job_spec("spec", new, errors);
+    validate_job_spec("spec", new, old, errors);
     validate_selector(new, old, errors);
     validate_index_names(new, errors);
     if let Some(old) = old {
@@ -101,7 +101,12 @@ fn validate_index_names(new: &Value, errors: &mut Vec<FieldError>) {
 }
 
 /// Validates a job spec at `field` of an object, but for its selector.
-pub(super) fn validate_job_spec(field: &str, object: &Value, errors: &mut Vec<FieldError>) {
+pub(super) fn validate_job_spec(
+    field: &str,
+    object: &Value,
+    old: Option<&Value>,
+    errors: &mut Vec<FieldError>,
+) {
     let spec = get(object, &pointer(field));
     for name in [
         "parallelism",
@@ -137,7 +142,7 @@ pub(super) fn validate_job_spec(field: &str, object: &Value, errors: &mut Vec<Fi
     validate_replacement_policy(field, spec, errors);
     validate_template_metadata(&format!("{field}.template"), get(spec, "/template"), errors);
     let pod_spec = format!("{field}.template.spec");
-    pods::validate(&pod_spec, object, pods::RESTART_POLICIES, errors);
+    pods::validate(&pod_spec, object, old, pods::RESTART_POLICIES, errors);
     validate_restart_policy(&pod_spec, spec, errors);
 }
 

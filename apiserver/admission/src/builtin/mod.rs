@@ -34,25 +34,37 @@ mod network_policy;
 mod node;
 mod numbers;
 mod persistent_volume;
+mod persistent_volume_claim;
+mod pod_annotations;
 mod pod_disruption_budget;
+mod pod_object;
+mod pod_resources;
 mod pod_scheduling;
+mod pod_security;
+mod pod_systems;
 mod pods;
 mod policy_validation;
 mod ports;
 mod priority_class;
 mod probes;
+mod projected_volumes;
 mod rbac;
 mod references;
 mod resource_quota;
 mod runtime_class;
-mod security_context;
 mod service;
 mod service_addresses;
 mod service_traffic;
+mod service_updates;
 mod storage_class;
+mod topology_spread;
 mod validating_policies;
+mod volume_files;
+mod volume_mounts;
+mod volume_sources;
 mod volumes;
 mod warnings;
+mod windows_options;
 mod workloads;
 
 pub(crate) use autoscaling::{validate_behavior, validate_replica_bounds, validate_scale_target};
@@ -123,10 +135,10 @@ pub fn validate_builtin(gvk: &Gvk, new: &Value, old: Option<&Value>) -> Vec<Fiel
         ("", "ConfigMap") => core_resources::validate_config_map(new, old, e),
         ("", "Secret") => core_resources::validate_secret(new, old, e),
         ("", "Service") => service::validate(new, old, e),
-        ("", "Pod") => pods::validate_pod(new, old, e),
+        ("", "Pod") => pod_object::validate_pod(new, old, e),
         ("", "Node") => node::validate(new, old, e),
         ("", "PersistentVolumeClaim") => {
-            core_resources::validate_persistent_volume_claim(new, old, e)
+            persistent_volume_claim::validate(new, old, e);
         }
         ("", "PersistentVolume") => persistent_volume::validate(new, old, e),
         ("", "Endpoints") => endpoints::validate_endpoints(new, old, e),
@@ -135,8 +147,11 @@ pub fn validate_builtin(gvk: &Gvk, new: &Value, old: Option<&Value>) -> Vec<Fiel
             network_policy::validate_network_policy(new, old, e)
         }
         ("networking.k8s.io", "IngressClass") => ingress_class::validate_ingress_class(new, old, e),
-        ("", "PodTemplate") => workloads::validate_pod_template_object(new, e),
-        ("", "ReplicationController") => workloads::validate_replication_controller(new, e),
+        ("", "PodTemplate") => workloads::validate_pod_template_object(new, old, e),
+        ("", "ReplicationController") => {
+            workloads::validate_replication_controller(new, old, e);
+        }
+        ("", "Namespace") => core_resources::validate_namespace(new, e),
         ("", "Event") => core_resources::validate_event(new, e),
         ("", "ResourceQuota") => resource_quota::validate_resource_quota(new, old, e),
         ("", "LimitRange") => resource_quota::validate_limit_range(new, e),

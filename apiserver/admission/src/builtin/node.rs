@@ -1,21 +1,43 @@
 //! Validates Node.
 
+use std::collections::HashSet;
+
 use machinery::FieldError;
 use serde_json::{Value, json};
 
 use super::ip_addresses::{family, parse_sloppy, validate_cidr};
+use crate::resource_list::validate_amount;
 use crate::taints;
-use crate::unstructured::{get, index_path, items, text};
+use crate::unstructured::{entries, get, index_path, items, text};
 
 const TAINT_EFFECTS: [&str; 3] = ["NoSchedule", "PreferNoSchedule", "NoExecute"];
+/// Kubernetes' errors put the taints of a node there.
+const TAINTS_FIELD: &str = "metadata.taints";
 
 pub(super) fn validate(new: &Value, old: Option<&Value>, errors: &mut Vec<FieldError>) {
     let taints = items(new, "/spec/taints");
-    taints::validate(taints, &TAINT_EFFECTS, render_taint, errors);
+    taints::validate(TAINTS_FIELD, taints, &TAINT_EFFECTS, render_taint, errors);
+    for list in ["capacity", "allocatable"] {
+        for (resource, amount) in entries(new, &format!("/status/{list}")) {
+            let field = format!("status.{list}.{resource}");
+            validate_amount(&field, resource, amount, errors);
+        }
+    }
     validate_pod_networks(new, old, errors);
-    let Some(old) = old else {
-        return;
-    };
+    if let Some(old) = old {
+        validate_update(new, old, errors);
+    }
+}
+
+fn validate_update(new: &Value, old: &Value, errors: &mut Vec<FieldError>) {
+    let mut addresses = HashSet::new();
+    for (i, address) in items(new, "/status/addresses").iter().enumerate() {
+        let same = (text(address, "/type"), text(address, "/address"));
+        if !addresses.insert(same) {
+            let field = index_path("status.addresses", i);
+            errors.push(FieldError::duplicate(field, address));
+        }
+    }
     for (field, path) in [
         ("podCIDR", "/spec/podCIDRs"),
         ("providerID", "/spec/providerID"),
@@ -28,6 +50,12 @@ pub(super) fn validate(new: &Value, old: Option<&Value>, errors: &mut Vec<FieldE
             let field = path.trim_start_matches('/').replace('/', ".");
             errors.push(FieldError::forbidden(field, &why));
         }
+    }
+    if text(new, "/spec/externalID") != text(old, "/spec/externalID") {
+        errors.push(FieldError::forbidden(
+            "spec.externalID",
+            "may not be updated",
+        ));
     }
 }
 
@@ -43,11 +71,12 @@ fn render_taint(taint: &Value) -> String {
 }
 
 fn validate_pod_networks(new: &Value, old: Option<&Value>, errors: &mut Vec<FieldError>) {
+    let field = "spec.podCIDRs";
     let networks = items(new, "/spec/podCIDRs");
     let known = old.map_or(&[][..], |old| items(old, "/spec/podCIDRs"));
     for (i, network) in networks.iter().enumerate() {
-        let field = index_path("spec.podCIDRs", i);
-        validate_cidr(&field, network.as_str().unwrap_or(""), known, errors);
+        let network = network.as_str().unwrap_or("");
+        validate_cidr(&index_path(field, i), network, known, errors);
     }
     let families = networks.iter().filter_map(|network| {
         let (address, _) = network.as_str()?.split_once('/')?;
@@ -57,9 +86,14 @@ fn validate_pod_networks(new: &Value, old: Option<&Value>, errors: &mut Vec<Fiel
     let repeated = families.len() == 2 && families[0] == families[1];
     if networks.len() > 2 || repeated {
         errors.push(FieldError::invalid(
-            "spec.podCIDRs",
+            field,
             &networks.into(),
             "may specify no more than one CIDR for each IP family",
         ));
+    }
+    for (i, network) in networks.iter().enumerate() {
+        if networks[..i].contains(network) {
+            errors.push(FieldError::duplicate(index_path(field, i), network));
+        }
     }
 }

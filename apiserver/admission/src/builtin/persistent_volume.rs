@@ -1,14 +1,12 @@
-//! Validates PersistentVolume, and the amounts and classes that claims share with it.
+//! Validates PersistentVolume, and the classes and modes that claims share with it.
 
 use machinery::names::validate_dns1123_subdomain;
 use machinery::{FieldError, Quantity};
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use super::pod_scheduling::validate_node_selector;
-use super::volumes::validate_host_path;
-use crate::unstructured::{
-    entries, get, has, items, report_invalid, text, validate_immutable_field,
-};
+use super::pod_scheduling::{LabelValues, validate_node_selector};
+use super::volume_sources;
+use crate::unstructured::{entries, get, has, items, report_invalid, text};
 
 const ACCESS_MODES: &[&str] = &[
     "ReadOnlyMany",
@@ -18,47 +16,53 @@ const ACCESS_MODES: &[&str] = &[
 ];
 const RECLAIM_POLICIES: [&str; 3] = ["Delete", "Recycle", "Retain"];
 const VOLUME_MODES: [&str; 2] = ["Block", "Filesystem"];
-/// The fields of the spec that are volume sources.
+/// The fields of the spec that are volume sources, in the order in which Kubernetes looks at them.
 const SOURCES: [&str; 22] = [
+    "hostPath",
+    "gcePersistentDisk",
     "awsElasticBlockStore",
-    "azureDisk",
-    "azureFile",
+    "glusterfs",
+    "flocker",
+    "nfs",
+    "rbd",
+    "quobyte",
     "cephfs",
+    "iscsi",
     "cinder",
-    "csi",
     "fc",
     "flexVolume",
-    "flocker",
-    "gcePersistentDisk",
-    "glusterfs",
-    "hostPath",
-    "iscsi",
-    "local",
-    "nfs",
+    "azureFile",
+    "vsphereVolume",
     "photonPersistentDisk",
     "portworxVolume",
-    "quobyte",
-    "rbd",
+    "azureDisk",
     "scaleIO",
+    "local",
     "storageos",
-    "vsphereVolume",
+    "csi",
+];
+/// Labels of nodes that have a new name, which a node affinity may take over.
+const RENAMED_LABELS: [(&str, &str); 5] = [
+    (
+        "failure-domain.beta.kubernetes.io/zone",
+        "topology.kubernetes.io/zone",
+    ),
+    (
+        "failure-domain.beta.kubernetes.io/region",
+        "topology.kubernetes.io/region",
+    ),
+    ("beta.kubernetes.io/os", "kubernetes.io/os"),
+    ("beta.kubernetes.io/arch", "kubernetes.io/arch"),
+    (
+        "beta.kubernetes.io/instance-type",
+        "node.kubernetes.io/instance-type",
+    ),
 ];
 
 pub(super) fn validate(new: &Value, old: Option<&Value>, errors: &mut Vec<FieldError>) {
     let spec = get(new, "/spec");
     validate_access_modes("spec", spec, "", errors);
     validate_capacity(get(spec, "/capacity"), errors);
-    let mut sources = SOURCES.iter().filter(|name| has(spec, &format!("/{name}")));
-    if sources.next().is_none() {
-        errors.push(FieldError::required("spec", "must specify a volume type"));
-    }
-    for extra in sources {
-        errors.push(FieldError::forbidden(
-            format!("spec.{extra}"),
-            "may not specify more than 1 volume type",
-        ));
-    }
-    validate_source_fields(spec, errors);
     let policy = text(spec, "/persistentVolumeReclaimPolicy");
     if !policy.is_empty() && !RECLAIM_POLICIES.contains(&policy) {
         errors.push(FieldError::not_supported(
@@ -67,55 +71,153 @@ pub(super) fn validate(new: &Value, old: Option<&Value>, errors: &mut Vec<FieldE
             &RECLAIM_POLICIES,
         ));
     }
-    if policy == "Recycle" && text(spec, "/hostPath/path") == "/" {
+    if has(spec, "/nodeAffinity") {
+        validate_node_affinity(spec, old, errors);
+    }
+    validate_source(new, errors);
+    let path = text(spec, "/hostPath/path");
+    let is_root = path.starts_with('/') && path.split('/').all(|part| matches!(part, "" | "."));
+    if policy == "Recycle" && is_root {
         errors.push(FieldError::forbidden(
             "spec.persistentVolumeReclaimPolicy",
             "may not be 'recycle' for a hostPath mount of '/'",
         ));
     }
     validate_class_and_mode("spec", spec, errors);
-    if has(spec, "/nodeAffinity/required") {
-        let required = get(spec, "/nodeAffinity/required");
-        validate_node_selector("spec.nodeAffinity.required", required, errors);
-    } else if has(spec, "/local") {
-        let why = "Local volume requires node affinity";
-        errors.push(FieldError::required("spec.nodeAffinity", why));
-    }
+    validate_attributes_class(spec, errors);
     if let Some(old) = old {
         validate_update(new, old, errors);
     }
 }
 
-fn validate_update(new: &Value, old: &Value, errors: &mut Vec<FieldError>) {
-    let changed = |name: &str| {
-        let path = format!("/spec/{name}");
-        // The driver of a CSI volume may change its secrets.
-        name != "csi" && get(new, &path) != get(old, &path)
+fn validate_node_affinity(spec: &Value, old: Option<&Value>, errors: &mut Vec<FieldError>) {
+    let field = "spec.nodeAffinity.required";
+    let path = "/nodeAffinity/required";
+    if !has(spec, path) {
+        let why = "must specify required node constraints";
+        errors.push(FieldError::required(field, why));
+        return;
+    }
+    let old = old.map_or(&Value::Null, |old| get(old, "/spec/nodeAffinity/required"));
+    let values = LabelValues::of_old(old);
+    validate_node_selector(field, get(spec, path), values, errors);
+}
+
+/// Validates the first source that the volume has, and requires that it has no other.
+fn validate_source(volume: &Value, errors: &mut Vec<FieldError>) {
+    let spec = get(volume, "/spec");
+    let mut present = SOURCES.iter().filter(|name| has(spec, &format!("/{name}")));
+    let Some(first) = present.next() else {
+        errors.push(FieldError::required("spec", "must specify a volume type"));
+        return;
     };
-    if SOURCES.iter().any(|name| changed(name)) {
+    let source = get(spec, &format!("/{first}"));
+    let at = volume_sources::error_path("spec", first);
+    if *first == "iscsi" {
+        let name = text(volume, "/metadata/name");
+        let at_portal = format!("{at}.targetportal");
+        let blamed = (&*at_portal, text(source, "/targetPortal"));
+        volume_sources::validate_iscsi(&at, source, name, blamed, errors);
+        if has(source, "/secretRef") {
+            let secret = get(source, "/secretRef");
+            volume_sources::require(&format!("{at}.secretRef"), secret, &["name"], errors);
+        }
+    } else {
+        volume_sources::validate(&at, first, source, true, errors);
+    }
+    if *first == "local" && !has(spec, "/nodeAffinity") {
+        let why = "Local volume requires node affinity";
+        errors.push(FieldError::required("spec.nodeAffinity", why));
+    }
+    for extra in present {
+        let shown = if *extra == "cephfs" { "cephFS" } else { extra };
+        errors.push(FieldError::forbidden(
+            format!("spec.{shown}"),
+            "may not specify more than 1 volume type",
+        ));
+    }
+}
+
+fn validate_attributes_class(spec: &Value, errors: &mut Vec<FieldError>) {
+    if !has(spec, "/volumeAttributesClassName") {
+        return;
+    }
+    let class = text(spec, "/volumeAttributesClassName");
+    let field = "spec.volumeAttributesClassName";
+    if class.is_empty() {
+        errors.push(FieldError::required(field, "an empty string is disallowed"));
+    } else {
+        report_invalid(field, class, validate_dns1123_subdomain(class), errors);
+    }
+    if !has(spec, "/csi") {
+        let why = "has to be specified when using volumeAttributesClassName";
+        errors.push(FieldError::required("spec.csi", why));
+    }
+}
+
+/// Kubernetes gives the paths of some fields without `spec`.
+fn validate_update(new: &Value, old: &Value, errors: &mut Vec<FieldError>) {
+    let (was, is) = (get(old, "/spec"), get(new, "/spec"));
+    let changed = |name: &&str| {
+        let path = format!("/{name}");
+        let mut source = get(is, &path).clone();
+        // The Secret to expand a volume with may be added.
+        let secret = "controllerExpandSecretRef";
+        if *name == "csi"
+            && !has(was, &format!("{path}/{secret}"))
+            && has(was, &path)
+            && let Some(fields) = source.as_object_mut()
+        {
+            fields.remove(secret);
+        }
+        source != *get(was, &path)
+    };
+    if SOURCES.iter().any(changed) {
         errors.push(FieldError::forbidden(
             "spec.persistentvolumesource",
             "spec.persistentvolumesource is immutable after creation",
         ));
     }
-    validate_immutable_field(new, old, "spec.volumeMode", errors);
+    let mode = get(is, "/volumeMode");
+    if mode != get(was, "/volumeMode") {
+        errors.push(FieldError::invalid(
+            "volumeMode",
+            mode,
+            "field is immutable",
+        ));
+    }
+    let (old_affinity, affinity) = (get(was, "/nodeAffinity"), get(is, "/nodeAffinity"));
+    if !old_affinity.is_null() && !is_renamed(old_affinity, affinity) {
+        let why = "field is immutable, except for updating from beta label to GA";
+        errors.push(FieldError::invalid("nodeAffinity", affinity, why));
+    }
+    let class = "/volumeAttributesClassName";
+    if has(was, class) && !has(is, class) {
+        errors.push(FieldError::forbidden(
+            "spec.volumeAttributesClassName",
+            "update from non-nil value to nil is forbidden",
+        ));
+    }
 }
 
-fn validate_source_fields(spec: &Value, errors: &mut Vec<FieldError>) {
-    for (source, required) in [
-        ("hostPath", &["path"][..]),
-        ("local", &["path"]),
-        ("nfs", &["server", "path"]),
-        ("csi", &["driver", "volumeHandle"]),
-    ] {
-        let value = get(spec, &format!("/{source}"));
-        for name in required.iter().filter(|_| !value.is_null()) {
-            if text(value, &format!("/{name}")).is_empty() {
-                errors.push(FieldError::required(format!("spec.{source}.{name}"), ""));
+/// Whether a node affinity is the old one but for labels with a new name.
+fn is_renamed(old: &Value, new: &Value) -> bool {
+    let mut old = old.clone();
+    let path = "/required/nodeSelectorTerms";
+    for (i, term) in items(new, path).iter().enumerate() {
+        for (j, expression) in items(term, "/matchExpressions").iter().enumerate() {
+            let key = text(expression, "/key");
+            let before = old.pointer_mut(&format!("{path}/{i}/matchExpressions/{j}/key"));
+            if let Some(before) = before
+                && RENAMED_LABELS
+                    .iter()
+                    .any(|(a, b)| *before == *a && key == *b)
+            {
+                *before = json!(key);
             }
         }
     }
-    validate_host_path("spec.hostPath", get(spec, "/hostPath"), errors);
+    old == *new
 }
 
 /// Requires known access modes; `ReadWriteOncePod` excludes others.
@@ -135,7 +237,10 @@ pub(super) fn validate_access_modes(
             errors.push(FieldError::not_supported(&field, mode, ACCESS_MODES));
         }
     }
-    if modes.len() > 1 && modes.iter().any(|mode| mode == "ReadWriteOncePod") {
+    let is_single = |mode: &&Value| **mode == "ReadWriteOncePod";
+    let is_other = |mode: &str| mode != "ReadWriteOncePod" && ACCESS_MODES.contains(&mode);
+    let mut names = modes.iter().filter_map(Value::as_str);
+    if modes.iter().any(|mode| is_single(&mode)) && names.any(is_other) {
         errors.push(FieldError::forbidden(
             &field,
             "may not use ReadWriteOncePod with other access modes",
@@ -144,12 +249,11 @@ pub(super) fn validate_access_modes(
 }
 
 fn validate_capacity(capacity: &Value, errors: &mut Vec<FieldError>) {
-    let mut amounts = entries(capacity, "").peekable();
-    if amounts.peek().is_none() {
+    let count = entries(capacity, "").count();
+    if count == 0 {
         errors.push(FieldError::required("spec.capacity", ""));
-        return;
     }
-    if capacity.get("storage").is_none() || amounts.count() > 1 {
+    if capacity.get("storage").is_none() || count > 1 {
         errors.push(FieldError::not_supported(
             "spec.capacity",
             capacity,

@@ -1,11 +1,15 @@
 //! Validates where a pod may run: node selector, affinity, tolerations, topology spread.
 
-use std::collections::HashSet;
-
-use machinery::names::{validate_dns1123_label, validate_label_value, validate_qualified_name};
-use machinery::{FieldError, LabelSelector};
+use machinery::FieldError;
+use machinery::names::{
+    validate_dns1123_label, validate_dns1123_subdomain, validate_label_value,
+    validate_qualified_name,
+};
 use serde_json::Value;
 
+use super::label_selectors::{SelectorValues, validate_label_selector};
+use super::pods::ValidatedPodSpec;
+use super::topology_spread;
 use crate::metadata;
 use crate::unstructured::{get, has, index_path, int, items, report_invalid, text, texts};
 
@@ -13,37 +17,68 @@ const REQUIRED: &str = "requiredDuringSchedulingIgnoredDuringExecution";
 const PREFERRED: &str = "preferredDuringSchedulingIgnoredDuringExecution";
 const TOLERATION_EFFECTS: [&str; 3] = ["NoSchedule", "PreferNoSchedule", "NoExecute"];
 
-pub(super) fn validate(field: &str, spec: &Value, errors: &mut Vec<FieldError>) {
+pub(super) fn validate(pod_spec: ValidatedPodSpec<'_>, errors: &mut Vec<FieldError>) {
+    let ValidatedPodSpec { field, spec, .. } = pod_spec;
     let selector = get(spec, "/nodeSelector");
     metadata::validate_labels(&format!("{field}.nodeSelector"), selector, errors);
-    validate_node_affinity(field, get(spec, "/affinity/nodeAffinity"), errors);
+    validate_node_affinity(pod_spec, errors);
     for side in ["podAffinity", "podAntiAffinity"] {
-        let affinity = get(spec, &format!("/affinity/{side}"));
-        validate_pod_affinity(&format!("{field}.affinity.{side}"), affinity, errors);
+        validate_pod_affinity(pod_spec, side, errors);
     }
-    for (i, toleration) in items(spec, "/tolerations").iter().enumerate() {
-        let at = index_path(&format!("{field}.tolerations"), i);
-        validate_toleration(&at, toleration, errors);
-    }
-    validate_topology_spread(field, items(spec, "/topologySpreadConstraints"), errors);
+    topology_spread::validate(pod_spec, errors);
+    validate_tolerations(
+        &pod_spec.at("tolerations"),
+        items(spec, "/tolerations"),
+        errors,
+    );
 }
 
-fn validate_node_affinity(field: &str, affinity: &Value, errors: &mut Vec<FieldError>) {
-    let field = format!("{field}.affinity.nodeAffinity");
+fn validate_node_affinity(pod_spec: ValidatedPodSpec<'_>, errors: &mut Vec<FieldError>) {
+    let affinity = get(pod_spec.spec, "/affinity/nodeAffinity");
+    let field = pod_spec.at("affinity.nodeAffinity");
     if has(affinity, &format!("/{REQUIRED}")) {
+        let path = format!("/affinity/nodeAffinity/{REQUIRED}");
+        let values = LabelValues::of_old(get(pod_spec.old, &path));
         let selector = get(affinity, &format!("/{REQUIRED}"));
-        validate_node_selector(&format!("{field}.{REQUIRED}"), selector, errors);
+        validate_node_selector(&format!("{field}.{REQUIRED}"), selector, values, errors);
     }
     for (i, term) in items(affinity, &format!("/{PREFERRED}")).iter().enumerate() {
         let at = index_path(&format!("{field}.{PREFERRED}"), i);
         validate_weight(&at, term, errors);
         let preference = get(term, "/preference");
-        validate_node_selector_term(&format!("{at}.preference"), preference, errors);
+        let at = format!("{at}.preference");
+        validate_node_selector_term(&at, preference, LabelValues::Any, errors);
+    }
+}
+
+/// The values that an expression of a node selector may have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum LabelValues {
+    Valid,
+    /// Also values that no label can have.
+    Any,
+}
+
+impl LabelValues {
+    /// A selector may keep invalid values if it already has some.
+    pub(super) fn of_old(selector: &Value) -> Self {
+        let terms = items(selector, "/nodeSelectorTerms").iter();
+        let expressions = terms.flat_map(|term| items(term, "/matchExpressions"));
+        let mut values = expressions.flat_map(|expression| texts(expression, "/values"));
+        match values.all(|value| validate_label_value(value).is_ok()) {
+            true => Self::Valid,
+            false => Self::Any,
+        }
     }
 }
 
 /// Validates a `v1.NodeSelector`.
-pub(super) fn validate_node_selector(field: &str, selector: &Value, errors: &mut Vec<FieldError>) {
+pub(super) fn validate_node_selector(
+    field: &str,
+    selector: &Value,
+    values: LabelValues,
+    errors: &mut Vec<FieldError>,
+) {
     let field = format!("{field}.nodeSelectorTerms");
     let terms = items(selector, "/nodeSelectorTerms");
     if terms.is_empty() {
@@ -51,44 +86,87 @@ pub(super) fn validate_node_selector(field: &str, selector: &Value, errors: &mut
         errors.push(FieldError::required(&field, why));
     }
     for (i, term) in terms.iter().enumerate() {
-        validate_node_selector_term(&index_path(&field, i), term, errors);
+        validate_node_selector_term(&index_path(&field, i), term, values, errors);
     }
 }
 
-fn validate_node_selector_term(field: &str, term: &Value, errors: &mut Vec<FieldError>) {
+fn validate_node_selector_term(
+    field: &str,
+    term: &Value,
+    allowed: LabelValues,
+    errors: &mut Vec<FieldError>,
+) {
     for (i, expression) in items(term, "/matchExpressions").iter().enumerate() {
         let at = index_path(&format!("{field}.matchExpressions"), i);
-        let values = items(expression, "/values");
-        let operator = text(expression, "/operator");
-        match operator {
-            "In" | "NotIn" if values.is_empty() => errors.push(FieldError::required(
-                format!("{at}.values"),
-                "must be specified when `operator` is 'In' or 'NotIn'",
-            )),
-            "Exists" | "DoesNotExist" if !values.is_empty() => {
-                errors.push(FieldError::forbidden(
-                    format!("{at}.values"),
-                    "may not be specified when `operator` is 'Exists' or 'DoesNotExist'",
-                ));
-            }
-            "Gt" | "Lt" if values.len() != 1 => errors.push(FieldError::required(
-                format!("{at}.values"),
-                "must be specified single value when `operator` is 'Lt' or 'Gt'",
-            )),
-            "In" | "NotIn" | "Exists" | "DoesNotExist" | "Gt" | "Lt" => {}
-            _ => errors.push(FieldError::invalid(
-                format!("{at}.operator"),
-                &operator.into(),
-                "not a valid selector operator",
-            )),
-        }
+        validate_operator(&at, expression, errors);
         let key = text(expression, "/key");
-        report_invalid(
-            format!("{at}.key"),
-            key,
-            validate_qualified_name(key),
-            errors,
-        );
+        let result = validate_qualified_name(key);
+        report_invalid(format!("{at}.key"), key, result, errors);
+        for (j, value) in texts(expression, "/values").enumerate() {
+            if allowed == LabelValues::Valid {
+                let result = validate_label_value(value);
+                report_invalid(format!("{at}.values[{j}]"), value, result, errors);
+            }
+        }
+    }
+    for (i, expression) in items(term, "/matchFields").iter().enumerate() {
+        let at = index_path(&format!("{field}.matchFields"), i);
+        validate_node_field(&at, expression, errors);
+    }
+}
+
+fn validate_operator(field: &str, expression: &Value, errors: &mut Vec<FieldError>) {
+    let values = items(expression, "/values");
+    let operator = text(expression, "/operator");
+    let at = format!("{field}.values");
+    match operator {
+        "In" | "NotIn" if values.is_empty() => errors.push(FieldError::required(
+            at,
+            "must be specified when `operator` is 'In' or 'NotIn'",
+        )),
+        "Exists" | "DoesNotExist" if !values.is_empty() => errors.push(FieldError::forbidden(
+            at,
+            "may not be specified when `operator` is 'Exists' or 'DoesNotExist'",
+        )),
+        "Gt" | "Lt" if values.len() != 1 => errors.push(FieldError::required(
+            at,
+            "must be specified single value when `operator` is 'Lt' or 'Gt'",
+        )),
+        "In" | "NotIn" | "Exists" | "DoesNotExist" | "Gt" | "Lt" => {}
+        _ => errors.push(FieldError::invalid(
+            format!("{field}.operator"),
+            &operator.into(),
+            "not a valid selector operator",
+        )),
+    }
+}
+
+/// The only field of a node that can be selected is its name.
+fn validate_node_field(field: &str, expression: &Value, errors: &mut Vec<FieldError>) {
+    let (key, operator) = (text(expression, "/key"), text(expression, "/operator"));
+    if !matches!(operator, "In" | "NotIn") {
+        errors.push(FieldError::invalid(
+            format!("{field}.operator"),
+            &operator.into(),
+            "not a valid selector operator",
+        ));
+    } else if items(expression, "/values").len() != 1 {
+        let why =
+            "must be only one value when `operator` is 'In' or 'NotIn' for node field selector";
+        errors.push(FieldError::required(format!("{field}.values"), why));
+    }
+    if key != "metadata.name" {
+        let why = "not a valid field selector key";
+        errors.push(FieldError::invalid(
+            format!("{field}.key"),
+            &key.into(),
+            why,
+        ));
+        return;
+    }
+    for (i, name) in texts(expression, "/values").enumerate() {
+        let result = validate_dns1123_subdomain(name);
+        report_invalid(format!("{field}.values[{i}]"), name, result, errors);
     }
 }
 
@@ -103,45 +181,97 @@ fn validate_weight(field: &str, term: &Value, errors: &mut Vec<FieldError>) {
     }
 }
 
-fn validate_pod_affinity(field: &str, affinity: &Value, errors: &mut Vec<FieldError>) {
+fn validate_pod_affinity(pod_spec: ValidatedPodSpec<'_>, side: &str, errors: &mut Vec<FieldError>) {
+    let affinity = get(pod_spec.spec, &format!("/affinity/{side}"));
+    let field = pod_spec.at(&format!("affinity.{side}"));
+    let values = SelectorValues::of_old(old_selectors(pod_spec.old));
     for (i, term) in items(affinity, &format!("/{REQUIRED}")).iter().enumerate() {
-        validate_pod_affinity_term(&index_path(&format!("{field}.{REQUIRED}"), i), term, errors);
+        let at = index_path(&format!("{field}.{REQUIRED}"), i);
+        validate_pod_affinity_term(&at, term, values, errors);
     }
     for (i, term) in items(affinity, &format!("/{PREFERRED}")).iter().enumerate() {
         let at = index_path(&format!("{field}.{PREFERRED}"), i);
         validate_weight(&at, term, errors);
         let term = get(term, "/podAffinityTerm");
-        validate_pod_affinity_term(&format!("{at}.podAffinityTerm"), term, errors);
+        validate_pod_affinity_term(&format!("{at}.podAffinityTerm"), term, values, errors);
     }
 }
 
-fn validate_pod_affinity_term(field: &str, term: &Value, errors: &mut Vec<FieldError>) {
-    for selector in ["labelSelector", "namespaceSelector"] {
-        let value = get(term, &format!("/{selector}"));
-        if !value.is_null()
-            && let Err(why) = LabelSelector::from_value(value)
-        {
-            errors.push(FieldError::invalid(
-                format!("{field}.{selector}"),
-                value,
-                why,
-            ));
-        }
+/// The label selectors in the affinities of a pod spec.
+fn old_selectors(spec: &Value) -> Vec<&Value> {
+    let sides =
+        ["podAffinity", "podAntiAffinity"].map(|side| get(spec, &format!("/affinity/{side}")));
+    let required = sides
+        .iter()
+        .flat_map(|side| items(side, &format!("/{REQUIRED}")));
+    let preferred = sides
+        .iter()
+        .flat_map(|side| items(side, &format!("/{PREFERRED}")));
+    let terms = required.chain(preferred.map(|term| get(term, "/podAffinityTerm")));
+    terms
+        .flat_map(|term| [get(term, "/labelSelector"), get(term, "/namespaceSelector")])
+        .collect()
+}
+
+fn validate_pod_affinity_term(
+    field: &str,
+    term: &Value,
+    values: SelectorValues,
+    errors: &mut Vec<FieldError>,
+) {
+    for name in ["labelSelector", "namespaceSelector"] {
+        let selector = get(term, &format!("/{name}"));
+        validate_label_selector(&format!("{field}.{name}"), selector, values, errors);
     }
     for namespace in texts(term, "/namespaces") {
         let result = validate_dns1123_label(namespace);
         report_invalid(format!("{field}.namespace"), namespace, result, errors);
     }
-    validate_topology_key(field, term, errors);
-}
-
-fn validate_topology_key(field: &str, term: &Value, errors: &mut Vec<FieldError>) {
+    validate_label_keys(field, term, errors);
     let key = text(term, "/topologyKey");
     let field = format!("{field}.topologyKey");
     if key.is_empty() {
-        errors.push(FieldError::required(field, "can not be empty"));
-    } else {
-        report_invalid(field, key, validate_qualified_name(key), errors);
+        errors.push(FieldError::required(&field, "can not be empty"));
+    }
+    report_invalid(field, key, validate_qualified_name(key), errors);
+}
+
+/// Validates the keys of labels whose values are those of the pod itself.
+fn validate_label_keys(field: &str, term: &Value, errors: &mut Vec<FieldError>) {
+    for list in ["matchLabelKeys", "mismatchLabelKeys"] {
+        let at = format!("{field}.{list}");
+        let keys: Vec<&str> = texts(term, &format!("/{list}")).collect();
+        if !keys.is_empty() && !has(term, "/labelSelector") {
+            let why = "must not be specified when labelSelector is not set";
+            errors.push(FieldError::forbidden(at, why));
+            continue;
+        }
+        for (i, key) in keys.into_iter().enumerate() {
+            report_invalid(
+                index_path(&at, i),
+                key,
+                validate_qualified_name(key),
+                errors,
+            );
+        }
+    }
+    for (i, key) in texts(term, "/matchLabelKeys").enumerate() {
+        if texts(term, "/mismatchLabelKeys").any(|other| other == key) {
+            let at = format!("{field}.matchLabelKeys[{i}]");
+            let why = "exists in both matchLabelKeys and mismatchLabelKeys";
+            errors.push(FieldError::invalid(at, &key.into(), why));
+        }
+    }
+}
+
+/// Validates the tolerations of a pod.
+pub(super) fn validate_tolerations(
+    field: &str,
+    tolerations: &[Value],
+    errors: &mut Vec<FieldError>,
+) {
+    for (i, toleration) in tolerations.iter().enumerate() {
+        validate_toleration(&index_path(field, i), toleration, errors);
     }
 }
 
@@ -174,7 +304,7 @@ pub(super) fn validate_toleration(field: &str, toleration: &Value, errors: &mut 
         "" | "Equal" => report_invalid(&at_operator, value, validate_label_value(value), errors),
         "Exists" if !value.is_empty() => errors.push(FieldError::invalid(
             &at_operator,
-            toleration,
+            &value.into(),
             "value must be empty when `operator` is 'Exists'",
         )),
         // Comparisons are behind a feature gate that clusters may have enabled.
@@ -191,47 +321,5 @@ pub(super) fn validate_toleration(field: &str, toleration: &Value, errors: &mut 
             &effect.into(),
             &TOLERATION_EFFECTS,
         ));
-    }
-}
-
-fn validate_topology_spread(field: &str, constraints: &[Value], errors: &mut Vec<FieldError>) {
-    let mut visited = HashSet::new();
-    for (i, constraint) in constraints.iter().enumerate() {
-        let at = index_path(&format!("{field}.topologySpreadConstraints"), i);
-        let when = text(constraint, "/whenUnsatisfiable");
-        for number in ["maxSkew", "minDomains"] {
-            let value = int(constraint, &format!("/{number}"));
-            let value = value.or_else(|| (number == "maxSkew").then_some(0));
-            if let Some(value) = value.filter(|value| *value <= 0) {
-                let why = "must be greater than zero";
-                errors.push(FieldError::invalid(
-                    format!("{at}.{number}"),
-                    &value.into(),
-                    why,
-                ));
-            }
-        }
-        validate_topology_key(&at, constraint, errors);
-        if !matches!(when, "DoNotSchedule" | "ScheduleAnyway") {
-            errors.push(FieldError::not_supported(
-                format!("{at}.whenUnsatisfiable"),
-                &when.into(),
-                &["DoNotSchedule", "ScheduleAnyway"],
-            ));
-        }
-        if has(constraint, "/minDomains") && when == "ScheduleAnyway" {
-            errors.push(FieldError::invalid(
-                format!("{at}.minDomains"),
-                get(constraint, "/minDomains"),
-                "can only use minDomains if whenUnsatisfiable=DoNotSchedule, not ScheduleAnyway",
-            ));
-        }
-        let key = text(constraint, "/topologyKey");
-        if !visited.insert((key, when)) {
-            errors.push(FieldError::duplicate(
-                format!("{at}.{{topologyKey, whenUnsatisfiable}}"),
-                &format!("{{{key}, {when}}}").into(),
-            ));
-        }
     }
 }

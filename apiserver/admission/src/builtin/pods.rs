@@ -1,82 +1,139 @@
-//! Validates pods and pod templates.
+//! Validates pod specs, those of pods and of pod templates.
 
-use std::collections::HashSet;
-
-use machinery::FieldError;
 use machinery::names::{
     validate_dns1123_label, validate_dns1123_subdomain, validate_qualified_name,
 };
+use machinery::{FieldError, FieldErrorType};
 use serde_json::Value;
 
 use super::ip_addresses::validate_address;
-use super::{containers, pod_scheduling, security_context, volumes};
+use super::{
+    container_resources, containers, pod_annotations, pod_resources, pod_scheduling, pod_security,
+    pod_systems, volumes,
+};
 use crate::unstructured::{
-    get, index_path, int, items, items_mut, non_empty_or, pointer, report_invalid, text, texts,
+    flag, get, has, index_path, int, items, non_empty_or, pointer, report_invalid, text, texts,
 };
 
 pub(super) const RESTART_POLICIES: &[&str] = &["Always", "OnFailure", "Never"];
 /// Resolvers of C libraries read no more.
 const MAX_NAMESERVERS: usize = 3;
+const MAX_SEARCH_PATHS: usize = 32;
+const MAX_SEARCH_CHARACTERS: usize = 2048;
+const INVALID_SEARCH_PATH: &str = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '_', '-' or '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is '_?[a-z0-9]([-_a-z0-9]*[a-z0-9])?(\\._?[a-z0-9]([-_a-z0-9]*[a-z0-9])?)*')";
+/// A host name of Linux is no longer.
+const MAX_HOSTNAME_LENGTH: usize = 64;
 
-/// `field` is the dotted path of a pod spec in `object`, `policies` are its allowed
-/// restart policies.
+/// A pod spec and what its rules depend on.
+#[derive(Clone, Copy)]
+pub(super) struct ValidatedPodSpec<'a> {
+    /// Its dotted path.
+    pub(super) field: &'a str,
+    pub(super) spec: &'a Value,
+    /// The spec before the update; null for a new one.
+    pub(super) old: &'a Value,
+    /// The pod; none if the spec is that of a template.
+    pub(super) pod: Option<&'a Value>,
+}
+
+impl ValidatedPodSpec<'_> {
+    /// The dotted path of a field of the spec.
+    pub(super) fn at(&self, name: &str) -> String {
+        format!("{}.{name}", self.field)
+    }
+
+    /// Whether the pod shares the user namespace of its host.
+    pub(super) fn has_host_users(&self) -> bool {
+        get(self.spec, "/hostUsers") != false
+    }
+}
+
+/// Validates the pod template of an object; `field` is the dotted path of its spec, `policies` are
+/// the allowed restart policies. A template that an update leaves as it is stays valid.
 pub(super) fn validate(
     field: &str,
     object: &Value,
+    old: Option<&Value>,
     policies: &[&str],
     errors: &mut Vec<FieldError>,
 ) {
-    let spec = get(object, &pointer(field));
-    let mut names = HashSet::new();
-    for (i, volume) in items(spec, "/volumes").iter().enumerate() {
-        let at = format!("{}.name", index_path(&format!("{field}.volumes"), i));
-        let name = text(volume, "/name");
-        if name.is_empty() {
-            errors.push(FieldError::required(at, ""));
-            continue;
-        }
-        report_invalid(&at, name, validate_dns1123_label(name), errors);
-        if !names.insert(name) {
-            errors.push(FieldError::duplicate(at, &name.into()));
-        }
-        let at = index_path(&format!("{field}.volumes"), i);
-        volumes::validate(&at, volume, errors);
+    let field_of_template = field.strip_suffix(".spec").unwrap_or(field);
+    let path = pointer(field_of_template);
+    let template = get(object, &path);
+    let old = old.map(|old| get(old, &path));
+    if old == Some(template) {
+        return;
     }
-    names.extend(claim_template_volumes(object));
-    containers::validate(field, spec, &names, errors);
-    pod_scheduling::validate(field, spec, errors);
-    security_context::validate_pod(field, spec, errors);
+    pod_annotations::validate(field_of_template, template, old, errors);
+    let pod_spec = ValidatedPodSpec {
+        field,
+        spec: get(template, "/spec"),
+        old: old.map_or(&Value::Null, |old| get(old, "/spec")),
+        pod: None,
+    };
+    let claims = items(object, "/spec/volumeClaimTemplates").iter();
+    let claims = claims.map(|claim| text(claim, "/metadata/name")).collect();
+    validate_spec(pod_spec, claims, policies, errors);
+    pod_annotations::validate_profiles(field, template, errors);
+    if !items(pod_spec.spec, "/ephemeralContainers").is_empty() {
+        errors.push(FieldError::forbidden(
+            pod_spec.at("ephemeralContainers"),
+            "ephemeral containers not allowed in pod template",
+        ));
+    }
+}
+
+/// `claims` are the names of the volumes that a StatefulSet creates for each of its pods.
+pub(super) fn validate_spec(
+    pod_spec: ValidatedPodSpec<'_>,
+    claims: Vec<&str>,
+    policies: &[&str],
+    errors: &mut Vec<FieldError>,
+) {
+    let ValidatedPodSpec { field, spec, .. } = pod_spec;
+    let mut mountable = volumes::validate_all(pod_spec, errors);
+    mountable.extend(claims.into_iter().map(|name| (name, &*volumes::CLAIM)));
+    let resource_claims = pod_resources::validate_claims(pod_spec, errors);
+    containers::validate(pod_spec, &mountable, &resource_claims, errors);
+    pod_resources::validate(pod_spec, errors);
+    containers::validate_host_network(pod_spec, errors);
+    let policy = non_empty_or(text(spec, "/restartPolicy"), "Always");
+    if !policies.contains(&policy) {
+        let policy = policy.into();
+        let error = FieldError::not_supported(pod_spec.at("restartPolicy"), &policy, policies);
+        errors.push(error);
+    }
+    pod_security::validate_pod(pod_spec, errors);
+    pod_scheduling::validate(pod_spec, errors);
+    validate_dns(pod_spec, errors);
+    validate_gates(field, spec, errors);
+    pod_systems::validate(pod_spec, errors);
     validate_names(field, spec, errors);
-    validate_network(field, spec, errors);
+    validate_hostname_override(field, spec, errors);
     if let Some(seconds) = int(spec, "/activeDeadlineSeconds")
         && !(1..=i64::from(i32::MAX)).contains(&seconds)
     {
         errors.push(FieldError::invalid(
-            format!("{field}.activeDeadlineSeconds"),
+            pod_spec.at("activeDeadlineSeconds"),
             &seconds.into(),
             "must be between 1 and 2147483647, inclusive",
         ));
     }
-    let policy = non_empty_or(text(spec, "/restartPolicy"), "Always");
-    if !policies.contains(&policy) {
-        errors.push(FieldError::not_supported(
-            format!("{field}.restartPolicy"),
-            &policy.into(),
-            policies,
-        ));
-    }
+    validate_host_aliases(pod_spec, errors);
+    let overhead = get(spec, "/overhead");
+    container_resources::validate_limits(&pod_spec.at("overhead"), overhead, errors);
 }
 
 /// Validates the names of other objects, and those that the pod has in the network.
 fn validate_names(field: &str, spec: &Value, errors: &mut Vec<FieldError>) {
     for name in [
+        "serviceAccountName",
         "nodeName",
         "priorityClassName",
         "runtimeClassName",
-        "serviceAccountName",
     ] {
         let value = text(spec, &format!("/{name}"));
-        if !value.is_empty() {
+        if !value.is_empty() || name == "runtimeClassName" && has(spec, "/runtimeClassName") {
             let result = validate_dns1123_subdomain(value);
             report_invalid(format!("{field}.{name}"), value, result, errors);
         }
@@ -88,97 +145,138 @@ fn validate_names(field: &str, spec: &Value, errors: &mut Vec<FieldError>) {
             report_invalid(format!("{field}.{name}"), value, result, errors);
         }
     }
-    for (list, name) in [
-        ("readinessGates", "conditionType"),
-        ("schedulingGates", "name"),
-    ] {
-        for (i, gate) in items(spec, &format!("/{list}")).iter().enumerate() {
-            let value = text(gate, &format!("/{name}"));
-            let at = index_path(&format!("{field}.{list}"), i);
-            let result = validate_qualified_name(value);
-            report_invalid(format!("{at}.{name}"), value, result, errors);
+}
+
+fn validate_hostname_override(field: &str, spec: &Value, errors: &mut Vec<FieldError>) {
+    if !has(spec, "/hostnameOverride") {
+        return;
+    }
+    let name = text(spec, "/hostnameOverride");
+    let at = format!("{field}.hostnameOverride");
+    if name.len() > MAX_HOSTNAME_LENGTH {
+        errors.push(FieldError::too_long(&at, MAX_HOSTNAME_LENGTH));
+    }
+    report_invalid(&at, name, validate_dns1123_subdomain(name), errors);
+    for other in ["setHostnameAsFQDN", "hostNetwork"] {
+        if flag(spec, &format!("/{other}")) {
+            let why = format!("may not be specified when {other} is true");
+            errors.push(FieldError::forbidden(&at, &why));
         }
     }
 }
 
-/// Validates host aliases and the configuration of DNS.
-fn validate_network(field: &str, spec: &Value, errors: &mut Vec<FieldError>) {
-    for (i, alias) in items(spec, "/hostAliases").iter().enumerate() {
-        let at = index_path(&format!("{field}.hostAliases"), i);
-        validate_address(&format!("{at}.ip"), text(alias, "/ip"), &[], errors);
-        for name in texts(alias, "/hostnames") {
+fn validate_gates(field: &str, spec: &Value, errors: &mut Vec<FieldError>) {
+    for (i, gate) in items(spec, "/readinessGates").iter().enumerate() {
+        let condition = text(gate, "/conditionType");
+        let at = format!("{field}.readinessGates[{i}].conditionType");
+        report_invalid(at, condition, validate_qualified_name(condition), errors);
+    }
+    let mut names: Vec<&str> = Vec::new();
+    for (i, gate) in items(spec, "/schedulingGates").iter().enumerate() {
+        let name = text(gate, "/name");
+        let at = format!("{field}.schedulingGates[{i}]");
+        report_invalid(&at, name, validate_qualified_name(name), errors);
+        if names.contains(&name) {
+            errors.push(FieldError::duplicate(at, &name.into()));
+        }
+        names.push(name);
+    }
+}
+
+fn validate_host_aliases(pod_spec: ValidatedPodSpec<'_>, errors: &mut Vec<FieldError>) {
+    let known = items(pod_spec.old, "/hostAliases").iter();
+    let known: Vec<Value> = known.map(|alias| get(alias, "/ip").clone()).collect();
+    for (i, alias) in items(pod_spec.spec, "/hostAliases").iter().enumerate() {
+        let at = index_path(&pod_spec.at("hostAliases"), i);
+        validate_address(&format!("{at}.ip"), text(alias, "/ip"), &known, errors);
+        for (j, name) in texts(alias, "/hostnames").enumerate() {
             let result = validate_dns1123_subdomain(name);
-            report_invalid(format!("{at}.hostnames"), name, result, errors);
+            report_invalid(format!("{at}.hostnames[{j}]"), name, result, errors);
         }
     }
-    let servers = items(spec, "/dnsConfig/nameservers");
-    let at = format!("{field}.dnsConfig.nameservers");
+}
+
+fn validate_dns(pod_spec: ValidatedPodSpec<'_>, errors: &mut Vec<FieldError>) {
+    let (at, spec) = (pod_spec.at("dnsConfig"), pod_spec.spec);
+    let config = get(spec, "/dnsConfig");
+    let servers = items(config, "/nameservers");
     if text(spec, "/dnsPolicy") == "None" && servers.is_empty() {
-        let why = "must provide at least one DNS nameserver when `dnsPolicy` is None";
-        errors.push(FieldError::required(&at, why));
+        errors.push(match config.is_null() {
+            true => FieldError::required(at, "must provide `dnsConfig` when `dnsPolicy` is None"),
+            false => FieldError::required(
+                format!("{at}.nameservers"),
+                "must provide at least one DNS nameserver when `dnsPolicy` is None",
+            ),
+        });
+        return;
     }
     if servers.len() > MAX_NAMESERVERS {
         errors.push(FieldError::invalid(
-            &at,
+            format!("{at}.nameservers"),
             &servers.into(),
             format!("must not have more than {MAX_NAMESERVERS} nameservers"),
         ));
     }
+    let known = items(pod_spec.old, "/dnsConfig/nameservers");
     for (i, server) in servers.iter().enumerate() {
         let server = server.as_str().unwrap_or("");
-        validate_address(&index_path(&at, i), server, &[], errors);
+        validate_address(&format!("{at}.nameservers[{i}]"), server, known, errors);
+    }
+    validate_searches(
+        &format!("{at}.searches"),
+        items(config, "/searches"),
+        errors,
+    );
+    for (i, option) in items(config, "/options").iter().enumerate() {
+        if text(option, "/name").is_empty() {
+            let at = format!("{at}.options[{i}]");
+            errors.push(FieldError::required(at, "must not be empty"));
+        }
     }
 }
 
-/// The volumes that a StatefulSet creates for each of its pods.
-fn claim_template_volumes(object: &Value) -> impl Iterator<Item = &str> {
-    items(object, "/spec/volumeClaimTemplates")
-        .iter()
-        .map(|claim| text(claim, "/metadata/name"))
-}
-
-/// Kubernetes' error for an update of immutable pod fields.
-const POD_UPDATE_FORBIDDEN: &str = "pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)";
-
-pub(super) fn validate_pod(new: &Value, old: Option<&Value>, errors: &mut Vec<FieldError>) {
-    validate("spec", new, RESTART_POLICIES, errors);
-    let Some(old) = old else {
-        return;
-    };
-    let (was, is) = (get(old, "/spec"), get(new, "/spec"));
-    if was != is && immutable_pod_spec(was, was) != immutable_pod_spec(is, was) {
-        errors.push(FieldError::forbidden("spec", POD_UPDATE_FORBIDDEN));
-    }
-    let tolerations = items(was, "/tolerations");
-    if !tolerations
-        .iter()
-        .all(|t| items(is, "/tolerations").contains(t))
-    {
-        errors.push(FieldError::forbidden(
-            "spec.tolerations",
-            "existing toleration can not be modified except its tolerationSeconds",
+fn validate_searches(field: &str, searches: &[Value], errors: &mut Vec<FieldError>) {
+    if searches.len() > MAX_SEARCH_PATHS {
+        errors.push(FieldError::invalid(
+            field,
+            &searches.into(),
+            format!("must not have more than {MAX_SEARCH_PATHS} search paths"),
         ));
     }
+    let paths = searches.iter().map(|path| path.as_str().unwrap_or(""));
+    let spaces = searches.len().saturating_sub(1);
+    if paths.clone().map(str::len).sum::<usize>() + spaces > MAX_SEARCH_CHARACTERS {
+        errors.push(FieldError::invalid(
+            field,
+            &searches.into(),
+            format!(
+                "must not have more than {MAX_SEARCH_CHARACTERS} characters (including spaces) in the search list"
+            ),
+        ));
+    }
+    for (i, path) in paths.enumerate().filter(|(_, path)| *path != ".") {
+        let path = path.strip_suffix('.').unwrap_or(path);
+        // A label may begin with an underscore, and have more where hyphens are allowed.
+        let labels = path
+            .split('.')
+            .map(|label| label.strip_prefix('_').unwrap_or(label));
+        let plain: Vec<String> = labels.map(|label| label.replace('_', "-")).collect();
+        if validate_dns1123_subdomain(&plain.join(".")).is_err() {
+            errors.push(FieldError::invalid(
+                index_path(field, i),
+                &path.into(),
+                INVALID_SEARCH_PATH,
+            ));
+        }
+    }
 }
 
-/// The pod spec without its mutable fields.
-fn immutable_pod_spec(spec: &Value, was: &Value) -> Value {
-    let mut spec = spec.clone();
-    for list in ["containers", "initContainers"] {
-        for container in items_mut(&mut spec, &format!("/{list}")) {
-            if let Some(map) = container.as_object_mut() {
-                map.remove("image");
-            }
-        }
-    }
-    if let Some(map) = spec.as_object_mut() {
-        for field in ["activeDeadlineSeconds", "tolerations", "schedulingGates"] {
-            map.remove(field);
-        }
-        let grace = "terminationGracePeriodSeconds";
-        if int(was, "/terminationGracePeriodSeconds").is_some_and(|s| s < 0) {
-            map.remove(grace);
-        }
-    }
-    spec
+/// An error for a name that is not among those that it may be.
+pub(super) fn not_found(field: String, name: &str, why: &str) -> FieldError {
+    let name = Value::from(name);
+    FieldError::new(
+        FieldErrorType::NotFound,
+        field,
+        format!("Not found: {name}: {why}"),
+    )
 }

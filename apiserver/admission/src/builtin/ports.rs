@@ -1,9 +1,10 @@
 //! Validates names and protocols of ports.
 
 use machinery::FieldError;
+use machinery::names::validate_qualified_name;
 use serde_json::Value;
 
-use crate::unstructured::text;
+use crate::unstructured::{has, report_invalid, text};
 
 pub(super) fn validate_protocol(field: &str, entry: &Value, errors: &mut Vec<FieldError>) {
     let protocol = text(entry, "/protocol");
@@ -13,6 +14,15 @@ pub(super) fn validate_protocol(field: &str, entry: &Value, errors: &mut Vec<Fie
             &protocol.into(),
             &["SCTP", "TCP", "UDP"],
         ));
+    }
+}
+
+/// Validates what a port is used for, beyond its protocol.
+pub(super) fn validate_app_protocol(field: &str, entry: &Value, errors: &mut Vec<FieldError>) {
+    if has(entry, "/appProtocol") {
+        let protocol = text(entry, "/appProtocol");
+        let result = validate_qualified_name(protocol);
+        report_invalid(format!("{field}.appProtocol"), protocol, result, errors);
     }
 }
 

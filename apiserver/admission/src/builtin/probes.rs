@@ -5,15 +5,17 @@ use serde_json::Value;
 
 use super::numbers::{validate_non_negative_at, validate_port};
 use super::ports::validate_port_name;
-use crate::unstructured::{get, has, index_path, int, items, report_invalid, text};
+use crate::unstructured::{get, has, int, items, report_invalid, text};
 
 const PROBE_HANDLERS: [&str; 4] = ["exec", "httpGet", "tcpSocket", "grpc"];
 const LIFECYCLE_HANDLERS: [&str; 4] = ["exec", "httpGet", "tcpSocket", "sleep"];
 
-/// Validates probes and lifecycle of a container. An init container that ends has none.
+/// Validates probes and lifecycle of a container of a pod spec. An init container that ends has
+/// none.
 pub(super) fn validate(
     field: &str,
     container: &Value,
+    spec: &Value,
     must_end: bool,
     errors: &mut Vec<FieldError>,
 ) {
@@ -37,6 +39,7 @@ pub(super) fn validate(
                     if !handler.is_null() {
                         let at = format!("{at}.{hook}");
                         validate_handler(&at, handler, &LIFECYCLE_HANDLERS, errors);
+                        validate_sleep(&at, handler, spec, errors);
                     }
                 }
             }
@@ -57,7 +60,7 @@ fn validate_probe(field: &str, probe: &Value, name: &str, errors: &mut Vec<Field
         validate_non_negative_at(field, probe, number, errors);
     }
     let threshold = int(probe, "/successThreshold").unwrap_or(1);
-    if name != "readinessProbe" && threshold > 1 {
+    if name != "readinessProbe" && threshold != 1 {
         errors.push(FieldError::invalid(
             format!("{field}.successThreshold"),
             &threshold.into(),
@@ -65,16 +68,18 @@ fn validate_probe(field: &str, probe: &Value, name: &str, errors: &mut Vec<Field
         ));
     }
     if let Some(grace) = int(probe, "/terminationGracePeriodSeconds") {
-        let why = match name {
-            "readinessProbe" => "must not be set for readinessProbes",
-            _ if grace <= 0 => "must be greater than 0",
-            _ => return,
-        };
-        errors.push(FieldError::invalid(
-            format!("{field}.terminationGracePeriodSeconds"),
-            &grace.into(),
-            why,
-        ));
+        let at = format!("{field}.terminationGracePeriodSeconds");
+        if grace <= 0 {
+            errors.push(FieldError::invalid(
+                &at,
+                &grace.into(),
+                "must be greater than 0",
+            ));
+        }
+        if name == "readinessProbe" {
+            let why = "must not be set for readinessProbes";
+            errors.push(FieldError::invalid(at, &grace.into(), why));
+        }
     }
 }
 
@@ -98,14 +103,22 @@ fn validate_handler(field: &str, value: &Value, handlers: &[&str], errors: &mut 
         }
         "httpGet" => validate_http_get(&at, action, errors),
         "tcpSocket" | "grpc" => validate_port_or_name(&at, get(action, "/port"), errors),
-        "sleep" if int(action, "/seconds").unwrap_or(0) < 0 => {
-            errors.push(FieldError::invalid(
-                at,
-                get(action, "/seconds"),
-                "must be greater than or equal to 0",
-            ));
-        }
         _ => {}
+    }
+}
+
+/// Requires that a sleep ends before the pod is killed.
+fn validate_sleep(field: &str, handler: &Value, spec: &Value, errors: &mut Vec<FieldError>) {
+    let seconds = int(handler, "/sleep/seconds").unwrap_or(0);
+    let Some(grace) = int(spec, "/terminationGracePeriodSeconds") else {
+        return;
+    };
+    if has(handler, "/sleep") && !(0..=grace).contains(&seconds) {
+        errors.push(FieldError::invalid(
+            format!("{field}.sleep"),
+            &seconds.into(),
+            format!("must be non-negative and less than terminationGracePeriodSeconds ({grace})"),
+        ));
     }
 }
 
@@ -119,13 +132,12 @@ fn validate_http_get(field: &str, action: &Value, errors: &mut Vec<FieldError>) 
             &["HTTP", "HTTPS"],
         ));
     }
-    for (i, header) in items(action, "/httpHeaders").iter().enumerate() {
+    for header in items(action, "/httpHeaders") {
         let name = text(header, "/name");
         let fits = !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-');
         if !fits {
-            let at = index_path(&format!("{field}.httpHeaders"), i);
             errors.push(FieldError::invalid(
-                format!("{at}.name"),
+                format!("{field}.httpHeaders"),
                 &name.into(),
                 "a valid HTTP header must consist of alphanumeric characters or '-' (e.g. 'X-Header-Name', regex used for validation is '[-A-Za-z0-9]+')",
             ));

@@ -1,12 +1,43 @@
 //! Validates ResourceQuota and LimitRange.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 
-use machinery::FieldError;
+use machinery::names::validate_qualified_name;
+use machinery::{FieldError, Quantity};
 use serde_json::Value;
 
-use crate::resource_list::{self, ResourceListKind};
-use crate::unstructured::{entries, get, index_path, items, text, validate_immutable_field};
+use super::container_resources::is_exclusive;
+use crate::resource_list::{
+    ResourceListKind, is_quota_resource, report_name_faults, resource_quantity,
+    validate_resource_list,
+};
+use crate::unstructured::{entries, get, has, index_path, items, text, texts};
+
+const SCOPES: [&str; 7] = [
+    "BestEffort",
+    "CrossNamespacePodAffinity",
+    "NotBestEffort",
+    "NotTerminating",
+    "PriorityClass",
+    "Terminating",
+    "VolumeAttributesClass",
+];
+/// Scopes that no object has both of.
+const CONFLICTING_SCOPES: [[&str; 2]; 2] = [
+    ["BestEffort", "NotBestEffort"],
+    ["Terminating", "NotTerminating"],
+];
+const LIMIT_TYPES: [&str; 3] = ["Container", "PersistentVolumeClaim", "Pod"];
+const POD_AMOUNTS: [&str; 7] = [
+    "cpu",
+    "limits.cpu",
+    "limits.memory",
+    "memory",
+    "pods",
+    "requests.cpu",
+    "requests.memory",
+];
+const EXISTS_ONLY: &str = "must be 'Exists' when scope is any of ResourceQuotaScopeTerminating, ResourceQuotaScopeNotTerminating, ResourceQuotaScopeBestEffort, ResourceQuotaScopeNotBestEffort or ResourceQuotaScopeCrossNamespacePodAffinity";
 
 pub(super) fn validate_resource_quota(
     new: &Value,
@@ -18,16 +49,107 @@ pub(super) fn validate_resource_quota(
         ("/status/hard", "status.hard"),
         ("/status/used", "status.used"),
     ] {
-        resource_list::validate_resource_list(
-            ResourceListKind::Quota,
-            field,
-            get(new, path),
-            errors,
-        );
+        validate_resource_list(ResourceListKind::Quota, field, get(new, path), errors);
     }
-    if let Some(old) = old {
-        validate_immutable_field(new, old, "spec.scopes", errors);
-        validate_immutable_field(new, old, "spec.scopeSelector", errors);
+    let spec = get(new, "/spec");
+    validate_scopes(spec, errors);
+    validate_scope_selector(spec, errors);
+    let scopes = |quota| texts(quota, "/spec/scopes").collect::<BTreeSet<&str>>();
+    if old.is_some_and(|old| scopes(old) != scopes(new)) {
+        let value = get(spec, "/scopes");
+        errors.push(FieldError::invalid(
+            "spec.scopes",
+            value,
+            "field is immutable",
+        ));
+    }
+}
+
+/// Whether objects of a scope use a resource; other resources than Kubernetes' own always do.
+fn is_of_scope(scope: &str, resource: &str) -> bool {
+    match scope {
+        _ if resource.contains('/') || !is_quota_resource(resource) => true,
+        "BestEffort" => resource == "pods",
+        "VolumeAttributesClass" => {
+            matches!(resource, "persistentvolumeclaims" | "requests.storage")
+        }
+        scope if SCOPES.contains(&scope) => POD_AMOUNTS.contains(&resource),
+        _ => true,
+    }
+}
+
+fn validate_scopes(spec: &Value, errors: &mut Vec<FieldError>) {
+    let (field, value) = ("spec.scopes", get(spec, "/scopes"));
+    let scopes: Vec<&str> = texts(spec, "/scopes").collect();
+    let mut refuse = |why: &str| errors.push(FieldError::invalid(field, value, why));
+    for scope in &scopes {
+        if !SCOPES.contains(scope) {
+            refuse("unsupported scope");
+        }
+        for _ in entries(spec, "/hard").filter(|(name, _)| !is_of_scope(scope, name)) {
+            refuse("unsupported scope applied to resource");
+        }
+    }
+    for pair in CONFLICTING_SCOPES {
+        if pair.iter().all(|scope| scopes.contains(scope)) {
+            refuse("conflicting scopes");
+        }
+    }
+}
+
+fn validate_scope_selector(spec: &Value, errors: &mut Vec<FieldError>) {
+    let field = "spec.scopeSelector.matchExpressions";
+    let expressions = items(spec, "/scopeSelector/matchExpressions");
+    for expression in expressions {
+        let scope = text(expression, "/scopeName");
+        if !SCOPES.contains(&scope) {
+            let at = format!("{field}.scopeName");
+            errors.push(FieldError::invalid(at, &scope.into(), "unsupported scope"));
+        }
+        for _ in entries(spec, "/hard").filter(|(name, _)| !is_of_scope(scope, name)) {
+            let why = "unsupported scope applied to resource";
+            errors.push(FieldError::invalid(field, get(spec, "/scopeSelector"), why));
+        }
+        validate_scope_operator(field, scope, expression, errors);
+    }
+    for pair in CONFLICTING_SCOPES {
+        let has_scope = |scope: &&str| expressions.iter().any(|e| text(e, "/scopeName") == *scope);
+        if pair.iter().all(has_scope) {
+            let value = get(spec, "/scopes");
+            errors.push(FieldError::invalid(field, value, "conflicting scopes"));
+        }
+    }
+}
+
+fn validate_scope_operator(
+    field: &str,
+    scope: &str,
+    expression: &Value,
+    errors: &mut Vec<FieldError>,
+) {
+    let operator = text(expression, "/operator");
+    let at = format!("{field}.operator");
+    let takes_values = matches!(scope, "PriorityClass" | "VolumeAttributesClass");
+    if SCOPES.contains(&scope) && !takes_values && operator != "Exists" {
+        errors.push(FieldError::invalid(&at, &operator.into(), EXISTS_ONLY));
+    }
+    let values = items(expression, "/values");
+    let at_values = format!("{field}.values");
+    match operator {
+        "In" | "NotIn" if values.is_empty() => errors.push(FieldError::required(
+            at_values,
+            "must be at least one value when `operator` is 'In' or 'NotIn' for scope selector",
+        )),
+        "Exists" | "DoesNotExist" if !values.is_empty() => errors.push(FieldError::invalid(
+            at_values,
+            &values.into(),
+            "must be no value when `operator` is 'Exist' or 'DoesNotExist' for scope selector",
+        )),
+        "In" | "NotIn" | "Exists" | "DoesNotExist" => {}
+        _ => {
+            let why = "not a valid selector operator";
+            errors.push(FieldError::invalid(at, &operator.into(), why));
+        }
     }
 }
 
@@ -36,66 +158,173 @@ pub(super) fn validate_limit_range(range: &Value, errors: &mut Vec<FieldError>) 
     for (i, limit) in items(range, "/spec/limits").iter().enumerate() {
         let field = index_path("spec.limits", i);
         let kind = text(limit, "/type");
+        validate_limit_type(&format!("{field}.type"), kind, errors);
         if !types.insert(kind) {
             errors.push(FieldError::duplicate(format!("{field}.type"), &kind.into()));
         }
-        let sides = [
-            "max",
-            "min",
-            "default",
-            "defaultRequest",
-            "maxLimitRequestRatio",
-        ];
-        for side in sides {
-            resource_list::validate_resource_list(
-                ResourceListKind::LimitRange,
-                &format!("{field}.{side}"),
-                get(limit, &format!("/{side}")),
-                errors,
-            );
-        }
-        if kind == "Pod" {
-            for side in ["default", "defaultRequest"] {
-                if entries(limit, &format!("/{side}")).next().is_some() {
-                    errors.push(FieldError::forbidden(
-                        format!("{field}.{side}"),
-                        "may not be specified when `type` is 'Pod'",
-                    ));
+        let names = match kind {
+            "Pod" | "Container" => ResourceListKind::Container,
+            _ => ResourceListKind::Other,
+        };
+        for side in SIDES {
+            let at = format!("{field}.{side}");
+            let amounts = get(limit, &format!("/{side}"));
+            let is_default = matches!(side, "default" | "defaultRequest");
+            if kind == "Pod" && is_default && entries(amounts, "").next().is_some() {
+                let why = "may not be specified when `type` is 'Pod'";
+                errors.push(FieldError::forbidden(at, why));
+                continue;
+            }
+            for (name, amount) in entries(amounts, "") {
+                let at = format!("{at}[{name}]");
+                report_name_faults(names, &at, name, errors);
+                if let Err(why) = Quantity::from_value(amount) {
+                    errors.push(FieldError::invalid(at, amount, why.to_string()));
                 }
             }
         }
-        // Requires min ≤ defaultRequest ≤ default ≤ max.
-        let order = ["min", "defaultRequest", "default", "max"];
-        for (low, side) in order.iter().enumerate() {
-            for upper in &order[low + 1..] {
-                validate_not_above(&field, limit, side, upper, errors);
+        let bounds_storage = ["/min/storage", "/max/storage"]
+            .iter()
+            .any(|path| has(limit, path));
+        if kind == "PersistentVolumeClaim" && !bounds_storage {
+            let why =
+                "either minimum or maximum storage value is required, but neither was provided";
+            errors.push(FieldError::required(format!("{field}.limits"), why));
+        }
+        validate_order(&field, kind, limit, errors);
+    }
+}
+
+const SIDES: [&str; 5] = [
+    "max",
+    "min",
+    "default",
+    "defaultRequest",
+    "maxLimitRequestRatio",
+];
+
+fn validate_limit_type(field: &str, kind: &str, errors: &mut Vec<FieldError>) {
+    let why = match validate_qualified_name(kind) {
+        Err(why) => why,
+        Ok(()) if !kind.contains('/') && !LIMIT_TYPES.contains(&kind) => {
+            "must be a standard limit type or fully qualified".to_owned()
+        }
+        Ok(()) => return,
+    };
+    errors.push(FieldError::invalid(field, &kind.into(), why));
+}
+
+/// A rule on two sides of a limit: the lower, the upper, the side that is blamed, the side whose
+/// value is shown, and how the error calls both.
+type LimitOrder = (
+    &'static str,
+    &'static str,
+    &'static str,
+    &'static str,
+    [&'static str; 2],
+);
+const ORDERS: [LimitOrder; 6] = [
+    ("min", "max", "min", "min", ["min", "max"]),
+    (
+        "min",
+        "defaultRequest",
+        "defaultRequest",
+        "defaultRequest",
+        ["min", "default request"],
+    ),
+    (
+        "defaultRequest",
+        "max",
+        "defaultRequest",
+        "defaultRequest",
+        ["default request", "max"],
+    ),
+    (
+        "defaultRequest",
+        "default",
+        "defaultRequest",
+        "defaultRequest",
+        ["default request", "default limit"],
+    ),
+    ("min", "default", "default", "min", ["min", "default"]),
+    ("default", "max", "default", "max", ["default", "max"]),
+];
+
+/// Validates the amounts of a limit against each other.
+fn validate_order(field: &str, kind: &str, limit: &Value, errors: &mut Vec<FieldError>) {
+    let amount = |side: &str, name: &str| {
+        let amounts = get(limit, &format!("/{side}"));
+        // Those of pods are refused as a whole.
+        let is_read = kind != "Pod" || !matches!(side, "default" | "defaultRequest");
+        let amount = amounts.get(name).filter(|_| is_read)?;
+        Quantity::from_value(amount)
+            .ok()
+            .map(|_| resource_quantity(amounts, name))
+    };
+    let names = SIDES.iter().flat_map(|side| {
+        entries(limit, &format!("/{side}"))
+            .map(|(n, _)| n)
+            .collect::<Vec<_>>()
+    });
+    for name in names.collect::<BTreeSet<&str>>() {
+        for (low, high, blamed, shown, [low_name, high_name]) in ORDERS {
+            if let (Some(least), Some(most)) = (amount(low, name), amount(high, name))
+                && least > most
+            {
+                let value = get(limit, &format!("/{shown}")).get(name);
+                errors.push(FieldError::invalid(
+                    format!("{field}.{blamed}[{name}]"),
+                    value.unwrap_or(&Value::Null),
+                    format!("{low_name} value {least} is greater than {high_name} value {most}"),
+                ));
             }
+        }
+        let bounds = (amount("min", name), amount("max", name));
+        if let Some(ratio) = amount("maxLimitRequestRatio", name) {
+            validate_ratio(
+                &format!("{field}.maxLimitRequestRatio[{name}]"),
+                ratio,
+                bounds,
+                errors,
+            );
+        }
+        if let (Some(limit), Some(request)) =
+            (amount("default", name), amount("defaultRequest", name))
+            && is_exclusive(name)
+            && limit != request
+        {
+            errors.push(FieldError::invalid(
+                format!("{field}.defaultRequest[{name}]"),
+                &request.to_string().into(),
+                format!(
+                    "default value {limit} must equal to defaultRequest value {request} in {name}"
+                ),
+            ));
         }
     }
 }
 
-fn validate_not_above(
+/// A ratio of limits to requests is at least one, and at most that of the bounds.
+#[expect(
+    clippy::cast_precision_loss,
+    reason = "Kubernetes compares ratios as floats"
+)]
+fn validate_ratio(
     field: &str,
-    limit: &Value,
-    low: &str,
-    high: &str,
+    ratio: Quantity,
+    bounds: (Option<Quantity>, Option<Quantity>),
     errors: &mut Vec<FieldError>,
 ) {
-    let upper = get(limit, &format!("/{high}"));
-    for (key, value) in entries(limit, &format!("/{low}")) {
-        if upper.get(key).is_none() {
-            continue;
-        }
-        let (amount, most) = (
-            resource_list::resource_quantity(get(limit, &format!("/{low}")), key),
-            resource_list::resource_quantity(upper, key),
-        );
-        if amount > most {
-            errors.push(FieldError::invalid(
-                format!("{field}.{low}[{key}]"),
-                value,
-                format!("{low} value {amount} is greater than {high} value {most}"),
-            ));
+    let shown = Value::from(ratio.to_string());
+    if ratio < Quantity::from_units(1) {
+        let why = format!("ratio {ratio} is less than 1");
+        errors.push(FieldError::invalid(field, &shown, why));
+    }
+    if let (Some(min), Some(max)) = bounds {
+        let most = max.milli_value() as f64 / min.milli_value() as f64;
+        if ratio.milli_value() as f64 / 1000.0 > most {
+            let why = format!("ratio {ratio} is greater than max/min = {most:.6}");
+            errors.push(FieldError::invalid(field, &shown, why));
         }
     }
 }

@@ -7,8 +7,8 @@ use machinery::names::{validate_dns1123_label, validate_dns1123_subdomain};
 use serde_json::Value;
 
 use super::numbers::validate_port;
-use super::ports::{validate_port_name, validate_protocol};
-use super::{service_addresses, service_traffic};
+use super::ports::{validate_app_protocol, validate_port_name, validate_protocol};
+use super::{service_addresses, service_traffic, service_updates};
 use crate::metadata;
 use crate::unstructured::{
     get, has, index_path, int, items, non_empty_or, object_mut, report_invalid, text,
@@ -17,10 +17,10 @@ use crate::unstructured::{
 const SERVICE_TYPES: [&str; 4] = ["ClusterIP", "ExternalName", "LoadBalancer", "NodePort"];
 /// One day.
 const MAX_AFFINITY_SECONDS: i64 = 86_400;
-/// The port of kubelets, which a load balancer would open to the world.
-const KUBELET_PORT: i64 = 10_250;
+const TOPOLOGY_HINTS: &str = "service.kubernetes.io/topology-aware-hints";
+const TOPOLOGY_MODE: &str = "service.kubernetes.io/topology-mode";
 
-fn service_type(service: &Value) -> &str {
+pub(super) fn service_type(service: &Value) -> &str {
     non_empty_or(text(service, "/spec/type"), "ClusterIP")
 }
 
@@ -48,6 +48,28 @@ pub(super) fn mutate(new: &mut Value, old: Option<&Value>) {
 
 pub(super) fn validate(new: &Value, old: Option<&Value>, errors: &mut Vec<FieldError>) {
     let kind = service_type(new);
+    if let Some(old) = old {
+        service_updates::validate(new, old, errors);
+    }
+    validate_topology_annotations(new, errors);
+    let is_headless = text(new, "/spec/clusterIP") == "None";
+    if items(new, "/spec/ports").is_empty() && kind != "ExternalName" && !is_headless {
+        errors.push(FieldError::required("spec.ports", ""));
+    }
+    if kind == "ExternalName" {
+        validate_external_name(new, errors);
+    } else if is_headless && matches!(kind, "NodePort" | "LoadBalancer") {
+        errors.push(FieldError::invalid(
+            "spec.clusterIPs[0]",
+            &"None".into(),
+            format!("may not be set to 'None' for {kind} services"),
+        ));
+    }
+    validate_service_ports(new, kind, errors);
+    let selector = get(new, "/spec/selector");
+    metadata::validate_labels("spec.selector", selector, errors);
+    validate_session_affinity(get(new, "/spec"), errors);
+    service_addresses::validate(new, old, kind, errors);
     if !SERVICE_TYPES.contains(&kind) {
         errors.push(FieldError::not_supported(
             "spec.type",
@@ -55,28 +77,22 @@ pub(super) fn validate(new: &Value, old: Option<&Value>, errors: &mut Vec<FieldE
             &SERVICE_TYPES,
         ));
     }
-    let headless = text(new, "/spec/clusterIP") == "None";
-    if kind == "ExternalName" {
-        validate_external_name(new, errors);
-    }
-    if headless && matches!(kind, "NodePort" | "LoadBalancer") {
-        errors.push(FieldError::invalid(
-            "spec.clusterIPs[0]",
-            &"None".into(),
-            format!("may not be set to 'None' for {kind} services"),
-        ));
-    }
-    if items(new, "/spec/ports").is_empty() && kind != "ExternalName" && !headless {
-        errors.push(FieldError::required("spec.ports", ""));
-    }
-    validate_service_ports(new, kind, errors);
-    let selector = get(new, "/spec/selector");
-    metadata::validate_labels("spec.selector", selector, errors);
-    validate_session_affinity(get(new, "/spec"), errors);
-    service_addresses::validate(new, old, kind, errors);
-    service_traffic::validate(new, old, kind, errors);
-    if let Some(old) = old {
-        validate_cluster_ip_update(new, old, errors);
+    service_traffic::validate(new, kind, errors);
+}
+
+/// The old and the new name of an annotation may not contradict each other.
+fn validate_topology_annotations(service: &Value, errors: &mut Vec<FieldError>) {
+    let annotations = get(service, "/metadata/annotations");
+    let (hints, mode) = (
+        annotations.get(TOPOLOGY_HINTS),
+        annotations.get(TOPOLOGY_MODE),
+    );
+    if let (Some(hints), Some(mode)) = (hints, mode)
+        && hints != mode
+    {
+        let at = format!("metadata.annotations[{TOPOLOGY_MODE}]");
+        let why = format!("must match annotations[{TOPOLOGY_HINTS}] when both are specified");
+        errors.push(FieldError::invalid(at, mode, why));
     }
 }
 
@@ -110,23 +126,22 @@ fn validate_session_affinity(spec: &Value, errors: &mut Vec<FieldError>) {
 }
 
 fn validate_external_name(service: &Value, errors: &mut Vec<FieldError>) {
+    let set = [
+        ("clusterIPs", !text(service, "/spec/clusterIP").is_empty()),
+        ("ipFamilies", !items(service, "/spec/ipFamilies").is_empty()),
+        ("ipFamilyPolicy", has(service, "/spec/ipFamilyPolicy")),
+    ];
+    for (name, _) in set.iter().filter(|(_, is_set)| *is_set) {
+        let why = "may not be set for ExternalName services";
+        errors.push(FieldError::forbidden(format!("spec.{name}"), why));
+    }
     let name = text(service, "/spec/externalName");
-    if name.is_empty() {
+    let host = name.strip_suffix('.').unwrap_or(name);
+    if host.is_empty() {
         errors.push(FieldError::required("spec.externalName", ""));
     } else {
-        let host = name.strip_suffix('.').unwrap_or(name);
-        report_invalid(
-            "spec.externalName",
-            name,
-            validate_dns1123_subdomain(host),
-            errors,
-        );
-    }
-    if !text(service, "/spec/clusterIP").is_empty() {
-        errors.push(FieldError::forbidden(
-            "spec.clusterIPs",
-            "may not be set for ExternalName services",
-        ));
+        let result = validate_dns1123_subdomain(host);
+        report_invalid("spec.externalName", host, result, errors);
     }
 }
 
@@ -154,13 +169,6 @@ fn validate_service_ports(service: &Value, kind: &str, errors: &mut Vec<FieldErr
         let number = int(entry, "/port").unwrap_or(0);
         validate_port(format!("{at}.port"), number, errors);
         validate_protocol(&at, entry, errors);
-        if kind == "LoadBalancer" && number == KUBELET_PORT {
-            errors.push(FieldError::invalid(
-                format!("{at}.port"),
-                &number.into(),
-                "may not expose port 10250 externally since it is used by kubelet",
-            ));
-        }
         match get(entry, "/targetPort") {
             Value::Number(n) => {
                 validate_port(format!("{at}.targetPort"), n.as_i64().unwrap_or(0), errors)
@@ -173,6 +181,7 @@ fn validate_service_ports(service: &Value, kind: &str, errors: &mut Vec<FieldErr
             ),
             _ => {}
         }
+        validate_app_protocol(&at, entry, errors);
         if int(entry, "/nodePort").is_some_and(|n| n != 0) && kind == "ClusterIP" {
             errors.push(FieldError::forbidden(
                 format!("{at}.nodePort"),
@@ -185,7 +194,7 @@ fn validate_service_ports(service: &Value, kind: &str, errors: &mut Vec<FieldErr
 
 /// Requires port and node port to be distinct within a protocol.
 fn validate_distinct_ports(ports: &[Value], errors: &mut Vec<FieldError>) {
-    for number in ["port", "nodePort"] {
+    for number in ["nodePort", "port"] {
         let mut numbers = HashSet::new();
         for (i, entry) in ports.iter().enumerate() {
             let value = int(entry, &format!("/{number}")).unwrap_or(0);
@@ -199,22 +208,5 @@ fn validate_distinct_ports(ports: &[Value], errors: &mut Vec<FieldError>) {
                 _ => FieldError::duplicate(format!("{at}.{number}"), &value.into()),
             });
         }
-    }
-}
-
-/// Forbids changes of the cluster IP, unless the type changes to or from ExternalName.
-fn validate_cluster_ip_update(new: &Value, old: &Value, errors: &mut Vec<FieldError>) {
-    if service_type(new) == "ExternalName" || service_type(old) == "ExternalName" {
-        return;
-    }
-    if has(old, "/spec/clusterIP")
-        && !text(old, "/spec/clusterIP").is_empty()
-        && get(new, "/spec/clusterIP") != get(old, "/spec/clusterIP")
-    {
-        errors.push(FieldError::invalid(
-            "spec.clusterIPs[0]",
-            get(new, "/spec/clusterIP"),
-            "may not change once set",
-        ));
     }
 }

@@ -11,14 +11,16 @@ use crate::unstructured::{get, has, index_path, items, text, texts};
 
 const FAMILIES: [&str; 2] = ["IPv4", "IPv6"];
 const FAMILY_POLICIES: [&str; 3] = ["SingleStack", "PreferDualStack", "RequireDualStack"];
-const SOURCE_RANGES_FIELD: &str = "spec.loadBalancerSourceRanges";
+/// Kubernetes' errors call the field so.
+const SOURCE_RANGES_FIELD: &str = "spec.LoadBalancerSourceRanges";
+const SOURCE_RANGES_ANNOTATION: &str = "service.beta.kubernetes.io/load-balancer-source-ranges";
 
 pub(super) fn validate(new: &Value, old: Option<&Value>, kind: &str, errors: &mut Vec<FieldError>) {
     let spec = get(new, "/spec");
     let old_spec = old.map_or(&Value::Null, |old| get(old, "/spec"));
     if kind != "ExternalName" {
-        validate_cluster_ips(spec, old_spec, errors);
         validate_families(spec, errors);
+        validate_cluster_ips(spec, old_spec, errors);
     }
     let known = items(old_spec, "/externalIPs");
     for (i, address) in items(spec, "/externalIPs").iter().enumerate() {
@@ -28,20 +30,52 @@ pub(super) fn validate(new: &Value, old: Option<&Value>, kind: &str, errors: &mu
             validate_non_special(&field, address, errors);
         }
     }
-    let ranges = items(spec, "/loadBalancerSourceRanges");
-    if !ranges.is_empty() && kind != "LoadBalancer" {
+    validate_source_ranges(new, old, kind, errors);
+}
+
+/// Validates the sources that a load balancer admits, which the field or an annotation lists.
+fn validate_source_ranges(
+    new: &Value,
+    old: Option<&Value>,
+    kind: &str,
+    errors: &mut Vec<FieldError>,
+) {
+    let annotation = |object: &Value| {
+        let annotations = get(object, "/metadata/annotations");
+        annotations.get(SOURCE_RANGES_ANNOTATION).cloned()
+    };
+    let listed = items(new, "/spec/loadBalancerSourceRanges");
+    let by_annotation = annotation(new).filter(|_| listed.is_empty());
+    let field = match by_annotation {
+        Some(_) => format!("metadata.annotations[{SOURCE_RANGES_ANNOTATION}]"),
+        None if listed.is_empty() => return,
+        None => SOURCE_RANGES_FIELD.to_owned(),
+    };
+    if kind != "LoadBalancer" {
         let why = "may only be used when `type` is 'LoadBalancer'";
-        errors.push(FieldError::forbidden(SOURCE_RANGES_FIELD, why));
+        errors.push(FieldError::forbidden(&field, why));
     }
-    let known = items(old_spec, "/loadBalancerSourceRanges");
-    for (i, range) in ranges.iter().enumerate() {
-        let field = index_path(SOURCE_RANGES_FIELD, i);
+    if let Some(ranges) = by_annotation {
+        if old.and_then(annotation) == Some(ranges.clone()) {
+            return;
+        }
+        let ranges = ranges.as_str().unwrap_or("").trim();
+        for range in ranges.split(',').filter(|_| !ranges.is_empty()) {
+            validate_cidr(&field, range.trim(), &[], errors);
+        }
+        return;
+    }
+    let known = old.map_or(&[][..], |old| items(old, "/spec/loadBalancerSourceRanges"));
+    for (i, range) in listed.iter().enumerate() {
+        let field = index_path(&field, i);
         validate_cidr(&field, range.as_str().unwrap_or("").trim(), known, errors);
     }
 }
 
 fn validate_cluster_ips(spec: &Value, old: &Value, errors: &mut Vec<FieldError>) {
+    let field = "spec.clusterIPs";
     let first = text(spec, "/clusterIP");
+    let list = get(spec, "/clusterIPs");
     let listed: Vec<&str> = match items(spec, "/clusterIPs") {
         [] => Some(first)
             .filter(|first| !first.is_empty())
@@ -49,43 +83,51 @@ fn validate_cluster_ips(spec: &Value, old: &Value, errors: &mut Vec<FieldError>)
             .collect(),
         _ => texts(spec, "/clusterIPs").collect(),
     };
+    let mut refuse = |why: &str| errors.push(FieldError::invalid(field, list, why));
     if listed.first().is_some_and(|listed| *listed != first) {
-        errors.push(FieldError::invalid(
-            "spec.clusterIPs",
-            get(spec, "/clusterIPs"),
-            "first value must match `clusterIP`",
-        ));
-    }
-    if listed.len() > FAMILIES.len() {
-        errors.push(FieldError::invalid(
-            "spec.clusterIPs",
-            get(spec, "/clusterIPs"),
-            "may only hold up to 2 values",
-        ));
+        refuse(match first {
+            "" => "must be empty when `clusterIP` is not specified",
+            _ => "first value must match `clusterIP`",
+        });
     }
     let known = items(old, "/clusterIPs");
-    let (mut addresses, mut families) = (HashSet::new(), HashSet::new());
+    let before = errors.len();
+    let mut addresses = Vec::new();
     for (i, address) in listed.iter().enumerate() {
-        let field = index_path("spec.clusterIPs", i);
-        if !addresses.insert(*address) {
-            errors.push(FieldError::duplicate(&field, &(*address).into()));
-        }
-        match *address {
-            "None" if listed.len() > 1 => errors.push(FieldError::invalid(
-                &field,
-                &"None".into(),
-                "must be empty when `clusterIPs` is set to 'None'",
-            )),
-            "None" | "" => {}
-            _ => {
-                if let Some(parsed) = validate_address(&field, address, known, errors)
-                    && !families.insert(family(&parsed))
-                {
-                    let why = "may specify no more than one IP for each IP family";
-                    let all = get(spec, "/clusterIPs");
-                    errors.push(FieldError::invalid("spec.clusterIPs", all, why));
-                }
+        if i == 0 && *address == "None" {
+            if listed.len() > 1 {
+                let why = "'None' must be the first and only value";
+                errors.push(FieldError::invalid(field, list, why));
             }
+            continue;
+        }
+        addresses.extend(validate_address(
+            &index_path(field, i),
+            address,
+            known,
+            errors,
+        ));
+    }
+    let is_valid = errors.len() == before;
+    if listed.len() > FAMILIES.len() {
+        let why = "may only hold up to 2 values";
+        errors.push(FieldError::invalid(field, list, why));
+    }
+    let families: Vec<&str> = addresses.iter().map(family).collect();
+    let is_mixed = families.contains(&"IPv4") && families.contains(&"IPv6");
+    if is_valid && listed.len() > 1 && !is_mixed {
+        let why = "may specify no more than one IP for each IP family";
+        errors.push(FieldError::invalid(field, list, why));
+    }
+    let declared = texts(spec, "/ipFamilies").enumerate().filter(|_| is_valid);
+    for ((i, declared), actual) in declared.zip(families) {
+        if FAMILIES.contains(&declared) && declared != actual {
+            let why = format!("expected an {declared} value as indicated by `ipFamilies[{i}]`");
+            errors.push(FieldError::invalid(
+                index_path(field, i),
+                &listed[i].into(),
+                why,
+            ));
         }
     }
 }

@@ -5,12 +5,13 @@ use machinery::FieldError;
 use machinery::names::validate_qualified_name;
 use serde_json::Value;
 
-use crate::unstructured::{get, has, int, items, non_empty_or, report_invalid, text};
+use super::numbers::validate_port;
+use crate::unstructured::{get, has, int, items, report_invalid, text};
 
 const TRAFFIC_POLICIES: [&str; 2] = ["Cluster", "Local"];
 const DISTRIBUTIONS: [&str; 3] = ["PreferClose", "PreferSameNode", "PreferSameZone"];
 
-pub(super) fn validate(new: &Value, old: Option<&Value>, kind: &str, errors: &mut Vec<FieldError>) {
+pub(super) fn validate(new: &Value, kind: &str, errors: &mut Vec<FieldError>) {
     let spec = get(new, "/spec");
     if has(spec, "/allocateLoadBalancerNodePorts") && kind != "LoadBalancer" {
         errors.push(FieldError::forbidden(
@@ -18,24 +19,35 @@ pub(super) fn validate(new: &Value, old: Option<&Value>, kind: &str, errors: &mu
             "may only be used when `type` is 'LoadBalancer'",
         ));
     }
-    validate_load_balancer_class(spec, old, kind, errors);
+    validate_load_balancer_class(spec, kind, errors);
     let external = text(spec, "/externalTrafficPolicy");
-    let is_reachable =
-        matches!(kind, "NodePort" | "LoadBalancer") || !items(spec, "/externalIPs").is_empty();
-    if !external.is_empty() && !is_reachable {
+    if is_reachable(spec, kind) {
+        validate_choice(spec, "externalTrafficPolicy", &TRAFFIC_POLICIES, errors);
+    } else if !external.is_empty() {
         errors.push(FieldError::invalid(
             "spec.externalTrafficPolicy",
             &external.into(),
             "may only be set for externally-accessible services",
         ));
     }
-    for field in ["externalTrafficPolicy", "internalTrafficPolicy"] {
-        validate_choice(spec, field, &TRAFFIC_POLICIES, errors);
-    }
+    validate_health_check_port(spec, kind, errors);
+    validate_choice(spec, "internalTrafficPolicy", &TRAFFIC_POLICIES, errors);
     validate_choice(spec, "trafficDistribution", &DISTRIBUTIONS, errors);
-    if let Some(port) = int(spec, "/healthCheckNodePort").filter(|port| *port != 0)
-        && (kind != "LoadBalancer" || external != "Local")
-    {
+}
+
+fn is_reachable(spec: &Value, kind: &str) -> bool {
+    matches!(kind, "NodePort" | "LoadBalancer")
+        || kind == "ClusterIP" && !items(spec, "/externalIPs").is_empty()
+}
+
+/// A missing port is allocated.
+fn validate_health_check_port(spec: &Value, kind: &str, errors: &mut Vec<FieldError>) {
+    let Some(port) = int(spec, "/healthCheckNodePort").filter(|port| *port != 0) else {
+        return;
+    };
+    if kind == "LoadBalancer" && text(spec, "/externalTrafficPolicy") == "Local" {
+        validate_port("spec.healthCheckNodePort", port, errors);
+    } else {
         errors.push(FieldError::invalid(
             "spec.healthCheckNodePort",
             &port.into(),
@@ -55,31 +67,18 @@ fn validate_choice(spec: &Value, field: &str, choices: &[&str], errors: &mut Vec
     }
 }
 
-fn validate_load_balancer_class(
-    spec: &Value,
-    old: Option<&Value>,
-    kind: &str,
-    errors: &mut Vec<FieldError>,
-) {
+fn validate_load_balancer_class(spec: &Value, kind: &str, errors: &mut Vec<FieldError>) {
     let field = "spec.loadBalancerClass";
     let class = text(spec, "/loadBalancerClass");
-    let was_balanced = |old: &Value| {
-        non_empty_or(text(old, "/spec/type"), "ClusterIP") == "LoadBalancer"
-            && get(old, "/spec/loadBalancerClass") != get(spec, "/loadBalancerClass")
-    };
-    if kind == "LoadBalancer" && old.is_some_and(was_balanced) {
-        let why = "may not change once set";
-        errors.push(FieldError::invalid(field, &class.into(), why));
-    }
     if !has(spec, "/loadBalancerClass") {
         return;
     }
-    if kind != "LoadBalancer" {
+    if kind == "LoadBalancer" {
+        report_invalid(field, class, validate_qualified_name(class), errors);
+    } else {
         errors.push(FieldError::forbidden(
             field,
             "may only be used when `type` is 'LoadBalancer'",
         ));
-        return;
     }
-    report_invalid(field, class, validate_qualified_name(class), errors);
 }

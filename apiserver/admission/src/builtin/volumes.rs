@@ -1,230 +1,174 @@
 //! Validates the volumes of pods.
 
+use std::collections::{HashMap, HashSet};
+use std::sync::LazyLock;
+
+use machinery::names::validate_dns1123_label;
 use machinery::{FieldError, Quantity};
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use super::config_keys::validate_config_key;
-use crate::unstructured::{get, has, index_path, int, items, report_invalid, text};
+use super::pods::ValidatedPodSpec;
+use super::{projected_volumes, volume_files, volume_sources};
+use crate::unstructured::{get, has, index_path, items, report_invalid, text};
 
-/// The highest mode of a file: `rwxrwxrwx`.
-const MAX_FILE_MODE: i64 = 0o777;
-const INVALID_MODE: &str = "must be a number between 0 and 0777 (octal), both inclusive";
-const HOST_PATH_TYPES: [&str; 8] = [
-    "",
-    "BlockDevice",
-    "CharDevice",
-    "Directory",
-    "DirectoryOrCreate",
-    "File",
-    "FileOrCreate",
-    "Socket",
+/// The volumes that containers may use, by name.
+pub(super) type MountableVolumes<'a> = HashMap<&'a str, &'a Value>;
+
+/// The volume that a StatefulSet makes of a claim template.
+pub(super) static CLAIM: LazyLock<Value> = LazyLock::new(|| json!({"persistentVolumeClaim": {}}));
+
+/// The sources of a volume, in the order in which Kubernetes looks at them: the first counts.
+const SOURCES: [&str; 30] = [
+    "emptyDir",
+    "hostPath",
+    "gitRepo",
+    "gcePersistentDisk",
+    "awsElasticBlockStore",
+    "secret",
+    "nfs",
+    "iscsi",
+    "glusterfs",
+    "flocker",
+    "persistentVolumeClaim",
+    "rbd",
+    "cinder",
+    "cephfs",
+    "quobyte",
+    "downwardAPI",
+    "fc",
+    "flexVolume",
+    "configMap",
+    "azureFile",
+    "vsphereVolume",
+    "photonPersistentDisk",
+    "portworxVolume",
+    "azureDisk",
+    "storageos",
+    "projected",
+    "scaleIO",
+    "csi",
+    "ephemeral",
+    "image",
 ];
-/// The fields that a volume source requires.
-const REQUIRED_FIELDS: [(&str, &[&str]); 12] = [
-    ("hostPath", &["path"]),
-    ("gitRepo", &["repository"]),
-    ("awsElasticBlockStore", &["volumeID"]),
-    ("gcePersistentDisk", &["pdName"]),
-    ("nfs", &["server", "path"]),
-    ("iscsi", &["targetPortal", "iqn"]),
-    ("persistentVolumeClaim", &["claimName"]),
-    ("secret", &["secretName"]),
-    ("configMap", &["name"]),
-    ("csi", &["driver"]),
-    ("ephemeral", &["volumeClaimTemplate"]),
-    ("glusterfs", &["endpoints", "path"]),
-];
+/// Sources that Kubernetes' error for a second source of a volume names otherwise.
+const SECOND_SOURCE_NAMES: [(&str, &str); 2] =
+    [("cephfs", "cephFS"), ("downwardAPI", "downwarAPI")];
+
+/// Validates the volumes of a pod spec; returns those that are valid.
+pub(super) fn validate_all<'a>(
+    pod_spec: ValidatedPodSpec<'a>,
+    errors: &mut Vec<FieldError>,
+) -> MountableVolumes<'a> {
+    let mut mountable = MountableVolumes::new();
+    let volumes = items(pod_spec.spec, "/volumes");
+    let created = created_claims(pod_spec);
+    for (i, volume) in volumes.iter().enumerate() {
+        let at = index_path(&pod_spec.at("volumes"), i);
+        let at_name = format!("{at}.name");
+        let name = text(volume, "/name");
+        let before = errors.len();
+        validate(&at, volume, pod_spec, errors);
+        if name.is_empty() {
+            errors.push(FieldError::required(&at_name, ""));
+        } else {
+            report_invalid(&at_name, name, validate_dns1123_label(name), errors);
+        }
+        if mountable.contains_key(name) {
+            errors.push(FieldError::duplicate(at_name, &name.into()));
+        }
+        if errors.len() == before {
+            mountable.insert(name, volume);
+        }
+        let claim = text(volume, "/persistentVolumeClaim/claimName");
+        if created.contains(claim) {
+            errors.push(FieldError::invalid(
+                format!("{at}.persistentVolumeClaim.claimName"),
+                &claim.into(),
+                "must not reference a PVC that gets created for an ephemeral volume",
+            ));
+        }
+    }
+    mountable
+}
+
+/// The names of the claims that are created with the pod, for its ephemeral volumes.
+fn created_claims(pod_spec: ValidatedPodSpec<'_>) -> HashSet<String> {
+    let pod = pod_spec.pod.map_or("", |pod| text(pod, "/metadata/name"));
+    let volumes = items(pod_spec.spec, "/volumes").iter();
+    let ephemeral = volumes.filter(|v| !pod.is_empty() && has(v, "/ephemeral"));
+    ephemeral
+        .map(|v| format!("{pod}-{}", text(v, "/name")))
+        .collect()
+}
 
 /// Validates a volume at `field`. One without a source is an empty directory.
-pub(super) fn validate(field: &str, volume: &Value, errors: &mut Vec<FieldError>) {
-    let sources = volume.as_object().into_iter().flatten();
-    let sources = sources.filter(|(name, source)| *name != "name" && !source.is_null());
-    for (name, _) in sources.skip(1) {
-        errors.push(FieldError::forbidden(
-            format!("{field}.{name}"),
-            "may not specify more than 1 volume type",
-        ));
-    }
-    for (source, required) in REQUIRED_FIELDS {
-        validate_required_fields(field, volume, source, required, errors);
-    }
-    validate_host_path(
-        &format!("{field}.hostPath"),
-        get(volume, "/hostPath"),
-        errors,
-    );
-    let server_path = text(volume, "/nfs/path");
-    if !server_path.is_empty() && !server_path.starts_with('/') {
-        errors.push(FieldError::invalid(
-            format!("{field}.nfs.path"),
-            &server_path.into(),
-            "must be an absolute path",
-        ));
-    }
-    let limit = get(volume, "/emptyDir/sizeLimit");
-    if Quantity::from_value(limit).is_ok_and(Quantity::is_negative) {
-        errors.push(FieldError::forbidden(
-            format!("{field}.emptyDir.sizeLimit"),
-            "SizeLimit field must be a valid resource quantity",
-        ));
-    }
-    for source in ["secret", "configMap", "downwardAPI", "projected"] {
-        let files = get(volume, &format!("/{source}"));
-        validate_files(&format!("{field}.{source}"), source, files, errors);
-    }
-    for (i, source) in items(volume, "/projected/sources").iter().enumerate() {
-        let at = index_path(&format!("{field}.projected.sources"), i);
-        validate_projected_source(&at, source, errors);
-    }
-}
-
-/// Whether a field has a value that is not empty.
-fn is_set(value: &Value) -> bool {
-    !value.is_null() && value.as_str() != Some("")
-}
-
-fn validate_required_fields(
+fn validate(
     field: &str,
     volume: &Value,
-    source: &str,
-    required: &[&str],
+    pod_spec: ValidatedPodSpec<'_>,
     errors: &mut Vec<FieldError>,
 ) {
-    let value = get(volume, &format!("/{source}"));
-    if value.is_null() {
-        return;
-    }
-    for name in required {
-        if !is_set(get(value, &format!("/{name}"))) {
-            errors.push(FieldError::required(format!("{field}.{source}.{name}"), ""));
-        }
-    }
-}
-
-pub(super) fn validate_host_path(field: &str, source: &Value, errors: &mut Vec<FieldError>) {
-    let path = text(source, "/path");
-    if path.split('/').any(|part| part == "..") {
-        errors.push(FieldError::invalid(
-            format!("{field}.path"),
-            &path.into(),
-            "must not contain '..'",
-        ));
-    }
-    let kind = text(source, "/type");
-    if !HOST_PATH_TYPES.contains(&kind) {
-        errors.push(FieldError::not_supported(
-            format!("{field}.type"),
-            &kind.into(),
-            &HOST_PATH_TYPES,
-        ));
-    }
-}
-
-/// Validates modes and items of a volume of files.
-fn validate_files(field: &str, source: &str, files: &Value, errors: &mut Vec<FieldError>) {
-    validate_mode(field, files, "defaultMode", errors);
-    for (i, item) in items(files, "/items").iter().enumerate() {
-        let at = index_path(&format!("{field}.items"), i);
-        validate_mode(&at, item, "mode", errors);
-        validate_local_path(&format!("{at}.path"), text(item, "/path"), errors);
-        if source == "downwardAPI" {
-            validate_downward_source(&at, item, errors);
-            continue;
-        }
-        let key = text(item, "/key");
-        if key.is_empty() {
-            errors.push(FieldError::required(format!("{at}.key"), ""));
-        } else {
-            report_invalid(format!("{at}.key"), key, validate_config_key(key), errors);
-        }
-    }
-}
-
-fn validate_downward_source(field: &str, item: &Value, errors: &mut Vec<FieldError>) {
-    match (has(item, "/fieldRef"), has(item, "/resourceFieldRef")) {
-        (true, true) => errors.push(FieldError::invalid(
-            field,
-            &"resource".into(),
-            "fieldRef and resourceFieldRef can not be specified simultaneously",
-        )),
-        (false, false) => errors.push(FieldError::required(
-            field,
-            "one of fieldRef and resourceFieldRef is required",
-        )),
-        _ => {}
-    }
-}
-
-fn validate_mode(field: &str, part: &Value, name: &str, errors: &mut Vec<FieldError>) {
-    if let Some(mode) = int(part, &format!("/{name}"))
-        && !(0..=MAX_FILE_MODE).contains(&mode)
-    {
-        errors.push(FieldError::invalid(
-            format!("{field}.{name}"),
-            &mode.into(),
-            INVALID_MODE,
-        ));
-    }
-}
-
-/// Requires a path that stays below its volume.
-fn validate_local_path(field: &str, path: &str, errors: &mut Vec<FieldError>) {
-    let why = if path.is_empty() {
-        errors.push(FieldError::required(field, ""));
-        return;
-    } else if path.starts_with('/') {
-        "must be a relative path"
-    } else if path.split('/').any(|part| part == "..") {
-        "must not contain '..'"
-    } else if path.starts_with("..") {
-        "must not start with '..'"
-    } else {
+    let is_set = |source: &&&str| has(volume, &format!("/{source}"));
+    let mut present = SOURCES.iter().filter(is_set);
+    let Some(first) = present.next() else {
         return;
     };
-    errors.push(FieldError::invalid(field, &path.into(), why));
-}
-
-fn validate_projected_source(field: &str, source: &Value, errors: &mut Vec<FieldError>) {
-    let kinds = source.as_object().into_iter().flatten();
-    let kinds = kinds.filter(|(_, value)| !value.is_null());
-    for (name, _) in kinds.skip(1) {
-        errors.push(FieldError::forbidden(
-            format!("{field}.{name}"),
-            "may not specify more than 1 volume type",
-        ));
-    }
-    for kind in ["secret", "configMap"] {
-        let part = get(source, &format!("/{kind}"));
-        if !part.is_null() && text(part, "/name").is_empty() {
-            errors.push(FieldError::required(format!("{field}.{kind}.name"), ""));
+    let source = get(volume, &format!("/{first}"));
+    let at = volume_sources::error_path(field, first);
+    match *first {
+        "emptyDir" => {
+            let limit = get(source, "/sizeLimit");
+            if Quantity::from_value(limit).is_ok_and(Quantity::is_negative) {
+                let why = "SizeLimit field must be a valid resource quantity";
+                errors.push(FieldError::forbidden(format!("{at}.sizeLimit"), why));
+            }
         }
-        validate_files(&format!("{field}.{kind}"), kind, part, errors);
+        "secret" | "configMap" => volume_files::validate_keyed(&at, first, source, errors),
+        "downwardAPI" => volume_files::validate_downward(&at, source, errors),
+        "projected" => projected_volumes::validate(&at, source, pod_spec, errors),
+        "persistentVolumeClaim" => volume_sources::require(&at, source, &["claimName"], errors),
+        "gitRepo" => {
+            volume_sources::require(&at, source, &["repository"], errors);
+            let directory = text(source, "/directory");
+            validate_descending_path(&format!("{at}.directory"), directory, errors);
+        }
+        "ephemeral" => volume_sources::validate_ephemeral(field, volume, pod_spec.pod, errors),
+        "image" => {
+            if pod_spec.pod.is_some() {
+                volume_sources::require(&at, source, &["reference"], errors);
+            }
+        }
+        "iscsi" => {
+            let name = text(volume, "/name");
+            let blamed = (&*format!("{field}.name"), name);
+            volume_sources::validate_iscsi(&at, source, name, blamed, errors);
+        }
+        name => volume_sources::validate(&at, name, source, false, errors),
     }
-    let downward = get(source, "/downwardAPI");
-    validate_files(
-        &format!("{field}.downwardAPI"),
-        "downwardAPI",
-        downward,
-        errors,
-    );
-    let token = get(source, "/serviceAccountToken");
-    if token.is_null() {
-        return;
-    }
-    validate_local_path(
-        &format!("{field}.serviceAccountToken.path"),
-        text(token, "/path"),
-        errors,
-    );
-    if let Some(seconds) = int(token, "/expirationSeconds")
-        && seconds < MIN_TOKEN_SECONDS
-    {
-        errors.push(FieldError::invalid(
-            format!("{field}.serviceAccountToken.expirationSeconds"),
-            &seconds.into(),
-            "may not specify a duration less than 10 minutes",
-        ));
+    for extra in present {
+        let renamed = SECOND_SOURCE_NAMES.iter().find(|(name, _)| name == extra);
+        let name = renamed.map_or(*extra, |(_, name)| *name);
+        let why = "may not specify more than 1 volume type";
+        errors.push(FieldError::forbidden(format!("{field}.{name}"), why));
     }
 }
 
-const MIN_TOKEN_SECONDS: i64 = 600;
+pub(super) fn has_backsteps(path: &str) -> bool {
+    path.split('/').any(|part| part == "..")
+}
+
+/// Requires a relative path that stays below its directory.
+pub(super) fn validate_descending_path(field: &str, path: &str, errors: &mut Vec<FieldError>) {
+    if path.starts_with('/') {
+        let why = "must be a relative path";
+        errors.push(FieldError::invalid(field, &path.into(), why));
+    }
+    validate_no_backsteps(field, path, errors);
+}
+
+pub(super) fn validate_no_backsteps(field: &str, path: &str, errors: &mut Vec<FieldError>) {
+    if has_backsteps(path) {
+        let why = "must not contain '..'";
+        errors.push(FieldError::invalid(field, &path.into(), why));
+    }
+}

@@ -19,7 +19,7 @@ const ALWAYS: &[&str] = &["Always"];
 pub(super) fn validate_deployment(new: &Value, old: Option<&Value>, errors: &mut Vec<FieldError>) {
     let values = SelectorValues::Strict;
     validate_selector("deployment", new, values, errors);
-    validate_pod_template("ReplicaSet", new, errors);
+    validate_pod_template("ReplicaSet", new, old, errors);
     validate_counts(
         new,
         &[
@@ -87,7 +87,7 @@ fn validate_strategy(strategy: &Value, errors: &mut Vec<FieldError>) {
 pub(super) fn validate_replica_set(new: &Value, old: Option<&Value>, errors: &mut Vec<FieldError>) {
     // Kubernetes' text for an empty selector names a deployment here, too.
     validate_selector("deployment", new, SelectorValues::Strict, errors);
-    validate_pod_template("ReplicaSet", new, errors);
+    validate_pod_template("ReplicaSet", new, old, errors);
     validate_counts(new, &["replicas", "minReadySeconds"], errors);
     validate_immutable_selector(new, old, errors);
 }
@@ -95,7 +95,7 @@ pub(super) fn validate_replica_set(new: &Value, old: Option<&Value>, errors: &mu
 pub(super) fn validate_daemon_set(new: &Value, old: Option<&Value>, errors: &mut Vec<FieldError>) {
     let values = SelectorValues::of_old(old.map(|old| get(old, "/spec/selector")));
     validate_selector("daemonset", new, values, errors);
-    validate_pod_template("DaemonSet", new, errors);
+    validate_pod_template("DaemonSet", new, old, errors);
     validate_daemon_update(get(new, "/spec/updateStrategy"), errors);
     validate_counts(new, &["minReadySeconds", "revisionHistoryLimit"], errors);
     validate_immutable_selector(new, old, errors);
@@ -220,7 +220,7 @@ pub(super) fn validate_stateful_set(
     validate_selector("statefulset", new, SelectorValues::Strict, errors);
     // What is stored with an invalid template can still be scaled and deleted.
     if old.is_none_or(|old| get(old, "/spec/template") != get(spec, "/template")) {
-        validate_pod_template("StatefulSet", new, errors);
+        validate_pod_template("StatefulSet", new, old, errors);
     }
     validate_stateful_fields(spec, errors);
     // A negative limit of revisions keeps all of them.
@@ -261,7 +261,11 @@ pub(super) fn validate_controller_revision(
 }
 
 /// Validates a ReplicationController, whose selector is a map of labels.
-pub(super) fn validate_replication_controller(new: &Value, errors: &mut Vec<FieldError>) {
+pub(super) fn validate_replication_controller(
+    new: &Value,
+    old: Option<&Value>,
+    errors: &mut Vec<FieldError>,
+) {
     validate_counts(new, &["replicas", "minReadySeconds"], errors);
     let selector = get(new, "/spec/selector");
     let pairs = selector.as_object().filter(|pairs| !pairs.is_empty());
@@ -278,16 +282,19 @@ pub(super) fn validate_replication_controller(new: &Value, errors: &mut Vec<Fiel
         errors.push(FieldError::required("spec.selector", ""));
     }
     if has(new, "/spec/template") {
-        validate_template_metadata("spec.template", get(new, "/spec/template"), errors);
-        pods::validate("spec.template.spec", new, ALWAYS, errors);
+        validate_pod_template("ReplicationController", new, old, errors);
     } else {
         errors.push(FieldError::required("spec.template", ""));
     }
 }
 
-pub(super) fn validate_pod_template_object(new: &Value, errors: &mut Vec<FieldError>) {
+pub(super) fn validate_pod_template_object(
+    new: &Value,
+    old: Option<&Value>,
+    errors: &mut Vec<FieldError>,
+) {
     validate_template_metadata("template", get(new, "/template"), errors);
-    pods::validate("template.spec", new, pods::RESTART_POLICIES, errors);
+    pods::validate("template.spec", new, old, pods::RESTART_POLICIES, errors);
 }
 
 fn validate_counts(object: &Value, fields: &[&str], errors: &mut Vec<FieldError>) {
@@ -303,7 +310,12 @@ fn validate_immutable_selector(new: &Value, old: Option<&Value>, errors: &mut Ve
 }
 
 /// Validates the pod template of a workload that restarts its pods always.
-fn validate_pod_template(owner: &str, object: &Value, errors: &mut Vec<FieldError>) {
+fn validate_pod_template(
+    owner: &str,
+    object: &Value,
+    old: Option<&Value>,
+    errors: &mut Vec<FieldError>,
+) {
     let template = get(object, "/spec/template");
     validate_template_metadata("spec.template", template, errors);
     if has(template, "/spec/activeDeadlineSeconds") {
@@ -312,7 +324,7 @@ fn validate_pod_template(owner: &str, object: &Value, errors: &mut Vec<FieldErro
             &format!("activeDeadlineSeconds in {owner} is not Supported"),
         ));
     }
-    pods::validate("spec.template.spec", object, ALWAYS, errors);
+    pods::validate("spec.template.spec", object, old, ALWAYS, errors);
 }
 
 pub(super) fn validate_template_metadata(

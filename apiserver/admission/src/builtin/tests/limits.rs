@@ -25,6 +25,7 @@ fn quotas_classes_and_leases() {
             ),
         ],
     );
+    let scoped = |e: Value| json!({"spec": {"scopeSelector": {"matchExpressions": [e]}}});
     let quota =
         json!({"spec": {"hard": {"pods": "5", "requests.cpu": "1"}, "scopes": ["Terminating"]}});
     check(
@@ -39,7 +40,43 @@ fn quotas_classes_and_leases() {
             ),
             (
                 json!({"spec": {"hard": {"apples": "1"}}}),
-                &["spec.hard[apples]"],
+                &["spec.hard[apples]", "spec.hard[apples]"],
+            ),
+            (
+                json!({"spec": {"scopes": ["Terminating", "NotTerminating", "Sunny"]}}),
+                &["spec.scopes", "spec.scopes"],
+            ),
+            (
+                json!({"spec": {"scopes": ["BestEffort"], "hard": {"count/jobs.batch": "1"}}}),
+                &["spec.scopes"],
+            ),
+            (
+                json!({"spec": {"scopes": ["VolumeAttributesClass"], "hard": {"pods": null, "requests.cpu": null, "requests.storage": "1"}}}),
+                &[],
+            ),
+            (
+                scoped(json!({"scopeName": "PriorityClass", "operator": "In", "values": ["high"]})),
+                &[],
+            ),
+            (
+                scoped(json!({"scopeName": "PriorityClass", "operator": "In"})),
+                &["spec.scopeSelector.matchExpressions.values"],
+            ),
+            (
+                scoped(
+                    json!({"scopeName": "Terminating", "operator": "DoesNotExist", "values": ["x"]}),
+                ),
+                &[
+                    "spec.scopeSelector.matchExpressions.operator",
+                    "spec.scopeSelector.matchExpressions.values",
+                ],
+            ),
+            (
+                scoped(json!({"scopeName": "Sunny", "operator": "Near"})),
+                &[
+                    "spec.scopeSelector.matchExpressions.scopeName",
+                    "spec.scopeSelector.matchExpressions.operator",
+                ],
             ),
         ],
     );
@@ -50,6 +87,10 @@ fn quotas_classes_and_leases() {
         &[
             (json!({"spec": {"hard": {"pods": "6"}}}), &[]),
             (json!({"spec": {"scopes": null}}), &["spec.scopes"]),
+            (
+                scoped(json!({"scopeName": "Terminating", "operator": "Exists"})),
+                &[],
+            ),
         ],
     );
     let limit = |l: Value| json!({"spec": {"limits": [l]}});
@@ -79,6 +120,59 @@ fn quotas_classes_and_leases() {
             (
                 json!({"spec": {"limits": [{"type": "Pod"}, {"type": "Pod"}]}}),
                 &["spec.limits[1].type"],
+            ),
+            (limit(json!({"type": "Node"})), &["spec.limits[0].type"]),
+            (
+                limit(json!({"type": "PersistentVolumeClaim", "max": {"storage": "1Gi"}})),
+                &[],
+            ),
+            (
+                limit(json!({"type": "PersistentVolumeClaim", "max": {"cpu": "1"}})),
+                &["spec.limits[0].limits"],
+            ),
+            (
+                limit(json!({"type": "Container", "max": {"storage": "1"}})),
+                &["spec.limits[0].max[storage]"],
+            ),
+            (
+                limit(
+                    json!({"type": "Container", "min": {"cpu": "2"}, "defaultRequest": {"cpu": "1"}, "default": {"cpu": "1"}}),
+                ),
+                &[
+                    "spec.limits[0].defaultRequest[cpu]",
+                    "spec.limits[0].default[cpu]",
+                ],
+            ),
+            (
+                limit(
+                    json!({"type": "Container", "defaultRequest": {"cpu": "3"}, "default": {"cpu": "2"}, "max": {"cpu": "1"}}),
+                ),
+                &[
+                    "spec.limits[0].defaultRequest[cpu]",
+                    "spec.limits[0].defaultRequest[cpu]",
+                    "spec.limits[0].default[cpu]",
+                ],
+            ),
+            (
+                limit(
+                    json!({"type": "Container", "default": {"a.b/gpu": "2"}, "defaultRequest": {"a.b/gpu": "1"}}),
+                ),
+                &["spec.limits[0].defaultRequest[a.b/gpu]"],
+            ),
+            (
+                limit(
+                    json!({"type": "Pod", "min": {"cpu": "1"}, "max": {"cpu": "2"}, "maxLimitRequestRatio": {"cpu": "2"}}),
+                ),
+                &[],
+            ),
+            (
+                limit(
+                    json!({"type": "Pod", "min": {"cpu": "1"}, "max": {"cpu": "2"}, "maxLimitRequestRatio": {"cpu": "3", "memory": "500m"}}),
+                ),
+                &[
+                    "spec.limits[0].maxLimitRequestRatio[cpu]",
+                    "spec.limits[0].maxLimitRequestRatio[memory]",
+                ],
             ),
         ],
     );

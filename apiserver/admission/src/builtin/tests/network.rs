@@ -128,7 +128,37 @@ fn endpoints_and_slices() {
             ),
             (
                 json!({"ports": [{"port": 80}, {"port": 0}]}),
-                &["ports[1].name", "ports[1].port"],
+                &["ports[1].name"],
+            ),
+            (
+                json!({"ports": [{"port": 0, "appProtocol": "a b"}]}),
+                &["ports[0].appProtocol"],
+            ),
+            (
+                json!({"endpoints": [{"addresses": ["127.0.0.1", "169.254.169.254", "0.0.0.0", "224.0.0.1"]}]}),
+                &[
+                    "endpoints[0].addresses[0]",
+                    "endpoints[0].addresses[1]",
+                    "endpoints[0].addresses[2]",
+                    "endpoints[0].addresses[3]",
+                ],
+            ),
+            (
+                json!({"addressType": "IPv6", "endpoints": [{"addresses": ["fd00::1", "::1", "fe80::1"]}]}),
+                &["endpoints[0].addresses[1]", "endpoints[0].addresses[2]"],
+            ),
+            (
+                json!({"addressType": "FQDN", "endpoints": [{"addresses": ["a.b", "a"]}]}),
+                &["endpoints[0].addresses[1]"],
+            ),
+            (
+                json!({"endpoints": [{"addresses": ["10.1.1.1"], "nodeName": "N",
+                    "hints": {"forZones": [{"name": "a"}, {"name": "a"}, {"name": "-"}], "forNodes": [{"name": "n"}]}}]}),
+                &[
+                    "endpoints[0].nodeName",
+                    "endpoints[0].hints.forZones[1].name",
+                    "endpoints[0].hints.forZones[2].name",
+                ],
             ),
         ],
     );
@@ -141,6 +171,26 @@ fn endpoints_and_slices() {
             &["addressType"],
         )],
     );
+    let local = json!({"addressType": "IPv4", "endpoints": [{"addresses": ["127.0.0.1"]}]});
+    check_update(
+        "discovery.k8s.io/v1",
+        "EndpointSlice",
+        &local,
+        &[
+            (json!({"ports": [{"port": 1}]}), &[]),
+            (
+                json!({"endpoints": [{"addresses": ["127.0.0.2"]}]}),
+                &["endpoints[0].addresses[0]"],
+            ),
+        ],
+    );
+    let local = json!({"subsets": [{"addresses": [{"ip": "127.0.0.1"}]}]});
+    check_update(
+        "v1",
+        "Endpoints",
+        &local,
+        &[(json!({"metadata": {"labels": {"a": "b"}}}), &[])],
+    );
     check(
         "v1",
         "Endpoints",
@@ -151,6 +201,17 @@ fn endpoints_and_slices() {
                 &[],
             ),
             (json!({"subsets": [{}]}), &["subsets[0]"]),
+            (
+                json!({"subsets": [{"addresses": [{"ip": "127.0.0.1", "hostname": "a.b", "nodeName": "N"}],
+                    "ports": [{"port": 1, "name": "A"}, {"port": 2}]}]}),
+                &[
+                    "subsets[0].addresses[0].hostname",
+                    "subsets[0].addresses[0].nodeName",
+                    "subsets[0].addresses[0].ip",
+                    "subsets[0].ports[0].name",
+                    "subsets[0].ports[1].name",
+                ],
+            ),
             (
                 json!({"subsets": [{"notReadyAddresses": [{"ip": "01.2.3.4"}], "ports": [{"port": 0}]}]}),
                 &[
@@ -214,7 +275,7 @@ fn persistent_volumes_and_classes() {
             (json!({"spec": {"capacity": {"storage": "2Gi"}}}), &[]),
             (
                 json!({"spec": {"hostPath": {"path": "/b"}, "volumeMode": "Block"}}),
-                &["spec.persistentvolumesource", "spec.volumeMode"],
+                &["spec.persistentvolumesource", "volumeMode"],
             ),
         ],
     );

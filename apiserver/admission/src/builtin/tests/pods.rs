@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::{check, with};
 
 /// Checks changes of a pod; fields are relative to its spec.
-fn check_pod(table: &[(Value, &[&str])]) {
+pub(super) fn check_pod(table: &[(Value, &[&str])]) {
     let base = json!({"spec": {"containers": [{"name": "c", "image": "i"}]}});
     for (change, expected) in table {
         let fields: Vec<String> = expected.iter().map(|f| format!("spec.{f}")).collect();
@@ -15,7 +15,7 @@ fn check_pod(table: &[(Value, &[&str])]) {
 }
 
 /// As [`check_pod`] for the only container.
-fn check_container(table: &[(Value, &[&str])]) {
+pub(super) fn check_container(table: &[(Value, &[&str])]) {
     for (change, expected) in table {
         let container = with(&json!({"name": "c", "image": "i"}), change);
         let fields: Vec<String> = expected
@@ -52,7 +52,7 @@ fn probes_and_lifecycles() {
         ),
         (
             probe(json!({"httpGet": {"httpHeaders": [{"name": "a b"}]}})),
-            &["livenessProbe.httpGet.httpHeaders[0].name"],
+            &["livenessProbe.httpGet.httpHeaders"],
         ),
         (
             probe(json!({"periodSeconds": -1})),
@@ -74,6 +74,10 @@ fn probes_and_lifecycles() {
             ],
         ),
         (
+            probe(json!({"successThreshold": 0})),
+            &["livenessProbe.successThreshold"],
+        ),
+        (
             json!({"lifecycle": {"preStop": {"sleep": {"seconds": 1}}}}),
             &[],
         ),
@@ -86,6 +90,36 @@ fn probes_and_lifecycles() {
     check_pod(&[
         (init(json!({})), &["initContainers[0].startupProbe"]),
         (init(json!({"restartPolicy": "Always"})), &[]),
+        (
+            init(json!({"name": "c", "startupProbe": null})),
+            &["initContainers[0].name"],
+        ),
+        (
+            init(json!({"startupProbe": null, "restartPolicy": "Never"})),
+            &[],
+        ),
+        (
+            json!({"terminationGracePeriodSeconds": 5, "containers": [{"name": "c", "image": "i",
+                "lifecycle": {"preStop": {"sleep": {"seconds": 6}}}}]}),
+            &["containers[0].lifecycle.preStop.sleep"],
+        ),
+        (
+            json!({"restartPolicy": "Never", "containers": [{"name": "c", "image": "i", "restartPolicy": "Sometimes",
+                "resizePolicy": [{"resourceName": "cpu", "restartPolicy": "RestartContainer"},
+                    {"resourceName": "cpu", "restartPolicy": "NotRequired"}]}]}),
+            &[
+                "containers[0].resizePolicy",
+                "containers[0].resizePolicy[1]",
+                "containers[0].restartPolicy",
+            ],
+        ),
+        (
+            json!({"containers": [{"name": "c", "image": "i", "restartPolicyRules": [{"action": "Restart"}]}]}),
+            &[
+                "containers[0].restartPolicy",
+                "containers[0].restartPolicyRules[0].exitCodes",
+            ],
+        ),
     ]);
 }
 
@@ -108,9 +142,9 @@ fn environments_mounts_and_ports() {
                 json!({"secretKeyRef": {"name": "s", "key": "k"}, "configMapKeyRef": {"key": "a b"}}),
             ),
             &[
-                at,
                 &format!("{at}.configMapKeyRef.name"),
                 &format!("{at}.configMapKeyRef.key"),
+                at,
             ],
         ),
         (
@@ -118,12 +152,40 @@ fn environments_mounts_and_ports() {
             &[&format!("{at}.resourceFieldRef.resource")],
         ),
         (
+            from(json!({"resourceFieldRef": {"resource": "limits.memory", "divisor": "1Mi"}})),
+            &[],
+        ),
+        (
+            from(json!({"resourceFieldRef": {"resource": "limits.cpu", "divisor": "1Mi"}})),
+            &[&format!("{at}.resourceFieldRef.divisor")],
+        ),
+        (
+            from(json!({"resourceFieldRef": {"resource": "limits.disk"}})),
+            &[&format!("{at}.resourceFieldRef.resource")],
+        ),
+        (
+            from(json!({"fieldRef": {"fieldPath": "metadata.annotations['A/b']"}})),
+            &[],
+        ),
+        (
+            from(json!({"fieldRef": {"fieldPath": "metadata.labels['a b']"}})),
+            &[&format!("{at}.fieldRef")],
+        ),
+        (
+            from(json!({"fieldRef": {"fieldPath": "status.phase"}})),
+            &[&format!("{at}.fieldRef.fieldPath")],
+        ),
+        (
+            from(json!({"fileKeyRef": {"volumeName": "v", "path": "../x", "key": "k"}})),
+            &[&format!("{at}.fileKeyRef.path")],
+        ),
+        (
             json!({"envFrom": [{"secretRef": {"name": "s"}, "prefix": "P_"}]}),
             &[],
         ),
         (
             json!({"envFrom": [{"prefix": "="}]}),
-            &["envFrom[0].prefix", "envFrom[0]"],
+            &["envFrom[0].prefix", "envFrom"],
         ),
         (
             json!({"envFrom": [{"configMapRef": {}}]}),
@@ -132,10 +194,36 @@ fn environments_mounts_and_ports() {
         (
             json!({"volumeMounts": [{"name": "v", "mountPath": "/a", "subPath": "/b", "subPathExpr": "../c"}]}),
             &[
+                "volumeMounts.subPath",
                 "volumeMounts[0].subPathExpr",
-                "volumeMounts[0].subPath",
-                "volumeMounts[0].subPathExpr",
+                "volumeMounts.subPathExpr",
             ],
+        ),
+        (
+            json!({"volumeMounts": [{"name": "v", "mountPath": "/a", "mountPropagation": "HostToContainer"},
+                {"name": "v", "mountPath": "/b", "recursiveReadOnly": "Enabled", "readOnly": true}]}),
+            &[],
+        ),
+        (
+            json!({"volumeMounts": [{"name": "v", "mountPath": "/a", "mountPropagation": "Bidirectional", "recursiveReadOnly": "Enabled"}]}),
+            &[
+                "volumeMounts.mountPropagation",
+                "volumeMounts.recursiveReadOnly",
+                "volumeMounts.recursiveReadOnly",
+            ],
+        ),
+        (
+            json!({"securityContext": {"privileged": true},
+                "volumeMounts": [{"name": "v", "mountPath": "/a", "mountPropagation": "Bidirectional"}]}),
+            &[],
+        ),
+        (
+            json!({"volumeMounts": [{"name": "w", "mountPath": "/a"}, {"name": "v", "mountPath": "/a"}]}),
+            &["volumeMounts[0].name", "volumeMounts[1].mountPath"],
+        ),
+        (
+            json!({"volumeDevices": [{"name": "v", "devicePath": "/a/../b"}]}),
+            &["volumeDevices[0].name", "volumeDevices[0].devicePath"],
         ),
         (
             json!({"volumeDevices": [{"name": "w"}]}),
@@ -148,7 +236,7 @@ fn environments_mounts_and_ports() {
     ]);
     check_pod(&[(
         json!({"hostNetwork": true, "containers": [{"name": "c", "image": "i", "ports": [{"containerPort": 1, "hostPort": 2}]}]}),
-        &["containers[0].ports[0].containerPort"],
+        &["containers[0].ports[0].hostPort"],
     )]);
 }
 
@@ -177,6 +265,14 @@ fn exclusive_resources_and_security() {
             resources(json!({"limits": {"hugepages-2Mi": "2Mi"}})),
             &["resources"],
         ),
+        (
+            resources(json!({"limits": {"hugepages-2Mi": "3Mi", "cpu": "1"}})),
+            &["resources.limits[hugepages-2Mi]"],
+        ),
+        (
+            resources(json!({"limits": {"disk": "1"}})),
+            &["resources.limits[disk]", "resources.limits[disk]"],
+        ),
         (context(json!({"runAsUser": 0, "privileged": true})), &[]),
         (
             context(json!({"runAsUser": -1})),
@@ -188,9 +284,27 @@ fn exclusive_resources_and_security() {
         ),
         (
             context(
-                json!({"capabilities": {"add": ["SYS_ADMIN"]}, "allowPrivilegeEscalation": false}),
+                json!({"capabilities": {"add": ["CAP_SYS_ADMIN"]}, "allowPrivilegeEscalation": false}),
             ),
             &["securityContext"],
+        ),
+        (
+            context(
+                json!({"capabilities": {"add": ["SYS_ADMIN"]}, "allowPrivilegeEscalation": false}),
+            ),
+            &[],
+        ),
+        (
+            context(json!({"procMount": "Unmasked"})),
+            &["securityContext.procMount"],
+        ),
+        (
+            context(json!({"seccompProfile": {"type": "Localhost", "localhostProfile": "/a"}})),
+            &["securityContext.seccompProfile.localhostProfile"],
+        ),
+        (
+            context(json!({"appArmorProfile": {"type": "Localhost", "localhostProfile": " a"}})),
+            &["securityContext.appArmorProfile.localhostProfile"],
         ),
         (
             context(json!({"seccompProfile": {"type": "Localhost"}})),
@@ -204,7 +318,7 @@ fn exclusive_resources_and_security() {
     check_pod(&[
         (
             json!({"shareProcessNamespace": true, "hostPID": true}),
-            &["shareProcessNamespace"],
+            &["securityContext.shareProcessNamespace"],
         ),
         (
             json!({"securityContext": {"fsGroup": -1, "supplementalGroups": [-1]}}),
@@ -247,20 +361,64 @@ fn volumes() {
             &[
                 "volumes[0].configMap.defaultMode",
                 "volumes[0].configMap.items[0].path",
-                "volumes[0].configMap.items[0].key",
             ],
         ),
         (
             volume(json!({"downwardAPI": {"items": [{"path": "p"}]}})),
-            &["volumes[0].downwardAPI.items[0]"],
+            &["volumes[0].downwardAPI"],
+        ),
+        (
+            volume(
+                json!({"downwardAPI": {"items": [{"path": "p", "fieldRef": {"fieldPath": "metadata.labels"}},
+                {"path": "q", "resourceFieldRef": {"resource": "limits.cpu", "containerName": "c"}}]}}),
+            ),
+            &[],
+        ),
+        (
+            volume(
+                json!({"downwardAPI": {"items": [{"path": "p", "fieldRef": {"fieldPath": "spec.nodeName"}}]}}),
+            ),
+            &["volumes[0].downwardAPI.fieldRef.fieldPath"],
+        ),
+        (
+            volume(json!({"csi": {"driver": "a_b"}})),
+            &["volumes[0].csi.driver"],
+        ),
+        (
+            volume(json!({"flexVolume": {"driver": "d", "options": {"x.kubernetes.io/y": "z"}}})),
+            &["volumes[0].flexVolume.options[x.kubernetes.io/y]"],
+        ),
+        (
+            volume(json!({"rbd": {"image": "i"}})),
+            &["volumes[0].rbd.monitors"],
+        ),
+        (
+            volume(json!({"image": {}})),
+            &["volumes[0].image.reference"],
+        ),
+        (
+            volume(
+                json!({"ephemeral": {"volumeClaimTemplate": {"metadata": {"name": "x"}, "spec": {"accessModes": ["ReadWriteOnce"]}}}}),
+            ),
+            &[
+                "volumes[0].ephemeral.volumeClaimTemplate.metadata.name",
+                "volumes[0].ephemeral.volumeClaimTemplate.spec.resources[storage]",
+            ],
+        ),
+        (
+            volume(json!({"projected": {"sources": [
+                {"configMap": {"name": "a", "items": [{"key": "k", "path": "p"}]}},
+                {"secret": {"name": "b", "items": [{"key": "k", "path": "p"}]}, "configMap": {"name": "a"}}]}})),
+            &["volumes[0].projected", "volumes[0].projected.sources[1]"],
         ),
         (
             volume(
                 json!({"projected": {"sources": [{"serviceAccountToken": {"path": "", "expirationSeconds": 1}}]}}),
             ),
             &[
-                "volumes[0].projected.sources[0].serviceAccountToken.path",
                 "volumes[0].projected.sources[0].serviceAccountToken.expirationSeconds",
+                "volumes[0].projected.path",
+                "volumes[0].projected.sources[0].serviceAccountToken",
             ],
         ),
     ]);
@@ -297,7 +455,46 @@ fn scheduling_and_names() {
             &[
                 &format!("affinity.podAffinity.{preferred}[0].weight"),
                 &format!("affinity.podAffinity.{preferred}[0].podAffinityTerm.topologyKey"),
+                &format!("affinity.podAffinity.{preferred}[0].podAffinityTerm.topologyKey"),
             ],
+        ),
+        (
+            json!({"affinity": {"podAffinity": {required: [{"topologyKey": "zone", "matchLabelKeys": ["a"]}]}}}),
+            &[&format!(
+                "affinity.podAffinity.{required}[0].matchLabelKeys"
+            )],
+        ),
+        (
+            json!({"affinity": {"podAffinity": {required: [{"topologyKey": "zone", "labelSelector": {},
+                "matchLabelKeys": ["a"], "mismatchLabelKeys": ["a"]}]}}}),
+            &[&format!(
+                "affinity.podAffinity.{required}[0].matchLabelKeys[0]"
+            )],
+        ),
+        (
+            node(
+                json!({required: {"nodeSelectorTerms": [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n"]}]}]}}),
+            ),
+            &[],
+        ),
+        (
+            node(
+                json!({required: {"nodeSelectorTerms": [{"matchFields": [{"key": "metadata.uid", "operator": "Exists"}]}]}}),
+            ),
+            &[
+                &format!("{term}[0].matchFields[0].operator"),
+                &format!("{term}[0].matchFields[0].key"),
+            ],
+        ),
+        (
+            expression(json!({"key": "a", "operator": "In", "values": ["b c"]})),
+            &[&format!("{term}[0].matchExpressions[0].values[0]")],
+        ),
+        (
+            node(
+                json!({preferred: [{"weight": 1, "preference": {"matchExpressions": [{"key": "a", "operator": "In", "values": ["b c"]}]}}]}),
+            ),
+            &[],
         ),
         (json!({"tolerations": [{"operator": "Exists"}]}), &[]),
         (
@@ -322,30 +519,58 @@ fn scheduling_and_names() {
             spread(json!({"maxSkew": 0, "minDomains": 0, "whenUnsatisfiable": "ScheduleAnyway"})),
             &[
                 "topologySpreadConstraints[0].maxSkew",
-                "topologySpreadConstraints[0].minDomains",
                 "topologySpreadConstraints[0].topologyKey",
                 "topologySpreadConstraints[0].minDomains",
+                "topologySpreadConstraints[0].minDomains",
+            ],
+        ),
+        (
+            json!({"topologySpreadConstraints": [
+                {"maxSkew": 1, "topologyKey": "a b", "whenUnsatisfiable": "DoNotSchedule", "matchLabelKeys": ["x"]},
+                {"maxSkew": 1, "topologyKey": "a b", "whenUnsatisfiable": "DoNotSchedule", "nodeTaintsPolicy": "Never",
+                    "labelSelector": {"matchExpressions": [{"key": "a", "operator": "Near"}]}}]}),
+            &[
+                "topologySpreadConstraints[0].{topologyKey, whenUnsatisfiable}",
+                "topologySpreadConstraints[0].matchLabelKeys",
+                "topologySpreadConstraints[1].nodeTaintsPolicy",
+                "topologySpreadConstraints[1].labelSelector.matchExpressions[0].operator",
             ],
         ),
         (json!({"nodeSelector": {"a b": "c"}}), &["nodeSelector"]),
         (
             json!({"nodeName": "A", "hostname": "a.b", "serviceAccountName": "s_", "activeDeadlineSeconds": 0}),
             &[
-                "nodeName",
                 "serviceAccountName",
+                "nodeName",
                 "hostname",
                 "activeDeadlineSeconds",
             ],
         ),
         (
-            json!({"schedulingGates": [{"name": "a b"}]}),
-            &["schedulingGates[0].name"],
+            json!({"schedulingGates": [{"name": "a b"}, {"name": "a"}, {"name": "a"}]}),
+            &["schedulingGates[0]", "schedulingGates[2]"],
+        ),
+        (
+            json!({"nodeName": "n", "schedulingGates": [{"name": "a"}]}),
+            &["nodeName"],
+        ),
+        (
+            json!({"hostnameOverride": "a.b", "setHostnameAsFQDN": true}),
+            &["hostnameOverride"],
         ),
         (
             json!({"hostAliases": [{"ip": "1.2.3", "hostnames": ["A"]}]}),
-            &["hostAliases[0].ip", "hostAliases[0].hostnames"],
+            &["hostAliases[0].ip", "hostAliases[0].hostnames[0]"],
         ),
-        (json!({"dnsPolicy": "None"}), &["dnsConfig.nameservers"]),
+        (json!({"dnsPolicy": "None"}), &["dnsConfig"]),
+        (
+            json!({"dnsPolicy": "None", "dnsConfig": {}}),
+            &["dnsConfig.nameservers"],
+        ),
+        (
+            json!({"dnsConfig": {"searches": ["a_b.c.", ".", "_x.y", "A"], "options": [{"name": "ndots"}, {"value": "1"}]}}),
+            &["dnsConfig.searches[3]", "dnsConfig.options[1]"],
+        ),
         (
             json!({"dnsConfig": {"nameservers": ["x"]}}),
             &["dnsConfig.nameservers[0]"],

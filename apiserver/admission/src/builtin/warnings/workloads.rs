@@ -11,6 +11,7 @@ use super::byte_amounts::{claim_spec, warn_of_fraction};
 use super::node_labels;
 use super::ports::{port_names, ports};
 use super::volumes::pod_volumes;
+use crate::builtin::containers::all_containers;
 use crate::builtin::ip_addresses::address_warning;
 use crate::unstructured::{entries, get, has, int, items, text};
 
@@ -168,15 +169,6 @@ fn pod_spec_and_metadata(prefix: &str, template: &Value, out: &mut Vec<String>) 
     }
     warn_of_affinity(&field, spec, out);
     warn_of_addresses(&field, spec, out);
-}
-
-fn all_containers<'a>(field: &str, spec: &'a Value) -> Vec<(String, &'a Value)> {
-    let mut all = Vec::new();
-    for list in ["initContainers", "containers", "ephemeralContainers"] {
-        let containers = items(spec, &format!("/{list}")).iter().enumerate();
-        all.extend(containers.map(|(i, c)| (format!("{field}.{list}[{i}]"), c)));
-    }
-    all
 }
 
 fn warn_of_node_labels(field: &str, spec: &Value, out: &mut Vec<String>) {

@@ -1,0 +1,116 @@
+//! Validates what an update of a Service may change of its addresses and its load balancer.
+
+use machinery::FieldError;
+use serde_json::Value;
+
+use super::service::service_type;
+use crate::unstructured::{get, int, items, text};
+
+const CHANGED: &str = "may not change once set";
+
+pub(super) fn validate(new: &Value, old: &Value, errors: &mut Vec<FieldError>) {
+    let (was, is) = (get(old, "/spec"), get(new, "/spec"));
+    let is_external = |service| service_type(service) == "ExternalName";
+    if !is_external(new) && !is_external(old) {
+        validate_cluster_ips(was, is, errors);
+        validate_families(was, is, errors);
+    }
+    let is_balanced = |service| service_type(service) == "LoadBalancer";
+    let class = "/loadBalancerClass";
+    if is_balanced(new) && is_balanced(old) && get(was, class) != get(is, class) {
+        let class = get(is, class);
+        errors.push(FieldError::invalid(
+            "spec.loadBalancerClass",
+            class,
+            CHANGED,
+        ));
+    }
+    let is_local = |service| text(service, "/spec/externalTrafficPolicy") == "Local";
+    let is_checked = |service| is_balanced(service) && is_local(service);
+    let port = |spec| int(spec, "/healthCheckNodePort").unwrap_or(0);
+    if is_checked(new) && is_checked(old) && port(was) != port(is) {
+        let why = "field is immutable";
+        errors.push(FieldError::forbidden("spec.healthCheckNodePort", why));
+    }
+}
+
+/// The addresses of a Service; one that lists none has that of `clusterIP`.
+fn cluster_ips(spec: &Value) -> Vec<Value> {
+    match items(spec, "/clusterIPs") {
+        [] => match text(spec, "/clusterIP") {
+            "" => Vec::new(),
+            first => vec![first.into()],
+        },
+        listed => listed.to_vec(),
+    }
+}
+
+fn is_headless(spec: &Value) -> bool {
+    text(spec, "/clusterIP") == "None"
+}
+
+/// The second address may be given up, if the policy says so, or added.
+fn validate_cluster_ips(was: &Value, is: &Value, errors: &mut Vec<FieldError>) {
+    if is_headless(was) && is_headless(is) {
+        return;
+    }
+    let (old, new) = (cluster_ips(was), cluster_ips(is));
+    let shown = Value::Array(new.clone());
+    let mut refuse = |field: String, why: &str| {
+        errors.push(FieldError::invalid(field, &shown, why));
+    };
+    if old.len() == new.len() {
+        for (i, _) in old
+            .iter()
+            .zip(&new)
+            .enumerate()
+            .filter(|(_, (a, b))| a != b)
+        {
+            refuse(format!("spec.clusterIPs[{i}]"), CHANGED);
+        }
+        return;
+    }
+    match (old.first(), new.first()) {
+        (Some(_), None) => {
+            refuse(
+                "spec.clusterIPs[0]".into(),
+                "primary clusterIP can not be unset",
+            );
+        }
+        (Some(old), Some(new)) if old != new => refuse("spec.clusterIPs[0]".into(), CHANGED),
+        _ => {}
+    }
+    if old.len() > new.len() && new.len() == 1 {
+        require_single_stack(is, "clusterIP", errors);
+    }
+}
+
+fn validate_families(was: &Value, is: &Value, errors: &mut Vec<FieldError>) {
+    if is_headless(was) || is_headless(is) {
+        return;
+    }
+    let (old, new) = (items(was, "/ipFamilies"), items(is, "/ipFamilies"));
+    let field = "spec.ipFamilies[0]";
+    if new.is_empty() {
+        // The families that are left out are kept.
+        return;
+    }
+    let is_changed = old.len() == new.len() && old != new;
+    let has_other_first = !old.is_empty() && old.first() != new.first();
+    if is_changed || has_other_first {
+        errors.push(FieldError::invalid(field, &new.into(), CHANGED));
+    }
+    if old.len() > new.len() && new.len() == 1 {
+        require_single_stack(is, "ipFamily", errors);
+    }
+}
+
+fn require_single_stack(spec: &Value, released: &str, errors: &mut Vec<FieldError>) {
+    if text(spec, "/ipFamilyPolicy") != "SingleStack" {
+        errors.push(FieldError::invalid(
+            "spec.ipFamilyPolicy",
+            get(spec, "/ipFamilyPolicy"),
+            format!("must be set to 'SingleStack' when releasing the secondary {released}"),
+        ));
+    }
+}

@@ -1,0 +1,117 @@
+//! Validates the options of Windows in a security context.
+
+use machinery::FieldError;
+use machinery::names::validate_dns1123_subdomain;
+use serde_json::Value;
+
+use crate::unstructured::{get, has, report_invalid, text};
+
+const MAX_CREDENTIAL_KIB: usize = 64;
+const MAX_DOMAIN_LENGTH: usize = 256;
+const MAX_USER_LENGTH: usize = 104;
+/// The length of a NetBIOS name.
+const MAX_NETBIOS_LENGTH: usize = 15;
+const MAX_LABEL_LENGTH: usize = 63;
+
+/// Validates `windowsOptions` of the security context at `field`.
+pub(super) fn validate(field: &str, context: &Value, errors: &mut Vec<FieldError>) {
+    let options = get(context, "/windowsOptions");
+    let field = format!("{field}.windowsOptions");
+    let name = text(options, "/gmsaCredentialSpecName");
+    if has(options, "/gmsaCredentialSpecName") {
+        let result = validate_dns1123_subdomain(name);
+        report_invalid(
+            format!("{field}.gmsaCredentialSpecName"),
+            name,
+            result,
+            errors,
+        );
+    }
+    let credential = text(options, "/gmsaCredentialSpec");
+    if has(options, "/gmsaCredentialSpec") {
+        let result = if credential.is_empty() {
+            Err("gmsaCredentialSpec cannot be an empty string".to_owned())
+        } else if credential.len() > MAX_CREDENTIAL_KIB * 1024 {
+            Err(format!(
+                "gmsaCredentialSpec size must be under {MAX_CREDENTIAL_KIB} KiB"
+            ))
+        } else {
+            Ok(())
+        };
+        report_invalid(
+            format!("{field}.gmsaCredentialSpec"),
+            credential,
+            result,
+            errors,
+        );
+    }
+    let user = text(options, "/runAsUserName");
+    if has(options, "/runAsUserName") {
+        for why in user_name_faults(user) {
+            let at = format!("{field}.runAsUserName");
+            errors.push(FieldError::invalid(
+                at,
+                &user.into(),
+                format!("runAsUserName{why}"),
+            ));
+        }
+    }
+}
+
+/// What is wrong with a name of the form `[DOMAIN\]USER`; each continues "runAsUserName".
+fn user_name_faults(name: &str) -> Vec<String> {
+    let (domain, user) = match name.split_once('\\') {
+        _ if name.is_empty() => return vec![" cannot be an empty string".into()],
+        _ if name.bytes().any(|b| b.is_ascii_control()) => {
+            return vec![" cannot contain control characters".into()];
+        }
+        Some((_, user)) if user.contains('\\') => {
+            return vec![" cannot contain more than one backslash".into()];
+        }
+        Some((domain, user)) => (Some(domain), user),
+        None => (None, name),
+    };
+    let mut faults = Vec::new();
+    if domain.is_some_and(|domain| domain.len() >= MAX_DOMAIN_LENGTH) {
+        let why = format!("'s Domain length must be under {MAX_DOMAIN_LENGTH} characters");
+        faults.push(why);
+    }
+    if domain.is_some_and(|domain| !is_netbios_name(domain) && !is_domain_name(domain)) {
+        faults.push("'s Domain doesn't match the NetBios nor the DNS format".into());
+    }
+    if user.is_empty() {
+        faults.push("'s User cannot be empty".into());
+    } else if user.len() > MAX_USER_LENGTH {
+        let why = format!("'s User length must not be longer than {MAX_USER_LENGTH} characters");
+        faults.push(why);
+    }
+    if !user.is_empty() && user.chars().all(|c| ". ".contains(c)) {
+        faults.push("'s User cannot contain only periods or spaces".into());
+    }
+    if user.contains([
+        '"', '/', '\\', ':', ';', '|', '=', ',', '+', '*', '?', '<', '>', '@', '[', ']',
+    ]) {
+        faults.push(r#"'s User cannot contain the following characters: "/\:;|=,+*?<>@[]"#.into());
+    }
+    faults
+}
+
+fn is_netbios_name(name: &str) -> bool {
+    let length = name.chars().count();
+    (1..=MAX_NETBIOS_LENGTH).contains(&length)
+        && !name.starts_with('.')
+        && !name.contains(['\\', '/', ':', '*', '?', '"', '<', '>', '|'])
+}
+
+fn is_domain_name(name: &str) -> bool {
+    name.split('.').all(|label| {
+        let bytes = label.as_bytes();
+        let is_edge = |b: Option<&u8>| b.is_some_and(u8::is_ascii_alphanumeric);
+        bytes.len() <= MAX_LABEL_LENGTH
+            && is_edge(bytes.first())
+            && is_edge(bytes.last())
+            && bytes
+                .iter()
+                .all(|b| b.is_ascii_alphanumeric() || *b == b'-')
+    })
+}
