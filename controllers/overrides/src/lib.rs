@@ -13,8 +13,6 @@ mod pod_spec;
 mod property_tests;
 #[cfg(test)]
 mod tests;
-mod yaml_scalar;
-mod yaml_writer;
 
 use std::fmt;
 use std::sync::Arc;

@@ -1,11 +1,12 @@
-//! Property test: no override rule makes the overriders panic.
+//! Property tests: no override rule makes the overriders panic, and what an overrider does not
+//! name in a YAML text keeps its value.
 
 use openapi::karmada::IdentityFields;
 use openapi::karmada::policy::Overriders;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use crate::overriders::apply_overriders;
+use crate::overriders::{apply_overriders, read_yaml};
 
 fn json_values() -> impl Strategy<Value = Value> {
     let leaf = prop_oneof![
@@ -31,6 +32,28 @@ fn json_pointers() -> impl Strategy<Value = String> {
     prop::collection::vec(part, 0..5).prop_map(|parts| {
         let parts = parts.iter().map(|part| format!("/{part}"));
         parts.collect()
+    })
+}
+
+/// Documents with texts that YAML reads as other types unless they are quoted.
+fn yaml_documents() -> impl Strategy<Value = Value> {
+    let text = prop_oneof![
+        "[a-z:#' \\n\"-]{0,12}",
+        "[ -~]{0,100}",
+        "(y|no|On|1|0x1|0755|0o7|1_0|1:30|~|2001-1-1|\\.5|1e3|null|---|<<|=|\t|\u{85}|\u{1})",
+    ];
+    let leaf = prop_oneof![
+        Just(Value::Null),
+        any::<bool>().prop_map(Value::from),
+        any::<i64>().prop_map(Value::from),
+        text.prop_map(Value::from),
+    ];
+    leaf.prop_recursive(4, 32, 5, |inner| {
+        prop_oneof![
+            prop::collection::vec(inner.clone(), 0..5).prop_map(Value::from),
+            prop::collection::btree_map("[a-z0-9 :-]{1,10}", inner, 0..5)
+                .prop_map(|map| Value::Object(map.into_iter().collect())),
+        ]
     })
 }
 
@@ -62,5 +85,20 @@ proptest! {
             let identity = IdentityFields::of(&tree);
             prop_assert!(outcome.is_err() || identity.check(&copy).is_ok());
         }
+    }
+
+    // proves: OVR-field-yaml
+    #[test]
+    fn a_yaml_text_keeps_all_other_values(document in yaml_documents(), key in "[a-z0-9 :-]{1,10}") {
+        let mut document = json!({"kept": document});
+        let text = serde_saphyr::to_string(&document).unwrap();
+        let mut manifest = json!({"kind": "ConfigMap", "data": {"y": text}});
+        let overriders: Overriders = serde_json::from_value(json!({"fieldOverrider": [
+            {"fieldPath": "/data/y", "yaml": [{"subPath": "/new", "operator": "add", "value": key}]},
+        ]})).unwrap();
+        apply_overriders(&mut manifest, &overriders).unwrap();
+        document["new"] = key.into();
+        let written = manifest["data"]["y"].as_str().unwrap();
+        prop_assert_eq!(read_yaml(written).unwrap(), document, "{}", written);
     }
 }
