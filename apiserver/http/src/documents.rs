@@ -60,7 +60,7 @@ impl CurrentDiscoveryAndOpenApiDocuments {
         server_address: String,
         now: jiff::Timestamp,
     ) -> Self {
-        let text = now.strftime("%a, %d %b %Y %H:%M:%S GMT").to_string();
+        let text = httpdate::fmt_http_date(now.into());
         Self {
             registry,
             connectors,
@@ -175,7 +175,7 @@ impl CurrentDiscoveryAndOpenApiDocuments {
         let for_ever = HeaderValue::from_static("public, immutable");
         headers.insert(CACHE_CONTROL, for_ever);
         let year = jiff::Timestamp::now() + jiff::SignedDuration::from_hours(365 * 24);
-        let expires = year.strftime("%a, %d %b %Y %H:%M:%S GMT").to_string();
+        let expires = httpdate::fmt_http_date(year.into());
         if let Ok(value) = HeaderValue::from_str(&expires) {
             headers.insert(EXPIRES, value);
         }
