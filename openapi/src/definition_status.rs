@@ -53,7 +53,7 @@ impl DefinitionSummary {
             spec: Spec,
             status: Value,
         }
-        let definition: Definition = serde_json::from_slice(text)?;
+        let definition: Definition = machinery::json::from_slice(text)?;
         Ok(Self::of(&serde_json::to_value(definition)?))
     }
 }

@@ -9,7 +9,7 @@ use serde_json::Value;
 
 const MAX_STEPS: usize = 64;
 const MAX_RESULTS: usize = 10_000;
-const MAX_DESCENT_DEPTH: usize = 128;
+const MAX_DESCENT_DEPTH: usize = machinery::json::MAX_DEPTH;
 
 /// A compiled path.
 #[derive(Clone, Debug, PartialEq)]
@@ -399,7 +399,7 @@ impl<'t> JsonPathParser<'t> {
             let end = rest
                 .find([')', ' ', '=', '!', '<', '>'])
                 .unwrap_or(rest.len());
-            let literal = serde_json::from_str(&rest[..end])
+            let literal = machinery::json::from_str(&rest[..end])
                 .map_err(|_| self.syntax_error("not a literal"))?;
             self.at += end;
             FilterOperand::Literal(literal)

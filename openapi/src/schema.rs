@@ -35,8 +35,8 @@ use crate::model::{
     SchemaType,
 };
 
-/// How deep a value may be nested. Parsed JSON is at most 128 levels deep.
-pub const MAX_DEPTH: usize = 200;
+/// How deep a value may be nested: as deep as JSON is read.
+pub const MAX_DEPTH: usize = machinery::json::MAX_DEPTH;
 
 /// A type with all definitions it refers to. Clones share them.
 #[derive(Clone, Debug)]

@@ -13,6 +13,7 @@
 use std::sync::Arc;
 
 use machinery::Gvk;
+use machinery::json;
 use machinery::names::split_api_version;
 use serde_json::Value;
 
@@ -128,7 +129,8 @@ fn tokenize(line: &str) -> Result<Vec<SchemaToken<'_>>, String> {
         }
         let (word, after) = rest.split_at(end);
         if after.starts_with('"') {
-            let mut stream = serde_json::Deserializer::from_str(after).into_iter::<String>();
+            let deserializer = json::str_deserializer(after).map_err(|e| e.to_string())?;
+            let mut stream = deserializer.into_iter::<String>();
             let text = match stream.next() {
                 Some(Ok(text)) => text,
                 _ => return Err(format!("bad quoted text in {line:?}")),
@@ -301,7 +303,7 @@ fn parse_field_attribute(field: &mut SchemaField, text: &str) -> Result<(), Stri
         "pointer" => node.pointer = true,
         "format" => node.format = value.into(),
         "default" => {
-            let parsed: Value = serde_json::from_str(value).map_err(|e| format!("default: {e}"))?;
+            let parsed: Value = json::from_str(value).map_err(|e| format!("default: {e}"))?;
             node.default = Some(parsed.into());
         }
         "list" => node.list = parse_list_type(value)?,

@@ -134,7 +134,7 @@ impl AggregatedControlPlane {
         let text = std::fs::read_to_string(self.dir.path().join(AUDIT_LOG));
         let text = text.unwrap_or_default();
         // The last line may be incomplete.
-        let lines = text.lines().map(serde_json::from_str);
+        let lines = text.lines().map(machinery::json::from_str);
         lines.filter_map(Result::ok).collect()
     }
 

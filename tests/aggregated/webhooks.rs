@@ -99,7 +99,7 @@ async fn review(
 ) -> Result<Response<Full<Bytes>>, hyper::Error> {
     let path = request.uri().path().to_owned();
     let body = request.into_body().collect().await?.to_bytes();
-    let review: Value = serde_json::from_slice(&body).unwrap();
+    let review: Value = machinery::json::from_slice(&body).unwrap();
     let mut response = match path.as_str() {
         "/label" if !review["request"]["object"].is_null() => {
             let steps = json!([{"op": "add", "path": "/metadata/labels", "value": {"by": "hook"}}]);

@@ -183,7 +183,7 @@ fn mismatch(reply: &RawHttpResponse, expected: &str) -> Option<String> {
     let body = reply.json();
     let good = matches!(reply.code, 200 | 201);
     if let (Some(tree), true) = (expected.strip_prefix("= "), good) {
-        let tree: Value = serde_json::from_str(tree).unwrap();
+        let tree: Value = machinery::json::from_str(tree).unwrap();
         let found = differences(&tree, &body, "");
         return (!found.is_empty()).then(|| found.join("\n  "));
     }
@@ -215,7 +215,7 @@ fn admission_rules_are_enforced_by_the_served_api() {
             &test_server,
             verb,
             target,
-            serde_json::from_str(body).unwrap(),
+            machinery::json::from_str(body).unwrap(),
         );
         if let Some(difference) = mismatch(&reply, expected) {
             failed.push(format!("{row}\n  {difference}"));

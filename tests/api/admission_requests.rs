@@ -105,7 +105,7 @@ async fn reviews_have_the_options_of_the_request() {
 }
 
 fn parsed(annotation: &Value) -> Value {
-    serde_json::from_str(annotation.as_str().unwrap()).unwrap()
+    machinery::json::from_str(annotation.as_str().unwrap()).unwrap()
 }
 
 /// Creates an object with this audit ID and returns the annotations of its event.

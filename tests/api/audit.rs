@@ -42,7 +42,7 @@ fn wait_for_events(log: &Path, audit_id: &str, count: usize) -> Vec<Value> {
         let text = std::fs::read_to_string(log).unwrap();
         let events = text.lines().filter(|line| line.contains(audit_id));
         let events: Vec<Value> = events
-            .filter_map(|l| serde_json::from_str(l).ok())
+            .filter_map(|l| machinery::json::from_str(l).ok())
             .collect();
         if events.len() >= count {
             assert_eq!(events.len(), count, "{events:?}");
@@ -244,7 +244,10 @@ fn start_webhook() -> (String, mpsc::Receiver<Value>) {
             let head = format!("HTTP/1.1 {code}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
             stream.get_mut().write_all(head.as_bytes()).unwrap();
             code = "200 OK";
-            if sender.send(serde_json::from_slice(&body).unwrap()).is_err() {
+            if sender
+                .send(machinery::json::from_slice(&body).unwrap())
+                .is_err()
+            {
                 return;
             }
         }

@@ -281,7 +281,7 @@ fn cel_go_evaluates_alike() {
     let mut wrong = Vec::new();
     for (expression, theirs) in EXPRESSIONS.iter().zip(&theirs) {
         let ours = evaluate(expression, &x);
-        let alike = match (&ours, serde_json::from_str::<Json>(theirs)) {
+        let alike = match (&ours, machinery::json::from_str::<Json>(theirs)) {
             (Ok(ours), Ok(theirs)) => same(ours, &theirs),
             (Err(_), Err(_)) => theirs.starts_with("error: "),
             _ => false,

@@ -39,7 +39,7 @@ fn converted(object: &Value, desired: &Value) -> Value {
 
 async fn answer(request: Request<Incoming>, fails: bool) -> Value {
     let body = request.into_body().collect().await.unwrap().to_bytes();
-    let mut review: Value = serde_json::from_slice(&body).unwrap();
+    let mut review: Value = machinery::json::from_slice(&body).unwrap();
     let request = review["request"].take();
     let objects = request["objects"].as_array().unwrap().iter();
     let objects: Vec<Value> = objects
@@ -157,7 +157,7 @@ fn a_webhook_converts_what_is_read_and_written() {
     let frames = server.get(&query).text();
     let frames: Vec<Value> = frames
         .lines()
-        .map(|line| serde_json::from_str(line).unwrap())
+        .map(|line| machinery::json::from_str(line).unwrap())
         .collect();
     assert_eq!(frames[0]["object"]["spec"], json!({"hosts": ["x"]}));
     assert_eq!(frames.len(), 2, "{frames:?}");

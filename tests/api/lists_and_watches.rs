@@ -18,7 +18,7 @@ fn next_frame(stream: &mut RawHttpResponseStream, rest: &mut Vec<u8>) -> Option<
     loop {
         if let Some(end) = rest.iter().position(|b| *b == b'\n') {
             let line: Vec<u8> = rest.drain(..=end).collect();
-            return Some(serde_json::from_slice(&line).unwrap());
+            return Some(machinery::json::from_slice(&line).unwrap());
         }
         rest.extend(stream.next_chunk()?);
     }

@@ -91,7 +91,9 @@ fn json_log_format_writes_one_document_per_line() {
     let log = server.stop();
     let documents: Vec<Value> = log
         .lines()
-        .map(|line| serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}")))
+        .map(|line| {
+            machinery::json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"))
+        })
         .collect();
     for document in &documents {
         for field in ["timestamp", "level", "message", "target"] {
@@ -117,7 +119,7 @@ fn json_log_format_covers_startup_errors() {
     let command = command.args(["serve", "--logging-format=json", "--data-dir"]);
     let out = command.arg(&file).output().unwrap();
     assert_eq!(out.status.code(), Some(1));
-    let document: Value = serde_json::from_slice(&out.stderr).unwrap();
+    let document: Value = machinery::json::from_slice(&out.stderr).unwrap();
     assert_eq!(document["level"], "ERROR");
     let message = document["message"].as_str().unwrap();
     assert!(message.contains(file.to_str().unwrap()), "{message}");

@@ -21,6 +21,9 @@ mod create;
 /// kubectl: objects are updated by `apply`, `patch`, `edit` and imperative commands.
 mod update;
 
+/// HTTP: objects that are nested up to the limit and beyond it.
+mod deep_objects;
+
 /// HTTP and kubectl: server-side apply and `managedFields`.
 mod server_side_apply;
 

@@ -146,7 +146,7 @@ async fn start_webhook(parents: Arc<Mutex<Vec<String>>>) -> FakeHttpsServer {
             let parent = parent.map(|p| p.to_str().unwrap().to_owned());
             parents.lock().push(parent.unwrap_or_default());
             let body = request.into_body().collect().await.unwrap().to_bytes();
-            let review: Value = serde_json::from_slice(&body).unwrap();
+            let review: Value = machinery::json::from_slice(&body).unwrap();
             let response = json!({"uid": review["request"]["uid"], "allowed": true});
             let reply = json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
                 "response": response});

@@ -157,7 +157,9 @@ fn decode_with_kubernetes(program: &Path, objects: &[Value]) -> Vec<DecodeResult
     writer.join().unwrap();
     assert!(output.status.success(), "{output:?}");
     let text = String::from_utf8(output.stdout).unwrap();
-    let results = text.lines().map(|line| serde_json::from_str(line).unwrap());
+    let results = text
+        .lines()
+        .map(|line| machinery::json::from_str(line).unwrap());
     results.collect()
 }
 

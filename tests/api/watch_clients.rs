@@ -54,7 +54,7 @@ fn every_kind_sends_its_initial_events_and_their_end() {
                 .unwrap_or_else(|| panic!("{path}: {text}"));
             text.push_str(&String::from_utf8(chunk).unwrap());
         }
-        let last: Value = serde_json::from_str(text.lines().last().unwrap()).unwrap();
+        let last: Value = machinery::json::from_str(text.lines().last().unwrap()).unwrap();
         assert_eq!(last["type"], "BOOKMARK", "{path}");
         let revision = last["object"]["metadata"]["resourceVersion"]
             .as_str()
@@ -113,13 +113,13 @@ fn a_web_socket_gets_one_message_per_event() {
     assert_eq!(protocol.as_deref(), Some("binary.k8s.io"));
     for name in ["a", "b"] {
         let (kind, payload) = next_message(&mut stream);
-        let event: Value = serde_json::from_slice(&payload).unwrap();
+        let event: Value = machinery::json::from_slice(&payload).unwrap();
         assert_eq!((kind, &event["type"]), (TEXT, &json!("ADDED")));
         assert_eq!(event["object"]["metadata"]["name"], name);
     }
     create("c");
     let (_, payload) = next_message(&mut stream);
-    let event: Value = serde_json::from_slice(&payload).unwrap();
+    let event: Value = machinery::json::from_slice(&payload).unwrap();
     assert_eq!(event["object"]["metadata"]["name"], "c");
     assert_eq!(next_message(&mut stream).0, CLOSE);
 

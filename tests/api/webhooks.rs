@@ -79,7 +79,7 @@ impl WebhookTest {
                 Box::pin(async move {
                     let path = request.uri().path().to_owned();
                     let body = request.into_body().collect().await.unwrap().to_bytes();
-                    let review: Value = serde_json::from_slice(&body).unwrap();
+                    let review: Value = machinery::json::from_slice(&body).unwrap();
                     let mut response = respond(&path, &review["request"]);
                     response["uid"] = review["request"]["uid"].clone();
                     log.lock().push(review["request"].clone());

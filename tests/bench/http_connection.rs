@@ -283,7 +283,7 @@ impl BenchResponse {
     }
 
     pub(crate) fn json(&self) -> anyhow::Result<serde_json::Value> {
-        Ok(serde_json::from_slice(&self.body)?)
+        Ok(machinery::json::from_slice(&self.body)?)
     }
 }
 

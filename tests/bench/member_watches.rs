@@ -93,7 +93,8 @@ impl MemberWatches {
                     // The call returns an error when the socket is shut down.
                     let _ = connection.get_lines(&path, |line| {
                         let at = Instant::now();
-                        let Ok(BenchWatchEventFields { object }) = serde_json::from_slice(line)
+                        let Ok(BenchWatchEventFields { object }) =
+                            machinery::json::from_slice(line)
                         else {
                             return;
                         };

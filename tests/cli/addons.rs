@@ -9,7 +9,7 @@ use crate::fixture::CliFixture;
 
 fn statuses(fixture: &CliFixture) -> Vec<(String, String)> {
     let output = fixture.run("addons list -o json").succeeded();
-    let rows: Vec<Value> = serde_json::from_str(&output).unwrap();
+    let rows: Vec<Value> = machinery::json::from_str(&output).unwrap();
     let text = |row: &Value, field: &str| row[field].as_str().unwrap().to_owned();
     let rows = rows.iter();
     rows.map(|row| (text(row, "name"), text(row, "status")))

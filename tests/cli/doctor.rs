@@ -72,7 +72,7 @@ fn a_server_that_does_not_answer_is_one_error_within_the_deadline() {
         let done = fixture.run(&line);
         assert!(began.elapsed() < Duration::from_secs(20));
         assert_eq!(done.code, 1, "{done:?}");
-        let report: Value = serde_json::from_str(&done.out).unwrap();
+        let report: Value = machinery::json::from_str(&done.out).unwrap();
         assert_eq!(report["errors"], 1, "{report}");
         let found = results_of(&report, "api-server");
         let start = format!("error https://{address}/ does not answer: ");
@@ -91,7 +91,7 @@ fn refused_credentials_are_an_error() {
     write_kubeconfig(fixture.dir(), "refused", &kubeconfig);
     let done = fixture.run("doctor --kubeconfig refused.kubeconfig -o json");
     assert_eq!(done.code, 1, "{done:?}");
-    let report: Value = serde_json::from_str(&done.out).unwrap();
+    let report: Value = machinery::json::from_str(&done.out).unwrap();
     let found = results_of(&report, "api-server").concat();
     assert!(
         found.ends_with("refuses the credentials of the kubeconfig"),
@@ -110,7 +110,7 @@ fn a_member_that_is_gone_and_an_agent_that_never_came_are_named() {
     member.kill();
     let done = fixture.run("doctor -o json --timeout 3s");
     assert_eq!(done.code, 1, "{done:?}");
-    let report: Value = serde_json::from_str(&done.out).unwrap();
+    let report: Value = machinery::json::from_str(&done.out).unwrap();
     let found = results_of(&report, "members");
     let of_lost = |line: &String| line.starts_with("error cluster lost ");
     assert!(found.iter().any(of_lost), "{found:?}");

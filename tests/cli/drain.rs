@@ -90,7 +90,7 @@ fn the_examples_of_the_help_work_and_an_unknown_cluster_is_named() {
     failed.failed_with("clusters.cluster.karmada.io \"nowhere\" not found");
     let json = fixture.run("drain member1 --dry-run -o json");
     assert_eq!(json.code, 1, "{json:?}");
-    let json: Value = serde_json::from_str(&json.out).unwrap();
+    let json: Value = machinery::json::from_str(&json.out).unwrap();
     assert_eq!(json["cluster"], "member1");
     assert!(json["templates"][0]["stays"].is_string(), "{json}");
 }

@@ -263,7 +263,7 @@ fn the_examples_of_agent_estimator_and_unregister_work() {
     fixture.run("get cluster m1").succeeded();
     let version = || {
         let lease = fixture.run("get lease m1 -n karmada-cluster --ignore-not-found -o json");
-        let lease: Value = serde_json::from_str(&lease.succeeded()).unwrap_or_default();
+        let lease: Value = machinery::json::from_str(&lease.succeeded()).unwrap_or_default();
         lease["metadata"]["annotations"]["flotilla.io/agent-version"].clone()
     };
     let deadline = Instant::now() + Duration::from_secs(60);

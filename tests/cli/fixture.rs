@@ -241,7 +241,7 @@ impl CliFixture {
 
     pub(crate) fn json(&self, line: &str) -> Value {
         let text = self.run(&format!("{line} -o json")).succeeded();
-        serde_json::from_str(&text).unwrap()
+        machinery::json::from_str(&text).unwrap()
     }
 }
 

@@ -89,6 +89,6 @@ fn run_over_restart(mut command: Command, server: &mut dyn RestartableServer) ->
     input.write_all(b"go on\n").unwrap();
     let view = lines.next().map(Result::unwrap).unwrap_or_default();
     assert!(child.wait().unwrap().success(), "its reason is above");
-    let view: BTreeMap<String, String> = serde_json::from_str(&view).unwrap();
+    let view: BTreeMap<String, String> = machinery::json::from_str(&view).unwrap();
     view.into_keys().collect()
 }

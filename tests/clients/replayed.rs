@@ -93,10 +93,10 @@ impl CallReplay {
         let text = reply.text();
         // A watch has a line for each event.
         let first = text.lines().next().unwrap_or_default();
-        let read = serde_json::from_str(&text).or_else(|_| serde_json::from_str(first));
+        let read = machinery::json::from_str(&text).or_else(|_| machinery::json::from_str(first));
         let read: Value = read.unwrap_or_else(|why| panic!("{why}: {context}"));
         let expected = self.fill(&call.reply.to_string());
-        let expected = serde_json::from_str(&expected).unwrap();
+        let expected = machinery::json::from_str(&expected).unwrap();
         if let Err(at) = contains(&read, &expected) {
             panic!("{at}: {context}");
         }

@@ -242,7 +242,8 @@ async fn get(control: &HttpTestClient, name: &str) {
         let frame = within_timeout("an event", http_body_util::BodyExt::frame(&mut body)).await;
         line.extend(frame.unwrap().unwrap().into_data().unwrap());
     }
-    let event: Value = serde_json::from_slice(line.split(|b| *b == b'\n').next().unwrap()).unwrap();
+    let event: Value =
+        machinery::json::from_slice(line.split(|b| *b == b'\n').next().unwrap()).unwrap();
     assert_eq!(
         (&event["type"], &event["object"]["kind"]),
         (&json!("ADDED"), &json!("Table"))

@@ -49,7 +49,8 @@ impl KarmadactlRequestChecker<'_> {
         if reply.code == 404 && body.trim_end() == "404 page not found" {
             return Value::Null;
         }
-        let value: Value = serde_json::from_str(&body).unwrap_or_else(|e| panic!("{e}: {context}"));
+        let value: Value =
+            machinery::json::from_str(&body).unwrap_or_else(|e| panic!("{e}: {context}"));
         if reply.code >= 400 {
             assert_eq!(value["kind"], "Status", "{context}");
             assert_eq!(value["code"], reply.code, "{context}");

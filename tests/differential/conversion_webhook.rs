@@ -30,7 +30,7 @@ pub(crate) fn fill_webhook(definition: &Value) -> Value {
         return definition.clone();
     }
     let text = text.replace("{webhook}", &WEBHOOK.address);
-    serde_json::from_str(&text.replace("{ca}", &WEBHOOK.ca)).unwrap()
+    machinery::json::from_str(&text.replace("{ca}", &WEBHOOK.ca)).unwrap()
 }
 
 impl ConversionWebhook {
@@ -62,7 +62,7 @@ impl ConversionWebhook {
 async fn answer(request: Request<Incoming>) -> String {
     let path = request.uri().path().to_owned();
     let body = request.into_body().collect().await.unwrap().to_bytes();
-    let mut review: Value = serde_json::from_slice(&body).unwrap();
+    let mut review: Value = machinery::json::from_slice(&body).unwrap();
     let request = review["request"].take();
     let objects = request["objects"].as_array().unwrap().iter();
     let mut objects: Vec<Value> = objects

@@ -74,7 +74,7 @@ impl ReplyNormalizer {
                 let lines = reply.text();
                 let documents: Option<Vec<Value>> = lines
                     .lines()
-                    .map(|line| serde_json::from_str(line).ok())
+                    .map(|line| machinery::json::from_str(line).ok())
                     .collect();
                 match documents {
                     Some(events) => self.normalize_events(events),

@@ -58,7 +58,7 @@ impl ServerReply {
     }
 
     pub(crate) fn json(&self) -> Option<Value> {
-        serde_json::from_slice(&self.body).ok()
+        machinery::json::from_slice(&self.body).ok()
     }
 }
 

@@ -114,7 +114,7 @@ async fn endpoints_of_addons_are_refused_while_they_are_disabled() {
         let is_reported = reported(name, words);
         wait_until(name, async || {
             let output = addons(&fleet, "list -o json").await;
-            is_reported(&serde_json::from_str(&output).unwrap())
+            is_reported(&machinery::json::from_str(&output).unwrap())
         })
         .await;
     }

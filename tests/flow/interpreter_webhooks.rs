@@ -92,7 +92,7 @@ async fn respond(
 ) -> Response<TestHttpBody> {
     let query = request.uri().query().unwrap_or_default().to_owned();
     let body = request.into_body().collect().await.unwrap().to_bytes();
-    let context: Value = serde_json::from_slice(&body).unwrap();
+    let context: Value = machinery::json::from_slice(&body).unwrap();
     assert_eq!(context["kind"], "ResourceInterpreterContext", "{context}");
     assert!(query.starts_with("timeout="), "{query}");
     let asked = context["request"].clone();

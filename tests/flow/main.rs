@@ -47,6 +47,9 @@ mod interpreter_customizations;
 /// Custom resources interpreted by webhooks.
 mod interpreter_webhooks;
 
+/// Templates that are nested as deep as objects may be.
+mod deep_objects;
+
 /// Namespaces that are synced to all members.
 mod namespaces;
 

@@ -116,7 +116,7 @@ async fn every_overrider_of_namespaced_and_cluster_policies() {
 
     let recorded = |work: &Value, key: &str| {
         let text = work["metadata"]["annotations"][key].as_str();
-        text.map(|t| serde_json::from_str::<Value>(t).unwrap())
+        text.map(|t| machinery::json::from_str::<Value>(t).unwrap())
     };
     let first = wait_for_work(control, "member1", "Deployment", "web", ns).await;
     assert_eq!(

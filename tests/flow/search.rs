@@ -38,7 +38,7 @@ impl WatchLines {
             if let Some(end) = self.buffer.iter().position(|b| *b == b'\n') {
                 let line = self.buffer.split_to(end);
                 self.buffer.advance(1);
-                return serde_json::from_slice(&line).unwrap();
+                return machinery::json::from_slice(&line).unwrap();
             }
             let frame = within_timeout("an event", self.body.frame()).await;
             let data = frame.unwrap().unwrap().into_data();
@@ -431,7 +431,7 @@ async fn objects_of_members_are_documents_of_open_search() {
         let documents = open_search.documents(index);
         documents.values().all(|document| {
             let status = document.source["status"].as_str().unwrap();
-            let status: Value = serde_json::from_str(status).unwrap();
+            let status: Value = machinery::json::from_str(status).unwrap();
             status["readyReplicas"] == 1
         })
     })

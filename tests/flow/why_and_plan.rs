@@ -81,7 +81,7 @@ async fn why_explains_the_placement_of_a_template() {
         &["why", "rb", "web-deployment", "-n", ns, "-o", "json"],
     )
     .await;
-    let report: Value = serde_json::from_str(&output).unwrap();
+    let report: Value = machinery::json::from_str(&output).unwrap();
     assert_eq!(report["template"]["kind"], "Deployment");
     assert_eq!(
         report["claim"]["policy"],
@@ -207,7 +207,7 @@ async fn plan_reports_moves_and_changes_nothing() {
     let after = divided_policy(ns, "web", &web, &[("member1", 3), ("member3", 1)]);
     let (code, output) = planned(&[&after], &["-o", "json"]).await;
     assert_eq!(code, Some(1), "{output}");
-    let plan: Value = serde_json::from_str(&output).unwrap();
+    let plan: Value = machinery::json::from_str(&output).unwrap();
     let then = &plan["templates"][0]["then"];
     assert_eq!(
         (&plan["moving"], then),

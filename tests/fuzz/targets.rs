@@ -42,7 +42,7 @@ pub(crate) fn quantity(bytes: &[u8]) {
 pub(crate) fn protobuf_body(bytes: &[u8]) {
     if let Ok((_, object)) = openapi::protobuf::decode(bytes) {
         let text = object.to_string();
-        let again: Value = serde_json::from_str(&text).unwrap();
+        let again: Value = machinery::json::from_str(&text).unwrap();
         assert_eq!(again.is_object(), object.is_object());
     }
 }
@@ -51,7 +51,7 @@ pub(crate) fn protobuf_body(bytes: &[u8]) {
 /// more; no patch changes the document if it fails.
 pub(crate) fn patch(bytes: &[u8]) {
     let mut lines = bytes.splitn(2, |byte| *byte == b'\n');
-    let mut next = || serde_json::from_slice::<Value>(lines.next()?).ok();
+    let mut next = || machinery::json::from_slice::<Value>(lines.next()?).ok();
     let (Some(document), Some(patch)) = (next(), next()) else {
         return;
     };
@@ -90,7 +90,7 @@ pub(crate) fn cel_expression(bytes: &[u8]) {
     };
     let value = lines
         .next()
-        .and_then(|line| serde_json::from_slice(line).ok());
+        .and_then(|line| machinery::json::from_slice(line).ok());
     let environment = Environment::new().with_any("self");
     let Ok(program) = Program::compile(expression, &environment) else {
         return;
@@ -137,7 +137,7 @@ impl VersionedConverter for UntypedVersion {
 /// was applied changes nothing when it is applied again.
 pub(crate) fn applied_configuration(bytes: &[u8]) {
     let mut lines = bytes.splitn(2, |byte| *byte == b'\n');
-    let mut next = || serde_json::from_slice::<Value>(lines.next()?).ok();
+    let mut next = || machinery::json::from_slice::<Value>(lines.next()?).ok();
     let (Some(live), Some(config)) = (next(), next()) else {
         return;
     };

@@ -195,7 +195,7 @@ async fn kustomize_build_equals_install_output() {
     let printed = parse_objects(&run_flotilla(&["install"]).await);
     assert_eq!(built, printed);
     let listed = run_flotilla(&["install", "--output", "json"]).await;
-    let listed: Value = serde_json::from_str(&listed).unwrap();
+    let listed: Value = machinery::json::from_str(&listed).unwrap();
     assert_eq!(listed["items"].as_array().unwrap().len(), printed.len());
 }
 

@@ -31,7 +31,7 @@ const DATA_TIMEOUT: Duration = Duration::from_secs(90);
 /// The expressions of the panels of a dashboard, by title.
 fn panels(name: &str) -> BTreeMap<String, Vec<String>> {
     let path = manifest_path(&format!("monitoring/dashboards/{name}.json"));
-    let dashboard: Value = serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();
+    let dashboard: Value = machinery::json::from_slice(&std::fs::read(path).unwrap()).unwrap();
     let all = dashboard["panels"].as_array().unwrap().iter();
     let data_panels: Vec<&Value> = all.filter(|p| p["type"] != "row").collect();
     let panels: BTreeMap<String, Vec<String>> = data_panels

@@ -74,7 +74,8 @@ impl Prometheus {
         let port = self.port;
         let got = tokio::task::spawn_blocking(move || http_get(port, &path));
         let text = got.await.unwrap().map_err(|e| e.to_string())?;
-        let response: Value = serde_json::from_str(&text).map_err(|e| format!("{e}: {text}"))?;
+        let response: Value =
+            machinery::json::from_str(&text).map_err(|e| format!("{e}: {text}"))?;
         match response["status"].as_str() {
             Some("success") => Ok(response["data"].clone()),
             _ => Err(response["error"].to_string()),

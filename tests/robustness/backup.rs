@@ -249,7 +249,7 @@ pub(crate) async fn raw_items(server: &ApiServerClient, revision: Option<u64>) -
             format!("{mark}resourceVersion={revision}&resourceVersionMatch=Exact")
         });
         let list = server.api.get_raw(&format!("{path}{query}")).await.unwrap();
-        let list: RawList = serde_json::from_slice(&list).unwrap();
+        let list: RawList = machinery::json::from_slice(&list).unwrap();
         assert!(!list.items.is_empty(), "{path}");
         let items = list.items.iter().map(|item| item.get().to_owned());
         lists.push(items.collect());

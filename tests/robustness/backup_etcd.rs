@@ -43,7 +43,7 @@ fn backed_up_values(file: &Path) -> BTreeMap<String, (Vec<u8>, bool)> {
 async fn items(server: &ApiServerClient, revision: Option<u64>) -> Vec<Vec<Value>> {
     let lists = raw_items(server, revision).await.into_iter();
     let unversioned = |item: String| {
-        let mut item: Value = serde_json::from_str(&item).unwrap();
+        let mut item: Value = machinery::json::from_str(&item).unwrap();
         item["metadata"]["resourceVersion"].take();
         item
     };

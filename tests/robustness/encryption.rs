@@ -120,7 +120,7 @@ impl EncryptionTestStorage {
     async fn list_raw(&self, prefix: &str) -> Vec<(String, Vec<u8>)> {
         if let Some(etcd) = &self.etcd {
             let output = etcd.etcdctl(&["get", prefix, "--prefix", "-w", "json"]);
-            let response: Value = serde_json::from_str(&output).unwrap();
+            let response: Value = machinery::json::from_str(&output).unwrap();
             let decode = |v: &Value| BASE64_STANDARD.decode(v.as_str().unwrap()).unwrap();
             let all = response["kvs"].as_array().cloned().unwrap_or_default();
             let pair = |kv: &Value| {

@@ -208,7 +208,7 @@ fn etcd_history(etcd: &EtcdCluster, after: u64) -> EtcdChangeHistory {
     let changes = etcd.history(PREFIX, after, &last).into_iter();
     let changes = changes.map(|change| {
         let value = change.value.map(|bytes| {
-            let tree: Value = serde_json::from_slice(&bytes).unwrap();
+            let tree: Value = machinery::json::from_slice(&bytes).unwrap();
             tree["data"]["value"].as_str().unwrap_or("").to_owned()
         });
         KeyChange {

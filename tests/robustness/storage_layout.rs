@@ -77,7 +77,7 @@ async fn create_objects(control: &ApiServerClient) {
 
 /// A stored object as the API returns it.
 fn api_form(value: &[u8], revision: u64) -> Value {
-    let mut object: Value = serde_json::from_slice(value).unwrap();
+    let mut object: Value = machinery::json::from_slice(value).unwrap();
     let stored = &object["metadata"]["resourceVersion"];
     assert!(stored.is_null(), "stored with a resourceVersion: {stored}");
     object["metadata"]["resourceVersion"] = revision.to_string().into();

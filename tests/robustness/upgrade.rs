@@ -83,7 +83,7 @@ fn without_changing_fields(mut object: Value) -> Value {
 
 /// Checks that every object that the previous release served exists and can be written.
 async fn check_nothing_lost(server: &ApiServerClient, shown: &str) {
-    let shown: Value = serde_json::from_slice(&decompress_fixture(shown)).unwrap();
+    let shown: Value = machinery::json::from_slice(&decompress_fixture(shown)).unwrap();
     let items = shown["items"].as_array().unwrap();
     assert!(items.len() > 30, "{}", items.len());
     for before in items {

@@ -177,7 +177,8 @@ fn parse_annotations(object: &mut Value, keys: &[&str]) {
     };
     for key in keys {
         if let Some(text) = annotations.get_mut(*key) {
-            *text = serde_json::from_str(text.as_str().unwrap_or_default()).unwrap_or_default();
+            *text =
+                machinery::json::from_str(text.as_str().unwrap_or_default()).unwrap_or_default();
         }
     }
 }

@@ -133,7 +133,7 @@ fn validate_component_names(binding: &Value, errors: &mut Vec<FieldError>) {
 }
 
 fn validate_dependencies(annotation: &str, errors: &mut Vec<FieldError>) {
-    let parsed = serde_json::from_str::<Value>(annotation);
+    let parsed = machinery::json::from_str::<Value>(annotation);
     // Go encodes a nil slice as null.
     let nothing = Vec::new();
     let references = match &parsed {

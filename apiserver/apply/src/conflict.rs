@@ -15,52 +15,55 @@ use crate::path_element::{PathElement, path_text};
 const CAUSE_REASON: &str = "FieldManagerConflict";
 
 /// A field and the manager that owns it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct FieldConflict {
-    pub manager: ManagerId,
-    pub path: Vec<PathElement>,
+pub(crate) struct FieldConflict<'m> {
+    pub(crate) manager: &'m ManagerId,
+    pub(crate) path: Vec<PathElement>,
 }
 
-/// The conflicts of one apply, by manager; never empty.
+/// The conflicts of one apply: the fields of each manager; never empty.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Conflicts(Vec<FieldConflict>);
+pub struct Conflicts(BTreeMap<ManagerId, FieldSet>);
 
 impl Conflicts {
     /// `None` without conflicting fields.
-    pub(crate) fn new(sets: &BTreeMap<ManagerId, FieldSet>) -> Option<Self> {
-        let mut conflicts = Vec::new();
-        for (manager, set) in sets {
-            set.for_each_path(&mut |path| {
-                conflicts.push(FieldConflict {
-                    manager: manager.clone(),
-                    path: path.to_vec(),
-                });
-            });
-        }
-        (!conflicts.is_empty()).then_some(Self(conflicts))
-    }
-
-    pub fn iter(&self) -> impl Iterator<Item = &FieldConflict> {
-        self.0.iter()
+    pub(crate) fn new(mut sets: BTreeMap<ManagerId, FieldSet>) -> Option<Self> {
+        sets.retain(|_, set| !set.is_empty());
+        (!sets.is_empty()).then_some(Self(sets))
     }
 
     /// Without the fields of a set; `None` if no conflict is left.
     pub(crate) fn without(&self, allowed: &FieldSet) -> Option<Self> {
-        let rest: Vec<FieldConflict> = self
-            .iter()
-            .filter(|c| !allowed.contains(&c.path))
-            .cloned()
-            .collect();
-        (!rest.is_empty()).then_some(Self(rest))
+        let rest = self.0.iter();
+        Self::new(
+            rest.map(|(manager, set)| (manager.clone(), set.difference(allowed)))
+                .collect(),
+        )
+    }
+
+    /// The first conflicts, and the number of all. The paths of all could take a thousand times
+    /// as much memory as the sets.
+    pub(crate) fn listed(&self) -> (Vec<FieldConflict<'_>>, usize) {
+        let (mut listed, mut count) = (Vec::new(), 0);
+        for (manager, set) in &self.0 {
+            set.for_each_path(&mut |path| {
+                count += 1;
+                if listed.len() < MAX_LISTED {
+                    let path = path.to_vec();
+                    listed.push(FieldConflict { manager, path });
+                }
+            });
+        }
+        (listed, count)
     }
 
     /// The causes for `Status.details`; of many the first.
     pub fn causes(&self) -> Vec<StatusCause> {
-        self.iter()
-            .take(MAX_LISTED)
+        let (listed, _) = self.listed();
+        listed
+            .iter()
             .map(|conflict| StatusCause {
                 reason: CAUSE_REASON.into(),
-                message: format!("conflict with {}", ManagerText(&conflict.manager)),
+                message: format!("conflict with {}", ManagerText(conflict.manager)),
                 field: path_text(&conflict.path),
             })
             .collect()
@@ -70,8 +73,9 @@ impl Conflicts {
 /// The message of the `Status`.
 impl fmt::Display for Conflicts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if let [only] = &self.0[..] {
-            let manager = ManagerText(&only.manager);
+        let (listed, count) = self.listed();
+        if let [only] = &listed[..] {
+            let manager = ManagerText(only.manager);
             let path = path_text(&only.path);
             return write!(
                 f,
@@ -80,17 +84,13 @@ impl fmt::Display for Conflicts {
         }
         let mut lines = Vec::new();
         let mut last = None;
-        for conflict in self.iter().take(MAX_LISTED) {
-            if last != Some(&conflict.manager) {
-                lines.push(format!(
-                    "conflicts with {}:",
-                    ManagerText(&conflict.manager)
-                ));
-                last = Some(&conflict.manager);
+        for conflict in &listed {
+            if last != Some(conflict.manager) {
+                lines.push(format!("conflicts with {}:", ManagerText(conflict.manager)));
+                last = Some(conflict.manager);
             }
             lines.push(format!("- {}", path_text(&conflict.path)));
         }
-        let count = self.0.len();
         if count > MAX_LISTED {
             lines.push(and_more(count - MAX_LISTED));
         }

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 
 use jiff::Timestamp;
-use machinery::time;
+use machinery::{json, time};
 use serde::Deserialize;
 use serde::de::{self, DeserializeSeed, Deserializer, IgnoredAny, MapAccess, Visitor};
 
@@ -48,7 +48,7 @@ struct UnparsedEntryJson<'t> {
 /// Reads the text of `metadata.managedFields` without the sets; `None` if it has an entry
 /// that [`ManagedFields::decode_json`] may reject or drop.
 pub(crate) fn unparsed_entries(text: &str) -> Option<Vec<UnparsedEntry<'_>>> {
-    let entries: Vec<UnparsedEntryJson<'_>> = serde_json::from_str(text).ok()?;
+    let entries: Vec<UnparsedEntryJson<'_>> = json::from_str(text).ok()?;
     let mut ids = BTreeSet::new();
     let entries = entries.into_iter();
     entries
@@ -74,9 +74,9 @@ impl UnparsedEntry<'_> {
     /// Whether the entry contains a path of `changes`, or one below. Malformed text counts
     /// as affected.
     pub(crate) fn is_affected(&self, changes: &FieldSet) -> bool {
-        let mut deserializer = serde_json::Deserializer::from_str(self.fields.get());
-        let seed = AffectedFields(changes);
-        seed.deserialize(&mut deserializer).unwrap_or(true)
+        let deserialized = json::str_deserializer(self.fields.get())
+            .and_then(|mut deserializer| AffectedFields(changes).deserialize(&mut deserializer));
+        deserialized.unwrap_or(true)
     }
 
     /// Parses the set of the entry.

@@ -12,8 +12,8 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use crate::field_set::{FieldSet, FieldSetNode};
 use crate::path_element::PathElement;
 
-/// How deep a path may be; parsed JSON is at most 128 levels deep.
-const MAX_FIELD_SET_DEPTH: usize = 128;
+/// How deep a path may be: as deep as JSON is read.
+const MAX_FIELD_SET_DEPTH: usize = machinery::json::MAX_DEPTH;
 /// How many nodes a set may have.
 const MAX_FIELD_SET_NODES: usize = 100_000;
 
@@ -159,6 +159,6 @@ fn serialize_nodes<S: Serializer>(
 impl FieldSet {
     /// Parses `FieldsV1` JSON.
     pub fn from_fields_v1(text: &str) -> Result<Self, serde_json::Error> {
-        serde_json::from_str(text)
+        machinery::json::from_str(text)
     }
 }

@@ -28,7 +28,7 @@ pub(crate) fn fields_last_applied(
     field_type: FieldType<'_>,
     api_version: &str,
 ) -> Option<FieldSet> {
-    let applied: Value = serde_json::from_str(last_applied(live)?).ok()?;
+    let applied: Value = machinery::json::from_str(last_applied(live)?).ok()?;
     if applied["apiVersion"].as_str() != Some(api_version) {
         return None;
     }

@@ -32,7 +32,7 @@ mod typed;
 mod updater;
 mod version_conversion;
 
-pub use conflict::{Conflicts, FieldConflict};
+pub use conflict::Conflicts;
 pub use field_manager::{AppliedObject, ApplyError, FieldManager};
 pub use field_set::{FieldSet, FieldSetNode};
 pub use field_type::FieldType;

@@ -146,7 +146,7 @@ impl ManagedFields {
     /// Reads the JSON text of `metadata.managedFields`, without a tree in between.
     pub fn decode_json(text: &str) -> Result<Self, MalformedManagedFields> {
         let entries: Option<Vec<ManagedFieldsEntry>> =
-            serde_json::from_str(text).map_err(|e| MalformedManagedFields(e.to_string()))?;
+            machinery::json::from_str(text).map_err(|e| MalformedManagedFields(e.to_string()))?;
         Self::from_entries(entries.unwrap_or_default())
     }
 

@@ -114,7 +114,7 @@ impl PathElement {
 }
 
 fn parse_json<T: serde::de::DeserializeOwned>(text: &str) -> Result<T, String> {
-    serde_json::from_str(text).map_err(|e| format!("{text:?}: {e}"))
+    machinery::json::from_str(text).map_err(|e| format!("{text:?}: {e}"))
 }
 
 /// The order of `FieldsV1`: fields, keys, values, indices.

@@ -147,7 +147,7 @@ impl<'a> Updater<'a> {
                 _ => unknown.push(id.clone()),
             }
         }
-        if !force && let Some(conflicts) = Conflicts::new(&conflicts) {
+        if !force && let Some(conflicts) = Conflicts::new(conflicts.clone()) {
             return Err(UpdaterError::Conflicts(conflicts));
         }
         for id in unknown {

@@ -497,7 +497,7 @@ fn deletion_timestamp(object: &Object) -> Option<Timestamp> {
     struct DeletedObjectMeta {
         deletion_timestamp: Timestamp,
     }
-    let object: DeletedObject = serde_json::from_slice(object.bytes()).ok()?;
+    let object: DeletedObject = machinery::json::from_slice(object.bytes()).ok()?;
     Some(object.metadata.deletion_timestamp)
 }
 
@@ -507,7 +507,7 @@ fn stored_token(secret: &Object) -> Option<String> {
         data: Option<HashMap<String, String>>,
     }
     use base64::Engine;
-    let data: TokenSecretData = serde_json::from_slice(secret.bytes()).ok()?;
+    let data: TokenSecretData = machinery::json::from_slice(secret.bytes()).ok()?;
     let raw = base64::engine::general_purpose::STANDARD
         .decode(data.data?.get("token")?)
         .ok()?;

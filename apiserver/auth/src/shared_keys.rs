@@ -34,7 +34,7 @@ impl ReplicaSharedCaAndTokenKey {
 
     /// Parses a JSON document; the error does not reveal its content.
     pub fn parse(document: &[u8]) -> Result<Self, String> {
-        serde_json::from_slice(document).map_err(|e| {
+        machinery::json::from_slice(document).map_err(|e| {
             let (line, column) = (e.line(), e.column());
             format!("is malformed at line {line}, column {column}")
         })

@@ -15,7 +15,7 @@ const MAX_TIME_CHARS: u64 = 32;
 const DATE_CHARS: u64 = 12;
 /// The longest `metadata.name`.
 const MAX_NAME_CHARS: u64 = 253;
-/// Bound on the nesting of a schema; parsed JSON is never deeper than 128.
+/// Bound on the nesting of a schema.
 const MAX_SCHEMA_DEPTH: usize = 128;
 
 /// What is declared of a value: its type, and how large it can be.

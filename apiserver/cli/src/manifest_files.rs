@@ -25,7 +25,7 @@ fn read_text(file: &Path) -> std::io::Result<String> {
 }
 
 pub(crate) fn parse_documents(text: &str) -> anyhow::Result<Vec<Value>> {
-    let all: Vec<Value> = serde_saphyr::from_multiple(text)?;
+    let all = machinery::yaml::from_documents(text)?;
     let mut documents = Vec::new();
     for mut document in all {
         match document.get_mut("items").map(Value::take) {

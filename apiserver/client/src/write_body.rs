@@ -27,7 +27,7 @@ impl WriteBody {
         match self {
             Self::Tree(tree) => Ok(tree),
             Self::Encoded(body) => {
-                let tree = serde_json::from_slice(&body.into_bytes());
+                let tree = machinery::json::from_slice(&body.into_bytes());
                 tree.map_err(|e| Status::bad_request(e.to_string()))
             }
         }

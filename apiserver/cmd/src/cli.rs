@@ -9,6 +9,7 @@ use flotilla_cli::{
     kubectl_commands, plan, promote, rebalance, register, taint, token, top, unjoin, unregister,
     why,
 };
+use machinery::json::THREAD_STACK_BYTES;
 use tokio::runtime::{Builder, Runtime};
 
 use crate::logs::LogFormat;
@@ -155,7 +156,10 @@ impl CliCommand {
             Self::Agent(_) => Builder::new_current_thread(),
             _ => Builder::new_multi_thread(),
         };
-        builder.enable_all().build()
+        builder
+            .thread_stack_size(THREAD_STACK_BYTES)
+            .enable_all()
+            .build()
     }
 
     /// Runs the command. Commands with exit codes of their own return them; for an error

@@ -73,7 +73,9 @@ mod version;
 mod webhook_client;
 
 use std::process::ExitCode;
+use std::thread::{Builder, JoinHandle};
 
+use machinery::json::THREAD_STACK_BYTES;
 use mimalloc::MiMalloc;
 
 /// A write parses objects into trees: many small allocations, which are freed on other
@@ -83,6 +85,19 @@ use mimalloc::MiMalloc;
 static ALLOCATOR: MiMalloc = MiMalloc;
 
 fn main() -> ExitCode {
+    // The first thread's stack has the size that the shell allows.
+    let thread = Builder::new()
+        .name("main".into())
+        .stack_size(THREAD_STACK_BYTES);
+    let started = thread.spawn(run);
+    let ended = started.map(JoinHandle::join);
+    // A panic was reported when it happened.
+    ended.map_or(ExitCode::FAILURE, |ended| {
+        ended.unwrap_or(ExitCode::from(101))
+    })
+}
+
+fn run() -> ExitCode {
     // With two crypto providers in the binary rustls has no default, so set it.
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     if cli::answer_shell() {

@@ -191,7 +191,7 @@ struct CustomMetricValueList {
 impl CustomMetricValue {
     /// The values of a list of either version.
     pub(crate) fn parse_list(body: &[u8]) -> Result<Vec<Self>, serde_json::Error> {
-        let list: CustomMetricValueList = serde_json::from_slice(body)?;
+        let list: CustomMetricValueList = machinery::json::from_slice(body)?;
         let mut values = list.items.unwrap_or_default();
         for value in &mut values {
             let fields = std::mem::take(&mut value.v1beta1);

@@ -25,7 +25,7 @@ pub(crate) fn serve_admission_review(
     body: &[u8],
 ) -> Result<Response<ServerResponseBody>, Status> {
     let malformed = |why: String| Status::bad_request(format!("not an AdmissionReview: {why}"));
-    let review: Value = serde_json::from_slice(body).map_err(|e| malformed(e.to_string()))?;
+    let review: Value = machinery::json::from_slice(body).map_err(|e| malformed(e.to_string()))?;
     let (version, request) = (&review["apiVersion"], &review["request"]);
     if version != "admission.k8s.io/v1" || review["kind"] != "AdmissionReview" {
         return Err(malformed(format!("{version}, Kind={}", review["kind"])));

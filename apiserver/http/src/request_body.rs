@@ -14,15 +14,14 @@ use machinery::bounded_text::{
 };
 use machinery::json_errors::{syntax_error_text, value_type_name};
 use machinery::tree_memory::{estimate_json_tree_bytes, estimate_yaml_tree_bytes};
-use machinery::{Status, go_numbers};
+use machinery::{Status, go_numbers, json, yaml};
 use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
-use serde_saphyr::DuplicateKeyPolicy;
 
 use crate::lone_surrogates::replace_lone_surrogates;
 use crate::negotiation::RequestBodySerialization;
 use crate::request_memory::MemoryCharge;
-use crate::yaml_body::{self, decode_yaml, yaml_error_text};
+use crate::yaml_body::{decode_yaml, yaml_error_text};
 
 pub(crate) const JSON_PATCH: &str = "application/json-patch+json";
 pub(crate) const MERGE_PATCH: &str = "application/merge-patch+json";
@@ -295,7 +294,7 @@ fn decode_configuration_text(bytes: &[u8]) -> Result<DecodedConfiguration, Statu
     }
     let malformed = |why: &dyn Display| Status::bad_request(format!("error decoding YAML: {why}"));
     let text = std::str::from_utf8(bytes).map_err(|_| malformed(&"yaml: invalid UTF-8"))?;
-    let value: Value = yaml_body::parse(text, DuplicateKeyPolicy::LastWins).map_err(|e| {
+    let value = yaml::from_str_with_duplicate_keys(text).map_err(|e| {
         let why = yaml_error_text(text, &e);
         malformed(&format!("error converting YAML to JSON: {why}"))
     })?;
@@ -305,8 +304,7 @@ fn decode_configuration_text(bytes: &[u8]) -> Result<DecodedConfiguration, Statu
             value_type_name(&value)
         )));
     }
-    let strict = yaml_body::parse::<serde::de::IgnoredAny>(text, DuplicateKeyPolicy::Error);
-    let strict_errors = strict.err().map(|e| {
+    let strict_errors = yaml::from_str(text).err().map(|e| {
         let why = yaml_error_text(text, &e);
         format!("error converting YAML to JSON: {why}")
     });
@@ -421,11 +419,12 @@ pub(crate) fn decode_json(bytes: &[u8]) -> Result<DecodedBodyAndDuplicateKeys, S
 /// As [`decode_json`]; lone surrogates are errors.
 fn decode_strict_json(bytes: &[u8]) -> Result<DecodedBodyAndDuplicateKeys, String> {
     let found = DuplicateKeyTracker::default();
-    let mut deserializer = serde_json::Deserializer::from_slice(bytes);
+    let malformed = |e: serde_json::Error| syntax_error_text(bytes, &e);
+    let mut deserializer = json::deserializer(bytes).map_err(malformed)?;
     let value = JsonValueSeed { tracker: &found }
         .deserialize(&mut deserializer)
         .and_then(|value| deserializer.end().map(|()| value))
-        .map_err(|e| syntax_error_text(bytes, &e))?;
+        .map_err(malformed)?;
     Ok(DecodedBodyAndDuplicateKeys {
         value,
         duplicate_keys: found.duplicates.into_inner(),
@@ -574,15 +573,16 @@ mod tests {
 
     #[test]
     fn yaml_is_decoded() {
-        let got =
-            decode_object(b"kind: X\nspec:\n  n: 3\n", RequestBodySerialization::Yaml).unwrap();
-        assert_eq!(got.value["spec"]["n"], 3);
+        let body = b"kind: X\nspec:\n  a: 3\n  n: 4\n  0x10: 0644\n";
+        let decoded = decode_object(body, RequestBodySerialization::Yaml).unwrap();
+        let expected = serde_json::json!({"a": 3, "false": 4, "16": 420});
+        assert_eq!(decoded.value["spec"], expected);
     }
 
     proptest! {
         #[test]
         fn decodes_the_same_as_serde_json(text in "[\\[\\]{}:,\"a0.e ]{0,24}") {
-            let theirs = serde_json::from_str::<Value>(&text).ok();
+            let theirs = json::from_str::<Value>(&text).ok();
             prop_assert_eq!(decode_json(text.as_bytes()).ok().map(|d| d.value), theirs);
         }
     }

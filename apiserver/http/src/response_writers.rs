@@ -13,7 +13,7 @@ use http::header::{
     CACHE_CONTROL, CONTENT_ENCODING, CONTENT_TYPE, HeaderValue, RETRY_AFTER, VARY, WARNING,
 };
 use http::{Response, StatusCode};
-use machinery::{Object, Status};
+use machinery::{Object, Status, json};
 use openapi::KindInfo;
 use registry::{ObjectListPage, ResourceInfo};
 use serde_json::{Value, json};
@@ -25,6 +25,8 @@ use crate::table;
 
 /// Shorter responses are not compressed (`responsewriters`).
 const GZIP_MIN_BYTES: u64 = 128 * 1024;
+/// What is nested deeper is written without indentation.
+const MAX_INDENTED_DEPTH: usize = 128;
 /// Small objects are gathered into chunks of about this size.
 const LIST_CHUNK_BYTES: usize = 64 * 1024;
 /// Characters of all warnings together above which each is truncated.
@@ -95,17 +97,19 @@ pub(crate) fn write_value(
             Err(_) => write_value(code, value, ResponseFormat::PLAIN_JSON),
         };
     }
+    // Indentation would make a deep value many times as large. JSON is YAML, too.
+    let is_indented = json::depth(value) <= MAX_INDENTED_DEPTH;
     let text = match (form.encoding, form.pretty) {
-        (ResponseSerialization::Yaml, _) => match serde_saphyr::to_string(value) {
+        (ResponseSerialization::Yaml, _) if is_indented => match serde_saphyr::to_string(value) {
             Ok(text) => text,
             Err(e) => return write_status(&Status::internal(e), ResponseFormat::PLAIN_JSON),
         },
-        (_, true) => {
+        (_, true) if is_indented => {
             let mut text = serde_json::to_string_pretty(value).unwrap_or_default();
             text.push('\n');
             text
         }
-        (_, false) => {
+        _ => {
             let mut text = value.to_string();
             text.push('\n');
             text
@@ -143,7 +147,7 @@ fn write_chunks(
         && (options.format.pretty || options.format.encoding == ResponseSerialization::Yaml)
     {
         let bytes: Vec<u8> = chunks.flatten().collect();
-        return match serde_json::from_slice(&bytes) {
+        return match json::from_slice(&bytes) {
             Ok(tree) => write_value(code, &tree, options.format),
             Err(e) => write_status(&Status::internal(e), ResponseFormat::PLAIN_JSON),
         };
@@ -515,7 +519,7 @@ mod tests {
                 .collect();
             let head = "{\"items\":[".to_owned();
             let chunks: Vec<Bytes> = ListResponseChunks::new(head, items.into_iter()).collect();
-            let list: Value = serde_json::from_slice(&chunks.concat()).unwrap();
+            let list: Value = json::from_slice(&chunks.concat()).unwrap();
             assert_eq!(list["items"].as_array().unwrap().len(), count);
             assert!(chunks.iter().all(|c| c.len() < 2 * LIST_CHUNK_BYTES + size));
         }

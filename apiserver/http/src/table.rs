@@ -112,7 +112,7 @@ struct ObjectWithRawMetadata<'a> {
 /// Builds PartialObjectMetadata by splicing the metadata from the object's bytes.
 pub(crate) fn partial_object_metadata(object: &Object, beta: bool) -> Result<Bytes, Status> {
     let bytes = object.served_bytes();
-    let outer: Result<ObjectWithRawMetadata<'_>, _> = serde_json::from_slice(&bytes);
+    let outer: Result<ObjectWithRawMetadata<'_>, _> = machinery::json::from_slice(&bytes);
     let outer = outer.map_err(|e| {
         let key = object.meta().key();
         Status::internal(format_args!("unable to read the metadata of {key:?}: {e}"))
@@ -136,7 +136,7 @@ mod tests {
         )
         .unwrap();
         let got: Value =
-            serde_json::from_slice(&partial_object_metadata(&o, false).unwrap()).unwrap();
+            machinery::json::from_slice(&partial_object_metadata(&o, false).unwrap()).unwrap();
         assert_eq!(
             got,
             serde_json::json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1",

@@ -49,7 +49,7 @@ struct TestHttpResponse {
 
 impl TestHttpResponse {
     fn json(&self) -> Value {
-        serde_json::from_slice(&self.body).unwrap_or_else(|e| panic!("{e}: {:?}", self.body))
+        machinery::json::from_slice(&self.body).unwrap_or_else(|e| panic!("{e}: {:?}", self.body))
     }
 }
 

@@ -117,12 +117,12 @@ mod tests {
             ("-3.5e-7", "-3.5e-7"),
             ("0.000001", "0.000001"),
         ] {
-            let mut value = json!({"a": [serde_json::from_str::<Value>(sent).unwrap()]});
+            let mut value = json!({"a": [crate::json::from_str::<Value>(sent).unwrap()]});
             for repetition in ["once", "twice"] {
                 normalize(&mut value);
                 let text = written(&value);
                 assert_eq!(text, format!("{{\"a\":[{stored}]}}"), "{sent} {repetition}");
-                value = serde_json::from_str(&text).unwrap();
+                value = crate::json::from_str(&text).unwrap();
             }
         }
     }
@@ -134,7 +134,7 @@ mod tests {
             prop_assume!(float.is_finite());
             let mut value = json!([float]);
             normalize(&mut value);
-            let read: Value = serde_json::from_str(&written(&value)).unwrap();
+            let read: Value = crate::json::from_str(&written(&value)).unwrap();
             prop_assert_eq!(read[0].as_f64(), Some(float));
         }
 
@@ -144,7 +144,7 @@ mod tests {
             normalize(&mut value);
             let text = written(&value);
             prop_assert_eq!(&text, &format!("[{integer}]"));
-            prop_assert_eq!(serde_json::from_str::<Value>(&text).unwrap(), value);
+            prop_assert_eq!(crate::json::from_str::<Value>(&text).unwrap(), value);
         }
     }
 }

@@ -20,6 +20,7 @@ pub mod field_error;
 pub mod go_format;
 pub mod go_numbers;
 pub mod go_pattern;
+pub mod json;
 pub mod json_errors;
 mod label_keys;
 pub mod managed_fields_text;
@@ -31,6 +32,7 @@ pub mod status;
 pub mod time;
 pub mod tree_memory;
 pub mod user;
+pub mod yaml;
 
 pub use backoff::ExponentialBackoff;
 pub use decode_cache::limit_decoded_objects;

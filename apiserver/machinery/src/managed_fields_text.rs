@@ -262,9 +262,12 @@ mod tests {
         for metadata in [json!({}), json!({"name": "a", "uid": "u"})] {
             let object = json!({"kind": "X", "metadata": metadata, "spec": {"metadata": {}}});
             let mut expected = object.clone();
-            expected["metadata"]["managedFields"] = serde_json::from_str(text).unwrap();
+            expected["metadata"]["managedFields"] = crate::json::from_str(text).unwrap();
             let encoded = encode_with_managed_fields(&object, Some(text)).unwrap();
-            assert_eq!(serde_json::from_slice::<Value>(&encoded).unwrap(), expected);
+            assert_eq!(
+                crate::json::from_slice::<Value>(&encoded).unwrap(),
+                expected
+            );
             let plain = encode_with_managed_fields(&object, None).unwrap();
             assert_eq!(plain, serde_json::to_vec(&object).unwrap());
         }

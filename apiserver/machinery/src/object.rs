@@ -117,7 +117,7 @@ pub struct Object(Arc<ObjectInner>);
 impl Object {
     /// Creates an object from JSON with `resourceVersion`, as a server returns it.
     pub fn from_json(bytes: Bytes) -> Result<Self, MalformedObject> {
-        let outer: ObjectRawMetadataJson<'_> = serde_json::from_slice(&bytes)?;
+        let outer: ObjectRawMetadataJson<'_> = crate::json::from_slice(&bytes)?;
         let head = match outer.metadata {
             Some(raw) => parse_meta(raw.get())?,
             None => ObjectMeta::default(),
@@ -128,12 +128,12 @@ impl Object {
     /// Copies an object out of a larger text, without `metadata.managedFields`: in a cache of
     /// many objects they often take more memory than all other fields, and nothing reads them.
     pub fn from_json_trimmed(text: &[u8]) -> Result<Self, MalformedObject> {
-        let outer: ObjectRawMetadataJson<'_> = serde_json::from_slice(text)?;
+        let outer: ObjectRawMetadataJson<'_> = crate::json::from_slice(text)?;
         let Some(raw) = outer.metadata else {
             let bytes = Bytes::copy_from_slice(text);
             return Ok(Self::assemble(ObjectMeta::default(), bytes));
         };
-        let metadata: DeserializedObjectMeta<'_> = serde_json::from_str(raw.get())?;
+        let metadata: DeserializedObjectMeta<'_> = crate::json::from_str(raw.get())?;
         let bytes = match metadata.managed_fields.map(RawValue::get) {
             Some(managed_fields) => {
                 let (before, after) = cut_field(text, managed_fields);
@@ -148,9 +148,9 @@ impl Object {
     /// at which the key was last written is inserted as its `resourceVersion`, and
     /// `metadata.managedFields` are taken out of its bytes.
     pub fn from_stored(stored: &[u8], revision: u64) -> Result<Self, MalformedObject> {
-        let outer: ObjectRawMetadataJson<'_> = serde_json::from_slice(stored)?;
+        let outer: ObjectRawMetadataJson<'_> = crate::json::from_slice(stored)?;
         let raw = outer.metadata.ok_or(MalformedObject::NoMetadata)?.get();
-        let metadata: DeserializedObjectMeta<'_> = serde_json::from_str(raw)?;
+        let metadata: DeserializedObjectMeta<'_> = crate::json::from_str(raw)?;
         let open = offset_in(stored, raw) + 1;
         let managed_fields = metadata.managed_fields.map(RawValue::get);
         let (before, after) = match managed_fields {
@@ -203,7 +203,7 @@ impl Object {
         text: &str,
     ) -> Result<Self, MalformedObject> {
         let bytes = self.bytes();
-        let outer: ObjectRawMetadataJson<'_> = serde_json::from_slice(bytes)?;
+        let outer: ObjectRawMetadataJson<'_> = crate::json::from_slice(bytes)?;
         let metadata = outer.metadata.ok_or(MalformedObject::NoMetadata)?.get();
         let open = offset_in(bytes, metadata) + 1;
         let old = format!("\"resourceVersion\":\"{}\"", self.revision());
@@ -242,7 +242,7 @@ impl Object {
             return Ok(self);
         };
         let bytes = self.bytes();
-        let outer: ObjectRawMetadataJson<'_> = serde_json::from_slice(bytes)?;
+        let outer: ObjectRawMetadataJson<'_> = crate::json::from_slice(bytes)?;
         let metadata = outer.metadata.ok_or(MalformedObject::NoMetadata)?.get();
         let managed_fields = ManagedFieldsAndOffset {
             text,
@@ -332,12 +332,12 @@ impl Object {
 
     /// Parses a new JSON tree, to be kept only for one write or one interpretation.
     pub fn value(&self) -> Result<Value, MalformedObject> {
-        Ok(serde_json::from_slice(&self.0.bytes)?)
+        Ok(crate::json::from_slice(&self.0.bytes)?)
     }
 
     /// Parses a new JSON tree that has the `managedFields`, as clients receive them.
     pub fn served_value(&self) -> Result<Value, MalformedObject> {
-        Ok(serde_json::from_slice(&self.served_bytes())?)
+        Ok(crate::json::from_slice(&self.served_bytes())?)
     }
 
     /// Decodes the object into a typed view. The view of the first requested type is
@@ -350,7 +350,7 @@ impl Object {
         if let Some(view) = cached.and_then(|value| value.downcast::<T>().ok()) {
             return Ok(view);
         }
-        let parsed: Arc<T> = Arc::new(serde_json::from_slice(&self.0.bytes)?);
+        let parsed: Arc<T> = Arc::new(crate::json::from_slice(&self.0.bytes)?);
         let view = Arc::clone(&parsed) as Arc<dyn Any + Send + Sync>;
         if self.0.decoded.fill(view) {
             let holder: Arc<dyn decode_cache::DecodeSlotOwner> = Arc::clone(&self.0) as _;
@@ -414,7 +414,7 @@ impl DeserializedObjectMeta<'_> {
 }
 
 fn parse_meta(metadata: &str) -> Result<ObjectMeta, MalformedObject> {
-    Ok(serde_json::from_str::<DeserializedObjectMeta<'_>>(metadata)?.into_meta())
+    Ok(crate::json::from_str::<DeserializedObjectMeta<'_>>(metadata)?.into_meta())
 }
 
 /// The offset of a text that borrows from `bytes`.
@@ -509,7 +509,7 @@ mod tests {
             (r#"{"spec":{}}"#, r#"{"spec":{}}"#),
         ] {
             let trimmed = Object::from_json_trimmed(full.as_bytes()).unwrap();
-            let expected: Value = serde_json::from_str(trimmed_json).unwrap();
+            let expected: Value = crate::json::from_str(trimmed_json).unwrap();
             assert_eq!(trimmed.value().unwrap(), expected);
             let whole = Object::from_json(Bytes::copy_from_slice(full.as_bytes())).unwrap();
             assert_eq!(trimmed.name(), whole.name());
@@ -524,18 +524,18 @@ mod tests {
             r#"{"metadata":{"managedFields":[{"f":"}"}]}}"#,
         ] {
             let object = stored(text, 7);
-            let mut expected: Value = serde_json::from_str(text).unwrap();
+            let mut expected: Value = crate::json::from_str(text).unwrap();
             expected["metadata"]["resourceVersion"] = "7".into();
-            let served: Value = serde_json::from_slice(&object.served_bytes()).unwrap();
+            let served: Value = crate::json::from_slice(&object.served_bytes()).unwrap();
             assert_eq!(served, expected);
             assert_eq!(object.served_len(), object.served_bytes().len());
             let again = Object::from_value(&object.value().unwrap()).unwrap();
             let again = again.with_managed_fields_of(&object).unwrap();
-            let served: Value = serde_json::from_slice(&again.served_bytes()).unwrap();
+            let served: Value = crate::json::from_slice(&again.served_bytes()).unwrap();
             assert_eq!(served, expected);
             let moved = object.with_revision(9).unwrap();
             expected["metadata"]["resourceVersion"] = "9".into();
-            let served: Value = serde_json::from_slice(&moved.served_bytes()).unwrap();
+            let served: Value = crate::json::from_slice(&moved.served_bytes()).unwrap();
             assert_eq!(served, expected);
             let metadata = expected["metadata"].as_object_mut().unwrap();
             metadata.remove("managedFields");

@@ -523,7 +523,7 @@ mod tests {
         assert_eq!((q("1") - q("1500m")).to_string(), "-500m");
         assert_eq!(q("100m").times(30).to_string(), "3");
         assert_eq!(serde_json::to_string(&q("1024Mi")).unwrap(), "\"1Gi\"");
-        assert_eq!(serde_json::from_str::<Quantity>("0.5").unwrap(), q("500m"));
+        assert_eq!(crate::json::from_str::<Quantity>("0.5").unwrap(), q("500m"));
     }
 
     proptest! {

@@ -134,7 +134,7 @@ mod tests {
         fn the_text_is_estimated_at_least_as_high_as_its_tree(
             json in r#"(\{"a":|\[|1,|"b",|\{\},|\[\],|\}|\]){1,40}"#,
         ) {
-            if let Ok(tree) = serde_json::from_str::<Value>(&json) {
+            if let Ok(tree) = crate::json::from_str::<Value>(&json) {
                 let tree = estimate_tree_bytes(&tree) - size_of::<Value>();
                 prop_assert!(estimate_json_tree_bytes(json.as_bytes()) + 64 >= tree);
             }

@@ -80,7 +80,8 @@ impl MemberEndpoint {
     pub(crate) fn has_managed_impersonator(&self) -> bool {
         let payload = self.token.split('.').nth(1);
         let payload = payload.and_then(|text| URL_SAFE_NO_PAD.decode(text).ok());
-        let claims = payload.and_then(|json| serde_json::from_slice::<TokenSubject>(&json).ok());
+        let claims =
+            payload.and_then(|json| machinery::json::from_slice::<TokenSubject>(&json).ok());
         claims.is_some_and(|claims| {
             split_service_account_username(&claims.sub)
                 .is_some_and(|(_, name)| name == IMPERSONATOR_ACCOUNT)
@@ -149,7 +150,7 @@ impl MemberEndpoint {
 
 /// The value of a key in a cluster's secret.
 fn read_secret_key(cluster: &str, secret: &Object, key: &str) -> Result<Vec<u8>, String> {
-    let view: PartialSecretData = serde_json::from_slice(secret.bytes())
+    let view: PartialSecretData = machinery::json::from_slice(secret.bytes())
         .map_err(|_| format!("the secret of cluster {cluster:?} cannot be read"))?;
     let data = view.data.unwrap_or_default();
     let Some(text) = data.get(key).filter(|t| !t.is_empty()) else {

@@ -5,6 +5,7 @@
 //! an absent field adds it.
 
 use json_patch::{PatchErrorKind, PatchOperation};
+use machinery::json;
 use machinery::tree_memory::{MAX_TREE_BYTES, estimate_tree_bytes};
 use serde_json::Value;
 
@@ -15,11 +16,11 @@ const MAX_OPERATIONS: usize = 10_000;
 /// Most bytes that the `copy` operations of one patch may add.
 const MAX_COPIED_BYTES: usize = 3 << 20;
 /// Deepest nesting of the patched document.
-const MAX_RESULT_DEPTH: usize = 256;
+const MAX_RESULT_DEPTH: usize = json::MAX_DEPTH;
 /// Most segments in the path of an operation.
 const MAX_PATH_SEGMENTS: usize = 64;
 /// The upper bound of the depth from which the actual depth is measured.
-const DEPTH_MEASURE_THRESHOLD: usize = 1_000;
+const DEPTH_MEASURE_THRESHOLD: usize = 4_000;
 
 /// Applies the operations in order, all or none.
 pub fn apply_json_patch(doc: &Value, patch: &Value) -> Result<Value, Error> {
@@ -38,12 +39,12 @@ pub fn apply_json_patch(doc: &Value, patch: &Value) -> Result<Value, Error> {
         doc: doc.clone(),
         copied: 0,
         copied_tree: 0,
-        depth: nesting_depth(doc),
+        depth: json::depth(doc),
     };
     for (i, item) in list.iter().enumerate() {
         run.apply_operation(i, item)?;
     }
-    if nesting_depth(&run.doc) > MAX_RESULT_DEPTH {
+    if json::depth(&run.doc) > MAX_RESULT_DEPTH {
         return Err(too_deep());
     }
     Ok(run.doc)
@@ -72,7 +73,9 @@ impl JsonPatchApplier {
         })?;
         let segments = operation.path().count();
         if segments > MAX_PATH_SEGMENTS {
-            return Err(too_deep());
+            return Err(Error::TooLarge(format!(
+                "a path of the JSON patch has more than {MAX_PATH_SEGMENTS} steps"
+            )));
         }
         match &operation {
             PatchOperation::Test(test) if test.value.is_null() => {
@@ -97,16 +100,20 @@ impl JsonPatchApplier {
             _ => {}
         }
         let inserted = match &operation {
-            PatchOperation::Add(add) => nesting_depth(&add.value),
-            PatchOperation::Replace(replace) => nesting_depth(&replace.value),
-            PatchOperation::Copy(_) | PatchOperation::Move(_) => self.depth,
+            PatchOperation::Add(add) => json::depth(&add.value),
+            PatchOperation::Replace(replace) => json::depth(&replace.value),
+            PatchOperation::Copy(copy) => {
+                let source = self.doc.pointer(copy.from.as_str());
+                source.map_or(0, json::depth)
+            }
+            PatchOperation::Move(_) => self.depth,
             _ => 0,
         };
         self.depth = self.depth.max(segments + inserted);
         json_patch::patch_unsafe(&mut self.doc, std::slice::from_ref(&operation))
             .map_err(|e| operation_failed(i, &operation, &error_text(&e.kind)))?;
         if self.depth > DEPTH_MEASURE_THRESHOLD {
-            self.depth = nesting_depth(&self.doc);
+            self.depth = json::depth(&self.doc);
             if self.depth > MAX_RESULT_DEPTH {
                 return Err(too_deep());
             }
@@ -188,20 +195,6 @@ fn too_deep() -> Error {
     Error::TooLarge(format!(
         "the JSON patch nests deeper than {MAX_RESULT_DEPTH} levels"
     ))
-}
-
-/// The depth of nesting, measured without recursion.
-fn nesting_depth(value: &Value) -> usize {
-    let (mut deepest, mut open) = (0, vec![(value, 1)]);
-    while let Some((value, level)) = open.pop() {
-        deepest = deepest.max(level);
-        match value {
-            Value::Array(items) => open.extend(items.iter().map(|v| (v, level + 1))),
-            Value::Object(fields) => open.extend(fields.values().map(|v| (v, level + 1))),
-            _ => {}
-        }
-    }
-    deepest
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use machinery::managed_fields_text::encode_with_managed_fields;
-use machinery::{Gvr, Object, Status};
+use machinery::{Gvr, Object, Status, json};
 use serde_json::Value;
 use storage::{KeyValue, SingleKeyTxn, SingleKeyTxnOp, Store, TxnResponse};
 use tokio::time::Instant;
@@ -39,8 +39,17 @@ impl EncodedObject {
     /// Encodes a tree (without `resourceVersion`) with the text of its managers.
     pub(crate) fn new(value: &Value, managers: Option<&str>) -> Result<Self, Status> {
         let bytes = encode_with_managed_fields(value, managers).map_err(Status::internal)?;
+        Self::from_bytes(bytes.into())
+    }
+
+    /// Fails with 400 for an object that could not be read as part of a list or a review.
+    pub(crate) fn from_bytes(bytes: Bytes) -> Result<Self, Status> {
+        if json::text_exceeds_depth(&bytes, json::MAX_OBJECT_DEPTH) {
+            let why = json::depth_error(json::MAX_OBJECT_DEPTH);
+            return Err(Status::bad_request(format!("the object {why}")));
+        }
         Ok(Self {
-            bytes: bytes.into(),
+            bytes,
             keeps_managers: false,
         })
     }

@@ -134,7 +134,7 @@ fn remove_annotation(value: &mut Value, key: &str) -> Option<Value> {
     if annotations.is_empty() {
         metadata.remove("annotations");
     }
-    serde_json::from_str(text.as_str()?).ok()
+    machinery::json::from_str(text.as_str()?).ok()
 }
 
 fn autoscaler_to_v1(value: &mut Value) {

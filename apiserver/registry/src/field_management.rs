@@ -197,7 +197,7 @@ impl ResourceFieldManager<'_> {
             };
         };
         let (old, new) = (self.in_request_version(old), self.in_request_version(new));
-        let live_list = live.and_then(|text| serde_json::from_str::<Value>(text).ok());
+        let live_list = live.and_then(|text| machinery::json::from_str::<Value>(text).ok());
         let managed = ManagedFields::decode_live_or_new(live_list.as_ref(), Some(sent), false);
         let tracked = self
             .with_field_manager(|m| m.update(&old, &new, managed.clone(), self.manager))

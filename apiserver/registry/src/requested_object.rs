@@ -352,7 +352,7 @@ fn has_operation_on_managers(patch: &Value) -> bool {
 /// Inserts `metadata.managedFields`, which trees do not have.
 fn insert_managers(doc: &mut Value, current: &Object) -> Result<(), Status> {
     if let Some(text) = current.managed_fields_json() {
-        let managers: Value = serde_json::from_str(&text).map_err(Status::internal)?;
+        let managers: Value = machinery::json::from_str(&text).map_err(Status::internal)?;
         object_meta::metadata_mut(doc)?.insert("managedFields".into(), managers);
     }
     Ok(())

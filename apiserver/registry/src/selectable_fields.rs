@@ -42,6 +42,10 @@ impl SelectableField {
     }
 
     /// The value of the field in an object.
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "descends along its own path only"
+    )]
     pub(crate) fn value(&self, object: &Object) -> String {
         let read = |path: &Vec<_>| {
             let mut de = serde_json::Deserializer::from_slice(object.bytes());

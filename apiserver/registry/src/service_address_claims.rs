@@ -204,7 +204,8 @@ impl Registry {
             let Ok(Some(entry)) = self.store.get(&key).await else {
                 continue;
             };
-            let claim: Option<ServiceAllocationClaim> = serde_json::from_slice(&entry.value).ok();
+            let claim: Option<ServiceAllocationClaim> =
+                machinery::json::from_slice(&entry.value).ok();
             if claim.is_some_and(|claim| claim.service == service) {
                 self.delete_claim(&entry.key, entry.mod_revision).await;
             }

@@ -89,7 +89,7 @@ fn insert(object: &mut Value, text: Option<&str>) -> Result<Value, Status> {
     let Some(text) = text else {
         return Ok(Value::Null);
     };
-    let managers: Value = serde_json::from_str(text).map_err(Status::internal)?;
+    let managers: Value = machinery::json::from_str(text).map_err(Status::internal)?;
     object_meta::metadata_mut(object)?.insert("managedFields".into(), managers.clone());
     Ok(managers)
 }

@@ -19,7 +19,7 @@ pub(crate) struct EncodedTopLevelFields<'a>(BTreeMap<String, &'a RawValue>);
 
 impl<'a> EncodedTopLevelFields<'a> {
     pub(crate) fn from_object(object: &'a Object) -> Result<Self, Status> {
-        let fields = serde_json::from_slice(object.bytes()).map_err(Status::internal)?;
+        let fields = machinery::json::from_slice(object.bytes()).map_err(Status::internal)?;
         Ok(Self(fields))
     }
 
@@ -33,7 +33,7 @@ impl<'a> EncodedTopLevelFields<'a> {
         let mut tree = Map::new();
         for part in DECODED_FIELDS {
             if let Some(raw) = self.0.get(part) {
-                let value = serde_json::from_str(raw.get()).map_err(Status::internal)?;
+                let value = machinery::json::from_str(raw.get()).map_err(Status::internal)?;
                 tree.insert(part.to_owned(), value);
             }
         }

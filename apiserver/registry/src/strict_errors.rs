@@ -58,7 +58,7 @@ fn in_text_order(json: &[u8], unknown: &[String], duplicates: &[String]) -> Opti
         duplicates: duplicates.iter().map(String::as_str).collect(),
         position: RefCell::default(),
     };
-    let mut deserializer = serde_json::Deserializer::from_slice(json);
+    let mut deserializer = machinery::json::deserializer(json).ok()?;
     (&scan).deserialize(&mut deserializer).ok()?;
     Some(scan.position.into_inner().errors)
 }

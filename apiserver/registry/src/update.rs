@@ -266,10 +266,7 @@ impl UpdateRequest<'_> {
         expected: u64,
     ) -> Result<CommitResult, Status> {
         let mut object = match &changed.encoded {
-            Some(bytes) => EncodedObject {
-                bytes: bytes.clone(),
-                keeps_managers: false,
-            },
+            Some(bytes) => EncodedObject::from_bytes(bytes.clone())?,
             None => EncodedObject::new(&changed.new, changed.managers.as_deref())?,
         };
         object.keeps_managers = changed.keeps_managers;

@@ -69,7 +69,7 @@ impl ContinueToken {
         let json = TOKEN_BASE64
             .decode(text)
             .map_err(|e| bad(&format!(": {}", base64_error_text(&e))))?;
-        let wire: ContinueTokenJson = serde_json::from_slice(&json)
+        let wire: ContinueTokenJson = machinery::json::from_slice(&json)
             .map_err(|e| bad(&format!(": {}", syntax_error_text(&json, &e))))?;
         if wire.v != TOKEN_VERSION {
             return Err(bad(&format!(

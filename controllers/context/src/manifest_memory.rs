@@ -53,7 +53,7 @@ pub fn estimate_encoded_tree_bytes(json: &[u8]) -> usize {
     if json.len() <= SMALL_ENCODED_MANIFEST_BYTES {
         return 0;
     }
-    serde_json::from_slice::<EstimatedTreeBytes>(json).map_or(0, |tree| tree.0)
+    machinery::json::from_slice::<EstimatedTreeBytes>(json).map_or(0, |tree| tree.0)
 }
 
 /// [`estimate_tree_bytes`] of an encoded tree, without building the tree.
@@ -155,7 +155,7 @@ mod tests {
         let encoded = tree.to_string();
         assert!(estimate_encoded_tree_bytes(encoded.as_bytes()) > 10 * encoded.len());
         // Texts of a tree that is built by hand may have room to spare.
-        let parsed: Value = serde_json::from_str(&encoded).unwrap();
+        let parsed: Value = machinery::json::from_str(&encoded).unwrap();
         let (measured, made) = (
             estimate_encoded_tree_bytes(encoded.as_bytes()),
             estimate_tree_bytes(&parsed),

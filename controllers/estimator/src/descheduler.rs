@@ -179,7 +179,7 @@ impl Descheduler {
 /// is not.
 fn has_dynamic_placement(binding: &ResourceBinding) -> bool {
     let applied = binding.metadata.annotations.get(APPLIED_PLACEMENT);
-    let placement = applied.and_then(|text| serde_json::from_str::<Placement>(text).ok());
+    let placement = applied.and_then(|text| machinery::json::from_str::<Placement>(text).ok());
     placement.is_some_and(|placement| is_dynamically_divided(&placement))
 }
 

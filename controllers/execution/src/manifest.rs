@@ -34,7 +34,7 @@ pub(crate) struct EncodedWork {
 
 impl EncodedWork {
     pub(crate) fn parse(object: &Object) -> serde_json::Result<Self> {
-        let work: WorkFields<'_> = serde_json::from_slice(object.bytes())?;
+        let work: WorkFields<'_> = machinery::json::from_slice(object.bytes())?;
         let manifests = work.spec.workload.manifests.iter();
         let part = |raw: &&RawValue| object.bytes().slice_ref(raw.get().as_bytes());
         Ok(Self {
@@ -95,7 +95,7 @@ pub(crate) struct EncodedManifest {
 
 impl EncodedManifest {
     pub(crate) fn new(bytes: Bytes) -> Self {
-        let head: ManifestFields<'_> = serde_json::from_slice(&bytes).unwrap_or_default();
+        let head: ManifestFields<'_> = machinery::json::from_slice(&bytes).unwrap_or_default();
         let metadata: ManifestMetadataFields<'_> = parse_or_default(head.metadata);
         Self {
             api_version: parse_or_default(head.api_version),
@@ -116,7 +116,7 @@ impl EncodedManifest {
 
     /// The uid of the template that the manifest was made from.
     pub(crate) fn template_uid(&self) -> String {
-        let head: ManifestFields<'_> = serde_json::from_slice(&self.bytes).unwrap_or_default();
+        let head: ManifestFields<'_> = machinery::json::from_slice(&self.bytes).unwrap_or_default();
         let metadata: ManifestMetadataFields<'_> = parse_or_default(head.metadata);
         let annotations: BTreeMap<String, Value> = parse_or_default(metadata.annotations);
         let uid = annotations.get(TEMPLATE_UID).and_then(Value::as_str);
@@ -124,7 +124,7 @@ impl EncodedManifest {
     }
 
     pub(crate) fn tree(&self) -> serde_json::Result<Value> {
-        serde_json::from_slice(&self.bytes)
+        machinery::json::from_slice(&self.bytes)
     }
 
     /// The manifest as it is.
@@ -169,7 +169,7 @@ struct ManifestMetadataFields<'a> {
 }
 
 fn parse_or_default<'a, T: Default + Deserialize<'a>>(field: Option<&'a RawValue>) -> T {
-    let parsed = field.map(|raw| serde_json::from_str(raw.get()));
+    let parsed = field.map(|raw| machinery::json::from_str(raw.get()));
     parsed.and_then(Result::ok).unwrap_or_default()
 }
 
@@ -204,7 +204,7 @@ impl<'a> MappedManifest<'a> {
 /// A hash of what an object says: of all its fields but the metadata and the status.
 pub(crate) fn content_hash(object: &Object) -> u64 {
     let fields: BTreeMap<String, &RawValue> =
-        serde_json::from_slice(object.bytes()).unwrap_or_default();
+        machinery::json::from_slice(object.bytes()).unwrap_or_default();
     let mut hasher = DefaultHasher::new();
     for (name, value) in fields {
         if !["apiVersion", "kind", "metadata", "status"].contains(&name.as_str()) {
@@ -236,7 +236,8 @@ impl SharedBytesEncoder<'_> {
         let Value::Object(fields) = value else {
             return serde_json::to_writer(&mut self.text, value);
         };
-        let like: BTreeMap<String, &RawValue> = serde_json::from_slice(like).unwrap_or_default();
+        let like: BTreeMap<String, &RawValue> =
+            machinery::json::from_slice(like).unwrap_or_default();
         let mut before = b'{';
         for (key, value) in fields {
             self.text.push(before);

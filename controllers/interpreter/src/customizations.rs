@@ -73,7 +73,7 @@ impl BuildableInterpreterRuleIndex for ScriptIndex {
         let mut table = Self::default();
         for object in all {
             let name: Arc<str> = object.name().into();
-            let found = match serde_json::from_slice::<ResourceInterpreterCustomization>(
+            let found = match machinery::json::from_slice::<ResourceInterpreterCustomization>(
                 object.bytes(),
             ) {
                 Ok(found) => {
@@ -174,7 +174,8 @@ mod tests {
     #[test]
     fn a_deleted_customization_that_failed_to_parse_is_forgotten() {
         let broken = object(json!({"metadata": {"name": "b", "uid": "broken"}, "spec": {}}));
-        let parsed = serde_json::from_slice::<ResourceInterpreterCustomization>(broken.bytes());
+        let parsed =
+            machinery::json::from_slice::<ResourceInterpreterCustomization>(broken.bytes());
         let reason = parsed.err().unwrap().to_string();
         let before = ScriptIndex::build([&broken], &ScriptIndex::default());
         ScriptIndex::build([], &before);

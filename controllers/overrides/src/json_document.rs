@@ -21,7 +21,7 @@ pub(crate) enum LazyJsonDocument {
 
 impl LazyJsonDocument {
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
-        let raw: Box<RawValue> = serde_json::from_str(text).map_err(|e| e.to_string())?;
+        let raw: Box<RawValue> = machinery::json::from_str(text).map_err(|e| e.to_string())?;
         Ok(Self::from_raw(&raw))
     }
 
@@ -37,7 +37,7 @@ impl LazyJsonDocument {
         value: &Value,
     ) -> Result<(), JsonPatchError> {
         let new = || Self::Unparsed(value.to_string());
-        let tokens = pointer_tokens(path).ok_or(JsonPatchError::InvalidPointer)?;
+        let tokens = pointer_tokens(path, value)?;
         let Some((last, parents)) = tokens.split_last() else {
             return match operator {
                 "remove" => Err(JsonPatchError::MissingTarget),
@@ -65,10 +65,10 @@ impl LazyJsonDocument {
     fn parse_level(&mut self) {
         let Self::Unparsed(text) = self else { return };
         let opened = match text.trim_start().as_bytes().first() {
-            Some(b'{') => serde_json::from_str(text)
+            Some(b'{') => machinery::json::from_str(text)
                 .ok()
                 .map(|JsonObjectFields(all)| Self::Object(all)),
-            Some(b'[') => serde_json::from_str::<Vec<Box<RawValue>>>(text)
+            Some(b'[') => machinery::json::from_str::<Vec<Box<RawValue>>>(text)
                 .ok()
                 .map(|items| Self::Array(items.iter().map(|raw| Self::from_raw(raw)).collect())),
             _ => None,

@@ -1,5 +1,6 @@
 //! Applies one JSON patch operation (RFC 6902, with JSON pointers of RFC 6901) to a JSON value.
 
+use machinery::json;
 use serde_json::Value;
 
 /// Why an operation cannot be applied.
@@ -13,19 +14,24 @@ pub(crate) enum JsonPatchError {
     MissingTarget,
     #[error("the index is out of bounds")]
     IndexOutOfBounds,
+    #[error("{}", json::depth_error(json::MAX_OBJECT_DEPTH))]
+    TooDeep,
 }
 
-/// The unescaped tokens of a JSON pointer; `None` if the pointer is invalid.
-pub(crate) fn pointer_tokens(pointer: &str) -> Option<Vec<String>> {
-    if pointer.is_empty() {
-        return Some(Vec::new());
+/// The unescaped tokens of a JSON pointer under which `value` is set: one operation after the
+/// other cannot nest an object deeper than it may be.
+pub(crate) fn pointer_tokens(pointer: &str, value: &Value) -> Result<Vec<String>, JsonPatchError> {
+    if json::depth(value) + pointer.matches('/').count() > json::MAX_OBJECT_DEPTH {
+        return Err(JsonPatchError::TooDeep);
     }
-    let parts = pointer.strip_prefix('/')?.split('/');
-    Some(
-        parts
-            .map(|p| p.replace("~1", "/").replace("~0", "~"))
-            .collect(),
-    )
+    if pointer.is_empty() {
+        return Ok(Vec::new());
+    }
+    let tokens = pointer
+        .strip_prefix('/')
+        .ok_or(JsonPatchError::InvalidPointer)?;
+    let unescaped = |token: &str| token.replace("~1", "/").replace("~0", "~");
+    Ok(tokens.split('/').map(unescaped).collect())
 }
 
 /// Applies one operation (`add`, `remove`, `replace`).
@@ -35,7 +41,7 @@ pub(crate) fn apply_operation(
     path: &str,
     value: &Value,
 ) -> Result<(), JsonPatchError> {
-    let tokens = pointer_tokens(path).ok_or(JsonPatchError::InvalidPointer)?;
+    let tokens = pointer_tokens(path, value)?;
     let Some((last, parents)) = tokens.split_last() else {
         return match operator {
             "remove" => Err(JsonPatchError::MissingTarget),

@@ -3,7 +3,6 @@
 
 use std::fmt;
 
-use machinery::tree_memory::{max_yaml_replays, max_yaml_scalar_bytes};
 use openapi::karmada::IdentityFields;
 use openapi::karmada::policy::{
     CommandArgsOverrider, FieldOverrider, LabelAnnotationOverrider, Overriders,
@@ -13,10 +12,6 @@ use serde_json::{Map, Value, json};
 use crate::json_document::LazyJsonDocument;
 use crate::pod_spec::pod_spec_path;
 use crate::{image_reference, json_patch};
-
-/// How many nodes and merges (`<<`) the YAML text of a field may have.
-const MAX_YAML_NODES: usize = 100_000;
-const MAX_YAML_MERGES: usize = 100;
 
 /// An overrider that cannot be applied.
 #[derive(Debug, PartialEq)]
@@ -171,8 +166,8 @@ fn apply_field_overrider(
         OverriderError::new(entry, path, why)
     };
     if !overrider.yaml.is_empty() {
-        let mut document =
-            read_yaml(text).map_err(|e| error(format!("the text is not valid YAML: {e}")))?;
+        let mut document = machinery::yaml::from_str_with_duplicate_keys(text)
+            .map_err(|e| error(format!("the text is not valid YAML: {e}")))?;
         for (at, o) in overrider.yaml.iter().enumerate() {
             json_patch::apply_operation(&mut document, &o.operator, &o.sub_path, &o.value)
                 .map_err(|why| error_at("yaml", at, &o.sub_path, why))?;
@@ -189,22 +184,4 @@ fn apply_field_overrider(
         *text = document.to_string();
     }
     Ok(())
-}
-
-/// Reads YAML 1.1, as Kubernetes does. Aliases may not repeat much of the text.
-pub(crate) fn read_yaml(text: &str) -> Result<Value, serde_saphyr::Error> {
-    let options = serde_saphyr::options! {
-        legacy_octal_numbers: true,
-        duplicate_keys: serde_saphyr::DuplicateKeyPolicy::LastWins,
-        budget: serde_saphyr::budget! {
-            max_nodes: MAX_YAML_NODES,
-            max_merge_keys: MAX_YAML_MERGES,
-            max_recorded_anchor_events: 2 * max_yaml_replays(text.len()),
-            max_total_scalar_bytes: max_yaml_scalar_bytes(text.len()),
-        },
-        alias_limits: serde_saphyr::alias_limits! {
-            max_total_replayed_events: max_yaml_replays(text.len()),
-        },
-    };
-    serde_saphyr::from_str_with_options(text, options)
 }

@@ -6,7 +6,7 @@ use openapi::karmada::policy::Overriders;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use crate::overriders::{apply_overriders, read_yaml};
+use crate::overriders::apply_overriders;
 
 fn json_values() -> impl Strategy<Value = Value> {
     let leaf = prop_oneof![
@@ -99,6 +99,6 @@ proptest! {
         apply_overriders(&mut manifest, &overriders).unwrap();
         document["new"] = key.into();
         let written = manifest["data"]["y"].as_str().unwrap();
-        prop_assert_eq!(read_yaml(written).unwrap(), document, "{}", written);
+        prop_assert_eq!(machinery::yaml::from_str(written).unwrap(), document, "{}", written);
     }
 }

@@ -19,7 +19,7 @@ struct FinalizersMetadata {
 
 fn finalizers_of(object: &Object) -> Result<Vec<String>, Error> {
     let read: PartialObjectFinalizers =
-        serde_json::from_slice(object.bytes()).map_err(|e| Error::Protocol(e.to_string()))?;
+        machinery::json::from_slice(object.bytes()).map_err(|e| Error::Protocol(e.to_string()))?;
     Ok(read.metadata.finalizers.unwrap_or_default())
 }
 

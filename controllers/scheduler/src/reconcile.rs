@@ -230,7 +230,7 @@ fn placement_changed(now: &Placement, applied: &str, observed_affinity: &str) ->
     if applied.is_empty() {
         return true;
     }
-    let Ok(before) = serde_json::from_str::<Placement>(applied) else {
+    let Ok(before) = machinery::json::from_str::<Placement>(applied) else {
         return false;
     };
     if before == *now {

@@ -31,7 +31,7 @@ impl MultiClusterContinue {
     pub(crate) fn decode(text: &str) -> Result<Self, Status> {
         let token = (text.len() <= MAX_TOKEN_BYTES).then(|| URL_SAFE_NO_PAD.decode(text).ok());
         let token = token.flatten();
-        let token: Option<Self> = token.and_then(|json| serde_json::from_slice(&json).ok());
+        let token: Option<Self> = token.and_then(|json| machinery::json::from_slice(&json).ok());
         token
             .filter(|token| !token.cluster.is_empty())
             .ok_or_else(|| Status::bad_request("invalid continue token: it names no cluster"))

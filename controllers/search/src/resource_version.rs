@@ -46,7 +46,7 @@ impl MultiClusterResourceVersion {
             return None;
         }
         let json = URL_SAFE_NO_PAD.decode(text).ok()?;
-        let by_cluster: BTreeMap<String, String> = serde_json::from_slice(&json).ok()?;
+        let by_cluster: BTreeMap<String, String> = machinery::json::from_slice(&json).ok()?;
         let revision = |text: String| match text.as_str() {
             "" => Some(0),
             text => text.parse::<u64>().ok(),

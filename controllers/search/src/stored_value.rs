@@ -12,12 +12,12 @@ type RawFields<'a> = BTreeMap<String, &'a RawValue>;
 
 /// The encoded object with its origin. Values are copied as they are.
 pub(crate) fn stored_value(object: &Object, cluster: &str) -> Result<Bytes, serde_json::Error> {
-    let mut fields: RawFields<'_> = serde_json::from_slice(object.bytes())?;
+    let mut fields: RawFields<'_> = machinery::json::from_slice(object.bytes())?;
     let metadata = fields.get("metadata").map_or("{}", |raw| raw.get());
-    let mut metadata: RawFields<'_> = serde_json::from_str(metadata)?;
+    let mut metadata: RawFields<'_> = machinery::json::from_str(metadata)?;
     let annotations = metadata.get("annotations").map(|raw| raw.get());
     let annotations: Option<BTreeMap<String, String>> =
-        serde_json::from_str(annotations.unwrap_or("null"))?;
+        machinery::json::from_str(annotations.unwrap_or("null"))?;
     let mut annotations = annotations.unwrap_or_default();
     annotations.insert(CACHED_FROM_CLUSTER.to_owned(), cluster.to_owned());
     let annotations = to_raw_value(&annotations)?;
@@ -56,7 +56,7 @@ mod tests {
             value["metadata"] = expected;
             assert_eq!(cached.value().unwrap(), value);
             let moved = cached.with_resource_version("x").unwrap();
-            let moved: Value = serde_json::from_slice(moved.bytes()).unwrap();
+            let moved: Value = machinery::json::from_slice(moved.bytes()).unwrap();
             assert_eq!(moved["metadata"]["resourceVersion"], "x");
         }
         let broken = json!({"metadata": {"name": "a", "annotations": [1]}});

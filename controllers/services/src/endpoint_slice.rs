@@ -65,7 +65,7 @@ fn reports_slice(work: &Object) -> bool {
 
 /// The key of the Work of an imported slice.
 fn work_key(slice: &Object) -> Option<String> {
-    let decoded: ObjectWithAnnotations = serde_json::from_slice(slice.bytes()).ok()?;
+    let decoded: ObjectWithAnnotations = machinery::json::from_slice(slice.bytes()).ok()?;
     let annotation = |key| decoded.metadata.annotations.get(key);
     Some(format!(
         "{}/{}",
@@ -98,7 +98,7 @@ fn exported_service_keys(work: &Object) -> Vec<String> {
 /// that reports a slice; the error says why it is refused.
 fn imported_slice(work: &Object, cluster: &str) -> Result<Value, String> {
     let decoded: WorkWithManifests =
-        serde_json::from_slice(work.bytes()).map_err(|e| e.to_string())?;
+        machinery::json::from_slice(work.bytes()).map_err(|e| e.to_string())?;
     let label = |key| work.meta().label(key).unwrap_or_default();
     let namespace = label(ENDPOINT_SLICE_SERVICE_NAMESPACE);
     let manifests = decoded.spec.workload.manifests;

@@ -33,7 +33,9 @@ struct WorkConditions {
 fn decode_export_work(work: &Object) -> Option<PartialExportWork> {
     let text = std::str::from_utf8(work.bytes()).ok()?;
     let mentioned = text.contains("\"ServiceExport\"");
-    mentioned.then(|| serde_json::from_str(text).ok()).flatten()
+    mentioned
+        .then(|| machinery::json::from_str(text).ok())
+        .flatten()
 }
 
 /// The Services whose ServiceExports a Work has: their namespaces and names.

@@ -139,7 +139,7 @@ impl AddonStatus {
     pub fn from_config_map(map: &Object) -> Option<Vec<Self>> {
         let value = map.value().ok()?;
         let text = value["metadata"]["annotations"][ADDON_STATUSES].as_str()?;
-        serde_json::from_str(text).ok()
+        machinery::json::from_str(text).ok()
     }
 }
 

@@ -57,7 +57,7 @@ impl AgentRegistration {
         if text.len() > MAX_REGISTRATION_BYTES {
             return Some(Err(format!("has more than {MAX_REGISTRATION_BYTES} bytes")));
         }
-        Some(serde_json::from_str(text).map_err(|e| e.to_string()))
+        Some(machinery::json::from_str(text).map_err(|e| e.to_string()))
     }
 
     /// The registration that the spec of a Cluster agrees with.

@@ -61,7 +61,7 @@ pub fn encode_annotation(
 
 /// Parses such an annotation.
 pub fn parse_annotation(text: &str) -> Result<Vec<DependentObjectReference>, serde_json::Error> {
-    Ok(serde_json::from_str::<Option<_>>(text)?.unwrap_or_default())
+    Ok(machinery::json::from_str::<Option<_>>(text)?.unwrap_or_default())
 }
 
 /// Prints dependencies as Go does in the messages of events.

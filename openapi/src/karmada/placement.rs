@@ -139,10 +139,10 @@ mod tests {
     #[test]
     fn the_encoding_is_that_of_go() {
         let text = r#"{"clusterAffinity":{"clusterNames":["member1","member2"]},"clusterTolerations":[{"key":"cluster.karmada.io/not-ready","operator":"Exists","effect":"NoExecute","tolerationSeconds":300}],"replicaScheduling":{"replicaSchedulingType":"Divided","replicaDivisionPreference":"Weighted","weightPreference":{"staticWeightList":[{"targetCluster":{"clusterNames":["member1"]},"weight":1}]}}}"#;
-        let placement: Placement = serde_json::from_str(text).unwrap();
+        let placement: Placement = machinery::json::from_str(text).unwrap();
         assert_eq!(serde_json::to_string(&placement).unwrap(), text);
         let term = r#"{"clusterAffinities":[{"affinityName":"a","clusterNames":["m"],"overflowAffinities":[{"affinityName":"b"}]}]}"#;
-        let placement: Placement = serde_json::from_str(term).unwrap();
+        let placement: Placement = machinery::json::from_str(term).unwrap();
         assert_eq!(serde_json::to_string(&placement).unwrap(), term);
     }
 }

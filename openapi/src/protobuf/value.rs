@@ -54,7 +54,7 @@ pub(super) fn decode_raw_json(bytes: &[u8]) -> Result<Option<Value>, String> {
     if text.is_empty() {
         return Ok(None);
     }
-    serde_json::from_slice(text)
+    machinery::json::from_slice(text)
         .map(Some)
         .map_err(|e| format!("embedded JSON: {e}"))
 }

@@ -381,7 +381,7 @@ fn the_protobuf_encoding_has_the_content_of_the_json_form() {
     assert_eq!(text_of(&extension, 1), "x-kubernetes-group-version-kind");
     let yaml = text_of(&split(extension[1].1), 2);
     assert_eq!(
-        serde_json::from_str::<Value>(yaml).unwrap()[0]["kind"],
+        machinery::json::from_str::<Value>(yaml).unwrap()[0]["kind"],
         "PropagationPolicy"
     );
 }

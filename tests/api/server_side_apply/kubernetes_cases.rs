@@ -88,7 +88,7 @@ fn writes_without_a_change_are_no_events() {
     let events = fixture.server.get(&watch).text();
     let events: Vec<Value> = events
         .lines()
-        .map(|line| serde_json::from_str(line).unwrap())
+        .map(|line| machinery::json::from_str(line).unwrap())
         .collect();
     let versions: Vec<&str> = events
         .iter()

@@ -248,6 +248,6 @@ fn reads_return_managers() {
         .request("GET", &format!("{collection}?watch=1&timeoutSeconds=30"));
     let mut stream = watch.send_streaming();
     let chunk = String::from_utf8(stream.next_chunk().unwrap()).unwrap();
-    let event: Value = serde_json::from_str(chunk.lines().next().unwrap()).unwrap();
+    let event: Value = machinery::json::from_str(chunk.lines().next().unwrap()).unwrap();
     assert_eq!(event["object"], created);
 }

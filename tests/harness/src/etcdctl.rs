@@ -41,7 +41,7 @@ impl EtcdCluster {
     /// Lists the keys with a prefix, in ascending order.
     pub fn list_prefix(&self, prefix: &str) -> Vec<EtcdKeyValue> {
         let output = self.etcdctl(&["get", prefix, "--prefix", "-w", "json"]);
-        let answer: Value = serde_json::from_str(&output).unwrap();
+        let answer: Value = machinery::json::from_str(&output).unwrap();
         let all = answer["kvs"].as_array().cloned().unwrap_or_default();
         let stored = |kv: &Value| EtcdKeyValue {
             key: decode_text(&kv["key"]),
@@ -76,7 +76,7 @@ impl EtcdCluster {
             let Ok(line) = lines.recv_timeout(left) else {
                 break;
             };
-            let Ok(answer) = serde_json::from_str::<Value>(&line) else {
+            let Ok(answer) = machinery::json::from_str::<Value>(&line) else {
                 // etcdctl prints plain text when the watch was canceled.
                 break;
             };

@@ -272,7 +272,7 @@ async fn respond(state: &Mutex<FakeState>, request: Request<Incoming>) -> Respon
 }
 
 fn parse(body: &[u8]) -> Value {
-    serde_json::from_slice(body).unwrap()
+    machinery::json::from_slice(body).unwrap()
 }
 
 fn lines(body: &Bytes) -> impl Iterator<Item = &[u8]> {

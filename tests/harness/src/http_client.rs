@@ -54,7 +54,7 @@ pub struct HttpTestResponse {
 
 impl HttpTestResponse {
     pub fn json(&self) -> Value {
-        serde_json::from_slice(&self.body).unwrap_or_else(|e| panic!("{e}: {:?}", self.body))
+        machinery::json::from_slice(&self.body).unwrap_or_else(|e| panic!("{e}: {:?}", self.body))
     }
 }
 

@@ -100,7 +100,7 @@ pub async fn assert_karmada_kinds_are_served(kubeconfig: &Path) {
             ListOptions::default(),
         );
         let table = api.get_table(all, &options, false);
-        let table: Value = serde_json::from_slice(&table.await.unwrap()).unwrap();
+        let table: Value = machinery::json::from_slice(&table.await.unwrap()).unwrap();
         let columns = table["columnDefinitions"].as_array().unwrap().iter();
         let columns: Vec<&str> = columns.map(|c| c["name"].as_str().unwrap()).collect();
         assert_eq!(columns, expected.columns, "{at}");
@@ -115,7 +115,7 @@ pub async fn assert_karmada_kinds_are_served(kubeconfig: &Path) {
 async fn get(api: &dyn Api, path: &str) -> Value {
     let answer = api.get_raw(path).await;
     let answer = answer.unwrap_or_else(|why| panic!("{path}: {why}"));
-    serde_json::from_slice(&answer).unwrap()
+    machinery::json::from_slice(&answer).unwrap()
 }
 
 fn words(list: &Value) -> BTreeSet<&str> {

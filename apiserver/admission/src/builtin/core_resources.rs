@@ -144,7 +144,7 @@ fn validate_docker_config(key: &str, data: &BTreeMap<&str, Vec<u8>>, errors: &mu
     match data.get(key) {
         None => errors.push(FieldError::required(field, "")),
         Some(bytes) => {
-            if let Err(why) = serde_json::from_slice::<Map<String, Value>>(bytes) {
+            if let Err(why) = machinery::json::from_slice::<Map<String, Value>>(bytes) {
                 errors.push(FieldError::invalid(
                     field,
                     &"<secret contents redacted>".into(),

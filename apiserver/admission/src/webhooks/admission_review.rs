@@ -104,7 +104,7 @@ pub(super) fn parse_response(
     body: &[u8],
 ) -> Result<WebhookDecision, String> {
     let review: AdmissionReviewResponse =
-        serde_json::from_slice(body).map_err(|e| format!("cannot parse the response: {e}"))?;
+        machinery::json::from_slice(body).map_err(|e| format!("cannot parse the response: {e}"))?;
     let response = review.response.ok_or("webhook response was absent")?;
     let api_version = webhook.review_version.api_version();
     let actual = (
@@ -131,7 +131,7 @@ pub(super) fn parse_response(
             let raw = STANDARD
                 .decode(text)
                 .map_err(|e| format!("response.patch is not base64: {e}"))?;
-            let patch = serde_json::from_slice(&raw);
+            let patch = machinery::json::from_slice(&raw);
             Some(patch.map_err(|e| format!("response.patch is not JSON: {e}"))?)
         }
         (Some(_), other) => return Err(format!("unsupported response.patchType {other:?}")),

@@ -120,16 +120,17 @@ pub(super) fn parse_all(configurations: &[Object]) -> Vec<Arc<AdmissionWebhook>>
     let mut hooks = Vec::new();
     for configuration in sorted {
         let (name, uid) = (configuration.name(), configuration.uid());
-        let written =
-            match serde_json::from_slice::<AdmissionWebhookConfiguration>(configuration.bytes()) {
-                Ok(written) => written,
-                Err(why) => {
-                    if FAILURES.record_failure(uid, &why.to_string()) {
-                        tracing::warn!(name, %why, "failed to parse webhook configuration");
-                    }
-                    continue;
+        let written = match machinery::json::from_slice::<AdmissionWebhookConfiguration>(
+            configuration.bytes(),
+        ) {
+            Ok(written) => written,
+            Err(why) => {
+                if FAILURES.record_failure(uid, &why.to_string()) {
+                    tracing::warn!(name, %why, "failed to parse webhook configuration");
                 }
-            };
+                continue;
+            }
+        };
         FAILURES.record_success(uid);
         for (index, webhook) in written.webhooks.into_iter().enumerate() {
             match parse(name, webhook) {

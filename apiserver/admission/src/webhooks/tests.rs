@@ -56,7 +56,7 @@ impl WebhookClient for FakeWebhookClient {
         body: Bytes,
         _: Duration,
     ) -> Result<Bytes, String> {
-        let review: Value = serde_json::from_slice(&body).unwrap();
+        let review: Value = machinery::json::from_slice(&body).unwrap();
         let request = review["request"].clone();
         let result = match self.webhooks.lock().get(&webhook.path) {
             Some(webhook) => webhook(&request),

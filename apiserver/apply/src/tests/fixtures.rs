@@ -126,6 +126,6 @@ impl VersionedConverter for RenamedFields {
         let text = object
             .to_string()
             .replace(&format!("_{from}\""), &format!("_{to}\""));
-        serde_json::from_str(&text).map_err(|e| VersionConversionError::Failed(e.to_string()))
+        machinery::json::from_str(&text).map_err(|e| VersionConversionError::Failed(e.to_string()))
     }
 }

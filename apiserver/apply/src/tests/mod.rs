@@ -115,6 +115,8 @@ impl<'c> ManagedObjectHistory<'c> {
     ) -> &mut Self {
         let conflicts = self.try_apply(manager, version, config, false).unwrap_err();
         let found: Vec<(String, String)> = conflicts
+            .listed()
+            .0
             .iter()
             .map(|c| (c.manager.manager.to_string(), path_text(&c.path)))
             .collect();

@@ -31,7 +31,12 @@ fn merge_maps(map: &MapMerge<'_>, live: &Value, config: &Value) -> Result<Value,
     if map.is_atomic || live_fields.is_empty() && config_fields.is_empty() {
         return Ok(config.clone());
     }
-    let mut merged = live_fields.clone();
+    // Not a copy of all live fields: their inner fields would be copied at every level.
+    let unchanged = live_fields
+        .iter()
+        .filter(|(name, _)| !config_fields.contains_key(*name))
+        .map(|(name, value)| (name.clone(), value.clone()));
+    let mut merged: Map<String, Value> = unchanged.collect();
     for (name, value) in config_fields {
         let value = match live_fields.get(name) {
             Some(live) => merge(map.field_or_deduced(name), live, value)?,

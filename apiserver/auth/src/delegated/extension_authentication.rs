@@ -47,7 +47,7 @@ pub(super) struct ExtensionAuthentication {
 fn parse_string_list(data: &BTreeMap<String, String>, key: &str) -> Result<Vec<String>, String> {
     match data.get(key).map(String::as_str) {
         None | Some("") => Ok(Vec::new()),
-        Some(text) => serde_json::from_str(text).map_err(|e| format!("{key}: {e}")),
+        Some(text) => machinery::json::from_str(text).map_err(|e| format!("{key}: {e}")),
     }
 }
 
@@ -72,7 +72,7 @@ fn parse_ca(
 impl ExtensionAuthentication {
     pub(super) fn parse(map: &Object) -> Result<Self, String> {
         let ExtensionAuthenticationData { data } =
-            serde_json::from_slice(map.bytes()).map_err(|e| e.to_string())?;
+            machinery::json::from_slice(map.bytes()).map_err(|e| e.to_string())?;
         let trust = Self {
             client_ca: parse_ca(&data, "client-ca-file")?,
             request_header_ca: parse_ca(&data, "requestheader-client-ca-file")?,

@@ -161,7 +161,7 @@ impl RemoteKeySet {
         if body.len() > MAX_DOCUMENT_BYTES {
             return Err(format!("the document of {url} is too large"));
         }
-        serde_json::from_slice(&body).map_err(|e| format!("{url} is not JSON: {e}"))
+        machinery::json::from_slice(&body).map_err(|e| format!("{url} is not JSON: {e}"))
     }
 }
 

@@ -85,7 +85,7 @@ impl ReviewEndpoint {
 }
 
 fn status_of(response: &[u8]) -> Result<Value, String> {
-    let mut review: Value = serde_json::from_slice(response)
+    let mut review: Value = machinery::json::from_slice(response)
         .map_err(|e| format!("the response is not a review: {e}"))?;
     match review.get_mut("status") {
         Some(status) => Ok(status.take()),

@@ -152,8 +152,8 @@ fn address_size(value: Option<&Value<'_>>) -> u64 {
 }
 
 /// The cost of reading a whole value.
-fn traversal_cost(value: &Value<'_>, depth: u16) -> u64 {
-    if depth > crate::syntax::MAX_DEPTH {
+fn traversal_cost(value: &Value<'_>, depth: usize) -> u64 {
+    if depth > machinery::json::MAX_DEPTH {
         return 1;
     }
     match value {

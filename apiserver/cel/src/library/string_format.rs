@@ -163,7 +163,7 @@ fn push_hex(out: &mut String, bytes: &[u8], verb: char) {
 
 /// Appends a value as `%s` does. Strings within lists and maps are not quoted.
 fn push_text(out: &mut String, value: &Value<'_>, depth: usize) -> Result<(), EvalError> {
-    if depth > crate::syntax::MAX_DEPTH.into() {
+    if depth > machinery::json::MAX_DEPTH {
         return Err(EvalError::new("value is nested too deeply"));
     }
     match value {

@@ -20,7 +20,7 @@ const RULE_COST_LIMIT: u64 = 10_000_000;
 const TOTAL_COST_LIMIT: u64 = 100_000_000;
 /// How many of the most expensive rules are named.
 const REPORTED_RULES: usize = 4;
-/// Bound on the nesting of a schema; parsed JSON is never deeper than 128.
+/// Bound on the nesting of a schema.
 const MAX_DEPTH: usize = 128;
 const REASONS: [&str; 4] = [
     "FieldValueDuplicate",

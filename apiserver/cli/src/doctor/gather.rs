@@ -95,7 +95,7 @@ impl Examination<'_> {
 
     async fn server_version(&self) -> QueryResult<String> {
         let body = self.answer(self.api.get_raw("/version")).await?;
-        let version: Value = serde_json::from_slice(&body).map_err(|e| e.to_string())?;
+        let version: Value = machinery::json::from_slice(&body).map_err(|e| e.to_string())?;
         let version = version["gitVersion"].as_str();
         Ok(version.ok_or("it has no gitVersion")?.to_owned())
     }
@@ -208,7 +208,7 @@ fn failed_works_of_page(page: &[u8]) -> Result<(Vec<FailedWork>, String), String
 
 /// The message of a Status, or the text itself.
 fn status_message(body: &str) -> String {
-    let status: Option<Value> = serde_json::from_str(body).ok();
+    let status: Option<Value> = machinery::json::from_str(body).ok();
     let message = status
         .as_ref()
         .and_then(|status| status["message"].as_str());
@@ -245,7 +245,7 @@ fn user_credentials(config: &RestConfig) -> Vec<UserCredential> {
 fn token_expiry(token: &str) -> Option<i64> {
     let payload = token.trim().split('.').nth(1)?;
     let payload = URL_SAFE_NO_PAD.decode(payload).ok()?;
-    let claims: Value = serde_json::from_slice(&payload).ok()?;
+    let claims: Value = machinery::json::from_slice(&payload).ok()?;
     claims["exp"].as_f64().map(|seconds| seconds as i64)
 }
 

@@ -49,9 +49,9 @@ impl Table {
     /// Decodes a Table; with a field to sort by, whose rows have whole objects.
     pub(super) fn decode(body: &[u8], sort_by: Option<&SortField>) -> serde_json::Result<Self> {
         let Some(field) = sort_by else {
-            return serde_json::from_slice(body);
+            return machinery::json::from_slice(body);
         };
-        let value: Value = serde_json::from_slice(body)?;
+        let value: Value = machinery::json::from_slice(body)?;
         let rows = value["rows"].as_array();
         let keys = rows.into_iter().flatten();
         let keys: Vec<SortKey> = keys.map(|row| field.key_of(&row["object"])).collect();

@@ -125,7 +125,7 @@ async fn watch_server(
     sender.send(rows("ADDED".to_owned(), table)).await?;
     let mut events = server.api.watch_table(at, &watch).await?;
     while let Some(event) = events.next().await {
-        let event: TableEvent = serde_json::from_slice(&event?)?;
+        let event: TableEvent = machinery::json::from_slice(&event?)?;
         if event.r#type == "ERROR" {
             let message = event.object["message"]
                 .as_str()

@@ -249,7 +249,7 @@ async fn count_works(control: &dyn Api, cluster: &str) -> Option<u64> {
     let namespace = execution_space_name(cluster);
     let path = format!("/apis/work.karmada.io/v1alpha1/namespaces/{namespace}/works?limit=1");
     let body = control.get_raw(&path).await.ok()?;
-    let list: ListHead = serde_json::from_slice(&body).ok()?;
+    let list: ListHead = machinery::json::from_slice(&body).ok()?;
     let listed = u64::try_from(list.items.len()).ok()?;
     Some(listed + list.metadata.remaining_item_count)
 }

@@ -207,8 +207,8 @@ async fn run_exec_plugin(exec: &ExecConfig, info: &str) -> Result<ExecPluginCred
 }
 
 fn parse_exec_credential(exec: &ExecConfig, text: &[u8]) -> Result<ExecPluginCredentials, String> {
-    let credential: ExecCredential =
-        serde_json::from_slice(text).map_err(|_| "its output is no ExecCredential".to_owned())?;
+    let credential: ExecCredential = machinery::json::from_slice(text)
+        .map_err(|_| "its output is no ExecCredential".to_owned())?;
     if credential.kind != "ExecCredential" || credential.api_version != exec.api_version {
         return Err(format!(
             "it answered {} {}, asked for ExecCredential {}",

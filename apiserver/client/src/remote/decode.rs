@@ -87,7 +87,7 @@ struct ListItemKindField<'a> {
 /// Decodes a list. The items of a typed list lack `apiVersion` and `kind`; they are
 /// added.
 pub(super) fn decode_list(body: &[u8]) -> Result<ObjectList> {
-    let raw: RawObjectList<'_> = serde_json::from_slice(body).map_err(protocol_error)?;
+    let raw: RawObjectList<'_> = machinery::json::from_slice(body).map_err(protocol_error)?;
     let Some(item_kind) = raw.kind.strip_suffix("List") else {
         return Err(Error::Protocol(format!("{:?} is not a list", raw.kind)));
     };
@@ -122,7 +122,7 @@ fn add_type_meta<'a>(item: &'a str, head: &str) -> Result<Cow<'a, str>> {
 }
 
 fn has_kind(item: &str) -> Result<bool> {
-    let only: ListItemKindField<'_> = serde_json::from_str(item).map_err(protocol_error)?;
+    let only: ListItemKindField<'_> = machinery::json::from_str(item).map_err(protocol_error)?;
     Ok(only.kind.is_some_and(|k| !k.is_empty()))
 }
 
@@ -208,7 +208,7 @@ impl WatchEventDecoder {
 }
 
 fn decode_watch_event(line: &[u8]) -> Result<WatchEvent> {
-    let raw: RawWatchEvent<'_> = serde_json::from_slice(line).map_err(protocol_error)?;
+    let raw: RawWatchEvent<'_> = machinery::json::from_slice(line).map_err(protocol_error)?;
     let text = raw.object.get();
     let object = || Object::from_json_trimmed(text.as_bytes());
     match &*raw.r#type {
@@ -216,7 +216,7 @@ fn decode_watch_event(line: &[u8]) -> Result<WatchEvent> {
         "MODIFIED" => Ok(WatchEvent::Modified(object()?)),
         "DELETED" => Ok(WatchEvent::Deleted(object()?)),
         "BOOKMARK" => {
-            let mark: RawBookmark = serde_json::from_str(text).map_err(protocol_error)?;
+            let mark: RawBookmark = machinery::json::from_str(text).map_err(protocol_error)?;
             let end = mark.metadata.annotations.get("k8s.io/initial-events-end");
             Ok(WatchEvent::Bookmark {
                 revision: parse_revision(Some(&mark.metadata.resource_version)),
@@ -224,7 +224,7 @@ fn decode_watch_event(line: &[u8]) -> Result<WatchEvent> {
             })
         }
         "ERROR" => {
-            let status: Status = serde_json::from_str(text).map_err(protocol_error)?;
+            let status: Status = machinery::json::from_str(text).map_err(protocol_error)?;
             Err(status.into())
         }
         other => Err(Error::Protocol(format!("watch event of type {other:?}"))),

@@ -215,7 +215,7 @@ fn group_version_path(version: &str) -> String {
 }
 
 fn decode<T: DeserializeOwned>(body: &[u8]) -> Result<T> {
-    serde_json::from_slice(body).map_err(|e| Error::Protocol(format!("discovery: {e}")))
+    machinery::json::from_slice(body).map_err(|e| Error::Protocol(format!("discovery: {e}")))
 }
 
 fn add_aggregated_groups(list: ApiGroupDiscoveryList, found: &mut ServerResources) {

@@ -349,7 +349,7 @@ impl MergedKubeconfig {
 fn parse_file(path: &Path, text: &str) -> Result<KubeconfigFile, RestConfigError> {
     // JSON is YAML. `register` writes it, so that an agent need not have a parser of YAML, and
     // the trees that it builds, in its memory.
-    if let Ok(file) = serde_json::from_str(text) {
+    if let Ok(file) = machinery::json::from_str(text) {
         return Ok(file);
     }
     serde_saphyr::from_str(text).map_err(|e| {

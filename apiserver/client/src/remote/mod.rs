@@ -361,9 +361,9 @@ struct ResponseBodyKindField {
 fn status_from_response(code: StatusCode, body: &[u8]) -> Status {
     /// As client-go's.
     const MAX_MESSAGE_CHARS: usize = 2048;
-    let is_status =
-        serde_json::from_slice::<ResponseBodyKindField>(body).is_ok_and(|k| k.kind == "Status");
-    if is_status && let Ok(mut status) = serde_json::from_slice::<Status>(body) {
+    let is_status = machinery::json::from_slice::<ResponseBodyKindField>(body)
+        .is_ok_and(|k| k.kind == "Status");
+    if is_status && let Ok(mut status) = machinery::json::from_slice::<Status>(body) {
         if status.code == 0 {
             status.code = code.as_u16();
         }
@@ -507,7 +507,7 @@ impl Api for RemoteApi {
     ) -> Result<Option<Object>> {
         let body = self.fetch_body(&ApiRequest::delete(at, options)).await?;
         let kind: ResponseBodyKindField =
-            serde_json::from_slice(&body).map_err(|e| Error::Protocol(e.to_string()))?;
+            machinery::json::from_slice(&body).map_err(|e| Error::Protocol(e.to_string()))?;
         if kind.kind == "Status" {
             return Ok(None);
         }

@@ -97,7 +97,7 @@ impl MemberApiResources {
         let mut missing = MissingMembers::default();
         for MemberReply { cluster, outcome } in self.reader.discover(user, &reads).await? {
             let list: Option<ApiResourceList> = missing.check_reply(&cluster, outcome, |body| {
-                serde_json::from_slice(body).map_err(|error| error.to_string())
+                machinery::json::from_slice(body).map_err(|error| error.to_string())
             });
             let resources = list.into_iter().flat_map(|list| list.resources);
             names.extend(resources.map(|resource| (resource.name, resource.namespaced)));

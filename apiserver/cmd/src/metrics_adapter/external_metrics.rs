@@ -82,7 +82,7 @@ fn merge(
     let mut missing = MissingMembers::default();
     for MemberReply { cluster, outcome } in replies {
         let values = missing.check_reply(&cluster, outcome, |body| {
-            serde_json::from_slice(body).map_err(|error| error.to_string())
+            machinery::json::from_slice(body).map_err(|error| error.to_string())
         });
         let Some(ExternalMetricValueList { items: values }) = values else {
             continue;

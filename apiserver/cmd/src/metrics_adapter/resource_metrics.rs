@@ -160,10 +160,11 @@ impl MemberResourceMetrics {
     fn objects(&self, body: &[u8], cluster: &str, name: &str) -> Result<Vec<Object>, String> {
         let values = match name {
             "" => {
-                let list: ItemList = serde_json::from_slice(body).map_err(|e| e.to_string())?;
+                let list: ItemList =
+                    machinery::json::from_slice(body).map_err(|e| e.to_string())?;
                 list.items.unwrap_or_default()
             }
-            _ => vec![serde_json::from_slice(body).map_err(|e| e.to_string())?],
+            _ => vec![machinery::json::from_slice(body).map_err(|e| e.to_string())?],
         };
         let object = |mut value: Value| {
             if !value["metadata"].is_object() {

@@ -331,7 +331,7 @@ mod tests {
     async fn events(mut receiver: AuditEventReceiver) -> Vec<Value> {
         receiver.close();
         let batch = receiver.next_batch(10, Duration::ZERO).await;
-        let decode = |event: &bytes::Bytes| serde_json::from_slice(event).unwrap();
+        let decode = |event: &bytes::Bytes| machinery::json::from_slice(event).unwrap();
         batch.iter().map(decode).collect()
     }
 

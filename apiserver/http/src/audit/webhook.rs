@@ -134,7 +134,7 @@ mod tests {
     fn batches_are_event_lists() {
         for count in 0..3 {
             let batch = vec![Bytes::from_static(br#"{"auditID":"a"}"#); count];
-            let list: serde_json::Value = serde_json::from_slice(&event_list(&batch)).unwrap();
+            let list: serde_json::Value = machinery::json::from_slice(&event_list(&batch)).unwrap();
             assert_eq!(list["items"].as_array().unwrap().len(), count);
             assert_eq!(list["kind"], "EventList");
         }

@@ -177,11 +177,11 @@ struct MergedList<'a> {
 fn merge_lists(lists: &[Bytes]) -> Result<Vec<u8>, Status> {
     let mut result: Option<MergedList<'_>> = None;
     for list in lists {
-        let Ok(mut head) = serde_json::from_slice::<BTreeMap<&str, &RawValue>>(list) else {
+        let Ok(mut head) = machinery::json::from_slice::<BTreeMap<&str, &RawValue>>(list) else {
             continue;
         };
         let items = head.remove("items").map_or("[]", RawValue::get);
-        let items: Vec<&RawValue> = serde_json::from_str(items).unwrap_or_default();
+        let items: Vec<&RawValue> = machinery::json::from_str(items).unwrap_or_default();
         match &mut result {
             None => {
                 result = Some(MergedList {

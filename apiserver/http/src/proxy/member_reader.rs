@@ -164,7 +164,7 @@ pub fn is_unserved_path(status: &Status) -> bool {
 
 /// The Status in the body of a failure, or one for its code alone.
 fn failure_of_member(code: StatusCode, body: &[u8]) -> Status {
-    let reported: Option<Status> = serde_json::from_slice(body).ok();
+    let reported: Option<Status> = machinery::json::from_slice(body).ok();
     reported
         .filter(|status| status.code == code.as_u16() && !status.message.is_empty())
         .unwrap_or_else(|| {

@@ -28,7 +28,7 @@ pub(super) fn restore_object(
     let decoded = match media_type {
         _ if is_protobuf => request_body::decode_protobuf(&body).ok(),
         _ if media_type.ends_with("yaml") => yaml_body::decode_yaml(&body).ok(),
-        _ => serde_json::from_slice::<Value>(&body).ok(),
+        _ => machinery::json::from_slice::<Value>(&body).ok(),
     };
     let Some(mut value) = decoded else {
         return unchanged(body);
@@ -92,7 +92,7 @@ mod tests {
     fn restored(body: &[u8], content_type: &str) -> Value {
         let body = Bytes::copy_from_slice(body);
         let restored = restore_object(body, content_type, own_version);
-        serde_json::from_slice(&restored.bytes).unwrap()
+        machinery::json::from_slice(&restored.bytes).unwrap()
     }
 
     // proves: SRC-update
@@ -132,7 +132,7 @@ mod tests {
             own_version,
         );
         assert_eq!(body.content_type, Some(JSON));
-        let value: Value = serde_json::from_slice(&body.bytes).unwrap();
+        let value: Value = machinery::json::from_slice(&body.bytes).unwrap();
         assert_eq!(value["metadata"]["resourceVersion"], "7");
         assert_eq!(value["kind"], "ConfigMap");
     }

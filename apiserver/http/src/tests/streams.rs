@@ -22,7 +22,7 @@ async fn next_event(body: &mut Incoming, buffer: &mut Vec<u8>) -> Option<Value> 
     loop {
         if let Some(end) = buffer.iter().position(|b| *b == b'\n') {
             let line: Vec<u8> = buffer.drain(..=end).collect();
-            return Some(serde_json::from_slice(&line).unwrap());
+            return Some(machinery::json::from_slice(&line).unwrap());
         }
         let frame = tokio::time::timeout(Duration::from_secs(10), body.frame())
             .await
@@ -150,7 +150,7 @@ async fn long_lists_are_streamed() {
     flate2::read::GzDecoder::new(&packed.body[..])
         .read_to_end(&mut text)
         .unwrap();
-    let (a, b): (Value, Value) = (plain.json(), serde_json::from_slice(&text).unwrap());
+    let (a, b): (Value, Value) = (plain.json(), machinery::json::from_slice(&text).unwrap());
     assert_eq!(a["items"], b["items"]);
     assert!(a["items"].as_array().unwrap().len() >= 300);
 }

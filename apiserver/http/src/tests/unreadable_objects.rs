@@ -71,7 +71,7 @@ async fn unrenderable_object_fails_the_list() {
     for accept in [METADATA, "application/json"] {
         let bytes = admin.get_as(CONFIG_MAPS, accept).await.body;
         let text = String::from_utf8_lossy(&bytes).replace("1e999", "1");
-        let list: Value = serde_json::from_str(&text).unwrap();
+        let list: Value = machinery::json::from_str(&text).unwrap();
         assert_eq!(names(&list), ["bad", "good"], "{list}");
     }
 
@@ -83,7 +83,7 @@ async fn unrenderable_object_fails_the_list() {
         .body
         .split(|b| *b == b'\n')
         .rfind(|l| !l.is_empty());
-    let event: Value = serde_json::from_slice(last.unwrap()).unwrap();
+    let event: Value = machinery::json::from_slice(last.unwrap()).unwrap();
     assert_eq!(event["type"], "ERROR", "{event}");
     let message = event["object"]["message"].as_str().unwrap();
     assert!(message.contains(r#"configmaps "default/bad""#), "{message}");

@@ -97,6 +97,14 @@ fn with_wrong_keys() -> Vec<(&'static str, String)> {
             "unknown fields",
             numbered("{", |i| format!(r#""a{i}":1"#), "}"),
         ),
+        ("unknown fields a thousand levels deep", {
+            let opened = r#""n":{"#.repeat(1_000);
+            numbered(
+                &format!("{{{opened}"),
+                |i| format!(r#""a{i}":1"#),
+                &"}".repeat(1_001),
+            )
+        }),
         (
             "unknown fields under a long key",
             numbered(

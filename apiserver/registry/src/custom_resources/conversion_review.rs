@@ -91,7 +91,8 @@ pub(super) fn decode_response(
     uid: &str,
     body: &[u8],
 ) -> Result<Vec<Value>, String> {
-    let review: ReviewResponseBody = serde_json::from_slice(body).map_err(|e| e.to_string())?;
+    let review: ReviewResponseBody =
+        machinery::json::from_slice(body).map_err(|e| e.to_string())?;
     if version == ConversionReviewVersion::V1 {
         let (group, version) = split_api_version(&review.api_version);
         if (group, version, review.kind.as_str()) != (API_GROUP, "v1", "ConversionReview") {
@@ -263,12 +264,12 @@ mod tests {
     fn a_review_contains_all_objects() {
         let objects = [b"{\"a\":1}".to_vec(), b"{\"b\":2}".to_vec()];
         let body = encode_review(ConversionReviewVersion::V1, "u", "g.io/v2", &objects);
-        let review: Value = serde_json::from_slice(&body).unwrap();
+        let review: Value = machinery::json::from_slice(&body).unwrap();
         let expected = json!({"kind": "ConversionReview", "apiVersion": "apiextensions.k8s.io/v1",
             "request": {"uid": "u", "desiredAPIVersion": "g.io/v2", "objects": [{"a": 1}, {"b": 2}]}});
         assert_eq!(review, expected);
         let none = encode_review(ConversionReviewVersion::V1Beta1, "u", "g.io/v2", &[]);
-        let review: Value = serde_json::from_slice(&none).unwrap();
+        let review: Value = machinery::json::from_slice(&none).unwrap();
         assert_eq!(review["request"]["objects"], json!([]));
         assert_eq!(review["apiVersion"], "apiextensions.k8s.io/v1beta1");
     }

@@ -140,7 +140,7 @@ impl ValueConverter {
             if self.is_current(stored.value, stored.revision) {
                 continue;
             }
-            let Ok(mut object) = serde_json::from_slice::<Value>(stored.value) else {
+            let Ok(mut object) = machinery::json::from_slice::<Value>(stored.value) else {
                 continue;
             };
             let changed = self.apply_stored_schema(&mut object);
@@ -214,7 +214,7 @@ impl ValueConverter {
         if self.version == self.storage_version {
             return Ok(None);
         }
-        let object = serde_json::from_slice(value).map_err(|e| conversion_failure(&e))?;
+        let object = machinery::json::from_slice(value).map_err(|e| conversion_failure(&e))?;
         let converted = self.converter.convert(vec![object], &self.storage_version);
         match converted.await?.into_iter().next() {
             Some(object) => Ok(Some(encode(&object)?)),
@@ -225,7 +225,7 @@ impl ValueConverter {
     /// Whether a write of the same object would store another value: in another version, or
     /// pruned and defaulted by a newer schema.
     fn is_stale(&self, entry: &KeyValue) -> bool {
-        let Ok(mut object) = serde_json::from_slice::<Value>(&entry.value) else {
+        let Ok(mut object) = machinery::json::from_slice::<Value>(&entry.value) else {
             return false;
         };
         object["apiVersion"] != *self.storage_version.api_version()

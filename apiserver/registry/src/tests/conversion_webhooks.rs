@@ -50,7 +50,7 @@ impl WebhookClient for FakeConversionWebhook {
         if self.fails.load(Ordering::Relaxed) {
             return Err("connection refused".into());
         }
-        let mut review: Value = serde_json::from_slice(&body).unwrap();
+        let mut review: Value = machinery::json::from_slice(&body).unwrap();
         let request = review["request"].take();
         let objects = request["objects"].as_array().unwrap().iter();
         let objects: Vec<Value> = objects
@@ -112,7 +112,7 @@ fn at<'a>(gvr: &'a Gvr, name: &'a str) -> ResourcePath<'a> {
 async fn stored(fixture: &RegistryFixture, name: &str) -> Value {
     let key = format!("/registry/conv.io/gauges/default/{name}");
     let entry = fixture.registry.store.get(&key).await.unwrap().unwrap();
-    serde_json::from_slice(&entry.value).unwrap()
+    machinery::json::from_slice(&entry.value).unwrap()
 }
 
 #[tokio::test]
@@ -375,7 +375,7 @@ async fn owners(fixture: &RegistryFixture, at: ResourcePath<'_>) -> Vec<String> 
     let options = GetOptions::default();
     let object = fixture.registry.get(&fixture.ctx, at, &options).await;
     let text = object.unwrap().managed_fields_json().unwrap_or_default();
-    let entries: Vec<Value> = serde_json::from_str(&text).unwrap();
+    let entries: Vec<Value> = machinery::json::from_str(&text).unwrap();
     let mut owners: Vec<String> = entries
         .iter()
         .filter_map(|entry| {

@@ -257,7 +257,7 @@ async fn recorded_events_are_stored_as_if_posted() {
             let resource = registry.resource_info(&EVENTS).unwrap();
             let key = registry.storage_key(&resource, "default", name);
             let stored = registry.store.get(&key).await.unwrap().unwrap();
-            let value: Value = serde_json::from_slice(&stored.value).unwrap();
+            let value: Value = machinery::json::from_slice(&stored.value).unwrap();
             let uid = value["metadata"]["uid"].as_str().unwrap();
             let text = String::from_utf8(stored.value.to_vec()).unwrap();
             text.replace(uid, "UID").replace(name, "NAME")
@@ -315,7 +315,8 @@ async fn nobody_owns_the_structs_that_every_object_of_a_go_type_has() {
         .create_with(&DEPLOYMENTS, deployment, &options)
         .await;
     let object = written.unwrap().object;
-    let managers: Value = serde_json::from_str(&object.managed_fields_json().unwrap()).unwrap();
+    let managers: Value =
+        machinery::json::from_str(&object.managed_fields_json().unwrap()).unwrap();
     assert_eq!(
         managers[0]["fieldsV1"],
         json!({

@@ -226,7 +226,7 @@ impl ApiUnderTest {
         } else {
             text = text.replace(CONTENT_PLACEHOLDER, "data");
         }
-        serde_json::from_str(&text).unwrap()
+        machinery::json::from_str(&text).unwrap()
     }
 
     async fn current_object(&self, name: usize) -> Option<Object> {

@@ -123,7 +123,7 @@ async fn a_watch_resumes_after_a_list() {
     while types.len() < 3 {
         match watch.next().await.unwrap().unwrap() {
             RegistryWatchItem::Event(event) => {
-                let line: Value = serde_json::from_slice(&event.frame()).unwrap();
+                let line: Value = machinery::json::from_slice(&event.frame()).unwrap();
                 assert_eq!(line["object"]["kind"], "ConfigMap");
                 types.push(line["type"].as_str().unwrap().to_owned());
             }

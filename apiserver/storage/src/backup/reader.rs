@@ -69,7 +69,7 @@ impl<R: BufRead> BackupReader<R> {
         let mut content = BackupContent(ZlibDecoder::new(input));
         let length = content.length()?;
         let json = content.bytes(length, MAX_TEXT_BYTES)?;
-        let header = serde_json::from_slice(&json)
+        let header = machinery::json::from_slice(&json)
             .map_err(|e| BackupError::Damaged(format!("its header cannot be read: {e}")))?;
         Ok(Self {
             content,

@@ -161,7 +161,7 @@ async fn a_deletion_carries_its_own_revision() {
     let value = deleted.object().value().unwrap();
     assert_eq!(value["metadata"]["resourceVersion"], "2");
     assert_eq!(value["metadata"]["labels"]["app"], "red");
-    let frame: serde_json::Value = serde_json::from_slice(&deleted.frame()).unwrap();
+    let frame: serde_json::Value = machinery::json::from_slice(&deleted.frame()).unwrap();
     assert_eq!(
         frame,
         serde_json::json!({"type": "DELETED", "object": value})

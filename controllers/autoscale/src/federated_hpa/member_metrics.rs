@@ -305,7 +305,7 @@ async fn read_custom_metric(api: &dyn Api, path: &str) -> Result<Vec<MetricValue
         match api.get_raw(&path).await {
             Err(e) if e.is_not_found() => missing = Some(e),
             other => {
-                let list: MetricValueList = serde_json::from_slice(&other?)
+                let list: MetricValueList = machinery::json::from_slice(&other?)
                     .map_err(|e| Error::Protocol(format!("custom metrics: {e}")))?;
                 return Ok(list.items);
             }

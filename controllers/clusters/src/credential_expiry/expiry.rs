@@ -80,7 +80,7 @@ struct ExpiryClaim {
 fn token_expiry(token: &str) -> Option<i64> {
     let payload = token.trim().split('.').nth(1)?;
     let payload = URL_SAFE_NO_PAD.decode(payload.trim_end_matches('=')).ok()?;
-    let claim: ExpiryClaim = serde_json::from_slice(&payload).ok()?;
+    let claim: ExpiryClaim = machinery::json::from_slice(&payload).ok()?;
     Some(claim.exp as i64)
 }
 

@@ -57,7 +57,7 @@ pub async fn join_preflight(
         }
     };
     let first = began.elapsed();
-    let version: Value = serde_json::from_slice(&version).unwrap_or_default();
+    let version: Value = machinery::json::from_slice(&version).unwrap_or_default();
     let git_version = version["gitVersion"].as_str().unwrap_or_default();
     failures.extend(version_failure(git_version));
     let required = member_rights(&spec.namespace);
@@ -96,7 +96,7 @@ pub(crate) async fn agent_preflight(member: &dyn Api, namespace: &str) -> Vec<Pr
         Ok(version) => version,
         Err(error) => return vec![connection_failure(&error)],
     };
-    let version: Value = serde_json::from_slice(&version).unwrap_or_default();
+    let version: Value = machinery::json::from_slice(&version).unwrap_or_default();
     let git_version = version["gitVersion"].as_str().unwrap_or_default();
     let mut required = member_rights(namespace);
     required.push(right("create", "apps", "deployments", namespace));

@@ -45,7 +45,7 @@ pub(super) async fn collect_api_info(api: &dyn Api) -> MemberApiInfo {
         with_timeout(DISCOVERY_TIMEOUT, api.discover())
     );
     let version = version.ok().and_then(|body| {
-        let version: MemberVersionInfo = serde_json::from_slice(&body).ok()?;
+        let version: MemberVersionInfo = machinery::json::from_slice(&body).ok()?;
         Some(version.git_version)
     });
     MemberApiInfo::new(version, found.ok().as_ref())

@@ -206,7 +206,7 @@ mod tests {
                     assert_eq!(received(&mut client).await, (STDOUT, output.to_owned()));
                 }
                 let (channel, text) = received(&mut client).await;
-                let outcome: serde_json::Value = serde_json::from_str(&text).unwrap();
+                let outcome: serde_json::Value = machinery::json::from_str(&text).unwrap();
                 assert_eq!((channel, &outcome["status"]), (ERROR, &status.into()));
                 assert_eq!(client.next().await.unwrap(), None);
             };

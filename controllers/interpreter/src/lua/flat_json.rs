@@ -71,7 +71,7 @@ impl FlatJson {
         let text = str::from_utf8(bytes)?;
         let mut json = Self::with_capacity(text.len() / 12);
         json.text.push_str(text);
-        let mut from = serde_json::Deserializer::from_str(text);
+        let mut from = machinery::json::str_deserializer(text)?;
         let start = text.as_ptr() as usize;
         let within = start..start + text.len();
         let seed = FlatJsonSeed {
@@ -421,7 +421,7 @@ mod tests {
         #[test]
         fn parsed_and_converted_values_are_equal(tree in json_values()) {
             let text = serde_json::to_vec(&tree).unwrap();
-            let mut tree: Value = serde_json::from_slice(&text).unwrap_or_default();
+            let mut tree: Value = machinery::json::from_slice(&text).unwrap_or_default();
             if let Some(fields) = tree.as_object_mut() {
                 fields.insert("apiVersion".into(), THING.api_version().into());
                 fields.insert("kind".into(), (&*THING.kind).into());

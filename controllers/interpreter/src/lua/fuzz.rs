@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use machinery::Gvk;
+use machinery::{Gvk, json};
 use mlua::{Function, Lua, MultiValue, Table, Value as Item};
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -21,16 +21,6 @@ use crate::fuzz::run;
 
 /// 2^63, the first integral number above `i64`.
 const I64_END: f64 = 9_223_372_036_854_775_808.0;
-/// Maximum nesting of a result.
-const MAX_RESULT_DEPTH: usize = 120;
-
-fn nesting_depth(tree: &Value) -> usize {
-    match tree {
-        Value::Array(items) => 1 + items.iter().map(nesting_depth).max().unwrap_or(0),
-        Value::Object(fields) => 1 + fields.values().map(nesting_depth).max().unwrap_or(0),
-        _ => 0,
-    }
-}
 
 /// What JSON is after a round trip through Lua: numbers are doubles, null is absent, and an empty
 /// table is a list.
@@ -99,7 +89,7 @@ fn collect_field_names(tree: &Value, found: &mut BTreeSet<String>) {
 fn flatten(tree: Value) -> (Value, FlatJson) {
     let text = serde_json::to_vec(&tree).unwrap();
     let kind = Gvk::from_static("example.io", "v1", "Thing");
-    if let Ok(Value::Object(mut fields)) = serde_json::from_slice(&text) {
+    if let Ok(Value::Object(mut fields)) = json::from_slice(&text) {
         fields.insert("apiVersion".into(), kind.api_version().into());
         fields.insert("kind".into(), (&*kind.kind).into());
         return (fields.into(), FlatJson::from_object(&text, &kind).unwrap());
@@ -130,7 +120,7 @@ fn json_survives_a_round_trip_however_it_is_accessed() {
                     access.call::<()>((&item, half)).unwrap();
                 }
                 let back = to_json(&tables, item, RESULT_LIMITS);
-                if nesting_depth(&tree) > MAX_RESULT_DEPTH {
+                if json::depth(&tree) > json::MAX_OBJECT_DEPTH {
                     prop_assert!(back.is_err());
                 } else {
                     prop_assert_eq!(back, Ok(after_round_trip(&tree)));

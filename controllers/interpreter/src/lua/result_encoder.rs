@@ -11,8 +11,8 @@ use super::flat_json::{DecodedJsonNode, FlatJson, JsonNodeIndex};
 use super::lazy_table::LazyTables;
 
 const MIXED_KEYS_ERROR: &str = "cannot encode mixed or invalid key types";
-/// Maximum nesting of a result, about the limit of serde_json.
-const MAX_RESULT_DEPTH: usize = 120;
+/// Maximum nesting of a result: that of an object.
+const MAX_RESULT_DEPTH: usize = machinery::json::MAX_OBJECT_DEPTH;
 
 /// Limits the size of a result, in which one table may occur many times.
 #[derive(Clone, Copy)]

@@ -75,7 +75,7 @@ impl LuaScript {
 }
 
 /// Compiles a script. The compiler recurses as deep as the text is nested, up to a limit of its own,
-/// and needs the stack of `THREAD_STACK_BYTES`.
+/// and needs 16 MiB of stack.
 fn compile(source: &str) -> Result<Vec<u8>, String> {
     // Debug level 1 keeps line numbers for errors.
     let compiler = Compiler::new().set_optimization_level(1).set_debug_level(1);

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::Builder;
 use std::time::{Duration, Instant};
 
+use machinery::json::THREAD_STACK_BYTES;
 use tokio::sync::{mpsc, oneshot};
 
 use super::limits::LuaCallLimits;
@@ -13,9 +14,6 @@ use super::script::LuaScript;
 use super::thread_vm::{LuaResults, ThreadVm};
 use super::vm::{LuaArg, LuaFailure, LuaVm};
 use crate::operation::InterpreterOperation;
-
-/// Stack size of each thread. The Lua compiler recurses as deep as a script is nested.
-const THREAD_STACK_BYTES: usize = 16 << 20;
 
 /// Maximum number of calls in the queue of one thread.
 const QUEUE_CAPACITY: usize = 256;

@@ -145,8 +145,9 @@ impl BuildableInterpreterRuleIndex for SortedInterpreterWebhooks {
         let mut hooks = Vec::new();
         for object in all {
             let name = object.name();
-            let read =
-                serde_json::from_slice::<ResourceInterpreterWebhookConfiguration>(object.bytes());
+            let read = machinery::json::from_slice::<ResourceInterpreterWebhookConfiguration>(
+                object.bytes(),
+            );
             let webhooks = read.map(|c| {
                 c.webhooks
                     .into_iter()

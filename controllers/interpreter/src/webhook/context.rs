@@ -142,7 +142,7 @@ pub(super) fn parse_response(
     body: &[u8],
 ) -> Result<ResourceInterpreterResponse, String> {
     let failed = |why: String| format!("failed to call webhook: {why}");
-    let replied: InterpreterContextResponse = serde_json::from_slice(body)
+    let replied: InterpreterContextResponse = machinery::json::from_slice(body)
         .map_err(|e| failed(format!("the response is not a {KIND}: {e}")))?;
     let matches = |field: &Option<String>, expected: &str| {
         let field = field.as_deref();
@@ -274,7 +274,7 @@ impl ResourceInterpreterResponse {
             .decode(patch)
             .map_err(|e| format!("response.patch: {e}"))?;
         let steps: Value =
-            serde_json::from_slice(&patch).map_err(|e| format!("response.patch: {e}"))?;
+            machinery::json::from_slice(&patch).map_err(|e| format!("response.patch: {e}"))?;
         let patched = apply(&object, &steps)?;
         match patched["kind"].as_str() {
             Some(kind) if !kind.is_empty() => Ok(patched),
@@ -297,7 +297,7 @@ mod tests {
         let object = json!({"apiVersion": "example.io/v1", "kind": "Thing", "metadata": {"name": "t", "namespace": "n"}});
         let sent = |attributes: InterpreterRequestAttributes<'_>, operation| -> Value {
             let body = attributes.encode("u", &THING, operation).unwrap();
-            serde_json::from_slice(&body).unwrap()
+            machinery::json::from_slice(&body).unwrap()
         };
         let expected = |operation: &str, more: Value| {
             let mut request = json!({

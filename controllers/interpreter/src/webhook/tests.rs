@@ -43,7 +43,7 @@ impl WebhookClient for FakeInterpreterWebhookClient {
         body: Bytes,
         _: Duration,
     ) -> Result<Bytes, String> {
-        let context: Value = serde_json::from_slice(&body).unwrap();
+        let context: Value = machinery::json::from_slice(&body).unwrap();
         let request = context["request"].clone();
         self.requests.lock().push(request.clone());
         if self.hangs {
@@ -156,7 +156,7 @@ async fn every_operation_can_use_a_webhook() {
     };
     let fixture = start_fixture(&["*"], json!({}), false, Box::new(answers)).await;
     let (it, thing) = (&fixture.interpreter, thing());
-    let mut tree: Value = serde_json::from_slice(thing.bytes()).unwrap();
+    let mut tree: Value = machinery::json::from_slice(thing.bytes()).unwrap();
     set_type_meta(&mut tree, &THING);
     let replicas = it.replicas(&THING, &thing).await.unwrap().unwrap();
     let cpu = json!({"resourceRequest": {"cpu": "1"}});

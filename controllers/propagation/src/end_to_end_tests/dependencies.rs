@@ -409,7 +409,7 @@ async fn label_selected_dependencies_are_propagated_while_they_match() {
     assert_eq!(there("b"), [false, false]);
     let binding = plane.binding("shop-serviceimport").unwrap();
     let recorded = binding["metadata"]["annotations"][well_known_keys::DEPENDENCIES].as_str();
-    let recorded: Value = serde_json::from_str(recorded.unwrap()).unwrap();
+    let recorded: Value = machinery::json::from_str(recorded.unwrap()).unwrap();
     assert_eq!(
         recorded[1],
         json!({"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "namespace": "n",

@@ -81,7 +81,7 @@ impl BulkItem {
 
 /// The results of a request, one for each document.
 pub(crate) fn parse_results(body: &[u8], documents: usize) -> Result<Vec<ItemResult>, String> {
-    let response = serde_json::from_slice::<BulkResponse>(body);
+    let response = machinery::json::from_slice::<BulkResponse>(body);
     let items = response
         .map_err(|e| format!("not a result of _bulk (line {})", e.line()))?
         .items;

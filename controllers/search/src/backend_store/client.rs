@@ -223,7 +223,7 @@ impl OpenSearchClient {
         let path = format!("/{index}/_search?scroll={SCROLL_TIMEOUT}");
         let mut page = self.send_json(Method::POST, &path, &first).await?;
         loop {
-            let parsed: ScrollPage = serde_json::from_slice(&page).map_err(|error| {
+            let parsed: ScrollPage = machinery::json::from_slice(&page).map_err(|error| {
                 OpenSearchError::Malformed(format!("not a page of a scan (line {})", error.line()))
             })?;
             *scroll_id = parsed.scroll_id;
@@ -299,7 +299,7 @@ fn checked_body(
     if status.is_success() {
         return Ok(body);
     }
-    let error = serde_json::from_slice::<Value>(&body).unwrap_or_default();
+    let error = machinery::json::from_slice::<Value>(&body).unwrap_or_default();
     Err(OpenSearchError::Response {
         status,
         error_type: error_type(error.get("error")),

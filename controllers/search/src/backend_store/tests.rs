@@ -163,7 +163,7 @@ async fn what_changes_in_members_is_a_document() {
     assert_eq!(document["metadata"]["labels"], json!({"name": "a"}));
     let origin = &document["metadata"]["annotations"][CACHED_FROM_CLUSTER];
     assert_eq!(origin, "m1");
-    let spec: Value = serde_json::from_str(document["spec"].as_str().unwrap()).unwrap();
+    let spec: Value = machinery::json::from_str(document["spec"].as_str().unwrap()).unwrap();
     assert_eq!(spec, json!({"x": [1, "\u{e9}\n"]}));
     assert_eq!(document["status"], "null");
     // Only what Karmada sends: no data.

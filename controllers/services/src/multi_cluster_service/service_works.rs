@@ -45,7 +45,7 @@ impl WorkRole {
             let collected = kinds.any(|kind| kind == MULTI_CLUSTER_SERVICE_KIND);
             return collected.then_some(Self::Collected);
         }
-        let decoded: ObjectWithAnnotations = serde_json::from_slice(work.bytes()).ok()?;
+        let decoded: ObjectWithAnnotations = machinery::json::from_slice(work.bytes()).ok()?;
         let mut annotations = decoded.metadata.annotations;
         let provider = annotations.remove(ENDPOINT_SLICE_PROVISION_CLUSTER)?;
         Some(Self::Dispatched { provider })

@@ -547,7 +547,7 @@ struct PartialTemplateStatus {
 }
 
 fn read_status(template: &Object) -> Result<PartialTemplateStatus, Error> {
-    serde_json::from_slice(template.bytes()).map_err(|e| Error::Protocol(e.to_string()))
+    machinery::json::from_slice(template.bytes()).map_err(|e| Error::Protocol(e.to_string()))
 }
 
 #[cfg(test)]

@@ -53,7 +53,7 @@ struct WorkReferenceAnnotations {
 /// The key of the Work that an object in a cluster belongs to; `None` if it has no Work, or
 /// one of another cluster.
 pub(crate) fn owning_work_key(cluster: &str, object: &Object) -> Option<String> {
-    let found: PartialObjectWorkReference = serde_json::from_slice(object.bytes()).ok()?;
+    let found: PartialObjectWorkReference = machinery::json::from_slice(object.bytes()).ok()?;
     let annotations = found.metadata.annotations?;
     let (namespace, name) = (annotations.namespace?, annotations.name?);
     let ours = cluster_of_execution_space(&namespace) == Some(cluster) && !name.is_empty();
@@ -140,7 +140,7 @@ pub(crate) fn first_status_delay(
     }
     let rest = |object: &Object| {
         let created: PartialObjectCreationTimestamp =
-            serde_json::from_slice(object.bytes()).ok()?;
+            machinery::json::from_slice(object.bytes()).ok()?;
         let created = machinery::time::parse(&created.metadata.creation_timestamp).ok()?;
         let age = now.duration_since(created);
         let second = SignedDuration::from_secs(1);

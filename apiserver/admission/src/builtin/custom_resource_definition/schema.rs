@@ -3,8 +3,8 @@
 //! errors is bounded.
 
 use kubernetes_cel::{SchemaRules, validate_schema_rules};
-use machinery::FieldError;
 use machinery::go_pattern::PatternBudget;
+use machinery::{FieldError, json};
 use serde_json::Value;
 
 use super::{defaults, openapi_schema, structural};
@@ -59,6 +59,14 @@ pub(super) fn validate(version: &VersionSchema<'_>, errors: &mut Vec<FieldError>
     let schema = version.schema;
     let at = format!("{}.openAPIV3Schema", version.at);
     let before = errors.len();
+    if json::depth(schema) > structural::MAX_DEPTH {
+        let why = format!(
+            "may be nested at most {} levels deep",
+            structural::MAX_DEPTH
+        );
+        errors.push(FieldError::forbidden(at, &why));
+        return;
+    }
     if version.has_status {
         validate_root_fields(&at, schema, errors);
     }

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::patterns::pattern_error;
 use crate::unstructured::{entries, flag, get, has, index_path, items, text};
 
-/// Bound on the nesting of a schema; parsed JSON is never deeper than 128.
+/// Bound on the nesting of a schema as JSON.
 pub(super) const MAX_DEPTH: usize = 128;
 
 const UNSUPPORTED: [&str; 7] = [

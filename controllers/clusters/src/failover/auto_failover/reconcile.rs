@@ -70,7 +70,7 @@ pub(super) fn is_own_task(task: &GracefulEvictionTask) -> bool {
 /// The targets saved in the annotation; empty if it cannot be read.
 pub(super) fn saved_targets(binding: &ResourceBinding) -> TargetsBeforeFailoverByCluster {
     let text = binding.metadata.annotations.get(BEFORE_FAILOVER);
-    text.and_then(|text| serde_json::from_str(text).ok())
+    text.and_then(|text| machinery::json::from_str(text).ok())
         .unwrap_or_default()
 }
 

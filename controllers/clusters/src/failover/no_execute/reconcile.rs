@@ -50,8 +50,8 @@ pub(super) fn tolerations(
     let text = applied
         .filter(|text| !text.is_empty())
         .ok_or(AppliedPlacementError::Missing)?;
-    let placement: Placement =
-        serde_json::from_str(text).map_err(|e| AppliedPlacementError::Invalid(e.to_string()))?;
+    let placement: Placement = machinery::json::from_str(text)
+        .map_err(|e| AppliedPlacementError::Invalid(e.to_string()))?;
     Ok(placement.cluster_tolerations)
 }
 
