@@ -24,7 +24,7 @@ const DEFINITION: &str = r#"{"apiVersion": "apiextensions.k8s.io/v1", "kind": "C
                 "status": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}}}}}]}}"#;
 
 /// JSON that is nested `depth` levels deep: maps, lists, or both in turn.
-fn nested(depth: usize, lists: fn(usize) -> bool) -> String {
+fn nested(depth: usize, lists: ListPredicate) -> String {
     let is_list = |level: &usize| *level > 0 && *level + 1 < depth && lists(*level);
     let opening = |level: usize| if is_list(&level) { "[" } else { r#"{"n":"# };
     let closing = |level: usize| if is_list(&level) { "]" } else { "}" };
@@ -33,7 +33,10 @@ fn nested(depth: usize, lists: fn(usize) -> bool) -> String {
     format!(r#"{opened}{{"end":"x"}}{closed}"#)
 }
 
-const SHAPES: [(&str, fn(usize) -> bool); 3] = [
+/// Whether the value at a level is a list.
+type ListPredicate = fn(usize) -> bool;
+
+const SHAPES: [(&str, ListPredicate); 3] = [
     ("maps", |_| false),
     ("lists", |_| true),
     ("both", |level| level % 2 == 1),
