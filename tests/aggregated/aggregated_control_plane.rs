@@ -15,8 +15,8 @@ use openapi::karmada::is_karmada_group;
 use serde_json::{Value, json};
 use tokio::sync::{Semaphore, SemaphorePermit};
 
-use crate::direct_client::DirectClient;
-use crate::real_clusters::{BINARY, CLUSTER_TOOLS, path_string};
+use crate::aggregated::direct_client::DirectClient;
+use crate::aggregated::real_clusters::{BINARY, CLUSTER_TOOLS, path_string};
 
 /// The namespace of Flotilla in the host.
 pub(crate) const NAMESPACE: &str = "flotilla-system";

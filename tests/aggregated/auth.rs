@@ -11,8 +11,8 @@ use harness::objects::{POLICIES, config_map, policy, secret};
 use openapi::karmada::is_karmada_group;
 use serde_json::{Value, json};
 
-use crate::aggregated_control_plane::AggregatedControlPlane;
-use crate::direct_client::DirectClient;
+use crate::aggregated::aggregated_control_plane::AggregatedControlPlane;
+use crate::aggregated::direct_client::DirectClient;
 
 const POLICIES_PATH: &str =
     "/apis/policy.karmada.io/v1alpha1/namespaces/default/propagationpolicies";

@@ -21,10 +21,12 @@ use harness::shared_services::{
 use harness::{ApiServerClient, ServerProcess};
 use serde_json::{Value, json};
 
-use crate::aggregated_control_plane::AggregatedControlPlane;
-use crate::guide_families::{self, follow_guide};
-use crate::real_clusters::{BINARY, RealMemberCluster, join, join_cluster, path_string};
-use crate::simulated_member::SimulatedMember;
+use crate::aggregated::aggregated_control_plane::AggregatedControlPlane;
+use crate::aggregated::real_clusters::{
+    BINARY, RealMemberCluster, join, join_cluster, path_string,
+};
+use crate::aggregated::simulated_member::SimulatedMember;
+use crate::cli::guide_families::{self, follow_guide};
 
 const NS: &str = "default";
 const REAL: &str = "real";

@@ -13,7 +13,7 @@ use harness::objects::{
 use machinery::Gvr;
 use serde_json::{Value, json};
 
-use crate::real_clusters::{RealMemberCluster, RealMemberClusters};
+use crate::aggregated::real_clusters::{RealMemberCluster, RealMemberClusters};
 
 pub(crate) async fn run_scenario(
     control: &ApiServerClient,

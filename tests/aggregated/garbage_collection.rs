@@ -14,8 +14,8 @@ use harness::objects::{
 };
 use serde_json::{Value, json};
 
-use crate::aggregated_control_plane::AggregatedControlPlane;
-use crate::real_clusters::{MEMBER_NAMES, RealMemberClusters};
+use crate::aggregated::aggregated_control_plane::AggregatedControlPlane;
+use crate::aggregated::real_clusters::{MEMBER_NAMES, RealMemberClusters};
 
 const NS: &str = "collection";
 /// How long the garbage collector may take to look up the owners of an object.

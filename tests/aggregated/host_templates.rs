@@ -10,9 +10,9 @@ use harness::objects::{
 use machinery::Gvr;
 use serde_json::{Value, json};
 
-use crate::aggregated_control_plane::AggregatedControlPlane;
-use crate::host_workloads;
-use crate::real_clusters::{MEMBER_NAMES, RealMemberClusters, join};
+use crate::aggregated::aggregated_control_plane::AggregatedControlPlane;
+use crate::aggregated::host_workloads;
+use crate::aggregated::real_clusters::{MEMBER_NAMES, RealMemberClusters, join};
 
 const NS: &str = "templates";
 const DELETION_PROTECTED_LABEL: &str = "resourcetemplate.karmada.io/deletion-protected";

@@ -9,8 +9,8 @@ use harness::objects::{
 use machinery::Gvr;
 use serde_json::{Value, json};
 
-use crate::aggregated_control_plane::AggregatedControlPlane;
-use crate::real_clusters::{MEMBER_NAMES, RealMemberClusters};
+use crate::aggregated::aggregated_control_plane::AggregatedControlPlane;
+use crate::aggregated::real_clusters::{MEMBER_NAMES, RealMemberClusters};
 
 const NS: &str = "workloads";
 const PROPAGATE_FLAG: &str = "--host-workloads=propagate";

@@ -8,8 +8,8 @@ use harness::karmada_crds::karmada_definitions;
 use harness::objects::{API_SERVICES, DEFINITIONS, POLICIES, config_map, policy};
 use serde_json::Value;
 
-use crate::aggregated_control_plane::AggregatedControlPlane;
-use crate::real_clusters::MEMBER_NAMES;
+use crate::aggregated::aggregated_control_plane::AggregatedControlPlane;
+use crate::aggregated::real_clusters::MEMBER_NAMES;
 
 const NS: &str = "definitions";
 const API_SERVICE: &str = "v1alpha1.policy.karmada.io";

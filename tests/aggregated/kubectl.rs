@@ -4,7 +4,7 @@ use harness::kubectl::{
     Kubectl, fails, fails_with_input, succeeds, succeeds_with_input, with_each_kubectl,
 };
 
-use crate::aggregated_control_plane::AggregatedControlPlane;
+use crate::aggregated::aggregated_control_plane::AggregatedControlPlane;
 
 pub(crate) async fn run_scenario(control_plane: &AggregatedControlPlane) {
     let kubeconfig = control_plane.host.kubeconfig.clone();

@@ -1,9 +1,11 @@
 //! All scenarios in one aggregated control plane with real clusters as members, from the first
 //! start to restarts of each component.
 
-use crate::aggregated_control_plane::AggregatedControlPlane;
-use crate::real_clusters::{RealMemberClusters, join};
-use crate::{conflict_resolution, garbage_collection, kubectl, propagation_scenario, restarts};
+use crate::aggregated::aggregated_control_plane::AggregatedControlPlane;
+use crate::aggregated::real_clusters::{RealMemberClusters, join};
+use crate::aggregated::{
+    conflict_resolution, garbage_collection, kubectl, propagation_scenario, restarts,
+};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn aggregated_control_plane_lifecycle() {

@@ -11,7 +11,7 @@ use harness::objects::{
 use machinery::Gvr;
 use serde_json::{Value, json};
 
-use crate::real_clusters::{MEMBER_NAMES, RealMemberClusters};
+use crate::aggregated::real_clusters::{MEMBER_NAMES, RealMemberClusters};
 
 /// Runs the life of a template (create, update, delete) for each kind of template.
 pub(crate) async fn run_scenario(

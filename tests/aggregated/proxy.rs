@@ -18,10 +18,10 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::mpsc;
 
-use crate::aggregated_control_plane::AggregatedControlPlane;
-use crate::direct_client::SERVING_NAME;
-use crate::karmadactl;
-use crate::real_clusters::{RealMemberCluster, join};
+use crate::aggregated::aggregated_control_plane::AggregatedControlPlane;
+use crate::aggregated::direct_client::SERVING_NAME;
+use crate::aggregated::real_clusters::{RealMemberCluster, join};
+use crate::compat::karmadactl;
 use harness::http_client::{HttpTestClient, cluster_proxy_path, within_timeout};
 use harness::https_server::{
     FakeHttpsServer, HALF_CLOSE_MESSAGE, TestRequestHandler, pseudo_random_bytes, upgrade_handler,

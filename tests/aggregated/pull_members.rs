@@ -14,9 +14,9 @@ use harness::objects::{
 use harness::{ApiServerClient, ServerProcess};
 use serde_json::Value;
 
-use crate::aggregated_control_plane::AggregatedControlPlane;
-use crate::real_clusters::{BINARY, path_string, run_flotilla};
-use crate::simulated_member::SimulatedMember;
+use crate::aggregated::aggregated_control_plane::AggregatedControlPlane;
+use crate::aggregated::real_clusters::{BINARY, path_string, run_flotilla};
+use crate::aggregated::simulated_member::SimulatedMember;
 
 const NAME: &str = "edge";
 const AGENTS_MANIFEST: &str = "../../manifests/install/agents.yaml";

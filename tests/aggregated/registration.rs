@@ -8,7 +8,7 @@ use harness::karmada_kinds::assert_karmada_kinds_are_served;
 use harness::objects::{API_SERVICES, CONFIG_MAPS, POLICIES, SECRETS};
 use serde_json::{Value, json};
 
-use crate::aggregated_control_plane::{AggregatedControlPlane, NAMESPACE};
+use crate::aggregated::aggregated_control_plane::{AggregatedControlPlane, NAMESPACE};
 
 const SERVING_CERT_SECRET: &str = "flotilla-serving-cert";
 const API_SERVICE: &str = "v1alpha1.policy.karmada.io";

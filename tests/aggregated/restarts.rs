@@ -15,8 +15,8 @@ use parking_lot::Mutex;
 use serde_json::Value;
 use tokio::task::JoinHandle;
 
-use crate::aggregated_control_plane::AggregatedControlPlane;
-use crate::real_clusters::{MEMBER_NAMES, RealMemberClusters};
+use crate::aggregated::aggregated_control_plane::AggregatedControlPlane;
+use crate::aggregated::real_clusters::{MEMBER_NAMES, RealMemberClusters};
 
 const NS: &str = "restarts";
 const WRITERS: usize = 4;

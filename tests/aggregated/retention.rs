@@ -10,7 +10,7 @@ use harness::objects::{
 };
 use serde_json::{Value, json};
 
-use crate::real_clusters::{MEMBER_NAMES, RealMemberClusters};
+use crate::aggregated::real_clusters::{MEMBER_NAMES, RealMemberClusters};
 
 /// Templates, each with the JSON pointer of a field that the member sets and that is retained.
 fn templates_with_retained_fields(ns: &str) -> Vec<(Value, &'static str)> {

@@ -6,8 +6,8 @@ use harness::http_client::{HttpTestClient, HttpTestRequest};
 use hyper::Method;
 use serde_json::{Value, json};
 
-use crate::aggregated_control_plane::AggregatedControlPlane;
-use crate::real_clusters::{RealMemberCluster, join};
+use crate::aggregated::aggregated_control_plane::AggregatedControlPlane;
+use crate::aggregated::real_clusters::{RealMemberCluster, join};
 
 const MEMBER: &str = "member1";
 const GROUP: &str = "/apis/search.karmada.io/v1alpha1";

@@ -2,7 +2,7 @@
 
 use harness::{ApiServerClient, ServerProcess};
 
-use crate::real_clusters::{BINARY, path_string};
+use crate::aggregated::real_clusters::{BINARY, path_string};
 
 pub(crate) struct SimulatedMember {
     pub(crate) dir: tempfile::TempDir,

@@ -4,8 +4,10 @@ use harness::daemon::TestDir;
 use harness::objects::CLUSTERS;
 use harness::{ApiServerClient, ServerProcess};
 
-use crate::real_clusters::{BINARY, RealMemberClusters, join, path_string, run_flotilla};
-use crate::{conflict_resolution, propagation_scenario, retention};
+use crate::aggregated::real_clusters::{
+    BINARY, RealMemberClusters, join, path_string, run_flotilla,
+};
+use crate::aggregated::{conflict_resolution, propagation_scenario, retention};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn real_clusters_as_members() {

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use harness::cluster::FRONT_PROXY_NAME;
 use harness::{EtcdCluster, etcd};
 
-use crate::aggregated_control_plane::AggregatedControlPlane;
-use crate::auth::ADMIN_HEADERS;
+use crate::aggregated::aggregated_control_plane::AggregatedControlPlane;
+use crate::aggregated::auth::ADMIN_HEADERS;
 
 const OWNER_PATHS: [&str; 3] = [
     "/apis/policy.karmada.io/v1alpha1/namespaces/default/propagationpolicies/none",

@@ -24,7 +24,7 @@ use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
 
-use crate::aggregated_control_plane::AggregatedControlPlane;
+use crate::aggregated::aggregated_control_plane::AggregatedControlPlane;
 
 const GROUP: &str = "admissionregistration.k8s.io";
 static MUTATING: Gvr = Gvr::from_static(GROUP, "v1", "mutatingwebhookconfigurations");

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
-use crate::test_server::ApiTestServer;
+use crate::api::test_server::ApiTestServer;
 
 const NAMESPACE: &str = "n";
 /// The kinds of the table: kind, group and version, resource, and whether it is namespaced.

@@ -5,9 +5,9 @@ use std::path::Path;
 use harness::raw_http::RawHttpResponse;
 use serde_json::{Value, json};
 
-use crate::audit::{only_event, start_audited};
-use crate::test_server::ApiTestServer;
-use crate::webhooks::{WebhookTest, config_map, retry_until};
+use crate::api::audit::{only_event, start_audited};
+use crate::api::test_server::ApiTestServer;
+use crate::api::webhooks::{WebhookTest, config_map, retry_until};
 
 const MAPS: &str = "/api/v1/namespaces/hooked/configmaps";
 const SECRETS: &str = "/api/v1/namespaces/hooked/secrets";

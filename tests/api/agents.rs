@@ -9,8 +9,8 @@ use harness::certificate_requests::certificate_request;
 use harness::raw_http::{RawHttpRequest, RawHttpResponse, TestTlsClientConfig};
 use serde_json::{Value, json};
 
-use crate::bootstrap_tokens::create_token;
-use crate::test_server::ApiTestServer;
+use crate::api::bootstrap_tokens::create_token;
+use crate::api::test_server::ApiTestServer;
 
 const CSRS: &str = "/apis/certificates.k8s.io/v1/certificatesigningrequests";
 const CLUSTERS: &str = "/apis/cluster.karmada.io/v1alpha1/clusters";

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::test_server::ApiTestServer;
+use crate::api::test_server::ApiTestServer;
 
 const EVENTS_TIMEOUT: Duration = Duration::from_secs(30);
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";

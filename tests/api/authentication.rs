@@ -7,8 +7,8 @@ use harness::raw_http::{RawHttpRequest, RawHttpResponse, TestTlsClientConfig};
 use harness::token_issuer::{FakeTokenIssuer, new_key, signed_token};
 use serde_json::{Value, json};
 
-use crate::access::wait_until_code;
-use crate::test_server::{ApiTestServer, start_error};
+use crate::api::access::wait_until_code;
+use crate::api::test_server::{ApiTestServer, start_error};
 
 const REVIEW: &str = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
 

@@ -14,7 +14,7 @@ use http_body_util::BodyExt;
 use hyper::Response;
 use serde_json::{Value, json};
 
-use crate::test_server::{ApiTestServer, start_error};
+use crate::api::test_server::{ApiTestServer, start_error};
 
 /// A server that reviews tokens and requests, and a kubeconfig that names it.
 struct ReviewServer {

@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 
-use crate::access::RBAC;
-use crate::test_server::ApiTestServer;
+use crate::api::access::RBAC;
+use crate::api::test_server::ApiTestServer;
 
 const VIEW: &str = "rbac.authorization.k8s.io/aggregate-to-view";
 

@@ -12,7 +12,7 @@ use harness::certificate_requests::certificate_request;
 use harness::raw_http::{RawHttpRequest, RawHttpResponse};
 use serde_json::{Value, json};
 
-use crate::test_server::{ApiTestServer, BINARY};
+use crate::api::test_server::{ApiTestServer, BINARY};
 
 const CSRS: &str = "/apis/certificates.k8s.io/v1/certificatesigningrequests";
 const CLUSTER_INFO: &str = "/api/v1/namespaces/kube-public/configmaps/cluster-info";

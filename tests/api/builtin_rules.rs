@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::test_server::ApiTestServer;
+use crate::api::test_server::ApiTestServer;
 
 const PODS: &str = "/api/v1/namespaces/default/pods";
 const SERVICES: &str = "/api/v1/namespaces/default/services";

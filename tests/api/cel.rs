@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use harness::raw_http::RawHttpResponse;
 use serde_json::{Value, json};
 
-use crate::test_server::ApiTestServer;
+use crate::api::test_server::ApiTestServer;
 
 const MERGE_PATCH: &str = "application/merge-patch+json";
 const CRDS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";

@@ -8,9 +8,9 @@ use harness::raw_http::{RawHttpRequest, RawHttpResponse, TestTlsClientConfig};
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
 
-use crate::access::wait_until_code;
-use crate::kubectl::{fails, succeeds, succeeds_with_input, with_each_kubectl};
-use crate::test_server::ApiTestServer;
+use crate::api::access::wait_until_code;
+use crate::api::kubectl::{fails, succeeds, succeeds_with_input, with_each_kubectl};
+use crate::api::test_server::ApiTestServer;
 
 const CSRS: &str = "/apis/certificates.k8s.io/v1/certificatesigningrequests";
 const API_SERVER_CLIENT: &str = "kubernetes.io/kube-apiserver-client";

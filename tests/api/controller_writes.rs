@@ -4,8 +4,8 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::access::RBAC;
-use crate::test_server::ApiTestServer;
+use crate::api::access::RBAC;
+use crate::api::test_server::ApiTestServer;
 
 const TIMEOUT: Duration = Duration::from_secs(30);
 const ADMISSION: &str = "/apis/admissionregistration.k8s.io/v1";

@@ -14,7 +14,7 @@ use hyper::body::Incoming;
 use hyper::{Request, Response};
 use serde_json::{Value, json};
 
-use crate::test_server::ApiTestServer;
+use crate::api::test_server::ApiTestServer;
 
 /// How long a changed definition may take to be served.
 const SERVED_TIMEOUT: Duration = Duration::from_secs(20);

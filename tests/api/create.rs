@@ -1,6 +1,8 @@
 //! `kubectl` commands that create objects, with generators and from files.
 
-use crate::kubectl::{fails, fails_with_input, succeeds, succeeds_with_input, with_each_kubectl};
+use crate::api::kubectl::{
+    fails, fails_with_input, succeeds, succeeds_with_input, with_each_kubectl,
+};
 
 #[test]
 fn generators_create_objects() {

@@ -5,12 +5,12 @@ use std::sync::Arc;
 use harness::karmada_crds::karmada_definitions;
 use serde_json::{Value, json};
 
-use crate::access::wait_until_code;
-use crate::kubectl::{
+use crate::api::access::wait_until_code;
+use crate::api::kubectl::{
     Kubectl, fails, fails_with_input, succeeds, succeeds_with_input, with_each_kubectl,
     with_each_kubectl_at,
 };
-use crate::test_server::ApiTestServer;
+use crate::api::test_server::ApiTestServer;
 
 /// A CRD manifest; `name` makes its names unique among tests.
 fn crd_manifest(name: &str) -> String {

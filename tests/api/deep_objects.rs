@@ -3,7 +3,7 @@
 use harness::raw_http::RawHttpResponse;
 use machinery::json::{MAX_DEPTH, MAX_OBJECT_DEPTH};
 
-use crate::test_server::ApiTestServer;
+use crate::api::test_server::ApiTestServer;
 
 const PATH: &str = "/apis/deep.example.com/v1/namespaces/deep/nests";
 const JSON: &str = "application/json";

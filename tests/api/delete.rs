@@ -1,6 +1,6 @@
 //! Deletion with `kubectl`: waits, finalizers, dependents, namespaces.
 
-use crate::kubectl::{Kubectl, fails, succeeds, succeeds_with_input, with_each_kubectl};
+use crate::api::kubectl::{Kubectl, fails, succeeds, succeeds_with_input, with_each_kubectl};
 
 const CONFIG_MAP_WITH_FINALIZER: &str = r#"{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "held", "finalizers": ["x.io/y"]}}"#;
 

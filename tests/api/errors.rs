@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use harness::raw_http::RawHttpResponse;
 use serde_json::{Value, json};
 
-use crate::test_server::ApiTestServer;
+use crate::api::test_server::ApiTestServer;
 
 /// Asserts that a reply is a Status with this code and reason, whose message contains `message`,
 /// and that has these details unless they are null.

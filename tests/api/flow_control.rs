@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use harness::raw_http::RawHttpResponse;
 use serde_json::{Value, json};
 
-use crate::test_server::ApiTestServer;
+use crate::api::test_server::ApiTestServer;
 
 const GROUP: &str = "/apis/flowcontrol.apiserver.k8s.io/v1";
 const CONFIG_TIMEOUT: Duration = Duration::from_secs(30);

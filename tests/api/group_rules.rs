@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 
-use crate::test_server::ApiTestServer;
+use crate::api::test_server::ApiTestServer;
 
 const JOBS: &str = "/apis/batch/v1/namespaces/default/jobs";
 
@@ -135,7 +135,7 @@ fn a_suspended_job_is_placed_and_sized_before_it_starts() {
             reply.json()["details"]["causes"][0]["field"].clone(),
         )
     };
-    assert_eq!(patch(&template(sized.clone())), (200, Value::Null));
+    assert_eq!(patch(&template(sized)), (200, Value::Null));
     assert_eq!(patch(&template(image)), (422, json!("spec.template.spec")));
     let resumed = json!({"spec": {"suspend": false}});
     assert_eq!(patch(&resumed), (200, Value::Null));

@@ -3,7 +3,7 @@
 use harness::raw_http::{RawHttpRequest, RawHttpResponse};
 use serde_json::Value;
 
-use crate::test_server::ApiTestServer;
+use crate::api::test_server::ApiTestServer;
 
 impl ApiTestServer {
     /// A request of the administrator.

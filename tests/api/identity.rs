@@ -1,6 +1,6 @@
 //! Identities, impersonation, tokens and the commands of `kubectl auth`, by kubectl.
 
-use crate::kubectl::{fails, succeeds, succeeds_with_input, with_each_kubectl};
+use crate::api::kubectl::{fails, succeeds, succeeds_with_input, with_each_kubectl};
 
 const ROLES: &str = r#"
 apiVersion: rbac.authorization.k8s.io/v1

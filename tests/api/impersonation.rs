@@ -4,8 +4,8 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
-use crate::kubectl::{Kubectl, fails, succeeds, with_each_kubectl};
-use crate::test_server::ApiTestServer;
+use crate::api::kubectl::{Kubectl, fails, succeeds, with_each_kubectl};
+use crate::api::test_server::ApiTestServer;
 
 const ROLES: &str = r#"
 apiVersion: rbac.authorization.k8s.io/v1

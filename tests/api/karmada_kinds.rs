@@ -3,7 +3,7 @@
 
 use harness::karmada_kinds::assert_karmada_kinds_are_served;
 
-use crate::test_server::ApiTestServer;
+use crate::api::test_server::ApiTestServer;
 
 // proves: KND-served
 #[tokio::test]

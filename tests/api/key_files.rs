@@ -9,7 +9,7 @@ use harness::raw_http::{RawHttpRequest, TestTlsClientConfig};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use crate::test_server::{ApiTestServer, start_error};
+use crate::api::test_server::{ApiTestServer, start_error};
 
 fn write(dir: &Path, name: &str, content: &str) -> String {
     let file = dir.join(name);

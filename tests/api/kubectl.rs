@@ -6,7 +6,7 @@ pub(crate) use harness::kubectl::{
     Kubectl, fails, fails_with_input, succeeds, succeeds_with_input,
 };
 
-use crate::test_server::ApiTestServer;
+use crate::api::test_server::ApiTestServer;
 
 /// Runs a scenario on the shared server with each kubectl, each in a new namespace.
 pub(crate) fn with_each_kubectl(area: &str, scenario: impl Fn(&Kubectl) + Sync) {

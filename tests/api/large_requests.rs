@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use harness::raw_http::{RawHttpConnection, RawHttpRequest};
 use serde_json::json;
 
-use crate::test_server::ApiTestServer;
+use crate::api::test_server::ApiTestServer;
 
 const MAPS: &str = "/api/v1/namespaces/large-requests/configmaps";
 /// More than an error lists, and less than it would if it listed everything.

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use harness::raw_http::RawHttpResponseStream;
 use serde_json::{Value, json};
 
-use crate::test_server::ApiTestServer;
+use crate::api::test_server::ApiTestServer;
 
 const TIMEOUT: Duration = Duration::from_secs(20);
 

@@ -7,7 +7,7 @@ use harness::{ApiServerClient, ServerProcess};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::test_server::BINARY;
+use crate::api::test_server::BINARY;
 
 const RETRIES_TIMEOUT: Duration = Duration::from_secs(60);
 const POLL_INTERVAL: Duration = Duration::from_millis(50);

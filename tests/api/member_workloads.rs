@@ -3,8 +3,8 @@
 
 use std::sync::Arc;
 
-use crate::kubectl::{succeeds, with_each_kubectl_at};
-use crate::test_server::ApiTestServer;
+use crate::api::kubectl::{succeeds, with_each_kubectl_at};
+use crate::api::test_server::ApiTestServer;
 
 #[test]
 fn rollouts_and_jobs_complete() {

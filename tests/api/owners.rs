@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::test_server::ApiTestServer;
+use crate::api::test_server::ApiTestServer;
 
 const TIMEOUT: Duration = Duration::from_secs(30);
 const ABSENT_UID: &str = "6c8a1d70-0000-4000-8000-000000000000";

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use harness::raw_http::RawHttpResponse;
 use serde_json::{Value, json};
 
-use crate::test_server::ApiTestServer;
+use crate::api::test_server::ApiTestServer;
 
 const ADMISSION: &str = "/apis/admissionregistration.k8s.io/v1";
 const MAPS: &str = "/api/v1/namespaces/ruled/configmaps";

@@ -1,6 +1,6 @@
 //! Output of `kubectl`: tables, documents, `describe`, `explain`, watches, events.
 
-use crate::kubectl::{fails, succeeds, succeeds_with_input, with_each_kubectl};
+use crate::api::kubectl::{fails, succeeds, succeeds_with_input, with_each_kubectl};
 
 #[test]
 fn discovery_commands() {

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use flate2::read::GzDecoder;
 use harness::raw_http::{RawHttpRequest, RawHttpResponse};
 
-use crate::test_server::ApiTestServer;
+use crate::api::test_server::ApiTestServer;
 
 fn get(server: &ApiTestServer, path: &str) -> RawHttpResponse {
     RawHttpRequest::new(&server.address, &server.admin, "GET", path).send()

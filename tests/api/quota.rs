@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::test_server::ApiTestServer;
+use crate::api::test_server::ApiTestServer;
 
 /// How long the usage of a quota may take to be recalculated.
 const TIMEOUT: Duration = Duration::from_secs(20);

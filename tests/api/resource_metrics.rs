@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use crate::access::wait_until_code;
-use crate::kubectl::{succeeds, with_each_kubectl_at};
-use crate::test_server::ApiTestServer;
+use crate::api::access::wait_until_code;
+use crate::api::kubectl::{succeeds, with_each_kubectl_at};
+use crate::api::test_server::ApiTestServer;
 
 const METRICS: &str = "/apis/metrics.k8s.io/v1beta1";
 

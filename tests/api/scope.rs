@@ -4,8 +4,8 @@
 use harness::raw_http::RawHttpResponse;
 use serde_json::{Value, json};
 
-use crate::access::{RBAC, wait_until_code};
-use crate::test_server::ApiTestServer;
+use crate::api::access::{RBAC, wait_until_code};
+use crate::api::test_server::ApiTestServer;
 
 const USER: &str = "scope-admin";
 const NS: &str = "scope";

@@ -17,7 +17,7 @@ use std::sync::Arc;
 use harness::raw_http::RawHttpResponse;
 use serde_json::{Value, json};
 
-use crate::test_server::ApiTestServer;
+use crate::api::test_server::ApiTestServer;
 
 const APPLY: &str = "application/apply-patch+yaml";
 const MERGE: &str = "application/merge-patch+json";

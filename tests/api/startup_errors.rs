@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use crate::test_server::{ApiTestServer, BINARY};
+use crate::api::test_server::{ApiTestServer, BINARY};
 
 /// Runs a command, which must fail with one line on standard error that contains all fragments.
 fn assert_fails(arguments: &[&str], fragments: &[&str]) {

@@ -25,7 +25,7 @@ use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
-use crate::test_server::{ApiTestServer, start_error};
+use crate::api::test_server::{ApiTestServer, start_error};
 
 const TIMEOUT: Duration = Duration::from_secs(60);
 const EXPORT_PATH: &str = "/opentelemetry.proto.collector.trace.v1.TraceService/Export";

@@ -12,7 +12,7 @@ use openapi::{KindInfo, SchemaCursor, SchemaType, catalog, defaults};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use crate::test_server::ApiTestServer;
+use crate::api::test_server::ApiTestServer;
 
 /// Groups whose Go types are in none of the judge's libraries.
 const UNKNOWN_GROUPS: [&str; 2] = ["apiregistration.k8s.io", "metrics.k8s.io"];

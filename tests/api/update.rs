@@ -1,6 +1,6 @@
 //! `kubectl` commands that update objects: `apply`, `patch`, `edit` and imperative commands.
 
-use crate::kubectl::{Kubectl, fails, succeeds, succeeds_with_input, with_each_kubectl};
+use crate::api::kubectl::{Kubectl, fails, succeeds, succeeds_with_input, with_each_kubectl};
 
 fn deployment_and_config_map(replicas: u32, image: &str, value: &str) -> String {
     format!(

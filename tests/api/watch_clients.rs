@@ -3,7 +3,7 @@
 use harness::raw_http::RawHttpResponseStream;
 use serde_json::{Value, json};
 
-use crate::test_server::ApiTestServer;
+use crate::api::test_server::ApiTestServer;
 
 /// The collection paths of all resources that can be watched, by discovery.
 fn watchable_paths(server: &ApiTestServer) -> Vec<String> {

@@ -13,7 +13,7 @@ use hyper::Response;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 
-use crate::test_server::ApiTestServer;
+use crate::api::test_server::ApiTestServer;
 
 const CONFIGURATIONS: &str = "/apis/admissionregistration.k8s.io/v1";
 const MAPS: &str = "/api/v1/namespaces/hooked/configmaps";

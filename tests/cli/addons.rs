@@ -5,7 +5,7 @@ use std::process::Stdio;
 
 use serde_json::Value;
 
-use crate::fixture::CliFixture;
+use crate::cli::fixture::CliFixture;
 
 fn statuses(fixture: &CliFixture) -> Vec<(String, String)> {
     let output = fixture.run("addons list -o json").succeeded();

@@ -5,7 +5,7 @@ use std::process::Stdio;
 
 use serde_json::json;
 
-use crate::fixture::CliFixture;
+use crate::cli::fixture::CliFixture;
 
 const MANIFEST: &str = r"
 apiVersion: v1

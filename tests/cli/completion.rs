@@ -7,7 +7,7 @@ use std::process::Command;
 
 use serde_json::json;
 
-use crate::fixture::{BINARY, CliFixture};
+use crate::cli::fixture::{BINARY, CliFixture};
 
 /// The candidates for the last word of a line, as the functions for bash and zsh ask for
 /// them. Standard error stays empty, and the exit code is 0.

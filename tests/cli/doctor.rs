@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::fixture::{CliFixture, rows};
-use crate::join::{UnjoinedMember, join_line, write_kubeconfig};
+use crate::cli::fixture::{CliFixture, rows};
+use crate::cli::join::{UnjoinedMember, join_line, write_kubeconfig};
 
 /// The results of a check as `status message`.
 fn results_of(report: &Value, check: &str) -> Vec<String> {

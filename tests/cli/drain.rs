@@ -4,7 +4,7 @@
 use harness::objects::{deployment, divided_policy, policy};
 use serde_json::{Value, json};
 
-use crate::fixture::{CliFixture, rows};
+use crate::cli::fixture::{CliFixture, rows};
 
 const SPACE: &str = "karmada-es-member2";
 

@@ -9,9 +9,9 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::fixture::CliFixture;
-use crate::join::{UnjoinedMember, write_kubeconfig};
-use crate::kubectl;
+use crate::cli::fixture::CliFixture;
+use crate::cli::join::{UnjoinedMember, write_kubeconfig};
+use crate::cli::kubectl;
 
 /// Commands whose examples tests elsewhere run with other addresses and names, in this file.
 const RUN_ELSEWHERE: [(&str, &str); 5] = [

@@ -1,6 +1,6 @@
 //! Exit codes and the beginnings of errors, which are those of kubectl.
 
-use crate::fixture::CliFixture;
+use crate::cli::fixture::CliFixture;
 
 // proves: CLI-exit-codes
 #[test]

@@ -8,7 +8,7 @@ use harness::objects::CONFIG_MAPS;
 use harness::process::lines_of;
 use serde_json::{Value, json};
 
-use crate::fixture::{CliFixture, TIMEOUT, rows, spawn_on_terminal};
+use crate::cli::fixture::{CliFixture, TIMEOUT, rows, spawn_on_terminal};
 
 #[test]
 fn a_table_has_the_cluster_and_the_adoption_of_each_row() {

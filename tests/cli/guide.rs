@@ -3,8 +3,8 @@
 use harness::FlotillaUpProcess;
 use harness::kubectl::Kubectl;
 
-use crate::fixture::BINARY;
-use crate::guide_families::{FEATURE_GATES, NAMESPACE, follow_guide};
+use crate::cli::fixture::BINARY;
+use crate::cli::guide_families::{FEATURE_GATES, NAMESPACE, follow_guide};
 
 /// The control plane is its own: taints, quotas and interpreters of the guide change what others see.
 #[tokio::test(flavor = "multi_thread")]

@@ -7,7 +7,7 @@ use harness::https_server::FakeHttpsServer;
 use harness::objects::{CONFIG_MAPS, config_map, policy};
 use serde_json::{Value, json};
 
-use crate::fixture::{BINARY, CliFixture, CommandOutput};
+use crate::cli::fixture::{BINARY, CliFixture, CommandOutput};
 
 /// A simulated cluster that is not joined.
 pub(crate) struct UnjoinedMember {

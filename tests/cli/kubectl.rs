@@ -4,7 +4,7 @@
 use harness::port_forward::echo_through_port_forward;
 use serde_json::json;
 
-use crate::fixture::CliFixture;
+use crate::cli::fixture::CliFixture;
 
 /// The commands whose examples run as they are written.
 pub(crate) const COMMANDS: [&str; 11] = [

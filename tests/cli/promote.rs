@@ -3,7 +3,7 @@
 use harness::objects::{config_map, deployment, secret};
 use serde_json::{Value, json};
 
-use crate::fixture::CliFixture;
+use crate::cli::fixture::CliFixture;
 
 #[test]
 fn an_object_of_a_member_is_adopted() {

@@ -3,7 +3,7 @@
 use harness::objects::{deployment, policy};
 use serde_json::{Value, json};
 
-use crate::fixture::{CliFixture, run_command};
+use crate::cli::fixture::{CliFixture, run_command};
 
 const NAMESPACE: &str = "readiness";
 const MEMBERS: [&str; 2] = ["member1", "member2"];

@@ -2,7 +2,7 @@
 
 use harness::objects::config_map;
 
-use crate::fixture::CliFixture;
+use crate::cli::fixture::CliFixture;
 
 #[test]
 fn a_template_is_scheduled_anew() {

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::fixture::CliFixture;
+use crate::cli::fixture::CliFixture;
 
 #[test]
 fn a_cluster_is_cordoned_and_uncordoned() {

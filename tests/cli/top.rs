@@ -5,7 +5,7 @@ use std::net::TcpListener;
 use harness::process::lines_of;
 use serde_json::{Value, json};
 
-use crate::fixture::{CliFixture, TIMEOUT, rows, spawn_on_terminal};
+use crate::cli::fixture::{CliFixture, TIMEOUT, rows, spawn_on_terminal};
 
 fn pod(namespace: &str, name: &str, cpu: [&str; 2]) -> Value {
     let container = |name: &str, cpu: &str| {

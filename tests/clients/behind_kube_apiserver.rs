@@ -11,7 +11,7 @@ use harness::{ApiServerClient, EtcdCluster, KubernetesCluster, ServerProcess, et
 use openapi::karmada::is_karmada_group;
 use serde_json::json;
 
-use crate::{BINARY, RestartableServer, client_go, kube_rs, kubectl, python};
+use crate::clients::{BINARY, RestartableServer, client_go, kube_rs, kubectl, python};
 
 const TOOLS: [&str; 6] = [
     "etcd-3.5",

@@ -2,7 +2,7 @@
 
 use harness::daemon::parent_bound_command;
 
-use crate::{RestartableServer, StandaloneServer, run_over_restart};
+use crate::clients::{RestartableServer, StandaloneServer, run_over_restart};
 
 #[test]
 fn a_client_go_program_works_over_a_restart() {

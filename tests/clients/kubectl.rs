@@ -7,7 +7,7 @@ use base64::Engine;
 use harness::certificate_requests::certificate_request;
 use harness::kubectl::{Kubectl, fails, fails_with_input, succeeds, succeeds_with_input};
 
-use crate::{RestartableServer, StandaloneServer};
+use crate::clients::{RestartableServer, StandaloneServer};
 
 fn with_kubectl(namespace: &str, test: impl FnOnce(&Kubectl, &mut StandaloneServer)) {
     let mut server = StandaloneServer::start();

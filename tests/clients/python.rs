@@ -6,7 +6,7 @@ use std::process::Command;
 use harness::daemon::{TestDir, parent_bound_command};
 use harness::port;
 
-use crate::{RestartableServer, StandaloneServer, run_over_restart};
+use crate::clients::{RestartableServer, StandaloneServer, run_over_restart};
 
 const TOOLS: [&str; 1] = ["python-clients"];
 

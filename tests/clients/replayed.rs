@@ -7,7 +7,7 @@ use harness::raw_http::{RawHttpRequest, RawHttpResponse, TestTlsClientConfig};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::StandaloneServer;
+use crate::clients::StandaloneServer;
 
 const REQUESTS: &str = include_str!("requests.yaml");
 const TIMEOUT: Duration = Duration::from_secs(30);

@@ -6,7 +6,7 @@ use std::net::{Shutdown, TcpStream};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use crate::test_server::{BINARY, CompatTestServer};
+use crate::compat::test_server::{BINARY, CompatTestServer};
 use harness::http_client::{HttpTestClient, cluster_proxy_path, within_timeout};
 
 /// A control plane with one joined simulated cluster, `m1`.

@@ -9,8 +9,8 @@ use harness::kubectl::{Kubectl, succeeds};
 use hyper::Method;
 use serde_json::{Value, json};
 
-use crate::metrics_adapter::{MetricsAdapterFleet, wait_until, warnings};
-use crate::test_server::CompatTestServer;
+use crate::compat::metrics_adapter::{MetricsAdapterFleet, wait_until, warnings};
+use crate::compat::test_server::CompatTestServer;
 
 const CUSTOM: &str = "/apis/custom.metrics.k8s.io/v1beta2";
 const CUSTOM_V1BETA1: &str = "/apis/custom.metrics.k8s.io/v1beta1";

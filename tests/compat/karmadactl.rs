@@ -9,8 +9,8 @@ use hyper::Method;
 use openapi::karmada::names;
 use serde_json::{Value, json};
 
-use crate::karmadactl_requests::KarmadactlRequestChecker;
-use crate::karmadactl_top;
+use crate::compat::karmadactl_requests::KarmadactlRequestChecker;
+use crate::compat::karmadactl_top;
 use harness::http_client::{
     CLUSTERS_PATH, HttpTestClient, HttpTestRequest, HttpTestResponse, cluster_proxy_path,
     within_timeout,

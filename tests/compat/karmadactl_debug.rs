@@ -12,7 +12,7 @@ use harness::http_client::{
 use hyper::Method;
 use serde_json::{Value, json};
 
-use crate::karmadactl_requests::KarmadactlRequestChecker;
+use crate::compat::karmadactl_requests::KarmadactlRequestChecker;
 
 const JSON: &str = "application/json";
 

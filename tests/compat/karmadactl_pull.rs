@@ -13,8 +13,8 @@ use harness::http_client::{
 use hyper::Method;
 use serde_json::{Value, json};
 
-use crate::karmadactl_requests::KarmadactlRequestChecker;
-use crate::test_server::CompatTestServer;
+use crate::compat::karmadactl_requests::KarmadactlRequestChecker;
+use crate::compat::test_server::CompatTestServer;
 
 const NAME: &str = "edge";
 const TOKEN: (&str, &str) = ("abcdef", "0123456789abcdef");

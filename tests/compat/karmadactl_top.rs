@@ -5,7 +5,7 @@
 use hyper::Method;
 use serde_json::{Value, json};
 
-use crate::karmadactl_requests::KarmadactlRequestChecker;
+use crate::compat::karmadactl_requests::KarmadactlRequestChecker;
 use harness::http_client::{
     CLUSTERS_PATH, HttpTestClient, HttpTestRequest, HttpTestResponse, cluster_proxy_path,
 };

@@ -12,8 +12,8 @@ use harness::kubectl::{Kubectl, fails, succeeds};
 use hyper::Method;
 use serde_json::{Value, json};
 
-use crate::karmadactl;
-use crate::test_server::CompatTestServer;
+use crate::compat::karmadactl;
+use crate::compat::test_server::CompatTestServer;
 
 const METRICS: &str = "/apis/metrics.k8s.io/v1beta1";
 const PODS: &str = "/apis/metrics.k8s.io/v1beta1/namespaces/default/pods";

@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
-use crate::test_server::CompatTestServer;
+use crate::compat::test_server::CompatTestServer;
 use harness::fake_proxy::FakeProxy;
 use harness::http_client::{
     HttpTestRequest, TestHttpBody, cluster_proxy_path, collect_response, full_body, within_timeout,

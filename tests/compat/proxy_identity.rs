@@ -5,8 +5,8 @@ use base64::engine::general_purpose::STANDARD;
 use hyper::Method;
 use serde_json::{Value, json};
 
-use crate::proxy::{echo_handler, impersonator_token};
-use crate::test_server::CompatTestServer;
+use crate::compat::proxy::{echo_handler, impersonator_token};
+use crate::compat::test_server::CompatTestServer;
 use harness::http_client::{
     HttpTestRequest, HttpTestResponse, cluster_proxy_path, full_body, within_timeout,
 };

@@ -3,7 +3,7 @@
 use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-use crate::test_server::CompatTestServer;
+use crate::compat::test_server::CompatTestServer;
 use harness::http_client::{cluster_proxy_path, within_timeout};
 use harness::https_server::{
     FakeHttpsServer, HALF_CLOSE_MESSAGE, pseudo_random_bytes, upgrade_handler,

@@ -2,12 +2,6 @@
 //! one of several replicas, renewed TLS keys, large responses, and the errors of an etcd that is
 //! full, unreachable or restored to an older revision.
 
-#![expect(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a test fails by panicking"
-)]
-
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;

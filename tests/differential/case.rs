@@ -13,7 +13,7 @@
 //!     accept: application/json;as=Table;v=v1;g=meta.k8s.io
 //! ```
 //!
-//! A step is a request and its options; [`crate::request`] has the form of both.
+//! A step is a request and its options; [`crate::differential::request`] has the form of both.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};

@@ -7,13 +7,15 @@ use futures_util::StreamExt;
 use serde_json::{Map, Value, json};
 use tokio::time::Instant;
 
-use crate::case::{CaseStep, CaseTheme, known_differences};
-use crate::crd;
-use crate::normalize::ReplyNormalizer;
-use crate::options;
-use crate::policies;
-use crate::request::{CaseContext, ParsedStep, PreparedRequest, StepAction, parse_step};
-use crate::servers::{ServerConnection, ServerPair};
+use crate::differential::case::{CaseStep, CaseTheme, known_differences};
+use crate::differential::crd;
+use crate::differential::normalize::ReplyNormalizer;
+use crate::differential::options;
+use crate::differential::policies;
+use crate::differential::request::{
+    CaseContext, ParsedStep, PreparedRequest, StepAction, parse_step,
+};
+use crate::differential::servers::{ServerConnection, ServerPair};
 
 const CONCURRENT_CASES: usize = 4;
 const UNTIL_TIMEOUT: Duration = Duration::from_secs(10);

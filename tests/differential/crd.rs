@@ -11,9 +11,9 @@ use std::time::Duration;
 use serde_json::{Map, Value, json};
 use tokio::time::Instant;
 
-use crate::conversion_webhook::fill_webhook;
-use crate::request::{CRDS, PreparedRequest};
-use crate::servers::ServerConnection;
+use crate::differential::conversion_webhook::fill_webhook;
+use crate::differential::request::{CRDS, PreparedRequest};
+use crate::differential::servers::ServerConnection;
 
 const SERVED_TIMEOUT: Duration = Duration::from_secs(60);
 const POLL_INTERVAL: Duration = Duration::from_millis(50);

@@ -11,7 +11,7 @@ use proptest::strategy::ValueTree;
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 use serde_json::{Map, Value, json};
 
-use crate::case::CaseStep;
+use crate::differential::case::CaseStep;
 
 const SEQUENCES: usize = 5;
 const SCHEMA_DEPTH: u32 = 3;

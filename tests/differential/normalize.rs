@@ -11,7 +11,7 @@ use jiff::{SignedDuration, Timestamp};
 use regex::Regex;
 use serde_json::{Map, Value, json};
 
-use crate::servers::ServerReply;
+use crate::differential::servers::ServerReply;
 
 static UUID: LazyLock<Regex> =
     LazyLock::new(|| Regex::new("[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}").unwrap());
@@ -47,7 +47,7 @@ impl ReplyNormalizer {
         }
     }
 
-    /// Replaces `{rv}` and the other placeholders of [`crate::request`].
+    /// Replaces `{rv}` and the other placeholders of [`crate::differential::request`].
     pub(crate) fn fill_placeholders(&self, text: &str) -> String {
         let mut text = text.to_owned();
         for (name, value) in &self.last {

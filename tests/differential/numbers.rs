@@ -2,11 +2,11 @@
 
 use serde_json::{Map, json};
 
-use crate::case::CaseStep;
-use crate::comparison::compare_case;
-use crate::crd;
-use crate::request::CaseContext;
-use crate::servers::ServerPair;
+use crate::differential::case::CaseStep;
+use crate::differential::comparison::compare_case;
+use crate::differential::crd;
+use crate::differential::request::CaseContext;
+use crate::differential::servers::ServerPair;
 
 const GROUP: &str = "numbers.example.com";
 

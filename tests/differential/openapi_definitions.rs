@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use crate::request::PreparedRequest;
-use crate::servers::{ServerConnection, ServerPair};
+use crate::differential::request::PreparedRequest;
+use crate::differential::servers::{ServerConnection, ServerPair};
 
 const DOCUMENT: &str = "/openapi/v3/apis/apiextensions.k8s.io/v1";
 const META_PREFIX: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.";

@@ -2,7 +2,7 @@
 
 use std::io::Write;
 
-use crate::case::{CaseTheme, theme_names};
+use crate::differential::case::{CaseTheme, theme_names};
 
 /// The text that the names of the cases to run contain. Panics when no theme has such a case.
 pub(crate) fn case_filter() -> Option<String> {

@@ -10,8 +10,8 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use crate::request::PreparedRequest;
-use crate::servers::ServerConnection;
+use crate::differential::request::PreparedRequest;
+use crate::differential::servers::ServerConnection;
 
 const ADMISSION: &str = "/apis/admissionregistration.k8s.io/v1";
 const IN_FORCE_TIMEOUT: Duration = Duration::from_secs(60);

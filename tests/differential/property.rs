@@ -6,13 +6,13 @@
 use futures_util::StreamExt;
 use serde_json::{Map, Value, json};
 
-use crate::case::CaseStep;
-use crate::comparison::compare_case;
-use crate::crd;
-use crate::generated::generate;
-use crate::options;
-use crate::request::{CRDS, CaseContext, PreparedRequest};
-use crate::servers::{ServerConnection, ServerPair};
+use crate::differential::case::CaseStep;
+use crate::differential::comparison::compare_case;
+use crate::differential::crd;
+use crate::differential::generated::generate;
+use crate::differential::options;
+use crate::differential::request::{CRDS, CaseContext, PreparedRequest};
+use crate::differential::servers::{ServerConnection, ServerPair};
 
 const GROUP: &str = "generated.example.com";
 const SEEDS: u64 = 8;

@@ -20,7 +20,7 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::case::CaseStep;
+use crate::differential::case::CaseStep;
 
 pub(crate) const CRDS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 const OPTIONS: [&str; 4] = ["accept", "type", "agent", "until"];

@@ -9,8 +9,8 @@ use harness::daemon::TestDir;
 use harness::{EtcdCluster, HttpTestClient, KubernetesCluster, ServerProcess, etcd};
 use serde_json::Value;
 
-use crate::request::PreparedRequest;
-use crate::servers::{ServerConnection, ServerReply};
+use crate::differential::request::PreparedRequest;
+use crate::differential::servers::{ServerConnection, ServerReply};
 
 const METHODS: [&str; 5] = ["GET", "POST", "PUT", "PATCH", "DELETE"];
 /// A namespace that does not exist, and the name of an object that does not exist.

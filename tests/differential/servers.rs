@@ -16,7 +16,7 @@ use tokio::net::TcpStream;
 use tokio::sync::Mutex;
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::request::PreparedRequest;
+use crate::differential::request::PreparedRequest;
 
 const READY_TIMEOUT: Duration = Duration::from_secs(120);
 /// Watches end after a second.

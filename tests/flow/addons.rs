@@ -6,15 +6,15 @@ use harness::http_client::HttpTestClient;
 use harness::shared_services::{share_service, wait_for_service_endpoints};
 use serde_json::{Value, json};
 
-use crate::fleet::{
+use crate::flow::fleet::{
     ApiServerClient, FleetFixture, find_condition, run_with_kubeconfig, wait_for_namespace,
     wait_until,
 };
-use crate::node_estimates::{
+use crate::flow::node_estimates::{
     cordon_nodes, decide_for_fast_nodes, oversized_pods_in_member1, policy_by_available_replicas,
     replicas_in,
 };
-use crate::objects::{
+use crate::flow::objects::{
     BINDINGS, CONFIG_MAPS, FEDERATED_HPAS, NODES, RESOURCE_REGISTRIES, SERVICES, config_map,
     cpu_utilization, deployment, divided_policy, federated_hpa, policy,
 };

@@ -5,10 +5,10 @@ use std::path::Path;
 use harness::Daemon;
 use serde_json::{Value, json};
 
-use crate::agent_tunnels::TunneledMember;
-use crate::objects::{DEPLOYMENTS, LEASES};
-use crate::pull_members::{NAME, PullFixture};
-use crate::rollout::Rollout;
+use crate::flow::agent_tunnels::TunneledMember;
+use crate::flow::objects::{DEPLOYMENTS, LEASES};
+use crate::flow::pull_members::{NAME, PullFixture};
+use crate::flow::rollout::Rollout;
 
 const ELECTION: [&str; 5] = [
     "--leader-elect",

@@ -21,11 +21,11 @@ use harness::port_forward::echo_through_port_forward;
 use machinery::Gvr;
 use serde_json::json;
 
-use crate::fleet::{ApiServerClient, find_condition, wait_until};
-use crate::objects::{
+use crate::flow::fleet::{ApiServerClient, find_condition, wait_until};
+use crate::flow::objects::{
     CLUSTER_ROLE_BINDINGS, CLUSTERS, CONFIG_MAPS, DEPLOYMENTS, PODS, config_map, deployment,
 };
-use crate::pull_members::{NAME, PullFixture};
+use crate::flow::pull_members::{NAME, PullFixture};
 
 static EVENTS: Gvr = Gvr::from_static("", "v1", "events");
 static REQUESTS: Gvr = Gvr::from_static("certificates.k8s.io", "v1", "certificatesigningrequests");
@@ -61,7 +61,7 @@ impl TunneledMember {
 
     /// The error of a read of the member; `None` if the member answers.
     async fn failure(&self) -> Option<Error> {
-        let at = ResourcePath::object(&crate::objects::NAMESPACES, "", "default");
+        let at = ResourcePath::object(&crate::flow::objects::NAMESPACES, "", "default");
         self.admin.api.get(at).await.err()
     }
 

@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 
-use crate::fleet::{ApiServerClient, FleetFixture, find_condition};
-use crate::objects::{
+use crate::flow::fleet::{ApiServerClient, FleetFixture, find_condition};
+use crate::flow::objects::{
     BINDINGS, CRON_FEDERATED_HPAS, DEPLOYMENTS, FEDERATED_HPAS, cpu_utilization,
     cron_federated_hpa, deployment, divided_policy, federated_hpa,
 };

@@ -5,9 +5,9 @@ use harness::FlotillaUpProcess;
 use machinery::Gvr;
 use serde_json::json;
 
-use crate::fleet::{ApiServerClient, BINARY, find_condition};
-use crate::member_outage::start_member;
-use crate::objects::{CLUSTERS, DEFINITIONS};
+use crate::flow::fleet::{ApiServerClient, BINARY, find_condition};
+use crate::flow::member_outage::start_member;
+use crate::flow::objects::{CLUSTERS, DEFINITIONS};
 
 static SOURCES: Gvr = Gvr::from_static("cluster.x-k8s.io", "v1beta2", "clusters");
 const NAME: &str = "provisioned";

@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use harness::FlotillaUpProcess;
 use serde_json::{Value, json};
 
-use crate::fleet::{ApiServerClient, MEMBERS, find_condition, start_control_plane};
-use crate::objects::{BINDINGS, CLUSTERS, DEPLOYMENTS, SECRETS, deployment, policy};
+use crate::flow::fleet::{ApiServerClient, MEMBERS, find_condition, start_control_plane};
+use crate::flow::objects::{BINDINGS, CLUSTERS, DEPLOYMENTS, SECRETS, deployment, policy};
 
 const NAMESPACE: &str = "crash";
 const WRITERS: usize = 4;

@@ -5,8 +5,8 @@ use client::{Error, ResourcePath, WriteOptions};
 use machinery::{Gvr, Object, Status};
 use serde_json::{Value, json};
 
-use crate::fleet::{ApiServerClient, FleetFixture, find_condition};
-use crate::objects::{
+use crate::flow::fleet::{ApiServerClient, FleetFixture, find_condition};
+use crate::flow::objects::{
     BINDINGS, CLUSTER_BINDINGS, cluster_scoped, config_map, deployment, divided_policy, policy,
 };
 
@@ -84,7 +84,7 @@ async fn decision_of_a_binding_explains_its_placement() {
     // Scaling makes a new decision.
     control
         .merge_patch(
-            &crate::objects::DEPLOYMENTS,
+            &crate::flow::objects::DEPLOYMENTS,
             ns,
             "web",
             json!({"spec": {"replicas": 9}}),
@@ -215,7 +215,7 @@ async fn decisions_of_existing_bindings_are_served_to_authorized_users() {
     control
         .create(json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding", "metadata": {"name": "asker", "namespace": ns}, "roleRef": role, "subjects": subjects}))
         .await;
-    crate::fleet::wait_until("jane may ask", async || {
+    crate::flow::fleet::wait_until("jane may ask", async || {
         get_decision(&jane, &BINDINGS, ns, "c-configmap")
             .await
             .is_ok()

@@ -3,9 +3,9 @@
 use machinery::json::MAX_OBJECT_DEPTH;
 use serde_json::{Value, json};
 
-use crate::fleet::{run_with_kubeconfig, wait_until};
-use crate::interpreter_customizations::{WIDGET_KIND, customization, fleet_with_widgets};
-use crate::objects::{BINDINGS, EVENTS, WIDGETS, override_policy, policy, widget};
+use crate::flow::fleet::{run_with_kubeconfig, wait_until};
+use crate::flow::interpreter_customizations::{WIDGET_KIND, customization, fleet_with_widgets};
+use crate::flow::objects::{BINDINGS, EVENTS, WIDGETS, override_policy, policy, widget};
 
 /// A widget of this many levels.
 fn deep_widget(namespace: &str, name: &str, levels: usize) -> Value {

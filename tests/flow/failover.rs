@@ -5,9 +5,9 @@ use harness::ServerProcess;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::fleet::{ApiServerClient, BINARY, find_condition, run_flotilla};
-use crate::member_outage::start_member;
-use crate::objects::{
+use crate::flow::fleet::{ApiServerClient, BINARY, find_condition, run_flotilla};
+use crate::flow::member_outage::start_member;
+use crate::flow::objects::{
     BINDINGS, CLUSTERS, CONFIG_MAPS, DEPLOYMENTS, POLICIES, WORKS, config_map, deployment,
     divided_policy, execution_space, policy,
 };

@@ -7,7 +7,7 @@ use harness::FlotillaUpProcess;
 use parking_lot::Mutex;
 use serde_json::Value;
 
-use crate::objects::NAMESPACES;
+use crate::flow::objects::NAMESPACES;
 pub(crate) use harness::api_server_client::{ApiServerClient, find_condition, wait_until};
 
 pub(crate) const BINARY: &str = env!("CARGO_BIN_EXE_flotilla");

@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 
-use crate::fleet::{FleetFixture, find_condition};
-use crate::objects::{
+use crate::flow::fleet::{FleetFixture, find_condition};
+use crate::flow::objects::{
     BINDINGS, CONFIG_MAPS, CUSTOMIZATIONS, DEPLOYMENTS, EVENTS, WIDGETS, config_map, deployment,
     divided_policy, policy, widget, widget_definition,
 };
@@ -43,7 +43,7 @@ pub(crate) async fn fleet_with_widgets(ns: &str) -> FleetFixture {
             let apis = c["status"]["apiEnablements"].as_array();
             apis.is_some_and(|all| all.iter().any(|a| a["groupVersion"] == WIDGET_KIND.0))
         };
-        let clusters = &crate::objects::CLUSTERS;
+        let clusters = &crate::flow::objects::CLUSTERS;
         let control = &fleet.control;
         control
             .wait_until(clusters, "", &cluster, "widgets", serves)
@@ -218,7 +218,7 @@ async fn scripts_define_components_and_a_hostile_script_affects_no_other_object(
     fleet.members[0]
         .wait_until_exists(&DEPLOYMENTS, ns, "web")
         .await;
-    crate::fleet::wait_until("the event about the script", async || {
+    crate::flow::fleet::wait_until("the event about the script", async || {
         let events = control.list(&EVENTS, ns).await;
         events.iter().any(|e| {
             let text = e["message"].as_str().unwrap_or_default();

@@ -12,9 +12,9 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
-use crate::fleet::{ApiServerClient, find_condition, wait_until};
-use crate::interpreter_customizations::{WIDGET_KIND, customization, fleet_with_widgets};
-use crate::objects::{
+use crate::flow::fleet::{ApiServerClient, find_condition, wait_until};
+use crate::flow::interpreter_customizations::{WIDGET_KIND, customization, fleet_with_widgets};
+use crate::flow::objects::{
     BINDINGS, CONFIG_MAPS, CUSTOMIZATIONS, DEPLOYMENTS, EVENTS, HOOKS, WIDGETS, config_map,
     deployment, divided_policy, policy, widget,
 };

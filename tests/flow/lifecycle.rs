@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 
-use crate::fleet::{FleetFixture, find_condition, wait_for_namespace};
-use crate::objects::{
+use crate::flow::fleet::{FleetFixture, find_condition, wait_for_namespace};
+use crate::flow::objects::{
     BINDINGS, DEPLOYMENTS, OVERRIDES, POLICIES, WORKS, deployment, divided_policy, execution_space,
     resource_selector,
 };

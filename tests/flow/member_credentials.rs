@@ -3,9 +3,9 @@
 use client::{ResourcePath, WriteOptions};
 use serde_json::{Value, json};
 
-use crate::fleet::{ApiServerClient, FleetFixture, find_condition, run_flotilla};
-use crate::member_outage::start_member;
-use crate::objects::{CLUSTERS, CONFIG_MAPS, SECRETS, SERVICE_ACCOUNTS, config_map, policy};
+use crate::flow::fleet::{ApiServerClient, FleetFixture, find_condition, run_flotilla};
+use crate::flow::member_outage::start_member;
+use crate::flow::objects::{CLUSTERS, CONFIG_MAPS, SECRETS, SERVICE_ACCOUNTS, config_map, policy};
 
 const NAME: &str = "rotated";
 const NS: &str = "credentials";

@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 
-use crate::fleet::{FleetFixture, find_condition, wait_for_namespace};
-use crate::objects::{
+use crate::flow::fleet::{FleetFixture, find_condition, wait_for_namespace};
+use crate::flow::objects::{
     BINDINGS, CONFIG_MAPS, DEPLOYMENTS, POLICIES, SERVICES, WORKS, config_map, deployment,
     execution_space, policy,
 };

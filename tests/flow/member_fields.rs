@@ -5,8 +5,8 @@ use base64::engine::general_purpose::STANDARD;
 use machinery::Gvr;
 use serde_json::{Value, json};
 
-use crate::fleet::{ApiServerClient, FleetFixture, find_condition};
-use crate::objects::{
+use crate::flow::fleet::{ApiServerClient, FleetFixture, find_condition};
+use crate::flow::objects::{
     CLUSTER_ROLES, CONFIG_MAPS, DEFINITIONS, VALIDATING_WEBHOOKS, WORKS, cluster_scoped,
     config_map, execution_space, policy,
 };

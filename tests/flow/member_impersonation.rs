@@ -4,10 +4,10 @@
 
 use serde_json::{Value, json};
 
-use crate::fleet::{ApiServerClient, FleetFixture, run_flotilla, wait_until};
-use crate::member_credentials::short_token;
-use crate::member_outage::start_member;
-use crate::objects::{CLUSTERS, NAMESPACES, config_map, secret};
+use crate::flow::fleet::{ApiServerClient, FleetFixture, run_flotilla, wait_until};
+use crate::flow::member_credentials::short_token;
+use crate::flow::member_outage::start_member;
+use crate::flow::objects::{CLUSTERS, NAMESPACES, config_map, secret};
 
 const NAME: &str = "constraining";
 const NS: &str = "impersonation";

@@ -12,13 +12,13 @@ use harness::daemon::TestDir;
 use harness::{FlotillaUpProcess, NetworkNamespace, ServerProcess, TcpRelay};
 use serde_json::json;
 
-use crate::agent_tunnels::TunneledMember;
-use crate::fleet::{ApiServerClient, BINARY, run_flotilla};
-use crate::member_credentials::short_token;
-use crate::objects::{CLUSTERS, PODS, SECRETS};
-use crate::pull_members::{PullFixture, ROTATE, start_member_in};
-use crate::pull_networks::ConnectionResets;
-use crate::rollout::Rollout;
+use crate::flow::agent_tunnels::TunneledMember;
+use crate::flow::fleet::{ApiServerClient, BINARY, run_flotilla};
+use crate::flow::member_credentials::short_token;
+use crate::flow::objects::{CLUSTERS, PODS, SECRETS};
+use crate::flow::pull_members::{PullFixture, ROTATE, start_member_in};
+use crate::flow::pull_networks::ConnectionResets;
+use crate::flow::rollout::Rollout;
 
 const PUSH: &str = "push";
 const NS: &str = "kinds";

@@ -6,8 +6,8 @@ use std::process::Command;
 use harness::ServerProcess;
 use serde_json::{Value, json};
 
-use crate::fleet::{ApiServerClient, BINARY, FleetFixture, find_condition, run_flotilla};
-use crate::objects::{
+use crate::flow::fleet::{ApiServerClient, BINARY, FleetFixture, find_condition, run_flotilla};
+use crate::flow::objects::{
     BINDINGS, CLUSTERS, DEPLOYMENTS, NAMESPACES, WORKS, deployment, execution_space, policy,
 };
 

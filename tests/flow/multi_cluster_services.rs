@@ -9,11 +9,11 @@ use harness::shared_services::{
 };
 use serde_json::{Value, json};
 
-use crate::fleet::{ApiServerClient, BINARY, FleetFixture, wait_for_namespace, wait_until};
-use crate::objects::{
+use crate::flow::fleet::{ApiServerClient, BINARY, FleetFixture, wait_for_namespace, wait_until};
+use crate::flow::objects::{
     BINDINGS, DEPLOYMENTS, ENDPOINT_SLICES, MULTI_CLUSTER_SERVICES, SERVICES, deployment, policy,
 };
-use crate::pull_members::{NAME, PullFixture};
+use crate::flow::pull_members::{NAME, PullFixture};
 
 const GATE: &[&str] = &["--feature-gates", "MultiClusterService=true"];
 

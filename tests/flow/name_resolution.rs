@@ -4,8 +4,8 @@
 use harness::process::ServerProcess;
 use serde_json::{Value, json};
 
-use crate::fleet::{BINARY, FleetFixture, find_condition};
-use crate::objects::{CLUSTERS, NODES};
+use crate::flow::fleet::{BINARY, FleetFixture, find_condition};
+use crate::flow::objects::{CLUSTERS, NODES};
 
 const CONDITION: &str = "ServiceDomainNameResolutionReady";
 

@@ -2,8 +2,8 @@
 
 use serde_json::json;
 
-use crate::fleet::{FleetFixture, wait_for_namespace};
-use crate::objects::{
+use crate::flow::fleet::{FleetFixture, wait_for_namespace};
+use crate::flow::objects::{
     CLUSTER_OVERRIDES, CONFIG_MAPS, NAMESPACES, WORKS, config_map, execution_space, policy,
 };
 

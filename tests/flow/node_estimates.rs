@@ -6,10 +6,10 @@ use std::path::Path;
 use harness::process::ServerProcess;
 use serde_json::{Value, json};
 
-use crate::fleet::{
+use crate::flow::fleet::{
     ApiServerClient, BINARY, FleetFixture, find_condition, run_with_kubeconfig, wait_until,
 };
-use crate::objects::{BINDINGS, EVENTS, NODES, deployment, policy};
+use crate::flow::objects::{BINDINGS, EVENTS, NODES, deployment, policy};
 
 /// A policy that divides the replicas of all Deployments by the available replicas of clusters.
 pub(crate) fn policy_by_available_replicas(ns: &str) -> Value {

@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 
-use crate::fleet::{ApiServerClient, FleetFixture, find_condition};
-use crate::objects::{
+use crate::flow::fleet::{ApiServerClient, FleetFixture, find_condition};
+use crate::flow::objects::{
     BINDINGS, CLUSTER_OVERRIDES, CONFIG_MAPS, DEPLOYMENTS, EVENTS, OVERRIDES, WORKS,
     cluster_scoped, config_map, deployment, execution_space, override_policy, policy,
 };
@@ -204,7 +204,7 @@ async fn clusters_are_chosen_by_labels_and_by_exclusion() {
     let control = &fleet.control;
     let label = json!({"metadata": {"labels": {"flow-override": "yes"}}});
     control
-        .merge_patch(&crate::objects::CLUSTERS, "", "member2", label)
+        .merge_patch(&crate::flow::objects::CLUSTERS, "", "member2", label)
         .await;
     let map = config_map(ns, "c", "v");
     let with = |target: Value, key: &str| json!({"targetCluster": target, "overriders": {"plaintext": [{"path": format!("/data/{key}"), "operator": "add", "value": "1"}]}});

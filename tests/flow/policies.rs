@@ -3,8 +3,8 @@
 use harness::api_server_client::wait_until;
 use serde_json::{Value, json};
 
-use crate::fleet::{ApiServerClient, FleetFixture};
-use crate::objects::{
+use crate::flow::fleet::{ApiServerClient, FleetFixture};
+use crate::flow::objects::{
     BINDINGS, CLUSTER_BINDINGS, CLUSTER_POLICIES, CLUSTER_ROLES, CONFIG_MAPS, EVENTS, POLICIES,
     PRIORITY_CLASSES, cluster_scoped, config_map, policy, resource_selector,
 };

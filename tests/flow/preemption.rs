@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 
-use crate::fleet::{FleetFixture, wait_for_namespace};
-use crate::objects::{
+use crate::flow::fleet::{FleetFixture, wait_for_namespace};
+use crate::flow::objects::{
     BINDINGS, CLUSTER_POLICIES, CONFIG_MAPS, EVENTS, POLICIES, cluster_scoped, config_map, policy,
 };
 

@@ -15,8 +15,8 @@ use harness::daemon::TestDir;
 use harness::{FlotillaUpProcess, NetworkNamespace, ServerProcess, TcpRelay};
 use serde_json::{Value, json};
 
-use crate::fleet::{ApiServerClient, BINARY, run_flotilla};
-use crate::objects::{
+use crate::flow::fleet::{ApiServerClient, BINARY, run_flotilla};
+use crate::flow::objects::{
     CLUSTER_ROLES, CLUSTERS, CONFIG_MAPS, DEPLOYMENTS, NAMESPACES, ROLES, SECRETS, WORKS,
     config_map, deployment, execution_space, policy,
 };

@@ -7,11 +7,11 @@ use harness::TcpRelay;
 use parking_lot::Mutex;
 use serde_json::Value;
 
-use crate::agent_tunnels::TunneledMember;
-use crate::fleet::find_condition;
-use crate::objects::CLUSTERS;
-use crate::pull_members::{NAME, PullFixture, ROTATE};
-use crate::rollout::Rollout;
+use crate::flow::agent_tunnels::TunneledMember;
+use crate::flow::fleet::find_condition;
+use crate::flow::objects::CLUSTERS;
+use crate::flow::pull_members::{NAME, PullFixture, ROTATE};
+use crate::flow::rollout::Rollout;
 
 /// Resets all connections of relays again and again until it is dropped.
 pub(crate) struct ConnectionResets {

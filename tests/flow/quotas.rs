@@ -3,8 +3,8 @@
 
 use serde_json::{Value, json};
 
-use crate::fleet::{FleetFixture, find_condition, wait_for_namespace};
-use crate::objects::{
+use crate::flow::fleet::{FleetFixture, find_condition, wait_for_namespace};
+use crate::flow::objects::{
     AUTOSCALERS, BINDINGS, CLUSTERS, DEPLOYMENTS, QUOTAS, REBALANCERS, RESOURCE_QUOTAS, deployment,
     divided_policy, policy,
 };

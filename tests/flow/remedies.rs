@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 
-use crate::fleet::FleetFixture;
-use crate::objects::{CLUSTERS, REMEDIES};
+use crate::flow::fleet::FleetFixture;
+use crate::flow::objects::{CLUSTERS, REMEDIES};
 
 // proves: RMD-triggers, RMD-clusters
 #[tokio::test]

@@ -3,8 +3,8 @@
 use harness::kubectl::with_each_kubectl;
 use serde_json::{Value, json};
 
-use crate::fleet::{FleetFixture, find_condition};
-use crate::objects::{
+use crate::flow::fleet::{FleetFixture, find_condition};
+use crate::flow::objects::{
     BINDINGS, CLUSTER_BINDINGS, DAEMON_SETS, JOBS, PODS, POLICIES, SERVICES, STATEFUL_SETS,
     VOLUMES, cluster_scoped, config_map, divided_policy, gvr, pod_template, policy,
 };
@@ -50,7 +50,7 @@ async fn each_kind_is_propagated_and_its_status_aggregated() {
     let all = sample_objects(ns);
     let selectors: Vec<Value> = all
         .iter()
-        .map(|(o, _)| crate::objects::resource_selector(o))
+        .map(|(o, _)| crate::flow::objects::resource_selector(o))
         .collect();
     let mut everything = policy(ns, "everything", &all[0].0, &["member1", "member2"]);
     everything["spec"]["resourceSelectors"] = json!(selectors);
@@ -132,7 +132,10 @@ async fn every_edit_of_a_workload_is_eventually_observed() {
         json!({"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": meta, "spec": spec("n", None)}),
         json!({"apiVersion": "apps/v1", "kind": "ReplicaSet", "metadata": meta, "spec": spec("r", Some(2))}),
     ];
-    let selectors: Vec<Value> = all.iter().map(crate::objects::resource_selector).collect();
+    let selectors: Vec<Value> = all
+        .iter()
+        .map(crate::flow::objects::resource_selector)
+        .collect();
     let mut everything = policy(ns, "everything", &all[0], &["member1", "member2"]);
     everything["spec"]["resourceSelectors"] = json!(selectors);
     control.create(everything).await;

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::fleet::ApiServerClient;
-use crate::objects::{CONFIG_MAPS, DEPLOYMENTS, config_map, deployment, policy};
+use crate::flow::fleet::ApiServerClient;
+use crate::flow::objects::{CONFIG_MAPS, DEPLOYMENTS, config_map, deployment, policy};
 
 /// On a busy machine few connections that live for a second get as far as an event.
 const ROLLOUT_TIMEOUT: Duration = Duration::from_secs(300);

@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 
-use crate::fleet::{ApiServerClient, FleetFixture, find_condition, wait_until};
-use crate::objects::{
+use crate::flow::fleet::{ApiServerClient, FleetFixture, find_condition, wait_until};
+use crate::flow::objects::{
     BINDINGS, CLUSTERS, DEPLOYMENTS, config_map, deployment, divided_policy, policy,
 };
 

@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 
-use crate::fleet::{FleetFixture, find_condition, wait_until};
-use crate::objects::{
+use crate::flow::fleet::{FleetFixture, find_condition, wait_until};
+use crate::flow::objects::{
     BINDINGS, CLUSTERS, CONFIG_MAPS, DEPLOYMENTS, EVENTS, POLICIES, config_map, deployment,
     divided_policy, policy,
 };

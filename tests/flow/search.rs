@@ -10,8 +10,8 @@ use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use serde_json::{Value, json};
 
-use crate::fleet::{FleetFixture, wait_for_namespace, wait_until};
-use crate::objects::{DEPLOYMENTS, RESOURCE_REGISTRIES, config_map, deployment, secret};
+use crate::flow::fleet::{FleetFixture, wait_for_namespace, wait_until};
+use crate::flow::objects::{DEPLOYMENTS, RESOURCE_REGISTRIES, config_map, deployment, secret};
 
 const SEARCH: &str = "/apis/search.karmada.io/v1alpha1/search";
 const PROXY: &str = "/apis/search.karmada.io/v1alpha1/proxying/karmada/proxy";

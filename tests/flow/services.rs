@@ -5,10 +5,14 @@ use harness::shared_services::{
 };
 use serde_json::json;
 
-use crate::fleet::{ApiServerClient, FleetFixture, run_flotilla, wait_for_namespace, wait_until};
-use crate::member_outage::start_member;
-use crate::objects::{DEPLOYMENTS, ENDPOINT_SLICES, SERVICE_EXPORTS, SERVICE_IMPORTS, SERVICES};
-use crate::pull_members::{NAME, PullFixture};
+use crate::flow::fleet::{
+    ApiServerClient, FleetFixture, run_flotilla, wait_for_namespace, wait_until,
+};
+use crate::flow::member_outage::start_member;
+use crate::flow::objects::{
+    DEPLOYMENTS, ENDPOINT_SLICES, SERVICE_EXPORTS, SERVICE_IMPORTS, SERVICES,
+};
+use crate::flow::pull_members::{NAME, PullFixture};
 
 const OUTAGE_FLAGS: &[&str] = &[
     "--cluster-status-update-frequency",

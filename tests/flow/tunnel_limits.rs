@@ -8,10 +8,10 @@ use harness::http_client::{
 };
 use http::Method;
 
-use crate::agent_tunnels::TunneledMember;
-use crate::fleet::wait_until;
-use crate::objects::{NAMESPACES, config_map};
-use crate::pull_members::{NAME, PullFixture};
+use crate::flow::agent_tunnels::TunneledMember;
+use crate::flow::fleet::wait_until;
+use crate::flow::objects::{NAMESPACES, config_map};
+use crate::flow::pull_members::{NAME, PullFixture};
 
 const NS: &str = "limits";
 const TUNNEL_REQUESTS: usize = 256;

@@ -15,9 +15,9 @@ use hyper::{Request, StatusCode};
 use hyper_util::rt::TokioIo;
 use serde_json::Value;
 
-use crate::agent_tunnels::{NS, TunneledMember, list_config_maps, watch};
-use crate::objects::{DEPLOYMENTS, PODS, config_map, deployment};
-use crate::pull_members::PullFixture;
+use crate::flow::agent_tunnels::{NS, TunneledMember, list_config_maps, watch};
+use crate::flow::objects::{DEPLOYMENTS, PODS, config_map, deployment};
+use crate::flow::pull_members::PullFixture;
 
 /// How many upgrades of each kind have reached the proxy.
 #[derive(Default)]

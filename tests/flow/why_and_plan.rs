@@ -4,8 +4,8 @@ use std::path::PathBuf;
 
 use serde_json::{Value, json};
 
-use crate::fleet::{FleetFixture, find_condition, run_with_kubeconfig};
-use crate::objects::{
+use crate::flow::fleet::{FleetFixture, find_condition, run_with_kubeconfig};
+use crate::flow::objects::{
     BINDINGS, CLUSTERS, CONFIG_MAPS, DEPLOYMENTS, POLICIES, config_map, deployment, divided_policy,
     policy,
 };
@@ -124,7 +124,7 @@ async fn why_explains_why_a_template_is_pending() {
     // The member has an unmanaged object of this name.
     let member = fleet.member("member1");
     member
-        .wait_until_exists(&crate::objects::NAMESPACES, "", ns)
+        .wait_until_exists(&crate::flow::objects::NAMESPACES, "", ns)
         .await;
     member.create(config_map(ns, "c", "mine")).await;
     control.create(policy(ns, "c", &object, &["member1"])).await;

@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 
-use crate::fleet::{ApiServerClient, FleetFixture, find_condition};
-use crate::objects::{
+use crate::flow::fleet::{ApiServerClient, FleetFixture, find_condition};
+use crate::flow::objects::{
     BINDINGS, CLUSTER_BINDINGS, CLUSTER_ROLES, CONFIG_MAPS, DEPLOYMENTS, POLICIES, WORKS,
     cluster_scoped, config_map, deployment, execution_space, policy,
 };
@@ -287,7 +287,7 @@ async fn template_annotation_overwrites_conflicts() {
     let ns = "conflict-template";
     let fleet = FleetFixture::shared(ns).await;
     let control = &fleet.control;
-    crate::fleet::wait_for_namespace(&fleet, ns).await;
+    crate::flow::fleet::wait_for_namespace(&fleet, ns).await;
     let one = fleet.member("member1");
     let mut theirs = config_map(ns, "c", "theirs");
     theirs["metadata"]["labels"] = json!({"theirs": "yes"});

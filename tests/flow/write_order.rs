@@ -9,8 +9,8 @@ use futures_util::{FutureExt, StreamExt, stream};
 use machinery::{Gvr, Object};
 use serde_json::{Value, json};
 
-use crate::fleet::{ApiServerClient, FleetFixture, find_condition};
-use crate::objects::{
+use crate::flow::fleet::{ApiServerClient, FleetFixture, find_condition};
+use crate::flow::objects::{
     BINDINGS, CONFIG_MAPS, DEPLOYMENTS, WORKS, config_map, deployment, execution_space, policy,
 };
 
@@ -127,7 +127,7 @@ fn assert_order(all: &[(&str, u64)]) {
 async fn writes_go_from_the_template_to_members_and_back() {
     let ns = "order";
     let fleet = FleetFixture::shared(ns).await;
-    crate::fleet::wait_for_namespace(&fleet, ns).await;
+    crate::flow::fleet::wait_for_namespace(&fleet, ns).await;
     let control = &fleet.control;
     let spaces = ["member1", "member2"].map(execution_space);
     let mut history = ObjectVersionRecorder::watch(

@@ -9,8 +9,8 @@ use std::process::Command;
 use harness::tools;
 use serde_json::{Value, json};
 
-use crate::alerts::alerts;
-use crate::prometheus_rules;
+use crate::manifests::alerts::alerts;
+use crate::manifests::prometheus_rules;
 
 /// Minutes at which the disturbance and the incident begin.
 const DISTURBANCE_MINUTE: usize = 20;

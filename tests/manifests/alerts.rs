@@ -7,7 +7,7 @@ use std::process::Command;
 use harness::tools;
 use serde_json::{Value, json};
 
-use crate::prometheus_rules;
+use crate::manifests::prometheus_rules;
 
 /// An alert, input series, and the time when it must fire.
 struct AlertCase {

@@ -9,8 +9,8 @@ use harness::objects::NAMESPACES;
 use harness::tools;
 use serde_json::{Value, json};
 
-use crate::install::{InstallHost, parse_objects, run_command, run_flotilla};
-use crate::manifest_path;
+use crate::manifests::install::{InstallHost, parse_objects, run_command, run_flotilla};
+use crate::manifests::manifest_path;
 
 /// Runs Helm, which must succeed; returns its output without its remarks about linked files.
 async fn run_helm(helm: &Path, arguments: &[&str]) -> String {

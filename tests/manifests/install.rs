@@ -22,8 +22,8 @@ use machinery::Gvr;
 use machinery::time::SystemClock;
 use serde_json::{Value, json};
 
-use crate::installed_etcd::{self, InstalledEtcd};
-use crate::{BINARY, manifest_path};
+use crate::manifests::installed_etcd::{self, InstalledEtcd};
+use crate::manifests::{BINARY, manifest_path};
 
 const ROUTE_TIMEOUT: Duration = Duration::from_secs(30);
 const POLL_INTERVAL: Duration = Duration::from_millis(50);

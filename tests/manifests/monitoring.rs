@@ -10,8 +10,8 @@ use harness::daemon::TestDir;
 use harness::{ApiServerClient, ServerProcess, tools};
 use serde_json::Value;
 
-use crate::prometheus::{Prometheus, ScrapeTarget, is_number};
-use crate::{BINARY, load, manifest_path, prometheus_rules};
+use crate::manifests::prometheus::{Prometheus, ScrapeTarget, is_number};
+use crate::manifests::{BINARY, load, manifest_path, prometheus_rules};
 
 const DASHBOARDS: [&str; 3] = [
     "flotilla-fleet",

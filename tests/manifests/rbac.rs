@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::manifest_path;
+use crate::manifests::manifest_path;
 
 /// The beginning of a comment that explains a rule with a wildcard.
 const EXPLANATION: &str = "# Wide: ";

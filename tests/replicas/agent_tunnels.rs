@@ -10,8 +10,8 @@ use harness::objects::{CLUSTERS, NAMESPACES, SECRETS};
 use harness::{ApiServerClient, ServerProcess};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-use crate::flotilla_process::{BINARY, FlotillaProcess};
-use crate::replica_pair::{ControlPlaneMode, ReplicaPair};
+use crate::replicas::flotilla_process::{BINARY, FlotillaProcess};
+use crate::replicas::replica_pair::{ControlPlaneMode, ReplicaPair};
 
 const NAME: &str = "edge";
 const ETCD_VERSION: &str = "3.5";

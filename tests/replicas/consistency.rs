@@ -10,8 +10,8 @@ use harness::objects::{
 use machinery::Gvr;
 use serde_json::{Value, json};
 
-use crate::flotilla_process::FAST_ELECTION_FLAGS;
-use crate::replica_pair::{ControlPlaneMode, ReplicaPair};
+use crate::replicas::flotilla_process::FAST_ELECTION_FLAGS;
+use crate::replicas::replica_pair::{ControlPlaneMode, ReplicaPair};
 
 const NS: &str = "default";
 static REVIEWS: Gvr = Gvr::from_static("authentication.k8s.io", "v1", "selfsubjectreviews");

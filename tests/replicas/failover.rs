@@ -10,9 +10,9 @@ use harness::ApiServerClient;
 use harness::etcd::VERSION_3_5;
 use harness::objects::{BINDINGS, DEPLOYMENTS, WORKS, deployment};
 
-use crate::flotilla_process::{FAST_ELECTION_FLAGS, FlotillaProcess, exclusive_lock};
-use crate::replica_pair::{ControlPlaneMode, ReplicaPair};
-use crate::rollout::{policy_for_all_deployments, wait_until_rolled_out};
+use crate::replicas::flotilla_process::{FAST_ELECTION_FLAGS, FlotillaProcess, exclusive_lock};
+use crate::replicas::replica_pair::{ControlPlaneMode, ReplicaPair};
+use crate::replicas::rollout::{policy_for_all_deployments, wait_until_rolled_out};
 
 const NS: &str = "failover";
 /// Deployments of a rollout.

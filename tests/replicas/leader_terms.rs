@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 use harness::ApiServerClient;
 use harness::objects::{BINDINGS, deployment};
 
-use crate::flotilla_process::{FAST_ELECTION_FLAGS, FlotillaProcess, join};
-use crate::lease::{NAMESPACE, take_over, wait_for_leader, wait_until_held_by};
-use crate::rollout::{policy_for_all_deployments, wait_until_rolled_out};
+use crate::replicas::flotilla_process::{FAST_ELECTION_FLAGS, FlotillaProcess, join};
+use crate::replicas::lease::{NAMESPACE, take_over, wait_for_leader, wait_until_held_by};
+use crate::replicas::rollout::{policy_for_all_deployments, wait_until_rolled_out};
 
 const NS: &str = "terms";
 const OTHER_HOLDER: &str = "stranger";

@@ -9,8 +9,8 @@ use harness::{ApiServerClient, KubernetesCluster, TcpRelay};
 use serde_json::json;
 use tempfile::TempDir;
 
-use crate::flotilla_process::{BINARY, FlotillaProcess, join};
-use crate::lease::{self, wait_for_leader};
+use crate::replicas::flotilla_process::{BINARY, FlotillaProcess, join};
+use crate::replicas::lease::{self, wait_for_leader};
 
 /// The namespace of Flotilla in the host.
 const NAMESPACE: &str = "flotilla-system";

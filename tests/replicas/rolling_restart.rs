@@ -17,9 +17,9 @@ use harness::objects::{CONFIG_MAPS, config_map};
 use parking_lot::Mutex;
 use serde_json::Value;
 
-use crate::flotilla_process::{BINARY, FAST_ELECTION_FLAGS};
-use crate::replica_pair::{ControlPlaneMode, ReplicaLoadBalancer, ReplicaPair};
-use crate::watch_history::{list_and_watch, values_by_name};
+use crate::replicas::flotilla_process::{BINARY, FAST_ELECTION_FLAGS};
+use crate::replicas::replica_pair::{ControlPlaneMode, ReplicaLoadBalancer, ReplicaPair};
+use crate::replicas::watch_history::{list_and_watch, values_by_name};
 
 const NS: &str = "rolling";
 const WRITERS: usize = 4;
@@ -210,7 +210,7 @@ fn clients(balanced: &ReplicaLoadBalancer, name: &str, count: usize) -> Vec<ApiS
 ///
 /// Graceful restarts come first, and no call may fail during them.
 async fn check_restarts(program: &Path, restarts: &[ReplicaRestart<'_>]) {
-    let _alone = crate::flotilla_process::exclusive_lock().await;
+    let _alone = crate::replicas::flotilla_process::exclusive_lock().await;
     let flags = [
         &FAST_ELECTION_FLAGS[..],
         &["--shutdown-delay-duration=500ms"],

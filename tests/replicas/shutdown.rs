@@ -7,7 +7,7 @@ use futures_util::StreamExt;
 use harness::ApiServerClient;
 use harness::objects::{CONFIG_MAPS, config_map};
 
-use crate::flotilla_process::FlotillaProcess;
+use crate::replicas::flotilla_process::FlotillaProcess;
 
 const NS: &str = "default";
 const READYZ_TIMEOUT: Duration = Duration::from_secs(30);

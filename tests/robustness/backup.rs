@@ -172,7 +172,7 @@ pub(crate) fn assert_success(output: &Output) -> String {
 pub(crate) fn assert_refused(output: &Output, parts: &[&str]) {
     let error = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{error}");
-    crate::startup_errors::assert_contains_all(&error, parts);
+    crate::robustness::startup_errors::assert_contains_all(&error, parts);
 }
 
 /// Writes until it is told to stop, and keeps the highest acknowledged resourceVersion.

@@ -13,7 +13,7 @@ use harness::{ApiServerClient, EtcdCluster, etcd};
 use serde_json::Value;
 use storage::backup::BackupReader;
 
-use crate::backup::{
+use crate::robustness::backup::{
     BackupTestServer, EndlessWriter, NAMESPACE, PROGRAM, SECRET_PLAINTEXT, assert_gone,
     assert_refused, assert_same_items, assert_success, flotilla, header_revision, raw_items,
     revision_of, serve, text,

@@ -6,7 +6,7 @@ use harness::objects::CONFIG_MAPS;
 use harness::{EtcdCluster, etcd};
 use serde_json::json;
 
-use crate::ReplicaProcess;
+use crate::robustness::ReplicaProcess;
 
 #[tokio::test]
 async fn each_replica_lists_the_writes_of_the_other() {

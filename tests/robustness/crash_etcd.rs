@@ -4,8 +4,6 @@
 //! time must have delivered exactly that history. The child is this binary, selected by an
 //! environment variable. A normal run has a few rounds, a slow one many, on etcd 3.4 and 3.5.
 
-#![expect(clippy::unwrap_used, clippy::panic, reason = "a test")]
-
 use std::ffi::OsStr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,10 +15,7 @@ use storage::etcd::{EtcdOptions, EtcdStore};
 use storage::{Error, Store, StoreEvent, StoreWatch};
 use tokio::time::{Instant, sleep, timeout};
 
-#[path = "record.rs"]
-mod record;
-
-use record::{
+use crate::robustness::record::{
     KEYS_PER_WRITER, WRITERS, WriteHistory, key_write, run_and_kill, variable_from_parent, write,
     write_once,
 };
@@ -34,7 +29,7 @@ const RETRY_INTERVAL: Duration = Duration::from_millis(5);
 const QUICK_ROUNDS: usize = 4;
 
 /// The test that is the writer when its parent sets [`SERVER_VARIABLE`].
-const WRITER_TEST: &str = "writer_is_killed_34";
+const WRITER_TEST: &str = "robustness::crash_etcd::writer_is_killed_34";
 
 async fn open_store(server: &str) -> Arc<EtcdStore> {
     let options = EtcdOptions {

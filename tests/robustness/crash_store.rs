@@ -7,20 +7,14 @@
 //! variable; it prints one line for each acknowledged write. A normal run has 10 rounds, a
 //! slow one 200.
 
-#![expect(clippy::unwrap_used, clippy::panic, reason = "a test")]
-
-mod durability_check;
-mod power_loss;
-mod record;
-
 use std::path::Path;
 use std::time::Duration;
 
-use durability_check::{check, write_until_killed};
-use record::{WRITERS, WriteHistory, run_and_kill, variable_from_parent};
+use crate::robustness::durability_check::{check, write_until_killed};
+use crate::robustness::record::{WRITERS, WriteHistory, run_and_kill, variable_from_parent};
 use storage::EmbeddedStoreOptions;
 
-const WRITER_TEST: &str = "survives_sigkill_at_any_moment";
+const WRITER_TEST: &str = "robustness::crash_store::survives_sigkill_at_any_moment";
 const DIRECTORY_VARIABLE: &str = "FLOTILLA_CRASH_DIRECTORY";
 
 #[test]
@@ -61,7 +55,7 @@ fn survive_kills(rounds: usize) {
     assert!(known.len() > rounds, "only {} writes in all", known.len());
 }
 
-fn new_runtime() -> tokio::runtime::Runtime {
+pub(crate) fn new_runtime() -> tokio::runtime::Runtime {
     tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use storage::{EmbeddedStore, EmbeddedStoreOptions, RangeRequest, Store, StoreEvent};
 
-use crate::record::{
+use crate::robustness::record::{
     KEYS_PER_WRITER, KeyWrite, WRITERS, WriteHistory, digest, key_write, write_once,
 };
 

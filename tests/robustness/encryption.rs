@@ -24,7 +24,7 @@ use storage::encryption::{
 use storage::{EmbeddedStore, RangeRequest, SingleKeyTxn, SingleKeyTxnOp, Store, TxnResponse};
 use tempfile::TempDir;
 
-use crate::startup_errors::{assert_contains_all, startup_error};
+use crate::robustness::startup_errors::{assert_contains_all, startup_error};
 
 const NS: &str = "default";
 const OPEN_TIMEOUT: Duration = Duration::from_secs(30);

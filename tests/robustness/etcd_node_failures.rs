@@ -19,8 +19,8 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::ReplicaProcess;
-use crate::history_check::{
+use crate::robustness::ReplicaProcess;
+use crate::robustness::history_check::{
     AcknowledgedWrite, EtcdChangeHistory, KeyChange, WatcherEvent, WatcherEventType, WatcherLog,
 };
 

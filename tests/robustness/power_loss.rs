@@ -12,11 +12,11 @@ use std::time::Duration;
 use harness::{FaultyDisk, FsyncMode};
 use storage::EmbeddedStoreOptions;
 
-use crate::durability_check::{
+use crate::robustness::crash_store::new_runtime;
+use crate::robustness::durability_check::{
     StoreDefectMessage, check, check_after_failures, write_until_killed,
 };
-use crate::new_runtime;
-use crate::record::{
+use crate::robustness::record::{
     WRITERS, WriteHistory, WriterProcess, child_command, kill_after, random_below,
     variable_from_parent,
 };
@@ -29,7 +29,7 @@ const WRITERS_VARIABLE: &str = "FLOTILLA_POWER_WRITERS";
 const CHECKPOINTED_WRITES: u64 = 2_000;
 
 /// The test that runs in the child.
-const WRITER_TEST: &str = "power_loss::child_writes";
+const WRITER_TEST: &str = "robustness::power_loss::child_writes";
 
 /// The child of the other tests; without a parent it does nothing.
 #[test]

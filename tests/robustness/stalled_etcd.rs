@@ -8,7 +8,7 @@ use harness::raw_http::{RawHttpRequest, RawHttpResponse, TestTlsClientConfig};
 use harness::{EtcdCluster, etcd};
 use serde_json::{Value, json};
 
-use crate::ReplicaProcess;
+use crate::robustness::ReplicaProcess;
 
 const SERVICE_ACCOUNTS_PATH: &str = "/api/v1/namespaces/default/serviceaccounts";
 const CONFIG_MAPS_PATH: &str = "/api/v1/namespaces/default/configmaps";

@@ -5,7 +5,7 @@ use std::process::Command;
 
 use harness::{EtcdCluster, etcd};
 
-use crate::ReplicaProcess;
+use crate::robustness::ReplicaProcess;
 
 /// Runs `flotilla serve`, which must fail, and returns its error line.
 pub(crate) fn startup_error(servers: &str, more: &[&str]) -> String {

@@ -12,7 +12,7 @@ use harness::{ApiServerClient, EtcdCluster, etcd};
 use machinery::Gvr;
 use serde_json::{Value, json};
 
-use crate::ReplicaProcess;
+use crate::robustness::ReplicaProcess;
 
 const NAMESPACE: &str = "layout";
 

@@ -16,8 +16,8 @@ use harness::{ApiServerClient, EtcdCluster, ServerProcess};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::ReplicaProcess;
-use crate::startup_errors::{assert_contains_all, startup_error};
+use crate::robustness::ReplicaProcess;
+use crate::robustness::startup_errors::{assert_contains_all, startup_error};
 
 const BINARY: &str = env!("CARGO_BIN_EXE_flotilla");
 const NAMESPACE: &str = "shop";

@@ -3,8 +3,8 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::observed_state::JOB_CONTROLLER_LABELS;
-use crate::scenario::{ExpectedClusters, ExpectedCondition};
+use crate::scenarios::observed_state::JOB_CONTROLLER_LABELS;
+use crate::scenarios::scenario::{ExpectedClusters, ExpectedCondition};
 
 pub(crate) fn target_clusters(clusters: &ExpectedClusters) -> Value {
     let target = |(name, replicas): (&String, &Option<i64>)| match replicas {

@@ -5,18 +5,18 @@
 //! and Works. The rules are a second implementation of Karmada's: names (`pkg/util/names`),
 //! claims of policies (`pkg/detector/claim.go`), bindings (`pkg/util/helper/binding.go`),
 //! conditions and aggregated status (`pkg/util/helper/workstatus.go`), and the Works of
-//! [`crate::expected_works`].
+//! [`crate::scenarios::expected_works`].
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Map, Value, json};
 
-use crate::expectation_rules::{
+use crate::scenarios::expectation_rules::{
     condition_or_usual, fully_applied_condition, merge_patch, replica_requirements, target_clusters,
 };
-use crate::expected_names;
-use crate::observed_state::{ObservedState, text_at};
-use crate::scenario::{ExpectedCondition, TemplateExpectation};
+use crate::scenarios::expected_names;
+use crate::scenarios::observed_state::{ObservedState, text_at};
+use crate::scenarios::scenario::{ExpectedCondition, TemplateExpectation};
 
 const POLICY_PREFIX: &str = "propagationpolicy.karmada.io";
 const CLUSTER_POLICY_PREFIX: &str = "clusterpropagationpolicy.karmada.io";

@@ -4,10 +4,10 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::expectation_rules::{joined_keys, merge_patch, object_field, pruned};
-use crate::expected_names;
-use crate::expected_state::ExpectedStateBuilder;
-use crate::observed_state::text_at;
+use crate::scenarios::expectation_rules::{joined_keys, merge_patch, object_field, pruned};
+use crate::scenarios::expected_names;
+use crate::scenarios::expected_state::ExpectedStateBuilder;
+use crate::scenarios::observed_state::text_at;
 
 /// The expected status of the manifest in one cluster.
 pub(crate) struct ExpectedManifestState {

@@ -19,7 +19,7 @@ use harness::objects::{BINDINGS, CLUSTER_BINDINGS, WORKS, execution_space, gvr};
 use machinery::Gvr;
 use serde_json::{Map, Value, json};
 
-use crate::scenario_control_plane::ScenarioControlPlane;
+use crate::scenarios::scenario_control_plane::ScenarioControlPlane;
 
 const SERVER_SET_METADATA: &[&str] = &[
     "uid",

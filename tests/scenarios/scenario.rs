@@ -32,7 +32,7 @@
 //!
 //! `expect` waits until the bindings of the namespace, their Works in all clusters and the
 //! objects in all members are exactly the expected ones; [`TemplateExpectation`] has its
-//! fields. Fields that it omits follow from the rules in [`crate::expected_state`].
+//! fields. Fields that it omits follow from the rules in [`crate::scenarios::expected_state`].
 
 use std::collections::BTreeMap;
 

@@ -7,7 +7,7 @@ use harness::{ApiServerClient, FlotillaUpProcess};
 use parking_lot::Mutex;
 use tokio::sync::RwLock;
 
-use crate::scenario::ThemeRequirements;
+use crate::scenarios::scenario::ThemeRequirements;
 
 const MEMBERS: usize = 3;
 

@@ -13,11 +13,11 @@ use harness::objects::{
 use machinery::Gvr;
 use serde_json::{Value, json};
 
-use crate::expected_state;
-use crate::observed_state::{ObservedState, differences, missing_fields, text_at};
-use crate::scenario::{ExpectedEvent, Scenario, ScenarioStep, TemplateExpectation};
-use crate::scenario_control_plane::ScenarioControlPlane;
-use crate::written_objects::WrittenObjects;
+use crate::scenarios::expected_state;
+use crate::scenarios::observed_state::{ObservedState, differences, missing_fields, text_at};
+use crate::scenarios::scenario::{ExpectedEvent, Scenario, ScenarioStep, TemplateExpectation};
+use crate::scenarios::scenario_control_plane::ScenarioControlPlane;
+use crate::scenarios::written_objects::WrittenObjects;
 
 const STEP_TIMEOUT: Duration = Duration::from_secs(20);
 /// Longer than the resolution of object timestamps.
@@ -197,7 +197,7 @@ impl<'a> ScenarioRun<'a> {
         Ok(())
     }
 
-    /// Completes the fields that a scenario may omit, see [`crate::scenario`].
+    /// Completes the fields that a scenario may omit, see [`crate::scenarios::scenario`].
     fn complete_object(&self, mut object: Value) -> Value {
         let kind = text_at(&object, "/kind").to_owned();
         default_api_version(&mut object);

@@ -11,8 +11,8 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json};
 
-use crate::expectation_rules::merge_patch;
-use crate::observed_state::text_at;
+use crate::scenarios::expectation_rules::merge_patch;
+use crate::scenarios::observed_state::text_at;
 
 /// Defaults of a container that no scenario writes.
 fn default_container() -> Value {

@@ -17,14 +17,14 @@ const READERS: [(&str, &str); 8] = [
         "a process that its parent kills",
     ),
     (
-        "tests/scenarios/main.rs",
+        "tests/scenarios/mod.rs",
         "SCENARIO, which fails where no theme has it",
     ),
     (
         "tests/differential/options.rs",
         "CASE, which fails where no theme has it",
     ),
-    ("tests/fuzz/main.rs", "seconds of a fuzzer"),
+    ("tests/fuzz/mod.rs", "seconds of a fuzzer"),
     ("tests/robustness/soak.rs", "seconds of the soak test"),
     (
         "controllers/interpreter/src/fuzz/",

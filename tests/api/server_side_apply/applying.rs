@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::{
     APPLY, ApplyFixture, MERGE, check_managers, config_map, deployment, managers, resource_version,
 };
-use crate::kubectl::{fails_with_input, succeeds, succeeds_with_input, with_each_kubectl};
+use crate::api::kubectl::{fails_with_input, succeeds, succeeds_with_input, with_each_kubectl};
 
 /// B6.1, B6.2, B6.3, B6.8.
 #[test]

@@ -7,7 +7,7 @@ use super::{
     APPLY, ApplyFixture, JSON_PATCH, MERGE, check_managers, config_map, deployment, managers,
     resource_version,
 };
-use crate::access::wait_until_code;
+use crate::api::access::wait_until_code;
 
 const JSON: &str = "application/json";
 const STRATEGIC: &str = "application/strategic-merge-patch+json";

@@ -12,7 +12,7 @@ use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 use storage::{ConsistentReadSupport, Error, RangeRequest, SingleKeyTxnOp, StoreEvent, StoreWatch};
 
-use crate::operations::{ArcDynStore, commit, within_timeout, write};
+use crate::contract::store::operations::{ArcDynStore, commit, within_timeout, write};
 
 /// Revisions before the newest one.
 type RevisionsBack = u64;

@@ -2,7 +2,7 @@
 
 use storage::{Error, RangeRequest, RangeResponse, SingleKeyTxnOp, prefix_end};
 
-use crate::operations::{ArcDynStore, create, key_value, put, write};
+use crate::contract::store::operations::{ArcDynStore, create, key_value, put, write};
 
 async fn range(store: &ArcDynStore, prefix: &str, at: u64) -> storage::StoreResult<RangeResponse> {
     let range = RangeRequest {

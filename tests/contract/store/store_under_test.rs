@@ -6,7 +6,7 @@ use std::time::Duration;
 use storage::etcd::{self, EtcdStore};
 use storage::{ConsistentReadSupport, EmbeddedStore, EmbeddedStoreOptions, Store};
 
-use crate::operations::ArcDynStore;
+use crate::contract::store::operations::ArcDynStore;
 
 /// A store with the handle that closes it.
 pub(crate) struct StoreUnderTest {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use storage::{ConsistentReadSupport, Error, SingleKeyTxnOp, StoreWatch};
 
-use crate::operations::{
+use crate::contract::store::operations::{
     ArcDynStore, create, format_events, next_events, next_response, put, within_timeout, write,
 };
 

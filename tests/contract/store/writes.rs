@@ -5,7 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use storage::{Error, MAX_REQUEST_BYTES, SingleKeyTxn, SingleKeyTxnOp, TxnResponse};
 
-use crate::operations::{
+use crate::contract::store::operations::{
     ArcDynStore, commit, create, expect_conflict, format_events, key_value, next_events, put,
     within_timeout, write,
 };

@@ -9,11 +9,6 @@
 //! theme.yaml ──► [`scenario`] ──► steps ([`scenario_run`]) ──► [`observed_state`]
 //!                          └────► [`expected_state`], from [`written_objects`] ──► compared
 //!                                                                                completely
-#![expect(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a test fails by panicking"
-)]
 
 /// The expected state, computed from Karmada's rules and a scenario's expectations.
 mod expected_state;
@@ -48,9 +43,9 @@ use std::process::Command;
 
 use futures_util::{StreamExt, stream};
 
-use crate::scenario::{Scenario, ScenarioTheme};
-use crate::scenario_control_plane::ScenarioControlPlane;
-use crate::scenario_run::ScenarioRun;
+use crate::scenarios::scenario::{Scenario, ScenarioTheme};
+use crate::scenarios::scenario_control_plane::ScenarioControlPlane;
+use crate::scenarios::scenario_run::ScenarioRun;
 
 /// Concurrent scenarios of one theme.
 const CONCURRENT_SCENARIOS: usize = 6;
@@ -119,7 +114,7 @@ themes! {
 #[test]
 fn a_scenario_that_no_theme_has_is_a_failure() {
     let out = Command::new(std::env::current_exe().unwrap())
-        .args([THEMES[0], "--exact"])
+        .args([&format!("scenarios::{}", THEMES[0]), "--exact"])
         .env("SCENARIO", "typo")
         .output()
         .unwrap();

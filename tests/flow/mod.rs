@@ -4,7 +4,6 @@
 //! The tests share one `flotilla up --members 3` and use separate namespaces; tests that
 //! kill processes start their own. No test sleeps for a fixed time: it waits for a state,
 //! and panics with the object last read when the state does not come.
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 /// A control plane with members and clients of them.
 mod fleet;

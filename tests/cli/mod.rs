@@ -4,11 +4,6 @@
 //! The tests share one `flotilla up` with two members and use separate namespaces. The
 //! examples in the help of commands are run as they are written, in the namespace
 //! `default`, whose Deployment `web` is in both members.
-#![expect(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a test fails by panicking"
-)]
 
 /// The control plane, and runs of the binary.
 mod fixture;
@@ -59,7 +54,7 @@ mod rebalance;
 mod guide;
 
 /// The families of that guide, and their effects.
-mod guide_families;
+pub(crate) mod guide_families;
 
 /// Waits of kubectl and Helm for templates.
 mod readiness;

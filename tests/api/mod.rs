@@ -4,8 +4,6 @@
 //! Commands are tables: a command line, its exit code, and the expected output. Tests share one
 //! server and use namespaces of their own.
 
-#![expect(clippy::unwrap_used, reason = "a test ends where its machine fails it")]
-
 /// A server process: `flotilla serve` or `flotilla member`.
 mod test_server;
 

@@ -4,29 +4,12 @@
 //! Scenarios take the control plane as an argument: standalone, or in aggregated mode behind
 //! its host. A scenario polls until the expected state is reached; when it times out, the
 //! panic shows the last state.
-#![expect(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a test ends where its machine fails it"
-)]
 
 /// 503 instead of 404 while the store is unavailable.
 mod store_outage;
 
 /// Member clusters of real components.
 mod real_clusters;
-
-/// The requests of karmadactl.
-#[path = "../compat/karmadactl.rs"]
-mod karmadactl;
-
-/// How requests of karmadactl are sent and checked.
-#[path = "../compat/karmadactl_requests.rs"]
-mod karmadactl_requests;
-
-/// The requests of `karmadactl top`.
-#[path = "../compat/karmadactl_top.rs"]
-mod karmadactl_top;
 
 /// The cluster proxy in aggregated mode.
 mod proxy;
@@ -78,10 +61,6 @@ mod karmada_crds;
 
 /// Resource templates that the host stores.
 mod host_templates;
-
-/// The families of Karmada's user guide, and their effects.
-#[path = "../cli/guide_families.rs"]
-mod guide_families;
 
 /// Autoscalers and services of the host's objects, and the user guide.
 mod autoscalers_and_services;

@@ -7,6 +7,7 @@
 //! | `startup_errors` | etcd is missing, wrongly configured or used by another program |
 //! | `disk_faults` | the disk of the embedded store: space, fsync, power |
 //! | `backup`, `backup_etcd` | a restore is killed, a backup is damaged; backup under writes |
+//! | `crash_store`, `crash_etcd`, `power_loss` | a process that writes to a store is killed, or its disk loses power |
 //! | `consistent_reads` | none: one replica lists what another one wrote |
 //! | `storage_layout` | none: keys and values in etcd |
 //! | `upgrade` | data of an older and of a newer version |
@@ -16,19 +17,18 @@
 //! `history_check` compares the records of clients with etcd's history. Tests that take
 //! longer than half a minute are marked `#[harness::slow]`.
 
-#![expect(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a test fails by panicking"
-)]
-
 mod backup;
 mod backup_etcd;
 mod consistent_reads;
+mod crash_etcd;
+mod crash_store;
 mod disk_faults;
+mod durability_check;
 mod encryption;
 mod etcd_node_failures;
 mod history_check;
+mod power_loss;
+mod record;
 mod soak;
 mod stalled_etcd;
 mod startup_errors;

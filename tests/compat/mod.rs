@@ -4,12 +4,6 @@
 //! Member clusters are servers of the test, so that the test checks the requests they receive
 //! and chooses their responses, or simulated clusters where these suffice.
 
-#![expect(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a test ends where its machine fails it"
-)]
-
 /// A running control plane or simulated cluster.
 mod test_server;
 
@@ -26,13 +20,13 @@ mod upgrade;
 mod containers;
 
 /// The requests of karmadactl.
-mod karmadactl;
+pub(crate) mod karmadactl;
 
 /// How requests of karmadactl are sent and checked.
-mod karmadactl_requests;
+pub(crate) mod karmadactl_requests;
 
 /// The requests of `karmadactl top`.
-mod karmadactl_top;
+pub(crate) mod karmadactl_top;
 
 /// The metrics of all members in the control plane.
 mod metrics_adapter;

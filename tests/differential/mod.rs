@@ -9,12 +9,6 @@
 //! `CASE=TEXT` runs the cases whose name contains the text and prints their replies.
 //! `DIFFERENCES_REPORT=FILE` appends every case that differs, with its requests and replies.
 
-#![expect(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a test fails by panicking"
-)]
-
 mod case;
 mod comparison;
 mod conversion_webhook;

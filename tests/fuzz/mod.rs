@@ -6,12 +6,6 @@
 //! call as well. By default it tries a few hundred inputs, always the same ones.
 //! FLOTILLA_FUZZ_SECONDS=600 makes it run for that long with new inputs.
 
-#![expect(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a test ends where its machine fails it"
-)]
-
 /// The harness functions, one per target.
 mod targets;
 

@@ -7,12 +7,6 @@
 //! `client-go.go` and the Python programs run on what
 //! `tests/tools/get` brings.
 
-#![expect(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a test fails by panicking"
-)]
-
 /// Flotilla behind a real kube-apiserver.
 mod behind_kube_apiserver;
 mod client_go;

@@ -4,11 +4,6 @@
 //! Replicas and members are processes of their own, which tests call over HTTPS as clients do.
 //! A test polls until the expected state is reached; when it times out, the panic shows the
 //! last state.
-#![expect(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a test ends where its machine fails it"
-)]
 
 /// Processes of the binary: replicas and members.
 mod flotilla_process;

@@ -4,24 +4,11 @@
 //! new engine needs a constructor in [`store_under_test::StoreUnderTest`] and its name in the list
 //! at the end of this file.
 
-#![expect(
-    clippy::expect_used,
-    clippy::panic,
-    clippy::unwrap_used,
-    reason = "a test fails by panicking"
-)]
-
-#[path = "store/model.rs"]
 mod model;
-#[path = "store/operations.rs"]
 mod operations;
-#[path = "store/reads.rs"]
 mod reads;
-#[path = "store/store_under_test.rs"]
 mod store_under_test;
-#[path = "store/watches.rs"]
 mod watches;
-#[path = "store/writes.rs"]
 mod writes;
 
 macro_rules! cases {
@@ -30,11 +17,11 @@ macro_rules! cases {
             $(
                 #[tokio::test]
                 async fn $case() {
-                    let Some(engine) = crate::store_under_test::StoreUnderTest::$engine().await else {
+                    let Some(engine) = crate::contract::store::store_under_test::StoreUnderTest::$engine().await else {
                         return;
                     };
                     let store = engine.store.clone();
-                    crate::$area::$case(&store).await;
+                    crate::contract::store::$area::$case(&store).await;
                     engine.close().await;
                 }
             )+

@@ -1,6 +1,5 @@
 //! Tests of the manifests that operators apply: the install manifests with a real kube-apiserver,
 //! the alerts and dashboards with a real Prometheus that scrapes a server under load.
-#![expect(clippy::unwrap_used, reason = "a test ends where its machine fails it")]
 
 /// Alerts over time.
 mod alert_incidents;
