@@ -107,7 +107,7 @@ async fn difference(
     match client.api.get_raw(path).await {
         Ok(_) if *expected == ABSENT => Some("it is there".to_owned()),
         Ok(body) => {
-            let reply: Value = serde_json::from_slice(&body).unwrap();
+            let reply: Value = machinery::json::from_slice(&body).unwrap();
             (!has(&reply, expected)).then(|| format!("{reply}\nhas not {expected}"))
         }
         Err(error) if *expected == ABSENT && error.is_not_found() => None,

@@ -1,7 +1,7 @@
 //! Validates ClusterAffinity, which placements, override rules and taint policies
 //! contain.
 
-use machinery::{FieldError, LabelSelector};
+use machinery::FieldError;
 use serde_json::Value;
 
 use crate::unstructured::{get, has, items, text};
@@ -26,15 +26,6 @@ pub(crate) fn validate(field: &str, affinity: &Value, errors: &mut Vec<FieldErro
             get(affinity, "/fieldSelector"),
             why,
         ));
-    }
-}
-
-/// Reports a label selector that Kubernetes would reject.
-pub(crate) fn validate_label_selector(field: &str, selector: &Value, errors: &mut Vec<FieldError>) {
-    if !selector.is_null()
-        && let Err(why) = LabelSelector::from_value(selector)
-    {
-        errors.push(FieldError::invalid(field, selector, why));
     }
 }
 

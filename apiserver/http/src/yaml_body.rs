@@ -94,10 +94,7 @@ mod tests {
                 format!("{}\nb: {{<<: {{c: 1}}}}\n", large.join("\n")),
                 "budget",
             ),
-            (
-                format!("a:\n{}", "- <<: {b: 1}\n".repeat(1_001)),
-                "budget",
-            ),
+            (format!("a:\n{}", "- <<: {b: 1}\n".repeat(1_001)), "budget"),
         ] {
             let why = why(&text);
             assert!(why.contains(expected), "{why}");

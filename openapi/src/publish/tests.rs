@@ -291,7 +291,7 @@ fn version_2_has_no_part_of_the_fields_of_a_custom_resource() {
     let spec = &spec["properties"]["spec"];
     assert_eq!(spec["required"], json!(["whole"]));
     for (name, expected) in [
-        ("whole", whole.clone()),
+        ("whole", whole),
         ("null", json!({})),
         ("nulls", json!({"type": "array", "items": {}})),
         ("list", json!({PRESERVE: true})),

@@ -34,14 +34,16 @@ pub(super) fn validate(
                 let why = "must set spec.nodeName if mirror pod annotation is set";
                 errors.push(FieldError::invalid(at, &value.into(), why));
             }
-            TOLERATIONS if !value.is_empty() => match serde_json::from_str::<Vec<Value>>(value) {
-                Ok(tolerations) => {
-                    validate_tolerations(&format!("{field}.{key}"), &tolerations, errors);
+            TOLERATIONS if !value.is_empty() => {
+                match machinery::json::from_str::<Vec<Value>>(value) {
+                    Ok(tolerations) => {
+                        validate_tolerations(&format!("{field}.{key}"), &tolerations, errors);
+                    }
+                    Err(why) => {
+                        errors.push(FieldError::invalid(&field, &key.into(), why.to_string()));
+                    }
                 }
-                Err(why) => {
-                    errors.push(FieldError::invalid(&field, &key.into(), why.to_string()));
-                }
-            },
+            }
             DELETION_COST if !is_deletion_cost(value) && !had_invalid_cost(old) => {
                 errors.push(FieldError::invalid(
                     at,

@@ -19,8 +19,6 @@ mod storage;
 mod webhooks;
 mod workloads;
 
-use serde_json::json;
-
 use super::*;
 
 /// Validates `new`, as an update of `old` if there is one.

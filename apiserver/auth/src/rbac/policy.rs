@@ -190,7 +190,7 @@ impl RbacPolicy {
         let Some(cluster) = cluster_of_agent_cluster_role(role.name()) else {
             return;
         };
-        let annotated = serde_json::from_slice::<AnnotatedObject>(role.bytes());
+        let annotated = machinery::json::from_slice::<AnnotatedObject>(role.bytes());
         let annotations = annotated.ok().and_then(|role| role.metadata.annotations);
         let keys = annotations.and_then(|mut all| all.remove(AGENT_PUBLIC_KEYS));
         match keys {

@@ -187,7 +187,7 @@ impl Examination<'_> {
 
 /// A page of Works in a Table: those that are not applied, and the token of the next page.
 fn failed_works_of_page(page: &[u8]) -> Result<(Vec<FailedWork>, String), String> {
-    let table: Value = serde_json::from_slice(page).map_err(|e| e.to_string())?;
+    let table: Value = machinery::json::from_slice(page).map_err(|e| e.to_string())?;
     let columns = table["columnDefinitions"].as_array();
     let applied = columns.and_then(|all| all.iter().position(|c| c["name"] == "APPLIED"));
     let applied = applied.ok_or("the table of works has no column APPLIED")?;

@@ -101,7 +101,8 @@ pub(super) fn decode_list(body: &[u8]) -> Result<ObjectList> {
         items: Vec::new(),
     };
     let items = match raw.items {
-        Some(items) => serde_json::Deserializer::from_str(items.get()).deserialize_any(visitor),
+        Some(items) => machinery::json::str_deserializer(items.get())
+            .and_then(|mut items| items.deserialize_any(visitor)),
         None => Ok(Vec::new()),
     };
     Ok(ObjectList {
