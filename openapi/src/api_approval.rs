@@ -6,7 +6,7 @@ use serde_json::Value;
 /// The annotation with the URL of the approval, or with the reason why there is none.
 pub const API_APPROVED_ANNOTATION: &str = "api-approved.kubernetes.io";
 
-/// What the annotation of a definition says.
+/// The annotation of a definition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ApiApproval {
     Missing,

@@ -13,7 +13,7 @@ use crate::resource_names::{NameConflict, ResourceNames, shadows_built_in};
 
 const API_APPROVAL_CONDITION: &str = "KubernetesAPIApprovalPolicyConformant";
 
-/// What is needed of a definition to judge others, without its schemas.
+/// The parts of a definition that are needed to check others, without its schemas.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DefinitionSummary {
     pub group: String,

@@ -1,4 +1,4 @@
-//! What eviction and the disruption controller share of PodDisruptionBudgets: the fields that
+//! The parts of PodDisruptionBudgets that eviction and the disruption controller share: the fields that
 //! they read, which pods count as healthy, and the condition `DisruptionAllowed`
 //! (`component-helpers/apps/poddisruptionbudget`).
 

@@ -40,8 +40,7 @@ pub use model::{
     SchemaType, UntypedSchema, ValueValidation,
 };
 pub use pod_requests::{
-    ContainerResourcesAndRestartPolicy, ResourceList, ResourceRequirements, pod_limits,
-    pod_requests,
+    RequestingContainer, ResourceList, ResourceRequirements, pod_limits, pod_requests,
 };
 pub use resource_names::{NameConflict, ResourceNames, shadows_built_in};
 pub use schema::{

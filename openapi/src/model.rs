@@ -144,7 +144,7 @@ pub struct SchemaNode {
     /// `x-kubernetes-preserve-unknown-fields`, which a schema of any type may have. It holds for
     /// the items of a list, too.
     pub preserve_unknown: bool,
-    /// What the schema of a custom resource says about values of some types, if it declares none.
+    /// The schema of a custom resource for values of some types, if it declares none.
     pub untyped: Option<Box<UntypedSchema>>,
     /// A scalar that is a pointer in Go, so that its zero differs from absence. Protobuf
     /// writes other optional scalars even when they are zero.
@@ -378,7 +378,7 @@ pub struct KindInfo {
     /// Whether its objects are computed for each request and not stored. It is served where
     /// there is a provider of them.
     pub computed: bool,
-    /// What every response warns of, if this version of the kind is deprecated.
+    /// The warning of every response, if this version of the kind is deprecated.
     pub deprecation_warning: Option<String>,
     /// The storage key prefix, with a trailing slash.
     pub storage_prefix: String,

@@ -55,12 +55,12 @@ impl ResourceRequirements {
 /// The fields of a container that determine its requests.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub struct ContainerResourcesAndRestartPolicy {
+pub struct RequestingContainer {
     restart_policy: Option<String>,
     resources: Option<ResourceRequirements>,
 }
 
-impl ContainerResourcesAndRestartPolicy {
+impl RequestingContainer {
     /// The requests; a resource with a limit only requests its limit.
     fn requests(&self) -> ResourceList {
         let resources = self.resources.iter();
@@ -82,16 +82,12 @@ impl ContainerResourcesAndRestartPolicy {
 
 /// The requests of a pod, overhead included. `of_pod` are the pod-level resources.
 pub fn pod_requests<'a>(
-    containers: impl IntoIterator<Item = &'a ContainerResourcesAndRestartPolicy>,
-    init_containers: impl IntoIterator<Item = &'a ContainerResourcesAndRestartPolicy>,
+    containers: impl IntoIterator<Item = &'a RequestingContainer>,
+    init_containers: impl IntoIterator<Item = &'a RequestingContainer>,
     of_pod: Option<&ResourceRequirements>,
     overhead: Option<&ResourceList>,
 ) -> ResourceList {
-    let mut requests = container_totals(
-        containers,
-        init_containers,
-        ContainerResourcesAndRestartPolicy::requests,
-    );
+    let mut requests = container_totals(containers, init_containers, RequestingContainer::requests);
     let of_pod = of_pod.into_iter();
     for (name, limit) in of_pod.clone().flat_map(ResourceRequirements::limits) {
         // Hugepages cannot be overcommitted: the limit of the pod is its request.
@@ -111,16 +107,12 @@ pub fn pod_requests<'a>(
 
 /// The limits of a pod (`PodLimits`). Overhead counts only where there is a limit.
 pub fn pod_limits<'a>(
-    containers: impl IntoIterator<Item = &'a ContainerResourcesAndRestartPolicy>,
-    init_containers: impl IntoIterator<Item = &'a ContainerResourcesAndRestartPolicy>,
+    containers: impl IntoIterator<Item = &'a RequestingContainer>,
+    init_containers: impl IntoIterator<Item = &'a RequestingContainer>,
     of_pod: Option<&ResourceRequirements>,
     overhead: Option<&ResourceList>,
 ) -> ResourceList {
-    let mut limits = container_totals(
-        containers,
-        init_containers,
-        ContainerResourcesAndRestartPolicy::limits,
-    );
+    let mut limits = container_totals(containers, init_containers, RequestingContainer::limits);
     for (name, limit) in of_pod.into_iter().flat_map(ResourceRequirements::limits) {
         if is_supported_pod_level_resource(name) {
             limits.insert(name.clone(), limit);
@@ -138,9 +130,9 @@ pub fn pod_limits<'a>(
 /// initialization step if it is larger. A step is an init container with the sidecars that
 /// started before it.
 fn container_totals<'a>(
-    containers: impl IntoIterator<Item = &'a ContainerResourcesAndRestartPolicy>,
-    init_containers: impl IntoIterator<Item = &'a ContainerResourcesAndRestartPolicy>,
-    amounts: fn(&ContainerResourcesAndRestartPolicy) -> ResourceList,
+    containers: impl IntoIterator<Item = &'a RequestingContainer>,
+    init_containers: impl IntoIterator<Item = &'a RequestingContainer>,
+    amounts: fn(&RequestingContainer) -> ResourceList,
 ) -> ResourceList {
     let (mut sidecars, mut largest_step) = (ResourceList::new(), ResourceList::new());
     for container in init_containers {
@@ -191,8 +183,8 @@ mod tests {
     #[derive(Default, Deserialize)]
     #[serde(rename_all = "camelCase", default)]
     struct TestPodSpec {
-        containers: Vec<ContainerResourcesAndRestartPolicy>,
-        init_containers: Vec<ContainerResourcesAndRestartPolicy>,
+        containers: Vec<RequestingContainer>,
+        init_containers: Vec<RequestingContainer>,
         resources: Option<ResourceRequirements>,
         overhead: Option<ResourceList>,
     }

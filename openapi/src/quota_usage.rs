@@ -1,4 +1,4 @@
-//! What objects use of a ResourceQuota, and which quotas an object counts against; for
+//! The usage of a ResourceQuota by objects, and the quotas that count an object; for
 //! admission and for the controller that recalculates usage (`pkg/quota/v1/evaluator/core`).
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -8,8 +8,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use crate::pod_requests::{
-    ContainerResourcesAndRestartPolicy, ResourceList, ResourceRequirements, pod_limits,
-    pod_requests,
+    RequestingContainer, ResourceList, ResourceRequirements, pod_limits, pod_requests,
 };
 
 const COUNT_PREFIX: &str = "count/";
@@ -213,7 +212,7 @@ fn has_cross_namespace_affinity(affinity: &Value) -> bool {
     })
 }
 
-/// What an object uses, by quota resource.
+/// The usage of an object, by quota resource.
 pub fn usage(resource: &Gvr, object: &Value) -> ResourceList {
     let one = Quantity::from_units(1);
     let mut used = ResourceList::new();
@@ -248,7 +247,7 @@ struct PodSpec {
 struct QuotaContainer {
     name: String,
     #[serde(flatten)]
-    resources: ContainerResourcesAndRestartPolicy,
+    resources: RequestingContainer,
 }
 
 impl PodSpec {

@@ -28,7 +28,7 @@ const RETRY_INTERVAL: Duration = Duration::from_millis(20);
 
 /// The names of objects whose creation was acknowledged.
 #[derive(Default)]
-struct AcknowledgedNamesAndStopFlag {
+struct ObjectCreator {
     names: Mutex<BTreeSet<String>>,
     is_stopped: AtomicBool,
 }
@@ -38,7 +38,7 @@ pub(crate) async fn run_scenario(
     members: &RealMemberClusters,
 ) {
     control_plane.client.create_namespace(NS).await;
-    let written = Arc::new(AcknowledgedNamesAndStopFlag::default());
+    let written = Arc::new(ObjectCreator::default());
     let writers: Vec<JoinHandle<()>> = (0..WRITERS)
         .map(|n| {
             let control = ApiServerClient::connect("writer", &control_plane.host.kubeconfig);
@@ -64,18 +64,14 @@ pub(crate) async fn run_scenario(
     check_nothing_lost(control_plane, members, &written).await;
 }
 
-async fn wait_for_more_writes(written: &AcknowledgedNamesAndStopFlag) {
+async fn wait_for_more_writes(written: &ObjectCreator) {
     let goal = written.names.lock().len() + WRITES_BETWEEN_FAILURES;
     wait_until("writes go on", async || written.names.lock().len() >= goal).await;
 }
 
 /// Creates templates and their policies, one after the other, until it is stopped. The host
 /// stores the templates and routes the policies to Flotilla.
-async fn run_writer(
-    control: ApiServerClient,
-    writer: usize,
-    written: Arc<AcknowledgedNamesAndStopFlag>,
-) {
+async fn run_writer(control: ApiServerClient, writer: usize, written: Arc<ObjectCreator>) {
     for n in 0.. {
         if written.is_stopped.load(Ordering::Relaxed) {
             return;
@@ -106,7 +102,7 @@ async fn create_with_retries(control: &ApiServerClient, resource: &Gvr, object: 
 async fn check_nothing_lost(
     control_plane: &AggregatedControlPlane,
     members: &RealMemberClusters,
-    written: &AcknowledgedNamesAndStopFlag,
+    written: &ObjectCreator,
 ) {
     let expected = written.names.lock().clone();
     assert_eq!(

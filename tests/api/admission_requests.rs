@@ -1,4 +1,4 @@
-//! What admission sees of a request besides its objects, and what it adds to audit events.
+//! The attributes of a request that admission sees besides its objects, and its additions to audit events.
 
 use std::path::Path;
 

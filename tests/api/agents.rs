@@ -1,4 +1,4 @@
-//! What a bootstrap token is worth, and what the agent of a cluster may do: with the certificates that a
+//! The rights of a bootstrap token and of the agent of a cluster: with the certificates that a
 //! server issues, each thing is tried against another cluster and against all.
 
 use std::time::{Duration, Instant};

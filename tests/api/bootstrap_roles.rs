@@ -310,7 +310,7 @@ fn controllers_schedulers_and_nodes_have_the_roles_of_kubernetes() {
     assert_eq!(controllers.count(), 38);
 }
 
-/// What a role or binding says, without what a standalone server adds.
+/// The content of a role or binding, without the additions of a standalone server.
 fn rbac_content(object: &Value) -> Value {
     let metadata = &object["metadata"];
     json!([

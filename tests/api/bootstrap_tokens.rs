@@ -181,7 +181,7 @@ fn everybody_reads_the_address_and_a_token_signs_it() {
     assert_eq!(String::from_utf8(decoded).unwrap(), expected);
     assert!(rest.starts_with('.') && !signature.contains(secret));
 
-    // What somebody changes is put right.
+    // A change by somebody else is put right.
     let changed = json!({"data": {"kubeconfig": "elsewhere"}});
     let request = server.request("PATCH", CLUSTER_INFO);
     let reply = request

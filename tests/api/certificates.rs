@@ -150,7 +150,7 @@ fn an_approved_request_becomes_a_certificate_of_its_subject() {
     assert_eq!(user["username"], "csr-ann");
     assert_eq!(user["groups"], json!(["csr-staff", "system:authenticated"]));
 
-    // What was decided stays.
+    // An earlier decision stays.
     let conditions = json!({"status": {"conditions": []}});
     assert_code(422, &server.merge(&approval, &conditions));
     assert_code(422, &server.merge(&format!("{path}/status"), &conditions));

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use auth::pki::Pki;
-use auth::token::{ServiceAccountClaims, ServiceAccountTokenIssuerAndVerifier};
+use auth::token::{ServiceAccountClaims, ServiceAccountTokens};
 use harness::raw_http::{RawHttpRequest, TestTlsClientConfig};
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -124,7 +124,7 @@ fn tokens_of_a_former_signing_key_stay_valid_while_it_is_listed() {
         .unwrap()
         .to_owned();
     let token_of = |key: &rcgen::KeyPair| {
-        let signer = ServiceAccountTokenIssuerAndVerifier::new(&key.serialize_pem()).unwrap();
+        let signer = ServiceAccountTokens::new(&key.serialize_pem()).unwrap();
         let now = Timestamp::now();
         let claims = ServiceAccountClaims {
             namespace: "default".into(),

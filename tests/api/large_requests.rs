@@ -1,4 +1,4 @@
-//! What large requests come to: small errors, few warnings, and a refusal of those that would take
+//! The answers to large requests: small errors, few warnings, and a refusal of those that would take
 //! much more memory than their text.
 
 use std::time::{Duration, Instant};

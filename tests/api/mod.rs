@@ -119,7 +119,7 @@ mod negotiation;
 /// HTTP: validation rules of custom resources (CEL).
 mod cel;
 
-/// What expressions evaluate to, with cel-go as judge.
+/// The values of expressions, with cel-go as judge.
 mod cel_expressions;
 
 /// HTTP: paged lists and watches.

@@ -267,7 +267,7 @@ fn replies_may_be_protobuf() {
         reply
     };
     let object = accept(&one, &format!("{PROTOBUF},application/json"));
-    // What was sent can be sent back: an equal update keeps the version.
+    // An object that was sent can be sent back: an equal update keeps the version.
     let reply = test_server
         .request("PUT", &one)
         .body(PROTOBUF, object.body)

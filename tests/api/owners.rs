@@ -106,7 +106,7 @@ fn owners_are_in_the_namespace_of_their_dependents() {
     wait_until_gone(&server, "dependents", "astray");
     assert!(exists(&server, "owners", "at-home"));
     assert!(exists(&server, "owners", "owner"));
-    // What follows was collected later than the object of the unknown owner was seen.
+    // The objects that follow were collected after the object of the unknown owner was seen.
     create(&server, "dependents", "late", &[("none", ABSENT_UID)]);
     wait_until_gone(&server, "dependents", "late");
     assert!(exists(&server, "dependents", "of-unknown"));

@@ -1,4 +1,4 @@
-//! What the administrator of a namespace may do in it reaches nothing outside of it, whatever the
+//! The administrator of a namespace reaches nothing outside of it, whatever the
 //! path looks like.
 
 use harness::raw_http::RawHttpResponse;

@@ -239,7 +239,7 @@ async fn spans_of_requests_webhooks_and_reconciliations_reach_the_collector() {
     assert!(reconciled.parent_span_id.is_empty());
     assert!(!attribute(&reconciled, "result").is_empty());
 
-    // What has ended is exported before the process ends.
+    // The spans that have ended are exported before the process ends.
     create_map(&server, "last");
     server.stop();
     let last = |s: &Span| attribute(s, "audit-id") == "last";

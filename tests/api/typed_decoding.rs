@@ -18,7 +18,7 @@ use crate::api::test_server::ApiTestServer;
 const UNKNOWN_GROUPS: [&str; 2] = ["apiregistration.k8s.io", "metrics.k8s.io"];
 const MAX_SHOWN_DIFFERENCES: usize = 60;
 
-/// What the judge says about an object.
+/// The judge's answer about an object.
 #[derive(Deserialize)]
 struct DecodeResult {
     object: Option<Value>,
@@ -163,7 +163,7 @@ fn decode_with_kubernetes(program: &Path, objects: &[Value]) -> Vec<DecodeResult
     results.collect()
 }
 
-/// What we store of an object before defaults, or why it is refused.
+/// The object that we store before defaults, or why it is refused.
 fn decode(object: &Value) -> Result<Value, String> {
     let kind = built_in_kinds()
         .find(|kind| {
@@ -182,7 +182,7 @@ fn decode(object: &Value) -> Result<Value, String> {
     );
     schema.replace_nulls(&mut object);
     defaults::canonicalize(&kind.gvk, &mut object);
-    // What was decoded is not refused for its type later.
+    // A decoded value is not refused for its type later.
     let errors = schema.validate(&object).into_iter();
     let mut mistyped = errors.filter(|error| error.error_type == FieldErrorType::TypeInvalid);
     if let Some(error) = mistyped.next() {

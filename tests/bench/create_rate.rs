@@ -12,7 +12,7 @@ use crate::service_account::create_user;
 
 const OBJECTS: usize = 20_000;
 
-/// What to create: the path of the resource, the number of objects and of connections.
+/// The objects to create: the path of the resource, the number of objects and of connections.
 pub(crate) struct CreateLoadConfig<'a> {
     pub(crate) path: &'a str,
     pub(crate) count: usize,

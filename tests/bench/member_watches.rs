@@ -14,7 +14,7 @@ use crate::measured_process::MeasuredProcess;
 const ARRIVAL_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// An object that a member's watch delivered.
-pub(crate) struct ObservedObjectWithMemberAndTime {
+pub(crate) struct MemberObservation {
     pub(crate) member: usize,
     pub(crate) at: Instant,
     pub(crate) name: String,
@@ -68,7 +68,7 @@ struct BenchWatchedContainer {
 
 /// Watches of members.
 pub(crate) struct MemberWatches {
-    pub(crate) observed: Receiver<ObservedObjectWithMemberAndTime>,
+    pub(crate) observed: Receiver<MemberObservation>,
     closers: Vec<ConnectionCloser>,
     threads: Vec<JoinHandle<()>>,
 }
@@ -100,7 +100,7 @@ impl MemberWatches {
                         };
                         let containers = object.spec.template.spec.containers;
                         let image = containers.into_iter().next().unwrap_or_default().image;
-                        let _ = sender.send(ObservedObjectWithMemberAndTime {
+                        let _ = sender.send(MemberObservation {
                             member,
                             at,
                             name: object.metadata.name,
@@ -128,7 +128,7 @@ impl MemberWatches {
                 .observed
                 .recv_timeout(ARRIVAL_TIMEOUT)
                 .with_context(|| format!("{} of {count} objects in members", there.len()))?;
-            let ObservedObjectWithMemberAndTime {
+            let MemberObservation {
                 member,
                 path_index: path,
                 name,

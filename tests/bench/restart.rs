@@ -74,17 +74,15 @@ pub(crate) fn run(report: &mut MeasurementRecorder, fleet: MeasuredFleet) -> any
 }
 
 /// The state of the members that shows whether a write happened.
-struct MembersWriteCountAndObjectVersions {
+struct MemberWriteState {
     /// The mutating requests that all members have served over the network.
     write_requests: f64,
     /// Name and resourceVersion of every Deployment, in the order of the lists.
     versions: Vec<String>,
 }
 
-fn member_write_state(
-    members: &[MeasuredProcess],
-) -> anyhow::Result<MembersWriteCountAndObjectVersions> {
-    let mut state = MembersWriteCountAndObjectVersions {
+fn member_write_state(members: &[MeasuredProcess]) -> anyhow::Result<MemberWriteState> {
+    let mut state = MemberWriteState {
         write_requests: 0.0,
         versions: Vec::new(),
     };

@@ -22,7 +22,7 @@ pub(crate) struct CliFixture {
     tools: Option<PathBuf>,
 }
 
-/// What a command has printed.
+/// The output of a command.
 #[derive(Debug)]
 pub(crate) struct CommandOutput {
     pub(crate) code: i32,

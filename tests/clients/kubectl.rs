@@ -303,7 +303,7 @@ fn policy(priority: u32) -> String {
     )
 }
 
-/// What kubectl does with objects of Karmada's kinds behind a kube-apiserver.
+/// kubectl with objects of Karmada's kinds behind a kube-apiserver.
 pub(crate) fn run_policy_commands(server: &mut impl RestartableServer, folder: &Path) {
     let kubectl = Kubectl::of_1_36(server.kubeconfig(), folder, "kubectl").unwrap();
     // The aggregator fetches the documents of an APIService after it routes requests to it.

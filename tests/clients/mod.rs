@@ -26,7 +26,7 @@ use harness::{ServerProcess, port};
 
 const BINARY: &str = env!("CARGO_BIN_EXE_flotilla");
 
-/// What a client talks to.
+/// The server that a client talks to.
 trait RestartableServer {
     fn kubeconfig(&self) -> &Path;
 

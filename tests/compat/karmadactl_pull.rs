@@ -396,7 +396,7 @@ async fn unregister(admin: &HttpTestClient, agent: &HttpTestClient) {
         .await;
     for (path, body) in agent_roles() {
         let path = format!("{path}/{}", body["metadata"]["name"].as_str().unwrap());
-        // Those of the execution space may have gone with it.
+        // The copies in the execution space may have gone with it.
         let request = HttpTestRequest::new(Method::DELETE, &path);
         command.request(request, &path, &[200, 404], &[]).await;
     }

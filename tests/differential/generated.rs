@@ -17,7 +17,7 @@ const SEQUENCES: usize = 5;
 const SCHEMA_DEPTH: u32 = 3;
 const FIELD_NAMES: [&str; 5] = ["a", "b", "c", "d", "e"];
 
-/// What a seed stands for.
+/// The seed's test input.
 #[derive(Clone, Debug)]
 pub(crate) struct GeneratedTheme {
     pub(crate) schema: Value,
@@ -233,7 +233,7 @@ fn sequence(spec: &Value, plural: &str) -> BoxedStrategy<Vec<CaseStep>> {
         specs.prop_map(|spec| json!({ "spec": spec })).boxed()
     };
     let object = object_of(true);
-    // What apply does to values of a wrong type has cases in `apply.yaml`.
+    // `apply.yaml` has the cases of values of a wrong type.
     let configuration = object_of(false);
     let step = |title: String, body: Value| -> CaseStep { BTreeMap::from([(title, body)]) };
     let with = |title: String, bodies: &BoxedStrategy<Value>| {

@@ -29,7 +29,7 @@ static MANAGERS_IN_MESSAGE: LazyLock<Regex> =
 static CONTINUE_IN_MESSAGE: LazyLock<Regex> =
     LazyLock::new(|| Regex::new("eyJ[A-Za-z0-9_=-]{20,}").unwrap());
 
-/// What a reply said that later requests of the case use, and the names given to values.
+/// The values of a reply that later requests of the case use, and the names given to values.
 #[derive(Default)]
 pub(crate) struct ReplyNormalizer {
     compare_managers: bool,

@@ -1,4 +1,4 @@
-//! What the variables CASE, SEED and DIFFERENCES_REPORT ask for.
+//! The settings in the variables CASE, SEED and DIFFERENCES_REPORT.
 
 use std::io::Write;
 

@@ -54,7 +54,7 @@ impl PreparedRequest {
     }
 }
 
-/// What a case's paths and bodies are relative to.
+/// The base of the paths and bodies of a case.
 pub(crate) struct CaseContext<'a> {
     pub(crate) namespace: &'a str,
     pub(crate) group: &'a str,

@@ -16,7 +16,7 @@ const METHODS: [&str; 5] = ["GET", "POST", "PUT", "PATCH", "DELETE"];
 /// A namespace that does not exist, and the name of an object that does not exist.
 const NAME: &str = "absent";
 
-/// What differs for other reasons: a method and a resource, which are not compared.
+/// The differences for other reasons: a method and a resource, which are not compared.
 const NOT_COMPARED: [(&str, &str); 5] = [
     // Release 1.20 has no such route, newer ones have.
     ("DELETE", "services"),

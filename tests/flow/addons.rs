@@ -187,7 +187,7 @@ async fn controllers_of_addons_stop_and_start_again() {
     let importer = fleet.member("member2");
     wait_for_service_endpoints(importer, ns, "derived-web", 2).await;
 
-    // What they have made stays, and a restart keeps the configuration and writes nothing.
+    // Their objects stay, and a restart keeps the configuration and writes nothing.
     addons(
         &fleet,
         "disable flotilla-autoscalers flotilla-multicluster-services -f",

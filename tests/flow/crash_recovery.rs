@@ -24,7 +24,7 @@ fn revision(object: &Value) -> u64 {
         .unwrap()
 }
 
-/// What `join` creates: names and uids of clusters and of their secrets.
+/// The objects that `join` creates: names and uids of clusters and of their secrets.
 async fn cluster_identities(control: &ApiServerClient) -> Vec<(String, String, String)> {
     let mut all = Vec::new();
     for resource in [&CLUSTERS, &SECRETS] {

@@ -32,7 +32,7 @@ async fn edits_and_deletions_in_a_member_are_undone() {
         json!({"spec": {"replicas": 9, "minReadySeconds": 1}}),
     )
     .await;
-    // What the template does not set is the member's.
+    // A field that the template does not set is the member's.
     one.wait_until(&DEPLOYMENTS, ns, "web", "repaired", |d| {
         d["spec"]["replicas"] == 2 && d["spec"]["minReadySeconds"] == 1
     })

@@ -189,7 +189,7 @@ async fn slices_of_one_name_come_from_each_provider() {
     let others = [(own, "10.1.0.1"), (from_second, "10.2.0.2")];
     wait_for_addresses(first, ns, &others).await;
 
-    // What the first provided ends, and the rest stays, under whatever name its Work has.
+    // The slices that the first cluster provided end, and the others stay, whatever the name of their Work.
     first.delete(&ENDPOINT_SLICES, ns, own).await;
     wait_for_addresses(third, ns, &[(from_second, "10.2.0.2")]).await;
     wait_for_addresses(first, ns, &[(from_second, "10.2.0.2")]).await;

@@ -285,7 +285,7 @@ fn is_forbidden<T>(result: Result<T, Error>) -> bool {
     matches!(result, Err(Error::Status(status)) if status.code == 403)
 }
 
-/// What the agent's credentials may not do.
+/// The requests that are forbidden to the agent's credentials.
 async fn assert_limited(agent: &Arc<dyn Api>) {
     let list = |resource, namespace| {
         let at = ResourcePath::collection(resource, namespace);

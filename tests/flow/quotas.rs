@@ -186,7 +186,7 @@ async fn static_assignments_become_resource_quotas() {
     let one = fleet.member("member1");
     let share = one.wait_until_exists(&RESOURCE_QUOTAS, ns, "q").await;
     assert_eq!(share["spec"], json!({"hard": hard}));
-    // What a test writes as the usage, the member's own controller may replace by what it counts.
+    // The member's own controller may replace the usage that a test writes by its own count.
     let container = json!({"name": "c", "image": "i", "resources": {"requests": {"cpu": "1"}}});
     one.create(
         json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"namespace": ns, "name": "user"},

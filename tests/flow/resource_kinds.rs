@@ -213,7 +213,7 @@ fn status_samples(ns: &str) -> Vec<(Value, [Value; 2], Value, &'static str)> {
     let resources = json!({"requests": {"storage": "1Gi"}});
     let mut template = pod_template("x");
     template["spec"]["restartPolicy"] = json!("Never");
-    // What the members' own controllers count: they have none of the pods.
+    // The counts of the members' own controllers: they have none of the pods.
     let budget = json!({"disruptionsAllowed": 0, "currentHealthy": 0, "desiredHealthy": 1, "expectedPods": 0});
     vec![
         (

@@ -15,7 +15,7 @@ const ROLLOUT_TIMEOUT: Duration = Duration::from_secs(300);
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 const DELETED: &str = "gone";
 
-/// What is rolled out from a control plane to members.
+/// The objects that are rolled out from a control plane to members.
 pub(crate) struct Rollout<'a> {
     pub(crate) control: &'a ApiServerClient,
     pub(crate) members: Vec<&'a ApiServerClient>,

@@ -38,7 +38,7 @@ pub(crate) fn quantity(bytes: &[u8]) {
     }
 }
 
-/// What is decoded is an object that JSON can hold.
+/// A decoded value is an object that JSON can hold.
 pub(crate) fn protobuf_body(bytes: &[u8]) {
     if let Ok((_, object)) = openapi::protobuf::decode(bytes) {
         let text = object.to_string();
@@ -105,7 +105,7 @@ pub(crate) fn cel_expression(bytes: &[u8]) {
     }
 }
 
-/// What is accepted as `managedFields` is written so that it reads the same.
+/// Any accepted `managedFields` are written so that they read the same.
 pub(crate) fn managed_fields(bytes: &[u8]) {
     let decoded = parse(bytes, |text| ManagedFields::decode_json(text).ok());
     let Some(decoded) = decoded else {

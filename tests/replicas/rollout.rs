@@ -28,7 +28,7 @@ fn names<'a>(objects: impl IntoIterator<Item = &'a Value>) -> BTreeSet<String> {
 }
 
 /// Uid and spec of the objects in members, by member and name.
-pub(crate) type MemberObjectUidsAndSpecs = BTreeMap<(String, String), (String, Value)>;
+pub(crate) type MemberObjects = BTreeMap<(String, String), (String, Value)>;
 
 /// Waits until exactly the Deployments `expected` are rolled out. The panic at a timeout shows
 /// the difference.
@@ -37,7 +37,7 @@ pub(crate) async fn wait_until_rolled_out(
     members: &[ApiServerClient],
     namespace: &str,
     expected: &BTreeSet<String>,
-) -> MemberObjectUidsAndSpecs {
+) -> MemberObjects {
     let end = Instant::now() + ROLLOUT_TIMEOUT;
     loop {
         match check_rollout(control, members, namespace, expected).await {
@@ -68,7 +68,7 @@ async fn check_rollout(
     members: &[ApiServerClient],
     namespace: &str,
     expected: &BTreeSet<String>,
-) -> Result<MemberObjectUidsAndSpecs, String> {
+) -> Result<MemberObjects, String> {
     let count = members.len();
     let templates = control.list(&DEPLOYMENTS, namespace).await;
     compare_names("templates", &names(&templates), expected)?;
@@ -81,7 +81,7 @@ async fn check_rollout(
     let bindings = control.list(&BINDINGS, namespace).await;
     let binding_names = expected.iter().map(|n| format!("{n}-deployment")).collect();
     compare_names("bindings", &names(&bindings), &binding_names)?;
-    let mut member_objects = MemberObjectUidsAndSpecs::new();
+    let mut member_objects = MemberObjects::new();
     for member in members {
         let works = control.list(&WORKS, &execution_space(&member.name)).await;
         let manifests = works

@@ -38,13 +38,13 @@ const WRITES_BETWEEN_FAULTS: usize = 150;
 const LAST_OBJECT: &str = "the-end";
 
 #[derive(Default)]
-struct AcknowledgedWritesAndStopFlag {
+struct AcknowledgedWriter {
     acknowledged: Mutex<Vec<AcknowledgedWrite>>,
     failed_writes: AtomicUsize,
     stop: AtomicBool,
 }
 
-impl AcknowledgedWritesAndStopFlag {
+impl AcknowledgedWriter {
     fn acknowledged_count(&self) -> usize {
         self.acknowledged.lock().len()
     }
@@ -87,7 +87,7 @@ async fn within_timeout<T>(request: impl Future<Output = client::Result<T>>) -> 
 
 /// Writes its own keys until `record.stop` is set. A failed write may have happened, so the writer
 /// then reads the current revision.
-async fn write_keys(api: Arc<dyn Api>, writer: usize, record: Arc<AcknowledgedWritesAndStopFlag>) {
+async fn write_keys(api: Arc<dyn Api>, writer: usize, record: Arc<AcknowledgedWriter>) {
     let mut revisions: Vec<Option<u64>> = vec![None; KEYS_PER_WRITER as usize];
     let mut turn = 0_u64;
     while !record.stop.load(Ordering::Relaxed) {
@@ -223,7 +223,7 @@ fn etcd_history(etcd: &EtcdCluster, after: u64) -> EtcdChangeHistory {
 
 struct EtcdNodeFailureTraffic {
     api: Arc<dyn Api>,
-    record: Arc<AcknowledgedWritesAndStopFlag>,
+    record: Arc<AcknowledgedWriter>,
     watchers: Vec<tokio::task::JoinHandle<WatcherLog>>,
     after: u64,
 }

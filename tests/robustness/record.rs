@@ -17,7 +17,7 @@ pub(crate) const WRITERS: u64 = 16;
 /// The number of keys of each writer.
 pub(crate) const KEYS_PER_WRITER: u64 = 6;
 
-/// What a key was set to (`None`: deleted) at a revision.
+/// The value of a key (`None`: deleted) at a revision.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct KeyWrite {
     pub(crate) key: String,

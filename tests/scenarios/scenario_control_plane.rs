@@ -15,12 +15,12 @@ const MEMBERS: usize = 3;
 pub(crate) struct ScenarioControlPlane {
     pub(crate) control: ApiServerClient,
     pub(crate) members: Vec<ApiServerClient>,
-    _up: Arc<FlotillaUpProcessAndClustersLock>,
+    _up: Arc<SharedControlPlane>,
     /// Write-locked by scenarios that change clusters.
     pub(crate) clusters: Arc<RwLock<u64>>,
 }
 
-struct FlotillaUpProcessAndClustersLock {
+struct SharedControlPlane {
     up: FlotillaUpProcess,
     clusters: Arc<RwLock<u64>>,
 }
@@ -29,12 +29,12 @@ impl ScenarioControlPlane {
     /// The shared control plane, or a separate one for a theme with arguments. The last theme
     /// that holds the shared one ends it. Must be called where tokio runs.
     pub(crate) fn for_theme(head: &ThemeRequirements) -> Self {
-        static SHARED: Mutex<Weak<FlotillaUpProcessAndClustersLock>> = Mutex::new(Weak::new());
+        static SHARED: Mutex<Weak<SharedControlPlane>> = Mutex::new(Weak::new());
         let start = || {
             let more: Vec<&str> = head.arguments.iter().map(String::as_str).collect();
             let up = FlotillaUpProcess::start(env!("CARGO_BIN_EXE_flotilla"), MEMBERS, &more);
             let clusters = Arc::default();
-            Arc::new(FlotillaUpProcessAndClustersLock { up, clusters })
+            Arc::new(SharedControlPlane { up, clusters })
         };
         let shared = if head.arguments.is_empty() {
             let mut shared = SHARED.lock();

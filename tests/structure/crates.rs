@@ -34,7 +34,7 @@ fn metadata() -> Value {
     serde_json::from_slice(&out.stdout).unwrap()
 }
 
-/// What each crate may depend on directly; what lies below an arrow is included.
+/// The direct dependencies that each crate may have; the crates below an arrow are included.
 fn allowed_dependencies() -> BTreeMap<&'static str, &'static [&'static str]> {
     let controllers: &[&str] = &["client", "openapi", "flotilla-runtime"];
     let pipeline: &[&str] = &["members", "interpreter", "scheduler"];
@@ -93,7 +93,7 @@ fn allowed_dependencies() -> BTreeMap<&'static str, &'static [&'static str]> {
         ("execution", propagation),
         ("dependencies", propagation),
         ("policies", &["controller-context", "overrides"]),
-        // What starts them all.
+        // The context that starts them all.
         (
             "propagation",
             &[

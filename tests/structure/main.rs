@@ -35,7 +35,7 @@ mod names;
 /// A test that was not run must not look like one that passed.
 mod skipped_tests;
 
-/// What the rules need to know of a source file.
+/// The facts about a source file that the rules need.
 mod source;
 
 use std::path::{Path, PathBuf};

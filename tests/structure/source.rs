@@ -21,13 +21,6 @@ pub(crate) struct Import {
     pub(crate) alias: String,
 }
 
-/// A type, trait or alias as its file defines it.
-pub(crate) struct TypeDefinition {
-    pub(crate) name: String,
-    /// Whether code outside the module can name it.
-    pub(crate) is_visible: bool,
-}
-
 /// One source file of a crate or of a test binary.
 #[derive(Default)]
 pub(crate) struct SourceFile {
@@ -42,7 +35,8 @@ pub(crate) struct SourceFile {
     pub(crate) items: BTreeSet<String>,
     pub(crate) functions: BTreeSet<String>,
     pub(crate) constants: BTreeSet<String>,
-    pub(crate) types: Vec<TypeDefinition>,
+    /// Names of types, traits and aliases at module level.
+    pub(crate) types: BTreeSet<String>,
     pub(crate) imports: Vec<Import>,
     /// Paths of at least two segments in expressions, types and macro calls.
     pub(crate) paths: BTreeSet<Vec<String>>,
@@ -151,7 +145,7 @@ impl SourceFile {
                             visible = false;
                         }
                         (_, Some(name)) => {
-                            self.add_item(&word, name, visible, module_level);
+                            self.add_item(&word, name, module_level);
                             (visible, at) = (false, at + 1);
                         }
                         _ => at += self.add_path(&tokens[at..], depth),
@@ -183,14 +177,11 @@ impl SourceFile {
         }
     }
 
-    fn add_item(&mut self, keyword: &str, name: String, is_visible: bool, module_level: bool) {
+    fn add_item(&mut self, keyword: &str, name: String, module_level: bool) {
         match keyword {
             "fn" => drop(self.functions.insert(name.clone())),
             "const" | "static" => drop(self.constants.insert(name.clone())),
-            _ if module_level => self.types.push(TypeDefinition {
-                name: name.clone(),
-                is_visible,
-            }),
+            _ if module_level => drop(self.types.insert(name.clone())),
             _ => {}
         }
         if module_level {

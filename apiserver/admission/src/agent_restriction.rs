@@ -32,7 +32,7 @@ pub use reviews::{WEBHOOK_NAME, WEBHOOK_PATH, review_agent_write};
 /// The reasons of an agent's events about templates.
 const TEMPLATE_EVENT_REASONS: [&str; 2] = ["SyncSucceed", "SyncFailed"];
 
-/// What has to be looked up to decide about a write.
+/// The lookup that a decision about a write needs.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum RequiredLookup {
     None,

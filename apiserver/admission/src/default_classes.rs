@@ -24,7 +24,7 @@ const DEFAULT_INGRESS_CLASS_ANNOTATIONS: [&str; 1] =
     ["ingressclass.kubernetes.io/is-default-class"];
 const STORAGE_CLASS_ANNOTATION: &str = "volume.beta.kubernetes.io/storage-class";
 const INGRESS_CLASS_ANNOTATION: &str = "kubernetes.io/ingress.class";
-/// What pods get if no class is the default.
+/// The priority of pods if no class is the default.
 const DEFAULT_PREEMPTION_POLICY: &str = "PreemptLowerPriority";
 
 /// The fields of a PriorityClass that pods get.

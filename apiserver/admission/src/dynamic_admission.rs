@@ -7,7 +7,7 @@ use machinery::{Gvr, Status};
 use serde_json::Value;
 
 use crate::attributes::AdmissionAttributes;
-use crate::equivalent_versions::EquivalentVersionsAndConversions;
+use crate::equivalent_versions::EquivalentVersions;
 use crate::policies::PolicyDispatcher;
 use crate::webhooks::WebhookDispatcher;
 
@@ -34,7 +34,7 @@ impl DynamicAdmission {
     pub async fn mutate(
         &self,
         attributes: &AdmissionAttributes<'_>,
-        versions: &EquivalentVersionsAndConversions<'_>,
+        versions: &EquivalentVersions<'_>,
         new: &mut Value,
         old: Option<&Value>,
         warnings: &mut Vec<String>,
@@ -68,7 +68,7 @@ impl DynamicAdmission {
     pub async fn validate(
         &self,
         attributes: &AdmissionAttributes<'_>,
-        versions: &EquivalentVersionsAndConversions<'_>,
+        versions: &EquivalentVersions<'_>,
         new: &Value,
         old: Option<&Value>,
         warnings: &mut Vec<String>,

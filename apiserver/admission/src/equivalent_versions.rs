@@ -5,7 +5,7 @@ use machinery::{Gvk, Gvr, Status};
 use serde_json::Value;
 
 /// Converts objects between the form in which they are written and the version at an index
-/// of [`EquivalentVersionsAndConversions::kinds`].
+/// of [`EquivalentVersions::kinds`].
 #[async_trait]
 pub trait VersionConverter: Send + Sync {
     async fn to_version(&self, version: usize, object: &Value) -> Result<Value, Status>;
@@ -23,12 +23,12 @@ pub trait VersionConverter: Send + Sync {
 
 /// An object's kind in all served versions, the requested one first, and the
 /// conversions between them and the form in which it is written.
-pub struct EquivalentVersionsAndConversions<'a> {
+pub struct EquivalentVersions<'a> {
     pub kinds: Vec<(Gvk, Gvr)>,
     pub converter: &'a dyn VersionConverter,
 }
 
-impl EquivalentVersionsAndConversions<'_> {
+impl EquivalentVersions<'_> {
     /// Converts an object; null stays null.
     pub(crate) async fn convert(&self, version: usize, object: &Value) -> Result<Value, Status> {
         match object {

@@ -63,13 +63,13 @@ fn limits_of_type<'a>(ranges: &'a [Value], kind: &'a str) -> impl Iterator<Item 
     limits.filter(move |limit| text(limit, "/type") == kind)
 }
 
-/// What a pod violates.
+/// The violations of a pod.
 pub(crate) fn validate_pod(ranges: &[Value], pod: &Value) -> Vec<String> {
     let mut errors = Vec::new();
     for limit in limits_of_type(ranges, "Container") {
         for list in ["containers", "initContainers"] {
             for container in items(pod, &format!("/spec/{list}")) {
-                let usage = RequestsAndLimits {
+                let usage = DeclaredResources {
                     kind: "Container",
                     requests: resource_list(&container["resources"]["requests"]),
                     limits: resource_list(&container["resources"]["limits"]),
@@ -80,7 +80,7 @@ pub(crate) fn validate_pod(ranges: &[Value], pod: &Value) -> Vec<String> {
     }
     for limit in limits_of_type(ranges, "Pod") {
         let (requests, limits) = quota_usage::pod_totals(pod);
-        let usage = RequestsAndLimits {
+        let usage = DeclaredResources {
             kind: "Pod",
             requests,
             limits,
@@ -90,11 +90,11 @@ pub(crate) fn validate_pod(ranges: &[Value], pod: &Value) -> Vec<String> {
     errors
 }
 
-/// What a PersistentVolumeClaim violates. It has requests only.
+/// The violations of a PersistentVolumeClaim. It has requests only.
 pub(crate) fn validate_claim(ranges: &[Value], claim: &Value) -> Vec<String> {
     const KIND: &str = "PersistentVolumeClaim";
     let mut errors = Vec::new();
-    let usage = RequestsAndLimits {
+    let usage = DeclaredResources {
         kind: KIND,
         requests: resource_list(&claim["spec"]["resources"]["requests"]),
         limits: ResourceList::new(),
@@ -124,13 +124,13 @@ fn resource_list(value: &Value) -> ResourceList {
 }
 
 /// The requests and limits of a container or a pod.
-struct RequestsAndLimits {
+struct DeclaredResources {
     kind: &'static str,
     requests: ResourceList,
     limits: ResourceList,
 }
 
-impl RequestsAndLimits {
+impl DeclaredResources {
     fn validate(&self, limit: &Value, errors: &mut Vec<String>) {
         for (name, least) in resource_list(get(limit, "/min")) {
             errors.extend(self.below_minimum(&name, least));

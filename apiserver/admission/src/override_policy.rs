@@ -93,7 +93,7 @@ fn validate_overriders(field: &str, overriders: &Value, errors: &mut Vec<FieldEr
 }
 
 /// Refuses a path that says which object a manifest is, or with `removes` contains such a field.
-/// What else would make it another object is found where the override is applied.
+/// Any other change of identity is found where the override is applied.
 fn validate_identity_path(field: &str, path: &str, removes: bool, errors: &mut Vec<FieldError>) {
     // No identity field has a character that a JSON pointer escapes, so an escaped spelling is
     // another field.

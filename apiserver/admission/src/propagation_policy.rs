@@ -17,21 +17,21 @@ use crate::unstructured::{
 };
 
 /// The label and finalizer in which the two kinds differ.
-struct PolicyIdLabelAndFinalizer {
+struct PolicyKeys {
     label: &'static str,
     finalizer: &'static str,
 }
 
-const NAMESPACED_POLICY: PolicyIdLabelAndFinalizer = PolicyIdLabelAndFinalizer {
+const NAMESPACED_POLICY: PolicyKeys = PolicyKeys {
     label: well_known_keys::POLICY_ID,
     finalizer: well_known_keys::POLICY_FINALIZER,
 };
-const CLUSTER_POLICY: PolicyIdLabelAndFinalizer = PolicyIdLabelAndFinalizer {
+const CLUSTER_POLICY: PolicyKeys = PolicyKeys {
     label: well_known_keys::CLUSTER_POLICY_ID,
     finalizer: well_known_keys::CLUSTER_POLICY_FINALIZER,
 };
 
-fn policy_identity(attributes: &AdmissionAttributes<'_>) -> &'static PolicyIdLabelAndFinalizer {
+fn policy_identity(attributes: &AdmissionAttributes<'_>) -> &'static PolicyKeys {
     if attributes.namespace.is_empty() {
         &CLUSTER_POLICY
     } else {
@@ -94,7 +94,7 @@ pub(crate) fn default_selector_namespaces(namespace: &str, policy: &mut Value) {
     }
 }
 
-fn set_permanent_id_and_finalizer(variant: &PolicyIdLabelAndFinalizer, policy: &mut Value) {
+fn set_permanent_id_and_finalizer(variant: &PolicyKeys, policy: &mut Value) {
     if let Some(own) = object_mut(policy, &["metadata", "labels"]) {
         own.insert(variant.label.into(), Uuid::new_v4().to_string().into());
     }

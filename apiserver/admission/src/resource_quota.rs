@@ -17,7 +17,7 @@ static QUOTAS: Gvr = Gvr::from_static("", "v1", "resourcequotas");
 /// Bound on retries after conflicting writes of one quota.
 const MAX_CONFLICT_RETRIES: usize = 16;
 
-/// What a write was charged, by quota.
+/// The charges of a write, by quota.
 #[derive(Debug, Default)]
 pub(crate) struct ResourceQuotaCharges {
     namespace: String,
@@ -94,7 +94,7 @@ pub(crate) async fn charge_quotas(
     Ok(charges)
 }
 
-/// What the new object uses more than the old one.
+/// The usage of the new object beyond that of the old one.
 fn usage_increase(resource: &Gvr, new: &Value, old: Option<&Value>) -> ResourceList {
     let before = old.map(|old| quota_usage::usage(resource, old));
     let before = before.unwrap_or_default();

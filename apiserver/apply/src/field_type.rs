@@ -44,7 +44,7 @@ pub(crate) struct ListMerge<'s> {
     pub(crate) item: FieldType<'s>,
 }
 
-/// What identifies an item of a list.
+/// The identity of an item of a list.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum ListIdentity<'s> {
     /// The list is owned as a whole.

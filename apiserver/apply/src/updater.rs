@@ -126,7 +126,7 @@ impl<'a> Updater<'a> {
         writer: &ManagerId,
         force: bool,
     ) -> Result<(), UpdaterError> {
-        // What changed, by version: the fields that were removed, and all others.
+        // The changes by version: the fields that were removed, and all others.
         let mut by_version: BTreeMap<Box<str>, Option<ChangedFields>> = BTreeMap::new();
         by_version.insert(old.api_version.into(), Some(ChangedFields::new(changes)));
         let mut conflicts = BTreeMap::new();

@@ -24,7 +24,7 @@ use crate::credentials::{
 };
 use crate::oidc::{AnonymousRequests, JwtIssuerConfig, OidcAuthenticator};
 use crate::static_tokens::StaticTokens;
-use crate::token::{ServiceAccountClaims, ServiceAccountTokenIssuerAndVerifier};
+use crate::token::{ServiceAccountClaims, ServiceAccountTokens};
 use crate::webhook::WebhookTokenAuthenticator;
 use crate::x509::CertificateVerifier;
 
@@ -92,7 +92,7 @@ enum WatchCacheOrStore {
 /// Authenticates requests by client certificate and service account token.
 pub struct LocalAuthenticator {
     client_ca: RwLock<Option<Arc<CertificateVerifier>>>,
-    signer: Arc<ServiceAccountTokenIssuerAndVerifier>,
+    signer: Arc<ServiceAccountTokens>,
     api: OnceLock<Arc<dyn Api>>,
     clock: Arc<dyn Clock>,
     token_cache: Mutex<HashMap<[u8; 32], VerifiedToken>>,
@@ -110,7 +110,7 @@ impl LocalAuthenticator {
     /// `certificates` verifies client certificates (`--client-ca-file`).
     pub fn new(
         certificates: Option<CertificateVerifier>,
-        signer: Arc<ServiceAccountTokenIssuerAndVerifier>,
+        signer: Arc<ServiceAccountTokens>,
         clock: Arc<dyn Clock>,
         options: LocalAuthenticatorOptions,
     ) -> Arc<Self> {
@@ -162,12 +162,12 @@ impl LocalAuthenticator {
         *self.client_ca.write() = Some(Arc::new(certificates));
     }
 
-    pub(crate) fn signer(&self) -> &ServiceAccountTokenIssuerAndVerifier {
+    pub(crate) fn signer(&self) -> &ServiceAccountTokens {
         &self.signer
     }
 
     /// The token issuer, which serves the OpenID discovery document and the JWKS.
-    pub fn token_issuer(&self) -> &ServiceAccountTokenIssuerAndVerifier {
+    pub fn token_issuer(&self) -> &ServiceAccountTokens {
         &self.signer
     }
 

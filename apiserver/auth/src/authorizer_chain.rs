@@ -10,7 +10,7 @@ use parking_lot::RwLock;
 use crate::authorizer_metrics::{AuthorizerMetrics, WEBHOOK};
 use crate::authorizer_opinion::{AuthorizerOpinion, Decision};
 use crate::rbac::{
-    AuthorizationTarget, AuthorizerDecisionAndReason, RbacAuthorizer, SubjectRules, always_allowed,
+    AuthorizationTarget, AuthorizerDecision, RbacAuthorizer, SubjectRules, always_allowed,
 };
 use crate::webhook::WebhookAuthorizer;
 
@@ -97,13 +97,13 @@ impl AuthorizerChain {
         user: &UserInfo,
         verb: &str,
         target: AuthorizationTarget<'_>,
-    ) -> AuthorizerDecisionAndReason {
+    ) -> AuthorizerDecision {
         let open = matches!(target, AuthorizationTarget::NonResource(path) if always_allowed(path));
         if open || user.in_group(SYSTEM_PRIVILEGED_GROUP) {
-            return AuthorizerDecisionAndReason::allowed(String::new());
+            return AuthorizerDecision::allowed(String::new());
         }
         if self.is_former_agent(user) {
-            return AuthorizerDecisionAndReason::former_agent();
+            return AuthorizerDecision::former_agent();
         }
         let authorizers = Arc::clone(&self.authorizers.read());
         let (mut reasons, mut errors) = (Vec::new(), Vec::new());
@@ -116,31 +116,31 @@ impl AuthorizerChain {
             match opinion.decision {
                 Decision::Allow => {
                     self.metrics.count_decision(kind, name, "allowed");
-                    return AuthorizerDecisionAndReason::allowed(opinion.reason);
+                    return AuthorizerDecision::allowed(opinion.reason);
                 }
                 Decision::Deny => {
                     self.metrics.count_decision(kind, name, "denied");
-                    return AuthorizerDecisionAndReason {
+                    return AuthorizerDecision {
                         denied: true,
                         undecided: !errors.is_empty(),
                         reason: opinion.reason,
                         evaluation_error: errors.join(", "),
-                        ..AuthorizerDecisionAndReason::default()
+                        ..AuthorizerDecision::default()
                     };
                 }
                 Decision::NoOpinion if opinion.reason.is_empty() => {}
                 Decision::NoOpinion => reasons.push(opinion.reason),
             }
         }
-        AuthorizerDecisionAndReason {
+        AuthorizerDecision {
             undecided: !errors.is_empty(),
             reason: reasons.join("\n"),
             evaluation_error: errors.join(", "),
-            ..AuthorizerDecisionAndReason::default()
+            ..AuthorizerDecision::default()
         }
     }
 
-    /// What a user may do in a namespace, as far as the authorizers can list it, and why the
+    /// The rights of a user in a namespace, as far as the authorizers can list them, and why the
     /// list is incomplete.
     pub(crate) fn subject_rules(&self, user: &UserInfo, namespace: &str) -> (SubjectRules, String) {
         let mut rules = SubjectRules::default();

@@ -1,4 +1,4 @@
-//! What one of several authorizers says about a request.
+//! The decision of one of several authorizers about a request.
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Decision {

@@ -33,7 +33,7 @@ const CA_RENEW_BEFORE_SECONDS: i64 = (2 * LEAF_DAYS * DAY_SECONDS) as i64;
 
 /// The stored certificates and keys, all PEM.
 #[derive(Clone, PartialEq, Eq)]
-pub struct StoredServingCertificateAndCa {
+pub struct StoredServingCertificate {
     /// The CA bundle for clients, newest first.
     pub ca_bundle: String,
     /// The private key of the newest CA.
@@ -42,13 +42,13 @@ pub struct StoredServingCertificateAndCa {
     pub key: String,
 }
 
-impl std::fmt::Debug for StoredServingCertificateAndCa {
+impl std::fmt::Debug for StoredServingCertificate {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "RotatingServingCertificates({})", self.certificate)
     }
 }
 
-impl StoredServingCertificateAndCa {
+impl StoredServingCertificate {
     /// The certificates to store, when they differ from the stored ones.
     pub fn rotate(
         stored: Option<&Self>,
@@ -143,7 +143,7 @@ struct UsableStoredLeafCertificate {
 
 impl UsableStoredLeafCertificate {
     fn from_stored(
-        stored: &StoredServingCertificateAndCa,
+        stored: &StoredServingCertificate,
         trusted: &[RotatedCaCertificate],
         names: &BTreeSet<String>,
         now: Timestamp,
@@ -187,8 +187,8 @@ mod tests {
         BTreeSet::from(["flotilla.flotilla-system.svc".to_owned()])
     }
 
-    fn step(current: &mut StoredServingCertificateAndCa, seconds: i64) -> bool {
-        match StoredServingCertificateAndCa::rotate(Some(current), &names(), at(seconds)).unwrap() {
+    fn step(current: &mut StoredServingCertificate, seconds: i64) -> bool {
+        match StoredServingCertificate::rotate(Some(current), &names(), at(seconds)).unwrap() {
             Some(next) => {
                 *current = next;
                 true
@@ -201,7 +201,7 @@ mod tests {
         bundle.matches("BEGIN").count()
     }
 
-    fn verifies(bundle: &str, current: &StoredServingCertificateAndCa, seconds: i64) -> bool {
+    fn verifies(bundle: &str, current: &StoredServingCertificate, seconds: i64) -> bool {
         let (chain, _) = current.serving_der().unwrap();
         let verifier = CertificateVerifier::from_pem(bundle).unwrap();
         let now = (START + seconds).unsigned_abs();
@@ -212,7 +212,7 @@ mod tests {
 
     #[test]
     fn valid_certificates_are_kept() {
-        let mut current = StoredServingCertificateAndCa::rotate(None, &names(), at(0))
+        let mut current = StoredServingCertificate::rotate(None, &names(), at(0))
             .unwrap()
             .unwrap();
         assert_eq!(count(&current.ca_bundle), 1);
@@ -227,13 +227,13 @@ mod tests {
         assert_ne!(current.certificate, first.certificate);
         let other = BTreeSet::from(["elsewhere.svc".to_owned()]);
         let moved =
-            StoredServingCertificateAndCa::rotate(Some(&current), &other, at(250 * day)).unwrap();
+            StoredServingCertificate::rotate(Some(&current), &other, at(250 * day)).unwrap();
         assert_eq!(moved.unwrap().ca_bundle, first.ca_bundle);
     }
 
     #[test]
     fn new_ca_is_trusted_before_it_signs() {
-        let mut current = StoredServingCertificateAndCa::rotate(None, &names(), at(0))
+        let mut current = StoredServingCertificate::rotate(None, &names(), at(0))
             .unwrap()
             .unwrap();
         let day = DAY_SECONDS as i64;
@@ -267,38 +267,37 @@ mod tests {
 
     #[test]
     fn invalid_certificates_are_replaced_and_old_ca_stays_trusted() {
-        let current = StoredServingCertificateAndCa::rotate(None, &names(), at(0))
+        let current = StoredServingCertificate::rotate(None, &names(), at(0))
             .unwrap()
             .unwrap();
-        let check = |broken: StoredServingCertificateAndCa, authorities: usize| {
-            let next =
-                StoredServingCertificateAndCa::rotate(Some(&broken), &names(), at(1)).unwrap();
+        let check = |broken: StoredServingCertificate, authorities: usize| {
+            let next = StoredServingCertificate::rotate(Some(&broken), &names(), at(1)).unwrap();
             let next = next.expect("nothing is done");
             assert_eq!(count(&next.ca_bundle), authorities);
             assert!(verifies(&next.ca_bundle, &next, 1));
         };
         check(
-            StoredServingCertificateAndCa {
+            StoredServingCertificate {
                 key: "x".into(),
                 ..current.clone()
             },
             1,
         );
         check(
-            StoredServingCertificateAndCa {
+            StoredServingCertificate {
                 ca_key: String::new(),
                 ..current.clone()
             },
             2,
         );
         check(
-            StoredServingCertificateAndCa {
+            StoredServingCertificate {
                 ca_bundle: "no PEM".into(),
                 ..current.clone()
             },
             1,
         );
-        let other = StoredServingCertificateAndCa::rotate(None, &names(), at(0))
+        let other = StoredServingCertificate::rotate(None, &names(), at(0))
             .unwrap()
             .unwrap();
         let both = merge_bundles(&other.ca_bundle, &current.ca_bundle, at(2));

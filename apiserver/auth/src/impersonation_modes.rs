@@ -23,7 +23,7 @@ const NODE_USERNAME_PREFIX: &str = "system:node:";
 const NODES_GROUP: &str = "system:nodes";
 /// The node of the Pod that a service account token is bound to.
 const NODE_NAME_EXTRA: &str = "authentication.kubernetes.io/node-name";
-/// What authorizers see instead of the extras of a service account that acts as its node.
+/// The extras that authorizers see instead of those of a service account that acts as its node.
 const ASSOCIATED_NODE_KEYS_EXTRA: &str = "authentication.kubernetes.io/associated-node-keys";
 /// From so many values on, the permission for all values is checked first.
 const MANY_CHECKS: usize = 4;

@@ -11,7 +11,7 @@
 //! I/O and does not wait.
 //!
 //! Entry points: [`pki::Pki`], [`tls::server_config`], [`LocalAuthenticator`],
-//! [`rbac::RbacAuthorizer`], [`delegated`], [`token::ServiceAccountTokenIssuerAndVerifier`], [`reviews`].
+//! [`rbac::RbacAuthorizer`], [`delegated`], [`token::ServiceAccountTokens`], [`reviews`].
 
 pub mod authenticator;
 pub mod authorization_configuration;
@@ -50,5 +50,5 @@ pub use impersonation_modes::{AuthorizedImpersonation, ImpersonationModes};
 pub use private_dir::create_private_dir;
 pub use request_auth::{RequestAuthenticator, RequestAuthorizer};
 pub use role_escalation::{ReferencedRole, RoleEscalationCheck, RoleWrite};
-pub use shared_keys::ReplicaSharedCaAndTokenKey;
+pub use shared_keys::SharedKeys;
 pub use tls::PeerCertificates;

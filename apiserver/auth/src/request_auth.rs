@@ -9,8 +9,8 @@ use crate::authenticator::LocalAuthenticator;
 use crate::authorizer_chain::AuthorizerChain;
 use crate::credentials::{AuthenticationError, RequestCredentials};
 use crate::delegated;
-use crate::rbac::{AuthorizationTarget, AuthorizerDecisionAndReason, RbacAuthorizer, SubjectRules};
-use crate::token::ServiceAccountTokenIssuerAndVerifier;
+use crate::rbac::{AuthorizationTarget, AuthorizerDecision, RbacAuthorizer, SubjectRules};
+use crate::token::ServiceAccountTokens;
 
 /// Authenticates requests, locally or by TokenReview.
 pub enum RequestAuthenticator {
@@ -30,7 +30,7 @@ impl RequestAuthenticator {
     }
 
     /// The issuer of service account tokens, when this server issues them.
-    pub fn token_issuer(&self) -> Option<&ServiceAccountTokenIssuerAndVerifier> {
+    pub fn token_issuer(&self) -> Option<&ServiceAccountTokens> {
         match self {
             Self::Local(local) => Some(local.token_issuer()),
             Self::Delegated(_) => None,
@@ -82,7 +82,7 @@ impl RequestAuthorizer {
         match self {
             Self::Local(local) if local.allows(user, verb, target) => Ok(()),
             Self::Local(_) if self.is_former_agent(user) => {
-                AuthorizerDecisionAndReason::former_agent().into_result(user, verb, target)
+                AuthorizerDecision::former_agent().into_result(user, verb, target)
             }
             Self::Local(_) => Err(RbacAuthorizer::forbidden(user, verb, target)),
             Self::Chain(_) | Self::Delegated(_) => {
@@ -98,7 +98,7 @@ impl RequestAuthorizer {
         user: &UserInfo,
         verb: &str,
         target: AuthorizationTarget<'_>,
-    ) -> Result<AuthorizerDecisionAndReason, Status> {
+    ) -> Result<AuthorizerDecision, Status> {
         match self {
             Self::Local(local) => Ok(local.explain(user, verb, target)),
             Self::Chain(chain) => Ok(Box::pin(chain.authorize(user, verb, target)).await),
@@ -116,7 +116,7 @@ impl RequestAuthorizer {
         }
     }
 
-    /// What a user may do in a namespace, and why the list is incomplete; empty if it is
+    /// The rights of a user in a namespace, and why the list is incomplete; empty if it is
     /// complete.
     pub fn subject_rules(&self, user: &UserInfo, namespace: &str) -> (SubjectRules, String) {
         match self {
@@ -130,7 +130,7 @@ impl RequestAuthorizer {
     }
 }
 
-impl AuthorizerDecisionAndReason {
+impl AuthorizerDecision {
     /// Fails with 403 when access is denied.
     pub fn into_result(
         self,

@@ -13,7 +13,7 @@ use crate::private_dir::create_private_dir;
 
 /// The shared keys, as PEM. Deliberately not `Debug`.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ReplicaSharedCaAndTokenKey {
+pub struct SharedKeys {
     #[serde(rename = "ca.crt")]
     ca: String,
     #[serde(rename = "ca.key")]
@@ -22,7 +22,7 @@ pub struct ReplicaSharedCaAndTokenKey {
     token_key: String,
 }
 
-impl ReplicaSharedCaAndTokenKey {
+impl SharedKeys {
     /// The keys of an opened directory.
     pub fn from_pki(pki: &Pki) -> Self {
         Self {
@@ -81,9 +81,8 @@ mod tests {
         let first = Pki::open(one.path(), &[], now).unwrap();
         // The directory had keys of its own before.
         let own = Pki::open(two.path(), &[], now).unwrap();
-        let document = ReplicaSharedCaAndTokenKey::from_pki(&first).to_json();
-        let shared =
-            ReplicaSharedCaAndTokenKey::parse(&document).unwrap_or_else(|why| panic!("{why}"));
+        let document = SharedKeys::from_pki(&first).to_json();
+        let shared = SharedKeys::parse(&document).unwrap_or_else(|why| panic!("{why}"));
         shared.write_to_dir(two.path()).unwrap();
         let second = Pki::open(two.path(), &["other.example".into()], now).unwrap();
         assert!(second.ca_pem == first.ca_pem && second.ca_pem != own.ca_pem);
@@ -98,8 +97,7 @@ mod tests {
             assert!(verifier.verify_chain(&[der], usage, at).is_ok());
         }
         assert!(
-            ReplicaSharedCaAndTokenKey::parse(b"{\"ca.crt\": \"secret\"")
-                .is_err_and(|why| !why.contains("secret"))
+            SharedKeys::parse(b"{\"ca.crt\": \"secret\"").is_err_and(|why| !why.contains("secret"))
         );
     }
 }

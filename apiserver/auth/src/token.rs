@@ -24,7 +24,7 @@ const MAX_TOKEN_BYTES: usize = 16 * 1024;
 pub struct InvalidServiceAccountKey(String);
 
 /// Signs tokens with one key, and verifies those of this key and of further ones.
-pub struct ServiceAccountTokenIssuerAndVerifier {
+pub struct ServiceAccountTokens {
     signing_key: TokenSigningKey,
     further_keys: Vec<TokenVerificationKey>,
     issuer: String,
@@ -101,7 +101,7 @@ pub fn service_account_groups(namespace: &str) -> Vec<String> {
     ]
 }
 
-impl ServiceAccountTokenIssuerAndVerifier {
+impl ServiceAccountTokens {
     /// Takes the private key in PEM that signs, which verifies, too.
     pub fn new(key_pem: &str) -> Result<Self, InvalidServiceAccountKey> {
         let signing_key = TokenSigningKey::from_pem(key_pem).map_err(InvalidServiceAccountKey)?;
@@ -307,9 +307,9 @@ pub(crate) mod tests {
     use base64::Engine;
     use base64::engine::general_purpose::STANDARD;
 
-    pub(crate) fn signer() -> ServiceAccountTokenIssuerAndVerifier {
+    pub(crate) fn signer() -> ServiceAccountTokens {
         let key = rcgen::KeyPair::generate_for(&rcgen::PKCS_ECDSA_P256_SHA256).unwrap();
-        ServiceAccountTokenIssuerAndVerifier::new(&key.serialize_pem()).unwrap()
+        ServiceAccountTokens::new(&key.serialize_pem()).unwrap()
     }
 
     pub(crate) fn claims(expires: i64) -> ServiceAccountClaims {
@@ -361,13 +361,13 @@ pub(crate) mod tests {
         })
         .into();
         let tokens = files.iter().map(|pem| {
-            let signer = ServiceAccountTokenIssuerAndVerifier::new(pem).unwrap();
+            let signer = ServiceAccountTokens::new(pem).unwrap();
             signer.issue(&claims(600), Timestamp::UNIX_EPOCH).unwrap()
         });
         let tokens: Vec<String> = tokens.collect();
         let public = |pem: &str| rcgen::KeyPair::from_pem(pem).unwrap().public_key_pem();
         for (i, signing) in files.iter().enumerate() {
-            let mut signer = ServiceAccountTokenIssuerAndVerifier::new(signing).unwrap();
+            let mut signer = ServiceAccountTokens::new(signing).unwrap();
             let former = (i + 1) % 3;
             let both = format!("{}{}", public(&files[former]), signing);
             signer.add_verification_keys(&both).unwrap();
@@ -386,7 +386,7 @@ pub(crate) mod tests {
             assert!(signer.add_verification_keys(bad).is_err(), "{bad}");
         }
         let ed = rcgen::KeyPair::generate_for(&rcgen::PKCS_ED25519).unwrap();
-        assert!(ServiceAccountTokenIssuerAndVerifier::new(&ed.serialize_pem()).is_err());
+        assert!(ServiceAccountTokens::new(&ed.serialize_pem()).is_err());
     }
 
     #[test]
@@ -395,7 +395,7 @@ pub(crate) mod tests {
         let der: EcPrivateKeyRfc5915Der<'_> = key.private_key().as_der().unwrap();
         let body = STANDARD.encode(der.as_ref());
         let pem = format!("-----BEGIN EC PRIVATE KEY-----\n{body}\n-----END EC PRIVATE KEY-----\n");
-        let signer = ServiceAccountTokenIssuerAndVerifier::new(&pem).unwrap();
+        let signer = ServiceAccountTokens::new(&pem).unwrap();
         let token = signer.issue(&claims(600), Timestamp::UNIX_EPOCH).unwrap();
         assert!(signer.verify(&token).is_ok());
     }

@@ -15,7 +15,7 @@ pub enum CheckedUser {
     },
 }
 
-/// What a check is about.
+/// The subject of a check.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum CheckedTarget {
     Path(String),
@@ -42,7 +42,7 @@ pub struct AuthorizationCheck {
     pub target: CheckedTarget,
 }
 
-/// What the authorizer decided.
+/// The decision of the authorizer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AuthorizationDecision {
     pub allowed: bool,

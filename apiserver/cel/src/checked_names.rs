@@ -1,4 +1,4 @@
-//! What the checker knows of names and literals: types by their names, the arities of
+//! The checker's knowledge of names and literals: types by their names, the arities of
 //! operators, the types that mutations construct.
 
 use crate::syntax::{Expr, ExprKind, Literal};

@@ -18,7 +18,7 @@ const MAX_NAME_CHARS: u64 = 253;
 /// Bound on the nesting of a schema.
 const MAX_SCHEMA_DEPTH: usize = 128;
 
-/// What is declared of a value: its type, and how large it can be.
+/// The declaration of a value: its type, and how large it can be.
 #[derive(Debug)]
 pub(crate) struct Declaration {
     pub(crate) kind: DeclaredKind,

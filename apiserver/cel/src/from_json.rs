@@ -10,7 +10,7 @@ use crate::error::EvalError;
 use crate::time_text;
 use crate::value::{EvaluationResult, List, Map, Text, Value};
 
-/// What is declared of the parts of a value without a schema.
+/// The declarations of the parts of a value without a schema.
 static ANY: Declaration = Declaration::ANY;
 
 /// The value of `json`, declared as `declaration`.

@@ -1,4 +1,4 @@
-//! What a library lists of each overload of its functions: its declaration as text, and the
+//! The signatures that a library lists for each overload of its functions: its declaration as text, and the
 //! code that evaluates it.
 //!
 //! `<string>.contains(string) bool` is called on a string, `size(string) int` is not. `A`, `B`

@@ -21,7 +21,7 @@ use crate::value::{EvaluationResult, Value};
 /// The cost that one evaluation may have (`celconfig.PerCallLimit`).
 pub const PER_CALL_LIMIT: u64 = 1_000_000;
 
-/// What an expression must evaluate to.
+/// The type that an expression must evaluate to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OutputType {
     Bool,
@@ -36,7 +36,7 @@ pub enum OutputType {
 }
 
 impl OutputType {
-    /// What an expression must evaluate to, in error messages.
+    /// The type that an expression must evaluate to, in error messages.
     pub(crate) fn describe(self) -> &'static str {
         match self {
             Self::Bool => "must evaluate to bool",

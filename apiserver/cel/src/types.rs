@@ -116,11 +116,11 @@ impl fmt::Display for Type {
     }
 }
 
-/// What is known of the type parameters of one expression, by their number.
+/// The facts about the type parameters of one expression, by their number.
 #[derive(Debug, Default)]
 pub(crate) struct Substitutions {
     known: Vec<Option<Type>>,
-    /// What parameters were before each change, to undo a comparison that failed.
+    /// The values of parameters before each change, to undo a comparison that failed.
     trail: Vec<(usize, Option<Type>)>,
 }
 

@@ -205,7 +205,7 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// What `size()` returns; `None` for values without a size.
+    /// The result of `size()`; `None` for values without a size.
     pub(crate) fn size(&self) -> Option<u64> {
         Some(match self {
             Self::String(text) => text.as_str().chars().count() as u64,

@@ -8,7 +8,7 @@ use openapi::karmada::cluster::Taint;
 use openapi::karmada::well_known_keys::TAINT_UNSCHEDULABLE;
 
 use crate::cluster_taints::{TaintChange, change_taints};
-use crate::kubeconfig_flags::{ControlPlaneFlagNamesAndHelp, KubeconfigArgs};
+use crate::kubeconfig_flags::{ControlPlaneFlags, KubeconfigArgs};
 use crate::output;
 
 pub(crate) const NO_SCHEDULE: &str = "NoSchedule";
@@ -35,7 +35,7 @@ struct CordonTarget {
     #[arg(value_name = "CLUSTER")]
     clusters: Vec<String>,
     #[command(flatten)]
-    control: KubeconfigArgs<ControlPlaneFlagNamesAndHelp>,
+    control: KubeconfigArgs<ControlPlaneFlags>,
     /// Run the command in dry-run mode, without making any server requests that write.
     #[arg(long)]
     dry_run: bool,

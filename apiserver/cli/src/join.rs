@@ -9,7 +9,7 @@ use client::remote::{ImpersonationConfig, RemoteApi, RestConfig};
 use clusters::{JoinSpec, PreflightCheck, join_preflight};
 use flotilla_runtime::{ShutdownToken, TaskGroup};
 
-use crate::kubeconfig_flags::{ControlPlaneFlagNamesAndHelp, KubeconfigArgs, load_cluster_config};
+use crate::kubeconfig_flags::{ControlPlaneFlags, KubeconfigArgs, load_cluster_config};
 use crate::output;
 
 /// Ignores every failure of the checks before a join.
@@ -30,7 +30,7 @@ pub struct JoinArgs {
     #[arg(long, value_name = "CONTEXT")]
     cluster_context: Option<String>,
     #[command(flatten)]
-    control: KubeconfigArgs<ControlPlaneFlagNamesAndHelp>,
+    control: KubeconfigArgs<ControlPlaneFlags>,
     #[command(flatten)]
     impersonation: ImpersonationArgs,
     /// Namespace in the control plane and in the cluster where secrets are stored.

@@ -12,16 +12,16 @@ use client::remote::{RemoteApi, RestConfig};
 use flotilla_runtime::TaskGroup;
 
 /// How the flags of a kind of server are named and described.
-pub trait KubeconfigFlagNamesAndHelp {
+pub trait KubeconfigFlagSet {
     const KUBECONFIG_HELP: &'static str;
     const CONTEXT_FLAG: &'static str;
     const CONTEXT_HELP: &'static str;
 }
 
 /// The control plane, with the flags of karmadactl.
-pub struct ControlPlaneFlagNamesAndHelp;
+pub struct ControlPlaneFlags;
 
-impl KubeconfigFlagNamesAndHelp for ControlPlaneFlagNamesAndHelp {
+impl KubeconfigFlagSet for ControlPlaneFlags {
     const KUBECONFIG_HELP: &'static str =
         "Kubeconfig of the control plane; $KUBECONFIG or ~/.kube/config by default";
     const CONTEXT_FLAG: &'static str = "karmada-context";
@@ -29,9 +29,9 @@ impl KubeconfigFlagNamesAndHelp for ControlPlaneFlagNamesAndHelp {
 }
 
 /// The cluster into which Flotilla is installed.
-pub(crate) struct HostClusterFlagNamesAndHelp;
+pub(crate) struct HostClusterFlags;
 
-impl KubeconfigFlagNamesAndHelp for HostClusterFlagNamesAndHelp {
+impl KubeconfigFlagSet for HostClusterFlags {
     const KUBECONFIG_HELP: &'static str =
         "Kubeconfig of the cluster; $KUBECONFIG or ~/.kube/config by default";
     const CONTEXT_FLAG: &'static str = "context";
@@ -40,7 +40,7 @@ impl KubeconfigFlagNamesAndHelp for HostClusterFlagNamesAndHelp {
 
 /// The flags that select a server.
 #[derive(Args)]
-pub struct KubeconfigArgs<F: KubeconfigFlagNamesAndHelp> {
+pub struct KubeconfigArgs<F: KubeconfigFlagSet> {
     #[arg(long, value_name = "FILE", help = F::KUBECONFIG_HELP)]
     kubeconfig: Option<PathBuf>,
     #[arg(long = F::CONTEXT_FLAG, value_name = "CONTEXT", help = F::CONTEXT_HELP)]
@@ -49,7 +49,7 @@ pub struct KubeconfigArgs<F: KubeconfigFlagNamesAndHelp> {
     flags: PhantomData<F>,
 }
 
-impl<F: KubeconfigFlagNamesAndHelp> KubeconfigArgs<F> {
+impl<F: KubeconfigFlagSet> KubeconfigArgs<F> {
     pub(crate) fn new(kubeconfig: Option<PathBuf>, context: Option<String>) -> Self {
         Self {
             kubeconfig,
@@ -142,7 +142,7 @@ mod tests {
     use super::*;
 
     #[derive(Parser)]
-    struct TestCli<F: KubeconfigFlagNamesAndHelp> {
+    struct TestCli<F: KubeconfigFlagSet> {
         #[command(flatten)]
         server: KubeconfigArgs<F>,
     }
@@ -150,17 +150,14 @@ mod tests {
     #[test]
     fn each_kind_of_server_has_a_context_flag_of_its_own() {
         let line = ["x", "--kubeconfig", "f", "--karmada-context", "c"];
-        let control = TestCli::<ControlPlaneFlagNamesAndHelp>::try_parse_from(line).unwrap();
+        let control = TestCli::<ControlPlaneFlags>::try_parse_from(line).unwrap();
         assert_eq!(control.server.context.as_deref(), Some("c"));
-        assert!(TestCli::<HostClusterFlagNamesAndHelp>::try_parse_from(line).is_err());
+        assert!(TestCli::<HostClusterFlags>::try_parse_from(line).is_err());
         let line = ["x", "--context", "c"];
-        let host = TestCli::<HostClusterFlagNamesAndHelp>::try_parse_from(line).unwrap();
+        let host = TestCli::<HostClusterFlags>::try_parse_from(line).unwrap();
         assert_eq!(host.server.context.as_deref(), Some("c"));
-        let help = TestCli::<HostClusterFlagNamesAndHelp>::command().render_help();
+        let help = TestCli::<HostClusterFlags>::command().render_help();
         let help = help.to_string();
-        assert!(
-            help.contains(HostClusterFlagNamesAndHelp::CONTEXT_HELP),
-            "{help}"
-        );
+        assert!(help.contains(HostClusterFlags::CONTEXT_HELP), "{help}");
     }
 }

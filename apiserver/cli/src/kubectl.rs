@@ -9,10 +9,10 @@ use std::process::Command;
 
 use anyhow::anyhow;
 
-use crate::kubeconfig_flags::{ControlPlaneFlagNamesAndHelp, KubeconfigArgs};
+use crate::kubeconfig_flags::{ControlPlaneFlags, KubeconfigArgs};
 use crate::member_clusters::proxy_url;
 
-pub(crate) type ControlPlaneArgs = KubeconfigArgs<ControlPlaneFlagNamesAndHelp>;
+pub(crate) type ControlPlaneArgs = KubeconfigArgs<ControlPlaneFlags>;
 
 /// kubectl with the flags that select its server: a member if one is named.
 pub(crate) fn kubectl_command(

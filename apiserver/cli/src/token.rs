@@ -26,7 +26,7 @@ use openapi::printer::human_duration;
 use rand::Rng;
 use serde_json::{Value, json};
 
-use crate::kubeconfig_flags::{ControlPlaneFlagNamesAndHelp, KubeconfigArgs};
+use crate::kubeconfig_flags::{ControlPlaneFlags, KubeconfigArgs};
 use crate::output;
 use crate::printers::format_table;
 
@@ -66,7 +66,7 @@ enum TokenCommand {
 #[command(after_help = "Example:\n  flotilla token create --ttl 1h --description 'for the edge'")]
 struct CreateTokenArgs {
     #[command(flatten)]
-    control: KubeconfigArgs<ControlPlaneFlagNamesAndHelp>,
+    control: KubeconfigArgs<ControlPlaneFlags>,
     /// Instead of printing only the token, print the full 'flotilla register' command needed to
     /// register the member cluster using the token.
     #[arg(long)]
@@ -99,7 +99,7 @@ struct CreateTokenArgs {
 #[command(after_help = "Example:\n  flotilla token list")]
 struct ListTokensArgs {
     #[command(flatten)]
-    control: KubeconfigArgs<ControlPlaneFlagNamesAndHelp>,
+    control: KubeconfigArgs<ControlPlaneFlags>,
 }
 
 #[derive(Args)]
@@ -109,7 +109,7 @@ struct DeleteTokensArgs {
     #[arg(required = true, value_name = "TOKEN")]
     tokens: Vec<String>,
     #[command(flatten)]
-    control: KubeconfigArgs<ControlPlaneFlagNamesAndHelp>,
+    control: KubeconfigArgs<ControlPlaneFlags>,
 }
 
 pub async fn run(arguments: TokenArgs) -> anyhow::Result<()> {
@@ -242,7 +242,7 @@ pub(crate) fn random_text(length: usize) -> String {
 
 /// The command that registers a cluster with the server of the kubeconfig.
 fn register_command(
-    control: &KubeconfigArgs<ControlPlaneFlagNamesAndHelp>,
+    control: &KubeconfigArgs<ControlPlaneFlags>,
     token: &BootstrapToken,
 ) -> anyhow::Result<String> {
     let config = control.load_config()?;

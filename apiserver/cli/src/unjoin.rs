@@ -10,9 +10,7 @@ use clusters::UnjoinSpec;
 use flotilla_runtime::{ShutdownToken, TaskGroup};
 use machinery::duration;
 
-use crate::kubeconfig_flags::{
-    ControlPlaneFlagNamesAndHelp, KubeconfigArgs, load_named_cluster_config,
-};
+use crate::kubeconfig_flags::{ControlPlaneFlags, KubeconfigArgs, load_named_cluster_config};
 use crate::output;
 
 /// Remove a cluster from the control plane, and the objects that were propagated to it.
@@ -33,7 +31,7 @@ pub struct UnjoinArgs {
     #[arg(long, value_name = "CONTEXT")]
     cluster_context: Option<String>,
     #[command(flatten)]
-    control: KubeconfigArgs<ControlPlaneFlagNamesAndHelp>,
+    control: KubeconfigArgs<ControlPlaneFlags>,
     /// Namespace in the control plane and in the cluster where secrets are stored.
     #[arg(long, default_value = "karmada-cluster")]
     cluster_namespace: String,

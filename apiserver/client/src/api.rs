@@ -191,7 +191,7 @@ pub struct WriteOptions {
     pub field_manager: String,
 }
 
-/// What the garbage collector does with the dependents (`metav1.DeletionPropagation`).
+/// The garbage collector's treatment of the dependents (`metav1.DeletionPropagation`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DeletionPropagation {
     Background,
@@ -362,7 +362,7 @@ pub trait Api: Send + Sync + 'static {
     fn with_user(&self, _user: &UserInfo) -> Option<Arc<dyn Api>> {
         None
     }
-    /// What clients of one server have in common, whoever their user is: they share
+    /// The parts that clients of one server share, whoever their user is: they share
     /// informers. `None` if the client shares them with nobody.
     fn server_identity(&self) -> Option<usize> {
         None

@@ -53,7 +53,7 @@ impl From<CancellationToken> for ShutdownToken {
 }
 
 #[derive(Default)]
-struct SpawnedTasksAndChildGroups {
+struct TaskGroupMembers {
     running: JoinSet<()>,
     children: Vec<Weak<TaskGroupInner>>,
 }
@@ -62,7 +62,7 @@ struct TaskGroupInner {
     shutdown: ShutdownToken,
     /// Aborts tasks that ignore the shutdown token.
     abort_token: CancellationToken,
-    spawned: Mutex<SpawnedTasksAndChildGroups>,
+    spawned: Mutex<TaskGroupMembers>,
 }
 
 /// The owner of spawned tasks. Clones share one group; when the last clone is dropped,
@@ -114,7 +114,7 @@ impl TaskGroup {
     /// future aborts the tasks it was waiting for.
     pub async fn join(&self) {
         loop {
-            let SpawnedTasksAndChildGroups {
+            let TaskGroupMembers {
                 mut running,
                 children,
             } = std::mem::take(&mut *self.0.spawned.lock());

@@ -27,7 +27,7 @@ use flotilla_runtime::{
     EventRecorder, HostWorkloadFilter, InformerFactory, LeaderElector, LeaderFence, ShutdownToken,
     TaskGroup,
 };
-use interpreter::{ResourceInterpreter, WebhookClientAndPatchFunction};
+use interpreter::{ResourceInterpreter, WebhookInterpreterOptions};
 use machinery::time::{Clock, SystemClock};
 use machinery::{Object, duration, limit_decoded_objects};
 use members::{MemberClusterManager, MemberEndpoint, run_agent_tunnels};
@@ -340,7 +340,7 @@ async fn start_controllers(
     let own_cluster = informers.get(control, &ListWatchSelector::all(&CLUSTERS));
     let clusters = SchedulerClusterCache::new(own_cluster.clone());
     let recorder = EventRecorder::new(Arc::clone(control), COMPONENT, Arc::clone(&clock), tasks);
-    let webhooks = WebhookClientAndPatchFunction {
+    let webhooks = WebhookInterpreterOptions {
         caller: WebhookClientManager::new(control, ServiceRouting::ClusterIpOrDns, tasks),
         apply_json_patch: registry::apply_webhook_patch,
     };

@@ -57,7 +57,7 @@ pub(crate) struct AuthorizationCacheTtls {
     pub(crate) unauthorized: Duration,
 }
 
-/// What a server's authorizers are made of.
+/// The settings of a server's authorizers.
 #[derive(Clone, Default)]
 pub(crate) struct AuthorizationOptions {
     pub(crate) flags: AuthorizationArgs,

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail};
 use clap::Args;
 use client::RemoteApi;
-use flotilla_cli::kubeconfig_flags::{ControlPlaneFlagNamesAndHelp, KubeconfigArgs};
+use flotilla_cli::kubeconfig_flags::{ControlPlaneFlags, KubeconfigArgs};
 use flotilla_cli::output;
 use flotilla_http::BACKUP_PATH;
 use flotilla_runtime::{ShutdownToken, TaskGroup};
@@ -46,7 +46,7 @@ pub(crate) struct BackupArgs {
     #[arg(long)]
     verify: bool,
     #[command(flatten)]
-    control: KubeconfigArgs<ControlPlaneFlagNamesAndHelp>,
+    control: KubeconfigArgs<ControlPlaneFlags>,
 }
 
 pub(crate) async fn run(arguments: BackupArgs) -> anyhow::Result<()> {
@@ -132,7 +132,7 @@ async fn verify_file(file: &Path) -> anyhow::Result<BackupSummary> {
     Ok(tokio::task::spawn_blocking(move || backup::verify(&path)).await??)
 }
 
-/// What a backup contains, for people.
+/// The content of a backup, for people.
 pub(crate) fn describe(backup: &BackupSummary) -> String {
     let header = &backup.header;
     format!(

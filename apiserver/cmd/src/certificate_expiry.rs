@@ -14,7 +14,7 @@ static EXPIRATIONS: LazyLock<MetricVec<FloatGauge, 1>> = LazyLock::new(|| {
     )
 });
 
-/// What a certificate is used for.
+/// The use of a certificate.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum CertificateUse {
     Serving,

@@ -63,7 +63,7 @@ fn parse_sni_pair(text: &str) -> Result<SniCertificateFiles, String> {
     })
 }
 
-/// What the files hold, completed by the server's own certificates.
+/// The content of the files, completed by the server's own certificates.
 #[derive(PartialEq, Eq)]
 pub(crate) struct CertificatesOfFiles {
     pub(crate) serving: CertKeyPair,

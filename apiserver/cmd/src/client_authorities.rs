@@ -13,7 +13,7 @@ pub(crate) struct ClientAuthorities {
 }
 
 /// A verifier, with the certificates of its authorities.
-pub(crate) struct VerifierAndBundle {
+pub(crate) struct ClientAuthorityBundle {
     pub(crate) verifier: CertificateVerifier,
     pub(crate) bundle_pem: String,
 }
@@ -30,7 +30,7 @@ impl ClientAuthorities {
 
     /// The verifier for the server's authority and the present content of the file. A file
     /// that cannot be used is an error: it never means fewer checks.
-    pub(crate) async fn verifier(&self, pki: &Pki) -> anyhow::Result<VerifierAndBundle> {
+    pub(crate) async fn verifier(&self, pki: &Pki) -> anyhow::Result<ClientAuthorityBundle> {
         let mut bundle_pem = pki.ca_pem.clone();
         if let Some(file) = &self.file {
             let context = || format!("--client-ca-file {}", file.display());
@@ -43,7 +43,7 @@ impl ClientAuthorities {
             bundle_pem.push_str(&pem);
         }
         let verifier = CertificateVerifier::from_pem(&bundle_pem).map_err(anyhow::Error::msg)?;
-        Ok(VerifierAndBundle {
+        Ok(ClientAuthorityBundle {
             verifier,
             bundle_pem,
         })

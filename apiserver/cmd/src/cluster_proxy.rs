@@ -24,7 +24,7 @@ use crate::addons::{AddonSwitches, SwitchedConnector};
 /// The source of the events about tunnels.
 const TUNNEL_COMPONENT: &str = "cluster-proxy";
 
-/// What the connectors share with the server.
+/// The parts that the connectors share with the server.
 pub(crate) struct ClusterConnectorContext<'a> {
     pub(crate) api: &'a Arc<dyn Api>,
     pub(crate) registry: &'a Arc<Registry>,

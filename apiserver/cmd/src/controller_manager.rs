@@ -7,13 +7,13 @@ use std::sync::Arc;
 
 use admission::policies::{KindSchemas, type_check};
 use auth::certificate_signing::ClusterSigner;
-use auth::token::ServiceAccountTokenIssuerAndVerifier;
+use auth::token::ServiceAccountTokens;
 use client::remote::{NetworkSendFence, RemoteApi, RestConfig};
 use client::{Api, controller_client};
 use clusters::{ClusterApiContext, ClusterControllersOptions as ClusterOptions};
 use flotilla_cli::scheduler_flags::SchedulerFlagValues;
 use flotilla_runtime::{EventRecorder, InformerFactory, ListWatchSelector, TaskGroup};
-use interpreter::{LuaLimits, ResourceInterpreter, WebhookClientAndPatchFunction};
+use interpreter::{LuaLimits, ResourceInterpreter, WebhookInterpreterOptions};
 use machinery::UserInfo;
 use machinery::time::Clock;
 use members::{MemberClusterManager, MemberConnector, RemoteMemberConnector};
@@ -78,8 +78,8 @@ impl ControllerContext {
 /// The token signer and root CA of service accounts, the authorities of client certificates,
 /// and which groups are served.
 #[derive(Clone)]
-pub(crate) struct TokenIssuerRootCaAndServedGroups {
-    pub(crate) signer: Arc<ServiceAccountTokenIssuerAndVerifier>,
+pub(crate) struct ServerIdentity {
+    pub(crate) signer: Arc<ServiceAccountTokens>,
     pub(crate) serves_group: fn(&str) -> bool,
     /// Whether the certificates of the user who creates the roles of agents last as long as requested.
     pub(crate) insecure_agent_registration: bool,
@@ -96,7 +96,7 @@ pub(crate) struct TokenIssuerRootCaAndServedGroups {
 /// collection, namespaces, service accounts and tokens.
 pub(crate) async fn start_kube_controllers(
     context: &ControllerContext,
-    identity: &TokenIssuerRootCaAndServedGroups,
+    identity: &ServerIdentity,
 ) -> anyhow::Result<()> {
     let signer = Arc::clone(&identity.signer);
     let certificate_signer = Arc::clone(&identity.certificate_signer);
@@ -242,7 +242,7 @@ pub(crate) async fn start_karmada_controllers(
         .get(&context.api, &ListWatchSelector::all(&CLUSTERS));
     let all = SchedulerClusterCache::with_settings(informer, *rules);
     let manager = recorder(CONTROLLER_MANAGER);
-    let outside = WebhookClientAndPatchFunction {
+    let outside = WebhookInterpreterOptions {
         caller: WebhookClientManager::new(&context.api, ServiceRouting::ClusterIpOrDns, tasks),
         apply_json_patch: registry::apply_webhook_patch,
     };

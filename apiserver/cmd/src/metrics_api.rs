@@ -165,7 +165,7 @@ pub(crate) struct CustomMetricValue {
     v1beta1: V1beta1Fields,
 }
 
-/// What v1beta1 has in place of `metric` and `windowSeconds`.
+/// The fields of v1beta1 in place of `metric` and `windowSeconds`.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 struct V1beta1Fields {

@@ -66,7 +66,7 @@ impl BindAddress {
     }
 }
 
-/// What a listener serves.
+/// The content that a listener serves.
 #[derive(Clone)]
 pub(crate) enum ProbeEndpoint {
     /// `/metrics`

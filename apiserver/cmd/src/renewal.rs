@@ -19,7 +19,7 @@ use tokio::sync::{Notify, watch};
 
 use crate::certificate_expiry::{CertificateUse, report_certificate};
 use crate::certificate_files::{CertificateFiles, CertificatesOfFiles};
-use crate::client_authorities::{ClientAuthorities, VerifierAndBundle};
+use crate::client_authorities::{ClientAuthorities, ClientAuthorityBundle};
 use crate::renewal_loop::run_renewal_loop;
 use crate::server_keys::ServerKeysLocation;
 
@@ -48,7 +48,7 @@ pub(crate) struct RenewedCertificateTargets {
 /// The certificates in use, as PEM.
 #[derive(Default)]
 struct CertificatesInUse {
-    /// What is served and signed with; `None` before the first.
+    /// The certificates to serve and sign with; `None` before the first.
     certificates: Option<CertificatesOfFiles>,
     /// The content of the kubeconfig file.
     kubeconfig: String,
@@ -127,7 +127,7 @@ impl CertificateRenewal {
     }
 
     /// Verifies client certificates with these authorities from now on.
-    fn trust_clients(&self, clients: VerifierAndBundle) {
+    fn trust_clients(&self, clients: ClientAuthorityBundle) {
         let to = &self.targets;
         let changed = *to.client_ca.borrow() != clients.bundle_pem;
         if changed {

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context, anyhow, bail};
-use auth::ReplicaSharedCaAndTokenKey;
+use auth::SharedKeys;
 use auth::pki::Pki;
 use jiff::Timestamp;
 use storage::{SingleKeyTxn, SingleKeyTxnOp, Store, TxnResponse};
@@ -59,16 +59,16 @@ async fn open_shared(
             bail!("{SHARED_KEYS_KEY} in the store cannot be decrypted: {why}");
         }
         let shared = match &stored {
-            Some(entry) => Some(ReplicaSharedCaAndTokenKey::parse(&entry.value).map_err(
-                |why| anyhow!("{SHARED_KEYS_KEY} in the store {why}; restore it from a backup"),
-            )?),
+            Some(entry) => Some(SharedKeys::parse(&entry.value).map_err(|why| {
+                anyhow!("{SHARED_KEYS_KEY} in the store {why}; restore it from a backup")
+            })?),
             None => None,
         };
         if let Some(shared) = &shared {
             shared.write_to_dir(dir)?;
         }
         let pki = Pki::open(dir, names, now)?;
-        let ours = ReplicaSharedCaAndTokenKey::from_pki(&pki);
+        let ours = SharedKeys::from_pki(&pki);
         // They differ if the store had none or the authority was renewed.
         let same = shared.as_ref() == Some(&ours);
         if same && !is_stale(store).await? {

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 use auth::pki::Pki;
-use auth::token::ServiceAccountTokenIssuerAndVerifier;
+use auth::token::ServiceAccountTokens;
 use clap::Args;
 
 /// The keys that sign and verify service account tokens.
@@ -24,14 +24,14 @@ pub(crate) struct ServiceAccountKeyArgs {
 
 impl ServiceAccountKeyArgs {
     /// Reads the keys.
-    pub(crate) fn issuer(&self, pki: &Pki) -> anyhow::Result<ServiceAccountTokenIssuerAndVerifier> {
+    pub(crate) fn issuer(&self, pki: &Pki) -> anyhow::Result<ServiceAccountTokens> {
         let mut issuer = match &self.service_account_signing_key_file {
-            None => ServiceAccountTokenIssuerAndVerifier::new(&pki.token_key_pem)?,
+            None => ServiceAccountTokens::new(&pki.token_key_pem)?,
             Some(_) if self.service_account_key_file.is_empty() => {
                 bail!("--service-account-signing-key-file requires --service-account-key-file")
             }
             Some(file) => {
-                let issuer = ServiceAccountTokenIssuerAndVerifier::new(&read(file)?);
+                let issuer = ServiceAccountTokens::new(&read(file)?);
                 let flag = "--service-account-signing-key-file";
                 issuer.with_context(|| format!("{flag} {}", file.display()))?
             }

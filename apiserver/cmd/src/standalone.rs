@@ -14,7 +14,7 @@ use auth::certificate_signing::ClusterSigner;
 use auth::oidc::OidcAuthenticator;
 use auth::rbac::RbacAuthorizer;
 use auth::tls::{ReplaceableServingCertificate, ServingCertificates};
-use auth::token::ServiceAccountTokenIssuerAndVerifier;
+use auth::token::ServiceAccountTokens;
 use auth::{LocalAuthenticator, RoleEscalationCheck, authenticator};
 use client::Api;
 use flotilla_http::{ApiServer, OwnControlPlane};
@@ -42,7 +42,7 @@ use crate::authorization_flags::{AuthorizationOptions, run_reload_loop};
 use crate::certificate_files::CertificateFiles;
 use crate::client_authorities::ClientAuthorities;
 use crate::cluster_proxy::{ClusterConnectorContext, cluster_connectors};
-use crate::controller_manager::TokenIssuerRootCaAndServedGroups;
+use crate::controller_manager::ServerIdentity;
 use crate::data_dir_metrics;
 use crate::file_changes::{FileWatch, watch_files};
 use crate::hollow_custom_metrics::hollow_custom_metrics_providers;
@@ -116,7 +116,7 @@ pub(crate) struct StandaloneServerOptions<'a> {
 pub(crate) struct StandaloneServer {
     running: RunningServer,
     pub(crate) kubeconfig: PathBuf,
-    signer: Arc<ServiceAccountTokenIssuerAndVerifier>,
+    signer: Arc<ServiceAccountTokens>,
     loopback: Arc<LoopbackApi>,
     serves_group: fn(&str) -> bool,
     insecure_agent_registration: bool,
@@ -413,8 +413,8 @@ impl StandaloneServer {
     }
 
     /// The token signer and root CA of this server's service accounts.
-    pub(crate) fn service_account_options(&self) -> TokenIssuerRootCaAndServedGroups {
-        TokenIssuerRootCaAndServedGroups {
+    pub(crate) fn service_account_options(&self) -> ServerIdentity {
+        ServerIdentity {
             signer: Arc::clone(&self.signer),
             serves_group: self.serves_group,
             insecure_agent_registration: self.insecure_agent_registration,

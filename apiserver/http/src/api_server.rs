@@ -11,7 +11,7 @@ use rustls::ServerConfig;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
-use crate::documents::CurrentDiscoveryAndOpenApiDocuments;
+use crate::documents::CurrentApiDocuments;
 use crate::dynamic_groups::DynamicGroups;
 use crate::filters::{HandlerChainConfig, InFlightLimits, build_handler_chain};
 use crate::handler::ApiServerHandler;
@@ -127,7 +127,7 @@ fn build_handler(filters: &HandlerChainConfig, options: ApiServerOptions) -> Api
     ApiServerHandler {
         non_resource_paths: Arc::new(NonResourcePathHandler {
             checks: options.checks,
-            documents: CurrentDiscoveryAndOpenApiDocuments::new(
+            documents: CurrentApiDocuments::new(
                 Arc::clone(&filters.registry),
                 Arc::clone(&filters.connectors),
                 options.external_address,

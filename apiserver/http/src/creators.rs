@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use auth::{LocalAuthenticator, RequestAuthorizer, reviews};
 use client::ResourcePath;
 use machinery::{Gvr, Object, Status};
-use registry::{RequestUserAndDeadline, UnstoredCreateHandler};
+use registry::{RequestContext, UnstoredCreateHandler};
 use serde_json::Value;
 
 const AUTHN: &str = "authentication.k8s.io";
@@ -35,7 +35,7 @@ struct AuthApiCreateHandler {
 impl UnstoredCreateHandler for AuthApiCreateHandler {
     async fn create(
         &self,
-        ctx: &RequestUserAndDeadline,
+        ctx: &RequestContext,
         at: ResourcePath<'_>,
         body: Value,
         parent: Option<&Object>,

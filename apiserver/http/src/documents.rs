@@ -33,7 +33,7 @@ struct OpenApiV2Documents {
 }
 
 /// The documents of one resource table.
-struct DiscoveryAndOpenApiDocuments {
+struct ApiDocuments {
     table: Arc<ResourceTable>,
     discovery: DiscoveryDocuments,
     v2: OnceCell<OpenApiV2Documents>,
@@ -41,10 +41,10 @@ struct DiscoveryAndOpenApiDocuments {
 }
 
 /// The documents of the newest resource table.
-pub(crate) struct CurrentDiscoveryAndOpenApiDocuments {
+pub(crate) struct CurrentApiDocuments {
     registry: Arc<Registry>,
     connectors: Arc<SubresourceConnectors>,
-    current: ArcSwapOption<DiscoveryAndOpenApiDocuments>,
+    current: ArcSwapOption<ApiDocuments>,
     /// The last ones that were built; the next ones share what did not change.
     latest_v3: ArcSwapOption<OpenApiV3Documents>,
     /// Host and port of this server.
@@ -53,7 +53,7 @@ pub(crate) struct CurrentDiscoveryAndOpenApiDocuments {
     last_modified: HeaderValue,
 }
 
-impl CurrentDiscoveryAndOpenApiDocuments {
+impl CurrentApiDocuments {
     pub(crate) fn new(
         registry: Arc<Registry>,
         connectors: Arc<SubresourceConnectors>,
@@ -72,14 +72,14 @@ impl CurrentDiscoveryAndOpenApiDocuments {
         }
     }
 
-    fn table_documents(&self) -> Arc<DiscoveryAndOpenApiDocuments> {
+    fn table_documents(&self) -> Arc<ApiDocuments> {
         let table = self.registry.table();
         if let Some(current) = self.current.load_full()
             && Arc::ptr_eq(&current.table, &table)
         {
             return current;
         }
-        let built = Arc::new(DiscoveryAndOpenApiDocuments {
+        let built = Arc::new(ApiDocuments {
             discovery: DiscoveryDocuments::new(
                 Arc::clone(&table),
                 Arc::clone(&self.connectors),

@@ -37,10 +37,10 @@ impl<'a> DynamicResourceRequest<'a> {
     }
 }
 
-/// What a provider answers.
+/// The answer of a provider.
 pub struct DynamicResponse {
     pub value: Value,
-    /// What is missing.
+    /// The missing parts.
     pub warnings: Vec<String>,
 }
 

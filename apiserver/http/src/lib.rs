@@ -74,9 +74,7 @@ pub use proxy::{
     HostControlPlane, MemberRead, MemberReader, MemberReply, MemberResourceReader, MemberSearch,
     SEARCH, TunnelRefusalCallback, is_unserved_path,
 };
-pub use request_body::{
-    DecodedBodyAndDuplicateKeys, DecodedPatch, decode_object_of_kind, decode_patch,
-};
+pub use request_body::{DecodedBody, DecodedPatch, decode_object_of_kind, decode_patch};
 pub use response_body::ServerResponseBody;
 pub use subresources::{
     SubresourceConnectRequest, SubresourceConnector, SubresourceConnectors, SubresourceGetter,

@@ -64,12 +64,12 @@ pub(crate) struct RequestLabels {
 
 /// The series of one label set.
 struct RequestSeries {
-    latency: OnceLock<LatencyAndResponseSizeSeries>,
+    latency: OnceLock<LatencySeries>,
     codes: RwLock<HashMap<u16, Counter>>,
 }
 
 /// The latency and size series of requests that are not long-running.
-struct LatencyAndResponseSizeSeries {
+struct LatencySeries {
     duration: Histogram,
     /// `None` for WATCH and CONNECT, which have no latency objective.
     sli: Option<Histogram>,
@@ -234,9 +234,9 @@ impl ApiServerMetrics {
         Arc::clone(routes.entry(route).or_insert_with(new_series))
     }
 
-    fn latency_series(&self, r: &RequestLabels) -> LatencyAndResponseSizeSeries {
+    fn latency_series(&self, r: &RequestLabels) -> LatencySeries {
         let base = base_labels(r);
-        LatencyAndResponseSizeSeries {
+        LatencySeries {
             duration: self
                 .durations
                 .with_label_values(append_labels(base, &[dry_run_label(r)])),

@@ -27,7 +27,7 @@ pub(crate) enum ResponseSerialization {
     Protobuf,
 }
 
-/// What a path offers beside objects in JSON and YAML.
+/// The media types that a path offers beside objects in JSON and YAML.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct ResponseOffer {
     pub(crate) tables: bool,

@@ -9,7 +9,7 @@ use http::{HeaderMap, Response};
 use machinery::{Status, UserInfo};
 
 use crate::backup::{self, BACKUP_PATH, BackupOpener};
-use crate::documents::CurrentDiscoveryAndOpenApiDocuments;
+use crate::documents::CurrentApiDocuments;
 use crate::dynamic_groups::DynamicGroups;
 use crate::health::{self, HealthCheck};
 use crate::metrics::ApiServerMetrics;
@@ -20,10 +20,10 @@ use crate::response_body::ServerResponseBody;
 use crate::response_writers;
 use crate::version::VersionInfo;
 
-/// What the non-resource paths show.
+/// The state that the non-resource paths show.
 pub(crate) struct NonResourcePathHandler {
     pub(crate) checks: Vec<HealthCheck>,
-    pub(crate) documents: CurrentDiscoveryAndOpenApiDocuments,
+    pub(crate) documents: CurrentApiDocuments,
     pub(crate) metrics: Arc<ApiServerMetrics>,
     pub(crate) version: VersionInfo,
     pub(crate) authenticator: Arc<RequestAuthenticator>,
@@ -98,7 +98,7 @@ impl NonResourcePathHandler {
         }
     }
 
-    fn token_issuer(&self) -> Result<&auth::token::ServiceAccountTokenIssuerAndVerifier, Status> {
+    fn token_issuer(&self) -> Result<&auth::token::ServiceAccountTokens, Status> {
         let issuer = self.authenticator.token_issuer();
         issuer.ok_or_else(Status::path_not_found)
     }

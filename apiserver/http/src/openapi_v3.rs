@@ -33,7 +33,7 @@ pub(crate) struct GroupVersionDocument {
 #[derive(Clone)]
 struct DigestedResource {
     resource: Arc<ResourceInfo>,
-    /// That of the document that the resource alone would have; empty for built-in kinds.
+    /// The digest of the document that the resource alone would have; empty for built-in kinds.
     digest: String,
 }
 

@@ -27,7 +27,7 @@ pub trait ControlPlaneBackend: Send + Sync {
     ) -> Result<Response<ServerResponseBody>, Status>;
 }
 
-/// What a server serves its requests with.
+/// The filters and handlers with which a server serves its requests.
 pub(crate) struct RequestHandling {
     pub(crate) filters: HandlerChainConfig,
     pub(crate) handler: ApiServerHandler,

@@ -39,7 +39,7 @@ const MAX_REPORTED_DUPLICATES: usize = 100;
 const READ_BYTES: usize = 64 * 1024;
 /// What a request takes until its body arrives, roughly.
 const WAITING_BYTES: usize = 16 * 1024;
-/// What a byte of protobuf takes as a tree, at most and roughly: the decoder bounds the values.
+/// The bytes of a tree for each byte of protobuf, at most and roughly: the decoder bounds the values.
 const PROTOBUF_TREE_FACTOR: usize = 16;
 
 /// The bytes of a body, and the memory charged for them and for what they are decoded to.
@@ -155,7 +155,7 @@ where
 }
 
 /// A decoded body and the paths of its duplicate keys, such as `spec.a[0].b`.
-pub struct DecodedBodyAndDuplicateKeys {
+pub struct DecodedBody {
     pub value: Value,
     pub duplicate_keys: Vec<String>,
 }
@@ -171,7 +171,7 @@ pub fn decode_object_of_kind(
     body_type: RequestBodySerialization,
     kind: &str,
     names_kind: bool,
-) -> Result<DecodedBodyAndDuplicateKeys, Status> {
+) -> Result<DecodedBody, Status> {
     let decoded = match bytes.trim_ascii() {
         b"null" if names_kind => Err("Object 'Kind' is missing in 'null'".to_owned()),
         _ => decode_object(bytes, body_type),
@@ -242,16 +242,16 @@ const UNRECOGNIZED: &str = "couldn't get version/kind; json parse error";
 pub(crate) fn decode_object(
     bytes: &[u8],
     body_type: RequestBodySerialization,
-) -> Result<DecodedBodyAndDuplicateKeys, String> {
+) -> Result<DecodedBody, String> {
     let decoded = match body_type {
         RequestBodySerialization::Json => {
             decode_json(bytes).map_err(|why| format!("{UNRECOGNIZED}: {why}"))?
         }
-        RequestBodySerialization::Yaml => DecodedBodyAndDuplicateKeys {
+        RequestBodySerialization::Yaml => DecodedBody {
             value: decode_yaml(bytes)?,
             duplicate_keys: Vec::new(),
         },
-        RequestBodySerialization::Protobuf => DecodedBodyAndDuplicateKeys {
+        RequestBodySerialization::Protobuf => DecodedBody {
             value: decode_protobuf(bytes)?,
             duplicate_keys: Vec::new(),
         },
@@ -321,7 +321,7 @@ pub struct DecodedPatch {
 }
 
 impl DecodedPatch {
-    fn new(decoded: DecodedBodyAndDuplicateKeys, operations: bool) -> Self {
+    fn new(decoded: DecodedBody, operations: bool) -> Self {
         let mut strict_errors: Vec<String> = Vec::new();
         let prefix = if operations { "json patch " } else { "" };
         for path in &decoded.duplicate_keys {
@@ -406,7 +406,7 @@ pub(crate) fn decode_protobuf(bytes: &[u8]) -> Result<Value, String> {
 }
 
 /// Decodes JSON. The last of duplicate keys wins; all of them are reported.
-pub(crate) fn decode_json(bytes: &[u8]) -> Result<DecodedBodyAndDuplicateKeys, String> {
+pub(crate) fn decode_json(bytes: &[u8]) -> Result<DecodedBody, String> {
     let decoded = decode_strict_json(bytes);
     if decoded.is_err()
         && let Some(replaced) = replace_lone_surrogates(bytes)
@@ -417,7 +417,7 @@ pub(crate) fn decode_json(bytes: &[u8]) -> Result<DecodedBodyAndDuplicateKeys, S
 }
 
 /// As [`decode_json`]; lone surrogates are errors.
-fn decode_strict_json(bytes: &[u8]) -> Result<DecodedBodyAndDuplicateKeys, String> {
+fn decode_strict_json(bytes: &[u8]) -> Result<DecodedBody, String> {
     let found = DuplicateKeyTracker::default();
     let malformed = |e: serde_json::Error| syntax_error_text(bytes, &e);
     let mut deserializer = json::deserializer(bytes).map_err(malformed)?;
@@ -425,7 +425,7 @@ fn decode_strict_json(bytes: &[u8]) -> Result<DecodedBodyAndDuplicateKeys, Strin
         .deserialize(&mut deserializer)
         .and_then(|value| deserializer.end().map(|()| value))
         .map_err(malformed)?;
-    Ok(DecodedBodyAndDuplicateKeys {
+    Ok(DecodedBody {
         value,
         duplicate_keys: found.duplicates.into_inner(),
     })

@@ -12,7 +12,7 @@ use http::{HeaderMap, Request, Response};
 use hyper::body::Incoming;
 use machinery::time::Clock;
 use machinery::{Gvr, Status};
-use registry::{AuditAnnotations, Registry, RequestUserAndDeadline, ResourceInfo, options};
+use registry::{AuditAnnotations, Registry, RequestContext, ResourceInfo, options};
 
 use crate::audit::RequestAudit;
 use crate::authorized_request::AuthorizedResourceRequest;
@@ -31,7 +31,7 @@ use crate::table::IncludeObjectPolicy;
 use crate::verb_check::{check_verb, unknown_resource};
 use crate::watch_drain::WatchDrain;
 
-/// What the handlers of all requests share.
+/// The parts that the handlers of all requests share.
 pub(crate) struct ResourceRequestDispatcher {
     pub(crate) registry: Arc<Registry>,
     pub(crate) authorizer: Arc<RequestAuthorizer>,
@@ -48,7 +48,7 @@ struct ResourceRequestHandler<'a> {
     shared: &'a ResourceRequestDispatcher,
     request: &'a AuthorizedResourceRequest,
     resource_info: Arc<ResourceInfo>,
-    context: RequestUserAndDeadline,
+    context: RequestContext,
 }
 
 impl ResourceRequestDispatcher {
@@ -71,7 +71,7 @@ impl ResourceRequestDispatcher {
         let deprecation = resource_info.deprecation_warning.clone();
         let handler = ResourceRequestHandler {
             shared: self,
-            context: RequestUserAndDeadline {
+            context: RequestContext {
                 user: Arc::clone(&call.user),
                 deadline: call.deadline,
                 audit_annotations: annotations_of(call.audit.as_ref()),
@@ -160,7 +160,7 @@ impl ResourceRequestDispatcher {
         connection: &SubresourceConnectRequest,
         audit: Option<&Arc<RequestAudit>>,
     ) -> Result<Vec<String>, Status> {
-        let context = RequestUserAndDeadline {
+        let context = RequestContext {
             user: Arc::clone(&connection.user),
             deadline: connection.deadline,
             audit_annotations: annotations_of(audit),

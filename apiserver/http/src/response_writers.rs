@@ -87,7 +87,7 @@ pub(crate) fn write_value(
     form: ResponseFormat,
 ) -> Response<ServerResponseBody> {
     if form.encoding == ResponseSerialization::Protobuf {
-        // What has no protobuf form, as a discovery document, is sent as JSON.
+        // A value without a protobuf form, such as a discovery document, is sent as JSON.
         return match protobuf_responses::encode_value(value) {
             Ok(bytes) => new_response(
                 code,

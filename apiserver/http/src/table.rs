@@ -8,7 +8,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-/// What the rows of a table carry besides their cells (meta/v1 `IncludeObjectPolicy`).
+/// The object that a row of a table carries besides its cells (meta/v1 `IncludeObjectPolicy`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum IncludeObjectPolicy {
     None,

@@ -57,8 +57,7 @@ async fn start_server() -> TestApiServer {
     let dir = tempfile::tempdir().unwrap();
     let now = jiff::Timestamp::now();
     let pki = Pki::open(dir.path(), &[], now).unwrap();
-    let signer =
-        Arc::new(token::ServiceAccountTokenIssuerAndVerifier::new(&pki.token_key_pem).unwrap());
+    let signer = Arc::new(token::ServiceAccountTokens::new(&pki.token_key_pem).unwrap());
     let authenticator = LocalAuthenticator::new(
         Some(pki.verifier().unwrap()),
         signer,

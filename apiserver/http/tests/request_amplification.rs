@@ -18,8 +18,8 @@ use proptest::prelude::*;
 use proptest::sample::{Index, select};
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 use registry::{
-    FieldValidation, ObjectBodyAndDuplicateFields, Registry, RegistryOptions, RegistryWriteOptions,
-    RequestUserAndDeadline, WriteResult,
+    FieldValidation, ObjectBody, Registry, RegistryOptions, RegistryWriteOptions, RequestContext,
+    WriteResult,
 };
 use serde_json::json;
 
@@ -101,7 +101,7 @@ impl TestServer {
                 let object = json!({"metadata": {"name": "a"}, "spec": {
                     "resourceSelectors": [{"apiVersion": "v1", "kind": "Pod"}],
                     "containers": [{"name": "c", "image": "i"}]}});
-                let ctx = RequestUserAndDeadline::internal();
+                let ctx = RequestContext::internal();
                 let options = RegistryWriteOptions::default();
                 let created = registry.create(&ctx, at, object.into(), &options).await;
                 created.unwrap();
@@ -117,7 +117,7 @@ impl TestServer {
         form: RequestForm,
         bytes: &[u8],
     ) -> Result<WriteResult, Status> {
-        let ctx = RequestUserAndDeadline::internal();
+        let ctx = RequestContext::internal();
         let mut options = RegistryWriteOptions {
             dry_run: true,
             field_validation: FieldValidation::Strict,
@@ -131,7 +131,7 @@ impl TestServer {
                     _ => RequestBodySerialization::Json,
                 };
                 let decoded = decode_object_of_kind(bytes, body_type, target.kind, false)?;
-                let body = ObjectBodyAndDuplicateFields {
+                let body = ObjectBody {
                     value: decoded.value,
                     duplicate_fields: decoded.duplicate_keys,
                     json: Bytes::copy_from_slice(bytes),

@@ -26,11 +26,11 @@ pub const CLUSTER_INFO: &str = "cluster-info";
 pub const KUBECONFIG_KEY: &str = "kubeconfig";
 /// The prefix of the keys of signatures in that ConfigMap; the id of the token follows.
 pub const SIGNATURE_KEY_PREFIX: &str = "jws-kubeconfig-";
-/// What the text of a token must match.
+/// The pattern that the text of a token must match.
 pub const TOKEN_PATTERN: &str = r"\A([a-z0-9]{6})\.([a-z0-9]{16})\z";
-/// What the id of a token must match.
+/// The pattern that the id of a token must match.
 pub const TOKEN_ID_PATTERN: &str = r"\A([a-z0-9]{6})\z";
-/// What the groups of a token must match.
+/// The pattern that the groups of a token must match.
 pub const GROUP_PATTERN: &str = r"\Asystem:bootstrappers:[a-z0-9:-]{0,255}[a-z0-9]\z";
 /// The usages of tokens.
 pub const USAGES: [&str; 2] = ["signing", "authentication"];
@@ -129,7 +129,7 @@ pub fn is_bootstrap_group(group: &str) -> bool {
     (1..=256).contains(&rest.len()) && rest.bytes().all(valid) && !rest.ends_with([':', '-'])
 }
 
-/// What a Secret says about its token.
+/// The facts about the token in a Secret.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoredBootstrapToken {
     pub token: BootstrapToken,

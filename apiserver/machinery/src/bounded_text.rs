@@ -141,7 +141,7 @@ pub fn joined<S: AsRef<str>>(texts: impl IntoIterator<Item = S>, separator: &str
     listed.join(separator)
 }
 
-/// What stands for the rest of a list.
+/// The text that stands for the rest of a list.
 pub fn and_more(count: usize) -> String {
     format!("and {count} more")
 }

@@ -15,7 +15,7 @@ use crate::go_numbers;
 
 const FIELD: &[u8] = b"\"managedFields\":";
 
-/// What stands before and after a time in the text, and the length of a time.
+/// The text before and after a time, and the length of a time.
 const TIME_KEY: &str = "\"time\":\"";
 const TIME_LENGTH: usize = "2006-01-02T15:04:05Z".len();
 /// Stands for a time in a template. JSON has no such byte.

@@ -93,13 +93,13 @@ impl ObjectMeta {
 struct ObjectInner {
     meta: ObjectMeta,
     bytes: Bytes,
-    managed_fields: Option<Box<ManagedFieldsAndOffset>>,
+    managed_fields: Option<Box<ManagedFieldsPosition>>,
     decoded: DecodeSlot,
 }
 
 /// The managers of an object, and where its metadata begins in its bytes.
 #[derive(Clone)]
-struct ManagedFieldsAndOffset {
+struct ManagedFieldsPosition {
     text: ManagedFieldsText,
     metadata_start: usize,
 }
@@ -168,7 +168,7 @@ impl Object {
         bytes.extend_from_slice(fields_before);
         bytes.extend_from_slice(after);
         let managed_fields = managed_fields.map(|text| {
-            Box::new(ManagedFieldsAndOffset {
+            Box::new(ManagedFieldsPosition {
                 text: ManagedFieldsText::new(text),
                 metadata_start: open,
             })
@@ -244,7 +244,7 @@ impl Object {
         let bytes = self.bytes();
         let outer: ObjectRawMetadataJson<'_> = crate::json::from_slice(bytes)?;
         let metadata = outer.metadata.ok_or(MalformedObject::NoMetadata)?.get();
-        let managed_fields = ManagedFieldsAndOffset {
+        let managed_fields = ManagedFieldsPosition {
             text,
             metadata_start: offset_in(bytes, metadata) + 1,
         };
@@ -253,7 +253,7 @@ impl Object {
 
     fn with_inner_managed_fields(
         mut self,
-        managed_fields: Option<Box<ManagedFieldsAndOffset>>,
+        managed_fields: Option<Box<ManagedFieldsPosition>>,
     ) -> Self {
         if let Some(inner) = Arc::get_mut(&mut self.0) {
             inner.managed_fields = managed_fields;

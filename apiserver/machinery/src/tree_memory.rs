@@ -14,7 +14,7 @@ const EVENTS_OF_MAP: usize = 4;
 /// A list grows by doubling and keeps the room.
 const LIST_ITEM_BYTES: usize = 2 * size_of::<Value>();
 
-/// What a tree takes, roughly.
+/// The bytes of a tree, roughly.
 pub fn estimate_tree_bytes(tree: &Value) -> usize {
     let allocated = match tree {
         Value::String(text) => text.capacity(),
@@ -29,7 +29,7 @@ pub fn estimate_tree_bytes(tree: &Value) -> usize {
     size_of::<Value>() + allocated
 }
 
-/// What a map takes beside its values and the texts of its keys.
+/// The bytes of a map beside its values and the texts of its keys.
 pub fn map_bytes(entries: usize) -> usize {
     let nodes = entries.div_ceil(MAP_NODE_ENTRIES) * MAP_NODE_BYTES;
     nodes.saturating_sub(entries * size_of::<Value>())

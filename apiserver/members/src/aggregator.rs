@@ -1,4 +1,4 @@
-//! Aggregates the nodes and pods of a member into [`NodesAndResourceTotals`] as they stream by.
+//! Aggregates the nodes and pods of a member into [`ResourceTotals`] as they stream by.
 //! Each object is decoded once and dropped.
 
 use std::sync::Arc;
@@ -7,17 +7,14 @@ use ahash::AHashMap;
 use client::{Api, Error, ListWatchSelector, ReflectorSink, TaskGroup, run_reflector};
 use machinery::{Gvr, Object, Quantity};
 use openapi::karmada::cluster::Taint;
-use openapi::{
-    ContainerResourcesAndRestartPolicy, ResourceList, ResourceRequirements, pod_requests,
-};
+use openapi::{RequestingContainer, ResourceList, ResourceRequirements, pod_requests};
 use parking_lot::Mutex;
 use serde::Deserialize;
 
 use crate::node_infos::NodeInfos as AllNodes;
 use crate::nodes::NodeSchedulingInfo;
 use crate::resource_totals::{
-    NodeAndResourceSummary, NodesAndResourceTotals, ResourceModelGradeMinimums, TrackedNode,
-    TrackedPod,
+    ClusterResourceSummary, ResourceModelGradeMinimums, ResourceTotals, TrackedNode, TrackedPod,
 };
 use crate::running_total::{AmountsByResourceId, ExactAmounts};
 use crate::shared_values::SharedValues;
@@ -27,7 +24,7 @@ static PODS: Gvr = Gvr::from_static("", "v1", "pods");
 
 #[derive(Default)]
 struct AggregatorState {
-    totals: NodesAndResourceTotals,
+    totals: ResourceTotals,
     nodes_listed: bool,
     pods_listed: bool,
 }
@@ -60,13 +57,13 @@ impl NodePodAggregator {
     }
 
     /// `None` until both lists are complete.
-    fn read_when_listed<T>(&self, read: impl FnOnce(&NodesAndResourceTotals) -> T) -> Option<T> {
+    fn read_when_listed<T>(&self, read: impl FnOnce(&ResourceTotals) -> T) -> Option<T> {
         let state = self.0.lock();
         (state.nodes_listed && state.pods_listed).then(|| read(&state.totals))
     }
 
-    pub(crate) fn summary(&self) -> Option<NodeAndResourceSummary> {
-        self.read_when_listed(NodesAndResourceTotals::summary)
+    pub(crate) fn summary(&self) -> Option<ClusterResourceSummary> {
+        self.read_when_listed(ResourceTotals::summary)
     }
 
     pub(crate) fn allocatable_modelings(
@@ -131,8 +128,8 @@ struct AggregatorPodFields {
 #[serde(rename_all = "camelCase", default)]
 struct AggregatorPodSpec {
     node_name: Option<String>,
-    containers: Option<Vec<ContainerResourcesAndRestartPolicy>>,
-    init_containers: Option<Vec<ContainerResourcesAndRestartPolicy>>,
+    containers: Option<Vec<RequestingContainer>>,
+    init_containers: Option<Vec<RequestingContainer>>,
     resources: Option<ResourceRequirements>,
     overhead: Option<ResourceList>,
 }
@@ -155,10 +152,7 @@ fn pod_resource_requests(spec: &AggregatorPodSpec) -> ResourceList {
     requests
 }
 
-fn resource_amounts(
-    sums: &mut NodesAndResourceTotals,
-    resources: ResourceList,
-) -> AmountsByResourceId {
+fn resource_amounts(sums: &mut ResourceTotals, resources: ResourceList) -> AmountsByResourceId {
     let known = resources.into_iter().filter(|(_, q)| !q.is_zero());
     let mut amounts: Vec<_> = known
         .filter_map(|(name, q)| Some((sums.intern_resource(&name)?, q)))

@@ -115,7 +115,7 @@ fn grades(
     pods: &[&[(&str, &str)]],
     models: &[&[(&str, &str)]],
 ) -> Vec<i64> {
-    let mut sums = NodesAndResourceTotals::default();
+    let mut sums = ResourceTotals::default();
     let mut amounts = |of: &[(&str, &str)]| -> AmountsByResourceId {
         of.iter()
             .map(|(name, amount)| (sums.intern_resource(name).unwrap(), quantity(amount)))
@@ -222,7 +222,7 @@ fn requests_are_those_the_scheduler_reserves() {
 proptest! {
     #[test]
     fn running_sums_equal_sums_from_scratch(steps in prop::collection::vec((0_u8..6, 0_u8..3, 0_i64..5000, any::<bool>()), 0..80)) {
-        let mut sums = NodesAndResourceTotals::default();
+        let mut sums = ResourceTotals::default();
         let cpu = sums.intern_resource("cpu").unwrap();
         let mut pods: AHashMap<u8, TrackedPod> = AHashMap::new();
         let mut nodes: AHashMap<u8, TrackedNode> = AHashMap::new();
@@ -240,7 +240,7 @@ proptest! {
                 if milli % 3 > 0 { sums.add_pod(&pod); pods.insert(what, pod); }
             }
         }
-        let mut fresh = NodesAndResourceTotals::default();
+        let mut fresh = ResourceTotals::default();
         fresh.intern_resource("cpu");
         for pod in pods.values() { fresh.add_pod(pod); }
         for (on, node) in &nodes { fresh.set_node(&named(*on), Some(node.clone())); }

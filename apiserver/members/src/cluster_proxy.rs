@@ -59,7 +59,7 @@ pub enum ClusterProxyError {
 /// Whose credentials the connections of a backend have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum BackendIdentity {
-    /// Those with the right to impersonate users, and no other.
+    /// Users with the right to impersonate, and no others.
     Impersonator,
     ControlPlane,
 }
@@ -191,7 +191,7 @@ impl ClusterProxyBackends {
         Ok(Some(tunnel))
     }
 
-    /// What of the users of requests is impersonated: all groups, and neither uid nor extras,
+    /// The attributes of users of requests that are impersonated: all groups, and neither uid nor extras,
     /// unless the token is of the account whose rights the controller of impersonation rights
     /// manages.
     pub async fn impersonation_scope(&self, permit: &ClusterProxyPermit) -> ImpersonationScope {

@@ -53,9 +53,9 @@ pub use member_resource_cache::{
 pub use node_infos::NodeInfos;
 pub use nodes::{NodeInfo, ResourceNameId};
 pub use proxy_groups::{ImpersonationScope, ProxyGroups};
-pub use proxy_subjects::{ClusterRoleNameAndRules, ProxySubjects, RoleRefAndSubjects};
+pub use proxy_subjects::{ClusterRoleGrant, ProxySubjects, RoleBindingSubjects};
 pub use resource_quotas::{MemberResourceQuota, ScopedResourceSelectorRequirement};
-pub use resource_totals::{NodeAndResourceSummary, ResourceModelGradeMinimums};
+pub use resource_totals::{ClusterResourceSummary, ResourceModelGradeMinimums};
 pub use tunnel_agent::{
     AgentTunnelState, TUNNEL_SUBRESOURCE, TunnelAgentHandle, run_agent_tunnels,
 };

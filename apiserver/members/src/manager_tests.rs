@@ -31,21 +31,21 @@ fn map(name: &str, managed: bool) -> Value {
     json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "namespace": "ns", "labels": labels}})
 }
 
-type CapturedDialsAndCallbacks = Arc<Mutex<Vec<String>>>;
+type EventLog = Arc<Mutex<Vec<String>>>;
 
 struct MembersFixture {
     host: Arc<FakeApi>,
     member: Arc<FakeApi>,
     members: MemberClusterManager,
     tasks: TaskGroup,
-    log: CapturedDialsAndCallbacks,
+    log: EventLog,
 }
 
 impl MembersFixture {
     fn new() -> Self {
         let (host, member) = (FakeApi::new(), FakeApi::new());
         let tasks = TaskGroup::new(ShutdownToken::new());
-        let (api, log) = (Arc::clone(&member), CapturedDialsAndCallbacks::default());
+        let (api, log) = (Arc::clone(&member), EventLog::default());
         let dialled = Arc::clone(&log);
         let connect = move |to: &MemberEndpoint, _: &TaskGroup| {
             dialled

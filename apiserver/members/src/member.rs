@@ -13,7 +13,7 @@ use crate::concurrency_limit::ConcurrencyLimitedApi;
 use crate::endpoint::{MemberConnector, MemberEndpoint};
 use crate::node_infos::NodeInfos;
 use crate::resource_quotas::{MemberResourceQuota, ResourceQuotaCache};
-use crate::resource_totals::{NodeAndResourceSummary, ResourceModelGradeMinimums};
+use crate::resource_totals::{ClusterResourceSummary, ResourceModelGradeMinimums};
 
 type ManagedObjectHandler = Arc<dyn Fn(&str, &Gvr, &InformerEvent<'_>) + Send + Sync>;
 
@@ -21,7 +21,7 @@ type ManagedObjectHandler = Arc<dyn Fn(&str, &Gvr, &InformerEvent<'_>) + Send + 
 #[derive(Clone, Default)]
 pub(crate) struct ManagedObjectHandlers(Arc<Mutex<Vec<ManagedObjectHandler>>>);
 
-/// What is tracked in members besides totals. Each option costs memory.
+/// The objects that are tracked in members besides totals. Each option costs memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MemberTrackingOptions {
     /// Single nodes.
@@ -29,7 +29,7 @@ pub struct MemberTrackingOptions {
     pub quotas: bool,
 }
 
-/// What is tracked, and the tasks that track it, which can be stopped alone.
+/// The tracked objects, and the tasks that track them, which can be stopped alone.
 struct RunningTracker<T> {
     tracker: T,
     tasks: TaskGroup,
@@ -148,7 +148,7 @@ impl MemberCluster {
 
     /// The totals of nodes and pods, tracked from the first call on; `None` until both
     /// were listed.
-    pub fn resource_summary(&self) -> Option<NodeAndResourceSummary> {
+    pub fn resource_summary(&self) -> Option<ClusterResourceSummary> {
         self.aggregator().summary()
     }
 

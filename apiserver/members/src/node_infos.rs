@@ -1,11 +1,11 @@
 //! The nodes of one member as a list.
 
 use crate::nodes::{NodeInfo, ResourceNameId};
-use crate::resource_totals::NodesAndResourceTotals;
+use crate::resource_totals::ResourceTotals;
 
 /// All nodes of a member.
 #[derive(Clone, Copy)]
-pub struct NodeInfos<'a>(pub(crate) &'a NodesAndResourceTotals);
+pub struct NodeInfos<'a>(pub(crate) &'a ResourceTotals);
 
 impl<'a> NodeInfos<'a> {
     /// `None`: no node and no pod names this resource.

@@ -7,7 +7,7 @@ use openapi::karmada::cluster::Taint;
 
 use crate::running_total::{AmountsByResourceId, RunningTotalsByResourceId};
 
-/// What decides whether a pod can be scheduled to a node.
+/// The facts that decide whether a pod can be scheduled to a node.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct NodeSchedulingInfo {
     /// `key=value` pairs separated by commas; neither character occurs in a key or a

@@ -24,7 +24,7 @@ static CLUSTER_ROLE_BINDINGS: Gvr =
 /// Without roles and bindings a request is sent with all groups of its user.
 const SYNC_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// What of a user is impersonated in one cluster beside his name.
+/// The attributes of a user that are impersonated in one cluster beside his name.
 #[derive(Clone, Debug, Default)]
 pub struct ImpersonationScope {
     pub groups: ProxyGroups,
@@ -35,10 +35,10 @@ pub struct ImpersonationScope {
 /// The groups with which users are impersonated in one cluster.
 #[derive(Clone, Debug, Default)]
 pub enum ProxyGroups {
-    /// What the impersonator may impersonate is not known here.
+    /// The rights of the impersonator are not known here.
     #[default]
     All,
-    /// Those that are bound to the cluster's proxy.
+    /// The subjects that are bound to the cluster's proxy.
     Bound(Arc<ProxySubjects>),
 }
 

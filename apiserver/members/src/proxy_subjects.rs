@@ -13,7 +13,7 @@ const SERVICE_ACCOUNTS_GROUP: &str = "system:serviceaccounts";
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub struct ClusterRoleNameAndRules {
+pub struct ClusterRoleGrant {
     metadata: ClusterRoleMetadataName,
     rules: Option<Vec<PolicyRuleWithoutVerbs>>,
 }
@@ -34,14 +34,14 @@ struct PolicyRuleWithoutVerbs {
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
-pub struct RoleRefAndSubjects {
-    role_ref: RoleRefKindAndName,
+pub struct RoleBindingSubjects {
+    role_ref: RoleRef,
     subjects: Option<Vec<ProxySubject>>,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-struct RoleRefKindAndName {
+struct RoleRef {
     kind: String,
     name: String,
 }
@@ -77,14 +77,14 @@ impl PolicyRuleWithoutVerbs {
     }
 }
 
-impl ClusterRoleNameAndRules {
+impl ClusterRoleGrant {
     /// Whether the role grants access to the proxy of a cluster; `None`: of any cluster.
     pub fn grants_proxy(&self, cluster: Option<&str>) -> bool {
         self.rules.iter().flatten().any(|r| r.grants_proxy(cluster))
     }
 }
 
-impl RoleRefAndSubjects {
+impl RoleBindingSubjects {
     /// The ClusterRole that is bound; `None` for other roles.
     pub fn cluster_role(&self) -> Option<&str> {
         (self.role_ref.kind == "ClusterRole").then_some(self.role_ref.name.as_str())
@@ -103,8 +103,8 @@ pub struct ProxySubjects {
 impl ProxySubjects {
     /// The subjects that ClusterRoleBindings bind to roles with access to the cluster's proxy.
     pub fn of_cluster(
-        roles: &[Arc<ClusterRoleNameAndRules>],
-        bindings: &[Arc<RoleRefAndSubjects>],
+        roles: &[Arc<ClusterRoleGrant>],
+        bindings: &[Arc<RoleBindingSubjects>],
         cluster: &str,
     ) -> Self {
         let opening: BTreeSet<&str> = roles

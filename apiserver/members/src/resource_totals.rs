@@ -14,10 +14,10 @@ use machinery::Quantity;
 use crate::nodes::{NodeInfo as NodeView, NodeSchedulingInfo};
 use crate::running_total::{AmountsByResourceId, ExactAmounts, RunningTotalsByResourceId};
 
-/// What the Cluster's status reports of nodes and resources (`nodeSummary`,
+/// The part of the Cluster's status about nodes and resources (`nodeSummary`,
 /// `resourceSummary`).
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct NodeAndResourceSummary {
+pub struct ClusterResourceSummary {
     pub total_nodes: i64,
     pub ready_nodes: i64,
     /// Of all nodes. Includes `pods`, as do the other two.
@@ -55,17 +55,17 @@ pub(crate) struct TrackedPod {
 
 /// A node and the requests of its pods; pods may arrive before their node.
 #[derive(Default)]
-struct TrackedNodeAndPodRequests {
+struct TrackedNodeUsage {
     node: Option<TrackedNode>,
     used: RunningTotalsByResourceId,
 }
 
 /// The nodes of a member cluster with the requests of their pods, and the sums over all.
 #[derive(Default)]
-pub(crate) struct NodesAndResourceTotals {
+pub(crate) struct ResourceTotals {
     resource_names: Vec<Box<str>>,
     resource_ids: AHashMap<Box<str>, u16>,
-    usage_by_node: AHashMap<Box<str>, TrackedNodeAndPodRequests>,
+    usage_by_node: AHashMap<Box<str>, TrackedNodeUsage>,
     total_nodes: i64,
     ready_nodes: i64,
     allocatable: RunningTotalsByResourceId,
@@ -73,7 +73,7 @@ pub(crate) struct NodesAndResourceTotals {
     allocated: RunningTotalsByResourceId,
 }
 
-impl NodesAndResourceTotals {
+impl ResourceTotals {
     /// The id of a resource name, assigned on first use; `None` after 65536 names.
     pub(crate) fn intern_resource(&mut self, name: &str) -> Option<u16> {
         if let Some(id) = self.resource_ids.get(name) {
@@ -108,7 +108,7 @@ impl NodesAndResourceTotals {
         if let Some(usage) = self.usage_by_node.get_mut(node) {
             return usage.used.add(requests);
         }
-        let mut usage = TrackedNodeAndPodRequests::default();
+        let mut usage = TrackedNodeUsage::default();
         usage.used.add(requests);
         self.usage_by_node.insert(node.into(), usage);
     }
@@ -156,18 +156,18 @@ impl NodesAndResourceTotals {
     }
 
     fn remove_if_unused(&mut self, name: &str) {
-        let unused = |p: &TrackedNodeAndPodRequests| p.node.is_none() && p.used.is_empty();
+        let unused = |p: &TrackedNodeUsage| p.node.is_none() && p.used.is_empty();
         if self.usage_by_node.get(name).is_some_and(unused) {
             self.usage_by_node.remove(name);
         }
     }
 
-    pub(crate) fn summary(&self) -> NodeAndResourceSummary {
+    pub(crate) fn summary(&self) -> ClusterResourceSummary {
         let named = |total: &RunningTotalsByResourceId| {
             let name = |id: u16| self.resource_names[usize::from(id)].to_string();
             total.iter().map(|(id, q)| (name(id), q)).collect()
         };
-        NodeAndResourceSummary {
+        ClusterResourceSummary {
             total_nodes: self.total_nodes,
             ready_nodes: self.ready_nodes,
             allocatable: named(&self.allocatable),

@@ -53,7 +53,7 @@ pub fn apply_json_patch(doc: &Value, patch: &Value) -> Result<Value, Error> {
 struct JsonPatchApplier {
     doc: Value,
     copied: usize,
-    /// What the copies take in memory.
+    /// The memory of the copies.
     copied_tree: usize,
     /// An upper bound of the depth of `doc`.
     depth: usize,

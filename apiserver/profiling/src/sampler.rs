@@ -27,7 +27,7 @@ pub(crate) struct SampledStack {
     pub(crate) addresses: Vec<u64>,
 }
 
-/// What a profile consists of.
+/// The parts of a profile.
 #[derive(Default)]
 pub(crate) struct SampleCounts {
     pub(crate) stacks: AHashMap<SampledStack, u64>,

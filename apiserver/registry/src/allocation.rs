@@ -9,9 +9,9 @@ use crate::registry::Registry;
 use crate::strategy::services::ServiceAllocation;
 use crate::write_pipeline::AdmissionContext;
 
-/// What was allocated for a write.
+/// The allocations for a write.
 #[derive(Default)]
-pub(crate) struct ServiceAllocationAndQuotaCharge {
+pub(crate) struct WriteAllocation {
     addresses: ServiceAllocation,
     charge: QuotaCharges,
 }
@@ -21,14 +21,14 @@ impl AdmissionContext<'_> {
         &self,
         new: &mut Value,
         old: Option<&Value>,
-    ) -> Result<ServiceAllocationAndQuotaCharge, Status> {
+    ) -> Result<WriteAllocation, Status> {
         let registry = self.registry;
         let addresses = registry
             .allocate_service_addresses(self.resource, new, old, self.dry_run)
             .await?;
-        let mut allocation = ServiceAllocationAndQuotaCharge {
+        let mut allocation = WriteAllocation {
             addresses,
-            ..ServiceAllocationAndQuotaCharge::default()
+            ..WriteAllocation::default()
         };
         let chain = &registry.options.admission_chain;
         match chain.charge_quota(&self.attributes(), new, old).await {
@@ -43,7 +43,7 @@ impl AdmissionContext<'_> {
 }
 
 impl Registry {
-    pub(crate) async fn release_allocation(&self, allocation: &ServiceAllocationAndQuotaCharge) {
+    pub(crate) async fn release_allocation(&self, allocation: &WriteAllocation) {
         self.undo_service_allocation(&allocation.addresses).await;
         self.options
             .admission_chain

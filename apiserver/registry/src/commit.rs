@@ -15,7 +15,7 @@ use watchcache::ReadFreshness;
 use crate::metrics::StoreOperation;
 use crate::read::key_suffix;
 use crate::registry::Registry;
-use crate::request::RequestUserAndDeadline;
+use crate::request::RequestContext;
 use crate::resource_table::ResourceInfo;
 
 /// The timeout of a write whose request has no deadline.
@@ -63,7 +63,7 @@ impl EncodedObject {
 }
 
 /// When a write gives up.
-pub(crate) fn write_deadline(ctx: &RequestUserAndDeadline) -> Instant {
+pub(crate) fn write_deadline(ctx: &RequestContext) -> Instant {
     ctx.deadline
         .unwrap_or_else(|| Instant::now() + DEFAULT_WRITE_TIMEOUT)
 }

@@ -8,10 +8,10 @@ use async_trait::async_trait;
 use client::ResourcePath;
 use machinery::{Gvr, Object, Status};
 
-use crate::request::RequestUserAndDeadline;
+use crate::request::RequestContext;
 use crate::resource_table::ResourceTable;
 
-/// What providers read from the registry that asks them.
+/// The objects that providers read from the registry that asks them.
 #[async_trait]
 pub trait RegistryReader: Send + Sync {
     fn resource_table(&self) -> Arc<ResourceTable>;
@@ -19,7 +19,7 @@ pub trait RegistryReader: Send + Sync {
     /// The stored objects at a path, with any name if it has none, and with these labels.
     async fn list_objects(
         &self,
-        context: &RequestUserAndDeadline,
+        context: &RequestContext,
         at: ResourcePath<'_>,
         label_selector: &str,
     ) -> Result<Vec<Object>, Status>;
@@ -41,7 +41,7 @@ pub type ComputedResourceProviders = HashMap<Gvr, Arc<dyn ComputedResourceProvid
 
 /// Which objects are asked for.
 pub struct ComputedListRequest<'a> {
-    pub context: &'a RequestUserAndDeadline,
+    pub context: &'a RequestContext,
     /// Empty: all namespaces, or a kind without namespaces.
     pub namespace: &'a str,
     /// Empty: all names.
@@ -50,11 +50,11 @@ pub struct ComputedListRequest<'a> {
     pub label_selector: &'a str,
 }
 
-/// What a provider has computed.
+/// The objects that a provider has computed.
 #[derive(Default)]
 pub struct ComputedObjects {
     pub objects: Vec<Object>,
-    /// What is missing, for the response of a list.
+    /// The missing clusters, for the response of a list.
     pub warnings: Vec<String>,
 }
 

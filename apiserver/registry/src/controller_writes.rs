@@ -10,7 +10,7 @@ use machinery::{Gvr, Object, Status};
 use serde_json::Value;
 
 use crate::object_meta;
-use crate::request::RequestUserAndDeadline;
+use crate::request::RequestContext;
 use crate::role_escalation::{CLUSTER_ROLES, GROUP};
 use crate::write_pipeline::AdmissionContext;
 
@@ -87,7 +87,7 @@ const AUTHORITY_FIELDS: [AuthorityFields; 9] = [
         ],
         fields: &["/data", "/binaryData"],
     },
-    // What members run with all rights.
+    // Members run these with all rights.
     AuthorityFields {
         group: "work.karmada.io",
         resources: &["works"],
@@ -158,7 +158,7 @@ impl AdmissionContext<'_> {
 
     /// Fails with 403 if changed labels add the rules of a ClusterRole to another one.
     async fn check_aggregated_labels(&self, requested: &Value, new: &Value) -> Result<(), Status> {
-        let ctx = RequestUserAndDeadline::internal();
+        let ctx = RequestContext::internal();
         let resource = CLUSTER_ROLES;
         let at = ResourcePath::collection(&resource, "");
         let roles = self

@@ -14,8 +14,7 @@ use crate::object_meta;
 use crate::read::{check_verb, convert_object};
 use crate::registry::{NAMESPACES, Registry};
 use crate::request::{
-    FieldValidation, ObjectBodyAndDuplicateFields, RegistryWriteOptions, RequestUserAndDeadline,
-    WriteResult,
+    FieldValidation, ObjectBody, RegistryWriteOptions, RequestContext, WriteResult,
 };
 use crate::resource_table::ResourceInfo;
 use crate::shown_managers::ShownManagers;
@@ -43,9 +42,9 @@ impl Registry {
     /// POST to a collection, or to a subresource of a named object.
     pub async fn create(
         &self,
-        ctx: &RequestUserAndDeadline,
+        ctx: &RequestContext,
         at: ResourcePath<'_>,
-        body: ObjectBodyAndDuplicateFields,
+        body: ObjectBody,
         options: &RegistryWriteOptions,
     ) -> Result<WriteResult, Status> {
         let resource = self.resource_info(at.resource)?;
@@ -71,10 +70,10 @@ impl Registry {
 
     async fn create_object(
         &self,
-        ctx: &RequestUserAndDeadline,
+        ctx: &RequestContext,
         resource: &ResourceInfo,
         at: ResourcePath<'_>,
-        body: ObjectBodyAndDuplicateFields,
+        body: ObjectBody,
         options: &RegistryWriteOptions,
     ) -> Result<WriteResult, Status> {
         let mut body = body;
@@ -98,7 +97,7 @@ impl Registry {
     /// Creates an object from the result of an apply.
     pub(crate) async fn create_applied(
         &self,
-        ctx: &RequestUserAndDeadline,
+        ctx: &RequestContext,
         at: ResourcePath<'_>,
         (applied, managers): (Value, ManagersAfterWrite),
         options: &RegistryWriteOptions,
@@ -116,7 +115,7 @@ impl Registry {
         &self,
         resource: &ResourceInfo,
         at: ResourcePath<'_>,
-        body: ObjectBodyAndDuplicateFields,
+        body: ObjectBody,
         options: &RegistryWriteOptions,
         is_applied: bool,
     ) -> Result<NewObject, Status> {
@@ -157,10 +156,10 @@ impl Registry {
     /// Calls the create handler of a resource or subresource.
     pub(crate) async fn call_create_handler(
         &self,
-        ctx: &RequestUserAndDeadline,
+        ctx: &RequestContext,
         resource: &ResourceInfo,
         at: ResourcePath<'_>,
-        mut body: ObjectBodyAndDuplicateFields,
+        mut body: ObjectBody,
         options: &RegistryWriteOptions,
         parent: Option<&Object>,
     ) -> Result<WriteResult, Status> {
@@ -210,7 +209,7 @@ impl Registry {
     /// Generates a name if only `generateName` is set, and another one if it exists already.
     async fn insert_with_generated_name(
         &self,
-        ctx: &RequestUserAndDeadline,
+        ctx: &RequestContext,
         resource: &ResourceInfo,
         at: ResourcePath<'_>,
         mut new: NewObject,
@@ -241,7 +240,7 @@ impl Registry {
     /// Inserts an object. The warnings about its body are those of a failure, too.
     async fn insert(
         &self,
-        ctx: &RequestUserAndDeadline,
+        ctx: &RequestContext,
         resource: &ResourceInfo,
         at: ResourcePath<'_>,
         object: NewObject,
@@ -256,7 +255,7 @@ impl Registry {
 
     async fn insert_decoded(
         &self,
-        ctx: &RequestUserAndDeadline,
+        ctx: &RequestContext,
         resource: &ResourceInfo,
         at: ResourcePath<'_>,
         object: NewObject,

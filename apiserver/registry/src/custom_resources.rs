@@ -62,7 +62,7 @@ pub(crate) struct CrdSyncResult {
     pub(crate) closed_caches: Vec<String>,
 }
 
-/// What the resources of all definitions are built with.
+/// The parts from which the resources of all definitions are built.
 pub(crate) struct CustomResourceOptions<'a> {
     pub(crate) builtin: &'a [Arc<ResourceInfo>],
     pub(crate) caches: &'a WatchCaches,

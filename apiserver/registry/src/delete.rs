@@ -15,7 +15,7 @@ use crate::deletion_plan::{DeletionEffect, ObjectDeletion, requested_grace_perio
 use crate::object_meta;
 use crate::read::{check_verb, convert_object};
 use crate::registry::{NAMESPACES, Registry};
-use crate::request::{DeleteResponse, DeleteResult, ObjectListPage, RequestUserAndDeadline};
+use crate::request::{DeleteResponse, DeleteResult, ObjectListPage, RequestContext};
 use crate::resource_table::ResourceInfo;
 use crate::shown_managers::ShownManagers;
 use crate::strategy::UNDELETABLE_NAMESPACES;
@@ -37,7 +37,7 @@ impl Registry {
     /// DELETE of one object.
     pub async fn delete(
         &self,
-        ctx: &RequestUserAndDeadline,
+        ctx: &RequestContext,
         at: ResourcePath<'_>,
         options: &DeleteOptions,
     ) -> Result<DeleteResult, Status> {
@@ -52,7 +52,7 @@ impl Registry {
 
     pub(crate) async fn delete_object(
         &self,
-        ctx: &RequestUserAndDeadline,
+        ctx: &RequestContext,
         resource: &ResourceInfo,
         at: ResourcePath<'_>,
         options: &DeleteOptions,
@@ -127,7 +127,7 @@ impl Registry {
     /// plan.
     async fn plan_deletion(
         &self,
-        ctx: &RequestUserAndDeadline,
+        ctx: &RequestContext,
         resource: &ResourceInfo,
         at: ResourcePath<'_>,
         options: &DeleteOptions,
@@ -178,7 +178,7 @@ impl Registry {
     /// that were deleted meanwhile are skipped. Returns the objects and warnings.
     pub async fn delete_collection(
         &self,
-        ctx: &RequestUserAndDeadline,
+        ctx: &RequestContext,
         at: ResourcePath<'_>,
         options: &DeleteOptions,
         select: &ListOptions,

@@ -14,14 +14,14 @@ use machinery::names::validate_dns1123_subdomain;
 use serde_json::Value;
 
 use crate::registry::Registry;
-use crate::request::{ObjectBodyAndDuplicateFields, RegistryWriteOptions, RequestUserAndDeadline};
+use crate::request::{ObjectBody, RegistryWriteOptions, RequestContext};
 use crate::resource_table::ResourceInfo;
 
 impl Registry {
     /// Creates events; results are in the same order.
     pub(crate) async fn create_events(
         &self,
-        ctx: &RequestUserAndDeadline,
+        ctx: &RequestContext,
         events: Vec<CoreEvent>,
     ) -> Vec<Result<(), Status>> {
         let resource = match self.resource_info(&EVENTS) {
@@ -38,7 +38,7 @@ impl Registry {
 
     async fn create_event(
         &self,
-        ctx: &RequestUserAndDeadline,
+        ctx: &RequestContext,
         resource: &ResourceInfo,
         mut event: CoreEvent,
         now: &str,
@@ -67,7 +67,7 @@ impl Registry {
 
     async fn create_event_as_object(
         &self,
-        ctx: &RequestUserAndDeadline,
+        ctx: &RequestContext,
         event: &CoreEvent,
     ) -> Result<(), Status> {
         let body: Value = serde_json::to_value(event).map_err(Status::internal)?;
@@ -76,9 +76,7 @@ impl Registry {
             creates_without_managers: true,
             ..RegistryWriteOptions::default()
         };
-        let written = self
-            .create(ctx, at, ObjectBodyAndDuplicateFields::from(body), &options)
-            .await;
+        let written = self.create(ctx, at, ObjectBody::from(body), &options).await;
         written.map(drop)
     }
 }

@@ -17,7 +17,7 @@ use crate::delete::{DeletionAdmission, check_preconditions};
 use crate::object_meta;
 use crate::options;
 use crate::registry::Registry;
-use crate::request::{RegistryWriteOptions, RequestUserAndDeadline, WriteResult};
+use crate::request::{RegistryWriteOptions, RequestContext, WriteResult};
 use crate::resource_table::ResourceInfo;
 use crate::subresource_create::success_status;
 
@@ -33,7 +33,7 @@ const STILL_PROCESSED_RETRY_SECONDS: u32 = 10;
 /// An eviction of one pod.
 struct PodEviction<'a> {
     registry: &'a Registry,
-    ctx: &'a RequestUserAndDeadline,
+    ctx: &'a RequestContext,
     pods: &'a ResourceInfo,
     at: ResourcePath<'a>,
     options: DeleteOptions,
@@ -43,7 +43,7 @@ impl Registry {
     /// POST to `eviction` of the pod at `at`.
     pub(crate) async fn evict_pod(
         &self,
-        ctx: &RequestUserAndDeadline,
+        ctx: &RequestContext,
         pods: &ResourceInfo,
         at: ResourcePath<'_>,
         eviction: &Value,

@@ -70,9 +70,8 @@ pub use registry::{
     RawPathHandler, Registry, RegistryOptions, UnstoredCreateHandler, UnstoredCreateHandlers,
 };
 pub use request::{
-    DeleteResponse, DeleteResult, FieldValidation, GetOptions, ObjectBodyAndDuplicateFields,
-    ObjectListPage, RegistryWatchOptions, RegistryWriteOptions, RequestUserAndDeadline,
-    WriteResult,
+    DeleteResponse, DeleteResult, FieldValidation, GetOptions, ObjectBody, ObjectListPage,
+    RegistryWatchOptions, RegistryWriteOptions, RequestContext, WriteResult,
 };
 pub use resource_table::{
     ApiGroupInfo, DynamicApiGroup, DynamicResourceScope, GroupVersionInfo, ResourceInfo,

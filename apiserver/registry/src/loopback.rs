@@ -22,22 +22,22 @@ use watchcache::ObjectEventType;
 use crate::read::RegistryWatchItem;
 use crate::registry::Registry;
 use crate::request::{
-    DeleteResponse, FieldValidation, GetOptions, ObjectBodyAndDuplicateFields,
-    RegistryWatchOptions, RegistryWriteOptions, RequestUserAndDeadline,
+    DeleteResponse, FieldValidation, GetOptions, ObjectBody, RegistryWatchOptions,
+    RegistryWriteOptions, RequestContext,
 };
 
 /// The registry as an [`Api`], without authorization.
 pub struct LoopbackApi {
     registry: Arc<Registry>,
-    ctx: RequestUserAndDeadline,
+    ctx: RequestContext,
 }
 
 impl LoopbackApi {
     /// Creates an API whose calls are made as `user`.
     pub fn new(registry: Arc<Registry>, user: UserInfo) -> Arc<Self> {
-        let ctx = RequestUserAndDeadline {
+        let ctx = RequestContext {
             user: Arc::new(user),
-            ..RequestUserAndDeadline::internal()
+            ..RequestContext::internal()
         };
         Arc::new(Self { registry, ctx })
     }
@@ -177,7 +177,7 @@ impl Api for LoopbackApi {
         body: WriteBody,
         options: &client::WriteOptions,
     ) -> Result<Object> {
-        let body = ObjectBodyAndDuplicateFields::from(body.into_tree()?);
+        let body = ObjectBody::from(body.into_tree()?);
         let written = self
             .registry
             .create(&self.ctx, at, body, &registry_write_options(options))
@@ -197,7 +197,7 @@ impl Api for LoopbackApi {
         body: WriteBody,
         options: &client::WriteOptions,
     ) -> Result<Object> {
-        let body = ObjectBodyAndDuplicateFields::from(body.into_tree()?);
+        let body = ObjectBody::from(body.into_tree()?);
         let written = self
             .registry
             .update(&self.ctx, at, body, &registry_write_options(options))

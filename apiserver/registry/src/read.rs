@@ -24,7 +24,7 @@ use crate::computed_resources::{
 use crate::conversion::VersionConversion;
 use crate::options::{list_params, watch_params};
 use crate::registry::Registry;
-use crate::request::{GetOptions, ObjectListPage, RegistryWatchOptions, RequestUserAndDeadline};
+use crate::request::{GetOptions, ObjectListPage, RegistryWatchOptions, RequestContext};
 use crate::resource_table::{ResourceInfo, ResourceTable};
 use crate::scale;
 use crate::selectable_fields::{SelectableField, built_in_fields};
@@ -81,7 +81,7 @@ impl Registry {
     /// Gets an object, or its `status` or `scale`. 404 if it does not exist.
     pub async fn get(
         &self,
-        context: &RequestUserAndDeadline,
+        context: &RequestContext,
         at: ResourcePath<'_>,
         options: &GetOptions,
     ) -> Result<Object, Status> {
@@ -124,7 +124,7 @@ impl Registry {
     /// Lists a page of a collection.
     pub async fn list(
         &self,
-        context: &RequestUserAndDeadline,
+        context: &RequestContext,
         at: ResourcePath<'_>,
         options: &client::ListOptions,
     ) -> Result<ObjectListPage, Status> {
@@ -188,7 +188,7 @@ impl Registry {
     async fn compute(
         &self,
         provider: &dyn ComputedResourceProvider,
-        context: &RequestUserAndDeadline,
+        context: &RequestContext,
         at: &ResourcePath<'_>,
         label_selector: &str,
     ) -> Result<ComputedObjects, Status> {
@@ -204,7 +204,7 @@ impl Registry {
     /// Watches a collection.
     pub async fn watch(
         &self,
-        _: &RequestUserAndDeadline,
+        _: &RequestContext,
         at: ResourcePath<'_>,
         options: &RegistryWatchOptions,
     ) -> Result<RegistryWatch, Status> {
@@ -262,7 +262,7 @@ impl RegistryReader for Registry {
 
     async fn list_objects(
         &self,
-        context: &RequestUserAndDeadline,
+        context: &RequestContext,
         at: ResourcePath<'_>,
         label_selector: &str,
     ) -> Result<Vec<Object>, Status> {

@@ -28,7 +28,7 @@ use crate::component_statuses::{COMPONENT_STATUSES, ComponentStatuses, StoreHeal
 use crate::computed_resources::ComputedResourceProviders;
 use crate::custom_resources::{self, ConversionWebhookClient, CustomResourceOptions, ServedCrds};
 use crate::metrics::StoreCallMetricFamilies;
-use crate::request::RequestUserAndDeadline;
+use crate::request::RequestContext;
 use crate::resource_table::{DynamicApiGroup, ResourceInfo, ResourceTable, catalog_resources};
 use crate::strategy::services::ServiceAllocator;
 use crate::unused_claims::UnusedAddressClaims;
@@ -40,7 +40,7 @@ pub trait UnstoredCreateHandler: Send + Sync {
     /// of a subresource.
     async fn create(
         &self,
-        ctx: &RequestUserAndDeadline,
+        ctx: &RequestContext,
         at: ResourcePath<'_>,
         body: Value,
         parent: Option<&Object>,

@@ -14,7 +14,7 @@ use crate::strict_errors::StrictErrors;
 
 /// The user and the deadline of a request.
 #[derive(Clone, Debug)]
-pub struct RequestUserAndDeadline {
+pub struct RequestContext {
     pub user: Arc<UserInfo>,
     /// When a write gives up with 504.
     pub deadline: Option<Instant>,
@@ -24,7 +24,7 @@ pub struct RequestUserAndDeadline {
     pub is_from_controller: bool,
 }
 
-impl RequestUserAndDeadline {
+impl RequestContext {
     /// The context of this process's own controllers, without a deadline.
     pub fn internal() -> Self {
         Self {
@@ -38,7 +38,7 @@ impl RequestUserAndDeadline {
 
 /// A decoded request body.
 #[derive(Clone, Debug, Default)]
-pub struct ObjectBodyAndDuplicateFields {
+pub struct ObjectBody {
     pub value: Value,
     /// Paths of duplicate fields, such as `spec.replicas`.
     pub duplicate_fields: Vec<String>,
@@ -46,8 +46,8 @@ pub struct ObjectBodyAndDuplicateFields {
     pub json: Bytes,
 }
 
-impl ObjectBodyAndDuplicateFields {
-    /// What strict decoding says about the body.
+impl ObjectBody {
+    /// The errors of strict decoding about the body.
     pub(crate) fn strict_errors(&self) -> StrictErrors {
         StrictErrors {
             duplicates: self.duplicate_fields.clone(),
@@ -57,7 +57,7 @@ impl ObjectBodyAndDuplicateFields {
     }
 }
 
-impl From<Value> for ObjectBodyAndDuplicateFields {
+impl From<Value> for ObjectBody {
     fn from(value: Value) -> Self {
         Self {
             value,
@@ -101,13 +101,13 @@ pub struct RegistryWriteOptions {
     pub dry_run: bool,
     /// The manager of the fields; that of the client if the request names none.
     pub field_manager: String,
-    /// What the request itself says, for admission.
+    /// The options of the request itself, for admission.
     pub requested: RequestedWriteOptions,
     /// Whether a create does not track managers: nobody manages the object until it is
     /// applied.
     pub creates_without_managers: bool,
     pub field_validation: FieldValidation,
-    /// What strict decoding says about the patch of a PATCH.
+    /// The errors of strict decoding about the patch of a PATCH.
     pub patch_errors: Vec<String>,
 }
 
@@ -151,7 +151,7 @@ pub struct ObjectListPage {
     pub continue_token: Option<String>,
     /// `metadata.remainingItemCount`; unknown for lists with selectors.
     pub remaining_item_count: Option<u64>,
-    /// What the response warns of.
+    /// The warnings of the response.
     pub warnings: Vec<String>,
     /// The listed resource; the kind of the list is `resource.kind.list_kind`.
     pub resource: Arc<ResourceInfo>,

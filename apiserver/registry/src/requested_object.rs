@@ -16,7 +16,7 @@ use crate::write_pipeline::{
     check_kind, check_metadata_types, check_namespace, check_patched_head, decode,
 };
 
-/// What an update or a patch requests, before defaults and admission.
+/// The object that an update or a patch requests, before defaults and admission.
 pub(crate) struct RequestedObject {
     /// The object in the storage version, or a Scale.
     pub(crate) value: Value,

@@ -67,7 +67,7 @@ pub struct ResourceInfo {
     /// Closed when the definition of a custom resource changes or is deleted, which ends
     /// the watches of this resource.
     pub(crate) definition_watch: Option<watch::Receiver<()>>,
-    /// What every response warns of, if this version of a custom resource is deprecated.
+    /// The warning of every response, if this version of a custom resource is deprecated.
     pub deprecation_warning: Option<String>,
 }
 
@@ -256,7 +256,7 @@ pub struct DynamicApiGroup {
 pub enum DynamicResourceScope {
     /// All are in namespaces.
     Namespace,
-    /// That of the resource of the same name, `RESOURCE` or `RESOURCE.GROUP`, which they describe.
+    /// The verbs of the resource of the same name, `RESOURCE` or `RESOURCE.GROUP`, which they describe.
     DescribedResource,
 }
 
@@ -449,7 +449,7 @@ pub(crate) fn group_priority(group: &str) -> u32 {
         "node.k8s.io" => 16300,
         "discovery.k8s.io" => 16200,
         "flowcontrol.apiserver.k8s.io" => 16100,
-        // Those of the APIServices of metrics-server and metrics adapters; core names the resources
+        // The priorities of the APIServices of metrics-server and metrics adapters; core names the resources
         // pods and nodes too.
         "metrics.k8s.io" | "custom.metrics.k8s.io" | "external.metrics.k8s.io" => 100,
         _ => DEFAULT_GROUP_PRIORITY,

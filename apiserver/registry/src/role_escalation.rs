@@ -13,7 +13,7 @@ use openapi::karmada::agents::{
 use serde_json::Value;
 
 use crate::object_meta;
-use crate::request::{GetOptions, RequestUserAndDeadline};
+use crate::request::{GetOptions, RequestContext};
 use crate::write_pipeline::AdmissionContext;
 
 pub(crate) const GROUP: &str = "rbac.authorization.k8s.io";
@@ -40,7 +40,7 @@ impl AdmissionContext<'_> {
             return Ok(());
         }
         let user = &self.ctx.user;
-        // What controllers write is checked before, by `check_controller_write`.
+        // `check_controller_write` has checked the writes of controllers before.
         if self.ctx.is_from_controller
             || RoleEscalationCheck::is_exempt(user)
             || old.is_some_and(|old| changes_collector_fields_only(new, old))
@@ -106,7 +106,7 @@ impl AdmissionContext<'_> {
             return Ok(());
         }
         let at = ResourcePath::object(&gvr, namespace, role.name);
-        let ctx = RequestUserAndDeadline::internal();
+        let ctx = RequestContext::internal();
         let stored = self.registry.get(&ctx, at, &GetOptions::default()).await?;
         let stored = stored.value().map_err(Status::internal)?;
         check.check_rules(write, &rules_of(&stored)?)

@@ -107,7 +107,7 @@ pub(crate) fn check_body(
     if patched {
         return Err(decode_error(resource, value, true, &why));
     }
-    // What Kubernetes answers for custom resources says nothing about the body.
+    // Kubernetes' answer for custom resources says nothing about the body.
     Err(Status::bad_request(match resource.has_go_type() {
         true => format!("Scale in version \"v1\" cannot be handled as a Scale: {why}"),
         false => "no kind is registered for the type v1.Scale in scheme \"k8s.io/apiextensions-apiserver/pkg/apiserver/customresource_handler.go:781\"".to_owned(),

@@ -1,4 +1,4 @@
-//! What strict decoding says about the fields of a body: those that are unknown, and those that
+//! The errors of strict decoding about the fields of a body: fields that are unknown, and fields that
 //! occur twice.
 //!
 //! Go types are decoded in one pass, so that Kubernetes lists both in the order of the text
@@ -20,7 +20,7 @@ pub(crate) struct StrictErrors {
     pub(crate) duplicates: Vec<String>,
     /// The JSON text of the body; empty if it is in another form or the kind has no Go type.
     pub(crate) json: Bytes,
-    /// What is said about the operations of a patch.
+    /// The errors about the operations of a patch.
     pub(crate) patch_errors: Vec<String>,
 }
 

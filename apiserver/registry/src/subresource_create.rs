@@ -8,9 +8,7 @@ use serde_json::{Value, json};
 use crate::commit::{CommitResult, EncodedObject, check_deadline, write_deadline};
 use crate::object_meta;
 use crate::registry::Registry;
-use crate::request::{
-    ObjectBodyAndDuplicateFields, RegistryWriteOptions, RequestUserAndDeadline, WriteResult,
-};
+use crate::request::{ObjectBody, RegistryWriteOptions, RequestContext, WriteResult};
 use crate::resource_table::ResourceInfo;
 use crate::write_pipeline::{check_kind, check_namespace};
 
@@ -32,10 +30,10 @@ pub(crate) fn success_status() -> Result<WriteResult, Status> {
 impl Registry {
     pub(crate) async fn create_subresource(
         &self,
-        ctx: &RequestUserAndDeadline,
+        ctx: &RequestContext,
         resource: &ResourceInfo,
         at: ResourcePath<'_>,
-        mut body: ObjectBodyAndDuplicateFields,
+        mut body: ObjectBody,
         options: &RegistryWriteOptions,
     ) -> Result<WriteResult, Status> {
         if !matches!(at.subresource, "binding" | "eviction") {
@@ -64,10 +62,10 @@ impl Registry {
     /// POST of a Binding to `bindings`, which binds the pod of its name.
     pub(crate) async fn create_binding(
         &self,
-        ctx: &RequestUserAndDeadline,
+        ctx: &RequestContext,
         resource: &ResourceInfo,
         at: ResourcePath<'_>,
-        mut body: ObjectBodyAndDuplicateFields,
+        mut body: ObjectBody,
         options: &RegistryWriteOptions,
     ) -> Result<WriteResult, Status> {
         check_kind(resource, &mut body.value, false)?;
@@ -86,7 +84,7 @@ impl Registry {
     /// Assigns a pod to a node, once (`pkg/registry/core/pod/storage`).
     async fn bind_pod(
         &self,
-        ctx: &RequestUserAndDeadline,
+        ctx: &RequestContext,
         resource: &ResourceInfo,
         at: ResourcePath<'_>,
         binding: &Value,

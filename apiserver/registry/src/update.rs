@@ -12,7 +12,7 @@ use client::{Patch, ResourcePath};
 use machinery::{FieldError, Object, Status};
 use serde_json::Value;
 
-use crate::allocation::ServiceAllocationAndQuotaCharge;
+use crate::allocation::WriteAllocation;
 use crate::commit::{CommitResult, EncodedObject, check_deadline, write_deadline};
 use crate::conversion::VersionConversion;
 use crate::deletion_plan::is_removable;
@@ -20,9 +20,7 @@ use crate::field_management::{Configuration, ManagersAfterWrite};
 use crate::object_meta;
 use crate::read::{check_verb, convert_object};
 use crate::registry::Registry;
-use crate::request::{
-    ObjectBodyAndDuplicateFields, RegistryWriteOptions, RequestUserAndDeadline, WriteResult,
-};
+use crate::request::{ObjectBody, RegistryWriteOptions, RequestContext, WriteResult};
 use crate::requested_object::{RequestedManagers, check_name};
 use crate::resource_table::ResourceInfo;
 use crate::scale;
@@ -48,16 +46,16 @@ struct ObjectUpdate {
     encoded: Option<Bytes>,
     /// No finalizer is left: the write deletes the object.
     deletes: bool,
-    allocation: ServiceAllocationAndQuotaCharge,
+    allocation: WriteAllocation,
 }
 
 impl Registry {
     /// PUT of an object, its `status`, `scale` or `finalize`.
     pub async fn update(
         &self,
-        ctx: &RequestUserAndDeadline,
+        ctx: &RequestContext,
         at: ResourcePath<'_>,
-        body: ObjectBodyAndDuplicateFields,
+        body: ObjectBody,
         options: &RegistryWriteOptions,
     ) -> Result<WriteResult, Status> {
         let resource = self.resource_info(at.resource)?;
@@ -69,7 +67,7 @@ impl Registry {
     /// PATCH of an object, its `status` or `scale`.
     pub async fn patch(
         &self,
-        ctx: &RequestUserAndDeadline,
+        ctx: &RequestContext,
         at: ResourcePath<'_>,
         patch: Patch,
         options: &RegistryWriteOptions,
@@ -87,7 +85,7 @@ impl Registry {
     /// An object that does not exist is created.
     pub async fn apply(
         &self,
-        ctx: &RequestUserAndDeadline,
+        ctx: &RequestContext,
         at: ResourcePath<'_>,
         config: Value,
         force: bool,
@@ -102,7 +100,7 @@ impl Registry {
 
     async fn update_or_patch(
         &self,
-        ctx: &RequestUserAndDeadline,
+        ctx: &RequestContext,
         resource: &ResourceInfo,
         at: ResourcePath<'_>,
         mut source: UpdateSource,
@@ -236,7 +234,7 @@ impl UpdateRequest<'_> {
     }
 
     /// Decodes the object of a PUT; returns the warnings.
-    fn decode_put(&self, body: &mut ObjectBodyAndDuplicateFields) -> Result<Vec<String>, Status> {
+    fn decode_put(&self, body: &mut ObjectBody) -> Result<Vec<String>, Status> {
         let strict_errors = body.strict_errors();
         let field_validation = self.options.field_validation;
         let value = &mut body.value;

@@ -5,12 +5,12 @@ use serde_json::Value;
 
 use crate::field_management::ResourceFieldManager;
 use crate::registry::Registry;
-use crate::request::{ObjectBodyAndDuplicateFields, RegistryWriteOptions, RequestUserAndDeadline};
+use crate::request::{ObjectBody, RegistryWriteOptions, RequestContext};
 use crate::resource_table::ResourceInfo;
 
 /// The new object, or a patch or configuration that produces it.
 pub(crate) enum UpdateSource {
-    Put(ObjectBodyAndDuplicateFields),
+    Put(ObjectBody),
     Patch(Patch),
     /// Server-side apply of a configuration.
     Apply {
@@ -34,7 +34,7 @@ pub(crate) enum UpdateTarget {
 /// One update or patch, with all its attempts.
 pub(crate) struct UpdateRequest<'a> {
     pub(crate) registry: &'a Registry,
-    pub(crate) ctx: &'a RequestUserAndDeadline,
+    pub(crate) ctx: &'a RequestContext,
     pub(crate) resource: &'a ResourceInfo,
     pub(crate) at: ResourcePath<'a>,
     pub(crate) target: UpdateTarget,

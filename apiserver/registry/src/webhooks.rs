@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use admission::webhooks::{EquivalentVersionsAndConversions, VersionConverter};
+use admission::webhooks::{EquivalentVersions, VersionConverter};
 use admission::{AdmissionAttributes, AdmissionOperation, DynamicAdmission, OperationOptions};
 use async_trait::async_trait;
 use client::ResourcePath;
@@ -14,7 +14,7 @@ use openapi::ScalePaths;
 use serde_json::Value;
 
 use crate::registry::{NAMESPACES, Registry};
-use crate::request::{RegistryWriteOptions, RequestUserAndDeadline};
+use crate::request::{RegistryWriteOptions, RequestContext};
 use crate::resource_table::ResourceInfo;
 use crate::scale;
 use crate::shown_managers::ShownManagers;
@@ -74,7 +74,7 @@ impl Registry {
     /// Eviction. Returns warnings.
     pub(crate) async fn admit_created_body(
         &self,
-        ctx: &RequestUserAndDeadline,
+        ctx: &RequestContext,
         resource: &ResourceInfo,
         at: ResourcePath<'_>,
         body: &mut Value,
@@ -108,7 +108,7 @@ impl Registry {
     /// get, such as PodExecOptions. Returns warnings.
     pub async fn admit_connect(
         &self,
-        ctx: &RequestUserAndDeadline,
+        ctx: &RequestContext,
         at: ResourcePath<'_>,
         mut options: Value,
     ) -> Result<Vec<String>, Status> {
@@ -167,9 +167,9 @@ impl AdmissionContext<'_> {
     }
 
     /// The versions of the resource, with bodies of one kind that need no conversion.
-    fn versions_of_body(&self, kind: &Gvk) -> EquivalentVersionsAndConversions<'static> {
+    fn versions_of_body(&self, kind: &Gvk) -> EquivalentVersions<'static> {
         let resources = self.registry.resource_versions(self.resource);
-        EquivalentVersionsAndConversions {
+        EquivalentVersions {
             kinds: resources
                 .iter()
                 .map(|resource| (kind.clone(), resource.kind.gvr.clone()))
@@ -310,9 +310,9 @@ impl VersionConverter for UnconvertedBody {
 struct ResourceVersionConverter<'a>(&'a [Arc<ResourceInfo>]);
 
 impl ResourceVersionConverter<'_> {
-    fn versions(&self) -> EquivalentVersionsAndConversions<'_> {
+    fn versions(&self) -> EquivalentVersions<'_> {
         let resources = self.0.iter();
-        EquivalentVersionsAndConversions {
+        EquivalentVersions {
             kinds: resources
                 .map(|resource| (resource.kind.gvk.clone(), resource.kind.gvr.clone()))
                 .collect(),

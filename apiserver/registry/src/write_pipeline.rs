@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use crate::object_meta;
 use crate::registry::Registry;
-use crate::request::{FieldValidation, RequestUserAndDeadline};
+use crate::request::{FieldValidation, RequestContext};
 use crate::resource_table::ResourceInfo;
 use crate::scale_validation;
 use crate::shown_managers::ShownManagers;
@@ -417,13 +417,13 @@ fn unchecked_rules() -> FieldError {
 /// The context of one admission request.
 pub(crate) struct AdmissionContext<'a> {
     pub(crate) registry: &'a Registry,
-    pub(crate) ctx: &'a RequestUserAndDeadline,
+    pub(crate) ctx: &'a RequestContext,
     pub(crate) resource: &'a ResourceInfo,
     pub(crate) at: ResourcePath<'a>,
     pub(crate) operation: AdmissionOperation,
     pub(crate) dry_run: bool,
     pub(crate) options: OperationOptions<'a>,
-    /// What webhooks see of the managers.
+    /// The managers as webhooks see them.
     pub(crate) managers: ShownManagers<'a>,
 }
 

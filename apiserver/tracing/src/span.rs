@@ -81,7 +81,7 @@ impl Drop for Span {
     }
 }
 
-/// What a server span shows.
+/// The attributes of a server span.
 pub struct ServerSpanFields {
     pub name: Cow<'static, str>,
     pub attributes: Vec<KeyValue>,

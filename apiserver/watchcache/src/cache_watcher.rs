@@ -61,7 +61,7 @@ enum WatcherPhase {
     Ended,
 }
 
-/// What the watcher can do without waiting.
+/// The watcher's next step that needs no waiting.
 enum WatcherPoll {
     Item(CacheWatcherItem),
     /// Wait to be woken.

@@ -1,4 +1,4 @@
-//! What the tests of all controllers share: a context without members, and members that are fake APIs.
+//! The fixtures that the tests of all controllers share: a context without members, and members that are fake APIs.
 
 use std::sync::Arc;
 use std::time::Duration;

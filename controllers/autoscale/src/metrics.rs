@@ -9,7 +9,7 @@ use flotilla_metrics::{
 };
 use tokio::time::Instant;
 
-/// What a calculation did to the replicas.
+/// The change that a calculation made to the replicas.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum ScaleAction {
     #[default]

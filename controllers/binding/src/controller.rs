@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use client::Api;
 use controller_context::{
-    AnnotationsAndFinalizers, DesiredWork, Error, ManifestMemoryBudget, PropagationContext,
+    DesiredWork, Error, ManifestMemoryBudget, ObjectAnnotations, PropagationContext,
     TemplateInformers, WorkClient, estimate_tree_bytes, is_small_tree,
 };
 use flotilla_runtime::{
@@ -540,7 +540,7 @@ fn parse_manifest(served: &RestMapping, template: &Object) -> Result<Value, Erro
 
 /// The key of the binding that a Work's annotations name.
 fn binding_key_of_work(work: &Object) -> Option<BindingKey> {
-    let extra = AnnotationsAndFinalizers::from_object(work);
+    let extra = ObjectAnnotations::from_object(work);
     if let Some(name) = extra.annotation(CLUSTER_BINDING_NAME) {
         return Some(name.to_owned());
     }

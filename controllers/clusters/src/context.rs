@@ -1,4 +1,4 @@
-//! What the controllers of this crate are started with.
+//! The start parameters of the controllers of this crate.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -3,12 +3,12 @@
 use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair, PKCS_ECDSA_P256_SHA256};
 
 /// A new private key, and the request for its certificate, both PEM.
-pub struct KeyAndCertificateRequest {
+pub struct CertificateEnrollment {
     pub key_pem: String,
     pub request_pem: String,
 }
 
-impl KeyAndCertificateRequest {
+impl CertificateEnrollment {
     /// For a user in one group, without further names.
     pub fn generate(user: &str, group: &str) -> Result<Self, String> {
         let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).map_err(|e| e.to_string())?;

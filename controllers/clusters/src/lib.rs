@@ -50,7 +50,7 @@ pub use join::{
     ProgressCallback, ReportedSecrets, UnjoinError, UnjoinReport, UnjoinSpec, check_cluster_name,
     join, join_preflight, unjoin,
 };
-pub use key_and_certificate_request::KeyAndCertificateRequest;
+pub use key_and_certificate_request::CertificateEnrollment;
 pub use name_resolution::{
     ClusterNameResolutionReporter, NameLookup, NameResolutionOptions, NodeNameResolutionDetector,
 };

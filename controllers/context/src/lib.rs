@@ -1,4 +1,4 @@
-//! What the controllers between templates and members share: their start parameters, their error,
+//! The parts that the controllers between templates and members share: their start parameters, their error,
 //! and the clients and informers that several of them use. The model for the name is Karmada's
 //! `pkg/controllers/context`.
 //!
@@ -20,7 +20,7 @@ pub use error::Error;
 pub use machinery::tree_memory::estimate_tree_bytes;
 pub use manifest_memory::{ManifestMemoryBudget, estimate_encoded_tree_bytes, is_small_tree};
 pub use object_metadata::{
-    AnnotationsAndFinalizers, hash_without_status, is_changed_by_karmada, is_equal_except_status,
+    ObjectAnnotations, hash_without_status, is_changed_by_karmada, is_equal_except_status,
     set_metadata_entry,
 };
 pub use template_filter::{NamespaceFilter, SkippedResourceConfig};

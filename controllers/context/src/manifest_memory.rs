@@ -8,7 +8,7 @@ use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::Value;
 use tokio::sync::{Semaphore, SemaphorePermit};
 
-/// What all manifests that are large may take together.
+/// The bytes that all large manifests may take together.
 const MAX_LARGE_MANIFEST_BYTES: usize = 12 << 20;
 /// Manifests that take less are not counted: there are few of them at a time, and most
 /// manifests are small.
@@ -47,7 +47,7 @@ pub fn is_small_tree(tree_bytes: usize) -> bool {
     tree_bytes <= SMALL_MANIFEST_BYTES
 }
 
-/// What the tree of encoded JSON would take, roughly; no tree is made. Zero for JSON that
+/// The bytes that the tree of encoded JSON would take, roughly; no tree is made. Zero for JSON that
 /// is small or cannot be parsed.
 pub fn estimate_encoded_tree_bytes(json: &[u8]) -> usize {
     if json.len() <= SMALL_ENCODED_MANIFEST_BYTES {

@@ -11,28 +11,24 @@ use serde_json::{Map, Value};
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-struct PartialObjectAnnotationsAndFinalizers {
-    metadata: AnnotationsAndFinalizersMetadata,
+struct PartialObject {
+    metadata: PartialObjectMeta,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-struct AnnotationsAndFinalizersMetadata {
+struct PartialObjectMeta {
     annotations: Option<BTreeMap<String, String>>,
     finalizers: Option<Vec<String>>,
 }
 
 /// The annotations and finalizers of an object, parsed at most once per version.
 #[derive(Clone, Debug)]
-pub struct AnnotationsAndFinalizers(Arc<PartialObjectAnnotationsAndFinalizers>);
+pub struct ObjectAnnotations(Arc<PartialObject>);
 
-impl AnnotationsAndFinalizers {
+impl ObjectAnnotations {
     pub fn from_object(object: &Object) -> Self {
-        Self(
-            object
-                .decode::<PartialObjectAnnotationsAndFinalizers>()
-                .unwrap_or_default(),
-        )
+        Self(object.decode::<PartialObject>().unwrap_or_default())
     }
 
     pub fn annotation(&self, key: &str) -> Option<&str> {
@@ -58,8 +54,8 @@ pub fn is_equal_except_status(old: &Object, new: &Object) -> bool {
     }
     if after.generation > 0 {
         let (a, b) = (
-            AnnotationsAndFinalizers::from_object(old),
-            AnnotationsAndFinalizers::from_object(new),
+            ObjectAnnotations::from_object(old),
+            ObjectAnnotations::from_object(new),
         );
         return before.generation == after.generation && a.annotations().eq(b.annotations());
     }
@@ -75,7 +71,7 @@ pub fn hash_without_status(object: &Object) -> u64 {
     let mut hasher = DefaultHasher::new();
     (&head.uid, head.deleting, &head.labels, head.generation).hash(&mut hasher);
     if head.generation > 0 {
-        AnnotationsAndFinalizers::from_object(object)
+        ObjectAnnotations::from_object(object)
             .annotations()
             .for_each(|entry| entry.hash(&mut hasher));
     } else if let Ok(value) = object.value() {

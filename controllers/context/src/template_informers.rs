@@ -441,7 +441,7 @@ struct CrdSpecFields {
     group: String,
     names: CrdNamesKind,
     #[serde(default)]
-    versions: Vec<CrdVersionNameAndServed>,
+    versions: Vec<CrdVersion>,
 }
 
 #[derive(Deserialize)]
@@ -450,7 +450,7 @@ struct CrdNamesKind {
 }
 
 #[derive(Deserialize)]
-struct CrdVersionNameAndServed {
+struct CrdVersion {
     name: String,
     served: bool,
 }

@@ -16,17 +16,17 @@ pub(crate) struct IndependentBinding {
     id: String,
     /// `spec.clusters` of the binding.
     clusters: Value,
-    preferences: ConflictResolutionAndPreservation,
+    preferences: DependencyPreferences,
 }
 
 /// The preferences of an independent binding that apply to its dependencies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct ConflictResolutionAndPreservation {
+pub(crate) struct DependencyPreferences {
     overwrite: bool,
     preserve: bool,
 }
 
-impl ConflictResolutionAndPreservation {
+impl DependencyPreferences {
     pub(crate) fn from_spec(spec: &ResourceBindingSpec) -> Self {
         Self {
             overwrite: spec.conflict_resolution == "Overwrite",
@@ -37,19 +37,16 @@ impl ConflictResolutionAndPreservation {
 
 /// The merged preferences: `Overwrite` and `true` prevail.
 #[derive(Debug, PartialEq, Eq)]
-struct MergedConflictResolutionAndPreservation {
+struct MergedPreferences {
     conflict_resolution: &'static str,
     preserve: bool,
     /// The text of the conflict, if the preferences differ.
     conflict: Option<String>,
 }
 
-fn merge_preferences(
-    wishes: &[ConflictResolutionAndPreservation],
-) -> MergedConflictResolutionAndPreservation {
-    let differ = |of: fn(&ConflictResolutionAndPreservation) -> bool| {
-        wishes.iter().any(of) && !wishes.iter().all(of)
-    };
+fn merge_preferences(wishes: &[DependencyPreferences]) -> MergedPreferences {
+    let differ =
+        |of: fn(&DependencyPreferences) -> bool| wishes.iter().any(of) && !wishes.iter().all(of);
     let mut conflicts = Vec::new();
     if differ(|w| w.overwrite) {
         conflicts.push("ConflictResolution conflicted (Overwrite vs Abort)");
@@ -61,7 +58,7 @@ fn merge_preferences(
         "Dependency policy conflict detected: {}.",
         conflicts.join("; ")
     );
-    MergedConflictResolutionAndPreservation {
+    MergedPreferences {
         conflict_resolution: if wishes.iter().any(|w| w.overwrite) {
             "Overwrite"
         } else {
@@ -73,7 +70,7 @@ fn merge_preferences(
 }
 
 /// The required change, and the text of the conflict between the preferences.
-pub(crate) type AttachedBindingDiffAndConflict = (BindingDiff, Option<String>);
+pub(crate) type AttachedBindingUpdate = (BindingDiff, Option<String>);
 
 /// The existing binding belongs to an earlier object of the same name.
 #[derive(Debug, PartialEq, Eq)]
@@ -90,7 +87,7 @@ impl IndependentBinding {
             name: head.name.to_string(),
             id: head.label(BINDING_ID).unwrap_or_default().to_owned(),
             clusters: serde_json::to_value(&spec.clusters)?,
-            preferences: ConflictResolutionAndPreservation::from_spec(spec),
+            preferences: DependencyPreferences::from_spec(spec),
         })
     }
 
@@ -168,8 +165,8 @@ impl IndependentBinding {
         existing: &Value,
         served: &RestMapping,
         object: &Object,
-        wish_of: impl Fn(&str, &str) -> Option<ConflictResolutionAndPreservation>,
-    ) -> Result<AttachedBindingDiffAndConflict, OwnerMismatch> {
+        wish_of: impl Fn(&str, &str) -> Option<DependencyPreferences>,
+    ) -> Result<AttachedBindingUpdate, OwnerMismatch> {
         let owners = existing["metadata"]["ownerReferences"].as_array();
         let owner = owners
             .into_iter()
@@ -197,7 +194,7 @@ impl IndependentBinding {
     pub(crate) fn detach(
         &self,
         existing: &Value,
-        wish_of: impl Fn(&str, &str) -> Option<ConflictResolutionAndPreservation>,
+        wish_of: impl Fn(&str, &str) -> Option<DependencyPreferences>,
     ) -> Value {
         let mut body = existing.clone();
         let labels = body.pointer_mut("/metadata/labels");
@@ -231,8 +228,8 @@ impl IndependentBinding {
     fn all_preferences(
         &self,
         required: &[Value],
-        wish_of: impl Fn(&str, &str) -> Option<ConflictResolutionAndPreservation>,
-    ) -> Vec<ConflictResolutionAndPreservation> {
+        wish_of: impl Fn(&str, &str) -> Option<DependencyPreferences>,
+    ) -> Vec<DependencyPreferences> {
         let text = |snapshot: &Value, field: &str| snapshot[field].as_str().map(str::to_owned);
         let wish = |snapshot: &Value| {
             if self.matches_snapshot(snapshot) {
@@ -246,10 +243,7 @@ impl IndependentBinding {
 }
 
 /// Writes the merged preferences unless a policy has set them; returns the text of the conflict.
-fn write_preferences(
-    spec: &mut Value,
-    wishes: &[ConflictResolutionAndPreservation],
-) -> Option<String> {
+fn write_preferences(spec: &mut Value, wishes: &[DependencyPreferences]) -> Option<String> {
     if has_placement(spec) {
         return None;
     }
@@ -344,12 +338,12 @@ mod tests {
         IndependentBinding::from_binding(&binding, &serde_json::from_value(all).unwrap()).unwrap()
     }
 
-    fn no_preferences(_: &str, _: &str) -> Option<ConflictResolutionAndPreservation> {
+    fn no_preferences(_: &str, _: &str) -> Option<DependencyPreferences> {
         None
     }
 
     fn expect_changed(
-        joined: Result<AttachedBindingDiffAndConflict, OwnerMismatch>,
+        joined: Result<AttachedBindingUpdate, OwnerMismatch>,
     ) -> (Value, Option<String>) {
         match joined {
             Ok((BindingDiff::Changed(body), conflict)) => (body, conflict),

@@ -23,7 +23,7 @@ use parking_lot::Mutex;
 use serde_json::json;
 
 use crate::attached_binding::{
-    ConflictResolutionAndPreservation, IndependentBinding, depended_by_index_keys, is_orphan,
+    DependencyPreferences, IndependentBinding, depended_by_index_keys, is_orphan,
 };
 use crate::event_filter::{affected_bindings, dependency_index_keys, needs_reconcile};
 
@@ -412,13 +412,9 @@ impl DependenciesDistributor {
         Error::aggregate(failed).map(|()| wrote)
     }
 
-    fn dependency_preferences(
-        &self,
-        namespace: &str,
-        name: &str,
-    ) -> Option<ConflictResolutionAndPreservation> {
+    fn dependency_preferences(&self, namespace: &str, name: &str) -> Option<DependencyPreferences> {
         let binding = self.bindings.get(namespace, name)?;
-        Some(ConflictResolutionAndPreservation::from_spec(
+        Some(DependencyPreferences::from_spec(
             &binding.decode::<ResourceBinding>().ok()?.spec,
         ))
     }

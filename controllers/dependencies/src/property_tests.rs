@@ -9,7 +9,7 @@ use machinery::{Gvk, Gvr, Object};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use crate::attached_binding::{ConflictResolutionAndPreservation, IndependentBinding};
+use crate::attached_binding::{DependencyPreferences, IndependentBinding};
 
 /// An independent binding by number, its clusters and its preferences; `None`: it is detached.
 type AttachOrDetachOperation = (usize, Option<(Vec<u8>, bool, bool)>);
@@ -23,7 +23,7 @@ fn attach_operation() -> impl Strategy<Value = AttachOrDetachOperation> {
 /// An independent binding that is attached.
 struct TestIndependentBinding {
     binding: IndependentBinding,
-    preferences: ConflictResolutionAndPreservation,
+    preferences: DependencyPreferences,
     clusters: Value,
     overwrite: bool,
     preserve: bool,
@@ -45,7 +45,7 @@ fn attached_independent_binding(
     let binding = Object::from_value(&binding).unwrap();
     TestIndependentBinding {
         binding: IndependentBinding::from_binding(&binding, &spec).unwrap(),
-        preferences: ConflictResolutionAndPreservation::from_spec(&spec),
+        preferences: DependencyPreferences::from_spec(&spec),
         clusters,
         overwrite,
         preserve,

@@ -2,7 +2,7 @@
 
 /// The versions from which a binding was built.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct AppliedTemplateAndPolicyVersions {
+pub(crate) struct AppliedVersions {
     /// The hash of the template without its status.
     pub(crate) template_hash: u64,
     pub(crate) policy_uid: String,

@@ -12,7 +12,7 @@ use scheduler::{DecisionExplanation, schedule_inline};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use crate::applied_policy::AppliedTemplateAndPolicyVersions;
+use crate::applied_policy::AppliedVersions;
 use crate::controller::{ResourceDetector, TemplateReconcileTrigger, namespaced_name};
 use crate::desired_binding::DesiredBinding;
 use crate::metrics::DETECTOR_METRICS;
@@ -46,7 +46,7 @@ impl ResourceDetector {
         if cause.by_karmada && policy.is_lazy() {
             return Ok(ReconcileAction::Done);
         }
-        let versions = AppliedTemplateAndPolicyVersions {
+        let versions = AppliedVersions {
             template_hash: hash_without_status(&template),
             policy_uid: policy.object.uid().to_owned(),
             policy_generation: policy.object.meta().generation,

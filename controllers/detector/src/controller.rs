@@ -21,7 +21,7 @@ use parking_lot::Mutex;
 use serde_json::Value;
 use tokio::time::Instant;
 
-use crate::applied_policy::AppliedTemplateAndPolicyVersions;
+use crate::applied_policy::AppliedVersions;
 use crate::metrics::DETECTOR_METRICS;
 use crate::policy_claim::PolicyClaim;
 use crate::policy_matching::{ParsedPolicy, highest_ranked, lookup_keys};
@@ -63,8 +63,7 @@ pub struct ResourceDetector {
     /// `namespace/name` of a policy, or the name of a cluster policy.
     pub(crate) policy_queue: Workqueue<String>,
     pub(crate) triggers: Mutex<HashMap<TemplateKey, TemplateReconcileTrigger>>,
-    pub(crate) applied_policies:
-        LastAppliedVersionByKey<TemplateKey, AppliedTemplateAndPolicyVersions>,
+    pub(crate) applied_policies: LastAppliedVersionByKey<TemplateKey, AppliedVersions>,
     /// Templates that no policy matches.
     pub(crate) waiting_objects: Mutex<WaitingObjects>,
     /// The kind and uid of templates whose deletion was observed.

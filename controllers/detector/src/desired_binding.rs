@@ -12,7 +12,7 @@ use openapi::karmada::well_known_keys::{
 use openapi::karmada::{Placement, binding::ObjectReference, names};
 use serde_json::{Map, Value, json};
 
-use crate::interpret_template::{InterpretedReplicas, InterpretedReplicasAndPriority};
+use crate::interpret_template::{InterpretedReplicas, InterpretedTemplate};
 use crate::policy_claim::PolicyClaim;
 use crate::policy_matching::ParsedPolicy;
 
@@ -58,7 +58,7 @@ impl DesiredBinding {
         template: &Object,
         policy: &ParsedPolicy,
         claim: &PolicyClaim,
-        findings: InterpretedReplicasAndPriority,
+        findings: InterpretedTemplate,
     ) -> Result<Self, serde_json::Error> {
         let from = &policy.view.spec;
         let resource = ObjectReference {
@@ -246,18 +246,18 @@ fn remove_key(map: &mut Value, key: &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use interpreter::TemplateReplicasAndRequirements;
+    use interpreter::TemplateReplicas;
     use machinery::{Gvk, Gvr};
     use openapi::karmada::well_known_keys::{POLICY_ID, POLICY_NAME, POLICY_NAMESPACE};
 
     fn desired_binding(policy: Value, revision: &str) -> DesiredBinding {
         let template = json!({"metadata": {"name": "Web", "namespace": "n", "uid": "u", "resourceVersion": revision}});
-        let findings = InterpretedReplicasAndPriority {
-            replicas: InterpretedReplicas::Replicas(TemplateReplicasAndRequirements {
+        let findings = InterpretedTemplate {
+            replicas: InterpretedReplicas::Replicas(TemplateReplicas {
                 count: 2,
                 requirements: Some(json!({"resourceRequest": {"cpu": "1"}})),
             }),
-            ..InterpretedReplicasAndPriority::default()
+            ..InterpretedTemplate::default()
         };
         desired_binding_of(template, policy, findings)
     }
@@ -265,7 +265,7 @@ mod tests {
     fn desired_binding_of(
         template: Value,
         policy: Value,
-        findings: InterpretedReplicasAndPriority,
+        findings: InterpretedTemplate,
     ) -> DesiredBinding {
         let served = RestMapping {
             gvk: Gvk::from_static("apps", "v1", "Deployment"),
@@ -422,9 +422,9 @@ mod tests {
             (&Value::Null, json!({"app": "x"}), true, Value::Null),
         ] {
             let policy = json!({"placement": {"workloadAffinity": affinity}});
-            let findings = InterpretedReplicasAndPriority {
+            let findings = InterpretedTemplate {
                 record_affinity_groups: grouped,
-                ..InterpretedReplicasAndPriority::default()
+                ..InterpretedTemplate::default()
             };
             let made =
                 desired_binding_of(template(labels.clone()), policy, findings).to_new_binding();
@@ -439,10 +439,10 @@ mod tests {
     #[test]
     fn a_cluster_binding_keeps_some_fields_of_its_creation() {
         let policy = |deps: bool| json!({"propagateDeps": deps, "schedulerName": "s", "placement": {"workloadAffinity": {"affinity": {"groupByLabelKey": "app"}}}});
-        let findings = |priority: i64| InterpretedReplicasAndPriority {
+        let findings = |priority: i64| InterpretedTemplate {
             priority: Some(priority),
             record_affinity_groups: true,
-            ..InterpretedReplicasAndPriority::default()
+            ..InterpretedTemplate::default()
         };
         let of_cluster = json!({"metadata": {"name": "a", "uid": "u", "labels": {"app": "x"}}});
         let made = desired_binding_of(of_cluster.clone(), policy(true), findings(7));

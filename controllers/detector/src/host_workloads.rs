@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 use crate::apply_policy::OWNER_MISMATCH_MESSAGE;
 use crate::controller::{ResourceDetector, TemplateReconcileTrigger};
 use crate::desired_binding::DesiredBinding;
-use crate::interpret_template::InterpretedReplicasAndPriority;
+use crate::interpret_template::InterpretedTemplate;
 use crate::policy_claim::PolicyClaim;
 use crate::policy_matching::ParsedPolicy;
 
@@ -177,7 +177,7 @@ fn unclaimed_binding(
         template,
         policy,
         &claim,
-        InterpretedReplicasAndPriority::default(),
+        InterpretedTemplate::default(),
     )
     .map_err(Error::blocked)?;
     let mut body = desired.to_new_binding();

@@ -7,7 +7,7 @@
 use client::ResourcePath;
 use controller_context::Error;
 use flotilla_runtime::{InvolvedObject, RestMapping};
-use interpreter::{ResourceInterpreter, TemplateReplicasAndRequirements};
+use interpreter::{ResourceInterpreter, TemplateReplicas};
 use machinery::Object;
 use openapi::karmada::binding::Component;
 use openapi::karmada::policy::SchedulePriority;
@@ -29,7 +29,7 @@ impl ResourceDetector {
         served: &RestMapping,
         template: &Object,
         policy: &ParsedPolicy,
-    ) -> Result<InterpretedReplicasAndPriority, Error> {
+    ) -> Result<InterpretedTemplate, Error> {
         let about = InvolvedObject::new(&served.api_version, served.kind(), template);
         let wants =
             match interpret_replicas(&self.interpreter, served, template, self.feature_gates())
@@ -60,7 +60,7 @@ impl ResourceDetector {
             }
             _ => None,
         };
-        Ok(InterpretedReplicasAndPriority {
+        Ok(InterpretedTemplate {
             replicas: wants,
             priority,
             record_affinity_groups: self.is_enabled(KarmadaFeature::WorkloadAffinity),
@@ -109,14 +109,14 @@ pub enum InterpretedReplicas {
     /// The kind has neither.
     #[default]
     NotReplicated,
-    Replicas(TemplateReplicasAndRequirements),
+    Replicas(TemplateReplicas),
     /// Components with a pod template each, which are scheduled together.
     Components(Vec<Component>),
 }
 
 /// The interpreted template and the settings that apply to its binding.
 #[derive(Clone, Debug, Default)]
-pub struct InterpretedReplicasAndPriority {
+pub struct InterpretedTemplate {
     pub replicas: InterpretedReplicas,
     /// The value of the PriorityClass that the policy names.
     pub priority: Option<i64>,
@@ -166,7 +166,7 @@ async fn get_replicas(
     served: &RestMapping,
     template: &Object,
     quota: bool,
-) -> Result<Option<TemplateReplicasAndRequirements>, interpreter::Error> {
+) -> Result<Option<TemplateReplicas>, interpreter::Error> {
     let mut found = interpreter.replicas(&served.gvk, template).await?;
     if quota && let Some(requirements) = found.as_mut().and_then(|r| r.requirements.as_mut()) {
         requirements["namespace"] = template.namespace().into();

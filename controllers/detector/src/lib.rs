@@ -28,7 +28,7 @@ mod waiting_objects;
 pub use controller::ResourceDetector;
 pub use desired_binding::DesiredBinding;
 pub use interpret_template::{
-    InterpretError, InterpretedReplicas, InterpretedReplicasAndPriority, interpret_replicas,
+    InterpretError, InterpretedReplicas, InterpretedTemplate, interpret_replicas,
 };
 pub use policy_claim::PolicyClaim;
 pub use policy_matching::{ParsedPolicy, rank_matching};

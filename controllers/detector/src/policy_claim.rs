@@ -1,7 +1,7 @@
 //! Reads, makes and removes the claim of a policy on a template or a binding: a label with the
 //! policy's permanent id and annotations with its name. Source: Karmada's `pkg/detector/claim.go`.
 
-use controller_context::AnnotationsAndFinalizers;
+use controller_context::ObjectAnnotations;
 use machinery::Object;
 use openapi::karmada::well_known_keys::{
     CLUSTER_POLICY_ID, CLUSTER_POLICY_NAME, POLICY_ID, POLICY_NAME, POLICY_NAMESPACE,
@@ -37,7 +37,7 @@ impl PolicyClaim {
 
     /// The claim on an object; a PropagationPolicy takes precedence over a cluster policy.
     pub fn on_object(object: &Object) -> Option<Self> {
-        let extra = AnnotationsAndFinalizers::from_object(object);
+        let extra = ObjectAnnotations::from_object(object);
         let full = |v: Option<&str>| v.filter(|v| !v.is_empty()).map(str::to_owned);
         let local = || {
             Some(Self {
@@ -90,7 +90,7 @@ impl PolicyClaim {
         };
         let foreign = !self.is_cluster_scoped()
             && (head.label(CLUSTER_POLICY_ID).is_some()
-                || AnnotationsAndFinalizers::from_object(object)
+                || ObjectAnnotations::from_object(object)
                     .annotation(CLUSTER_POLICY_NAME)
                     .is_some());
         if head.label(key) == Some(&self.id) && !foreign {

@@ -50,7 +50,7 @@ impl Default for DeschedulerOptions {
     }
 }
 
-/// What the descheduler works with.
+/// The parts that the descheduler works with.
 pub struct DeschedulerContext {
     /// The API server with the bindings.
     pub control_plane: Arc<dyn Api>,

@@ -16,7 +16,7 @@ use serde_json::Value;
 use crate::UNBOUNDED_REPLICAS;
 use crate::node_claim::NodeClaimMatcher;
 
-/// What one pod requests from a node.
+/// The requests of one pod to a node.
 struct PodRequest {
     node_matcher: NodeClaimMatcher,
     resource_request: ReplicaResourceRequest,
@@ -37,7 +37,7 @@ impl PodRequest {
     }
 }
 
-/// What to count.
+/// The objects to count.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum ReplicasOrComponentSets {
     Replicas,

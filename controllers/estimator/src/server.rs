@@ -59,7 +59,7 @@ const SYNC_POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// After a failure to accept, as when the process has no file descriptors left.
 const ACCEPT_RETRY_INTERVAL: Duration = Duration::from_millis(100);
 
-/// What an estimator serves.
+/// The services of an estimator.
 #[derive(Clone, Debug)]
 pub struct EstimatorServerOptions {
     /// The member's name; requests for other clusters are rejected.

@@ -56,7 +56,7 @@ struct ManifestApplyAttempt<'a> {
     last_written: Option<u64>,
 }
 
-/// What has become of a manifest that was applied.
+/// The outcome for a manifest that was applied.
 pub(crate) struct AppliedManifest {
     /// `None` while a repair waits.
     pub(crate) synced: Option<SyncedObjectVersion>,
@@ -385,7 +385,7 @@ impl ExecutionController {
         }
         let is_whole = matches!(ownership, FieldOwnership::Own);
         match self.write_update(of, write).await? {
-            // What stayed may contradict the manifest, such as the other choice of a union.
+            // The remaining fields may contradict the manifest, such as the other choice of a union.
             ManifestWriteOutcome::Outdated(_, refused) if is_invalid(&refused) && !is_whole => {
                 let whole = self.decide_update(
                     of.target,

@@ -10,7 +10,7 @@ use machinery::Object;
 use tokio::time::Instant;
 
 use crate::apply_manifest::{ManifestApplyError, WorkToApply};
-use crate::cluster_executor::{ClusterExecutor, SyncedObjectVersion, SyncedWorkAndObjectVersions};
+use crate::cluster_executor::{ClusterExecutor, SyncedObjectVersion, SyncedWork};
 use crate::compare::UpdateMode;
 use crate::conditions::{
     APPLIED, DISPATCHING_MESSAGE, FIELD_CONFLICT, SUSPENDED_MESSAGE, WorkCondition,
@@ -113,7 +113,7 @@ impl ExecutionController {
         let quiet_after = self.add_field_conflict(executor, object, work, &mut conditions);
         self.update_conditions(object, work, &conditions).await?;
         if result.repair_delay.is_none() {
-            let synced_versions = SyncedWorkAndObjectVersions {
+            let synced_versions = SyncedWork {
                 uid: object.uid().to_owned(),
                 generation,
                 objects: result.targets,

@@ -24,13 +24,13 @@ pub(crate) struct SyncedObjectVersion {
 
 /// A Work whose objects all matched: it needs no comparison while these versions are current.
 #[derive(Debug)]
-pub(crate) struct SyncedWorkAndObjectVersions {
+pub(crate) struct SyncedWork {
     pub(crate) uid: String,
     pub(crate) generation: i64,
     pub(crate) objects: Vec<SyncedObjectVersion>,
 }
 
-impl SyncedWorkAndObjectVersions {
+impl SyncedWork {
     /// Whether the state belongs to this version of the Work. A Work that replaces another of the
     /// same name starts at the same generation.
     pub(crate) fn matches_work(&self, work: &Object) -> bool {
@@ -45,7 +45,7 @@ pub(crate) struct ClusterExecutor {
     /// Whether the workers are ending. Locked while a key is added, so that no key gets into a
     /// queue without workers.
     retired: Mutex<bool>,
-    pub(crate) synced_works: LastAppliedVersionByKey<String, Arc<SyncedWorkAndObjectVersions>>,
+    pub(crate) synced_works: LastAppliedVersionByKey<String, Arc<SyncedWork>>,
     pub(crate) repairs: RepairBackoff,
 }
 

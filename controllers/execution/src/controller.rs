@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use client::{Api, Patch, ResourcePath, WriteOptions, ignore_not_found};
 use controller_context::{
-    AnnotationsAndFinalizers, Error, ExecutionScope, ManifestMemoryBudget, PropagationContext,
-    WorkClient, is_equal_except_status,
+    Error, ExecutionScope, ManifestMemoryBudget, ObjectAnnotations, PropagationContext, WorkClient,
+    is_equal_except_status,
 };
 use flotilla_runtime::{
     ControllerName, EventRecorder, Expectations, Informer, InformerEvent, InvolvedObject,
@@ -25,7 +25,7 @@ use openapi::karmada::resources::WORKS;
 use openapi::karmada::well_known_keys::{WORK_NAME, WORK_NAMESPACE};
 use serde_json::json;
 
-use crate::cluster_executor::{ClusterExecutor, ClusterExecutors, SyncedWorkAndObjectVersions};
+use crate::cluster_executor::{ClusterExecutor, ClusterExecutors, SyncedWork};
 use crate::conditions::WorkCondition;
 use crate::custom_schemas::CustomSchemas;
 use crate::idle_informers::{IdleInformerChecker, manifest_kinds};
@@ -233,8 +233,7 @@ impl ExecutionController {
             (Some(old), Some(new)) if is_equal_except_status(old, new) => return,
             _ => {}
         }
-        let extra =
-            AnnotationsAndFinalizers::from_object(change.old.unwrap_or_else(|| change.object()));
+        let extra = ObjectAnnotations::from_object(change.old.unwrap_or_else(|| change.object()));
         let at = (
             extra.annotation(WORK_NAMESPACE),
             extra.annotation(WORK_NAME),
@@ -325,13 +324,13 @@ impl ExecutionController {
     }
 
     /// The recorded sync state of this version of a Work.
-    pub(crate) fn synced_work(&self, work: &Object) -> Option<Arc<SyncedWorkAndObjectVersions>> {
+    pub(crate) fn synced_work(&self, work: &Object) -> Option<Arc<SyncedWork>> {
         let lane = self.executor_of(work)?;
         let found = lane.synced_works.get(&work.meta().key());
         found.filter(|in_order| in_order.matches_work(work))
     }
 
-    pub(crate) fn record_synced(&self, work: &Object, in_order: SyncedWorkAndObjectVersions) {
+    pub(crate) fn record_synced(&self, work: &Object, in_order: SyncedWork) {
         let Some(lane) = self.executor_of(work) else {
             return;
         };

@@ -199,7 +199,7 @@ impl<'a> ElementOwners<'a> {
         self.key_names.first().map(Vec::as_slice)
     }
 
-    /// What is left of an element, with the fields that key it.
+    /// The remainder of an element, with the fields that key it.
     fn with_key(&self, mut rest: Value, item: &Value) -> Value {
         if let Some(rest) = rest.as_object_mut() {
             for name in self.key_names.iter().flatten() {

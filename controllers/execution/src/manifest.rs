@@ -2,7 +2,7 @@
 //! the bytes that the informer holds. A tree of a manifest is made for one comparison and
 //! goes before the member is written to.
 //!
-//! What members that do not answer hold is therefore one version of each Work that is being
+//! Members that do not answer therefore hold one version of each Work that is being
 //! applied, and those fields of the objects to write that differ from its manifests.
 
 use std::collections::BTreeMap;
@@ -14,7 +14,7 @@ use bytes::Bytes;
 use client::EncodedObjectBody;
 use flotilla_runtime::RestMapping;
 use machinery::{Gvk, Object};
-use openapi::karmada::binding::{AnnotationsFinalizersAndGeneration, Condition};
+use openapi::karmada::binding::{Condition, KarmadaObjectMeta};
 use openapi::karmada::well_known_keys::TEMPLATE_UID;
 use serde::Deserialize;
 use serde_json::Value;
@@ -54,7 +54,7 @@ impl EncodedWork {
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct WorkFields<'a> {
-    metadata: AnnotationsFinalizersAndGeneration,
+    metadata: KarmadaObjectMeta,
     #[serde(borrow)]
     spec: WorkSpecFields<'a>,
     status: WorkStatusFields,
@@ -217,7 +217,7 @@ pub(crate) fn content_hash(object: &Object) -> u64 {
 struct SharedBytesEncoder<'a> {
     shared: &'a Bytes,
     pieces: Vec<Bytes>,
-    /// What follows the pieces.
+    /// The text that follows the pieces.
     text: Vec<u8>,
 }
 

@@ -15,7 +15,7 @@ pub(crate) enum RemovalRule<'a> {
     Nothing,
     /// All of them: nobody but this control plane has set a field.
     Everything,
-    /// Those that this control plane set.
+    /// The fields that this control plane set.
     Owned(FieldOwners<'a>),
 }
 
@@ -205,7 +205,7 @@ impl MemberMerge {
         observed.clone()
     }
 
-    /// What is left of a value that only the member's object has.
+    /// The remainder of a value that only the member's object has.
     fn remaining(&mut self, value: &Value, rule: &RemovalRule<'_>) -> Option<Value> {
         let rest = match rule {
             RemovalRule::Nothing => Some(value.clone()),

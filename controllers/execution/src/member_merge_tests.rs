@@ -118,7 +118,7 @@ fn merged(desired: &Value, observed: &Value, kind: Option<Gvk>, rule: &RemovalRu
 }
 
 proptest! {
-    /// What the manifest says wins, what only this control plane set goes, all else stays.
+    /// The fields of the manifest win, fields that only this control plane set go, all others stay.
     // proves: EXE-three-way
     #[test]
     fn an_edit_removes_only_what_this_control_plane_set(

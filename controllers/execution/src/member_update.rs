@@ -21,7 +21,7 @@ const COPIES: usize = 2;
 /// The longest path of a field that a condition shows.
 const MAX_SHOWN_PATH_CHARS: usize = 256;
 
-/// What becomes of an object that a member has.
+/// The action for an object that a member has.
 pub(crate) enum MemberObjectDecision {
     Nothing,
     Write(MemberObjectWrite),
@@ -39,7 +39,7 @@ pub(crate) struct MemberObjectWrite {
     pub(crate) keeps_member_fields: bool,
 }
 
-/// What is known about who set the fields of an object that the manifest does not set.
+/// The known managers of an object's fields that the manifest does not set.
 pub(crate) enum FieldOwnership {
     /// All of them stay.
     Kept,

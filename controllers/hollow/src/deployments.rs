@@ -13,7 +13,7 @@ const HASH_LABEL: &str = "pod-template-hash";
 /// The annotation by which `kubectl rollout` orders replica sets.
 const REVISION_ANNOTATION: &str = "deployment.kubernetes.io/revision";
 
-/// What to do about the replica sets of one Deployment.
+/// The actions for the replica sets of one Deployment.
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct DeploymentPlan {
     /// The replica set of the current template, if it does not exist yet.

@@ -4,9 +4,7 @@ use std::collections::BTreeMap;
 
 use machinery::Object;
 use machinery::object::MalformedObject;
-use openapi::{
-    ContainerResourcesAndRestartPolicy, ResourceList, ResourceRequirements, pod_requests,
-};
+use openapi::{RequestingContainer, ResourceList, ResourceRequirements, pod_requests};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
@@ -53,7 +51,7 @@ pub(crate) struct HollowContainerFields {
     pub(crate) image: String,
     pub(crate) ports: Vec<HollowContainerPortFields>,
     #[serde(flatten)]
-    resources: ContainerResourcesAndRestartPolicy,
+    resources: RequestingContainer,
 }
 
 #[derive(Debug, Default, Deserialize)]

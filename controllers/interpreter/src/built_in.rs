@@ -7,7 +7,7 @@ use openapi::karmada::binding::Component;
 use serde_json::{Value, json};
 
 use crate::native::pod_template::object_json;
-use crate::native::{CollectedStatus, Error, NativeInterpreter, TemplateReplicasAndRequirements};
+use crate::native::{CollectedStatus, Error, NativeInterpreter, TemplateReplicas};
 use crate::thirdparty::ThirdPartyInterpreter;
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -31,7 +31,7 @@ impl BuiltInInterpreter {
         &self,
         kind: &Gvk,
         template: &Object,
-    ) -> Result<Option<TemplateReplicasAndRequirements>, Error> {
+    ) -> Result<Option<TemplateReplicas>, Error> {
         match apply_third_party_rule(kind, template, "replicas", |t| {
             ThirdPartyInterpreter.replicas(kind, t)
         })? {

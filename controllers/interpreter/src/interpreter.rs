@@ -21,13 +21,13 @@ use crate::config_manager::InterpreterRuleChangeListener;
 use crate::declarative::DeclarativeInterpreter;
 use crate::lua::{LuaArg, LuaLimits};
 use crate::native::pod_template::object_json;
-use crate::native::{CollectedStatus, Error, TemplateReplicasAndRequirements};
+use crate::native::{CollectedStatus, Error, TemplateReplicas};
 use crate::operation::InterpreterOperation;
 use crate::rule_change::InterpreterRuleChange;
 use crate::script_result::{ScriptResult, union_dependencies};
 use crate::webhook::{
-    InterpreterRequestAttributes, InterpreterWebhookResponseAndObject,
-    WebhookClientAndPatchFunction, WebhookInterpreter,
+    InterpreterRequestAttributes, InterpreterWebhookResult, WebhookInterpreter,
+    WebhookInterpreterOptions,
 };
 
 /// How errors call the built-in rules.
@@ -47,7 +47,7 @@ impl ResourceInterpreter {
         informers: &InformerFactory,
         api: &Arc<dyn Api>,
         limits: LuaLimits,
-        outside: WebhookClientAndPatchFunction,
+        outside: WebhookInterpreterOptions,
     ) -> Self {
         Self {
             declarative: Some(Arc::new(DeclarativeInterpreter::watch(
@@ -140,7 +140,7 @@ impl ResourceInterpreter {
         operation: InterpreterOperation,
         kind: &Gvk,
         attributes: impl FnOnce() -> Result<InterpreterRequestAttributes<'a>, Error>,
-    ) -> Option<Result<InterpreterWebhookResponseAndObject, Error>> {
+    ) -> Option<Result<InterpreterWebhookResult, Error>> {
         self.webhooks
             .as_ref()?
             .interpret(operation, kind, attributes)
@@ -152,7 +152,7 @@ impl ResourceInterpreter {
         &self,
         kind: &Gvk,
         template: &Object,
-    ) -> Result<Option<TemplateReplicasAndRequirements>, Error> {
+    ) -> Result<Option<TemplateReplicas>, Error> {
         let args = || vec![LuaArg::Object(template.clone(), kind.clone())];
         let operation = InterpreterOperation::InterpretReplica;
         if let Some(returned) = self.run_script(operation, kind, args).await {
@@ -366,7 +366,7 @@ impl ResourceInterpreter {
             })
         };
         let result = self.call_webhook(operation, kind, attributes).await?;
-        Some(result.and_then(InterpreterWebhookResponseAndObject::object))
+        Some(result.and_then(InterpreterWebhookResult::object))
     }
 }
 

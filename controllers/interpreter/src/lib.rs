@@ -6,7 +6,7 @@
 //!
 //! Rules are pure and synchronous: they do no I/O and read no clock (time is an argument). Only the
 //! interface is asynchronous, because scripts and webhooks run elsewhere. The caller passes in the
-//! HTTP client for webhooks ([`WebhookClientAndPatchFunction`]). Only [`native`] and [`thirdparty`]
+//! HTTP client for webhooks ([`WebhookInterpreterOptions`]). Only [`native`] and [`thirdparty`]
 //! branch on the kind of an object.
 //!
 //! Entry point: [`ResourceInterpreter`].
@@ -36,7 +36,7 @@ mod webhook;
 pub use error::Error;
 pub use interpreter::ResourceInterpreter;
 pub use lua::{LuaLimits, check};
-pub use native::TemplateReplicasAndRequirements;
+pub use native::TemplateReplicas;
 pub use operation::InterpreterOperation;
 pub use rule_change::InterpreterRuleChange;
-pub use webhook::{ApplyJsonPatch, WebhookClientAndPatchFunction};
+pub use webhook::{ApplyJsonPatch, WebhookInterpreterOptions};

@@ -1,9 +1,7 @@
 //! The requirements of one replica of a pod template: resource requests and node claim
 //! (`GenerateReplicaRequirements` in Karmada's `pkg/util/helper/binding.go`).
 
-use openapi::{
-    ContainerResourcesAndRestartPolicy, ResourceList, ResourceRequirements, pod_requests,
-};
+use openapi::{RequestingContainer, ResourceList, ResourceRequirements, pod_requests};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
@@ -16,8 +14,8 @@ pub(crate) struct PodTemplateSpec {
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct ReplicaPodSpec {
-    containers: Vec<ContainerResourcesAndRestartPolicy>,
-    init_containers: Vec<ContainerResourcesAndRestartPolicy>,
+    containers: Vec<RequestingContainer>,
+    init_containers: Vec<RequestingContainer>,
     resources: Option<ResourceRequirements>,
     overhead: Option<ResourceList>,
     node_selector: Map<String, Value>,

@@ -14,7 +14,7 @@ use serde_json::{Map, Value};
 use crate::customizations::CustomizationScript;
 use crate::lua::LuaCallError;
 use crate::native::dependencies::validate_dependencies;
-use crate::native::{Error, TemplateReplicasAndRequirements};
+use crate::native::{Error, TemplateReplicas};
 use crate::operation::InterpreterOperation;
 
 /// The results of one script.
@@ -83,7 +83,7 @@ impl ScriptResult {
         }
     }
 
-    pub(crate) fn replicas(mut self) -> Result<TemplateReplicasAndRequirements, Error> {
+    pub(crate) fn replicas(mut self) -> Result<TemplateReplicas, Error> {
         let [count, requirements] = std::mem::take(&mut self.values);
         let Some(Value::Number(number)) = count else {
             return Err(self.type_error("number", count.as_ref()));
@@ -97,7 +97,7 @@ impl ScriptResult {
             }
             other => return Err(self.type_error("table", other.as_ref())),
         };
-        Ok(TemplateReplicasAndRequirements {
+        Ok(TemplateReplicas {
             count: count.unwrap_or(0),
             requirements,
         })

@@ -15,7 +15,7 @@ use crate::shutdown_waits::wait_for_cache_sync;
 
 static CLUSTER_ROLES: Gvr = Gvr::from_static("rbac.authorization.k8s.io", "v1", "clusterroles");
 const FIELD_MANAGER: &str = "clusterrole-aggregation-controller";
-/// What an encoded role contains if it has an aggregation rule.
+/// A substring of an encoded role that has an aggregation rule.
 const AGGREGATION_FIELD: &[u8] = b"\"aggregationRule\"";
 
 struct ClusterRoleAggregationController {

@@ -35,7 +35,7 @@ struct ServiceAccountTokenController {
     issue_token: TokenIssuer,
 }
 
-/// What to do about a token Secret.
+/// The action for a token Secret.
 #[derive(Debug, PartialEq)]
 enum TokenSecretAction {
     Keep,

@@ -22,7 +22,7 @@ const DEFAULT_ACCOUNT: &str = "default";
 const ROOT_CA_CONFIG_MAP: &str = "kube-root-ca.crt";
 const CA_CERT_KEY: &str = "ca.crt";
 
-struct ServiceAccountAndRootCaController {
+struct ServiceAccountController {
     api: Arc<dyn Api>,
     namespaces: Informer,
     accounts: Informer,
@@ -37,7 +37,7 @@ pub(crate) fn start(
     tasks: &TaskGroup,
 ) {
     let informer = |resource| informers.get(&api, &ListWatchSelector::all(resource));
-    let it = Arc::new(ServiceAccountAndRootCaController {
+    let it = Arc::new(ServiceAccountController {
         namespaces: informer(&NAMESPACES),
         accounts: informer(&ACCOUNTS),
         config_maps: informer(&CONFIG_MAPS),
@@ -84,7 +84,7 @@ pub(crate) fn start(
     });
 }
 
-impl ServiceAccountAndRootCaController {
+impl ServiceAccountController {
     async fn reconcile(&self, namespace: &str) -> Result<ReconcileAction, Error> {
         if self
             .namespaces

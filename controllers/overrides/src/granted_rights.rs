@@ -11,7 +11,7 @@ const GROUP: &str = "rbac.authorization.k8s.io";
 /// The fields that grant rights, as JSON pointers.
 const GRANTING_FIELDS: [&str; 4] = ["/rules", "/aggregationRule", "/roleRef", "/subjects"];
 
-/// What an object grants; nothing if it is of another group.
+/// The rights that an object grants; none if it is of another group.
 pub(crate) struct GrantedRights {
     values: Option<[Value; GRANTING_FIELDS.len()]>,
 }

@@ -13,7 +13,7 @@ use flotilla_runtime::{
     TaskGroup, Workqueue, run_workers,
 };
 use machinery::{Gvr, Object};
-use members::{ClusterRoleNameAndRules, ProxySubjects, RoleRefAndSubjects};
+use members::{ClusterRoleGrant, ProxySubjects, RoleBindingSubjects};
 use openapi::karmada::names;
 use openapi::karmada::well_known_keys::{IMPERSONATE_GROUP_MEMBERS, SYSTEM};
 use openapi::karmada::{Cluster, ImpersonatedIdentity};
@@ -155,7 +155,7 @@ impl UnifiedAuthController {
         let it = Arc::downgrade(self);
         self.roles.add_event_handler(move |change| {
             let opens = |r: &Object| {
-                r.decode::<ClusterRoleNameAndRules>()
+                r.decode::<ClusterRoleGrant>()
                     .is_ok_and(|r| r.grants_proxy(None))
             };
             if let Some(it) = it.upgrade()
@@ -192,13 +192,13 @@ impl UnifiedAuthController {
     }
 
     fn binds_proxy_role(&self, binding: &Object) -> bool {
-        let Ok(binding) = binding.decode::<RoleRefAndSubjects>() else {
+        let Ok(binding) = binding.decode::<RoleBindingSubjects>() else {
             return false;
         };
         let role = binding
             .cluster_role()
             .and_then(|name| self.roles.get("", name));
-        let role = role.and_then(|r| r.decode::<ClusterRoleNameAndRules>().ok());
+        let role = role.and_then(|r| r.decode::<ClusterRoleGrant>().ok());
         role.is_some_and(|r| r.grants_proxy(None))
     }
 
@@ -283,12 +283,12 @@ fn build_work(cluster: &Object, manifest: Value) -> DesiredWork {
 mod tests {
     use super::*;
 
-    fn role(name: &str, rules: Value) -> Arc<ClusterRoleNameAndRules> {
+    fn role(name: &str, rules: Value) -> Arc<ClusterRoleGrant> {
         let role = json!({"metadata": {"name": name}, "rules": rules});
         Arc::new(serde_json::from_value(role).unwrap())
     }
 
-    fn binding(kind: &str, role: &str, subjects: &[(&str, &str)]) -> Arc<RoleRefAndSubjects> {
+    fn binding(kind: &str, role: &str, subjects: &[(&str, &str)]) -> Arc<RoleBindingSubjects> {
         let subjects: Vec<Value> = subjects
             .iter()
             .map(|(kind, name)| json!({"kind": kind, "name": name}))

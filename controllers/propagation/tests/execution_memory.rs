@@ -35,7 +35,7 @@ static ALLOCATOR: PeakAlloc = PeakAlloc;
 
 const MEMBERS: usize = 200;
 const MIB: usize = 1 << 20;
-/// What the application of all Works may take beside what is there before.
+/// The memory that the application of all Works may take beside what is there before.
 const PEAK: usize = 16 * MIB;
 
 static CONFIG_MAPS: Gvr = Gvr::from_static("", "v1", "configmaps");
@@ -205,7 +205,7 @@ fn control_plane(data: &Value) -> Arc<FakeApi> {
     control
 }
 
-/// What is allocated once all Works were seen to wait for their clusters.
+/// The allocated bytes once all Works were seen to wait for their clusters.
 async fn settled_usage() -> usize {
     let mut usage = 0;
     while usage != ALLOCATOR.current_usage() {
@@ -225,7 +225,7 @@ async fn until(what: &str, is_so: impl Fn() -> bool) {
     assert!(tokio::time::timeout(limit, so).await.is_ok(), "{what}");
 }
 
-/// What is taken at most while the Works are applied in members of which each hangs in a
+/// The memory in use at most while the Works are applied in members of which each hangs in a
 /// write, when they have an object or none.
 async fn peak(data: &Value, there: Option<Value>) -> usize {
     let member = Arc::new(HungWritesMemberApi {

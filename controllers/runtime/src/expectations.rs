@@ -24,7 +24,7 @@ struct Expectation<V> {
     written_at: Instant,
     /// A reconciliation waits until the informer shows the write.
     awaited: bool,
-    /// What was assumed; dropped when the informer shows the write.
+    /// The assumed value; dropped when the informer shows the write.
     assumed: Option<V>,
 }
 
@@ -41,7 +41,7 @@ pub struct Expectations<K, V = ()> {
     min_write_interval: Duration,
 }
 
-/// What an assumption replaced, for [`Expectations::restore`].
+/// The value that an assumption replaced, for [`Expectations::restore`].
 #[derive(Debug)]
 pub struct PreviousExpectation<V>(Option<Expectation<V>>);
 

@@ -1,4 +1,4 @@
-//! What workers ask of the errors of reconciliations.
+//! The properties of reconciliation errors that workers need.
 
 use std::convert::Infallible;
 use std::fmt::Display;

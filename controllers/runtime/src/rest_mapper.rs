@@ -52,7 +52,7 @@ pub struct DiscoveredResource {
     pub mapping: Arc<RestMapping>,
 }
 
-/// What discovery returned; the preferred version of a group is first.
+/// The result of discovery; the preferred version of a group is first.
 #[derive(Default)]
 struct DiscoverySnapshot {
     resources: Vec<Arc<DiscoveredResource>>,
@@ -237,7 +237,7 @@ mod tests {
     const VERSIONS: [&str; 4] = ["a.io/v2", "a.io/v1", "b.io/v1", "b.io/v1beta1"];
     const KINDS: [&str; 2] = ["Thing", "Part"];
 
-    /// What one discovery returns of a group and version: nothing, its kinds with or without
+    /// The result of one discovery of a group and version: nothing, its kinds with or without
     /// the verb `list`, or a failure.
     #[derive(Clone, Debug)]
     enum GeneratedGroupVersionDiscovery {

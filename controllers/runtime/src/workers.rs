@@ -22,7 +22,7 @@ use crate::metrics::{ControllerName, ReconcileOutcome, WorkerMetrics};
 use crate::reconcile_error::ReconcileError;
 use crate::workqueue::Workqueue;
 
-/// What to do with a key after a successful reconciliation.
+/// The next step for a key after a successful reconciliation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReconcileAction {
     /// Wait for the next change.
@@ -79,7 +79,7 @@ pub fn run_workers<K, E, F, Fut>(
         queue: queue.clone(),
         reconcile,
         concurrency: n,
-        count: Mutex::new(TotalAndUnblockedWorkers {
+        count: Mutex::new(WorkerCounts {
             total: n,
             unblocked: n,
         }),
@@ -116,7 +116,7 @@ pub fn run_workers_after<K, E, F, Fut>(
 }
 
 /// How many workers exist, and how many of them are outside blocking sections.
-struct TotalAndUnblockedWorkers {
+struct WorkerCounts {
     total: usize,
     unblocked: usize,
 }
@@ -128,7 +128,7 @@ struct WorkqueueWorkers<K, E, F, Fut> {
     queue: Workqueue<K>,
     reconcile: F,
     concurrency: usize,
-    count: Mutex<TotalAndUnblockedWorkers>,
+    count: Mutex<WorkerCounts>,
     failures: FailureLogLimiter,
     _result: PhantomData<fn() -> (E, Fut)>,
 }

@@ -17,9 +17,7 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use crate::metrics::{ControllerName, MeasuredQueue, WorkqueueMetrics, register_queue_age};
-use key_states::{
-    DelayedKey, FailureCountAndPendingSince, KeyState, PriorityQueueLane, WorkqueueState,
-};
+use key_states::{DelayedKey, KeyFailures, KeyState, PriorityQueueLane, WorkqueueState};
 
 /// Karmada's `--rate-limiter-base-delay` and `--rate-limiter-max-delay`.
 const BASE_DELAY: Duration = Duration::from_millis(5);
@@ -200,7 +198,7 @@ impl<K: Clone + Eq + Hash + Send + Sync + 'static> Workqueue<K> {
     /// Records that a user change is still not reconciled, without a backoff.
     pub(crate) fn set_pending_since(&self, key: &K, since: Option<Instant>) {
         if since.is_some() {
-            let failing = FailureCountAndPendingSince {
+            let failing = KeyFailures {
                 count: 0,
                 pending_since: since,
             };

@@ -25,7 +25,7 @@ pub(crate) struct AssumeCache {
     results: Expectations<String, Arc<[String]>>,
 }
 
-/// What a new assumption replaced, for [`AssumeCache::restore`].
+/// The state that a new assumption replaced, for [`AssumeCache::restore`].
 #[derive(Debug)]
 pub(crate) struct PreviousAssumption {
     reservation: Option<BindingReservation>,

@@ -9,8 +9,8 @@ use flotilla_metrics::{
 use parking_lot::Mutex;
 
 use crate::core::{
-    self, ClusterSnapshot, PassedAndRejectedCounts, ScheduleRequest, SchedulerPluginName,
-    SchedulingContext, SchedulingDecision, StepOrPluginCompletion,
+    self, ClusterSnapshot, FilterCounts, ScheduleRequest, SchedulerPluginName, SchedulingContext,
+    SchedulingDecision, StepOrPluginCompletion,
 };
 
 /// The event that enqueued a binding.
@@ -207,8 +207,8 @@ pub(crate) fn step_observer() -> impl FnMut(StepOrPluginCompletion) {
 
 /// Observes the mean duration per cluster, once for the clusters that passed and once for
 /// those that did not: one observation per cluster would cost more than most plugins.
-fn observe_mean(figures: &[Histogram; 2], count: PassedAndRejectedCounts, took: f64) {
-    let PassedAndRejectedCounts {
+fn observe_mean(figures: &[Histogram; 2], count: FilterCounts, took: f64) {
+    let FilterCounts {
         passed,
         rejected: refused,
     } = count;

@@ -15,7 +15,7 @@ use crate::core::{
 /// The scheduler of bindings that name no scheduler.
 pub(crate) const DEFAULT_SCHEDULER: &str = "default-scheduler";
 
-/// What the scheduler has to do about a binding.
+/// The scheduler's task for a binding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SchedulingAction {
     Schedule {

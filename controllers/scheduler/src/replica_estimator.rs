@@ -15,7 +15,7 @@ use serde_json::Value;
 
 use crate::core::{AccurateEstimate, AssumedWorkload};
 
-/// What to estimate.
+/// The requirements to estimate.
 #[derive(Clone, Debug)]
 pub struct EstimateRequest<'a> {
     /// The template concerned, for the estimator's logs.

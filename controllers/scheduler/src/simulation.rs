@@ -102,7 +102,7 @@ fn added_targets(spec: &ResourceBindingSpec, targets: &[TargetCluster]) -> Vec<T
     gained
 }
 
-/// What the scheduler of this name would make of a binding.
+/// The decision that the scheduler of this name would make about a binding.
 pub(crate) fn simulate(
     binding: &ResourceBinding,
     generation: i64,

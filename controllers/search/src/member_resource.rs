@@ -1,4 +1,4 @@
-//! What of a member is cached: a resource, in some or all namespaces.
+//! The part of a member that is cached: a resource, in some or all namespaces.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

@@ -89,7 +89,7 @@ impl MemberStoreWatch {
         self.retry_at = Some(Instant::now() + self.backoff.next_delay().mul_f64(jitter));
     }
 
-    /// What an event means for the cache; `None` if it is nothing new.
+    /// The change of the cache that an event makes; `None` if it is nothing new.
     fn response(&mut self, event: WatchEvent) -> StoreResult<Option<WatchResponse>> {
         let (object, is_deleted) = match event {
             WatchEvent::Added(object) | WatchEvent::Modified(object) => (object, false),

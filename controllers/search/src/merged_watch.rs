@@ -33,7 +33,7 @@ type MemberItem = (Arc<str>, Option<Result<CacheWatcherItem, Error>>);
 /// The watches of all members of one resource.
 pub(crate) struct MergedWatch {
     watchers: SelectAll<BoxStream<'static, MemberItem>>,
-    /// What the client has seen of each member.
+    /// The objects of each member that the client has seen.
     version: MultiClusterResourceVersion,
     /// Members whose existing objects are not all sent yet.
     initial: BTreeSet<Arc<str>>,

@@ -353,7 +353,7 @@ async fn watches_end_when_the_members_change() {
     fixture.host.seed(&CLUSTERS, cluster("m2", false));
     assert!(next_event(&mut watch).await.is_none());
     fixture.wait_for_clusters(&["m1"]).await;
-    // What the client knows of m2 would never be deleted.
+    // The objects that the client knows of m2 would never be deleted.
     let status = fixture.watch(&listed.resource_version).await.err().unwrap();
     assert_eq!(status.code, 410);
     let without = fixture.list(MemberListRequest::default()).await.unwrap();

@@ -50,7 +50,7 @@ const SLICE_FIELDS: [&str; 3] = ["addressType", "endpoints", "ports"];
 #[derive(Deserialize)]
 struct ObjectWithAnnotations {
     #[serde(default)]
-    metadata: openapi::karmada::binding::AnnotationsFinalizersAndGeneration,
+    metadata: openapi::karmada::binding::KarmadaObjectMeta,
 }
 
 #[derive(Deserialize)]
@@ -120,7 +120,7 @@ fn imported_slice(work: &Object, cluster: &str) -> Result<Value, String> {
     Ok(slice)
 }
 
-/// What to do about an existing slice.
+/// The action for an existing slice.
 #[derive(Debug, PartialEq)]
 enum SliceWrite {
     Nothing,

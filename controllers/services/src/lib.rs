@@ -81,7 +81,7 @@ pub struct EnabledServiceControllers {
 }
 
 impl EnabledServiceControllers {
-    /// What runs in an agent: it reports the slices of its own member.
+    /// The part that runs in an agent: it reports the slices of its own member.
     pub fn of_agent() -> Self {
         Self {
             service_export: true,

@@ -260,7 +260,7 @@ async fn endpoints_of_a_cluster_that_is_not_ready_are_withdrawn() {
         fixture.control.seed(&CLUSTERS, cluster("True"));
         fixture.wait_for_imported("back", |_| true).await;
     }
-    // What changed while the member was away arrives with its connection.
+    // A change that was made while the member was away arrives with its connection.
     let changed = slice("web-x", "web", &["10.0.0.9"]);
     fixture.member.seed(&ENDPOINT_SLICES, changed);
     fixture.members.connect("m", &fixture.member);

@@ -108,7 +108,7 @@ pub(crate) fn complete_manifest(
     record_managed_keys(manifest);
 }
 
-/// What became of a write.
+/// The result of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WorkWrite {
     Written,

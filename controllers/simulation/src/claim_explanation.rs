@@ -58,7 +58,7 @@ pub struct MatchingPolicy {
     #[serde(flatten)]
     pub policy: PolicyReference,
     pub priority: i64,
-    /// What its most specific selector names: `Name`, `Labels` or `Kind`.
+    /// The most specific selector that it has: `Name`, `Labels` or `Kind`.
     pub selects_by: &'static str,
 }
 

@@ -12,7 +12,7 @@ mod simulation_input;
 
 use client::ApiResource;
 use controller_context::{BindingDiff, NamespaceFilter, PropagationOptions, SkippedResourceConfig};
-use detector::{DesiredBinding, InterpretedReplicasAndPriority, ParsedPolicy, PolicyClaim};
+use detector::{DesiredBinding, InterpretedTemplate, ParsedPolicy, PolicyClaim};
 use flotilla_runtime::RestMapping;
 use interpreter::ResourceInterpreter;
 use machinery::Object;
@@ -152,7 +152,7 @@ fn simulate_binding(
     let claim =
         PolicyClaim::by_policy(&policy.object).ok_or("the policy has no permanent id yet")?;
     let gates = input.gates;
-    let found = InterpretedReplicasAndPriority {
+    let found = InterpretedTemplate {
         replicas: case.replicas.clone()?,
         priority: None,
         record_affinity_groups: gates.enabled(KarmadaFeature::WorkloadAffinity),

@@ -1,6 +1,6 @@
 //! Tests of the simulated claims and placements.
 
-use interpreter::TemplateReplicasAndRequirements;
+use interpreter::TemplateReplicas;
 use std::time::Instant;
 
 use machinery::Gvr;
@@ -111,12 +111,10 @@ fn check(
         })
         .collect();
     let (kind, template) = (deployments(), template(of));
-    let wants = Ok(InterpretedReplicas::Replicas(
-        TemplateReplicasAndRequirements {
-            count: 2,
-            requirements: None,
-        },
-    ));
+    let wants = Ok(InterpretedReplicas::Replicas(TemplateReplicas {
+        count: 2,
+        requirements: None,
+    }));
     let case = SimulatedTemplate {
         api_resource: &kind,
         template: &template,
@@ -205,12 +203,10 @@ fn the_simulation_starts_from_the_existing_binding() {
         "spec": {"replicas": 2, "clusters": [{"name": "m1", "replicas": 2}]},
         "status": {"lastScheduledTime": "2026-01-01T00:00:00Z"}}),
     );
-    let wants = Ok(InterpretedReplicas::Replicas(
-        TemplateReplicasAndRequirements {
-            count: 2,
-            requirements: None,
-        },
-    ));
+    let wants = Ok(InterpretedReplicas::Replicas(TemplateReplicas {
+        count: 2,
+        requirements: None,
+    }));
     let case = SimulatedTemplate {
         api_resource: &kind,
         template: &template,
@@ -247,12 +243,10 @@ fn simulated_templates_do_not_share_the_same_capacity() {
     let policies = [policy("n", "a", divided)];
     let input = simulation_input(&policies, &snapshot, FeatureGates::default());
     let (kind, mut before) = (deployments(), SchedulingSimulation::new(Instant::now()));
-    let wants = Ok(InterpretedReplicas::Replicas(
-        TemplateReplicasAndRequirements {
-            count: 4,
-            requirements: None,
-        },
-    ));
+    let wants = Ok(InterpretedReplicas::Replicas(TemplateReplicas {
+        count: 4,
+        requirements: None,
+    }));
     let mut to = |name: &str| {
         let mut template = template(None).value().unwrap();
         template["metadata"]["name"] = name.into();

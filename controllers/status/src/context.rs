@@ -1,4 +1,4 @@
-//! What the status controllers are started with.
+//! The start parameters of the status controllers.
 
 use std::sync::Arc;
 use std::time::Duration;

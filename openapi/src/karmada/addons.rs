@@ -122,7 +122,7 @@ impl AddonConfiguration {
     }
 }
 
-/// What the server reports of an addon.
+/// The server's report of an addon.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AddonStatus {
     pub name: String,

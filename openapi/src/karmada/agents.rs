@@ -41,7 +41,7 @@ pub fn agent_election_lease(cluster: &str) -> String {
     format!("{ELECTION_LEASE_PREFIX}{cluster}")
 }
 
-/// What an agent may say of its Cluster, as it was registered.
+/// The claims that an agent may make about its Cluster, as it was registered.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct AgentRegistration {
@@ -255,7 +255,7 @@ fn secret_rules(cluster: &str) -> Vec<Value> {
     ]
 }
 
-/// Those of Karmada, and `patch`, with which Flotilla's agent removes finalizers.
+/// Karmada's verbs, and `patch`, with which Flotilla's agent removes finalizers.
 fn work_rules() -> Vec<Value> {
     let group = "work.karmada.io";
     let verbs = [

@@ -11,7 +11,7 @@ use super::placement::Placement;
 use super::policy::Suspension;
 use super::purge_mode::PURGE_MODE_DIRECTLY;
 
-pub use super::object_meta::{AnnotationsFinalizersAndGeneration, Condition};
+pub use super::object_meta::{Condition, KarmadaObjectMeta};
 
 /// Reason of the condition `Scheduled` if the host cluster itself runs the workload of the
 /// template, which is therefore not propagated. Karmada has no such case.
@@ -21,7 +21,7 @@ pub const HOST_RUNS_WORKLOADS: &str = "HostRunsWorkloads";
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct ResourceBinding {
-    pub metadata: AnnotationsFinalizersAndGeneration,
+    pub metadata: KarmadaObjectMeta,
     pub spec: ResourceBindingSpec,
     pub status: ResourceBindingStatus,
 }

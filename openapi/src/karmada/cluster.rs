@@ -11,7 +11,7 @@ use super::binding::Condition;
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct Cluster {
-    pub metadata: super::binding::AnnotationsFinalizersAndGeneration,
+    pub metadata: super::binding::KarmadaObjectMeta,
     pub spec: ClusterSpec,
     pub status: ClusterStatus,
 }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::well_known_keys::{IMPERSONATE_EXTRA_KEYS, IMPERSONATE_UID};
 
-/// What the impersonator of a cluster may impersonate of a user beside his name and groups.
+/// The attributes of a user beside his name and groups that the impersonator of a cluster may impersonate.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ImpersonatedIdentity {
     pub uid: bool,

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 /// The fields of `metadata` that [`machinery::ObjectMeta`] does not have.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
-pub struct AnnotationsFinalizersAndGeneration {
+pub struct KarmadaObjectMeta {
     pub annotations: BTreeMap<String, String>,
     pub finalizers: Vec<String>,
     pub generation: i64,

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct WorkloadRebalancer {
-    pub metadata: WorkloadRebalancerCreationTimestampAndGeneration,
+    pub metadata: WorkloadRebalancerMeta,
     pub spec: WorkloadRebalancerSpec,
     pub status: WorkloadRebalancerStatus,
 }
@@ -13,7 +13,7 @@ pub struct WorkloadRebalancer {
 /// The fields of `metadata` that [`machinery::ObjectMeta`] does not have.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub struct WorkloadRebalancerCreationTimestampAndGeneration {
+pub struct WorkloadRebalancerMeta {
     pub creation_timestamp: String,
     pub generation: i64,
 }

@@ -4,12 +4,12 @@ use machinery::Gvk;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::binding::{AnnotationsFinalizersAndGeneration, Condition};
+use super::binding::{Condition, KarmadaObjectMeta};
 
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct Work {
-    pub metadata: AnnotationsFinalizersAndGeneration,
+    pub metadata: KarmadaObjectMeta,
     pub spec: WorkSpec,
     pub status: WorkStatus,
 }

@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::TableColumnDefinition;
 use crate::model::KindInfo;
 use column_descriptions::column_description;
-use print_handler::{ColumnNameAndType, PrintHandler};
+use print_handler::{ColumnHeader, PrintHandler};
 
 mod admission_policies;
 mod batch;
@@ -29,7 +29,7 @@ use printer_input::PrinterInput;
 
 pub(super) fn columns(kind: &KindInfo) -> Option<Vec<TableColumnDefinition>> {
     let table = print_handler(&kind.gvk.group, &kind.gvk.kind)?;
-    let header = |(name, ty): &ColumnNameAndType| TableColumnDefinition {
+    let header = |(name, ty): &ColumnHeader| TableColumnDefinition {
         name: (*name).into(),
         ty: (*ty).into(),
         format: if *name == "Name" && !table.wide_columns.contains(name) {

@@ -56,7 +56,7 @@ impl Schema {
 struct Defaulting<'a> {
     definitions: &'a SchemaDefinitionArena,
     keeps_nulls: bool,
-    /// What further defaults may take; `None` once they took too much, and no more are set.
+    /// The bytes that further defaults may take; `None` once they took too much, and no more are set.
     available_bytes: Cell<Option<usize>>,
 }
 

@@ -184,7 +184,7 @@ impl<'a> SchemaValidator<'a> {
         }
     }
 
-    /// What Kubernetes reports beside the wrong type of a value.
+    /// The errors that Kubernetes reports beside the wrong type of a value.
     fn validate_mistyped<'v>(
         &mut self,
         node: &SchemaNode,

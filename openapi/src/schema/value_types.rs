@@ -166,7 +166,7 @@ fn check_format(node: &SchemaNode, value: &Value, path: &FieldPath<'_>) -> Resul
         _ => &node.format,
     };
     let fits = match value {
-        // What Go's decoder takes; it may be empty, unlike in a custom resource.
+        // Go's decoder takes this value; it may be empty, unlike in a custom resource.
         Value::String(text) if matches!(node.ty, SchemaType::Bytes) => {
             formats::base64_error_offset(text).is_none()
         }

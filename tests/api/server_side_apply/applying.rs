@@ -1,4 +1,4 @@
-//! What an applied configuration changes, and which configurations are refused.
+//! The changes that an applied configuration makes, and the configurations that are refused.
 
 use std::time::{Duration, Instant};
 

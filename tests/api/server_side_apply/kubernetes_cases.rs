@@ -230,7 +230,7 @@ fn fields_are_unset_unless_they_are_shared() {
     assert_eq!(hostname(&unset), None);
 }
 
-/// What a controller changes stays when the applier no longer has the field; an item that the
+/// A field that a controller changes stays when the applier no longer has it; an item that the
 /// applier alone has named goes, whatever a controller set in it.
 #[test]
 fn controllers_take_fields_over_but_no_items() {

@@ -16,7 +16,7 @@ pub(super) struct ComparedServer {
     /// The prefix of its measurements.
     pub(super) name: &'static str,
     processes: Vec<u32>,
-    /// What must live as long as the server.
+    /// The parts that must live as long as the server.
     _owner: Box<dyn Any>,
 }
 

@@ -6,19 +6,19 @@ use rcgen::{
 };
 
 /// A certificate request and its private key, both PEM.
-pub struct CertificateRequestAndKey {
+pub struct TestCertificateRequest {
     pub request_pem: String,
     pub key_pem: String,
 }
 
 /// A request for a user, a group (or none, if it is empty) and DNS names.
-pub fn certificate_request(user: &str, group: &str, names: &[&str]) -> CertificateRequestAndKey {
+pub fn certificate_request(user: &str, group: &str, names: &[&str]) -> TestCertificateRequest {
     let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).unwrap();
     request_with_key(&key, user, group, names)
 }
 
 /// A request with an RSA key, as karmadactl makes it.
-pub fn rsa_certificate_request(user: &str, group: &str) -> CertificateRequestAndKey {
+pub fn rsa_certificate_request(user: &str, group: &str) -> TestCertificateRequest {
     let key = KeyPair::generate_for(&PKCS_RSA_SHA256).unwrap();
     request_with_key(&key, user, group, &[])
 }
@@ -28,7 +28,7 @@ fn request_with_key(
     user: &str,
     group: &str,
     names: &[&str],
-) -> CertificateRequestAndKey {
+) -> TestCertificateRequest {
     let mut params = CertificateParams::default();
     params.distinguished_name = DistinguishedName::new();
     if !group.is_empty() {
@@ -41,7 +41,7 @@ fn request_with_key(
         .map(|name| SanType::DnsName((*name).try_into().unwrap()))
         .collect();
     let request = params.serialize_request(key).unwrap();
-    CertificateRequestAndKey {
+    TestCertificateRequest {
         request_pem: request.pem().unwrap(),
         key_pem: key.serialize_pem(),
     }

@@ -33,7 +33,7 @@ pub const DEFAULT_CONTROLLERS: &str = "*,-nodelifecycle";
 /// The common name of the aggregator's client certificate.
 pub const FRONT_PROXY_NAME: &str = "front-proxy-client";
 
-/// What to start.
+/// The parts to start.
 pub struct KubernetesClusterOptions<'a> {
     /// The prefix of its keys in etcd; each cluster on one etcd needs its own.
     pub name: &'a str,

@@ -18,7 +18,7 @@ const LIBRARY_SOURCE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/src/disk.c");
 const LIBRARY_FILE: &str = "libdisk.so";
 const PAGE_BYTES: usize = 4096;
 
-/// What fsync and fdatasync do.
+/// The effect of fsync and fdatasync.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FsyncMode {
     /// Written pages become durable.

@@ -112,7 +112,7 @@ pub(crate) fn self_signed_acceptor(names: &[&str]) -> (TlsAcceptor, String) {
     (TlsAcceptor::from(Arc::new(tls)), ca)
 }
 
-/// What the server sends after the client has closed its sending side.
+/// The bytes that the server sends after the client has closed its sending side.
 pub const HALF_CLOSE_MESSAGE: &[u8] = b"sent after the client has closed its sending side";
 
 /// Pseudo-random bytes, the same for the same seed.

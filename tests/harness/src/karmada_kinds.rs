@@ -13,7 +13,7 @@ use serde_json::Value;
 
 use crate::cluster::connect_remote;
 
-/// What a server shows of a kind. Words are separated by spaces.
+/// The properties of a kind as a server shows them. Words are separated by spaces.
 struct KarmadaKind {
     group_version: &'static str,
     resource: &'static str,

@@ -1,4 +1,4 @@
-//! What the agent of a cluster may write, in a table.
+//! The writes that the agent of a cluster may make, in a table.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -179,7 +179,7 @@ fn an_agent_writes_its_own_objects() {
         check(Create, "", &cluster("a"), &null),
         Ok(RequiredLookup::Registration)
     );
-    // What is no matter of agents, and users who are none, are left to their rights.
+    // Resources that do not concern agents, and users who are none, are left to their rights.
     own(Create, "", &object("v1", "ConfigMap", "n", "x"), &null);
     let write = AgentWrite {
         group: "",

@@ -1,4 +1,4 @@
-//! What an agent may change of the Works in its execution namespace. Does no I/O.
+//! The changes that an agent may make to the Works in its execution namespace. Does no I/O.
 
 use openapi::karmada::well_known_keys::{
     ENDPOINT_SLICE_SERVICE_NAME, ENDPOINT_SLICE_SERVICE_NAMESPACE, ENDPOINT_SLICE_WORK_MANAGED_BY,
@@ -69,7 +69,7 @@ fn check_report(work: &Value) -> Result<(), String> {
     Ok(())
 }
 
-/// What an agent reports may change; of other Works an agent changes finalizers.
+/// The fields that an agent's report may change; of other Works an agent changes finalizers.
 fn check_update(new: &Value, old: &Value) -> Result<(), String> {
     if check_report(old).is_ok() {
         return check_report(new);

@@ -10,7 +10,7 @@ use crate::attributes::AdmissionAttributes;
 use crate::federated_quota::quota_enforcement::{self, QuotaChargesOfWrite};
 use crate::resource_quota::{self, ResourceQuotaCharges};
 
-/// What a write was charged, of ResourceQuotas and of FederatedResourceQuotas.
+/// The charges of a write, by ResourceQuotas and by FederatedResourceQuotas.
 #[derive(Debug, Default)]
 pub struct QuotaCharges {
     resources: ResourceQuotaCharges,

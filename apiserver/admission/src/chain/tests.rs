@@ -10,23 +10,23 @@ use serde_json::json;
 use super::*;
 use crate::attributes::OperationOptions;
 
-struct TestResourceAndUser {
+struct TestWriter {
     gvk: Gvk,
     gvr: Gvr,
     user: UserInfo,
 }
 
-fn new_test_write(api: &str, kind: &str, plural: &str) -> TestResourceAndUser {
+fn new_test_write(api: &str, kind: &str, plural: &str) -> TestWriter {
     let gvk = Gvk::from_api_version(api, kind);
     let gvr = Gvr::new(gvk.group.clone(), gvk.version.clone(), plural);
-    TestResourceAndUser {
+    TestWriter {
         gvk,
         gvr,
         user: UserInfo::internal(),
     }
 }
 
-impl TestResourceAndUser {
+impl TestWriter {
     fn attributes<'a>(
         &'a self,
         namespace: &'a str,

@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::unstructured::{items, text};
 
-/// What match conditions say of a request.
+/// The result of match conditions for a request.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum MatchOutcome {
     Matches,

@@ -6,7 +6,7 @@ use machinery::{Gvr, Status};
 use serde_json::{Value, json};
 
 use crate::attributes::AdmissionAttributes;
-use crate::equivalent_versions::EquivalentVersionsAndConversions;
+use crate::equivalent_versions::EquivalentVersions;
 
 static NULL: Value = Value::Null;
 
@@ -24,7 +24,7 @@ impl VersionedRequest {
     /// Converts the objects to a version. `matched` is the resource that a rule matched.
     pub(crate) async fn new(
         attributes: &AdmissionAttributes<'_>,
-        versions: &EquivalentVersionsAndConversions<'_>,
+        versions: &EquivalentVersions<'_>,
         version: usize,
         matched: &Gvr,
         (new, old): (&Value, Option<&Value>),

@@ -26,7 +26,7 @@ const QUOTA_EXCEEDED_REASON: &str = "QuotaExceeded";
 /// Bound on retries after conflicting writes of one quota.
 const MAX_CONFLICT_RETRIES: usize = 16;
 
-/// What a write was charged, by quota.
+/// The charges of a write, by quota.
 #[derive(Debug, Default)]
 pub(crate) struct QuotaChargesOfWrite {
     namespace: String,

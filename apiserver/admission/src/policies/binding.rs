@@ -1,4 +1,4 @@
-//! What bindings of policies say: which policy is in force where, and with which parameters.
+//! The bindings of policies: which policy is in force where, and with which parameters.
 
 use machinery::{LabelSelector, Object};
 use serde_json::Value;

@@ -1,4 +1,4 @@
-//! What policies that validate and policies that mutate have in common: constraints, match
+//! The parts that validating and mutating policies have in common: constraints, match
 //! conditions, variables, the kind of their parameters, and what happens when they fail.
 
 use kubernetes_cel::{AdmissionExpression, AdmissionExpressions, DeclaredAdmissionVariables};

@@ -14,7 +14,7 @@ use super::params::PolicyParamReader;
 use super::policy_set::PolicySet;
 use super::validating_policy::ValidatingPolicy;
 use crate::attributes::{ADMISSION_GROUP, AdmissionAttributes};
-use crate::equivalent_versions::EquivalentVersionsAndConversions;
+use crate::equivalent_versions::EquivalentVersions;
 use crate::expressions::ExpressionAuthorizer;
 use crate::namespace_lookup::NamespaceLookup;
 use crate::webhooks::JsonPatchFunction;
@@ -34,7 +34,7 @@ pub struct PolicyDispatcher {
 #[derive(Clone, Copy)]
 pub(super) struct PolicyRequest<'a> {
     pub(super) attributes: &'a AdmissionAttributes<'a>,
-    pub(super) versions: &'a EquivalentVersionsAndConversions<'a>,
+    pub(super) versions: &'a EquivalentVersions<'a>,
     pub(super) new: &'a Value,
     pub(super) old: Option<&'a Value>,
 }

@@ -12,13 +12,13 @@ use super::definition::PolicyDefinition;
 use super::dispatcher::{PolicyDispatcher, PolicyRequest, denied_object_name};
 use super::mutating_policy::{MutatingPolicy, Mutation};
 use crate::attributes::{ADMISSION_GROUP, AdmissionAttributes};
-use crate::equivalent_versions::EquivalentVersionsAndConversions;
+use crate::equivalent_versions::EquivalentVersions;
 use crate::expressions::{
     MatchOutcome, RequestDecisions, VersionedRequest, evaluate_match_conditions,
 };
 use crate::webhooks::same_identity;
 
-/// What the mutating policies did to a request.
+/// The changes that the mutating policies made to a request.
 #[derive(Debug, Default)]
 pub(crate) struct PolicyMutations {
     pub(crate) changed: bool,
@@ -66,7 +66,7 @@ impl PolicyDispatcher {
     pub(crate) async fn mutate(
         &self,
         attributes: &AdmissionAttributes<'_>,
-        versions: &EquivalentVersionsAndConversions<'_>,
+        versions: &EquivalentVersions<'_>,
         new: &mut Value,
         old: Option<&Value>,
         previous: Option<&PolicyMutations>,
@@ -161,11 +161,11 @@ impl PolicyDispatcher {
     }
 }
 
-/// What the invocations for one request share.
+/// The parts that the invocations for one request share.
 struct MutationRun<'a> {
     dispatcher: &'a PolicyDispatcher,
     attributes: &'a AdmissionAttributes<'a>,
-    versions: &'a EquivalentVersionsAndConversions<'a>,
+    versions: &'a EquivalentVersions<'a>,
     old: Option<&'a Value>,
     namespace: &'a Value,
     decisions: &'a RequestDecisions<'a>,

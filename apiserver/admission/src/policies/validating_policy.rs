@@ -50,7 +50,7 @@ pub(super) struct Violation {
     pub(super) reason: String,
 }
 
-/// What a policy says of a request with one object of parameters.
+/// The decision of a policy about a request with one object of parameters.
 #[derive(Debug, Default)]
 pub(super) struct PolicyDecisions {
     pub(super) violations: Vec<Violation>,

@@ -15,14 +15,14 @@ use super::metrics;
 use super::policy_set::BoundPolicy;
 use super::validating_policy::{PolicyDecisions, ValidatingPolicy, Violation};
 use crate::attributes::{ADMISSION_GROUP, AdmissionAttributes};
-use crate::equivalent_versions::EquivalentVersionsAndConversions;
+use crate::equivalent_versions::EquivalentVersions;
 use crate::expressions::{RequestDecisions, VersionedRequest};
 
 /// The longest value of an audit annotation in bytes.
 const MAX_AUDIT_ANNOTATION_BYTES: usize = 10 * 1024;
 const FAILURE_ANNOTATION: &str = "validation.policy.admission.k8s.io/validation_failure";
 
-/// What is computed once for a request, when a policy matches it.
+/// The values that are computed once for a request, when a policy matches it.
 struct PolicyRequestCache<'a> {
     decisions: RequestDecisions<'a>,
     /// The objects by version.
@@ -42,7 +42,7 @@ impl PolicyDispatcher {
     pub async fn validate(
         &self,
         attributes: &AdmissionAttributes<'_>,
-        versions: &EquivalentVersionsAndConversions<'_>,
+        versions: &EquivalentVersions<'_>,
         new: &Value,
         old: Option<&Value>,
         warnings: &mut Vec<String>,

@@ -29,7 +29,7 @@ use parking_lot::RwLock;
 use serde_json::Value;
 
 use crate::attributes::{ADMISSION_GROUP, AdmissionAttributes};
-pub use crate::equivalent_versions::{EquivalentVersionsAndConversions, VersionConverter};
+pub use crate::equivalent_versions::{EquivalentVersions, VersionConverter};
 use crate::expressions::{
     ExpressionAuthorizer, MatchOutcome, RequestDecisions, VersionedRequest,
     evaluate_match_conditions,
@@ -62,9 +62,9 @@ pub struct WebhookDispatcher {
 }
 
 /// The request that webhooks are called for.
-struct AttributesWithVersionsAndOldObject<'a> {
+struct AdmissionRequest<'a> {
     attributes: &'a AdmissionAttributes<'a>,
-    versions: &'a EquivalentVersionsAndConversions<'a>,
+    versions: &'a EquivalentVersions<'a>,
     old: Option<&'a Value>,
     /// For match conditions.
     decisions: RequestDecisions<'a>,
@@ -110,10 +110,10 @@ impl WebhookDispatcher {
     fn request<'a>(
         &'a self,
         attributes: &'a AdmissionAttributes<'a>,
-        versions: &'a EquivalentVersionsAndConversions<'a>,
+        versions: &'a EquivalentVersions<'a>,
         old: Option<&'a Value>,
-    ) -> AttributesWithVersionsAndOldObject<'a> {
-        AttributesWithVersionsAndOldObject {
+    ) -> AdmissionRequest<'a> {
+        AdmissionRequest {
             attributes,
             versions,
             old,
@@ -126,7 +126,7 @@ impl WebhookDispatcher {
     pub async fn validate(
         &self,
         attributes: &AdmissionAttributes<'_>,
-        versions: &EquivalentVersionsAndConversions<'_>,
+        versions: &EquivalentVersions<'_>,
         new: &Value,
         old: Option<&Value>,
         warnings: &mut Vec<String>,
@@ -165,7 +165,7 @@ impl WebhookDispatcher {
     async fn matching_version(
         &self,
         webhook: &AdmissionWebhook,
-        request: &AttributesWithVersionsAndOldObject<'_>,
+        request: &AdmissionRequest<'_>,
         new: &Value,
     ) -> Result<Option<usize>, Status> {
         let attributes = request.attributes;
@@ -202,7 +202,7 @@ impl WebhookDispatcher {
         &self,
         hook: &AdmissionWebhook,
         version: usize,
-        request: &AttributesWithVersionsAndOldObject<'_>,
+        request: &AdmissionRequest<'_>,
         new: &Value,
         webhook_type: AdmissionWebhookType,
     ) -> Result<Option<WebhookDecision>, Status> {
@@ -266,7 +266,7 @@ impl WebhookDispatcher {
 async fn matches_conditions(
     webhook: &AdmissionWebhook,
     version: usize,
-    request: &AttributesWithVersionsAndOldObject<'_>,
+    request: &AdmissionRequest<'_>,
     new: &Value,
 ) -> Result<bool, Status> {
     let (attributes, versions) = (request.attributes, request.versions);

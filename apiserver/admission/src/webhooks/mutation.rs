@@ -12,9 +12,7 @@ use super::audit;
 use super::configuration::AdmissionWebhook;
 use super::mutating_call::MutatingCall;
 use super::observation::AdmissionWebhookType;
-use super::{
-    AttributesWithVersionsAndOldObject, EquivalentVersionsAndConversions, WebhookDispatcher,
-};
+use super::{AdmissionRequest, EquivalentVersions, WebhookDispatcher};
 use crate::attributes::AdmissionAttributes;
 
 /// The first calls of the mutating webhooks for a request.
@@ -22,7 +20,7 @@ pub(crate) struct WebhookMutations {
     webhooks: Vec<Arc<AdmissionWebhook>>,
     /// The indices of those that were called and ask to be called again.
     reinvocable: Vec<usize>,
-    /// Those with a lower index are called again: the object changed after them.
+    /// Handlers with a lower index are called again: the object changed after them.
     reinvoked_below: usize,
     changed: bool,
 }
@@ -45,7 +43,7 @@ impl WebhookDispatcher {
     pub(crate) async fn mutate(
         &self,
         attributes: &AdmissionAttributes<'_>,
-        versions: &EquivalentVersionsAndConversions<'_>,
+        versions: &EquivalentVersions<'_>,
         new: &mut Value,
         old: Option<&Value>,
         warnings: &mut Vec<String>,
@@ -83,7 +81,7 @@ impl WebhookDispatcher {
         &self,
         previous: &WebhookMutations,
         attributes: &AdmissionAttributes<'_>,
-        versions: &EquivalentVersionsAndConversions<'_>,
+        versions: &EquivalentVersions<'_>,
         new: &mut Value,
         old: Option<&Value>,
         warnings: &mut Vec<String>,
@@ -109,7 +107,7 @@ impl WebhookDispatcher {
     async fn call_mutating(
         &self,
         call: &MutatingCall<'_>,
-        request: &AttributesWithVersionsAndOldObject<'_>,
+        request: &AdmissionRequest<'_>,
         new: &mut Value,
         warnings: &mut Vec<String>,
     ) -> Result<bool, Status> {
@@ -123,7 +121,7 @@ impl WebhookDispatcher {
     async fn call_and_patch(
         &self,
         call: &MutatingCall<'_>,
-        request: &AttributesWithVersionsAndOldObject<'_>,
+        request: &AdmissionRequest<'_>,
         new: &mut Value,
         warnings: &mut Vec<String>,
     ) -> Result<bool, Status> {

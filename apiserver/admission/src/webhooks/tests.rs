@@ -217,7 +217,7 @@ impl WebhookDispatcherFixture {
             options: OperationOptions::None,
             audit_annotations: Some(&self.annotations),
         };
-        let versions = EquivalentVersionsAndConversions {
+        let versions = EquivalentVersions {
             kinds: vec![stored.clone(), other],
             converter: &ApiVersionConverter,
         };
@@ -405,7 +405,7 @@ async fn namespaces_are_selected_by_their_own_labels() {
             options: OperationOptions::None,
             audit_annotations: None,
         };
-        let versions = EquivalentVersionsAndConversions {
+        let versions = EquivalentVersions {
             kinds: vec![(gvk.clone(), gvr.clone())],
             converter: &ApiVersionConverter,
         };

@@ -71,7 +71,7 @@ fn what_nobody_owns_any_more_is_removed() {
         .apply("default", "v1", json!({}))
         .live("v1", json!({}))
         .owned(&[]);
-    // What a controller added to the object remains, however the applier omits its fields.
+    // A field that a controller added to the object remains, however the applier omits its own fields.
     for omitted in [json!({}), json!({"struct": {}}), json!({"struct": null})] {
         ManagedObjectHistory::new(&converter)
             .apply("default", "v1", json!({"struct": {"name": "a"}}))
@@ -114,12 +114,12 @@ fn objects_that_an_apply_empties_become_null_and_lists_are_removed() {
             .apply("one", "v1", json!({field: full}))
             .apply("one", "v1", json!({field: empty}))
             .live("v1", emptied);
-        // What was empty before remains as it was applied.
+        // A list that was empty before remains as it was applied.
         ManagedObjectHistory::new(&converter)
             .apply("one", "v1", json!({field: empty}))
             .apply("one", "v1", json!({field: empty}))
             .live("v1", json!({field: empty}));
-        // What others own in it stays.
+        // The fields of others stay in it.
         ManagedObjectHistory::new(&converter)
             .apply("one", "v1", json!({field: full}))
             .apply("two", "v1", json!({field: full}))

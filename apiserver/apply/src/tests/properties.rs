@@ -289,7 +289,7 @@ proptest! {
             .apply(&converter, "one", &config);
         let twice = once.apply(&converter, "one", &config);
         prop_assert_eq!(&twice.managers, &once.managers);
-        // What an apply empties is gone or null, and is empty when it is applied again.
+        // A field that an apply empties is gone or null, and is empty when it is applied again.
         let config = config.to_string();
         let empties = config.contains("[]") || config.contains("{}");
         if !empties && !once.live.to_string().contains("null") {

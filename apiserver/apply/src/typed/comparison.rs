@@ -60,7 +60,7 @@ impl Comparison {
     }
 }
 
-/// What happened to one value, and to the fields below it.
+/// The change of one value, and of the fields below it.
 #[derive(Default)]
 struct ValueComparison {
     fields: Comparison,

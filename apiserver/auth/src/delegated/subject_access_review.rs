@@ -14,7 +14,7 @@ use sha2::{Digest, Sha256};
 use super::options::DelegatedAuthOptions;
 use super::review_cache::ReviewCache;
 use super::review_client;
-use crate::rbac::{AuthorizationTarget, AuthorizerDecisionAndReason, always_allowed};
+use crate::rbac::{AuthorizationTarget, AuthorizerDecision, always_allowed};
 
 static REVIEWS: Gvr = Gvr::from_static("authorization.k8s.io", "v1", "subjectaccessreviews");
 
@@ -32,7 +32,7 @@ pub struct DelegatingAuthorizer {
     host: Arc<dyn Api>,
     authorized_cache_ttl: Duration,
     unauthorized_cache_ttl: Duration,
-    cache: ReviewCache<AuthorizerDecisionAndReason>,
+    cache: ReviewCache<AuthorizerDecision>,
 }
 
 impl DelegatingAuthorizer {
@@ -51,10 +51,10 @@ impl DelegatingAuthorizer {
         user: &UserInfo,
         verb: &str,
         target: AuthorizationTarget<'_>,
-    ) -> Result<AuthorizerDecisionAndReason, Status> {
+    ) -> Result<AuthorizerDecision, Status> {
         let open = matches!(target, AuthorizationTarget::NonResource(path) if always_allowed(path));
         if open || user.in_group(SYSTEM_PRIVILEGED_GROUP) {
-            return Ok(AuthorizerDecisionAndReason::allowed(String::new()));
+            return Ok(AuthorizerDecision::allowed(String::new()));
         }
         let spec = subject_access_review_spec(user, verb, target);
         let key = Sha256::digest(spec.to_string()).into();
@@ -63,10 +63,7 @@ impl DelegatingAuthorizer {
             .await
     }
 
-    async fn create_review(
-        &self,
-        spec: Value,
-    ) -> Result<(AuthorizerDecisionAndReason, Duration), Status> {
+    async fn create_review(&self, spec: Value) -> Result<(AuthorizerDecision, Duration), Status> {
         let body = json!({"apiVersion": "authorization.k8s.io/v1",
                           "kind": "SubjectAccessReview", "metadata": {}, "spec": spec});
         let status = review_client::create_review(&*self.host, &REVIEWS, &body).await?;
@@ -74,12 +71,12 @@ impl DelegatingAuthorizer {
             Value::Null => SubjectAccessReviewStatus::default(),
             status => serde_json::from_value(status).map_err(Status::internal)?,
         };
-        let decision = AuthorizerDecisionAndReason {
+        let decision = AuthorizerDecision {
             allowed: review.allowed && !review.denied,
             denied: review.denied,
             reason: review.reason,
             evaluation_error: review.evaluation_error,
-            ..AuthorizerDecisionAndReason::default()
+            ..AuthorizerDecision::default()
         };
         let ttl = if decision.allowed {
             self.authorized_cache_ttl

@@ -142,7 +142,7 @@ impl ValidationRule {
     }
 }
 
-/// What expressions say about the tokens of one issuer.
+/// The rules for the tokens of one issuer, as expressions.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TokenRules {
     /// Keys of the user's extra, and their values.

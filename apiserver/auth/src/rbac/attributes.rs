@@ -1,4 +1,4 @@
-//! What is authorized.
+//! The requests that are authorized.
 
 /// The target of a request to authorize (kube-apiserver's `authorizer.Attributes`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -23,7 +23,7 @@ pub(crate) use rule_coverage::{UncoveredRules, quoted_list};
 
 /// A decision with its reason.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct AuthorizerDecisionAndReason {
+pub struct AuthorizerDecision {
     pub allowed: bool,
     /// Whether an authorizer has forbidden it, so that no other one is asked.
     pub denied: bool,
@@ -35,7 +35,7 @@ pub struct AuthorizerDecisionAndReason {
     pub evaluation_error: String,
 }
 
-impl AuthorizerDecisionAndReason {
+impl AuthorizerDecision {
     pub(crate) fn allowed(reason: String) -> Self {
         Self {
             allowed: true,
@@ -107,8 +107,8 @@ impl RbacAuthorizer {
         user: &UserInfo,
         verb: &str,
         target: AuthorizationTarget<'_>,
-    ) -> AuthorizerDecisionAndReason {
-        let granted = AuthorizerDecisionAndReason::allowed;
+    ) -> AuthorizerDecision {
+        let granted = AuthorizerDecision::allowed;
         if user.in_group(SYSTEM_PRIVILEGED_GROUP) {
             return granted(String::new());
         }
@@ -119,13 +119,13 @@ impl RbacAuthorizer {
         }
         let policy = self.policy.read();
         if policy.is_former_agent(user) {
-            return AuthorizerDecisionAndReason::former_agent();
+            return AuthorizerDecision::former_agent();
         }
         match policy.first_grant(user, target.namespace(), |rule| rule.allows(verb, target)) {
             Some(grant) => granted(format!("RBAC: allowed by {grant}")),
-            None => AuthorizerDecisionAndReason {
+            None => AuthorizerDecision {
                 evaluation_error: policy.missing_roles(user, target.namespace()),
-                ..AuthorizerDecisionAndReason::default()
+                ..AuthorizerDecision::default()
             },
         }
     }

@@ -170,7 +170,7 @@ mod tests {
                 "{expression}"
             );
         }
-        // What is false decides, whatever fails.
+        // A false operand decides, whatever fails.
         let both = [
             "request.nonResourceAttributes.path == ''",
             "request.user == 'bob'",

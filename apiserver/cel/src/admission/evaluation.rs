@@ -28,7 +28,7 @@ pub struct AdmissionInputs<'a> {
     pub namespace_object: &'a Json,
     pub request: &'a Json,
     pub params: &'a Json,
-    /// What `authorizer.requestResource` checks.
+    /// The request that `authorizer.requestResource` checks.
     pub request_resource: &'a CheckedResource,
     pub decisions: &'a AuthorizationDecisions,
 }
@@ -68,7 +68,7 @@ pub struct AdmissionEvaluation<'a> {
     /// The declarations of the inputs.
     environment: &'a Environment,
     variables: Vec<OnceCell<EvaluationResult<'a>>>,
-    /// What the composed variables cost since the last expression.
+    /// The cost of the composed variables since the last expression.
     variables_cost: Cell<u64>,
     budget: EvaluationBudget,
 }
@@ -89,7 +89,7 @@ impl<'a> AdmissionEvaluation<'a> {
         }
     }
 
-    /// What is left of the budget.
+    /// The remaining budget.
     pub fn budget(&self) -> EvaluationBudget {
         self.budget
     }

@@ -1,4 +1,4 @@
-//! What a call costs, given its arguments.
+//! The cost of a call, given its arguments.
 
 use crate::cost::call_estimates::compares_sizes;
 use crate::cost::range::scale;

@@ -40,7 +40,7 @@ impl EntrySizes {
     }
 }
 
-/// What is known of the value of an expression, and what computing it costs.
+/// The facts about the value of an expression, and the cost of computing it.
 #[derive(Clone, Debug)]
 struct Estimate {
     cost: Range,

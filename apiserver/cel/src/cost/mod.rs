@@ -1,4 +1,4 @@
-//! What expressions cost, in cel-go's units: estimated from declared sizes before a rule is
+//! The cost of expressions, in cel-go's units: estimated from declared sizes before a rule is
 //! accepted, and counted while it runs.
 //!
 //! Estimates decide which rules may be written to a CustomResourceDefinition, so they are

@@ -29,7 +29,7 @@ const OUT_OF_BUDGET: &str =
 #[derive(Debug)]
 pub struct RuleValidator(RuleNode);
 
-/// What rules say of an object.
+/// The rules' view of an object.
 #[derive(Debug, Default)]
 pub struct RuleOutcome {
     pub errors: Vec<FieldError>,

@@ -1,4 +1,4 @@
-//! What expressions evaluate to, where cel-go alone cannot judge: Kubernetes' libraries and
+//! The results of expressions that cel-go alone cannot evaluate: Kubernetes' libraries and
 //! the types of a schema.
 
 use serde_json::{Value as Json, json};

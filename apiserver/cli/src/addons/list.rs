@@ -36,7 +36,7 @@ pub(super) async fn run(arguments: ListAddonsArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What is known if the server has written no report.
+/// The statuses if the server has written no report.
 fn unreported() -> Vec<AddonStatus> {
     let status = |addon: Addon| AddonStatus {
         name: addon.name().to_owned(),

@@ -1,4 +1,4 @@
-//! What the words before the cursor say: the server, the namespace, and the arguments so far.
+//! The words before the cursor: the server, the namespace, and the arguments so far.
 
 use std::ffi::OsString;
 use std::path::PathBuf;

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::{Arg, ArgAction, Command, value_parser};
 
-/// What follows the name of a command.
+/// The arguments that follow the name of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum KubectlArguments {
     /// Names that the control plane does not know, or none.

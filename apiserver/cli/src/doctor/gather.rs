@@ -34,7 +34,7 @@ const WORKS_PER_PAGE: u64 = 1000;
 const MAX_EXPLAINED_WORKS: usize = 20;
 const MAX_METRICS_BYTES: usize = 64 << 20;
 const MAX_ANSWER_BYTES: usize = 1 << 20;
-/// What is printed of an answer.
+/// The characters of an answer that are printed.
 const MAX_TEXT_CHARS: usize = 200;
 /// A metric of every Flotilla; those of a host that it is behind lack it.
 const FLOTILLA_METRIC: &str = "karmada_build_info";
@@ -223,7 +223,7 @@ fn one_line(text: &str) -> String {
     shown.take(MAX_TEXT_CHARS).collect()
 }
 
-/// What expires of the credentials in the kubeconfig. Files and programs that are read at each
+/// The expiring credentials in the kubeconfig. Files and programs that are read at each
 /// use renew themselves.
 fn user_credentials(config: &RestConfig) -> Vec<UserCredential> {
     let auth = &config.auth;

@@ -17,7 +17,7 @@ use client::remote::RemoteApi;
 use flotilla_runtime::{ShutdownToken, TaskGroup};
 use machinery::duration;
 
-use crate::kubeconfig_flags::{ControlPlaneFlagNamesAndHelp, KubeconfigArgs};
+use crate::kubeconfig_flags::{ControlPlaneFlags, KubeconfigArgs};
 use crate::output;
 use crate::printers::{self, OutputFormat};
 use gather::Examination;
@@ -38,7 +38,7 @@ pub struct DoctorArgs {
     #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = duration::parse)]
     timeout: Duration,
     #[command(flatten)]
-    control: KubeconfigArgs<ControlPlaneFlagNamesAndHelp>,
+    control: KubeconfigArgs<ControlPlaneFlags>,
     /// Output format; text by default, of which wide lists all results.
     #[arg(short, long, value_enum)]
     output: Option<OutputFormat>,

@@ -1,4 +1,4 @@
-//! What a doctor knows of a control plane before it judges; values only.
+//! The facts about a control plane from which a doctor makes its report; values only.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -7,12 +7,12 @@ use crate::printers::format_table;
 /// Results of one check and status that are printed; `-o wide`, json and yaml have all.
 const MAX_PRINTED_RESULTS: usize = 20;
 
-/// What a check has found.
+/// The result of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum CheckStatus {
     Ok,
-    /// What the check looks at could not be read.
+    /// The subject of the check could not be read.
     Unknown,
     Warning,
     Error,
@@ -35,7 +35,7 @@ pub(super) struct CheckResult {
     pub(super) check: &'static str,
     pub(super) status: CheckStatus,
     pub(super) message: String,
-    /// What to do; empty if nothing has to be done.
+    /// The remedy; empty if nothing has to be done.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub(super) remedy: String,
 }
@@ -77,7 +77,7 @@ impl CheckResults {
         self.add(CheckStatus::Error, message, remedy);
     }
 
-    /// What the check looks at could not be read.
+    /// The subject of the check could not be read.
     pub(super) fn unknown(&mut self, message: impl Into<String>, remedy: impl Into<String>) {
         self.add(CheckStatus::Unknown, message, remedy);
     }

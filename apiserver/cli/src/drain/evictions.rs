@@ -138,7 +138,7 @@ async fn follow(
     Ok(events.map(move |event| (resource, event)).boxed())
 }
 
-/// What has not left the cluster yet.
+/// The objects that have not left the cluster yet.
 struct RemainingObjects<'a> {
     cluster: &'a str,
     evicted: Vec<EvictedBinding>,

@@ -18,7 +18,7 @@ use openapi::karmada::resources::CLUSTERS;
 use placements::DrainReport;
 
 use crate::cluster_taints::change_taints;
-use crate::kubeconfig_flags::{ControlPlaneFlagNamesAndHelp, KubeconfigArgs};
+use crate::kubeconfig_flags::{ControlPlaneFlags, KubeconfigArgs};
 use crate::printers::{self, OutputFormat};
 use crate::{cordon, feature_gate_flags, output, scheduler_flags};
 
@@ -44,7 +44,7 @@ pub struct DrainArgs {
     #[arg(long, value_name = "DURATION", default_value = "10m", value_parser = duration::parse)]
     timeout: Duration,
     #[command(flatten)]
-    control: KubeconfigArgs<ControlPlaneFlagNamesAndHelp>,
+    control: KubeconfigArgs<ControlPlaneFlags>,
     /// Output format of the placements; text by default.
     #[arg(short, long, value_enum)]
     output: Option<OutputFormat>,

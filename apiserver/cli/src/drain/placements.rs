@@ -18,7 +18,7 @@ use crate::placement_text::format_clusters;
 use crate::printers::format_table;
 use crate::scheduler_flags::SchedulerFlagValues;
 
-/// What would move, and what would stay.
+/// The bindings that would move, and those that would stay.
 #[derive(Debug, Serialize)]
 pub(super) struct DrainReport {
     cluster: String,

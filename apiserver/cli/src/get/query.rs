@@ -15,7 +15,7 @@ use crate::member_clusters::{MemberFailure, ask_with_deadline, is_unreachable};
 /// Objects in a page of a list, as kubectl asks for them.
 const LIST_CHUNK_SIZE: u64 = 500;
 
-/// What is asked of each server.
+/// The request that each server gets.
 pub(super) struct Query {
     pub(super) selection: ResourceSelection,
     /// Empty for all namespaces.
@@ -35,7 +35,7 @@ pub(super) struct QueriedServer {
     pub(super) api: RemoteApi,
 }
 
-/// What a server has answered.
+/// The answer of a server.
 #[derive(Default)]
 pub(super) struct ServerAnswer {
     pub(super) cluster: String,

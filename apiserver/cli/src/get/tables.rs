@@ -29,7 +29,7 @@ pub(super) struct ResourceRows<'a> {
     resource: &'a ApiResource,
     options: &'a ColumnOptions,
     with_kind: bool,
-    /// Those of the first Table; another server may have others.
+    /// The columns of the first Table; another server may have others.
     columns: Vec<ColumnDefinition>,
     pub(super) header: Vec<String>,
     pub(super) lines: Vec<Vec<String>>,

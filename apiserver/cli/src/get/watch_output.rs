@@ -34,7 +34,7 @@ enum WatchOutput {
 
 pub(super) struct WatchPrinter {
     options: ColumnOptions,
-    /// Those of the first table, once there is one.
+    /// The columns of the first table, once there is one.
     columns: Option<Vec<ColumnDefinition>>,
     output: WatchOutput,
 }

@@ -12,7 +12,7 @@ use clap::{Args, ValueEnum};
 use flotilla_runtime::{ShutdownToken, TaskGroup};
 use serde_json::Value;
 
-use crate::kubeconfig_flags::{HostClusterFlagNamesAndHelp, KubeconfigArgs};
+use crate::kubeconfig_flags::{HostClusterFlags, KubeconfigArgs};
 use crate::output;
 use manifests::{InstallOptions, NAMESPACE};
 
@@ -61,7 +61,7 @@ pub struct InstallArgs {
     )]
     wait: u64,
     #[command(flatten)]
-    host: KubeconfigArgs<HostClusterFlagNamesAndHelp>,
+    host: KubeconfigArgs<HostClusterFlags>,
     /// The output format of the manifests.
     #[arg(short, long, default_value = "yaml", value_name = "FORMAT")]
     output: ManifestFormat,
@@ -83,7 +83,7 @@ pub struct UninstallArgs {
     #[arg(long, default_value_t = 180, value_name = "SECONDS")]
     wait: u64,
     #[command(flatten)]
-    host: KubeconfigArgs<HostClusterFlagNamesAndHelp>,
+    host: KubeconfigArgs<HostClusterFlags>,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]

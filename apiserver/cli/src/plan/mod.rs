@@ -12,7 +12,7 @@ use std::process::ExitCode;
 use clap::Args;
 use flotilla_runtime::{ShutdownToken, TaskGroup};
 
-use crate::kubeconfig_flags::{ControlPlaneFlagNamesAndHelp, KubeconfigArgs};
+use crate::kubeconfig_flags::{ControlPlaneFlags, KubeconfigArgs};
 use crate::printers::{self, OutputFormat};
 use crate::{feature_gate_flags, output, scheduler_flags};
 
@@ -40,7 +40,7 @@ pub struct PlanArgs {
     #[arg(short, long, value_name = "NAMESPACE")]
     namespace: Option<String>,
     #[command(flatten)]
-    control: KubeconfigArgs<ControlPlaneFlagNamesAndHelp>,
+    control: KubeconfigArgs<ControlPlaneFlags>,
     /// Output format; text by default.
     #[arg(short, long, value_enum)]
     output: Option<OutputFormat>,

@@ -8,7 +8,7 @@ use openapi::karmada::cluster::Taint;
 
 const EFFECTS: [&str; 3] = ["NoSchedule", "PreferNoSchedule", "NoExecute"];
 
-/// What the arguments ask for.
+/// The changes that the arguments request.
 #[derive(Debug, Default)]
 pub(super) struct TaintUpdate {
     pub(super) clusters: Vec<String>,

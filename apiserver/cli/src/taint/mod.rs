@@ -10,7 +10,7 @@ use clap::Args;
 use flotilla_runtime::{ShutdownToken, TaskGroup};
 
 use crate::cluster_taints::{TaintChange, change_taints};
-use crate::kubeconfig_flags::{ControlPlaneFlagNamesAndHelp, KubeconfigArgs};
+use crate::kubeconfig_flags::{ControlPlaneFlags, KubeconfigArgs};
 use crate::output;
 
 /// Update the taints on one or more clusters.
@@ -32,7 +32,7 @@ pub struct TaintArgs {
     #[arg(long)]
     dry_run: bool,
     #[command(flatten)]
-    control: KubeconfigArgs<ControlPlaneFlagNamesAndHelp>,
+    control: KubeconfigArgs<ControlPlaneFlags>,
 }
 
 /// Changes one cluster after the other. A failure does not keep the others from being

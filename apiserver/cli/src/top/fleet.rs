@@ -212,7 +212,7 @@ impl FleetTable {
     }
 }
 
-/// What the nodes of a member use; `None` if it has no metrics.
+/// The usage of the nodes of a member; `None` if it has no metrics.
 async fn used_resources(api: &dyn Api) -> anyhow::Result<Option<ResourceUsage>> {
     let selection = MetricsSelection {
         resource: &NODE_METRICS,

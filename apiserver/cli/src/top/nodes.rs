@@ -79,7 +79,7 @@ struct NodeUsage {
 
 /// The metrics and the nodes of a member.
 #[derive(Default)]
-struct NodesAndMetrics {
+struct MemberNodeUsage {
     metrics: Vec<Object>,
     nodes: Vec<Object>,
 }
@@ -133,7 +133,7 @@ pub(super) async fn top(arguments: &TopNodeArgs, tasks: &TaskGroup) -> anyhow::R
 async fn read_nodes_and_metrics(
     api: &dyn Api,
     selection: &MetricsSelection,
-) -> anyhow::Result<NodesAndMetrics> {
+) -> anyhow::Result<MemberNodeUsage> {
     let metrics = selection.read_metrics(api).await?;
     if metrics.is_empty() {
         bail!("metrics not available yet");
@@ -147,7 +147,7 @@ async fn read_nodes_and_metrics(
                 .await?,
         ]
     };
-    Ok(NodesAndMetrics { metrics, nodes })
+    Ok(MemberNodeUsage { metrics, nodes })
 }
 
 impl TopNodeArgs {
@@ -155,7 +155,7 @@ impl TopNodeArgs {
     fn node_usages(
         &self,
         cluster: &str,
-        answer: &NodesAndMetrics,
+        answer: &MemberNodeUsage,
     ) -> anyhow::Result<Vec<NodeUsage>> {
         let mut available = BTreeMap::new();
         for node in &answer.nodes {

@@ -68,7 +68,7 @@ pub(super) fn percent(used: Quantity, available: Quantity) -> Option<i128> {
     (available > 0).then(|| used.milli_value().saturating_mul(100) / available)
 }
 
-/// What a command selects.
+/// The selection of a command.
 pub(super) struct MetricsSelection {
     pub(super) resource: &'static Gvr,
     /// Empty: all namespaces, or nodes.
@@ -120,7 +120,7 @@ fn is_unserved(error: &client::Error) -> bool {
     error.is_not_found() && named.is_none_or(|details| details.name.is_empty())
 }
 
-/// What a member has answered.
+/// The answer of a member.
 pub(super) struct MemberAnswer<T> {
     pub(super) cluster: String,
     pub(super) answer: Result<T, MemberFailure>,

@@ -11,7 +11,7 @@ mod text;
 use clap::Args;
 use flotilla_runtime::{ShutdownToken, TaskGroup};
 
-use crate::kubeconfig_flags::{ControlPlaneFlagNamesAndHelp, KubeconfigArgs};
+use crate::kubeconfig_flags::{ControlPlaneFlags, KubeconfigArgs};
 use crate::printers::{self, OutputFormat};
 use crate::{output, resource_args};
 
@@ -29,7 +29,7 @@ pub struct WhyArgs {
     #[arg(short, long, value_name = "NAMESPACE")]
     namespace: Option<String>,
     #[command(flatten)]
-    control: KubeconfigArgs<ControlPlaneFlagNamesAndHelp>,
+    control: KubeconfigArgs<ControlPlaneFlags>,
     /// Output format; text by default.
     #[arg(short, long, value_enum)]
     output: Option<OutputFormat>,

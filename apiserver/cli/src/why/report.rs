@@ -21,7 +21,7 @@ pub(crate) struct WhyReport {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) decision: Option<DecisionSummary>,
     pub(crate) clusters: Vec<ClusterRow>,
-    /// What has not happened yet, and why.
+    /// The steps that have not happened yet, and why.
     pub(crate) pending: Vec<String>,
 }
 
@@ -343,7 +343,7 @@ fn pending_of_binding(object: &Object, binding: &ResourceBinding) -> Vec<String>
     pending
 }
 
-/// What is pending for a cluster, if anything.
+/// The pending step of a cluster, if any.
 fn pending_of_cluster(row: &ClusterRow, binding: &ResourceBinding) -> Option<String> {
     let name = &row.name;
     let suspended =

@@ -5,7 +5,7 @@ use std::fmt;
 use http::Uri;
 use percent_encoding::percent_decode_str;
 
-/// What a proxy speaks.
+/// The protocol of a proxy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ProxyScheme {
     /// `CONNECT` over HTTP/1.1.

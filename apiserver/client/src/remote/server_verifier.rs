@@ -129,7 +129,7 @@ mod tests {
         params.self_signed(&key).unwrap().der().clone()
     }
 
-    /// What the verifier says of `presented`, trusting `trusted`, at a day of 2025.
+    /// The verifier's answer about `presented`, trusting `trusted`, at a day of 2025.
     fn verify(
         trusted: &CertificateDer<'static>,
         presented: &CertificateDer<'static>,

@@ -39,7 +39,7 @@ impl futures_util::Stream for ChannelBody {
     }
 }
 
-/// What the server does, and what it counted.
+/// The behavior of the server, and its counters.
 #[derive(Default)]
 pub(super) struct TestHttpsServerState {
     pub(super) connections: AtomicUsize,

@@ -13,7 +13,7 @@ use machinery::time::Clock;
 use members::{MemberClusterManager, MemberTrackingOptions};
 use scheduler::{CurrentEstimator, SchedulerClusterCache};
 
-/// What the two work with.
+/// The parts that the two work with.
 pub(crate) struct EstimatorAddonsContext {
     pub(crate) api: Arc<dyn Api>,
     pub(crate) clock: Arc<dyn Clock>,
@@ -42,7 +42,7 @@ pub(crate) struct EstimatorAddons {
     descheduler: Option<TaskGroup>,
 }
 
-/// What the estimates of the scheduler need to know of members.
+/// The facts about members that the estimates of the scheduler need.
 pub(crate) fn member_tracking(
     scheduler_estimator: bool,
     options: &EstimatorOptions,

@@ -1,4 +1,4 @@
-//! What the server reports of the addons, in an annotation of their ConfigMap. No I/O but the write.
+//! The server's report of the addons, in an annotation of their ConfigMap. No I/O but the write.
 
 use client::{Api, Patch, ResourcePath, WriteOptions};
 use openapi::karmada::addons::{

@@ -85,7 +85,7 @@ impl AddonSwitches {
         }
     }
 
-    /// Those of a server without addons.
+    /// The switches of a server without addons.
     pub(crate) fn none() -> Self {
         Self {
             namespace: Arc::default(),

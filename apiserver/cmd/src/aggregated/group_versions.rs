@@ -42,7 +42,7 @@ impl MetricsApiServicePolicy {
     }
 }
 
-/// What is done about the APIService of a group version.
+/// The way to treat the APIService of a group version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RegistrationPolicy {
     /// It is registered; another server in its place is an error.

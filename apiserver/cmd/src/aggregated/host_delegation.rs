@@ -1,4 +1,4 @@
-//! What an aggregated server leaves to its host: authentication, authorization, namespaces,
+//! The tasks that an aggregated server leaves to its host: authentication, authorization, namespaces,
 //! policies and the configurations of webhooks.
 
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use crate::running_server::check_synced;
 use crate::storage_engine::OpenedStorageEngine;
 use crate::webhook_client::{ServiceRouting, WebhookClientManager};
 
-pub(super) struct HostDelegatedAuthAndWebhooks {
+pub(super) struct HostDelegation {
     /// Informers of the host's objects.
     pub(super) informers: InformerFactory,
     pub(super) authenticator: Arc<DelegatingAuthenticator>,
@@ -29,7 +29,7 @@ pub(super) struct HostDelegatedAuthAndWebhooks {
     pub(super) policies: Arc<HostPolicies>,
 }
 
-impl HostDelegatedAuthAndWebhooks {
+impl HostDelegation {
     /// Starts to follow the host in `tasks`; connections to webhooks are made in
     /// `connection_tasks`.
     pub(super) fn start(

@@ -125,7 +125,7 @@ impl HostPolicies {
 
 #[cfg(test)]
 mod tests {
-    use admission::webhooks::{EquivalentVersionsAndConversions, VersionConverter};
+    use admission::webhooks::{EquivalentVersions, VersionConverter};
     use admission::{
         AdmissionAttributes, AdmissionOperation, AuthorizationCheck, AuthorizationDecision,
         OperationOptions,
@@ -259,7 +259,7 @@ mod tests {
                 options: OperationOptions::None,
                 audit_annotations: None,
             };
-            let versions = EquivalentVersionsAndConversions {
+            let versions = EquivalentVersions {
                 kinds: vec![(gvk.clone(), gvr.clone())],
                 converter: &Nothing,
             };

@@ -20,7 +20,7 @@ use super::host_requests::retry_until_answered;
 pub(super) static SECRETS: Gvr = Gvr::from_static("", "v1", "secrets");
 const MAX_ATTEMPTS: usize = 10;
 
-/// What a Secret holds.
+/// The content of a Secret.
 pub(super) trait SecretDataCodec: Sized {
     /// The type of the Secret.
     const TYPE: &'static str;
@@ -60,7 +60,7 @@ pub(super) struct HostSecretClient {
     pub(super) host: Arc<dyn Api>,
     pub(super) namespace: String,
     pub(super) name: String,
-    /// What it holds, for messages.
+    /// A noun for its content, for messages.
     pub(super) description: &'static str,
 }
 

@@ -30,7 +30,7 @@ use super::api_services::ApiServiceController;
 use super::deletion_protection;
 use super::etcd_certificates::EtcdCertificateSecretManager;
 use super::group_versions::{self, MetricsApiServicePolicy};
-use super::host_delegation::HostDelegatedAuthAndWebhooks;
+use super::host_delegation::HostDelegation;
 use super::host_objects::ApiServiceTarget;
 use super::serving_certificate::ServingCertificateSecretManager;
 use crate::addons::AddonSwitches;
@@ -101,15 +101,9 @@ impl AggregatedServer {
         let serving = ServingCertificateSecretManager::open(&host, &setup.service, &clock).await?;
 
         let server_tasks = TaskGroup::new(ShutdownToken::new());
-        let delegation = HostDelegatedAuthAndWebhooks::start(
-            &host,
-            &clock,
-            &setup.delegated,
-            &connections,
-            &server_tasks,
-        );
-        let resources =
-            RegistryApiAndWatchCaches::new(&setup, &engine, &delegation, &metrics, &clock);
+        let delegation =
+            HostDelegation::start(&host, &clock, &setup.delegated, &connections, &server_tasks);
+        let resources = FlotillaRegistry::new(&setup, &engine, &delegation, &metrics, &clock);
         resources.chain.set_role_api(Arc::clone(&host));
         let controller_tasks = TaskGroup::new(ShutdownToken::new());
         let api: Arc<dyn Api> =
@@ -229,7 +223,7 @@ async fn open_storage(
 }
 
 /// The registry of Flotilla's groups.
-struct RegistryApiAndWatchCaches {
+struct FlotillaRegistry {
     watch_caches: Arc<WatchCaches>,
     registry: Arc<Registry>,
     /// The registry's API, with the rights of the internal superuser.
@@ -238,11 +232,11 @@ struct RegistryApiAndWatchCaches {
     chain: Arc<AdmissionChain>,
 }
 
-impl RegistryApiAndWatchCaches {
+impl FlotillaRegistry {
     fn new(
         setup: &AggregatedServerOptions<'_>,
         engine: &OpenedStorageEngine,
-        delegation: &HostDelegatedAuthAndWebhooks,
+        delegation: &HostDelegation,
         metrics: &MetricsRegistry,
         clock: &Arc<dyn Clock>,
     ) -> Self {
@@ -290,7 +284,7 @@ fn http_options(
     setup: &AggregatedServerOptions<'_>,
     running: &RunningServer,
     registry: &Arc<Registry>,
-    delegation: &HostDelegatedAuthAndWebhooks,
+    delegation: &HostDelegation,
     metrics_adapter: &MetricsAdapter,
     host: Arc<HostControlPlane>,
     metrics: MetricsRegistry,

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use anyhow::Context;
-use auth::cert_rotation::StoredServingCertificateAndCa;
+use auth::cert_rotation::StoredServingCertificate;
 use auth::tls::ReplaceableServingCertificate;
 use client::{Api, InformerFactory, ListWatchSelector, TaskGroup};
 use machinery::time::Clock;
@@ -51,7 +51,7 @@ fn certificate_names(service: &ApiServiceTarget) -> BTreeSet<String> {
     ])
 }
 
-impl SecretDataCodec for StoredServingCertificateAndCa {
+impl SecretDataCodec for StoredServingCertificate {
     const TYPE: &'static str = "kubernetes.io/tls";
 
     fn decode(get: impl Fn(&str) -> String) -> Self {
@@ -143,18 +143,17 @@ impl ServingCertificateSecretManagerInner {
     /// Uses the certificate of the Secret. One that cannot be used is replaced by the next
     /// renewal.
     fn apply_secret(&self, secret: &Object) {
-        let usable =
-            decode_secret(secret).and_then(|certificates: StoredServingCertificateAndCa| {
-                let due = StoredServingCertificateAndCa::rotate(
-                    Some(&certificates),
-                    &self.names,
-                    self.clock.now(),
-                );
-                // A certificate that is due for renewal is used until it is renewed.
-                let (chain, key) = certificates.serving_der().ok()?;
-                due.ok()?;
-                Some((certificates, chain, key))
-            });
+        let usable = decode_secret(secret).and_then(|certificates: StoredServingCertificate| {
+            let due = StoredServingCertificate::rotate(
+                Some(&certificates),
+                &self.names,
+                self.clock.now(),
+            );
+            // A certificate that is due for renewal is used until it is renewed.
+            let (chain, key) = certificates.serving_der().ok()?;
+            due.ok()?;
+            Some((certificates, chain, key))
+        });
         let Some((certificates, chain, key)) = usable else {
             self.log_unusable("its keys are missing or malformed");
             return;
@@ -184,9 +183,9 @@ async fn ensure_certificates(
     secret: &HostSecretClient,
     names: &BTreeSet<String>,
     clock: &dyn Clock,
-) -> anyhow::Result<StoredServingCertificateAndCa> {
+) -> anyhow::Result<StoredServingCertificate> {
     let next = |certificates: Option<&_>| {
-        Ok(StoredServingCertificateAndCa::rotate(
+        Ok(StoredServingCertificate::rotate(
             certificates,
             names,
             clock.now(),

@@ -84,7 +84,7 @@ impl ServerEndpoints {
     }
 }
 
-/// What an update of an object must contain besides the fields that it has; `None` if it has all.
+/// The fields that an update of an object must contain besides those that it has; `None` if it has all.
 pub(super) fn missing_fields(existing: &Value, desired: &Value, fields: &[&str]) -> Option<Value> {
     let mut patch = json!({});
     for field in fields {

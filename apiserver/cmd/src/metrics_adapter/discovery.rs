@@ -62,7 +62,7 @@ impl MemberApiResources {
         }
     }
 
-    /// Those of all members, each once; none while the addon is disabled. Requests that come
+    /// The resources of all members, each once; none while the addon is disabled. Requests that come
     /// together wait for one answer.
     pub(super) async fn get(&self, user: &UserInfo) -> Result<DynamicResponse, Status> {
         let mut cached = self.cached.lock().await;

@@ -66,7 +66,7 @@ impl MemberMetricsReader {
     }
 }
 
-/// What is said of a member that does not serve the group.
+/// The message about a member that does not serve the group.
 pub(super) const NO_METRICS_API: &str = "metrics API not available";
 
 /// The members that are missing in an answer, and why.

@@ -25,7 +25,7 @@ const VERSION: &str = "v1beta1";
 struct MetricsKind {
     kind: &'static str,
     resource: &'static str,
-    /// What is measured.
+    /// The measured resource.
     measured: Gvr,
     /// The kind of the measured object as Karmada's error names it.
     noun: &'static str,

@@ -21,7 +21,7 @@ pub(super) const MAX_EVENT_BYTES: usize = 4 << 20;
 /// The annotation of an event that is not complete.
 pub(super) const TRUNCATED: &str = "audit.k8s.io/truncated";
 
-/// What an event says about the request as it was received.
+/// The request as it was received, for its events.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct SourceRequest {
     pub(crate) audit_id: String,

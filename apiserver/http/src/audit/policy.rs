@@ -6,7 +6,7 @@ use machinery::UserInfo;
 use super::level_and_stage::{AuditLevel, AuditStage};
 use crate::requestinfo::{RequestInfo, RequestedResource};
 
-/// What a policy requires for one request.
+/// The level and stages that a policy requires for one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct RequestAuditConfig {
     pub(super) level: AuditLevel,
@@ -59,7 +59,7 @@ pub(super) struct GroupResources {
 }
 
 impl AuditPolicy {
-    /// What the first matching rule requires; the level `None` when no rule matches.
+    /// The requirement of the first matching rule; the level `None` when no rule matches.
     pub(super) fn evaluate(&self, user: &UserInfo, info: &RequestInfo) -> RequestAuditConfig {
         let rule = self.rules.iter().find(|rule| rule.matches(user, info));
         rule.map_or(

@@ -7,7 +7,7 @@ use serde_json::value::{RawValue, to_raw_value};
 /// Replaces a token.
 const REDACTED: &str = "REDACTED";
 
-/// What is removed from the bodies of one request.
+/// The parts that are removed from the bodies of one request.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct BodyRedaction {
     pub(super) managed_fields: bool,

@@ -34,7 +34,7 @@ pub(crate) struct RequestAudit {
     admission_annotations: Arc<AuditAnnotations>,
 }
 
-/// What the events say that is found out while the request is served.
+/// The fields of the events that are found out while the request is served.
 #[derive(Default)]
 struct AuditEventFields {
     /// `None` until the user is known.

@@ -22,7 +22,7 @@ use crate::request_memory::MemoryCharge;
 use crate::{admission_review, request_body};
 
 pub(super) struct AdmissionReviewsLayer {
-    reviews: Arc<AdmissionReviewHandlersAndLimits>,
+    reviews: Arc<AdmissionReviewFilter>,
 }
 
 impl AdmissionReviewsLayer {
@@ -32,7 +32,7 @@ impl AdmissionReviewsLayer {
         request_timeout: Duration,
     ) -> Self {
         Self {
-            reviews: Arc::new(AdmissionReviewHandlersAndLimits {
+            reviews: Arc::new(AdmissionReviewFilter {
                 handlers: handlers.clone(),
                 limits: Arc::clone(limits),
                 request_timeout,
@@ -54,7 +54,7 @@ impl<S> Layer<S> for AdmissionReviewsLayer {
 
 pub(super) struct AdmissionReviewsService<S> {
     inner: S,
-    reviews: Arc<AdmissionReviewHandlersAndLimits>,
+    reviews: Arc<AdmissionReviewFilter>,
 }
 
 impl<S, B> Service<ResolvedRequest<B>> for AdmissionReviewsService<S>
@@ -78,13 +78,13 @@ where
     }
 }
 
-struct AdmissionReviewHandlersAndLimits {
+struct AdmissionReviewFilter {
     handlers: AdmissionReviewHandlers,
     limits: Arc<InFlightLimits>,
     request_timeout: Duration,
 }
 
-impl AdmissionReviewHandlersAndLimits {
+impl AdmissionReviewFilter {
     async fn serve<B>(
         self: Arc<Self>,
         handler: AdmissionReviewHandler,

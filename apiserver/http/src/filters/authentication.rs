@@ -13,21 +13,21 @@ use super::async_check::{AsyncCheck, AsyncCheckLayer};
 use super::request::{AuthenticatedRequest, ResolvedRequest};
 use crate::metrics::ApiServerMetrics;
 
-pub(super) type AuthenticationLayer = AsyncCheckLayer<RequestAuthenticatorAndMetrics>;
+pub(super) type AuthenticationLayer = AsyncCheckLayer<AuthenticationFilter>;
 
 impl AuthenticationLayer {
     pub(super) fn with_metrics(
         authenticator: &Arc<RequestAuthenticator>,
         metrics: &Arc<ApiServerMetrics>,
     ) -> Self {
-        Self::new(RequestAuthenticatorAndMetrics {
+        Self::new(AuthenticationFilter {
             authenticator: Arc::clone(authenticator),
             metrics: Arc::clone(metrics),
         })
     }
 }
 
-impl<B: Send> AsyncCheck<ResolvedRequest<B>> for RequestAuthenticatorAndMetrics {
+impl<B: Send> AsyncCheck<ResolvedRequest<B>> for AuthenticationFilter {
     type Checked = AuthenticatedRequest<B>;
 
     async fn check(&self, request: ResolvedRequest<B>) -> Result<AuthenticatedRequest<B>, Status> {
@@ -51,12 +51,12 @@ impl<B: Send> AsyncCheck<ResolvedRequest<B>> for RequestAuthenticatorAndMetrics 
     }
 }
 
-pub(super) struct RequestAuthenticatorAndMetrics {
+pub(super) struct AuthenticationFilter {
     authenticator: Arc<RequestAuthenticator>,
     metrics: Arc<ApiServerMetrics>,
 }
 
-impl RequestAuthenticatorAndMetrics {
+impl AuthenticationFilter {
     /// Authenticates a request and records the attempt.
     async fn authenticate(
         &self,

@@ -14,21 +14,21 @@ use crate::audit::RequestAudit;
 use crate::metrics::ApiServerMetrics;
 use crate::requestinfo::RequestInfo;
 
-pub(super) type AuthorizationLayer = AsyncCheckLayer<RequestAuthorizerAndMetrics>;
+pub(super) type AuthorizationLayer = AsyncCheckLayer<AuthorizationFilter>;
 
 impl AuthorizationLayer {
     pub(super) fn with_metrics(
         authorizer: &Arc<RequestAuthorizer>,
         metrics: &Arc<ApiServerMetrics>,
     ) -> Self {
-        Self::new(RequestAuthorizerAndMetrics {
+        Self::new(AuthorizationFilter {
             authorizer: Arc::clone(authorizer),
             metrics: Arc::clone(metrics),
         })
     }
 }
 
-impl<B: Send> AsyncCheck<AuthenticatedRequest<B>> for RequestAuthorizerAndMetrics {
+impl<B: Send> AsyncCheck<AuthenticatedRequest<B>> for AuthorizationFilter {
     type Checked = AuthenticatedRequest<B>;
 
     async fn check(
@@ -48,12 +48,12 @@ impl<B: Send> AsyncCheck<AuthenticatedRequest<B>> for RequestAuthorizerAndMetric
     }
 }
 
-pub(super) struct RequestAuthorizerAndMetrics {
+pub(super) struct AuthorizationFilter {
     authorizer: Arc<RequestAuthorizer>,
     metrics: Arc<ApiServerMetrics>,
 }
 
-impl RequestAuthorizerAndMetrics {
+impl AuthorizationFilter {
     /// Authorizes a request and records the decision.
     async fn authorize(&self, user: &UserInfo, info: &RequestInfo) -> Result<(), Status> {
         let target = info.authorization_attributes();

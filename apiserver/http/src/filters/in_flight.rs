@@ -12,7 +12,7 @@ use crate::metrics::{ApiServerMetrics, GaugeGuard};
 use crate::server_drain::ServerDrain;
 
 /// The gauge of a request, and its permit when it is short.
-type InFlightGaugeAndPermit = (GaugeGuard, Option<OwnedSemaphorePermit>);
+type InFlightGuard = (GaugeGuard, Option<OwnedSemaphorePermit>);
 
 pub(super) type InFlightLayer = MapResultLayer<MakeInFlightGuard>;
 
@@ -32,7 +32,7 @@ impl InFlightLayer {
 }
 
 impl<B> MakeMapResult<AuthenticatedRequest<B>> for MakeInFlightGuard {
-    type MapResult = BodyGuardAttacher<InFlightGaugeAndPermit>;
+    type MapResult = BodyGuardAttacher<InFlightGuard>;
 
     fn make_map_result(&self, request: &AuthenticatedRequest<B>) -> Self::MapResult {
         let request = &request.request;

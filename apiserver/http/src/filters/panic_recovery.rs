@@ -18,7 +18,7 @@ use super::request::ResolvedRequest;
 use crate::audit::RequestAudit;
 use crate::metrics::ApiServerMetrics;
 
-/// What a caught call returned, or the message of its panic.
+/// The result of a caught call, or the message of its panic.
 type CaughtResult = Result<Result<ServerResponse, Status>, Box<dyn Any + Send>>;
 
 pub(super) struct PanicRecoveryLayer {

@@ -29,7 +29,7 @@ pub(super) struct PriorityAndFairnessLayer {
     dispatcher: Arc<FlowDispatcher>,
 }
 
-/// What decides on the requests; without a controller all pass.
+/// The flow control of requests; without a controller all pass.
 struct FlowDispatcher {
     controller: Option<Arc<FlowController>>,
     registry: Arc<Registry>,

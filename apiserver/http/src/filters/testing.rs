@@ -148,8 +148,7 @@ pub(super) fn metrics() -> Arc<ApiServerMetrics> {
 pub(super) fn authenticator() -> Arc<RequestAuthenticator> {
     let dir = tempfile::tempdir().unwrap();
     let pki = Pki::open(dir.path(), &[], jiff::Timestamp::now()).unwrap();
-    let signer =
-        Arc::new(token::ServiceAccountTokenIssuerAndVerifier::new(&pki.token_key_pem).unwrap());
+    let signer = Arc::new(token::ServiceAccountTokens::new(&pki.token_key_pem).unwrap());
     let options = auth::authenticator::LocalAuthenticatorOptions::default();
     let local = LocalAuthenticator::new(None, signer, Arc::new(SystemClock), options);
     Arc::new(local.into())

@@ -20,7 +20,7 @@ pub(super) struct ConcurrencyShares {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ConcurrencyLimits {
     pub(super) nominal: usize,
-    /// What is left when everything lendable is lent.
+    /// The seats that remain when everything lendable is lent.
     pub(super) min: usize,
     /// With everything borrowed that may be.
     pub(super) max: usize,
@@ -103,7 +103,7 @@ pub(super) struct DemandStatistics {
     pub(super) smoothed: f64,
 }
 
-/// What the current limit of a level is computed from.
+/// The input from which the current limit of a level is computed.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct LevelDemand {
     pub(super) limits: ConcurrencyLimits,
@@ -234,7 +234,7 @@ mod tests {
         // The borrower gives back what the lender wants again.
         busy[2] = demand(limits[2], 200);
         assert_eq!(current_limits(&busy), [300, 100, 200]);
-        // What an exempt level uses is missing elsewhere.
+        // The seats that an exempt level uses are missing elsewhere.
         busy.push(LevelDemand {
             is_exempt: true,
             ..demand(

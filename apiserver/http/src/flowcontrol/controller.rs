@@ -80,7 +80,7 @@ impl SharedFlow {
     }
 }
 
-/// What flow control knows about a request.
+/// The attributes of a request that flow control uses.
 pub(crate) struct FlowRequest<'a> {
     pub(crate) user: &'a UserInfo,
     pub(crate) info: &'a RequestInfo,

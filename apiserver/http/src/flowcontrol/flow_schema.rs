@@ -145,7 +145,7 @@ impl FlowSchema {
         })
     }
 
-    /// What tells the flows of this schema apart.
+    /// The attribute that distinguishes the flows of this schema.
     pub(super) fn distinguisher<'a>(&self, user: &'a UserInfo, info: &'a RequestInfo) -> &'a str {
         match &self.spec.distinguisher_method {
             Some(FlowDistinguisherMethod::ByUser) => &user.name,

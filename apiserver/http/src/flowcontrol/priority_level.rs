@@ -21,10 +21,10 @@ pub(super) struct PriorityLevel {
     queuing: Option<QueuingConfig>,
     metrics: PriorityLevelMetrics,
     epoch: Instant,
-    state: Mutex<QueueSetAndDemand>,
+    state: Mutex<PriorityLevelState>,
 }
 
-struct QueueSetAndDemand {
+struct PriorityLevelState {
     queue_set: FairQueueSet,
     waiting: HashMap<u64, oneshot::Sender<()>>,
     limits: ConcurrencyLimits,
@@ -32,7 +32,7 @@ struct QueueSetAndDemand {
     statistics: DemandStatistics,
 }
 
-/// What a request gets that does not have to be rejected.
+/// The permit of a request that does not have to be rejected.
 pub(super) enum Acquisition {
     Executing(ConcurrencyPermit),
     Waiting(WaitingTicket),
@@ -56,7 +56,7 @@ impl PriorityLevel {
             queuing,
             metrics,
             epoch,
-            state: Mutex::new(QueueSetAndDemand {
+            state: Mutex::new(PriorityLevelState {
                 queue_set: FairQueueSet::new(queuing, 0),
                 waiting: HashMap::new(),
                 limits,
@@ -137,7 +137,7 @@ impl PriorityLevel {
     }
 
     /// Begins as many requests as there are seats for.
-    fn dispatch(&self, state: &mut QueueSetAndDemand, now: f64) {
+    fn dispatch(&self, state: &mut PriorityLevelState, now: f64) {
         while let Some(request) = state.queue_set.dispatch(now) {
             if let Some(waiting) = state.waiting.remove(&request.id) {
                 // One that is gone meanwhile gives its seats back when its ticket is dropped.

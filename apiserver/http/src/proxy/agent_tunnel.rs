@@ -39,7 +39,7 @@ enum TunnelFraming {
 }
 
 impl TunnelFraming {
-    /// What a request asks for; `None` if it is not for a tunnel.
+    /// The tunnel that a request asks for; `None` if it is not for a tunnel.
     fn requested<B>(request: &Request<B>) -> Option<Self> {
         let protocol = headers::requested_upgrade(request)?;
         if protocol == TUNNEL_PROTOCOL {

@@ -13,7 +13,7 @@ use http_body::Body as _;
 use machinery::Status;
 use members::ImpersonationScope;
 
-use super::stream::{BodyDeadlineAndShutdown, ForwardedBody};
+use super::stream::{BodyCutoff, ForwardedBody};
 use super::{headers, service_unavailable};
 use crate::own_requests::ControlPlaneBackend;
 use crate::response_body::ServerResponseBody;
@@ -72,7 +72,7 @@ impl ControlPlaneBackend for HostControlPlane {
             return Err(service_unavailable(text, "ControlPlaneNotReachable"));
         }
         headers::rewrite_response_headers(response.status(), response.headers_mut(), &|_| None);
-        let end = BodyDeadlineAndShutdown {
+        let end = BodyCutoff {
             deadline: connection.deadline,
             shutdown: connection.shutdown,
         };

@@ -34,7 +34,7 @@ pub struct MemberReader {
     deadline: Duration,
 }
 
-/// What one member has answered: the body of a 200, or why there is none.
+/// The answer of one member: the body of a 200, or why there is none.
 pub struct MemberReply {
     pub cluster: String,
     pub outcome: Result<Bytes, Status>,

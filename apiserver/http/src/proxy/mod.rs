@@ -58,8 +58,8 @@ pub use member_search::{MemberSearch, SEARCH};
 pub use native_request::MemberResourceReader;
 use proxy_metrics::ClusterProxyMetrics;
 use request_guard::ProxyRequestGuard;
-use stream::{BodyDeadlineAndShutdown, ForwardedBody};
-use tunnel::TunnelClientAndMemberUpgrades;
+use stream::{BodyCutoff, ForwardedBody};
+use tunnel::TunnelUpgrades;
 
 /// Group, resource and subresource under which [`ClusterProxy`] is registered.
 pub const CLUSTER_PROXY: (&str, &str, &str) = ("cluster.karmada.io", "clusters", "proxy");
@@ -75,9 +75,9 @@ pub struct ClusterProxy {
 }
 
 /// The member's response, with both ends of a tunnel when the member agreed to upgrade.
-struct ProxyResponseAndTunnel {
+struct ProxyReply {
     response: Response<ServerResponseBody>,
-    tunnel: Option<TunnelClientAndMemberUpgrades>,
+    tunnel: Option<TunnelUpgrades>,
 }
 
 /// The request to send to the member.
@@ -152,7 +152,7 @@ impl ClusterProxy {
             Err(status) => status.code,
         };
         guard.metrics.observe_response(code, began.elapsed());
-        let ProxyResponseAndTunnel {
+        let ProxyReply {
             mut response,
             tunnel,
         } = answered?;
@@ -178,9 +178,9 @@ impl ClusterProxy {
         path: PathAndQuery,
         guard: &ProxyRequestGuard,
         transform: Option<BodyTransform<'_>>,
-    ) -> Result<ProxyResponseAndTunnel, Status> {
+    ) -> Result<ProxyReply, Status> {
         let user = connection.user;
-        let end = BodyDeadlineAndShutdown {
+        let end = BodyCutoff {
             deadline: connection.deadline,
             shutdown: connection.shutdown,
         };
@@ -244,9 +244,9 @@ impl ClusterProxy {
     async fn forward_streaming(
         &self,
         outgoing: MemberRequest,
-        end: BodyDeadlineAndShutdown,
+        end: BodyCutoff,
         guard: &ProxyRequestGuard,
-    ) -> Result<ProxyResponseAndTunnel, ForwardError> {
+    ) -> Result<ProxyReply, ForwardError> {
         let sent = guard.metrics.sent_bytes.clone();
         let body = match outgoing.body {
             MemberRequestBody::Replaced(bytes) => {
@@ -269,7 +269,7 @@ impl ClusterProxy {
         *request.headers_mut() = outgoing.headers;
         let response = guard.permit.forwarder().send(request).await?;
         let received = guard.metrics.received_bytes.clone();
-        Ok(ProxyResponseAndTunnel {
+        Ok(ProxyReply {
             response: response
                 .map(|body| ServerResponseBody::proxied(ForwardedBody::new(body, received, end))),
             tunnel: None,
@@ -282,26 +282,25 @@ impl ClusterProxy {
         &self,
         outgoing: MemberRequest,
         client: OnUpgrade,
-        end: BodyDeadlineAndShutdown,
+        end: BodyCutoff,
         guard: &ProxyRequestGuard,
-    ) -> Result<ProxyResponseAndTunnel, ForwardError> {
+    ) -> Result<ProxyReply, ForwardError> {
         let mut request = Request::new(ForwardedRequestBody::full(Bytes::new()));
         *request.method_mut() = outgoing.method;
         *request.uri_mut() = Uri::from(outgoing.path);
         *request.headers_mut() = outgoing.headers;
         let mut response = guard.permit.forwarder().upgrade(request).await?;
-        let tunnel = (response.status() == StatusCode::SWITCHING_PROTOCOLS).then(|| {
-            TunnelClientAndMemberUpgrades {
+        let tunnel =
+            (response.status() == StatusCode::SWITCHING_PROTOCOLS).then(|| TunnelUpgrades {
                 client,
                 member: hyper::upgrade::on(&mut response),
-            }
-        });
+            });
         let received = guard.metrics.received_bytes.clone();
         let pass = |body| match tunnel {
             Some(_) => ServerResponseBody::empty(),
             None => ServerResponseBody::proxied(ForwardedBody::new(body, received, end)),
         };
-        Ok(ProxyResponseAndTunnel {
+        Ok(ProxyReply {
             response: response.map(pass),
             tunnel,
         })

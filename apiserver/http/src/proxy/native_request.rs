@@ -78,7 +78,7 @@ impl NativeRequest {
         }
     }
 
-    /// What the path and the selectors select.
+    /// The objects that the path and the selectors select.
     pub(super) fn selection(&self, kind: &KindInfo) -> Result<MemberObjectSelection, Status> {
         let name = match self.resource.named {
             true => self.resource.name.as_str(),

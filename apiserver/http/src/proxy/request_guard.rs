@@ -1,4 +1,4 @@
-//! What a proxied request holds until it ends.
+//! The resources that a proxied request holds until it ends.
 
 use members::ClusterProxyPermit;
 

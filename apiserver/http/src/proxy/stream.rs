@@ -12,8 +12,8 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::response_body::ProxiedBodyError;
 
-/// What ends a streamed body early.
-pub(super) struct BodyDeadlineAndShutdown {
+/// The events that end a streamed body early.
+pub(super) struct BodyCutoff {
     /// Deadline of the request; `None` for a long-running request.
     pub(super) deadline: Option<Instant>,
     /// Triggered when the server stops.
@@ -26,7 +26,7 @@ enum CutoffReason {
     DeadlineExceeded,
 }
 
-impl BodyDeadlineAndShutdown {
+impl BodyCutoff {
     async fn wait_for_cutoff(self) -> CutoffReason {
         let closed = async {
             self.shutdown.wait().await;
@@ -51,7 +51,7 @@ pub(super) struct ForwardedBody<B> {
 }
 
 impl<B> ForwardedBody<B> {
-    pub(super) fn new(body: B, counter: Counter, end: BodyDeadlineAndShutdown) -> Self {
+    pub(super) fn new(body: B, counter: Counter, end: BodyCutoff) -> Self {
         Self {
             body,
             counter,

@@ -13,14 +13,14 @@ use super::request_guard::ProxyRequestGuard;
 const TUNNEL_CHUNK_BYTES: usize = 32 << 10;
 
 /// The upgraded connections of client and member.
-pub(super) struct TunnelClientAndMemberUpgrades {
+pub(super) struct TunnelUpgrades {
     pub(super) client: OnUpgrade,
     pub(super) member: OnUpgrade,
 }
 
 /// Copies bytes both ways until both sides end or one fails. A side that ends closes
 /// only its own direction: data still sent to it arrives.
-pub(super) async fn run_tunnel(ends: TunnelClientAndMemberUpgrades, guard: ProxyRequestGuard) {
+pub(super) async fn run_tunnel(ends: TunnelUpgrades, guard: ProxyRequestGuard) {
     let (client, member) = match tokio::try_join!(ends.client, ends.member) {
         Ok(both) => both,
         Err(error) => {

@@ -24,7 +24,7 @@ impl ResourceRequestHandler<'_> {
         &self,
         headers: &HeaderMap,
         mut body: ChargedRequestBody,
-    ) -> Result<(registry::ObjectBodyAndDuplicateFields, MemoryCharge), Status> {
+    ) -> Result<(registry::ObjectBody, MemoryCharge), Status> {
         let body_type = negotiation::body_type(headers, self.has_protobuf_form())?;
         body.charge_write(body_type)?;
         let kind = match self
@@ -53,7 +53,7 @@ impl ResourceRequestHandler<'_> {
         }
         let is_typed_json = body_type == RequestBodySerialization::Json && info.has_go_type();
         let (bytes, charge) = body.into_parts();
-        let object = registry::ObjectBodyAndDuplicateFields {
+        let object = registry::ObjectBody {
             value: decoded.value,
             duplicate_fields: decoded.duplicate_keys,
             json: match is_typed_json {

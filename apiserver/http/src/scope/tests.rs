@@ -96,7 +96,7 @@ fn version_path(info: &ResourceInfo) -> String {
     }
 }
 
-/// What Kubernetes answers: the routes that it installs for a kind of this scope.
+/// The answer of Kubernetes: the routes that it installs for a kind of this scope.
 fn expected_code(kind: &KindInfo, has_go_type: bool, shape: &PathShape, method: &Method) -> u16 {
     let is_listed = kind.verbs.iter().any(|verb| verb == "list");
     match (kind.namespaced, shape.in_namespace, shape.named) {

@@ -12,9 +12,7 @@ use machinery::{Gvr, Status};
 use serde_json::{Value, json};
 
 use crate::registry::{NAMESPACES, Registry};
-use crate::request::{
-    GetOptions, ObjectBodyAndDuplicateFields, RegistryWriteOptions, RequestUserAndDeadline,
-};
+use crate::request::{GetOptions, ObjectBody, RegistryWriteOptions, RequestContext};
 use policy_file::BootstrapObject;
 use rbac_reconciliation::Reconciliation;
 
@@ -115,7 +113,7 @@ impl Registry {
     }
 
     async fn try_bootstrap_object(&self, object: &BootstrapObject) -> Result<(), Status> {
-        let ctx = RequestUserAndDeadline::internal();
+        let ctx = RequestContext::internal();
         let options = RegistryWriteOptions::default();
         let at = object.path();
         let stored = match self.get(&ctx, at, &GetOptions::default()).await {
@@ -135,7 +133,7 @@ impl Registry {
         match reconciliation {
             Reconciliation::Keep => Ok(()),
             Reconciliation::Update(value) => {
-                let body = ObjectBodyAndDuplicateFields::from(value);
+                let body = ObjectBody::from(value);
                 self.update(&ctx, at, body, &options).await.map(drop)
             }
             Reconciliation::Recreate => {
@@ -156,9 +154,9 @@ impl Registry {
         };
         let body: Value = object.value.clone();
         self.create(
-            &RequestUserAndDeadline::internal(),
+            &RequestContext::internal(),
             at,
-            ObjectBodyAndDuplicateFields::from(body),
+            ObjectBody::from(body),
             &RegistryWriteOptions::default(),
         )
         .await

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 const AUTOUPDATE: &str = "rbac.authorization.kubernetes.io/autoupdate";
 
-/// What to do about a stored object.
+/// The action for a stored object.
 #[derive(Debug, PartialEq)]
 pub(super) enum Reconciliation {
     Keep,

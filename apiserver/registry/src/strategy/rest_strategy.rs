@@ -1,4 +1,4 @@
-//! What a strategy says about a kind, and the default of each part.
+//! The parts of a kind's strategy, and the default of each.
 
 use std::time::Duration;
 

@@ -87,7 +87,7 @@ async fn fixture_with_mutation(resource: &Gvr, subresource: &str, patch: &str) -
     fixture
 }
 
-/// What a controller's removal of the owners of a ClusterRole comes to.
+/// The result of a controller's removal of the owners of a ClusterRole.
 async fn remove_owners_as_collector(fixture: &RegistryFixture) -> Result<Value, client::Error> {
     let role = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
         "metadata": {"name": "owned", "ownerReferences": [
@@ -181,13 +181,13 @@ async fn rules_that_admission_adds_are_rights_that_the_user_needs() {
     let rules = json!([{"apiGroups": [""], "resources": ["pods"], "verbs": ["get"]}]);
     let role = json!({"metadata": {"name": "mine"}, "rules": rules});
     fixture.create(&ROLES, role).await.unwrap();
-    let ctx = RequestUserAndDeadline {
+    let ctx = RequestContext {
         user: Arc::new(UserInfo {
             name: "someone".into(),
             ..UserInfo::default()
         }),
         is_from_controller: false,
-        ..RequestUserAndDeadline::internal()
+        ..RequestContext::internal()
     };
     let at = ResourcePath::object(&ROLES, "", "mine");
     let update = |patch| {
@@ -218,9 +218,9 @@ async fn admission_changes_no_request_for_a_certificate_while_it_is_approved() {
         "request": BASE64_STANDARD.encode(CERTIFICATE_REQUEST),
         "signerName": "example.io/signer", "usages": ["client auth"]}});
     let created = fixture.create(&REQUESTS, request).await.unwrap();
-    let ctx = RequestUserAndDeadline {
+    let ctx = RequestContext {
         is_from_controller: false,
-        ..RequestUserAndDeadline::internal()
+        ..RequestContext::internal()
     };
     let at = ResourcePath {
         subresource: "approval",
@@ -229,7 +229,7 @@ async fn admission_changes_no_request_for_a_certificate_while_it_is_approved() {
     let mut approved = created.clone();
     approved["status"] = json!({"conditions": [{"type": "Approved", "status": "True",
         "reason": "Checked", "message": "m"}]});
-    let body = ObjectBodyAndDuplicateFields::from(approved);
+    let body = ObjectBody::from(approved);
     let options = RegistryWriteOptions::default();
     let written = fixture.registry.update(&ctx, at, body, &options).await;
     let written = written.unwrap().object.value().unwrap();

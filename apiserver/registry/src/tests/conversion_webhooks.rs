@@ -465,7 +465,7 @@ async fn configurations_are_applied_across_versions() {
         owners(&fixture, at(&V1, "a")).await,
         ["one@conv.io/v2 f:unit", "two@conv.io/v1 f:size"]
     );
-    // What its last configuration, of the other version, had is removed; a default follows.
+    // A field that only the last configuration, of the other version, had is removed; a default follows.
     let spec = json!({"size": 9});
     let applied = apply("v1", spec, "one", false).await.unwrap();
     let applied = applied.object.value().unwrap();

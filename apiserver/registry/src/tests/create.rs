@@ -65,12 +65,7 @@ async fn invalid_bodies_are_rejected() {
         let options = RegistryWriteOptions::default();
         let reply = fixture
             .registry
-            .create(
-                &fixture.ctx,
-                at,
-                ObjectBodyAndDuplicateFields::from(body.clone()),
-                &options,
-            )
+            .create(&fixture.ctx, at, ObjectBody::from(body.clone()), &options)
             .await;
         assert_eq!(result_code(&reply), want, "{body}");
     }
@@ -159,10 +154,10 @@ async fn unknown_and_duplicate_fields_follow_field_validation() {
             .get("replicsa")
             .is_none()
     );
-    let twice = ObjectBodyAndDuplicateFields {
+    let twice = ObjectBody {
         value: configmap("a"),
         duplicate_fields: vec!["data.a".into()],
-        ..ObjectBodyAndDuplicateFields::default()
+        ..ObjectBody::default()
     };
     let at = ResourcePath::collection(&CONFIGMAPS, "default");
     let rejected = fixture

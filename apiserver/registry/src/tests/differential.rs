@@ -85,7 +85,7 @@ enum RandomApiCall {
 }
 
 /// A call and whether it is a dry run.
-type RandomApiCallAndDryRun = (RandomApiCall, bool);
+type RandomRequest = (RandomApiCall, bool);
 
 fn precondition() -> impl Strategy<Value = WritePrecondition> {
     use WritePrecondition::{Current, None, OtherUid, Stale};
@@ -254,7 +254,7 @@ impl ApiUnderTest {
         }
     }
 
-    async fn perform(&mut self, (call, dry_run): &RandomApiCallAndDryRun) -> Value {
+    async fn perform(&mut self, (call, dry_run): &RandomRequest) -> Value {
         let options = WriteOptions {
             dry_run: *dry_run,
             ..WriteOptions::default()
@@ -447,7 +447,7 @@ fn error_summary(error: &Error) -> Value {
     json!({"code": status.code, "reason": status.reason})
 }
 
-async fn compare(resource: &'static Gvr, steps: &[RandomApiCallAndDryRun]) -> Result<(), String> {
+async fn compare(resource: &'static Gvr, steps: &[RandomRequest]) -> Result<(), String> {
     let fixture = fixture().await;
     establish(&fixture).await;
     let fake = FakeApi::new();

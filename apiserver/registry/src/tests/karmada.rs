@@ -48,7 +48,7 @@ async fn undecodable_objects_are_bad_requests() {
         (json!({"kind": "Secret"}), "422 Invalid"),
     ] {
         let at = ResourcePath::collection(&POLICIES, "default");
-        let body = ObjectBodyAndDuplicateFields::from(body);
+        let body = ObjectBody::from(body);
         let reply = fixture
             .registry
             .create(&fixture.ctx, at, body, &options)

@@ -23,9 +23,8 @@ use storage::EmbeddedStore;
 use watchcache::{WatchCacheConfig, WatchCaches};
 
 use crate::{
-    DeleteResponse, DeleteResult, FieldValidation, GetOptions, ObjectBodyAndDuplicateFields,
-    ObjectListPage, Registry, RegistryOptions, RegistryWriteOptions, RequestUserAndDeadline,
-    WriteResult,
+    DeleteResponse, DeleteResult, FieldValidation, GetOptions, ObjectBody, ObjectListPage,
+    Registry, RegistryOptions, RegistryWriteOptions, RequestContext, WriteResult,
 };
 
 pub(super) static CONFIGMAPS: Gvr = Gvr::from_static("", "v1", "configmaps");
@@ -41,7 +40,7 @@ pub(super) static CRDS: Gvr =
 /// A registry with its bootstrap objects, and shorthands for the verbs.
 pub(super) struct RegistryFixture {
     pub(super) registry: Arc<Registry>,
-    pub(super) ctx: RequestUserAndDeadline,
+    pub(super) ctx: RequestContext,
 }
 
 pub(super) async fn fixture() -> RegistryFixture {
@@ -64,7 +63,7 @@ pub(super) async fn fixture_with_admission(
     registry.bootstrap().await.unwrap();
     RegistryFixture {
         registry,
-        ctx: RequestUserAndDeadline::internal(),
+        ctx: RequestContext::internal(),
     }
 }
 
@@ -83,12 +82,7 @@ impl RegistryFixture {
             .to_owned();
         let at = ResourcePath::collection(gvr, &namespace);
         self.registry
-            .create(
-                &self.ctx,
-                at,
-                ObjectBodyAndDuplicateFields::from(body),
-                options,
-            )
+            .create(&self.ctx, at, ObjectBody::from(body), options)
             .await
     }
 
@@ -107,12 +101,7 @@ impl RegistryFixture {
         let options = RegistryWriteOptions::default();
         let written = self
             .registry
-            .update(
-                &self.ctx,
-                at,
-                ObjectBodyAndDuplicateFields::from(body),
-                &options,
-            )
+            .update(&self.ctx, at, ObjectBody::from(body), &options)
             .await?;
         Ok(written.object.value().unwrap())
     }

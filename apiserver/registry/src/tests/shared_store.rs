@@ -13,7 +13,7 @@ use watchcache::{WatchCacheConfig, WatchCaches};
 
 use super::custom_resources::{THINGS, establish};
 use super::{RegistryFixture, SERVICES, dry_run, result_code};
-use crate::{Registry, RegistryOptions, RequestUserAndDeadline};
+use crate::{Registry, RegistryOptions, RequestContext};
 
 const START: &str = "2026-01-02T03:04:05Z";
 
@@ -40,7 +40,7 @@ async fn shared_store_fixture() -> SharedStoreFixture {
         let hub = WatchCaches::new(store.clone(), WatchCacheConfig::default());
         RegistryFixture {
             registry: Registry::new(store.clone(), hub, options),
-            ctx: RequestUserAndDeadline::internal(),
+            ctx: RequestContext::internal(),
         }
     });
     let [a, b] = &fixtures;

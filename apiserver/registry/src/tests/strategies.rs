@@ -180,12 +180,7 @@ async fn pods_are_bound_once_and_evicted() {
             let options = RegistryWriteOptions::default();
             fixture
                 .registry
-                .create(
-                    &fixture.ctx,
-                    at,
-                    ObjectBodyAndDuplicateFields::from(body),
-                    &options,
-                )
+                .create(&fixture.ctx, at, ObjectBody::from(body), &options)
                 .await
         }
     };

@@ -43,7 +43,7 @@ const TAG_EXPIRING_KEY: u8 = 2;
 const TAG_FAILURE: u8 = 255;
 const SHA256_BYTES: usize = 32;
 
-/// What a backup contains.
+/// The content of a backup.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct BackupHeader {

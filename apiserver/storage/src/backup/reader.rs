@@ -14,7 +14,7 @@ use super::{
 };
 use crate::store::MAX_REQUEST_BYTES;
 
-/// What a verified backup contains.
+/// The content of a verified backup.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BackupSummary {
     pub header: BackupHeader,
@@ -206,7 +206,7 @@ impl<R: BufRead> BufRead for HashingInput<R> {
     }
 
     fn consume(&mut self, amount: usize) {
-        // What is consumed is in the buffer, so that this reads nothing.
+        // The consumed bytes are in the buffer, so that this reads nothing.
         if let Ok(buffer) = self.input.fill_buf() {
             self.hash.update(&buffer[..amount]);
         }

@@ -18,7 +18,7 @@ const PAUSE: Duration = Duration::from_millis(20);
 /// The revision that the watch of `/a/` delivered, and the revision that a consistent LIST
 /// of `/b/` required of its cache afterwards.
 #[derive(Debug)]
-struct WatchedAndListRevisions {
+struct ObservedRevisions {
     watched: u64,
     list: u64,
 }
@@ -28,7 +28,7 @@ struct WatchedAndListRevisions {
 async fn observe(
     store: Arc<EmbeddedStore>,
     mut done: oneshot::Receiver<()>,
-) -> Vec<WatchedAndListRevisions> {
+) -> Vec<ObservedRevisions> {
     let mut watch = store.watch("/a/", 0).await.unwrap();
     let mut observations = Vec::new();
     loop {
@@ -37,7 +37,7 @@ async fn observe(
             batch = watch.next() => {
                 let watched = batch.unwrap().events.last().map(|event| event.revision);
                 let list = store.prefix_revision("/b/").await.unwrap();
-                observations.extend(watched.map(|watched| WatchedAndListRevisions { watched, list }));
+                observations.extend(watched.map(|watched| ObservedRevisions { watched, list }));
             }
             _ = &mut done => return observations,
             () = tokio::time::sleep(Duration::from_millis(1)) => {
@@ -78,7 +78,7 @@ async fn list_is_as_new_as_a_watch_of_another_kind() {
     done.send(()).unwrap();
     let observations = observer.await.unwrap();
     assert!(!observations.is_empty());
-    for WatchedAndListRevisions { watched, list } in observations {
+    for ObservedRevisions { watched, list } in observations {
         let newest = written.iter().filter(|b| **b <= watched).max();
         assert!(
             newest.is_none_or(|newest| *newest <= list),

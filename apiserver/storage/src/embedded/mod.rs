@@ -51,7 +51,7 @@ use tokio::sync::{Semaphore, oneshot, watch};
 use self::engine::EmbeddedStoreState;
 use self::health::StoreHealthReporter;
 pub use self::health::{StoreFault, StoreFaultKind, StoreHealth};
-use self::mvcc_index::KeyRevisionAndOptionalValue;
+use self::mvcc_index::IndexEntry;
 use self::notifier::WatchNotifier;
 pub use self::options::EmbeddedStoreOptions;
 use self::read_pool::ReadConnectionPool;
@@ -262,7 +262,7 @@ impl Store for EmbeddedStore {
         };
         match newest {
             None => Ok(None),
-            Some(KeyRevisionAndOptionalValue {
+            Some(IndexEntry {
                 key,
                 revision,
                 value: Some(value),

@@ -55,14 +55,14 @@ impl KeyIndex {
 
 /// A key of the index with the revision of its value.
 #[derive(Clone, Debug)]
-pub(super) struct KeyRevisionAndOptionalValue {
+pub(super) struct IndexEntry {
     pub(super) key: Arc<str>,
     pub(super) revision: u64,
     /// `None`: the value is in the row of `revision`.
     pub(super) value: Option<Bytes>,
 }
 
-impl KeyRevisionAndOptionalValue {
+impl IndexEntry {
     pub(super) fn into_key_value(self, value: Bytes) -> KeyValue {
         KeyValue {
             key: self.key,
@@ -75,7 +75,7 @@ impl KeyRevisionAndOptionalValue {
 /// The keys of a [`RangeRequest`]; some values are yet to be read.
 #[derive(Debug)]
 pub(super) struct IndexRangeResult {
-    pub(super) entries: Vec<KeyRevisionAndOptionalValue>,
+    pub(super) entries: Vec<IndexEntry>,
     pub(super) page: RangeResponse,
 }
 
@@ -221,14 +221,14 @@ impl MvccIndex {
     }
 
     /// The newest version of a key, unless it is deleted.
-    pub(super) fn newest(&self, key: &str) -> Option<KeyRevisionAndOptionalValue> {
+    pub(super) fn newest(&self, key: &str) -> Option<IndexEntry> {
         let (key, slot) = self.keys.get_key_value(key)?;
         (!slot.newest.deleted()).then(|| self.indexed_key(key, slot.newest))
     }
 
     /// The value is included where the ring still holds it.
-    fn indexed_key(&self, key: &Arc<str>, version: KeyVersion) -> KeyRevisionAndOptionalValue {
-        KeyRevisionAndOptionalValue {
+    fn indexed_key(&self, key: &Arc<str>, version: KeyVersion) -> IndexEntry {
+        IndexEntry {
             key: key.clone(),
             revision: version.revision(),
             value: self.ring.value(version.revision()),

@@ -10,7 +10,7 @@ use parking_lot::{Mutex, RwLock, RwLockWriteGuard};
 use rusqlite::{Connection, OptionalExtension, params};
 
 use super::database::{SqlRevision, open_extra, store_error};
-use super::mvcc_index::KeyRevisionAndOptionalValue;
+use super::mvcc_index::IndexEntry;
 use crate::backup::BackupRecord;
 use crate::store::{Error, KeyValue, StoreEvent, StoreResult};
 
@@ -94,10 +94,7 @@ impl ReadConnectionPool {
     }
 
     /// Reads the values. `None` when a row is missing because of a compaction.
-    pub(super) fn read_values(
-        &self,
-        keys: Vec<KeyRevisionAndOptionalValue>,
-    ) -> StoreResult<Option<Vec<KeyValue>>> {
+    pub(super) fn read_values(&self, keys: Vec<IndexEntry>) -> StoreResult<Option<Vec<KeyValue>>> {
         let mut entries = Vec::with_capacity(keys.len());
         let mut keys = keys.into_iter().peekable();
         while keys.peek().is_some() {

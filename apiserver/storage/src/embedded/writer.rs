@@ -54,7 +54,7 @@ pub(super) enum WriterRequest {
     Close,
 }
 
-type TxnReplySenderAndPermit = (
+type PendingTxnReply = (
     oneshot::Sender<StoreResult<TxnResponse>>,
     OwnedSemaphorePermit,
 );
@@ -64,7 +64,7 @@ type TxnReplySenderAndPermit = (
 struct WriteBatch {
     txns: Vec<SingleKeyTxn>,
     /// One for each of the first transactions; the others delete expired keys.
-    replies: Vec<TxnReplySenderAndPermit>,
+    replies: Vec<PendingTxnReply>,
     expired: Vec<KeyExpiry>,
     compact: Option<u64>,
     compact_replies: Vec<oneshot::Sender<StoreResult<()>>>,

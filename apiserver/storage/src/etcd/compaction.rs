@@ -17,7 +17,7 @@ const COMPACT_REV_KEY: &str = "compact_rev_key";
 
 /// The state that one round leaves for the next.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct CompactKeyVersionAndRevision {
+struct CompactionRound {
     /// The version of the compaction key.
     version: i64,
     /// The newest revision at that time; 0 before the first round.
@@ -26,10 +26,7 @@ struct CompactKeyVersionAndRevision {
 
 /// Runs a round every `every`; never returns.
 pub(super) async fn run(inner: &EtcdClient, every: Duration) {
-    let (mut last, failures) = (
-        CompactKeyVersionAndRevision::default(),
-        FailureLogLimiter::new(),
-    );
+    let (mut last, failures) = (CompactionRound::default(), FailureLogLimiter::new());
     loop {
         tokio::time::sleep(every).await;
         match compact_once(inner, last).await {
@@ -47,10 +44,7 @@ pub(super) async fn run(inner: &EtcdClient, every: Duration) {
     }
 }
 
-async fn compact_once(
-    inner: &EtcdClient,
-    last: CompactKeyVersionAndRevision,
-) -> StoreResult<CompactKeyVersionAndRevision> {
+async fn compact_once(inner: &EtcdClient, last: CompactionRound) -> StoreResult<CompactionRound> {
     let txn = Txn::new()
         .when([Compare::version(
             COMPACT_REV_KEY,
@@ -71,13 +65,13 @@ async fn compact_once(
     if !response.succeeded {
         // Another replica has changed the key.
         let version = super::client::first_key_value(response.responses).map_or(0, |kv| kv.version);
-        return Ok(CompactKeyVersionAndRevision { version, revision });
+        return Ok(CompactionRound { version, revision });
     }
     if last.revision > 0 {
         inner.compact(last.revision).await?;
         tracing::debug!(revision = last.revision, "etcd compacted");
     }
-    Ok(CompactKeyVersionAndRevision {
+    Ok(CompactionRound {
         version: last.version + 1,
         revision,
     })

@@ -254,7 +254,7 @@ async fn write_record(client: &EtcdClient, record: BackupRecord) -> StoreResult<
     }
 }
 
-/// What is left of the time to live, rounded up.
+/// The remaining time to live, rounded up.
 fn time_to_live(expires_at_ms: i64) -> Duration {
     let left = expires_at_ms.saturating_sub(SystemClock.now().as_millisecond());
     let left = Duration::from_millis(u64::try_from(left).unwrap_or(0));

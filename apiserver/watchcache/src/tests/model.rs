@@ -39,7 +39,7 @@ fn op() -> impl Strategy<Value = ModelOp> {
     ]
 }
 
-type RevisionAndLabelByKey = BTreeMap<String, (u64, String)>;
+type ModelState = BTreeMap<String, (u64, String)>;
 
 fn record(object: &machinery::Object) -> (u64, String) {
     let app = object.meta().label("app").unwrap_or_default();
@@ -53,7 +53,7 @@ struct ModelClient {
     /// Starts with initial events in the watch, without a list.
     sends_initial_events: bool,
     watcher: Option<CacheWatcher>,
-    state: RevisionAndLabelByKey,
+    state: ModelState,
     revision: u64,
 }
 
@@ -65,7 +65,7 @@ fn readers() -> [ModelClient; READERS] {
         selects,
         sends_initial_events: streams,
         watcher: None,
-        state: RevisionAndLabelByKey::new(),
+        state: ModelState::new(),
         revision: 0,
     };
     [
@@ -85,11 +85,7 @@ fn readers() -> [ModelClient; READERS] {
 }
 
 impl FakeStorageEngine {
-    fn expected_state(
-        &self,
-        at: u64,
-        selects: impl Fn(&str, &str) -> bool,
-    ) -> RevisionAndLabelByKey {
+    fn expected_state(&self, at: u64, selects: impl Fn(&str, &str) -> bool) -> ModelState {
         let state = self.inner.lock().state(at);
         let objects = state.values().filter(|e| e.key.starts_with(PREFIX));
         objects
@@ -217,7 +213,7 @@ impl ModelClient {
 
 async fn check_past_revision(bed: &CacherFixture, revision: u64, limit: usize) {
     let mut at = ListRevision::Exact(revision);
-    let mut listed = RevisionAndLabelByKey::new();
+    let mut listed = ModelState::new();
     loop {
         let request = CacherListRequest {
             filter: SelectionPredicate::default(),

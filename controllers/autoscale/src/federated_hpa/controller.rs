@@ -42,7 +42,7 @@ pub(crate) struct FederatedHpaController {
     states: Mutex<BTreeMap<String, AutoscalerState>>,
 }
 
-/// What is remembered of an object between calculations.
+/// The state of an object between calculations.
 #[derive(Default)]
 struct AutoscalerState {
     uid: String,
@@ -59,7 +59,7 @@ struct Calculation<'a> {
     about: InvolvedObject,
     status: FederatedHpaStatus,
     now: Timestamp,
-    /// What its metrics tell of it.
+    /// The state of it according to its metrics.
     action: ScaleAction,
     error: ScaleError,
 }

@@ -26,7 +26,7 @@ impl HpaConditions<'_> {
     }
 }
 
-/// What follows from the bounds alone, before any metric is read.
+/// The recommendation that follows from the bounds alone, before any metric is read.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum BoundsDecision {
     /// The target has no replicas, so that it is not scaled.

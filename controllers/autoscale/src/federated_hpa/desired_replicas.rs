@@ -23,7 +23,7 @@ use super::target_state::{MEMBER_TIMEOUT, TargetMember, TargetState};
 use crate::metrics::{FEDERATED_HPA_METRICS, ScaleAction, ScaleError, observe_pull};
 use crate::scale_target::resolve_resource;
 
-/// What a metric asks for.
+/// The target of a metric.
 struct MetricResult {
     proposal: ReplicaProposal,
     /// The entry of `status.currentMetrics`.

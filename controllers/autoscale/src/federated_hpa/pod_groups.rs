@@ -46,7 +46,7 @@ pub(crate) struct ContainerRequests {
     pub(crate) requests: BTreeMap<String, i64>,
 }
 
-/// What the calculation reads of a pod.
+/// The fields of a pod that the calculation reads.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ScaledPod {
     pub(crate) key: PodKey,

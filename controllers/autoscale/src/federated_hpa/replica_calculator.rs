@@ -40,7 +40,7 @@ pub(crate) struct ReplicaProposal {
     pub(crate) utilization: Option<i32>,
 }
 
-/// What the usage of each pod should be.
+/// The target usage of each pod.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum PodTarget<'a> {
     /// Percent of what the pod requests of a resource, in all containers if `container` is empty.
@@ -271,7 +271,7 @@ impl UsageMeasure {
         }
     }
 
-    /// What a pod without metrics is taken to use when replicas would be removed: all that it
+    /// The assumed usage of a pod without metrics when replicas would be removed: all that it
     /// requests, or more if the target is above that.
     fn full_usage(&self, key: &PodKey) -> i64 {
         match self {

@@ -1,4 +1,4 @@
-//! What an autoscaler recommended and changed of late, by which later changes are stabilized and
+//! The recent recommendations and changes of an autoscaler, by which later changes are stabilized and
 //! limited.
 //!
 //! Source: `stabilizeRecommendation` and `stabilizeRecommendationWithBehaviors` of Kubernetes'

@@ -35,7 +35,7 @@ struct ScaleStatusView {
     selector: String,
 }
 
-/// What Deployments, ReplicaSets and StatefulSets have in common.
+/// The common parts of Deployments, ReplicaSets and StatefulSets.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct WorkloadView {

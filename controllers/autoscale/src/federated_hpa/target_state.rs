@@ -56,7 +56,7 @@ pub(super) struct TargetMember {
 /// A scale target at one time.
 pub(super) struct TargetState {
     pub(super) resource: Gvr,
-    /// Those of the template.
+    /// The conditions of the template.
     pub(super) template_replicas: i32,
     /// Sums over the members, and the selector of the first.
     pub(super) scale: TargetScale,
@@ -75,7 +75,7 @@ pub(super) struct TargetReader {
     pub(super) clusters: Informer,
 }
 
-/// What one member says.
+/// The report of one member.
 struct MemberState {
     scale: TargetScale,
     member: TargetMember,

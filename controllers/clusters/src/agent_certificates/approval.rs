@@ -161,7 +161,7 @@ impl StoredRegistration {
     }
 }
 
-/// What is decided about a request whose requester has the permission.
+/// The decision about a request whose requester has the permission.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum CertificateDecision {
     Approve,
@@ -307,11 +307,11 @@ fn has_client_usages(csr: &Value) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::key_and_certificate_request::KeyAndCertificateRequest;
+    use crate::key_and_certificate_request::CertificateEnrollment;
     use serde_json::json;
 
     fn csr(user: &str, group: &str, usages: &[&str]) -> Value {
-        let made = KeyAndCertificateRequest::generate(user, group).unwrap();
+        let made = CertificateEnrollment::generate(user, group).unwrap();
         json!({"metadata": {"name": "a"}, "spec": {"signerName": SIGNER, "usages": usages,
             "request": STANDARD.encode(made.request_pem), "username": "system:bootstrap:abcdef"}})
     }

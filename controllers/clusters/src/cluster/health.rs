@@ -6,7 +6,7 @@ use jiff::Timestamp;
 
 use crate::condition::ConditionUpdate;
 
-/// What is observed of a cluster in pull mode.
+/// The observations of a cluster in pull mode.
 pub(super) struct ClusterObservation<'a> {
     /// The Ready condition: status and `lastTransitionTime`.
     pub(super) ready: Option<(&'a str, &'a str)>,

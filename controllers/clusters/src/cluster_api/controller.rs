@@ -27,7 +27,7 @@ const WORKERS: usize = 3;
 pub type MemberClientFactory =
     Arc<dyn Fn(RestConfig, &TaskGroup) -> Result<Arc<dyn Api>, Error> + Send + Sync>;
 
-/// What the controller needs.
+/// The parts that the controller needs.
 pub struct ClusterApiContext {
     pub control_plane: Arc<dyn Api>,
     /// The API of the management cluster.
@@ -44,7 +44,7 @@ struct ClusterApiController {
     connect: MemberClientFactory,
     /// Cluster API's Clusters.
     sources: Informer,
-    /// Those of the control plane.
+    /// The clusters of the control plane.
     clusters: Informer,
 }
 

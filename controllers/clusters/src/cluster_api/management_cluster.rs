@@ -1,4 +1,4 @@
-//! What is read from the management cluster of Cluster API. Pure, but for the Secret.
+//! The objects that are read from the management cluster of Cluster API. Pure, but for the Secret.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;

@@ -1,4 +1,4 @@
-//! What to join, and how.
+//! The cluster to join, and the way to join it.
 
 use std::collections::BTreeMap;
 

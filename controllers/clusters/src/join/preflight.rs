@@ -31,11 +31,11 @@ const READY_INTERVAL: Duration = Duration::from_millis(200);
 /// As long as the controllers wait for a health probe.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// What the checks before a join have found.
+/// The results of the checks before a join.
 #[derive(Debug, Default)]
 pub struct PreflightReport {
     pub failures: Vec<PreflightFailure>,
-    /// What is worth knowing and forbids nothing.
+    /// Remarks that are worth knowing and forbid nothing.
     pub warnings: Vec<String>,
 }
 
@@ -313,7 +313,7 @@ async fn is_registered(control: &dyn Api, name: &str) -> bool {
     with_timeout(control.get(at)).await.is_ok()
 }
 
-/// What distinguishes a control plane from others: the UID of its namespace `kube-system`.
+/// The identity of a control plane: the UID of its namespace `kube-system`.
 pub(crate) async fn control_plane_id(control: &dyn Api) -> Option<String> {
     let at = ResourcePath::object(&NAMESPACES, "", "kube-system");
     let system = with_timeout(control.get(at)).await.ok()?;

@@ -14,7 +14,7 @@ const MAX_RESPONSE_TIME: Duration = Duration::from_secs(5);
 /// The oldest version with which Flotilla is tested.
 const OLDEST_VERSION: (u32, u32) = (1, 20);
 
-/// What a check is about.
+/// The subject of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PreflightCheck {
     Reachable,

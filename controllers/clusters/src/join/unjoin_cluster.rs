@@ -67,7 +67,7 @@ pub enum UnjoinError {
     Timeout {
         name: String,
         limit: Duration,
-        /// What the deletion waits for, and what to do.
+        /// The reason why the deletion waits, and the remedy.
         remaining: String,
         last: Option<Error>,
     },
@@ -223,7 +223,7 @@ async fn timeout_error(
     }
 }
 
-/// What the deletion of a Cluster waits for; `None` if the control plane does not say.
+/// The reason why the deletion of a Cluster waits; `None` if the control plane does not say.
 async fn describe_remaining(control: &dyn Api, object: &Object) -> Option<String> {
     let name = object.name();
     let inventory = work_inventory(control, name).await.ok()?;

@@ -70,10 +70,10 @@ fn describe_manifest(manifest: &Value) -> String {
     }
 }
 
-/// What a removal has done.
+/// The result of a removal.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct UnjoinReport {
-    /// What was to be removed, and has not been in a dry run; `None` if the Works could not be
+    /// The objects that were to be removed, and have not been in a dry run; `None` if the Works could not be
     /// listed.
     pub inventory: Option<WorkInventory>,
     /// The Works whose finalizers were removed by force.
@@ -83,9 +83,9 @@ pub struct UnjoinReport {
     pub execution_space: String,
     pub deleted_credentials: Vec<String>,
     pub remaining_credentials: Vec<String>,
-    /// What was deleted of the objects that the join had created in the member.
+    /// The deleted objects of those that the join had created in the member.
     pub deleted_in_member: Vec<String>,
-    /// What of them is left, and why.
+    /// The objects that are left of them, and why.
     pub left_in_member: Vec<String>,
     pub dry_run: bool,
 }

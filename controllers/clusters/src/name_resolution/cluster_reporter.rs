@@ -23,7 +23,7 @@ const WORKERS: usize = 1;
 /// Changes of many nodes within this time are judged together.
 const BATCH_PERIOD: Duration = Duration::from_secs(1);
 
-/// What the reporter works with.
+/// The parts that the reporter works with.
 pub struct ClusterNameResolutionReporter {
     /// The API of the control plane.
     pub control: Arc<dyn Api>,

@@ -8,7 +8,7 @@ use client::{Api, Error, ResourcePath, WriteOptions};
 use machinery::Gvr;
 use serde_json::{Value, json};
 
-use crate::key_and_certificate_request::KeyAndCertificateRequest;
+use crate::key_and_certificate_request::CertificateEnrollment;
 use openapi::karmada::agents::{AGENT_REGISTRATION, AGENTS_GROUP, AgentRegistration};
 use openapi::karmada::names::agent_user;
 use openapi::karmada::well_known_keys::SYSTEM;
@@ -30,7 +30,7 @@ pub struct AgentCertificateSpec<'a> {
     pub name: &'a str,
     pub cluster: &'a str,
     pub expiration_seconds: i32,
-    /// What the agent may say of its Cluster; `None` for a renewal.
+    /// The claims that the agent may make about its Cluster; `None` for a renewal.
     pub registration: Option<&'a AgentRegistration>,
 }
 
@@ -60,7 +60,7 @@ pub async fn request_certificate(
     spec: &AgentCertificateSpec<'_>,
     timeout: Duration,
 ) -> Result<CertifiedKey, Error> {
-    let made = KeyAndCertificateRequest::generate(&agent_user(spec.cluster), AGENTS_GROUP);
+    let made = CertificateEnrollment::generate(&agent_user(spec.cluster), AGENTS_GROUP);
     let made = made.map_err(Error::Protocol)?;
     let (name, body) = (spec.name, spec.request(&made.request_pem)?);
     let at = ResourcePath::collection(&REQUESTS, "");

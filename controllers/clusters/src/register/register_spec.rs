@@ -1,4 +1,4 @@
-//! What to register, and how.
+//! The cluster to register, and the way to register it.
 
 /// The cluster to register in pull mode.
 #[derive(Clone, Debug)]
@@ -11,7 +11,7 @@ pub struct RegisterSpec {
     pub deployment: AgentDeployment,
 }
 
-/// What the agent's Deployment is made of.
+/// The parts of the agent's Deployment.
 #[derive(Clone, Debug)]
 pub struct AgentDeployment {
     pub image: String,

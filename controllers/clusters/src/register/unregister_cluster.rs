@@ -79,7 +79,7 @@ pub async fn unregister(
     Ok(report)
 }
 
-/// What there is to remove.
+/// The objects that there are to remove.
 async fn start_report(
     control: &dyn Api,
     spec: &UnregisterSpec,

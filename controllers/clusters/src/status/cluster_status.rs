@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use client::{ApiResource, ServerResources};
 use machinery::Quantity;
-use members::{NodeAndResourceSummary, ResourceModelGradeMinimums};
+use members::{ClusterResourceSummary, ResourceModelGradeMinimums};
 use openapi::karmada::cluster::{
     AllocatableModeling, ApiEnablement, ClusterApiResource as Served, ResourceModel,
 };
@@ -29,12 +29,12 @@ pub(super) struct MemberApiInfo {
 /// The nodes and resources of a member.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct MemberResources {
-    pub(super) summary: NodeAndResourceSummary,
+    pub(super) summary: ClusterResourceSummary,
     /// The number of nodes by grade.
     pub(super) modelings: Vec<AllocatableModeling>,
 }
 
-/// What to write into the status; `None` leaves the current value.
+/// The fields to write into the status; `None` leaves the current value.
 #[derive(Default)]
 pub(super) struct ClusterStatusUpdate<'a> {
     pub(super) ready_condition: Option<&'a ConditionUpdate>,
@@ -313,7 +313,7 @@ mod tests {
             },
         ];
         let resources = MemberResources {
-            summary: NodeAndResourceSummary {
+            summary: ClusterResourceSummary {
                 total_nodes: 2,
                 ready_nodes: 1,
                 allocatable: quantities_by_name(&[

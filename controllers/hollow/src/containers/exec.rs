@@ -57,7 +57,7 @@ impl PodExecOptions {
     }
 }
 
-/// What a command without standard input prints, and its exit code.
+/// The output of a command without standard input, and its exit code.
 pub(super) struct CommandOutcome {
     pub(super) output: String,
     pub(super) code: u8,

@@ -256,10 +256,10 @@ async fn sample_customizations_match_their_tables() {
 }
 
 /// The names of the cases, by kind and operation.
-type CaseNamesByKindAndOperation = BTreeMap<(String, InterpreterOperation), BTreeSet<String>>;
+type CaseNames = BTreeMap<(String, InterpreterOperation), BTreeSet<String>>;
 
-fn case_names(tables: &[InterpreterCaseTable]) -> CaseNamesByKindAndOperation {
-    let mut names = CaseNamesByKindAndOperation::new();
+fn case_names(tables: &[InterpreterCaseTable]) -> CaseNames {
+    let mut names = CaseNames::new();
     for table in tables {
         for kind in &table.of {
             let of = names.entry((kind.clone(), operation(table))).or_default();

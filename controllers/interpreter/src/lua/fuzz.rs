@@ -22,7 +22,7 @@ use crate::fuzz::run;
 /// 2^63, the first integral number above `i64`.
 const I64_END: f64 = 9_223_372_036_854_775_808.0;
 
-/// What JSON is after a round trip through Lua: numbers are doubles, null is absent, and an empty
+/// JSON after a round trip through Lua: numbers are doubles, null is absent, and an empty
 /// table is a list.
 fn after_round_trip(tree: &Value) -> Option<Value> {
     Some(match tree {

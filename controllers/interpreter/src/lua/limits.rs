@@ -37,7 +37,7 @@ impl Default for LuaLimits {
     }
 }
 
-/// What one call may use.
+/// The resources that one call may use.
 #[derive(Clone, Copy)]
 pub(super) struct LuaCallLimits {
     pub(super) limits: LuaLimits,

@@ -40,7 +40,7 @@ pub(super) fn to_json(
 /// Encodes a result while its limits last.
 struct ResultEncoder<'a> {
     tables: &'a LazyTables,
-    /// What is left of the limits.
+    /// The remaining limits.
     limits: LuaResultLimits,
 }
 

@@ -12,8 +12,8 @@ use crate::native::conditions::{
     reported_conditions, set_conditions,
 };
 use crate::native::{
-    CollectedStatus, Error, NativeRules, TemplateReplicasAndRequirements, parse_collected_status,
-    parse_object, retain_added_spec_fields, retain_field, retain_spec_field,
+    CollectedStatus, Error, NativeRules, TemplateReplicas, parse_collected_status, parse_object,
+    retain_added_spec_fields, retain_field, retain_spec_field,
 };
 use crate::replica_requirements::{PodTemplateSpec, generate_replica_requirements};
 
@@ -91,9 +91,9 @@ fn spec_list<'a>(object: &'a Value, field: &str) -> impl Iterator<Item = &'a Val
 }
 
 impl NativeRules for NativePodRules {
-    fn replicas(&self, object: &Object) -> Result<Option<TemplateReplicasAndRequirements>, Error> {
+    fn replicas(&self, object: &Object) -> Result<Option<TemplateReplicas>, Error> {
         let pod: PodTemplateSpec = parse_object(object, "replicas")?;
-        Ok(Some(TemplateReplicasAndRequirements {
+        Ok(Some(TemplateReplicas {
             count: 1,
             requirements: generate_replica_requirements(&pod.spec),
         }))

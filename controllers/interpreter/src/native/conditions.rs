@@ -1,7 +1,7 @@
 //! Conditions of a template's status, made from what the clusters report: a template is ready when
 //! every cluster that it is scheduled to reports so.
 //!
-//! What a cluster reports is untrusted: reasons have the form that Kubernetes gives them, messages
+//! The report of a cluster is untrusted: reasons have the form that Kubernetes gives them, messages
 //! are bounded, and a list names a few clusters.
 
 use jiff::Timestamp;
@@ -149,7 +149,7 @@ impl ConditionTimes {
     }
 }
 
-/// What each cluster that the template is scheduled to reports about a type of condition.
+/// The reports about a type of condition of each cluster that the template is scheduled to.
 pub(crate) fn reported_conditions<'a>(
     items: &[CollectedStatus<'a>],
     kind: &str,
@@ -212,7 +212,7 @@ pub(crate) fn cluster_names<'a>(mut clusters: impl Iterator<Item = &'a str>) -> 
     text
 }
 
-/// What a cluster says, with its name.
+/// The report of a cluster, with its name.
 pub(crate) fn message_of_cluster(cluster: &str, message: &str) -> String {
     if message.is_empty() {
         return format!("cluster {cluster}");

@@ -7,8 +7,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use crate::native::{
-    CollectedStatus, Error, NativeRules, TemplateReplicasAndRequirements, parse_collected_status,
-    parse_object,
+    CollectedStatus, Error, NativeRules, TemplateReplicas, parse_collected_status, parse_object,
 };
 use crate::replica_requirements::{PodTemplateSpec, generate_replica_requirements};
 
@@ -146,10 +145,10 @@ impl JobStatusAccumulator {
 }
 
 impl NativeRules for NativeJobRules {
-    fn replicas(&self, object: &Object) -> Result<Option<TemplateReplicasAndRequirements>, Error> {
+    fn replicas(&self, object: &Object) -> Result<Option<TemplateReplicas>, Error> {
         let job: BatchJob = parse_object(object, "replicas")?;
         let parallelism = job.spec.parallelism.unwrap_or(0);
-        Ok(Some(TemplateReplicasAndRequirements {
+        Ok(Some(TemplateReplicas {
             count: parallelism.min(job.spec.completions.unwrap_or(parallelism)),
             requirements: generate_replica_requirements(&job.spec.template.spec),
         }))

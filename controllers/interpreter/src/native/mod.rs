@@ -29,7 +29,7 @@ pub(crate) use crate::error::Error;
 pub(crate) use native_interpreter::NativeInterpreter;
 #[cfg(test)]
 pub(crate) use native_interpreter::rules_for;
-pub use rules::TemplateReplicasAndRequirements;
+pub use rules::TemplateReplicas;
 pub(crate) use rules::{
     CollectedStatus, NativeRules, collected_counter, collected_fields, counter,
     parse_collected_status, parse_object, reflect_whole_status, retain_added_spec_fields,

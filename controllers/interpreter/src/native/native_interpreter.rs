@@ -8,7 +8,7 @@ use machinery::{Gvk, Object};
 use openapi::karmada::DependentObjectReference;
 use serde_json::{Map, Value};
 
-use super::rules::{CollectedStatus, NativeRules, TemplateReplicasAndRequirements};
+use super::rules::{CollectedStatus, NativeRules, TemplateReplicas};
 use crate::error::Error;
 use crate::native::bare_pods::NativePodRules;
 use crate::native::cron_jobs::NativeCronJobRules;
@@ -72,7 +72,7 @@ impl NativeInterpreter {
         &self,
         kind: &Gvk,
         template: &Object,
-    ) -> Result<Option<TemplateReplicasAndRequirements>, Error> {
+    ) -> Result<Option<TemplateReplicas>, Error> {
         rules_for(kind).replicas(template)
     }
 

@@ -14,7 +14,7 @@ const UP_TO_DATE: [&str; 3] = [
     "resourceTemplateGeneration",
 ];
 
-/// What a cluster reports about its copy: the counters, and what the copy says besides.
+/// The report of a cluster about its copy: the counters, and its other fields.
 fn copy(generation: i64, more: Value) -> Value {
     let mut status = json!({"replicas": 2, "updatedReplicas": 2, "availableReplicas": 2});
     for field in UP_TO_DATE {

@@ -8,7 +8,7 @@ use crate::error::Error;
 
 /// How many replicas a template asks for, and what each of them requires.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct TemplateReplicasAndRequirements {
+pub struct TemplateReplicas {
     pub count: i64,
     /// `ReplicaRequirements` of `work.karmada.io/v1alpha2`; absent when a replica has no
     /// requirements.
@@ -42,7 +42,7 @@ impl<'a> CollectedStatus<'a> {
 /// The rules of one kind. A method that a kind does not implement returns `None`: the hook is not
 /// enabled.
 pub(crate) trait NativeRules: Sync {
-    fn replicas(&self, _object: &Object) -> Result<Option<TemplateReplicasAndRequirements>, Error> {
+    fn replicas(&self, _object: &Object) -> Result<Option<TemplateReplicas>, Error> {
         Ok(None)
     }
 

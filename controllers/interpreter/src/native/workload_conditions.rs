@@ -112,7 +112,7 @@ fn reflected_condition(kind: &str, condition: MemberCondition<'_>) -> Value {
         "message": bounded_message(condition.message)})
 }
 
-/// What decides the conditions of a Deployment besides its copies.
+/// The facts that decide the conditions of a Deployment besides its copies.
 pub(crate) struct DeploymentTemplate<'a> {
     pub(crate) name: &'a str,
     pub(crate) paused: bool,

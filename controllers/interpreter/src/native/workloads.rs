@@ -15,8 +15,8 @@ use crate::native::workload_conditions::{
     reflected_deployment_conditions, reflected_failure, replica_failure,
 };
 use crate::native::{
-    CollectedStatus, Error, NativeRules, TemplateReplicasAndRequirements, collected_counter,
-    collected_fields, counter, parse_object,
+    CollectedStatus, Error, NativeRules, TemplateReplicas, collected_counter, collected_fields,
+    counter, parse_object,
 };
 use crate::replica_requirements::{PodTemplateSpec, generate_replica_requirements};
 
@@ -48,7 +48,7 @@ enum WorkloadConditions {
     None,
     /// Only that replicas cannot be created.
     ReplicaFailure,
-    /// Those of a Deployment.
+    /// The replicas of a Deployment.
     Rollout,
 }
 
@@ -146,13 +146,13 @@ pub(crate) static DAEMON_SET: NativeWorkloadRules = NativeWorkloadRules {
 };
 
 #[derive(Deserialize)]
-struct ReplicasAndPodTemplate {
+struct ReplicatedWorkload {
     #[serde(default)]
-    spec: ReplicasAndPodTemplateSpec,
+    spec: ReplicatedWorkloadSpec,
 }
 
 #[derive(Default, Deserialize)]
-struct ReplicasAndPodTemplateSpec {
+struct ReplicatedWorkloadSpec {
     replicas: Option<i64>,
     #[serde(default)]
     template: PodTemplateSpec,
@@ -184,12 +184,12 @@ struct WorkloadSpecReplicas {
 }
 
 impl NativeRules for NativeWorkloadRules {
-    fn replicas(&self, object: &Object) -> Result<Option<TemplateReplicasAndRequirements>, Error> {
+    fn replicas(&self, object: &Object) -> Result<Option<TemplateReplicas>, Error> {
         if !self.has_replicas {
             return Ok(None);
         }
-        let template: ReplicasAndPodTemplate = parse_object(object, "replicas")?;
-        Ok(Some(TemplateReplicasAndRequirements {
+        let template: ReplicatedWorkload = parse_object(object, "replicas")?;
+        Ok(Some(TemplateReplicas {
             count: template.spec.replicas.unwrap_or(0),
             requirements: generate_replica_requirements(&template.spec.template.spec),
         }))

@@ -9,7 +9,7 @@ use super::json_map::{
     set_spec_field, string_at, value_at,
 };
 use super::pod_templates::{core_dependency, count_at, pod_template_requirements};
-use crate::native::TemplateReplicasAndRequirements;
+use crate::native::TemplateReplicas;
 
 pub(super) static WORKFLOW: ThirdPartyKindRules = ThirdPartyKindRules {
     interpret_health: Some(|observed| {
@@ -23,7 +23,7 @@ pub(super) static WORKFLOW: ThirdPartyKindRules = ThirdPartyKindRules {
                 pod.insert(field.into(), value.clone());
             }
         }
-        Ok(TemplateReplicasAndRequirements {
+        Ok(TemplateReplicas {
             count: count_at(workflow, "/spec/parallelism", Some(1.0))?,
             requirements: pod_template_requirements(&json!({ "spec": pod }))?,
         })

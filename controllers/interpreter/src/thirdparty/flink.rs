@@ -12,7 +12,7 @@ use super::observed_generation::copy_status_fields;
 use super::pod_templates::{namespace, new_component};
 use super::{AggregationInput, StatusAggregation, ThirdPartyKindRules};
 use crate::empty_values::prune_empty;
-use crate::native::TemplateReplicasAndRequirements;
+use crate::native::TemplateReplicas;
 
 const STATUS_FIELDS: [&str; 8] = [
     "clusterInfo",
@@ -185,7 +185,7 @@ fn replica_requirements(deployment: &Value, request: Value) -> Value {
 }
 
 /// All managers as replicas of one kind; each requires what the larger manager requires.
-fn replicas(deployment: &Value) -> Result<TemplateReplicasAndRequirements, Error> {
+fn replicas(deployment: &Value) -> Result<TemplateReplicas, Error> {
     let resource = |field: &str| {
         ["jobManager", "taskManager"].map(|who| format!("/spec/{who}/resource/{field}"))
     };
@@ -207,7 +207,7 @@ fn replicas(deployment: &Value) -> Result<TemplateReplicasAndRequirements, Error
         set_field(&mut all, "namespace", namespace.into());
     }
     prune_empty(&mut all, &[]);
-    Ok(TemplateReplicasAndRequirements {
+    Ok(TemplateReplicas {
         count: (job_managers(deployment) + task_managers(deployment)) as i64,
         requirements: Some(all),
     })

@@ -104,7 +104,7 @@ pub(super) static SIDECAR_SET: ThirdPartyKindRules = ThirdPartyKindRules {
             sum_counters(status, &input.items, &POD_COUNTERS)
         })
     }),
-    replicas: Some(|_| Ok(crate::native::TemplateReplicasAndRequirements::default())),
+    replicas: Some(|_| Ok(crate::native::TemplateReplicas::default())),
     retain: Some(|_, _| Ok(())),
     dependencies: Some(|object| Ok(sidecar_set_dependencies(object))),
     ..ThirdPartyKindRules::NONE

@@ -33,7 +33,7 @@ use openapi::karmada::binding::Component;
 use serde_json::Value;
 
 use crate::empty_values::prune_empty;
-use crate::native::{CollectedStatus, Error, TemplateReplicasAndRequirements};
+use crate::native::{CollectedStatus, Error, TemplateReplicas};
 use collected_statuses::CollectedStatuses;
 use readiness::settle_conditions;
 use rules::ThirdPartyKindRules;
@@ -86,7 +86,7 @@ impl ThirdPartyInterpreter {
         &self,
         kind: &Gvk,
         template: &Value,
-    ) -> Result<Option<TemplateReplicasAndRequirements>, Error> {
+    ) -> Result<Option<TemplateReplicas>, Error> {
         let rule = rules_for(kind).and_then(|rules| rules.replicas);
         rule.map(|rule| rule(template)).transpose()
     }

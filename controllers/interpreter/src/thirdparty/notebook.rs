@@ -9,12 +9,12 @@ use super::json_map::{
 use super::observed_generation::copy_status_fields;
 use super::pod_templates::requirements_at;
 use super::{AggregationInput, StatusAggregation, ThirdPartyKindRules};
-use crate::native::TemplateReplicasAndRequirements;
+use crate::native::TemplateReplicas;
 
 pub(super) static NOTEBOOK: ThirdPartyKindRules = ThirdPartyKindRules {
     interpret_health: Some(is_healthy),
     replicas: Some(|notebook| {
-        Ok(TemplateReplicasAndRequirements {
+        Ok(TemplateReplicas {
             count: 1,
             requirements: requirements_at(notebook, "/spec/template")?,
         })

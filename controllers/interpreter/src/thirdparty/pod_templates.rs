@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::json_map::{Error, field_error, json_number, non_empty_string_at, value_at};
 use crate::empty_values::prune_empty;
-use crate::native::TemplateReplicasAndRequirements;
+use crate::native::TemplateReplicas;
 use crate::native::dependencies::{pod_spec_dependencies, validate_dependencies};
 use crate::replica_requirements::{PodTemplateSpec, generate_replica_requirements};
 
@@ -36,8 +36,8 @@ pub(super) fn replicas_at(
     object: &Value,
     pointer: &str,
     absent: Option<f64>,
-) -> Result<TemplateReplicasAndRequirements, Error> {
-    Ok(TemplateReplicasAndRequirements {
+) -> Result<TemplateReplicas, Error> {
+    Ok(TemplateReplicas {
         count: count_at(object, pointer, absent)?,
         requirements: requirements_at(object, "/spec/template")?,
     })

@@ -11,7 +11,7 @@ use super::json_map::{
 use super::pod_templates::pod_template_requirements;
 use super::ray::{HEAD_TEMPLATE, WORKER_GROUPS, cluster_dependencies, worker_count};
 use super::{AggregationInput, StatusAggregation, ThirdPartyKindRules};
-use crate::native::TemplateReplicasAndRequirements;
+use crate::native::TemplateReplicas;
 
 const CLUSTER_CONFIG: &str = "/spec/rayClusterConfig";
 
@@ -35,10 +35,10 @@ pub(super) static RAY_SERVICE: ThirdPartyKindRules = ThirdPartyKindRules {
 };
 
 /// Head and workers as replicas of one kind; each requires the greatest CPU and memory of all.
-fn replicas(service: &Value) -> Result<TemplateReplicasAndRequirements, Error> {
+fn replicas(service: &Value) -> Result<TemplateReplicas, Error> {
     let cluster = value_at(service, CLUSTER_CONFIG);
     let Some((cluster, head)) = cluster.and_then(|c| Some((c, value_at(c, HEAD_TEMPLATE)?))) else {
-        return Ok(TemplateReplicasAndRequirements::default());
+        return Ok(TemplateReplicas::default());
     };
     let mut count = 1.0;
     let mut all = vec![pod_template_requirements(head)?];
@@ -58,7 +58,7 @@ fn replicas(service: &Value) -> Result<TemplateReplicasAndRequirements, Error> {
             }
         }
     }
-    Ok(TemplateReplicasAndRequirements {
+    Ok(TemplateReplicas {
         count: count as i64,
         requirements,
     })

@@ -1,4 +1,4 @@
-//! What the rules of one kind are: one function for each operation.
+//! The rules of one kind: one function for each operation.
 
 use openapi::karmada::DependentObjectReference;
 use openapi::karmada::binding::Component;
@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::StatusAggregation;
 use super::json_map::JsonMap;
-use crate::native::{Error, TemplateReplicasAndRequirements};
+use crate::native::{Error, TemplateReplicas};
 
 /// Reads a decision from an object.
 type InterpretRule<T> = fn(&Value) -> Result<T, Error>;
@@ -22,7 +22,7 @@ pub(super) struct ThirdPartyKindRules {
     pub(super) interpret_health: Option<InterpretRule<bool>>,
     pub(super) reflect_status: Option<fn(&Value) -> JsonMap>,
     pub(super) aggregate_status: Option<StatusAggregation>,
-    pub(super) replicas: Option<InterpretRule<TemplateReplicasAndRequirements>>,
+    pub(super) replicas: Option<InterpretRule<TemplateReplicas>>,
     pub(super) revise_replica: Option<ReviseReplicaRule>,
     pub(super) components: Option<InterpretRule<Vec<Component>>>,
     pub(super) retain: Option<RetainRule>,

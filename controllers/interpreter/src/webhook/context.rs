@@ -13,7 +13,7 @@ use openapi::karmada::binding::{AggregatedStatusItem, Component};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::native::TemplateReplicasAndRequirements;
+use crate::native::TemplateReplicas;
 use crate::native::dependencies::validate_dependencies;
 use crate::operation::InterpreterOperation;
 use crate::script_result::canonical_requirements;
@@ -226,13 +226,13 @@ fn validate_patch_type(response: &ResourceInterpreterResponse) -> Result<(), Str
 }
 
 impl ResourceInterpreterResponse {
-    pub(super) fn replicas(self) -> Result<TemplateReplicasAndRequirements, String> {
+    pub(super) fn replicas(self) -> Result<TemplateReplicas, String> {
         let requirements = match self.replica_requirements {
             None => None,
             Some(Value::Object(fields)) => Some(canonical_requirements(fields)?),
             Some(_) => return Err("response.replicaRequirements is not an object".into()),
         };
-        Ok(TemplateReplicasAndRequirements {
+        Ok(TemplateReplicas {
             count: self.replicas.unwrap_or(0).into(),
             requirements,
         })
@@ -536,7 +536,7 @@ mod tests {
             "components": [{"name": "b", "replicas": 1, "replicaRequirements": {"resourceRequest": {"memory": 1024}}}, {"name": "a", "replicas": 2}]}));
         let response =
             || parse_response("u", InterpreterOperation::InterpretReplica, &body).unwrap();
-        let expected = TemplateReplicasAndRequirements {
+        let expected = TemplateReplicas {
             count: 2,
             requirements: Some(json!({"resourceRequest": {"cpu": "1"}})),
         };

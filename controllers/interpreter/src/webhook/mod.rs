@@ -25,7 +25,7 @@ use openapi::karmada::resources::WEBHOOK_CONFIGURATIONS;
 use serde_json::Value;
 
 use crate::config_manager::ConfigManager;
-use crate::native::{Error, TemplateReplicasAndRequirements};
+use crate::native::{Error, TemplateReplicas};
 use crate::operation::InterpreterOperation;
 use configurations::InterpreterWebhook;
 pub(crate) use configurations::SortedInterpreterWebhooks;
@@ -33,16 +33,16 @@ pub use context::ApplyJsonPatch;
 pub(crate) use context::InterpreterRequestAttributes;
 use context::ResourceInterpreterResponse;
 
-/// What [`WebhookInterpreter`] needs from the process that starts it.
+/// The parts that a [`WebhookInterpreter`] needs from the process that starts it.
 #[derive(Clone)]
-pub struct WebhookClientAndPatchFunction {
+pub struct WebhookInterpreterOptions {
     pub caller: Arc<dyn WebhookClient>,
     pub apply_json_patch: ApplyJsonPatch,
 }
 
 /// The level of webhooks.
 pub(crate) struct WebhookInterpreter {
-    deps: WebhookClientAndPatchFunction,
+    deps: WebhookInterpreterOptions,
     pub(crate) config: Arc<ConfigManager<SortedInterpreterWebhooks>>,
 }
 
@@ -53,7 +53,7 @@ impl fmt::Debug for WebhookInterpreter {
 }
 
 /// The response of a webhook, with what is needed to apply it.
-pub(crate) struct InterpreterWebhookResponseAndObject {
+pub(crate) struct InterpreterWebhookResult {
     webhook: Arc<InterpreterWebhook>,
     response: ResourceInterpreterResponse,
     /// The object of the request.
@@ -66,7 +66,7 @@ impl WebhookInterpreter {
     pub(crate) fn watch(
         informers: &InformerFactory,
         api: &Arc<dyn Api>,
-        deps: WebhookClientAndPatchFunction,
+        deps: WebhookInterpreterOptions,
     ) -> Self {
         Self {
             deps,
@@ -84,7 +84,7 @@ impl WebhookInterpreter {
         operation: InterpreterOperation,
         kind: &Gvk,
         attributes: impl FnOnce() -> Result<InterpreterRequestAttributes<'a>, Error>,
-    ) -> Option<Result<InterpreterWebhookResponseAndObject, Error>> {
+    ) -> Option<Result<InterpreterWebhookResult, Error>> {
         let hook = self.config.rules().find(kind, operation).cloned()?;
         let mut attributes = match attributes() {
             Ok(attributes) => attributes,
@@ -93,7 +93,7 @@ impl WebhookInterpreter {
         set_type_meta(&mut attributes.object, kind);
         let response = self.call(&hook, operation, kind, &attributes).await;
         Some(match response {
-            Ok(response) => Ok(InterpreterWebhookResponseAndObject {
+            Ok(response) => Ok(InterpreterWebhookResult {
                 webhook: hook,
                 response,
                 object: attributes.object,
@@ -154,7 +154,7 @@ fn set_type_meta(object: &mut Value, kind: &Gvk) {
     }
 }
 
-impl InterpreterWebhookResponseAndObject {
+impl InterpreterWebhookResult {
     fn map_response<T>(
         self,
         what: impl FnOnce(ResourceInterpreterResponse, Value, ApplyJsonPatch) -> Result<T, String>,
@@ -163,7 +163,7 @@ impl InterpreterWebhookResponseAndObject {
             .map_err(|why| webhook_error(&self.webhook, why))
     }
 
-    pub(crate) fn replicas(self) -> Result<TemplateReplicasAndRequirements, Error> {
+    pub(crate) fn replicas(self) -> Result<TemplateReplicas, Error> {
         self.map_response(|response, _, _| response.replicas())
     }
 

@@ -109,7 +109,7 @@ async fn start_fixture(
         requests: Mutex::default(),
     });
     let tasks = TaskGroup::new(ShutdownToken::new());
-    let outside = WebhookClientAndPatchFunction {
+    let outside = WebhookInterpreterOptions {
         caller: Arc::clone(&lab) as Arc<dyn WebhookClient>,
         apply_json_patch: apply,
     };

@@ -1,4 +1,4 @@
-//! What the signers of a control plane require of a certificate request
+//! The requirements of a control plane's signers on a certificate request
 //! (`pkg/apis/certificates/helpers.go`, `pkg/controller/certificates/signer`).
 
 use machinery::certificate_request::CertificateRequest;

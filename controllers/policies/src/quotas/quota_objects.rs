@@ -1,4 +1,4 @@
-//! What the controllers of FederatedResourceQuotas share: the Works of a quota, and its status.
+//! The parts that the controllers of FederatedResourceQuotas share: the Works of a quota, and its status.
 
 use client::{Api, ResourcePath, Result, WriteOptions};
 use flotilla_runtime::{Informer, InvolvedObject};

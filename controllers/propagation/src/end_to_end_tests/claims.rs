@@ -419,7 +419,7 @@ async fn lazy_policies_are_edited_without_effect_until_the_template_changes() {
     plane.tasks.stop().await;
 }
 
-/// What a policy waits for takes effect at once, even long after the last attempt.
+/// A change that a policy waits for takes effect at once, even long after the last attempt.
 // proves: DET-dependent-overrides, DET-priority-class
 #[tokio::test(start_paused = true)]
 async fn the_creation_of_a_missing_dependency_enqueues_its_policies() {

@@ -169,7 +169,7 @@ async fn a_deleted_template_is_deleted_everywhere() {
     let plane = plane.started().await;
     plane.wait_until_applied("web").await;
     plane.control_plane.remove(&DEPLOYMENTS, "n", "web");
-    // What the garbage collector would do.
+    // The work of the garbage collector.
     let at = ResourcePath::object(&BINDINGS, "n", "web-deployment");
     plane
         .control_plane

@@ -112,7 +112,7 @@ async fn dependencies_are_propagated_updated_and_deleted_with_their_references()
     plane.edit(&POLICIES, "p", |p| {
         p["spec"]["placement"]["clusterAffinity"]["clusterNames"] = json!(["m2"]);
     });
-    // What the scheduler would do.
+    // The work of the scheduler.
     let placed = || {
         let binding = plane.binding("web-deployment").unwrap();
         binding["spec"]["placement"]["clusterAffinity"]["clusterNames"] == json!(["m2"])

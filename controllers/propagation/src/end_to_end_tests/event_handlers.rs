@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use client::webhook::{WebhookClient, WebhookClientConfig};
 use flotilla_runtime::ListWatchSelector;
-use interpreter::{LuaLimits, ResourceInterpreter, WebhookClientAndPatchFunction};
+use interpreter::{LuaLimits, ResourceInterpreter, WebhookInterpreterOptions};
 use openapi::karmada::resources::{
     BINDINGS, CLUSTER_OVERRIDES, CUSTOMIZATIONS, OVERRIDES, POLICIES,
 };
@@ -57,7 +57,7 @@ async fn no_event_handler_iterates_over_all_bindings() {
     plane.control_plane.seed(&POLICIES, policy(json!({})));
     plane.control_plane.seed(&DEPLOYMENTS, deployment("web"));
     let mut deps = plane.context(PropagationOptions::default(), None);
-    let outside = WebhookClientAndPatchFunction {
+    let outside = WebhookInterpreterOptions {
         caller: Arc::new(UnreachableWebhookClient),
         apply_json_patch: |_, _| Err("nobody answers".into()),
     };

@@ -21,7 +21,7 @@ mod lazy_policies;
 mod member_fields;
 /// Namespaces in every cluster.
 mod namespaces;
-/// What policies and bindings may not touch.
+/// The namespaces that policies and bindings may not touch.
 mod ownership;
 /// Shares and usage of FederatedResourceQuotas.
 mod quotas;

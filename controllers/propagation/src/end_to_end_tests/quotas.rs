@@ -160,7 +160,7 @@ async fn usage_is_recounted_when_quotas_change_and_bindings_are_deleted() {
     let first = counted(json!({"cpu": "4"}), json!({"cpu": "1500m"}));
     wait_until("counted", || plane.quota_status() == first).await;
 
-    // What admission added for a write that failed is corrected by the next recount.
+    // The next recount corrects a charge that admission added for a write that failed.
     let charged = json!({"status": {"overallUsed": {"cpu": "2"}}});
     let at = ResourcePath::object(&QUOTAS, "n", "q").subresource("status");
     let options = WriteOptions::default();

@@ -201,7 +201,7 @@ impl ExpectationsFixture {
         false
     }
 
-    /// What a decision assumes: the value that is sent, else that of the last write unless the
+    /// The assumption of a decision: the value that is sent, else that of the last write unless the
     /// copy shows it.
     fn verify_assumed(&self) {
         let Some(copy) = self.copy else { return };

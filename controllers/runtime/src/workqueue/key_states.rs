@@ -88,7 +88,7 @@ pub(super) enum KeyState {
 
 /// Consecutive failures of one key.
 #[derive(Clone, Copy, Default)]
-pub(super) struct FailureCountAndPendingSince {
+pub(super) struct KeyFailures {
     pub(super) count: u32,
     /// Time of the oldest user change that is not reconciled yet.
     pub(super) pending_since: Option<Instant>,
@@ -129,7 +129,7 @@ pub(super) struct WorkqueueState<K> {
     /// The valid due time of each delayed key, and its priority; other heap entries are
     /// skipped.
     pub(super) due_times: AHashMap<K, (Instant, i32)>,
-    pub(super) failures: AHashMap<K, FailureCountAndPendingSince>,
+    pub(super) failures: AHashMap<K, KeyFailures>,
     pub(super) closed: bool,
     pub(super) metrics: Option<WorkqueueMetrics>,
 }

@@ -31,13 +31,13 @@ pub(super) fn api_enablements_changed(old: Option<&Object>, new: &Object) -> boo
 }
 
 /// A cluster before the change, if it existed, and after it.
-type OldAndNewCluster = (Option<Object>, Object);
+type ClusterUpdate = (Option<Object>, Object);
 
 /// Cluster changes, by cluster name, whose affected bindings have not been looked up yet.
 #[derive(Default)]
 pub(super) struct ClusterUpdateQueue {
     pub(super) queue: Workqueue<String>,
-    updates: Mutex<HashMap<String, Vec<OldAndNewCluster>>>,
+    updates: Mutex<HashMap<String, Vec<ClusterUpdate>>>,
 }
 
 impl ClusterUpdateQueue {
@@ -52,7 +52,7 @@ impl ClusterUpdateQueue {
         self.queue.add_low(new.name().to_owned());
     }
 
-    pub(super) fn take(&self, cluster: &str) -> Vec<OldAndNewCluster> {
+    pub(super) fn take(&self, cluster: &str) -> Vec<ClusterUpdate> {
         self.updates.lock().remove(cluster).unwrap_or_default()
     }
 }

@@ -48,14 +48,14 @@ pub(crate) struct ClusterReplicaShare<'a> {
 
 /// The assignment to all clusters.
 #[derive(Debug, Default)]
-pub(crate) struct ReplicaSharesAndAssignmentRule<'a> {
+pub(crate) struct Assignment<'a> {
     /// In the order of the result.
     pub(crate) shares: Vec<ClusterReplicaShare<'a>>,
     /// With overflow tiers, the mode of the last tier.
     pub(crate) rule: AssignmentRule,
 }
 
-impl ReplicaSharesAndAssignmentRule<'_> {
+impl Assignment<'_> {
     /// The targets as written to the binding.
     pub(crate) fn targets(&self, spec: &ResourceBindingSpec) -> Vec<TargetCluster> {
         let components = || {
@@ -84,7 +84,7 @@ pub(crate) fn assign_replicas<'a>(
     context: &SchedulingContext<'_>,
     strategy: Option<AssignmentStrategy>,
     chosen: &[ClusterCandidate<'a>],
-) -> Result<ReplicaSharesAndAssignmentRule<'a>, SchedulingFailure> {
+) -> Result<Assignment<'a>, SchedulingFailure> {
     let spec = request.spec;
     if chosen.is_empty() {
         return Err(SchedulingFailure::Error(
@@ -101,7 +101,7 @@ pub(crate) fn assign_replicas<'a>(
             AssignmentRule::Object
         };
         let shares = chosen.iter().map(|c| share(c, 0)).collect();
-        return Ok(ReplicaSharesAndAssignmentRule { shares, rule: mode });
+        return Ok(Assignment { shares, rule: mode });
     }
     let strategy = strategy.ok_or_else(|| unsupported_strategy(request.placement))?;
     let assignment = ReplicaAssigner { request, strategy };
@@ -154,13 +154,13 @@ impl ReplicaAssigner<'_> {
         &self,
         chosen: &[ClusterCandidate<'a>],
         replicas: i64,
-    ) -> Result<ReplicaSharesAndAssignmentRule<'a>, SchedulingFailure> {
+    ) -> Result<Assignment<'a>, SchedulingFailure> {
         match self.strategy {
-            AssignmentStrategy::Duplicated => Ok(ReplicaSharesAndAssignmentRule {
+            AssignmentStrategy::Duplicated => Ok(Assignment {
                 shares: chosen.iter().map(|c| share(c, replicas)).collect(),
                 rule: AssignmentRule::Duplicated,
             }),
-            AssignmentStrategy::StaticWeight => Ok(ReplicaSharesAndAssignmentRule {
+            AssignmentStrategy::StaticWeight => Ok(Assignment {
                 shares: self.apportion_shares(&self.static_weights(chosen), replicas),
                 rule: AssignmentRule::StaticWeight,
             }),
@@ -175,13 +175,13 @@ impl ReplicaAssigner<'_> {
     fn assign_by_tier<'a>(
         &self,
         chosen: &[ClusterCandidate<'a>],
-    ) -> Result<ReplicaSharesAndAssignmentRule<'a>, SchedulingFailure> {
+    ) -> Result<Assignment<'a>, SchedulingFailure> {
         let mut tiers: BTreeMap<usize, Vec<ClusterCandidate<'a>>> = BTreeMap::new();
         for candidate in chosen {
             tiers.entry(candidate.tier).or_default().push(*candidate);
         }
         let mut left = self.request.spec.replicas;
-        let mut all = ReplicaSharesAndAssignmentRule::default();
+        let mut all = Assignment::default();
         for tier in tiers.into_values() {
             let capacity: i64 = tier.iter().map(|c| c.available).sum();
             let part = left.min(capacity);
@@ -249,7 +249,7 @@ impl ReplicaAssigner<'_> {
         &self,
         chosen: &[ClusterCandidate<'a>],
         replicas: i64,
-    ) -> Result<ReplicaSharesAndAssignmentRule<'a>, SchedulingFailure> {
+    ) -> Result<Assignment<'a>, SchedulingFailure> {
         let scheduled = scheduled_replicas(chosen);
         let assigned = sum(&scheduled);
         let nothing = Vec::new();
@@ -272,7 +272,7 @@ impl ReplicaAssigner<'_> {
         let shares = scheduled
             .iter()
             .map(|(c, replicas)| current_share(c, *replicas));
-        Ok(ReplicaSharesAndAssignmentRule {
+        Ok(Assignment {
             shares: shares.collect(),
             rule: AssignmentRule::Keep,
         })
@@ -338,7 +338,7 @@ fn with_mode<'a>(
     shares: Result<Vec<ClusterReplicaShare<'a>>, SchedulingFailure>,
     mode: AssignmentRule,
     what: &str,
-) -> Result<ReplicaSharesAndAssignmentRule<'a>, SchedulingFailure> {
+) -> Result<Assignment<'a>, SchedulingFailure> {
     let shares = shares.map_err(|failure| failure.with_context(what))?;
-    Ok(ReplicaSharesAndAssignmentRule { shares, rule: mode })
+    Ok(Assignment { shares, rule: mode })
 }

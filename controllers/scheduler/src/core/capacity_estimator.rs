@@ -180,7 +180,7 @@ impl<'a> CapacityEstimator<'a> {
         ))
     }
 
-    /// What the cluster's totals leave free of a resource, in its unit.
+    /// The amount of a resource that the cluster's totals leave free, in its unit.
     fn free(
         &self,
         member: &ClusterInfo,

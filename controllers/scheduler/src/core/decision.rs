@@ -2,27 +2,27 @@
 
 use openapi::karmada::TargetCluster;
 
-use super::assignment::{self, ReplicaSharesAndAssignmentRule};
+use super::assignment::{self, Assignment};
 use super::assignment_strategy::{AssignmentStrategy, schedules_component_sets};
 use super::candidate::{ClusterCandidate, CurrentTarget, CurrentTargets};
 use super::capacity_estimator::{self, is_estimated};
 use super::failure::SchedulingFailure;
-use super::filter::{self, ClusterFilter, FeasibleAndRejectedClusters};
+use super::filter::{self, ClusterFilter, FilterResult};
 use super::request::{ScheduleRequest, SchedulingContext};
 use super::scheduling_settings::{SchedulerPluginName, SchedulingSettings};
-use super::scheduling_step::{PassedAndRejectedCounts, SchedulingStep, StepOrPluginCompletion};
+use super::scheduling_step::{FilterCounts, SchedulingStep, StepOrPluginCompletion};
 use super::select::{self, ClusterSelection};
 
 /// The result of a decision, with the results of its steps.
 pub struct SchedulingDecision<'a> {
     pub(super) request: ScheduleRequest<'a>,
     pub(super) context: SchedulingContext<'a>,
-    pub(super) filter_result: FeasibleAndRejectedClusters<'a>,
+    pub(super) filter_result: FilterResult<'a>,
     unestimated_clusters: Vec<String>,
     /// Best first.
     pub(super) candidates: Vec<ClusterCandidate<'a>>,
     pub(super) selection: ClusterSelection<'a>,
-    pub(super) assignment: ReplicaSharesAndAssignmentRule<'a>,
+    pub(super) assignment: Assignment<'a>,
     pub(super) failure: Option<SchedulingFailure>,
 }
 
@@ -65,11 +65,11 @@ pub fn make_decision<'a>(
     let mut decision = SchedulingDecision {
         request: *request,
         context: *scheduling_context,
-        filter_result: FeasibleAndRejectedClusters::default(),
+        filter_result: FilterResult::default(),
         unestimated_clusters: Vec::new(),
         candidates: Vec::new(),
         selection: ClusterSelection::default(),
-        assignment: ReplicaSharesAndAssignmentRule::default(),
+        assignment: Assignment::default(),
         failure: None,
     };
     decision.failure = decision.run(ended).err();
@@ -87,7 +87,7 @@ impl SchedulingDecision<'_> {
         self.filter_result =
             filter.run(&mut |plugin, count| ended(StepOrPluginCompletion::Plugin(plugin, count)));
         let (passed, refused) = (&self.filter_result.feasible, &self.filter_result.rejected);
-        let count = PassedAndRejectedCounts {
+        let count = FilterCounts {
             passed: passed.len(),
             rejected: refused.len(),
         };
@@ -109,7 +109,7 @@ impl SchedulingDecision<'_> {
             .plugins
             .has(SchedulerPluginName::ClusterLocality)
         {
-            let count = PassedAndRejectedCounts {
+            let count = FilterCounts {
                 passed: scored.len(),
                 rejected: 0,
             };
@@ -120,7 +120,7 @@ impl SchedulingDecision<'_> {
         }
         ended(StepOrPluginCompletion::Step(
             SchedulingStep::Score,
-            PassedAndRejectedCounts::from_success(true),
+            FilterCounts::from_success(true),
         ));
         let strategy = AssignmentStrategy::from_placement(request.placement);
         let sets =
@@ -129,7 +129,7 @@ impl SchedulingDecision<'_> {
         let selection = select::select(&request, strategy, sets, &self.candidates);
         ended(StepOrPluginCompletion::Step(
             SchedulingStep::Select,
-            PassedAndRejectedCounts::from_success(selection.is_ok()),
+            FilterCounts::from_success(selection.is_ok()),
         ));
         self.selection = selection.map_err(|e| e.with_context("select clusters"))?;
         let division = assignment::assign_replicas(
@@ -140,7 +140,7 @@ impl SchedulingDecision<'_> {
         );
         ended(StepOrPluginCompletion::Step(
             SchedulingStep::AssignReplicas,
-            PassedAndRejectedCounts::from_success(division.is_ok()),
+            FilterCounts::from_success(division.is_ok()),
         ));
         self.assignment = division.map_err(|e| e.with_context("assign replicas"))?;
         Ok(())
@@ -157,7 +157,7 @@ struct ScoredCluster<'a> {
 fn score_clusters<'a>(
     rules: SchedulingSettings,
     targets: &CurrentTargets<'_>,
-    filtered: &FeasibleAndRejectedClusters<'a>,
+    filtered: &FilterResult<'a>,
 ) -> Vec<ScoredCluster<'a>> {
     let locality = rules.plugins.has(SchedulerPluginName::ClusterLocality);
     let score = |passed: &filter::FeasibleCluster<'a>| {

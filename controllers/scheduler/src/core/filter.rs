@@ -10,8 +10,8 @@ use openapi::karmada::cluster::Taint;
 use openapi::karmada::placement::{ClusterAffinityTerm, Toleration};
 
 use super::{
-    ApiKindHash, ClusterInfo, CurrentTargets, PassedAndRejectedCounts, ScheduleRequest,
-    SchedulerPluginName, SchedulingContext, SchedulingFailure,
+    ApiKindHash, ClusterInfo, CurrentTargets, FilterCounts, ScheduleRequest, SchedulerPluginName,
+    SchedulingContext, SchedulingFailure,
 };
 
 /// Tier of a cluster that no affinity matches.
@@ -80,13 +80,13 @@ pub(crate) struct FeasibleCluster<'a> {
 
 /// All clusters, ordered by name.
 #[derive(Debug, Default)]
-pub(crate) struct FeasibleAndRejectedClusters<'a> {
+pub(crate) struct FilterResult<'a> {
     pub(crate) feasible: Vec<FeasibleCluster<'a>>,
     pub(crate) rejected: Vec<(&'a ClusterInfo, FilterRejection<'a>)>,
     pub(crate) total: usize,
 }
 
-impl<'a> FeasibleAndRejectedClusters<'a> {
+impl<'a> FilterResult<'a> {
     /// The names of the feasible clusters.
     pub(crate) fn feasible_names(&self) -> impl Iterator<Item = &'a str> {
         self.feasible.iter().map(|passed| passed.member.name())
@@ -180,8 +180,8 @@ impl<'t, 'a> ClusterFilter<'t, 'a> {
     /// the numbers of clusters that it passed and rejected.
     pub(crate) fn run(
         &self,
-        ended: &mut dyn FnMut(SchedulerPluginName, PassedAndRejectedCounts),
-    ) -> FeasibleAndRejectedClusters<'a> {
+        ended: &mut dyn FnMut(SchedulerPluginName, FilterCounts),
+    ) -> FilterResult<'a> {
         let members = self.context.snapshot.members();
         let present = members.iter().filter(|m| !m.is_terminating());
         let mut checked: Vec<(&'a ClusterInfo, Option<FilterRejection<'a>>)> =
@@ -197,13 +197,13 @@ impl<'t, 'a> ClusterFilter<'t, 'a> {
             let passed = passing;
             ended(
                 plugin,
-                PassedAndRejectedCounts {
+                FilterCounts {
                     passed,
                     rejected: refused,
                 },
             );
         }
-        let mut filtered = FeasibleAndRejectedClusters {
+        let mut filtered = FilterResult {
             feasible: Vec::with_capacity(passing),
             rejected: Vec::with_capacity(checked.len() - passing),
             total: members.len(),

@@ -42,7 +42,7 @@ pub use resource_request::{AssumedWorkload, ReplicaResourceRequest, ResourceName
 pub use scheduling_settings::{
     SchedulerPluginName, SchedulerPluginSet, SchedulingSettings, UnknownPluginError,
 };
-pub use scheduling_step::{PassedAndRejectedCounts, SchedulingStep, StepOrPluginCompletion};
+pub use scheduling_step::{FilterCounts, SchedulingStep, StepOrPluginCompletion};
 pub(crate) use snapshot::ApiKindHash;
 pub use snapshot::{ClusterInfo, ClusterSnapshot};
 pub use trace::{ClusterTrace, DecisionTrace, RegionTrace, RejectionTrace};

@@ -1,4 +1,4 @@
-//! What one decision is made from: the binding to schedule and its context.
+//! The input of one decision: the binding to schedule and its context.
 
 use openapi::karmada::{
     ResourceBindingSpec,

@@ -49,12 +49,12 @@ struct ClusterReservation {
     pods: i64,
     /// Reserved amounts, each in its resource's unit.
     amounts: Vec<(ResourceName, i64)>,
-    simulated: Mutex<Option<NodesBeforeAndAfterReservations>>,
+    simulated: Mutex<Option<ReservationSimulation>>,
 }
 
 /// The modeled nodes of a cluster before and after the reserved workloads are placed on them.
 #[derive(Debug)]
-struct NodesBeforeAndAfterReservations {
+struct ReservationSimulation {
     before: ModeledNodes,
     after: Arc<ModeledNodes>,
 }
@@ -87,7 +87,7 @@ impl ClusterReservation {
             after.place(&footprint.components);
         }
         let after = Arc::new(after);
-        *simulated = Some(NodesBeforeAndAfterReservations {
+        *simulated = Some(ReservationSimulation {
             before: nodes.clone(),
             after: Arc::clone(&after),
         });

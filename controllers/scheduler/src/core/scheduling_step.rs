@@ -14,12 +14,12 @@ pub enum SchedulingStep {
 /// Numbers of clusters that passed a filter step or plugin and that it rejected; for other
 /// steps, whether the step itself succeeded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PassedAndRejectedCounts {
+pub struct FilterCounts {
     pub passed: usize,
     pub rejected: usize,
 }
 
-impl PassedAndRejectedCounts {
+impl FilterCounts {
     pub(super) fn from_success(success: bool) -> Self {
         Self {
             passed: usize::from(success),
@@ -31,7 +31,7 @@ impl PassedAndRejectedCounts {
 /// A step or plugin that has just finished.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StepOrPluginCompletion {
-    Step(SchedulingStep, PassedAndRejectedCounts),
+    Step(SchedulingStep, FilterCounts),
     /// A plugin, over all clusters.
-    Plugin(SchedulerPluginName, PassedAndRejectedCounts),
+    Plugin(SchedulerPluginName, FilterCounts),
 }

@@ -189,7 +189,7 @@ impl OpenSearchClient {
         found: impl FnMut(String, u64) + Send,
     ) -> Result<(), OpenSearchError> {
         let index = &resource.index;
-        // What was written a moment ago is found, too.
+        // An object that was written a moment ago is found, too.
         let refresh = format!("/{index}/_refresh");
         self.send(Method::POST, &refresh, JSON, Bytes::new())
             .await?;

@@ -13,7 +13,7 @@ use machinery::Object;
 use openapi::karmada::OpenSearchConfig;
 use serde::Deserialize;
 
-/// What identifies a backend store. Registries with the same addresses and Secret share one.
+/// The identity of a backend store. Registries with the same addresses and Secret share one.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct BackendStoreKey {
     pub(crate) addresses: Vec<String>,

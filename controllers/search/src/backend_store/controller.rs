@@ -136,7 +136,7 @@ impl BackendStoreController {
         }
     }
 
-    /// What the registries of a store select in the caches. Only kinds that a registry names are
+    /// The selection of a store's registries in the caches. Only kinds that a registry names are
     /// there: a selector has no wildcards.
     fn selections(&self, registries: &[Object], clusters: &[Object]) -> Vec<IndexedSelection> {
         let uid_of = |cluster: &str| {

@@ -15,7 +15,7 @@ use tokio::time::Instant;
 use super::indexed_resource::IndexedResource;
 use super::limits::BackendStoreLimits;
 
-/// What an entry takes besides its texts.
+/// The bytes of an entry besides its texts.
 const ENTRY_BYTES: usize = 192;
 
 /// The id of a document: its object's UID, in an index.

@@ -1,4 +1,4 @@
-//! What a backend store can do at the moment, for its sources and for the conditions of its
+//! The state of a backend store, for its sources and for the conditions of its
 //! ResourceRegistries.
 
 use std::collections::BTreeMap;

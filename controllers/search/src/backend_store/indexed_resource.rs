@@ -13,7 +13,7 @@ use crate::resource_caches::MemberCacher;
 /// The prefix of all indexes, as in Karmada.
 const INDEX_PREFIX: &str = "kubernetes";
 
-/// What the documents of one resource of one member are made of.
+/// The source of the documents of one resource of one member.
 pub(crate) struct IndexedSelection {
     pub(crate) cluster: String,
     /// The UID of the Cluster: of the documents of an index it marks those of this control plane.

@@ -138,7 +138,7 @@ impl NamedStore {
         started.map_err(|error| invalid(error.0))
     }
 
-    /// What its registries report; `None` while nothing is known.
+    /// The report of its registries; `None` while nothing is known.
     pub(crate) fn report(&self) -> Option<BackendStoreReport> {
         match &self.state {
             StoreState::Unknown => None,

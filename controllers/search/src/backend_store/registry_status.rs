@@ -13,7 +13,7 @@ use super::health::{Availability, BackendStoreHealth, Failure};
 /// The condition of registries with a backend store.
 const BACKEND_STORE_READY: &str = "BackendStoreReady";
 
-/// What is reported of the backend store of a registry.
+/// The reported state of a registry's backend store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum BackendStoreReport {
     /// The registry names none.

@@ -42,7 +42,7 @@ const ENDPOINT_SLICE_DISPATCHED: OutcomeCondition = OutcomeCondition {
     failure_event: "DispatchEndpointSliceFailed",
 };
 
-/// What is reconciled.
+/// The key that is reconciled.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum DispatchKey {
     /// The dispatched slices of a MultiClusterService.

@@ -56,7 +56,7 @@ impl MultiClusterService {
     }
 }
 
-/// What is known of a cluster with endpoints.
+/// The facts about a cluster with endpoints.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ClusterState {
     Available,

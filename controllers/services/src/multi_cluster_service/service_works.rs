@@ -2,7 +2,7 @@
 
 use flotilla_runtime::Informer;
 use machinery::Object;
-use openapi::karmada::binding::AnnotationsFinalizersAndGeneration;
+use openapi::karmada::binding::KarmadaObjectMeta;
 use openapi::karmada::well_known_keys::{
     ENDPOINT_SLICE_PROVISION_CLUSTER, ENDPOINT_SLICE_WORK_MANAGED_BY, MULTI_CLUSTER_SERVICE_ID,
     MULTI_CLUSTER_SERVICE_NAME, MULTI_CLUSTER_SERVICE_NAMESPACE,
@@ -16,7 +16,7 @@ const SERVICE_INDEX: &str = "multi-cluster-service-works";
 /// Works with a dispatched slice, by provider.
 const PROVIDER_INDEX: &str = "dispatched-endpoint-slices";
 
-/// What a Work of a MultiClusterService has.
+/// The content of a Work of a MultiClusterService.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum WorkRole {
     /// The MultiClusterService, in the execution namespace of a provider.
@@ -30,7 +30,7 @@ pub(super) enum WorkRole {
 #[derive(Deserialize)]
 struct ObjectWithAnnotations {
     #[serde(default)]
-    metadata: AnnotationsFinalizersAndGeneration,
+    metadata: KarmadaObjectMeta,
 }
 
 impl WorkRole {

@@ -25,7 +25,7 @@ use crate::work_fields::{WorkWrite, delete_work, write_work};
 
 const WORKERS: usize = 3;
 
-/// What is reconciled.
+/// The key that is reconciled.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum CollectionKey {
     /// The informers of a namespace.
@@ -116,7 +116,7 @@ impl SliceCollectionController {
                 self.stop_informers(at);
                 return self.withdraw_all(at).await;
             }
-            // What was collected stays until it is known that nothing is exported.
+            // The collected slices stay until it is known that nothing is exported.
             (ExportState::NotApplied, false) => return Ok(ReconcileAction::Done),
             (ExportState::NotApplied, true) => None,
             (ExportState::None, true) => Some(false),

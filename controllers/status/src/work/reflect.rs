@@ -61,13 +61,13 @@ pub(crate) fn owning_work_key(cluster: &str, object: &Object) -> Option<String> 
 }
 
 /// The interpreter's results for one object.
-pub(crate) struct InterpretedStatusAndHealth {
+pub(crate) struct InterpretedStatus {
     status: Result<Option<Value>, interpreter::Error>,
     /// `None`: the kind has no notion of health.
     healthy: Result<Option<bool>, interpreter::Error>,
 }
 
-impl InterpretedStatusAndHealth {
+impl InterpretedStatus {
     fn retryable_error(&self) -> Option<String> {
         let [status, healthy] = [self.status.as_ref().err(), self.healthy.as_ref().err()];
         let mut failed = status.into_iter().chain(healthy);
@@ -80,13 +80,13 @@ pub(crate) async fn interpret(
     interpreter: &ResourceInterpreter,
     work: &PartialWork,
     observed: &[Option<Object>],
-) -> Vec<Option<InterpretedStatusAndHealth>> {
+) -> Vec<Option<InterpretedStatus>> {
     let mut readings = Vec::with_capacity(observed.len());
     for (manifest, object) in work.manifests().iter().zip(observed) {
         let kind = manifest.gvk();
         readings.push(match object {
             None => None,
-            Some(object) => Some(InterpretedStatusAndHealth {
+            Some(object) => Some(InterpretedStatus {
                 status: interpreter.reflect_status(&kind, object).await,
                 healthy: interpreter.interpret_health(&kind, object).await,
             }),
@@ -99,13 +99,13 @@ pub(crate) async fn interpret(
 pub(crate) fn reflect_status(
     work: &PartialWork,
     observed: &[Option<Object>],
-    readings: Vec<Option<InterpretedStatusAndHealth>>,
+    readings: Vec<Option<InterpretedStatus>>,
 ) -> ReflectResult {
     let old = &work.status.manifest_statuses;
     let unanswered = readings
         .iter()
         .flatten()
-        .find_map(InterpretedStatusAndHealth::retryable_error);
+        .find_map(InterpretedStatus::retryable_error);
     let mut events = Vec::new();
     let mut statuses = Vec::new();
     let found = observed.iter().zip(readings);
@@ -180,7 +180,7 @@ fn manifest_identifier(
 fn manifest_status(
     identifier: ResourceIdentifier,
     object: &Object,
-    reading: InterpretedStatusAndHealth,
+    reading: InterpretedStatus,
     before: Option<&ManifestStatus>,
     events: &mut Vec<WorkEventToRecord>,
 ) -> Option<ManifestStatus> {

@@ -1,4 +1,4 @@
-//! What the columns of built-in kinds show, for clients that display it.
+//! The columns of built-in kinds, for clients that display them.
 
 /// The description of a column; empty for an unknown name.
 pub(super) fn column_description(name: &str) -> &'static str {

@@ -21,7 +21,7 @@ const FORBIDDEN: [&str; 6] = [
     "$ref",
 ];
 
-/// What a schema may have because of where it stands.
+/// The keywords that a schema may have at its position.
 #[derive(Clone, Copy, Default)]
 struct SchemaContext<'a> {
     is_root: bool,

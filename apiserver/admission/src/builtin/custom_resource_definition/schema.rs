@@ -13,7 +13,7 @@ use crate::unstructured::{entries, flag, text};
 /// Bound on reported errors.
 const MAX_ERRORS: usize = 50;
 
-/// What the root of a schema may have beside a status subresource, whose schema Kubernetes
+/// The keywords of a root schema beside a status subresource, whose schema Kubernetes
 /// takes out of it.
 const ROOT_FIELDS: [(&str, &str); 22] = [
     ("description", "Description"),

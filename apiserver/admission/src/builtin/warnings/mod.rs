@@ -1,4 +1,4 @@
-//! What Kubernetes warns of when it stores a built-in kind: deprecated fields, and values that do
+//! The warnings of Kubernetes when it stores a built-in kind: deprecated fields, and values that do
 //! not do what they seem to (`WarningsOnCreate` and `WarningsOnUpdate` of its strategies).
 
 mod annotations;

@@ -37,7 +37,7 @@ const DEPRECATED_NODE_LABELS: [(&str, &str); 8] = [
     ),
 ];
 
-/// What to say of a deprecated label.
+/// The warning about a deprecated label.
 pub(super) fn deprecation(label: &str) -> Option<&'static str> {
     let mut all = DEPRECATED_NODE_LABELS.iter();
     all.find(|(key, _)| *key == label).map(|(_, why)| *why)

@@ -3,7 +3,7 @@
 use crate::doctor::observations::ControlPlaneObservations;
 use crate::doctor::report::{CheckResult, CheckResults};
 
-/// What precedes Flotilla's own version in `gitVersion`.
+/// The separator before Flotilla's own version in `gitVersion`.
 const FLOTILLA_SUFFIX: &str = "+flotilla.";
 /// Members' Kubernetes versions that are tested.
 const OLDEST_KUBERNETES: (u32, u32) = (1, 20);

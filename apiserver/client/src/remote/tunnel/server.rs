@@ -38,7 +38,7 @@ use crate::tasks::TaskGroup;
 
 /// A control plane that does not answer a ping is considered gone after 15 + 15 seconds.
 const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(15);
-/// What a request may send unread; a connection holds that of all its streams.
+/// The bytes that a request may send unread; a connection holds those of all its streams.
 const STREAM_WINDOW_BYTES: u32 = 64 << 10;
 const SEND_BUFFER_BYTES: usize = 64 << 10;
 const MAX_HEADER_BYTES: u32 = 64 << 10;

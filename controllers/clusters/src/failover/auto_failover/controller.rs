@@ -13,7 +13,7 @@ use flotilla_runtime::{
 use jiff::Timestamp;
 use machinery::Object;
 use machinery::time::{Clock, parse};
-use openapi::karmada::binding::AnnotationsFinalizersAndGeneration;
+use openapi::karmada::binding::KarmadaObjectMeta;
 use openapi::karmada::failover::automatic_failover_delay;
 use openapi::karmada::resources::{CLUSTER_POLICIES, CLUSTERS, POLICIES};
 use openapi::karmada::well_known_keys::{
@@ -40,7 +40,7 @@ const WORKERS: usize = 8;
 
 #[derive(Deserialize)]
 struct PartialPolicyMetadata {
-    metadata: AnnotationsFinalizersAndGeneration,
+    metadata: KarmadaObjectMeta,
 }
 
 pub(in crate::failover) struct AutoFailoverController {

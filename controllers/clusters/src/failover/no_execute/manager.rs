@@ -67,7 +67,7 @@ pub(in crate::failover) struct NoExecuteTaintManager {
     shutdown: ShutdownToken,
 }
 
-/// What to do about a binding on a cluster.
+/// The action for a binding on a cluster.
 enum EvictionDecision {
     NotNeeded,
     Requeue(ReconcileAction),

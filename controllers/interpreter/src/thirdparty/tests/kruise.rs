@@ -448,7 +448,7 @@ fn sidecar_sets() {
     let replicas = ThirdPartyInterpreter
         .replicas(&gvk(SIDECAR), &template)
         .unwrap();
-    assert_eq!(replicas, Some(TemplateReplicasAndRequirements::default()));
+    assert_eq!(replicas, Some(TemplateReplicas::default()));
     let kept = ThirdPartyInterpreter
         .retain(&gvk(SIDECAR), &template, &json!({"spec": {"b": 1}}))
         .unwrap();

@@ -172,7 +172,7 @@ fn a_service_needs_what_its_greatest_pod_needs() {
         namespaced_object(json!({})),
         service(json!({}), json!([group("a", json!(2), "1")])),
     ] {
-        assert_eq!(found(&none), TemplateReplicasAndRequirements::default());
+        assert_eq!(found(&none), TemplateReplicas::default());
     }
 }
 

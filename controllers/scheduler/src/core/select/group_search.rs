@@ -18,7 +18,7 @@ use std::cmp::Reverse;
 use std::ops::Range;
 use std::rc::Rc;
 
-/// What a set must have.
+/// The members that a set must have.
 pub(super) struct GroupBounds {
     /// Number of groups; the minimum is at least one.
     pub(super) min_groups: usize,

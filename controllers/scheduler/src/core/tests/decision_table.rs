@@ -245,7 +245,7 @@ pub(crate) fn placement(text: &str) -> Placement {
     serde_json::from_value(placement).unwrap()
 }
 
-pub(crate) struct TestBindingWithSettingsAndPeers {
+pub(crate) struct DecisionTableBinding {
     pub(crate) binding: ResourceBinding,
     pub(crate) settings: SchedulingSettings,
     pub(crate) fresh: bool,
@@ -271,7 +271,7 @@ fn peers(others: &[(&str, Vec<&str>)]) -> AffinityPeerClusters {
     AffinityPeerClusters::new(peer("own", &own), others)
 }
 
-pub(crate) fn parse_binding(text: &str) -> TestBindingWithSettingsAndPeers {
+pub(crate) fn parse_binding(text: &str) -> DecisionTableBinding {
     let mut spec = json!({"resource": {"apiVersion": "apps/v1", "kind": "Deployment", "namespace": "n", "name": "d"}});
     let mut status = json!({});
     let (mut fresh, mut plugins, mut gates, mut empties) =
@@ -350,7 +350,7 @@ pub(crate) fn parse_binding(text: &str) -> TestBindingWithSettingsAndPeers {
         }
     }
     let binding = json!({"spec": spec, "status": status});
-    TestBindingWithSettingsAndPeers {
+    DecisionTableBinding {
         binding: serde_json::from_value(binding).unwrap(),
         settings: SchedulingSettings::new(
             gates,
@@ -367,7 +367,7 @@ pub(super) struct DecisionCase<'t> {
     pub(super) line: usize,
     pub(super) snapshot: ClusterSnapshot,
     pub(super) placement: Placement,
-    pub(super) binding_case: TestBindingWithSettingsAndPeers,
+    pub(super) binding_case: DecisionTableBinding,
     pub(super) result: &'t str,
 }
 
@@ -402,7 +402,7 @@ pub(super) fn parse_cases(text: &str) -> Vec<DecisionCase<'_>> {
 }
 
 pub(super) fn format_result(case: &DecisionCase<'_>) -> String {
-    let TestBindingWithSettingsAndPeers { binding, fresh, .. } = &case.binding_case;
+    let DecisionTableBinding { binding, fresh, .. } = &case.binding_case;
     let context = SchedulingContext {
         peers: &case.binding_case.peers,
         ..SchedulingContext::from_snapshot(&case.snapshot)

@@ -28,11 +28,11 @@ const PLACEMENTS: [&str; 12] = [
 ];
 
 /// A cluster's pods, region, and whether it is tainted.
-type GeneratedPodsRegionAndTaint = (i64, u8, bool);
+type GeneratedCluster = (i64, u8, bool);
 
 #[derive(Clone, Debug)]
 struct GeneratedSchedulingCase {
-    clusters: Vec<GeneratedPodsRegionAndTaint>,
+    clusters: Vec<GeneratedCluster>,
     placement: &'static str,
     replicas: i64,
     current_targets: Vec<(usize, i64)>,
