@@ -3,7 +3,7 @@
 use machinery::{FieldError, Quantity};
 use serde_json::Value;
 
-use super::pod_resources::{ResourceClaimNames, validate_claim_references};
+use super::resource_claims::{self, ResourceClaimNames};
 use crate::resource_list::{ResourceListKind, resource_quantity, validate_resource_list};
 use crate::unstructured::{entries, get, items};
 
@@ -15,7 +15,7 @@ pub(super) fn validate(
     errors: &mut Vec<FieldError>,
 ) {
     validate_requirements(ResourceListKind::Container, field, resources, errors);
-    validate_claim_references(
+    resource_claims::validate_references(
         &format!("{field}.claims"),
         items(resources, "/claims"),
         claims,

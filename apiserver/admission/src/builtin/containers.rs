@@ -7,9 +7,9 @@ use machinery::names::validate_dns1123_label;
 use serde_json::Value;
 
 use super::numbers::validate_port;
-use super::pod_resources::ResourceClaimNames;
-use super::pods::ValidatedPodSpec;
 use super::ports::{validate_port_name, validate_protocol};
+use super::resource_claims::ResourceClaimNames;
+use super::validated_pod_spec::ValidatedPodSpec;
 use super::volumes::MountableVolumes;
 use super::{container_resources, env, pod_security, probes, volume_mounts};
 use crate::unstructured::{

@@ -5,7 +5,7 @@ use machinery::{FieldError, Quantity};
 use serde_json::Value;
 
 use super::config_keys::validate_config_key;
-use super::volume_files::validate_local_path;
+use super::volume_paths::validate_local_path;
 use super::volume_sources::require;
 use crate::unstructured::{get, has, index_path, items, report_invalid, text};
 

@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use super::containers::all_containers;
 use super::pod_scheduling::validate_tolerations;
-use super::volumes::validate_descending_path;
+use super::volume_paths::validate_descending_path;
 use crate::unstructured::{entries, get, text};
 
 const MIRROR: &str = "kubernetes.io/config.mirror";

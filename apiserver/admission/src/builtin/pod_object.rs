@@ -4,7 +4,8 @@ use machinery::FieldError;
 use serde_json::{Map, Value};
 
 use super::pod_annotations;
-use super::pods::{self, ValidatedPodSpec};
+use super::pods;
+use super::validated_pod_spec::ValidatedPodSpec;
 use crate::unstructured::{entries, get, has, int, items, items_mut, text};
 
 /// Kubernetes' error for an update of immutable pod fields.

@@ -8,8 +8,8 @@ use machinery::names::{
 use serde_json::Value;
 
 use super::label_selectors::{SelectorValues, validate_label_selector};
-use super::pods::ValidatedPodSpec;
 use super::topology_spread;
+use super::validated_pod_spec::ValidatedPodSpec;
 use crate::metadata;
 use crate::unstructured::{get, has, index_path, int, items, report_invalid, text, texts};
 

@@ -5,8 +5,8 @@ use std::collections::HashSet;
 use machinery::FieldError;
 use serde_json::Value;
 
-use super::pods::ValidatedPodSpec;
-use super::volumes::validate_descending_path;
+use super::validated_pod_spec::ValidatedPodSpec;
+use super::volume_paths::validate_descending_path;
 use super::windows_options;
 use crate::unstructured::{flag, get, has, index_path, int, items, text, texts};
 

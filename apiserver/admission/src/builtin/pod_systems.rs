@@ -4,7 +4,7 @@ use machinery::FieldError;
 use serde_json::Value;
 
 use super::containers::all_containers;
-use super::pods::ValidatedPodSpec;
+use super::validated_pod_spec::ValidatedPodSpec;
 use crate::unstructured::{flag, get, has, items, text};
 
 const SYSTEMS: [&str; 2] = ["linux", "windows"];

@@ -1,15 +1,16 @@
 //! Validates pod specs, those of pods and of pod templates.
 
+use machinery::FieldError;
 use machinery::names::{
     validate_dns1123_label, validate_dns1123_subdomain, validate_qualified_name,
 };
-use machinery::{FieldError, FieldErrorType};
 use serde_json::Value;
 
 use super::ip_addresses::validate_address;
+use super::validated_pod_spec::ValidatedPodSpec;
 use super::{
     container_resources, containers, pod_annotations, pod_resources, pod_scheduling, pod_security,
-    pod_systems, volumes,
+    pod_systems, resource_claims, volumes,
 };
 use crate::unstructured::{
     flag, get, has, index_path, int, items, non_empty_or, pointer, report_invalid, text, texts,
@@ -23,30 +24,6 @@ const MAX_SEARCH_CHARACTERS: usize = 2048;
 const INVALID_SEARCH_PATH: &str = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '_', '-' or '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is '_?[a-z0-9]([-_a-z0-9]*[a-z0-9])?(\\._?[a-z0-9]([-_a-z0-9]*[a-z0-9])?)*')";
 /// A host name of Linux is no longer.
 const MAX_HOSTNAME_LENGTH: usize = 64;
-
-/// A pod spec and what its rules depend on.
-#[derive(Clone, Copy)]
-pub(super) struct ValidatedPodSpec<'a> {
-    /// Its dotted path.
-    pub(super) field: &'a str,
-    pub(super) spec: &'a Value,
-    /// The spec before the update; null for a new one.
-    pub(super) old: &'a Value,
-    /// The pod; none if the spec is that of a template.
-    pub(super) pod: Option<&'a Value>,
-}
-
-impl ValidatedPodSpec<'_> {
-    /// The dotted path of a field of the spec.
-    pub(super) fn at(&self, name: &str) -> String {
-        format!("{}.{name}", self.field)
-    }
-
-    /// Whether the pod shares the user namespace of its host.
-    pub(super) fn has_host_users(&self) -> bool {
-        get(self.spec, "/hostUsers") != false
-    }
-}
 
 /// Validates the pod template of an object; `field` is the dotted path of its spec, `policies` are
 /// the allowed restart policies. A template that an update leaves as it is stays valid.
@@ -93,7 +70,7 @@ pub(super) fn validate_spec(
     let ValidatedPodSpec { field, spec, .. } = pod_spec;
     let mut mountable = volumes::validate_all(pod_spec, errors);
     mountable.extend(claims.into_iter().map(|name| (name, &*volumes::CLAIM)));
-    let resource_claims = pod_resources::validate_claims(pod_spec, errors);
+    let resource_claims = resource_claims::validate(pod_spec, errors);
     containers::validate(pod_spec, &mountable, &resource_claims, errors);
     pod_resources::validate(pod_spec, errors);
     containers::validate_host_network(pod_spec, errors);
@@ -269,14 +246,4 @@ fn validate_searches(field: &str, searches: &[Value], errors: &mut Vec<FieldErro
             ));
         }
     }
-}
-
-/// An error for a name that is not among those that it may be.
-pub(super) fn not_found(field: String, name: &str, why: &str) -> FieldError {
-    let name = Value::from(name);
-    FieldError::new(
-        FieldErrorType::NotFound,
-        field,
-        format!("Not found: {name}: {why}"),
-    )
 }

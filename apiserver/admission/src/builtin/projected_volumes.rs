@@ -5,10 +5,9 @@ use std::collections::HashSet;
 use machinery::FieldError;
 use serde_json::Value;
 
-use super::pods::ValidatedPodSpec;
-use super::volume_files::{
-    validate_downward_items, validate_items, validate_local_path, validate_mode,
-};
+use super::validated_pod_spec::ValidatedPodSpec;
+use super::volume_files::{validate_downward_items, validate_items, validate_mode};
+use super::volume_paths::validate_local_path;
 use super::volume_sources::require;
 use crate::unstructured::{get, has, int, items, non_empty_or, text};
 

@@ -8,6 +8,7 @@ use serde_json::Value;
 
 use super::numbers::validate_port;
 use super::ports::{validate_app_protocol, validate_port_name, validate_protocol};
+use super::service_updates::service_type;
 use super::{service_addresses, service_traffic, service_updates};
 use crate::metadata;
 use crate::unstructured::{
@@ -19,10 +20,6 @@ const SERVICE_TYPES: [&str; 4] = ["ClusterIP", "ExternalName", "LoadBalancer", "
 const MAX_AFFINITY_SECONDS: i64 = 86_400;
 const TOPOLOGY_HINTS: &str = "service.kubernetes.io/topology-aware-hints";
 const TOPOLOGY_MODE: &str = "service.kubernetes.io/topology-mode";
-
-pub(super) fn service_type(service: &Value) -> &str {
-    non_empty_or(text(service, "/spec/type"), "ClusterIP")
-}
 
 /// Keeps the cluster IP when an update leaves it out.
 pub(super) fn mutate(new: &mut Value, old: Option<&Value>) {

@@ -3,10 +3,14 @@
 use machinery::FieldError;
 use serde_json::Value;
 
-use super::service::service_type;
-use crate::unstructured::{get, int, items, text};
+use crate::unstructured::{get, int, items, non_empty_or, text};
 
 const CHANGED: &str = "may not change once set";
+
+/// The type of a Service, with its default.
+pub(super) fn service_type(service: &Value) -> &str {
+    non_empty_or(text(service, "/spec/type"), "ClusterIP")
+}
 
 pub(super) fn validate(new: &Value, old: &Value, errors: &mut Vec<FieldError>) {
     let (was, is) = (get(old, "/spec"), get(new, "/spec"));

@@ -5,7 +5,7 @@ use machinery::names::validate_qualified_name;
 use serde_json::Value;
 
 use super::label_selectors::{SelectorValues, validate_label_selector};
-use super::pods::ValidatedPodSpec;
+use super::validated_pod_spec::ValidatedPodSpec;
 use crate::unstructured::{get, has, index_path, int, items, report_invalid, text, texts};
 
 const ACTIONS: [&str; 2] = ["DoNotSchedule", "ScheduleAnyway"];

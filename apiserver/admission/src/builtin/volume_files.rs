@@ -4,8 +4,8 @@ use machinery::FieldError;
 use serde_json::Value;
 
 use super::env::{POD_VOLUME_FIELDS, validate_pod_field, validate_resource_field};
+use super::volume_paths::validate_local_path;
 use super::volume_sources::require;
-use super::volumes::validate_descending_path;
 use crate::unstructured::{get, has, index_path, int, items, text};
 
 /// The highest mode of a file: `rwxrwxrwx`.
@@ -77,14 +77,5 @@ pub(super) fn validate_mode(field: &str, part: &Value, name: &str, errors: &mut 
             &mode.into(),
             INVALID_MODE,
         ));
-    }
-}
-
-/// Requires a path that stays below its volume, and is none of the kubelet's own.
-pub(super) fn validate_local_path(field: &str, path: &str, errors: &mut Vec<FieldError>) {
-    validate_descending_path(field, path, errors);
-    if path.starts_with("..") && !path.starts_with("../") {
-        let why = "must not start with '..'";
-        errors.push(FieldError::invalid(field, &path.into(), why));
     }
 }

@@ -5,7 +5,8 @@ use std::collections::{HashMap, HashSet};
 use machinery::FieldError;
 use serde_json::Value;
 
-use super::volumes::{MountableVolumes, has_backsteps, validate_descending_path};
+use super::volume_paths::{has_backsteps, validate_descending_path};
+use super::volumes::MountableVolumes;
 use crate::unstructured::{flag, has, index_path, items, text};
 
 const PROPAGATIONS: [&str; 3] = ["Bidirectional", "HostToContainer", "None"];

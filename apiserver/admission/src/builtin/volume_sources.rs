@@ -5,8 +5,7 @@ use machinery::FieldError;
 use machinery::names::{validate_dns1123_label, validate_dns1123_subdomain};
 use serde_json::Value;
 
-use super::persistent_volume_claim::validate_claim_template;
-use super::volumes::validate_no_backsteps;
+use super::volume_paths::validate_no_backsteps;
 use crate::unstructured::{entries, flag, get, has, int, items, report_invalid, text};
 
 const HOST_PATH_TYPES: [&str; 8] = [
@@ -405,28 +404,4 @@ fn is_iscsi_qualified_name(name: &str) -> bool {
         && !unique
             .chars()
             .any(|c| ",;*&$|".contains(c) || c.is_whitespace())
-}
-
-/// Validates the claim that is created with a pod for one of its volumes.
-pub(super) fn validate_ephemeral(
-    field: &str,
-    volume: &Value,
-    pod: Option<&Value>,
-    errors: &mut Vec<FieldError>,
-) {
-    let at = format!("{field}.ephemeral.volumeClaimTemplate");
-    let template = get(volume, "/ephemeral/volumeClaimTemplate");
-    if template.is_null() {
-        errors.push(FieldError::required(at, ""));
-    } else {
-        validate_claim_template(&at, template, errors);
-    }
-    let pod = pod.map_or("", |pod| text(pod, "/metadata/name"));
-    let name = text(volume, "/name");
-    if !pod.is_empty() && !name.is_empty() {
-        let claim = format!("{pod}-{name}");
-        let result =
-            validate_dns1123_subdomain(&claim).map_err(|why| format!("PVC name {claim:?}: {why}"));
-        report_invalid(format!("{field}.name"), name, result, errors);
-    }
 }

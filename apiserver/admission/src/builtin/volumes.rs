@@ -3,11 +3,12 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::LazyLock;
 
-use machinery::names::validate_dns1123_label;
+use machinery::names::{validate_dns1123_label, validate_dns1123_subdomain};
 use machinery::{FieldError, Quantity};
 use serde_json::{Value, json};
 
-use super::pods::ValidatedPodSpec;
+use super::persistent_volume_claim::validate_claim_template;
+use super::validated_pod_spec::ValidatedPodSpec;
 use super::{projected_volumes, volume_files, volume_sources};
 use crate::unstructured::{get, has, index_path, items, report_invalid, text};
 
@@ -132,7 +133,7 @@ fn validate(
             let directory = text(source, "/directory");
             validate_descending_path(&format!("{at}.directory"), directory, errors);
         }
-        "ephemeral" => volume_sources::validate_ephemeral(field, volume, pod_spec.pod, errors),
+        "ephemeral" => validate_ephemeral(field, volume, pod_spec.pod, errors),
         "image" => {
             if pod_spec.pod.is_some() {
                 volume_sources::require(&at, source, &["reference"], errors);
@@ -170,5 +171,29 @@ pub(super) fn validate_no_backsteps(field: &str, path: &str, errors: &mut Vec<Fi
     if has_backsteps(path) {
         let why = "must not contain '..'";
         errors.push(FieldError::invalid(field, &path.into(), why));
+    }
+}
+
+/// Validates the claim that is created with a pod for one of its volumes.
+fn validate_ephemeral(
+    field: &str,
+    volume: &Value,
+    pod: Option<&Value>,
+    errors: &mut Vec<FieldError>,
+) {
+    let at = format!("{field}.ephemeral.volumeClaimTemplate");
+    let template = get(volume, "/ephemeral/volumeClaimTemplate");
+    if template.is_null() {
+        errors.push(FieldError::required(at, ""));
+    } else {
+        validate_claim_template(&at, template, errors);
+    }
+    let pod = pod.map_or("", |pod| text(pod, "/metadata/name"));
+    let name = text(volume, "/name");
+    if !pod.is_empty() && !name.is_empty() {
+        let claim = format!("{pod}-{name}");
+        let result =
+            validate_dns1123_subdomain(&claim).map_err(|why| format!("PVC name {claim:?}: {why}"));
+        report_invalid(format!("{field}.name"), name, result, errors);
     }
 }

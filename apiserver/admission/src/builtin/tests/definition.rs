@@ -273,7 +273,7 @@ fn regular_expressions_of_a_definition_are_bounded() {
             "spec": {"type": "object", "properties": fields}}});
         version(name, storage, schema)
     };
-    let large = |i: usize| format!("a{{900}}b{{{}}}", i + 1);
+    let large = |i: usize| format!("a{{900}}b{{900}}c{{{}}}", i + 1);
     let patterns = |count: usize| -> Value {
         let field = |i| {
             (

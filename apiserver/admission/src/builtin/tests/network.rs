@@ -235,7 +235,7 @@ fn persistent_volumes_and_classes() {
             (json!({"spec": {"hostPath": null}}), &["spec"]),
             (
                 json!({"spec": {"csi": {"driver": "d", "volumeHandle": "h"}}}),
-                &["spec.hostPath"],
+                &["spec.csi"],
             ),
             (
                 json!({"spec": {"capacity": {"storage": "0"}}}),

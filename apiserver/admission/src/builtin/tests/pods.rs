@@ -7,8 +7,12 @@ use super::{check, with};
 /// Checks changes of a pod; fields are relative to its spec.
 pub(super) fn check_pod(table: &[(Value, &[&str])]) {
     let base = json!({"spec": {"containers": [{"name": "c", "image": "i"}]}});
+    let path = |field: &&str| match *field {
+        "" => "spec".to_owned(),
+        field => format!("spec.{field}"),
+    };
     for (change, expected) in table {
-        let fields: Vec<String> = expected.iter().map(|f| format!("spec.{f}")).collect();
+        let fields: Vec<String> = expected.iter().map(path).collect();
         let fields: Vec<&str> = fields.iter().map(String::as_str).collect();
         check("v1", "Pod", &base, &[(json!({"spec": change}), &fields)]);
     }

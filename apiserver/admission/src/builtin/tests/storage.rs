@@ -300,6 +300,7 @@ fn runtime_classes() {
                 json!({"overhead": {"podFixed": {"apples": "1", "cpu": "-1"}}}),
                 &[
                     "Invalid overhead.limits[apples]",
+                    "Invalid overhead.limits[apples]",
                     "Invalid overhead.limits[cpu]",
                 ],
             ),
