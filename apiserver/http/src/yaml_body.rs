@@ -106,8 +106,8 @@ mod tests {
 
     #[test]
     fn aliases_and_merges_are_resolved() {
-        let text = "a: &a {x: 1}\nb: *a\nc: {<<: *a, y: 2}\n";
-        let expected = serde_json::json!({"a": {"x": 1}, "b": {"x": 1}, "c": {"x": 1, "y": 2}});
+        let text = "a: &a {x: 1}\nb: *a\nc: {<<: *a, z: 2}\n";
+        let expected = serde_json::json!({"a": {"x": 1}, "b": {"x": 1}, "c": {"x": 1, "z": 2}});
         assert_eq!(decode_yaml(text.as_bytes()).unwrap(), expected);
     }
 }

@@ -302,12 +302,13 @@ impl Registry {
         let definition = self.begin_definition(resource, &mut new).await?;
         let allocation = Box::pin(admit.allocate(&mut new, None)).await?;
         let managers = admit.managers.into_new().text;
-        let stored = if options.dry_run {
-            self.check_absent(resource, at.namespace, &name).await
-        } else {
-            let mut encoded = EncodedObject::new(&new, managers.as_deref())?;
-            encoded.keeps_managers = is_applied;
-            self.store_new(resource, at.namespace, &name, encoded).await
+        let stored = match EncodedObject::new(&new, managers.as_deref()) {
+            Err(too_deep) => Err(too_deep),
+            Ok(_) if options.dry_run => self.check_absent(resource, at.namespace, &name).await,
+            Ok(mut encoded) => {
+                encoded.keeps_managers = is_applied;
+                self.store_new(resource, at.namespace, &name, encoded).await
+            }
         };
         let stored = stored.and_then(|stored| match stored {
             Some(object) => Ok(object),

@@ -49,6 +49,17 @@ struct ObjectUpdate {
     allocation: WriteAllocation,
 }
 
+impl ObjectUpdate {
+    fn encode(&self) -> Result<EncodedObject, Status> {
+        let mut object = match &self.encoded {
+            Some(bytes) => EncodedObject::from_bytes(bytes.clone())?,
+            None => EncodedObject::new(&self.new, self.managers.as_deref())?,
+        };
+        object.keeps_managers = self.keeps_managers;
+        Ok(object)
+    }
+}
+
 impl Registry {
     /// PUT of an object, its `status`, `scale` or `finalize`.
     pub async fn update(
@@ -166,6 +177,7 @@ impl Registry {
                 }
             };
             if options.dry_run {
+                changed.encode()?;
                 return write.uncommitted_result(changed, &object, warnings);
             }
             match write.commit(&key, &changed, object.revision()).await? {
@@ -263,16 +275,13 @@ impl UpdateRequest<'_> {
         changed: &ObjectUpdate,
         expected: u64,
     ) -> Result<CommitResult, Status> {
-        let mut object = match &changed.encoded {
-            Some(bytes) => EncodedObject::from_bytes(bytes.clone())?,
-            None => EncodedObject::new(&changed.new, changed.managers.as_deref())?,
-        };
-        object.keeps_managers = changed.keeps_managers;
         let registry = self.registry;
-        let committed = if changed.deletes {
-            registry.remove(self.resource, key, &object, expected).await
-        } else {
-            registry.put(self.resource, key, object, expected).await
+        let committed = match changed.encode() {
+            Err(too_deep) => Err(too_deep),
+            Ok(object) if changed.deletes => {
+                registry.remove(self.resource, key, &object, expected).await
+            }
+            Ok(object) => registry.put(self.resource, key, object, expected).await,
         };
         if !matches!(committed, Ok(CommitResult::Committed(_))) {
             self.registry.release_allocation(&changed.allocation).await;

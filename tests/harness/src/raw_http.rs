@@ -136,38 +136,52 @@ impl<'a> RawHttpRequest<'a> {
         }
     }
 
-    /// Sends the request but the last byte of its body, and keeps the connection.
+    /// Sends the request but the last byte of its body, and keeps the connection. A server that refuses the
+    /// body reads no more of it.
     pub fn send_all_but_the_end(mut self) -> RawHttpConnection {
         let length = self.body.len();
         self.body.pop();
-        RawHttpConnection {
-            _stream: self.write_request(length),
-        }
+        let mut stream = self.connect();
+        let sent = self.write_request(&mut stream, length);
+        assert!(sent.is_ok() || sent.is_err_and(|e| is_closed(&e)));
+        RawHttpConnection { _stream: stream }
     }
 
     /// Sends the request and reads the head of the response.
     pub fn send_streaming(self) -> RawHttpResponseStream {
-        let length = self.body.len();
-        RawHttpResponseStream::read_head(BufReader::new(self.write_request(length)))
+        let mut stream = self.connect();
+        self.write_request(&mut stream, self.body.len()).unwrap();
+        RawHttpResponseStream::read_head(BufReader::new(stream))
     }
 
-    /// Opens a connection and sends the request, which announces a body of this length.
-    fn write_request(self, length: usize) -> TlsStream {
+    fn connect(&self) -> TlsStream {
         let name = ServerName::try_from(self.name.to_owned()).unwrap();
         let connection = ClientConnection::new(Arc::clone(&self.identity.0), name).unwrap();
         let socket = TcpStream::connect(self.address).unwrap();
         socket.set_read_timeout(Some(READ_TIMEOUT)).unwrap();
-        let mut tls = StreamOwned::new(connection, socket);
+        StreamOwned::new(connection, socket)
+    }
+
+    /// Sends the request, which announces a body of this length.
+    fn write_request(&self, tls: &mut TlsStream, length: usize) -> std::io::Result<()> {
         let mut head = format!("{} {} HTTP/1.1\r\nHost: plane\r\n", self.method, self.path);
         for (name, value) in &self.headers {
             head.push_str(&format!("{name}: {value}\r\n"));
         }
         head.push_str(&format!("Content-Length: {length}\r\n\r\n"));
-        tls.write_all(head.as_bytes()).unwrap();
-        tls.write_all(&self.body).unwrap();
-        tls.flush().unwrap();
-        tls
+        tls.write_all(head.as_bytes())?;
+        tls.write_all(&self.body)?;
+        tls.flush()
     }
+}
+
+/// Whether the server has closed the connection.
+fn is_closed(error: &std::io::Error) -> bool {
+    use std::io::ErrorKind;
+    matches!(
+        error.kind(),
+        ErrorKind::BrokenPipe | ErrorKind::ConnectionReset
+    )
 }
 
 type TlsStream = StreamOwned<ClientConnection, TcpStream>;

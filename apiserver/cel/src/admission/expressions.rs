@@ -169,7 +169,7 @@ mod tests {
     #[test]
     fn the_expressions_of_a_policy_share_a_bound_on_patterns() {
         let error = |expressions: &AdmissionExpressions, number: usize| {
-            let expression = format!("'x'.matches('a{{900}}b{{{}}}')", number + 1);
+            let expression = format!("'x'.matches('a{{900}}b{{900}}c{{{}}}')", number + 1);
             let declared = DeclaredAdmissionVariables::default();
             let compiled = expressions.compile(&expression, OutputType::Bool, declared);
             compiled.error().map(str::to_owned)
