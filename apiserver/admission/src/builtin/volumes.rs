@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 
 use super::persistent_volume_claim::validate_claim_template;
 use super::validated_pod_spec::ValidatedPodSpec;
+use super::volume_paths::validate_descending_path;
 use super::{projected_volumes, volume_files, volume_sources};
 use crate::unstructured::{get, has, index_path, items, report_invalid, text};
 
@@ -151,26 +152,6 @@ fn validate(
         let name = renamed.map_or(*extra, |(_, name)| *name);
         let why = "may not specify more than 1 volume type";
         errors.push(FieldError::forbidden(format!("{field}.{name}"), why));
-    }
-}
-
-pub(super) fn has_backsteps(path: &str) -> bool {
-    path.split('/').any(|part| part == "..")
-}
-
-/// Requires a relative path that stays below its directory.
-pub(super) fn validate_descending_path(field: &str, path: &str, errors: &mut Vec<FieldError>) {
-    if path.starts_with('/') {
-        let why = "must be a relative path";
-        errors.push(FieldError::invalid(field, &path.into(), why));
-    }
-    validate_no_backsteps(field, path, errors);
-}
-
-pub(super) fn validate_no_backsteps(field: &str, path: &str, errors: &mut Vec<FieldError>) {
-    if has_backsteps(path) {
-        let why = "must not contain '..'";
-        errors.push(FieldError::invalid(field, &path.into(), why));
     }
 }
 
