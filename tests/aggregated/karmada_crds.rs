@@ -105,11 +105,14 @@ async fn check_restarts_and_crd_deletion(control_plane: &mut AggregatedControlPl
     assert_eq!(policy_names(&control_plane.client).await, ["after", "ours"]);
 }
 
-/// Creates all of Karmada's CRDs and waits until they are established.
+/// Creates all of Karmada's CRDs and waits until they are established. Flotilla has created those of
+/// services across clusters if it has started before.
 async fn create_crds(host: &ApiServerClient) {
     let all = karmada_definitions();
     for definition in &all {
-        host.create(definition.object.clone()).await;
+        if host.get(&DEFINITIONS, "", &definition.name).await.is_none() {
+            host.create(definition.object.clone()).await;
+        }
     }
     for definition in &all {
         let established = |d: &Value| find_condition(d, "Established")["status"] == "True";
