@@ -35,7 +35,7 @@ mod flow;
 /// Parsers of what clients and files send.
 mod fuzz;
 
-/// What operators apply.
+/// The manifests that operators apply.
 mod manifests;
 
 /// Leader election, failover, rolling restarts.
@@ -44,5 +44,5 @@ mod replicas;
 /// Killed processes, failing disks and networks.
 mod robustness;
 
-/// What the controllers decide, as YAML.
+/// The decisions of the controllers, as YAML.
 mod scenarios;

@@ -167,7 +167,7 @@ fn check_accepted(server: &ApiTestServer, depth: usize) {
         let changed = object("-apply").replace(r#""end":"x""#, r#""end":"z""#);
         let reply = send(server, "PATCH", &conflict, APPLY, &changed);
         expect(&reply, 409, "Apply failed with 2 conflicts");
-        // What was read can be written again, with all its managers.
+        // An object that was read can be written again, with all its managers.
         let read = server.get(&format!("{path}-apply")).text();
         expect(
             &send(server, "PUT", &format!("{path}-apply"), JSON, &read),
@@ -182,7 +182,7 @@ fn check_accepted(server: &ApiTestServer, depth: usize) {
             expect(&reply, 200, &name);
         }
         let yaml = server.request("GET", &path).header("Accept", YAML).send();
-        // What would be indented too far is written in one line.
+        // A value that would be indented too far is written in one line.
         let ends = [r#""end":"x""#, "end: x"].map(|end| yaml.text().matches(end).count());
         assert_eq!(ends.iter().sum::<usize>(), 2, "spec and status");
         assert_eq!(ends[0] == 0, depth < 120 || depth < 129 && shape != "maps");
@@ -297,7 +297,7 @@ fn objects_come_back_as_they_were_nested() {
     }
     expect(&server.get(&format!("{PATH}/kept")), 200, "kept");
     check_schemas(&server);
-    // What is stored is read again.
+    // A stored object is read again.
     let server = server.restart();
     expect(
         &server.get(&format!("{PATH}/block-1000")),

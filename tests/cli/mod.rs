@@ -50,7 +50,7 @@ mod drain;
 /// `rebalance` of templates.
 mod rebalance;
 
-/// What the user guide of Karmada tells users to apply, alone.
+/// Karmada's user guide, followed alone.
 mod guide;
 
 /// The families of that guide, and their effects.

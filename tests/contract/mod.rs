@@ -1,4 +1,4 @@
-//! What every storage engine promises, and what the etcd engine does beyond it.
+//! The promises of every storage engine, and those of the etcd engine beyond them.
 
 mod etcd;
 mod store;

@@ -37,7 +37,7 @@ const MAX_REPORTED_DUPLICATES: usize = 100;
 
 /// A body is read into room for so many bytes more at a time.
 const READ_BYTES: usize = 64 * 1024;
-/// What a request takes until its body arrives, roughly.
+/// The bytes of a request until its body arrives, roughly.
 const WAITING_BYTES: usize = 16 * 1024;
 /// The bytes of a tree for each byte of protobuf, at most and roughly: the decoder bounds the values.
 const PROTOBUF_TREE_FACTOR: usize = 16;

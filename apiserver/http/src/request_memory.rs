@@ -16,9 +16,9 @@ use parking_lot::Mutex;
 /// A write holds the object as it is requested, as it was and as it becomes.
 const TREES_OF_WRITE: usize = 3;
 
-/// What the bodies of all requests of users may take.
+/// The memory for the bodies of all requests of users.
 static MEMORY_OF_USERS: RequestMemory = RequestMemory::new(512 << 20);
-/// What those without a user may take: anonymous requests, and the reviews of API servers.
+/// The memory for requests without a user: anonymous ones, and the reviews of API servers.
 static MEMORY_OF_OTHERS: RequestMemory = RequestMemory::new(192 << 20);
 
 /// Memory for requests, and who holds how much of it.

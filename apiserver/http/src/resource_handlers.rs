@@ -227,7 +227,7 @@ impl ResourceRequestHandler<'_> {
     fn response_options(&self, headers: &HeaderMap) -> Result<ResponseOptions, Status> {
         let views = matches!(self.request.resource.subresource.as_str(), "" | "status");
         let offer = ResponseOffer {
-            // What is only created has no columns.
+            // A kind that is only created has no columns.
             tables: views && self.resource_info.supports_verb("get"),
             partial_metadata: views,
             protobuf: self.has_protobuf_form(),

@@ -25,7 +25,7 @@ use crate::table;
 
 /// Shorter responses are not compressed (`responsewriters`).
 const GZIP_MIN_BYTES: u64 = 128 * 1024;
-/// What is nested deeper is written without indentation.
+/// A value that is nested deeper is written without indentation.
 const MAX_INDENTED_DEPTH: usize = 128;
 /// Small objects are gathered into chunks of about this size.
 const LIST_CHUNK_BYTES: usize = 64 * 1024;

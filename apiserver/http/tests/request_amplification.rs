@@ -28,11 +28,11 @@ use bodies::{SMALL_BODIES, large_bodies, large_yaml_bodies};
 #[global_allocator]
 static ALLOCATOR: PeakAlloc = PeakAlloc;
 
-/// What any request may take, and be answered with.
+/// The bytes that any request may take, and be answered with.
 const SMALL_BYTES: usize = 4 << 20;
 /// The trees that a write holds.
 const TREES: usize = 3;
-/// What a tree takes for each byte of its text, if it has maps of one short field only.
+/// The bytes of a tree for each byte of its text, if it has maps of one short field only.
 const JSON_TREE_FACTOR: usize = 110;
 const YAML_TREE_FACTOR: usize = 170;
 const EDITED_INPUTS: u32 = 20;
@@ -173,7 +173,7 @@ impl TestServer {
         );
     }
 
-    /// What a request takes beside its trees, which are charged before they are decoded, is
+    /// The memory of a request beside its trees, which are charged before they are decoded, is
     /// bounded, and so is the reply.
     fn check_forms(&self, name: &str, bytes: &[u8], tree: usize, forms: &[RequestForm]) {
         if tree > MAX_TREE_BYTES {

@@ -14,7 +14,7 @@ use regex_automata::util::syntax;
 
 /// How many bytes the program of one pattern may take.
 const MAX_PROGRAM_BYTES: usize = 1 << 20;
-/// What the states that a search remembers may take, in each direction.
+/// The bytes that the states of a search may take, in each direction.
 const SEARCH_BYTES: usize = 64 << 10;
 /// How many bytes the patterns of one definition may take, compiled.
 const MAX_DEFINITION_BYTES: usize = 16 << 20;
@@ -80,7 +80,7 @@ impl GoPattern {
         self.0.find_iter(text).map(|found| found.range())
     }
 
-    /// What the pattern takes, with what searches remember.
+    /// The bytes of the pattern, with the states of its searches.
     fn memory_bytes(&self) -> usize {
         self.0.memory_usage() + 2 * SEARCH_BYTES
     }
@@ -120,7 +120,7 @@ impl PatternBudget {
             return Err(PatternError::OverBudget);
         }
         let compiled = GoPattern::cached(pattern);
-        // What is refused has taken as long to compile.
+        // A refused pattern has taken as long to compile.
         defined.bytes += match &compiled {
             Ok(compiled) => compiled.0.memory_usage(),
             Err(PatternError::Syntax(_)) => 0,
@@ -335,7 +335,7 @@ mod tests {
         assert!(matches!(huge, PatternError::TooLarge), "{huge}");
         let refused = (0..5_000).map(large).find_map(|p| budget.add(&p).err());
         assert!(matches!(refused, Some(PatternError::OverBudget)));
-        // Those that it has cost nothing more.
+        // Patterns that it has already cost nothing more.
         budget.add(&large(0)).unwrap();
         assert!(budget.0.lock().bytes < MAX_DEFINITION_BYTES + 4 * MAX_PROGRAM_BYTES);
         // Another object has its own.

@@ -301,7 +301,7 @@ impl UpdateRequest<'_> {
 /// The metadata that a write of the status changes too, by the strategies of the kinds.
 fn metadata_written_with_status(resource: &ResourceInfo) -> &'static [&'static str] {
     match &*resource.kind.gvk.kind {
-        // Those of Karmada have none either.
+        // Karmada's kinds have none either.
         _ if resource.custom || !resource.kind.protobuf => &[],
         "CustomResourceDefinition" | "VolumeAttachment" => &[],
         "Deployment" => &["annotations"],

@@ -30,7 +30,7 @@ use serde_json::Value;
 use granted_rights::GrantedRights;
 use overriders::apply_overriders;
 
-/// What the records of applied policies may take of the 256 KiB of all annotations of a Work.
+/// The bytes that the records of applied policies may take of the 256 KiB of all annotations of a Work.
 const MAX_RECORD_BYTES: usize = 240 << 10;
 
 /// Finds the override policies that may apply to a manifest.

@@ -233,7 +233,7 @@ fn cluster_rules(cluster: &str) -> Vec<Value> {
     ]
 }
 
-/// What Karmada's agent has beside [`cluster_rules`].
+/// The rules of Karmada's agent beside [`cluster_rules`].
 fn karmadactl_rules() -> Vec<Value> {
     let reads = ["list", "watch"];
     vec![

@@ -41,7 +41,7 @@ pub(super) fn all_containers<'a>(field: &str, spec: &'a Value) -> Vec<(String, &
     all
 }
 
-/// What the rules of a container depend on beside it.
+/// The context on which the rules of a container depend.
 struct ContainerScope<'a> {
     pod_spec: ValidatedPodSpec<'a>,
     mountable: &'a MountableVolumes<'a>,

@@ -30,7 +30,7 @@ pub(super) fn validate(new: &Value, old: Option<&Value>, errors: &mut Vec<FieldE
     }
     let mut of_spec = Vec::new();
     validate_spec(new, &mut of_spec);
-    // What the old object already violates may stay.
+    // A violation of the old object may stay.
     if let Some(old) = old {
         let is_invalid_name =
             |field: &str| field.starts_with("spec.tls[") && field.ends_with("].secretName");

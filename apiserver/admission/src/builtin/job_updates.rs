@@ -66,7 +66,7 @@ fn is_idle(job: &Value) -> bool {
         && (get(job, "/status/startTime").is_null() || conditions.any(is_suspended))
 }
 
-/// What stays of a pod spec beside its containers.
+/// The parts of a pod spec that stay, beside its containers.
 fn fixed_pod_spec(spec: &Value) -> Map<String, Value> {
     let mut fixed = spec.as_object().cloned().unwrap_or_default();
     for field in [

@@ -8,7 +8,7 @@ use serde_json::Value;
 use crate::metadata;
 use crate::unstructured::{get, index_path, items, report_invalid, text, texts};
 
-/// What an update may keep.
+/// The values that an update may keep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SelectorValues {
     Strict,

@@ -55,7 +55,7 @@ pub(super) fn validate_typed_reference(
     }
 }
 
-/// What the version in a reference to an object must be.
+/// The form of the version in a reference to an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ApiVersionRule {
     /// It names a group: ReplicationController is the only kind without one that can be scaled.

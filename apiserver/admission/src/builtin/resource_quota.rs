@@ -254,7 +254,7 @@ const ORDERS: [LimitOrder; 6] = [
 fn validate_order(field: &str, kind: &str, limit: &Value, errors: &mut Vec<FieldError>) {
     let amount = |side: &str, name: &str| {
         let amounts = get(limit, &format!("/{side}"));
-        // Those of pods are refused as a whole.
+        // Scopes of pods are refused as a whole.
         let is_read = kind != "Pod" || !matches!(side, "default" | "defaultRequest");
         let amount = amounts.get(name).filter(|_| is_read)?;
         Quantity::from_value(amount)

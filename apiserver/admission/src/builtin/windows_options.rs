@@ -58,7 +58,7 @@ pub(super) fn validate(field: &str, context: &Value, errors: &mut Vec<FieldError
     }
 }
 
-/// What is wrong with a name of the form `[DOMAIN\]USER`; each continues "runAsUserName".
+/// The errors of a name of the form `[DOMAIN\]USER`; each continues "runAsUserName".
 fn user_name_faults(name: &str) -> Vec<String> {
     let (domain, user) = match name.split_once('\\') {
         _ if name.is_empty() => return vec![" cannot be an empty string".into()],

@@ -218,7 +218,7 @@ pub(super) fn validate_stateful_set(
 ) {
     let spec = get(new, "/spec");
     validate_selector("statefulset", new, SelectorValues::Strict, errors);
-    // What is stored with an invalid template can still be scaled and deleted.
+    // An object that is stored with an invalid template can still be scaled and deleted.
     if old.is_none_or(|old| get(old, "/spec/template") != get(spec, "/template")) {
         validate_pod_template("StatefulSet", new, old, errors);
     }

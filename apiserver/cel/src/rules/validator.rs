@@ -79,7 +79,7 @@ impl RuleNode {
     /// there are none.
     fn compile(holder: &Json, schema: &Json, declaration: &Arc<Declaration>) -> Option<Self> {
         let rules = holder["x-kubernetes-validations"].as_array();
-        // Those of the whole definition were bounded when it was written.
+        // The patterns of the whole definition were bounded when it was written.
         let patterns = PatternBudget::default();
         let rules: Vec<Rule> = rules
             .into_iter()

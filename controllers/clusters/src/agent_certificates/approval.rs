@@ -128,7 +128,7 @@ pub(super) struct TokenClaim {
     pub(super) registration: String,
 }
 
-/// What the ClusterRole of an agent says of its registration.
+/// The registration of an agent as its ClusterRole records it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct StoredRegistration {
     pub(super) uid: String,

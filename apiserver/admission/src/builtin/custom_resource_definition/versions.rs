@@ -52,7 +52,7 @@ struct PartPaths<'a> {
     parts: &'a str,
 }
 
-/// What the versions of a definition share.
+/// The parts that the versions of a definition share.
 #[derive(Clone, Copy)]
 struct DefinitionContext<'a> {
     has_status: bool,

@@ -81,7 +81,7 @@ pub(super) fn workload(kind: &str, new: &Value, old: Option<&Value>, out: &mut V
     }
 }
 
-/// What an update changes for Kubernetes to look at the template again.
+/// The changes of an update after which Kubernetes looks at the template again.
 fn is_raised(kind: &str, new: &Value, old: &Value) -> bool {
     let changes = |path: &str| get(new, path) != get(old, path);
     match kind {
