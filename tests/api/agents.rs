@@ -387,6 +387,8 @@ fn the_rights_of_an_agent_end_with_its_cluster() {
     assert_eq!(agent.send("GET", &own, &Value::Null).code, 404);
     let (used, _) = request_certificate(&server, &token, "ended-used", "ended");
     assert!(denial(&used).contains("has ended"), "{used}");
+    let (used, _) = request_certificate(&server, &token, "ended-roles", "rbac-generator");
+    assert!(denial(&used).contains("was used"), "{used}");
     let second = create_token(&server, "--cluster-name ended");
     let next = CertifiedClient::register_with(&server, &second, "ended-next", "ended");
     let reply = next.send("POST", CLUSTERS, &cluster("ended"));
@@ -397,6 +399,28 @@ fn the_rights_of_an_agent_end_with_its_cluster() {
     assert_eq!(next.send("GET", &own, &Value::Null).code, 200);
     let (used, _) = request_certificate(&server, &token, "ended-used-again", "ended");
     assert!(denial(&used).contains("already exists"), "{used}");
+}
+
+// proves: AGT-former
+#[test]
+fn a_registration_without_a_cluster_ends_with_the_next_one() {
+    let server = ApiTestServer::shared();
+    let token = create_token(&server, "");
+    let former = CertifiedClient::register_with(&server, &token, "taken-first", "taken");
+    let id = token.trim().split('.').next().unwrap();
+    let secret = format!("/api/v1/namespaces/kube-system/secrets/bootstrap-token-{id}");
+    assert_eq!(server.request("DELETE", &secret).send().code, 200);
+    let token = create_token(&server, "--cluster-name taken");
+    let agent = CertifiedClient::register_with(&server, &token, "taken-next", "taken");
+    let reply = agent.send("POST", CLUSTERS, &cluster("taken"));
+    assert_eq!(reply.code, 201, "{}", reply.text());
+    let own = format!("{CLUSTERS}/taken");
+    wait_until("the end of its rights", || {
+        (former.send("GET", &own, &Value::Null).code == 403).then_some(())
+    });
+    former.assert_forbidden("GET", &format!("{SECRETS}/taken"), &Value::Null);
+    former.assert_forbidden("POST", &format!("{own}/attach"), &Value::Null);
+    assert_eq!(agent.send("GET", &own, &Value::Null).code, 200);
 }
 
 // proves: AGT-generator, CSR-generator

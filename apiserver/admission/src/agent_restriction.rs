@@ -15,15 +15,15 @@ mod work;
 
 use machinery::UserInfo;
 use openapi::karmada::agents::{
-    AGENT_SECRET_NAMESPACE, AGENTS_GROUP, AgentRegistration, RBAC_GENERATOR, cluster_of_agent,
-    cluster_of_agent_role,
+    AGENT_PUBLIC_KEYS, AGENT_SECRET_NAMESPACE, AGENTS_GROUP, AgentRegistration, RBAC_GENERATOR,
+    cluster_of_agent, cluster_of_agent_role,
 };
 use openapi::karmada::names::{execution_space_name, impersonation_secret_name, work_name};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::attributes::AdmissionOperation;
 use crate::builtin;
-use crate::unstructured::{entries, get, text};
+use crate::unstructured::{entries, get, items, text};
 
 pub(crate) use agent_write::AgentWrite;
 use agent_write::shown;
@@ -100,9 +100,49 @@ fn check_generator(write: &AgentWrite<'_>) -> Result<(), String> {
         }
         _ => true,
     };
-    match allowed {
-        true => Ok(()),
-        false => Err("this user creates the roles of agents only".into()),
+    if !allowed {
+        return Err("this user creates the roles of agents only".into());
+    }
+    check_generated_metadata(write.new)
+}
+
+/// Metadata gives no further rights: labels aggregate roles, annotations record registrations, and
+/// finalizers keep a role.
+fn check_generated_metadata(object: &Value) -> Result<(), String> {
+    for field in ["finalizers", "ownerReferences"] {
+        if !items(object, &format!("/metadata/{field}")).is_empty() {
+            return Err(format!("this user sets no metadata.{field}"));
+        }
+    }
+    let is_karmada = |key: &str| {
+        key.split('/')
+            .next()
+            .is_some_and(|domain| domain == "karmada.io" || domain.ends_with(".karmada.io"))
+    };
+    for field in ["labels", "annotations"] {
+        for (key, value) in entries(object, &format!("/metadata/{field}")) {
+            let is_mark = field == "annotations" && key == AGENT_PUBLIC_KEYS && value == "";
+            // The server itself sets this one.
+            let is_name = key == "kubernetes.io/metadata.name";
+            if !is_mark && !is_name && !is_karmada(key) {
+                return Err(format!("this user sets no metadata.{field}[{key}]"));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// A role that the generator creates admits no certificate until one is approved for it: not those of
+/// an agent whose Cluster of this name was deleted.
+pub(crate) fn mark_generated_role(kind: &str, new: &mut Value) {
+    if kind != "ClusterRole" {
+        return;
+    }
+    if let Some(metadata) = new.get_mut("metadata").and_then(Value::as_object_mut) {
+        let annotations = metadata.entry("annotations").or_insert_with(|| json!({}));
+        if let Some(annotations) = annotations.as_object_mut() {
+            annotations.insert(AGENT_PUBLIC_KEYS.into(), "".into());
+        }
     }
 }
 

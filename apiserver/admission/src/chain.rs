@@ -10,11 +10,13 @@ use client::{Api, ListOptions, ResourcePath, ignore_not_found};
 use machinery::field_error::aggregate;
 use machinery::time::{Clock, SystemClock};
 use machinery::{FieldError, Gvr, Object, Status};
+use openapi::karmada::agents::RBAC_GENERATOR;
 use openapi::karmada::resources::CUSTOMIZATIONS;
 use openapi::karmada::{FeatureGates, KarmadaFeature, well_known_keys};
 use serde_json::Value;
 use tokio::sync::Mutex;
 
+use crate::agent_restriction::mark_generated_role;
 use crate::attributes::{AdmissionAttributes, AdmissionOperation};
 use crate::certificate_approval::{self, SignerAuthorizer};
 use crate::interpreter_configuration::{self, CustomizationScriptValidator};
@@ -114,6 +116,12 @@ impl AdmissionChain {
         }
         if !is_object_write(attributes) {
             return Ok(());
+        }
+        if attributes.user.name == RBAC_GENERATOR
+            && attributes.operation == AdmissionOperation::Create
+            && !self.options.insecure_agent_registration
+        {
+            mark_generated_role(&attributes.gvk.kind, new);
         }
         match (&*attributes.gvk.group, &*attributes.gvk.kind) {
             ("policy.karmada.io", "PropagationPolicy" | "ClusterPropagationPolicy") => {

@@ -177,6 +177,10 @@ pub(crate) fn pod_from_template(
     metadata.insert("namespace".into(), parent.object.namespace().into());
     metadata.insert("ownerReferences".into(), parent.owner_references());
     let mut pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": template["spec"].clone()});
+    // As the admission of a cluster does: tokens of the account may be projected.
+    if pod["spec"]["serviceAccountName"].is_null() {
+        pod["spec"]["serviceAccountName"] = "default".into();
+    }
     for (key, value) in labels {
         pod["metadata"]["labels"][*key] = (*value).into();
     }

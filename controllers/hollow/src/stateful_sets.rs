@@ -1,11 +1,32 @@
 //! Plans the pods of a StatefulSet: with ordinals, one after the other unless the policy is `Parallel`.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::pods::{HollowPodFields, ParentWorkload, pod_from_template, short_hash};
 use crate::workload_plan::{WorkloadPlan, generation, updated_status};
 
 const REVISION_LABEL: &str = "controller-revision-hash";
+
+/// Adds the volumes of the set's claim templates to its pod; they replace those of the same name.
+fn add_claim_volumes(pod: &mut Value, set: &Value) {
+    let pod_name = pod["metadata"]["name"]
+        .as_str()
+        .unwrap_or_default()
+        .to_owned();
+    let templates = set["spec"]["volumeClaimTemplates"].as_array();
+    for template in templates.into_iter().flatten() {
+        let name = template["metadata"]["name"].as_str().unwrap_or_default();
+        let volume = json!({"name": name,
+            "persistentVolumeClaim": {"claimName": format!("{name}-{pod_name}")}});
+        match pod["spec"]["volumes"].as_array_mut() {
+            Some(volumes) => {
+                volumes.retain(|existing| existing["name"] != name);
+                volumes.push(volume);
+            }
+            None => pod["spec"]["volumes"] = json!([volume]),
+        }
+    }
+}
 
 /// Plans one StatefulSet, given the pods that belong to it.
 pub(crate) fn plan_pods(
@@ -50,8 +71,9 @@ pub(crate) fn plan_pods(
                     (REVISION_LABEL, &*revision),
                     ("statefulset.kubernetes.io/pod-name", &*name),
                 ];
-                plan.create
-                    .push(pod_from_template(parent, template, &name, &labels));
+                let mut pod = pod_from_template(parent, template, &name, &labels);
+                add_claim_volumes(&mut pod, set);
+                plan.create.push(pod);
                 if !parallel {
                     break;
                 }
@@ -156,6 +178,15 @@ mod tests {
             &[],
             &["s-1"],
         );
+    }
+
+    #[test]
+    fn pods_have_the_volumes_of_claim_templates() {
+        let set = json!({"spec": {"volumeClaimTemplates": [{"metadata": {"name": "data"}}]}});
+        let mut pod = json!({"metadata": {"name": "s-0"}, "spec": {"volumes": [{"name": "data"}, {"name": "a"}]}});
+        add_claim_volumes(&mut pod, &set);
+        let claim = json!({"name": "data", "persistentVolumeClaim": {"claimName": "data-s-0"}});
+        assert_eq!(pod["spec"]["volumes"], json!([{"name": "a"}, claim]));
     }
 
     #[test]

@@ -480,6 +480,52 @@ fn the_user_who_creates_roles_creates_no_others() {
     assert!(!decide(Create, "", "Namespace", "kube-b"));
 }
 
+// proves: AGT-generator
+#[test]
+fn the_metadata_of_generated_roles_grants_nothing() {
+    let generator = agent("rbac-generator");
+    let name = "system:karmada:a:agent";
+    let null = Value::Null;
+    for (metadata, is_allowed) in [
+        (json!({"labels": {"karmada.io/system": "true"}}), true),
+        (
+            json!({"labels": {"rbac.authorization.k8s.io/aggregate-to-view": "true"}}),
+            false,
+        ),
+        (
+            json!({"annotations": {"flotilla.io/agent-registration": "{}"}}),
+            false,
+        ),
+        (json!({"annotations": {AGENT_PUBLIC_KEYS: "a"}}), false),
+        (json!({"finalizers": ["a.b/c"]}), false),
+        (json!({"ownerReferences": [{"uid": "1"}]}), false),
+    ] {
+        let mut role = json!({"kind": "ClusterRole", "metadata": metadata});
+        mark_generated_role("ClusterRole", &mut role);
+        if is_allowed {
+            assert_eq!(role["metadata"]["annotations"][AGENT_PUBLIC_KEYS], "");
+        }
+        if metadata["annotations"].is_object() {
+            role["metadata"] = metadata.clone();
+        }
+        let write = AgentWrite {
+            group: "rbac.authorization.k8s.io",
+            kind: "ClusterRole",
+            subresource: "",
+            operation: Create,
+            namespace: "",
+            name,
+            new: &role,
+            old: &null,
+        };
+        assert_eq!(
+            check_agent_write(&generator, &write).is_ok(),
+            is_allowed,
+            "{metadata}"
+        );
+    }
+}
+
 #[test]
 fn a_host_asks_the_same_rules() {
     let review = |user: &str, name: &str| {

@@ -85,7 +85,8 @@ fn is_ignored(name: &str, spec: &Value, old: &Value) -> bool {
         ("", "PersistentVolumeClaim") | ("snapshot.storage.k8s.io", "VolumeSnapshot")
     );
     let had_source = has(old, "/dataSource") || has(old, "/dataSourceRef");
-    !is_old_kind && !had_source && !has(spec, "/dataSourceRef")
+    let is_unchanged = get(old, "/dataSource") == source;
+    !is_old_kind && (!had_source || is_unchanged) && !has(spec, "/dataSourceRef")
 }
 
 fn validate_data_source(
@@ -179,7 +180,7 @@ fn validate_update(new: &Value, old: &Value, errors: &mut Vec<FieldError>) {
         ));
     }
     let path = "/volumeAttributesClassName";
-    if has(was, path) && text(is, path).is_empty() {
+    if has(was, path) && get(was, path) != get(is, path) && text(is, path).is_empty() {
         let what = if has(is, path) {
             "an empty string"
         } else {

@@ -134,6 +134,8 @@ pub(super) struct StoredRegistration {
     pub(super) uid: String,
     /// The annotation with the public keys of its certificates.
     pub(super) keys: String,
+    /// Whether the role has no such annotation, as roles of earlier releases.
+    admits_all: bool,
     /// The UID of the Cluster that was registered; empty before.
     cluster_uid: String,
     created: String,
@@ -146,6 +148,7 @@ impl StoredRegistration {
         Self {
             uid: text(&role["metadata"]["uid"]),
             keys: text(&annotations[AGENT_PUBLIC_KEYS]),
+            admits_all: annotations[AGENT_PUBLIC_KEYS].is_null(),
             cluster_uid: text(&annotations[AGENT_CLUSTER_UID]),
             created: text(&role["metadata"]["creationTimestamp"]),
         }
@@ -156,8 +159,7 @@ impl StoredRegistration {
         // Timestamps of metadata are in UTC and of one length.
         let requested = csr["metadata"]["creationTimestamp"].as_str();
         let is_newer = requested.is_some_and(|requested| requested >= &*self.created);
-        let admits_all = self.keys.is_empty();
-        is_newer && !admits_all && !agent_keys(&self.keys).any(|key| key == request.key)
+        is_newer && !self.admits_all && !agent_keys(&self.keys).any(|key| key == request.key)
     }
 }
 
@@ -258,9 +260,18 @@ pub(super) fn decide_renewal(
     }
 }
 
-/// Decides about a certificate for the user who creates the roles of agents.
-pub(super) fn decide_generator(mode: AgentRegistrationMode) -> CertificateDecision {
+/// Decides about a certificate for the user who creates the roles of agents: before a token is used, since
+/// karmadactl creates the roles of a cluster before it registers it.
+pub(super) fn decide_generator(
+    mode: AgentRegistrationMode,
+    token: Option<&TokenClaim>,
+) -> CertificateDecision {
     match mode {
+        AgentRegistrationMode::Standalone
+            if token.is_some_and(|token| !token.registration.is_empty()) =>
+        {
+            CertificateDecision::Deny("the bootstrap token was used for a registration".into())
+        }
         AgentRegistrationMode::Standalone | AgentRegistrationMode::Karmada => {
             CertificateDecision::Approve
         }
@@ -349,7 +360,7 @@ mod tests {
         assert!(names(&request).is_empty());
         let request = AgentCertificateRequest::of_csr(&request).unwrap();
         assert_eq!(request.cluster(), None);
-        let behind = decide_generator(AgentRegistrationMode::BehindHost);
+        let behind = decide_generator(AgentRegistrationMode::BehindHost, None);
         assert!(matches!(behind, CertificateDecision::Deny(_)));
     }
 
@@ -525,10 +536,12 @@ mod tests {
         assert_eq!(approved(&request, AUTO_APPROVED), None);
         let by_hand = approved(&request, "KubectlApprove").unwrap();
         for (created, keys, lacks) in [
-            ("2026-01-01T00:00:00Z", "SHA256=other", true),
-            ("2026-01-03T00:00:00Z", "SHA256=other", false),
-            ("2026-01-01T00:00:00Z", "", false),
-            ("2026-01-01T00:00:00Z", by_hand.key.as_str(), false),
+            ("2026-01-01T00:00:00Z", json!("SHA256=other"), true),
+            ("2026-01-03T00:00:00Z", json!("SHA256=other"), false),
+            // A role that karmadactl has created, and one of an earlier release.
+            ("2026-01-01T00:00:00Z", json!(""), true),
+            ("2026-01-01T00:00:00Z", Value::Null, false),
+            ("2026-01-01T00:00:00Z", json!(by_hand.key), false),
         ] {
             let role = StoredRegistration::of_role(&json!({"metadata": {
                 "creationTimestamp": created, "annotations": {AGENT_PUBLIC_KEYS: keys}}}));

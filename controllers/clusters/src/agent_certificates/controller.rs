@@ -117,7 +117,13 @@ impl AgentCsrApprovingController {
         csr: &Value,
     ) -> Result<CertificateDecision, Error> {
         let Some(cluster) = request.cluster() else {
-            return Ok(decide_generator(self.mode));
+            let secrets = match request.token_id() {
+                Some(_) => self.token_secrets().await?,
+                None => Vec::new(),
+            };
+            let mut claims = secrets.iter().map(|(claim, _)| claim);
+            let token = claims.find(|claim| Some(&*claim.id) == request.token_id());
+            return Ok(decide_generator(self.mode, token));
         };
         if self.mode == AgentRegistrationMode::Karmada {
             if !renews && check_cluster_name(cluster).is_ok() {
@@ -278,7 +284,12 @@ impl AgentCsrApprovingController {
         request: &AgentCertificateRequest,
         registered: Option<&AgentRegistration>,
     ) -> Result<(), Error> {
-        let keys = add_agent_key(&role.keys, request.renewed_key(), &request.key);
+        // A registration by a token admits no certificate of an earlier one.
+        let earlier_keys = match request.token_id() {
+            Some(_) => "",
+            None => &role.keys,
+        };
+        let keys = add_agent_key(earlier_keys, request.renewed_key(), &request.key);
         let mut annotations = json!({AGENT_PUBLIC_KEYS: keys});
         if let Some(registered) = registered {
             let text = serde_json::to_string(registered);

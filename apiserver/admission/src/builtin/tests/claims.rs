@@ -224,3 +224,20 @@ fn persistent_volumes() {
         ],
     );
 }
+
+/// An update that leaves odd but accepted values as they are is no update of them.
+#[test]
+fn accepted_claims_can_be_labeled() {
+    for spec in [
+        json!({"volumeAttributesClassName": ""}),
+        json!({"dataSource": {"kind": "Foo", "name": "c"}}),
+    ] {
+        let claim = json!({"metadata": {"name": "c"}, "spec": with(
+            &json!({"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}),
+            &spec,
+        )});
+        check("v1", "PersistentVolumeClaim", &claim, &[(json!({}), &[])]);
+        let label = json!({"metadata": {"labels": {"a": "b"}}});
+        check_update("v1", "PersistentVolumeClaim", &claim, &[(label, &[])]);
+    }
+}
