@@ -22,7 +22,6 @@ pub mod go_numbers;
 pub mod go_pattern;
 pub mod json;
 pub mod json_errors;
-mod label_keys;
 pub mod managed_fields_text;
 pub mod names;
 pub mod object;

@@ -16,7 +16,6 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use crate::decode_cache::{self, DecodeSlot};
-use crate::label_keys;
 use crate::managed_fields_text::{ManagedFieldsText, splice, spliced_len};
 
 /// The error for bytes that are not an object.
@@ -48,8 +47,8 @@ pub struct OwnerReference {
     pub block_owner_deletion: bool,
 }
 
-/// Key and value of a label; equal keys share memory across objects.
-pub type Label = (Arc<str>, Box<str>);
+/// Key and value of a label.
+pub type Label = (Box<str>, Box<str>);
 
 /// The fields of `metadata` that are parsed for every object.
 #[derive(Clone, Debug, Default)]
@@ -394,14 +393,11 @@ struct DeserializedObjectMeta<'a> {
 
 impl DeserializedObjectMeta<'_> {
     fn into_meta(self) -> ObjectMeta {
-        let labels = self.labels.unwrap_or_default().into_iter();
         ObjectMeta {
             namespace: self.namespace.unwrap_or_default(),
             name: self.name.unwrap_or_default(),
             uid: self.uid.unwrap_or_default(),
-            labels: labels
-                .map(|(k, v)| (label_keys::intern_label_key(k), v))
-                .collect(),
+            labels: self.labels.unwrap_or_default().into_iter().collect(),
             revision: self
                 .resource_version
                 .and_then(|v| v.parse().ok())
