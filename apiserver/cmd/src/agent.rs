@@ -29,7 +29,7 @@ use flotilla_runtime::{
 };
 use interpreter::{ResourceInterpreter, WebhookInterpreterOptions};
 use machinery::time::{Clock, SystemClock};
-use machinery::{Object, duration, limit_decoded_objects};
+use machinery::{Object, duration};
 use members::{MemberClusterManager, MemberEndpoint, run_agent_tunnels};
 use openapi::karmada::names::execution_space_name;
 use openapi::karmada::resources::{CLUSTERS, WORKS};
@@ -46,8 +46,6 @@ use crate::signals::TerminationSignals;
 use crate::webhook_client::{ServiceRouting, WebhookClientManager};
 
 const COMPONENT: &str = "karmada-agent";
-/// An agent reads its Works and the member's objects when they change, then never again.
-const MAX_DECODED_OBJECTS: usize = 64;
 /// How long the agent waits before it asks an unreachable server again.
 const RETRY_INTERVAL: Duration = Duration::from_secs(2);
 
@@ -136,7 +134,6 @@ pub(crate) struct AgentArgs {
 }
 
 pub(crate) async fn run(arguments: AgentArgs) -> anyhow::Result<()> {
-    limit_decoded_objects(MAX_DECODED_OBJECTS);
     let arguments = Arc::new(arguments);
     let mut signals = TerminationSignals::listen()?;
     let changed = Arc::<Notify>::default();

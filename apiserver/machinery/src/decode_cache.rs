@@ -7,7 +7,7 @@
 
 use std::any::Any;
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
@@ -16,12 +16,6 @@ type DecodedValue = Arc<dyn Any + Send + Sync>;
 
 /// The cache of this process.
 pub(crate) static DECODE_CACHE: DecodeSlotEvictionQueue = DecodeSlotEvictionQueue::new(2048);
-
-/// Keeps at most this many decoded objects from now on, for a process that has little memory and
-/// reads each of its objects seldom.
-pub fn limit_decoded_objects(capacity: usize) {
-    DECODE_CACHE.capacity.store(capacity, Ordering::Relaxed);
-}
 
 /// How many slots one insertion examines before it evicts: enough to find an unused
 /// one, few enough to keep the lock short.
@@ -67,14 +61,14 @@ impl DecodeSlot {
 /// was read since the last scan gets a second chance (clock algorithm).
 pub(crate) struct DecodeSlotEvictionQueue {
     owners: Mutex<VecDeque<Weak<dyn DecodeSlotOwner>>>,
-    capacity: AtomicUsize,
+    capacity: usize,
 }
 
 impl DecodeSlotEvictionQueue {
     pub(crate) const fn new(capacity: usize) -> Self {
         Self {
             owners: Mutex::new(VecDeque::new()),
-            capacity: AtomicUsize::new(capacity),
+            capacity,
         }
     }
 
@@ -84,8 +78,7 @@ impl DecodeSlotEvictionQueue {
         holders.push_back(Arc::downgrade(holder));
         let mut left = Vec::new();
         let mut looks = 0;
-        let capacity = self.capacity.load(Ordering::Relaxed);
-        while holders.len() > capacity {
+        while holders.len() > self.capacity {
             let Some(oldest) = holders.pop_front() else {
                 break;
             };

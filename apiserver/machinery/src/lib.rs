@@ -34,7 +34,6 @@ pub mod user;
 pub mod yaml;
 
 pub use backoff::ExponentialBackoff;
-pub use decode_cache::limit_decoded_objects;
 pub use failure_log_limiter::FailureLogLimiter;
 pub use field_error::{FieldError, FieldErrorType};
 pub use names::{Gvk, Gvr};
