@@ -19,68 +19,7 @@ struct ObjectWithListEpoch {
 struct InformerIndex {
     index_func: IndexFunc,
     /// Index key → object keys.
-    objects_by_key: AHashMap<Box<str>, ObjectKeySet>,
-}
-
-/// A sorted set of object keys. Most sets are small, and a tree with one key takes ten
-/// times the memory of a vector.
-enum ObjectKeySet {
-    Sorted(Vec<Arc<str>>),
-    Tree(BTreeSet<Arc<str>>),
-}
-
-impl ObjectKeySet {
-    /// Above this size a tree is faster.
-    const MAX_SORTED_KEYS: usize = 16;
-
-    fn from_key(key: &Arc<str>) -> Self {
-        // `vec!` allocates exactly one slot.
-        Self::Sorted(vec![Arc::clone(key)])
-    }
-
-    fn insert(&mut self, key: &Arc<str>) {
-        match self {
-            Self::Sorted(few) => match few.binary_search(key) {
-                Ok(_) => {}
-                Err(_) if few.len() == Self::MAX_SORTED_KEYS => {
-                    let mut many: BTreeSet<Arc<str>> = few.drain(..).collect();
-                    many.insert(Arc::clone(key));
-                    *self = Self::Tree(many);
-                }
-                Err(at) => {
-                    few.reserve_exact(1);
-                    few.insert(at, Arc::clone(key));
-                }
-            },
-            Self::Tree(many) => {
-                many.insert(Arc::clone(key));
-            }
-        }
-    }
-
-    /// Removes a key; returns whether the set is now empty.
-    fn remove(&mut self, key: &str) -> bool {
-        match self {
-            Self::Sorted(few) => {
-                if let Ok(at) = few.binary_search_by(|known| (**known).cmp(key)) {
-                    few.remove(at);
-                }
-                few.is_empty()
-            }
-            Self::Tree(many) => {
-                many.remove(key);
-                many.is_empty()
-            }
-        }
-    }
-
-    fn iter(&self) -> impl Iterator<Item = &Arc<str>> {
-        let (few, many) = match self {
-            Self::Sorted(few) => (Some(few), None),
-            Self::Tree(many) => (None, Some(many)),
-        };
-        few.into_iter().flatten().chain(many.into_iter().flatten())
-    }
+    objects_by_key: AHashMap<Box<str>, BTreeSet<Arc<str>>>,
 }
 
 impl InformerIndex {
@@ -111,19 +50,16 @@ impl InformerIndex {
     }
 
     fn insert_key(&mut self, at: String, key: &Arc<str>) {
-        match self.objects_by_key.get_mut(&*at) {
-            Some(found) => found.insert(key),
-            None => {
-                self.objects_by_key
-                    .insert(at.into(), ObjectKeySet::from_key(key));
-            }
-        }
+        let keys = self.objects_by_key.entry(at.into()).or_default();
+        keys.insert(Arc::clone(key));
     }
 
     fn remove_key(&mut self, at: &str, key: &str) {
-        if let Some(found) = self.objects_by_key.get_mut(at)
-            && found.remove(key)
-        {
+        let Some(keys) = self.objects_by_key.get_mut(at) else {
+            return;
+        };
+        keys.remove(key);
+        if keys.is_empty() {
             self.objects_by_key.remove(at);
         }
     }
@@ -151,8 +87,8 @@ impl Indexer {
 
     pub(super) fn by_index(&self, name: &str, key: &str) -> Vec<Object> {
         let index = self.indexes.iter().find(|(n, _)| *n == name);
-        let found = index.and_then(|(_, i)| i.objects_by_key.get(key));
-        let keys = found.into_iter().flat_map(ObjectKeySet::iter);
+        let keys = index.and_then(|(_, i)| i.objects_by_key.get(key));
+        let keys = keys.into_iter().flatten();
         keys.filter_map(|k| self.get(k)).collect()
     }
 
