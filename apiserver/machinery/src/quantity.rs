@@ -25,8 +25,8 @@ const MAX_INTEGER_DIGITS: i64 = 29;
 const MAX_QUANTITY_BYTES: usize = 256;
 
 /// The family of suffixes with which a quantity is written (`resource.Format`).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum QuantityFormat {
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum QuantityFormat {
     /// `m`, `k`, `M`, `G` …
     #[default]
     Decimal,
@@ -113,12 +113,6 @@ impl Quantity {
             Value::Number(n) => Self::parse(&n.to_string()),
             _ => Err(QuantityParseError::Format),
         }
-    }
-
-    /// The amount in units of 10⁻⁹, and the family of suffixes with which it is written. Quantities are
-    /// equal if the amounts are; both parts tell whether they are also written the same.
-    pub fn nanos_and_format(self) -> (i128, QuantityFormat) {
-        (self.nanos, self.format)
     }
 
     /// The amount in thousandths, rounded away from zero (`MilliValue`).

@@ -16,8 +16,7 @@ use crate::nodes::NodeSchedulingInfo;
 use crate::resource_totals::{
     ClusterResourceSummary, ResourceModelGradeMinimums, ResourceTotals, TrackedNode, TrackedPod,
 };
-use crate::running_total::{AmountsByResourceId, ExactAmounts};
-use crate::shared_values::SharedValues;
+use crate::running_total::AmountsByResourceId;
 
 static NODES: Gvr = Gvr::from_static("", "v1", "nodes");
 static PODS: Gvr = Gvr::from_static("", "v1", "pods");
@@ -47,8 +46,6 @@ impl NodePodAggregator {
         let pods = PodSink {
             aggregator: fold.clone(),
             pods_by_key: AHashMap::new(),
-            node_names: SharedValues::default(),
-            requests: SharedValues::default(),
             epoch: 0,
         };
         spawn_reflector(api, tasks, &NODES, nodes);
@@ -237,8 +234,6 @@ struct PodSink {
     aggregator: NodePodAggregator,
     /// Key → its amounts and the number of the last list that contained it.
     pods_by_key: AHashMap<Box<str>, (TrackedPod, u64)>,
-    node_names: SharedValues<str>,
-    requests: SharedValues<ExactAmounts>,
     epoch: u64,
 }
 
@@ -268,13 +263,12 @@ impl ReflectorSink for PodSink {
         let fields: Option<AggregatorPodFields> = decode_or_none(&object);
         let (spec, status) = fields.map(|v| (v.spec, v.status)).unwrap_or_default();
         let pod_requests = pod_resource_requests(&spec);
-        let mut state = self.aggregator.0.lock();
         let node = spec.node_name.filter(|name| !name.is_empty());
-        let requests = ExactAmounts(resource_amounts(&mut state.totals, pod_requests));
+        let mut state = self.aggregator.0.lock();
         let pod = TrackedPod {
-            node: node.map(|name| self.node_names.share(name)),
+            node: node.map(Into::into),
             terminated: matches!(status.phase.as_str(), "Succeeded" | "Failed"),
-            requests: self.requests.share(requests),
+            requests: resource_amounts(&mut state.totals, pod_requests),
         };
         state.totals.add_pod(&pod);
         let key = object.meta().key().into();

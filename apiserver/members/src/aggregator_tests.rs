@@ -133,7 +133,7 @@ fn grades(
         sums.add_pod(&TrackedPod {
             node: Some("a".into()),
             terminated: n == 0,
-            requests: Arc::new(ExactAmounts(requests)),
+            requests,
         });
     }
     let model = |ranges: &&[(&str, &str)]| ResourceModelGradeMinimums {
@@ -234,8 +234,7 @@ proptest! {
                 sums.set_node(&named(on), node.clone());
                 match node { Some(n) => drop(nodes.insert(on, n)), None => drop(nodes.remove(&on)) }
             } else {
-                let requests = Arc::new(ExactAmounts(amounts));
-                let pod = TrackedPod { node: (on > 0).then(|| named(on).into()), terminated: flag, requests };
+                let pod = TrackedPod { node: (on > 0).then(|| named(on)), terminated: flag, requests: amounts };
                 if let Some(old) = pods.remove(&what) { sums.remove_pod(&old); }
                 if milli % 3 > 0 { sums.add_pod(&pod); pods.insert(what, pod); }
             }

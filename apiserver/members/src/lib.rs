@@ -33,7 +33,6 @@ mod proxy_subjects;
 mod resource_quotas;
 mod resource_totals;
 mod running_total;
-mod shared_values;
 mod tunnel_agent;
 mod tunnel_requests;
 

@@ -6,13 +6,12 @@
 //! stops there and ignores the nodes after it.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use ahash::AHashMap;
 use machinery::Quantity;
 
 use crate::nodes::{NodeInfo as NodeView, NodeSchedulingInfo};
-use crate::running_total::{AmountsByResourceId, ExactAmounts, RunningTotalsByResourceId};
+use crate::running_total::{AmountsByResourceId, RunningTotalsByResourceId};
 
 /// The part of the Cluster's status about nodes and resources (`nodeSummary`,
 /// `resourceSummary`).
@@ -47,10 +46,10 @@ pub(crate) struct TrackedNode {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct TrackedPod {
     /// `None`: not scheduled.
-    pub(crate) node: Option<Arc<str>>,
+    pub(crate) node: Option<Box<str>>,
     /// Succeeded or Failed.
     pub(crate) terminated: bool,
-    pub(crate) requests: Arc<ExactAmounts>,
+    pub(crate) requests: AmountsByResourceId,
 }
 
 /// A node and the requests of its pods; pods may arrive before their node.
@@ -132,23 +131,23 @@ impl ResourceTotals {
 
     pub(crate) fn add_pod(&mut self, pod: &TrackedPod) {
         match &pod.node {
-            None => self.allocating.add(&pod.requests.0),
+            None => self.allocating.add(&pod.requests),
             Some(_) if pod.terminated => {}
             Some(node) => {
-                self.allocated.add(&pod.requests.0);
-                self.add_usage(node, &pod.requests.0);
+                self.allocated.add(&pod.requests);
+                self.add_usage(node, &pod.requests);
             }
         }
     }
 
     pub(crate) fn remove_pod(&mut self, pod: &TrackedPod) {
         match &pod.node {
-            None => self.allocating.subtract(&pod.requests.0),
+            None => self.allocating.subtract(&pod.requests),
             Some(_) if pod.terminated => {}
             Some(node) => {
-                self.allocated.subtract(&pod.requests.0);
+                self.allocated.subtract(&pod.requests);
                 if let Some(usage) = self.usage_by_node.get_mut(&**node) {
-                    usage.used.subtract(&pod.requests.0);
+                    usage.used.subtract(&pod.requests);
                 }
                 self.remove_if_unused(node);
             }
