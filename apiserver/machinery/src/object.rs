@@ -16,7 +16,7 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use crate::decode_cache::{self, DecodeSlot};
-use crate::managed_fields_text::{ManagedFieldsText, splice, spliced_len};
+use crate::managed_fields_text::{splice, spliced_len};
 
 /// The error for bytes that are not an object.
 #[derive(Debug, thiserror::Error)]
@@ -99,7 +99,7 @@ struct ObjectInner {
 /// The managers of an object, and where its metadata begins in its bytes.
 #[derive(Clone)]
 struct ManagedFieldsPosition {
-    text: ManagedFieldsText,
+    text: Arc<str>,
     metadata_start: usize,
 }
 
@@ -168,7 +168,7 @@ impl Object {
         bytes.extend_from_slice(after);
         let managed_fields = managed_fields.map(|text| {
             Box::new(ManagedFieldsPosition {
-                text: ManagedFieldsText::new(text),
+                text: text.into(),
                 metadata_start: open,
             })
         });
@@ -224,19 +224,16 @@ impl Object {
     /// Returns the object with the managers of another one: of the same object in another
     /// version.
     pub fn with_managed_fields_of(self, other: &Self) -> Result<Self, MalformedObject> {
-        let text = other.0.managed_fields.as_ref().map(|m| m.text.clone());
+        let text = other.0.managed_fields.as_ref().map(|m| Arc::clone(&m.text));
         self.with_managed_fields_text(text)
     }
 
     /// Returns the object with the text of `metadata.managedFields`.
     pub fn with_managed_fields(self, text: Option<&str>) -> Result<Self, MalformedObject> {
-        self.with_managed_fields_text(text.map(ManagedFieldsText::new))
+        self.with_managed_fields_text(text.map(Into::into))
     }
 
-    fn with_managed_fields_text(
-        self,
-        text: Option<ManagedFieldsText>,
-    ) -> Result<Self, MalformedObject> {
+    fn with_managed_fields_text(self, text: Option<Arc<str>>) -> Result<Self, MalformedObject> {
         let Some(text) = text else {
             return Ok(self);
         };
@@ -302,15 +299,15 @@ impl Object {
     }
 
     /// The text of the `metadata.managedFields` of a stored object.
-    pub fn managed_fields_json(&self) -> Option<String> {
+    pub fn managed_fields_json(&self) -> Option<&str> {
         let managed = self.0.managed_fields.as_ref()?;
-        Some(managed.text.text())
+        Some(&managed.text)
     }
 
     /// The bytes that the encoded object takes in memory.
     pub fn encoded_bytes(&self) -> usize {
         let managed = self.0.managed_fields.as_ref();
-        self.0.bytes.len() + managed.map_or(0, |m| m.text.memory_bytes())
+        self.0.bytes.len() + managed.map_or(0, |m| m.text.len())
     }
 
     pub fn namespace(&self) -> &str {

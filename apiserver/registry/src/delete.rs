@@ -97,7 +97,7 @@ impl Registry {
                 return result(dry_run_response(resource, object, plan));
             }
             let managers = object.managed_fields_json();
-            let encode = |tree| EncodedObject::new(tree, managers.as_deref());
+            let encode = |tree| EncodedObject::new(tree, managers);
             let committed = match &plan {
                 DeletionEffect::Wait => return result(pending_response(resource, object)),
                 DeletionEffect::Remove(last) => {

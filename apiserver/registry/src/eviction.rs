@@ -169,7 +169,7 @@ impl PodEviction<'_> {
             tree["status"] = serde_json::to_value(&status).map_err(Status::internal)?;
             object_meta::metadata_mut(&mut tree)?.remove("resourceVersion");
             let managers = object.managed_fields_json();
-            let charged = EncodedObject::new(&tree, managers.as_deref())?;
+            let charged = EncodedObject::new(&tree, managers)?;
             let committed = registry.put(&budgets, &key, charged, object.revision());
             match committed.await? {
                 CommitResult::Committed(_) => return Ok(()),
@@ -212,7 +212,7 @@ impl PodEviction<'_> {
             }
             object_meta::metadata_mut(&mut tree)?.remove("resourceVersion");
             let managers = pod.managed_fields_json();
-            let marked = EncodedObject::new(&tree, managers.as_deref())?;
+            let marked = EncodedObject::new(&tree, managers)?;
             let committed = self.registry.put(self.pods, &key, marked, pod.revision());
             match committed.await? {
                 CommitResult::Committed(pod) => return Ok(pod.revision()),

@@ -131,10 +131,8 @@ impl UpdateRequest<'_> {
         let live = current.managed_fields_json();
         let manager = self.field_manager();
         match (self.target, &self.resource.kind.scale) {
-            (UpdateTarget::Scale, Some(paths)) => {
-                manager.apply_scale(paths, old, config, live.as_deref())
-            }
-            _ => manager.apply(old, config, live.as_deref()).await,
+            (UpdateTarget::Scale, Some(paths)) => manager.apply_scale(paths, old, config, live),
+            _ => manager.apply(old, config, live).await,
         }
     }
 
@@ -352,7 +350,7 @@ fn has_operation_on_managers(patch: &Value) -> bool {
 /// Inserts `metadata.managedFields`, which trees do not have.
 fn insert_managers(doc: &mut Value, current: &Object) -> Result<(), Status> {
     if let Some(text) = current.managed_fields_json() {
-        let managers: Value = machinery::json::from_str(&text).map_err(Status::internal)?;
+        let managers: Value = machinery::json::from_str(text).map_err(Status::internal)?;
         object_meta::metadata_mut(doc)?.insert("managedFields".into(), managers);
     }
     Ok(())

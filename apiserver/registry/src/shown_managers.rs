@@ -51,7 +51,7 @@ impl<'a> ShownManagers<'a> {
             return Ok(None);
         };
         let text = self.old.and_then(Object::managed_fields_json);
-        insert(&mut shown, text.as_deref())?;
+        insert(&mut shown, text)?;
         Ok(Some(shown))
     }
 

@@ -125,7 +125,7 @@ impl Registry {
             new["spec"]["nodeName"] = node.into();
             set_pod_scheduled(&mut new, &self.now());
             let managers = pod.managed_fields_json();
-            let bound = EncodedObject::new(&new, managers.as_deref())?;
+            let bound = EncodedObject::new(&new, managers)?;
             match self.put(resource, &key, bound, pod.revision()).await? {
                 CommitResult::Committed(_) => return success_status(),
                 CommitResult::Conflict(winner) => current = winner,

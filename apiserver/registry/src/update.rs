@@ -442,7 +442,7 @@ impl UpdateRequest<'_> {
         if live.is_none() && sent.is_none() {
             return Ok(ManagersAfterWrite::default());
         }
-        let (manager, live) = (self.field_manager(), live.as_deref());
+        let (manager, live) = (self.field_manager(), live);
         if let (UpdateTarget::Scale, Some(paths)) = (self.target, &self.resource.kind.scale) {
             return manager.track_scale(paths, old, new, live);
         }

@@ -374,8 +374,9 @@ fn as_manager(name: &str) -> RegistryWriteOptions {
 async fn owners(fixture: &RegistryFixture, at: ResourcePath<'_>) -> Vec<String> {
     let options = GetOptions::default();
     let object = fixture.registry.get(&fixture.ctx, at, &options).await;
-    let text = object.unwrap().managed_fields_json().unwrap_or_default();
-    let entries: Vec<Value> = machinery::json::from_str(&text).unwrap();
+    let object = object.unwrap();
+    let text = object.managed_fields_json().unwrap_or_default();
+    let entries: Vec<Value> = machinery::json::from_str(text).unwrap();
     let mut owners: Vec<String> = entries
         .iter()
         .filter_map(|entry| {

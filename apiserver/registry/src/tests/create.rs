@@ -310,8 +310,7 @@ async fn nobody_owns_the_structs_that_every_object_of_a_go_type_has() {
         .create_with(&DEPLOYMENTS, deployment, &options)
         .await;
     let object = written.unwrap().object;
-    let managers: Value =
-        machinery::json::from_str(&object.managed_fields_json().unwrap()).unwrap();
+    let managers: Value = machinery::json::from_str(object.managed_fields_json().unwrap()).unwrap();
     assert_eq!(
         managers[0]["fieldsV1"],
         json!({
