@@ -47,20 +47,15 @@ impl MeasuredProcess {
         Ok(process)
     }
 
-    /// `flotilla agent`, which serves no requests, with further environment variables.
-    pub(crate) fn agent(arguments: &[&str], env: &[(&str, &str)]) -> anyhow::Result<Self> {
-        Ok(Self::spawn_with(&[&["agent"], arguments].concat(), env)?.0)
+    /// `flotilla agent`, which serves no requests.
+    pub(crate) fn agent(arguments: &[&str]) -> anyhow::Result<Self> {
+        Ok(Self::spawn(&[&["agent"], arguments].concat())?.0)
     }
 
     fn spawn(arguments: &[&str]) -> anyhow::Result<(Self, String)> {
-        Self::spawn_with(arguments, &[])
-    }
-
-    fn spawn_with(arguments: &[&str], env: &[(&str, &str)]) -> anyhow::Result<(Self, String)> {
         let began = Instant::now();
         let mut child = Command::new(BINARY)
             .args(arguments)
-            .envs(env.iter().copied())
             .stdout(Stdio::piped())
             .spawn()
             .context("cannot start the binary")?;

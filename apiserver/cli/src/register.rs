@@ -240,7 +240,7 @@ async fn create_agent(
     output::print_line("[karmada-agent-start] Assign the necessary RBAC permissions to the agent");
     output::print_line("[karmada-agent-start] Waiting to construct karmada-agent kubeconfig");
     let agent = issue(arguments, &bootstrap, &spec.name).await?;
-    let kubeconfig = agent_kubeconfig(&arguments.endpoint, &spec.name, control, &agent);
+    let kubeconfig = agent_kubeconfig(&arguments.endpoint, &spec.name, control, &agent)?;
     let mut with_certificate = control.clone();
     with_certificate.auth.client_certificate = Some(ClientCertificate {
         certificate: agent.certificate_pem.into_bytes(),
@@ -303,17 +303,17 @@ async fn issue(
     issued.with_context(|| format!("no certificate for the agent of {cluster}"))
 }
 
-/// The kubeconfig of the agent, as JSON, which is YAML too.
+/// The kubeconfig of the agent.
 fn agent_kubeconfig(
     endpoint: &str,
     cluster: &str,
     control: &RestConfig,
     agent: &CertifiedKey,
-) -> String {
+) -> anyhow::Result<String> {
     const SERVER: &str = "karmada-apiserver";
     let context = format!("{cluster}@{SERVER}");
     let ca = STANDARD.encode(control.ca.as_deref().unwrap_or_default());
-    json!({
+    let kubeconfig = json!({
         "apiVersion": "v1", "kind": "Config", "current-context": context,
         "clusters": [{"name": SERVER, "cluster": {
             "server": format!("https://{endpoint}"), "certificate-authority-data": ca}}],
@@ -321,6 +321,40 @@ fn agent_kubeconfig(
         "users": [{"name": cluster, "user": {
             "client-certificate-data": STANDARD.encode(&agent.certificate_pem),
             "client-key-data": STANDARD.encode(&agent.key_pem)}}],
-    })
-    .to_string()
+    });
+    let options = serde_saphyr::ser_options! {
+        // Each value stays on the line of its field, where scripts look for it.
+        prefer_block_scalars: false,
+    };
+    Ok(serde_saphyr::to_string_with_options(&kubeconfig, options)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn credentials_of_an_agent_are_each_on_one_line() {
+        let pem = |name: &str| format!("-----BEGIN {name}-----\n{}", "MIIE\n".repeat(2_000));
+        let agent = CertifiedKey {
+            certificate_pem: pem("CERTIFICATE"),
+            key_pem: pem("PRIVATE KEY"),
+        };
+        let mut control = RestConfig::new("https://192.0.2.1:6443").unwrap();
+        control.ca = Some(pem("CA").into_bytes());
+        let text = agent_kubeconfig("192.0.2.1:6443", "m1", &control, &agent).unwrap();
+        for (field, value) in [
+            ("certificate-authority-data", pem("CA")),
+            ("client-certificate-data", agent.certificate_pem.clone()),
+            ("client-key-data", agent.key_pem.clone()),
+        ] {
+            let line = format!("{field}: {}\n", STANDARD.encode(value));
+            assert!(text.contains(&line), "{field} in {text}");
+        }
+        let config = KubeconfigLoadingRules::parse(&text).unwrap();
+        let certificate = config.auth.client_certificate.unwrap();
+        assert_eq!(certificate.certificate, agent.certificate_pem.as_bytes());
+        assert_eq!(certificate.key.0, agent.key_pem.as_bytes());
+        assert_eq!((config.ca, config.server), (control.ca, control.server));
+    }
 }

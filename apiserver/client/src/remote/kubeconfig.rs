@@ -347,11 +347,6 @@ impl MergedKubeconfig {
 }
 
 fn parse_file(path: &Path, text: &str) -> Result<KubeconfigFile, RestConfigError> {
-    // JSON is YAML. `register` writes it, so that an agent need not have a parser of YAML, and
-    // the trees that it builds, in its memory.
-    if let Ok(file) = machinery::json::from_str(text) {
-        return Ok(file);
-    }
     serde_saphyr::from_str(text).map_err(|e| {
         // The parser's text may quote a line of the file, and with it a secret.
         let at = e.location();

@@ -187,6 +187,23 @@ fn errors_name_the_file_and_the_entry_and_no_secret() {
 }
 
 #[test]
+fn json_is_read_as_yaml() {
+    let password = "a\"b\\c\n#: '\u{7}\u{1f600}";
+    let config = serde_json::json!({
+        "apiVersion": "v1", "kind": "Config", "current-context": "a",
+        "clusters": [{"name": "c", "cluster": {"server": "https://h"}}],
+        "users": [{"name": "u", "user": {"username": "u", "password": password}}],
+        "contexts": [{"name": "a", "context": {"cluster": "c", "user": "u"}}],
+    });
+    let indented = serde_json::to_string_pretty(&config).unwrap();
+    for text in [config.to_string(), indented.replace("  ", "\t"), indented] {
+        let read = KubeconfigLoadingRules::parse(&text).unwrap();
+        let basic = Some(("u".into(), Redacted(password.to_owned())));
+        assert_eq!(read.auth.basic, basic, "{text}");
+    }
+}
+
+#[test]
 fn the_first_of_several_files_wins() {
     let files = KubeconfigDir::new();
     let first = files.put("first", "contexts: [{name: m, context: {cluster: c, user: token}}]\ncurrent-context: m\nclusters: [{name: c, cluster: {server: first}}]\n");

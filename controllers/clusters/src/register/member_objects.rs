@@ -14,12 +14,6 @@ pub(super) const AGENT_ACCOUNT: &str = "karmada-agent-sa";
 /// The Secret with the agent's kubeconfig for the control plane, and its key.
 pub(super) const KUBECONFIG_SECRET: &str = "karmada-kubeconfig";
 const KUBECONFIG_DIR: &str = "/etc/kubeconfig";
-/// Settings of the allocator: freed memory goes back to the node at once. An agent allocates
-/// little while it waits, so that this costs no time there.
-const ALLOCATOR_SETTINGS: [(&str, &str); 2] = [
-    ("MIMALLOC_PURGE_DELAY", "0"),
-    ("MIMALLOC_PAGE_FULL_RETAIN", "0"),
-];
 
 fn labels() -> Value {
     json!({SYSTEM: "true"})
@@ -64,7 +58,6 @@ pub(super) fn deployment(spec: &RegisterSpec) -> Value {
     ];
     command.extend(spec.deployment.flags.iter().cloned());
     let labels = json!({"app": AGENT});
-    let settings = ALLOCATOR_SETTINGS.map(|(name, value)| json!({"name": name, "value": value}));
     json!({"apiVersion": "apps/v1", "kind": "Deployment",
     "metadata": {"name": AGENT, "namespace": namespace, "labels": labels},
     "spec": {
@@ -77,7 +70,6 @@ pub(super) fn deployment(spec: &RegisterSpec) -> Value {
                 "serviceAccountName": AGENT_ACCOUNT,
                 "containers": [{
                     "name": AGENT, "image": spec.deployment.image, "command": command,
-                    "env": settings,
                     "volumeMounts": [{"name": "kubeconfig", "mountPath": KUBECONFIG_DIR}],
                 }],
                 "volumes": [{"name": "kubeconfig", "secret": {"secretName": KUBECONFIG_SECRET}}],
