@@ -30,7 +30,7 @@ pub fn estimate_tree_bytes(tree: &Value) -> usize {
 }
 
 /// The bytes of a map beside its values and the texts of its keys.
-pub fn map_bytes(entries: usize) -> usize {
+fn map_bytes(entries: usize) -> usize {
     let nodes = entries.div_ceil(MAP_NODE_ENTRIES) * MAP_NODE_BYTES;
     nodes.saturating_sub(entries * size_of::<Value>())
 }
@@ -114,6 +114,14 @@ impl StructuralBytes {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_tree_takes_at_least_its_text() {
+        let text = "x".repeat(1 << 20);
+        let tree = json!({"data": {"k": text}, "list": [1, 2, null]});
+        assert!((1 << 20..(1 << 20) + 2000).contains(&estimate_tree_bytes(&tree)));
+    }
 
     #[test]
     fn strings_and_empty_values_have_no_nodes() {
