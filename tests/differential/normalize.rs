@@ -29,6 +29,15 @@ static MANAGERS_IN_MESSAGE: LazyLock<Regex> =
 static CONTINUE_IN_MESSAGE: LazyLock<Regex> =
     LazyLock::new(|| Regex::new("eyJ[A-Za-z0-9_=-]{20,}").unwrap());
 
+/// The words in which the two servers say that a text is malformed. No client reads them.
+static YAML_ERROR: LazyLock<Regex> =
+    LazyLock::new(|| Regex::new("(?s)(error converting YAML to JSON: ).*").unwrap());
+static JSON_ERROR: LazyLock<Regex> = LazyLock::new(|| {
+    let go = r"invalid character '.{1,6}' (looking for beginning of (value|object key string)|after (object key:value pair|object key|array element|top-level value)|in string literal)|unexpected end of JSON input|exceeded max depth(: JSON may be nested [0-9]+ levels deep)?";
+    let ours = r"(expected `.`( or `.`)?|control character \(.*?\) found while parsing a string|[A-Za-z][A-Za-z ]*) at line \d+ column \d+";
+    Regex::new(&format!("{go}|{ours}")).unwrap()
+});
+
 /// The values of a reply that later requests of the case use, and the names given to values.
 #[derive(Default)]
 pub(crate) struct ReplyNormalizer {
@@ -210,6 +219,8 @@ impl ReplyNormalizer {
         });
         // The reference keeps its objects below a prefix of its own.
         let text = text.replace("/registry/apiextensions.kubernetes.io/", "/registry/");
+        let text = YAML_ERROR.replace_all(&text, "${1}a reason");
+        let text = JSON_ERROR.replace_all(&text, "not JSON");
         let text = CONTINUE_IN_MESSAGE.replace_all(&text, "a token");
         let text = TIME_IN_MESSAGE.replace_all(&text, |found: &regex::Captures<'_>| {
             let time = &found[0];
@@ -237,8 +248,8 @@ impl ReplyNormalizer {
     }
 }
 
-/// Kubernetes reports the errors of several fields in the order of a Go map. The message of a
-/// Status repeats them.
+/// Kubernetes reports the errors of several fields in the order of a Go map, and some of custom
+/// resources twice. The message of a Status repeats them.
 fn sort_causes(status: &mut Map<String, Value>) {
     let Some(causes) = status
         .get_mut("details")
@@ -250,10 +261,16 @@ fn sort_causes(status: &mut Map<String, Value>) {
         return;
     }
     causes.sort_by_cached_key(ToString::to_string);
+    causes.dedup();
+    let repeated = match causes.as_slice() {
+        [one] => one["field"].as_str().zip(one["message"].as_str()),
+        _ => None,
+    };
+    let repeated = repeated.map(|(field, message)| format!(": {field}: {message}"));
     if let Some(Value::String(message)) = status.get_mut("message")
         && let Some(at) = message.find(": [")
     {
-        message.replace_range(at.., ": [the causes]");
+        message.replace_range(at.., repeated.as_deref().unwrap_or(": [the causes]"));
     }
 }
 

@@ -12,7 +12,7 @@ use http_body_util::BodyExt;
 use machinery::bounded_text::{
     MAX_MESSAGE_BYTES, MAX_QUOTED_BYTES, child_path, push_path_step, rendered, truncated,
 };
-use machinery::json_errors::{syntax_error_text, value_type_name};
+use machinery::json_errors::value_type_name;
 use machinery::tree_memory::{estimate_json_tree_bytes, estimate_yaml_tree_bytes};
 use machinery::{Status, go_numbers, json, yaml};
 use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
@@ -21,7 +21,7 @@ use serde_json::{Map, Number, Value};
 use crate::lone_surrogates::replace_lone_surrogates;
 use crate::negotiation::RequestBodySerialization;
 use crate::request_memory::MemoryCharge;
-use crate::yaml_body::{decode_yaml, yaml_error_text};
+use crate::yaml_body::{conversion_error, decode_yaml};
 
 pub(crate) const JSON_PATCH: &str = "application/json-patch+json";
 pub(crate) const MERGE_PATCH: &str = "application/merge-patch+json";
@@ -294,23 +294,18 @@ fn decode_configuration_text(bytes: &[u8]) -> Result<DecodedConfiguration, Statu
     }
     let malformed = |why: &dyn Display| Status::bad_request(format!("error decoding YAML: {why}"));
     let text = std::str::from_utf8(bytes).map_err(|_| malformed(&"yaml: invalid UTF-8"))?;
-    let value = yaml::from_str_with_duplicate_keys(text).map_err(|e| {
-        let why = yaml_error_text(text, &e);
-        malformed(&format!("error converting YAML to JSON: {why}"))
-    })?;
+    let value =
+        yaml::from_str_with_duplicate_keys(text).map_err(|e| malformed(&conversion_error(&e)))?;
     if !value.is_object() {
         return Err(malformed(&format!(
             "error unmarshaling JSON: while decoding JSON: json: cannot unmarshal {} into Go value of type map[string]interface {{}}",
             value_type_name(&value)
         )));
     }
-    let strict_errors = yaml::from_str(text).err().map(|e| {
-        let why = yaml_error_text(text, &e);
-        format!("error converting YAML to JSON: {why}")
-    });
+    let strict = yaml::from_str(text);
     Ok(DecodedConfiguration {
         value,
-        strict_errors: strict_errors.into_iter().collect(),
+        strict_errors: strict.err().iter().map(conversion_error).collect(),
     })
 }
 
@@ -419,12 +414,11 @@ pub(crate) fn decode_json(bytes: &[u8]) -> Result<DecodedBody, String> {
 /// As [`decode_json`]; lone surrogates are errors.
 fn decode_strict_json(bytes: &[u8]) -> Result<DecodedBody, String> {
     let found = DuplicateKeyTracker::default();
-    let malformed = |e: serde_json::Error| syntax_error_text(bytes, &e);
-    let mut deserializer = json::deserializer(bytes).map_err(malformed)?;
+    let mut deserializer = json::deserializer(bytes).map_err(|e| e.to_string())?;
     let value = JsonValueSeed { tracker: &found }
         .deserialize(&mut deserializer)
         .and_then(|value| deserializer.end().map(|()| value))
-        .map_err(malformed)?;
+        .map_err(|e| e.to_string())?;
     Ok(DecodedBody {
         value,
         duplicate_keys: found.duplicates.into_inner(),

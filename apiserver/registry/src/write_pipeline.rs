@@ -341,12 +341,7 @@ pub(crate) fn validate_object(
     let kind = &resource.storage.kind;
     let mut errors = rules::validate(&kind.gvk, kind.namespaced, new);
     if let Some(old) = old {
-        let update_errors = rules::validate_update(new, old);
-        if resource.custom {
-            // Kubernetes runs these rules twice, and reports each cause twice.
-            errors.extend(update_errors.clone());
-        }
-        errors.extend(update_errors);
+        errors.extend(rules::validate_update(new, old));
     }
     if !resource.custom {
         if validate_kind {

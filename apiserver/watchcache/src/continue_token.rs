@@ -4,7 +4,6 @@
 use base64::Engine;
 use base64::engine::general_purpose::{GeneralPurpose, NO_PAD, URL_SAFE_NO_PAD};
 use base64::{DecodeError, alphabet};
-use machinery::json_errors::syntax_error_text;
 use serde::{Deserialize, Serialize};
 
 use crate::error::Error;
@@ -69,8 +68,8 @@ impl ContinueToken {
         let json = TOKEN_BASE64
             .decode(text)
             .map_err(|e| bad(&format!(": {}", base64_error_text(&e))))?;
-        let wire: ContinueTokenJson = machinery::json::from_slice(&json)
-            .map_err(|e| bad(&format!(": {}", syntax_error_text(&json, &e))))?;
+        let wire: ContinueTokenJson =
+            machinery::json::from_slice(&json).map_err(|e| bad(&format!(": {e}")))?;
         if wire.v != TOKEN_VERSION {
             return Err(bad(&format!(
                 ": server does not recognize this encoded version {}",

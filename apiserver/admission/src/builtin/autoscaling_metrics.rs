@@ -84,10 +84,6 @@ fn validate_metric(field: &str, metric: &Value, rules: MetricRules, errors: &mut
     let known = METRIC_TYPES.iter().filter(|(_, source)| allowed(source));
     let own = known.clone().find(|(known, _)| *known == kind);
     let own = own.map(|(_, source)| *source);
-    let unsupported = || {
-        let types: Vec<&str> = known.clone().map(|(known, _)| *known).collect();
-        FieldError::not_supported(&at, &kind.into(), &types)
-    };
     if kind.is_empty() {
         errors.push(FieldError::required(
             &at,
@@ -95,7 +91,8 @@ fn validate_metric(field: &str, metric: &Value, rules: MetricRules, errors: &mut
         ));
     }
     if own.is_none() {
-        errors.push(unsupported());
+        let types: Vec<&str> = known.map(|(known, _)| *known).collect();
+        errors.push(FieldError::not_supported(&at, &kind.into(), &types));
     }
     let is_present = |source: &&&str| allowed(source) && has(metric, &format!("/{source}"));
     let present: Vec<&str> = SOURCES.iter().filter(is_present).copied().collect();
@@ -103,14 +100,11 @@ fn validate_metric(field: &str, metric: &Value, rules: MetricRules, errors: &mut
         let source = get(metric, &format!("/{first}"));
         validate_source(&format!("{field}.{first}"), first, source, rules, errors);
     }
-    match own {
-        Some(own) if !present.contains(&own) => errors.push(FieldError::required(
+    if let Some(own) = own.filter(|own| !present.contains(own)) {
+        errors.push(FieldError::required(
             format!("{field}.{own}"),
             "must populate information for the given metric source",
-        )),
-        Some(_) => {}
-        // Kubernetes says so twice.
-        None => errors.push(unsupported()),
+        ));
     }
     if present.len() == 1 {
         return;

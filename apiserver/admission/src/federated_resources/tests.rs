@@ -121,7 +121,7 @@ fn federated_hpas_are_validated() {
         ),
         (
             metric(json!({"type": "External", "external": {}})),
-            vec!["spec.metrics[0].type", "spec.metrics[0].type"],
+            vec!["spec.metrics[0].type"],
         ),
         (
             metric(json!({"type": "Pods"})),

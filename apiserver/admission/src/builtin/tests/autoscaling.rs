@@ -107,14 +107,8 @@ fn metrics() {
                 ),
                 &[],
             ),
-            (
-                metrics(json!({})),
-                &[&required_type, &unsupported_type, &unsupported_type],
-            ),
-            (
-                metrics(json!({"type": "Other"})),
-                &[&unsupported_type, &unsupported_type],
-            ),
+            (metrics(json!({})), &[&required_type, &unsupported_type]),
+            (metrics(json!({"type": "Other"})), &[&unsupported_type]),
             (metrics(json!({"type": "Pods"})), &[&required("pods")]),
             (of("Pods", "resource", cpu.clone()), &[&required("pods")]),
             (
