@@ -216,11 +216,13 @@ impl AdmissionChain {
             }
             ("PersistentVolumeClaim", _) if create && default_classes::needs_storage_class(new) => {
                 let classes = self.classes(&default_classes::STORAGE_CLASSES).await?;
-                default_classes::set_storage_class(&classes, new).map_err(Status::internal)
+                default_classes::set_storage_class(&classes, new);
+                Ok(())
             }
             ("Ingress", _) if create && default_classes::needs_ingress_class(new) => {
                 let classes = self.classes(&default_classes::INGRESS_CLASSES).await?;
-                default_classes::set_ingress_class(&classes, new).map_err(Status::internal)
+                default_classes::set_ingress_class(&classes, new);
+                Ok(())
             }
             _ => Ok(()),
         }

@@ -36,20 +36,6 @@ struct PriorityClassFields {
     preemption_policy: Option<String>,
 }
 
-/// The annotations and the age of a class.
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct ClassFields {
-    metadata: ClassMetadata,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct ClassMetadata {
-    creation_timestamp: String,
-    annotations: Map<String, Value>,
-}
-
 /// The spec of an object, if it is one.
 fn spec_mut(object: &mut Value) -> Option<&mut Map<String, Value>> {
     object.get_mut("spec")?.as_object_mut()
@@ -141,23 +127,15 @@ pub(crate) fn needs_ingress_class(ingress: &Value) -> bool {
 }
 
 /// Sets the default StorageClass of a claim that needs one.
-pub(crate) fn set_storage_class(
-    classes: &[Object],
-    claim: &mut Value,
-) -> Result<(), MalformedObject> {
-    let class = default_class(classes, &DEFAULT_STORAGE_CLASS_ANNOTATIONS)?;
+pub(crate) fn set_storage_class(classes: &[Object], claim: &mut Value) {
+    let class = default_class(classes, &DEFAULT_STORAGE_CLASS_ANNOTATIONS);
     set_class(class, "storageClassName", claim);
-    Ok(())
 }
 
 /// Sets the default IngressClass of an Ingress that needs one.
-pub(crate) fn set_ingress_class(
-    classes: &[Object],
-    ingress: &mut Value,
-) -> Result<(), MalformedObject> {
-    let class = default_class(classes, &DEFAULT_INGRESS_CLASS_ANNOTATIONS)?;
+pub(crate) fn set_ingress_class(classes: &[Object], ingress: &mut Value) {
+    let class = default_class(classes, &DEFAULT_INGRESS_CLASS_ANNOTATIONS);
     set_class(class, "ingressClassName", ingress);
-    Ok(())
 }
 
 fn set_class(class: Option<&str>, field: &str, object: &mut Value) {
@@ -167,22 +145,15 @@ fn set_class(class: Option<&str>, field: &str, object: &mut Value) {
 }
 
 /// The class that is annotated as the default; of several the newest, then the first by name.
-fn default_class<'a>(
-    classes: &'a [Object],
-    annotations: &[&str],
-) -> Result<Option<&'a str>, MalformedObject> {
-    let mut defaults = Vec::new();
-    for class in classes {
-        let fields = class.decode::<ClassFields>()?;
-        let meta = &fields.metadata;
-        if annotations
-            .iter()
-            .any(|a| meta.annotations.get(*a).is_some_and(|v| v == "true"))
-        {
-            defaults.push((Reverse(meta.creation_timestamp.clone()), class.name()));
-        }
-    }
-    Ok(defaults.into_iter().min().map(|(_, name)| name))
+fn default_class<'a>(classes: &'a [Object], marks: &[&str]) -> Option<&'a str> {
+    let is_default = |class: &&Object| {
+        let annotations = class.annotations();
+        let mut values = marks.iter().filter_map(|mark| annotations.get(*mark));
+        values.any(|value| value == "true")
+    };
+    let defaults = classes.iter().filter(is_default);
+    let newest = defaults.min_by_key(|class| (Reverse(class.creation_timestamp()), class.name()));
+    newest.map(Object::name)
 }
 
 #[cfg(test)]
@@ -286,7 +257,7 @@ mod tests {
         ];
         let mut claim = json!({"spec": {}});
         assert!(needs_storage_class(&claim));
-        set_storage_class(&classes, &mut claim).unwrap();
+        set_storage_class(&classes, &mut claim);
         assert_eq!(claim["spec"]["storageClassName"], "newest-a");
         assert!(!needs_storage_class(&claim));
         assert!(!needs_storage_class(

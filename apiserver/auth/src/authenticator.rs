@@ -432,7 +432,7 @@ impl LocalAuthenticator {
         if !object.meta().deleting {
             return Ok(());
         }
-        match deletion_timestamp(object) {
+        match object.deletion_timestamp() {
             Some(deleted) if leeway > SignedDuration::ZERO && deleted >= self.now() - leeway => {
                 Ok(())
             }
@@ -484,21 +484,6 @@ fn check_validity_period(
         return Err(InvalidCredential("the token is not valid yet".into()));
     }
     Ok(())
-}
-
-/// When an object was deleted, or its grace period ends; `None` if that cannot be read.
-fn deletion_timestamp(object: &Object) -> Option<Timestamp> {
-    #[derive(Deserialize)]
-    struct DeletedObject {
-        metadata: DeletedObjectMeta,
-    }
-    #[derive(Deserialize)]
-    #[serde(rename_all = "camelCase")]
-    struct DeletedObjectMeta {
-        deletion_timestamp: Timestamp,
-    }
-    let object: DeletedObject = machinery::json::from_slice(object.bytes()).ok()?;
-    Some(object.metadata.deletion_timestamp)
 }
 
 fn stored_token(secret: &Object) -> Option<String> {

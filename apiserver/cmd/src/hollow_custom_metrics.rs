@@ -13,7 +13,6 @@ use flotilla_http::{
 use jiff::Timestamp;
 use machinery::time::{Clock, rfc3339_seconds};
 use machinery::{Gvr, LabelSelector, Object, Quantity, Status, UserInfo};
-use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use crate::metrics_api::{
@@ -77,33 +76,20 @@ struct AnnotatedObjects {
     clock: Arc<dyn Clock>,
 }
 
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct AnnotatedObjectView {
-    metadata: AnnotationsView,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct AnnotationsView {
-    annotations: BTreeMap<String, String>,
-}
-
 /// The metrics of an object whose annotations have the prefix. Those without a valid value do not
 /// count.
-fn metrics_of(object: &Object, prefix: &str) -> Result<Vec<(String, Quantity)>, Status> {
-    let view = object.decode::<AnnotatedObjectView>();
-    let view = view.map_err(Status::internal)?;
-    let metrics = view.metadata.annotations.iter().filter_map(|(key, value)| {
+fn metrics_of(object: &Object, prefix: &str) -> Vec<(String, Quantity)> {
+    let annotations = object.annotations().into_iter();
+    let metrics = annotations.filter_map(|(key, value)| {
         let name = key.strip_prefix(prefix)?;
-        Some((name.to_owned(), Quantity::parse(value).ok()?))
+        Some((name.to_owned(), Quantity::parse(&value).ok()?))
     });
-    Ok(metrics.collect())
+    metrics.collect()
 }
 
-fn metric_of(object: &Object, prefix: &str, metric: &str) -> Result<Option<Quantity>, Status> {
-    let mut metrics = metrics_of(object, prefix)?.into_iter();
-    Ok(metrics.find_map(|(name, value)| (name == metric).then_some(value)))
+fn metric_of(object: &Object, prefix: &str, metric: &str) -> Option<Quantity> {
+    let mut metrics = metrics_of(object, prefix).into_iter();
+    metrics.find_map(|(name, value)| (name == metric).then_some(value))
 }
 
 /// The failure of a read in the same process.
@@ -150,7 +136,7 @@ impl AnnotatedObjects {
         let mut names = BTreeSet::new();
         for object in self.list(resource, "", "").await? {
             names.extend(
-                metrics_of(&object, prefix)?
+                metrics_of(&object, prefix)
                     .into_iter()
                     .map(|(name, _)| name),
             );
@@ -191,7 +177,7 @@ impl DynamicGroupProvider for HollowCustomMetrics {
         let mut values = Vec::new();
         for object in self.0.find(resource, &path, selectors.objects).await? {
             // The series of annotations have no labels.
-            let value = metric_of(&object, CUSTOM_METRIC_PREFIX, path.metric)?;
+            let value = metric_of(&object, CUSTOM_METRIC_PREFIX, path.metric);
             if let Some(value) = value.filter(|_| series.matches(|_| None)) {
                 let described = object_reference(resource, kind, &object);
                 let value = CustomMetricValue::measured(described, path.metric, value, now);
@@ -242,7 +228,7 @@ impl DynamicGroupProvider for HollowExternalMetrics {
         let now = self.0.clock.now();
         let mut items = Vec::new();
         for config_map in config_maps.await? {
-            if let Some(value) = metric_of(&config_map, EXTERNAL_METRIC_PREFIX, path.metric)? {
+            if let Some(value) = metric_of(&config_map, EXTERNAL_METRIC_PREFIX, path.metric) {
                 items.push(external_value(&config_map, path.metric, value, now));
             }
         }

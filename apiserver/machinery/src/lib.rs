@@ -30,6 +30,7 @@ pub mod selector;
 pub mod status;
 pub mod time;
 pub mod tree_memory;
+mod uncached_metadata;
 pub mod user;
 pub mod yaml;
 

@@ -326,6 +326,10 @@ impl Object {
         self.0.meta.revision
     }
 
+    pub fn owner_references(&self) -> &[OwnerReference] {
+        &self.0.meta.owner_references
+    }
+
     /// Parses a new JSON tree, to be kept only for one write or one interpretation.
     pub fn value(&self) -> Result<Value, MalformedObject> {
         Ok(crate::json::from_slice(&self.0.bytes)?)

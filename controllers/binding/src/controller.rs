@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use client::Api;
 use controller_context::{
-    DesiredWork, Error, ManifestMemoryBudget, ObjectAnnotations, PropagationContext,
-    TemplateInformers, WorkClient, estimate_tree_bytes, is_small_tree,
+    DesiredWork, Error, ManifestMemoryBudget, PropagationContext, TemplateInformers, WorkClient,
+    estimate_tree_bytes, is_small_tree,
 };
 use flotilla_runtime::{
     ControllerName, EventRecorder, IndexKeyWorkqueue, Informer, InformerEvent, InvolvedObject,
@@ -540,13 +540,13 @@ fn parse_manifest(served: &RestMapping, template: &Object) -> Result<Value, Erro
 
 /// The key of the binding that a Work's annotations name.
 fn binding_key_of_work(work: &Object) -> Option<BindingKey> {
-    let extra = ObjectAnnotations::from_object(work);
-    if let Some(name) = extra.annotation(CLUSTER_BINDING_NAME) {
+    let annotations = work.annotations();
+    if let Some(name) = annotations.get(CLUSTER_BINDING_NAME) {
         return Some(name.to_owned());
     }
     let (namespace, name) = (
-        extra.annotation(BINDING_NAMESPACE)?,
-        extra.annotation(BINDING_NAME)?,
+        annotations.get(BINDING_NAMESPACE)?,
+        annotations.get(BINDING_NAME)?,
     );
     Some(format!("{namespace}/{name}"))
 }

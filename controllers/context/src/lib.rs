@@ -20,8 +20,7 @@ pub use error::Error;
 pub use machinery::tree_memory::estimate_tree_bytes;
 pub use manifest_memory::{ManifestMemoryBudget, estimate_encoded_tree_bytes, is_small_tree};
 pub use object_metadata::{
-    ObjectAnnotations, hash_without_status, is_changed_by_karmada, is_equal_except_status,
-    set_metadata_entry,
+    hash_without_status, is_changed_by_karmada, is_equal_except_status, set_metadata_entry,
 };
 pub use template_filter::{NamespaceFilter, SkippedResourceConfig};
 pub use template_informers::{TemplateInformers, TemplateKey, claiming_policy_ids};

@@ -1,50 +1,9 @@
-//! Reads the metadata that the shared object metadata does not keep, and compares two versions of
-//! an object apart from their status.
+//! Compares two versions of an object apart from their status.
 
-use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::sync::Arc;
 
 use machinery::Object;
-use serde::Deserialize;
 use serde_json::{Map, Value};
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct PartialObject {
-    metadata: PartialObjectMeta,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct PartialObjectMeta {
-    annotations: Option<BTreeMap<String, String>>,
-    finalizers: Option<Vec<String>>,
-}
-
-/// The annotations and finalizers of an object, parsed at most once per version.
-#[derive(Clone, Debug)]
-pub struct ObjectAnnotations(Arc<PartialObject>);
-
-impl ObjectAnnotations {
-    pub fn from_object(object: &Object) -> Self {
-        Self(object.decode::<PartialObject>().unwrap_or_default())
-    }
-
-    pub fn annotation(&self, key: &str) -> Option<&str> {
-        let all = self.0.metadata.annotations.as_ref()?;
-        all.get(key).map(String::as_str)
-    }
-
-    pub fn annotations(&self) -> impl Iterator<Item = (&str, &str)> {
-        let all = self.0.metadata.annotations.iter().flatten();
-        all.map(|(k, v)| (k.as_str(), v.as_str()))
-    }
-
-    pub fn finalizers(&self) -> &[String] {
-        self.0.metadata.finalizers.as_deref().unwrap_or_default()
-    }
-}
 
 /// Whether two versions differ in nothing but the status and server-managed fields.
 pub fn is_equal_except_status(old: &Object, new: &Object) -> bool {
@@ -53,11 +12,7 @@ pub fn is_equal_except_status(old: &Object, new: &Object) -> bool {
         return false;
     }
     if after.generation > 0 {
-        let (a, b) = (
-            ObjectAnnotations::from_object(old),
-            ObjectAnnotations::from_object(new),
-        );
-        return before.generation == after.generation && a.annotations().eq(b.annotations());
+        return before.generation == after.generation && old.annotations() == new.annotations();
     }
     match (old.value(), new.value()) {
         (Ok(old), Ok(new)) => without_status(old) == without_status(new),
@@ -71,9 +26,7 @@ pub fn hash_without_status(object: &Object) -> u64 {
     let mut hasher = DefaultHasher::new();
     (&head.uid, head.deleting, &head.labels, head.generation).hash(&mut hasher);
     if head.generation > 0 {
-        ObjectAnnotations::from_object(object)
-            .annotations()
-            .for_each(|entry| entry.hash(&mut hasher));
+        object.annotations().hash(&mut hasher);
     } else if let Ok(value) = object.value() {
         without_status(value).to_string().hash(&mut hasher);
     }

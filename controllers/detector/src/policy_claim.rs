@@ -1,7 +1,6 @@
 //! Reads, makes and removes the claim of a policy on a template or a binding: a label with the
 //! policy's permanent id and annotations with its name. Source: Karmada's `pkg/detector/claim.go`.
 
-use controller_context::ObjectAnnotations;
 use machinery::Object;
 use openapi::karmada::well_known_keys::{
     CLUSTER_POLICY_ID, CLUSTER_POLICY_NAME, POLICY_ID, POLICY_NAME, POLICY_NAMESPACE,
@@ -37,19 +36,20 @@ impl PolicyClaim {
 
     /// The claim on an object; a PropagationPolicy takes precedence over a cluster policy.
     pub fn on_object(object: &Object) -> Option<Self> {
-        let extra = ObjectAnnotations::from_object(object);
+        let annotations = object.annotations();
+        let annotation = |key: &str| annotations.get(key).map(String::as_str);
         let full = |v: Option<&str>| v.filter(|v| !v.is_empty()).map(str::to_owned);
         let local = || {
             Some(Self {
-                namespace: full(extra.annotation(POLICY_NAMESPACE))?,
-                name: full(extra.annotation(POLICY_NAME))?,
+                namespace: full(annotation(POLICY_NAMESPACE))?,
+                name: full(annotation(POLICY_NAME))?,
                 id: full(object.meta().label(POLICY_ID))?,
             })
         };
         let cluster = || {
             Some(Self {
                 namespace: String::new(),
-                name: full(extra.annotation(CLUSTER_POLICY_NAME))?,
+                name: full(annotation(CLUSTER_POLICY_NAME))?,
                 id: full(object.meta().label(CLUSTER_POLICY_ID))?,
             })
         };
@@ -90,9 +90,7 @@ impl PolicyClaim {
         };
         let foreign = !self.is_cluster_scoped()
             && (head.label(CLUSTER_POLICY_ID).is_some()
-                || ObjectAnnotations::from_object(object)
-                    .annotation(CLUSTER_POLICY_NAME)
-                    .is_some());
+                || object.annotations().contains_key(CLUSTER_POLICY_NAME));
         if head.label(key) == Some(&self.id) && !foreign {
             return None;
         }

@@ -8,7 +8,7 @@
 use std::cmp::Reverse;
 
 use client::ResourcePath;
-use controller_context::{Error, ObjectAnnotations, TemplateKey};
+use controller_context::{Error, TemplateKey};
 use flotilla_runtime::{InvolvedObject, RestMapping};
 use machinery::Object;
 use openapi::karmada::well_known_keys::{CLUSTER_POLICY_NAME, POLICY_NAME, POLICY_NAMESPACE};
@@ -29,10 +29,10 @@ pub struct ClaimHolder {
 impl ClaimHolder {
     /// The PropagationPolicy and the cluster policy that hold a template.
     fn holders_of(template: &Object) -> (Option<Self>, Option<Self>) {
-        let extra = ObjectAnnotations::from_object(template);
+        let annotations = template.annotations();
         let full = |key: &str| {
-            let value = extra.annotation(key).filter(|value| !value.is_empty());
-            value.map(str::to_owned)
+            let value = annotations.get(key).filter(|value| !value.is_empty());
+            value.cloned()
         };
         let local = full(POLICY_NAMESPACE).zip(full(POLICY_NAME));
         let local = local.map(|(namespace, name)| Self { namespace, name });

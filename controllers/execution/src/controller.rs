@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use client::{Api, Patch, ResourcePath, WriteOptions, ignore_not_found};
 use controller_context::{
-    Error, ExecutionScope, ManifestMemoryBudget, ObjectAnnotations, PropagationContext, WorkClient,
+    Error, ExecutionScope, ManifestMemoryBudget, PropagationContext, WorkClient,
     is_equal_except_status,
 };
 use flotilla_runtime::{
@@ -233,11 +233,9 @@ impl ExecutionController {
             (Some(old), Some(new)) if is_equal_except_status(old, new) => return,
             _ => {}
         }
-        let extra = ObjectAnnotations::from_object(change.old.unwrap_or_else(|| change.object()));
-        let at = (
-            extra.annotation(WORK_NAMESPACE),
-            extra.annotation(WORK_NAME),
-        );
+        let object = change.old.unwrap_or_else(|| change.object());
+        let annotations = object.annotations();
+        let at = (annotations.get(WORK_NAMESPACE), annotations.get(WORK_NAME));
         if let (Some(namespace), Some(name)) = at
             && names::cluster_of_execution_space(namespace) == Some(cluster)
         {

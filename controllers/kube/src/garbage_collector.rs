@@ -254,7 +254,7 @@ impl GarbageCollector {
         identity: &ObjectIdentity,
         object: &Object,
     ) -> Result<ReconcileAction, Error> {
-        let owners = &object.meta().owner_references;
+        let owners = object.owner_references();
         let (mut solid, mut gone, mut waiting) = (false, Vec::new(), false);
         let mut unseen = false;
         for owner in owners {

@@ -78,9 +78,10 @@ impl RebalancerController {
         let seen = object.decode::<WorkloadRebalancer>()?;
         let mut observed = sync_observed_workloads(&seen);
         let mut failed = Vec::new();
+        let created = object.creation_timestamp().map(rfc3339_seconds);
+        let created = created.unwrap_or_default();
         for item in observed.iter_mut().filter(|item| item.result.is_empty()) {
-            let created = &seen.metadata.creation_timestamp;
-            match self.trigger_reschedule(&item.workload, created).await {
+            match self.trigger_reschedule(&item.workload, &created).await {
                 Ok(()) => item.result = REBALANCE_SUCCESSFUL.into(),
                 Err(e) if e.is_not_found() => {
                     item.result = REBALANCE_FAILED.into();

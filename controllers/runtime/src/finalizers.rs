@@ -3,25 +3,7 @@
 
 use client::{Api, Error, Patch, ResourcePath, WriteOptions, ignore_not_found};
 use machinery::{Gvr, Object};
-use serde::Deserialize;
 use serde_json::json;
-
-#[derive(Deserialize)]
-struct PartialObjectFinalizers {
-    metadata: FinalizersMetadata,
-}
-
-#[derive(Deserialize)]
-struct FinalizersMetadata {
-    #[serde(default)]
-    finalizers: Option<Vec<String>>,
-}
-
-fn finalizers_of(object: &Object) -> Result<Vec<String>, Error> {
-    let read: PartialObjectFinalizers =
-        machinery::json::from_slice(object.bytes()).map_err(|e| Error::Protocol(e.to_string()))?;
-    Ok(read.metadata.finalizers.unwrap_or_default())
-}
 
 /// Adds a finalizer; returns the object with it.
 pub async fn add_finalizer(
@@ -30,7 +12,7 @@ pub async fn add_finalizer(
     object: &Object,
     finalizer: &str,
 ) -> Result<Object, Error> {
-    let mut all = finalizers_of(object)?;
+    let mut all = object.finalizers();
     if all.iter().any(|f| f == finalizer) {
         return Ok(object.clone());
     }
@@ -45,7 +27,7 @@ pub async fn remove_finalizers(
     object: &Object,
     finalizers: &[&str],
 ) -> Result<(), Error> {
-    let mut all = finalizers_of(object)?;
+    let mut all = object.finalizers();
     let before = all.len();
     all.retain(|f| !finalizers.contains(&f.as_str()));
     if all.len() == before {

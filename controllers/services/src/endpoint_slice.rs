@@ -48,12 +48,6 @@ const WORK_INDEX: &str = "work";
 const SLICE_FIELDS: [&str; 3] = ["addressType", "endpoints", "ports"];
 
 #[derive(Deserialize)]
-struct ObjectWithAnnotations {
-    #[serde(default)]
-    metadata: openapi::karmada::binding::KarmadaObjectMeta,
-}
-
-#[derive(Deserialize)]
 struct WorkWithManifests {
     spec: openapi::karmada::work::WorkSpec,
 }
@@ -65,13 +59,12 @@ fn reports_slice(work: &Object) -> bool {
 
 /// The key of the Work of an imported slice.
 fn work_key(slice: &Object) -> Option<String> {
-    let decoded: ObjectWithAnnotations = machinery::json::from_slice(slice.bytes()).ok()?;
-    let annotation = |key| decoded.metadata.annotations.get(key);
-    Some(format!(
-        "{}/{}",
-        annotation(WORK_NAMESPACE)?,
-        annotation(WORK_NAME)?
-    ))
+    let annotations = slice.annotations();
+    let (namespace, name) = (
+        annotations.get(WORK_NAMESPACE)?,
+        annotations.get(WORK_NAME)?,
+    );
+    Some(format!("{namespace}/{name}"))
 }
 
 /// The Service whose slice a Work has, as the key of [`EXPORT_INDEX`].

@@ -73,10 +73,8 @@ fn owner_reference(import: &Object) -> Value {
 }
 
 fn belongs_to(service: &Object, import_name: &str) -> bool {
-    let owners = service.meta().owner_references.iter();
-    owners
-        .into_iter()
-        .any(|o| &*o.kind == KIND && &*o.api_version == API_VERSION && &*o.name == import_name)
+    let mut owners = service.owner_references().iter();
+    owners.any(|o| &*o.kind == KIND && &*o.api_version == API_VERSION && &*o.name == import_name)
 }
 
 /// The merge patch that makes an existing Service the derived one; `None` if it is.

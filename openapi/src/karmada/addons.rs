@@ -137,9 +137,7 @@ pub struct AddonStatus {
 impl AddonStatus {
     /// The report of the server, if it has written one.
     pub fn from_config_map(map: &Object) -> Option<Vec<Self>> {
-        let value = map.value().ok()?;
-        let text = value["metadata"]["annotations"][ADDON_STATUSES].as_str()?;
-        machinery::json::from_str(text).ok()
+        machinery::json::from_str(&map.annotation(ADDON_STATUSES)?).ok()
     }
 }
 

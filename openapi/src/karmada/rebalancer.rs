@@ -5,17 +5,8 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct WorkloadRebalancer {
-    pub metadata: WorkloadRebalancerMeta,
     pub spec: WorkloadRebalancerSpec,
     pub status: WorkloadRebalancerStatus,
-}
-
-/// The fields of `metadata` that [`machinery::ObjectMeta`] does not have.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct WorkloadRebalancerMeta {
-    pub creation_timestamp: String,
-    pub generation: i64,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]

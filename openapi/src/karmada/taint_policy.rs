@@ -7,15 +7,7 @@ use super::affinity::ClusterAffinity;
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct ClusterTaintPolicy {
-    pub metadata: ClusterTaintPolicyCreationTimestamp,
     pub spec: ClusterTaintPolicySpec,
-}
-
-/// The field of `metadata` by which policies are ordered.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct ClusterTaintPolicyCreationTimestamp {
-    pub creation_timestamp: String,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]

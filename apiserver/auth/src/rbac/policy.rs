@@ -77,17 +77,6 @@ struct RoleRules {
 }
 
 #[derive(Deserialize)]
-struct AnnotatedObject {
-    metadata: ObjectAnnotations,
-}
-
-#[derive(Deserialize)]
-struct ObjectAnnotations {
-    #[serde(default)]
-    annotations: Option<HashMap<String, Box<str>>>,
-}
-
-#[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct RoleBindingJson {
     role_ref: RbacRoleRef,
@@ -190,11 +179,8 @@ impl RbacPolicy {
         let Some(cluster) = cluster_of_agent_cluster_role(role.name()) else {
             return;
         };
-        let annotated = machinery::json::from_slice::<AnnotatedObject>(role.bytes());
-        let annotations = annotated.ok().and_then(|role| role.metadata.annotations);
-        let keys = annotations.and_then(|mut all| all.remove(AGENT_PUBLIC_KEYS));
-        match keys {
-            Some(keys) => _ = self.agent_keys.insert(cluster.into(), keys),
+        match role.annotation(AGENT_PUBLIC_KEYS) {
+            Some(keys) => _ = self.agent_keys.insert(cluster.into(), keys.into()),
             None => _ = self.agent_keys.remove(cluster),
         }
     }

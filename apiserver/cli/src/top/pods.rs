@@ -1,6 +1,6 @@
 //! `flotilla top pod`: the usage of pods, as karmadactl prints it (`pkg/karmadactl/top`).
 
-use anyhow::{anyhow, bail, ensure};
+use anyhow::{Context, anyhow, bail, ensure};
 use clap::Args;
 use client::{Api, ResourcePath};
 use flotilla_runtime::TaskGroup;
@@ -240,9 +240,8 @@ async fn read_pod_metrics(
 /// Why these pods have no metrics.
 fn missing_metrics(pods: &[Object], now: Timestamp) -> anyhow::Result<anyhow::Error> {
     for pod in pods {
-        let created = &pod.value()?["metadata"]["creationTimestamp"];
-        let created: Timestamp = created.as_str().unwrap_or_default().parse()?;
-        let age = now.duration_since(created);
+        let created = pod.creation_timestamp();
+        let age = now.duration_since(created.context("a pod has no creationTimestamp")?);
         if age > METRICS_CREATION_DELAY {
             bail!(
                 "Metrics not available for pod {}/{}, age: {}",

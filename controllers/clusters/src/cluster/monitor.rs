@@ -111,7 +111,7 @@ impl ClusterMonitor {
             ready: ready.map(|c| (c.status.as_str(), c.last_transition_time.as_str())),
             created: match ready {
                 Some(_) => Timestamp::UNIX_EPOCH,
-                None => creation_time(&object)?,
+                None => object.creation_timestamp().unwrap_or_default(),
             },
             lease_renewed: leases
                 .get(LEASE_NAMESPACE, name)
@@ -162,14 +162,6 @@ impl ClusterMonitor {
             .await
             .map(drop)
     }
-}
-
-fn creation_time(object: &Object) -> Result<Timestamp> {
-    let value = object.value()?;
-    let text = value["metadata"]["creationTimestamp"].as_str();
-    Ok(text
-        .and_then(|t| time::parse(t).ok())
-        .unwrap_or(Timestamp::UNIX_EPOCH))
 }
 
 fn renew_time(lease: &Object) -> Option<Timestamp> {

@@ -183,7 +183,5 @@ impl ClusterApiController {
 
 /// The `namespace/name` of the Cluster of Cluster API that a Cluster was joined for.
 fn source_of(cluster: &Object) -> Option<String> {
-    let value = cluster.value().ok()?;
-    let source = value["metadata"]["annotations"][CLUSTER_API_CLUSTER].as_str()?;
-    Some(source.to_owned())
+    cluster.annotation(CLUSTER_API_CLUSTER)
 }

@@ -132,11 +132,9 @@ async fn check_registration(
             .get(at)
             .await
             .map_err(host_error("read its secrets"));
-        let owns = |s: &Object| {
-            s.meta()
-                .owner_references
-                .iter()
-                .any(|o| *o.uid == *object.uid())
+        let owns = |secret: &Object| {
+            let mut owners = secret.owner_references().iter();
+            owners.any(|owner| *owner.uid == *object.uid())
         };
         finished &= match secret {
             Ok(secret) => owns(&secret),

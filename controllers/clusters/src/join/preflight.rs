@@ -246,9 +246,7 @@ async fn server_time(api: &dyn Api) -> Result<Timestamp, Error> {
         ..WriteOptions::default()
     };
     let created = with_timeout(api.create(at, body.into(), &options)).await?;
-    let value = created.value()?;
-    let time = value["metadata"]["creationTimestamp"].as_str();
-    let time = time.and_then(|time| time.parse().ok());
+    let time = created.creation_timestamp();
     time.ok_or_else(|| Error::Protocol("an object without creationTimestamp".into()))
 }
 
@@ -282,9 +280,7 @@ async fn find_other_managers(
         let Some(name) = cluster_of_role(role.name()) else {
             continue;
         };
-        let value = role.value().unwrap_or_default();
-        let manager = value["metadata"]["annotations"][CONTROL_PLANE_ID].as_str();
-        match manager {
+        match role.annotation(CONTROL_PLANE_ID) {
             Some(id) if own_id.as_deref().is_none_or(|own| own == id) => {}
             Some(id) => report.failures.push(failure(
                 PreflightCheck::AlreadyManaged,

@@ -316,7 +316,7 @@ async fn delete_credential(
         // The garbage collector was faster.
         return Ok(true);
     };
-    let owners = &secret.meta().owner_references;
+    let owners = secret.owner_references();
     if !owners.iter().any(|owner| *owner.uid == *cluster.uid()) {
         return Ok(false);
     }

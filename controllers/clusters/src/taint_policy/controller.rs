@@ -110,17 +110,18 @@ impl ClusterTaintPolicyController {
             return Ok(ReconcileAction::Done);
         };
         let cluster = object.decode::<Cluster>()?;
+        let mut listed = self.policies.list();
+        sort_by_age(&mut listed);
         let mut policies = Vec::new();
-        for policy in self.policies.list() {
-            let view = policy.decode::<ClusterTaintPolicy>()?;
-            if targets_cluster(&view.spec, &cluster.attributes(&object)) {
-                policies.push((policy.name().to_owned(), (*view).clone()));
+        for policy in &listed {
+            let policy = policy.decode::<ClusterTaintPolicy>()?;
+            if targets_cluster(&policy.spec, &cluster.attributes(&object)) {
+                policies.push(policy);
             }
         }
-        sort_by_age(&mut policies);
         let current = &cluster.spec.taints;
         let now = rfc3339_seconds(self.clock.now());
-        let specs = policies.iter().map(|(_, policy)| &policy.spec);
+        let specs = policies.iter().map(|policy| &policy.spec);
         let wanted = desired_taints(current, &cluster.status.conditions, specs, &now);
         if wanted == *current {
             return Ok(ReconcileAction::Done);

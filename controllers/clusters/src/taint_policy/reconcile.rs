@@ -1,9 +1,10 @@
 //! The taints that ClusterTaintPolicies give to a cluster. Pure.
 
+use machinery::Object;
+use openapi::karmada::ClusterAttributes;
 use openapi::karmada::binding::Condition;
 use openapi::karmada::cluster::Taint;
 use openapi::karmada::taint_policy::{ClusterTaintPolicySpec, MatchCondition};
-use openapi::karmada::{ClusterAttributes, ClusterTaintPolicy};
 
 /// Whether a policy targets a cluster.
 pub(super) fn targets_cluster(
@@ -15,11 +16,8 @@ pub(super) fn targets_cluster(
 }
 
 /// Sorts policies in the order in which they apply: the oldest first.
-pub(super) fn sort_by_age(policies: &mut [(String, ClusterTaintPolicy)]) {
-    let age = |(name, policy): &(String, ClusterTaintPolicy)| {
-        (policy.metadata.creation_timestamp.clone(), name.clone())
-    };
-    policies.sort_by_key(age);
+pub(super) fn sort_by_age(policies: &mut [Object]) {
+    policies.sort_by_cached_key(|policy| (policy.creation_timestamp(), policy.name().to_owned()));
 }
 
 /// The taints after all policies that target the cluster. Each policy first adds, then
@@ -169,12 +167,12 @@ mod tests {
     #[test]
     fn the_oldest_policy_comes_first() {
         let made = |name: &str, at: &str| {
-            let policy = json!({"metadata": {"creationTimestamp": at}});
-            (name.to_owned(), serde_json::from_value(policy).unwrap())
+            let policy = json!({"metadata": {"name": name, "creationTimestamp": at}});
+            Object::from_value(&policy).unwrap()
         };
         let (early, late) = ("2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z");
         let mut all = [made("c", late), made("b", early), made("a", late)];
         sort_by_age(&mut all);
-        assert_eq!(all.map(|(name, _)| name), ["b", "a", "c"]);
+        assert_eq!(all.each_ref().map(Object::name), ["b", "a", "c"]);
     }
 }

@@ -2,12 +2,10 @@
 
 use flotilla_runtime::Informer;
 use machinery::Object;
-use openapi::karmada::binding::KarmadaObjectMeta;
 use openapi::karmada::well_known_keys::{
     ENDPOINT_SLICE_PROVISION_CLUSTER, ENDPOINT_SLICE_WORK_MANAGED_BY, MULTI_CLUSTER_SERVICE_ID,
     MULTI_CLUSTER_SERVICE_NAME, MULTI_CLUSTER_SERVICE_NAMESPACE,
 };
-use serde::Deserialize;
 
 use crate::slice_fields::MULTI_CLUSTER_SERVICE_KIND;
 
@@ -27,12 +25,6 @@ pub(super) enum WorkRole {
     Dispatched { provider: String },
 }
 
-#[derive(Deserialize)]
-struct ObjectWithAnnotations {
-    #[serde(default)]
-    metadata: KarmadaObjectMeta,
-}
-
 impl WorkRole {
     pub(super) fn of(work: &Object) -> Option<Self> {
         service_key(work)?;
@@ -45,9 +37,7 @@ impl WorkRole {
             let collected = kinds.any(|kind| kind == MULTI_CLUSTER_SERVICE_KIND);
             return collected.then_some(Self::Collected);
         }
-        let decoded: ObjectWithAnnotations = machinery::json::from_slice(work.bytes()).ok()?;
-        let mut annotations = decoded.metadata.annotations;
-        let provider = annotations.remove(ENDPOINT_SLICE_PROVISION_CLUSTER)?;
+        let provider = work.annotation(ENDPOINT_SLICE_PROVISION_CLUSTER)?;
         Some(Self::Dispatched { provider })
     }
 }

@@ -7,8 +7,8 @@ use interpreter::ResourceInterpreter;
 use jiff::{SignedDuration, Timestamp};
 use machinery::{Gvk, Object};
 use openapi::karmada::names::cluster_of_execution_space;
+use openapi::karmada::well_known_keys::{WORK_NAME, WORK_NAMESPACE};
 use openapi::karmada::work::{ManifestIdentity, ManifestStatus, ResourceIdentifier};
-use serde::Deserialize;
 use serde_json::Value;
 
 use crate::partial_work::PartialWork;
@@ -30,34 +30,16 @@ pub(crate) struct ReflectResult {
     pub(crate) retryable_error: Option<String>,
 }
 
-#[derive(Deserialize)]
-struct PartialObjectWorkReference {
-    #[serde(default)]
-    metadata: WorkReferenceMetadata,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct WorkReferenceMetadata {
-    annotations: Option<WorkReferenceAnnotations>,
-}
-
-#[derive(Deserialize)]
-struct WorkReferenceAnnotations {
-    #[serde(rename = "work.karmada.io/namespace")]
-    namespace: Option<String>,
-    #[serde(rename = "work.karmada.io/name")]
-    name: Option<String>,
-}
-
 /// The key of the Work that an object in a cluster belongs to; `None` if it has no Work, or
 /// one of another cluster.
 pub(crate) fn owning_work_key(cluster: &str, object: &Object) -> Option<String> {
-    let found: PartialObjectWorkReference = machinery::json::from_slice(object.bytes()).ok()?;
-    let annotations = found.metadata.annotations?;
-    let (namespace, name) = (annotations.namespace?, annotations.name?);
-    let ours = cluster_of_execution_space(&namespace) == Some(cluster) && !name.is_empty();
-    ours.then(|| format!("{namespace}/{name}"))
+    let annotations = object.annotations();
+    let (namespace, name) = (
+        annotations.get(WORK_NAMESPACE)?,
+        annotations.get(WORK_NAME)?,
+    );
+    let is_own = cluster_of_execution_space(namespace) == Some(cluster) && !name.is_empty();
+    is_own.then(|| format!("{namespace}/{name}"))
 }
 
 /// The interpreter's results for one object.
@@ -139,25 +121,11 @@ pub(crate) fn first_status_delay(
         return None;
     }
     let rest = |object: &Object| {
-        let created: PartialObjectCreationTimestamp =
-            machinery::json::from_slice(object.bytes()).ok()?;
-        let created = machinery::time::parse(&created.metadata.creation_timestamp).ok()?;
-        let age = now.duration_since(created);
+        let age = now.duration_since(object.creation_timestamp()?);
         let second = SignedDuration::from_secs(1);
         (!age.is_negative() && age < second).then(|| (second - age).unsigned_abs())
     };
     observed.iter().flatten().filter_map(rest).max()
-}
-
-#[derive(Deserialize)]
-struct PartialObjectCreationTimestamp {
-    metadata: CreationTimestampMetadata,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct CreationTimestampMetadata {
-    creation_timestamp: String,
 }
 
 fn manifest_identifier(
@@ -249,7 +217,6 @@ mod tests {
     use std::pin::pin;
     use std::task::{Context, Poll, Waker};
 
-    use openapi::karmada::well_known_keys::{WORK_NAME, WORK_NAMESPACE};
     use serde_json::json;
 
     fn object(value: Value) -> Object {

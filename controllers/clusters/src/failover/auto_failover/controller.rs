@@ -13,7 +13,6 @@ use flotilla_runtime::{
 use jiff::Timestamp;
 use machinery::Object;
 use machinery::time::{Clock, parse};
-use openapi::karmada::binding::KarmadaObjectMeta;
 use openapi::karmada::failover::automatic_failover_delay;
 use openapi::karmada::resources::{CLUSTER_POLICIES, CLUSTERS, POLICIES};
 use openapi::karmada::well_known_keys::{
@@ -21,7 +20,6 @@ use openapi::karmada::well_known_keys::{
 };
 use openapi::karmada::{Cluster, ResourceBinding};
 use parking_lot::Mutex;
-use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::reconcile::{
@@ -37,11 +35,6 @@ const POLICY_INDEX: &str = "clusters/policy";
 /// The index of bindings by the clusters that this controller evicts them from.
 const EVICTED_CLUSTER_INDEX: &str = "clusters/left";
 const WORKERS: usize = 8;
-
-#[derive(Deserialize)]
-struct PartialPolicyMetadata {
-    metadata: KarmadaObjectMeta,
-}
 
 pub(in crate::failover) struct AutoFailoverController {
     bindings: BindingClient,
@@ -298,10 +291,8 @@ impl AutoFailoverController {
 
 /// The failover delay of a policy; `None` if its annotations are invalid.
 fn failover_delay(policy: &Object) -> Option<Duration> {
-    let view = policy.decode::<PartialPolicyMetadata>().ok()?;
-    automatic_failover_delay(&view.metadata.annotations)
-        .ok()
-        .flatten()
+    let delay = automatic_failover_delay(&policy.annotations());
+    delay.ok().flatten()
 }
 
 /// The key of a binding's policy: `namespace/name`, or the name of a
