@@ -109,9 +109,9 @@ impl KindCatalog {
         let (definitions, kinds) = schema_file_parser::parse(sources)?;
         let mut by_kind = HashMap::with_capacity(kinds.len());
         let mut by_resource = HashMap::with_capacity(kinds.len());
-        for (at, kind) in kinds.iter().enumerate() {
-            if by_kind.insert(kind.gvk.clone(), at).is_some()
-                || by_resource.insert(kind.gvr.clone(), at).is_some()
+        for (index, kind) in kinds.iter().enumerate() {
+            if by_kind.insert(kind.gvk.clone(), index).is_some()
+                || by_resource.insert(kind.gvr.clone(), index).is_some()
             {
                 return Err(format!("{} is declared twice", kind.gvk));
             }
@@ -198,33 +198,33 @@ mod tests {
 
     #[test]
     fn declarations_are_sound() {
-        fn check(node: &SchemaNode, at: &str) {
+        fn check(node: &SchemaNode, path: &str) {
             if let Some(pattern) = node.validation.as_ref().and_then(|r| r.pattern.as_ref()) {
-                assert!(pattern.matches("").is_some(), "{at}: {}", pattern.source);
+                assert!(pattern.matches("").is_some(), "{path}: {}", pattern.source);
             }
             if let SchemaType::Array(item) | SchemaType::Map(item) = &node.ty {
-                check(item, at);
+                check(item, path);
             }
         }
         let catalog = catalog();
         for (_, definition) in catalog.definitions().iter() {
             for field in &definition.fields {
-                let at = format!("{}.{}", definition.name, field.name);
-                check(&field.node, &at);
+                let path = format!("{}.{}", definition.name, field.name);
+                check(&field.node, &path);
                 if let Some(default) = field.node.default.as_deref() {
                     let schema = Schema::from_node(catalog.definitions(), &field.node);
                     // A Go zero value stands for absence, valid or not.
                     let zero = [json!({}), json!("")].contains(default);
                     assert!(
                         zero || schema.validate(default).is_empty(),
-                        "default of {at}"
+                        "default of {path}"
                     );
                 }
             }
             let mut numbers = BTreeSet::new();
-            let numbered = definition.fields.iter().filter(|f| f.number != 0);
+            let numbered_fields = definition.fields.iter().filter(|f| f.number != 0);
             assert!(
-                numbered.map(|f| f.number).all(|n| numbers.insert(n)),
+                numbered_fields.map(|f| f.number).all(|n| numbers.insert(n)),
                 "two fields of {} have one number",
                 definition.name
             );

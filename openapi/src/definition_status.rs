@@ -68,7 +68,7 @@ pub fn is_established(definition: &Value) -> bool {
     has_condition(&definition["status"], "Established", "True")
 }
 
-/// Which names of a definition are accepted.
+/// The accepted names of a definition.
 struct NameAcceptance {
     /// `status.acceptedNames`
     accepted: Value,
@@ -80,20 +80,20 @@ struct NameAcceptance {
 /// of built-in kinds are never accepted, even if they were before.
 fn accept_names(
     definition: &Value,
-    taken: &[ResourceNames],
+    taken_names: &[ResourceNames],
     built_in: &[ResourceNames],
 ) -> NameAcceptance {
     let (spec, before) = (&definition["spec"], &definition["status"]["acceptedNames"]);
     let requested = ResourceNames::from(&spec["names"]);
     let reserved = requested.conflicts(built_in);
     let granted = |c: &NameConflict| {
-        let (had, wants) = (&before[c.field], &spec["names"][c.field]);
-        let among = had
+        let (old_name, requested_name) = (&before[c.field], &spec["names"][c.field]);
+        let among = old_name
             .as_array()
             .is_some_and(|all| all.contains(&json!(c.name)));
-        among || had == wants
+        among || old_name == requested_name
     };
-    let mut in_use = requested.conflicts(taken);
+    let mut in_use = requested.conflicts(taken_names);
     in_use.retain(|conflict| !granted(conflict));
 
     let mut accepted = match before.as_object() {
@@ -116,36 +116,37 @@ fn accept_names(
             name => accepted.insert(field.into(), name.clone()),
         };
     }
-    let own = reserved.first().map(|c| {
+    let reserved_conflict = reserved.first().map(|c| {
         let message = format!(
             "{:?} is already in use by a built-in kind of this server, which no definition replaces",
             c.name
         );
         (c.reason, message)
     });
-    let theirs = in_use.last();
-    let theirs = theirs.map(|c| (c.reason, format!("{:?} is already in use", c.name)));
+    let taken_conflict = in_use.last();
+    let taken_conflict =
+        taken_conflict.map(|c| (c.reason, format!("{:?} is already in use", c.name)));
     NameAcceptance {
         accepted: accepted.into(),
-        conflict: own.or(theirs),
+        conflict: reserved_conflict.or(taken_conflict),
     }
 }
 
-/// The desired status of a definition. `taken` are the accepted names of the other definitions
+/// The desired status of a definition. `taken_names` are the accepted names of the other definitions
 /// of its group, `built_in` those of the built-in kinds.
 pub fn desired_definition_status(
     definition: &Value,
-    taken: &[ResourceNames],
+    taken_names: &[ResourceNames],
     built_in: &[ResourceNames],
     now: &str,
 ) -> Value {
     let before = &definition["status"];
-    let NameAcceptance { accepted, conflict } = accept_names(definition, taken, built_in);
-    let was = is_established(definition) && !shadows_built_in(definition, built_in);
+    let NameAcceptance { accepted, conflict } = accept_names(definition, taken_names, built_in);
+    let was_established = is_established(definition) && !shadows_built_in(definition, built_in);
     let mut status = before.as_object().cloned().unwrap_or_default();
     status.insert("acceptedNames".into(), accepted);
     status.insert("storedVersions".into(), stored_versions(definition));
-    let served = if conflict.is_none() || was {
+    let served = if conflict.is_none() || was_established {
         (
             "Established",
             true,
@@ -189,8 +190,8 @@ pub fn desired_definition_status(
 
 /// Every version in which instances have been stored so far.
 fn stored_versions(definition: &Value) -> Value {
-    let known = definition["status"]["storedVersions"].as_array();
-    let mut stored = known.cloned().unwrap_or_default();
+    let old_versions = definition["status"]["storedVersions"].as_array();
+    let mut stored = old_versions.cloned().unwrap_or_default();
     let versions = definition["spec"]["versions"].as_array();
     for version in versions.into_iter().flatten() {
         if version["storage"] == true && !stored.contains(&version["name"]) {
@@ -209,24 +210,24 @@ mod tests {
                         "versions": [{"name": "v1", "served": true, "storage": true}]}})
     }
 
-    fn accepted(mut definition: Value, others: &[Value]) -> Value {
+    fn accepted(mut definition: Value, other_definitions: &[Value]) -> Value {
         let text = |other: &Value| other.to_string().into_bytes();
-        let taken = others
+        let taken_names = other_definitions
             .iter()
             .map(|other| DefinitionSummary::decode(&text(other)).unwrap().accepted);
-        let taken: Vec<ResourceNames> = taken.collect();
-        definition["status"] = desired_definition_status(&definition, &taken, &[], "t1");
+        let taken_names: Vec<ResourceNames> = taken_names.collect();
+        definition["status"] = desired_definition_status(&definition, &taken_names, &[], "t1");
         definition
     }
 
     #[test]
     fn free_names_are_accepted_and_served() {
-        let one = accepted(definition("things", "Thing"), &[]);
-        assert!(is_established(&one));
-        assert_eq!(one["status"]["storedVersions"], json!(["v1"]));
+        let first = accepted(definition("things", "Thing"), &[]);
+        assert!(is_established(&first));
+        assert_eq!(first["status"]["storedVersions"], json!(["v1"]));
         assert_eq!(
-            desired_definition_status(&one, &[], &[], "t2"),
-            one["status"],
+            desired_definition_status(&first, &[], &[], "t2"),
+            first["status"],
             "nothing changes with time alone"
         );
     }
@@ -239,12 +240,12 @@ mod tests {
             ("", "False", "MissingAnnotation"),
             ("yes", "False", "InvalidAnnotation"),
         ] {
-            let mut one = definition("things", "Thing");
-            one["spec"]["group"] = json!("x.k8s.io");
-            one["metadata"]["annotations"]["api-approved.kubernetes.io"] = json!(annotation);
-            let one = accepted(one, &[]);
-            assert!(is_established(&one));
-            let condition = &one["status"]["conditions"][2];
+            let mut approved = definition("things", "Thing");
+            approved["spec"]["group"] = json!("x.k8s.io");
+            approved["metadata"]["annotations"]["api-approved.kubernetes.io"] = json!(annotation);
+            let approved = accepted(approved, &[]);
+            assert!(is_established(&approved));
+            let condition = &approved["status"]["conditions"][2];
             assert_eq!(
                 (&condition["status"], &condition["reason"]),
                 (&json!(status), &json!(reason))
@@ -254,12 +255,12 @@ mod tests {
 
     #[test]
     fn the_first_definition_keeps_a_name() {
-        let one = accepted(definition("things", "Thing"), &[]);
+        let first = accepted(definition("things", "Thing"), &[]);
         for (second, reason) in [
             (definition("things", "Other"), "SingularConflict"),
             (definition("others", "Thing"), "ListKindConflict"),
         ] {
-            let second = accepted(second, std::slice::from_ref(&one));
+            let second = accepted(second, std::slice::from_ref(&first));
             assert!(!is_established(&second), "{second}");
             assert_eq!(second["status"]["conditions"][0]["reason"], reason);
         }
@@ -267,11 +268,11 @@ mod tests {
 
     #[test]
     fn accepted_names_stay_and_free_names_are_accepted() {
-        let one = accepted(definition("things", "Thing"), &[]);
-        let mut other = accepted(definition("others", "Other"), std::slice::from_ref(&one));
+        let first = accepted(definition("things", "Thing"), &[]);
+        let mut other = accepted(definition("others", "Other"), std::slice::from_ref(&first));
         other["spec"]["names"]["shortNames"] = json!(["thing"]);
         other["spec"]["names"]["categories"] = json!(["all"]);
-        let other = accepted(other, &[one]);
+        let other = accepted(other, &[first]);
         assert!(is_established(&other));
         let status = &other["status"];
         assert_eq!(status["conditions"][0]["reason"], "ShortNamesConflict");
@@ -289,19 +290,19 @@ mod tests {
         )];
         let served_before = accepted(definition("things", "Thing"), &[]);
         let fresh = |plural: &str, kind: &str| definition(plural, kind);
-        for (refused, reason) in [
+        for (shadowing, reason) in [
             (fresh("things", "Other"), "PluralConflict"),
             (fresh("thing", "Other"), "PluralConflict"),
             (fresh("others", "Thing"), "KindConflict"),
             (served_before, "PluralConflict"),
         ] {
-            let status = desired_definition_status(&refused, &[], &built_in, "t2");
+            let status = desired_definition_status(&shadowing, &[], &built_in, "t2");
             assert_eq!(status["conditions"][0]["status"], "False", "{status}");
             assert_eq!(status["conditions"][0]["reason"], reason);
             assert_eq!(status["conditions"][1]["status"], "False", "{status}");
-            let again = json!({"spec": refused["spec"], "status": status});
+            let with_status = json!({"spec": shadowing["spec"], "status": status});
             assert_eq!(
-                desired_definition_status(&again, &[], &built_in, "t3"),
+                desired_definition_status(&with_status, &[], &built_in, "t3"),
                 status
             );
         }
@@ -309,12 +310,15 @@ mod tests {
 
     #[test]
     fn a_summary_has_the_names_and_no_schema() {
-        let one = accepted(definition("things", "Thing"), &[]);
-        let summary = DefinitionSummary::decode(one.to_string().as_bytes()).unwrap();
+        let first = accepted(definition("things", "Thing"), &[]);
+        let summary = DefinitionSummary::decode(first.to_string().as_bytes()).unwrap();
         assert!(summary.is_established && !summary.has_name_conflict);
         assert_eq!((&*summary.group, &*summary.plural), ("g.io", "things"));
-        assert_eq!(summary.accepted, ResourceNames::from(&one["spec"]["names"]));
-        let second = accepted(definition("others", "Thing"), std::slice::from_ref(&one));
+        assert_eq!(
+            summary.accepted,
+            ResourceNames::from(&first["spec"]["names"])
+        );
+        let second = accepted(definition("others", "Thing"), std::slice::from_ref(&first));
         let summary = DefinitionSummary::decode(second.to_string().as_bytes()).unwrap();
         assert!(!summary.is_established && summary.has_name_conflict);
         let empty = DefinitionSummary::decode(b"{\"status\": null}").unwrap();

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 /// The condition that tells whether a disruption is allowed.
 pub const DISRUPTION_ALLOWED: &str = "DisruptionAllowed";
-/// Its reason when the controller cannot compute the status.
+/// The condition's reason when the controller cannot compute the status.
 pub const SYNC_FAILED: &str = "SyncFailed";
 
 /// A PodDisruptionBudget without its metadata.
@@ -81,9 +81,9 @@ impl PodDisruptionBudgetStatus {
     }
 
     /// Records that the status cannot be computed: no disruption is allowed.
-    pub fn set_sync_failed(&mut self, why: &str, now: &str) {
+    pub fn set_sync_failed(&mut self, message: &str, now: &str) {
         self.disruptions_allowed = 0;
-        self.set_condition("False", SYNC_FAILED, why, now);
+        self.set_condition("False", SYNC_FAILED, message, now);
     }
 
     fn set_condition(&mut self, status: &str, reason: &str, message: &str, now: &str) {
@@ -141,9 +141,9 @@ mod tests {
             status.update_condition(now);
             let condition = status.condition(DISRUPTION_ALLOWED).unwrap();
             let text = |field: &str| condition[field].as_str().unwrap().to_owned();
-            let found = (text("status"), text("reason"), text("lastTransitionTime"));
+            let actual = (text("status"), text("reason"), text("lastTransitionTime"));
             let (status, reason, time) = expected;
-            assert_eq!(found, (status.into(), reason.into(), time.into()));
+            assert_eq!(actual, (status.into(), reason.into(), time.into()));
         };
         check(1, "t1", ("True", "SufficientPods", "t1"));
         check(2, "t2", ("True", "SufficientPods", "t1"));

@@ -60,7 +60,7 @@ impl JsonPath {
         let inner = inner.strip_prefix(['$', '@']).unwrap_or(inner);
         let mut parser = JsonPathParser {
             text: inner,
-            at: 0,
+            offset: 0,
             nested: 0,
         };
         let steps = parser.parse_steps()?;
@@ -105,25 +105,25 @@ impl JsonPath {
 }
 
 impl JsonPathStep {
-    fn apply<'v>(&self, value: &'v Value, into: &mut Vec<&'v Value>) {
+    fn apply<'v>(&self, value: &'v Value, results: &mut Vec<&'v Value>) {
         match (self, value) {
-            (Self::Field(name), Value::Object(map)) => into.extend(map.get(name)),
+            (Self::Field(name), Value::Object(map)) => results.extend(map.get(name)),
             (Self::Index(n), Value::Array(items)) => {
-                into.extend(resolve_index(*n, items.len()).and_then(|i| items.get(i)));
+                results.extend(resolve_index(*n, items.len()).and_then(|i| items.get(i)));
             }
             (Self::Slice(from, to), Value::Array(items)) => {
                 let end = to.map_or(items.len(), |n| clamp_slice_bound(n, items.len()));
                 let start = from.map_or(0, |n| clamp_slice_bound(n, items.len()));
-                into.extend(items.get(start..end).unwrap_or_default());
+                results.extend(items.get(start..end).unwrap_or_default());
             }
-            (Self::Wildcard, Value::Array(items)) => into.extend(items),
-            (Self::Wildcard, Value::Object(map)) => into.extend(map.values()),
-            (Self::RecursiveDescent(name), _) => descend(value, name, into, 0),
+            (Self::Wildcard, Value::Array(items)) => results.extend(items),
+            (Self::Wildcard, Value::Object(map)) => results.extend(map.values()),
+            (Self::RecursiveDescent(name), _) => descend(value, name, results, 0),
             (Self::Filter(filter), Value::Array(items)) => {
-                into.extend(items.iter().filter(|v| filter.matches(v)));
+                results.extend(items.iter().filter(|v| filter.matches(v)));
             }
             (Self::Filter(filter), Value::Object(map)) => {
-                into.extend(map.values().filter(|v| filter.matches(v)));
+                results.extend(map.values().filter(|v| filter.matches(v)));
             }
             _ => {}
         }
@@ -132,30 +132,30 @@ impl JsonPathStep {
 
 fn resolve_index(n: i64, len: usize) -> Option<usize> {
     let len = i64::try_from(len).ok()?;
-    let at = if n < 0 { n.checked_add(len)? } else { n };
-    usize::try_from(at).ok().filter(|_| at < len)
+    let index = if n < 0 { n.checked_add(len)? } else { n };
+    usize::try_from(index).ok().filter(|_| index < len)
 }
 
 fn clamp_slice_bound(n: i64, len: usize) -> usize {
     let signed = i64::try_from(len).unwrap_or(i64::MAX);
-    let at = if n < 0 { n.saturating_add(signed) } else { n };
-    usize::try_from(at.clamp(0, signed)).unwrap_or(len)
+    let index = if n < 0 { n.saturating_add(signed) } else { n };
+    usize::try_from(index.clamp(0, signed)).unwrap_or(len)
 }
 
-fn descend<'v>(value: &'v Value, name: &str, into: &mut Vec<&'v Value>, depth: usize) {
-    if depth > MAX_DESCENT_DEPTH || into.len() >= MAX_RESULTS {
+fn descend<'v>(value: &'v Value, name: &str, results: &mut Vec<&'v Value>, depth: usize) {
+    if depth > MAX_DESCENT_DEPTH || results.len() >= MAX_RESULTS {
         return;
     }
     match value {
         Value::Object(map) => {
-            into.extend(map.get(name));
+            results.extend(map.get(name));
             for child in map.values() {
-                descend(child, name, into, depth + 1);
+                descend(child, name, results, depth + 1);
             }
         }
         Value::Array(items) => {
             for child in items {
-                descend(child, name, into, depth + 1);
+                descend(child, name, results, depth + 1);
             }
         }
         _ => {}
@@ -208,23 +208,23 @@ impl ComparisonOperator {
 
 struct JsonPathParser<'t> {
     text: &'t str,
-    at: usize,
+    offset: usize,
     nested: usize,
 }
 
 impl<'t> JsonPathParser<'t> {
     fn rest(&self) -> &'t str {
-        self.text.get(self.at..).unwrap_or_default()
+        self.text.get(self.offset..).unwrap_or_default()
     }
 
-    fn syntax_error(&self, what: &str) -> String {
-        format!("{what} at byte {} of path {:?}", self.at, self.text)
+    fn syntax_error(&self, message: &str) -> String {
+        format!("{message} at byte {} of path {:?}", self.offset, self.text)
     }
 
     fn eat(&mut self, token: &str) -> bool {
         let matches = self.rest().starts_with(token);
         if matches {
-            self.at += token.len();
+            self.offset += token.len();
         }
         matches
     }
@@ -268,7 +268,7 @@ impl<'t> JsonPathParser<'t> {
                 '\\' => match chars.next() {
                     Some(escaped) => {
                         name.push(escaped);
-                        self.at += escaped.len_utf8();
+                        self.offset += escaped.len_utf8();
                     }
                     None => return Err(self.syntax_error("nothing after the backslash")),
                 },
@@ -277,7 +277,7 @@ impl<'t> JsonPathParser<'t> {
                 }
                 c => name.push(c),
             }
-            self.at += c.len_utf8();
+            self.offset += c.len_utf8();
         }
         if name.is_empty() {
             return Err(self.syntax_error("a field name is missing"));
@@ -330,7 +330,7 @@ impl<'t> JsonPathParser<'t> {
         let end = rest
             .find(|c: char| !c.is_ascii_digit() && c != '-')
             .unwrap_or(rest.len());
-        self.at += end;
+        self.offset += end;
         &rest[..end]
     }
 
@@ -342,7 +342,7 @@ impl<'t> JsonPathParser<'t> {
         while let Some(c) = chars.next() {
             used += c.len_utf8();
             if Some(c) == quote {
-                self.at += used;
+                self.offset += used;
                 return Ok(text);
             }
             if c == '\\'
@@ -401,7 +401,7 @@ impl<'t> JsonPathParser<'t> {
                 .unwrap_or(rest.len());
             let literal = machinery::json::from_str(&rest[..end])
                 .map_err(|_| self.syntax_error("not a literal"))?;
-            self.at += end;
+            self.offset += end;
             FilterOperand::Literal(literal)
         };
         self.skip_blanks();

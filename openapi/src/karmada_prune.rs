@@ -163,12 +163,12 @@ mod tests {
     fn server_side_fields_are_removed() {
         let mut manifest = json!({"kind": "X", "metadata": {"name": "a", "namespace": "n", "generateName": "a-",
             "labels": {"a": "b"}, "annotations": {"c": "d"}}, "spec": {"status": 1}});
-        let bare = manifest.clone();
+        let pruned = manifest.clone();
         for field in PRUNED_METADATA_FIELDS {
             manifest["metadata"][field] = json!("written");
         }
         manifest["status"] = json!({"ready": true});
-        check(manifest, bare);
+        check(manifest, pruned);
         for field in [
             "creationTimestamp",
             "deletionTimestamp",
@@ -191,15 +191,15 @@ mod tests {
     // proves: PRU-deployment
     #[test]
     fn revisions_of_a_deployment_are_removed() {
-        let with = |kind: &str, annotations: Value| json!({"kind": kind, "apiVersion": "any/v1", "metadata": {"annotations": annotations}});
+        let object_with = |kind: &str, annotations: Value| json!({"kind": kind, "apiVersion": "any/v1", "metadata": {"annotations": annotations}});
         let revisions = json!({"deployment.kubernetes.io/revision": "3", "deployment.kubernetes.io/revision-history": "1,2",
             "deployment.kubernetes.io/desired-replicas": "1", "x": "y"});
         let pruned = json!({"deployment.kubernetes.io/desired-replicas": "1", "x": "y"});
         check(
-            with("Deployment", revisions.clone()),
-            with("Deployment", pruned),
+            object_with("Deployment", revisions.clone()),
+            object_with("Deployment", pruned),
         );
-        let other = with("ReplicaSet", revisions);
+        let other = object_with("ReplicaSet", revisions);
         check(other.clone(), other);
     }
 
@@ -207,7 +207,7 @@ mod tests {
     #[test]
     fn generated_fields_of_a_job_are_removed() {
         let prefixed = "batch.kubernetes.io/";
-        let all = |more: &str| json!({"controller-uid": "u", format!("{prefixed}controller-uid"): "u", "job-name": "j", format!("{prefixed}job-name"): "j", more: "x"});
+        let all = |extra: &str| json!({"controller-uid": "u", format!("{prefixed}controller-uid"): "u", "job-name": "j", format!("{prefixed}job-name"): "j", extra: "x"});
         let job = |manual: Value, ttl: Value| {
             json!({"kind": "Job", "metadata": {}, "spec": {"manualSelector": manual, "ttlSecondsAfterFinished": ttl,
                 "selector": {"matchLabels": all("s")}, "template": {"metadata": {"labels": all("t")}}}})
@@ -224,12 +224,15 @@ mod tests {
             pruned["spec"]["template"]["metadata"]["labels"] = json!({"t": "x"});
             check(job(manual, json!(5)), pruned);
         }
-        let own = job(json!(true), json!(5));
-        check(own.clone(), without_ttl(own.clone()));
+        let with_own_selector = job(json!(true), json!(5));
+        check(
+            with_own_selector.clone(),
+            without_ttl(with_own_selector.clone()),
+        );
         // The object observed in a member is compared without this removal.
-        let mut observed = own.clone();
+        let mut observed = with_own_selector.clone();
         prune(&mut observed, false);
-        assert_eq!(observed, own);
+        assert_eq!(observed, with_own_selector);
     }
 
     // proves: PRU-service, PRU-headless
@@ -286,14 +289,14 @@ mod tests {
         let mut manifest =
             json!({"metadata": {"labels": {"b": "1", "a": "2"}, "annotations": {"z": ""}}});
         record_managed_keys(&mut manifest);
-        let once = manifest.clone();
+        let recorded = manifest.clone();
         assert_eq!(manifest["metadata"]["annotations"][MANAGED_LABELS], "a,b");
         assert_eq!(
             manifest["metadata"]["annotations"][MANAGED_ANNOTATIONS],
             format!("{MANAGED_ANNOTATIONS},{MANAGED_LABELS},z")
         );
         record_managed_keys(&mut manifest);
-        assert_eq!(manifest, once);
+        assert_eq!(manifest, recorded);
         let mut scalar = json!(3);
         record_managed_keys(&mut scalar);
         assert_eq!(scalar, json!(3));

@@ -53,7 +53,7 @@ pub fn definition_of_kind(kind: &KindInfo) -> Option<Value> {
     }))
 }
 
-/// The columns whose path is that of a field.
+/// The columns whose path is the path of a field.
 fn printer_columns(kind: &KindInfo) -> Value {
     let column = |column: &PrinterColumn| {
         let names = column.path.field_names()?;
@@ -100,7 +100,7 @@ mod tests {
 
     #[test]
     fn the_definition_serves_the_kind_as_the_catalog_does() {
-        for (kind, short) in [("ServiceExport", "svcex"), ("ServiceImport", "svcim")] {
+        for (kind, short_name) in [("ServiceExport", "svcex"), ("ServiceImport", "svcim")] {
             let gvk = Gvk::from_static("multicluster.x-k8s.io", "v1alpha1", kind);
             let info = catalog().kind(&gvk).unwrap();
             let definition = definition_of_kind(info).unwrap();
@@ -109,7 +109,7 @@ mod tests {
             assert_eq!(*name, format!("{plural}.multicluster.x-k8s.io"));
             let names = &definition["spec"]["names"];
             assert_eq!(names["listKind"], format!("{kind}List"));
-            assert_eq!(names["shortNames"], json!([short]));
+            assert_eq!(names["shortNames"], json!([short_name]));
             let version = &definition["spec"]["versions"][0];
             assert_eq!(version["subresources"], json!({"status": {}}));
             let columns = version["additionalPrinterColumns"].as_array().unwrap();
@@ -138,8 +138,8 @@ mod tests {
         schema.prune(&mut pruned);
         assert_eq!(pruned, import);
         assert!(schema.validate(&import).is_empty());
-        let mut wrong = import;
-        wrong["spec"]["type"] = "Other".into();
-        assert_eq!(schema.validate(&wrong).len(), 1);
+        let mut invalid = import;
+        invalid["spec"]["type"] = "Other".into();
+        assert_eq!(schema.validate(&invalid).len(), 1);
     }
 }

@@ -17,7 +17,7 @@ use crate::jsonpath::JsonPath;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SchemaDefinitionId(u32);
 
-/// An arena of definitions: those of the catalog, or those of one CRD version.
+/// An arena of definitions, either of the catalog or of one CRD version.
 #[derive(Debug, Default)]
 pub struct SchemaDefinitionArena {
     list: Vec<SchemaDefinition>,
@@ -88,8 +88,8 @@ pub struct SchemaDefinition {
 
 impl SchemaDefinition {
     pub fn field(&self, json_name: &str) -> Option<&SchemaField> {
-        let at = *self.by_name.get(json_name)?;
-        self.fields.get(at as usize)
+        let index = *self.by_name.get(json_name)?;
+        self.fields.get(index as usize)
     }
 
     /// The field with a protobuf number.
@@ -101,15 +101,15 @@ impl SchemaDefinition {
 
     /// Replaces the field with the same name, if there is one.
     pub(crate) fn replace_field(&mut self, field: SchemaField) {
-        if let Some(at) = self.by_name.get(&field.name) {
-            self.fields[*at as usize] = field;
+        if let Some(index) = self.by_name.get(&field.name) {
+            self.fields[*index as usize] = field;
         }
     }
 
     /// Appends a field. The error names a field that exists already.
     pub(crate) fn push_field(&mut self, field: SchemaField) -> Result<(), String> {
-        let at = u32::try_from(self.fields.len()).map_err(|_| "too many fields".to_owned())?;
-        if self.by_name.insert(field.name.clone(), at).is_some() {
+        let index = u32::try_from(self.fields.len()).map_err(|_| "too many fields".to_owned())?;
+        if self.by_name.insert(field.name.clone(), index).is_some() {
             return Err(format!("field {} is declared twice", field.name));
         }
         self.fields.push(field);

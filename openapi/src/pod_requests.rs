@@ -33,7 +33,7 @@ fn deserialize_resource_list<'de, D: Deserializer<'de>>(
     };
     let read = |(name, amount): (String, Value)| match Quantity::from_value(&amount) {
         Ok(quantity) => Ok((name, quantity)),
-        Err(why) => Err(D::Error::custom(format!("quantity {amount}: {why}"))),
+        Err(detail) => Err(D::Error::custom(format!("quantity {amount}: {detail}"))),
     };
     amounts
         .into_iter()
@@ -119,10 +119,10 @@ pub fn pod_limits<'a>(
         }
     }
     let overhead = overhead.into_iter().flatten();
-    let counted: Vec<_> = overhead
+    let limited_overhead: Vec<_> = overhead
         .filter(|(name, _)| limits.contains_key(*name))
         .collect();
-    add_resource_list(&mut limits, counted);
+    add_resource_list(&mut limits, limited_overhead);
     limits
 }
 
@@ -157,21 +157,21 @@ fn is_supported_pod_level_resource(name: &str) -> bool {
 }
 
 fn add_resource_list<'a>(
-    to: &mut ResourceList,
-    more: impl IntoIterator<Item = (&'a String, &'a Quantity)>,
+    target: &mut ResourceList,
+    addends: impl IntoIterator<Item = (&'a String, &'a Quantity)>,
 ) {
-    for (name, amount) in more {
-        match to.get_mut(name) {
+    for (name, amount) in addends {
+        match target.get_mut(name) {
             Some(sum) => *sum += *amount,
-            None => drop(to.insert(name.clone(), *amount)),
+            None => drop(target.insert(name.clone(), *amount)),
         }
     }
 }
 
-fn max_resource_list(to: &mut ResourceList, other: ResourceList) {
+fn max_resource_list(target: &mut ResourceList, other: ResourceList) {
     for (name, amount) in other {
-        let most = to.entry(name).or_insert(amount);
-        *most = (*most).max(amount);
+        let maximum = target.entry(name).or_insert(amount);
+        *maximum = (*maximum).max(amount);
     }
 }
 

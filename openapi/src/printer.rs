@@ -22,13 +22,13 @@ pub use human_duration::{age, human_duration};
 /// Longest text of a cell, in bytes.
 const MAX_CELL_BYTES: usize = 4096;
 
-/// The columns of a kind: those of its built-in printer, those it declares after `Name`,
-/// or `Name` and `Age`.
+/// The columns of a kind: the columns of its built-in printer, `Name` and its declared columns, or
+/// `Name` and `Age`.
 pub fn columns(kind: &KindInfo) -> Vec<TableColumnDefinition> {
-    let own = builtin::columns(kind)
+    let builtin_columns = builtin::columns(kind)
         .or_else(|| karmada_cluster::columns(kind))
         .or_else(|| resource_metrics::columns(kind));
-    if let Some(headers) = own {
+    if let Some(headers) = builtin_columns {
         return headers;
     }
     let mut headers = vec![
@@ -53,10 +53,10 @@ pub fn columns(kind: &KindInfo) -> Vec<TableColumnDefinition> {
 
 /// The cells of one object, one per column.
 pub fn cells(kind: &KindInfo, object: &Value, now: Timestamp) -> Vec<Value> {
-    let own = builtin::cells(kind, object, now)
+    let builtin_cells = builtin::cells(kind, object, now)
         .or_else(|| karmada_cluster::cells(kind, object, now))
         .or_else(|| resource_metrics::cells(kind, object));
-    if let Some(cells) = own {
+    if let Some(cells) = builtin_cells {
         return cells;
     }
     let mut cells = vec![name_cell(object)];
@@ -160,12 +160,12 @@ mod tests {
         let headers = columns(kind);
         let cells = cells(kind, object, now);
         assert_eq!(headers.len(), cells.len());
-        let shown: Vec<(&str, Value)> = headers
+        let actual: Vec<(&str, Value)> = headers
             .iter()
             .map(|h| h.name.as_str())
             .zip(cells.iter().cloned())
             .collect();
-        assert_eq!(shown, expect);
+        assert_eq!(actual, expect);
     }
 
     #[test]

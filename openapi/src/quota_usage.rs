@@ -103,8 +103,8 @@ impl ResourceQuotaSpec {
 
 /// The group and plural of the objects that use a quota resource.
 fn counted_resource(name: &str) -> (String, String) {
-    let (group, plural) = if let Some(counted) = name.strip_prefix(COUNT_PREFIX) {
-        let (plural, group) = counted.split_once('.').unwrap_or((counted, ""));
+    let (group, plural) = if let Some(counted_name) = name.strip_prefix(COUNT_PREFIX) {
+        let (plural, group) = counted_name.split_once('.').unwrap_or((counted_name, ""));
         (group, plural)
     } else if PLAIN_COUNTS.contains(&name) {
         ("", name)
@@ -207,8 +207,8 @@ fn has_cross_namespace_affinity(affinity: &Value) -> bool {
     });
     let mut terms = terms;
     terms.any(|term| {
-        let named = term["namespaces"].as_array().is_some_and(|n| !n.is_empty());
-        named || !term["namespaceSelector"].is_null()
+        let has_namespaces = term["namespaces"].as_array().is_some_and(|n| !n.is_empty());
+        has_namespaces || !term["namespaceSelector"].is_null()
     })
 }
 
@@ -216,8 +216,8 @@ fn has_cross_namespace_affinity(affinity: &Value) -> bool {
 pub fn usage(resource: &Gvr, object: &Value) -> ResourceList {
     let one = Quantity::from_units(1);
     let mut used = ResourceList::new();
-    let counted = resource.group_resource();
-    used.insert(format!("{COUNT_PREFIX}{counted}"), one);
+    let group_resource = resource.group_resource();
+    used.insert(format!("{COUNT_PREFIX}{group_resource}"), one);
     if !resource.group.is_empty() {
         return used;
     }
@@ -366,10 +366,10 @@ pub fn missing_container_resources(
     let mut missing: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
     for container in spec.containers.iter().chain(&spec.init_containers) {
         let mut specified = ResourceList::new();
-        let none = std::iter::empty;
+        let no_containers = std::iter::empty;
         let of_container = [&container.resources];
-        let requests = pod_requests(of_container, none(), None, None);
-        let limits = pod_limits(of_container, none(), None, None);
+        let requests = pod_requests(of_container, no_containers(), None, None);
+        let limits = pod_limits(of_container, no_containers(), None, None);
         add_compute_usage(requests, limits, &mut specified);
         for name in &required {
             if !specified.contains_key(*name) {
@@ -427,9 +427,9 @@ mod tests {
             json!({"count/pods": "1", "pods": "1", "cpu": "2", "requests.cpu": "2", "limits.cpu": "3",
                    "memory": "1Gi", "requests.memory": "1Gi", "requests.example.com/gpu": "2"}),
         );
-        let mut ended = pod;
-        ended["status"] = json!({"phase": "Succeeded"});
-        check_usage(&core("pods"), ended, json!({"count/pods": "1"}));
+        let mut succeeded_pod = pod;
+        succeeded_pod["status"] = json!({"phase": "Succeeded"});
+        check_usage(&core("pods"), succeeded_pod, json!({"count/pods": "1"}));
         for (spec, node_ports, balancers) in [
             (json!({"ports": [{}, {}]}), "0", "0"),
             (json!({"type": "NodePort", "ports": [{}, {}]}), "2", "0"),
@@ -510,7 +510,7 @@ mod tests {
             let parsed: ResourceQuotaSpec = serde_json::from_value(spec.clone()).unwrap();
             assert_eq!(parsed.covers(&claims, claim), expected, "{spec} {claim}");
         };
-        let none = json!({"spec": {"volumeAttributesClassName": ""}});
+        let without_class = json!({"spec": {"volumeAttributesClassName": ""}});
         let gold = json!({"spec": {"volumeAttributesClassName": "gold"}});
         let changing = json!({"spec": {"volumeAttributesClassName": "silver"},
             "status": {"currentVolumeAttributesClassName": "gold"}});
@@ -521,14 +521,14 @@ mod tests {
             ("Exists", &[], [false, true, true]),
             ("DoesNotExist", &[], [true, false, false]),
         ] {
-            for (claim, expected) in [&none, &gold, &changing].into_iter().zip(expected) {
+            for (claim, expected) in [&without_class, &gold, &changing].into_iter().zip(expected) {
                 check(operator, values, claim, expected);
             }
         }
         let of_pods: ResourceQuotaSpec =
             serde_json::from_value(json!({"scopes": ["Terminating"]})).unwrap();
         assert!(!of_pods.covers(&claims, &gold));
-        assert!(changes_usage(&claims, &none, &gold));
+        assert!(changes_usage(&claims, &without_class, &gold));
         assert!(!changes_usage(&claims, &gold, &gold.clone()));
     }
 
@@ -558,8 +558,8 @@ mod tests {
             {"name": "a", "resources": {"requests": {"cpu": "1"}}}]}});
         let hard: ResourceList =
             serde_json::from_value(json!({"cpu": "1", "limits.memory": "1", "pods": "1"})).unwrap();
-        let why = missing_container_resources(&core("pods"), &pod, &hard);
+        let message = missing_container_resources(&core("pods"), &pod, &hard);
         let expected = "must specify cpu for: b; limits.memory for: a,b";
-        assert_eq!(why.as_deref(), Some(expected));
+        assert_eq!(message.as_deref(), Some(expected));
     }
 }

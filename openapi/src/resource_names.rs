@@ -56,21 +56,24 @@ impl From<&KindInfo> for ResourceNames {
 }
 
 impl ResourceNames {
-    /// The requested names that one of `others` already has, in the order in which
+    /// The requested names that one of `other_names` already has, in the order in which
     /// kube-apiserver checks the fields. Plural, singular and short names share one
     /// namespace, kind and list kind another.
-    pub fn conflicts(&self, others: &[Self]) -> Vec<NameConflict> {
+    pub fn conflicts(&self, other_names: &[Self]) -> Vec<NameConflict> {
         let resource = |name: &str| {
             !name.is_empty()
-                && others.iter().any(|other| {
+                && other_names.iter().any(|other| {
                     name == other.plural
                         || name == other.singular
-                        || other.short_names.iter().any(|short| name == short)
+                        || other
+                            .short_names
+                            .iter()
+                            .any(|short_name| name == short_name)
                 })
         };
         let kind = |name: &str| {
             !name.is_empty()
-                && others
+                && other_names
                     .iter()
                     .any(|other| name == other.kind || name == other.list_kind)
         };
@@ -88,8 +91,13 @@ impl ResourceNames {
         let (plural, singular) = (&self.plural, &self.singular);
         check("plural", "PluralConflict", plural, resource(plural));
         check("singular", "SingularConflict", singular, resource(singular));
-        for short in &self.short_names {
-            check("shortNames", "ShortNamesConflict", short, resource(short));
+        for short_name in &self.short_names {
+            check(
+                "shortNames",
+                "ShortNamesConflict",
+                short_name,
+                resource(short_name),
+            );
         }
         check("kind", "KindConflict", &self.kind, kind(&self.kind));
         let list_kind = &self.list_kind;
@@ -122,10 +130,10 @@ mod tests {
     fn resource_names_and_kind_names_are_separate_namespaces() {
         let existing = ResourceNames::from(&json!({"plural": "things", "singular": "thing",
             "shortNames": ["th"], "kind": "Thing", "listKind": "ThingList"}));
-        let check = |names: Value, want: &[&str]| {
+        let check = |names: Value, expected: &[&str]| {
             let conflicts = ResourceNames::from(&names).conflicts(std::slice::from_ref(&existing));
             let fields: Vec<&str> = conflicts.iter().map(|c| c.field).collect();
-            assert_eq!(fields, want, "{names}");
+            assert_eq!(fields, expected, "{names}");
         };
         check(json!({"plural": "others", "kind": "Other"}), &[]);
         check(json!({"plural": "th", "kind": "thing"}), &["plural"]);
@@ -144,12 +152,12 @@ mod tests {
         let built_in = [ResourceNames::from(
             &json!({"plural": "things", "singular": "thing", "kind": "Thing"}),
         )];
-        let check = |plural: &str, accepted: Value, want: bool| {
+        let check = |plural: &str, accepted: Value, expected: bool| {
             let definition = json!({"spec": {"names": {"plural": plural, "kind": "Thing"}},
                 "status": {"acceptedNames": accepted}});
             assert_eq!(
                 shadows_built_in(&definition, &built_in),
-                want,
+                expected,
                 "{definition}"
             );
         };

@@ -181,7 +181,7 @@ struct FieldPath<'v> {
 #[derive(Clone, Copy, Debug)]
 enum PathSegment<'v> {
     Key(&'v str),
-    /// The key of a map, which is a field for all errors but those of list types.
+    /// The key of a map. Errors treat it as a field, except for errors of list types.
     MapKey(&'v str),
     Index(usize),
 }

@@ -32,9 +32,9 @@ pub(crate) fn parse(
     let mut types: Vec<UnresolvedType<'_>> = Vec::new();
     let mut kinds: Vec<KindInfo> = Vec::new();
     for (file, text) in sources {
-        let mut within = OpenStatementKind::None;
+        let mut open_statement = OpenStatementKind::None;
         for (number, line) in (1..).zip(text.lines()) {
-            parse_statement(line, &mut within, &mut types, &mut kinds)
+            parse_statement(line, &mut open_statement, &mut types, &mut kinds)
                 .map_err(|e| format!("{file}:{number}: {e}"))?;
         }
     }
@@ -42,9 +42,9 @@ pub(crate) fn parse(
     for t in &types {
         definitions.add(t.definition.clone())?;
     }
-    for at in 0..types.len() {
-        resolve_fields(&types, at, &mut definitions)
-            .map_err(|e| format!("{}: {e}", types[at].definition.name))?;
+    for index in 0..types.len() {
+        resolve_fields(&types, index, &mut definitions)
+            .map_err(|e| format!("{}: {e}", types[index].definition.name))?;
     }
     for kind in &kinds {
         add_object_fields(&mut definitions, &kind.definition)
@@ -73,7 +73,7 @@ enum OpenStatementKind {
 
 fn parse_statement<'t>(
     line: &'t str,
-    within: &mut OpenStatementKind,
+    open_statement: &mut OpenStatementKind,
     types: &mut Vec<UnresolvedType<'t>>,
     kinds: &mut Vec<KindInfo>,
 ) -> Result<(), String> {
@@ -84,16 +84,16 @@ fn parse_statement<'t>(
     let tokens = tokenize(trimmed)?;
     // Fields may be named `type` or `kind`, so only unindented lines start a statement.
     let indented = line.starts_with([' ', '\t']);
-    match (indented, tokens[0].text.as_ref(), &within) {
+    match (indented, tokens[0].text.as_ref(), &open_statement) {
         (false, "type", _) => {
-            *within = OpenStatementKind::Type;
+            *open_statement = OpenStatementKind::Type;
             types.push(UnresolvedType {
                 definition: parse_type_header(&tokens[1..])?,
                 lines: Vec::new(),
             });
         }
         (false, "kind", _) => {
-            *within = OpenStatementKind::Kind;
+            *open_statement = OpenStatementKind::Kind;
             kinds.push(parse_kind_header(&tokens[1..])?);
         }
         (true, _, OpenStatementKind::Type) => {
@@ -189,13 +189,13 @@ fn parse_type_header(tokens: &[SchemaToken<'_>]) -> Result<SchemaDefinition, Str
 /// Adds the fields that the lines of one type declare.
 fn resolve_fields(
     types: &[UnresolvedType<'_>],
-    at: usize,
+    index: usize,
     definitions: &mut SchemaDefinitionArena,
 ) -> Result<(), String> {
     let mut fields = Vec::new();
-    collect_fields(types, at, definitions, &mut fields, 0)?;
+    collect_fields(types, index, definitions, &mut fields, 0)?;
     let id = definitions
-        .id(&types[at].definition.name)
+        .id(&types[index].definition.name)
         .ok_or("lost definition")?;
     for field in fields {
         definitions.get_mut(id).push_field(field)?;
@@ -205,7 +205,7 @@ fn resolve_fields(
 
 fn collect_fields(
     types: &[UnresolvedType<'_>],
-    at: usize,
+    index: usize,
     definitions: &SchemaDefinitionArena,
     fields: &mut Vec<SchemaField>,
     depth: usize,
@@ -213,7 +213,7 @@ fn collect_fields(
     if depth > 8 {
         return Err("inlined types form a cycle".into());
     }
-    for line in &types[at].lines {
+    for line in &types[index].lines {
         match line[0].text.strip_prefix("...") {
             Some(name) => {
                 let other = types
@@ -524,8 +524,8 @@ kind g/v1 Thing things namespaced type=a.Thing short=t,th categories=all status 
 kind v1 Base bases cluster type=a.Base verbs=get,list key=/registry/other
 "#;
         let (definitions, kinds) = parse(&[("meta", META), ("test", text)]).unwrap();
-        let thing = definitions.get(definitions.id("a.Thing").unwrap());
-        let names: Vec<_> = thing.fields.iter().map(|f| &*f.name).collect();
+        let thing_definition = definitions.get(definitions.id("a.Thing").unwrap());
+        let names: Vec<_> = thing_definition.fields.iter().map(|f| &*f.name).collect();
         assert_eq!(
             names,
             [
@@ -539,8 +539,8 @@ kind v1 Base bases cluster type=a.Base verbs=get,list key=/registry/other
                 "metadata"
             ]
         );
-        assert!(thing.atomic && thing.native);
-        let name = thing.field("name").unwrap();
+        assert!(thing_definition.atomic && thing_definition.native);
+        let name = thing_definition.field("name").unwrap();
         assert_eq!(
             (name.number, name.required, &*name.description),
             (1, true, "called")
@@ -548,11 +548,11 @@ kind v1 Base bases cluster type=a.Base verbs=get,list key=/registry/other
         assert_eq!(name.node.default.as_deref(), Some(&"x y".into()));
         let rules = name.node.validation.as_ref().unwrap();
         assert_eq!(&*rules.pattern.as_ref().unwrap().source, "^a b$");
-        let parts = &thing.field("parts").unwrap().node;
+        let parts = &thing_definition.field("parts").unwrap().node;
         assert_eq!(parts.list, ListType::Map(["x".into(), "y".into()].into()));
         assert!(parts.patch.merge && parts.patch.retain_keys && &*parts.patch.merge_key == "x");
-        assert_eq!(thing.field("base").unwrap().number, 0);
-        assert_eq!(&*thing.field_by_number(2).unwrap().name, "parts");
+        assert_eq!(thing_definition.field("base").unwrap().number, 0);
+        assert_eq!(&*thing_definition.field_by_number(2).unwrap().name, "parts");
         let [first, second] = &kinds[..] else {
             panic!("two kinds")
         };

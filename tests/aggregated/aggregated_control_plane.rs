@@ -181,8 +181,8 @@ impl AggregatedControlPlane {
     ///
     /// Returns how long the APIServices took to become Available.
     pub(crate) async fn wait_until_available(&self) -> Duration {
-        let began = Instant::now();
-        let mut took = None;
+        let start = Instant::now();
+        let mut elapsed = None;
         loop {
             let all = self.api_services().await;
             let missing: Vec<&Value> = all
@@ -190,13 +190,13 @@ impl AggregatedControlPlane {
                 .filter(|s| find_condition(s, "Available")["status"] != "True")
                 .collect();
             if !all.is_empty() && missing.is_empty() {
-                let took = *took.get_or_insert_with(|| began.elapsed());
+                let elapsed = *elapsed.get_or_insert_with(|| start.elapsed());
                 if self.is_routed(&all).await {
-                    return took;
+                    return elapsed;
                 }
             }
             assert!(
-                began.elapsed() < AVAILABLE_TIMEOUT,
+                start.elapsed() < AVAILABLE_TIMEOUT,
                 "not available: {missing:#?}"
             );
             tokio::time::sleep(Duration::from_millis(20)).await;

@@ -85,8 +85,8 @@ async fn scale_by_usage(control: &ApiServerClient) {
         .await;
 }
 
-/// Kubernetes 1.20 has EndpointSlices of v1beta1 only; an extension API server gives the host
-/// those of v1, which later ones have themselves.
+/// Kubernetes 1.20 has EndpointSlices of v1beta1 only. An extension API server gives the host
+/// EndpointSlices of v1, which later versions have themselves.
 async fn serve_endpoint_slices(
     control_plane: &AggregatedControlPlane,
     dir: &Path,

@@ -48,8 +48,8 @@ pub(crate) async fn run_scenario(
         .try_create(config_map(ns, "settings", "again"));
     let rejected = rejected.await.unwrap_err();
     assert_eq!(rejected.status().map(|s| s.code), Some(403), "{rejected}");
-    let ours = config_map(ns, "settings", "ours");
-    let (_, after) = resolve_conflict(control, member, &CONFIG_MAPS, &ours).await;
+    let template = config_map(ns, "settings", "ours");
+    let (_, after) = resolve_conflict(control, member, &CONFIG_MAPS, &template).await;
     assert_eq!(after["data"]["k"], "ours");
     control.delete(&NAMESPACES, "", ns).await;
     control.wait_until_deleted(&NAMESPACES, "", ns).await;

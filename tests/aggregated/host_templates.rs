@@ -60,8 +60,8 @@ async fn run_scenario(host: &ApiServerClient, members: &RealMemberClusters) {
 
 /// Finds a resource by discovery, in the version that this host serves.
 async fn served_resource(host: &ApiServerClient, group: &str, resource: &str) -> Gvr {
-    let found = host.api.discover().await.unwrap().resources;
-    let mut all = found.into_iter().map(|r| r.resource);
+    let resources = host.api.discover().await.unwrap().resources;
+    let mut all = resources.into_iter().map(|r| r.resource);
     all.find(|r| r.group == group && r.resource == resource)
         .unwrap()
 }
@@ -123,8 +123,8 @@ async fn check_concurrent_writers(host: &ApiServerClient, members: &RealMemberCl
         .wait_until(&DEPLOYMENTS, NS, "web", "4 ready", ready)
         .await;
     let notes = web["metadata"]["annotations"].as_object().unwrap();
-    let theirs = notes.keys().filter(|k| k.starts_with("example.org/"));
-    assert_eq!(theirs.count(), 60);
+    let foreign_notes = notes.keys().filter(|k| k.starts_with("example.org/"));
+    assert_eq!(foreign_notes.count(), 60);
     let written = web["metadata"]["managedFields"].as_array();
     assert!(written.is_some_and(|all| !all.is_empty()), "{web:#}");
     let binding = host

@@ -83,9 +83,9 @@ async fn propagate_deployment(control: &ApiServerClient, members: &RealMemberClu
 }
 
 async fn wait_for_ready_replicas(control: &ApiServerClient, ns: &str, replicas: i64) {
-    let what = format!("{replicas} ready");
+    let description = format!("{replicas} ready");
     control
-        .wait_until(&DEPLOYMENTS, ns, "web", &what, |d| {
+        .wait_until(&DEPLOYMENTS, ns, "web", &description, |d| {
             let status = &d["status"];
             status["readyReplicas"] == replicas
                 && status["updatedReplicas"] == replicas

@@ -212,21 +212,21 @@ async fn check_exec(target: &HttpTestClient, pod: &str) {
         let (head, stream) = target.upgrade(&session("echo"), protocol, b"").await;
         assert!(head.starts_with("HTTP/1.1 101 "), "{protocol}: {head}");
         let (mut from, mut to) = tokio::io::split(stream);
-        let mut got = vec![0; sent.len()];
-        let both = async { tokio::join!(to.write_all(&sent), from.read_exact(&mut got)) };
+        let mut actual = vec![0; sent.len()];
+        let both = async { tokio::join!(to.write_all(&sent), from.read_exact(&mut actual)) };
         let (wrote, read) = within_timeout("the echo", both).await;
         wrote.unwrap();
         read.unwrap();
-        assert!(got == sent, "{protocol}");
+        assert!(actual == sent, "{protocol}");
         to.shutdown().await.unwrap();
         let mut rest = Vec::new();
         let _ = within_timeout("the end", from.read_to_end(&mut rest)).await;
         assert!(HALF_CLOSE_MESSAGE.starts_with(&rest), "{rest:?}");
 
         let (_, mut stream) = target.upgrade(&session("brief"), protocol, b"").await;
-        let mut got = Vec::new();
-        let _ = within_timeout("the farewell", stream.read_to_end(&mut got)).await;
-        assert_eq!(got, HALF_CLOSE_MESSAGE, "{protocol}");
+        let mut actual = Vec::new();
+        let _ = within_timeout("the farewell", stream.read_to_end(&mut actual)).await;
+        assert_eq!(actual, HALF_CLOSE_MESSAGE, "{protocol}");
     }
 }
 

@@ -30,7 +30,7 @@ async fn start_agent(member: &SimulatedMember) -> ServerProcess {
     let data = secret["data"]["karmada-kubeconfig"].as_str().unwrap();
     let file: PathBuf = member.dir.path().join("agent-kubeconfig");
     std::fs::write(&file, STANDARD.decode(data).unwrap()).unwrap();
-    let (control, theirs) = (path_string(&file), member.kubeconfig());
+    let (control, member_kubeconfig) = (path_string(&file), member.kubeconfig());
     let log = member.dir.path().join("agent.log");
     let start = move || {
         let arguments = [
@@ -40,7 +40,7 @@ async fn start_agent(member: &SimulatedMember) -> ServerProcess {
             "--karmada-kubeconfig",
             &control,
             "--kubeconfig",
-            &theirs,
+            &member_kubeconfig,
         ];
         ServerProcess::start(BINARY, &arguments, &log).0
     };
@@ -103,12 +103,12 @@ async fn assert_proxied(control_plane: &AggregatedControlPlane, member: &Simulat
             assert!(out.status.success(), "{line}: {out:?}");
             String::from_utf8(out.stdout).unwrap()
         };
-        let (log, said) = tokio::task::block_in_place(|| {
+        let (log, output) = tokio::task::block_in_place(|| {
             let log = run(format!("logs {pod}"));
             (log, run(format!("exec {pod} -- say this and that")))
         });
         assert!(log.contains(&format!("default/{pod}: second 0")), "{log}");
-        assert_eq!(said, "say this and that\n");
+        assert_eq!(output, "say this and that\n");
     }
 }
 
@@ -125,8 +125,8 @@ async fn a_member_is_registered_behind_a_host() {
     install_agent_roles(host).await;
     let control = path_string(&control_plane.host.kubeconfig);
     let mut words = register_command(&control).await;
-    let theirs = member.kubeconfig();
-    for word in ["--kubeconfig", &theirs, "--cluster-name", NAME] {
+    let member_kubeconfig = member.kubeconfig();
+    for word in ["--kubeconfig", &member_kubeconfig, "--cluster-name", NAME] {
         words.push(word.to_owned());
     }
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
@@ -156,7 +156,7 @@ async fn a_member_is_registered_behind_a_host() {
 
     let files = [
         "--cluster-kubeconfig",
-        &theirs,
+        &member_kubeconfig,
         "--karmada-config",
         &control,
     ];

@@ -18,10 +18,10 @@ async fn api_services_stay_registered() {
     let Some(mut control_plane) = AggregatedControlPlane::start().await else {
         return;
     };
-    let took = control_plane.wait_until_available().await;
+    let elapsed = control_plane.wait_until_available().await;
     assert!(
-        took < Duration::from_secs(5),
-        "first available after {took:?}"
+        elapsed < Duration::from_secs(5),
+        "first available after {elapsed:?}"
     );
     let all = control_plane.api_services().await;
     assert!(all.len() >= 5, "{}", all.len());
@@ -35,10 +35,10 @@ async fn api_services_stay_registered() {
     // The APIServices exist when Flotilla starts again.
     control_plane.kill();
     control_plane.start_flotilla();
-    let took = control_plane.wait_until_available().await;
+    let elapsed = control_plane.wait_until_available().await;
     assert!(
-        took < Duration::from_secs(35),
-        "available again after {took:?}"
+        elapsed < Duration::from_secs(35),
+        "available again after {elapsed:?}"
     );
     control_plane.client.list(&POLICIES, "").await;
 
@@ -104,14 +104,14 @@ const METRICS_API_SERVICES: [&str; 4] = [
 /// The name of the Service that each APIService of metrics leads to.
 async fn metrics_services(control_plane: &AggregatedControlPlane) -> Vec<(String, Value)> {
     let all = control_plane.client.list(&API_SERVICES, "").await;
-    let mut found: Vec<(String, Value)> = all
+    let mut services: Vec<(String, Value)> = all
         .iter()
         .map(|s| (s["metadata"]["name"].as_str().unwrap(), s))
         .filter(|(name, _)| METRICS_API_SERVICES.contains(name))
         .map(|(name, s)| (name.to_owned(), s["spec"]["service"]["name"].clone()))
         .collect();
-    found.sort_by(|(a, _), (b, _)| a.cmp(b));
-    found
+    services.sort_by(|(a, _), (b, _)| a.cmp(b));
+    services
 }
 
 /// Waits until the APIServices of metrics lead to these Services.

@@ -97,9 +97,9 @@ async fn members_are_searched_through_the_host() {
     control.create(binding).await;
     wait_until("the host's own refusal", async || {
         let user = HttpTestRequest::new(Method::GET, &nodes).header("impersonate-user", "bob");
-        let refused = client.call(user).await;
-        let message = refused.json()["message"].to_string();
-        refused.code == 403 && message.contains("cannot list resource")
+        let rejection = client.call(user).await;
+        let message = rejection.json()["message"].to_string();
+        rejection.code == 403 && message.contains("cannot list resource")
     })
     .await;
 }

@@ -1,4 +1,5 @@
-//! Simulated member clusters beside those of real components: they have metrics of their pods.
+//! Runs simulated member clusters, which have metrics of their pods, beside members of real
+//! components.
 
 use harness::{ApiServerClient, ServerProcess};
 

@@ -55,8 +55,8 @@ impl RecordingAdmissionWebhookServer {
         let acceptor = TlsAcceptor::from(Arc::new(config));
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("https://{}", listener.local_addr().unwrap());
-        let asked: Arc<Mutex<Vec<Value>>> = Arc::default();
-        let log = Arc::clone(&asked);
+        let requests: Arc<Mutex<Vec<Value>>> = Arc::default();
+        let log = Arc::clone(&requests);
         tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
                 let (acceptor, log) = (acceptor.clone(), Arc::clone(&log));
@@ -73,7 +73,7 @@ impl RecordingAdmissionWebhookServer {
         Self {
             url,
             ca: STANDARD.encode(&pki.ca_pem),
-            requests: asked,
+            requests,
             _dir: dir,
         }
     }
@@ -133,20 +133,20 @@ async fn register(control_plane: &AggregatedControlPlane, resource: &Gvr, mut bo
     created.await.unwrap();
 }
 
-/// Repeats a request until `fits` holds for its result.
+/// Repeats a request until `matches` holds for its result.
 async fn retry_until<T: std::fmt::Debug>(
-    what: &str,
+    description: &str,
     mut attempt: impl AsyncFnMut() -> T,
-    fits: impl Fn(&T) -> bool,
+    matches: impl Fn(&T) -> bool,
 ) -> T {
-    let began = Instant::now();
+    let start = Instant::now();
     loop {
-        let in_time = began.elapsed() < REGISTRATION_TIMEOUT;
-        let got = attempt().await;
-        if fits(&got) {
-            return got;
+        let in_time = start.elapsed() < REGISTRATION_TIMEOUT;
+        let actual = attempt().await;
+        if matches(&actual) {
+            return actual;
         }
-        assert!(in_time, "{what}: {got:?}");
+        assert!(in_time, "{description}: {actual:?}");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }
@@ -180,8 +180,8 @@ async fn host_admission_webhooks_are_called() {
     .await;
     assert_eq!(labelled["metadata"]["namespace"], "default");
     let name = &labelled["metadata"]["name"];
-    let asked = hooks.requests.lock().clone();
-    let mut created = asked.iter().filter(|r| r["operation"] == "CREATE");
+    let requests = hooks.requests.lock().clone();
+    let mut created = requests.iter().filter(|r| r["operation"] == "CREATE");
     let request = created.find(|r| r["name"] == *name).unwrap();
     assert_eq!(request["userInfo"]["username"], "kubernetes-admin");
     assert_eq!(request["resource"]["resource"], "propagationpolicies");
@@ -254,8 +254,8 @@ async fn check_failure_policies(
     .unwrap();
     control.delete(&POLICIES, "default", "after").await;
     // The webhooks also apply to DELETE.
-    let asked = hooks.requests.lock();
+    let requests = hooks.requests.lock();
     let deleted =
         |r: &&Value| r["operation"] == "DELETE" && r["oldObject"]["metadata"]["name"] == "after";
-    assert!(asked.iter().any(|r| deleted(&r)));
+    assert!(requests.iter().any(|r| deleted(&r)));
 }

@@ -158,12 +158,12 @@ fn send_row(
     }
 }
 
-/// The paths at which `found` does not have what `expected` has, with both values.
-fn differences(expected: &Value, found: &Value, at: &str) -> Vec<String> {
-    match (expected, found) {
+/// The paths at which `actual` does not have what `expected` has, with both values.
+fn differences(expected: &Value, actual: &Value, at: &str) -> Vec<String> {
+    match (expected, actual) {
         (Value::Object(expected), Value::Object(_)) => expected
             .iter()
-            .flat_map(|(key, value)| differences(value, &found[key], &format!("{at}.{key}")))
+            .flat_map(|(key, value)| differences(value, &actual[key], &format!("{at}.{key}")))
             .collect(),
         (Value::Array(all), Value::Array(there)) if all.len() == there.len() => all
             .iter()
@@ -173,8 +173,8 @@ fn differences(expected: &Value, found: &Value, at: &str) -> Vec<String> {
             .collect(),
         (Value::String(any), Value::String(text)) if any == "UUID" && text.len() == 36 => vec![],
         (Value::String(any), Value::String(text)) if any == "TIME" && text.len() == 20 => vec![],
-        _ if expected == found => vec![],
-        _ => vec![format!("{at}: {found}, not {expected}")],
+        _ if expected == actual => vec![],
+        _ => vec![format!("{at}: {actual}, not {expected}")],
     }
 }
 
@@ -184,8 +184,8 @@ fn mismatch(reply: &RawHttpResponse, expected: &str) -> Option<String> {
     let good = matches!(reply.code, 200 | 201);
     if let (Some(tree), true) = (expected.strip_prefix("= "), good) {
         let tree: Value = machinery::json::from_str(tree).unwrap();
-        let found = differences(&tree, &body, "");
-        return (!found.is_empty()).then(|| found.join("\n  "));
+        let lines = differences(&tree, &body, "");
+        return (!lines.is_empty()).then(|| lines.join("\n  "));
     }
     let message = body["message"].as_str().unwrap_or_default();
     let actual = match good {
@@ -227,8 +227,8 @@ fn admission_rules_are_enforced_by_the_served_api() {
 // proves: ADM-cluster-grades-gate
 #[test]
 fn resource_models_are_not_defaulted_without_their_feature_gate() {
-    let gate = "CustomizedClusterResourceModeling=false";
-    let test_server = ApiTestServer::start_with(&["--feature-gates", gate]);
+    let feature = "CustomizedClusterResourceModeling=false";
+    let test_server = ApiTestServer::start_with(&["--feature-gates", feature]);
     let models = json!([{"grade": 3, "ranges": [{"name": "cpu", "min": "1", "max": "2"}]}]);
     for models in [Value::Null, models] {
         let mut body = json!({"metadata": {"name": "m1"}, "spec": {"syncMode": "Pull"}});
@@ -236,10 +236,10 @@ fn resource_models_are_not_defaulted_without_their_feature_gate() {
             body["spec"]["resourceModels"] = models.clone();
         }
         let reply = send_row(&test_server, "create", "Cluster", body);
-        let found = &reply.json()["spec"]["resourceModels"];
+        let models_in_reply = &reply.json()["spec"]["resourceModels"];
         // Models are validated without the feature gate, too.
         match models {
-            Value::Null => assert_eq!((reply.code, found), (201, &Value::Null)),
+            Value::Null => assert_eq!((reply.code, models_in_reply), (201, &Value::Null)),
             _ => assert_eq!(reply.code, 422, "{}", reply.text()),
         }
     }

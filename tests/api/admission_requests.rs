@@ -66,17 +66,17 @@ async fn reviews_have_the_options_of_the_request() {
         json!({"apiVersion": "meta.k8s.io/v1", "kind": "CreateOptions"})
     );
     let query = "fieldManager=editor&fieldValidation=Strict";
-    let said = |kind: &str| {
+    let expected_options = |kind: &str| {
         json!({"apiVersion": "meta.k8s.io/v1", "kind": kind,
                "fieldManager": "editor", "fieldValidation": "Strict"})
     };
     let created = server.post(&format!("{MAPS}?{query}"), &config_map("a"));
     assert_eq!(created.code, 201, "{}", created.text());
-    assert_eq!(options("CREATE", "a"), said("CreateOptions"));
+    assert_eq!(options("CREATE", "a"), expected_options("CreateOptions"));
     let one = format!("{MAPS}/a?{query}");
     let updated = server.request("PUT", &one).json(&config_map("a")).send();
     assert_eq!(updated.code, 200, "{}", updated.text());
-    assert_eq!(options("UPDATE", "a"), said("UpdateOptions"));
+    assert_eq!(options("UPDATE", "a"), expected_options("UpdateOptions"));
     let patch = json!({"data": {"a": "b"}}).to_string();
     let path = format!("{MAPS}/a?fieldManager=patcher&dryRun=All");
     let request = server.request("PATCH", &path);
@@ -91,7 +91,7 @@ async fn reviews_have_the_options_of_the_request() {
     let request = server.request("PATCH", &format!("{MAPS}/new?{query}"));
     let request = request.body("application/apply-patch+yaml", applied.to_string());
     assert_eq!(request.send().code, 201);
-    assert_eq!(options("CREATE", "new"), said("CreateOptions"));
+    assert_eq!(options("CREATE", "new"), expected_options("CreateOptions"));
     let uid = created.json()["metadata"]["uid"].clone();
     let body = json!({"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": uid},
         "propagationPolicy": "Background"});
@@ -228,8 +228,8 @@ async fn webhooks_are_called_again_when_policies_change_the_object_after_them() 
     .await;
     let name = created.json()["metadata"]["name"].clone();
     let requests = test.requests_of(&name);
-    let seen = |request: &Value| request["object"]["metadata"]["annotations"]["seen"].clone();
-    let seen: Vec<Value> = requests.iter().map(seen).collect();
+    let annotation = |request: &Value| request["object"]["metadata"]["annotations"]["seen"].clone();
+    let annotation: Vec<Value> = requests.iter().map(annotation).collect();
     // Policy, both webhooks, the policy again, and the webhook that asks for it.
-    assert_eq!(seen, ["nothing", "nothing", "hook"], "{requests:?}");
+    assert_eq!(annotation, ["nothing", "nothing", "hook"], "{requests:?}");
 }

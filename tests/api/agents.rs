@@ -48,22 +48,22 @@ fn request_certificate(
 /// A request for the certificate of an agent, and its key.
 fn signing_request(name: &str, cluster: &str) -> (Value, String) {
     let user = format!("system:karmada:agent:{cluster}");
-    let made = certificate_request(&user, "system:karmada:agents", &[]);
+    let request = certificate_request(&user, "system:karmada:agents", &[]);
     let body = json!({"apiVersion": "certificates.k8s.io/v1", "kind": "CertificateSigningRequest",
         "metadata": {"name": name, "annotations": {"flotilla.io/agent-registration": REGISTRATION}},
         "spec": {"signerName": "kubernetes.io/kube-apiserver-client",
-            "request": STANDARD.encode(made.request_pem), "expirationSeconds": 31_536_000,
+            "request": STANDARD.encode(request.request_pem), "expirationSeconds": 31_536_000,
             "usages": ["digital signature", "key encipherment", "client auth"]}});
-    (body, made.key_pem)
+    (body, request.key_pem)
 }
 
-fn wait_until<T>(what: &str, found: impl Fn() -> Option<T>) -> T {
+fn wait_until<T>(description: &str, poll: impl Fn() -> Option<T>) -> T {
     let end = Instant::now() + TIMEOUT;
     loop {
-        if let Some(found) = found() {
-            return found;
+        if let Some(poll) = poll() {
+            return poll;
         }
-        assert!(Instant::now() < end, "never: {what}");
+        assert!(Instant::now() < end, "never: {description}");
         harness::sleep_blocking(Duration::from_millis(20));
     }
 }
@@ -159,16 +159,16 @@ fn a_token_registers_one_cluster() {
         "{second}"
     );
     let other = create_token(&server, "--cluster-name three");
-    let (taken, _) = request_certificate(&server, &other, "one-taken", "one");
+    let (denied, _) = request_certificate(&server, &other, "one-taken", "one");
     assert!(
-        denial(&taken).contains("registers the cluster \"three\" only"),
-        "{taken}"
+        denial(&denied).contains("registers the cluster \"three\" only"),
+        "{denied}"
     );
     let unbound = create_token(&server, "");
-    let (taken, _) = request_certificate(&server, &unbound, "one-unbound", "one");
+    let (denied, _) = request_certificate(&server, &unbound, "one-unbound", "one");
     assert!(
-        denial(&taken).contains("another bootstrap token"),
-        "{taken}"
+        denial(&denied).contains("another bootstrap token"),
+        "{denied}"
     );
     let push = json!({"apiVersion": "cluster.karmada.io/v1alpha1", "kind": "Cluster",
         "metadata": {"name": "pushed"}, "spec": {"syncMode": "Push"}});
@@ -181,8 +181,11 @@ fn a_token_registers_one_cluster() {
     );
     for reserved in ["one-impersonator", "Upper"] {
         let name = format!("one-{}", reserved.to_lowercase());
-        let (refused, _) = request_certificate(&server, &unbound, &name, reserved);
-        assert!(denial(&refused).contains("no agent may have"), "{refused}");
+        let (rejection, _) = request_certificate(&server, &unbound, &name, reserved);
+        assert!(
+            denial(&rejection).contains("no agent may have"),
+            "{rejection}"
+        );
     }
 }
 

@@ -29,10 +29,10 @@ impl ApiTestServer {
         reply.json()["status"]["userInfo"].clone()
     }
 
-    fn assert_refused(&self, what: &str, token: &str) {
+    fn assert_refused(&self, description: &str, token: &str) {
         let reply = self.review_with(&self.anonymous, token);
-        assert_eq!(reply.code, 401, "{what}: {}", reply.text());
-        assert_eq!(reply.json()["message"], "Unauthorized", "{what}");
+        assert_eq!(reply.code, 401, "{description}: {}", reply.text());
+        assert_eq!(reply.json()["message"], "Unauthorized", "{description}");
     }
 }
 
@@ -90,13 +90,13 @@ fn client_certificates_of_another_authority_are_users() {
     let dir = tempfile::tempdir().unwrap();
     let now = jiff::Timestamp::now();
     let other = auth::pki::Pki::open(&dir.path().join("other"), &[], now).unwrap();
-    let made = other
+    let identity = other
         .sign_client_certificate("foreign", &["staff".to_owned()], now)
         .unwrap();
     let file = write(dir.path(), "ca.crt", &other.ca_pem);
     let server = ApiTestServer::start_with(&["--client-ca-file", &file]);
     let ca = std::fs::read_to_string(server.data_dir().join("pki/ca.crt")).unwrap();
-    let own = (made.certificate_pem.as_str(), made.key_pem.as_str());
+    let own = (identity.certificate_pem.as_str(), identity.key_pem.as_str());
     let client = TestTlsClientConfig::new(&ca, Some(own));
     let reply = server.review_with(&client, "");
     assert_eq!(reply.code, 201, "{}", reply.text());
@@ -251,7 +251,7 @@ fn check_issuer(issuer: &FakeTokenIssuer) {
     {
         assert!(Instant::now() < end, "the new key is never read");
     }
-    // Who is authenticated has no rights without a role.
+    // An authenticated user has no rights without a role.
     let request = RawHttpRequest::new(&server.address, &server.anonymous, "GET", "/api/v1/secrets");
     let token = format!("Bearer {}", issuer.token(&good));
     let reply = request.header("Authorization", &token).send();
@@ -348,8 +348,8 @@ fn check_expressions(issuer: &FakeTokenIssuer) {
     );
     assert_eq!(user["extra"]["example.org/tenant"], json!(["one"]));
     assert_eq!(user["extra"].get("example.org/none"), None);
-    let known = issuer.token(&with(&good, "id", "7".into()));
-    assert_eq!(server.user_of(&known)["uid"], "7");
+    let token_with_id = issuer.token(&with(&good, "id", "7".into()));
+    assert_eq!(server.user_of(&token_with_id)["uid"], "7");
     let long = good["nbf"].as_i64().unwrap() + 3601;
     for (field, value) in [
         ("exp", json!(long)),

@@ -261,9 +261,12 @@ fn check_webhooks(tokens: &ReviewServer, access: &ReviewServer) {
     let secrets = "/api/v1/namespaces/default/secrets";
     assert_eq!(get_as(&server, "ann", secrets).code, 200);
     // The next request is answered from the caches.
-    let (asked, reviewed) = (tokens.reviews(), access.reviews());
+    let (token_reviews, access_reviews) = (tokens.reviews(), access.reviews());
     assert_eq!(get_as(&server, "ann", secrets).code, 200);
-    assert_eq!((tokens.reviews(), access.reviews()), (asked, reviewed));
+    assert_eq!(
+        (tokens.reviews(), access.reviews()),
+        (token_reviews, access_reviews)
+    );
     let denied = get_as(&server, "ann", "/api/v1/namespaces/default/pods");
     assert_eq!(denied.code, 403);
     assert!(denied.text().contains("not mine"), "{}", denied.text());
@@ -347,10 +350,14 @@ fn check_configuration(dir: &Path, tokens: &ReviewServer, access: &ReviewServer)
     ]);
     let path = "/api/v1/namespaces/default/secrets";
     assert_eq!(get_as(&server, "ann", path).code, 200);
-    let asked = access.reviews();
+    let reviews = access.reviews();
     let elsewhere = get_as(&server, "ann", "/api/v1/namespaces/kube-system/secrets");
     assert_eq!(elsewhere.code, 403, "{}", elsewhere.text());
-    assert_eq!(access.reviews(), asked, "a condition excludes the request");
+    assert_eq!(
+        access.reviews(),
+        reviews,
+        "a condition excludes the request"
+    );
     // It fails closed.
     let failed = get_as(&server, "eve", path);
     assert_eq!(failed.code, 500, "{}", failed.text());
@@ -403,7 +410,7 @@ fn modes_decide_without_roles() {
     let path = "/api/v1/secrets";
     let anonymous = RawHttpRequest::new(&server.address, &server.anonymous, "GET", path);
     assert_eq!(anonymous.send().code, 200);
-    for (mode, why) in [
+    for (mode, message) in [
         ("Node", "not served"),
         ("ABAC", "not served"),
         ("RBAC,RBAC", "more than once"),
@@ -411,6 +418,6 @@ fn modes_decide_without_roles() {
         ("Other", "not a valid mode"),
     ] {
         let error = start_error(&[&format!("--authorization-mode={mode}")]);
-        assert!(error.contains(why), "{mode}: {error}");
+        assert!(error.contains(message), "{mode}: {error}");
     }
 }

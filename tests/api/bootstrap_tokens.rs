@@ -58,13 +58,13 @@ fn review(server: &ApiTestServer, token: &str) -> RawHttpResponse {
         .send()
 }
 
-fn wait_until<T>(what: &str, found: impl Fn() -> Option<T>) -> T {
+fn wait_until<T>(description: &str, poll: impl Fn() -> Option<T>) -> T {
     let end = Instant::now() + TIMEOUT;
     loop {
-        if let Some(found) = found() {
-            return found;
+        if let Some(poll) = poll() {
+            return poll;
         }
-        assert!(Instant::now() < end, "never: {what}");
+        assert!(Instant::now() < end, "never: {description}");
         harness::sleep_blocking(Duration::from_millis(20));
     }
 }
@@ -194,11 +194,11 @@ fn everybody_reads_the_address_and_a_token_signs_it() {
 }
 
 fn request_certificate(server: &ApiTestServer, token: &str, name: &str, user: &str, group: &str) {
-    let made = certificate_request(user, group, &[]);
+    let request = certificate_request(user, group, &[]);
     let body = json!({"apiVersion": "certificates.k8s.io/v1",
         "kind": "CertificateSigningRequest", "metadata": {"name": name},
         "spec": {"signerName": "kubernetes.io/kube-apiserver-client",
-            "request": STANDARD.encode(made.request_pem),
+            "request": STANDARD.encode(request.request_pem),
             "usages": ["digital signature", "key encipherment", "client auth"]}});
     let reply = request_with(server, token, "POST", CSRS).json(&body).send();
     assert_eq!(reply.code, 201, "{}", reply.text());

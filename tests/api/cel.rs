@@ -51,7 +51,8 @@ fn object(kind: &str, name: &str, spec: &Value) -> Value {
     json!({"apiVersion": "cel.example.com/v1", "kind": kind, "metadata": {"name": name}, "spec": spec})
 }
 
-/// Rules as those of the Gateway API: protocols and ports of listeners, names unique together.
+/// Rules like the rules of the Gateway API: protocols and ports of listeners, names unique
+/// together.
 fn gateway_spec() -> Value {
     json!({"type": "object", "required": ["listeners"], "properties": {
         "listeners": {"type": "array", "maxItems": 64, "x-kubernetes-list-type": "map",
@@ -110,8 +111,9 @@ fn gateway_rules_are_evaluated() {
             None => assert_eq!(reply.code, 201, "{}", reply.text()),
             Some(message) => {
                 assert_eq!(reply.code, 422, "{}", reply.text());
-                let whole = format!("CelGateway.cel.example.com \"{name}\" is invalid: {message}");
-                assert_eq!(reply.json()["message"], whole);
+                let expected_message =
+                    format!("CelGateway.cel.example.com \"{name}\" is invalid: {message}");
+                assert_eq!(reply.json()["message"], expected_message);
                 assert_eq!(
                     reply.json()["details"]["causes"][0]["field"],
                     "spec.listeners"
@@ -130,7 +132,7 @@ fn gateway_rules_are_evaluated() {
     );
 }
 
-/// Rules as those of Cluster API: immutable fields, ranges that depend on each other.
+/// Rules like the rules of Cluster API: immutable fields, ranges that depend on each other.
 fn cluster_spec() -> Value {
     json!({"type": "object", "x-kubernetes-validations": [
         {"rule": "self.min <= self.max", "messageExpression": "self.max > 4 ? 'min is above max' : 'min is above a small max'", "fieldPath": ".min"},
@@ -180,8 +182,9 @@ fn transition_rules_compare_with_the_stored_object() {
             None => assert_eq!(reply.code, 200, "{}", reply.text()),
             Some(message) => {
                 assert_eq!(reply.code, 422, "{}", reply.text());
-                let whole = format!("CelCluster.cel.example.com \"c\" is invalid: {message}");
-                assert_eq!(reply.json()["message"], whole, "{change}");
+                let expected_message =
+                    format!("CelCluster.cel.example.com \"c\" is invalid: {message}");
+                assert_eq!(reply.json()["message"], expected_message, "{change}");
             }
         }
     }

@@ -230,7 +230,7 @@ fn evaluate(expression: &str, x: &Json) -> Result<Json, String> {
     let environment = Environment::new().with_any("x");
     let program = Program::compile(expression, &environment)?;
     let evaluation = program.evaluate_json(&environment, &[Some(x)]);
-    evaluation.result.map_err(|why| why.to_string())
+    evaluation.result.map_err(|message| message.to_string())
 }
 
 fn evaluate_with_cel_go(program: &Path, expressions: &[&str], x: &Json) -> Vec<String> {
@@ -257,8 +257,8 @@ fn evaluate_with_cel_go(program: &Path, expressions: &[&str], x: &Json) -> Vec<S
 }
 
 /// Numbers in JSON are equal when their amounts are: Go writes 1.0 as 1.
-fn same(ours: &Json, theirs: &Json) -> bool {
-    match (ours, theirs) {
+fn same(actual: &Json, expected: &Json) -> bool {
+    match (actual, expected) {
         (Json::Number(a), Json::Number(b)) => a.as_f64() == b.as_f64(),
         (Json::Array(a), Json::Array(b)) => {
             a.len() == b.len() && a.iter().zip(b).all(|(a, b)| same(a, b))
@@ -266,7 +266,7 @@ fn same(ours: &Json, theirs: &Json) -> bool {
         (Json::Object(a), Json::Object(b)) => {
             a.len() == b.len() && a.iter().all(|(k, v)| b.get(k).is_some_and(|w| same(v, w)))
         }
-        _ => ours == theirs,
+        _ => actual == expected,
     }
 }
 
@@ -276,18 +276,18 @@ fn cel_go_evaluates_alike() {
         return;
     };
     let x = sample();
-    let theirs = evaluate_with_cel_go(&program, EXPRESSIONS, &x);
-    assert_eq!(theirs.len(), EXPRESSIONS.len());
+    let expected = evaluate_with_cel_go(&program, EXPRESSIONS, &x);
+    assert_eq!(expected.len(), EXPRESSIONS.len());
     let mut wrong = Vec::new();
-    for (expression, theirs) in EXPRESSIONS.iter().zip(&theirs) {
-        let ours = evaluate(expression, &x);
-        let alike = match (&ours, machinery::json::from_str::<Json>(theirs)) {
-            (Ok(ours), Ok(theirs)) => same(ours, &theirs),
-            (Err(_), Err(_)) => theirs.starts_with("error: "),
+    for (expression, expected) in EXPRESSIONS.iter().zip(&expected) {
+        let actual = evaluate(expression, &x);
+        let alike = match (&actual, machinery::json::from_str::<Json>(expected)) {
+            (Ok(actual), Ok(expected)) => same(actual, &expected),
+            (Err(_), Err(_)) => expected.starts_with("error: "),
             _ => false,
         };
         if !alike {
-            wrong.push(format!("{expression}: {ours:?}, cel-go: {theirs}"));
+            wrong.push(format!("{expression}: {actual:?}, cel-go: {expected}"));
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));

@@ -69,14 +69,14 @@ impl ApiTestServer {
 #[test]
 fn an_approved_request_becomes_a_certificate_of_its_subject() {
     let server = ApiTestServer::shared();
-    let made = certificate_request("csr-ann", "csr-staff", &[]);
+    let signing_request = certificate_request("csr-ann", "csr-staff", &[]);
     let mut body = csr(
         "csr-ann",
         API_SERVER_CLIENT,
-        &made.request_pem,
+        &signing_request.request_pem,
         &["client auth"],
     );
-    // Who requests is not what the request says.
+    // The server records the requesting user, whatever the request says.
     body["spec"]["username"] = "system:admin".into();
     body["spec"]["groups"] = json!(["system:masters"]);
     body["spec"]["expirationSeconds"] = 3600.into();
@@ -109,8 +109,8 @@ fn an_approved_request_becomes_a_certificate_of_its_subject() {
     let denied = server.merge_as("csr-requester", &approval, &condition("Approved"));
     assert_code(403, &denied);
     let message = denied.json()["message"].as_str().unwrap().to_owned();
-    let why = "user not permitted to approve requests with signerName \"kubernetes.io/kube-apiserver-client\"";
-    assert!(message.ends_with(why), "{message}");
+    let denial = "user not permitted to approve requests with signerName \"kubernetes.io/kube-apiserver-client\"";
+    assert!(message.ends_with(denial), "{message}");
     let status = format!("{path}/status");
     let signed = json!({"status": {"certificate": STANDARD.encode("x")}});
     assert_code(403, &server.merge_as("csr-requester", &status, &signed));
@@ -141,7 +141,7 @@ fn an_approved_request_becomes_a_certificate_of_its_subject() {
     let set = approved.json()["status"]["conditions"][0].clone();
     assert!(set["lastUpdateTime"].is_string() && set["lastTransitionTime"].is_string());
     let status = server.wait_for_signer("csr-ann");
-    let client = server.client(&status, &made.key_pem);
+    let client = server.client(&status, &signing_request.key_pem);
     let review = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
     let request = RawHttpRequest::new(&server.address, &client, "POST", review);
     let user = request.json(&json!({})).send();
@@ -164,10 +164,10 @@ fn an_approved_request_becomes_a_certificate_of_its_subject() {
 #[test]
 fn malformed_requests_are_refused() {
     let server = ApiTestServer::shared();
-    let made = certificate_request("csr-bad", "", &[]).request_pem;
+    let request = certificate_request("csr-bad", "", &[]).request_pem;
     let auth: &[&str] = &["client auth"];
     let with = |field: &str, value: Value| {
-        let mut body = csr("csr-bad", API_SERVER_CLIENT, &made, auth);
+        let mut body = csr("csr-bad", API_SERVER_CLIENT, &request, auth);
         body["spec"][field] = value;
         body
     };
@@ -271,21 +271,21 @@ fn signers_refuse_what_they_do_not_sign() {
         ),
         ("csr-signed", KUBELET_SERVING, &serving, kubelet, ""),
     ];
-    for (name, signer, pem, usages, why) in table {
+    for (name, signer, pem, usages, message) in table {
         assert_code(201, &server.post(CSRS, &csr(name, signer, pem, usages)));
         let approval = format!("{CSRS}/{name}/approval");
         assert_code(200, &server.merge(&approval, &condition("Approved")));
         let status = server.wait_for_signer(name);
         assert_eq!(
             status["certificate"].is_string(),
-            why.is_empty(),
+            message.is_empty(),
             "{status}"
         );
-        if !why.is_empty() {
+        if !message.is_empty() {
             let failed = &status["conditions"][1];
             assert_eq!(failed["reason"], "SignerValidationFailure");
             assert!(
-                failed["message"].as_str().unwrap().contains(why),
+                failed["message"].as_str().unwrap().contains(message),
                 "{status}"
             );
         }
@@ -321,8 +321,8 @@ fn signers_refuse_what_they_do_not_sign() {
 fn kubelets_with_the_right_are_approved_without_an_administrator() {
     let server = ApiTestServer::shared();
     let usages = ["digital signature", "key encipherment", "client auth"];
-    let made = certificate_request("system:node:b", "system:nodes", &[]);
-    let body = |name: &str| csr(name, KUBELET_CLIENT, &made.request_pem, &usages);
+    let request = certificate_request("system:node:b", "system:nodes", &[]);
+    let body = |name: &str| csr(name, KUBELET_CLIENT, &request.request_pem, &usages);
     let create = |user: &str, name: &str| {
         server
             .request_as(user, "POST", CSRS)
@@ -381,10 +381,10 @@ fn kubelets_with_the_right_are_approved_without_an_administrator() {
 #[test]
 fn kubectl_approves_and_denies_certificates() {
     with_each_kubectl("csr", |kubectl| {
-        let made = certificate_request("csr-kubectl", "", &[]).request_pem;
+        let request = certificate_request("csr-kubectl", "", &[]).request_pem;
         let file = |decision: &str| {
             let name = format!("{}-{decision}", kubectl.namespace);
-            csr(&name, API_SERVER_CLIENT, &made, &["client auth"]).to_string()
+            csr(&name, API_SERVER_CLIENT, &request, &["client auth"]).to_string()
         };
         kubectl.run_commands(&[
             succeeds_with_input("create -f -", &file("yes"), &["created"]),

@@ -122,9 +122,9 @@ fn storage_capacities_are_published_by_drivers() {
                "nodeTopology": {"matchLabels": {"zone": "a"}}})
     };
     for (class, capacity, field) in [("", "1Gi", "storageClassName"), ("fast", "-1", "capacity")] {
-        let refused = server.post(path, &body(class, capacity));
-        assert_eq!(refused.code, 422, "{}", refused.text());
-        assert_eq!(refused.json()["details"]["causes"][0]["field"], field);
+        let rejection = server.post(path, &body(class, capacity));
+        assert_eq!(rejection.code, 422, "{}", rejection.text());
+        assert_eq!(rejection.json()["details"]["causes"][0]["field"], field);
     }
     let created = server.post(path, &body("fast", "1Gi"));
     assert_eq!(created.code, 201, "{}", created.text());
@@ -137,8 +137,8 @@ fn storage_capacities_are_published_by_drivers() {
     };
     let updated = update("fast");
     assert_eq!(updated.json()["capacity"], "2Gi", "{}", updated.text());
-    let refused = update("slow");
-    assert_eq!(refused.code, 422, "{}", refused.text());
+    let rejection = update("slow");
+    assert_eq!(rejection.code, 422, "{}", rejection.text());
     let table = server
         .request("GET", path)
         .header("Accept", "application/json;as=Table;v=v1;g=meta.k8s.io")
@@ -155,8 +155,8 @@ fn api_services_list_the_local_group_versions() {
     assert_eq!(list["kind"], "APIServiceList");
     let items = list["items"].as_array().unwrap();
     let named = |name: &str| {
-        let found = items.iter().find(|item| item["metadata"]["name"] == name);
-        found.unwrap_or_else(|| panic!("{name}: {list}"))["spec"].clone()
+        let entry = items.iter().find(|item| item["metadata"]["name"] == name);
+        entry.unwrap_or_else(|| panic!("{name}: {list}"))["spec"].clone()
     };
     assert_eq!(
         named("v1.apps"),

@@ -11,10 +11,10 @@ const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitio
 const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Repeats a check until it holds.
-fn eventually(what: &str, check: impl Fn() -> bool) {
+fn eventually(description: &str, check: impl Fn() -> bool) {
     let end = Instant::now() + TIMEOUT;
     while !check() {
-        assert!(Instant::now() < end, "{what}");
+        assert!(Instant::now() < end, "{description}");
         harness::sleep_blocking(Duration::from_millis(20));
     }
 }
@@ -92,10 +92,10 @@ fn strict_decoding_of_a_typed_object_lists_errors_in_the_order_of_the_text() {
             .body("application/json", body)
             .send()
     };
-    let refused = post("Strict");
-    assert_eq!(refused.code, 400);
+    let rejection = post("Strict");
+    assert_eq!(rejection.code, 400);
     let expected = r#"Deployment in version "v1" cannot be handled as a Deployment: strict decoding error: unknown field "spec.unknownField", duplicate field "spec.replicas""#;
-    assert_eq!(refused.json()["message"], expected);
+    assert_eq!(rejection.json()["message"], expected);
     let warned = post("Warn");
     assert_eq!(warned.code, 201, "{}", warned.text());
     let warning = warned.header("warning");

@@ -198,7 +198,7 @@ fn check_accepted(server: &ApiTestServer, depth: usize) {
 /// Every format of a request is refused, and the error says why.
 fn check_refused(server: &ApiTestServer, depth: usize, limit: usize) {
     let path = format!("{PATH}/kept");
-    let why = format!("exceeded max depth: JSON may be nested {limit} levels deep");
+    let message = format!("exceeded max depth: JSON may be nested {limit} levels deep");
     for (_, lists) in SHAPES {
         let value = nested(depth - 1, lists);
         let object = |name: &str| nest(name, "spec", &value);
@@ -225,7 +225,7 @@ fn check_refused(server: &ApiTestServer, depth: usize, limit: usize) {
             ("POST", &*format!("{PATH}?dryRun=All"), JSON, object("a")),
         ] {
             let reply = send(server, method, path, kind, &body);
-            expect(&reply, 400, &why);
+            expect(&reply, 400, &message);
             assert!(reply.body.len() < 1_000, "{}", reply.text());
         }
         for (method, path, kind) in [

@@ -118,9 +118,9 @@ fn namespaces_are_emptied() {
                 &["this namespace may not be deleted"],
             ),
         ]);
-        let held = CONFIG_MAP_WITH_FINALIZER.replace("\"held\"", "\"stays\"");
+        let manifest = CONFIG_MAP_WITH_FINALIZER.replace("\"held\"", "\"stays\"");
         kubectl.run_commands(&[
-            succeeds_with_input("create -f -", &held, &[]),
+            succeeds_with_input("create -f -", &manifest, &[]),
             succeeds("delete namespace NS --wait=false", &["deleted"]),
             succeeds("get namespace NS", &["NS Terminating"]),
             fails(

@@ -1,4 +1,4 @@
-//! Error responses: code, reason, details and message are those of kube-apiserver.
+//! Error responses have the code, reason, details and message of kube-apiserver.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -504,9 +504,9 @@ fn secrets_are_decoded_and_immutable_data_stays() {
     server.create_namespace("immutable");
     let secrets = "/api/v1/namespaces/immutable/secrets";
     let malformed = json!({"metadata": {"name": "a"}, "data": {"k": "%%%"}});
-    let refused = server.post(secrets, &malformed);
-    assert_eq!(refused.code, 400, "{}", refused.text());
-    assert!(refused.text().contains("base64"), "{}", refused.text());
+    let rejection = server.post(secrets, &malformed);
+    assert_eq!(rejection.code, 400, "{}", rejection.text());
+    assert!(rejection.text().contains("base64"), "{}", rejection.text());
     let maps = "/api/v1/namespaces/immutable/configmaps";
     for (path, mut object, field) in [
         (secrets, json!({"data": {"k": "dg=="}}), "data"),
@@ -520,9 +520,9 @@ fn secrets_are_decoded_and_immutable_data_stays() {
         for patch in [json!({field: {"k": "bmV3"}}), json!({"immutable": false})] {
             let request = server.request("PATCH", &format!("{path}/{name}"));
             let body = patch.to_string();
-            let refused = request.body("application/merge-patch+json", body).send();
-            assert_eq!(refused.code, 422, "{}", refused.text());
-            let message = refused.text();
+            let rejection = request.body("application/merge-patch+json", body).send();
+            assert_eq!(rejection.code, 422, "{}", rejection.text());
+            let message = rejection.text();
             let immutable = message.contains("field is immutable when `immutable` is set");
             assert!(immutable, "{message}");
         }

@@ -59,8 +59,8 @@ fn responses_name_their_flow_schema_and_level() {
     let admin = wait_until_flow(&of("exempt", "exempt"), || server.get("/version"));
     assert_eq!(admin.code, 200);
     let global = of("global-default", "global-default");
-    let refused = wait_until_flow(&global, || get_as(&server, "somebody"));
-    assert_eq!(refused.code, 403, "errors name them too");
+    let rejection = wait_until_flow(&global, || get_as(&server, "somebody"));
+    assert_eq!(rejection.code, 403, "errors name them too");
     let metrics = server.get("/metrics").text();
     for line in [
         "apiserver_flowcontrol_dispatched_requests_total{flow_schema=\"exempt\",priority_level=\"exempt\"} ",
@@ -83,10 +83,10 @@ fn a_level_without_seats_refuses_only_its_own_requests() {
             "resourceRules": [{"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"], "namespaces": ["*"],
                                "clusterScope": true}]}]});
     let schema_uid = create(&server, "flowschemas", &schema);
-    let refused = wait_until_flow(&[schema_uid, level_uid], || get_as(&server, "flood"));
-    assert_eq!(refused.code, 429, "{}", refused.text());
-    assert_eq!(refused.header("retry-after"), "1");
-    assert_eq!(refused.json()["reason"], "TooManyRequests");
+    let rejection = wait_until_flow(&[schema_uid, level_uid], || get_as(&server, "flood"));
+    assert_eq!(rejection.code, 429, "{}", rejection.text());
+    assert_eq!(rejection.header("retry-after"), "1");
+    assert_eq!(rejection.json()["reason"], "TooManyRequests");
     assert_eq!(get_as(&server, "other").code, 403);
     let metrics = server.get("/metrics").text();
     let rejected = "apiserver_flowcontrol_rejected_requests_total{flow_schema=\"no-seats\",priority_level=\"no-seats\",reason=\"concurrency-limit\"}";
@@ -129,19 +129,19 @@ fn wait_until_dangling(server: &ApiTestServer, name: &str, expected: &str) -> Va
 #[test]
 fn a_schema_says_whether_its_level_exists() {
     let server = ApiTestServer::start();
-    let found = wait_until_dangling(&server, "catch-all", "False");
-    assert_eq!(found["reason"], "Found");
+    let condition = wait_until_dangling(&server, "catch-all", "False");
+    assert_eq!(condition["reason"], "Found");
     let text = "This FlowSchema references the PriorityLevelConfiguration object named";
     let message = format!("{text} \"catch-all\" and it exists");
-    assert_eq!(found["message"], message);
+    assert_eq!(condition["message"], message);
     let schema = json!({"metadata": {"name": "lost"},
         "spec": {"priorityLevelConfiguration": {"name": "missing"}}});
     let reply = server.post(&format!("{GROUP}/flowschemas"), &schema);
     assert_eq!(reply.code, 201, "{}", reply.text());
-    let lost = wait_until_dangling(&server, "lost", "True");
-    assert_eq!(lost["reason"], "NotFound");
+    let dangling = wait_until_dangling(&server, "lost", "True");
+    assert_eq!(dangling["reason"], "NotFound");
     let message = format!("{text} \"missing\" but there is no such object");
-    assert_eq!(lost["message"], message);
+    assert_eq!(dangling["message"], message);
     let level = json!({"metadata": {"name": "missing"}, "spec": {"type": "Limited",
         "limited": {"nominalConcurrencyShares": 1, "limitResponse": {"type": "Reject"}}}});
     let levels = format!("{GROUP}/prioritylevelconfigurations");

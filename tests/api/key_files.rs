@@ -28,10 +28,10 @@ fn trusts(server: &ApiTestServer, ca: &str, name: &str) -> bool {
     attempt.join().is_ok_and(|code| code == 200)
 }
 
-fn wait_until(what: &str, mut check: impl FnMut() -> bool) {
+fn wait_until(description: &str, mut check: impl FnMut() -> bool) {
     let end = Instant::now() + Duration::from_secs(90);
     while !check() {
-        assert!(Instant::now() < end, "{what}");
+        assert!(Instant::now() < end, "{description}");
         harness::sleep_blocking(Duration::from_millis(50));
     }
 }

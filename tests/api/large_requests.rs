@@ -1,5 +1,5 @@
-//! The answers to large requests: small errors, few warnings, and a refusal of those that would take
-//! much more memory than their text.
+//! Large requests get small errors and few warnings, and are refused if they would take much more
+//! memory than their text.
 
 use harness::raw_http::{RawHttpConnection, RawHttpRequest};
 use serde_json::json;
@@ -29,18 +29,18 @@ fn a_large_request_has_a_small_error() {
         let request = server.request("POST", &path);
         request.body("application/json", body).send()
     };
-    let refused = post("&fieldValidation=Strict", &body);
-    assert_eq!(refused.code, 400);
-    let text = refused.text();
+    let rejection = post("&fieldValidation=Strict", &body);
+    assert_eq!(rejection.code, 400);
+    let text = rejection.text();
     assert!(text.len() < MAX_REPLY_BYTES, "{}", text.len());
-    let message = refused.json()["message"].as_str().unwrap().to_owned();
+    let message = rejection.json()["message"].as_str().unwrap().to_owned();
     assert!(message.contains("strict decoding error: unknown field \"0kkk"));
     assert!(message.ends_with('…'), "{message}");
     let warned = post("&fieldValidation=Warn", &body);
     assert_eq!(warned.code, 201, "{}", warned.text());
     let dense = format!("{{\"data\":[{}]}}", vec![r#"{"":0}"#; 350_000].join(","));
-    let refused = post("", &dense);
-    assert_eq!(refused.code, 413, "{}", refused.text());
+    let rejection = post("", &dense);
+    assert_eq!(rejection.code, 413, "{}", rejection.text());
     let large = json!({"metadata": {"name": "b"}, "data": {"a": "x".repeat(1 << 20)}});
     assert_eq!(post("", &large.to_string()).code, 201);
 }
@@ -119,9 +119,9 @@ fn an_object_that_is_too_large_for_the_store_is_413() {
     ];
     for (method, path, content_type, body) in requests {
         let request = server.request(method, path);
-        let refused = request.body(content_type, body.to_string()).send();
-        assert_eq!(refused.code, 413, "{method} {content_type}");
-        let status = refused.json();
+        let rejection = request.body(content_type, body.to_string()).send();
+        assert_eq!(rejection.code, 413, "{method} {content_type}");
+        let status = rejection.json();
         assert_eq!(status["reason"], "RequestEntityTooLarge");
         let message = "Request entity too large: etcdserver: request is too large";
         assert_eq!(status["message"], message);

@@ -276,8 +276,8 @@ fn replies_may_be_protobuf() {
     assert_eq!(reply.json(), stored);
 
     let contains = |body: &[u8], text: &str| {
-        let found = body.windows(text.len()).any(|part| part == text.as_bytes());
-        assert!(found, "{text}: {:?}", String::from_utf8_lossy(body));
+        let is_contained = body.windows(text.len()).any(|part| part == text.as_bytes());
+        assert!(is_contained, "{text}: {:?}", String::from_utf8_lossy(body));
     };
     let list = accept(path, PROTOBUF).body;
     contains(&list, "ConfigMapList");

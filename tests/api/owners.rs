@@ -49,13 +49,13 @@ fn an_object_that_is_being_deleted_cannot_be_created() {
     let server = ApiTestServer::shared();
     server.create_namespace("recreated");
     let path = maps("recreated");
-    let held = json!({"metadata": {"name": "held", "finalizers": ["example.io/held"]}});
-    assert_eq!(server.post(&path, &held).code, 201);
+    let with_finalizer = json!({"metadata": {"name": "held", "finalizers": ["example.io/held"]}});
+    assert_eq!(server.post(&path, &with_finalizer).code, 201);
     let one = format!("{path}/held");
     assert_eq!(server.request("DELETE", &one).send().code, 200);
-    let refused = server.post(&path, &held);
-    assert_eq!(refused.code, 409, "{}", refused.text());
-    let status = refused.json();
+    let rejection = server.post(&path, &with_finalizer);
+    assert_eq!(rejection.code, 409, "{}", rejection.text());
+    let status = rejection.json();
     assert_eq!(status["reason"], "AlreadyExists");
     assert_eq!(
         status["message"],

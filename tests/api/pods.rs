@@ -54,13 +54,13 @@ fn delete(server: &ApiTestServer, path: &str, options: &Value) -> (u16, Value) {
 }
 
 async fn wait_for(server: &ApiTestServer, path: &str, condition: impl Fn(&Value) -> bool) -> Value {
-    let began = Instant::now();
+    let start = Instant::now();
     loop {
         let object = server.get(path).json();
         if condition(&object) {
             return object;
         }
-        assert!(began.elapsed() < TIMEOUT, "{path}: {object}");
+        assert!(start.elapsed() < TIMEOUT, "{path}: {object}");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }
@@ -122,7 +122,7 @@ async fn a_namespace_waits_for_its_pods() {
     let deleting = |pod: &Value| !pod["metadata"]["deletionTimestamp"].is_null();
     wait_for(&server, path, deleting).await;
     assert_eq!(server.get("/api/v1/namespaces/waiting").code, 200);
-    // As its kubelet would.
+    // The kubelet would do the same.
     let (code, _) = delete(&server, path, &json!({"gracePeriodSeconds": 0}));
     assert_eq!(code, 200);
     wait_for(&server, "/api/v1/namespaces/waiting", |ns| {
@@ -164,8 +164,8 @@ async fn wait_for_counts(server: &ApiTestServer, name: &str, counts: [i64; 4]) {
             "currentHealthy",
             "disruptionsAllowed",
         ];
-        let found = fields.map(|field| status[field].as_i64().unwrap_or(-1));
-        found == counts && status["observedGeneration"] == budget["metadata"]["generation"]
+        let actual = fields.map(|field| status[field].as_i64().unwrap_or(-1));
+        actual == counts && status["observedGeneration"] == budget["metadata"]["generation"]
     })
     .await;
 }
@@ -174,10 +174,10 @@ async fn wait_for_counts(server: &ApiTestServer, name: &str, counts: [i64; 4]) {
 async fn evictions_obey_disruption_budgets() {
     let server = start_with_node("evict");
     let exists = |pod: &str| {
-        let found = server
+        let stored = server
             .get(&format!("/api/v1/namespaces/evict/pods/{pod}"))
             .json();
-        found["metadata"]["deletionTimestamp"].is_null() && found["kind"] == "Pod"
+        stored["metadata"]["deletionTimestamp"].is_null() && stored["kind"] == "Pod"
     };
     for name in ["a1", "a2", "a3"] {
         create_pod(&server, "evict", &pod(name, "a", "n1"), "Running", true);
@@ -211,16 +211,16 @@ async fn evictions_obey_disruption_budgets() {
     assert_eq!(target[0]["reason"], "EvictionByEvictionAPI", "{evicted}");
     wait_for_counts(&server, "a", [3, 2, 2, 0]).await;
 
-    let (code, refused, retry_after) = evict(&server, "a2", &json!({}));
-    assert_eq!((code, retry_after), (429, String::new()), "{refused}");
+    let (code, rejection, retry_after) = evict(&server, "a2", &json!({}));
+    assert_eq!((code, retry_after), (429, String::new()), "{rejection}");
     let message = "Cannot evict pod as it would violate the pod's disruption budget.";
     assert_eq!(
-        (&refused["message"], &refused["reason"]),
+        (&rejection["message"], &rejection["reason"]),
         (&json!(message), &json!("TooManyRequests"))
     );
     let cause = json!([{"reason": "DisruptionBudget",
                         "message": "The disruption budget a needs 2 healthy pods and has 2 currently"}]);
-    assert_eq!(refused["details"]["causes"], cause);
+    assert_eq!(rejection["details"]["causes"], cause);
     assert!(exists("a2"));
     // A pod that is being deleted already is not counted again.
     let forced = json!({"deleteOptions": {"gracePeriodSeconds": 0}});
@@ -234,9 +234,9 @@ async fn evictions_obey_disruption_budgets() {
         &json!({"metadata": {"name": "other"},
         "spec": {"maxUnavailable": 1, "selector": {"matchLabels": {"app": "a"}}}}),
     );
-    let (code, refused, _) = evict(&server, "a2", &json!({}));
+    let (code, rejection, _) = evict(&server, "a2", &json!({}));
     assert_eq!(
-        (code, &refused["message"]),
+        (code, &rejection["message"]),
         (
             500,
             &json!(
@@ -318,8 +318,8 @@ async fn percentages_are_of_the_replicas_of_controllers() {
         budget["status"]["conditions"][0]["reason"] == "SyncFailed"
     })
     .await;
-    let why = "jobs.batch does not implement the scale subresource";
-    assert_eq!(failed["status"]["conditions"][0]["message"], why);
+    let message = "jobs.batch does not implement the scale subresource";
+    assert_eq!(failed["status"]["conditions"][0]["message"], message);
     assert_eq!(evict(&server, "j1", &json!({})).0, 429);
 }
 
@@ -345,7 +345,7 @@ fn a_binding_assigns_a_pod_to_a_node() {
 
 #[test]
 fn objects_get_the_default_classes() {
-    // The classes are those of the whole server.
+    // The whole server has these classes.
     let server = ApiTestServer::start();
     server.create_namespace("classes");
     let core = |resource: &str| format!("/api/v1/namespaces/classes/{resource}");
@@ -362,13 +362,13 @@ fn objects_get_the_default_classes() {
     assert_eq!(before["spec"]["storageClassName"], Value::Null);
     let pod_before = create(&server, &core("pods"), &pod("a", "a", ""));
     let spec = &pod_before["spec"];
-    let found = (
+    let actual = (
         &spec["priority"],
         &spec["preemptionPolicy"],
         &spec["priorityClassName"],
     );
     assert_eq!(
-        found,
+        actual,
         (&json!(0), &json!("PreemptLowerPriority"), &Value::Null)
     );
 
@@ -404,12 +404,12 @@ fn objects_get_the_default_classes() {
 
     let usual = create(&server, &core("pods"), &pod("b", "a", ""));
     let spec = &usual["spec"];
-    let found = (
+    let actual = (
         &spec["priority"],
         &spec["preemptionPolicy"],
         &spec["priorityClassName"],
     );
-    assert_eq!(found, (&json!(7), &json!("Never"), &json!("usual")));
+    assert_eq!(actual, (&json!(7), &json!("Never"), &json!("usual")));
     let classed = |name: &str, class: &str, more: Value| {
         let mut pod = pod(name, "a", "");
         pod["spec"]["priorityClassName"] = class.into();
@@ -427,7 +427,7 @@ fn objects_get_the_default_classes() {
         (&high["spec"]["priority"], &high["spec"]["preemptionPolicy"]),
         (&json!(100), &json!("PreemptLowerPriority"))
     );
-    for (class, more, why) in [
+    for (class, more, detail) in [
         (
             "none",
             json!({}),
@@ -439,10 +439,10 @@ fn objects_get_the_default_classes() {
             "the integer value of priority (1) must not be provided in pod spec; priority admission controller computed 100 from the given PriorityClass name",
         ),
     ] {
-        let refused = classed("d", class, more);
-        assert_eq!(refused.code, 403, "{}", refused.text());
-        let message = format!("pods \"d\" is forbidden: {why}");
-        assert_eq!(refused.json()["message"], message);
+        let rejection = classed("d", class, more);
+        assert_eq!(rejection.code, 403, "{}", rejection.text());
+        let message = format!("pods \"d\" is forbidden: {detail}");
+        assert_eq!(rejection.json()["message"], message);
     }
     // An update that omits the priority keeps it.
     let mut update = usual.clone();

@@ -43,16 +43,16 @@ impl PolicyTest {
     fn create_until(
         &self,
         map: &Value,
-        fits: impl Fn(&RawHttpResponse) -> bool,
+        matches: impl Fn(&RawHttpResponse) -> bool,
     ) -> RawHttpResponse {
         let path = format!("{MAPS}?dryRun=All");
-        let began = Instant::now();
+        let start = Instant::now();
         loop {
             let reply = self.server.post(&path, map);
-            if fits(&reply) {
+            if matches(&reply) {
                 return reply;
             }
-            assert!(began.elapsed() < TIMEOUT, "{} {}", reply.code, reply.text());
+            assert!(start.elapsed() < TIMEOUT, "{} {}", reply.code, reply.text());
             harness::sleep_blocking(Duration::from_millis(20));
         }
     }
@@ -172,8 +172,8 @@ fn parameters_come_from_the_binding() {
     test.put_in_force("missing", spec(), missing);
     let denial = test.denial_of(&map("b", json!({"a": ""})));
     let message = denial["message"].as_str().unwrap();
-    let why = "failed to configure binding: no params found for policy binding with `Deny` parameterNotFoundAction";
-    assert!(message.ends_with(why), "{message}");
+    let detail = "failed to configure binding: no params found for policy binding with `Deny` parameterNotFoundAction";
+    assert!(message.ends_with(detail), "{message}");
 }
 
 #[test]
@@ -253,23 +253,23 @@ fn policies_are_validated() {
         "Equivalent"
     );
     let binding = json!({"metadata": {"name": "b"}, "spec": {"policyName": "p", "validationActions": ["Deny", "Warn"]}});
-    let refused = test
+    let rejection = test
         .create("validatingadmissionpolicybindings", &binding)
         .json();
-    assert_eq!(refused["code"], 422, "{refused}");
+    assert_eq!(rejection["code"], 422, "{rejection}");
 }
 
 impl PolicyTest {
-    /// The status of a policy, once it is that of a generation.
+    /// The status of a policy once it observed a generation.
     fn status(&self, name: &str, generation: u64) -> Value {
         let path = format!("{ADMISSION}/validatingadmissionpolicies/{name}");
-        let began = Instant::now();
+        let start = Instant::now();
         loop {
             let policy = self.server.get(&path).json();
             if policy["status"]["observedGeneration"] == generation {
                 return policy["status"].clone();
             }
-            assert!(began.elapsed() < TIMEOUT, "{policy}");
+            assert!(start.elapsed() < TIMEOUT, "{policy}");
             harness::sleep_blocking(Duration::from_millis(20));
         }
     }
@@ -408,11 +408,11 @@ fn a_mutation_that_fails_denies_the_request() {
         ),
     ];
     for (spec, expected) in table {
-        let refused = test
+        let rejection = test
             .create("mutatingadmissionpolicies", &policy("p", spec))
             .json();
-        assert_eq!(refused["code"], 422, "{refused}");
-        let message = refused["message"].as_str().unwrap();
+        assert_eq!(rejection["code"], 422, "{rejection}");
+        let message = rejection["message"].as_str().unwrap();
         assert!(message.contains(expected), "{message}");
     }
 }

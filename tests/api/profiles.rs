@@ -46,9 +46,9 @@ fn profiles_of_the_cpu_name_functions_of_the_server() {
         200 => assert_functions(&profile),
         // Containers and hardened kernels forbid samples; then the answer says so.
         code => {
-            let why = profile.text();
-            assert_eq!(code, 500, "{why}");
-            assert!(why.contains("kernel.perf_event_paranoid"), "{why}");
+            let message = profile.text();
+            assert_eq!(code, 500, "{message}");
+            assert!(message.contains("kernel.perf_event_paranoid"), "{message}");
         }
     }
 }
@@ -73,8 +73,8 @@ fn one_profile_is_taken_at_a_time() {
         let second = scope.spawn(|| get(&server, path));
         [first.join().unwrap(), second.join().unwrap()]
     });
-    let refused: Vec<_> = both.iter().filter(|r| r.code == 500).collect();
-    match refused.as_slice() {
+    let failures: Vec<_> = both.iter().filter(|r| r.code == 500).collect();
+    match failures.as_slice() {
         [one] => assert!(one.text().contains("cpu profiling already in use")),
         [_, other] => assert!(other.text().contains("kernel.perf_event_paranoid")),
         _ => panic!("two profiles at a time"),

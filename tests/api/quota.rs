@@ -20,13 +20,13 @@ fn create(server: &ApiTestServer, namespace: &str, resource: &str, body: &Value)
 
 async fn wait_until_used(server: &ApiTestServer, namespace: &str, expected: Value) {
     let path = format!("/api/v1/namespaces/{namespace}/resourcequotas/q");
-    let began = Instant::now();
+    let start = Instant::now();
     loop {
         let status = server.get(&path).json()["status"].clone();
         if status["used"] == expected {
             return;
         }
-        assert!(began.elapsed() < TIMEOUT, "{status}");
+        assert!(start.elapsed() < TIMEOUT, "{status}");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }
@@ -55,9 +55,9 @@ async fn quotas_limit_what_is_created() {
     wait_until_used(&server, "quota", used("0", "0", "0")).await;
 
     assert_eq!(create(&server, "quota", "secrets", &named("a")).0, 201);
-    let refused = create(&server, "quota", "secrets", &named("b"));
+    let rejection = create(&server, "quota", "secrets", &named("b"));
     let message = "secrets \"b\" is forbidden: exceeded quota: q, requested: secrets=1, used: secrets=1, limited: secrets=1";
-    assert_eq!(refused, (403, message.to_owned()));
+    assert_eq!(rejection, (403, message.to_owned()));
     // A write that fails after its charge is refunded.
     assert_eq!(
         create(
@@ -72,27 +72,27 @@ async fn quotas_limit_what_is_created() {
     let again = pod("p", json!({"requests": {"cpu": "100m"}}));
     assert_eq!(create(&server, "quota", "pods", &again).0, 409);
     wait_until_used(&server, "quota", used("1", "1", "600m")).await;
-    let refused = create(
+    let rejection = create(
         &server,
         "quota",
         "pods",
         &pod("p2", json!({"requests": {"cpu": "500m"}})),
     );
     let message = "pods \"p2\" is forbidden: exceeded quota: q, requested: requests.cpu=500m, used: requests.cpu=600m, limited: requests.cpu=1";
-    assert_eq!(refused, (403, message.to_owned()));
-    let refused = create(&server, "quota", "pods", &pod("p2", json!({})));
+    assert_eq!(rejection, (403, message.to_owned()));
+    let rejection = create(&server, "quota", "pods", &pod("p2", json!({})));
     let message = "pods \"p2\" is forbidden: failed quota: q: must specify requests.cpu for: c";
-    assert_eq!(refused, (403, message.to_owned()));
+    assert_eq!(rejection, (403, message.to_owned()));
 
     let service = json!({"metadata": {"name": "s"}, "spec": {"ports": [{"name": "a", "port": 1}, {"name": "b", "port": 2}]}});
     assert_eq!(create(&server, "quota", "services", &service).0, 201);
     let path = "/api/v1/namespaces/quota/services/s";
     let patch = json!({"spec": {"type": "NodePort"}}).to_string();
-    let refused = server
+    let rejection = server
         .request("PATCH", path)
         .body("application/merge-patch+json", patch)
         .send();
-    assert_eq!(refused.code, 403, "{}", refused.text());
+    assert_eq!(rejection.code, 403, "{}", rejection.text());
 
     let deleted = server
         .request("DELETE", "/api/v1/namespaces/quota/secrets/a")
@@ -130,17 +130,17 @@ fn limit_ranges_set_defaults_and_limits() {
         note
     );
     assert_eq!(created["status"]["qosClass"], "Burstable");
-    let refused = create(
+    let rejection = create(
         &server,
         "limits",
         "pods",
         &pod("p2", json!({"limits": {"cpu": "3"}})),
     );
     let message = "pods \"p2\" is forbidden: maximum cpu usage per Container is 2, but limit is 3";
-    assert_eq!(refused, (403, message.to_owned()));
+    assert_eq!(rejection, (403, message.to_owned()));
     let claim = json!({"metadata": {"name": "c"}, "spec": {"accessModes": ["ReadWriteOnce"],
         "resources": {"requests": {"storage": "2Gi"}}}});
-    let refused = create(&server, "limits", "persistentvolumeclaims", &claim);
+    let rejection = create(&server, "limits", "persistentvolumeclaims", &claim);
     let message = "persistentvolumeclaims \"c\" is forbidden: maximum storage usage per PersistentVolumeClaim is 1Gi, but request is 2Gi";
-    assert_eq!(refused, (403, message.to_owned()));
+    assert_eq!(rejection, (403, message.to_owned()));
 }

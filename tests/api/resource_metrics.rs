@@ -82,8 +82,8 @@ fn usage_is_half_of_the_requests() {
         ("GET", format!("{METRICS}/pods?watch=true")),
         ("DELETE", format!("{METRICS}/namespaces/default/pods/web")),
     ] {
-        let refused = server.request(method, &path).send();
-        assert_eq!(refused.code, 405, "{method} {path}: {}", refused.text());
+        let rejection = server.request(method, &path).send();
+        assert_eq!(rejection.code, 405, "{method} {path}: {}", rejection.text());
     }
     let invalid = server.get(&format!("{METRICS}/pods?fieldSelector=spec.nodeName%3Dx"));
     assert_eq!(invalid.code, 400, "{}", invalid.text());

@@ -96,15 +96,15 @@ impl Collector {
     }
 
     /// A span that fits, once it has arrived.
-    async fn span(&self, what: &str, fits: impl Fn(&Span) -> bool) -> Span {
+    async fn span(&self, description: &str, matches: impl Fn(&Span) -> bool) -> Span {
         let end = Instant::now() + TIMEOUT;
         loop {
-            let found = self.spans.lock().iter().find(|s| fits(s)).cloned();
-            if let Some(span) = found {
+            let matching = self.spans.lock().iter().find(|s| matches(s)).cloned();
+            if let Some(span) = matching {
                 return span;
             }
             let names: Vec<String> = self.spans.lock().iter().map(|s| s.name.clone()).collect();
-            assert!(Instant::now() < end, "no span {what} in {names:?}");
+            assert!(Instant::now() < end, "no span {description} in {names:?}");
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     }
@@ -116,8 +116,8 @@ fn hex(bytes: &[u8]) -> String {
 
 /// An attribute as text; empty without it.
 fn attribute(span: &Span, key: &str) -> String {
-    let found = span.attributes.iter().find(|a| a.key == key);
-    match found.and_then(|a| a.value.clone()?.value) {
+    let attribute_found = span.attributes.iter().find(|a| a.key == key);
+    match attribute_found.and_then(|a| a.value.clone()?.value) {
         Some(AnyValue::StringValue(text)) => text,
         Some(AnyValue::IntValue(number)) => number.to_string(),
         _ => String::new(),
@@ -220,10 +220,10 @@ async fn spans_of_requests_webhooks_and_reconciliations_reach_the_collector() {
     assert_eq!(attribute(&request, "http.response.status_code"), "201");
 
     // The trace of a client that may not decide on sampling is linked.
-    let refused = server.request("GET", &format!("{MAPS}/map-0?pretty=1"));
-    let refused = refused.header("traceparent", &traceparent(UNTRUSTED_TRACE));
-    let refused = refused.with_identity(&server.anonymous).send();
-    assert_eq!(refused.code, 403, "{}", refused.text());
+    let rejection = server.request("GET", &format!("{MAPS}/map-0?pretty=1"));
+    let rejection = rejection.header("traceparent", &traceparent(UNTRUSTED_TRACE));
+    let rejection = rejection.with_identity(&server.anonymous).send();
+    assert_eq!(rejection.code, 403, "{}", rejection.text());
     let has_link = |s: &Span| s.links.iter().any(|l| hex(&l.trace_id) == UNTRUSTED_TRACE);
     let linked = collector.span("with a link", has_link).await;
     assert!(linked.parent_span_id.is_empty());

@@ -171,8 +171,8 @@ fn decode(object: &Value) -> Result<Value, String> {
         })
         .unwrap();
     let schema = catalog().schema(kind);
-    if let Some(why) = schema.decode_error(object) {
-        return Err(why);
+    if let Some(message) = schema.decode_error(object) {
+        return Err(message);
     }
     let mut object = object.clone();
     let unknown = schema.prune(&mut object);
@@ -191,7 +191,7 @@ fn decode(object: &Value) -> Result<Value, String> {
     Ok(without_zeros(schema.root(), object))
 }
 
-/// The object without zeros that mean the same as an absent field: Go writes those of required
+/// The object without zeros that mean the same as an absent field: Go writes the zeros of required
 /// fields even where the client sent none.
 fn without_zeros(cursor: SchemaCursor<'_>, value: Value) -> Value {
     match value {

@@ -134,17 +134,17 @@ impl WebhookTest {
     }
 
     /// The last recorded request that fits.
-    pub(crate) fn recorded(&self, fits: impl Fn(&Value) -> bool) -> Value {
+    pub(crate) fn recorded(&self, matches: impl Fn(&Value) -> bool) -> Value {
         let requests = self.requests.lock();
-        let found = requests.iter().rev().find(|r| fits(r));
-        found.unwrap().clone()
+        let request = requests.iter().rev().find(|r| matches(r));
+        request.unwrap().clone()
     }
 
     /// The recorded requests for an object of this name.
     pub(crate) fn requests_of(&self, name: &Value) -> Vec<Value> {
         let requests = self.requests.lock();
-        let found = requests.iter().filter(|r| r["name"] == *name);
-        found.cloned().collect()
+        let matching = requests.iter().filter(|r| r["name"] == *name);
+        matching.cloned().collect()
     }
 }
 
@@ -155,15 +155,15 @@ pub(crate) fn config_map(name: &str) -> Value {
 /// Repeats a request until its response fits.
 pub(crate) async fn retry_until(
     mut request: impl FnMut() -> RawHttpResponse,
-    fits: impl Fn(&RawHttpResponse) -> bool,
+    matches: impl Fn(&RawHttpResponse) -> bool,
 ) -> RawHttpResponse {
-    let began = Instant::now();
+    let start = Instant::now();
     loop {
         let reply = request();
-        if fits(&reply) {
+        if matches(&reply) {
             return reply;
         }
-        assert!(began.elapsed() < TIMEOUT, "{} {}", reply.code, reply.text());
+        assert!(start.elapsed() < TIMEOUT, "{} {}", reply.code, reply.text());
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }
@@ -532,8 +532,8 @@ async fn webhooks_see_and_change_managers() {
         .as_str()
         .unwrap()
         .to_owned();
-    let seen = test.recorded(|r| r["name"] == name.as_str());
-    let shown = seen["object"]["metadata"]["managedFields"]
+    let recorded = test.recorded(|r| r["name"] == name.as_str());
+    let shown = recorded["object"]["metadata"]["managedFields"]
         .as_array()
         .unwrap();
     assert_eq!(shown.len(), 1);
@@ -546,8 +546,8 @@ async fn webhooks_see_and_change_managers() {
     };
     let changed = merge(&name, "w");
     assert_eq!(changed.code, 200, "{}", changed.text());
-    let seen = test.recorded(|r| r["operation"] == "UPDATE");
-    assert_eq!(owners(&seen["oldObject"]), ["hook", "m"]);
+    let recorded = test.recorded(|r| r["operation"] == "UPDATE");
+    assert_eq!(owners(&recorded["oldObject"]), ["hook", "m"]);
 
     let request = server.request("POST", &format!("{MAPS}?fieldManager=m"));
     let created = request.json(&body("malformed", "v")).send();
@@ -594,9 +594,9 @@ async fn match_conditions_narrow_webhooks() {
     retry_until(|| server.post(MAPS, &config_map("bad")), |r| r.code == 201).await;
 
     let wrong = json!({"matchConditions": [{"name": "a", "expression": "object.x +"}]});
-    let refused = test.register("validatingwebhookconfigurations", "wrong", &["*"], wrong);
-    assert_eq!(refused.code, 422, "{}", refused.text());
-    let status = refused.json();
+    let rejection = test.register("validatingwebhookconfigurations", "wrong", &["*"], wrong);
+    assert_eq!(rejection.code, 422, "{}", rejection.text());
+    let status = rejection.json();
     let message = status["message"].as_str().unwrap();
     let expected = "webhooks[0].matchConditions[0].expression: Invalid value: \"object.x +\": compilation failed: ERROR: <input>:1:11: Syntax error";
     assert!(message.contains(expected), "{message}");
@@ -622,7 +622,7 @@ async fn a_configuration_acts_at_once_and_from_the_start() {
         test
     };
     let server = server.restart();
-    let refused = server.post(MAPS, &config_map("b"));
-    assert_eq!(refused.code, 403, "{}", refused.text());
+    let rejection = server.post(MAPS, &config_map("b"));
+    assert_eq!(rejection.code, 403, "{}", rejection.text());
     drop(webhooks);
 }

@@ -30,8 +30,8 @@ pub(crate) fn run(report: &mut MeasurementRecorder) -> anyhow::Result<()> {
     let host = KubernetesCluster::start(&options, &etcd).context("no kube-apiserver")?;
     let own = EtcdCluster::start(etcd::VERSION_3_5, 1).context("no etcd")?;
     let fleet = MeasuredFleet::start(|dir| start_behind_host(dir, &host, &own.endpoints()))?;
-    let to = fleet.control_plane.read_kubeconfig()?;
-    BenchConnection::open(&to)?.post(POLICIES, &policy())?;
+    let kubeconfig = fleet.control_plane.read_kubeconfig()?;
+    BenchConnection::open(&kubeconfig)?.post(POLICIES, &policy())?;
     let watches = MemberWatches::open(&fleet.members, &[DEPLOYMENTS])?;
     let roll_out = fleet.roll_out(&watches, 0)?;
     let setup = format!(
@@ -76,8 +76,8 @@ fn start_behind_host(
     host: &KubernetesCluster,
     etcd: &str,
 ) -> anyhow::Result<MeasuredProcess> {
-    let to = Kubeconfig::read(&host.kubeconfig)?;
-    let mut connection = BenchConnection::open(&to)?;
+    let kubeconfig = Kubeconfig::read(&host.kubeconfig)?;
+    let mut connection = BenchConnection::open(&kubeconfig)?;
     let namespace =
         json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "flotilla-system"}});
     connection.post(NAMESPACES, &namespace.to_string())?;

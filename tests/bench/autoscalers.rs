@@ -50,15 +50,15 @@ pub(crate) fn run(report: &mut MeasurementRecorder) -> anyhow::Result<()> {
     let nodes = ["--nodes", NODES];
     let fleet = MeasuredFleet::start_with_members(MEMBERS, &nodes, MeasuredProcess::serve)?;
     let plane = &fleet.control_plane;
-    let to = plane.read_kubeconfig()?;
-    let mut connection = BenchConnection::open(&to)?;
+    let kubeconfig = plane.read_kubeconfig()?;
+    let mut connection = BenchConnection::open(&kubeconfig)?;
     connection.post(POLICIES, &policy())?;
     let load = CreateLoadConfig {
         path: DEPLOYMENTS,
         count: AUTOSCALERS,
         connections: 16,
     };
-    create_objects(&to, &load, |n| deployment(&format!("web-{n}"), 1))?;
+    create_objects(&kubeconfig, &load, |n| deployment(&format!("web-{n}"), 1))?;
     wait_until("all bindings healthy", ROLLOUT_TIMEOUT, || {
         let list = connection.get(BINDINGS)?.json()?;
         let healthy = items(&list).filter(|binding| {
@@ -80,7 +80,7 @@ pub(crate) fn run(report: &mut MeasurementRecorder) -> anyhow::Result<()> {
         path: FEDERATED_HPAS,
         ..load
     };
-    create_objects(&to, &load, autoscaler)?;
+    create_objects(&kubeconfig, &load, autoscaler)?;
     wait_until("all calculated", ROLLOUT_TIMEOUT, || {
         let list = connection.get(FEDERATED_HPAS)?.json()?;
         let active = items(&list).filter(|hpa| is_condition_true(hpa, "ScalingActive"));
@@ -94,15 +94,15 @@ pub(crate) fn run(report: &mut MeasurementRecorder) -> anyhow::Result<()> {
     let limit = MeasurementLimit::Below(0.1);
     report.record("autoscalers_cpu", with - without, "cores", limit, setup);
     let setup = "the same fleet without FederatedHPAs";
-    let none = MeasurementLimit::None;
-    report.record("autoscalers_without", without, "cores", none, setup);
+    let no_limit = MeasurementLimit::None;
+    report.record("autoscalers_without", without, "cores", no_limit, setup);
     plane_memory(report, plane)
 }
 
 fn plane_memory(report: &mut MeasurementRecorder, plane: &MeasuredProcess) -> anyhow::Result<()> {
     let resident = plane.resident_bytes()? / crate::measured_process::MIB;
     let setup = "serve with 1,000 Deployments and FederatedHPAs in 2 members";
-    let none = MeasurementLimit::None;
-    report.record("autoscalers_memory", resident, "MiB", none, setup);
+    let no_limit = MeasurementLimit::None;
+    report.record("autoscalers_memory", resident, "MiB", no_limit, setup);
     Ok(())
 }

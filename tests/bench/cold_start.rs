@@ -37,11 +37,11 @@ pub(crate) fn run(report: &mut MeasurementRecorder) -> anyhow::Result<()> {
     let before = create_without_controllers(plane, &data)?;
 
     let watches = MemberWatches::open(&members, &[DEPLOYMENTS, CONFIGMAPS])?;
-    let began = Instant::now();
+    let start = Instant::now();
     let plane = MeasuredProcess::serve(&data)?;
     let objects = 2 * OBJECTS_PER_KIND * MEMBERS;
     let last = watches.wait_for_all(PREFIX, objects)?;
-    let took = last.duration_since(began).as_secs_f64();
+    let elapsed = last.duration_since(start).as_secs_f64();
     let cpu = plane.wait_until_idle(IDLE_TIMEOUT)?;
     let (peak, resident) = (
         plane.peak_resident_bytes()? / MIB,
@@ -56,12 +56,12 @@ pub(crate) fn run(report: &mut MeasurementRecorder) -> anyhow::Result<()> {
     let setup = "5,000 Deployments, each with a policy and a ConfigMap as its dependency, created while no controllers ran, to 2 members without workload controllers, which do not sync their writes: from the start of serve to the last of 20,000 objects (Karmada v1.14: 240 s)";
     report.record(
         "cold_applied",
-        took,
+        elapsed,
         "s",
         MeasurementLimit::Below(30.0),
         setup,
     );
-    let rate = objects as f64 / took;
+    let rate = objects as f64 / elapsed;
     report.record("cold_rate", rate, "1/s", MeasurementLimit::None, setup);
     let setup = "the same, until all status is written and the control plane is idle";
     report.record("cold_cpu", cpu, "s", MeasurementLimit::None, setup);
@@ -110,11 +110,11 @@ fn create_without_controllers(plane: MeasuredProcess, data: &Path) -> anyhow::Re
         "--leader-elect",
         "--leader-elect-lease-duration=1h",
     ])?;
-    let to = plane.read_kubeconfig()?;
-    create_each(&to, CONFIGMAPS, &|name| configmap(name, 100))?;
-    create_each(&to, DEPLOYMENTS, &deployment_with_config_map)?;
-    create_each(&to, POLICIES, &policy)?;
-    let bindings = BenchConnection::open(&to)?.get(BINDINGS)?.json()?;
+    let kubeconfig = plane.read_kubeconfig()?;
+    create_each(&kubeconfig, CONFIGMAPS, &|name| configmap(name, 100))?;
+    create_each(&kubeconfig, DEPLOYMENTS, &deployment_with_config_map)?;
+    create_each(&kubeconfig, POLICIES, &policy)?;
+    let bindings = BenchConnection::open(&kubeconfig)?.get(BINDINGS)?.json()?;
     ensure!(items(&bindings).next().is_none(), "controllers have run");
     let peak = plane.peak_resident_bytes()?;
     plane.stop()?;
@@ -122,7 +122,7 @@ fn create_without_controllers(plane: MeasuredProcess, data: &Path) -> anyhow::Re
 }
 
 fn create_each(
-    to: &Kubeconfig,
+    kubeconfig: &Kubeconfig,
     path: &str,
     object: &(dyn Fn(&str) -> String + Sync),
 ) -> anyhow::Result<()> {
@@ -131,7 +131,7 @@ fn create_each(
         count: OBJECTS_PER_KIND,
         connections: 16,
     };
-    create_objects(to, &of, |n| object(&format!("{PREFIX}-{n}"))).map(drop)
+    create_objects(kubeconfig, &of, |n| object(&format!("{PREFIX}-{n}"))).map(drop)
 }
 
 /// A policy that propagates the Deployment with its name and its dependencies to every
@@ -150,8 +150,8 @@ fn policy(name: &str) -> String {
 }
 
 /// The number of bindings that are FullyApplied.
-fn count_applied_bindings(to: &Kubeconfig) -> anyhow::Result<usize> {
-    let mut connection = BenchConnection::open(to)?;
+fn count_applied_bindings(kubeconfig: &Kubeconfig) -> anyhow::Result<usize> {
+    let mut connection = BenchConnection::open(kubeconfig)?;
     let list = connection.get(BINDINGS)?.json()?;
     Ok(items(&list)
         .filter(|b| is_condition_true(b, "FullyApplied"))

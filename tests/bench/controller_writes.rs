@@ -44,9 +44,9 @@ pub(crate) fn run(report: &mut MeasurementRecorder) -> anyhow::Result<()> {
     let [managed, unmanaged] = cpu.map(|seconds| seconds / (OBJECTS * ROUNDS) as f64 * 1000.0);
     let setup =
         "200 Deployments of 1 KiB at once to 3 simulated members, until the control plane is quiet";
-    let none = MeasurementLimit::None;
-    report.record("propagate_managed_cpu", managed, "ms", none, setup);
-    report.record("propagate_unmanaged_cpu", unmanaged, "ms", none, setup);
+    let no_limit = MeasurementLimit::None;
+    report.record("propagate_managed_cpu", managed, "ms", no_limit, setup);
+    report.record("propagate_unmanaged_cpu", unmanaged, "ms", no_limit, setup);
     let limit = MeasurementLimit::Below(MAX_COST);
     let cost = managed / unmanaged;
     report.record("controllers_managed_fields_cost", cost, "", limit, setup);

@@ -22,22 +22,22 @@ pub(crate) struct CreateLoadConfig<'a> {
 /// Creates objects `0..count` over separate connections; returns the milliseconds of each
 /// request.
 pub(crate) fn create_objects(
-    to: &Kubeconfig,
+    kubeconfig: &Kubeconfig,
     load: &CreateLoadConfig<'_>,
     object: impl Fn(usize) -> String + Sync,
 ) -> anyhow::Result<Vec<f64>> {
     let next = AtomicUsize::new(0);
     let work = || -> anyhow::Result<Vec<f64>> {
-        let (mut connection, mut times) = (BenchConnection::open(to)?, Vec::new());
+        let (mut connection, mut times) = (BenchConnection::open(kubeconfig)?, Vec::new());
         loop {
             let n = next.fetch_add(1, Ordering::Relaxed);
             if n >= load.count {
                 return Ok(times);
             }
             let object = object(n);
-            let began = Instant::now();
+            let start = Instant::now();
             connection.post(load.path, &object)?;
-            times.push(began.elapsed().as_secs_f64() * 1000.0);
+            times.push(start.elapsed().as_secs_f64() * 1000.0);
         }
     };
     std::thread::scope(|scope| {
@@ -74,15 +74,15 @@ pub(crate) fn run(report: &mut MeasurementRecorder) -> anyhow::Result<()> {
             configmap(&format!("{name}-warm-{n}").replace('_', "-"), 100)
         })?;
         let before = process.cpu_seconds()?;
-        let began = Instant::now();
+        let start = Instant::now();
         let object = |n: usize| configmap(&format!("{name}-{n}").replace('_', "-"), 100);
         let mut times = create_objects(access, &of, object)?;
-        let took = began.elapsed().as_secs_f64();
+        let elapsed = start.elapsed().as_secs_f64();
         let cpu = (process.cpu_seconds()? - before) / OBJECTS as f64 * 1000.0;
         let setup = format!(
             "ConfigMaps of 300 bytes, 16 creators who are {who}, HTTPS, durable (kube-apiserver with etcd: 1,256/s at 1.0 ms)"
         );
-        let rate = OBJECTS as f64 / took;
+        let rate = OBJECTS as f64 / elapsed;
         let limit = MeasurementLimit::AtLeast(1256.0);
         report.record(&format!("{name}_rate"), rate, "1/s", limit, &setup);
         let limit = MeasurementLimit::Below(1.0);

@@ -143,10 +143,10 @@ fn time_scheduling(
     let context = SchedulingContext::from_snapshot(snapshot);
     let mut times = Vec::new();
     for _ in 0..RUNS {
-        let began = Instant::now();
+        let start = Instant::now();
         let placed = bindings.iter().filter_map(schedule_request);
         let placed = placed.filter(|r| schedule(r, &context).is_ok()).count();
-        times.push(began.elapsed().as_secs_f64());
+        times.push(start.elapsed().as_secs_f64());
         ensure!(placed == bindings.len(), "{placed} of {}", bindings.len());
     }
     Ok(median(&mut times))
@@ -154,17 +154,17 @@ fn time_scheduling(
 
 fn measure_many_bindings(report: &mut MeasurementRecorder) -> anyhow::Result<()> {
     let bindings = bindings(5000, mixed_placement)?;
-    let took = time_scheduling(&bindings, &snapshot(100, 10)?)?;
+    let elapsed = time_scheduling(&bindings, &snapshot(100, 10)?)?;
     let setup =
         "5,000 bindings of six kinds of placement over 100 clusters, one thread, median of 5";
     report.record(
         "decide_many",
-        took,
+        elapsed,
         "s",
         MeasurementLimit::Below(1.0),
         setup,
     );
-    let rate = bindings.len() as f64 / took;
+    let rate = bindings.len() as f64 / elapsed;
     // The limit is the rate that Karmada publishes.
     report.record(
         "decide_rate",
@@ -179,29 +179,29 @@ fn measure_many_bindings(report: &mut MeasurementRecorder) -> anyhow::Result<()>
 fn measure_regions(report: &mut MeasurementRecorder) -> anyhow::Result<()> {
     let crowded_ones = bindings(10, crowded_placement)?;
     let bindings = bindings(1000, regional_placement)?;
-    let took = time_scheduling(&bindings, &snapshot(1000, 20)?)?;
+    let elapsed = time_scheduling(&bindings, &snapshot(1000, 20)?)?;
     let setup = "1,000 bindings spread over 2 to 3 of 20 regions and 4 to 10 of 1,000 clusters, one thread, median of 5";
     report.record(
         "decide_regions",
-        took,
+        elapsed,
         "s",
         MeasurementLimit::Below(1.0),
         setup,
     );
-    let took = time_scheduling(&bindings[..100], &snapshot(1000, 250)?)?;
+    let elapsed = time_scheduling(&bindings[..100], &snapshot(1000, 250)?)?;
     let setup = "100 bindings spread over 2 to 3 of 250 regions and 4 to 10 of 1,000 clusters";
     report.record(
         "decide_many_regions",
-        took,
+        elapsed,
         "s",
         MeasurementLimit::Below(1.0),
         setup,
     );
-    let took = time_scheduling(&crowded_ones, &snapshot(1000, 400)?)?;
+    let elapsed = time_scheduling(&crowded_ones, &snapshot(1000, 400)?)?;
     let setup = "10 bindings spread over 200 of 400 regions, and 420 to 465 of 1,000 clusters";
     report.record(
         "decide_crowded_regions",
-        took,
+        elapsed,
         "s",
         MeasurementLimit::Below(1.0),
         setup,
@@ -218,14 +218,14 @@ fn measure_growth(report: &mut MeasurementRecorder) -> anyhow::Result<()> {
         let bindings = bindings(120, placement)?;
         let mut first = None;
         for clusters in CLUSTER_COUNTS {
-            let took = time_scheduling(&bindings, &snapshot(clusters, 20)?)?;
+            let elapsed = time_scheduling(&bindings, &snapshot(clusters, 20)?)?;
             let n = clusters as f64;
             let expected = n * n.ln();
-            let (took_first, expected_first) = *first.get_or_insert((took, expected));
-            let each = took / bindings.len() as f64 * 1e6;
+            let (took_first, expected_first) = *first.get_or_insert((elapsed, expected));
+            let each = elapsed / bindings.len() as f64 * 1e6;
             let setup = format!("one decision ({name}) over {clusters} clusters");
             report.record("decide_each", each, "µs", MeasurementLimit::None, &setup);
-            let beside = took / took_first * expected_first / expected;
+            let beside = elapsed / took_first * expected_first / expected;
             report.record(
                 "decide_growth",
                 beside,
@@ -247,9 +247,9 @@ fn measure_traces(report: &mut MeasurementRecorder) -> anyhow::Result<()> {
         let (mut seconds, mut length) = (0.0, 0);
         for request in bindings.iter().filter_map(schedule_request) {
             let decision = make_decision(&request, &context, &mut |_| {});
-            let began = Instant::now();
+            let start = Instant::now();
             let trace = decision.trace();
-            seconds += began.elapsed().as_secs_f64();
+            seconds += start.elapsed().as_secs_f64();
             length = length.max(serde_json::to_vec(&trace)?.len());
         }
         let setup = format!("the trace of one decision over {clusters} clusters");

@@ -108,7 +108,7 @@ fn seeded_api() -> Arc<FakeApi> {
 
 /// Waits until the server has had this number of writes of bindings.
 async fn wait_for_binding_writes(control: &FakeApi, expected: usize) -> anyhow::Result<()> {
-    let began = Instant::now();
+    let start = Instant::now();
     loop {
         let writes = control.writes();
         let bindings = writes.iter().filter(|w| w.resource == BINDINGS).count();
@@ -116,10 +116,10 @@ async fn wait_for_binding_writes(control: &FakeApi, expected: usize) -> anyhow::
             return Ok(());
         }
         ensure!(
-            began.elapsed() < BINDINGS_TIMEOUT,
+            start.elapsed() < BINDINGS_TIMEOUT,
             "{bindings} of {expected} bindings"
         );
-        tokio::time::sleep(POLL_INTERVAL.max(began.elapsed() / 50)).await;
+        tokio::time::sleep(POLL_INTERVAL.max(start.elapsed() / 50)).await;
     }
 }
 
@@ -141,15 +141,15 @@ async fn measure(report: &mut MeasurementRecorder) -> anyhow::Result<()> {
         host: HostWorkloadFilter::default(),
         options: PropagationOptions::default(),
     };
-    let began = Instant::now();
+    let start = Instant::now();
     let started = propagation::start(deps, &tasks).await;
-    started.map_err(|why| anyhow!(why))?;
+    started.map_err(|message| anyhow!(message))?;
     wait_for_binding_writes(&control, TEMPLATES).await?;
     let setup = "10,000 ConfigMaps and 1,000 policies by labels, from the start to the last binding, server in memory";
-    let took = began.elapsed().as_secs_f64();
+    let elapsed = start.elapsed().as_secs_f64();
     report.record(
         "detector_cold",
-        took,
+        elapsed,
         "s",
         MeasurementLimit::Below(2.0),
         setup,
@@ -162,10 +162,10 @@ async fn measure(report: &mut MeasurementRecorder) -> anyhow::Result<()> {
         let mut edited = policy(n % NAMESPACES, n);
         edited["metadata"]["generation"] = json!(2);
         edited["spec"]["placement"]["clusterAffinity"]["clusterNames"] = json!(["m2"]);
-        let began = Instant::now();
+        let start = Instant::now();
         control.seed(&POLICIES, edited);
         wait_for_binding_writes(&control, (n + 1) * TEMPLATES_PER_POLICY).await?;
-        times.push(began.elapsed().as_secs_f64() * 1000.0);
+        times.push(start.elapsed().as_secs_f64() * 1000.0);
     }
     let setup = "one policy of 1,000 is edited: until the bindings of its 10 templates are updated, 31 times";
     let limit = MeasurementLimit::Below(20.0);

@@ -27,8 +27,8 @@ const CHANGE_TIMEOUT: Duration = Duration::from_secs(10);
 fn serve(dir: &std::path::Path) -> anyhow::Result<MeasuredProcess> {
     let dir = dir.display().to_string();
     let serve = ["serve", "--data-dir", &dir, "--listen", "127.0.0.1:0"];
-    let gate = ["--feature-gates", "MultiClusterService=true"];
-    MeasuredProcess::start(&[&serve[..], &gate].concat())
+    let feature_gates = ["--feature-gates", "MultiClusterService=true"];
+    MeasuredProcess::start(&[&serve[..], &feature_gates].concat())
 }
 
 fn slice(n: usize, address: usize) -> String {
@@ -77,17 +77,17 @@ pub(crate) fn run(report: &mut MeasurementRecorder) -> anyhow::Result<()> {
     for change in 0..CHANGES {
         let n = change % SLICES;
         let path = format!("{ENDPOINT_SLICES}/web-{n}");
-        let began = Instant::now();
+        let start = Instant::now();
         provider.patch(&path, &slice(n, 1000 + change))?;
         let expected = format!("member1-web-{n}");
         let arrived = loop {
             let observed = watches.observed.recv_timeout(CHANGE_TIMEOUT);
             let observed = observed.with_context(|| format!("{expected} in the consumer"))?;
-            if observed.name == expected && observed.at > began {
+            if observed.name == expected && observed.at > start {
                 break observed.at;
             }
         };
-        times.push(arrived.duration_since(began).as_secs_f64() * 1000.0);
+        times.push(arrived.duration_since(start).as_secs_f64() * 1000.0);
     }
     drop(watches);
     let setup = "an EndpointSlice of 50 changes in a member: until it has changed in another one, 101 times";

@@ -53,27 +53,27 @@ pub(crate) fn run(report: &mut MeasurementRecorder) -> anyhow::Result<()> {
         GET_INTERVAL.as_millis()
     );
     let mut quiet = time_gets(&other)?;
-    let none = MeasurementLimit::None;
-    report.record_percentiles("fairness_quiet", &mut quiet, "ms", none, &setup);
+    let no_limit = MeasurementLimit::None;
+    report.record_percentiles("fairness_quiet", &mut quiet, "ms", no_limit, &setup);
 
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(1)
         .enable_all()
         .build()?;
     let counts = Arc::new(FloodCounts::default());
-    let began = Instant::now();
+    let start = Instant::now();
     let flood = runtime.block_on(start_flood(&flooder, &counts))?;
     wait_until("lists of the flood", Duration::from_secs(60), || {
         Ok(counts.answered.load(Ordering::Relaxed) > LOOPS / 10)
     })?;
     let mut flooded = time_gets(&other)?;
-    let seconds = began.elapsed().as_secs_f64();
+    let seconds = start.elapsed().as_secs_f64();
     drop(flood);
     runtime.shutdown_timeout(Duration::from_secs(1));
     let setup = format!(
         "{setup} while {LOOPS} loops of another one list {OBJECTS} of them over HTTP/2 from the same two cores"
     );
-    report.record_percentiles("fairness_flooded", &mut flooded, "ms", none, &setup);
+    report.record_percentiles("fairness_flooded", &mut flooded, "ms", no_limit, &setup);
     // `record_percentiles` has sorted the times.
     let p99 = flooded[GETS * 99 / 100];
     let limit = MeasurementLimit::Below(100.0);
@@ -83,7 +83,7 @@ pub(crate) fn run(report: &mut MeasurementRecorder) -> anyhow::Result<()> {
         ("fairness_refused", &counts.refused),
     ] {
         let rate = count.load(Ordering::Relaxed) as f64 / seconds;
-        report.record(name, rate, "1/s", none, &setup);
+        report.record(name, rate, "1/s", no_limit, &setup);
     }
     process.stop()
 }
@@ -94,9 +94,9 @@ fn time_gets(user: &Kubeconfig) -> anyhow::Result<Vec<f64>> {
     let path = format!("{CONFIGMAPS}/object-7");
     let mut times = Vec::with_capacity(GETS);
     for _ in 0..GETS {
-        let began = Instant::now();
+        let start = Instant::now();
         connection.get(&path)?.expect_code(200, &path)?;
-        times.push(began.elapsed().as_secs_f64() * 1000.0);
+        times.push(start.elapsed().as_secs_f64() * 1000.0);
         std::thread::park_timeout(GET_INTERVAL);
     }
     Ok(times)
@@ -111,16 +111,16 @@ async fn start_flood(user: &Kubeconfig, counts: &Arc<FloodCounts>) -> anyhow::Re
             let (mut connection, counts) = (connection.clone(), Arc::clone(counts));
             tasks.spawn(async move {
                 while let Ok(reply) = connection.get(CONFIGMAPS).await {
-                    let refused = reply.status() == 429;
+                    let is_refused = reply.status() == 429;
                     let mut body = reply.into_body();
                     while let Some(Ok(_)) = body.frame().await {}
-                    let count = if refused {
+                    let count = if is_refused {
                         &counts.refused
                     } else {
                         &counts.answered
                     };
                     count.fetch_add(1, Ordering::Relaxed);
-                    if refused {
+                    if is_refused {
                         tokio::time::sleep(RETRY_AFTER).await;
                     }
                 }

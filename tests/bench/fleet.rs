@@ -112,20 +112,20 @@ impl MeasuredFleet {
         watches: &MemberWatches,
         before: usize,
     ) -> anyhow::Result<RolloutMeasurement> {
-        let to = self.control_plane.read_kubeconfig()?;
+        let kubeconfig = self.control_plane.read_kubeconfig()?;
         let used = self.control_plane.wait_until_idle(CONDITION_TIMEOUT)?;
-        let began = Instant::now();
-        create_deployments(&to, "few", ROLLOUT_DEPLOYMENTS)?;
-        let accepted = began.elapsed().as_secs_f64();
+        let start = Instant::now();
+        create_deployments(&kubeconfig, "few", ROLLOUT_DEPLOYMENTS)?;
+        let accepted = start.elapsed().as_secs_f64();
         let last = watches
             .wait_for_all("few", ROLLOUT_DEPLOYMENTS * MEMBERS)?
-            .duration_since(began)
+            .duration_since(start)
             .as_secs_f64();
         self.wait_applied(before + ROLLOUT_DEPLOYMENTS)?;
         Ok(RolloutMeasurement {
             rate: (ROLLOUT_DEPLOYMENTS * MEMBERS) as f64 / last,
             accepted,
-            applied: began.elapsed().as_secs_f64(),
+            applied: start.elapsed().as_secs_f64(),
             cpu: self.control_plane.wait_until_idle(CONDITION_TIMEOUT)? - used,
         })
     }
@@ -165,7 +165,7 @@ pub(crate) fn is_condition_true(object: &Value, kind: &str) -> bool {
 }
 
 pub(crate) fn create_deployments(
-    to: &Kubeconfig,
+    kubeconfig: &Kubeconfig,
     prefix: &str,
     count: usize,
 ) -> anyhow::Result<()> {
@@ -174,7 +174,7 @@ pub(crate) fn create_deployments(
         count,
         connections: 16,
     };
-    create_objects(to, &of, |n| {
+    create_objects(kubeconfig, &of, |n| {
         deployment(&format!("{prefix}-{n}"), 1 + n as u32 % 2)
     })
     .map(drop)

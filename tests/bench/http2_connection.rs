@@ -25,12 +25,15 @@ pub(crate) struct Http2Connection {
 
 impl Http2Connection {
     /// Connects; a task in `tasks` drives the connection.
-    pub(crate) async fn open(to: &Kubeconfig, tasks: &mut JoinSet<()>) -> anyhow::Result<Self> {
-        let socket = TcpStream::connect(&to.address).await?;
+    pub(crate) async fn open(
+        kubeconfig: &Kubeconfig,
+        tasks: &mut JoinSet<()>,
+    ) -> anyhow::Result<Self> {
+        let socket = TcpStream::connect(&kubeconfig.address).await?;
         socket.set_nodelay(true)?;
-        let host = to.address.rsplit_once(':').context("no port")?.0;
+        let host = kubeconfig.address.rsplit_once(':').context("no port")?.0;
         let name = ServerName::try_from(host.to_owned())?;
-        let stream = TlsConnector::from(to.tls_config("h2"))
+        let stream = TlsConnector::from(kubeconfig.tls_config("h2"))
             .connect(name, socket)
             .await?;
         let (sender, connection) = http2::Builder::new(TokioExecutor::new())
@@ -43,8 +46,11 @@ impl Http2Connection {
         });
         Ok(Self {
             sender,
-            address: to.address.clone(),
-            authorization: to.token.as_ref().map(|token| format!("Bearer {token}")),
+            address: kubeconfig.address.clone(),
+            authorization: kubeconfig
+                .token
+                .as_ref()
+                .map(|token| format!("Bearer {token}")),
         })
     }
 

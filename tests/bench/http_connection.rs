@@ -67,19 +67,19 @@ struct BenchResponseHead {
 }
 
 impl BenchConnection {
-    pub(crate) fn open(to: &Kubeconfig) -> anyhow::Result<Self> {
-        let socket = TcpStream::connect(&to.address)?;
+    pub(crate) fn open(kubeconfig: &Kubeconfig) -> anyhow::Result<Self> {
+        let socket = TcpStream::connect(&kubeconfig.address)?;
         socket.set_nodelay(true)?;
         socket.set_read_timeout(Some(READ_TIMEOUT))?;
-        let host = to.address.rsplit_once(':').context("no port")?.0;
+        let host = kubeconfig.address.rsplit_once(':').context("no port")?.0;
         let name = ServerName::try_from(host.to_owned())?;
-        let session = ClientConnection::new(to.tls_config("http/1.1"), name)?;
+        let session = ClientConnection::new(kubeconfig.tls_config("http/1.1"), name)?;
         let socket = BufferedSocket(BufReader::with_capacity(READ_BUFFER_BYTES, socket));
         Ok(Self {
             stream: StreamOwned::new(session, socket),
-            host: to.address.clone(),
+            host: kubeconfig.address.clone(),
             accept: "application/json",
-            headers: to.token.as_ref().map_or_else(String::new, |token| {
+            headers: kubeconfig.token.as_ref().map_or_else(String::new, |token| {
                 format!("authorization: Bearer {token}\r\n")
             }),
             buffer: vec![0; READ_BUFFER_BYTES],

@@ -104,19 +104,19 @@ fn settled_resident_bytes(process: &MeasuredProcess) -> anyhow::Result<f64> {
 
 /// Writes the nodes and pods.
 fn fill(member: &MeasuredProcess) -> anyhow::Result<()> {
-    let to = member.read_kubeconfig()?;
+    let kubeconfig = member.read_kubeconfig()?;
     let nodes = CreateLoadConfig {
         path: "/api/v1/nodes",
         count: NODES,
         connections: 8,
     };
-    create_objects(&to, &nodes, node)?;
+    create_objects(&kubeconfig, &nodes, node)?;
     let pods = CreateLoadConfig {
         path: "/api/v1/namespaces/default/pods",
         count: PODS,
         ..nodes
     };
-    create_objects(&to, &pods, pod).map(drop)
+    create_objects(&kubeconfig, &pods, pod).map(drop)
 }
 
 fn node(n: usize) -> String {

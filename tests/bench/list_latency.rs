@@ -76,9 +76,9 @@ fn measure(
     let (mut times, mut length) = (Vec::new(), 0);
     let cpu = process.cpu_seconds()?;
     for _ in 0..ROUNDS {
-        let began = Instant::now();
+        let start = Instant::now();
         let (bytes, compressed) = connection.get_discarding_body(CONFIGMAPS)?;
-        times.push(began.elapsed().as_secs_f64() * 1000.0);
+        times.push(start.elapsed().as_secs_f64() * 1000.0);
         ensure!(compressed == variant.gzip, "compressed: {compressed}");
         length = bytes;
     }

@@ -173,7 +173,7 @@ type InterpreterCallFunction<T, F> = fn(Arc<ResourceInterpreter>, T) -> F;
 /// The seconds that `calls` calls take.
 fn time_calls<T, F>(
     runtime: &Runtime,
-    it: &Arc<ResourceInterpreter>,
+    interpreter: &Arc<ResourceInterpreter>,
     about: &T,
     calls: usize,
     ask: InterpreterCallFunction<T, F>,
@@ -182,13 +182,13 @@ where
     T: Clone + Send + 'static,
     F: Future<Output = anyhow::Result<()>> + Send + 'static,
 {
-    let began = Instant::now();
+    let start = Instant::now();
     let tasks: Vec<_> = (0..CONCURRENT_CALLS)
         .map(|_| {
-            let (it, about) = (Arc::clone(it), about.clone());
+            let (interpreter, about) = (Arc::clone(interpreter), about.clone());
             runtime.spawn(async move {
                 for _ in 0..calls / CONCURRENT_CALLS {
-                    ask(Arc::clone(&it), about.clone()).await?;
+                    ask(Arc::clone(&interpreter), about.clone()).await?;
                 }
                 Ok::<_, anyhow::Error>(())
             })
@@ -200,14 +200,14 @@ where
         }
         Ok::<_, anyhow::Error>(())
     })?;
-    Ok(began.elapsed().as_secs_f64())
+    Ok(start.elapsed().as_secs_f64())
 }
 
 /// The microseconds of a call in the fastest of five rounds, which excludes most of the
 /// machine's other load.
 fn fastest_call_micros<T, F>(
     runtime: &Runtime,
-    it: &Arc<ResourceInterpreter>,
+    interpreter: &Arc<ResourceInterpreter>,
     about: &T,
     ask: InterpreterCallFunction<T, F>,
 ) -> anyhow::Result<f64>
@@ -218,15 +218,24 @@ where
     const ROUNDS: usize = 5;
     let mut fastest = f64::INFINITY;
     for _ in 0..ROUNDS {
-        fastest = fastest.min(time_calls(runtime, it, about, CALLS / ROUNDS, ask)?);
+        fastest = fastest.min(time_calls(
+            runtime,
+            interpreter,
+            about,
+            CALLS / ROUNDS,
+            ask,
+        )?);
     }
     Ok(fastest * 1e6 / (CALLS / ROUNDS) as f64)
 }
 
-async fn call_replicas(it: Arc<ResourceInterpreter>, object: Object) -> anyhow::Result<()> {
-    let found = it.replicas(&WIDGET_KIND, &object).await?;
+async fn call_replicas(
+    interpreter: Arc<ResourceInterpreter>,
+    object: Object,
+) -> anyhow::Result<()> {
+    let replicas = interpreter.replicas(&WIDGET_KIND, &object).await?;
     ensure!(
-        found.is_some_and(|r| r.count == 3),
+        replicas.is_some_and(|r| r.count == 3),
         "another number of replicas"
     );
     Ok(())
@@ -236,51 +245,60 @@ async fn call_replicas(it: Arc<ResourceInterpreter>, object: Object) -> anyhow::
 /// thread may use now.
 fn measure_replica_calls(object: &Object) -> anyhow::Result<f64> {
     let runtime = new_runtime()?;
-    let it = interpreter_with_scripts(
+    let interpreter = interpreter_with_scripts(
         &WIDGET_KIND,
         &[("replicaResource", REPLICAS_SCRIPT)],
         LuaLimits::default(),
     )?;
-    let it = Arc::new(it);
-    time_calls(&runtime, &it, object, CALLS / 10, call_replicas)?;
-    fastest_call_micros(&runtime, &it, object, call_replicas)
+    let interpreter = Arc::new(interpreter);
+    time_calls(&runtime, &interpreter, object, CALLS / 10, call_replicas)?;
+    fastest_call_micros(&runtime, &interpreter, object, call_replicas)
 }
 
 /// Revises a tree that is cloned for the call, like the object for a cluster.
-async fn call_revise_replica(it: Arc<ResourceInterpreter>, tree: Arc<Value>) -> anyhow::Result<()> {
-    let made = it
+async fn call_revise_replica(
+    interpreter: Arc<ResourceInterpreter>,
+    tree: Arc<Value>,
+) -> anyhow::Result<()> {
+    let revised = interpreter
         .revise_replica(&WIDGET_KIND, Value::clone(&tree), 7)
         .await?;
-    ensure!(made["spec"]["replicas"] == 7, "not revised");
+    ensure!(revised["spec"]["replicas"] == 7, "not revised");
     Ok(())
 }
 
 /// Does what [`call_revise_replica`] does without the script.
 async fn copy_tree(_: Arc<ResourceInterpreter>, tree: Arc<Value>) -> anyhow::Result<()> {
-    let made = Value::clone(&tree);
-    ensure!(made["spec"]["replicas"] == 3, "another tree");
+    let copy = Value::clone(&tree);
+    ensure!(copy["spec"]["replicas"] == 3, "another tree");
     Ok(())
 }
 
 /// The microseconds of a call about a parsed object, without the clone of the tree.
 fn measure_parsed_calls(tree: &Arc<Value>) -> anyhow::Result<f64> {
     let runtime = new_runtime()?;
-    let it = interpreter_with_scripts(
+    let interpreter = interpreter_with_scripts(
         &WIDGET_KIND,
         &[("replicaRevision", REVISION_SCRIPT)],
         LuaLimits::default(),
     )?;
-    let it = Arc::new(it);
-    time_calls(&runtime, &it, tree, CALLS / 10, call_revise_replica)?;
-    let with = fastest_call_micros(&runtime, &it, tree, call_revise_replica)?;
-    Ok(with - fastest_call_micros(&runtime, &it, tree, copy_tree)?)
+    let interpreter = Arc::new(interpreter);
+    time_calls(
+        &runtime,
+        &interpreter,
+        tree,
+        CALLS / 10,
+        call_revise_replica,
+    )?;
+    let with = fastest_call_micros(&runtime, &interpreter, tree, call_revise_replica)?;
+    Ok(with - fastest_call_micros(&runtime, &interpreter, tree, copy_tree)?)
 }
 
 /// How many times faster all cores parse objects than one core, with independent threads:
 /// the upper bound for scaling.
 fn measure_core_scaling(object: &Object, cores: usize) -> anyhow::Result<f64> {
     let read = |threads: usize| {
-        let began = Instant::now();
+        let start = Instant::now();
         let readers: Vec<_> = (0..threads)
             .map(|_| {
                 let object = object.clone();
@@ -291,7 +309,7 @@ fn measure_core_scaling(object: &Object, cores: usize) -> anyhow::Result<f64> {
             let read = reader.join().map_err(|_| anyhow!("a reader panicked"))?;
             read?;
         }
-        Ok::<_, anyhow::Error>(began.elapsed().as_secs_f64())
+        Ok::<_, anyhow::Error>(start.elapsed().as_secs_f64())
     };
     let (mut one, mut all) = (f64::INFINITY, f64::INFINITY);
     for _ in 0..3 {
@@ -304,18 +322,24 @@ fn measure_core_scaling(object: &Object, cores: usize) -> anyhow::Result<f64> {
 fn measure_memory_growth() -> anyhow::Result<f64> {
     let runtime = new_runtime()?;
     let script = "function GetReplicas(obj) return obj.spec.replicas, {resourceRequest = {cpu = obj.spec.cpu}} end";
-    let it = interpreter_with_scripts(
+    let interpreter = interpreter_with_scripts(
         &WIDGET_KIND,
         &[("replicaResource", script)],
         LuaLimits::default(),
     )?;
-    let it = Arc::new(it);
+    let interpreter = Arc::new(interpreter);
     let small = Object::from_value(
         &json!({"metadata": {"name": "w"}, "spec": {"replicas": 3, "cpu": "1"}}),
     )?;
-    time_calls(&runtime, &it, &small, GROWTH_CALLS / 10, call_replicas)?;
+    time_calls(
+        &runtime,
+        &interpreter,
+        &small,
+        GROWTH_CALLS / 10,
+        call_replicas,
+    )?;
     let before = resident_bytes()?;
-    time_calls(&runtime, &it, &small, GROWTH_CALLS, call_replicas)?;
+    time_calls(&runtime, &interpreter, &small, GROWTH_CALLS, call_replicas)?;
     Ok((resident_bytes()? - before) / MIB)
 }
 
@@ -324,9 +348,9 @@ async fn measure_task_delay(stop: Arc<AtomicBool>) -> Duration {
     let pause = Duration::from_millis(1);
     let mut latest = Duration::ZERO;
     while !stop.load(Ordering::Relaxed) {
-        let began = Instant::now();
+        let start = Instant::now();
         tokio::time::sleep(pause).await;
-        latest = latest.max(began.elapsed().saturating_sub(pause));
+        latest = latest.max(start.elapsed().saturating_sub(pause));
     }
     latest
 }
@@ -347,37 +371,37 @@ fn measure_hostile_scripts(object: &Object) -> anyhow::Result<[Duration; 3]> {
             ("replicaResource", REPLICAS_SCRIPT),
             ("healthInterpretation", &*health),
         ];
-        let it = Arc::new(interpreter_with_scripts(&WIDGET_KIND, &scripts, limits)?);
+        let interpreter = Arc::new(interpreter_with_scripts(&WIDGET_KIND, &scripts, limits)?);
         let all = |healthy: bool| {
             let tasks: Vec<_> = (0..threads)
                 .map(|_| {
-                    let (it, object) = (Arc::clone(&it), object.clone());
+                    let (interpreter, object) = (Arc::clone(&interpreter), object.clone());
                     runtime.spawn(async move {
                         if healthy {
-                            return call_replicas(it, object).await;
+                            return call_replicas(interpreter, object).await;
                         }
-                        let healthy = it.interpret_health(&WIDGET_KIND, &object).await;
+                        let healthy = interpreter.interpret_health(&WIDGET_KIND, &object).await;
                         ensure!(healthy.is_err(), "a hostile script has succeeded");
                         Ok(())
                     })
                 })
                 .collect();
-            let began = Instant::now();
+            let start = Instant::now();
             runtime.block_on(async {
                 for task in tasks {
                     task.await.map_err(|e| anyhow!("a task panicked: {e}"))??;
                 }
-                Ok::<_, anyhow::Error>(began.elapsed())
+                Ok::<_, anyhow::Error>(start.elapsed())
             })
         };
         all(true)?;
         let stop = Arc::new(AtomicBool::new(false));
         let other = runtime.spawn(measure_task_delay(Arc::clone(&stop)));
-        let took = all(false).with_context(|| body.to_owned())?;
+        let elapsed = all(false).with_context(|| body.to_owned())?;
         stop.store(true, Ordering::Relaxed);
         let late = runtime.block_on(other)?;
         let next = all(true).with_context(|| format!("after {body}"))?;
-        let times = [took.saturating_sub(HOSTILE_SCRIPT_DEADLINE), late, next];
+        let times = [elapsed.saturating_sub(HOSTILE_SCRIPT_DEADLINE), late, next];
         worst = std::array::from_fn(|at| worst[at].max(times[at]));
     }
     Ok(worst)
@@ -389,7 +413,7 @@ fn measure_delay_beside_looping(object: &Object) -> anyhow::Result<Vec<f64>> {
     const WORKERS: usize = 8;
     const PAUSE: Duration = Duration::from_millis(5);
     let script = "function InterpretHealth(obj) while true do end end";
-    let it = interpreter_with_scripts(
+    let interpreter = interpreter_with_scripts(
         &WIDGET_KIND,
         &[("healthInterpretation", script)],
         LuaLimits::default(),
@@ -399,14 +423,15 @@ fn measure_delay_beside_looping(object: &Object) -> anyhow::Result<Vec<f64>> {
         let (tasks, queue) = (TaskGroup::new(ShutdownToken::new()), Workqueue::new());
         let (sender, mut delays) = mpsc::unbounded_channel();
         let reconcile = move |(scripted, _, since): (bool, usize, Instant)| {
-            let (it, object, sender) = (it.clone(), object.clone(), sender.clone());
+            let (interpreter, object, sender) =
+                (interpreter.clone(), object.clone(), sender.clone());
             async move {
                 let kind = if scripted {
                     &WIDGET_KIND
                 } else {
                     &DEPLOYMENT_KIND
                 };
-                let answer = it.interpret_health(kind, &object).await;
+                let answer = interpreter.interpret_health(kind, &object).await;
                 if !scripted {
                     sender.send(since.elapsed()).ok();
                 }
@@ -435,7 +460,7 @@ fn measure_delay_beside_looping(object: &Object) -> anyhow::Result<Vec<f64>> {
 fn measure_aggregation(scripts: &[(&str, &str)]) -> anyhow::Result<f64> {
     const ROUNDS: u32 = 500;
     let runtime = new_runtime()?;
-    let it = match scripts {
+    let interpreter = match scripts {
         [] => ResourceInterpreter::default(),
         scripts => interpreter_with_scripts(&DEPLOYMENT_KIND, scripts, LuaLimits::default())?,
     };
@@ -455,22 +480,22 @@ fn measure_aggregation(scripts: &[(&str, &str)]) -> anyhow::Result<f64> {
     let items: Vec<AggregatedStatusItem> = (0..MEMBERS).map(item).collect();
     let scheduled = items.iter().map(|item| &*item.cluster_name).collect();
     runtime.block_on(async {
-        let mut began = Instant::now();
+        let mut start = Instant::now();
         for round in 0..=ROUNDS {
             if round == 1 {
-                began = Instant::now();
+                start = Instant::now();
             }
             let now = Timestamp::UNIX_EPOCH;
-            let made = it
+            let aggregated = interpreter
                 .aggregate_status(&DEPLOYMENT_KIND, &template, &items, &scheduled, now)
                 .await?;
-            let status = made.context("no status")?;
+            let status = aggregated.context("no status")?;
             ensure!(
                 status["readyReplicas"] == 2 * MEMBERS,
                 "another sum: {status}"
             );
         }
-        Ok(began.elapsed().as_secs_f64() * 1e6 / f64::from(ROUNDS))
+        Ok(start.elapsed().as_secs_f64() * 1e6 / f64::from(ROUNDS))
     })
 }
 

@@ -46,9 +46,9 @@ pub(crate) fn run(report: &mut MeasurementRecorder) -> anyhow::Result<()> {
     }
     let [managed, unmanaged] = cpu.map(|seconds| seconds / (OBJECTS * ROUNDS) as f64 * 1000.0);
     let setup = "merge patches of Deployments of 2 KiB, one client, HTTPS, durable";
-    let none = MeasurementLimit::None;
-    report.record("patch_managed_cpu", managed, "ms", none, setup);
-    report.record("patch_unmanaged_cpu", unmanaged, "ms", none, setup);
+    let no_limit = MeasurementLimit::None;
+    report.record("patch_managed_cpu", managed, "ms", no_limit, setup);
+    report.record("patch_unmanaged_cpu", unmanaged, "ms", no_limit, setup);
     let limit = MeasurementLimit::Below(MAX_COST);
     report.record("managed_fields_cost", managed / unmanaged, "", limit, setup);
     process.stop()

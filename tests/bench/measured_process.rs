@@ -53,7 +53,7 @@ impl MeasuredProcess {
     }
 
     fn spawn(arguments: &[&str]) -> anyhow::Result<(Self, String)> {
-        let began = Instant::now();
+        let start = Instant::now();
         let mut child = Command::new(BINARY)
             .args(arguments)
             .stdout(Stdio::piped())
@@ -65,7 +65,7 @@ impl MeasuredProcess {
         }
         let process = Self {
             child,
-            startup_time: began.elapsed(),
+            startup_time: start.elapsed(),
             kubeconfig: PathBuf::new(),
         };
         let line = line.trim().to_owned();
@@ -179,13 +179,16 @@ fn read_proc_file(process_id: u32, file: &str) -> anyhow::Result<String> {
 
 /// Polls `done` until it returns true; an error after `limit`.
 pub(crate) fn wait_until(
-    what: &str,
+    description: &str,
     limit: Duration,
     mut done: impl FnMut() -> anyhow::Result<bool>,
 ) -> anyhow::Result<()> {
     let deadline = Instant::now() + limit;
     while !done()? {
-        ensure!(Instant::now() < deadline, "{what}: not within {limit:?}");
+        ensure!(
+            Instant::now() < deadline,
+            "{description}: not within {limit:?}"
+        );
         std::thread::park_timeout(Duration::from_millis(100));
     }
     Ok(())

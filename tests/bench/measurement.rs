@@ -14,7 +14,7 @@ pub(crate) enum MeasurementLimit {
     None,
 }
 
-/// Counts the measurements and remembers the names of those that missed their limit.
+/// Counts the measurements and remembers the names of the ones that missed their limit.
 #[derive(Default)]
 pub(crate) struct MeasurementRecorder {
     recorded: usize,

@@ -47,15 +47,15 @@ pub(crate) fn run(report: &mut MeasurementRecorder) -> anyhow::Result<()> {
             "--resource-eviction-rate=100000",
         ])
     })?;
-    let to = fleet.control_plane.read_kubeconfig()?;
-    let mut connection = BenchConnection::open(&to)?;
+    let kubeconfig = fleet.control_plane.read_kubeconfig()?;
+    let mut connection = BenchConnection::open(&kubeconfig)?;
     connection.post(POLICIES, &policy())?;
     let many = CreateLoadConfig {
         path: DEPLOYMENTS,
         count: LOST_DEPLOYMENTS,
         connections: 8,
     };
-    create_objects(&to, &many, |n| deployment(&format!("lost-{n}"), 1))?;
+    create_objects(&kubeconfig, &many, |n| deployment(&format!("lost-{n}"), 1))?;
     fleet.wait_applied(LOST_DEPLOYMENTS)?;
     let used = fleet.control_plane.wait_until_idle(ARRIVAL_TIMEOUT)?;
 
@@ -63,19 +63,26 @@ pub(crate) fn run(report: &mut MeasurementRecorder) -> anyhow::Result<()> {
     // `kill -9`.
     drop(fleet.members.remove(0));
     let taint = json!({ "spec": { "taints": [{ "key": "lost", "effect": "NoExecute" }] } });
-    let began = Instant::now();
+    let start = Instant::now();
     connection.patch(&format!("{CLUSTERS}/member1"), &taint.to_string())?;
     let mut there = HashSet::new();
     while there.len() < LOST_DEPLOYMENTS {
-        let seen = watches.observed.recv_timeout(ARRIVAL_TIMEOUT);
+        let observed = watches.observed.recv_timeout(ARRIVAL_TIMEOUT);
         there.insert(
-            seen.with_context(|| format!("{} of {LOST_DEPLOYMENTS}", there.len()))?
+            observed
+                .with_context(|| format!("{} of {LOST_DEPLOYMENTS}", there.len()))?
                 .name,
         );
     }
-    let took = began.elapsed().as_secs_f64();
+    let elapsed = start.elapsed().as_secs_f64();
     let setup = "500 Deployments on a simulated member that is killed, in members that do not sync their writes: from its taint to the last replacement in another, rate of evictions opened up";
-    report.record("failover", took, "s", MeasurementLimit::Below(2.0), setup);
+    report.record(
+        "failover",
+        elapsed,
+        "s",
+        MeasurementLimit::Below(2.0),
+        setup,
+    );
     let cpu = fleet.control_plane.wait_until_idle(ARRIVAL_TIMEOUT)? - used;
     report.record("failover_cpu", cpu, "s", MeasurementLimit::None, setup);
     drop(watches);

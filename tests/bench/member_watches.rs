@@ -76,12 +76,12 @@ pub(crate) struct MemberWatches {
 impl MemberWatches {
     /// Opens a watch for each path in each member.
     pub(crate) fn open(members: &[MeasuredProcess], paths: &[&str]) -> anyhow::Result<Self> {
-        let (sender, seen) = mpsc::channel();
+        let (sender, observed) = mpsc::channel();
         let (mut handles, mut threads) = (Vec::new(), Vec::new());
         for (member, process) in members.iter().enumerate() {
-            let to = process.read_kubeconfig()?;
+            let kubeconfig = process.read_kubeconfig()?;
             for (index, path) in paths.iter().enumerate() {
-                let mut connection = BenchConnection::open(&to)?;
+                let mut connection = BenchConnection::open(&kubeconfig)?;
                 let list = connection.get(path)?.json()?;
                 let revision = list["metadata"]["resourceVersion"]
                     .as_str()
@@ -112,7 +112,7 @@ impl MemberWatches {
             }
         }
         Ok(Self {
-            observed: seen,
+            observed,
             closers: handles,
             threads,
         })
@@ -124,7 +124,7 @@ impl MemberWatches {
         let mut there: HashSet<(usize, usize, String)> = HashSet::new();
         let mut last = Instant::now();
         while there.len() < count {
-            let seen = self
+            let observed = self
                 .observed
                 .recv_timeout(ARRIVAL_TIMEOUT)
                 .with_context(|| format!("{} of {count} objects in members", there.len()))?;
@@ -133,9 +133,9 @@ impl MemberWatches {
                 path_index: path,
                 name,
                 ..
-            } = seen;
+            } = observed;
             if name.starts_with(prefix) && there.insert((member, path, name)) {
-                last = seen.at;
+                last = observed.at;
             }
         }
         Ok(last)

@@ -26,14 +26,14 @@ pub(crate) fn run(
     let (mut creates, mut changes) = (Vec::new(), Vec::new());
     for n in 0..ROUNDS {
         let name = format!("single-{n}");
-        let began = Instant::now();
+        let start = Instant::now();
         connection.post(DEPLOYMENTS, &deployment(&name, 2))?;
-        creates.push(wait_for_all_members(watches, &name, "nginx:1.25", began)?);
+        creates.push(wait_for_all_members(watches, &name, "nginx:1.25", start)?);
         std::thread::park_timeout(ROUND_PAUSE);
         let patch = r#"{"spec":{"template":{"spec":{"containers":[{"name":"main","image":"nginx:1.26"}]}}}}"#;
-        let began = Instant::now();
+        let start = Instant::now();
         connection.patch(&format!("{DEPLOYMENTS}/{name}"), patch)?;
-        changes.push(wait_for_all_members(watches, &name, "nginx:1.26", began)?);
+        changes.push(wait_for_all_members(watches, &name, "nginx:1.26", start)?);
         std::thread::park_timeout(ROUND_PAUSE);
     }
     let setup = format!(
@@ -50,18 +50,18 @@ fn wait_for_all_members(
     watches: &MemberWatches,
     name: &str,
     image: &str,
-    began: Instant,
+    start: Instant,
 ) -> anyhow::Result<f64> {
     let mut there = [false; MEMBERS];
     loop {
-        let seen = watches
+        let observed = watches
             .observed
             .recv_timeout(PROPAGATION_TIMEOUT)
             .with_context(|| format!("{name} with {image} did not reach every member"))?;
-        if seen.name == name && seen.image == image {
-            there[seen.member] = true;
+        if observed.name == name && observed.image == image {
+            there[observed.member] = true;
             if there.iter().all(|t| *t) {
-                return Ok(seen.at.duration_since(began).as_secs_f64() * 1000.0);
+                return Ok(observed.at.duration_since(start).as_secs_f64() * 1000.0);
             }
         }
     }

@@ -25,7 +25,7 @@ pub(crate) fn run(report: &mut MeasurementRecorder, fleet: MeasuredFleet) -> any
     } = fleet;
     plane.stop()?;
     let plane = MeasuredProcess::serve(&dir.path().join("plane"))?;
-    let took = plane.startup_time.as_secs_f64();
+    let elapsed = plane.startup_time.as_secs_f64();
     let fleet = MeasuredFleet {
         control_plane: plane,
         members,
@@ -42,7 +42,7 @@ pub(crate) fn run(report: &mut MeasurementRecorder, fleet: MeasuredFleet) -> any
     let setup = "serve restarted with 1,000 Deployments in step in 3 members";
     report.record(
         "restart_ready",
-        took,
+        elapsed,
         "s",
         MeasurementLimit::Below(1.0),
         setup,

@@ -206,14 +206,14 @@ impl MeasuredCache {
     async fn fill(&self, members: usize) -> anyhow::Result<()> {
         self.host
             .seed(&RESOURCE_REGISTRIES, registry(&self.names[..members]));
-        let (began, expected) = (Instant::now(), members * OBJECTS_PER_MEMBER);
+        let (start, expected) = (Instant::now(), members * OBJECTS_PER_MEMBER);
         loop {
             let listed = self.list().await.map_or(0, |items| items.len());
             if listed == expected {
                 return Ok(());
             }
             ensure!(
-                began.elapsed() < FILL_TIMEOUT,
+                start.elapsed() < FILL_TIMEOUT,
                 "{listed} of {expected} objects"
             );
             tokio::time::sleep(Duration::from_millis(200)).await;
@@ -230,14 +230,14 @@ impl MeasuredCache {
     async fn list_nanoseconds(&self, objects: usize) -> anyhow::Result<f64> {
         let mut connection = SearchConnection::open(Arc::clone(&self.cache)).await?;
         median_nanoseconds(objects, async || {
-            let began = Instant::now();
+            let start = Instant::now();
             let received = connection.list(&CONFIG_MAPS.resource).await?;
-            let took = began.elapsed();
+            let elapsed = start.elapsed();
             ensure!(
                 received > objects * OBJECT_BYTES / 2,
                 "{received} bytes of {objects} objects"
             );
-            Ok(took)
+            Ok(elapsed)
         })
         .await
     }
@@ -245,15 +245,15 @@ impl MeasuredCache {
     /// As [`Self::list_nanoseconds`], for what the cache does: it collects references to the objects.
     async fn collect_nanoseconds(&self, objects: usize) -> anyhow::Result<f64> {
         median_nanoseconds(objects, async || {
-            let began = Instant::now();
+            let start = Instant::now();
             let items = black_box(self.list().await?);
-            let took = began.elapsed();
+            let elapsed = start.elapsed();
             ensure!(
                 items.len() == objects,
                 "{} of {objects} objects",
                 items.len()
             );
-            Ok(took)
+            Ok(elapsed)
         })
         .await
     }
@@ -267,11 +267,11 @@ async fn median_nanoseconds(
     let lists = TIMED_OBJECTS.div_ceil(objects);
     let mut times = Vec::new();
     for _ in 0..ROUNDS {
-        let mut took = Duration::ZERO;
+        let mut elapsed = Duration::ZERO;
         for _ in 0..lists {
-            took += list().await?;
+            elapsed += list().await?;
         }
-        times.push(took.as_nanos() as f64 / (lists * objects) as f64);
+        times.push(elapsed.as_nanos() as f64 / (lists * objects) as f64);
     }
     Ok(median(&mut times))
 }
@@ -289,11 +289,11 @@ async fn measure(report: &mut MeasurementRecorder, members: usize) -> anyhow::Re
     report.record("search_collect_few", collected_few, "ns", limit, setup);
 
     let before = resident_bytes(std::process::id())?;
-    let began = Instant::now();
+    let start = Instant::now();
     cache.fill(members).await?;
     let setup = format!("until 10,000 ConfigMaps of 4 KiB of each of {members} members are cached");
-    let took = began.elapsed().as_secs_f64();
-    report.record("search_fill", took, "s", MeasurementLimit::None, &setup);
+    let elapsed = start.elapsed().as_secs_f64();
+    report.record("search_fill", elapsed, "s", MeasurementLimit::None, &setup);
     let items = cache.list().await?;
     let bytes: usize = items.iter().map(|item| item.bytes().len()).sum();
     drop(items);
@@ -321,8 +321,8 @@ async fn measure(report: &mut MeasurementRecorder, members: usize) -> anyhow::Re
 
 pub(crate) fn run(report: &mut MeasurementRecorder) -> anyhow::Result<()> {
     let mut arguments = std::env::args();
-    let given = arguments.find_map(|a| a.strip_prefix("--members=").map(str::to_owned));
-    let members = match given {
+    let argument = arguments.find_map(|a| a.strip_prefix("--members=").map(str::to_owned));
+    let members = match argument {
         Some(number) => number.parse().context("--members")?,
         None => MEMBERS,
     };

@@ -19,8 +19,8 @@ const TOTAL_DEPLOYMENTS: usize = 1000;
 
 pub(crate) fn run(report: &mut MeasurementRecorder) -> anyhow::Result<()> {
     let fleet = MeasuredFleet::start(MeasuredProcess::serve)?;
-    let to = fleet.control_plane.read_kubeconfig()?;
-    BenchConnection::open(&to)?.post(POLICIES, &policy())?;
+    let kubeconfig = fleet.control_plane.read_kubeconfig()?;
+    BenchConnection::open(&kubeconfig)?.post(POLICIES, &policy())?;
     fleet
         .control_plane
         .wait_until_idle(Duration::from_secs(10))?;
@@ -32,7 +32,7 @@ pub(crate) fn run(report: &mut MeasurementRecorder) -> anyhow::Result<()> {
 
     let watches = MemberWatches::open(&fleet.members, &[DEPLOYMENTS])?;
     let more = TOTAL_DEPLOYMENTS - ROLLOUT_DEPLOYMENTS - single;
-    create_deployments(&to, "more", more)?;
+    create_deployments(&kubeconfig, "more", more)?;
     watches.wait_for_all("more", more * MEMBERS)?;
     drop(watches);
     fleet.wait_applied(TOTAL_DEPLOYMENTS)?;

@@ -23,8 +23,8 @@ const WRITES: usize = 200;
 pub(crate) fn run(report: &mut MeasurementRecorder) -> anyhow::Result<()> {
     let dir = tempfile::tempdir()?;
     let process = MeasuredProcess::serve(dir.path())?;
-    let to = process.read_kubeconfig()?;
-    let mut writer = BenchConnection::open(&to)?;
+    let kubeconfig = process.read_kubeconfig()?;
+    let mut writer = BenchConnection::open(&kubeconfig)?;
     for n in 0..10 {
         writer.post(CONFIGMAPS, &configmap(&format!("warm-{n}"), 1000))?;
     }
@@ -41,27 +41,27 @@ pub(crate) fn run(report: &mut MeasurementRecorder) -> anyhow::Result<()> {
         .enable_all()
         .build()?;
     let arrived = Arc::new(AtomicUsize::new(0));
-    let watchers = runtime.block_on(open_watches(&to, &path, &arrived))?;
+    let watchers = runtime.block_on(open_watches(&kubeconfig, &path, &arrived))?;
     process.wait_until_idle(Duration::from_secs(10))?;
-    let held = (process.resident_bytes()? - resident) / WATCHERS as f64 / 1024.0;
+    let kib_per_watcher = (process.resident_bytes()? - resident) / WATCHERS as f64 / 1024.0;
     let setup = "1,000 watchers on ConfigMaps, HTTP/2, 100 streams a connection";
     report.record(
         "watcher_memory",
-        held,
+        kib_per_watcher,
         "KiB",
         MeasurementLimit::Below(10.0),
         setup,
     );
 
     let before = process.cpu_seconds()?;
-    let began = Instant::now();
+    let start = Instant::now();
     for n in 0..WRITES {
         writer.post(CONFIGMAPS, &configmap(&format!("object-{n}"), 1000))?;
     }
     wait_until("all events", Duration::from_secs(60), || {
         Ok(arrived.load(Ordering::Relaxed) >= WRITES * WATCHERS)
     })?;
-    let took = began.elapsed().as_secs_f64();
+    let elapsed = start.elapsed().as_secs_f64();
     let events = arrived.load(Ordering::Relaxed);
     ensure!(
         events == WRITES * WATCHERS,
@@ -73,7 +73,7 @@ pub(crate) fn run(report: &mut MeasurementRecorder) -> anyhow::Result<()> {
     report.record("event_cpu", cpu, "µs", MeasurementLimit::Below(5.0), setup);
     report.record(
         "event_rate",
-        events as f64 / took,
+        events as f64 / elapsed,
         "1/s",
         MeasurementLimit::None,
         setup,
@@ -85,13 +85,13 @@ pub(crate) fn run(report: &mut MeasurementRecorder) -> anyhow::Result<()> {
 
 /// Opens all watches; the events that arrive are counted in `arrived`.
 pub(crate) async fn open_watches(
-    to: &Kubeconfig,
+    kubeconfig: &Kubeconfig,
     path: &str,
     arrived: &Arc<AtomicUsize>,
 ) -> anyhow::Result<JoinSet<()>> {
     let mut tasks = JoinSet::new();
     for _ in 0..CONNECTIONS {
-        let mut connection = Http2Connection::open(to, &mut tasks).await?;
+        let mut connection = Http2Connection::open(kubeconfig, &mut tasks).await?;
         for _ in 0..STREAMS_PER_CONNECTION {
             let reply = connection.get(path).await?;
             ensure!(reply.status() == 200, "watch: {}", reply.status());

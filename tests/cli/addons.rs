@@ -18,8 +18,8 @@ fn statuses(fixture: &CliFixture) -> Vec<(String, String)> {
 
 fn status(fixture: &CliFixture, name: &str) -> String {
     let all = statuses(fixture);
-    let found = all.into_iter().find(|(of, _)| of == name);
-    found.unwrap().1
+    let entry = all.into_iter().find(|(of, _)| of == name);
+    entry.unwrap().1
 }
 
 // proves: ADD-cli, CLI-examples

@@ -85,7 +85,7 @@ fn names_of_the_control_plane_are_completed() {
     ] {
         assert_eq!(names(&fixture, line), expected, "{line}");
     }
-    // Where a member is named, its objects are meant.
+    // A line that names a member completes the member's objects.
     let pods = names(&fixture, "logs -C member1 -n completed ");
     assert!(
         pods.len() == 2 && pods.iter().all(|p| p.starts_with("web-")),
@@ -153,8 +153,8 @@ fn what_cannot_be_asked_completes_nothing() {
         for line in ["cordon ", "get ", "get deploy ", "get deploy -n "] {
             let (command, rest) = line.split_once(' ').unwrap();
             let line = format!("{command} --kubeconfig {name}.kubeconfig {rest}");
-            let found = names(&fixture, &line);
-            assert!(found.is_empty(), "{line}: {found:?}");
+            let candidates = names(&fixture, &line);
+            assert!(candidates.is_empty(), "{line}: {candidates:?}");
         }
     }
     for line in ["get --karmada-context nowhere ", "get widgets ", "moon "] {
@@ -198,21 +198,24 @@ fn bash_completes_names_after_the_script_is_loaded() {
 #[test]
 fn every_shell_gets_a_script_and_its_own_format() {
     let fixture = CliFixture::shared();
-    for (shell, line) in [
+    for (shell_name, line) in [
         ("bash", "complete -o nospace"),
         ("zsh", "#compdef flotilla"),
         ("fish", "complete --keep-order"),
         ("powershell", "Register-ArgumentCompleter"),
         ("elvish", "edit:completion"),
     ] {
-        let script = fixture.run(&format!("completion {shell}")).succeeded();
-        assert!(script.contains(line), "{shell}: {script}");
-        assert!(script.contains("FLOTILLA_COMPLETE"), "{shell}: {script}");
+        let script = fixture.run(&format!("completion {shell_name}")).succeeded();
+        assert!(script.contains(line), "{shell_name}: {script}");
+        assert!(
+            script.contains("FLOTILLA_COMPLETE"),
+            "{shell_name}: {script}"
+        );
         let mut command = fixture.command(&["--", "flotilla", "cordon", "member1", ""]);
         command
-            .env("FLOTILLA_COMPLETE", shell)
+            .env("FLOTILLA_COMPLETE", shell_name)
             .env("_CLAP_COMPLETE_INDEX", "3");
-        assert_eq!(answer(command), ["member2"], "{shell}");
+        assert_eq!(answer(command), ["member2"], "{shell_name}");
     }
     let mut command = fixture.command(&["--", "flotilla", "cordon", ""]);
     command.env("FLOTILLA_COMPLETE", "tcsh");

@@ -67,16 +67,16 @@ fn a_server_that_does_not_answer_is_one_error_within_the_deadline() {
             "contexts": [{"name": "c", "context": {"cluster": "c", "user": ""}}],
             "clusters": [{"name": "c", "cluster": {"server": format!("https://{address}")}}]});
         write_kubeconfig(fixture.dir(), name, &kubeconfig);
-        let began = Instant::now();
+        let started_at = Instant::now();
         let line = format!("doctor --timeout 2s -o json --kubeconfig {name}.kubeconfig");
         let done = fixture.run(&line);
-        assert!(began.elapsed() < Duration::from_secs(20));
+        assert!(started_at.elapsed() < Duration::from_secs(20));
         assert_eq!(done.code, 1, "{done:?}");
         let report: Value = machinery::json::from_str(&done.out).unwrap();
         assert_eq!(report["errors"], 1, "{report}");
-        let found = results_of(&report, "api-server");
+        let results = results_of(&report, "api-server");
         let start = format!("error https://{address}/ does not answer: ");
-        assert!(found[0].starts_with(&start), "{found:?}");
+        assert!(results[0].starts_with(&start), "{results:?}");
         assert_eq!(report["checks"].as_array().unwrap().len(), 2, "{report}");
     }
 }
@@ -92,10 +92,10 @@ fn refused_credentials_are_an_error() {
     let done = fixture.run("doctor --kubeconfig refused.kubeconfig -o json");
     assert_eq!(done.code, 1, "{done:?}");
     let report: Value = machinery::json::from_str(&done.out).unwrap();
-    let found = results_of(&report, "api-server").concat();
+    let results = results_of(&report, "api-server").concat();
     assert!(
-        found.ends_with("refuses the credentials of the kubeconfig"),
-        "{found}"
+        results.ends_with("refuses the credentials of the kubeconfig"),
+        "{results}"
     );
 }
 
@@ -111,9 +111,9 @@ fn a_member_that_is_gone_and_an_agent_that_never_came_are_named() {
     let done = fixture.run("doctor -o json --timeout 3s");
     assert_eq!(done.code, 1, "{done:?}");
     let report: Value = machinery::json::from_str(&done.out).unwrap();
-    let found = results_of(&report, "members");
+    let results = results_of(&report, "members");
     let of_lost = |line: &String| line.starts_with("error cluster lost ");
-    assert!(found.iter().any(of_lost), "{found:?}");
+    assert!(results.iter().any(of_lost), "{results:?}");
     let leases = results_of(&report, "agent-leases");
     let missing = "warning the agent of agentless has no lease".to_owned();
     assert!(leases.contains(&missing), "{leases:?}");

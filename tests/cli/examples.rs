@@ -37,7 +37,7 @@ const STARTED_HERE: [&str; 8] = [
 
 /// All commands and their subcommands.
 fn commands(fixture: &CliFixture) -> Vec<String> {
-    let (mut found, mut open) = (Vec::new(), vec![String::new()]);
+    let (mut commands, mut open) = (Vec::new(), vec![String::new()]);
     while let Some(command) = open.pop() {
         let help = fixture.run(format!("{command} --help").trim()).succeeded();
         let listed = help.lines().skip_while(|line| *line != "Commands:").skip(1);
@@ -52,10 +52,10 @@ fn commands(fixture: &CliFixture) -> Vec<String> {
             }
         }
         if !command.is_empty() {
-            found.push(command);
+            commands.push(command);
         }
     }
-    found
+    commands
 }
 
 fn source(path: &str) -> String {

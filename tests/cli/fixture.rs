@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 pub(crate) const BINARY: &str = env!("CARGO_BIN_EXE_flotilla");
-/// Where the editor of `flotilla edit` is.
+/// The path of the editor of `flotilla edit`.
 const SYSTEM_PATH: &str = "/usr/bin:/bin";
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(60);
 
@@ -105,8 +105,8 @@ impl CliFixture {
                     |d| d["status"]["readyReplicas"] == 4,
                 )
                 .await;
-            let found = control.get(&POLICIES, namespace, "web").await;
-            assert!(found.is_some());
+            let stored_policy = control.get(&POLICIES, namespace, "web").await;
+            assert!(stored_policy.is_some());
         });
     }
 

@@ -179,16 +179,16 @@ fn a_member_that_does_not_answer_is_one_line_of_warning() {
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = format!("https://{}", silent.local_addr().unwrap());
     fixture.register_cluster("silent", Some(&address));
-    let began = Instant::now();
-    let got = fixture.run("get deployment web -C member1,silent --request-timeout 2s");
-    assert!(began.elapsed() < Duration::from_secs(20));
-    let warnings: Vec<&str> = got.errors.lines().collect();
-    assert_eq!(warnings.len(), 1, "{got:?}");
+    let start = Instant::now();
+    let actual = fixture.run("get deployment web -C member1,silent --request-timeout 2s");
+    assert!(start.elapsed() < Duration::from_secs(20));
+    let warnings: Vec<&str> = actual.errors.lines().collect();
+    assert_eq!(warnings.len(), 1, "{actual:?}");
     assert!(
         warnings[0].starts_with("Warning: cluster(silent) is inaccessible"),
-        "{got:?}"
+        "{actual:?}"
     );
-    assert_eq!(rows(&got.succeeded()).len(), 2);
+    assert_eq!(rows(&actual.succeeded()).len(), 2);
     fixture
         .run("get deployment web -C silent --request-timeout 1s")
         .failed_with("no cluster has answered");
@@ -211,8 +211,8 @@ fn a_watch_prints_the_changes_of_all_members() {
     ];
     let mut watch = fixture.spawn(&arguments);
     let lines = lines_of(&mut watch);
-    let wait_for = |wanted: &[&str]| {
-        let mut missing: Vec<&str> = wanted.to_vec();
+    let wait_for = |expected: &[&str]| {
+        let mut missing: Vec<&str> = expected.to_vec();
         while !missing.is_empty() {
             let line = lines.recv_timeout(Duration::from_secs(30)).unwrap();
             let line = rows(&line).concat();

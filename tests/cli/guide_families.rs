@@ -22,7 +22,7 @@ const EFFECT_TIMEOUT: Duration = Duration::from_secs(90);
 #[serde(deny_unknown_fields)]
 struct Family {
     family: String,
-    /// Where in the guide it is.
+    /// The pages of the guide.
     pages: Vec<String>,
     /// Objects that are in `member1` before.
     #[serde(default)]

@@ -131,10 +131,10 @@ async fn connect(kubeconfig: &Path) -> Client {
     Client::try_from(config).unwrap()
 }
 
-async fn wait_until(what: &str, mut done: impl AsyncFnMut() -> bool) {
+async fn wait_until(description: &str, mut done: impl AsyncFnMut() -> bool) {
     let end = Instant::now() + TIMEOUT;
     while !done().await {
-        assert!(Instant::now() < end, "not in time: {what}");
+        assert!(Instant::now() < end, "not in time: {description}");
         sleep(POLL_INTERVAL).await;
     }
 }
@@ -209,15 +209,20 @@ async fn wait_for_agreement<K: TestKind>(
 }
 
 async fn apply_as_two_managers<K: TestKind>(objects: &Api<K>) {
-    let wanted = |value: u32| Patch::Apply(K::manifest("applied", value));
+    let apply_patch = |value: u32| Patch::Apply(K::manifest("applied", value));
     let (one, two) = (PatchParams::apply("one"), PatchParams::apply("two"));
-    objects.patch("applied", &one, &wanted(1)).await.unwrap();
-    let refused = objects
-        .patch("applied", &two, &wanted(2))
+    objects
+        .patch("applied", &one, &apply_patch(1))
+        .await
+        .unwrap();
+    let rejection = objects
+        .patch("applied", &two, &apply_patch(2))
         .await
         .unwrap_err();
-    assert_eq!(code(&refused), 409, "{refused}");
-    let forced = objects.patch("applied", &two.force(), &wanted(2)).await;
+    assert_eq!(code(&rejection), 409, "{rejection}");
+    let forced = objects
+        .patch("applied", &two.force(), &apply_patch(2))
+        .await;
     assert_eq!(forced.unwrap().value(), Some(2));
 }
 
@@ -231,7 +236,7 @@ async fn elect_by_lease(client: Client) {
         "spec": {"holderIdentity": "first", "leaseDurationSeconds": 15},
     });
     let lease: Lease = serde_json::from_value(lease).unwrap();
-    let held = leases.create(&create, &lease).await.unwrap();
+    let first_lease = leases.create(&create, &lease).await.unwrap();
     let late = leases.create(&create, &lease).await.unwrap_err();
     assert_eq!(code(&late), 409, "{late}");
     let by = |lease: &Lease, holder: &str| {
@@ -239,10 +244,17 @@ async fn elect_by_lease(client: Client) {
         lease.spec.as_mut().unwrap().holder_identity = Some(holder.to_owned());
         lease
     };
-    let released = leases.replace("leader", &create, &by(&held, "")).await;
-    let taken = by(&released.unwrap(), "second");
-    leases.replace("leader", &create, &taken).await.unwrap();
-    let renewed = leases.replace("leader", &create, &by(&held, "first")).await;
+    let released = leases
+        .replace("leader", &create, &by(&first_lease, ""))
+        .await;
+    let second_lease = by(&released.unwrap(), "second");
+    leases
+        .replace("leader", &create, &second_lease)
+        .await
+        .unwrap();
+    let renewed = leases
+        .replace("leader", &create, &by(&first_lease, "first"))
+        .await;
     assert_eq!(code(&renewed.unwrap_err()), 409);
     let holder = leases.get("leader").await.unwrap().spec.unwrap();
     assert_eq!(holder.holder_identity.as_deref(), Some("second"));

@@ -94,7 +94,7 @@ impl CallReplay {
         // A watch has a line for each event.
         let first = text.lines().next().unwrap_or_default();
         let read = machinery::json::from_str(&text).or_else(|_| machinery::json::from_str(first));
-        let read: Value = read.unwrap_or_else(|why| panic!("{why}: {context}"));
+        let read: Value = read.unwrap_or_else(|message| panic!("{message}: {context}"));
         let expected = self.fill(&call.reply.to_string());
         let expected = machinery::json::from_str(&expected).unwrap();
         if let Err(at) = contains(&read, &expected) {
@@ -112,21 +112,23 @@ impl CallReplay {
 fn contains(value: &Value, expected: &Value) -> Result<(), String> {
     let below = |at: String| move |rest: String| format!("/{at}{rest}");
     match (value, expected) {
-        (Value::Object(fields), Value::Object(wanted)) => {
-            wanted.iter().try_for_each(|(key, wanted)| {
+        (Value::Object(fields), Value::Object(expected_part)) => {
+            expected_part.iter().try_for_each(|(key, expected_part)| {
                 let field = fields.get(key).unwrap_or(&Value::Null);
-                contains(field, wanted).map_err(below(key.clone()))
+                contains(field, expected_part).map_err(below(key.clone()))
             })
         }
-        (Value::Array(items), Value::Array(wanted)) if items.len() == wanted.len() => {
-            let mut pairs = items.iter().zip(wanted).enumerate();
-            pairs.try_for_each(|(n, (item, wanted))| {
-                contains(item, wanted).map_err(below(n.to_string()))
+        (Value::Array(items), Value::Array(expected_part))
+            if items.len() == expected_part.len() =>
+        {
+            let mut pairs = items.iter().zip(expected_part).enumerate();
+            pairs.try_for_each(|(n, (item, expected_part))| {
+                contains(item, expected_part).map_err(below(n.to_string()))
             })
         }
-        (found, Value::String(any)) if any == "*" && !found.is_null() => Ok(()),
-        (found, wanted) if found == wanted => Ok(()),
-        (found, wanted) => Err(format!(": {found} instead of {wanted}")),
+        (actual_part, Value::String(any)) if any == "*" && !actual_part.is_null() => Ok(()),
+        (actual_part, expected_part) if actual_part == expected_part => Ok(()),
+        (actual_part, expected_part) => Err(format!(": {actual_part} instead of {expected_part}")),
     }
 }
 

@@ -170,10 +170,10 @@ async fn get(control: &HttpTestClient, name: &str) {
     assert_eq!(versions["kind"], "APIVersions");
     // Clusters before 1.27 serve unaggregated discovery only.
     for (path, older) in [("/api", "APIVersions"), ("/apis", "APIGroupList")] {
-        let found = control
+        let groups = control
             .get_as(&proxy(path), DISCOVERY_ACCEPT, 200, &[])
             .await;
-        assert!([older, "APIGroupDiscoveryList"].contains(&found["kind"].as_str().unwrap()));
+        assert!([older, "APIGroupDiscoveryList"].contains(&groups["kind"].as_str().unwrap()));
     }
     let deployment = json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "legacy", "namespace": "default"},
         "spec": {"replicas": 2, "selector": {"matchLabels": {"app": "legacy"}}, "template": {

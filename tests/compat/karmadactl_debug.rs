@@ -59,12 +59,12 @@ async fn describe(control: &HttpTestClient, member: &str, pod: &Value) {
         .await;
     let uid = cluster["metadata"]["uid"].as_str().unwrap();
     let path = format!("/api/v1/events?{}", events(member, "Cluster", uid));
-    let found = describe.get(&path, 200, &list).await;
-    let all = found["items"].as_array().unwrap();
+    let event_list = describe.get(&path, 200, &list).await;
+    let all = event_list["items"].as_array().unwrap();
     assert!(!all.is_empty(), "the events of the cluster");
     assert!(
         all.iter().all(|e| e["involvedObject"]["uid"] == uid),
-        "{found}"
+        "{event_list}"
     );
 }
 

@@ -57,15 +57,15 @@ async fn create_token(admin: &HttpTestClient) {
     create.post(secrets, secret, &kind).await;
     let list = checker("token list", admin);
     let selected = format!("{secrets}?fieldSelector=type%3Dbootstrap.kubernetes.io%2Ftoken");
-    let found = list
+    let tokens = list
         .get(&selected, 200, &[("/kind", json!("SecretList"))])
         .await;
-    let items = found["items"].as_array().unwrap();
+    let items = tokens["items"].as_array().unwrap();
     assert!(
         items
             .iter()
             .any(|item| item["metadata"]["name"] == name.as_str()),
-        "{found}"
+        "{tokens}"
     );
 }
 
@@ -90,10 +90,10 @@ async fn with_token(
 
 /// Replays the request of a certificate; returns the certificate and its key, both PEM.
 async fn issue(anonymous: &HttpTestClient, csr: &str, user: &str) -> (Vec<u8>, String) {
-    let made = rsa_certificate_request(user, "system:karmada:agents");
+    let request = rsa_certificate_request(user, "system:karmada:agents");
     let body = json!({
         "metadata": {"name": csr, "labels": {"karmada.io/system": "true"}},
-        "spec": {"request": STANDARD.encode(&made.request_pem), "signerName": SIGNER,
+        "spec": {"request": STANDARD.encode(&request.request_pem), "signerName": SIGNER,
             "expirationSeconds": 31_536_000,
             "usages": ["digital signature", "key encipherment", "client auth"]},
         "status": {},
@@ -103,15 +103,15 @@ async fn issue(anonymous: &HttpTestClient, csr: &str, user: &str) -> (Vec<u8>, S
     let path = format!("{REQUESTS}/{csr}");
     let certificate = harness::http_client::within_timeout("a certificate", async {
         loop {
-            let found = with_token(anonymous, Method::GET, &path, None).await;
-            assert_eq!(found.code, 200, "{}", found.json());
-            if let Some(certificate) = found.json()["status"]["certificate"].as_str() {
+            let stored = with_token(anonymous, Method::GET, &path, None).await;
+            assert_eq!(stored.code, 200, "{}", stored.json());
+            if let Some(certificate) = stored.json()["status"]["certificate"].as_str() {
                 return STANDARD.decode(certificate).unwrap();
             }
             tokio::time::sleep(std::time::Duration::from_millis(50)).await;
         }
     });
-    (certificate.await, made.key_pem)
+    (certificate.await, request.key_pem)
 }
 
 /// The roles that `register` creates, with their paths, and their bindings.
@@ -363,10 +363,10 @@ async fn delete_works(
     command: &KarmadactlRequestChecker<'_>,
     agent: &KarmadactlRequestChecker<'_>,
 ) -> bool {
-    let found = command
+    let work_list = command
         .get(WORKS, 200, &[("/kind", json!("WorkList"))])
         .await;
-    let works = found["items"].as_array().unwrap();
+    let works = work_list["items"].as_array().unwrap();
     for work in works {
         let path = format!("{WORKS}/{}", work["metadata"]["name"].as_str().unwrap());
         command.delete(&path).await;

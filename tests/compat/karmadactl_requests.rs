@@ -56,8 +56,8 @@ impl KarmadactlRequestChecker<'_> {
             assert_eq!(value["code"], reply.code, "{context}");
         }
         for (pointer, expected) in expected_fields {
-            let found = value.pointer(pointer).unwrap_or(&Value::Null);
-            assert_eq!(found, expected, "{pointer} of {context}");
+            let actual = value.pointer(pointer).unwrap_or(&Value::Null);
+            assert_eq!(actual, expected, "{pointer} of {context}");
         }
         value
     }
@@ -146,18 +146,18 @@ impl KarmadactlRequestChecker<'_> {
         versions.json()
     }
 
-    /// Repeats a request until `fits` holds for the response, as a command that waits does.
+    /// Repeats a request until `matches` holds for the response, as a command that waits does.
     pub(crate) async fn get_until(
         &self,
         path: &str,
-        what: &str,
-        fits: impl Fn(&HttpTestResponse) -> bool,
+        description: &str,
+        matches: impl Fn(&HttpTestResponse) -> bool,
     ) -> HttpTestResponse {
-        let context = format!("{}: {path}: {what}", self.command);
+        let context = format!("{}: {path}: {description}", self.command);
         within_timeout(&context, async {
             loop {
                 let reply = self.target.get(path).await;
-                if fits(&reply) {
+                if matches(&reply) {
                     return reply;
                 }
                 tokio::time::sleep(POLL_INTERVAL).await;

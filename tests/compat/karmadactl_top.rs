@@ -84,7 +84,7 @@ async fn pods(control: &KarmadactlRequestChecker<'_>, name: &str) {
     let selected = format!("{namespace}?labelSelector=app%3Dnothing&fieldSelector=");
     let nothing = [("/items", json!([]))];
     control.get_as(&selected, JSON, 200, &nothing).await;
-    // With no metrics it looks whether there are pods that should have some.
+    // Without metrics, the command looks whether there are pods that should have some.
     let pods = proxy("/api/v1/namespaces/default/pods?labelSelector=app%3Dnothing");
     control.get_as(&pods, JSON, 200, &nothing).await;
     let missing = [("/reason", json!("NotFound"))];
@@ -104,9 +104,9 @@ async fn nodes(control: &KarmadactlRequestChecker<'_>, name: &str) {
     assert_protobuf(control, &one, "NodeMetrics", node).await;
     let nodes = proxy("/api/v1/nodes");
     let served = control.get_as(&nodes, JSON, 200, &[]).await;
-    let known = served["items"].as_array().unwrap().iter();
-    let known: Vec<&Value> = known.map(|n| &n["metadata"]["name"]).collect();
-    assert!(known.contains(&&json!(node)), "{known:?}");
+    let names = served["items"].as_array().unwrap().iter();
+    let names: Vec<&Value> = names.map(|n| &n["metadata"]["name"]).collect();
+    assert!(names.contains(&&json!(node)), "{names:?}");
     control
         .get_as(
             &format!("{nodes}/{node}"),

@@ -146,7 +146,7 @@ async fn the_control_plane_serves_the_metrics_of_all_members() {
         both.json()["message"],
         "Operation cannot be fulfilled on pods \"both\": the pod(both) found in more than one clusters"
     );
-    // It could be in the member without metrics.
+    // The pod could be in the member without metrics.
     let none = fleet.get(&format!("{PODS}/none")).await;
     assert_eq!(none.code, 503, "{}", none.json());
 

@@ -530,9 +530,9 @@ async fn socks5_proxies_and_ipv6_members_are_reached() {
     let spec = json!({"proxyURL": format!("socks5://me:wrong-secret@{}", proxy.address)});
     test_server.register_cluster("refused", &peer, spec).await;
     let path = cluster_proxy_path("refused", "/api");
-    let refused = test_server.admin.get(&path).await;
-    let text = String::from_utf8_lossy(&refused.body);
-    assert_eq!(refused.code, 503, "{text}");
+    let rejection = test_server.admin.get(&path).await;
+    let text = String::from_utf8_lossy(&rejection.body);
+    assert_eq!(rejection.code, 503, "{text}");
     assert!(text.contains("proxy refused: "), "{text}");
     assert!(!text.contains("wrong-secret"), "{text}");
     assert!(!test_server.log().contains("wrong-secret"));

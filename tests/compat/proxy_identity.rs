@@ -89,8 +89,12 @@ async fn wait_for_rules(test_server: &CompatTestServer, expected: &[Value]) {
                 let rules = reply.json()["spec"]["workload"]["manifests"][0]["rules"].clone();
                 let rules = rules.as_array().into_iter().flatten();
                 let is_identity = |r: &&Value| r["apiGroups"] == json!(["authentication.k8s.io"]);
-                let found: Vec<&Value> = rules.filter(is_identity).collect();
-                if found.iter().map(|rule| &rule["resources"]).eq(expected) {
+                let identity_rules: Vec<&Value> = rules.filter(is_identity).collect();
+                if identity_rules
+                    .iter()
+                    .map(|rule| &rule["resources"])
+                    .eq(expected)
+                {
                     return;
                 }
             }
@@ -136,9 +140,9 @@ async fn uid_and_extras_are_passed_on_as_the_cluster_allows() {
     wait_for_rules(&test_server, &[json!(["uids"]), extras]).await;
 
     for (annotation, value) in [(uid, "yes"), (keys, "Scopes"), (keys, "*")] {
-        let refused = annotate(&test_server, json!({annotation: value})).await;
-        assert_eq!(refused.code, 422);
-        let field = &refused.json()["details"]["causes"][0]["field"];
+        let rejection = annotate(&test_server, json!({annotation: value})).await;
+        assert_eq!(rejection.code, 422);
+        let field = &rejection.json()["details"]["causes"][0]["field"];
         assert_eq!(field, &format!("metadata.annotations[{annotation}]"));
     }
     assert_eq!(

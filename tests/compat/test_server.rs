@@ -90,8 +90,8 @@ impl CompatTestServer {
         std::fs::read_to_string(self.dir.path().join("log")).unwrap_or_default()
     }
 
-    /// Registers a server of the test as a cluster, as `join` does. Fields in `spec` override those
-    /// of the Cluster.
+    /// Registers a server of the test as a cluster, as `join` does. Fields in `spec` override the
+    /// fields of the Cluster.
     pub(crate) async fn register_cluster(&self, name: &str, peer: &FakeHttpsServer, spec: Value) {
         let secret = |name: &str, data: Value| json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name}, "data": data});
         let secrets = "/api/v1/namespaces/karmada-cluster/secrets";

@@ -34,7 +34,7 @@ async fn upgraded_connections_are_forwarded_with_half_closes() {
             assert!(lower.contains(header), "{header}: {head}");
         }
         let (mut from, mut to) = tokio::io::split(stream);
-        let mut got = Vec::new();
+        let mut actual = Vec::new();
         let both = async {
             tokio::join!(
                 async {
@@ -42,24 +42,24 @@ async fn upgraded_connections_are_forwarded_with_half_closes() {
                     // This direction is closed; the other one is open.
                     to.shutdown().await.unwrap();
                 },
-                async { from.read_to_end(&mut got).await.unwrap() },
+                async { from.read_to_end(&mut actual).await.unwrap() },
             )
         };
         within_timeout("the echo", both).await;
         assert!(
-            got == [&sent, HALF_CLOSE_MESSAGE].concat(),
+            actual == [&sent, HALF_CLOSE_MESSAGE].concat(),
             "{protocol}: {} bytes",
-            got.len()
+            actual.len()
         );
 
         // The cluster closes its direction first, and receives what is sent afterwards.
         let path = cluster_proxy_path("tunnels", "/exec/brief");
         let (_, mut stream) = test_server.admin.upgrade(&path, protocol, b"").await;
-        let mut got = Vec::new();
-        within_timeout("the farewell", stream.read_to_end(&mut got))
+        let mut actual = Vec::new();
+        within_timeout("the farewell", stream.read_to_end(&mut actual))
             .await
             .unwrap();
-        assert_eq!(got, HALF_CLOSE_MESSAGE);
+        assert_eq!(actual, HALF_CLOSE_MESSAGE);
         stream.write_all(&sent).await.unwrap();
         stream.shutdown().await.unwrap();
         assert!(within_timeout("the rest", receiver.recv()).await.unwrap() == sent);

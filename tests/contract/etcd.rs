@@ -209,7 +209,7 @@ async fn one_of_two_replicas_compacts() {
     let Some(server) = harness::EtcdCluster::start(harness::etcd::VERSION_3_5, 1) else {
         return;
     };
-    let began = Instant::now();
+    let start = Instant::now();
     let compacting = EtcdOptions {
         history_retention: Some(EVERY),
         ..options(&server.endpoints())
@@ -238,7 +238,7 @@ async fn one_of_two_replicas_compacts() {
         .find(|l| l.starts_with("\"Version\""))
         .unwrap();
     let compactions: u32 = version.split(':').nth(1).unwrap().trim().parse().unwrap();
-    let most = began.elapsed().as_millis() / EVERY.as_millis() + 1;
+    let most = start.elapsed().as_millis() / EVERY.as_millis() + 1;
     assert!(
         u128::from(compactions) <= most,
         "{compactions} compactions instead of {most}"

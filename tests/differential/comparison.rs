@@ -81,10 +81,10 @@ fn with_own_definitions(kinds: &Map<String, Value>, steps: &[CaseStep]) -> Map<S
 }
 
 fn assert_known(results: Vec<(String, Option<String>)>) {
-    let known = known_differences();
+    let known_cases = known_differences();
     let mut failures = String::new();
     for (name, differences) in results {
-        match (differences, known.contains(&name)) {
+        match (differences, known_cases.contains(&name)) {
             (Some(text), false) => write!(failures, "\n## {name}\n{text}").unwrap(),
             (None, true) => write!(
                 failures,
@@ -111,17 +111,17 @@ pub(crate) async fn compare_case(
     let created = flotilla.send(created).await;
     assert_eq!(created.code, 201, "{}", created.text());
     let parsed: Vec<ParsedStep> = steps.iter().map(|step| parse_step(step, context)).collect();
-    let (expected, found) = tokio::join!(
+    let (expected, actual) = tokio::join!(
         run_steps(reference, &parsed, context, managers),
         run_steps(flotilla, &parsed, context, managers)
     );
     if options::case_filter().is_some() {
-        options::show(&show_replies(&parsed, &expected, &found));
+        options::show(&show_replies(&parsed, &expected, &actual));
     }
     let mut differences = String::new();
-    for ((title, expected), (_, found)) in expected.iter().zip(&found) {
+    for ((title, expected), (_, actual)) in expected.iter().zip(&actual) {
         let mut paths = Vec::new();
-        list_differences("", expected, found, &mut paths);
+        list_differences("", expected, actual, &mut paths);
         if !paths.is_empty() {
             writeln!(differences, "{title}\n{}", paths.join("\n")).unwrap();
         }
@@ -130,7 +130,7 @@ pub(crate) async fn compare_case(
         return None;
     }
     options::report(|| {
-        let replies = show_replies(&parsed, &expected, &found);
+        let replies = show_replies(&parsed, &expected, &actual);
         let name = context.namespace;
         format!("\n## {name}\n```\n{differences}```\n{replies}")
     });
@@ -181,8 +181,8 @@ async fn run_step(
 }
 
 /// One line for each value that is not the same.
-fn list_differences(path: &str, expected: &Value, found: &Value, lines: &mut Vec<String>) {
-    match (expected, found) {
+fn list_differences(path: &str, expected: &Value, actual: &Value, lines: &mut Vec<String>) {
+    match (expected, actual) {
         (Value::Object(a), Value::Object(b)) => {
             let added = b.keys().filter(|key| !a.contains_key(*key));
             for key in a.keys().chain(added) {
@@ -207,22 +207,22 @@ fn list_differences(path: &str, expected: &Value, found: &Value, lines: &mut Vec
 }
 
 /// Requests and both replies, as Markdown.
-fn show_replies(steps: &[ParsedStep], expected: &CaseReplies, found: &CaseReplies) -> String {
+fn show_replies(steps: &[ParsedStep], expected: &CaseReplies, actual: &CaseReplies) -> String {
     let sent = steps.iter().filter_map(|step| match &step.action {
         StepAction::Send(request) => Some(request),
         StepAction::CreateDefinition { .. } => None,
     });
     let mut text = String::new();
-    for ((request, (title, expected)), (_, found)) in sent.zip(expected).zip(found) {
+    for ((request, (title, expected)), (_, actual)) in sent.zip(expected).zip(actual) {
         write!(
             text,
             "\n{title}\n```\n{} {}\n{}\n```\n",
             request.method, request.path, request.body
         )
         .unwrap();
-        match expected == found {
+        match expected == actual {
             true => writeln!(text, "both: `{expected}`").unwrap(),
-            false => writeln!(text, "Kubernetes: `{expected}`\n\nFlotilla: `{found}`").unwrap(),
+            false => writeln!(text, "Kubernetes: `{expected}`\n\nFlotilla: `{actual}`").unwrap(),
         }
     }
     text

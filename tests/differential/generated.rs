@@ -162,8 +162,8 @@ fn value_of(schema: &Value, odd: bool) -> BoxedStrategy<Value> {
 }
 
 fn fitting_value(schema: &Value, odd: bool) -> BoxedStrategy<Value> {
-    if let Some(known) = schema["enum"].as_array() {
-        return select(known.clone()).boxed();
+    if let Some(enum_values) = schema["enum"].as_array() {
+        return select(enum_values.clone()).boxed();
     }
     let text = || "[a-d]{0,4}".prop_map(Value::from);
     let integer = || (-1_i64..9).prop_map(Value::from);

@@ -213,8 +213,8 @@ impl ReplyNormalizer {
     }
 
     fn normalize_text(&self, text: &str) -> String {
-        let text = UUID.replace_all(text, |found: &regex::Captures<'_>| {
-            let name = self.names.get(&found[0]);
+        let text = UUID.replace_all(text, |captures: &regex::Captures<'_>| {
+            let name = self.names.get(&captures[0]);
             name.cloned().unwrap_or_else(|| "another uid".to_owned())
         });
         // The reference keeps its objects below a prefix of its own.
@@ -222,8 +222,8 @@ impl ReplyNormalizer {
         let text = YAML_ERROR.replace_all(&text, "${1}a reason");
         let text = JSON_ERROR.replace_all(&text, "not JSON");
         let text = CONTINUE_IN_MESSAGE.replace_all(&text, "a token");
-        let text = TIME_IN_MESSAGE.replace_all(&text, |found: &regex::Captures<'_>| {
-            let time = &found[0];
+        let text = TIME_IN_MESSAGE.replace_all(&text, |captures: &regex::Captures<'_>| {
+            let time = &captures[0];
             if is_recent(time) {
                 "a time".to_owned()
             } else {
@@ -281,7 +281,7 @@ fn is_periodic_bookmark(event: &Value) -> bool {
     event["type"] == "BOOKMARK" && annotations["k8s.io/initial-events-end"].is_null()
 }
 
-/// Times of this run, not those that a case has in its fields.
+/// Times of this run, not the times that a case has in its fields.
 fn is_recent(text: &str) -> bool {
     let Ok(time) = text.parse::<Timestamp>() else {
         return false;

@@ -136,8 +136,8 @@ fn request(
     };
     let mut headers = Vec::new();
     let mut add = |name, option: &str, default: &str| {
-        let given = step.get(option).map(|v| v.as_str().unwrap());
-        let value = given.unwrap_or(default);
+        let option_value = step.get(option).map(|v| v.as_str().unwrap());
+        let value = option_value.unwrap_or(default);
         if !value.is_empty() {
             headers.push((name, value.to_owned()));
         }

@@ -1,5 +1,5 @@
-//! Every flag of a structural schema beside every type: whether a definition is accepted, and what
-//! becomes of values of every type that are created, applied, patched and replaced.
+//! Sets every flag of a structural schema beside every type and compares whether a definition is
+//! accepted, and how values of every type are created, applied, patched and replaced.
 
 use futures_util::StreamExt;
 use serde_json::{Map, Value, json};

@@ -44,12 +44,12 @@ pub(crate) struct ServerReply {
 
 impl ServerReply {
     /// The connection ended before the reply did, as it does when a handler panics.
-    fn failure(why: &str) -> Self {
+    fn failure(message: &str) -> Self {
         Self {
             code: 0,
             content_type: String::new(),
             warnings: Vec::new(),
-            body: why.as_bytes().to_vec(),
+            body: message.as_bytes().to_vec(),
         }
     }
 

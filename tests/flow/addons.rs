@@ -98,10 +98,9 @@ async fn endpoints_of_addons_are_refused_while_they_are_disabled() {
         let words = words.map(str::to_owned);
         let name = name.to_owned();
         move |list: &Value| {
-            let found = list.as_array().into_iter().flatten();
-            let mut found = found.filter(|row| row["name"] == name.as_str());
-            found
-                .any(|row| [&row["status"], &row["reason"]] == [&json!(words[0]), &json!(words[1])])
+            let rows = list.as_array().into_iter().flatten();
+            let mut rows = rows.filter(|row| row["name"] == name.as_str());
+            rows.any(|row| [&row["status"], &row["reason"]] == [&json!(words[0]), &json!(words[1])])
         }
     };
     for (name, words) in [
@@ -119,9 +118,9 @@ async fn endpoints_of_addons_are_refused_while_they_are_disabled() {
         .await;
     }
     for path in &paths {
-        let refused = client.get(path).await;
-        assert_eq!(refused.code, 503, "{path}");
-        let status = refused.json();
+        let rejection = client.get(path).await;
+        assert_eq!(rejection.code, 503, "{path}");
+        let status = rejection.json();
         assert_eq!(status["reason"], "ServiceUnavailable");
         let addon = match path.contains("metrics") {
             true => "karmada-metrics-adapter",

@@ -25,12 +25,12 @@ fn start(fleet: &PullFixture, config: &Path, log: &str) -> Daemon {
 }
 
 /// Waits until the lease has another holder than this, or none if that is demanded.
-async fn wait_for_holder(fleet: &PullFixture, former: &str, held: bool) -> String {
+async fn wait_for_holder(fleet: &PullFixture, former: &str, is_held: bool) -> String {
     let holder = |lease: &Value| {
         let holder = lease["spec"]["holderIdentity"].as_str();
         holder.unwrap_or_default().to_owned()
     };
-    let other = |lease: &Value| holder(lease) != former && holder(lease).is_empty() != held;
+    let other = |lease: &Value| holder(lease) != former && holder(lease).is_empty() != is_held;
     let name = format!("karmada-agent-{NAME}");
     let lease = fleet
         .control

@@ -110,19 +110,19 @@ impl TunneledMember {
 
 fn refused_with<T>(result: Result<T, Error>, code: u16) -> String {
     let error = result.err().unwrap();
-    let refused = matches!(&error, Error::Status(status) if status.code == code);
-    assert!(refused, "{error}");
+    let is_refused = matches!(&error, Error::Status(status) if status.code == code);
+    assert!(is_refused, "{error}");
     error.to_string()
 }
 
 pub(crate) async fn list_config_maps(api: &Arc<dyn Api>) -> Result<usize, Error> {
     let at = ResourcePath::collection(&CONFIG_MAPS, NS);
     let listed = api.list(at, &ListOptions::default()).await;
-    let made = |list: client::ObjectList| {
+    let count = |list: client::ObjectList| {
         let names = list.items.iter().map(machinery::Object::name);
         names.filter(|name| *name != "kube-root-ca.crt").count()
     };
-    listed.map(made)
+    listed.map(count)
 }
 
 /// The role and binding that give the user something.
@@ -176,8 +176,8 @@ async fn the_proxy_reaches_a_member_through_its_agent() {
     let through = &member.admin;
     through.create(config_map(NS, "tunneled", "y")).await;
     assert_eq!(list_config_maps(&through.api).await.unwrap(), 2);
-    let found = fleet.member.get(&CONFIG_MAPS, NS, "tunneled").await;
-    assert_eq!(found.unwrap()["data"]["k"], "y");
+    let stored = fleet.member.get(&CONFIG_MAPS, NS, "tunneled").await;
+    assert_eq!(stored.unwrap()["data"]["k"], "y");
     // Many at once, in one tunnel.
     let lists = (0..100).map(|_| list_config_maps(&through.api));
     let lists = futures_util::future::join_all(lists).await;
@@ -243,10 +243,10 @@ async fn users_and_agents_have_no_more_rights_through_a_tunnel() {
     member.wait_until_reached().await;
     fleet.member.create_namespace(NS).await;
 
-    // The right to the proxy is one of the control plane, the rest are those of the member.
+    // The control plane grants the right to the proxy; the member grants the other rights.
     let ann = member.user();
-    let refused = refused_with(list_config_maps(&ann).await, 403);
-    assert!(refused.contains("clusters/proxy"), "{refused}");
+    let rejection = refused_with(list_config_maps(&ann).await, 403);
+    assert!(rejection.contains("clusters/proxy"), "{rejection}");
     let proxy = ["clusters/proxy"];
     grant(&fleet.control, "proxy", &["cluster.karmada.io"], &proxy).await;
     wait_until("the member's refusal", async || {
@@ -273,11 +273,11 @@ async fn users_and_agents_have_no_more_rights_through_a_tunnel() {
         format!("only the agent of cluster {NAME:?} may open its tunnel"),
     );
     for (client, cluster, expected) in [(&agent, "member1", foreign), (&admin, NAME, no_agent)] {
-        let refused = refused_with(attach(client, cluster).await, 403);
-        assert!(refused.contains(&expected), "{refused}");
+        let rejection = refused_with(attach(client, cluster).await, 403);
+        assert!(rejection.contains(&expected), "{rejection}");
     }
-    let refused = refused_with(attach(&agent, NAME).await, 400);
-    assert!(refused.contains("upgrades to"), "{refused}");
+    let rejection = refused_with(attach(&agent, NAME).await, 400);
+    assert!(rejection.contains("upgrades to"), "{rejection}");
 }
 
 // proves: TUN-certificate
@@ -298,17 +298,17 @@ async fn another_certificate_of_the_agent_does_not_take_over_its_tunnel() {
         let path = path.clone();
         async move { client.post(&path, Bytes::new(), 1 << 20).await }
     };
-    let refused = refused_with(attach(second).await, 403);
-    assert!(refused.contains("another certificate"), "{refused}");
-    let refused = refused_with(attach(own).await, 400);
-    assert!(refused.contains("upgrades to"), "{refused}");
+    let rejection = refused_with(attach(second).await, 403);
+    assert!(rejection.contains("another certificate"), "{rejection}");
+    let rejection = refused_with(attach(own).await, 400);
+    assert!(rejection.contains("upgrades to"), "{rejection}");
     member.wait_until_reached().await;
     let has_event = async || {
         let events = fleet.control.list(&EVENTS, "default").await;
-        let refused = |e: &serde_json::Value| {
+        let rejection = |e: &serde_json::Value| {
             e["reason"] == "AgentTunnelRefused" && e["involvedObject"]["name"] == NAME
         };
-        events.iter().any(refused)
+        events.iter().any(rejection)
     };
     wait_until("the event", has_event).await;
     let metrics = fleet.control.api.get_raw("/metrics").await.unwrap();
@@ -321,11 +321,11 @@ async fn another_certificate_of_the_agent_does_not_take_over_its_tunnel() {
 async fn second_certificate(mut config: RestConfig, tasks: &TaskGroup) -> RestConfig {
     let agent = RemoteApi::new(config.clone(), tasks).unwrap();
     let user = format!("system:karmada:agent:{NAME}");
-    let made = certificate_request(&user, "system:karmada:agents", &[]);
+    let signing_request = certificate_request(&user, "system:karmada:agents", &[]);
     let body = json!({"apiVersion": "certificates.k8s.io/v1", "kind": "CertificateSigningRequest",
         "metadata": {"name": "second"},
         "spec": {"signerName": "kubernetes.io/kube-apiserver-client",
-            "request": STANDARD.encode(made.request_pem),
+            "request": STANDARD.encode(signing_request.request_pem),
             "usages": ["digital signature", "key encipherment", "client auth"]}});
     let all = ResourcePath::collection(&REQUESTS, "");
     agent
@@ -340,7 +340,7 @@ async fn second_certificate(mut config: RestConfig, tasks: &TaskGroup) -> RestCo
     wait_until("the certificate", async || issued().await.is_some()).await;
     config.auth.client_certificate = Some(ClientCertificate {
         certificate: STANDARD.decode(issued().await.unwrap()).unwrap(),
-        key: Redacted(made.key_pem.into_bytes()),
+        key: Redacted(signing_request.key_pem.into_bytes()),
     });
     config
 }
@@ -372,8 +372,8 @@ async fn logs_and_exec_pass_through_a_tunnel() {
             .await;
         assert!(log.contains(&format!("{NS}/{pod}: second 0")), "{log}");
         let line = format!("-n {NS} exec {pod} -- say this and that");
-        let said = member.kubectl(&kubectl, &line).await;
-        assert_eq!(said, "say this and that\n");
+        let output = member.kubectl(&kubectl, &line).await;
+        assert_eq!(output, "say this and that\n");
         let mut forward = Command::new(&kubectl);
         forward.arg("--kubeconfig").arg(&member.kubeconfig);
         forward.args(["-n", NS, "port-forward", pod, ":80"]);

@@ -19,10 +19,10 @@ async fn create_in_both_members(control: &ApiServerClient, ns: &str, object: Val
 
 /// Waits for a field of the Deployment `web` in the first two members.
 async fn wait_in_both_members(fleet: &FleetFixture, ns: &str, field: &str, expected: i64) {
-    let what = format!("{expected} at {field}");
+    let description = format!("{expected} at {field}");
     for member in &fleet.members[..2] {
         member
-            .wait_until(&DEPLOYMENTS, ns, "web", &what, |object| {
+            .wait_until(&DEPLOYMENTS, ns, "web", &description, |object| {
                 object.pointer(field) == Some(&expected.into())
             })
             .await;

@@ -73,10 +73,10 @@ async fn decision_of_a_binding_explains_its_placement() {
     let replicas =
         ["member1", "member2"].map(|name| cluster_decision(&answer, name)["replicas"].clone());
     assert_eq!(replicas, [json!(2), json!(4)]);
-    let refused = cluster_decision(&answer, "member3");
+    let decision = cluster_decision(&answer, "member3");
     assert_eq!(
-        refused["refused"][0]["plugin"], "ClusterAffinity",
-        "{refused}"
+        decision["refused"][0]["plugin"], "ClusterAffinity",
+        "{decision}"
     );
     assert_eq!(binding.get("decision"), None);
     assert!(answer.to_string().len() <= 16 * 1024);
@@ -179,12 +179,12 @@ async fn decisions_of_existing_bindings_are_served_to_authorized_users() {
         .await;
     assert_eq!(written.unwrap_err().status().unwrap().code, 405);
 
-    let found = control.api.discover().await.unwrap().resources;
+    let resources = control.api.discover().await.unwrap().resources;
     let bindings = |version: &str, plural: &str| {
         let is_it = |r: &&client::ApiResource| {
             *r.resource.resource == *plural && *r.resource.version == *version
         };
-        found
+        resources
             .iter()
             .find(is_it)
             .is_some_and(|r| r.subresources.iter().any(|s| s == "decision"))
@@ -198,16 +198,16 @@ async fn decisions_of_existing_bindings_are_served_to_authorized_users() {
         .create(json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role", "metadata": {"name": "asker", "namespace": ns}, "rules": rules}))
         .await;
     let jane = ApiServerClient::connect("jane", &fleet.kubeconfig_as("jane", &[]));
-    let refused = get_decision(&jane, &BINDINGS, ns, "c-configmap")
+    let rejection = get_decision(&jane, &BINDINGS, ns, "c-configmap")
         .await
         .unwrap_err();
-    assert_eq!(refused.code, 403);
+    assert_eq!(rejection.code, 403);
     assert!(
-        refused
+        rejection
             .message
             .contains("cannot get resource \"resourcebindings/decision\""),
         "{}",
-        refused.message
+        rejection.message
     );
     let role = json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "asker"});
     let subjects =

@@ -10,12 +10,12 @@ use crate::flow::objects::{
 
 /// A Deployment that refers to a ConfigMap, a Secret and a ServiceAccount.
 fn deployment_with_dependencies(ns: &str, name: &str, map: &str) -> Value {
-    let mut made = deployment(ns, name, 1);
-    let pod = &mut made["spec"]["template"]["spec"];
+    let mut deployment_object = deployment(ns, name, 1);
+    let pod = &mut deployment_object["spec"]["template"]["spec"];
     pod["serviceAccountName"] = json!("robot");
     pod["containers"][0]["envFrom"] =
         json!([{"configMapRef": {"name": map}}, {"secretRef": {"name": "keys"}}]);
-    made
+    deployment_object
 }
 
 fn propagating_dependencies(mut policy: Value) -> Value {
@@ -136,11 +136,11 @@ async fn shared_dependency_is_in_the_clusters_of_all_its_deployments() {
     let control = &fleet.control;
     for (name, cluster) in [("one", "member1"), ("two", "member2")] {
         let object = deployment_with_dependencies(ns, name, "settings");
-        let mut made = propagating_dependencies(policy(ns, name, &object, &[cluster]));
+        let mut policy_object = propagating_dependencies(policy(ns, name, &object, &[cluster]));
         if name == "two" {
-            made["spec"]["conflictResolution"] = json!("Overwrite");
+            policy_object["spec"]["conflictResolution"] = json!("Overwrite");
         }
-        control.create(made).await;
+        control.create(policy_object).await;
         control.create(object).await;
     }
     control.create(config_map(ns, "settings", "1")).await;

@@ -71,9 +71,14 @@ impl FlowFailoverFixture {
         let mut members = Vec::new();
         for name in ["a", "b"] {
             let member = MemberProcess::start(name).await;
-            let theirs = member.dir.path().join("kubeconfig").display().to_string();
-            let to = ["--cluster-kubeconfig", &theirs, "--kubeconfig", &own];
-            run_flotilla(&[&["join", name][..], &to].concat()).await;
+            let member_kubeconfig = member.dir.path().join("kubeconfig").display().to_string();
+            let kubeconfig_flags = [
+                "--cluster-kubeconfig",
+                &member_kubeconfig,
+                "--kubeconfig",
+                &own,
+            ];
+            run_flotilla(&[&["join", name][..], &kubeconfig_flags].concat()).await;
             control.wait_until_cluster_ready(name).await;
             members.push(member);
         }
@@ -151,14 +156,14 @@ async fn workloads_leave_a_dead_cluster_if_the_policy_enables_failover() {
             .wait_until(&CLUSTERS, "", cluster, "reporting capacity", has_capacity)
             .await;
     }
-    let held = deployment(NAMESPACE, "held", 3);
-    let mut by_room = divided_policy(NAMESPACE, "held", &held, &[("a", 1), ("b", 1)]);
+    let held_deployment = deployment(NAMESPACE, "held", 3);
+    let mut by_room = divided_policy(NAMESPACE, "held", &held_deployment, &[("a", 1), ("b", 1)]);
     by_room["metadata"]["annotations"] = auto.clone();
     by_room["spec"]["suspension"] = json!({"dispatchingOnClusters": {"clusterNames": ["b"]}});
     by_room["spec"]["placement"]["replicaScheduling"]["weightPreference"] =
         json!({"dynamicWeight": "AvailableReplicas"});
     control.create(by_room).await;
-    control.create(held).await;
+    control.create(held_deployment).await;
     // The policy of this workload does not enable failover.
     let stays = deployment(NAMESPACE, "stays", 2);
     control

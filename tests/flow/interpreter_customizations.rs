@@ -234,7 +234,7 @@ async fn scripts_define_components_and_a_hostile_script_affects_no_other_object(
 async fn invalid_scripts_are_denied_with_operation_and_line() {
     let fleet = FleetFixture::shared("refused-scripts").await;
     let control = &fleet.control;
-    for (field, operation, script, why) in [
+    for (field, operation, script, message) in [
         (
             "replicaResource",
             "InterpretReplica",
@@ -258,6 +258,6 @@ async fn invalid_scripts_are_denied_with_operation_and_line() {
         let bad = customization("refused", kind, &[(field, script)]);
         let error = control.try_create(bad).await.unwrap_err().to_string();
         let named = format!("InterpreterOperation({operation}) Lua script error: ");
-        assert!(error.contains(&named) && error.contains(why), "{error}");
+        assert!(error.contains(&named) && error.contains(message), "{error}");
     }
 }

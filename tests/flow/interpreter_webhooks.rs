@@ -23,7 +23,7 @@ use crate::flow::objects::{
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum WebhookBehavior {
     Answers,
-    /// It does not answer until the behavior changes.
+    /// The webhook does not answer until the behavior changes.
     Hangs,
     Garbage,
     Refuses,
@@ -39,16 +39,16 @@ struct FakeWidgetWebhook {
 
 impl FakeWidgetWebhook {
     async fn start(names: &[&str]) -> Self {
-        let asked: Arc<Mutex<Vec<Value>>> = Arc::default();
+        let requests: Arc<Mutex<Vec<Value>>> = Arc::default();
         let (mood, behavior) = watch::channel(WebhookBehavior::Answers);
-        let log = Arc::clone(&asked);
+        let log = Arc::clone(&requests);
         let handler: TestRequestHandler = Arc::new(move |request| {
             let (log, behavior) = (Arc::clone(&log), behavior.clone());
             Box::pin(respond(request, log, behavior))
         });
         Self {
             server: FakeHttpsServer::start_with_names(names, handler).await,
-            requests: asked,
+            requests,
             behavior: mood,
         }
     }
@@ -76,8 +76,11 @@ impl FakeWidgetWebhook {
     }
 
     fn request_count(&self, operation: &str) -> usize {
-        let asked = self.requests.lock();
-        asked.iter().filter(|r| r["operation"] == operation).count()
+        let requests = self.requests.lock();
+        requests
+            .iter()
+            .filter(|r| r["operation"] == operation)
+            .count()
     }
 
     fn set_behavior(&self, mood: WebhookBehavior) {
@@ -95,8 +98,8 @@ async fn respond(
     let context: Value = machinery::json::from_slice(&body).unwrap();
     assert_eq!(context["kind"], "ResourceInterpreterContext", "{context}");
     assert!(query.starts_with("timeout="), "{query}");
-    let asked = context["request"].clone();
-    log.lock().push(asked.clone());
+    let interpreter_request = context["request"].clone();
+    log.lock().push(interpreter_request.clone());
     let mood = *behavior
         .wait_for(|mood| *mood != WebhookBehavior::Hangs)
         .await
@@ -111,31 +114,31 @@ async fn respond(
         WebhookBehavior::Refuses => {
             json!({"successful": false, "status": {"code": 403, "message": "not this one"}})
         }
-        _ => interpret_widget(&asked),
+        _ => interpret_widget(&interpreter_request),
     };
-    response["uid"] = asked["uid"].clone();
+    response["uid"] = interpreter_request["uid"].clone();
     let reply = json!({"apiVersion": "config.karmada.io/v1alpha1", "kind": "ResourceInterpreterContext", "response": response});
     Response::new(full_body(reply.to_string()))
 }
 
 /// The response of the interpreter for a widget.
-fn interpret_widget(asked: &Value) -> Value {
+fn interpret_widget(request: &Value) -> Value {
     let patch = |path: &str, value: &Value| {
         let steps = json!([{"op": "add", "path": path, "value": value}]);
         json!({"patchType": "JSONPatch", "patch": STANDARD.encode(steps.to_string())})
     };
-    let object = &asked["object"];
+    let object = &request["object"];
     let ready = |status: &Value| status["ready"].as_i64().unwrap_or(0);
-    let mut response = match asked["operation"].as_str().unwrap() {
+    let mut response = match request["operation"].as_str().unwrap() {
         "InterpretReplica" => json!({"replicas": object["spec"]["size"].as_i64().unwrap() * 2}),
-        "ReviseReplica" => patch("/spec/size", &asked["replicas"]),
-        "Retain" => match &asked["observedObject"]["spec"]["node"] {
+        "ReviseReplica" => patch("/spec/size", &request["replicas"]),
+        "Retain" => match &request["observedObject"]["spec"]["node"] {
             Value::Null => json!({}),
             node => patch("/spec/node", node),
         },
         "InterpretStatus" => json!({"rawStatus": {"ready": ready(&object["status"])}}),
         "AggregateStatus" => {
-            let items = asked["aggregatedStatus"].as_array();
+            let items = request["aggregatedStatus"].as_array();
             let all = items.into_iter().flatten().map(|i| ready(&i["status"]));
             patch("/status", &json!({"ready": all.sum::<i64>()}))
         }
@@ -149,19 +152,19 @@ fn interpret_widget(asked: &Value) -> Value {
     response
 }
 
-/// Waits for an event about an object whose message contains `why`.
+/// Waits for an event about an object whose message contains `message`.
 async fn wait_for_event(
     control: &ApiServerClient,
     ns: &str,
     (name, reason): (&str, &str),
-    why: &str,
+    message: &str,
 ) {
-    wait_until(&format!("{name}: {reason}: {why}"), async || {
+    wait_until(&format!("{name}: {reason}: {message}"), async || {
         let events = control.list(&EVENTS, ns).await;
         events.iter().any(|e| {
             let text = e["message"].as_str().unwrap_or_default();
             let about = e["involvedObject"]["name"] == name;
-            about && e["reason"] == reason && text.contains(why)
+            about && e["reason"] == reason && text.contains(message)
         })
     })
     .await;
@@ -337,7 +340,7 @@ async fn failing_webhook_is_reported_and_retried() {
         "replicaResource",
         "function GetReplicas(obj) return obj.spec.size, nil end",
     )];
-    for (mood, why) in [
+    for (mood, message) in [
         (
             WebhookBehavior::Garbage,
             "failed to call webhook: the response is not a ResourceInterpreterContext: ",
@@ -356,19 +359,22 @@ async fn failing_webhook_is_reported_and_retried() {
         ),
     ] {
         hook.set_behavior(mood);
-        let (name, why) = (format!("{mood:?}").to_lowercase(), format!("{named}{why}"));
+        let (name, message) = (
+            format!("{mood:?}").to_lowercase(),
+            format!("{named}{message}"),
+        );
         let thing = widget(ns, &name, 2);
         let weights = [("member1", 1), ("member2", 1)];
         control
             .create(divided_policy(ns, &name, &thing, &weights))
             .await;
         control.create(thing).await;
-        wait_for_event(control, ns, (&name, replicas), &why).await;
+        wait_for_event(control, ns, (&name, replicas), &message).await;
         // With a script for the replicas, revising the replicas of a Work still fails.
         let scripts = customization("sizes", WIDGET_KIND, &sizes);
         control.create(scripts).await;
         let bound = format!("{name}-widget");
-        wait_for_event(control, ns, (&bound, "SyncWorkFailed"), &why).await;
+        wait_for_event(control, ns, (&bound, "SyncWorkFailed"), &message).await;
         // Other kinds are still propagated.
         let other = deployment(ns, &name, 1);
         let brings = policy(ns, &format!("{name}-other"), &other, &["member1"]);

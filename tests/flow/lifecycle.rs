@@ -14,9 +14,9 @@ fn container_image(deployment: &Value) -> &Value {
 
 async fn wait_for_members(fleet: &FleetFixture, ns: &str, replicas: [i64; 2], images: [&str; 2]) {
     for ((member, replicas), expected) in fleet.members.iter().zip(replicas).zip(images) {
-        let what = format!("{replicas} of {expected}");
+        let description = format!("{replicas} of {expected}");
         member
-            .wait_until(&DEPLOYMENTS, ns, "web", &what, |d| {
+            .wait_until(&DEPLOYMENTS, ns, "web", &description, |d| {
                 d["spec"]["replicas"] == replicas && container_image(d) == expected
             })
             .await;

@@ -33,8 +33,13 @@ async fn watches_go_on_with_a_token_that_replaces_the_old_one() {
     let _process = start_member(dir.path()).await;
     let kubeconfig = dir.path().join("kubeconfig");
     let own = fleet.up.dir().join("kubeconfig").display().to_string();
-    let theirs = kubeconfig.display().to_string();
-    let files = ["--cluster-kubeconfig", &theirs, "--kubeconfig", &own];
+    let member_kubeconfig = kubeconfig.display().to_string();
+    let files = [
+        "--cluster-kubeconfig",
+        &member_kubeconfig,
+        "--kubeconfig",
+        &own,
+    ];
     run_flotilla(&[&["join", NAME][..], &files].concat()).await;
     control.wait_until_cluster_ready(NAME).await;
     let member = ApiServerClient::connect(NAME, &kubeconfig);

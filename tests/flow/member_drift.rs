@@ -90,18 +90,20 @@ async fn conflicts_with_existing_objects_of_a_member() {
     let control = &fleet.control;
     wait_for_namespace(&fleet, ns).await;
     let one = fleet.member("member1");
-    let theirs = one.create(config_map(ns, "c", "theirs")).await;
-    let ours = config_map(ns, "c", "ours");
-    control.create(policy(ns, "p", &ours, &["member1"])).await;
-    control.create(ours).await;
+    let existing = one.create(config_map(ns, "c", "theirs")).await;
+    let template = config_map(ns, "c", "ours");
+    control
+        .create(policy(ns, "p", &template, &["member1"]))
+        .await;
+    control.create(template).await;
 
     let work = openapi::karmada::names::work_name("ConfigMap", "c", ns);
-    let refused = control
+    let conflicting_work = control
         .wait_until(&WORKS, &execution_space("member1"), &work, "refused", |w| {
             find_condition(w, "Applied")["status"] == "False"
         })
         .await;
-    let applied = find_condition(&refused, "Applied");
+    let applied = find_condition(&conflicting_work, "Applied");
     assert_eq!(applied["reason"], "AppliedFailed");
     let text = applied["message"].as_str().unwrap();
     assert!(
@@ -119,7 +121,7 @@ async fn conflicts_with_existing_objects_of_a_member() {
     let still = one.get(&CONFIG_MAPS, ns, "c").await.unwrap();
     assert_eq!(
         still["metadata"]["resourceVersion"],
-        theirs["metadata"]["resourceVersion"]
+        existing["metadata"]["resourceVersion"]
     );
 
     control
@@ -135,7 +137,7 @@ async fn conflicts_with_existing_objects_of_a_member() {
             c["data"]["k"] == "ours" && c["metadata"]["labels"]["karmada.io/managed"] == "true"
         })
         .await;
-    assert_eq!(adopted["metadata"]["uid"], theirs["metadata"]["uid"]);
+    assert_eq!(adopted["metadata"]["uid"], existing["metadata"]["uid"]);
     control
         .wait_until(&BINDINGS, ns, "c-configmap", "applied", |b| {
             find_condition(b, "FullyApplied")["status"] == "True"
@@ -185,9 +187,9 @@ async fn dispatching_is_suspended_and_goes_on() {
     let control = &fleet.control;
     let one = fleet.member("member1");
     let object = config_map(ns, "c", "v1");
-    let mut held = policy(ns, "p", &object, &["member1"]);
-    held["spec"]["suspension"] = json!({"dispatching": true});
-    control.create(held).await;
+    let mut suspended_policy = policy(ns, "p", &object, &["member1"]);
+    suspended_policy["spec"]["suspension"] = json!({"dispatching": true});
+    control.create(suspended_policy).await;
     control.create(object).await;
     let work = openapi::karmada::names::work_name("ConfigMap", "c", ns);
     let works = execution_space("member1");
@@ -231,11 +233,11 @@ async fn a_service_that_holds_its_node_port_already_is_adopted() {
     };
     for (name, port, resolution) in [("web", 30971, "Overwrite"), ("theirs", 30972, "Abort")] {
         let there = one.create(service(name, port)).await;
-        let ours = service(name, port);
-        let mut policy = policy(ns, name, &ours, &["member1"]);
+        let template = service(name, port);
+        let mut policy = policy(ns, name, &template, &["member1"]);
         policy["spec"]["conflictResolution"] = resolution.into();
         control.create(policy).await;
-        control.create(ours).await;
+        control.create(template).await;
         let work = openapi::karmada::names::work_name("Service", name, ns);
         let work = control
             .wait_until(&WORKS, &execution_space("member1"), &work, "decided", |w| {

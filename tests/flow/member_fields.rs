@@ -159,8 +159,9 @@ async fn a_contested_field_is_reported_and_repaired_rarely() {
             break conflict;
         }
         undone += 1;
-        let theirs = json!({"data": {"k": "theirs"}});
-        one.merge_patch(&CONFIG_MAPS, ns, "contested", theirs).await;
+        let member_change = json!({"data": {"k": "theirs"}});
+        one.merge_patch(&CONFIG_MAPS, ns, "contested", member_change)
+            .await;
     };
     assert!(undone <= 4, "undone {undone} times before it was reported");
     assert_eq!(conflict["reason"], "RepairsUndone");

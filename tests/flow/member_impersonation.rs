@@ -36,12 +36,12 @@ async fn wait_for_code(user: &ApiServerClient, rest: &str, code: u16) {
     let path = format!(
         "/apis/cluster.karmada.io/v1alpha1/clusters/{NAME}/proxy/api/v1/namespaces/{NS}/{rest}"
     );
-    let what = format!("{rest} for {}: {code}", user.name);
+    let description = format!("{rest} for {}: {code}", user.name);
     let has_code = async || match user.api.get_raw(&path).await {
         Ok(_) => code == 200,
         Err(error) => error.status().is_some_and(|s| s.code == code),
     };
-    wait_until(&what, has_code).await;
+    wait_until(&description, has_code).await;
 }
 
 /// Reaches the member with the token of an account that has constrained modes only.
@@ -90,10 +90,15 @@ async fn the_proxy_works_where_a_member_grants_only_constrained_impersonation() 
     let dir = tempfile::tempdir().unwrap();
     let _process = start_member(dir.path()).await;
     let own = fleet.kubeconfig().display().to_string();
-    let theirs = dir.path().join("kubeconfig");
-    let member = ApiServerClient::connect(NAME, &theirs);
-    let theirs = theirs.display().to_string();
-    let files = ["--cluster-kubeconfig", &theirs, "--kubeconfig", &own];
+    let member_kubeconfig = dir.path().join("kubeconfig");
+    let member = ApiServerClient::connect(NAME, &member_kubeconfig);
+    let member_kubeconfig = member_kubeconfig.display().to_string();
+    let files = [
+        "--cluster-kubeconfig",
+        &member_kubeconfig,
+        "--kubeconfig",
+        &own,
+    ];
     run_flotilla(&[&["join", NAME][..], &files].concat()).await;
     control.wait_until_cluster_ready(NAME).await;
     member.wait_until_exists(&NAMESPACES, "", NS).await;

@@ -32,12 +32,12 @@ async fn dead_member_delays_no_other_member_and_catches_up() {
     let process = start_member(dir.path()).await;
     let kubeconfig = dir.path().join("kubeconfig");
     let own = fleet.up.dir().join("kubeconfig").display().to_string();
-    let theirs = kubeconfig.display().to_string();
+    let member_kubeconfig = kubeconfig.display().to_string();
     run_flotilla(&[
         "join",
         MEMBER_NAME,
         "--cluster-kubeconfig",
-        &theirs,
+        &member_kubeconfig,
         "--kubeconfig",
         &own,
     ])
@@ -92,12 +92,12 @@ async fn dead_member_delays_no_other_member_and_catches_up() {
                 |w| find_condition(w, "Applied")["status"] == "False",
             )
             .await;
-        let why = find_condition(&work, "Applied")["message"]
+        let message = find_condition(&work, "Applied")["message"]
             .as_str()
             .unwrap();
         assert!(
-            why.starts_with("Failed to apply all manifests (0/1): "),
-            "{why}"
+            message.starts_with("Failed to apply all manifests (0/1): "),
+            "{message}"
         );
     }
 
@@ -139,7 +139,7 @@ async fn dead_member_delays_no_other_member_and_catches_up() {
         "unjoin",
         MEMBER_NAME,
         "--cluster-kubeconfig",
-        &theirs,
+        &member_kubeconfig,
         "--kubeconfig",
         &own,
     ])

@@ -82,7 +82,7 @@ async fn endpoints_of_the_provider_are_available_in_the_consumer() {
         .wait_until_deleted(&MULTI_CLUSTER_SERVICES, ns, "web")
         .await;
     wait_for_endpoints(consumer, ns, 0).await;
-    // As when a PropagationPolicy is deleted, the Service stays where it is.
+    // The Service stays where it is, as after the deletion of a PropagationPolicy.
     let binding = control
         .wait_until_exists(&BINDINGS, ns, "web-service")
         .await;

@@ -356,13 +356,13 @@ async fn invalid_override_policies_are_denied_with_their_field() {
         ),
     ];
     for (overriders, field) in table {
-        let refused = override_policy(ns, "o", &map, &json!([{"overriders": overriders}]));
-        let why = fleet
+        let invalid_policy = override_policy(ns, "o", &map, &json!([{"overriders": overriders}]));
+        let message = fleet
             .control
-            .try_create(refused)
+            .try_create(invalid_policy)
             .await
             .unwrap_err()
             .to_string();
-        assert!(why.contains(&field), "{overriders}: {why}");
+        assert!(message.contains(&field), "{overriders}: {message}");
     }
 }

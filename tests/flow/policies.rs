@@ -128,10 +128,10 @@ async fn policy_with_higher_explicit_or_implicit_priority_wins() {
     let fleet = FleetFixture::shared(ns).await;
     let control = &fleet.control;
     let with = |name: &str, priority: i64, selector: Value, cluster: &str| {
-        let mut made = policy(ns, name, &config_map(ns, "any", ""), &[cluster]);
-        made["spec"]["priority"] = json!(priority);
-        made["spec"]["resourceSelectors"] = json!([selector]);
-        made
+        let mut with_priority = policy(ns, name, &config_map(ns, "any", ""), &[cluster]);
+        with_priority["spec"]["priority"] = json!(priority);
+        with_priority["spec"]["resourceSelectors"] = json!([selector]);
+        with_priority
     };
     let all = json!({"apiVersion": "v1", "kind": "ConfigMap"});
     let labelled = json!({"apiVersion": "v1", "kind": "ConfigMap", "labelSelector": {"matchLabels": {"tier": "gold"}}});
@@ -260,10 +260,10 @@ async fn policy_releases_templates_that_it_no_longer_selects() {
     let mut object = config_map(ns, "c", "v");
     object["metadata"]["labels"] = json!({"tier": "gold"});
     let by_label = |name: &str, tier: &str, cluster: &str| {
-        let mut made = policy(ns, name, &object, &[cluster]);
-        made["spec"]["resourceSelectors"] = json!([{"apiVersion": "v1", "kind": "ConfigMap",
+        let mut with_selector = policy(ns, name, &object, &[cluster]);
+        with_selector["spec"]["resourceSelectors"] = json!([{"apiVersion": "v1", "kind": "ConfigMap",
             "labelSelector": {"matchLabels": {"tier": tier}}}]);
-        made
+        with_selector
     };
     control.create(by_label("p", "gold", "member1")).await;
     control.create(object.clone()).await;

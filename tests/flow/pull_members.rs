@@ -43,7 +43,7 @@ pub(crate) struct PullFixture {
     member_address: SocketAddr,
     _member_process: ServerProcess,
     pub(crate) relay: Arc<TcpRelay>,
-    /// Where the member and its agent run.
+    /// The network namespace in which the member and its agent run.
     pub(crate) namespace: Option<NetworkNamespace>,
     /// The way of the test to a member in a namespace.
     _entrance: Option<TcpRelay>,
@@ -102,7 +102,7 @@ impl PullFixture {
         self.up.dir().join("kubeconfig").display().to_string()
     }
 
-    /// With which the test reaches the member.
+    /// The kubeconfig with which the test reaches the member.
     fn member_kubeconfig(&self) -> String {
         let path = self.member_dir.path().join("client.kubeconfig");
         path.display().to_string()
@@ -413,8 +413,13 @@ async fn a_member_behind_an_agent_is_served_until_it_is_unregistered() {
 
 async fn unregister(fleet: &PullFixture, agent: ServerProcess) {
     let control = &fleet.control;
-    let (own, theirs) = (fleet.kubeconfig(), fleet.member_kubeconfig());
-    let files = ["--cluster-kubeconfig", &theirs, "--karmada-config", &own];
+    let (own, member_kubeconfig) = (fleet.kubeconfig(), fleet.member_kubeconfig());
+    let files = [
+        "--cluster-kubeconfig",
+        &member_kubeconfig,
+        "--karmada-config",
+        &own,
+    ];
     let line = [&["unregister", NAME][..], &files].concat();
     let planned = run_flotilla(&[&line[..], &["--dry-run"]].concat()).await;
     let space = execution_space(NAME);

@@ -19,14 +19,14 @@ const FLAGS: &[&str] = &[
 /// A Deployment whose replicas request a quarter of a core each: a container and a sidecar,
 /// and an init container that requests less than both.
 fn deployment_with_requests(ns: &str, name: &str, replicas: i64) -> Value {
-    let mut made = deployment(ns, name, replicas);
-    let pod = &mut made["spec"]["template"]["spec"];
+    let mut deployment_object = deployment(ns, name, replicas);
+    let pod = &mut deployment_object["spec"]["template"]["spec"];
     let requests = |cpu: &str| json!({"requests": {"cpu": cpu}});
     pod["containers"][0]["resources"] = requests("200m");
     pod["initContainers"] = json!([
         {"name": "sidecar", "image": "nginx:1.27", "restartPolicy": "Always", "resources": requests("50m")},
         {"name": "init", "image": "nginx:1.27", "resources": requests("150m")}]);
-    made
+    deployment_object
 }
 
 fn federated_quota(ns: &str, name: &str, spec: Value) -> Value {
@@ -60,12 +60,14 @@ async fn scheduling_stops_at_the_quota() {
         .await;
     control.create(object).await;
     let used = async |amount: Value| {
-        let what = format!("used {amount}");
+        let description = format!("used {amount}");
         let same = |q: &Value| {
             let used = &q["status"]["overallUsed"];
             used.get("cpu").unwrap_or(&Value::Null) == &amount
         };
-        control.wait_until(&QUOTAS, ns, "q", &what, same).await
+        control
+            .wait_until(&QUOTAS, ns, "q", &description, same)
+            .await
     };
     used(json!("750m")).await;
     // The resource summary of the member counts pods by the same rule.
@@ -79,13 +81,13 @@ async fn scheduling_stops_at_the_quota() {
     control
         .merge_patch(&DEPLOYMENTS, ns, "web", replicas(5))
         .await;
-    let refused = control
+    let partial_binding = control
         .wait_until(&BINDINGS, ns, "web-deployment", "refused", |b| {
             scheduled_reason(b) == "QuotaExceeded"
         })
         .await;
-    assert_eq!(placed_replicas(&refused), 3);
-    let text = find_condition(&refused, "Scheduled")["message"]
+    assert_eq!(placed_replicas(&partial_binding), 3);
+    let text = find_condition(&partial_binding, "Scheduled")["message"]
         .as_str()
         .unwrap();
     let expected =
@@ -174,11 +176,11 @@ async fn static_assignments_become_resource_quotas() {
         "q",
         json!({"overall": hard, "staticAssignments": [{"clusterName": "member1", "hard": {"cpu": "3"}}]}),
     );
-    let refused = control.try_create(bad).await.unwrap_err().to_string();
+    let rejection = control.try_create(bad).await.unwrap_err().to_string();
     assert!(
-        refused
+        rejection
             .contains("spec.overall[cpu]: Invalid value: \"2\": overall is less than assignments"),
-        "{refused}"
+        "{rejection}"
     );
     let assigned = json!([{"clusterName": "member1", "hard": hard}]);
     let spec = json!({"overall": {"cpu": "4"}, "staticAssignments": assigned});
@@ -226,9 +228,9 @@ async fn rebalancer_reschedules_a_workload() {
         json!({"apiVersion": "apps.karmada.io/v1alpha1", "kind": "WorkloadRebalancer",
             "metadata": {"name": "rebalanced"}, "spec": spec})
     };
-    let refused = control.try_create(rebalancer(json!({"workloads": []})));
-    let refused = refused.await.unwrap_err().to_string();
-    assert!(refused.contains("spec.workloads"), "{refused}");
+    let rejection = control.try_create(rebalancer(json!({"workloads": []})));
+    let rejection = rejection.await.unwrap_err().to_string();
+    assert!(rejection.contains("spec.workloads"), "{rejection}");
     let workloads = json!([workload("web"), workload("none")]);
     control
         .create(rebalancer(json!({"workloads": workloads})))

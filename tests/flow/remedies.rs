@@ -17,10 +17,10 @@ async fn actions_of_remedies_appear_in_the_status_of_clusters() {
                 "decisionMatches": [{"clusterConditionMatch":
                     {"conditionType": "Ready", "operator": operator, "conditionStatus": "True"}}]}})
     };
-    let refused = control.try_create(remedy("Like")).await;
-    let refused = refused.unwrap_err().to_string();
+    let rejection = control.try_create(remedy("Like")).await;
+    let rejection = rejection.unwrap_err().to_string();
     let field = "spec.decisionMatches[0].clusterConditionMatch.operator";
-    assert!(refused.contains(field), "{refused}");
+    assert!(rejection.contains(field), "{rejection}");
     let wait_for_actions = |expected: Value| async move {
         control
             .wait_until(&CLUSTERS, "", "member2", "actions", move |cluster| {

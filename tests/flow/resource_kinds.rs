@@ -85,11 +85,11 @@ async fn each_kind_is_propagated_and_its_status_aggregated() {
         .await;
 
     // Each cluster allocates its own cluster IP.
-    let ours = control.get(&SERVICES, ns, "x").await.unwrap();
-    let theirs = fleet.members[0].get(&SERVICES, ns, "x").await.unwrap();
+    let template = control.get(&SERVICES, ns, "x").await.unwrap();
+    let copy = fleet.members[0].get(&SERVICES, ns, "x").await.unwrap();
     assert!(
-        theirs["spec"]["clusterIP"].is_string(),
-        "{ours:#} {theirs:#}"
+        copy["spec"]["clusterIP"].is_string(),
+        "{template:#} {copy:#}"
     );
     control
         .merge_patch(

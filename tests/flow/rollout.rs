@@ -124,13 +124,13 @@ impl Rollout<'_> {
         let mut expected: Vec<(String, i64)> = written.collect();
         expected.sort();
         for member in &self.members {
-            let mut found: Vec<(String, i64)> = Vec::new();
+            let mut actual: Vec<(String, i64)> = Vec::new();
             for object in member.list(&DEPLOYMENTS, self.namespace).await {
                 let name = object["metadata"]["name"].as_str().unwrap().to_owned();
-                found.push((name, object["metadata"]["generation"].as_i64().unwrap()));
+                actual.push((name, object["metadata"]["generation"].as_i64().unwrap()));
             }
-            found.sort();
-            assert_eq!(found, expected, "{}", member.name);
+            actual.sort();
+            assert_eq!(actual, expected, "{}", member.name);
         }
     }
 }

@@ -9,10 +9,10 @@ use crate::flow::objects::{
 };
 
 fn policy_by_cluster_label(ns: &str, name: &str, labels: Value) -> Value {
-    let mut made = policy(ns, name, &config_map(ns, name, ""), &[]);
-    made["spec"]["placement"]["clusterAffinity"] =
+    let mut policy_object = policy(ns, name, &config_map(ns, name, ""), &[]);
+    policy_object["spec"]["placement"]["clusterAffinity"] =
         json!({"labelSelector": {"matchLabels": labels}});
-    made
+    policy_object
 }
 
 #[tokio::test]
@@ -158,9 +158,12 @@ async fn workloads_are_spread_over_regions_and_follow_cluster_affinities() {
             find_condition(b, "Scheduled")["reason"] == "Success"
         })
         .await;
-    let found = names(&binding);
-    assert_eq!(found.len(), 2, "{found:?}");
-    assert!(found.iter().any(|n| n == "member3"), "{found:?}");
+    let target_names = names(&binding);
+    assert_eq!(target_names.len(), 2, "{target_names:?}");
+    assert!(
+        target_names.iter().any(|n| n == "member3"),
+        "{target_names:?}"
+    );
     fleet
         .member("member3")
         .wait_until_exists(&DEPLOYMENTS, ns, "wide")
@@ -185,9 +188,9 @@ async fn workloads_are_spread_over_regions_and_follow_cluster_affinities() {
             b["status"]["schedulerObservingAffinityName"] == "east" && names(b).len() == 2
         })
         .await;
-    let mut found = names(&moved);
-    found.sort();
-    assert_eq!(found, ["member1", "member2"]);
+    let mut target_names = names(&moved);
+    target_names.sort();
+    assert_eq!(target_names, ["member1", "member2"]);
     fleet
         .member("member3")
         .wait_until_deleted(&DEPLOYMENTS, ns, "wide")

@@ -226,8 +226,8 @@ async fn a_search_lists_the_objects_of_all_members() {
     // The rights arrive: what is missing is named by another resource then.
     wait_until("the right to the search", async || {
         let request = HttpTestRequest::new(Method::GET, &paths[0]);
-        let refused = search.client.call(request.header("impersonate-user", USER));
-        let message = refused.await.json()["message"].to_string();
+        let rejection = search.client.call(request.header("impersonate-user", USER));
+        let message = rejection.await.json()["message"].to_string();
         message.contains("cannot list resource \\\"configmaps\\\"")
     })
     .await;

@@ -92,13 +92,13 @@ async fn endpoints_of_a_dead_member_are_withdrawn_until_it_returns() {
     let control = &fleet.control;
     let dir = tempfile::tempdir().unwrap();
     let process = start_member(dir.path()).await;
-    let theirs = dir.path().join("kubeconfig").display().to_string();
+    let member_kubeconfig = dir.path().join("kubeconfig").display().to_string();
     let own = fleet.kubeconfig().display().to_string();
     run_flotilla(&[
         "join",
         exporter,
         "--cluster-kubeconfig",
-        &theirs,
+        &member_kubeconfig,
         "--kubeconfig",
         &own,
     ])

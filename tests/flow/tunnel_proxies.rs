@@ -27,14 +27,14 @@ struct UpgradeCounts {
 }
 
 /// Removes other upgrades from requests, as proxies do that do not know the protocol.
-fn proxy_handler(server: RequestForwarder, seen: Arc<UpgradeCounts>) -> TestRequestHandler {
+fn proxy_handler(server: RequestForwarder, counts: Arc<UpgradeCounts>) -> TestRequestHandler {
     let server = Arc::new(server);
     Arc::new(move |mut request: Request<_>| {
-        let (server, seen) = (Arc::clone(&server), Arc::clone(&seen));
+        let (server, counts) = (Arc::clone(&server), Arc::clone(&counts));
         Box::pin(async move {
             let protocol = request.headers().get(UPGRADE).cloned();
             if protocol.as_ref().is_some_and(|name| name != "websocket") {
-                seen.others.fetch_add(1, Ordering::Relaxed);
+                counts.others.fetch_add(1, Ordering::Relaxed);
                 request.headers_mut().remove(UPGRADE);
                 request.headers_mut().remove(CONNECTION);
             }
@@ -42,7 +42,7 @@ fn proxy_handler(server: RequestForwarder, seen: Arc<UpgradeCounts>) -> TestRequ
                 let response = server.send(request.map(RequestBody::streamed)).await;
                 return response.unwrap().map(BodyExt::boxed);
             }
-            seen.websockets.fetch_add(1, Ordering::Relaxed);
+            counts.websockets.fetch_add(1, Ordering::Relaxed);
             let of_client = hyper::upgrade::on(&mut request);
             let response = server.upgrade(request.map(RequestBody::streamed)).await;
             let mut response = response.unwrap();
@@ -73,8 +73,8 @@ async fn a_tunnel_passes_a_proxy_that_knows_websockets_only() {
     let credentials = KubeconfigLoadingRules::from_file(&direct).load().unwrap();
     let tasks = TaskGroup::new(ShutdownToken::new());
     let server = RequestForwarder::new(credentials, &tasks).unwrap();
-    let seen = Arc::new(UpgradeCounts::default());
-    let proxy = FakeHttpsServer::start(proxy_handler(server, Arc::clone(&seen))).await;
+    let counts = Arc::new(UpgradeCounts::default());
+    let proxy = FakeHttpsServer::start(proxy_handler(server, Arc::clone(&counts))).await;
     let text = std::fs::read_to_string(&direct).unwrap();
     let mut config: Value = serde_saphyr::from_str(&text).unwrap();
     let cluster = &mut config["clusters"][0]["cluster"];
@@ -86,8 +86,8 @@ async fn a_tunnel_passes_a_proxy_that_knows_websockets_only() {
     let _agent = fleet.start_agent(&proxied, &[]).await;
     let member = TunneledMember::new(&fleet);
     member.wait_until_reached().await;
-    assert_eq!(seen.websockets.load(Ordering::Relaxed), 1);
-    assert!(seen.others.load(Ordering::Relaxed) >= 1);
+    assert_eq!(counts.websockets.load(Ordering::Relaxed), 1);
+    assert!(counts.others.load(Ordering::Relaxed) >= 1);
 
     let through = &member.admin;
     through.create_namespace(NS).await;

@@ -129,12 +129,12 @@ async fn why_explains_why_a_template_is_pending() {
     member.create(config_map(ns, "c", "mine")).await;
     control.create(policy(ns, "c", &object, &["member1"])).await;
     control.create(object).await;
-    let refused = |b: &Value| {
+    let is_unscheduled = |b: &Value| {
         let items = b["status"]["aggregatedStatus"].as_array();
         items.is_some_and(|all| all.iter().any(|i| !i["appliedMessage"].is_null()))
     };
     control
-        .wait_until(&BINDINGS, ns, "c-configmap", "not applied", refused)
+        .wait_until(&BINDINGS, ns, "c-configmap", "not applied", is_unscheduled)
         .await;
     let (code, output) = run_with_kubeconfig(&config, &["why", "cm/c", "-n", ns]).await;
     assert_eq!(code, Some(0), "{output}");

@@ -32,7 +32,7 @@ async fn work_and_its_object_have_their_labels_and_annotations() {
     object["metadata"]["labels"] = json!({"own": "1"});
     object["metadata"]["annotations"] = json!({"note": "x"});
     control.create(policy(ns, "p", &object, &["member1"])).await;
-    let made = control.create(object.clone()).await;
+    let created = control.create(object.clone()).await;
     let name = work_name(&object);
     let work = wait_until_applied(control, "member1", &name).await;
     let binding = control
@@ -97,7 +97,7 @@ async fn work_and_its_object_have_their_labels_and_annotations() {
         "resourcebinding.karmada.io/name": "c-configmap", "resourcebinding.karmada.io/namespace": ns,
         "resourcetemplate.karmada.io/managed-annotations": keys(annotations),
         "resourcetemplate.karmada.io/managed-labels": keys(&labels),
-        "resourcetemplate.karmada.io/uid": made["metadata"]["uid"],
+        "resourcetemplate.karmada.io/uid": created["metadata"]["uid"],
         "work.karmada.io/conflict-resolution": "abort",
         "work.karmada.io/name": name, "work.karmada.io/namespace": "karmada-es-member1"});
     assert_eq!(annotations, &expected);
@@ -151,7 +151,7 @@ async fn dispatching_is_suspended_in_one_cluster() {
     let only =
         json!({"spec": {"suspension": {"dispatchingOnClusters": {"clusterNames": ["member1"]}}}});
     control.merge_patch(&POLICIES, ns, "p", only).await;
-    let held = control
+    let suspended = control
         .wait_until(
             &WORKS,
             &execution_space("member1"),
@@ -160,7 +160,7 @@ async fn dispatching_is_suspended_in_one_cluster() {
             |w| find_condition(w, "Dispatching")["status"] == "False",
         )
         .await;
-    let dispatching = find_condition(&held, "Dispatching");
+    let dispatching = find_condition(&suspended, "Dispatching");
     assert_eq!(
         (&dispatching["reason"], &dispatching["message"]),
         (
@@ -289,14 +289,17 @@ async fn template_annotation_overwrites_conflicts() {
     let control = &fleet.control;
     crate::flow::fleet::wait_for_namespace(&fleet, ns).await;
     let one = fleet.member("member1");
-    let mut theirs = config_map(ns, "c", "theirs");
-    theirs["metadata"]["labels"] = json!({"theirs": "yes"});
-    theirs["data"]["more"] = "theirs".into();
-    let before = one.create(theirs).await;
-    let mut ours = config_map(ns, "c", "ours");
-    ours["metadata"]["annotations"] = json!({"work.karmada.io/conflict-resolution": "overwrite"});
-    control.create(policy(ns, "p", &ours, &["member1"])).await;
-    control.create(ours).await;
+    let mut existing = config_map(ns, "c", "theirs");
+    existing["metadata"]["labels"] = json!({"theirs": "yes"});
+    existing["data"]["more"] = "theirs".into();
+    let before = one.create(existing).await;
+    let mut template = config_map(ns, "c", "ours");
+    template["metadata"]["annotations"] =
+        json!({"work.karmada.io/conflict-resolution": "overwrite"});
+    control
+        .create(policy(ns, "p", &template, &["member1"]))
+        .await;
+    control.create(template).await;
     let adopted = one
         .wait_until(&CONFIG_MAPS, ns, "c", "adopted", |c| {
             c["data"]["k"] == "ours"

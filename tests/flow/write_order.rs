@@ -72,10 +72,10 @@ impl ObjectVersionRecorder {
     /// Waits for the first transition that matches and returns its revision.
     async fn wait_for_first(
         &mut self,
-        what: &str,
+        description: &str,
         so: impl Fn(&ObservedObjectVersion) -> bool,
     ) -> u64 {
-        let found = async {
+        let first_write = async {
             loop {
                 if let Some(step) = self.versions.iter().find(|step| so(step)) {
                     return step.revision;
@@ -84,9 +84,9 @@ impl ObjectVersionRecorder {
                 self.versions.push(next);
             }
         };
-        let found = tokio::time::timeout(TRANSITION_TIMEOUT, found).await;
-        assert!(found.is_ok(), "never: {what}");
-        found.unwrap()
+        let first_write = tokio::time::timeout(TRANSITION_TIMEOUT, first_write).await;
+        assert!(first_write.is_ok(), "never: {description}");
+        first_write.unwrap()
     }
 
     /// All transitions up to now, in the order of revisions.
@@ -174,7 +174,7 @@ async fn writes_go_from_the_template_to_members_and_back() {
     for space in &spaces {
         let of_work =
             |s: &ObservedObjectVersion| is_version_of(s, &WORKS, &work) && s.namespace == *space;
-        let made = history.wait_for_first("a work", of_work).await;
+        let created = history.wait_for_first("a work", of_work).await;
         let dispatching = history
             .wait_for_first("dispatching", |s| {
                 of_work(s) && find_condition(object_state(s), "Dispatching")["status"] == "True"
@@ -192,7 +192,7 @@ async fn writes_go_from_the_template_to_members_and_back() {
             })
             .await;
         assert!(dispatching <= applied);
-        works.insert(space.clone(), [made, applied, reported]);
+        works.insert(space.clone(), [created, applied, reported]);
     }
     let reported = history
         .wait_for_first("all reports on the binding", |s| {
@@ -215,10 +215,10 @@ async fn writes_go_from_the_template_to_members_and_back() {
         .await;
     assert_order(&[("the claim", claimed), ("the binding", bound)]);
     assert!(bound <= placed && placed <= scheduled);
-    for [made, applied, reflected] in works.values() {
+    for [created, applied, reflected] in works.values() {
         assert_order(&[
             ("the placement", placed),
-            ("a work", *made),
+            ("a work", *created),
             ("its object", *applied),
         ]);
         assert_order(&[("its object", *applied), ("its report", *reflected)]);
@@ -263,8 +263,8 @@ async fn deletion_goes_from_the_template_to_the_members() {
     let one = fleet.member("member1");
     one.wait_until_exists(&CONFIG_MAPS, ns, "c").await;
     // A finalizer keeps the object in the member.
-    let held = json!({"metadata": {"finalizers": ["example.org/hold"]}});
-    one.merge_patch(&CONFIG_MAPS, ns, "c", held).await;
+    let with_finalizer = json!({"metadata": {"finalizers": ["example.org/hold"]}});
+    one.merge_patch(&CONFIG_MAPS, ns, "c", with_finalizer).await;
     control.delete(&CONFIG_MAPS, ns, "c").await;
     let gone = |resource: &'static Gvr, name: &str| {
         let name = name.to_owned();

@@ -96,7 +96,7 @@ fn run(name: &str, corpus: &'static [&'static [u8]], target: fn(&[u8])) {
     let limit = Duration::from_secs(seconds.unwrap_or(0));
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
     let first = seconds.map_or(0, |_| now.as_millis() as u64);
-    let began = Instant::now();
+    let start = Instant::now();
     for seed in first.. {
         let config = Config {
             cases: INPUTS_PER_ROUND,
@@ -118,7 +118,7 @@ fn run(name: &str, corpus: &'static [&'static [u8]], target: fn(&[u8])) {
             }
             Err(TestError::Abort(why)) => panic!("{name}, seed {seed}: {why}"),
         }
-        if began.elapsed() >= limit {
+        if start.elapsed() >= limit {
             return;
         }
     }

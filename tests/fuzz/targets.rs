@@ -76,8 +76,8 @@ pub(crate) fn kubeconfig(bytes: &[u8]) {
 
 /// An audit policy is accepted or refused with a reason.
 pub(crate) fn audit_policy(bytes: &[u8]) {
-    if let Ok(Err(why)) = std::str::from_utf8(bytes).map(AuditPolicy::parse) {
-        assert!(!why.is_empty());
+    if let Ok(Err(message)) = std::str::from_utf8(bytes).map(AuditPolicy::parse) {
+        assert!(!message.is_empty());
     }
 }
 

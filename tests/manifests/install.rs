@@ -159,9 +159,9 @@ pub(crate) async fn run_flotilla(arguments: &[&str]) -> String {
 }
 
 /// Asserts that two inventories are equal; the panic shows the differences only.
-fn assert_same_inventory(found: &BTreeSet<String>, expected: &BTreeSet<String>) {
-    let more: Vec<&String> = found.difference(expected).collect();
-    let less: Vec<&String> = expected.difference(found).collect();
+fn assert_same_inventory(actual: &BTreeSet<String>, expected: &BTreeSet<String>) {
+    let more: Vec<&String> = actual.difference(expected).collect();
+    let less: Vec<&String> = expected.difference(actual).collect();
     assert!(more.is_empty() && less.is_empty(), "+ {more:?}\n- {less:?}");
 }
 
@@ -179,7 +179,7 @@ pub(crate) fn parse_objects(text: &str) -> BTreeMap<String, Value> {
     documents.collect()
 }
 
-/// Replaces the version of PodDisruptionBudgets by that of Kubernetes before 1.21.
+/// Replaces the version of PodDisruptionBudgets by the version of Kubernetes before 1.21.
 fn with_old_api_versions(text: &str) -> String {
     text.replace("apiVersion: policy/v1\n", "apiVersion: policy/v1beta1\n")
 }
@@ -227,16 +227,16 @@ async fn monitoring_manifests_build() {
     let selector = &monitor["spec"]["selector"]["matchLabels"];
     let installed = parse_objects(&run_flotilla(&["install"]).await);
     let services = installed.values().filter(|o| o["kind"] == "Service");
-    let found: Vec<&Value> = services
+    let matching: Vec<&Value> = services
         .filter(|s| {
             let labels = &s["metadata"]["labels"];
             labels["app.kubernetes.io/name"] == selector["app.kubernetes.io/name"]
                 && labels["app.kubernetes.io/component"].is_null()
         })
         .collect();
-    assert_eq!(found.len(), 1);
+    assert_eq!(matching.len(), 1);
     let port = &monitor["spec"]["endpoints"][0]["port"];
-    assert_eq!(found[0]["spec"]["ports"][0]["name"], *port);
+    assert_eq!(matching[0]["spec"]["ports"][0]["name"], *port);
 }
 
 /// Installs and uninstalls twice in one cluster: with `kubectl apply`, and with
@@ -366,8 +366,8 @@ async fn check_installed_flotilla(host: &InstallHost, installed: &BTreeMap<Strin
     ];
     let mut arguments = installed_etcd::container_arguments(installed, "Deployment");
     for (flag, argument) in replacements {
-        let found = arguments.iter_mut().find(|a| a.starts_with(flag));
-        *found.unwrap() = argument;
+        let existing = arguments.iter_mut().find(|a| a.starts_with(flag));
+        *existing.unwrap() = argument;
     }
     arguments.push("--service-namespace=flotilla-system".into());
     arguments.push(format!("--service-port={port}"));

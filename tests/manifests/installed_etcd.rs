@@ -21,8 +21,8 @@ static SECRETS: Gvr = Gvr::from_static("", "v1", "secrets");
 
 /// The pod spec of the only workload of a kind.
 fn pod_spec<'a>(installed: &'a BTreeMap<String, Value>, kind: &str) -> &'a Value {
-    let found = installed.values().find(|o| o["kind"] == kind);
-    &found.unwrap()["spec"]["template"]["spec"]
+    let workload = installed.values().find(|o| o["kind"] == kind);
+    &workload.unwrap()["spec"]["template"]["spec"]
 }
 
 /// The arguments of that workload's container.

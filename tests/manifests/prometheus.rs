@@ -72,8 +72,8 @@ impl Prometheus {
             .collect();
         let path = format!("/api/v1/{path}?{}", query.join("&"));
         let port = self.port;
-        let got = tokio::task::spawn_blocking(move || http_get(port, &path));
-        let text = got.await.unwrap().map_err(|e| e.to_string())?;
+        let actual = tokio::task::spawn_blocking(move || http_get(port, &path));
+        let text = actual.await.unwrap().map_err(|e| e.to_string())?;
         let response: Value =
             machinery::json::from_str(&text).map_err(|e| format!("{e}: {text}"))?;
         match response["status"].as_str() {

@@ -9,7 +9,7 @@ const EXPLANATION: &str = "# Wide: ";
 
 /// Returns the rules with a wildcard that no comment explains.
 fn unexplained_wildcard_rules(text: &str) -> Vec<String> {
-    let mut found = Vec::new();
+    let mut unexplained = Vec::new();
     for document in text.split("\n---\n") {
         let object: Value = serde_saphyr::from_str(document).unwrap();
         if !["Role", "ClusterRole"].contains(&object["kind"].as_str().unwrap_or_default()) {
@@ -34,9 +34,9 @@ fn unexplained_wildcard_rules(text: &str) -> Vec<String> {
         let wide = blocks
             .into_iter()
             .filter(|(comment, rule)| rule.contains('*') && !comment.starts_with(EXPLANATION));
-        found.extend(wide.map(|(_, rule)| rule));
+        unexplained.extend(wide.map(|(_, rule)| rule));
     }
-    found
+    unexplained
 }
 
 #[test]

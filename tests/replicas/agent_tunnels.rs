@@ -30,8 +30,8 @@ async fn register(replica: &FlotillaProcess, member: &FlotillaProcess, address: 
     let command = printed.lines().find(|l| l.starts_with("flotilla register"));
     let mut words: Vec<&str> = command.unwrap().split_whitespace().skip(1).collect();
     words[1] = address;
-    let theirs = member.kubeconfig().display().to_string();
-    words.extend(["--kubeconfig", &theirs, "--cluster-name", NAME]);
+    let member_kubeconfig = member.kubeconfig().display().to_string();
+    words.extend(["--kubeconfig", &member_kubeconfig, "--cluster-name", NAME]);
     run(&words).await;
     let secret = member
         .connect("member")
@@ -58,9 +58,9 @@ async fn start_agent_with_metrics(
         port => format!("--metrics-bind-address=127.0.0.1:{port}"),
     };
     let config = config.display().to_string();
-    let theirs = member.kubeconfig();
+    let member_kubeconfig = member.kubeconfig();
     let start = move || {
-        let kubeconfig = theirs.display().to_string();
+        let kubeconfig = member_kubeconfig.display().to_string();
         let arguments = [
             "agent",
             "--cluster-name",
@@ -72,7 +72,12 @@ async fn start_agent_with_metrics(
             &metrics,
             "--health-probe-bind-address=0",
         ];
-        ServerProcess::start(BINARY, &arguments, &theirs.with_file_name("agent.log")).0
+        ServerProcess::start(
+            BINARY,
+            &arguments,
+            &member_kubeconfig.with_file_name("agent.log"),
+        )
+        .0
     };
     tokio::task::spawn_blocking(start).await.unwrap()
 }
@@ -132,7 +137,9 @@ async fn count_refusals(port: u16) -> u64 {
     stream.write_all(request).await.unwrap();
     let mut text = String::new();
     stream.read_to_string(&mut text).await.unwrap();
-    let value = text.lines().find_map(|found| found.strip_prefix(line));
+    let value = text
+        .lines()
+        .find_map(|metric_line| metric_line.strip_prefix(line));
     value.map_or(0, |value| value.parse().unwrap())
 }
 
@@ -162,12 +169,12 @@ async fn a_new_replica_asks_for_its_tunnel() {
     .await;
     let replica = &mut pair.replicas[1];
     tokio::task::block_in_place(|| replica.restart());
-    let asked = |cluster: &serde_json::Value| {
+    let is_requested = |cluster: &serde_json::Value| {
         let annotations = &cluster["metadata"]["annotations"];
         annotations["flotilla.io/tunnel-requested-by"].is_string()
     };
     pair.control(0)
-        .wait_until(&CLUSTERS, "", NAME, "asked", asked)
+        .wait_until(&CLUSTERS, "", NAME, "asked", is_requested)
         .await;
     wait_until_reached(&pair.replicas[1]).await;
 }

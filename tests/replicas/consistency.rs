@@ -82,13 +82,13 @@ async fn check_fresh_lists(pair: &ReplicaPair) {
         let name = format!("fresh-{n}");
         let created = writer.create(config_map(NS, &name, "1")).await;
         let list = reader.api.list(at, &ListOptions::default()).await.unwrap();
-        let found = list.items.iter().find(|o| o.name() == name);
-        let found = found.unwrap_or_else(|| panic!("{name} is not in the list"));
+        let listed = list.items.iter().find(|o| o.name() == name);
+        let listed = listed.unwrap_or_else(|| panic!("{name} is not in the list"));
         let revision: u64 = created["metadata"]["resourceVersion"]
             .as_str()
             .and_then(|v| v.parse().ok())
             .unwrap();
-        assert!(found.revision() == revision && list.revision >= revision);
+        assert!(listed.revision() == revision && list.revision >= revision);
         assert!(reader.get(&CONFIG_MAPS, NS, &name).await.is_some());
         writer.delete(&CONFIG_MAPS, NS, &name).await;
         let left = reader.list(&CONFIG_MAPS, NS).await;

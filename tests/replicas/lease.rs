@@ -14,17 +14,17 @@ const NAME: &str = "flotilla";
 const LEADER_TIMEOUT: Duration = Duration::from_secs(40);
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
-/// Waits until `fits` holds for the lease's holder; returns its spec.
+/// Waits until `matches` holds for the lease's holder; returns its spec.
 pub(crate) async fn wait_until_held_by(
     server: &ApiServerClient,
     namespace: &str,
-    fits: impl Fn(&str) -> bool,
+    matches: impl Fn(&str) -> bool,
 ) -> Value {
     let end = Instant::now() + LEADER_TIMEOUT;
     loop {
         let lease = server.get(&LEASES, namespace, NAME).await;
         let spec = lease.map(|l| l["spec"].clone()).unwrap_or_default();
-        if spec["holderIdentity"].as_str().is_some_and(&fits) {
+        if spec["holderIdentity"].as_str().is_some_and(&matches) {
             return spec;
         }
         assert!(Instant::now() < end, "the lease has no such holder: {spec}");

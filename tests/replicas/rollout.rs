@@ -49,17 +49,19 @@ pub(crate) async fn wait_until_rolled_out(
 }
 
 fn compare_names(
-    what: &str,
-    found: &BTreeSet<String>,
+    description: &str,
+    actual: &BTreeSet<String>,
     expected: &BTreeSet<String>,
 ) -> Result<(), String> {
     let (more, less): (Vec<_>, Vec<_>) = (
-        found.difference(expected).collect(),
-        expected.difference(found).collect(),
+        actual.difference(expected).collect(),
+        expected.difference(actual).collect(),
     );
     match more.is_empty() && less.is_empty() {
         true => Ok(()),
-        false => Err(format!("{what}: too many: {more:?}, missing: {less:?}")),
+        false => Err(format!(
+            "{description}: too many: {more:?}, missing: {less:?}"
+        )),
     }
 }
 
@@ -87,14 +89,14 @@ async fn check_rollout(
         let manifests = works
             .iter()
             .filter_map(|work| work.pointer("/spec/workload/manifests/0"));
-        let ours: Vec<&Value> = manifests
+        let own_manifests: Vec<&Value> = manifests
             .filter(|m| text(m, "/kind") == "Deployment")
             .filter(|m| text(m, "/metadata/namespace") == namespace)
             .collect();
         let name = &member.name;
-        let of_works = names(ours.iter().copied());
+        let of_works = names(own_manifests.iter().copied());
         compare_names(&format!("works of {name}"), &of_works, expected)?;
-        if of_works.len() != ours.len() {
+        if of_works.len() != own_manifests.len() {
             return Err(format!("{name}: two Works of one object"));
         }
         let objects = member.list(&DEPLOYMENTS, namespace).await;

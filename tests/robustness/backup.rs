@@ -1,5 +1,5 @@
-//! Backup while a writer never stops, and restore into a new data directory: every object
-//! byte for byte, no resourceVersion twice, 410 for those of before.
+//! Takes backups while a writer never stops and restores them into a new data directory: every
+//! object byte for byte, no resourceVersion twice, 410 for revisions from before.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -259,14 +259,14 @@ pub(crate) async fn raw_items(server: &ApiServerClient, revision: Option<u64>) -
 
 /// Panics with the first difference.
 pub(crate) fn assert_same_items<T: PartialEq + std::fmt::Debug>(
-    found: &[Vec<T>],
+    actual: &[Vec<T>],
     expected: &[Vec<T>],
 ) {
-    for ((found, expected), path) in found.iter().zip(expected).zip(LISTS) {
-        for (found, expected) in found.iter().zip(expected) {
-            assert_eq!(found, expected, "{path}");
+    for ((actual, expected), path) in actual.iter().zip(expected).zip(LISTS) {
+        for (actual, expected) in actual.iter().zip(expected) {
+            assert_eq!(actual, expected, "{path}");
         }
-        assert_eq!(found.len(), expected.len(), "{path}");
+        assert_eq!(actual.len(), expected.len(), "{path}");
     }
 }
 
@@ -439,9 +439,9 @@ async fn a_backup_needs_the_right_to_its_path() {
     let kubeconfig = impersonating(&server, "operator");
     let file = server.file("backup");
     let back_up = ["backup", &text(&file), "--kubeconfig", &kubeconfig];
-    let refused = flotilla(&back_up);
+    let rejection = flotilla(&back_up);
     assert_refused(
-        &refused,
+        &rejection,
         &[r#"forbidden: User "operator" cannot get path "/flotilla/backup""#],
     );
     assert!(!file.exists());
@@ -474,17 +474,17 @@ async fn a_damaged_backup_is_refused_and_nothing_is_written() {
     let server = BackupTestServer::start().await;
     let file = server.file("backup");
     assert_success(&server.back_up(&file, &[]));
-    let whole = fs::read(&file).unwrap();
+    let undamaged = fs::read(&file).unwrap();
     let flipped = {
-        let mut bytes = whole.clone();
+        let mut bytes = undamaged.clone();
         let middle = bytes.len() / 2;
         bytes[middle] ^= 4;
         bytes
     };
-    let future = [b"flotilla-backup 2\n", &whole[18..]].concat();
+    let future = [b"flotilla-backup 2\n", &undamaged[18..]].concat();
     for (bytes, error) in [
-        (&whole[..whole.len() - 1], "it is not complete"),
-        (&whole[..whole.len() / 2], "it is not complete"),
+        (&undamaged[..undamaged.len() - 1], "it is not complete"),
+        (&undamaged[..undamaged.len() / 2], "it is not complete"),
         (&flipped[..], "it is damaged: "),
         (&future[..], "it has format 2 of backups, and this version"),
         (b"{}", "it is not a backup of Flotilla"),

@@ -72,9 +72,9 @@ async fn a_backup_of_etcd_is_restored_and_old_revisions_are_gone() {
     let servers = format!("--etcd-servers={}", etcd.endpoints());
     tokio::task::block_in_place(|| etcd.etcdctl(&["put", "/registrz/other", "kept"]));
     let before = stored_values(&etcd);
-    let refused = flotilla(&["restore", &text(&file), &servers]);
+    let rejection = flotilla(&["restore", &text(&file), &servers]);
     assert_refused(
-        &refused,
+        &rejection,
         &["keys lie below the etcd prefix /registry", "--force"],
     );
     assert!(stored_values(&etcd) == before);
@@ -104,9 +104,9 @@ async fn an_etcd_that_would_use_revisions_again_is_refused() {
     let file = server.file("backup");
     assert_success(&server.back_up(&file, &[]));
     let servers = format!("--etcd-servers={}", etcd.endpoints());
-    let refused = flotilla(&["restore", &text(&file), &servers]);
+    let rejection = flotilla(&["restore", &text(&file), &servers]);
     assert_refused(
-        &refused,
+        &rejection,
         &[
             "etcd is at revision 1 and the backup at",
             "--bump-revision 1000000000",

@@ -19,7 +19,7 @@ async fn each_replica_lists_the_writes_of_the_other() {
         for turn in 0..40 {
             let (writes, reads) = (&replicas[turn % 2].server, &replicas[(turn + 1) % 2].server);
             let name = format!("turn-{turn}");
-            let made = writes
+            let created = writes
                 .create(json!({
                     "apiVersion": "v1", "kind": "ConfigMap",
                     "metadata": {"name": name, "namespace": "default"},
@@ -39,9 +39,9 @@ async fn each_replica_lists_the_writes_of_the_other() {
             };
             let again = writes.api.list(all, &from).await.unwrap();
             assert!(again.revision >= list.revision);
-            let got = reads.get(&CONFIG_MAPS, "default", &name).await.unwrap();
+            let actual = reads.get(&CONFIG_MAPS, "default", &name).await.unwrap();
             let version = |o: &serde_json::Value| o["metadata"]["resourceVersion"].clone();
-            assert_eq!(version(&got), version(&made));
+            assert_eq!(version(&actual), version(&created));
         }
     }
 }

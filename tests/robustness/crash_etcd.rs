@@ -86,7 +86,7 @@ fn check_feed(server: &harness::EtcdCluster, events: &[StoreEvent], after: u64) 
     let history = server.history(KEY_PREFIX, after, "/crash/end");
     let events: Vec<EtcdWatchEvent> = events.iter().map(etcd_change).collect();
     // Only etcdctl reports revisions before the base.
-    let known = |c: EtcdWatchEvent| EtcdWatchEvent {
+    let without_leases = |c: EtcdWatchEvent| EtcdWatchEvent {
         previous_revision: if c.previous_revision > after {
             c.previous_revision
         } else {
@@ -94,7 +94,7 @@ fn check_feed(server: &harness::EtcdCluster, events: &[StoreEvent], after: u64) 
         },
         ..c
     };
-    let plain = |all: Vec<EtcdWatchEvent>| all.into_iter().map(known).collect::<Vec<_>>();
+    let plain = |all: Vec<EtcdWatchEvent>| all.into_iter().map(without_leases).collect::<Vec<_>>();
     assert_eq!(plain(events), plain(history));
 }
 

@@ -39,7 +39,7 @@ fn survives_sigkill_two_hundred_times() {
 
 fn survive_kills(rounds: usize) {
     let directory = tempfile::tempdir().unwrap();
-    let mut known = WriteHistory::new();
+    let mut history = WriteHistory::new();
     for _ in 0..rounds {
         new_runtime().block_on(async {
             let acknowledged = run_and_kill(
@@ -48,11 +48,15 @@ fn survive_kills(rounds: usize) {
                 directory.path().as_os_str(),
             )
             .await;
-            let checked = check(directory.path(), &acknowledged, &mut known).await;
+            let checked = check(directory.path(), &acknowledged, &mut history).await;
             checked.unwrap();
         });
     }
-    assert!(known.len() > rounds, "only {} writes in all", known.len());
+    assert!(
+        history.len() > rounds,
+        "only {} writes in all",
+        history.len()
+    );
 }
 
 pub(crate) fn new_runtime() -> tokio::runtime::Runtime {

@@ -137,8 +137,8 @@ impl StandaloneProcess {
     /// Checks that every acknowledged object can be read.
     async fn expect_written(&self) {
         for name in &self.written {
-            let found = self.server.get(&CONFIG_MAPS, "default", name).await;
-            assert!(found.is_some(), "{name} is lost");
+            let stored = self.server.get(&CONFIG_MAPS, "default", name).await;
+            assert!(stored.is_some(), "{name} is lost");
         }
     }
 }

@@ -35,13 +35,13 @@ pub(crate) async fn write_until_killed(
         let store = store.clone();
         tokio::spawn(async move {
             // A failed write may still happen while the same key is written again.
-            let mut refused = false;
+            let mut has_failed = false;
             for turn in 0_u64.. {
                 let key = format!("/crash/{writer}/{}", turn % KEYS_PER_WRITER);
                 match write_once(&*store, &key, turn).await {
-                    Ok(written) => assert!(written || refused, "{key} has another writer"),
+                    Ok(written) => assert!(written || has_failed, "{key} has another writer"),
                     Err(error) => {
-                        refused = true;
+                        has_failed = true;
                         println!("\nrefused {error}");
                         tokio::time::sleep(RETRY_INTERVAL).await;
                     }
@@ -54,43 +54,43 @@ pub(crate) async fn write_until_killed(
     }
 }
 
-/// Opens and checks the store of the child. `known` has the history of earlier rounds.
+/// Opens and checks the store of the child. `history` has the history of earlier rounds.
 pub(crate) async fn check(
     directory: &Path,
     acknowledged: &WriteHistory,
-    known: &mut WriteHistory,
+    history: &mut WriteHistory,
 ) -> Result<(), StoreDefectMessage> {
-    check_after_failures(directory, acknowledged, known, 0).await
+    check_after_failures(directory, acknowledged, history, 0).await
 }
 
-/// The same when `refused` writes failed, which may have happened.
+/// The same when `refused_writes` writes failed, which may have happened.
 pub(crate) async fn check_after_failures(
     directory: &Path,
     acknowledged: &WriteHistory,
-    known: &mut WriteHistory,
-    refused: u64,
+    known_writes: &mut WriteHistory,
+    refused_writes: u64,
 ) -> Result<(), StoreDefectMessage> {
     let options = EmbeddedStoreOptions {
         history_retention: None,
         ..EmbeddedStoreOptions::default()
     };
     let store = EmbeddedStore::open(directory, options).map_err(|e| e.to_string())?;
-    let history = check_history(&store, acknowledged, known, WRITERS + refused).await;
+    let history = check_history(&store, acknowledged, known_writes, WRITERS + refused_writes).await;
     store.close().await;
-    known.extend(acknowledged.clone());
-    known.extend(history?);
+    known_writes.extend(acknowledged.clone());
+    known_writes.extend(history?);
     Ok(())
 }
 
 async fn check_history(
     store: &EmbeddedStore,
     acknowledged: &WriteHistory,
-    known: &WriteHistory,
+    known_writes: &WriteHistory,
     under_way: u64,
 ) -> Result<WriteHistory, StoreDefectMessage> {
     let revision = store.revision().await.map_err(|e| e.to_string())?;
     let compacted = store.stats().compact_revision;
-    let before = known.keys().last().copied().unwrap_or_default();
+    let before = known_writes.keys().last().copied().unwrap_or_default();
     let last = acknowledged.keys().last().copied().unwrap_or(before);
     ensure(revision >= last, || {
         format!("acknowledged {last}, found {revision}")
@@ -101,7 +101,7 @@ async fn check_history(
 
     let events = watch(store, compacted, revision).await?;
     let history: WriteHistory = events.iter().map(key_write).collect();
-    for (at, write) in acknowledged.iter().chain(known) {
+    for (at, write) in acknowledged.iter().chain(known_writes) {
         ensure(*at <= compacted || history.get(at) == Some(write), || {
             format!("{at} {write:?} is not in the history")
         })?;
@@ -159,9 +159,9 @@ async fn check_state(
     })?;
     let touched: BTreeMap<_, _> = events.iter().map(|e| (&*e.key, e.revision)).collect();
     for (at, write) in acknowledged {
-        let found = state.get(&write.key).map_or(0, |(revision, _)| *revision);
-        let later = found.max(touched.get(&*write.key).copied().unwrap_or_default());
-        let gone = write.value.is_none() && found == 0;
+        let stored_revision = state.get(&write.key).map_or(0, |(revision, _)| *revision);
+        let later = stored_revision.max(touched.get(&*write.key).copied().unwrap_or_default());
+        let gone = write.value.is_none() && stored_revision == 0;
         let superseded = acknowledged
             .range(at + 1..)
             .any(|(_, w)| w.key == write.key);

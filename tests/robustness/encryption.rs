@@ -182,21 +182,21 @@ fn has_secret(all: &[u8]) -> bool {
         || contains_text(all, &BASE64_STANDARD.encode(SECRET_PLAINTEXT))
 }
 
-async fn check_disk_is_encrypted(place: EncryptionTestStorage) {
+async fn check_disk_is_encrypted(storage: EncryptionTestStorage) {
     // Without encryption the check must find the secret.
     {
-        let place = EncryptionTestStorage::with_data_directory();
-        let process = place.serve(&[]);
-        place.client().create(secret("open")).await;
+        let storage = EncryptionTestStorage::with_data_directory();
+        let process = storage.serve(&[]);
+        storage.client().create(secret("open")).await;
         process.stop();
-        assert!(has_secret(&place.read_disk()));
+        assert!(has_secret(&storage.read_disk()));
     }
     for providers in [
         &[SECRETBOX_K1, IDENTITY_PROVIDER][..],
         &[AESGCM_K2, SECRETBOX_K1],
     ] {
-        let process = place.serve(providers);
-        let server = place.client();
+        let process = storage.serve(providers);
+        let server = storage.client();
         let name = format!("a{}", providers[0].len());
         server.create(secret(&name)).await;
         server
@@ -211,7 +211,7 @@ async fn check_disk_is_encrypted(place: EncryptionTestStorage) {
         server.create(secret("gone")).await;
         server.delete(&SECRETS, NS, "gone").await;
         process.stop();
-        let disk = place.read_disk();
+        let disk = storage.read_disk();
         assert!(contains_text(&disk, CONFIG_MAP_CONTENT) && !has_secret(&disk));
         assert!(!contains_text(&disk, "PRIVATE KEY"));
     }
@@ -224,16 +224,16 @@ async fn secrets_in_the_data_directory_are_encrypted() {
 
 #[tokio::test]
 async fn secrets_in_etcd_are_encrypted() {
-    let Some(place) = EncryptionTestStorage::with_etcd() else {
+    let Some(storage) = EncryptionTestStorage::with_etcd() else {
         return;
     };
-    check_disk_is_encrypted(place).await;
+    check_disk_is_encrypted(storage).await;
 }
 
 /// `kubectl get` and `kubectl replace` of every secret, as the Kubernetes documentation
 /// describes key rotation. Each kubectl creates a namespace in each round and rewrites the
 /// secrets of all rounds up to then.
-fn replace_all_secrets(place: &EncryptionTestStorage, round: usize) {
+fn replace_all_secrets(storage: &EncryptionTestStorage, round: usize) {
     let area = format!("round{round}");
     let rewrite = |kubectl: &Kubectl| {
         kubectl.output(&format!(
@@ -255,11 +255,11 @@ fn replace_all_secrets(place: &EncryptionTestStorage, round: usize) {
         }
     };
     tokio::task::block_in_place(|| {
-        with_each_kubectl(&place.kubeconfig(), place.dir.path(), &area, rewrite);
+        with_each_kubectl(&storage.kubeconfig(), storage.dir.path(), &area, rewrite);
     });
 }
 
-async fn check_key_rotation(place: EncryptionTestStorage) {
+async fn check_key_rotation(storage: EncryptionTestStorage) {
     const BOX: &str = "k8s:enc:secretbox:v1:k1:";
     const GCM: &str = "k8s:enc:aesgcm:v1:k2:";
     let rounds = [
@@ -271,17 +271,17 @@ async fn check_key_rotation(place: EncryptionTestStorage) {
         (&[IDENTITY_PROVIDER, AESGCM_K2], "{"),
     ];
     for (round, (providers, prefix)) in rounds.into_iter().enumerate() {
-        let process = place.serve(providers);
-        replace_all_secrets(&place, round);
+        let process = storage.serve(providers);
+        replace_all_secrets(&storage, round);
         process.stop();
-        let mut stored = place.list_raw("/registry/secrets/").await;
+        let mut stored = storage.list_raw("/registry/secrets/").await;
         assert!(stored.len() > round, "{stored:?}");
-        stored.extend(place.list_raw(SHARED_KEYS_KEY).await);
+        stored.extend(storage.list_raw(SHARED_KEYS_KEY).await);
         for (key, value) in stored {
             let value = String::from_utf8_lossy(&value);
             assert!(value.starts_with(prefix), "{providers:?} {key}: {value}");
         }
-        let others = place.list_raw("/registry/configmaps/").await;
+        let others = storage.list_raw("/registry/configmaps/").await;
         assert!(others.iter().all(|(_, value)| value.starts_with(b"{")));
     }
 }
@@ -293,16 +293,16 @@ async fn keys_are_rotated_by_get_and_replace_in_the_data_directory() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn keys_are_rotated_by_get_and_replace_in_etcd() {
-    let Some(place) = EncryptionTestStorage::with_etcd() else {
+    let Some(storage) = EncryptionTestStorage::with_etcd() else {
         return;
     };
-    check_key_rotation(place).await;
+    check_key_rotation(storage).await;
 }
 
 /// Checks for a 500 that names the object and the missing key.
-fn assert_unreadable(answer: client::Result<impl std::fmt::Debug>, key: &str, why: &str) {
+fn assert_unreadable(answer: client::Result<impl std::fmt::Debug>, key: &str, message: &str) {
     let error = format!("{:?}", answer.unwrap_err());
-    assert_contains_all(&error, &["500", key, why]);
+    assert_contains_all(&error, &["500", key, message]);
     assert!(
         !has_secret(error.as_bytes()) && !error.contains("\\u{"),
         "{error}"
@@ -311,32 +311,32 @@ fn assert_unreadable(answer: client::Result<impl std::fmt::Debug>, key: &str, wh
 
 #[tokio::test]
 async fn missing_key_affects_only_its_own_objects() {
-    let place = EncryptionTestStorage::with_data_directory();
-    let process = place.serve(&[AESGCM_K2, IDENTITY_PROVIDER]);
-    place.client().create(secret("first")).await;
-    place
+    let storage = EncryptionTestStorage::with_data_directory();
+    let process = storage.serve(&[AESGCM_K2, IDENTITY_PROVIDER]);
+    storage.client().create(secret("first")).await;
+    storage
         .client()
         .create(config_map(NS, "map", CONFIG_MAP_CONTENT))
         .await;
     process.stop();
     // Informers of secrets cannot sync, but the process does not wait for them.
-    let process = place.serve(&[AESGCM_K3, IDENTITY_PROVIDER]);
-    let server = place.client();
-    let (key, why) = ("/registry/secrets/default/first", "k8s:enc:aesgcm:v1:k2");
+    let process = storage.serve(&[AESGCM_K3, IDENTITY_PROVIDER]);
+    let server = storage.client();
+    let (key, message) = ("/registry/secrets/default/first", "k8s:enc:aesgcm:v1:k2");
     let at = ResourcePath::object(&SECRETS, NS, "first");
-    assert_unreadable(server.api.get(at).await, key, why);
+    assert_unreadable(server.api.get(at).await, key, message);
     let all = ResourcePath::collection(&SECRETS, NS);
     assert_unreadable(
         server.api.list(all, &ListOptions::default()).await,
         key,
-        why,
+        message,
     );
     let options = WriteOptions::default();
     let updated = server
         .api
         .update(at, secret("first").into(), &options)
         .await;
-    assert_unreadable(updated, key, why);
+    assert_unreadable(updated, key, message);
     let error = format!("{:?}", server.api.get_raw("/readyz").await.unwrap_err());
     assert_contains_all(&error, &["informer-sync failed"]);
     // Other objects are served, even of the same resource.
@@ -344,13 +344,13 @@ async fn missing_key_affects_only_its_own_objects() {
     server.wait_until_exists(&SECRETS, NS, "second").await;
     let patch = json!({"data": {"k": "changed"}});
     server.merge_patch(&CONFIG_MAPS, NS, "map", patch).await;
-    let log = std::fs::read(place.file("log")).unwrap();
+    let log = std::fs::read(storage.file("log")).unwrap();
     assert!(!has_secret(&log));
     process.stop();
     // With the right key the object is readable again.
-    let process = place.serve(&[AESGCM_K2, AESGCM_K3, IDENTITY_PROVIDER]);
+    let process = storage.serve(&[AESGCM_K2, AESGCM_K3, IDENTITY_PROVIDER]);
     for name in ["first", "second"] {
-        let read = place.client().get(&SECRETS, NS, name).await.unwrap();
+        let read = storage.client().get(&SECRETS, NS, name).await.unwrap();
         assert_eq!(
             read["data"]["password"],
             BASE64_STANDARD.encode(SECRET_PLAINTEXT)
@@ -362,12 +362,12 @@ async fn missing_key_affects_only_its_own_objects() {
 /// etcd also stores the keys that all replicas share.
 #[tokio::test]
 async fn shared_keys_that_cannot_be_decrypted_end_the_start() {
-    let Some(place) = EncryptionTestStorage::with_etcd() else {
+    let Some(storage) = EncryptionTestStorage::with_etcd() else {
         return;
     };
-    place.serve(&[AESGCM_K2]).stop();
-    let servers = place.etcd.as_ref().unwrap().endpoints();
-    let flag = place.write_config(&encryption_config(&[AESGCM_K3]), 0o600);
+    storage.serve(&[AESGCM_K2]).stop();
+    let servers = storage.etcd.as_ref().unwrap().endpoints();
+    let flag = storage.write_config(&encryption_config(&[AESGCM_K3]), 0o600);
     let output = startup_error(&servers, &[&flag]);
     assert_contains_all(
         &output,
@@ -385,20 +385,20 @@ async fn shared_keys_that_cannot_be_decrypted_end_the_start() {
 
 #[test]
 fn invalid_configuration_ends_the_start() {
-    let place = EncryptionTestStorage::with_data_directory();
-    let fails = |flag: &str, wanted: &[&str]| {
-        let mut arguments = place.arguments(&[]);
+    let storage = EncryptionTestStorage::with_data_directory();
+    let fails = |flag: &str, expected: &[&str]| {
+        let mut arguments = storage.arguments(&[]);
         arguments.push(flag.to_owned());
         let mut command = Command::new(env!("CARGO_BIN_EXE_flotilla"));
         let out = command.args(&arguments).output().unwrap();
         let output = String::from_utf8(out.stderr).unwrap();
         assert_eq!(out.status.code(), Some(1), "{output}");
-        assert_contains_all(&output, wanted);
+        assert_contains_all(&output, expected);
         assert!(
             !output.contains("MTExMTEx") && !output.contains("1111"),
             "{output}"
         );
-        assert!(!place.file("data/store").exists(), "the store was opened");
+        assert!(!storage.file("data/store").exists(), "the store was opened");
     };
     let missing = "--encryption-provider-config=/nowhere/file";
     fails(
@@ -410,14 +410,14 @@ fn invalid_configuration_ends_the_start() {
         ],
     );
     let short = encryption_config(&[&SECRETBOX_K1.replace("MTExMTE=", "MTE=")]);
-    let flag = place.write_config(&short, 0o600);
+    let flag = storage.write_config(&short, 0o600);
     let path = "resources[0].providers[0].secretbox.keys[0].secret";
     fails(
         &flag,
         &["encryption.yaml: ", path, "not of the expected length"],
     );
     // A syntax error quotes no line of the file, which holds keys.
-    let flag = place.write_config(
+    let flag = storage.write_config(
         &encryption_config(&[SECRETBOX_K1]).replace("]}}", "]"),
         0o600,
     );
@@ -426,15 +426,15 @@ fn invalid_configuration_ends_the_start() {
 
 #[test]
 fn configuration_readable_by_others_is_logged() {
-    let place = EncryptionTestStorage::with_data_directory();
-    let mut arguments = place.arguments(&[SECRETBOX_K1, IDENTITY_PROVIDER]);
-    place.write_config(
+    let storage = EncryptionTestStorage::with_data_directory();
+    let mut arguments = storage.arguments(&[SECRETBOX_K1, IDENTITY_PROVIDER]);
+    storage.write_config(
         &encryption_config(&[SECRETBOX_K1, IDENTITY_PROVIDER]),
         0o644,
     );
     arguments.push("--v=1".to_owned());
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
-    let log = place.file("log");
+    let log = storage.file("log");
     ServerProcess::start(env!("CARGO_BIN_EXE_flotilla"), &arguments, &log)
         .0
         .stop();
@@ -486,8 +486,8 @@ async fn kube_apiserver_and_flotilla_decrypt_each_others_secrets() {
         assert!(matches!(written, TxnResponse::Committed { .. }));
     }
     for providers in [[AESGCM_K2, SECRETBOX_K1], [SECRETBOX_K1, AESGCM_K2]] {
-        let place = EncryptionTestStorage::with_data_directory();
-        let flags = [place.write_config(&encryption_config(&providers), 0o600)];
+        let storage = EncryptionTestStorage::with_data_directory();
+        let flags = [storage.write_config(&encryption_config(&providers), 0o600)];
         let options = KubernetesClusterOptions {
             name: "host",
             controllers: "",

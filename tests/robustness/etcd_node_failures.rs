@@ -101,8 +101,8 @@ async fn write_keys(api: Arc<dyn Api>, writer: usize, record: Arc<AcknowledgedWr
             None => {
                 let body = config_map(&name, &value, None);
                 let all = ResourcePath::collection(&CONFIG_MAPS, NAMESPACE);
-                let made = within_timeout(api.create(all, body.into(), &options)).await;
-                made.map(Some)
+                let created = within_timeout(api.create(all, body.into(), &options)).await;
+                created.map(Some)
             }
             Some(before) if turn % 7 == 3 => {
                 let options = DeleteOptions {
@@ -248,7 +248,7 @@ impl EtcdNodeFailureTraffic {
 
     /// Cuts the network to all nodes for a time; requests must fail meanwhile, and not hang.
     async fn partition_network(&mut self, relays: &[TcpRelay], time: Duration) {
-        let refused = self.record.failed_writes.load(Ordering::Relaxed);
+        let failed_before = self.record.failed_writes.load(Ordering::Relaxed);
         relays.iter().for_each(TcpRelay::partition);
         let end = Instant::now() + time;
         self.add_watcher();
@@ -262,10 +262,10 @@ impl EtcdNodeFailureTraffic {
         tokio::time::sleep_until(end).await;
         relays.iter().for_each(TcpRelay::heal);
         self.wait_for_writes(WRITES_BETWEEN_FAULTS).await;
-        assert!(self.record.failed_writes.load(Ordering::Relaxed) > refused);
+        assert!(self.record.failed_writes.load(Ordering::Relaxed) > failed_before);
         let deadline = Instant::now() + WAIT_TIMEOUT;
-        while let Err(why) = self.api.get_raw("/readyz").await {
-            assert!(Instant::now() < deadline, "{why}");
+        while let Err(message) = self.api.get_raw("/readyz").await {
+            assert!(Instant::now() < deadline, "{message}");
             sleep(RETRY_INTERVAL).await;
         }
     }
@@ -336,19 +336,19 @@ async fn check_node_and_network_failures(outage: Duration) {
     let history = tokio::task::block_in_place(|| etcd_history(&etcd, traffic.after));
     history
         .check_acknowledged(&traffic.record.acknowledged.lock())
-        .unwrap_or_else(|why| panic!("{why}"));
+        .unwrap_or_else(|message| panic!("{message}"));
     for (n, watcher) in traffic.watchers.into_iter().enumerate() {
         let watched = timeout(WAIT_TIMEOUT, watcher).await;
         let watched = watched.unwrap_or_else(|_| panic!("watcher {n} never sees the end"));
         let checked = history.check_watcher(&watched.unwrap());
-        checked.unwrap_or_else(|why| panic!("watcher {n}: {why}"));
+        checked.unwrap_or_else(|message| panic!("watcher {n}: {message}"));
     }
     let listed = list_config_maps(&*traffic.api).await.unwrap();
     assert!(listed.revision >= last);
-    let ours = listed.items.iter().filter(|o| o.revision() > traffic.after);
-    let ours = ours.map(|o| (o.name().to_owned(), (data_value(o), o.revision())));
+    let written = listed.items.iter().filter(|o| o.revision() > traffic.after);
+    let written = written.map(|o| (o.name().to_owned(), (data_value(o), o.revision())));
     assert_eq!(
-        ours.collect::<std::collections::BTreeMap<_, _>>(),
+        written.collect::<std::collections::BTreeMap<_, _>>(),
         history.final_state()
     );
 }

@@ -175,8 +175,8 @@ impl EtcdChangeHistory {
         for (n, expected) in expected.iter().enumerate() {
             let event = watched.events.get(n);
             if event != Some(expected) {
-                let why = format!("event {n} should be {expected:?} and is {event:?}");
-                return Err(HistoryViolation(why));
+                let message = format!("event {n} should be {expected:?} and is {event:?}");
+                return Err(HistoryViolation(message));
             }
         }
         match watched.events.get(expected.len()) {

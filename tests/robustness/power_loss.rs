@@ -96,7 +96,7 @@ fn survive_power_losses(rounds: u64) {
         sync: true,
         writers: WRITERS,
     };
-    let mut known = WriteHistory::new();
+    let mut history = WriteHistory::new();
     for round in 0..rounds {
         new_runtime().block_on(async {
             let writes = if round % 4 == 3 {
@@ -108,11 +108,11 @@ fn survive_power_losses(rounds: u64) {
             // No page that was not synced survives, or one in two, or one in three.
             let odds = round % 3;
             disk.lose_power(|| odds > 0 && random_below(odds + 1) == 0);
-            let checked = check(directory.path(), &acknowledged, &mut known).await;
+            let checked = check(directory.path(), &acknowledged, &mut history).await;
             checked.unwrap();
         });
     }
-    assert!(known.len() > 100, "only {} writes in all", known.len());
+    assert!(history.len() > 100, "only {} writes in all", history.len());
 }
 
 /// The result of the check after a power loss that must have lost acknowledged writes.
@@ -135,14 +135,14 @@ fn check_after_power_loss(fsync: FsyncMode, sync: bool) -> Result<(), StoreDefec
 
 #[test]
 fn check_finds_what_a_store_without_sync_loses() {
-    let found = check_after_power_loss(FsyncMode::Works, false);
-    assert!(found.is_err(), "synchronous=OFF passes for durable");
+    let checked = check_after_power_loss(FsyncMode::Works, false);
+    assert!(checked.is_err(), "synchronous=OFF passes for durable");
 }
 
 #[test]
 fn check_finds_what_a_disk_that_forgets_loses() {
-    let found = check_after_power_loss(FsyncMode::Forgets, true);
-    assert!(found.is_err(), "a forgotten fsync passes for durable");
+    let checked = check_after_power_loss(FsyncMode::Forgets, true);
+    assert!(checked.is_err(), "a forgotten fsync passes for durable");
 }
 
 #[test]
@@ -176,7 +176,7 @@ fn store_whose_fsync_failed_writes_again_and_loses_nothing() {
         sync: true,
         writers: WRITERS,
     };
-    let mut known = WriteHistory::new();
+    let mut history = WriteHistory::new();
     for round in 0..4 {
         let mut running = WriterProcess::start(child.command());
         for failure in 1..=3 {
@@ -193,7 +193,7 @@ fn store_whose_fsync_failed_writes_again_and_loses_nothing() {
         let checked = check_after_failures(
             directory.path(),
             &report.acknowledged,
-            &mut known,
+            &mut history,
             report.failed_count,
         );
         new_runtime().block_on(checked).unwrap();
@@ -223,8 +223,13 @@ fn process_after_one_whose_fsync_failed_loses_nothing() {
         .acknowledged
         .extend(new_runtime().block_on(child.run_and_kill(100)));
     disk.lose_power(|| false);
-    let mut known = WriteHistory::new();
-    let (refused, acknowledged) = (report.failed_count + WRITERS, report.acknowledged);
-    let checked = check_after_failures(directory.path(), &acknowledged, &mut known, refused);
+    let mut history = WriteHistory::new();
+    let (refused_writes, acknowledged) = (report.failed_count + WRITERS, report.acknowledged);
+    let checked = check_after_failures(
+        directory.path(),
+        &acknowledged,
+        &mut history,
+        refused_writes,
+    );
     new_runtime().block_on(checked).unwrap();
 }

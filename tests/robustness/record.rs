@@ -116,7 +116,7 @@ pub(crate) fn child_command(test: &str) -> Command {
 pub(crate) async fn run_and_kill(test: &str, variable: &str, value: &OsStr) -> WriteHistory {
     let mut command = child_command(test);
     command.env(variable, value);
-    // It is killed sometimes while it opens the store, else after some writes.
+    // The process is sometimes killed while it opens the store, otherwise after some writes.
     kill_after(command, random_below(5) * random_below(200)).await
 }
 

@@ -75,8 +75,8 @@ impl ReplicaHttpClient {
 }
 
 /// Checks for a 500, 503 or 504 with a `Retry-After`.
-fn assert_store_error(reply: &RawHttpResponse, what: &str) {
-    let context = format!("{what}: {} {}", reply.code, reply.text());
+fn assert_store_error(reply: &RawHttpResponse, description: &str) {
+    let context = format!("{description}: {} {}", reply.code, reply.text());
     assert!(matches!(reply.code, 500 | 503 | 504), "{context}");
     assert!(
         !reply.header("retry-after").is_empty(),

@@ -116,10 +116,10 @@ fn data_of_another_program_is_not_changed() {
         replica.server.api.get_raw("/readyz").await.unwrap();
     });
     let keys = etcd.etcdctl(&["get", "/", "--prefix", "--keys-only"]);
-    let ours = |key: &&str| key.starts_with("/flotilla/");
+    let is_own = |key: &&str| key.starts_with("/flotilla/");
     let keys: Vec<&str> = keys.lines().filter(|k| !k.is_empty()).collect();
-    assert!(keys.iter().filter(|k| ours(k)).count() > 10);
-    assert_eq!(keys.iter().filter(|k| !ours(k)).count(), 1, "{keys:?}");
+    assert!(keys.iter().filter(|k| is_own(k)).count() > 10);
+    assert_eq!(keys.iter().filter(|k| !is_own(k)).count(), 1, "{keys:?}");
 }
 
 #[test]

@@ -67,10 +67,10 @@ async fn create_objects(control: &ApiServerClient) {
             ResourcePath::collection(&WIDGETS, NAMESPACE),
             client::WriteOptions::default(),
         );
-        let made = control
+        let created = control
             .api
             .create(at, widget(NAMESPACE, "own", 1).into(), &options);
-        made.await.is_ok()
+        created.await.is_ok()
     })
     .await;
 }
@@ -95,14 +95,14 @@ async fn check_layout(version: &str) {
         // Controllers may write between the two reads, so the comparison is repeated.
         harness::api_server_client::wait_until(key, async || {
             let stored = tokio::task::block_in_place(|| etcd.list_prefix(key));
-            let found = control.get(resource, namespace, name).await.unwrap();
+            let object = control.get(resource, namespace, name).await.unwrap();
             let [stored] = &stored[..] else {
                 return false;
             };
             let leased = stored.lease != 0;
             stored.key == key
                 && leased == (resource == &EVENTS)
-                && api_form(&stored.value, stored.revision) == found
+                && api_form(&stored.value, stored.revision) == object
         })
         .await;
     }

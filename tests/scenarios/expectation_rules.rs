@@ -16,10 +16,10 @@ pub(crate) fn target_clusters(clusters: &ExpectedClusters) -> Value {
 
 pub(crate) fn condition_or_usual(
     kind: &str,
-    said: Option<&ExpectedCondition>,
+    expected: Option<&ExpectedCondition>,
     usual: Option<Value>,
 ) -> Option<Value> {
-    match said {
+    match expected {
         None => usual,
         Some(ExpectedCondition::Absent(_)) => None,
         Some(ExpectedCondition::Condition {
@@ -49,8 +49,8 @@ pub(crate) fn fully_applied_condition(all: bool) -> Value {
 
 /// The replica requirements of a template with one container.
 pub(crate) fn replica_requirements(template: &Value) -> Value {
-    let asked = template.pointer("/spec/template/spec/containers/0/resources/requests");
-    asked.map_or(Value::Null, |r| json!({ "resourceRequest": r }))
+    let requests = template.pointer("/spec/template/spec/containers/0/resources/requests");
+    requests.map_or(Value::Null, |r| json!({ "resourceRequest": r }))
 }
 
 /// The template without the fields that Karmada prunes (`.../native/prune`).

@@ -25,18 +25,18 @@ const CLUSTER_POLICY_PREFIX: &str = "clusterpropagationpolicy.karmada.io";
 pub(crate) fn expected_tree(
     namespace: &str,
     expected: &BTreeMap<String, TemplateExpectation>,
-    seen: &ObservedState,
+    observed: &ObservedState,
 ) -> Result<Value, String> {
     let mut tree = json!({"bindings": {}, "works": {}, "members": {}});
-    for (place, expected) in expected {
-        let (kind, name) = place.split_once('/').ok_or("not Kind/name")?;
+    for (kind_and_name, expected) in expected {
+        let (kind, name) = kind_and_name.split_once('/').ok_or("not Kind/name")?;
         let frame = ExpectedStateBuilder {
             namespace,
-            kind_and_name: place,
+            kind_and_name,
             kind,
             name,
             expected,
-            observed: seen,
+            observed,
         };
         frame.add_to_tree(&mut tree)?;
     }
@@ -234,9 +234,9 @@ impl ExpectedStateBuilder<'_> {
         if let Some(policy) = policy {
             if let (Some(replicas), true) = (self.replicas(), self.kind != "DaemonSet") {
                 spec["replicas"] = replicas.into();
-                let asked = replica_requirements(template);
-                if !asked.is_null() {
-                    spec["replicaRequirements"] = asked;
+                let requirements = replica_requirements(template);
+                if !requirements.is_null() {
+                    spec["replicaRequirements"] = requirements;
                 }
             }
             let copied = [

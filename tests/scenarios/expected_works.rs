@@ -35,12 +35,13 @@ impl ExpectedStateBuilder<'_> {
     }
 
     pub(crate) fn manifest_state(&self, cluster: &str) -> ExpectedManifestState {
-        let held = self.is_suspended(cluster) && !self.expected.stays.iter().any(|c| c == cluster);
-        let refused = self.expected.unapplied.get(cluster);
-        if held || refused.is_some() {
+        let is_held =
+            self.is_suspended(cluster) && !self.expected.stays.iter().any(|c| c == cluster);
+        let failure_message = self.expected.unapplied.get(cluster);
+        if is_held || failure_message.is_some() {
             return ExpectedManifestState {
                 applied: false,
-                message: refused.cloned().unwrap_or_default(),
+                message: failure_message.cloned().unwrap_or_default(),
                 health: "Unknown".into(),
                 report: Value::Null,
             };
@@ -106,8 +107,8 @@ impl ExpectedStateBuilder<'_> {
             merge_patch(&mut copy, patch);
         }
         for (pointer, value) in self.expected.sets.get(cluster).into_iter().flatten() {
-            if let Some(place) = copy.pointer_mut(pointer) {
-                *place = value.clone();
+            if let Some(value_of_field) = copy.pointer_mut(pointer) {
+                *value_of_field = value.clone();
             }
         }
         copy
@@ -174,10 +175,10 @@ impl ExpectedStateBuilder<'_> {
     }
 
     fn add_member_object(&self, tree: &mut Value, cluster: &str, applied: bool, manifest: &Value) {
-        let place = format!("{}/{}", self.kind, text_at(manifest, "/metadata/name"));
+        let kind_and_name = format!("{}/{}", self.kind, text_at(manifest, "/metadata/name"));
         match self.expected.members.get(cluster) {
             Some(Value::Null) => {}
-            Some(patch) if !applied => tree["members"][cluster][place] = patch.clone(),
+            Some(patch) if !applied => tree["members"][cluster][kind_and_name] = patch.clone(),
             None if !applied => {}
             patch => {
                 let mut object = manifest.clone();
@@ -187,7 +188,7 @@ impl ExpectedStateBuilder<'_> {
                 if let Some(patch) = patch {
                     merge_patch(&mut object, patch);
                 }
-                tree["members"][cluster][place] = object;
+                tree["members"][cluster][kind_and_name] = object;
             }
         }
     }

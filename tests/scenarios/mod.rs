@@ -87,7 +87,7 @@ async fn run_theme(name: &str) {
     let plane = plane.await.unwrap();
     let played = scenarios.iter().map(async |scenario| {
         let done = ScenarioRun::run(&plane, scenario).await;
-        done.map_err(|why| format!("=== {}: {why}", scenario.name))
+        done.map_err(|message| format!("=== {}: {message}", scenario.name))
     });
     let played: Vec<Result<(), String>> = stream::iter(played)
         .buffer_unordered(CONCURRENT_SCENARIOS)

@@ -96,7 +96,7 @@ impl ObservedState {
         };
         observed
             .control_objects
-            .retain(|place, _| place.contains("Policy/"));
+            .retain(|kind_and_name, _| kind_and_name.contains("Policy/"));
         let mine = |o: &Value| {
             let scoped = text_at(o, "/metadata/namespace");
             scoped == namespace || (scoped.is_empty() && object_name(o).starts_with(namespace))
@@ -119,10 +119,12 @@ impl ObservedState {
         }
         for kind in kinds {
             let resource = gvr(&json!({ "kind": kind }));
-            let place = |o: &Value| format!("{kind}/{}", object_name(o));
+            let kind_and_name = |o: &Value| format!("{kind}/{}", object_name(o));
             for object in control.list(resource, "").await {
                 if mine(&object) {
-                    observed.control_objects.insert(place(&object), object);
+                    observed
+                        .control_objects
+                        .insert(kind_and_name(&object), object);
                 }
             }
             if kind.ends_with("Policy") {
@@ -131,7 +133,7 @@ impl ObservedState {
             for member in &plane.members {
                 for object in list_if_served(member, resource).await {
                     if mine(&object) && !is_unmanaged(&object) {
-                        let key = (member.name.clone(), place(&object));
+                        let key = (member.name.clone(), kind_and_name(&object));
                         observed.objects.insert(key, object);
                     }
                 }
@@ -149,8 +151,8 @@ impl ObservedState {
         for ((cluster, name), work) in &self.works {
             tree["works"][cluster][name] = normalized_work(work.clone());
         }
-        for ((cluster, place), object) in &self.objects {
-            tree["members"][cluster][place] = normalized_member_object(object.clone());
+        for ((cluster, kind_and_name), object) in &self.objects {
+            tree["members"][cluster][kind_and_name] = normalized_member_object(object.clone());
         }
         tree
     }
@@ -289,56 +291,71 @@ fn remove_null(object: &mut Value, key: &str) {
 
 /// The differences of two trees, one line each.
 pub(crate) fn differences(expected: &Value, observed: &Value) -> Vec<String> {
-    let mut found = Vec::new();
-    compare("", Some(expected), Some(observed), &mut found);
-    found
+    let mut differences = Vec::new();
+    compare("", Some(expected), Some(observed), &mut differences);
+    differences
 }
 
 /// The fields of `expected` that `observed` lacks or that differ, one line each.
 pub(crate) fn missing_fields(expected: &Value, observed: &Value) -> Vec<String> {
-    let mut found = Vec::new();
-    compare_subset("", expected, Some(observed), &mut found);
-    found
+    let mut missing = Vec::new();
+    compare_subset("", expected, Some(observed), &mut missing);
+    missing
 }
 
-fn compare_subset(at: &str, expected: &Value, observed: Option<&Value>, found: &mut Vec<String>) {
+fn compare_subset(
+    at: &str,
+    expected: &Value,
+    observed: Option<&Value>,
+    differences: &mut Vec<String>,
+) {
     match (expected, observed) {
         (Value::Object(expected), Some(Value::Object(observed))) => {
             for (key, expected) in expected {
-                compare_subset(&format!("{at}/{key}"), expected, observed.get(key), found);
+                compare_subset(
+                    &format!("{at}/{key}"),
+                    expected,
+                    observed.get(key),
+                    differences,
+                );
             }
         }
         (Value::Array(expected), Some(Value::Array(observed)))
             if expected.len() == observed.len() =>
         {
             for (i, (expected, observed)) in expected.iter().zip(observed).enumerate() {
-                compare_subset(&format!("{at}/{i}"), expected, Some(observed), found);
+                compare_subset(&format!("{at}/{i}"), expected, Some(observed), differences);
             }
         }
         (Value::Null, None) => {}
         (Value::String(word), Some(Value::String(_))) if word == "set" => {}
-        (expected, observed) => compare(at, Some(expected), observed, found),
+        (expected, observed) => compare(at, Some(expected), observed, differences),
     }
 }
 
-fn compare(at: &str, expected: Option<&Value>, observed: Option<&Value>, found: &mut Vec<String>) {
+fn compare(
+    at: &str,
+    expected: Option<&Value>,
+    observed: Option<&Value>,
+    differences: &mut Vec<String>,
+) {
     match (expected, observed) {
         (Some(Value::Object(a)), Some(Value::Object(b))) => {
             let mut keys: Map<String, Value> = a.clone();
             keys.extend(b.clone());
             for key in keys.keys() {
-                compare(&format!("{at}/{key}"), a.get(key), b.get(key), found);
+                compare(&format!("{at}/{key}"), a.get(key), b.get(key), differences);
             }
         }
         (Some(Value::Array(a)), Some(Value::Array(b))) if a.len() == b.len() => {
             for (i, (a, b)) in a.iter().zip(b).enumerate() {
-                compare(&format!("{at}/{i}"), Some(a), Some(b), found);
+                compare(&format!("{at}/{i}"), Some(a), Some(b), differences);
             }
         }
         (expected, observed) if expected == observed => {}
         (expected, observed) => {
             let show = |v: Option<&Value>| v.map_or("nothing".to_owned(), Value::to_string);
-            found.push(format!(
+            differences.push(format!(
                 "{at}: expected {}, observed {}",
                 show(expected),
                 show(observed)

@@ -108,7 +108,7 @@ pub(crate) struct TemplateExpectation {
     pub(crate) required: BTreeMap<String, ExpectedClusters>,
     /// The dependencies in the annotation of its binding.
     pub(crate) dependencies: Option<Value>,
-    /// The condition Scheduled when it is not that of a success, or `none`.
+    /// The condition Scheduled if it differs from the condition of a success, or `none`.
     pub(crate) scheduled: Option<ExpectedCondition>,
     /// The same for the condition FullyApplied.
     pub(crate) applied: Option<ExpectedCondition>,

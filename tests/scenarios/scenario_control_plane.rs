@@ -58,7 +58,7 @@ impl ScenarioControlPlane {
         let Some(name) = name else {
             return Ok(&self.control);
         };
-        let found = self.members.iter().find(|m| m.name == name);
-        found.ok_or_else(|| format!("no member {name}"))
+        let member = self.members.iter().find(|m| m.name == name);
+        member.ok_or_else(|| format!("no member {name}"))
     }
 }

@@ -76,8 +76,8 @@ impl<'a> ScenarioRun<'a> {
         };
         stage.create_namespace(stage.namespace).await;
         for (nth, step) in scenario.steps.iter().enumerate() {
-            let taken = stage.run_step(step).await;
-            taken.map_err(|why| format!("step {}: {why}", nth + 1))?;
+            let result = stage.run_step(step).await;
+            result.map_err(|message| format!("step {}: {message}", nth + 1))?;
         }
         stage.clean_up().await;
         Ok(())
@@ -86,16 +86,17 @@ impl<'a> ScenarioRun<'a> {
     /// Deletes all objects, so that they do not slow down later scenarios.
     async fn clean_up(&self) {
         let control = &self.control_plane.control;
-        for place in &self.applied {
-            let _ = self.delete(control, place).await;
+        for kind_and_name in &self.applied {
+            let _ = self.delete(control, kind_and_name).await;
         }
         let at = ResourcePath::object(&NAMESPACES, "", self.namespace);
         let _ = control.api.delete(at, &DeleteOptions::default()).await;
     }
 
     async fn create_namespace(&self, name: &str) {
-        let made = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
-        let _ = self.control_plane.control.try_create(made).await;
+        let namespace =
+            json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
+        let _ = self.control_plane.control.try_create(namespace).await;
         for member in &self.control_plane.members {
             member.wait_until_exists(&NAMESPACES, "", name).await;
         }
@@ -125,28 +126,28 @@ impl<'a> ScenarioRun<'a> {
             }
             self.merge(server, patch).await.map_err(|e| e.to_string())?;
         }
-        for place in &step.delete {
-            self.delete(server, place)
+        for kind_and_name in &step.delete {
+            self.delete(server, kind_and_name)
                 .await
                 .map_err(|e| e.to_string())?;
-            let (resource, namespace, name) = self.resource_of(place);
+            let (resource, namespace, name) = self.resource_of(kind_and_name);
             server.wait_until_deleted(resource, namespace, name).await;
             if step.r#in.is_none() {
-                self.written.delete(place);
+                self.written.delete(kind_and_name);
             }
         }
-        for (place, replicas) in &step.scale {
-            let (resource, namespace, name) = self.resource_of(place);
+        for (kind_and_name, replicas) in &step.scale {
+            let (resource, namespace, name) = self.resource_of(kind_and_name);
             let at = ResourcePath::object(resource, namespace, name).subresource("scale");
             let patch = Patch::Merge(json!({"spec": {"replicas": replicas}}));
             let done = server.api.patch(at, patch, &WriteOptions::default()).await;
             done.map_err(|e| e.to_string())?;
             if step.r#in.is_none() {
-                self.written.scale(place, *replicas);
+                self.written.scale(kind_and_name, *replicas);
             }
         }
-        for (place, patch) in &step.status {
-            let (resource, namespace, name) = self.resource_of(place);
+        for (kind_and_name, patch) in &step.status {
+            let (resource, namespace, name) = self.resource_of(kind_and_name);
             let at = ResourcePath::object(resource, namespace, name).subresource("status");
             let patch = Patch::Merge(json!({ "status": patch }));
             let done = server.api.patch(at, patch, &WriteOptions::default()).await;
@@ -184,15 +185,15 @@ impl<'a> ScenarioRun<'a> {
         if let Some(expected) = &step.expect {
             self.expect_state(expected).await?;
         }
-        for (place, expected) in &step.shows {
-            self.expect_fields(server, place, expected).await?;
+        for (kind_and_name, expected) in &step.shows {
+            self.expect_fields(server, kind_and_name, expected).await?;
         }
-        for place in &step.gone {
-            let (resource, namespace, name) = self.resource_of(place);
+        for kind_and_name in &step.gone {
+            let (resource, namespace, name) = self.resource_of(kind_and_name);
             server.wait_until_deleted(resource, namespace, name).await;
         }
-        for told in &step.events {
-            self.expect_event(told).await?;
+        for event in &step.events {
+            self.expect_event(event).await?;
         }
         Ok(())
     }
@@ -216,8 +217,8 @@ impl<'a> ScenarioRun<'a> {
         object
     }
 
-    fn resource_of<'b>(&'b self, place: &'b str) -> (&'static Gvr, &'b str, &'b str) {
-        let (kind, name) = place.split_once('/').unwrap();
+    fn resource_of<'b>(&'b self, kind_and_name: &'b str) -> (&'static Gvr, &'b str, &'b str) {
+        let (kind, name) = kind_and_name.split_once('/').unwrap();
         let namespace = if is_cluster_scoped(kind) {
             ""
         } else {
@@ -235,20 +236,20 @@ impl<'a> ScenarioRun<'a> {
     }
 
     async fn merge(&self, server: &ApiServerClient, object: Value) -> Result<(), Error> {
-        let place = format!(
+        let kind_and_name = format!(
             "{}/{}",
             text_at(&object, "/kind"),
             text_at(&object, "/metadata/name")
         );
-        let (resource, namespace, name) = self.resource_of(&place);
+        let (resource, namespace, name) = self.resource_of(&kind_and_name);
         let at = ResourcePath::object(resource, namespace, name);
         let patch = Patch::Merge(object);
         let done = server.api.patch(at, patch, &WriteOptions::default()).await;
         done.map(drop)
     }
 
-    async fn delete(&self, server: &ApiServerClient, place: &str) -> Result<(), Error> {
-        let (resource, namespace, name) = self.resource_of(place);
+    async fn delete(&self, server: &ApiServerClient, kind_and_name: &str) -> Result<(), Error> {
+        let (resource, namespace, name) = self.resource_of(kind_and_name);
         let at = ResourcePath::object(resource, namespace, name);
         let done = server.api.delete(at, &DeleteOptions::default()).await;
         done.map(drop)
@@ -256,15 +257,15 @@ impl<'a> ScenarioRun<'a> {
 
     async fn expect_refusal(&self, attempt: &Value, code: u16, message: &str) -> StepResult {
         let control = &self.control_plane.control;
-        let done = if let Some(place) = attempt["delete"].as_str() {
-            self.delete(control, place).await
+        let done = if let Some(kind_and_name) = attempt["delete"].as_str() {
+            self.delete(control, kind_and_name).await
         } else if attempt["merge"].is_object() {
             self.merge(control, attempt["merge"].clone()).await
         } else {
-            let made = control
+            let created = control
                 .try_create(self.complete_object(attempt.clone()))
                 .await;
-            made.map(drop)
+            created.map(drop)
         };
         match done {
             Ok(()) => Err("the request succeeded".to_owned()),
@@ -304,10 +305,10 @@ impl<'a> ScenarioRun<'a> {
         &mut self,
         expected: &BTreeMap<String, TemplateExpectation>,
     ) -> StepResult {
-        for (place, expected) in expected {
+        for (kind_and_name, expected) in expected {
             let policies = expected.by.iter().chain(&expected.left);
-            for place in policies.chain([place]) {
-                let kind = place.split_once('/').map_or("", |(kind, _)| kind);
+            for kind_and_name in policies.chain([kind_and_name]) {
+                let kind = kind_and_name.split_once('/').map_or("", |(kind, _)| kind);
                 self.kinds.insert(kind.to_owned());
             }
         }
@@ -315,21 +316,21 @@ impl<'a> ScenarioRun<'a> {
         let end = Instant::now() + STEP_TIMEOUT;
         loop {
             let before = std::mem::take(&mut self.control_objects);
-            let mut seen =
+            let mut observed =
                 ObservedState::observe(self.control_plane, self.namespace, &kinds, before).await;
-            for (place, object) in &mut seen.control_objects {
-                *object = self.written.with_defaults(place, object);
+            for (kind_and_name, object) in &mut observed.control_objects {
+                *object = self.written.with_defaults(kind_and_name, object);
             }
-            let why = match expected_state::expected_tree(self.namespace, expected, &seen) {
-                Ok(expected) => differences(&expected, &seen.normalized_tree()),
-                Err(why) => vec![why],
+            let message = match expected_state::expected_tree(self.namespace, expected, &observed) {
+                Ok(expected) => differences(&expected, &observed.normalized_tree()),
+                Err(message) => vec![message],
             };
-            self.control_objects = seen.control_objects;
-            if why.is_empty() {
+            self.control_objects = observed.control_objects;
+            if message.is_empty() {
                 return Ok(());
             }
             if Instant::now() > end {
-                return Err(format!("\n  {}", why.join("\n  ")));
+                return Err(format!("\n  {}", message.join("\n  ")));
             }
             tokio::time::sleep(POLL_INTERVAL).await;
         }
@@ -338,50 +339,54 @@ impl<'a> ScenarioRun<'a> {
     async fn expect_fields(
         &self,
         server: &ApiServerClient,
-        place: &str,
+        kind_and_name: &str,
         expected: &Value,
     ) -> StepResult {
-        let mut parts = place.splitn(3, '/');
+        let mut parts = kind_and_name.splitn(3, '/');
         let (kind, name) = (parts.next(), parts.next());
         let (kind, name) = (kind.unwrap_or_default(), name.ok_or("not Kind/name")?);
-        let place = format!("{kind}/{name}");
-        let (resource, namespace, name) = self.resource_of(&place);
+        let kind_and_name = format!("{kind}/{name}");
+        let (resource, namespace, name) = self.resource_of(&kind_and_name);
         let at = ResourcePath::object(resource, namespace, name)
             .subresource(parts.next().unwrap_or_default());
         let end = Instant::now() + STEP_TIMEOUT;
         loop {
-            let why = match server.api.get(at).await {
+            let message = match server.api.get(at).await {
                 Ok(object) => missing_fields(expected, &object.value().unwrap()),
-                Err(why) => vec![why.to_string()],
+                Err(message) => vec![message.to_string()],
             };
-            if why.is_empty() {
+            if message.is_empty() {
                 return Ok(());
             }
             if Instant::now() > end {
-                return Err(format!("{place}\n  {}", why.join("\n  ")));
+                return Err(format!("{kind_and_name}\n  {}", message.join("\n  ")));
             }
             tokio::time::sleep(POLL_INTERVAL).await;
         }
     }
 
-    async fn expect_event(&self, told: &ExpectedEvent) -> StepResult {
-        let (kind, name) = told.on.split_once('/').ok_or("not Kind/name")?;
-        let place = if is_cluster_scoped(kind) {
+    async fn expect_event(&self, event: &ExpectedEvent) -> StepResult {
+        let (kind, name) = event.on.split_once('/').ok_or("not Kind/name")?;
+        let kind_and_name = if is_cluster_scoped(kind) {
             "default"
         } else {
             self.namespace
         };
         let end = Instant::now() + STEP_TIMEOUT;
         loop {
-            let all = self.control_plane.control.list(&EVENTS, place).await;
+            let all = self
+                .control_plane
+                .control
+                .list(&EVENTS, kind_and_name)
+                .await;
             let mut about = all.iter().filter(|e| {
                 text_at(e, "/involvedObject/kind") == kind
                     && text_at(e, "/involvedObject/name") == name
             });
             let fits = |e: &Value| {
-                e["type"] == *told.r#type
-                    && e["reason"] == *told.reason
-                    && e["message"] == *told.message
+                e["type"] == *event.r#type
+                    && e["reason"] == *event.reason
+                    && e["message"] == *event.message
             };
             if about.clone().any(fits) {
                 return Ok(());
@@ -391,7 +396,7 @@ impl<'a> ScenarioRun<'a> {
                     .by_ref()
                     .map(|e| format!("\n  {} {} {}", e["type"], e["reason"], e["message"]))
                     .collect();
-                return Err(format!("no event {told:?}, but{recorded}"));
+                return Err(format!("no event {event:?}, but{recorded}"));
             }
             tokio::time::sleep(POLL_INTERVAL).await;
         }

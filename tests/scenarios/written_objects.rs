@@ -134,9 +134,9 @@ fn copy_server_fields(object: &mut Value, live: &Value, kind: &str) {
         "Job" => &["/spec/selector", "/spec/template/metadata"],
         _ => &[],
     };
-    for place in places {
-        let value = live.pointer(place).cloned().unwrap_or(Value::Null);
-        let (parent, field) = place.rsplit_once('/').unwrap_or_default();
+    for pointer in places {
+        let value = live.pointer(pointer).cloned().unwrap_or(Value::Null);
+        let (parent, field) = pointer.rsplit_once('/').unwrap_or_default();
         if let Some(Value::Object(fields)) = object.pointer_mut(parent) {
             fields.insert(field.to_owned(), value);
         }
@@ -150,33 +150,36 @@ pub(crate) struct WrittenObjects(BTreeMap<String, Value>);
 impl WrittenObjects {
     /// Records an object, or a merge patch of one.
     pub(crate) fn apply(&mut self, object: &Value) {
-        let place = format!(
+        let kind_and_name = format!(
             "{}/{}",
             text_at(object, "/kind"),
             text_at(object, "/metadata/name")
         );
-        let own = self.0.entry(place).or_insert_with(|| Map::new().into());
+        let own = self
+            .0
+            .entry(kind_and_name)
+            .or_insert_with(|| Map::new().into());
         merge_patch(own, object);
     }
 
-    pub(crate) fn scale(&mut self, place: &str, replicas: i64) {
-        if let Some(object) = self.0.get_mut(place) {
+    pub(crate) fn scale(&mut self, kind_and_name: &str, replicas: i64) {
+        if let Some(object) = self.0.get_mut(kind_and_name) {
             merge_patch(object, &json!({"spec": {"replicas": replicas}}));
         }
     }
 
     /// Removes a deleted object. Policies are kept, because Works keep their labels and
     /// annotations.
-    pub(crate) fn delete(&mut self, place: &str) {
-        if !place.contains("Policy/") {
-            self.0.remove(place);
+    pub(crate) fn delete(&mut self, kind_and_name: &str) {
+        if !kind_and_name.contains("Policy/") {
+            self.0.remove(kind_and_name);
         }
     }
 
     /// The written object with the defaults and fields that the server must have set; an object
     /// that the scenario did not write is returned as read.
-    pub(crate) fn with_defaults(&self, place: &str, live: &Value) -> Value {
-        let Some(own) = self.0.get(place) else {
+    pub(crate) fn with_defaults(&self, kind_and_name: &str, live: &Value) -> Value {
+        let Some(own) = self.0.get(kind_and_name) else {
             return live.clone();
         };
         let kind = text_at(own, "/kind");

@@ -181,11 +181,11 @@ fn every_behavior_has_a_test_and_every_test_a_behavior() {
         );
         assert!(!behavior.text.is_empty(), "{id} says nothing");
     }
-    let known: BTreeSet<&String> = listed.keys().collect();
+    let listed_ids: BTreeSet<&String> = listed.keys().collect();
     let tested: BTreeSet<&String> = proven.keys().collect();
-    let untested: Vec<_> = known.difference(&tested).collect();
+    let untested: Vec<_> = listed_ids.difference(&tested).collect();
     assert!(untested.is_empty(), "without a test: {untested:?}");
-    let unlisted = tested.difference(&known);
+    let unlisted = tested.difference(&listed_ids);
     let unlisted: Vec<String> = unlisted
         .map(|id| format!("{id} ({})", proven[*id]))
         .collect();

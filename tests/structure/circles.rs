@@ -31,20 +31,20 @@ fn no_two_files_import_each_other() {
 fn imported(files: &[SourceFile], at: usize) -> BTreeSet<usize> {
     let file = &files[at];
     let declared = file.imports.iter().filter(|i| !i.is_reexport);
-    let mut found: BTreeSet<usize> = declared
+    let mut imports: BTreeSet<usize> = declared
         .filter_map(|import| resolve(files, at, &import.path, 0))
         .collect();
     for path in &file.paths {
-        found.extend(resolve(files, at, path, 0));
+        imports.extend(resolve(files, at, path, 0));
         // The first segment may be a module that an import brought in.
         let module = file.imports.iter().find(|i| i.alias == path[0]);
         if let Some(module) = module {
             let full = [&module.path[..], &path[1..]].concat();
-            found.extend(resolve(files, at, &full, 0));
+            imports.extend(resolve(files, at, &full, 0));
         }
     }
-    found.remove(&at);
-    found
+    imports.remove(&at);
+    imports
 }
 
 /// The file that defines what `path` names in the module of file `from`; None for what
@@ -84,12 +84,12 @@ fn reexported(files: &[SourceFile], at: usize, path: &[String], reexports: usize
         return resolve(files, at, &full, reexports + 1);
     }
     let globs = imports.iter().filter(|i| i.alias == "*");
-    let mut found = globs.filter_map(|glob| {
+    let mut targets = globs.filter_map(|glob| {
         let full = [&glob.path[..glob.path.len() - 1], path].concat();
         let file = resolve(files, at, &full, reexports + 1)?;
         files[file].items.contains(&path[0]).then_some(file)
     });
-    found.next()
+    targets.next()
 }
 
 fn crate_root(files: &[SourceFile], mut at: usize) -> usize {

@@ -55,7 +55,7 @@ fn proof(name: &str) -> ContractProof {
     }
 }
 
-/// The names of functions; those of tests are among them.
+/// The names of functions, including tests.
 fn functions() -> BTreeSet<String> {
     let mut files = Vec::new();
     for dir in ["apiserver", "controllers", "openapi", "tests"] {

@@ -118,16 +118,16 @@ fn allowed_dependencies() -> BTreeMap<&'static str, &'static [&'static str]> {
 }
 
 fn closure<'a>(of: &'a str, arrows: &BTreeMap<&'a str, &'a [&'a str]>) -> BTreeSet<&'a str> {
-    let mut seen = BTreeSet::new();
+    let mut reached = BTreeSet::new();
     let mut open = vec![of];
     while let Some(next) = open.pop() {
         for below in arrows.get(next).copied().unwrap_or_default() {
-            if seen.insert(*below) {
+            if reached.insert(*below) {
                 open.push(below);
             }
         }
     }
-    seen
+    reached
 }
 
 #[test]
@@ -135,7 +135,7 @@ fn crates_know_only_what_lies_below_them() {
     let arrows = allowed_dependencies();
     let metadata = metadata();
     let packages = metadata["packages"].as_array().unwrap();
-    let ours: BTreeSet<&str> = packages
+    let own_crates: BTreeSet<&str> = packages
         .iter()
         .filter(|p| p["source"].is_null())
         .map(|p| p["name"].as_str().unwrap())
@@ -145,7 +145,7 @@ fn crates_know_only_what_lies_below_them() {
         let name = package["name"].as_str().unwrap();
         // The binary stands on all but what tests stand on.
         let allowed = if name == "flotilla" {
-            &ours - &TEST_SUPPORT.into()
+            &own_crates - &TEST_SUPPORT.into()
         } else {
             assert!(
                 arrows.contains_key(name),
@@ -156,7 +156,7 @@ fn crates_know_only_what_lies_below_them() {
         for dependency in package["dependencies"].as_array().unwrap() {
             let on = dependency["name"].as_str().unwrap();
             // Tests may reach for a crate's fake; what is built may not.
-            if dependency["kind"].is_null() && ours.contains(on) && !allowed.contains(on) {
+            if dependency["kind"].is_null() && own_crates.contains(on) && !allowed.contains(on) {
                 wrong.push(format!("{name} -> {on}"));
             }
         }
@@ -191,13 +191,16 @@ fn serde_json_keeps_its_meaning() {
 fn crates_do_not_bear_names_of_well_known_crates() {
     let metadata = metadata();
     let packages = metadata["packages"].as_array().unwrap();
-    let (ours, theirs): (Vec<&Value>, Vec<&Value>) =
+    let (own_packages, foreign_names): (Vec<&Value>, Vec<&Value>) =
         packages.iter().partition(|p| p["source"].is_null());
-    let theirs: BTreeSet<&str> = theirs.iter().filter_map(|p| p["name"].as_str()).collect();
-    let wrong: Vec<&str> = ours
+    let foreign_names: BTreeSet<&str> = foreign_names
         .iter()
         .filter_map(|p| p["name"].as_str())
-        .filter(|n| theirs.contains(n) || WELL_KNOWN_CRATES.contains(n))
+        .collect();
+    let wrong: Vec<&str> = own_packages
+        .iter()
+        .filter_map(|p| p["name"].as_str())
+        .filter(|n| foreign_names.contains(n) || WELL_KNOWN_CRATES.contains(n))
         .collect();
     assert!(wrong.is_empty(), "names of well-known crates: {wrong:?}");
 }

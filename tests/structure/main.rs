@@ -29,7 +29,7 @@ mod crates;
 /// One set of features to run and to test.
 mod one_build;
 
-/// Names of types, functions, modules and files, and the header of every file.
+/// Names of types, functions, locals, modules and files, and the header of every file.
 mod names;
 
 /// A test that was not run must not look like one that passed.

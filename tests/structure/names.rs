@@ -1,4 +1,4 @@
-//! Names of types, functions, constants, modules and files, and the header of every file.
+//! Names of types, functions, constants, locals, modules and files, and the header of every file.
 //!
 //! The words are those that say nothing to a reader who knows Kubernetes and Karmada but
 //! not this tree. A synonym of a word listed here is as wrong, though no test sees it.
@@ -105,6 +105,32 @@ const BANNED_CONSTANTS: [&str; 9] = [
     "ENOUGH", "LASTING", "LONG", "MANY", "PATIENCE", "PIECES", "SHORT", "SOON", "WORD",
 ];
 
+/// Local variables that do not bear the noun of their type or of their part.
+const BANNED_LOCALS: [&str; 19] = [
+    "asked", "awaited", "found", "given", "held", "hub", "known", "lent", "made", "ours", "place",
+    "refused", "said", "seen", "theirs", "told", "wanted", "whole", "why",
+];
+
+/// Folders in which all local variables bear nouns; the others follow.
+const FOLDERS_WITH_PLAIN_LOCALS: [&str; 16] = [
+    "apiserver/admission/",
+    "apiserver/apply/",
+    "apiserver/auth/",
+    "apiserver/cel/",
+    "apiserver/http/",
+    "apiserver/machinery/",
+    "apiserver/members/",
+    "apiserver/metrics/",
+    "apiserver/patch/",
+    "apiserver/profiling/",
+    "apiserver/registry/",
+    "apiserver/storage/",
+    "apiserver/tracing/",
+    "apiserver/watchcache/",
+    "openapi/",
+    "tests/",
+];
+
 /// The field's own names that have an `And`.
 const NAMES_WITH_AND: [&str; 2] = ["PriorityAndFairnessLayer", "PriorityAndFairnessService"];
 
@@ -181,6 +207,24 @@ fn functions_and_constants_use_the_words_of_the_field() {
         wrong.extend(banned.map(|name| format!("{}: {name}", file.path)));
     }
     assert!(wrong.is_empty(), "{} names: {wrong:#?}", wrong.len());
+}
+
+#[test]
+fn local_variables_bear_nouns() {
+    let mut wrong = Vec::new();
+    for file in read_all() {
+        let is_checked = FOLDERS_WITH_PLAIN_LOCALS
+            .iter()
+            .any(|folder| file.path.starts_with(folder));
+        let banned = file
+            .locals
+            .iter()
+            .filter(|name| BANNED_LOCALS.contains(&name.as_str()));
+        if is_checked {
+            wrong.extend(banned.map(|name| format!("{}: {name}", file.path)));
+        }
+    }
+    assert!(wrong.is_empty(), "{} locals: {wrong:#?}", wrong.len());
 }
 
 /// The first paragraph of a file's header, as one line.

@@ -32,7 +32,7 @@ const READERS: [(&str, &str); 8] = [
     ),
 ];
 
-/// How a test asks for what a machine may lack. Each of these ends in `harness::tools`.
+/// The functions by which a test asks for tools that a machine may lack.
 const STARTERS: [&str; 17] = [
     "tools(",
     "EtcdCluster::start(",
@@ -63,11 +63,11 @@ fn tests() -> Vec<(String, Vec<String>)> {
         let name = path.strip_prefix(root()).unwrap().display().to_string();
         let text = std::fs::read_to_string(path).unwrap();
         let lines = text.lines().map(str::to_owned);
-        let whole = ["tests/", "/tests/", "/fuzz/", "tests.rs"].map(|p| match p {
+        let is_test_file = ["tests/", "/tests/", "/fuzz/", "tests.rs"].map(|p| match p {
             "tests/" => name.starts_with(p),
             p => name.contains(p),
         });
-        let lines: Vec<String> = match whole.contains(&true) {
+        let lines: Vec<String> = match is_test_file.contains(&true) {
             true => lines.collect(),
             // Tests stand at the end of the file they belong to.
             false => lines.skip_while(|l| l.trim() != "#[cfg(test)]").collect(),

@@ -35,6 +35,8 @@ pub(crate) struct SourceFile {
     pub(crate) items: BTreeSet<String>,
     pub(crate) functions: BTreeSet<String>,
     pub(crate) constants: BTreeSet<String>,
+    /// Names that `let` binds.
+    pub(crate) locals: BTreeSet<String>,
     /// Names of types, traits and aliases at module level.
     pub(crate) types: BTreeSet<String>,
     pub(crate) imports: Vec<Import>,
@@ -73,7 +75,7 @@ pub(crate) fn read_all() -> Vec<SourceFile> {
     files
 }
 
-/// Where the file of a declared module may lie.
+/// The paths at which the file of a declared module may lie.
 fn module_paths(declaring: &str, declaration: &ModuleDeclaration) -> Vec<String> {
     let declaring = Path::new(declaring);
     let folder = declaring.parent().unwrap();
@@ -133,6 +135,7 @@ impl SourceFile {
                     let is_item = is_item_keyword(&word) && !is_punct(tokens[..at].last(), '\'');
                     let name = identifier(next).filter(|_| is_item);
                     match (word.as_str(), name) {
+                        ("let", _) => self.add_locals(&tokens[at + 1..]),
                         ("pub", _) => visible = true,
                         ("use", _) if starts_statement(&tokens, at) => {
                             let end = at + position_of(&tokens[at..], ';');
@@ -186,6 +189,25 @@ impl SourceFile {
         }
         if module_level {
             self.items.insert(name);
+        }
+    }
+
+    /// Adds the names of the pattern that follows `let`, up to its type or value.
+    fn add_locals(&mut self, pattern: &[TokenTree]) {
+        for (at, token) in pattern.iter().enumerate() {
+            match token {
+                _ if is_path_separator(pattern, at)
+                    || at > 0 && is_path_separator(pattern, at - 1) => {}
+                TokenTree::Punct(punct) if matches!(punct.as_char(), '=' | ':' | ';') => break,
+                TokenTree::Ident(ident) => drop(self.locals.insert(ident.to_string())),
+                TokenTree::Group(group) => {
+                    let inner: Vec<TokenTree> = group.stream().into_iter().collect();
+                    for part in inner.split(|t| is_punct(Some(t), ',')) {
+                        self.add_locals(part);
+                    }
+                }
+                TokenTree::Punct(_) | TokenTree::Literal(_) => {}
+            }
         }
     }
 

@@ -132,8 +132,8 @@ fn check_generated_metadata(object: &Value) -> Result<(), String> {
     Ok(())
 }
 
-/// A role that the generator creates admits no certificate until one is approved for it: not those of
-/// an agent whose Cluster of this name was deleted.
+/// Marks a role that the generator creates, so that it admits no certificate until one is approved
+/// for it. An agent whose Cluster of this name was deleted stays locked out.
 pub(crate) fn mark_generated_role(kind: &str, new: &mut Value) {
     if kind != "ClusterRole" {
         return;
@@ -211,9 +211,9 @@ impl AgentIdentity<'_> {
 
     fn check_secret(&self, write: &AgentWrite<'_>) -> Result<(), String> {
         if !self.is_own_secret(write.name) {
-            let own = impersonation_secret_name(self.cluster);
+            let own_secret = impersonation_secret_name(self.cluster);
             return Err(format!(
-                "an agent may only write the Secrets {:?} and {own:?}",
+                "an agent may only write the Secrets {:?} and {own_secret:?}",
                 self.cluster
             ));
         }
@@ -249,13 +249,13 @@ impl AgentIdentity<'_> {
                 } else {
                     "/regarding"
                 };
-                let found = self.check_involved(
+                let object_lookup = self.check_involved(
                     write.namespace,
                     get(event, field),
                     text(event, "/reason"),
                 )?;
-                if found != RequiredLookup::None {
-                    lookup = found;
+                if object_lookup != RequiredLookup::None {
+                    lookup = object_lookup;
                 }
             }
         }
@@ -268,20 +268,29 @@ impl AgentIdentity<'_> {
         object: &Value,
         reason: &str,
     ) -> Result<RequiredLookup, String> {
-        let [kind, of, name] = ["/kind", "/namespace", "/name"].map(|field| text(object, field));
-        let is_cluster = kind == "Cluster" && name == self.cluster && of.is_empty();
-        let is_lease = kind == "Lease" && self.check_lease(of, name).is_ok() && of == namespace;
+        let [kind, involved_namespace, name] =
+            ["/kind", "/namespace", "/name"].map(|field| text(object, field));
+        let is_cluster = kind == "Cluster" && name == self.cluster && involved_namespace.is_empty();
+        let is_lease = kind == "Lease"
+            && self.check_lease(involved_namespace, name).is_ok()
+            && involved_namespace == namespace;
         let space = self.space();
-        if is_lease || (is_cluster && namespace == "default") || (of == space && namespace == space)
+        if is_lease
+            || (is_cluster && namespace == "default")
+            || (involved_namespace == space && namespace == space)
         {
             return Ok(RequiredLookup::None);
         }
         // The events of templates without a namespace are in `default`.
-        let place = if of.is_empty() { "default" } else { of };
-        if TEMPLATE_EVENT_REASONS.contains(&reason) && place == namespace {
+        let object_namespace = if involved_namespace.is_empty() {
+            "default"
+        } else {
+            involved_namespace
+        };
+        if TEMPLATE_EVENT_REASONS.contains(&reason) && object_namespace == namespace {
             return Ok(RequiredLookup::Work {
                 namespace: space,
-                name: work_name(kind, name, of),
+                name: work_name(kind, name, involved_namespace),
             });
         }
         Err(

@@ -47,10 +47,10 @@ impl AuditAnnotations {
     /// The annotations so far, of events with the body of the request or without it.
     pub fn to_map(&self, with_request: bool) -> BTreeMap<String, String> {
         let annotations = self.0.lock();
-        let shown = annotations
+        let entries = annotations
             .iter()
             .filter(|(_, annotation)| with_request || !annotation.shows_request);
-        shown
+        entries
             .map(|(key, annotation)| (key.clone(), annotation.value.clone()))
             .collect()
     }
@@ -73,9 +73,12 @@ mod tests {
             annotations.add(key.to_owned(), value.to_owned());
         }
         annotations.add_request_content("a.b/patch".into(), "{}".into());
-        let shown = |with_request: bool| Vec::from_iter(annotations.to_map(with_request));
+        let listed = |with_request: bool| Vec::from_iter(annotations.to_map(with_request));
         let owned = |key: &str, value: &str| (key.to_owned(), value.to_owned());
-        assert_eq!(shown(false), [owned("a.b/c", "1")]);
-        assert_eq!(shown(true), [owned("a.b/c", "1"), owned("a.b/patch", "{}")]);
+        assert_eq!(listed(false), [owned("a.b/c", "1")]);
+        assert_eq!(
+            listed(true),
+            [owned("a.b/c", "1"), owned("a.b/patch", "{}")]
+        );
     }
 }

@@ -110,11 +110,15 @@ fn validate_template_scope(namespace: &str, binding: &Value, errors: &mut Vec<Fi
         namespace: text(resource, "/namespace").to_owned(),
         ..ObjectReference::default()
     };
-    let known = openapi::catalog().kind(&template.gvk());
-    let namespaced = known.map_or(!namespace.is_empty(), |kind| kind.namespaced);
-    if let Err(why) = template.check_scope(namespace, namespaced) {
+    let kind_info = openapi::catalog().kind(&template.gvk());
+    let namespaced = kind_info.map_or(!namespace.is_empty(), |kind| kind.namespaced);
+    if let Err(detail) = template.check_scope(namespace, namespaced) {
         let value = Value::from(template.namespace);
-        errors.push(FieldError::invalid("spec.resource.namespace", &value, why));
+        errors.push(FieldError::invalid(
+            "spec.resource.namespace",
+            &value,
+            detail,
+        ));
     }
 }
 
@@ -122,33 +126,33 @@ fn validate_component_names(binding: &Value, errors: &mut Vec<FieldError>) {
     let mut names = HashSet::new();
     for (i, component) in items(binding, "/spec/components").iter().enumerate() {
         let name = text(component, "/name");
-        let why = match name {
+        let detail = match name {
             "" => "component names must be non-empty",
             name if !names.insert(name) => "component names must be unique",
             _ => continue,
         };
         let field = format!("{}.name", index_path("spec.components", i));
-        errors.push(FieldError::invalid(field, &name.into(), why));
+        errors.push(FieldError::invalid(field, &name.into(), detail));
     }
 }
 
 fn validate_dependencies(annotation: &str, errors: &mut Vec<FieldError>) {
     let parsed = machinery::json::from_str::<Value>(annotation);
     // Go encodes a nil slice as null.
-    let nothing = Vec::new();
+    let no_references = Vec::new();
     let references = match &parsed {
         Ok(Value::Array(list)) => Some(list),
-        Ok(Value::Null) => Some(&nothing),
+        Ok(Value::Null) => Some(&no_references),
         _ => None,
     };
-    let fits = |reference: &Value| {
+    let is_valid = |reference: &Value| {
         let text = |name: &str| reference.get(name).is_none_or(Value::is_string);
         reference.is_object()
             && ["apiVersion", "kind", "namespace", "name"]
                 .into_iter()
                 .all(text)
     };
-    if !references.is_some_and(|list| list.iter().all(fits)) {
+    if !references.is_some_and(|list| list.iter().all(is_valid)) {
         errors.push(FieldError::invalid(
             format!("metadata.annotations.{DEPENDENCIES_ANNOTATION}"),
             &annotation.into(),
@@ -224,17 +228,22 @@ mod tests {
             ("rbac.authorization.k8s.io/v1", "ClusterRole"),
         );
         let custom = ("example.com/v1", "Thing");
-        let error = |value: &str, why: &str| {
+        let error = |value: &str, detail: &str| {
             Some(format!(
-                "spec.resource.namespace: Invalid value: {value:?}: {why}"
+                "spec.resource.namespace: Invalid value: {value:?}: {detail}"
             ))
         };
-        let own = "must be the namespace of the binding (n)";
+        let own_namespace = "must be the namespace of the binding (n)";
         check("n", secret, "n", None);
         check("n", custom, "n", None);
-        check("n", secret, "kube-system", error("kube-system", own));
-        check("n", secret, "", error("", own));
-        check("n", role, "", error("", own));
+        check(
+            "n",
+            secret,
+            "kube-system",
+            error("kube-system", own_namespace),
+        );
+        check("n", secret, "", error("", own_namespace));
+        check("n", role, "", error("", own_namespace));
         let cluster_scoped = "must be empty: ClusterRole is a cluster-scoped kind, which only a ClusterResourceBinding may name";
         check("n", role, "n", error("n", cluster_scoped));
         check("", role, "", None);
@@ -279,9 +288,9 @@ mod tests {
 
     #[test]
     fn manifests_need_a_kind() {
-        let with = |manifest: Value| json!({"spec": {"workload": {"manifests": [{"kind": "X"}, manifest]}}});
-        assert_eq!(validate_work(&with(json!({"kind": "Y"}))), []);
-        let errors = validate_work(&with(json!({"apiVersion": "v1"})));
+        let work_with = |manifest: Value| json!({"spec": {"workload": {"manifests": [{"kind": "X"}, manifest]}}});
+        assert_eq!(validate_work(&work_with(json!({"kind": "Y"}))), []);
+        let errors = validate_work(&work_with(json!({"apiVersion": "v1"})));
         assert_eq!(
             errors[0].to_string(),
             "spec.workload.manifests[1].kind: Required value: Object 'Kind' is missing"

@@ -1,6 +1,5 @@
-//! Who may approve, deny and sign certificate requests, and what they may change (the
-//! admission plugins CertificateApproval, CertificateSigning and
-//! CertificateSubjectRestriction).
+//! Decides who may approve, deny and sign certificate requests, and what they may change (the
+//! admission plugins CertificateApproval, CertificateSigning and CertificateSubjectRestriction).
 
 use async_trait::async_trait;
 use jiff::Timestamp;
@@ -55,14 +54,14 @@ pub(crate) async fn validate(
         (AdmissionOperation::Update, "status", Some(old)) => ("sign", old),
         _ => return Ok(()),
     };
-    let same = |field: &str| get(new, field) == get(old, field);
-    let signs_nothing = same("/status/certificate") && same("/status/conditions");
+    let is_unchanged = |field: &str| get(new, field) == get(old, field);
+    let signs_nothing = is_unchanged("/status/certificate") && is_unchanged("/status/conditions");
     let signer = text(old, "/spec/signerName");
     if (verb == "approve" || !signs_nothing)
         && !is_authorized(authorizer, attributes.user, verb, signer).await?
     {
-        let why = format!("user not permitted to {verb} requests with signerName {signer:?}");
-        return Err(Status::forbidden(attributes.gvr, attributes.name, why));
+        let message = format!("user not permitted to {verb} requests with signerName {signer:?}");
+        return Err(Status::forbidden(attributes.gvr, attributes.name, message));
     }
     let errors = builtin::validate_status(attributes.subresource, new, old);
     match errors.as_slice() {
@@ -95,16 +94,17 @@ fn check_subject(attributes: &AdmissionAttributes<'_>, csr: &Value) -> Result<()
     if text(csr, "/spec/signerName") != API_SERVER_CLIENT {
         return Ok(());
     }
-    let request = builtin::certificate_request(csr).map_err(|why| {
+    let request = builtin::certificate_request(csr).map_err(|message| {
         Status::forbidden(
             attributes.gvr,
             attributes.name,
-            format!("failed to parse CSR: {why}"),
+            format!("failed to parse CSR: {message}"),
         )
     })?;
     if request.organizations.iter().any(|group| group == MASTERS) {
-        let why = format!("use of {API_SERVER_CLIENT} signer with {MASTERS} group is not allowed");
-        return Err(Status::forbidden(attributes.gvr, attributes.name, why));
+        let message =
+            format!("use of {API_SERVER_CLIENT} signer with {MASTERS} group is not allowed");
+        return Err(Status::forbidden(attributes.gvr, attributes.name, message));
     }
     Ok(())
 }

@@ -140,8 +140,8 @@ impl AdmissionChain {
             }
             ("work.karmada.io", "Work") => binding::mutate_work(new),
             ("cluster.karmada.io", "Cluster") => {
-                let gate = KarmadaFeature::CustomizedClusterResourceModeling;
-                let graded = self.options.feature_gates.enabled(gate);
+                let feature = KarmadaFeature::CustomizedClusterResourceModeling;
+                let graded = self.options.feature_gates.enabled(feature);
                 cluster::mutate(attributes.operation, graded, new, self.options.clock.now());
             }
             ("autoscaling.karmada.io", "FederatedHPA") => federated_resources::mutate_hpa(new),
@@ -206,8 +206,8 @@ impl AdmissionChain {
                 let ranges = self.limit_ranges(attributes).await?;
                 limit_range::set_pod_defaults(&ranges, new);
                 let classes = self.classes(&default_classes::PRIORITY_CLASSES).await?;
-                default_classes::set_priority(&classes, new).map_err(|why| {
-                    Status::forbidden(attributes.gvr, object_name(attributes, new), why)
+                default_classes::set_priority(&classes, new).map_err(|message| {
+                    Status::forbidden(attributes.gvr, object_name(attributes, new), message)
                 })
             }
             ("Pod", Some(old)) => {
@@ -265,11 +265,11 @@ impl AdmissionChain {
         if errors.is_empty() {
             return Ok(());
         }
-        let why = limit_range::join(&errors);
+        let message = limit_range::join(&errors);
         Err(Status::forbidden(
             attributes.gvr,
             object_name(attributes, new),
-            why,
+            message,
         ))
     }
 
@@ -386,12 +386,16 @@ impl AdmissionChain {
                 interpreter_configuration::validate_webhooks(new)
             }
             "ResourceInterpreterCustomization" => {
-                let others = self
+                let other_customizations = self
                     .list_others(object_name(attributes, new), &CUSTOMIZATIONS)
                     .await?;
                 let compile = self.options.customization_script_validator.as_ref();
-                interpreter_configuration::validate_customization(new, &others, compile)
-                    .map_err(|e| Status::webhook_denied(&attributes.karmada_webhook_name(), e))?;
+                interpreter_configuration::validate_customization(
+                    new,
+                    &other_customizations,
+                    compile,
+                )
+                .map_err(|e| Status::webhook_denied(&attributes.karmada_webhook_name(), e))?;
                 Vec::new()
             }
             "FederatedHPA" => federated_resources::validate_hpa(new),
@@ -410,17 +414,17 @@ impl AdmissionChain {
         if new.get("globalDefault") != Some(&Value::Bool(true)) {
             return Ok(());
         }
-        let others = self
+        let other_classes = self
             .list_others(
                 object_name(attributes, new),
                 &default_classes::PRIORITY_CLASSES,
             )
             .await?;
-        match builtin::conflicting_global_default(new, &others) {
-            Some(why) => Err(Status::forbidden(
+        match builtin::conflicting_global_default(new, &other_classes) {
+            Some(message) => Err(Status::forbidden(
                 attributes.gvr,
                 object_name(attributes, new),
-                why,
+                message,
             )),
             None => Ok(()),
         }
@@ -433,8 +437,8 @@ impl AdmissionChain {
             client::Error::Status(status) => *status,
             other => Status::internal(other),
         })?;
-        let others = objects.iter().filter(|o| o.name() != name);
-        others
+        let other_objects = objects.iter().filter(|o| o.name() != name);
+        other_objects
             .map(|o| o.value().map_err(Status::internal))
             .collect()
     }
@@ -443,11 +447,11 @@ impl AdmissionChain {
 /// An object that a rule looks up; `None` if there is none, or no API yet.
 async fn find_object(
     api: Option<&Arc<dyn Api>>,
-    at: ResourcePath<'_>,
+    path: ResourcePath<'_>,
 ) -> Result<Option<Object>, Status> {
     let Some(api) = api else { return Ok(None) };
-    match ignore_not_found(api.get(at).await) {
-        Ok(found) => Ok(found),
+    match ignore_not_found(api.get(path).await) {
+        Ok(object) => Ok(object),
         Err(client::Error::Status(status)) => Err(*status),
         Err(other) => Err(Status::internal(other)),
     }

@@ -80,11 +80,11 @@ pub(crate) const SECRETS: SecretReferenceFields = SecretReferenceFields {
 /// unchanged.
 pub(crate) fn validate(cluster: &Value, old: Option<&Value>) -> Vec<FieldError> {
     let mut errors = Vec::new();
-    let own = text(cluster, "/metadata/name");
+    let name = text(cluster, "/metadata/name");
     report_invalid(
         "metadata.name",
-        own,
-        validate_cluster_name(own),
+        name,
+        validate_cluster_name(name),
         &mut errors,
     );
     validate_impersonation(cluster, &mut errors);
@@ -115,9 +115,9 @@ fn validate_impersonation(cluster: &Value, errors: &mut Vec<FieldError>) {
             IMPERSONATE_EXTRA_KEYS => extra_keys(text).try_for_each(validate_extra_key),
             _ => Ok(()),
         };
-        if let Err(why) = checked {
+        if let Err(detail) = checked {
             let field = format!("metadata.annotations[{key}]");
-            errors.push(FieldError::invalid(field, value, why));
+            errors.push(FieldError::invalid(field, value, detail));
         }
     }
 }
@@ -128,11 +128,11 @@ fn validate_connection(spec: &Value, errors: &mut Vec<FieldError>) {
         errors.push(FieldError::required("spec.syncMode", ""));
     }
     if !matches!(mode, "Push" | "Pull") {
-        let known = ["Pull", "Push"];
+        let modes = ["Pull", "Push"];
         errors.push(FieldError::not_supported(
             "spec.syncMode",
             &mode.into(),
-            &known,
+            &modes,
         ));
     }
     validate_endpoint(text(spec, "/apiEndpoint"), errors);
@@ -149,9 +149,13 @@ fn validate_connection(spec: &Value, errors: &mut Vec<FieldError>) {
     let proxy = text(spec, "/proxyURL");
     let scheme = url::split_url(proxy).map_or("", |parts| parts.scheme);
     if !proxy.is_empty() && !matches!(scheme, "http" | "https" | "socks5") {
-        let why = format!("unsupported scheme {scheme:?}, must be http, https, or socks5");
-        let shown = without_credentials(proxy).into();
-        errors.push(FieldError::invalid("spec.proxyURL", &shown, why));
+        let detail = format!("unsupported scheme {scheme:?}, must be http, https, or socks5");
+        let redacted_proxy = without_credentials(proxy).into();
+        errors.push(FieldError::invalid(
+            "spec.proxyURL",
+            &redacted_proxy,
+            detail,
+        ));
     }
 }
 
@@ -169,8 +173,12 @@ fn validate_endpoint(endpoint: &str, errors: &mut Vec<FieldError>) {
     if endpoint.is_empty() {
         return;
     }
-    let mut refuse = |value: &str, why: &str| {
-        errors.push(FieldError::invalid("spec.apiEndpoint", &value.into(), why))
+    let mut refuse = |value: &str, detail: &str| {
+        errors.push(FieldError::invalid(
+            "spec.apiEndpoint",
+            &value.into(),
+            detail,
+        ))
     };
     let Some(parts) = url::split_url(endpoint).filter(|parts| !parts.host.is_empty()) else {
         refuse("", &format!("host must be provided; {FORM}"));
@@ -195,8 +203,12 @@ fn validate_encryption(spec: &Value, errors: &mut Vec<FieldError>) {
     if scheme.is_empty() || encrypted || (insecure && scheme.eq_ignore_ascii_case("http")) {
         return;
     }
-    let why = "must be an https URL; spec.insecureSkipTLSVerification permits http";
-    errors.push(FieldError::invalid("spec.apiEndpoint", &scheme.into(), why));
+    let detail = "must be an https URL; spec.insecureSkipTLSVerification permits http";
+    errors.push(FieldError::invalid(
+        "spec.apiEndpoint",
+        &scheme.into(),
+        detail,
+    ));
 }
 
 /// Validates provider, region and zones. Error paths use the field names of Karmada's

@@ -20,11 +20,11 @@ pub(crate) fn validate(field: &str, affinity: &Value, errors: &mut Vec<FieldErro
         (!matches!(operator, "In" | "NotIn"))
             .then(|| format!("unsupported operator {operator:?}, must be In or NotIn"))
     });
-    if let Some(why) = invalid {
+    if let Some(detail) = invalid {
         errors.push(FieldError::invalid(
             format!("{field}.fieldSelector"),
             get(affinity, "/fieldSelector"),
-            why,
+            detail,
         ));
     }
 }

@@ -19,12 +19,13 @@ pub(crate) fn validate(policy: &Value, allow_no_execute: bool) -> Vec<FieldError
                 "Configuring taint with NoExecute effect is not allowed, this capability must be explicitly enabled by administrators through command-line flags",
             ));
         }
-        let same = |other: &Value| text(other, "/key") == key && text(other, "/effect") == effect;
-        if taints.iter().skip(i + 1).any(same) {
-            let why = format!(
+        let is_duplicate =
+            |other: &Value| text(other, "/key") == key && text(other, "/effect") == effect;
+        if taints.iter().skip(i + 1).any(is_duplicate) {
+            let detail = format!(
                 "Duplicate taint with the same key({key}) and effect({effect}) is not allowed"
             );
-            errors.push(FieldError::duplicate(&field, &why.into()));
+            errors.push(FieldError::duplicate(&field, &detail.into()));
         }
     }
     errors

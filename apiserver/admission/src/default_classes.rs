@@ -64,22 +64,22 @@ pub(crate) fn set_priority(classes: &[Object], pod: &mut Value) -> Result<(), St
         let fields = fields.map_err(|e| e.to_string())?;
         (fields.value, fields.preemption_policy.clone())
     };
-    if let Some(own) = spec.get("priority").and_then(Value::as_i64)
-        && own != value
+    if let Some(pod_value) = spec.get("priority").and_then(Value::as_i64)
+        && pod_value != value
     {
         return Err(format!(
-            "the integer value of priority ({own}) must not be provided in pod spec; priority admission controller computed {value} from the given PriorityClass name"
+            "the integer value of priority ({pod_value}) must not be provided in pod spec; priority admission controller computed {value} from the given PriorityClass name"
         ));
     }
     spec.insert("priority".into(), value.into());
     let Some(policy) = policy else {
         return Ok(());
     };
-    if let Some(own) = spec.get("preemptionPolicy").and_then(Value::as_str)
-        && own != policy
+    if let Some(pod_value) = spec.get("preemptionPolicy").and_then(Value::as_str)
+        && pod_value != policy
     {
         return Err(format!(
-            "the string value of PreemptionPolicy ({own}) must not be provided in pod spec; priority admission controller computed {policy} from the given PriorityClass name"
+            "the string value of PreemptionPolicy ({pod_value}) must not be provided in pod spec; priority admission controller computed {policy} from the given PriorityClass name"
         ));
     }
     spec.insert("preemptionPolicy".into(), policy.into());
@@ -103,15 +103,17 @@ pub(crate) fn keep_priority(old: &Value, pod: &mut Value) {
 fn default_priority_class(
     classes: &[Object],
 ) -> Result<Option<(&str, Arc<PriorityClassFields>)>, MalformedObject> {
-    let mut found: Option<(&str, Arc<PriorityClassFields>)> = None;
+    let mut default_class: Option<(&str, Arc<PriorityClassFields>)> = None;
     for class in classes {
         let fields = class.decode::<PriorityClassFields>()?;
-        let is_lower = found.as_ref().is_none_or(|(_, f)| fields.value < f.value);
+        let is_lower = default_class
+            .as_ref()
+            .is_none_or(|(_, f)| fields.value < f.value);
         if fields.global_default && is_lower {
-            found = Some((class.name(), fields));
+            default_class = Some((class.name(), fields));
         }
     }
-    Ok(found)
+    Ok(default_class)
 }
 
 /// Whether a new claim gets the default StorageClass.
@@ -161,10 +163,10 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn class(name: &str, more: Value) -> Object {
+    fn class(name: &str, extra_fields: Value) -> Object {
         let mut class = json!({"metadata": {"name": name}});
         let fields = class.as_object_mut().unwrap();
-        for (field, value) in more.as_object().unwrap() {
+        for (field, value) in extra_fields.as_object().unwrap() {
             match field.as_str() {
                 "metadata" => fields["metadata"]
                     .as_object_mut()
@@ -183,7 +185,7 @@ mod tests {
             class("low", json!({"value": 5, "globalDefault": true})),
             class("middle", json!({"value": 7, "globalDefault": true})),
         ];
-        let none: [Object; 0] = [];
+        let no_classes: [Object; 0] = [];
         for (classes, spec, expected) in [
             (
                 &classes[..],
@@ -196,7 +198,7 @@ mod tests {
                 json!({"priorityClassName": "low", "priority": 5}),
             ),
             (
-                &none[..],
+                &no_classes[..],
                 json!({"priority": 0}),
                 json!({"priority": 0, "preemptionPolicy": "PreemptLowerPriority"}),
             ),
@@ -213,7 +215,7 @@ mod tests {
                 ),
             ),
             (
-                &none[..],
+                &no_classes[..],
                 json!({"preemptionPolicy": "Never"}),
                 json!(
                     "the string value of PreemptionPolicy (Never) must not be provided in pod spec; priority admission controller computed PreemptLowerPriority from the given PriorityClass name"
@@ -221,11 +223,11 @@ mod tests {
             ),
         ] {
             let mut pod = json!({"spec": spec});
-            let found = match set_priority(classes, &mut pod) {
+            let outcome = match set_priority(classes, &mut pod) {
                 Ok(()) => pod["spec"].take(),
-                Err(why) => why.into(),
+                Err(message) => message.into(),
             };
-            assert_eq!(found, expected, "{spec}");
+            assert_eq!(outcome, expected, "{spec}");
         }
     }
 

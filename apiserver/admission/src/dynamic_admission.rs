@@ -1,5 +1,5 @@
-//! The admission that users configure: policies and webhooks, in the order of
-//! kube-apiserver's plugins.
+//! Runs the admission that users configure: policies and webhooks, in the order of kube-apiserver's
+//! plugins.
 
 use std::sync::Arc;
 
@@ -28,9 +28,9 @@ impl DynamicAdmission {
             || self.webhooks.has_webhook_for(resource, subresource)
     }
 
-    /// Changes `new` (null in a deletion): policies, webhooks, and once more both that ask for
-    /// it if the object changed after them. Returns whether it changed; collects warnings for
-    /// the client.
+    /// Runs the mutating policies and then the mutating webhooks on `new` (null in a deletion). If
+    /// the object changed afterwards, those with a reinvocation policy run a second time. Returns
+    /// whether the object changed; adds the warnings for the client.
     pub async fn mutate(
         &self,
         attributes: &AdmissionAttributes<'_>,
@@ -51,10 +51,10 @@ impl DynamicAdmission {
             return Ok(false);
         }
         if mutations.may_reinvoke() {
-            let again = policies
+            let reinvocation = policies
                 .mutate(attributes, versions, new, old, Some(&mutations))
                 .await?;
-            if again.changed {
+            if reinvocation.changed {
                 calls.require_all();
             }
         }

@@ -53,9 +53,9 @@ pub(crate) fn validate(quota: &Value) -> Vec<FieldError> {
     errors
 }
 
-/// Refuses limits that neither what bindings request nor a static assignment is held to, since
-/// they would act on nothing. An update may keep those that it does not change. For a server
-/// that enforces quotas.
+/// Rejects limits that would have no effect: no binding requests such a resource, and no static
+/// assignment has it. An update may keep the limits that it does not change. Applies only to a
+/// server that enforces quotas.
 pub(crate) fn validate_enforceable(quota: &Value, old: Option<&Value>) -> Vec<FieldError> {
     let before = old.map_or(&Value::Null, |old| get(old, "/spec/overall"));
     let assigned = items(quota, "/spec/staticAssignments");

@@ -49,9 +49,9 @@ pub(crate) fn validate_cron_hpa(cron: &Value) -> Vec<FieldError> {
     let federated = text(target, "/apiVersion") == "autoscaling.karmada.io/v1alpha1";
     let kind = text(target, "/kind");
     if federated && kind != "FederatedHPA" {
-        let why = format!("invalid scaleTargetRef kind: {kind}, only support FederatedHPA");
+        let detail = format!("invalid scaleTargetRef kind: {kind}, only support FederatedHPA");
         let field = "spec.scaleTargetRef.kind";
-        return vec![FieldError::invalid(field, &kind.into(), why)];
+        return vec![FieldError::invalid(field, &kind.into(), detail)];
     }
     builtin::validate_scale_target(get(cron, "/spec"), &mut errors);
     let mut names = HashSet::new();
@@ -92,13 +92,13 @@ fn is_known_time_zone(name: &str) -> bool {
 
 /// Validates the target of a rule that scales a workload of `kind`.
 fn validate_target_replicas(field: &str, rule: &Value, kind: &str, errors: &mut Vec<FieldError>) {
-    let why = match int(rule, "/targetReplicas") {
+    let detail = match int(rule, "/targetReplicas") {
         None => format!("targetReplicas cannot be nil if you want to scale {kind}"),
         Some(n) if n < 0 => "targetReplicas should be larger than or equal to 0".into(),
         Some(_) => return,
     };
     let field = format!("{field}.targetReplicas");
-    errors.push(FieldError::invalid(field, &"".into(), why));
+    errors.push(FieldError::invalid(field, &"".into(), detail));
 }
 
 /// Validates the bounds of a rule that scales a FederatedHPA.
@@ -129,9 +129,9 @@ fn validate_target_bounds(field: &str, rule: &Value, errors: &mut Vec<FieldError
             "targetMaxReplicas should be larger than or equal to targetMinReplicas",
         ),
     ];
-    for (_, name, why) in rules.into_iter().filter(|(broken, ..)| *broken) {
+    for (_, name, detail) in rules.into_iter().filter(|(broken, ..)| *broken) {
         let field = format!("{field}.{name}");
-        errors.push(FieldError::invalid(field, &"".into(), why));
+        errors.push(FieldError::invalid(field, &"".into(), detail));
     }
 }
 

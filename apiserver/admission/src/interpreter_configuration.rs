@@ -85,7 +85,7 @@ pub(crate) fn validate_webhooks(configuration: &Value) -> Vec<FieldError> {
 }
 
 fn validate_rule_with_operations(field: &str, rule: &Value, errors: &mut Vec<FieldError>) {
-    for (name, others) in [
+    for (name, noun) in [
         ("operations", "operations"),
         ("apiGroups", "API groups"),
         ("apiVersions", "API versions"),
@@ -101,18 +101,18 @@ fn validate_rule_with_operations(field: &str, rule: &Value, errors: &mut Vec<Fie
             errors.push(FieldError::invalid(
                 &field,
                 get(rule, &path),
-                format!("if '*' is present, must not specify other {others}"),
+                format!("if '*' is present, must not specify other {noun}"),
             ));
         }
         for (i, value) in values.iter().enumerate() {
-            let at = index_path(&field, i);
+            let value_path = index_path(&field, i);
             let empty = value.as_str() == Some("");
             if name == "operations" {
-                if !OPERATIONS.iter().any(|known| value == known) {
-                    errors.push(FieldError::not_supported(at, value, &OPERATIONS));
+                if !OPERATIONS.iter().any(|operation| value == operation) {
+                    errors.push(FieldError::not_supported(value_path, value, &OPERATIONS));
                 }
             } else if empty && name != "apiGroups" {
-                errors.push(FieldError::required(at, ""));
+                errors.push(FieldError::required(value_path, ""));
             }
         }
     }
@@ -121,22 +121,22 @@ fn validate_rule_with_operations(field: &str, rule: &Value, errors: &mut Vec<Fie
 fn validate_context_versions(field: &str, webhook: &Value, errors: &mut Vec<FieldError>) {
     let versions: Vec<&str> = texts(webhook, "/interpreterContextVersions").collect();
     if versions.is_empty() {
-        let why = format!("must specify one of {CONTEXT_VERSION}");
-        errors.push(FieldError::required(field, &why));
+        let message = format!("must specify one of {CONTEXT_VERSION}");
+        errors.push(FieldError::required(field, &message));
         return;
     }
     let mut visited = HashSet::new();
     for (i, version) in versions.iter().enumerate() {
-        let at = index_path(field, i);
+        let path = index_path(field, i);
         if !visited.insert(version) {
             errors.push(FieldError::invalid(
-                &at,
+                &path,
                 &(*version).into(),
                 "duplicate version",
             ));
             continue;
         }
-        report_invalid(&at, version, validate_dns1035_label(version), errors);
+        report_invalid(&path, version, validate_dns1035_label(version), errors);
     }
     if !versions.contains(&CONTEXT_VERSION) {
         errors.push(FieldError::invalid(
@@ -147,17 +147,17 @@ fn validate_context_versions(field: &str, webhook: &Value, errors: &mut Vec<Fiel
     }
 }
 
-/// `others` are all other customizations. Returns the first error.
+/// `other_customizations` are all other customizations. Returns the first error.
 pub(crate) fn validate_customization(
     customization: &Value,
-    others: &[Value],
+    other_customizations: &[Value],
     compile: Option<&CustomizationScriptValidator>,
 ) -> Result<(), String> {
-    if let Some(why) = others
+    if let Some(message) = other_customizations
         .iter()
         .find_map(|other| conflicting_operation(customization, other))
     {
-        return Err(why);
+        return Err(message);
     }
     let Some(compile) = compile else {
         return Ok(());
@@ -165,8 +165,8 @@ pub(crate) fn validate_customization(
     for (rule, operation) in RULE_OPERATIONS {
         let script = lua_script(customization, rule);
         if !script.is_empty() {
-            compile(rule, script).map_err(|why| {
-                format!("InterpreterOperation({operation}) Lua script error: {why}")
+            compile(rule, script).map_err(|message| {
+                format!("InterpreterOperation({operation}) Lua script error: {message}")
             })?;
         }
     }
@@ -183,15 +183,15 @@ fn lua_script<'a>(customization: &'a Value, rule: &str) -> &'a str {
 /// The error when both customizations define an operation for the same kind.
 fn conflicting_operation(new: &Value, other: &Value) -> Option<String> {
     let target = |c, part: &str| text(c, &format!("/spec/target/{part}"));
-    let same = |part| target(new, part) == target(other, part);
-    if !same("apiVersion") || !same("kind") {
+    let is_same = |part| target(new, part) == target(other, part);
+    if !is_same("apiVersion") || !is_same("kind") {
         return None;
     }
-    let both =
+    let both_have =
         |rule: &str| !lua_script(new, rule).is_empty() && !lua_script(other, rule).is_empty();
     let (_, operation) = RULE_OPERATIONS
         .into_iter()
-        .find(|(rule, operation)| *operation != DEPENDENCY_OPERATION && both(rule))?;
+        .find(|(rule, operation)| *operation != DEPENDENCY_OPERATION && both_have(rule))?;
     let name = text(other, "/metadata/name");
     Some(format!(
         "conflicting with InterpreterOperation({operation}) of existing ResourceInterpreterCustomization({name})"

@@ -19,7 +19,7 @@ const CONTAINER_LISTS: [(&str, &str); 2] = [
 pub(crate) fn set_pod_defaults(ranges: &[Value], pod: &mut Value) {
     let mut notes = Vec::new();
     for limit in limits_of_type(ranges, "Container") {
-        for (list, what) in CONTAINER_LISTS {
+        for (list, container_kind) in CONTAINER_LISTS {
             for container in items_mut(pod, &format!("/spec/{list}")) {
                 let name = text(container, "/name").to_owned();
                 for (defaults, side, noun) in [
@@ -28,7 +28,10 @@ pub(crate) fn set_pod_defaults(ranges: &[Value], pod: &mut Value) {
                 ] {
                     let set = set_missing(container, side, get(limit, defaults));
                     if !set.is_empty() {
-                        notes.push(format!("{} {noun} for {what} {name}", set.join(", ")));
+                        notes.push(format!(
+                            "{} {noun} for {container_kind} {name}",
+                            set.join(", ")
+                        ));
                     }
                 }
             }
@@ -103,12 +106,12 @@ pub(crate) fn validate_claim(ranges: &[Value], claim: &Value) -> Vec<String> {
         for (name, least) in resource_list(get(limit, "/min")) {
             errors.extend(usage.below_minimum(&name, least));
         }
-        for (name, most) in resource_list(get(limit, "/max")) {
-            let is = format!("maximum {name} usage per {KIND} is {most}");
+        for (name, maximum) in resource_list(get(limit, "/max")) {
+            let bound = format!("maximum {name} usage per {KIND} is {maximum}");
             match usage.requests.get(&name) {
-                None => errors.push(format!("{is}.  No request is specified")),
-                Some(request) if *request > most => {
-                    errors.push(format!("{is}, but request is {request}"));
+                None => errors.push(format!("{bound}.  No request is specified")),
+                Some(request) if *request > maximum => {
+                    errors.push(format!("{bound}, but request is {request}"));
                 }
                 Some(_) => {}
             }
@@ -135,53 +138,55 @@ impl DeclaredResources {
         for (name, least) in resource_list(get(limit, "/min")) {
             errors.extend(self.below_minimum(&name, least));
         }
-        for (name, most) in resource_list(get(limit, "/max")) {
-            errors.extend(self.above_maximum(&name, most));
+        for (name, maximum) in resource_list(get(limit, "/max")) {
+            errors.extend(self.above_maximum(&name, maximum));
         }
         for (name, ratio) in resource_list(get(limit, "/maxLimitRequestRatio")) {
             errors.extend(self.above_ratio(&name, ratio));
         }
     }
 
-    fn below_minimum(&self, name: &str, least: Quantity) -> Option<String> {
-        let is = format!("minimum {name} usage per {} is {least}", self.kind);
+    fn below_minimum(&self, name: &str, minimum: Quantity) -> Option<String> {
+        let bound = format!("minimum {name} usage per {} is {minimum}", self.kind);
         match (self.requests.get(name), self.limits.get(name)) {
-            (None, _) => Some(format!("{is}.  No request is specified")),
-            (Some(request), _) if *request < least => {
-                Some(format!("{is}, but request is {request}"))
+            (None, _) => Some(format!("{bound}.  No request is specified")),
+            (Some(request), _) if *request < minimum => {
+                Some(format!("{bound}, but request is {request}"))
             }
-            (_, Some(limit)) if *limit < least => Some(format!("{is}, but limit is {limit}")),
+            (_, Some(limit)) if *limit < minimum => Some(format!("{bound}, but limit is {limit}")),
             _ => None,
         }
     }
 
-    fn above_maximum(&self, name: &str, most: Quantity) -> Option<String> {
-        let is = format!("maximum {name} usage per {} is {most}", self.kind);
+    fn above_maximum(&self, name: &str, maximum: Quantity) -> Option<String> {
+        let bound = format!("maximum {name} usage per {} is {maximum}", self.kind);
         match (self.limits.get(name), self.requests.get(name)) {
-            (None, _) => Some(format!("{is}.  No limit is specified")),
-            (Some(limit), _) if *limit > most => Some(format!("{is}, but limit is {limit}")),
-            (_, Some(request)) if *request > most => {
-                Some(format!("{is}, but request is {request}"))
+            (None, _) => Some(format!("{bound}.  No limit is specified")),
+            (Some(limit), _) if *limit > maximum => Some(format!("{bound}, but limit is {limit}")),
+            (_, Some(request)) if *request > maximum => {
+                Some(format!("{bound}, but request is {request}"))
             }
             _ => None,
         }
     }
 
-    fn above_ratio(&self, name: &str, most: Quantity) -> Option<String> {
-        let is = format!(
-            "{name} max limit to request ratio per {} is {most}",
+    fn above_ratio(&self, name: &str, max_ratio: Quantity) -> Option<String> {
+        let bound = format!(
+            "{name} max limit to request ratio per {} is {max_ratio}",
             self.kind
         );
         let set = |amounts: &ResourceList| amounts.get(name).copied().filter(|q| !q.is_zero());
         let Some(request) = set(&self.requests) else {
-            return Some(format!("{is}, but no request is specified or request is 0"));
+            return Some(format!(
+                "{bound}, but no request is specified or request is 0"
+            ));
         };
         let Some(limit) = set(&self.limits) else {
-            return Some(format!("{is}, but no limit is specified or limit is 0"));
+            return Some(format!("{bound}, but no limit is specified or limit is 0"));
         };
         let ratio = limit.milli_value() as f64 / request.milli_value() as f64;
-        (ratio * 1000.0 > most.milli_value() as f64)
-            .then(|| format!("{is}, but provided ratio is {ratio:.6}"))
+        (ratio * 1000.0 > max_ratio.milli_value() as f64)
+            .then(|| format!("{bound}, but provided ratio is {ratio:.6}"))
     }
 }
 

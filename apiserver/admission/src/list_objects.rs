@@ -1,5 +1,5 @@
-//! Lists objects for rules: page by page those of a whole kind, or at once the few of a
-//! namespace that most writes look at.
+//! Lists objects for admission rules: all objects of a kind, page by page, or the objects of one
+//! namespace from the watch cache.
 
 use client::{Api, Error, ListOptions, ResourcePath, Result};
 use machinery::{Gvr, Object, Status};
@@ -7,7 +7,7 @@ use machinery::{Gvr, Object, Status};
 /// Objects per call.
 const LIST_PAGE_ITEMS: u64 = 500;
 
-/// All objects of a resource; an empty namespace means all of them.
+/// Lists all objects of a resource; an empty namespace means every namespace.
 pub(crate) async fn list_objects(
     api: &dyn Api,
     resource: &Gvr,
@@ -29,8 +29,8 @@ pub(crate) async fn list_objects(
     }
 }
 
-/// All objects of a resource in a namespace, as the watch cache has them: without a request
-/// to the store.
+/// Lists the objects of a resource in a namespace from the watch cache, without a request to the
+/// store.
 pub(crate) async fn list_cached(
     api: &dyn Api,
     resource: &Gvr,

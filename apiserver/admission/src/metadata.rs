@@ -17,7 +17,7 @@ use crate::unstructured::{
 /// Bound on the bytes of all annotations of an object together.
 const MAX_ANNOTATIONS_BYTES: usize = 256 << 10;
 
-/// How many of the owners an error shows, which is cut after them.
+/// The number of owners that an error lists; further owners are omitted.
 const MAX_SHOWN_OWNERS: usize = 8;
 
 /// Groups in which finalizers must have a domain or be one of the standard ones.
@@ -99,25 +99,29 @@ pub fn validate_embedded(path: &str, object: &Map<String, Value>) -> Vec<FieldEr
     let Some(meta) = object.get("metadata").filter(|meta| meta.is_object()) else {
         return errors;
     };
-    let at = |name: &str| format!("{path}.metadata.{name}");
+    let field_path = |name: &str| format!("{path}.metadata.{name}");
     for name in ["name", "generateName"] {
         let value = text(meta, &format!("/{name}"));
         if !value.is_empty() {
             let result = validate_path_segment_name(value);
-            report_invalid(at(name), value, result, &mut errors);
+            report_invalid(field_path(name), value, result, &mut errors);
         }
     }
     let namespace = text(meta, "/namespace");
     if !namespace.is_empty() {
         let result = validate_dns1123_label(namespace);
-        report_invalid(at("namespace"), namespace, result, &mut errors);
+        report_invalid(field_path("namespace"), namespace, result, &mut errors);
     }
-    validate_labels(&at("labels"), get(meta, "/labels"), &mut errors);
-    validate_annotations(&at("annotations"), get(meta, "/annotations"), &mut errors);
+    validate_labels(&field_path("labels"), get(meta, "/labels"), &mut errors);
+    validate_annotations(
+        &field_path("annotations"),
+        get(meta, "/annotations"),
+        &mut errors,
+    );
     let owners = items(meta, "/ownerReferences");
-    validate_owner_references(&at("ownerReferences"), owners, &mut errors);
+    validate_owner_references(&field_path("ownerReferences"), owners, &mut errors);
     let custom = Gvk::from_static("embedded", "", "");
-    validate_finalizers(&custom, &at("finalizers"), meta, &mut errors);
+    validate_finalizers(&custom, &field_path("finalizers"), meta, &mut errors);
     errors
 }
 
@@ -127,19 +131,19 @@ fn validate_embedded_type(path: &str, object: &Map<String, Value>, errors: &mut 
         let Some(value) = object.get(name).and_then(Value::as_str) else {
             continue;
         };
-        let why = match name {
+        let detail = match name {
             _ if value.is_empty() => Some("must not be empty".to_owned()),
             "apiVersion" => (value.matches('/').count() > 1)
                 .then(|| format!("unexpected GroupVersion string: {value}")),
             _ => validate_dns1035_label(&value.to_lowercase())
                 .err()
-                .map(|why| format!("may have mixed case, but should otherwise match: {why}")),
+                .map(|detail| format!("may have mixed case, but should otherwise match: {detail}")),
         };
-        if let Some(why) = why {
+        if let Some(detail) = detail {
             errors.push(FieldError::invalid(
                 format!("{path}.{name}"),
                 &value.into(),
-                why,
+                detail,
             ));
         }
     }
@@ -242,24 +246,24 @@ fn validate_owner_references(field: &str, owners: &[Value], errors: &mut Vec<Fie
             }
         }
         if group.is_empty() && version == "v1" && text(owner, "/kind") == "Event" {
-            let why = "/v1, Kind=Event is disallowed from being an owner";
-            let shown = render_owner(owner);
-            errors.push(FieldError::invalid_rendered(field, &shown, why));
+            let detail = "/v1, Kind=Event is disallowed from being an owner";
+            let rendered = render_owner(owner);
+            errors.push(FieldError::invalid_rendered(field, &rendered, detail));
         }
         if flag(owner, "/controller") {
             let part = |field| truncated(text(owner, field), MAX_QUOTED_BYTES);
             let name = format!("{}/{}", part("/kind"), part("/name"));
             if let Some(first) = &controller {
-                let why = format!(
+                let detail = format!(
                     "Only one reference can have Controller set to true. Found \"true\" in references for {first} and {name}"
                 );
-                let shown: Vec<String> = owners
+                let rendered: Vec<String> = owners
                     .iter()
                     .take(MAX_SHOWN_OWNERS)
                     .map(render_owner)
                     .collect();
-                let shown = format!("[{}]", shown.join(","));
-                errors.push(FieldError::invalid_rendered(field, &shown, why));
+                let rendered = format!("[{}]", rendered.join(","));
+                errors.push(FieldError::invalid_rendered(field, &rendered, detail));
             }
             controller.get_or_insert(name);
         }
@@ -271,7 +275,7 @@ fn render_owner(owner: &Value) -> String {
     let required = ["apiVersion", "kind", "name", "uid"].map(|name| (name, true));
     let optional = ["controller", "blockOwnerDeletion"].map(|name| (name, false));
     let fields = required.into_iter().chain(optional);
-    let shown: Vec<String> = fields
+    let parts: Vec<String> = fields
         .filter_map(
             |(name, is_required)| match get(owner, &format!("/{name}")) {
                 Value::Null => is_required.then(|| format!("{name:?}:\"\"")),
@@ -279,7 +283,7 @@ fn render_owner(owner: &Value) -> String {
             },
         )
         .collect();
-    format!("{{{}}}", shown.join(","))
+    format!("{{{}}}", parts.join(","))
 }
 
 fn validate_finalizers(gvk: &Gvk, field: &str, meta: &Value, errors: &mut Vec<FieldError>) {
@@ -292,8 +296,12 @@ fn validate_finalizers(gvk: &Gvk, field: &str, meta: &Value, errors: &mut Vec<Fi
         }
         report_invalid(field, name, validate_qualified_name(name), errors);
         if qualified && !name.contains('/') && !STANDARD_FINALIZERS.contains(&name) {
-            let why = "name is neither a standard finalizer name nor is it fully qualified";
-            errors.push(FieldError::invalid(index_path(field, i), &name.into(), why));
+            let detail = "name is neither a standard finalizer name nor is it fully qualified";
+            errors.push(FieldError::invalid(
+                index_path(field, i),
+                &name.into(),
+                detail,
+            ));
         }
     }
     let set = |name: &str| texts(meta, "/finalizers").any(|f| f == name);
@@ -349,11 +357,11 @@ pub fn validate_update(new: &Value, old: &Value) -> Vec<FieldError> {
             .map(|f| format!("{f:?}"))
             .collect();
         if !added.is_empty() {
-            let why = format!(
+            let detail = format!(
                 "no new finalizers can be added if the object is being deleted, found new finalizers []string{{{}}}",
                 added.join(", ")
             );
-            errors.push(FieldError::forbidden("metadata.finalizers", &why));
+            errors.push(FieldError::forbidden("metadata.finalizers", &detail));
         }
     }
     errors
@@ -425,7 +433,7 @@ mod tests {
 
     #[test]
     fn labels_owners_and_finalizers_are_validated() {
-        let with = |extra: Value| {
+        let object_with = |extra: Value| {
             let mut meta = json!({"name": "a", "namespace": "n"});
             for (k, v) in extra.as_object().unwrap() {
                 meta[k] = v.clone();
@@ -478,7 +486,7 @@ mod tests {
             ),
         ];
         for (extra, expect) in table {
-            check_create(&POD, true, with(extra), &expect);
+            check_create(&POD, true, object_with(extra), &expect);
         }
     }
 

@@ -63,18 +63,18 @@ fn has_overriders(overriders: &Value) -> bool {
 }
 
 fn validate_overriders(field: &str, overriders: &Value, errors: &mut Vec<FieldError>) {
-    let each = |name: &str| {
+    let overriders_of = |name: &str| {
         let base = format!("{field}.{name}");
         let list = items(overriders, &format!("/{name}")).iter().enumerate();
         list.map(move |(i, item)| (index_path(&base, i), item))
     };
-    for (field, item) in each("annotationsOverrider") {
+    for (field, item) in overriders_of("annotationsOverrider") {
         metadata::validate_annotations(&format!("{field}.value"), get(item, "/value"), errors);
     }
-    for (field, item) in each("labelsOverrider") {
+    for (field, item) in overriders_of("labelsOverrider") {
         metadata::validate_labels(&format!("{field}.value"), get(item, "/value"), errors);
     }
-    for (field, item) in each("imageOverrider") {
+    for (field, item) in overriders_of("imageOverrider") {
         if has(item, "/predicate") {
             let field = format!("{field}.predicate.path");
             let path = text(item, "/predicate/path");
@@ -82,10 +82,10 @@ fn validate_overriders(field: &str, overriders: &Value, errors: &mut Vec<FieldEr
             validate_identity_path(&field, path, false, errors);
         }
     }
-    for (field, item) in each("fieldOverrider") {
+    for (field, item) in overriders_of("fieldOverrider") {
         validate_field_overrider(&field, item, errors);
     }
-    for (field, item) in each("plaintext") {
+    for (field, item) in overriders_of("plaintext") {
         let removes = text(item, "/operator") == "remove";
         let path = text(item, "/path");
         validate_identity_path(&format!("{field}.path"), path, removes, errors);
@@ -99,16 +99,16 @@ fn validate_identity_path(field: &str, path: &str, removes: bool, errors: &mut V
     // another field.
     let contains_identity = removes && path == "/metadata";
     if contains_identity || IDENTITY_FIELDS.contains(&path) {
-        let why = "an override must not change which object a manifest is";
-        errors.push(FieldError::invalid(field, &path.into(), why));
+        let detail = "an override must not change which object a manifest is";
+        errors.push(FieldError::invalid(field, &path.into(), detail));
     }
 }
 
 fn validate_field_overrider(field: &str, overrider: &Value, errors: &mut Vec<FieldError>) {
     let (json, yaml) = (items(overrider, "/json"), items(overrider, "/yaml"));
     if json.is_empty() && yaml.is_empty() {
-        let why = "FieldOverrider must have either JSON or YAML set";
-        errors.push(FieldError::required(field, why));
+        let detail = "FieldOverrider must have either JSON or YAML set";
+        errors.push(FieldError::required(field, detail));
     } else if !json.is_empty() && !yaml.is_empty() {
         errors.push(FieldError::invalid_rendered(
             field,
@@ -121,22 +121,22 @@ fn validate_field_overrider(field: &str, overrider: &Value, errors: &mut Vec<Fie
     validate_identity_path(&format!("{field}.fieldPath"), path, false, errors);
     for (name, operations) in [("json", json), ("yaml", yaml)] {
         for (i, operation) in operations.iter().enumerate() {
-            let at = index_path(&format!("{field}.{name}"), i);
+            let operation_path = index_path(&format!("{field}.{name}"), i);
             validate_json_pointer(
-                &format!("{at}.subPath"),
+                &format!("{operation_path}.subPath"),
                 text(operation, "/subPath"),
                 errors,
             );
             let valued = has(operation, "/value");
-            let why = match text(operation, "/operator") {
+            let detail = match text(operation, "/operator") {
                 "add" | "replace" if !valued => "value is required for add or replace operation",
                 "remove" if valued => "value is not allowed for remove operation",
                 _ => continue,
             };
             errors.push(FieldError::invalid(
-                format!("{at}.value"),
+                format!("{operation_path}.value"),
                 get(operation, "/value"),
-                why,
+                detail,
             ));
         }
     }
@@ -146,8 +146,8 @@ fn validate_field_overrider(field: &str, overrider: &Value, errors: &mut Vec<Fie
 /// (`go-openapi/jsonpointer`).
 fn validate_json_pointer(field: &str, path: &str, errors: &mut Vec<FieldError>) {
     if !path.is_empty() && !path.starts_with('/') {
-        let why = "JSON pointer must be empty or start with a \"/\"\nJSON pointer error";
-        errors.push(FieldError::invalid(field, &path.into(), why));
+        let detail = "JSON pointer must be empty or start with a \"/\"\nJSON pointer error";
+        errors.push(FieldError::invalid(field, &path.into(), detail));
     }
 }
 

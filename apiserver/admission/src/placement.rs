@@ -84,18 +84,18 @@ fn validate_overflow_affinities(
     }
     let mut names = HashSet::from([primary]);
     for (i, tier) in items(term, "/overflowAffinities").iter().enumerate() {
-        let at = index_path(&field, i);
+        let path = index_path(&field, i);
         let name = text(tier, "/affinityName");
-        let named = format!("{at}.affinityName");
-        report_invalid(&named, name, validate_qualified_name(name), errors);
+        let name_path = format!("{path}.affinityName");
+        report_invalid(&name_path, name, validate_qualified_name(name), errors);
         if !names.insert(name) {
             errors.push(FieldError::invalid(
-                named,
+                name_path,
                 &name.into(),
                 "overflow affinity name must be unique and must not duplicate the primary group's affinityName",
             ));
         }
-        cluster_affinity::validate(&at, tier, errors);
+        cluster_affinity::validate(&path, tier, errors);
     }
 }
 
@@ -117,9 +117,12 @@ fn validate_spread_constraints(constraints: &[Value], errors: &mut Vec<FieldErro
         let field = text(constraint, "/spreadByField");
         let max = int(constraint, "/maxGroups").unwrap_or(0);
         let min = int(constraint, "/minGroups").unwrap_or(0);
-        let both = !field.is_empty() && !text(constraint, "/spreadByLabel").is_empty();
+        let has_both = !field.is_empty() && !text(constraint, "/spreadByLabel").is_empty();
         let rules = [
-            (both, "spreadByLabel should not co-exist with spreadByField"),
+            (
+                has_both,
+                "spreadByLabel should not co-exist with spreadByField",
+            ),
             (min < 0, "minGroups lower than 0 is not allowed"),
             (max < 0, "maxGroups lower than 0 is not allowed"),
             (
@@ -127,20 +130,20 @@ fn validate_spread_constraints(constraints: &[Value], errors: &mut Vec<FieldErro
                 "maxGroups lower than minGroups is not allowed",
             ),
         ];
-        for (_, why) in rules.into_iter().filter(|(broken, _)| *broken) {
+        for (_, detail) in rules.into_iter().filter(|(broken, _)| *broken) {
             let value = go_json::<SpreadConstraint>(constraint);
             errors.push(FieldError::invalid_rendered(
                 index_path(&base, i),
                 &value,
-                why,
+                detail,
             ));
         }
         if !field.is_empty() {
             let times = by_field.entry(field).or_default();
             *times += 1;
             if *times == 2 {
-                let why = format!("multiple {field} spread constraints are not allowed");
-                errors.push(FieldError::invalid_rendered(&base, &all(), why));
+                let detail = format!("multiple {field} spread constraints are not allowed");
+                errors.push(FieldError::invalid_rendered(&base, &all(), detail));
             }
         }
     }

@@ -95,8 +95,8 @@ pub(crate) fn default_selector_namespaces(namespace: &str, policy: &mut Value) {
 }
 
 fn set_permanent_id_and_finalizer(variant: &PolicyKeys, policy: &mut Value) {
-    if let Some(own) = object_mut(policy, &["metadata", "labels"]) {
-        own.insert(variant.label.into(), Uuid::new_v4().to_string().into());
+    if let Some(labels) = object_mut(policy, &["metadata", "labels"]) {
+        labels.insert(variant.label.into(), Uuid::new_v4().to_string().into());
     }
     if let Some(metadata) = object_mut(policy, &["metadata"]) {
         let finalizers = metadata
@@ -156,9 +156,13 @@ fn validate_automatic_failover(policy: &Value, errors: &mut Vec<FieldError>) {
     let annotations = entries(policy, "/metadata/annotations")
         .filter_map(|(key, value)| Some((key.to_owned(), value.as_str()?.to_owned())))
         .collect();
-    if let Err(bad) = automatic_failover_delay(&annotations) {
-        let field = format!("metadata.annotations[{}]", bad.key);
-        errors.push(FieldError::invalid(field, &bad.value.into(), bad.reason));
+    if let Err(invalid) = automatic_failover_delay(&annotations) {
+        let field = format!("metadata.annotations[{}]", invalid.key);
+        errors.push(FieldError::invalid(
+            field,
+            &invalid.value.into(),
+            invalid.reason,
+        ));
     }
 }
 
@@ -210,9 +214,9 @@ fn validate_application_failover(spec: &Value, application: &Value, errors: &mut
         ),
         (grace.is_some_and(|g| g <= 0), "must be greater than 0"),
     ];
-    for (_, why) in rules.into_iter().filter(|(broken, _)| *broken) {
+    for (_, detail) in rules.into_iter().filter(|(broken, _)| *broken) {
         let field = format!("{base}.gracePeriodSeconds");
-        errors.push(FieldError::invalid(field, &grace.into(), why));
+        errors.push(FieldError::invalid(field, &grace.into(), detail));
     }
     validate_state_preservation(spec, "application", errors);
 }

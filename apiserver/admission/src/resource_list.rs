@@ -27,7 +27,7 @@ pub(crate) enum ResourceListKind {
     Quota,
     /// A quota over clusters.
     FederatedQuota,
-    /// Amounts of any resource: those of a pod as a whole, or of a limit on claims.
+    /// Amounts of any resource: of a pod as a whole, or of a limit on claims.
     Other,
 }
 
@@ -47,10 +47,10 @@ pub(crate) fn is_quota_resource(name: &str) -> bool {
         || OBJECT_COUNT_RESOURCES.contains(&name)
 }
 
-/// All that is wrong with the name of a resource.
+/// Lists all faults of the name of a resource.
 fn name_faults(kind: ResourceListKind, name: &str) -> Vec<String> {
-    if let Err(why) = validate_qualified_name(name) {
-        return vec![why];
+    if let Err(detail) = validate_qualified_name(name) {
+        return vec![detail];
     }
     if name.contains('/') {
         let is_native = name.contains("kubernetes.io/");
@@ -101,9 +101,9 @@ pub(crate) fn validate_resource_list(
     errors: &mut Vec<FieldError>,
 ) {
     for (key, value) in entries(resources, "") {
-        let at = format!("{field}[{key}]");
-        report_name_faults(kind, &at, key, errors);
-        validate_amount(&at, key, value, errors);
+        let path = format!("{field}[{key}]");
+        report_name_faults(kind, &path, key, errors);
+        validate_amount(&path, key, value, errors);
     }
 }
 
@@ -114,8 +114,8 @@ pub(crate) fn report_name_faults(
     name: &str,
     errors: &mut Vec<FieldError>,
 ) {
-    for why in name_faults(kind, name) {
-        errors.push(FieldError::invalid(field, &name.into(), why));
+    for detail in name_faults(kind, name) {
+        errors.push(FieldError::invalid(field, &name.into(), detail));
     }
 }
 
@@ -128,14 +128,14 @@ pub(crate) fn validate_amount(
 ) {
     let amount = match Quantity::from_value(value) {
         Ok(amount) => amount,
-        Err(why) => {
-            errors.push(FieldError::invalid(field, value, why.to_string()));
+        Err(detail) => {
+            errors.push(FieldError::invalid(field, value, detail.to_string()));
             return;
         }
     };
     if amount.is_negative() {
-        let why = "must be greater than or equal to 0";
-        errors.push(FieldError::invalid(field, value, why));
+        let detail = "must be greater than or equal to 0";
+        errors.push(FieldError::invalid(field, value, detail));
     }
     if is_integer_resource(resource) && !amount.is_integer() {
         errors.push(FieldError::invalid(field, value, "must be an integer"));

@@ -85,16 +85,16 @@ pub(crate) async fn charge_quotas(
         match write.charge_quota(api, quota).await {
             Ok(None) => {}
             Ok(Some(share)) => charges.charged.push((name, share)),
-            Err(refused) => {
+            Err(rejection) => {
                 refund_quotas(api, &charges).await;
-                return Err(refused);
+                return Err(rejection);
             }
         }
     }
     Ok(charges)
 }
 
-/// The usage of the new object beyond that of the old one.
+/// The usage of the new object minus the usage of the old one.
 fn usage_increase(resource: &Gvr, new: &Value, old: Option<&Value>) -> ResourceList {
     let before = old.map(|old| quota_usage::usage(resource, old));
     let before = before.unwrap_or_default();
@@ -109,8 +109,8 @@ fn usage_increase(resource: &Gvr, new: &Value, old: Option<&Value>) -> ResourceL
 }
 
 impl ChargedWrite<'_> {
-    fn forbidden(&self, why: impl std::fmt::Display) -> Status {
-        Status::forbidden(self.attributes.gvr, self.name, why)
+    fn forbidden(&self, message: impl std::fmt::Display) -> Status {
+        Status::forbidden(self.attributes.gvr, self.name, message)
     }
 
     /// Charges one quota. Returns the charged amounts; `None` when it does not count the
@@ -155,14 +155,15 @@ impl ChargedWrite<'_> {
             return Ok(None);
         }
         let (hard, used) = (&quota.status.hard, &quota.status.used);
-        let mut counted = hard.clone();
-        counted.retain(|name, _| quota_usage::counts(name, resource));
-        if let Some(why) = quota_usage::missing_container_resources(resource, self.object, &counted)
+        let mut limits = hard.clone();
+        limits.retain(|name, _| quota_usage::counts(name, resource));
+        if let Some(message) =
+            quota_usage::missing_container_resources(resource, self.object, &limits)
         {
-            return Err(self.forbidden(format!("failed quota: {name}: {why}")));
+            return Err(self.forbidden(format!("failed quota: {name}: {message}")));
         }
-        if counted.keys().any(|resource| !used.contains_key(resource)) {
-            let names: Vec<&str> = counted.keys().map(String::as_str).collect();
+        if limits.keys().any(|resource| !used.contains_key(resource)) {
+            let names: Vec<&str> = limits.keys().map(String::as_str).collect();
             let names = names.join(",");
             return Err(self.forbidden(format!(
                 "status unknown for quota: {name}, resources: {names}"
@@ -186,11 +187,11 @@ impl ChargedWrite<'_> {
             return Ok(Some((share, after)));
         }
         let masked = |amounts: &ResourceList| {
-            let shown = amounts
+            let listed = amounts
                 .iter()
                 .filter(|(name, _)| exceeded.contains_key(*name));
-            let shown: Vec<String> = shown.map(|(name, q)| format!("{name}={q}")).collect();
-            shown.join(",")
+            let listed: Vec<String> = listed.map(|(name, q)| format!("{name}={q}")).collect();
+            listed.join(",")
         };
         Err(self.forbidden(format!(
             "exceeded quota: {name}, requested: {}, used: {}, limited: {}",
@@ -201,9 +202,9 @@ impl ChargedWrite<'_> {
     }
 }
 
-fn add(used: &ResourceList, more: &ResourceList) -> ResourceList {
+fn add(used: &ResourceList, increase: &ResourceList) -> ResourceList {
     let mut sum = used.clone();
-    for (name, amount) in more {
+    for (name, amount) in increase {
         *sum.entry(name.clone()).or_insert(Quantity::ZERO) += *amount;
     }
     sum
@@ -214,8 +215,10 @@ async fn update_used(api: &dyn Api, quota: &Object, used: &ResourceList) -> Resu
     let mut body = quota.value()?;
     body["status"]["used"] =
         serde_json::to_value(used).map_err(|e| Error::Protocol(e.to_string()))?;
-    let at = ResourcePath::of_object(&QUOTAS, quota).subresource("status");
-    let written = api.update(at, body.into(), &WriteOptions::default()).await;
+    let path = ResourcePath::of_object(&QUOTAS, quota).subresource("status");
+    let written = api
+        .update(path, body.into(), &WriteOptions::default())
+        .await;
     written.map(drop)
 }
 

@@ -33,9 +33,9 @@ pub(crate) fn validate(registry: &Value, old: Option<&Value>) -> Vec<FieldError>
         let field = index_path("spec.resourceSelectors", i);
         let version = text(selector, "/apiVersion");
         if version.matches('/').count() > 1 {
-            let why = format!("unexpected GroupVersion string: {version}");
+            let detail = format!("unexpected GroupVersion string: {version}");
             let field = format!("{field}.apiVersion");
-            errors.push(FieldError::invalid(field, &version.into(), why));
+            errors.push(FieldError::invalid(field, &version.into(), detail));
         }
         let namespace = text(selector, "/namespace");
         if !namespace.is_empty() {
@@ -59,13 +59,13 @@ pub(crate) fn validate(registry: &Value, old: Option<&Value>) -> Vec<FieldError>
                 "must be a valid http or https URL with non-empty scheme and host",
             ));
         } else if parts.scheme == "http" && !is_unencrypted_allowed {
-            let why = format!(
+            let detail = format!(
                 "must be an https URL; the annotation {INSECURE_BACKEND_STORE}: \"true\" permits http"
             );
             errors.push(FieldError::invalid(
                 index_path(ADDRESSES_FIELD, i),
                 &"http".into(),
-                why,
+                detail,
             ));
         }
     }
@@ -110,19 +110,19 @@ mod tests {
                 r#"spec.resourceSelectors[0].apiVersion: Invalid value: "a/b/c": unexpected GroupVersion string: a/b/c"#,
             ],
         );
-        let why = validate_dns1123_label("N").unwrap_err();
+        let detail = validate_dns1123_label("N").unwrap_err();
         check(
             selects("v1", "N"),
             &[&format!(
-                r#"spec.resourceSelectors[0].namespace: Invalid value: "N": {why}"#
+                r#"spec.resourceSelectors[0].namespace: Invalid value: "N": {detail}"#
             )],
         );
         check(registry("https://a:9200"), &[]);
-        for bad in ["ftp://a", "a:9200", "http://"] {
+        for invalid in ["ftp://a", "a:9200", "http://"] {
             check(
-                registry(bad),
+                registry(invalid),
                 &[&format!(
-                    "spec.backendStore.openSearch.addresses[0]: Invalid value: {bad:?}: must be a valid http or https URL with non-empty scheme and host"
+                    "spec.backendStore.openSearch.addresses[0]: Invalid value: {invalid:?}: must be a valid http or https URL with non-empty scheme and host"
                 )],
             );
         }
@@ -134,18 +134,18 @@ mod tests {
             json!({"metadata": {"annotations": {INSECURE_BACKEND_STORE: insecure}},
                 "spec": {"backendStore": {"openSearch": {"addresses": [address]}}}})
         };
-        let bare = registry("http://a:9200", "");
+        let unencrypted = registry("http://a:9200", "");
         let permitted = registry("http://a:9200", "true");
         let encrypted = registry("https://a:9200", "");
         for (new, old, valid) in [
             (&encrypted, None, true),
-            (&bare, None, false),
+            (&unencrypted, None, false),
             (&permitted, None, true),
-            (&bare, Some(&encrypted), false),
-            (&bare, Some(&permitted), false),
+            (&unencrypted, Some(&encrypted), false),
+            (&unencrypted, Some(&permitted), false),
             (&permitted, Some(&encrypted), true),
             // It was stored before this rule.
-            (&bare, Some(&bare), true),
+            (&unencrypted, Some(&unencrypted), true),
         ] {
             let errors = validate(new, old);
             assert_eq!(errors.is_empty(), valid, "{new} {old:?}: {errors:?}");

@@ -28,8 +28,8 @@ pub(crate) struct SecretReference<'a> {
     pub(crate) sent_to: &'static str,
 }
 
-/// The fields of a kind that reference Secrets, and those that decide where their content is
-/// sent.
+/// The fields of a kind that reference Secrets, and the fields that decide where the content of the
+/// Secrets is sent.
 pub(crate) struct SecretReferenceFields {
     /// Pointers to the references, and the fields as errors name them.
     pub(crate) references: &'static [(&'static str, &'static str)],
@@ -39,18 +39,18 @@ pub(crate) struct SecretReferenceFields {
 }
 
 impl SecretReferenceFields {
-    /// The Secrets that a write puts to a new use: those of a new object, those of changed
-    /// references, and all of them when the connection changes.
+    /// The Secrets that a write puts to a new use: all Secrets of a new object, the Secrets of
+    /// changed references, and all Secrets when the connection changes.
     pub(crate) fn to_authorize<'a>(
         &self,
         new: &'a Value,
         old: Option<&Value>,
     ) -> Vec<SecretReference<'a>> {
         let changed = |path: &str| old.is_none_or(|old| is_changed(new, old, path));
-        let moved = self.connection.iter().any(|path| changed(path));
+        let connection_changed = self.connection.iter().any(|path| changed(path));
         let references = self.references.iter();
         references
-            .filter(|(path, _)| has(new, path) && (moved || changed(path)))
+            .filter(|(path, _)| has(new, path) && (connection_changed || changed(path)))
             .map(|(path, field)| SecretReference {
                 field,
                 namespace: text(new, &format!("{path}/namespace")),
@@ -86,13 +86,13 @@ pub(crate) async fn check(
         if allowed.await? {
             continue;
         }
-        let why = format!(
+        let message = format!(
             "User {:?} cannot get the Secret {}/{}, whose content is sent to {}",
             attributes.user.name, secret.namespace, secret.name, secret.sent_to
         );
         let field = secret.field;
-        let status = Status::forbidden(attributes.gvr, name, format!("{field}: {why}"));
-        return Err(status.with_cause("FieldValueForbidden", why, field));
+        let status = Status::forbidden(attributes.gvr, name, format!("{field}: {message}"));
+        return Err(status.with_cause("FieldValueForbidden", message, field));
     }
     Ok(())
 }

@@ -35,8 +35,12 @@ pub(crate) fn validate(
             ));
         }
         if !visited.insert((key, effect)) {
-            let why = "taints must be unique by key and effect pair";
-            errors.push(FieldError::duplicate_rendered(field, &render(taint), why));
+            let detail = "taints must be unique by key and effect pair";
+            errors.push(FieldError::duplicate_rendered(
+                field,
+                &render(taint),
+                detail,
+            ));
         }
     }
 }

@@ -21,7 +21,7 @@ fn descend<'a, 'p>(
     value: &'a Value,
     mut names: impl Iterator<Item = &'p str>,
 ) -> Option<&'a Value> {
-    names.try_fold(value, |at, name| match at {
+    names.try_fold(value, |parent, name| match parent {
         Value::Object(map) => map.get(name),
         Value::Array(items) => items.get(name.parse::<usize>().ok()?),
         _ => None,
@@ -67,15 +67,15 @@ pub(crate) fn object_mut<'a>(
     value: &'a mut Value,
     names: &[&str],
 ) -> Option<&'a mut Map<String, Value>> {
-    let mut at = value;
+    let mut node = value;
     for name in names {
-        let next = at.as_object_mut()?.entry(*name).or_insert(Value::Null);
+        let next = node.as_object_mut()?.entry(*name).or_insert(Value::Null);
         if next.is_null() {
             *next = Value::Object(Map::new());
         }
-        at = next;
+        node = next;
     }
-    at.as_object_mut()
+    node.as_object_mut()
 }
 
 pub(crate) fn items_mut<'a>(value: &'a mut Value, path: &str) -> &'a mut [Value] {
@@ -97,8 +97,8 @@ pub(crate) fn validate_immutable_field(
     field: &str,
     errors: &mut Vec<FieldError>,
 ) {
-    let at = |value| descend(value, field.split('.')).unwrap_or(&NULL);
-    let (new, old) = (at(new), at(old));
+    let field_value = |value| descend(value, field.split('.')).unwrap_or(&NULL);
+    let (new, old) = (field_value(new), field_value(old));
     if new != old {
         errors.push(FieldError::invalid(field, new, "field is immutable"));
     }
@@ -116,8 +116,8 @@ pub(crate) fn report_invalid(
     result: Result<(), String>,
     errors: &mut Vec<FieldError>,
 ) {
-    if let Err(why) = result {
-        errors.push(FieldError::invalid(field, &value.into(), why));
+    if let Err(detail) = result {
+        errors.push(FieldError::invalid(field, &value.into(), detail));
     }
 }
 

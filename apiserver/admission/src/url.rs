@@ -14,9 +14,9 @@ pub(crate) struct UrlParts<'a> {
 /// Splits a URL; `None` without a scheme and `://`.
 pub(crate) fn split_url(url: &str) -> Option<UrlParts<'_>> {
     let (scheme, rest) = url.split_once("://")?;
-    let plain = |b: u8| b.is_ascii_alphanumeric() || b"+-.".contains(&b);
-    let clean = !url.bytes().any(|b| b.is_ascii_control() || b == b' ');
-    if scheme.is_empty() || !scheme.bytes().all(plain) || !clean {
+    let is_scheme_byte = |b: u8| b.is_ascii_alphanumeric() || b"+-.".contains(&b);
+    let is_clean = !url.bytes().any(|b| b.is_ascii_control() || b == b' ');
+    if scheme.is_empty() || !scheme.bytes().all(is_scheme_byte) || !is_clean {
         return None;
     }
     let authority = rest.split(['/', '?', '#']).next().unwrap_or("");

@@ -15,11 +15,11 @@ pub(crate) fn validate_webhook_name(field: &str, name: &str, errors: &mut Vec<Fi
         return;
     }
     let name = name.strip_suffix('.').unwrap_or(name);
-    let mut refuse = |value: &str, why: &str| {
-        errors.push(FieldError::invalid(field, &value.into(), why));
+    let mut refuse = |value: &str, detail: &str| {
+        errors.push(FieldError::invalid(field, &value.into(), detail));
     };
-    if let Err(why) = validate_dns1123_subdomain(name) {
-        return refuse(name, &why);
+    if let Err(detail) = validate_dns1123_subdomain(name) {
+        return refuse(name, &detail);
     }
     if !name.contains('.') {
         return refuse(
@@ -28,8 +28,8 @@ pub(crate) fn validate_webhook_name(field: &str, name: &str, errors: &mut Vec<Fi
         );
     }
     for label in name.split('.') {
-        if let Err(why) = validate_dns1123_label(label) {
-            refuse(label, &why);
+        if let Err(detail) = validate_dns1123_label(label) {
+            refuse(label, &detail);
         }
     }
 }
@@ -37,8 +37,8 @@ pub(crate) fn validate_webhook_name(field: &str, name: &str, errors: &mut Vec<Fi
 pub(crate) fn validate_client_config(field: &str, config: &Value, errors: &mut Vec<FieldError>) {
     let by_url = has(config, "/url");
     if by_url == has(config, "/service") {
-        let why = "exactly one of url or service is required";
-        errors.push(FieldError::required(field, why));
+        let detail = "exactly one of url or service is required";
+        errors.push(FieldError::required(field, detail));
     } else if by_url {
         validate_webhook_url(&format!("{field}.url"), text(config, "/url"), errors);
     } else {
@@ -49,16 +49,17 @@ pub(crate) fn validate_client_config(field: &str, config: &Value, errors: &mut V
 fn validate_webhook_url(field: &str, address: &str, errors: &mut Vec<FieldError>) {
     const FORM: &str = "desired format: https://host[/path]";
     let parts = url::split_url(address).unwrap_or_default();
-    let mut refuse =
-        |value: &str, why: String| errors.push(FieldError::invalid(field, &value.into(), why));
+    let mut refuse = |value: &str, detail: String| {
+        errors.push(FieldError::invalid(field, &value.into(), detail))
+    };
     if parts.scheme != "https" {
-        let why = format!("'https' is the only allowed URL scheme; {FORM}");
-        refuse(parts.scheme, why);
+        let detail = format!("'https' is the only allowed URL scheme; {FORM}");
+        refuse(parts.scheme, detail);
     }
     if parts.host.is_empty() {
         refuse("", format!("host must be specified; {FORM}"));
     }
-    let refused = [
+    let forbidden_parts = [
         (parts.user, "user information is not permitted in the URL"),
         (
             Some(parts.fragment).filter(|f| !f.is_empty()),
@@ -69,9 +70,9 @@ fn validate_webhook_url(field: &str, address: &str, errors: &mut Vec<FieldError>
             "query parameters are not permitted in the URL",
         ),
     ];
-    for (part, why) in refused {
+    for (part, detail) in forbidden_parts {
         if let Some(part) = part {
-            refuse(part, why.to_owned());
+            refuse(part, detail.to_owned());
         }
     }
 }
@@ -98,7 +99,7 @@ fn validate_service_path(field: &str, path: &str, errors: &mut Vec<FieldError>) 
     if matches!(path, "" | "/") {
         return;
     }
-    let mut refuse = |why: String| errors.push(FieldError::invalid(field, &path.into(), why));
+    let mut refuse = |detail: String| errors.push(FieldError::invalid(field, &path.into(), detail));
     if path == "//" {
         return refuse("segment[0] may not be empty".into());
     }
@@ -112,8 +113,8 @@ fn validate_service_path(field: &str, path: &str, errors: &mut Vec<FieldError>) 
     for (i, step) in steps.split('/').enumerate() {
         if step.is_empty() {
             refuse(format!("segment[{i}] may not be empty"));
-        } else if let Err(why) = validate_dns1123_subdomain(step) {
-            refuse(format!("segment[{i}]: {why}"));
+        } else if let Err(detail) = validate_dns1123_subdomain(step) {
+            refuse(format!("segment[{i}]: {detail}"));
         }
     }
 }

@@ -74,9 +74,9 @@ impl Conflicts {
 impl fmt::Display for Conflicts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (listed, count) = self.listed();
-        if let [only] = &listed[..] {
-            let manager = ManagerText(only.manager);
-            let path = path_text(&only.path);
+        if let [single] = &listed[..] {
+            let manager = ManagerText(single.manager);
+            let path = path_text(&single.path);
             return write!(
                 f,
                 "Apply failed with 1 conflict: conflict with {manager}: {path}"

@@ -220,9 +220,10 @@ impl FieldManager<'_> {
             managed
         };
         let is_kubectl = manager == KUBECTL_MANAGER;
-        let again = is_kubectl.then(|| managed.clone());
+        let managed_before = is_kubectl.then(|| managed.clone());
         let mut result = self.apply_config(live, config, managed, manager, force);
-        if let (Err(UpdaterError::Conflicts(conflicts)), Some(managed)) = (&result, again) {
+        if let (Err(UpdaterError::Conflicts(conflicts)), Some(managed)) = (&result, managed_before)
+        {
             self.allow_last_applied(live, conflicts)?;
             result = self.apply_config(live, config, managed, manager, true);
         }
@@ -295,7 +296,7 @@ impl FieldManager<'_> {
     fn check_type(
         &self,
         object: &Value,
-        what: &str,
+        role: &str,
         duplicates: DuplicateItems,
     ) -> Result<(), ApplyError> {
         let Gvk {
@@ -304,11 +305,11 @@ impl FieldManager<'_> {
             kind,
         } = self.gvk;
         let api_version = self.gvk.api_version();
-        let error = |why: String| {
+        let error = |message: String| {
             let metadata = |name: &str| object["metadata"][name].as_str().unwrap_or_default();
             let (namespace, name) = (metadata("namespace"), metadata("name"));
             ApplyError::Internal(format!(
-                "failed to create typed {what} object ({namespace}/{name}; {group}/{version}, Kind={kind}): {why}"
+                "failed to create typed {role} object ({namespace}/{name}; {group}/{version}, Kind={kind}): {message}"
             ))
         };
         let field_type = self

@@ -67,16 +67,16 @@ impl FieldSet {
 
     /// The node of a child.
     pub fn node(&self, element: &PathElement) -> Option<&FieldSetNode> {
-        self.position(element).ok().map(|at| &self.nodes[at])
+        self.position(element).ok().map(|index| &self.nodes[index])
     }
 
     /// The node of a field.
     pub(crate) fn field_node(&self, name: &str) -> Option<&FieldSetNode> {
-        let at = self.nodes.binary_search_by(|n| match &n.element {
+        let index = self.nodes.binary_search_by(|n| match &n.element {
             PathElement::FieldName(field) => (**field).cmp(name),
             _ => Ordering::Greater,
         });
-        at.ok().map(|at| &self.nodes[at])
+        index.ok().map(|index| &self.nodes[index])
     }
 
     /// Adds a path; the empty path is never a member.
@@ -84,15 +84,15 @@ impl FieldSet {
         let Some((element, rest)) = path.split_first() else {
             return;
         };
-        let at = self.position(element).unwrap_or_else(|at| {
+        let index = self.position(element).unwrap_or_else(|index| {
             let node = FieldSetNode {
                 is_member: false,
                 ..FieldSetNode::leaf(element.clone())
             };
-            self.nodes.insert(at, node);
-            at
+            self.nodes.insert(index, node);
+            index
         });
-        let node = &mut self.nodes[at];
+        let node = &mut self.nodes[index];
         if rest.is_empty() {
             node.is_member = true;
         } else {
@@ -126,21 +126,23 @@ impl FieldSet {
             return Self { nodes };
         }
         nodes.sort_by(|a, b| a.element.cmp(&b.element));
-        let mut united: Vec<FieldSetNode> = Vec::with_capacity(nodes.len());
+        let mut united_nodes: Vec<FieldSetNode> = Vec::with_capacity(nodes.len());
         let mut nodes = nodes.into_iter().peekable();
         while let Some(mut node) = nodes.next() {
-            let mut below = Vec::new();
+            let mut children = Vec::new();
             while let Some(next) = nodes.next_if(|next| next.element == node.element) {
                 node.is_member |= next.is_member;
-                below.extend(next.children.nodes);
+                children.extend(next.children.nodes);
             }
-            if !below.is_empty() {
-                below.append(&mut node.children.nodes);
-                node.children = Self::from_nodes(below);
+            if !children.is_empty() {
+                children.append(&mut node.children.nodes);
+                node.children = Self::from_nodes(children);
             }
-            united.push(node);
+            united_nodes.push(node);
         }
-        Self { nodes: united }
+        Self {
+            nodes: united_nodes,
+        }
     }
 
     pub fn contains(&self, path: &Path) -> bool {
@@ -168,9 +170,9 @@ impl FieldSet {
                 (None, Some(_)) => Ordering::Greater,
                 (None, None) => break,
             };
-            let left = if order.is_le() { a.next() } else { None };
-            let right = if order.is_ge() { b.next() } else { None };
-            nodes.extend(combine(left, right));
+            let node_of_a = if order.is_le() { a.next() } else { None };
+            let node_of_b = if order.is_ge() { b.next() } else { None };
+            nodes.extend(combine(node_of_a, node_of_b));
         }
         Self { nodes }
     }
@@ -226,7 +228,7 @@ impl FieldSet {
         })
     }
 
-    /// As [`Self::difference`]; also without the paths below those of the other set.
+    /// Like [`Self::difference`], but also removes the paths below the paths of the other set.
     pub fn recursive_difference(&self, other: &Self) -> Self {
         if self.is_empty() || other.is_empty() {
             return self.clone();

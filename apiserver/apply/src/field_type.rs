@@ -1,4 +1,4 @@
-//! How a value is merged, by its schema: as a scalar, a list or a map.
+//! Determines from the schema how a value is merged: as a scalar, a list or a map.
 //!
 //! Rules of `kube-openapi/pkg/schemaconv` and of `structured-merge-diff/schema`. Where no
 //! schema says more, the type is deduced from the value: maps are granular, lists atomic.

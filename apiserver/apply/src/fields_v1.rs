@@ -75,14 +75,14 @@ impl<'de> Visitor<'de> for FieldSetSeed<'_> {
                 .budget
                 .checked_sub(1)
                 .ok_or_else(|| de::Error::custom("the field set is too large"))?;
-            let (below, member) = map.next_value_seed(FieldSetSeed {
+            let (descendants, member) = map.next_value_seed(FieldSetSeed {
                 budget: self.budget,
                 depth: self.depth + 1,
             })?;
             nodes.push(FieldSetNode {
                 element,
                 is_member: member,
-                children: below,
+                children: descendants,
             });
         }
         let children = FieldSet::from_nodes(nodes);

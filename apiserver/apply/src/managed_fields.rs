@@ -19,8 +19,8 @@ pub(crate) const FIELDS_TYPE: &str = "FieldsV1";
 pub struct MalformedManagedFields(String);
 
 impl MalformedManagedFields {
-    pub(crate) fn new(why: String) -> Self {
-        Self(why)
+    pub(crate) fn new(message: String) -> Self {
+        Self(message)
     }
 }
 
@@ -31,7 +31,7 @@ pub struct ManagedFields {
     pub(crate) times: BTreeMap<ManagerId, Timestamp>,
 }
 
-/// One entry; the order of the fields is that of stored objects.
+/// An entry. The fields are in the order of stored objects.
 #[derive(Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 struct ManagedFieldsEntry {
@@ -191,9 +191,9 @@ impl ManagedFields {
         Ok(managed)
     }
 
-    /// Reads the managers for a write other than apply: those that the new object lists if
-    /// it resets or replaces them, otherwise those of the live object. Through a subresource
-    /// they cannot be changed. Malformed lists count as empty.
+    /// Reads the managers for a write other than apply: the managers in the new object if it resets
+    /// or replaces them, otherwise the managers of the live object. A write of a subresource cannot
+    /// change them. Malformed lists count as empty.
     pub fn decode_live_or_new(
         live: Option<&Value>,
         new: Option<&Value>,

@@ -50,9 +50,11 @@ fn add_back_owned<'v>(
     let mut pruned = pruned;
     // The version of the pruned object comes first: a conversion may need fields that were
     // removed from it.
-    let own = merged.api_version;
-    let own = by_version.remove(own).map(|set| (own, set));
-    for (version, owned) in own.into_iter().chain(by_version) {
+    let applied_version = merged.api_version;
+    let applied_version = by_version
+        .remove(applied_version)
+        .map(|set| (applied_version, set));
+    for (version, owned) in applied_version.into_iter().chain(by_version) {
         let Some(merged) = merged.convert_if_served(converter, version)? else {
             continue;
         };
@@ -60,10 +62,10 @@ fn add_back_owned<'v>(
             let Some(converted) = pruned.convert_if_served(converter, version)? else {
                 continue;
             };
-            let kept = converted.complete_field_set();
+            let kept_fields = converted.complete_field_set();
             let removed = merged
                 .complete_field_set()
-                .difference(&kept.union(&merged.complete(&owned)));
+                .difference(&kept_fields.union(&merged.complete(&owned)));
             merged.remove(&removed).value.into_owned()
         };
         pruned = TypedObject::new(converter, std::borrow::Cow::Owned(restored), version)?;
@@ -79,10 +81,10 @@ fn add_back_dangling<'v>(
     pruned: &TypedObject<'v>,
     last: &FieldSet,
 ) -> Result<TypedObject<'v>, VersionConversionError> {
-    let kept = match pruned.convert_if_served(converter, merged.api_version)? {
+    let kept_fields = match pruned.convert_if_served(converter, merged.api_version)? {
         Some(pruned) => pruned.complete_field_set(),
         None => return Ok(merged.clone()),
     };
-    let removed = merged.complete_field_set().difference(&kept);
+    let removed = merged.complete_field_set().difference(&kept_fields);
     Ok(merged.remove(&removed.intersection(&merged.complete(last))))
 }

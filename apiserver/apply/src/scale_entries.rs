@@ -1,4 +1,4 @@
-//! Translates the managers of an object to those of its `scale` subresource and back
+//! Translates the managers of an object to the managers of its `scale` subresource and back
 //! (`managedfields/scalehandler.go`).
 
 use std::collections::BTreeMap;
@@ -37,7 +37,7 @@ impl ScaleEntries {
         [path].into_iter().collect()
     }
 
-    /// The managers of the Scale: those that own the replicas of the object.
+    /// The managers of the Scale, which are the managers of the object's replicas.
     pub fn to_scale(&self, parent: &ManagedFields) -> ManagedFields {
         let mut scale = ManagedFields::default();
         for (id, managed) in &parent.sets {

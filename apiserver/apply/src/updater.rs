@@ -186,7 +186,8 @@ impl<'a> Updater<'a> {
             .map(|(old, new)| ChangedFields::new(&self.compare(&old, &new))))
     }
 
-    /// Adapts the sets to schemas that changed since, and drops those of unknown versions.
+    /// Adapts the sets to schemas that changed since they were written, and drops sets of unknown
+    /// versions.
     fn reconcile_with_schemas(&self, managers: ManagerSets) -> ManagerSets {
         let adapted = managers.into_iter().filter_map(|(id, mut managed)| {
             let field_type = self.converter.field_type(&managed.api_version)?;

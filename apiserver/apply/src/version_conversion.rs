@@ -32,7 +32,7 @@ pub trait VersionedConverter {
         &self,
         object: &Value,
         from: &str,
-        to: &str,
+        version: &str,
     ) -> Result<Value, VersionConversionError>;
 }
 
@@ -72,11 +72,11 @@ impl<'v> TypedObject<'v> {
                 ..*self
             });
         }
-        let known = TypedObject::new(converter, Cow::Borrowed(&self.value), api_version)?;
+        let served = TypedObject::new(converter, Cow::Borrowed(&self.value), api_version)?;
         let value = converter.convert(&self.value, self.api_version, api_version)?;
         Ok(TypedObject {
             value: Cow::Owned(value),
-            ..known
+            ..served
         })
     }
 

@@ -186,24 +186,24 @@ impl LocalAuthenticator {
         &self,
         credentials: RequestCredentials<'_>,
     ) -> Result<Arc<UserInfo>, AuthenticationError> {
-        let mut refused = None;
+        let mut failure = None;
         let certificates = self.client_ca.read().clone();
         if let (Some(pool), Some(peer)) = (certificates, credentials.peer)
             && !peer.chain().is_empty()
         {
             match pool.authenticate(peer.chain(), self.clock.now()) {
                 Ok(user) => return Ok(user),
-                Err(why) => refused = Some(InvalidCredential(format!("client certificate: {why}"))),
+                Err(e) => failure = Some(InvalidCredential(format!("client certificate: {e}"))),
             }
         }
-        match (credentials.bearer, refused) {
+        match (credentials.bearer, failure) {
             (Some(token), _) => {
                 let token = token_text(token)?;
                 self.authenticate_token(token, &[])
                     .await
                     .map(|(user, _)| user)
             }
-            (None, Some(refused)) => Err(refused.into()),
+            (None, Some(failure)) => Err(failure.into()),
             (None, None) if self.anonymous_requests.read().allows(credentials.path) => {
                 Ok(Arc::clone(&self.anonymous))
             }
@@ -211,9 +211,10 @@ impl LocalAuthenticator {
         }
     }
 
-    /// The user of a token, and those of `audiences` that the token is valid for (empty
-    /// means the API server's own). Static and bootstrap tokens come first, then tokens that name
-    /// an issuer of OpenID Connect, then those of service accounts; a webhook is asked last.
+    /// Authenticates a token and returns its user, with the subset of `audiences` for which the
+    /// token is valid (empty means the API server's own). Static and bootstrap tokens come first,
+    /// then tokens of an OpenID Connect issuer, then service account tokens; the webhook is asked
+    /// last.
     pub async fn authenticate_token(
         &self,
         token: &str,
@@ -235,12 +236,12 @@ impl LocalAuthenticator {
         {
             return self.for_audiences(Arc::new(result?), audiences);
         }
-        let refused = match self.authenticate_service_account(token, audiences).await {
-            Err(AuthenticationError::InvalidCredential(refused)) => refused,
+        let failure = match self.authenticate_service_account(token, audiences).await {
+            Err(AuthenticationError::InvalidCredential(failure)) => failure,
             decided => return decided,
         };
         let Some(webhook) = self.webhook.get() else {
-            return Err(refused.into());
+            return Err(failure.into());
         };
         let requested = if audiences.is_empty() {
             &self.audiences
@@ -395,8 +396,9 @@ impl LocalAuthenticator {
                 .unwrap_or_default()
                 .is_empty()
             {
-                let why = format!("the token is marked invalid by the label {INVALID_SINCE_LABEL}");
-                return Err(InvalidCredential(why).into());
+                let message =
+                    format!("the token is marked invalid by the label {INVALID_SINCE_LABEL}");
+                return Err(InvalidCredential(message).into());
             }
             if secret.meta().deleting || stored_token(&secret).as_deref() != Some(token) {
                 return Err(InvalidCredential(
@@ -452,10 +454,10 @@ impl LocalAuthenticator {
     ) -> Result<Object, AuthenticationError> {
         let api = self.api.get();
         let api = api.ok_or_else(|| Status::unavailable("service accounts cannot be read yet"))?;
-        let at = ResourcePath::object(gvr, namespace, name);
+        let path = ResourcePath::object(gvr, namespace, name);
         let result = match fresh {
-            WatchCacheOrStore::WatchCache => api.get_cached(at).await,
-            WatchCacheOrStore::Store => api.get(at).await,
+            WatchCacheOrStore::WatchCache => api.get_cached(path).await,
+            WatchCacheOrStore::Store => api.get(path).await,
         };
         result.map_err(|error| match error {
             error if error.is_not_found() => InvalidCredential(error.to_string()).into(),

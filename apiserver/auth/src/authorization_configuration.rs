@@ -141,8 +141,8 @@ fn check_name(name: &str, path: &str) -> Result<(), String> {
     if name.is_empty() {
         return Err(format!("{path}.name: Required value"));
     }
-    validate_dns1123_subdomain(name).map_err(|why| {
-        format!("{path}.name: Invalid value: {name:?}: authorizer name is invalid: {why}")
+    validate_dns1123_subdomain(name).map_err(|message| {
+        format!("{path}.name: Invalid value: {name:?}: authorizer name is invalid: {message}")
     })
 }
 
@@ -264,9 +264,9 @@ impl ConnectionInfoEntry {
         }
         let file = PathBuf::from(file);
         if !file.is_absolute() {
-            let shown = file.display().to_string();
+            let file_name = file.display().to_string();
             return Err(format!(
-                "{field}: Invalid value: {shown:?}: must be an absolute path"
+                "{field}: Invalid value: {file_name:?}: must be an absolute path"
             ));
         }
         Ok(file)
@@ -279,7 +279,7 @@ fn parse_duration(text: Option<&str>, path: &str) -> Result<Option<Duration>, St
         return Ok(None);
     };
     let parsed = duration::parse(text);
-    let parsed = parsed.map_err(|why| format!("{path}: Invalid value: {text:?}: {why}"))?;
+    let parsed = parsed.map_err(|message| format!("{path}: Invalid value: {text:?}: {message}"))?;
     Ok(Some(parsed).filter(|duration| !duration.is_zero()))
 }
 
@@ -327,7 +327,7 @@ mod tests {
     #[test]
     fn errors_name_the_field() {
         let rbac = json!({"type": "RBAC", "name": "rbac"});
-        for (list, why) in [
+        for (list, message) in [
             (json!([]), "authorizers: Required value"),
             (json!([{"name": "a"}]), "authorizers[0].type: Required"),
             (
@@ -377,7 +377,7 @@ mod tests {
             ),
         ] {
             let error = authorizers(list).err().unwrap();
-            assert!(error.contains(why), "{error}");
+            assert!(error.contains(message), "{error}");
         }
     }
 }

@@ -144,7 +144,7 @@ impl AuthorizerChain {
     /// list is incomplete.
     pub(crate) fn subject_rules(&self, user: &UserInfo, namespace: &str) -> (SubjectRules, String) {
         let mut rules = SubjectRules::default();
-        let mut why = Vec::new();
+        let mut message = Vec::new();
         for authorizer in self.authorizers.read().iter() {
             match authorizer {
                 ChainedAuthorizer::Rbac { .. } => {
@@ -153,10 +153,10 @@ impl AuthorizerChain {
                 ChainedAuthorizer::AlwaysAllow { .. } => rules.extend(SubjectRules::all_access()),
                 ChainedAuthorizer::AlwaysDeny { .. } => {}
                 ChainedAuthorizer::Webhook(_) => {
-                    why.push("webhook authorizer does not support user rule resolution");
+                    message.push("webhook authorizer does not support user rule resolution");
                 }
             }
         }
-        (rules, why.join(", "))
+        (rules, message.join(", "))
     }
 }

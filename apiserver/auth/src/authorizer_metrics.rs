@@ -72,10 +72,10 @@ impl AuthorizerMetrics {
             .inc();
     }
 
-    pub(crate) fn observe_webhook(&self, name: &str, result: &str, took: Duration) {
+    pub(crate) fn observe_webhook(&self, name: &str, result: &str, duration: Duration) {
         self.evaluations.with_label_values([name, result]).inc();
         let durations = self.durations.with_label_values([name, result]);
-        durations.observe(took.as_secs_f64());
+        durations.observe(duration.as_secs_f64());
     }
 
     pub(crate) fn count_fail_open(&self, name: &str, result: &str) {
@@ -85,12 +85,12 @@ impl AuthorizerMetrics {
     pub(crate) fn observe_match_conditions(
         &self,
         name: &str,
-        took: Duration,
+        duration: Duration,
         result: &Result<bool, String>,
     ) {
         let labels = [WEBHOOK, name];
         let seconds = self.condition_seconds.with_label_values(labels);
-        seconds.observe(took.as_secs_f64());
+        seconds.observe(duration.as_secs_f64());
         match result {
             Ok(true) => {}
             Ok(false) => self.condition_exclusions.with_label_values(labels).inc(),

@@ -17,10 +17,10 @@ pub(crate) struct RotatedCaCertificate {
 
 pub(crate) fn validity(der: &CertificateDer<'_>) -> Option<(i64, i64)> {
     let (_, cert) = X509Certificate::from_der(der).ok()?;
-    let (from, until) = (&cert.validity().not_before, &cert.validity().not_after);
+    let (not_before, not_after) = (&cert.validity().not_before, &cert.validity().not_after);
     Some((
-        from.timestamp() + BACKDATE_SECONDS as i64,
-        until.timestamp(),
+        not_before.timestamp() + BACKDATE_SECONDS as i64,
+        not_after.timestamp(),
     ))
 }
 
@@ -30,10 +30,10 @@ fn to_pem(der: &CertificateDer<'_>) -> String {
     let mut pem = String::from("-----BEGIN CERTIFICATE-----\n");
     let mut rest = text.as_str();
     while !rest.is_empty() {
-        let (line, more) = rest.split_at(rest.len().min(64));
+        let (line, remaining) = rest.split_at(rest.len().min(64));
         pem.push_str(line);
         pem.push('\n');
-        rest = more;
+        rest = remaining;
     }
     pem.push_str("-----END CERTIFICATE-----\n");
     pem

@@ -81,8 +81,8 @@ impl StoredServingCertificate {
         };
         let leaf =
             stored.and_then(|k| UsableStoredLeafCertificate::from_stored(k, &trusted, names, now));
-        let settled = seconds - newest.created >= CA_SIGNING_DELAY_SECONDS;
-        let good = leaf.filter(|l| !l.renewal_due && (l.signer == 0 || !settled));
+        let may_sign = seconds - newest.created >= CA_SIGNING_DELAY_SECONDS;
+        let good = leaf.filter(|l| !l.renewal_due && (l.signer == 0 || !may_sign));
         let next = match (good, stored) {
             (Some(leaf), Some(stored)) => {
                 let drop_old = leaf.signer == 0 && seconds - leaf.created > OLD_CA_TRUST_SECONDS;
@@ -226,9 +226,9 @@ mod tests {
         assert_eq!(current.ca_bundle, first.ca_bundle);
         assert_ne!(current.certificate, first.certificate);
         let other = BTreeSet::from(["elsewhere.svc".to_owned()]);
-        let moved =
+        let rotated =
             StoredServingCertificate::rotate(Some(&current), &other, at(250 * day)).unwrap();
-        assert_eq!(moved.unwrap().ca_bundle, first.ca_bundle);
+        assert_eq!(rotated.unwrap().ca_bundle, first.ca_bundle);
     }
 
     #[test]
@@ -240,7 +240,7 @@ mod tests {
         let mut now = 0;
         // Rotation runs often in a server. A client with the bundle of the previous run
         // trusts the current certificate.
-        let (mut most, mut changes) = (1, 0);
+        let (mut max_count, mut changes) = (1, 0);
         while now < 12 * 365 * day {
             let before = current.clone();
             now += if count(&current.ca_bundle) > 1 {
@@ -249,7 +249,7 @@ mod tests {
                 10 * day
             };
             changes += usize::from(step(&mut current, now));
-            most = most.max(count(&current.ca_bundle));
+            max_count = max_count.max(count(&current.ca_bundle));
             assert!(
                 verifies(&before.ca_bundle, &current, now),
                 "at day {}",
@@ -261,7 +261,7 @@ mod tests {
                 now / day
             );
         }
-        assert_eq!(most, 2);
+        assert_eq!(max_count, 2);
         assert!((10..30).contains(&changes), "{changes} changes");
     }
 
@@ -300,9 +300,9 @@ mod tests {
         let other = StoredServingCertificate::rotate(None, &names(), at(0))
             .unwrap()
             .unwrap();
-        let both = merge_bundles(&other.ca_bundle, &current.ca_bundle, at(2));
-        assert!(verifies(&both, &current, 2) && verifies(&both, &other, 2));
-        assert_eq!(merge_bundles(&both, &current.ca_bundle, at(2)), both);
+        let merged = merge_bundles(&other.ca_bundle, &current.ca_bundle, at(2));
+        assert!(verifies(&merged, &current, 2) && verifies(&merged, &other, 2));
+        assert_eq!(merge_bundles(&merged, &current.ca_bundle, at(2)), merged);
         assert_eq!(
             merge_bundles(
                 &other.ca_bundle,

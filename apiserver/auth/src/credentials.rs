@@ -18,7 +18,7 @@ pub struct RequestCredentials<'a> {
     pub peer: Option<&'a PeerCertificates>,
     /// The value of `Authorization: Bearer`, undecoded.
     pub bearer: Option<&'a [u8]>,
-    /// The path of the request; empty if the credentials are not those of a request.
+    /// The path of the request; empty if the credentials belong to no request.
     pub path: &'a str,
     /// The headers in which a front proxy names the user; used only for verified
     /// proxies.

@@ -124,9 +124,9 @@ impl EtcdCertificateSigner<'_> {
                 CertificateUsage::Server
             }
         };
-        let until = self.now.as_second().unsigned_abs() + RENEW_BEFORE_SECONDS;
+        let valid_until = self.now.as_second().unsigned_abs() + RENEW_BEFORE_SECONDS;
         let verifier = CertificateVerifier::from_pem(self.ca);
-        verifier.is_ok_and(|verifier| verifier.verify_chain(&[der], usage, until).is_ok())
+        verifier.is_ok_and(|verifier| verifier.verify_chain(&[der], usage, valid_until).is_ok())
     }
 }
 
@@ -219,23 +219,23 @@ mod tests {
         };
         assert!(next(&current, &names()).is_none());
         let other = BTreeSet::from(["etcd.other.svc".to_owned()]);
-        let moved = next(&current, &other).unwrap();
-        assert!(moved.ca == current.ca && moved.client == current.client);
-        assert!(moved.server != current.server);
+        let with_other_names = next(&current, &other).unwrap();
+        assert!(with_other_names.ca == current.ca && with_other_names.client == current.client);
+        assert!(with_other_names.server != current.server);
         let mut broken = current.clone();
         broken.client.key_pem.clear();
-        let mended = next(&broken, &names()).unwrap();
-        assert!(mended.server == current.server && mended.client != broken.client);
-        let mut lost = current.clone();
-        lost.ca_key.clear();
-        let mended = next(&lost, &names()).unwrap();
+        let replaced = next(&broken, &names()).unwrap();
+        assert!(replaced.server == current.server && replaced.client != broken.client);
+        let mut without_key = current.clone();
+        without_key.ca_key.clear();
+        let replaced = next(&without_key, &names()).unwrap();
         assert!(
-            trusts(&mended.ca, &current.client, CertificateUsage::Client, 60),
+            trusts(&replaced.ca, &current.client, CertificateUsage::Client, 60),
             "the old is trusted"
         );
         assert!(trusts(
-            &mended.ca,
-            &mended.client,
+            &replaced.ca,
+            &replaced.client,
             CertificateUsage::Client,
             60
         ));

@@ -23,29 +23,29 @@ pub fn parse_impersonation_headers<'a>(
     headers: impl Iterator<Item = (&'a str, &'a [u8])>,
 ) -> Result<Option<ImpersonatedUser>, Status> {
     let mut impersonated = ImpersonatedUser::default();
-    let mut any = false;
+    let mut has_headers = false;
     for (name, value) in headers {
         let name = name.to_ascii_lowercase();
-        let Some(what) = name.strip_prefix("impersonate-") else {
+        let Some(attribute) = name.strip_prefix("impersonate-") else {
             continue;
         };
-        any = true;
-        let unusable = |why: &str| Status::bad_request(format!("header {name:?} {why}"));
+        has_headers = true;
+        let unusable = |message: &str| Status::bad_request(format!("header {name:?} {message}"));
         let value = std::str::from_utf8(value).map_err(|_| unusable("is not UTF-8"))?;
-        match what {
+        match attribute {
             "user" | "uid" => {
-                let one = match what {
+                let field = match attribute {
                     "user" => &mut impersonated.user,
                     _ => &mut impersonated.uid,
                 };
-                if !one.is_empty() {
+                if !field.is_empty() {
                     return Err(unusable("must not be repeated"));
                 }
-                *one = value.to_owned();
+                *field = value.to_owned();
             }
             "group" => impersonated.groups.push(value.to_owned()),
             _ => {
-                let key = what.strip_prefix("extra-");
+                let key = attribute.strip_prefix("extra-");
                 let key = key.ok_or_else(|| unusable("is unknown"))?;
                 let key = unescape_extra_key(key)
                     .ok_or_else(|| unusable("names a key that is not UTF-8"))?;
@@ -57,12 +57,12 @@ pub fn parse_impersonation_headers<'a>(
             }
         }
     }
-    if any && impersonated.user.is_empty() {
+    if has_headers && impersonated.user.is_empty() {
         return Err(Status::bad_request(
             "requested impersonation without impersonating a user",
         ));
     }
-    Ok(any.then_some(impersonated))
+    Ok(has_headers.then_some(impersonated))
 }
 
 /// Percent-decodes the key of an extra; malformed escapes stay as they are. `None` when
@@ -87,8 +87,8 @@ impl ImpersonatedUser {
         let missing = if self.user == ANONYMOUS {
             (!has(ALL_UNAUTHENTICATED)).then_some(ALL_UNAUTHENTICATED)
         } else {
-            let named = has(ALL_AUTHENTICATED) || has(ALL_UNAUTHENTICATED);
-            (!named).then_some(ALL_AUTHENTICATED)
+            let has_group = has(ALL_AUTHENTICATED) || has(ALL_UNAUTHENTICATED);
+            (!has_group).then_some(ALL_AUTHENTICATED)
         };
         groups.extend(missing.map(str::to_owned));
         UserInfo {
@@ -117,7 +117,7 @@ mod tests {
         assert_eq!(parse(&[("accept", "x")]).unwrap(), None);
         assert!(parse(&[("Impersonate-Group", "g")]).is_err());
         assert!(parse(&[("Impersonate-User", "u"), ("Impersonate-Frob", "g")]).is_err());
-        let one = parse(&[
+        let impersonated = parse(&[
             ("Impersonate-User", "system:serviceaccount:ns:bot"),
             ("Impersonate-Group", "g"),
             ("Impersonate-Extra-a%2Fb", "v"),
@@ -125,8 +125,8 @@ mod tests {
         ])
         .unwrap()
         .unwrap();
-        assert!(!one.has_only_name());
-        let user = one.to_user_info(vec!["default".into()]);
+        assert!(!impersonated.has_only_name());
+        let user = impersonated.to_user_info(vec!["default".into()]);
         assert_eq!(user.groups, ["g", ALL_AUTHENTICATED]);
         assert_eq!(
             (user.uid.as_str(), &*user.extra["a/b"]),
@@ -136,7 +136,7 @@ mod tests {
 
     #[test]
     fn everybody_is_in_the_group_of_all() {
-        for (user, given, expected) in [
+        for (user, group, expected) in [
             ("u", "g", &["g", ALL_AUTHENTICATED][..]),
             ("u", ALL_AUTHENTICATED, &[ALL_AUTHENTICATED]),
             ("u", ALL_UNAUTHENTICATED, &[ALL_UNAUTHENTICATED]),
@@ -148,10 +148,10 @@ mod tests {
                 &[ALL_AUTHENTICATED, ALL_UNAUTHENTICATED],
             ),
         ] {
-            let headers = [("Impersonate-User", user), ("Impersonate-Group", given)];
+            let headers = [("Impersonate-User", user), ("Impersonate-Group", group)];
             let impersonated = parse(&headers).unwrap().unwrap();
             let impersonated = impersonated.to_user_info(Vec::new());
-            assert_eq!(impersonated.groups, expected, "{user} {given}");
+            assert_eq!(impersonated.groups, expected, "{user} {group}");
         }
     }
 

@@ -23,7 +23,8 @@ const NODE_USERNAME_PREFIX: &str = "system:node:";
 const NODES_GROUP: &str = "system:nodes";
 /// The node of the Pod that a service account token is bound to.
 const NODE_NAME_EXTRA: &str = "authentication.kubernetes.io/node-name";
-/// The extras that authorizers see instead of those of a service account that acts as its node.
+/// The extras that authorizers see instead of the extras of a service account that acts as its
+/// node.
 const ASSOCIATED_NODE_KEYS_EXTRA: &str = "authentication.kubernetes.io/associated-node-keys";
 /// From so many values on, the permission for all values is checked first.
 const MANY_CHECKS: usize = 4;
@@ -82,18 +83,18 @@ impl ImpersonationMode {
     }
 
     /// Whether the mode is for this user at all.
-    fn applies(self, wanted: &ImpersonatedUser, requester: &UserInfo) -> bool {
-        let node = node_of_username(&wanted.user);
-        let account = split_service_account_username(&wanted.user);
+    fn applies(self, impersonated: &ImpersonatedUser, requester: &UserInfo) -> bool {
+        let node = node_of_username(&impersonated.user);
+        let account = split_service_account_username(&impersonated.user);
         match self {
             Self::AssociatedNode => {
-                wanted.has_only_name()
+                impersonated.has_only_name()
                     && node.is_some()
                     && split_service_account_username(&requester.name).is_some()
                     && associated_node(requester) == node
             }
-            Self::ArbitraryNode => wanted.has_only_name() && node.is_some(),
-            Self::ServiceAccount => wanted.has_only_name() && account.is_some(),
+            Self::ArbitraryNode => impersonated.has_only_name() && node.is_some(),
+            Self::ServiceAccount => impersonated.has_only_name() && account.is_some(),
             Self::UserInfo => node.is_none() && account.is_none(),
             Self::Legacy => true,
         }
@@ -139,16 +140,16 @@ pub struct ImpersonationModes {
 
 impl ImpersonationModes {
     /// Returns the user to act as. Fails with the first refusal when no mode passes. `verb` and
-    /// `target` are those of the request.
+    /// `target` belong to the request.
     pub async fn authorize(
         &self,
         authorizer: &RequestAuthorizer,
         requester: &UserInfo,
-        wanted: &ImpersonatedUser,
+        impersonated: &ImpersonatedUser,
         verb: &str,
         target: AuthorizationTarget<'_>,
     ) -> Result<AuthorizedImpersonation, Status> {
-        self.authorize_with(authorizer, requester, wanted, verb, target)
+        self.authorize_with(authorizer, requester, impersonated, verb, target)
             .await
     }
 
@@ -156,22 +157,22 @@ impl ImpersonationModes {
         &self,
         authorizer: &impl ImpersonationAuthorizer,
         requester: &UserInfo,
-        wanted: &ImpersonatedUser,
+        impersonated: &ImpersonatedUser,
         verb: &str,
         target: AuthorizationTarget<'_>,
     ) -> Result<AuthorizedImpersonation, Status> {
         let key = self.hasher.hash_one(&requester.name);
         let last = self.last.lock().get(&key).copied();
-        let others = MODES.into_iter().filter(|mode| Some(*mode) != last);
+        let other_modes = MODES.into_iter().filter(|mode| Some(*mode) != last);
         let mut first_refusal = None;
-        for mode in last.into_iter().chain(others) {
-            if !mode.applies(wanted, requester) {
+        for mode in last.into_iter().chain(other_modes) {
+            if !mode.applies(impersonated, requester) {
                 continue;
             }
             let check = ImpersonationCheck {
                 authorizer,
                 requester,
-                wanted,
+                impersonated,
                 mode,
             };
             match check.authorize(verb, target).await {
@@ -204,7 +205,7 @@ impl ImpersonationModes {
 struct ImpersonationCheck<'a, A> {
     authorizer: &'a A,
     requester: &'a UserInfo,
-    wanted: &'a ImpersonatedUser,
+    impersonated: &'a ImpersonatedUser,
     mode: ImpersonationMode,
 }
 
@@ -226,14 +227,14 @@ impl<A: ImpersonationAuthorizer> ImpersonationCheck<'_, A> {
             self.authorizer.check(requester, &verb, target).await?;
         }
         self.check_name(requester).await?;
-        let wanted = self.wanted;
-        if !wanted.uid.is_empty() {
-            let uid = identity(AUTHENTICATION_GROUP, "uids", "", "", &wanted.uid);
+        let impersonated = self.impersonated;
+        if !impersonated.uid.is_empty() {
+            let uid = identity(AUTHENTICATION_GROUP, "uids", "", "", &impersonated.uid);
             self.check(requester, uid).await?;
         }
         self.check_groups(requester).await?;
         self.check_extra(requester).await?;
-        Ok(wanted.to_user_info(self.default_groups()))
+        Ok(impersonated.to_user_info(self.default_groups()))
     }
 
     async fn check(
@@ -246,7 +247,7 @@ impl<A: ImpersonationAuthorizer> ImpersonationCheck<'_, A> {
     }
 
     async fn check_name(&self, requester: &UserInfo) -> Result<(), Status> {
-        let (group, user) = (self.mode.identity_group(), self.wanted.user.as_str());
+        let (group, user) = (self.mode.identity_group(), self.impersonated.user.as_str());
         let node = node_of_username(user).filter(|_| self.mode.is_constrained());
         let target = match (node, split_service_account_username(user)) {
             // The node is the requester's own, so the permission is for whichever it is.
@@ -263,44 +264,44 @@ impl<A: ImpersonationAuthorizer> ImpersonationCheck<'_, A> {
     }
 
     async fn check_groups(&self, requester: &UserInfo) -> Result<(), Status> {
-        let (group, groups) = (self.mode.identity_group(), &self.wanted.groups);
-        let named = |name| identity(group, "groups", "", "", name);
+        let (group, groups) = (self.mode.identity_group(), &self.impersonated.groups);
+        let target = |name| identity(group, "groups", "", "", name);
         if self.mode.is_constrained() {
             if groups.iter().any(String::is_empty) {
-                let why = "impersonating the empty string group is not allowed";
-                return Err(self.forbidden(requester, named(""), why));
+                let message = "impersonating the empty string group is not allowed";
+                return Err(self.forbidden(requester, target(""), message));
             }
             if groups.iter().any(|g| g == SYSTEM_PRIVILEGED_GROUP) {
-                let why = "impersonating the system:masters group is not allowed";
-                return Err(self.forbidden(requester, named(SYSTEM_PRIVILEGED_GROUP), why));
+                let message = "impersonating the system:masters group is not allowed";
+                return Err(self.forbidden(requester, target(SYSTEM_PRIVILEGED_GROUP), message));
             }
             let is_many = groups.len() >= MANY_CHECKS;
-            if is_many && self.check(requester, named("*")).await.is_ok() {
+            if is_many && self.check(requester, target("*")).await.is_ok() {
                 return Ok(());
             }
         }
         for name in groups {
-            self.check(requester, named(name)).await?;
+            self.check(requester, target(name)).await?;
         }
         Ok(())
     }
 
     async fn check_extra(&self, requester: &UserInfo) -> Result<(), Status> {
-        let extra = &self.wanted.extra;
-        let named = |key, value| identity(AUTHENTICATION_GROUP, "userextras", key, "", value);
+        let extra = &self.impersonated.extra;
+        let target = |key, value| identity(AUTHENTICATION_GROUP, "userextras", key, "", value);
         if self.mode.is_constrained() {
-            if let Err(why) = validate_extra(extra) {
-                return Err(self.forbidden(requester, named("", ""), &why));
+            if let Err(message) = validate_extra(extra) {
+                return Err(self.forbidden(requester, target("", ""), &message));
             }
             let values: usize = extra.values().map(Vec::len).sum();
             let is_many = extra.len() >= MANY_CHECKS || values >= MANY_CHECKS;
-            if is_many && self.check(requester, named("*", "*")).await.is_ok() {
+            if is_many && self.check(requester, target("*", "*")).await.is_ok() {
                 return Ok(());
             }
         }
         for (key, values) in extra {
             for value in values {
-                self.check(requester, named(key, value)).await?;
+                self.check(requester, target(key, value)).await?;
             }
         }
         Ok(())
@@ -310,17 +311,17 @@ impl<A: ImpersonationAuthorizer> ImpersonationCheck<'_, A> {
         &self,
         requester: &UserInfo,
         target: AuthorizationTarget<'_>,
-        why: &str,
+        message: &str,
     ) -> Status {
         let mut status = RbacAuthorizer::forbidden(requester, self.mode.verb(), target);
         status.message.push_str(": ");
-        status.message.push_str(why);
+        status.message.push_str(message);
         status
     }
 
     /// The groups of a user for whom none were named.
     fn default_groups(&self) -> Vec<String> {
-        let user = &self.wanted.user;
+        let user = &self.impersonated.user;
         match split_service_account_username(user) {
             Some((namespace, _)) => service_account_groups(namespace),
             None if self.mode.is_constrained() && node_of_username(user).is_some() => {
@@ -376,8 +377,8 @@ fn validate_extra(extra: &BTreeMap<String, Vec<String>>) -> Result<(), String> {
         if key.is_empty() {
             return Err("impersonating the empty string key in extra is not allowed".into());
         }
-        validate_domain_prefixed_path(key).map_err(|why| {
-            format!("impersonating an invalid key in extra is not allowed: {why}")
+        validate_domain_prefixed_path(key).map_err(|message| {
+            format!("impersonating an invalid key in extra is not allowed: {message}")
         })?;
         if key.to_lowercase() != *key {
             return Err(format!(
@@ -396,21 +397,22 @@ fn validate_extra(extra: &BTreeMap<String, Vec<String>>) -> Result<(), String> {
 
 /// Kubernetes' `IsDomainPrefixedPath`.
 fn validate_domain_prefixed_path(key: &str) -> Result<(), String> {
-    let invalid = |value: &str, why: &str| format!("extra.key: Invalid value: {value:?}: {why}");
+    let invalid =
+        |value: &str, message: &str| format!("extra.key: Invalid value: {value:?}: {message}");
     let (host, path) = key.split_once('/').unwrap_or_default();
     if host.is_empty() || path.is_empty() {
-        let why = "must be a domain-prefixed path (such as \"acme.io/foo\")";
-        return Err(invalid(key, why));
+        let message = "must be a domain-prefixed path (such as \"acme.io/foo\")";
+        return Err(invalid(key, message));
     }
     let mut errors = Vec::new();
-    if let Err(why) = validate_dns1123_subdomain(host) {
-        errors.push(invalid(host, &why));
+    if let Err(message) = validate_dns1123_subdomain(host) {
+        errors.push(invalid(host, &message));
     }
     let is_path_byte =
         |byte: u8| byte.is_ascii_alphanumeric() || b"/-._~%!$&'()*+,;=:".contains(&byte);
     if !path.bytes().all(is_path_byte) {
-        let why = format!("Invalid path (regex used for validation is '{HTTP_PATH_PATTERN}')");
-        errors.push(invalid(path, &why));
+        let message = format!("Invalid path (regex used for validation is '{HTTP_PATH_PATTERN}')");
+        errors.push(invalid(path, &message));
     }
     match errors.as_slice() {
         [] => Ok(()),

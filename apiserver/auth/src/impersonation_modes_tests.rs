@@ -8,7 +8,7 @@ use crate::impersonation::parse_impersonation_headers;
 #[derive(Default)]
 struct FakeAuthorizer {
     allowed: Vec<String>,
-    asked: Mutex<Vec<String>>,
+    checked: Mutex<Vec<String>>,
     extras: Mutex<Vec<BTreeMap<String, Vec<String>>>>,
 }
 
@@ -40,10 +40,10 @@ impl ImpersonationAuthorizer for FakeAuthorizer {
         verb: &str,
         target: AuthorizationTarget<'_>,
     ) -> Result<(), Status> {
-        let asked = describe(verb, target);
+        let access = describe(verb, target);
         self.extras.lock().push(user.extra.clone());
-        let is_allowed = self.allowed.contains(&asked);
-        self.asked.lock().push(asked);
+        let is_allowed = self.allowed.contains(&access);
+        self.checked.lock().push(access);
         match is_allowed {
             true => Ok(()),
             false => Err(RbacAuthorizer::forbidden(user, verb, target)),
@@ -118,9 +118,15 @@ async fn impersonate(
 // proves: IMP-modes
 #[tokio::test]
 async fn the_first_mode_that_passes_wins() {
-    let on = |mode: &str| format!("impersonate-on:{mode}:get pods ns/p");
-    let (associated, arbitrary) = (on("associated-node"), on("arbitrary-node"));
-    let (account, user) = (on("serviceaccount"), on("user-info"));
+    let impersonate_on = |mode: &str| format!("impersonate-on:{mode}:get pods ns/p");
+    let (associated, arbitrary) = (
+        impersonate_on("associated-node"),
+        impersonate_on("arbitrary-node"),
+    );
+    let (account, user) = (
+        impersonate_on("serviceaccount"),
+        impersonate_on("user-info"),
+    );
     let authenticated = "system:authenticated";
     for (allowed, headers, constraint, groups) in [
         (
@@ -201,7 +207,7 @@ async fn the_first_mode_that_passes_wins() {
 // proves: IMP-modes
 #[tokio::test]
 async fn a_constrained_mode_needs_both_permissions_and_refuses_what_is_privileged() {
-    let on = "impersonate-on:user-info:get pods ns/p";
+    let impersonate_on = "impersonate-on:user-info:get pods ns/p";
     let ann = "impersonate:user-info authentication/users ann";
     for (allowed, headers, refusal) in [
         (
@@ -210,13 +216,13 @@ async fn a_constrained_mode_needs_both_permissions_and_refuses_what_is_privilege
             "cannot impersonate-on:user-info:get resource \"pods\" in API group \"\" in the namespace \"ns\"",
         ),
         (
-            &[on],
+            &[impersonate_on],
             "user=ann",
             "cannot impersonate:user-info resource \"users\" in API group \"authentication.k8s.io\" at the cluster scope",
         ),
         (
             &[
-                on,
+                impersonate_on,
                 ann,
                 "impersonate:user-info authentication/groups system:masters",
             ],
@@ -224,28 +230,28 @@ async fn a_constrained_mode_needs_both_permissions_and_refuses_what_is_privilege
             "impersonating the system:masters group is not allowed",
         ),
         (
-            &[on, ann],
+            &[impersonate_on, ann],
             "user=ann group=",
             "impersonating the empty string group is not allowed",
         ),
         (
-            &[on, ann],
+            &[impersonate_on, ann],
             "user=ann extra-k=v",
             "impersonating an invalid key in extra is not allowed: extra.key: Invalid value: \"k\": must be a domain-prefixed path (such as \"acme.io/foo\")",
         ),
         (
-            &[on, ann],
+            &[impersonate_on, ann],
             "user=ann extra-a.io%2F%4b=v",
             "impersonating a non-lowercase key in extra is not allowed: \"a.io/K\"",
         ),
         (
-            &[on, ann],
+            &[impersonate_on, ann],
             "user=ann extra-a.io%2fk=",
             "impersonating the empty string value in extra is not allowed",
         ),
         (
             &[
-                on,
+                impersonate_on,
                 "impersonate:user-info authentication/users system:node:n1",
             ],
             "user=system:node:n1 group=g",
@@ -265,7 +271,7 @@ async fn the_mode_that_passed_last_is_tried_first() {
     let modes = ImpersonationModes::default();
     let allowed = ["impersonate users ann"];
     let (_, authorizer) = impersonate(&modes, &allowed, "user=ann").await;
-    let first = authorizer.asked.into_inner();
+    let first = authorizer.checked.into_inner();
     assert_eq!(
         first,
         [
@@ -274,9 +280,9 @@ async fn the_mode_that_passed_last_is_tried_first() {
         ]
     );
     let (_, authorizer) = impersonate(&modes, &allowed, "user=ann").await;
-    assert_eq!(authorizer.asked.into_inner(), allowed);
-    let (refused, _) = impersonate(&modes, &[], "user=ann").await;
-    let message = refused.unwrap_err();
+    assert_eq!(authorizer.checked.into_inner(), allowed);
+    let (result, _) = impersonate(&modes, &[], "user=ann").await;
+    let message = result.unwrap_err();
     assert!(
         message.contains("cannot impersonate resource \"users\""),
         "{message}"
@@ -300,7 +306,7 @@ async fn many_values_are_first_checked_at_once() {
                    extra-a.io%2fk=2 extra-a.io%2fk=3 extra-a.io%2fk=4";
     let (result, authorizer) = impersonate(&modes, &allowed, headers).await;
     assert!(result.is_ok());
-    assert_eq!(authorizer.asked.into_inner(), allowed);
+    assert_eq!(authorizer.checked.into_inner(), allowed);
 }
 
 #[tokio::test]
@@ -319,9 +325,9 @@ async fn authorizers_see_no_node_when_an_agent_acts_as_its_own() {
     }
     let (other, authorizer) = impersonate(&modes, &allowed, "user=system:node:n2").await;
     assert!(other.is_err());
-    let asked = authorizer.asked.into_inner();
+    let checked = authorizer.checked.into_inner();
     assert!(
-        !asked.iter().any(|line| line.contains("associated")),
-        "{asked:?}"
+        !checked.iter().any(|line| line.contains("associated")),
+        "{checked:?}"
     );
 }

@@ -59,10 +59,10 @@ pub enum Error {
         source: std::io::Error,
     },
     /// A file is malformed.
-    #[error("{} {why}; {advice}", path.display())]
+    #[error("{} {reason}; {advice}", path.display())]
     Malformed {
         path: PathBuf,
-        why: String,
+        reason: String,
         advice: &'static str,
     },
     /// The cryptographic library failed.
@@ -157,9 +157,9 @@ impl Pki {
 
     /// The verifier of client certificates signed by this CA.
     pub fn verifier(&self) -> Result<CertificateVerifier, Error> {
-        CertificateVerifier::from_pem(&self.ca_pem).map_err(|why| Error::Malformed {
+        CertificateVerifier::from_pem(&self.ca_pem).map_err(|message| Error::Malformed {
             path: "ca.crt".into(),
-            why,
+            reason: message,
             advice: RESTORE_CA_ADVICE,
         })
     }
@@ -213,7 +213,7 @@ pub(crate) fn identity_der(
 ) -> Result<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>), Error> {
     let malformed = |e: rustls_pki_types::pem::Error| Error::Malformed {
         path: "server.crt".into(),
-        why: format!("is not PEM: {e}"),
+        reason: format!("is not PEM: {e}"),
         advice: REMOVE_ADVICE,
     };
     let chain = CertificateDer::pem_slice_iter(identity.certificate_pem.as_bytes())
@@ -277,9 +277,9 @@ impl CertificateDirectorySigner<'_> {
         leaf: &LeafCertificateProfile,
         key: &KeyPair,
     ) -> Result<bool, Error> {
-        let malformed = |why: String| Error::Malformed {
+        let malformed = |message: String| Error::Malformed {
             path: path.into(),
-            why,
+            reason: message,
             advice: REMOVE_ADVICE,
         };
         let der = CertificateDer::from_pem_slice(pem.as_bytes())
@@ -296,8 +296,9 @@ impl CertificateDirectorySigner<'_> {
             LeafCertificateProfile::Client { .. } => CertificateUsage::Client,
         };
         let verifier = CertificateVerifier::from_pem(self.ca_pem).map_err(malformed)?;
-        let until = self.now.as_second().max(0) as u64 + RENEW_BEFORE_SECONDS;
-        Ok(public == key.public_key_raw() && verifier.verify_chain(&[der], usage, until).is_ok())
+        let valid_until = self.now.as_second().max(0) as u64 + RENEW_BEFORE_SECONDS;
+        Ok(public == key.public_key_raw()
+            && verifier.verify_chain(&[der], usage, valid_until).is_ok())
     }
 }
 
@@ -353,16 +354,16 @@ fn load_or_create_ca(dir: &Path, now: Timestamp) -> Result<(String, String), Err
     if existing.is_some() && read_file(&key_path)?.is_none() {
         return Err(Error::Malformed {
             path: key_path,
-            why: "is missing beside ca.crt".into(),
+            reason: "is missing beside ca.crt".into(),
             advice: RESTORE_CA_ADVICE,
         });
     }
     let key_pem = load_or_create_key(&key_path, RESTORE_CA_ADVICE)?;
     let key = parse_key(&key_path, &key_pem, RESTORE_CA_ADVICE)?;
     if let Some(pem) = &existing {
-        let malformed = |why: String| Error::Malformed {
+        let malformed = |message: String| Error::Malformed {
             path: cert_path.clone(),
-            why,
+            reason: message,
             advice: RESTORE_CA_ADVICE,
         };
         let der = CertificateDer::from_pem_slice(pem.as_bytes())
@@ -486,7 +487,7 @@ fn load_or_create_key(path: &Path, advice: &'static str) -> Result<String, Error
 fn parse_key(path: &Path, pem: &str, advice: &'static str) -> Result<KeyPair, Error> {
     KeyPair::from_pem(pem).map_err(|e| Error::Malformed {
         path: path.into(),
-        why: format!("is not a private key in PEM form: {e}"),
+        reason: format!("is not a private key in PEM form: {e}"),
         advice,
     })
 }

@@ -34,24 +34,25 @@ pub fn create_private_dir(dir: &Path) -> io::Result<()> {
         return Ok(());
     }
     if mode & STICKY != 0 {
-        let why = format!("it is shared by all users (mode {mode:o}); choose another directory");
-        return Err(io::Error::other(why));
+        let message =
+            format!("it is shared by all users (mode {mode:o}); choose another directory");
+        return Err(io::Error::other(message));
     }
     let others_write = mode & OTHERS_WRITE != 0;
     if others_write && fs::read_dir(dir)?.next().is_some() {
-        let why = format!(
+        let message = format!(
             "every user can write to it (mode {mode:o}); check what is in it, then change its mode \
              to 0700"
         );
-        return Err(io::Error::other(why));
+        return Err(io::Error::other(message));
     }
     match fs::set_permissions(dir, Permissions::from_mode(OWNER_ONLY)) {
         Err(e) if e.kind() == ErrorKind::PermissionDenied && others_write => {
-            let why = format!(
+            let message = format!(
                 "it belongs to another user and every user can write to it (mode {mode:o}); choose \
                  a directory in it, which will be created"
             );
-            Err(io::Error::other(why))
+            Err(io::Error::other(message))
         }
         // A volume of another owner, such as that of a pod with an fsGroup.
         Err(e) if e.kind() == ErrorKind::PermissionDenied => {
@@ -80,10 +81,10 @@ mod tests {
         let dir = root.path().join("a/b");
         create_private_dir(&dir).unwrap();
         assert_eq!(mode(&dir), 0o700);
-        for wide in [0o755, 0o750, 0o701, 0o2775, 0o777] {
-            fs::set_permissions(&dir, Permissions::from_mode(wide)).unwrap();
+        for wide_mode in [0o755, 0o750, 0o701, 0o2775, 0o777] {
+            fs::set_permissions(&dir, Permissions::from_mode(wide_mode)).unwrap();
             create_private_dir(&dir).unwrap();
-            assert_eq!(mode(&dir), 0o700, "{wide:o}");
+            assert_eq!(mode(&dir), 0o700, "{wide_mode:o}");
         }
         fs::set_permissions(&dir, Permissions::from_mode(0o500)).unwrap();
         create_private_dir(&dir).unwrap();
@@ -96,12 +97,13 @@ mod tests {
         let dir = root.path().join("data");
         fs::create_dir(&dir).unwrap();
         fs::write(dir.join("ca.key"), "").unwrap();
-        for (wide, accepted) in [(0o777, false), (0o702, false), (0o775, true), (0o755, true)] {
-            fs::set_permissions(&dir, Permissions::from_mode(wide)).unwrap();
+        for (wide_mode, accepted) in [(0o777, false), (0o702, false), (0o775, true), (0o755, true)]
+        {
+            fs::set_permissions(&dir, Permissions::from_mode(wide_mode)).unwrap();
             let result = create_private_dir(&dir);
-            assert_eq!(result.is_ok(), accepted, "{wide:o}: {result:?}");
-            assert_eq!(mode(&dir), if accepted { 0o700 } else { wide });
-            let names_mode = |e: io::Error| e.to_string().contains(&format!("mode {wide:o}"));
+            assert_eq!(result.is_ok(), accepted, "{wide_mode:o}: {result:?}");
+            assert_eq!(mode(&dir), if accepted { 0o700 } else { wide_mode });
+            let names_mode = |e: io::Error| e.to_string().contains(&format!("mode {wide_mode:o}"));
             assert!(result.err().is_none_or(names_mode));
         }
     }
@@ -112,8 +114,8 @@ mod tests {
         let shared = root.path().join("shared");
         fs::create_dir(&shared).unwrap();
         fs::set_permissions(&shared, Permissions::from_mode(0o1777)).unwrap();
-        let why = create_private_dir(&shared).unwrap_err().to_string();
-        assert!(why.contains("mode 1777"), "{why}");
+        let message = create_private_dir(&shared).unwrap_err().to_string();
+        assert!(message.contains("mode 1777"), "{message}");
         assert_eq!(mode(&shared), 0o1777);
         let file = root.path().join("file");
         fs::write(&file, "").unwrap();

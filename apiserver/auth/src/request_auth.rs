@@ -51,8 +51,8 @@ impl RequestAuthenticator {
 }
 
 impl From<Arc<LocalAuthenticator>> for RequestAuthenticator {
-    fn from(own: Arc<LocalAuthenticator>) -> Self {
-        Self::Local(own)
+    fn from(local: Arc<LocalAuthenticator>) -> Self {
+        Self::Local(local)
     }
 }
 
@@ -154,8 +154,8 @@ impl AuthorizerDecision {
 }
 
 impl From<Arc<RbacAuthorizer>> for RequestAuthorizer {
-    fn from(own: Arc<RbacAuthorizer>) -> Self {
-        Self::Local(own)
+    fn from(local: Arc<RbacAuthorizer>) -> Self {
+        Self::Local(local)
     }
 }
 

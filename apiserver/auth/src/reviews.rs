@@ -59,8 +59,8 @@ pub async fn token_review(
             }
             status
         }
-        Err(AuthenticationError::InvalidCredential(refused)) => {
-            json!({"user": {}, "error": refused.to_string()})
+        Err(AuthenticationError::InvalidCredential(failure)) => {
+            json!({"user": {}, "error": failure.to_string()})
         }
         Err(AuthenticationError::Undecided(status)) => return Err(*status),
     };
@@ -138,8 +138,8 @@ impl SelectorAttributes {
         if !self.raw_selector.is_empty() {
             return Cow::Borrowed(&self.raw_selector);
         }
-        let known: Vec<String> = self.requirements.iter().filter_map(requirement).collect();
-        Cow::Owned(known.join(","))
+        let terms: Vec<String> = self.requirements.iter().filter_map(requirement).collect();
+        Cow::Owned(terms.join(","))
     }
 }
 
@@ -187,8 +187,9 @@ fn parse_spec(body: &Value, kind: &'static str) -> Result<SubjectAccessReviewSpe
             .map_err(|e| Status::bad_request(format!("{kind}: spec: {e}")))?,
     };
     if spec.resource_attributes.is_some() == spec.non_resource_attributes.is_some() {
-        let why = "exactly one of nonResourceAttributes or resourceAttributes must be specified";
-        let error = FieldError::invalid("spec.resourceAttributes", &Value::Null, why);
+        let message =
+            "exactly one of nonResourceAttributes or resourceAttributes must be specified";
+        let error = FieldError::invalid("spec.resourceAttributes", &Value::Null, message);
         return Err(Status::invalid(
             &Gvk::from_static(AUTHZ, "v1", kind),
             "",
@@ -197,8 +198,8 @@ fn parse_spec(body: &Value, kind: &'static str) -> Result<SubjectAccessReviewSpe
     }
     let attributes = spec.resource_attributes.as_ref();
     let selectors = attributes.map(|a| {
-        let at = |name: &str| format!("spec.resourceAttributes.{name}");
-        let (fields, labels) = (at("fieldSelector"), at("labelSelector"));
+        let path = |name: &str| format!("spec.resourceAttributes.{name}");
+        let (fields, labels) = (path("fieldSelector"), path("labelSelector"));
         let fields = a.field_selector.as_ref().and_then(|s| s.validate(&fields));
         let labels = a.label_selector.as_ref().and_then(|s| s.validate(&labels));
         Vec::from_iter(fields.into_iter().chain(labels))
@@ -282,13 +283,13 @@ pub async fn subject_access_review(
         None => "SubjectAccessReview",
     };
     let spec = parse_spec(&body, kind)?;
-    let invalid = |field: &str, value: Value, why: &str| {
-        let error = FieldError::invalid(field, &value, why);
+    let invalid = |field: &str, value: Value, message: &str| {
+        let error = FieldError::invalid(field, &value, message);
         Status::invalid(&Gvk::from_static(AUTHZ, "v1", kind), "", &[error])
     };
     if spec.user.is_empty() && spec.groups.is_empty() {
-        let why = "at least one of user or group must be specified";
-        return Err(invalid("spec.user", "".into(), why));
+        let message = "at least one of user or group must be specified";
+        return Err(invalid("spec.user", "".into(), message));
     }
     if let Some(namespace) = namespace {
         let requested_namespace = spec
@@ -296,11 +297,11 @@ pub async fn subject_access_review(
             .as_ref()
             .map_or("", |r| r.namespace.as_str());
         if requested_namespace != namespace {
-            let why = "must match metadata.namespace";
+            let message = "must match metadata.namespace";
             return Err(invalid(
                 "spec.resourceAttributes.namespace",
                 requested_namespace.into(),
-                why,
+                message,
             ));
         }
     }
@@ -356,19 +357,19 @@ mod tests {
             ..UserInfo::default()
         };
         let ask = json!({"spec": {"resourceAttributes": {"verb": "get", "resource": "pods"}}});
-        let got = self_subject_access_review(&authorizer, &root, ask.clone())
+        let review = self_subject_access_review(&authorizer, &root, ask.clone())
             .await
             .unwrap();
-        assert_eq!(got["status"]["allowed"], true);
-        assert_eq!(got["kind"], "SelfSubjectAccessReview");
-        let nobody = UserInfo::default();
-        let got = self_subject_access_review(&authorizer, &nobody, ask.clone())
+        assert_eq!(review["status"]["allowed"], true);
+        assert_eq!(review["kind"], "SelfSubjectAccessReview");
+        let anonymous = UserInfo::default();
+        let review = self_subject_access_review(&authorizer, &anonymous, ask.clone())
             .await
             .unwrap();
-        assert_eq!(got["status"], json!({"allowed": false}));
-        for bad in [json!({}), json!({"spec": {"user": "x"}}), ask] {
+        assert_eq!(review["status"], json!({"allowed": false}));
+        for invalid in [json!({}), json!({"spec": {"user": "x"}}), ask] {
             assert_eq!(
-                subject_access_review(&authorizer, None, bad)
+                subject_access_review(&authorizer, None, invalid)
                     .await
                     .unwrap_err()
                     .code,

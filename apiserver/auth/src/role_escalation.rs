@@ -104,7 +104,7 @@ impl RoleEscalationCheck {
     /// `rules` in the namespace.
     pub fn check_rules(&self, write: RoleWrite<'_>, rules: &[PolicyRule]) -> Result<(), Status> {
         let user = write.user;
-        let why = match self.rules.check_covered(user, write.namespace, rules) {
+        let message = match self.rules.check_covered(user, write.namespace, rules) {
             Ok(()) => return Ok(()),
             Err(UncoveredRules::Missing(lines)) => format!(
                 "user {:?} (groups={}) is attempting to grant RBAC permissions not currently held:\n{}",
@@ -118,16 +118,16 @@ impl RoleEscalationCheck {
                 quoted_list(&user.groups)
             ),
         };
-        Err(Status::forbidden(write.gvr, write.name, why))
+        Err(Status::forbidden(write.gvr, write.name, message))
     }
 
     /// Fails with 403 unless the user may do everything, as an aggregation rule, which
     /// can gather any rules, requires.
     pub fn check_full_authority(&self, write: RoleWrite<'_>) -> Result<(), Status> {
-        let everything = PolicyRule::everything();
+        let full_rule = PolicyRule::everything();
         match self
             .rules
-            .check_covered(write.user, write.namespace, &everything)
+            .check_covered(write.user, write.namespace, &full_rule)
         {
             Ok(()) => Ok(()),
             Err(_) => Err(Status::forbidden(

@@ -77,15 +77,15 @@ mod tests {
     #[test]
     fn shared_keys_replace_those_of_a_directory() {
         let now = jiff::Timestamp::now();
-        let (one, two) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-        let first = Pki::open(one.path(), &[], now).unwrap();
+        let (first_dir, second_dir) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let first = Pki::open(first_dir.path(), &[], now).unwrap();
         // The directory had keys of its own before.
-        let own = Pki::open(two.path(), &[], now).unwrap();
+        let replaced = Pki::open(second_dir.path(), &[], now).unwrap();
         let document = SharedKeys::from_pki(&first).to_json();
-        let shared = SharedKeys::parse(&document).unwrap_or_else(|why| panic!("{why}"));
-        shared.write_to_dir(two.path()).unwrap();
-        let second = Pki::open(two.path(), &["other.example".into()], now).unwrap();
-        assert!(second.ca_pem == first.ca_pem && second.ca_pem != own.ca_pem);
+        let shared = SharedKeys::parse(&document).unwrap_or_else(|message| panic!("{message}"));
+        shared.write_to_dir(second_dir.path()).unwrap();
+        let second = Pki::open(second_dir.path(), &["other.example".into()], now).unwrap();
+        assert!(second.ca_pem == first.ca_pem && second.ca_pem != replaced.ca_pem);
         assert!(second.token_key_pem == first.token_key_pem);
         let verifier = first.verifier().unwrap();
         let at = now.as_second() as u64;
@@ -97,7 +97,8 @@ mod tests {
             assert!(verifier.verify_chain(&[der], usage, at).is_ok());
         }
         assert!(
-            SharedKeys::parse(b"{\"ca.crt\": \"secret\"").is_err_and(|why| !why.contains("secret"))
+            SharedKeys::parse(b"{\"ca.crt\": \"secret\"")
+                .is_err_and(|message| !message.contains("secret"))
         );
     }
 }

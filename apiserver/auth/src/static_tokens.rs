@@ -27,7 +27,7 @@ impl StaticTokens {
             if line.is_empty() {
                 continue;
             }
-            let malformed = |why: &str| format!("line {number} {why}");
+            let malformed = |message: &str| format!("line {number} {message}");
             let fields = csv_fields(line).ok_or_else(|| malformed("has an unclosed quote"))?;
             let [token, name, uid, groups @ ..] = fields.as_slice() else {
                 return Err(malformed(

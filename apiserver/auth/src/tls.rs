@@ -124,9 +124,9 @@ impl ServingCertificates {
             default: key_of_pair(default)?,
             by_name: HashMap::new(),
         };
-        let (named, unnamed): (Vec<_>, Vec<_>) =
+        let (with_names, without_names): (Vec<_>, Vec<_>) =
             by_name.iter().partition(|sni| !sni.names.is_empty());
-        for sni in named.into_iter().chain(unnamed) {
+        for sni in with_names.into_iter().chain(without_names) {
             let key = key_of_pair(&sni.pair)?;
             let names = match sni.names.is_empty() {
                 false => sni.names.clone(),
@@ -140,19 +140,19 @@ impl ServingCertificates {
         Ok(certificates)
     }
 
-    /// The certificate for a server name: that of the name, else that of the name with `*` as
-    /// its first label, else the default one.
+    /// The certificate for a server name. A certificate of the exact name precedes one with `*` as
+    /// the first label, and that one precedes the default.
     fn for_name(&self, name: Option<&str>) -> &Arc<CertifiedKey> {
         let Some(name) = name.filter(|_| !self.by_name.is_empty()) else {
             return &self.default;
         };
         let name = name.to_ascii_lowercase();
         let exact = self.by_name.get(&name);
-        let found = exact.or_else(|| {
+        let certificate = exact.or_else(|| {
             let (_, parent) = name.split_once('.')?;
             self.by_name.get(&format!("*.{parent}"))
         });
-        found.unwrap_or(&self.default)
+        certificate.unwrap_or(&self.default)
     }
 }
 
@@ -255,34 +255,34 @@ mod tests {
             let names: Vec<String> = names.iter().map(|n| (*n).to_owned()).collect();
             Pki::open(dir.path(), &names, now).unwrap().serving
         };
-        let own = pair(&[]);
+        let default_pair = pair(&[]);
         let sni = |names: &[&str], pair: CertKeyPair| SniCertificate {
             names: names.iter().map(|n| (*n).to_owned()).collect(),
             pair,
         };
-        let (extracted, given) = (pair(&["a.example", "b.example"]), pair(&["c.example"]));
+        let (extracted, with_names) = (pair(&["a.example", "b.example"]), pair(&["c.example"]));
         let all = [
             sni(&[], extracted.clone()),
-            sni(&["B.example", "*.wild.example"], given.clone()),
+            sni(&["B.example", "*.wild.example"], with_names.clone()),
         ];
-        let certificates = ServingCertificates::new(&own, &all).unwrap();
+        let certificates = ServingCertificates::new(&default_pair, &all).unwrap();
         for (name, expected) in [
-            (None, &own),
-            (Some("other.example"), &own),
+            (None, &default_pair),
+            (Some("other.example"), &default_pair),
             (Some("A.example"), &extracted),
-            (Some("b.example"), &given),
-            (Some("x.wild.example"), &given),
-            (Some("x.y.wild.example"), &own),
-            (Some("c.example"), &own),
+            (Some("b.example"), &with_names),
+            (Some("x.wild.example"), &with_names),
+            (Some("x.y.wild.example"), &default_pair),
+            (Some("c.example"), &default_pair),
         ] {
             let served = certificates.for_name(name);
             let expected = key_of_pair(expected).unwrap();
             assert_eq!(served.cert, expected.cert, "{name:?}");
         }
-        let mixed = CertKeyPair {
-            certificate_pem: own.certificate_pem,
-            key_pem: given.key_pem,
+        let mixed_pair = CertKeyPair {
+            certificate_pem: default_pair.certificate_pem,
+            key_pem: with_names.key_pem,
         };
-        assert!(ServingCertificates::new(&mixed, &[]).is_err());
+        assert!(ServingCertificates::new(&mixed_pair, &[]).is_err());
     }
 }

@@ -70,9 +70,9 @@ impl ServiceAccountClaims {
             && bound.kind != "Secret"
         {
             let kind = bound.kind.to_ascii_lowercase();
-            for (what, value) in [("name", &bound.name), ("uid", &bound.uid)] {
+            for (attribute, value) in [("name", &bound.name), ("uid", &bound.uid)] {
                 extra.insert(
-                    format!("authentication.kubernetes.io/{kind}-{what}"),
+                    format!("authentication.kubernetes.io/{kind}-{attribute}"),
                     vec![value.clone()],
                 );
             }
@@ -116,7 +116,7 @@ impl ServiceAccountTokens {
     pub fn add_verification_keys(&mut self, pem: &str) -> Result<(), InvalidServiceAccountKey> {
         let keys = TokenVerificationKey::all_from_pem(pem).map_err(InvalidServiceAccountKey)?;
         for key in keys {
-            if self.keys().all(|known| known.id != key.id) {
+            if self.keys().all(|existing| existing.id != key.id) {
                 self.further_keys.push(key);
             }
         }
@@ -159,12 +159,13 @@ impl ServiceAccountTokens {
         claims: &ServiceAccountClaims,
         now: Timestamp,
     ) -> Result<String, InvalidServiceAccountKey> {
-        let mut own = json!({
+        let mut private_claims = json!({
             "namespace": claims.namespace,
             "serviceaccount": {"name": claims.account, "uid": claims.account_uid},
         });
         if let Some(bound) = &claims.bound {
-            own[bound.kind.to_ascii_lowercase()] = json!({"name": bound.name, "uid": bound.uid});
+            private_claims[bound.kind.to_ascii_lowercase()] =
+                json!({"name": bound.name, "uid": bound.uid});
         }
         let body = json!({
             "iss": self.issuer,
@@ -174,7 +175,7 @@ impl ServiceAccountTokens {
             "iat": now.as_second(),
             "nbf": now.as_second(),
             "jti": claims.id,
-            "kubernetes.io": own,
+            "kubernetes.io": private_claims,
         });
         self.sign(&body)
     }
@@ -230,9 +231,9 @@ impl ServiceAccountTokens {
     fn verify_signature(&self, token: &str) -> Result<Value, String> {
         let header = jsonwebtoken::decode_header(token).map_err(|e| e.to_string())?;
         let id = header.kid.as_deref().unwrap_or_default();
-        let named = self.keys().find(|key| key.id == id);
-        let keys = match named {
-            Some(_) => Vec::from_iter(named),
+        let key_with_id = self.keys().find(|key| key.id == id);
+        let keys = match key_with_id {
+            Some(_) => Vec::from_iter(key_with_id),
             None => self.keys().collect(),
         };
         let mut rules = Validation::new(header.alg);
@@ -240,14 +241,14 @@ impl ServiceAccountTokens {
         rules.validate_nbf = false;
         rules.validate_aud = false;
         rules.required_spec_claims.clear();
-        let mut refused = "no key has the algorithm of the token".to_owned();
+        let mut failure = "no key has the algorithm of the token".to_owned();
         for key in keys.into_iter().filter(|key| key.algorithm == header.alg) {
             match jsonwebtoken::decode::<Value>(token, &key.decoding_key, &rules) {
                 Ok(decoded) => return Ok(decoded.claims),
-                Err(why) => refused = why.to_string(),
+                Err(error) => failure = error.to_string(),
             }
         }
-        Err(refused)
+        Err(failure)
     }
 }
 
@@ -271,9 +272,9 @@ fn legacy_claims(body: &Value) -> ServiceAccountClaims {
 }
 
 fn bound_claims(body: &Value) -> ServiceAccountClaims {
-    let own = &body["kubernetes.io"];
+    let private_claims = &body["kubernetes.io"];
     let bound = ["Pod", "Secret", "Node"].into_iter().find_map(|kind| {
-        let object = own.get(kind.to_ascii_lowercase())?;
+        let object = private_claims.get(kind.to_ascii_lowercase())?;
         Some(TokenBoundObject {
             kind: kind.into(),
             name: string_or_empty(&object["name"]),
@@ -286,9 +287,9 @@ fn bound_claims(body: &Value) -> ServiceAccountClaims {
         _ => Vec::new(),
     };
     ServiceAccountClaims {
-        namespace: string_or_empty(&own["namespace"]),
-        account: string_or_empty(&own["serviceaccount"]["name"]),
-        account_uid: string_or_empty(&own["serviceaccount"]["uid"]),
+        namespace: string_or_empty(&private_claims["namespace"]),
+        account: string_or_empty(&private_claims["serviceaccount"]["name"]),
+        account_uid: string_or_empty(&private_claims["serviceaccount"]["uid"]),
         bound,
         secret: None,
         audiences,
@@ -369,8 +370,8 @@ pub(crate) mod tests {
         for (i, signing) in files.iter().enumerate() {
             let mut signer = ServiceAccountTokens::new(signing).unwrap();
             let former = (i + 1) % 3;
-            let both = format!("{}{}", public(&files[former]), signing);
-            signer.add_verification_keys(&both).unwrap();
+            let two_keys = format!("{}{}", public(&files[former]), signing);
+            signer.add_verification_keys(&two_keys).unwrap();
             let verified = tokens.iter().map(|token| signer.verify(token).is_ok());
             let expected = (0..3).map(|n| n == i || n == former);
             assert!(verified.eq(expected), "signing key {i}");
@@ -378,12 +379,12 @@ pub(crate) mod tests {
             assert_eq!(keys, 2);
         }
         let mut signer = signer();
-        for bad in [
+        for invalid in [
             "",
             "x",
             "-----BEGIN PUBLIC KEY-----\nAAAA\n-----END PUBLIC KEY-----",
         ] {
-            assert!(signer.add_verification_keys(bad).is_err(), "{bad}");
+            assert!(signer.add_verification_keys(invalid).is_err(), "{invalid}");
         }
         let ed = rcgen::KeyPair::generate_for(&rcgen::PKCS_ED25519).unwrap();
         assert!(ServiceAccountTokens::new(&ed.serialize_pem()).is_err());
@@ -402,14 +403,16 @@ pub(crate) mod tests {
 
     #[test]
     fn foreign_tokens_are_rejected() {
-        let ours = signer();
-        let theirs = signer().issue(&claims(600), Timestamp::UNIX_EPOCH).unwrap();
-        assert!(ours.verify(&theirs).is_err());
-        for bad in ["", "a.b.c", "x", "a.b", "eyJhbGciOiJub25lIn0.e30."] {
-            assert!(ours.verify(bad).is_err(), "{bad}");
+        let signer_of_server = signer();
+        let foreign_token = signer().issue(&claims(600), Timestamp::UNIX_EPOCH).unwrap();
+        assert!(signer_of_server.verify(&foreign_token).is_err());
+        for malformed in ["", "a.b.c", "x", "a.b", "eyJhbGciOiJub25lIn0.e30."] {
+            assert!(signer_of_server.verify(malformed).is_err(), "{malformed}");
         }
-        let token = ours.issue(&claims(600), Timestamp::UNIX_EPOCH).unwrap();
+        let token = signer_of_server
+            .issue(&claims(600), Timestamp::UNIX_EPOCH)
+            .unwrap();
         let (rest, _) = token.rsplit_once('.').unwrap();
-        assert!(ours.verify(&format!("{rest}.AAAA")).is_err());
+        assert!(signer_of_server.verify(&format!("{rest}.AAAA")).is_err());
     }
 }

@@ -1,5 +1,5 @@
-//! The keys of service account tokens: the one that signs and those that verify, read from
-//! PEM files (client-go's `util/keyutil`, kube-apiserver's `pkg/serviceaccount`).
+//! Reads the keys of service account tokens, the signing key and the verification keys, from PEM
+//! files (client-go's `util/keyutil`, kube-apiserver's `pkg/serviceaccount`).
 
 use aws_lc_rs::signature::{
     ECDSA_P256_SHA256_FIXED_SIGNING, ECDSA_P384_SHA384_FIXED_SIGNING, EcdsaKeyPair,
@@ -126,7 +126,7 @@ impl TokenVerificationKey {
             }
             PublicKey::EC(point) => {
                 let curve = info.algorithm.parameters.as_ref();
-                let curve = curve.and_then(|any| any.as_oid().ok());
+                let curve = curve.and_then(|parameter| parameter.as_oid().ok());
                 let (algorithm, name, curve, size) = match curve {
                     Some(oid) if oid == P256 => (Algorithm::ES256, "ES256", "P-256", 32),
                     Some(oid) if oid == P384 => (Algorithm::ES384, "ES384", "P-384", 48),

@@ -177,10 +177,10 @@ impl LocalAuthenticator {
         }
         let uid = text(&reference.uid);
         if !uid.is_empty() && uid != object.uid() {
-            let why = format!(
+            let message = format!(
                 "the UID in the bound object reference ({uid}) does not match the UID in record. The object might have been deleted and then recreated"
             );
-            return Err(Status::conflict(&gvr, &name, why));
+            return Err(Status::conflict(&gvr, &name, message));
         }
         Ok(TokenBoundObject {
             kind,
@@ -198,14 +198,14 @@ fn validate_metadata(
     let Some(metadata) = metadata else {
         return Ok(());
     };
-    for (field, value, own) in [
+    for (field, value, expected) in [
         ("name", &metadata.name, account.name()),
         ("namespace", &metadata.namespace, account.namespace()),
     ] {
         let value = value.as_deref().unwrap_or_default();
-        if !value.is_empty() && value != own {
-            let why = format!("must match the service account {field} if specified");
-            let error = FieldError::invalid(format!("metadata.{field}"), &value.into(), why);
+        if !value.is_empty() && value != expected {
+            let message = format!("must match the service account {field} if specified");
+            let error = FieldError::invalid(format!("metadata.{field}"), &value.into(), message);
             return Err(Status::invalid(&KIND, account.name(), &[error]));
         }
     }
@@ -215,12 +215,12 @@ fn validate_metadata(
 /// The requested lifetime in seconds; 422 when out of range.
 fn lifetime(spec: &TokenRequestSpec) -> Result<i64, Status> {
     let seconds = spec.expiration_seconds.unwrap_or(HOUR_SECONDS);
-    let why = match seconds {
+    let message = match seconds {
         ..MIN_EXPIRATION_SECONDS => "may not specify a duration less than 10 minutes",
         MIN_EXPIRATION_SECONDS..=MAX_EXPIRATION_SECONDS => return Ok(seconds),
         _ => "may not specify a duration larger than 2^32 seconds",
     };
-    let error = FieldError::invalid("spec.expirationSeconds", &seconds.into(), why);
+    let error = FieldError::invalid("spec.expirationSeconds", &seconds.into(), message);
     Err(Status::invalid(&KIND, "", &[error]))
 }
 

@@ -111,7 +111,7 @@ impl CertificateVerifier {
         now: Timestamp,
     ) -> Result<String, String> {
         self.verify_client(chain, now)
-            .map(|known| known.user.name.clone())
+            .map(|verified| verified.user.name.clone())
     }
 
     fn verify_client(
@@ -123,10 +123,10 @@ impl CertificateVerifier {
         let mut hasher = Sha256::new();
         chain.iter().for_each(|c| hasher.update(c));
         let hash: [u8; 32] = hasher.finalize().into();
-        if let Some(known) = self.verified_users.lock().get(&hash)
-            && now.as_second() < known.expires
+        if let Some(verified_users) = self.verified_users.lock().get(&hash)
+            && now.as_second() < verified_users.expires
         {
-            return Ok(known.clone());
+            return Ok(verified_users.clone());
         }
         self.verify_chain(
             chain,
@@ -139,11 +139,11 @@ impl CertificateVerifier {
             expires = expires.min(expiry(cert)?);
         }
         let verified = VerifiedCertificateUser { user, expires };
-        let mut known = self.verified_users.lock();
-        if known.len() >= MAX_CACHED_CERTIFICATES {
-            known.clear();
+        let mut verified_users = self.verified_users.lock();
+        if verified_users.len() >= MAX_CACHED_CERTIFICATES {
+            verified_users.clear();
         }
-        known.insert(hash, verified.clone());
+        verified_users.insert(hash, verified.clone());
         Ok(verified)
     }
 }

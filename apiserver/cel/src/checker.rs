@@ -37,7 +37,7 @@ pub(crate) fn check(environment: &Environment, expr: &Expr) -> Result<Checked, V
     };
     let mut root = checker.check(expr);
     if !checker.errors.is_empty() {
-        checker.errors.sort_by_key(|error| error.at);
+        checker.errors.sort_by_key(|error| error.position);
         checker.errors.truncate(MAX_ERRORS);
         return Err(checker.errors);
     }
@@ -65,23 +65,23 @@ struct Checker<'e> {
 }
 
 impl Checker<'_> {
-    fn error(&mut self, at: Position, message: impl Into<String>) {
-        self.errors.push(SyntaxError::new(at, message));
+    fn error(&mut self, position: Position, message: impl Into<String>) {
+        self.errors.push(SyntaxError::new(position, message));
     }
 
     /// A node in place of what has an error; it fits everywhere.
-    fn failed(at: Position) -> Node {
+    fn failed(position: Position) -> Node {
         Node {
-            at,
+            position,
             ty: Type::Dyn,
             kind: NodeKind::Literal(Literal::Null),
         }
     }
 
-    fn undeclared(&mut self, at: Position, name: &str) -> Node {
-        let why = format!("undeclared reference to '{name}' (in container '')");
-        self.error(at, why);
-        Self::failed(at)
+    fn undeclared(&mut self, position: Position, name: &str) -> Node {
+        let message = format!("undeclared reference to '{name}' (in container '')");
+        self.error(position, message);
+        Self::failed(position)
     }
 
     fn resolved(&self, ty: &Type) -> Type {
@@ -89,19 +89,19 @@ impl Checker<'_> {
     }
 
     fn check(&mut self, expr: &Expr) -> Node {
-        let at = expr.at;
+        let position = expr.position;
         if self.errors.len() >= MAX_ERRORS {
-            return Self::failed(at);
+            return Self::failed(position);
         }
         match &expr.kind {
             ExprKind::Literal(literal) => Node {
-                at,
+                position,
                 ty: literal_type(literal),
                 kind: NodeKind::Literal(literal.clone()),
             },
-            ExprKind::Identifier(name) => match self.resolve(at, name) {
+            ExprKind::Identifier(name) => match self.resolve(position, name) {
                 Some(node) => node,
-                None => self.undeclared(at, name),
+                None => self.undeclared(position, name),
             },
             ExprKind::Select {
                 operand,
@@ -112,28 +112,30 @@ impl Checker<'_> {
                 function,
                 target,
                 arguments,
-            } => self.check_call(at, function, target.as_deref(), arguments),
-            ExprKind::List(elements) => self.check_list(at, elements),
-            ExprKind::Map(entries) => self.check_map(at, entries),
-            ExprKind::Struct { name, entries } => self.check_struct(at, name, entries),
-            ExprKind::Comprehension(comprehension) => self.check_comprehension(at, comprehension),
+            } => self.check_call(position, function, target.as_deref(), arguments),
+            ExprKind::List(elements) => self.check_list(position, elements),
+            ExprKind::Map(entries) => self.check_map(position, entries),
+            ExprKind::Struct { name, entries } => self.check_struct(position, name, entries),
+            ExprKind::Comprehension(comprehension) => {
+                self.check_comprehension(position, comprehension)
+            }
         }
     }
 
     /// A variable or a type by its name, which may have dots.
-    fn resolve(&self, at: Position, name: &str) -> Option<Node> {
+    fn resolve(&self, position: Position, name: &str) -> Option<Node> {
         let local = self.locals.iter().rev().find(|(n, ..)| n == name);
         if let Some((_, slot, ty)) = local {
             let (kind, ty) = (NodeKind::Local(*slot), ty.clone());
-            return Some(Node { at, ty, kind });
+            return Some(Node { position, ty, kind });
         }
         if let Some((number, variable)) = self.environment.find(name) {
             let (kind, ty) = (NodeKind::Variable(number), variable.ty());
-            return Some(Node { at, ty, kind });
+            return Some(Node { position, ty, kind });
         }
-        let named = TYPE_NAMES.into_iter().find(|n| *n == name)?;
-        let (kind, ty) = (NodeKind::Type(named), Type::Meta);
-        Some(Node { at, ty, kind })
+        let type_name = TYPE_NAMES.into_iter().find(|n| *n == name)?;
+        let (kind, ty) = (NodeKind::Type(type_name), Type::Meta);
+        Some(Node { position, ty, kind })
     }
 
     fn check_select(&mut self, expr: &Expr, operand: &Expr, field: &str, test: bool) -> Node {
@@ -144,22 +146,22 @@ impl Checker<'_> {
             // A field that is a variable of its own has a value.
             let (kind, ty) = (NodeKind::Literal(Literal::Bool(true)), Type::Bool);
             return Node {
-                at: expr.at,
+                position: expr.position,
                 ty,
                 kind,
             };
         }
         let operand = Box::new(self.check(operand));
-        let Some((field, ty)) = self.field_type(expr.at, &operand.ty, field, false) else {
-            return Self::failed(expr.at);
+        let Some((field, ty)) = self.field_type(expr.position, &operand.ty, field, false) else {
+            return Self::failed(expr.position);
         };
         let (kind, ty) = if test {
             (NodeKind::Test { operand, field }, Type::Bool)
         } else {
             (NodeKind::Select { operand, field }, ty)
         };
-        let at = expr.at;
-        Node { at, ty, kind }
+        let position = expr.position;
+        Node { position, ty, kind }
     }
 
     /// A dotted name that is one variable or type, as `google.protobuf.Timestamp`. A variable
@@ -170,13 +172,13 @@ impl Checker<'_> {
         if self.locals.iter().any(|(local, ..)| local == root) {
             return None;
         }
-        self.resolve(expr.at, &name)
+        self.resolve(expr.position, &name)
     }
 
     /// The escaped name and the type of a field that may be selected.
     fn field_type(
         &mut self,
-        at: Position,
+        position: Position,
         operand: &Type,
         field: &str,
         optional: bool,
@@ -193,16 +195,16 @@ impl Checker<'_> {
                 if object.field(&name).is_none() && is_reserved(field) {
                     name = format!("__{field}__");
                 }
-                let Some(found) = object.field(&name) else {
-                    self.error(at, format!("undefined field '{field}'"));
+                let Some(declared_field) = object.field(&name) else {
+                    self.error(position, format!("undefined field '{field}'"));
                     return None;
                 };
-                found.declaration.cel_type()
+                declared_field.declaration.cel_type()
             }
             Type::Struct(type_name) => match struct_field_type(type_name, field) {
                 Some(ty) => ty,
                 None => {
-                    self.error(at, format!("undefined field '{field}'"));
+                    self.error(position, format!("undefined field '{field}'"));
                     return None;
                 }
             },
@@ -212,8 +214,8 @@ impl Checker<'_> {
                 Type::Dyn
             }
             other => {
-                let why = format!("type '{other}' does not support field selection");
-                self.error(at, why);
+                let message = format!("type '{other}' does not support field selection");
+                self.error(position, message);
                 return None;
             }
         };
@@ -227,7 +229,7 @@ impl Checker<'_> {
 
     fn check_call(
         &mut self,
-        at: Position,
+        position: Position,
         function: &str,
         target: Option<&Expr>,
         arguments: &[Expr],
@@ -236,29 +238,29 @@ impl Checker<'_> {
             && let ExprKind::Literal(Literal::String(field)) = &name.kind
         {
             let operand = Box::new(self.check(operand));
-            let Some((field, ty)) = self.field_type(at, &operand.ty, field, true) else {
-                return Self::failed(at);
+            let Some((field, ty)) = self.field_type(position, &operand.ty, field, true) else {
+                return Self::failed(position);
             };
             let kind = NodeKind::OptionalSelect { operand, field };
-            return Node { at, ty, kind };
+            return Node { position, ty, kind };
         }
         if let Some(target) = target {
             // `sets.contains(a, b)` is the function of that name, not a call on a variable.
             let qualified = qualified_name(target).map(|prefix| format!("{prefix}.{function}"));
             if let Some(name) = qualified.filter(|name| FUNCTIONS.contains_key(&**name)) {
-                return self.check_overloads(at, &name, None, arguments);
+                return self.check_overloads(position, &name, None, arguments);
             }
         }
         if !FUNCTIONS.contains_key(function) && special_arity(function) != Some(arguments.len()) {
             target.map(|target| self.check(target));
-            return self.undeclared(at, function);
+            return self.undeclared(position, function);
         }
-        self.check_overloads(at, function, target, arguments)
+        self.check_overloads(position, function, target, arguments)
     }
 
     fn check_overloads(
         &mut self,
-        at: Position,
+        position: Position,
         function: &str,
         target: Option<&Expr>,
         arguments: &[Expr],
@@ -269,16 +271,16 @@ impl Checker<'_> {
             nodes.push(self.check(argument));
         }
         if special_arity(function).is_some() {
-            return self.check_special(at, function, nodes);
+            return self.check_special(position, function, nodes);
         }
-        let mut fitting = Vec::new();
+        let mut candidates = Vec::new();
         let mut result: Option<Type> = None;
         let overloads = FUNCTIONS.get(function).map_or(&[][..], Vec::as_slice);
         for overload in overloads.iter().filter(|o| o.receiver == receiver) {
             let Some(ty) = self.try_overload(overload, &nodes) else {
                 continue;
             };
-            fitting.push(overload);
+            candidates.push(overload);
             result = Some(match result {
                 None => ty,
                 Some(before) if before.is_same(&self.resolved(&ty)) => before,
@@ -286,20 +288,20 @@ impl Checker<'_> {
             });
         }
         let Some(ty) = result else {
-            self.no_matching_overload(at, function, receiver, &nodes);
-            return Self::failed(at);
+            self.no_matching_overload(position, function, receiver, &nodes);
+            return Self::failed(position);
         };
         self.check_literals(function, &nodes);
         let ty = self.resolved(&ty);
         let call = Call {
             function: function.to_owned(),
-            overloads: fitting,
+            overloads: candidates,
             receiver,
             grows: self.grown_accumulator(function, &nodes),
             arguments: nodes,
         };
         let kind = NodeKind::Call(call);
-        Node { at, ty, kind }
+        Node { position, ty, kind }
     }
 
     /// The result type of an overload if the arguments fit it.
@@ -320,7 +322,7 @@ impl Checker<'_> {
 
     fn no_matching_overload(
         &mut self,
-        at: Position,
+        position: Position,
         function: &str,
         receiver: bool,
         nodes: &[Node],
@@ -333,12 +335,13 @@ impl Checker<'_> {
             Some((target, rest)) if receiver => format!("{target}.({})", rest.join(", ")),
             _ => format!("({})", types.join(", ")),
         };
-        let why = format!("found no matching overload for '{function}' applied to '{signature}'");
-        self.error(at, why);
+        let message =
+            format!("found no matching overload for '{function}' applied to '{signature}'");
+        self.error(position, message);
     }
 
     /// Checks the operators that do not evaluate all of their operands.
-    fn check_special(&mut self, at: Position, function: &str, nodes: Vec<Node>) -> Node {
+    fn check_special(&mut self, position: Position, function: &str, nodes: Vec<Node>) -> Node {
         let conditions = if function == "_?_:_" { 1 } else { nodes.len() };
         let are_bool = nodes[..conditions.min(nodes.len())]
             .iter()
@@ -353,8 +356,8 @@ impl Checker<'_> {
             _ => Some(Type::Bool),
         };
         let (true, Some(ty)) = (are_bool, branches_fit) else {
-            self.no_matching_overload(at, function, false, &nodes);
-            return Self::failed(at);
+            self.no_matching_overload(position, function, false, &nodes);
+            return Self::failed(position);
         };
         let mut nodes = nodes.into_iter();
         let kind = match (nodes.next(), nodes.next(), nodes.next()) {
@@ -364,17 +367,17 @@ impl Checker<'_> {
             (Some(a), ..) => NodeKind::NotStrictlyFalse(Box::new(a)),
             _ => NodeKind::Literal(Literal::Null),
         };
-        Node { at, ty, kind }
+        Node { position, ty, kind }
     }
 
     /// Reports patterns, times and durations that are written wrong.
     fn check_literals(&mut self, function: &str, nodes: &[Node]) {
-        let at = match function {
+        let position = match function {
             "matches" | "find" | "findAll" => 1,
             "duration" | "timestamp" => 0,
             _ => return,
         };
-        let Some(node) = nodes.get(at) else {
+        let Some(node) = nodes.get(position) else {
             return;
         };
         let NodeKind::Literal(Literal::String(text)) = &node.kind else {
@@ -385,12 +388,12 @@ impl Checker<'_> {
             "timestamp" => parse_timestamp(text).is_some(),
             _ => match self.patterns.add(text) {
                 Err(PatternError::Syntax(_)) => false,
-                Err(why) => return self.error(node.at, format!("{function}: {why}")),
+                Err(e) => return self.error(node.position, format!("{function}: {e}")),
                 Ok(()) => true,
             },
         };
         if !valid {
-            self.error(node.at, format!("invalid {function} argument"));
+            self.error(node.position, format!("invalid {function} argument"));
         }
     }
 
@@ -408,7 +411,7 @@ impl Checker<'_> {
     }
 
     /// The type of elements of which the one before had `joined`; all must be of one type.
-    fn join(&mut self, at: Position, joined: Option<Type>, next: &Type) -> Type {
+    fn join(&mut self, position: Position, joined: Option<Type>, next: &Type) -> Type {
         let Some(joined) = joined else {
             return next.clone();
         };
@@ -421,64 +424,67 @@ impl Checker<'_> {
             };
         }
         let (joined, next) = (self.resolved(&joined), self.resolved(next));
-        self.error(at, format!("expected type '{joined}' but found '{next}'"));
+        self.error(
+            position,
+            format!("expected type '{joined}' but found '{next}'"),
+        );
         joined
     }
 
-    /// The type of an element, which is that of the value of an optional one.
+    /// The type of an element. An optional element has the type of its value.
     fn element_type(&mut self, node: &Node, optional: bool) -> Type {
         match self.resolved(&node.ty) {
             Type::Optional(inner) if optional => (*inner).clone(),
             Type::Dyn if optional => Type::Dyn,
             other if optional => {
-                let why = format!("expected type 'optional_type({other})' but found '{other}'");
-                self.error(node.at, why);
+                let message = format!("expected type 'optional_type({other})' but found '{other}'");
+                self.error(node.position, message);
                 Type::Dyn
             }
             other => other,
         }
     }
 
-    fn check_list(&mut self, at: Position, elements: &[(Expr, bool)]) -> Node {
+    fn check_list(&mut self, position: Position, elements: &[(Expr, bool)]) -> Node {
         let mut joined = None;
         let mut nodes = Vec::with_capacity(elements.len());
         for (element, optional) in elements {
             let node = self.check(element);
             let ty = self.element_type(&node, *optional);
-            joined = Some(self.join(node.at, joined, &ty));
+            joined = Some(self.join(node.position, joined, &ty));
             nodes.push((node, *optional));
         }
         let element = joined.unwrap_or_else(|| self.substitutions.fresh());
         Node {
-            at,
+            position,
             ty: Type::list(element),
             kind: NodeKind::List(nodes),
         }
     }
 
-    fn check_map(&mut self, at: Position, entries: &[MapEntry]) -> Node {
+    fn check_map(&mut self, position: Position, entries: &[MapEntry]) -> Node {
         let (mut key_type, mut value_type) = (None, None);
         let mut nodes = Vec::with_capacity(entries.len());
         for entry in entries {
             let key = self.check(&entry.key);
             let value = self.check(&entry.value);
             let ty = self.element_type(&value, entry.optional);
-            key_type = Some(self.join(key.at, key_type, &key.ty));
-            value_type = Some(self.join(value.at, value_type, &ty));
+            key_type = Some(self.join(key.position, key_type, &key.ty));
+            value_type = Some(self.join(value.position, value_type, &ty));
             nodes.push((key, value, entry.optional));
         }
         let key = key_type.unwrap_or_else(|| self.substitutions.fresh());
         let value = value_type.unwrap_or_else(|| self.substitutions.fresh());
         Node {
-            at,
+            position,
             ty: Type::map(key, value),
             kind: NodeKind::Map(nodes),
         }
     }
 
-    fn check_struct(&mut self, at: Position, name: &str, entries: &[MapEntry]) -> Node {
+    fn check_struct(&mut self, position: Position, name: &str, entries: &[MapEntry]) -> Node {
         if !self.environment.has_patch_types() || !is_patch_type(name) {
-            return self.undeclared(at, name);
+            return self.undeclared(position, name);
         }
         let mut fields = Vec::with_capacity(entries.len());
         for entry in entries {
@@ -486,22 +492,22 @@ impl Checker<'_> {
             let ExprKind::Literal(Literal::String(field)) = &entry.key.kind else {
                 continue;
             };
-            let found = self.element_type(&value, entry.optional);
+            let value_type = self.element_type(&value, entry.optional);
             match struct_field_type(name, field) {
-                None => self.error(entry.key.at, format!("undefined field '{field}'")),
-                Some(wanted) if !self.substitutions.is_assignable(&found, &wanted) => {
-                    let found = self.resolved(&found);
-                    let why = format!(
-                        "expected type of field '{field}' is '{wanted}' but provided type is '{found}'"
+                None => self.error(entry.key.position, format!("undefined field '{field}'")),
+                Some(field_type) if !self.substitutions.is_assignable(&value_type, &field_type) => {
+                    let value_type = self.resolved(&value_type);
+                    let message = format!(
+                        "expected type of field '{field}' is '{field_type}' but provided type is '{value_type}'"
                     );
-                    self.error(entry.key.at, why);
+                    self.error(entry.key.position, message);
                 }
                 Some(_) => {}
             }
             fields.push((field.clone(), value, entry.optional));
         }
         Node {
-            at,
+            position,
             ty: Type::Struct(Arc::from(name)),
             kind: NodeKind::Struct {
                 type_name: name.to_owned(),
@@ -517,7 +523,7 @@ impl Checker<'_> {
         slot
     }
 
-    fn check_comprehension(&mut self, at: Position, comprehension: &Comprehension) -> Node {
+    fn check_comprehension(&mut self, position: Position, comprehension: &Comprehension) -> Node {
         let range = self.check(&comprehension.range);
         let (first, second) = self.range_types(&range, comprehension.second_variable.is_some());
         let init = self.check(&comprehension.init);
@@ -532,16 +538,16 @@ impl Checker<'_> {
         let condition = self.check(&comprehension.condition);
         let step = self.check(&comprehension.step);
         if !self.substitutions.is_assignable(&condition.ty, &Type::Bool) {
-            let found = self.resolved(&condition.ty);
+            let step_type = self.resolved(&condition.ty);
             self.error(
-                condition.at,
-                format!("expected type 'bool' but found '{found}'"),
+                condition.position,
+                format!("expected type 'bool' but found '{step_type}'"),
             );
         }
         if !self.substitutions.is_assignable(&step.ty, &init.ty) {
-            let (wanted, found) = (self.resolved(&init.ty), self.resolved(&step.ty));
-            let why = format!("expected type '{wanted}' but found '{found}'");
-            self.error(step.at, why);
+            let (init_type, step_type) = (self.resolved(&init.ty), self.resolved(&step.ty));
+            let message = format!("expected type '{init_type}' but found '{step_type}'");
+            self.error(step.position, message);
         }
         self.locals.truncate(inner);
         let result = self.check(&comprehension.result);
@@ -559,13 +565,13 @@ impl Checker<'_> {
             result,
             binds,
         }));
-        Node { at, ty, kind }
+        Node { position, ty, kind }
     }
 
     /// The types of the variables of a loop over a list or map.
-    fn range_types(&mut self, range: &Node, two: bool) -> (Type, Type) {
+    fn range_types(&mut self, range: &Node, has_two_variables: bool) -> (Type, Type) {
         match self.resolved(&range.ty) {
-            Type::List(element) if two => (Type::Int, (*element).clone()),
+            Type::List(element) if has_two_variables => (Type::Int, (*element).clone()),
             Type::List(element) => ((*element).clone(), Type::Dyn),
             Type::Map(key, value) => ((*key).clone(), (*value).clone()),
             Type::Dyn => (Type::Dyn, Type::Dyn),
@@ -574,10 +580,10 @@ impl Checker<'_> {
                 (Type::Dyn, Type::Dyn)
             }
             other => {
-                let why = format!(
+                let message = format!(
                     "expression of type '{other}' cannot be range of a comprehension (must be list, map, or dynamic)"
                 );
-                self.error(range.at, why);
+                self.error(range.position, message);
                 (Type::Dyn, Type::Dyn)
             }
         }

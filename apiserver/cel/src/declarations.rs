@@ -131,7 +131,7 @@ impl Declaration {
 
     fn from_array(schema: &Json, depth: usize) -> Option<Self> {
         let element = Self::below(&schema["items"], depth)?;
-        let fitting = (MAX_REQUEST_BYTES - 2) / (element.min_serialized_size + 1);
+        let items_that_fit = (MAX_REQUEST_BYTES - 2) / (element.min_serialized_size + 1);
         let list_type = match schema["x-kubernetes-list-type"].as_str() {
             Some("set") => DeclaredListType::Set,
             Some("map") => {
@@ -142,14 +142,14 @@ impl Declaration {
             _ => DeclaredListType::Atomic,
         };
         let kind = DeclaredKind::List { element, list_type };
-        let max = limit(schema, "maxItems").unwrap_or(fitting);
+        let max = limit(schema, "maxItems").unwrap_or(items_that_fit);
         Some(Self::new(kind, max, 2))
     }
 
     fn from_map(schema: &Json, depth: usize) -> Option<Self> {
         let value = Self::below(&schema["additionalProperties"], depth)?;
-        let fitting = (MAX_REQUEST_BYTES - 2) / (value.min_serialized_size + 6);
-        let max = limit(schema, "maxProperties").unwrap_or(fitting);
+        let properties_that_fit = (MAX_REQUEST_BYTES - 2) / (value.min_serialized_size + 6);
+        let max = limit(schema, "maxProperties").unwrap_or(properties_that_fit);
         Some(Self::new(DeclaredKind::Map(value), max, 2))
     }
 

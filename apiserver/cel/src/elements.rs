@@ -5,15 +5,17 @@ use crate::from_json::to_value;
 use crate::value::{EvaluationResult, List, Map, Text, Value};
 
 impl<'a> List<'a> {
-    pub(crate) fn get(&self, at: usize) -> Option<EvaluationResult<'a>> {
+    pub(crate) fn get(&self, index: usize) -> Option<EvaluationResult<'a>> {
         match self {
-            Self::Json { items, element, .. } => items.get(at).map(|item| to_value(item, element)),
-            Self::Owned(items) | Self::Typed(items, _) => items.get(at).cloned().map(Ok),
+            Self::Json { items, element, .. } => {
+                items.get(index).map(|item| to_value(item, element))
+            }
+            Self::Owned(items) | Self::Typed(items, _) => items.get(index).cloned().map(Ok),
         }
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = EvaluationResult<'a>> + '_ {
-        (0..self.len()).filter_map(|at| self.get(at))
+        (0..self.len()).filter_map(|index| self.get(index))
     }
 
     pub(crate) fn to_vec(&self) -> EvaluationResult<'a, Vec<Value<'a>>> {

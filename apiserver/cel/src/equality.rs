@@ -1,5 +1,5 @@
-//! When two values are equal. Lists with the list type `set` are equal in any order, those
-//! with the type `map` when the elements with equal keys are
+//! Compares values for equality. Lists with the list type `set` are equal in any order; lists with
+//! the list type `map` are equal if the elements with equal keys are
 //! (`k8s.io/apiserver/pkg/cel/common/valuesunstructured.go`).
 
 use std::cmp::Ordering;
@@ -83,14 +83,14 @@ fn equal_map_lists(
     let b = b.to_vec()?;
     for item in a.iter() {
         let item = item?;
-        let mut found = false;
+        let mut has_equal = false;
         for other in &b {
             if have_equal_keys(&item, other, keys, meter)? {
-                found = equal(&item, other, meter)?;
+                has_equal = equal(&item, other, meter)?;
                 break;
             }
         }
-        if !found {
+        if !has_equal {
             return Ok(false);
         }
     }
@@ -109,12 +109,12 @@ pub(crate) fn have_equal_keys(
     };
     for key in keys {
         let name = crate::escaping::escape(key).unwrap_or_default();
-        let same = match (a.field(&name), b.field(&name)) {
+        let are_equal = match (a.field(&name), b.field(&name)) {
             (Some(a), Some(b)) => equal(&a?, &b?, meter)?,
             (None, None) => true,
             _ => false,
         };
-        if !same {
+        if !are_equal {
             return Ok(false);
         }
     }

@@ -22,8 +22,8 @@ pub(crate) fn to_value<'a>(json: &'a Json, declaration: &'a Declaration) -> Eval
         (DeclaredKind::Any | DeclaredKind::IntOrString, _) => Some(undeclared(json)),
         (DeclaredKind::Bool, Json::Bool(b)) => Some(Value::Bool(*b)),
         (DeclaredKind::Int, Json::Number(number)) => {
-            let whole = |n: f64| (n.fract() == 0.0 && n.abs() < 9.2e18).then_some(n as i64);
-            let int = number.as_i64().or_else(|| whole(number.as_f64()?));
+            let to_integer = |n: f64| (n.fract() == 0.0 && n.abs() < 9.2e18).then_some(n as i64);
+            let int = number.as_i64().or_else(|| to_integer(number.as_f64()?));
             int.map(Value::Int)
         }
         (DeclaredKind::Double, Json::Number(number)) => number.as_f64().map(Value::Double),

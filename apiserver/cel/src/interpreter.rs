@@ -50,12 +50,12 @@ impl<'v, 'a> Interpreter<'v, 'a> {
             }
             NodeKind::Select { operand, field } => self.select(operand, field),
             NodeKind::Test { operand, field } => {
-                let found = match self.evaluate(operand)? {
+                let is_present = match self.evaluate(operand)? {
                     Value::Optional(None) => false,
                     Value::Optional(Some(value)) => has_field(&value, field)?,
                     value => has_field(&value, field)?,
                 };
-                Ok(Value::Bool(found))
+                Ok(Value::Bool(is_present))
             }
             NodeKind::OptionalSelect { operand, field } => {
                 let value = self.evaluate(operand)?;
@@ -65,10 +65,10 @@ impl<'v, 'a> Interpreter<'v, 'a> {
             NodeKind::And(operands) => self.logical(operands, false),
             NodeKind::Or(operands) => self.logical(operands, true),
             NodeKind::Conditional(operands) => {
-                let [condition, yes, no] = &**operands;
+                let [condition, if_true, if_false] = &**operands;
                 match self.evaluate(condition)? {
-                    Value::Bool(true) => self.evaluate(yes),
-                    Value::Bool(false) => self.evaluate(no),
+                    Value::Bool(true) => self.evaluate(if_true),
+                    Value::Bool(false) => self.evaluate(if_false),
                     _ => Err(EvalError::NoSuchOverload),
                 }
             }
@@ -76,7 +76,7 @@ impl<'v, 'a> Interpreter<'v, 'a> {
                 let value = self.evaluate(operand);
                 self.meter.charge(1)?;
                 match value {
-                    Err(why) if why.ends_evaluation() => Err(why),
+                    Err(e) if e.ends_evaluation() => Err(e),
                     value => Ok(Value::Bool(!matches!(value, Ok(Value::Bool(false))))),
                 }
             }
@@ -107,13 +107,13 @@ impl<'v, 'a> Interpreter<'v, 'a> {
             match self.evaluate(operand) {
                 Ok(Value::Bool(value)) if value == deciding => return Ok(Value::Bool(value)),
                 Ok(Value::Bool(_)) => {}
-                Err(why) if why.ends_evaluation() => return Err(why),
+                Err(e) if e.ends_evaluation() => return Err(e),
                 Ok(_) => error = error.or(Some(EvalError::NoSuchOverload)),
-                Err(why) => error = error.or(Some(why)),
+                Err(e) => error = error.or(Some(e)),
             }
         }
         match error {
-            Some(why) => Err(why),
+            Some(e) => Err(e),
             None => Ok(Value::Bool(!deciding)),
         }
     }
@@ -263,20 +263,20 @@ impl<'v, 'a> Interpreter<'v, 'a> {
             (_, Some(keys)) => keys.len(),
             _ => 0,
         };
-        for at in 0..count {
+        for index in 0..count {
             self.meter.work(1)?;
-            let key = keys.as_ref().and_then(|keys| keys.get(at));
-            self.bind_element(comprehension, &range, key, at);
+            let key = keys.as_ref().and_then(|keys| keys.get(index));
+            self.bind_element(comprehension, &range, key, index);
             match self.evaluate(&comprehension.condition) {
                 Ok(Value::Bool(false)) => break,
-                Err(why) if why.ends_evaluation() => return Err(why),
+                Err(error) if error.ends_evaluation() => return Err(error),
                 _ => {}
             }
             let step = self.evaluate(&comprehension.step);
-            if let Err(why) = &step
-                && why.ends_evaluation()
+            if let Err(error) = &step
+                && error.ends_evaluation()
             {
-                return Err(why.clone());
+                return Err(error.clone());
             }
             self.locals[accumulator] = step;
         }
@@ -288,12 +288,12 @@ impl<'v, 'a> Interpreter<'v, 'a> {
         comprehension: &CheckedComprehension,
         range: &Value<'a>,
         key: Option<&Value<'a>>,
-        at: usize,
+        position: usize,
     ) {
         let missing = || Err(EvalError::new("no such element"));
-        let index = || Value::Int(i64::try_from(at).unwrap_or(i64::MAX));
+        let index = || Value::Int(i64::try_from(position).unwrap_or(i64::MAX));
         let element = match (range, key) {
-            (Value::List(list), _) => list.get(at),
+            (Value::List(list), _) => list.get(position),
             (Value::Map(map), Some(key)) if comprehension.second_variable.is_some() => map.get(key),
             _ => None,
         };
@@ -329,7 +329,7 @@ fn has_field(value: &Value<'_>, field: &str) -> Result<bool, EvalError> {
 }
 
 fn optional_field<'a>(value: &Value<'a>, field: &str) -> EvaluationResult<'a> {
-    let found = match value {
+    let field_value = match value {
         Value::Map(map) => map.field(field).transpose()?,
         Value::Optional(None) => None,
         Value::Optional(Some(inner)) => match &**inner {
@@ -338,7 +338,7 @@ fn optional_field<'a>(value: &Value<'a>, field: &str) -> EvaluationResult<'a> {
         },
         _ => return Err(EvalError::NoSuchOverload),
     };
-    Ok(Value::optional(found))
+    Ok(Value::optional(field_value))
 }
 
 /// The value of an element; `None` for an optional one without a value.

@@ -75,7 +75,7 @@ impl<'p> Meter<'p> {
     }
 
     pub(crate) fn regex(&mut self, pattern: &str) -> Result<Arc<GoPattern>, EvalError> {
-        let failed = |why: PatternError| EvalError::new(why.to_string());
+        let failed = |error: PatternError| EvalError::new(error.to_string());
         if self.patterns.contains(pattern) {
             return GoPattern::cached(pattern).map_err(failed);
         }

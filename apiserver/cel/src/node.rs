@@ -5,7 +5,7 @@ use crate::syntax::{Literal, Position};
 use crate::types::Type;
 
 pub(crate) struct Node {
-    pub(crate) at: Position,
+    pub(crate) position: Position,
     pub(crate) ty: Type,
     pub(crate) kind: NodeKind,
 }

@@ -87,17 +87,17 @@ impl Overload {
     }
 }
 
-/// Where the parameters of a declaration begin.
+/// The index at which the parameters of a declaration begin.
 fn matching_parenthesis(head: &str) -> Option<usize> {
     let mut depth = 0;
-    for (at, c) in head.char_indices().rev() {
+    for (index, c) in head.char_indices().rev() {
         match c {
             ')' => depth += 1,
             '(' => depth -= 1,
             _ => {}
         }
         if depth == 0 {
-            return Some(at);
+            return Some(index);
         }
     }
     None
@@ -106,13 +106,13 @@ fn matching_parenthesis(head: &str) -> Option<usize> {
 /// Splits at the commas that are not within parentheses.
 fn split_top(text: &'static str) -> Vec<&'static str> {
     let (mut parts, mut depth, mut begin) = (Vec::new(), 0, 0);
-    for (at, c) in text.char_indices() {
+    for (index, c) in text.char_indices() {
         match c {
             '(' => depth += 1,
             ')' => depth -= 1,
             ',' if depth == 0 => {
-                parts.push(&text[begin..at]);
-                begin = at + 1;
+                parts.push(&text[begin..index]);
+                begin = index + 1;
             }
             _ => {}
         }

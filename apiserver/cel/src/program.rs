@@ -79,7 +79,7 @@ impl Program {
             let errors: Vec<String> = errors.iter().map(|e| e.render(source)).collect();
             errors.join("\n")
         };
-        let expr = parse(source).map_err(|why| render(&[why]))?;
+        let expr = parse(source).map_err(|message| render(&[message]))?;
         let checked = check(environment, &expr).map_err(|errors| render(&errors))?;
         let depth = usize::from(expr.depth());
         let mut root = checked.root;
@@ -95,7 +95,8 @@ impl Program {
 
     /// Whether every value of the expression has this type.
     pub fn has_output(&self, output: OutputType) -> bool {
-        let is_struct = |ty: &Type, wanted: &str| matches!(ty, Type::Struct(n) if &**n == wanted);
+        let is_struct =
+            |ty: &Type, type_name: &str| matches!(ty, Type::Struct(n) if &**n == type_name);
         match (output, &self.root.ty) {
             (OutputType::ApplyConfiguration, ty) => return is_struct(ty, "Object"),
             (OutputType::JsonPatch, Type::List(element)) => {
@@ -212,7 +213,7 @@ fn collect_variables(node: &mut Node, used: &mut BTreeSet<usize>) {
 }
 
 fn uses_variable(node: &Node, number: usize) -> bool {
-    let any = |nodes: &[&Node]| nodes.iter().any(|node| uses_variable(node, number));
+    let any_uses = |nodes: &[&Node]| nodes.iter().any(|node| uses_variable(node, number));
     match &node.kind {
         NodeKind::Literal(_) | NodeKind::Type(_) | NodeKind::Local(_) => false,
         NodeKind::Variable(n) => *n == number,
@@ -220,17 +221,19 @@ fn uses_variable(node: &Node, number: usize) -> bool {
         | NodeKind::Test { operand, .. }
         | NodeKind::OptionalSelect { operand, .. }
         | NodeKind::NotStrictlyFalse(operand) => uses_variable(operand, number),
-        NodeKind::And(operands) | NodeKind::Or(operands) => any(&operands.each_ref()),
-        NodeKind::Conditional(operands) => any(&operands.each_ref()),
-        NodeKind::Call(call) => any(&call.arguments.iter().collect::<Vec<_>>()),
-        NodeKind::List(elements) => any(&elements.iter().map(|(e, _)| e).collect::<Vec<_>>()),
+        NodeKind::And(operands) | NodeKind::Or(operands) => any_uses(&operands.each_ref()),
+        NodeKind::Conditional(operands) => any_uses(&operands.each_ref()),
+        NodeKind::Call(call) => any_uses(&call.arguments.iter().collect::<Vec<_>>()),
+        NodeKind::List(elements) => any_uses(&elements.iter().map(|(e, _)| e).collect::<Vec<_>>()),
         NodeKind::Map(entries) => {
             let nodes = entries.iter().flat_map(|(key, value, _)| [key, value]);
-            any(&nodes.collect::<Vec<_>>())
+            any_uses(&nodes.collect::<Vec<_>>())
         }
         NodeKind::Struct { fields, .. } => {
-            any(&fields.iter().map(|(_, v, _)| v).collect::<Vec<_>>())
+            any_uses(&fields.iter().map(|(_, v, _)| v).collect::<Vec<_>>())
         }
-        NodeKind::Comprehension(c) => any(&[&c.range, &c.init, &c.condition, &c.step, &c.result]),
+        NodeKind::Comprehension(c) => {
+            any_uses(&[&c.range, &c.init, &c.condition, &c.step, &c.result])
+        }
     }
 }

@@ -1,4 +1,4 @@
-//! Which fields of a variable an expression names.
+//! Finds the fields of a variable that an expression names.
 
 use crate::environment::Environment;
 use crate::node::{Node, NodeKind};
@@ -16,39 +16,39 @@ impl Program {
     }
 }
 
-fn selects(node: &Node, variable: usize, wanted: &str) -> bool {
+fn selects(node: &Node, variable: usize, field_name: &str) -> bool {
     let is_variable = |node: &Node| matches!(node.kind, NodeKind::Variable(n) if n == variable);
     match &node.kind {
         NodeKind::Select { operand, field }
         | NodeKind::Test { operand, field }
         | NodeKind::OptionalSelect { operand, field } => {
-            (field == wanted && is_variable(operand)) || selects(operand, variable, wanted)
+            (field == field_name && is_variable(operand)) || selects(operand, variable, field_name)
         }
-        NodeKind::NotStrictlyFalse(operand) => selects(operand, variable, wanted),
+        NodeKind::NotStrictlyFalse(operand) => selects(operand, variable, field_name),
         NodeKind::And(operands) | NodeKind::Or(operands) => {
-            any_selects(operands.iter(), variable, wanted)
+            any_selects(operands.iter(), variable, field_name)
         }
-        NodeKind::Conditional(operands) => any_selects(operands.iter(), variable, wanted),
+        NodeKind::Conditional(operands) => any_selects(operands.iter(), variable, field_name),
         NodeKind::Call(call) => {
-            let names = |node: &Node| matches!(&node.kind, NodeKind::Literal(Literal::String(name)) if name == wanted);
+            let names = |node: &Node| matches!(&node.kind, NodeKind::Literal(Literal::String(name)) if name == field_name);
             let is_index =
                 matches!(&call.arguments[..], [operand, key] if is_variable(operand) && names(key));
-            is_index || any_selects(call.arguments.iter(), variable, wanted)
+            is_index || any_selects(call.arguments.iter(), variable, field_name)
         }
         NodeKind::List(elements) => any_selects(
             elements.iter().map(|(element, _)| element),
             variable,
-            wanted,
+            field_name,
         ),
         NodeKind::Map(entries) => any_selects(
             entries.iter().flat_map(|(key, value, _)| [key, value]),
             variable,
-            wanted,
+            field_name,
         ),
         NodeKind::Comprehension(c) => any_selects(
             [&c.range, &c.init, &c.condition, &c.step, &c.result],
             variable,
-            wanted,
+            field_name,
         ),
         _ => false,
     }
@@ -57,10 +57,10 @@ fn selects(node: &Node, variable: usize, wanted: &str) -> bool {
 fn any_selects<'a>(
     nodes: impl IntoIterator<Item = &'a Node>,
     variable: usize,
-    wanted: &str,
+    field_name: &str,
 ) -> bool {
     let mut nodes = nodes.into_iter();
-    nodes.any(|node| selects(node, variable, wanted))
+    nodes.any(|node| selects(node, variable, field_name))
 }
 
 #[cfg(test)]
@@ -81,8 +81,8 @@ mod tests {
             ("'email'", false),
         ] {
             let program = Program::compile(expression, &environment).unwrap();
-            let found = program.selects(&environment, "claims", "email");
-            assert_eq!(found, selected, "{expression}");
+            let selects_email = program.selects(&environment, "claims", "email");
+            assert_eq!(selects_email, selected, "{expression}");
         }
     }
 }

@@ -72,8 +72,8 @@ fn is_identifier(text: &str) -> bool {
 }
 
 fn parse_number(text: &str) -> Option<u64> {
-    let plain = !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
-    (plain && (text == "0" || !text.starts_with('0')))
+    let is_decimal = !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
+    (is_decimal && (text == "0" || !text.starts_with('0')))
         .then(|| text.parse().ok())
         .flatten()
 }

@@ -9,7 +9,7 @@ pub(crate) const NANOS_PER_SECOND: i64 = 1_000_000_000;
 pub(crate) const MIN_SECONDS: i64 = -62_135_596_800;
 pub(crate) const MAX_SECONDS: i64 = 253_402_300_799;
 
-/// The units of Go's durations in nanoseconds, longer names before those that begin with them.
+/// The units of Go's durations in nanoseconds. A longer name comes before its own prefixes.
 const UNITS: [(&str, i128); 8] = [
     ("ns", 1),
     ("us", 1_000),
@@ -46,14 +46,14 @@ pub(crate) fn parse_duration(text: &str) -> Option<i64> {
 
 /// A decimal number times a unit, cut after the last whole nanosecond.
 fn scaled(number: &str, unit: i128) -> Option<i128> {
-    let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
-    if whole.is_empty() && fraction.is_empty() || fraction.contains('.') || whole.len() > 19 {
+    let (integer, fraction) = number.split_once('.').unwrap_or((number, ""));
+    if integer.is_empty() && fraction.is_empty() || fraction.contains('.') || integer.len() > 19 {
         return None;
     }
-    let whole: i128 = if whole.is_empty() {
+    let integer: i128 = if integer.is_empty() {
         0
     } else {
-        whole.parse().ok()?
+        integer.parse().ok()?
     };
     let digits = &fraction[..fraction.len().min(18)];
     let part = if digits.is_empty() {
@@ -61,7 +61,7 @@ fn scaled(number: &str, unit: i128) -> Option<i128> {
     } else {
         digits.parse::<i128>().ok()? * unit / 10i128.pow(u32::try_from(digits.len()).ok()?)
     };
-    whole.checked_mul(unit)?.checked_add(part)
+    integer.checked_mul(unit)?.checked_add(part)
 }
 
 /// A duration as Go prints it: `1h0m0.5s`.

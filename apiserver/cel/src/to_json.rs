@@ -50,8 +50,8 @@ pub(crate) fn from_value(value: &Value<'_>) -> Result<Json, EvalError> {
             | Opaque::GroupCheck(..)
             | Opaque::TargetCheck(..)
             | Opaque::Decision(_) => {
-                let why = format!("a value of type {} has no JSON", opaque.type_name());
-                return Err(EvalError::new(why));
+                let message = format!("a value of type {} has no JSON", opaque.type_name());
+                return Err(EvalError::new(message));
             }
         },
     })

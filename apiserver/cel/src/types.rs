@@ -119,7 +119,7 @@ impl fmt::Display for Type {
 /// The facts about the type parameters of one expression, by their number.
 #[derive(Debug, Default)]
 pub(crate) struct Substitutions {
-    known: Vec<Option<Type>>,
+    types: Vec<Option<Type>>,
     /// The values of parameters before each change, to undo a comparison that failed.
     trail: Vec<(usize, Option<Type>)>,
 }
@@ -127,21 +127,21 @@ pub(crate) struct Substitutions {
 impl Substitutions {
     /// A parameter of which nothing is known.
     pub(crate) fn fresh(&mut self) -> Type {
-        self.known.push(None);
-        Type::Parameter(self.known.len() - 1)
+        self.types.push(None);
+        Type::Parameter(self.types.len() - 1)
     }
 
     fn find(&self, parameter: usize) -> Option<&Type> {
-        self.known.get(parameter)?.as_ref()
+        self.types.get(parameter)?.as_ref()
     }
 
     /// The type with all known parameters replaced; unknown ones become `dyn` if `finally`.
-    pub(crate) fn apply(&self, of: &Type, finally: bool) -> Type {
-        match of {
+    pub(crate) fn apply(&self, ty: &Type, finally: bool) -> Type {
+        match ty {
             Type::Parameter(p) => match self.find(*p) {
-                Some(known) => self.apply(known, finally),
+                Some(substituted) => self.apply(substituted, finally),
                 None if finally => Type::Dyn,
-                None => of.clone(),
+                None => ty.clone(),
             },
             Type::List(element) => Type::list(self.apply(element, finally)),
             Type::Optional(value) => Type::optional(self.apply(value, finally)),
@@ -171,23 +171,23 @@ impl Substitutions {
     /// Forgets what was learned since the mark.
     pub(crate) fn undo(&mut self, mark: usize) {
         for (parameter, before) in self.trail.drain(mark..).rev() {
-            self.known[parameter] = before;
+            self.types[parameter] = before;
         }
     }
 
     fn unify(&mut self, a: &Type, b: &Type) -> bool {
         if let Type::Parameter(p) = b {
-            let known = self.find(*p).cloned();
-            if self.substitute(a, *p, known.as_ref()) {
+            let substituted = self.find(*p).cloned();
+            if self.substitute(a, *p, substituted.as_ref()) {
                 return true;
             }
-            if known.is_some() {
+            if substituted.is_some() {
                 return false;
             }
         }
         if let Type::Parameter(p) = a {
-            let known = self.find(*p).cloned();
-            return self.substitute(b, *p, known.as_ref());
+            let substituted = self.find(*p).cloned();
+            return self.substitute(b, *p, substituted.as_ref());
         }
         match (a, b) {
             (Type::Dyn, _) | (_, Type::Dyn) => true,
@@ -200,30 +200,30 @@ impl Substitutions {
         }
     }
 
-    /// Whether `parameter`, of which `known` is known, may stand for `of`.
-    fn substitute(&mut self, of: &Type, parameter: usize, known: Option<&Type>) -> bool {
-        if matches!(of, Type::Parameter(p) if *p == parameter) {
+    /// Whether `parameter`, which `substituted` stands for so far, may stand for `ty`.
+    fn substitute(&mut self, ty: &Type, parameter: usize, substituted: Option<&Type>) -> bool {
+        if matches!(ty, Type::Parameter(p) if *p == parameter) {
             return true;
         }
-        let Some(known) = known else {
-            if self.occurs(parameter, of) {
+        let Some(substituted) = substituted else {
+            if self.occurs(parameter, ty) {
                 return false;
             }
-            self.set(parameter, of);
+            self.set(parameter, ty);
             return true;
         };
-        if !self.unify(of, known) {
+        if !self.unify(ty, substituted) {
             return false;
         }
         // The more general type of both: dyn absorbs all others.
-        if self.is_more_general(of, known) {
-            self.set(parameter, of);
+        if self.is_more_general(ty, substituted) {
+            self.set(parameter, ty);
         }
         true
     }
 
-    fn set(&mut self, parameter: usize, to: &Type) {
-        let before = self.known[parameter].replace(to.clone());
+    fn set(&mut self, parameter: usize, ty: &Type) {
+        let before = self.types[parameter].replace(ty.clone());
         self.trail.push((parameter, before));
     }
 
@@ -242,8 +242,8 @@ impl Substitutions {
         }
     }
 
-    fn occurs(&self, parameter: usize, within: &Type) -> bool {
-        match within {
+    fn occurs(&self, parameter: usize, ty: &Type) -> bool {
+        match ty {
             Type::Parameter(p) => {
                 *p == parameter || self.find(*p).is_some_and(|t| self.occurs(parameter, t))
             }

@@ -1,5 +1,5 @@
-//! Variables whose fields keep the names that they have in JSON, as those of the types have
-//! that Kubernetes declares itself: `request.resourceAttributes.namespace`, where a schema has
+//! Declares variables whose fields keep their names in JSON, as the fields of types do that
+//! Kubernetes declares itself: `request.resourceAttributes.namespace`, where a schema has
 //! `__namespace__`.
 
 use std::sync::Arc;

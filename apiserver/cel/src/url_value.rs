@@ -12,16 +12,16 @@ pub(crate) struct Url {
 
 impl Url {
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
-        let wrong = |why: &str| format!("parse {text:?}: {why}");
+        let parse_error = |message: &str| format!("parse {text:?}: {message}");
         if text.is_empty() {
-            return Err(wrong("empty url"));
+            return Err(parse_error("empty url"));
         }
         if text.chars().any(|c| c < ' ' || c == '\x7f') {
-            return Err(wrong("net/url: invalid control character in URL"));
+            return Err(parse_error("net/url: invalid control character in URL"));
         }
-        let (scheme, rest) = split_scheme(text).map_err(wrong)?;
+        let (scheme, rest) = split_scheme(text).map_err(parse_error)?;
         if scheme.is_empty() && !rest.starts_with('/') {
-            return Err(wrong("invalid URI for request"));
+            return Err(parse_error("invalid URI for request"));
         }
         let rest = rest.split_once('#').map_or(rest, |(before, _)| before);
         let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
@@ -33,11 +33,11 @@ impl Url {
             _ => ("", rest),
         };
         if !scheme.is_empty() && host.is_empty() && !path.starts_with('/') {
-            return Err(wrong("invalid URI for request"));
+            return Err(parse_error("invalid URI for request"));
         }
         let host = host.rsplit_once('@').map_or(host, |(_, host)| host);
-        check_host(host).map_err(|why| wrong(&why))?;
-        check_percent(path).map_err(|why| wrong(&why))?;
+        check_host(host).map_err(|message| parse_error(&message))?;
+        check_percent(path).map_err(|message| parse_error(&message))?;
         Ok(Self {
             text: text.to_owned(),
             scheme,
@@ -85,7 +85,7 @@ fn check_host(host: &str) -> Result<(), String> {
             .split_once(']')
             .map(|(_, after)| after)
             .ok_or("missing ']' in host")?,
-        None => host.find(':').map_or("", |at| &host[at..]),
+        None => host.find(':').map_or("", |colon| &host[colon..]),
     };
     let port = after.strip_prefix(':');
     let valid = after.is_empty() || port.is_some_and(|p| p.bytes().all(|b| b.is_ascii_digit()));
@@ -102,11 +102,11 @@ fn check_host(host: &str) -> Result<(), String> {
 }
 
 fn check_percent(path: &str) -> Result<(), String> {
-    for (at, _) in path.match_indices('%') {
-        let digits = path.get(at + 1..at + 3);
+    for (index, _) in path.match_indices('%') {
+        let digits = path.get(index + 1..index + 3);
         if !digits.is_some_and(|d| d.bytes().all(|b| b.is_ascii_hexdigit())) {
-            let end = (at + 3).min(path.len());
-            let escape = path.get(at..end).unwrap_or("%");
+            let end = (index + 3).min(path.len());
+            let escape = path.get(index..end).unwrap_or("%");
             return Err(format!("invalid URL escape {escape:?}"));
         }
     }

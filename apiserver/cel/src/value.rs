@@ -154,8 +154,8 @@ impl<'a> OwnedMap<'a> {
     }
 
     pub(crate) fn get(&self, key: &Value<'a>) -> Option<&Value<'a>> {
-        let at = self.index.get(&MapKey::of(key)?)?;
-        self.entries.get(*at).map(|(_, value)| value)
+        let index = self.index.get(&MapKey::of(key)?)?;
+        self.entries.get(*index).map(|(_, value)| value)
     }
 }
 
@@ -268,12 +268,12 @@ impl Opaque {
 /// The order of two numbers of any types: the outer `None` when one is no number, the inner
 /// when they have no order.
 pub(crate) fn compare_numbers(a: &Value<'_>, b: &Value<'_>) -> Option<Option<Ordering>> {
-    let whole = |value: &Value<'_>| match value {
+    let to_integer = |value: &Value<'_>| match value {
         Value::Int(n) => Some(i128::from(*n)),
         Value::Uint(n) => Some(i128::from(*n)),
         _ => None,
     };
-    let beside = |whole: i128, double: f64| {
+    let compare_with_double = |to_integer: i128, double: f64| {
         if double.is_nan() {
             return None;
         }
@@ -281,13 +281,15 @@ pub(crate) fn compare_numbers(a: &Value<'_>, b: &Value<'_>) -> Option<Option<Ord
         if double.abs() >= 1e20 {
             return 0.0f64.partial_cmp(&double);
         }
-        let order = whole.cmp(&(double.trunc() as i128));
+        let order = to_integer.cmp(&(double.trunc() as i128));
         Some(order.then_with(|| 0.0f64.total_cmp(&(double.fract() + 0.0))))
     };
-    match (whole(a), whole(b), a, b) {
+    match (to_integer(a), to_integer(b), a, b) {
         (Some(a), Some(b), ..) => Some(Some(a.cmp(&b))),
-        (Some(a), None, _, Value::Double(b)) => Some(beside(a, *b)),
-        (None, Some(b), Value::Double(a), _) => Some(beside(b, *a).map(Ordering::reverse)),
+        (Some(a), None, _, Value::Double(b)) => Some(compare_with_double(a, *b)),
+        (None, Some(b), Value::Double(a), _) => {
+            Some(compare_with_double(b, *a).map(Ordering::reverse))
+        }
         (None, None, Value::Double(a), Value::Double(b)) => Some(a.partial_cmp(b)),
         _ => None,
     }
@@ -338,8 +340,10 @@ impl<'a> Map<'a> {
                 keys.collect()
             }
             Self::Object { entries, object } => {
-                let known = entries.keys().filter_map(|k| object.escaped.get(k));
-                known.map(|k| Value::String(Text::Borrowed(k))).collect()
+                let served_keys = entries.keys().filter_map(|k| object.escaped.get(k));
+                served_keys
+                    .map(|k| Value::String(Text::Borrowed(k)))
+                    .collect()
             }
             Self::Owned(map) | Self::Constructed { fields: map, .. } => {
                 map.entries.iter().map(|(key, _)| key.clone()).collect()

@@ -24,7 +24,8 @@ pub(crate) fn serve_admission_review(
     webhook: AdmissionReviewHandler,
     body: &[u8],
 ) -> Result<Response<ServerResponseBody>, Status> {
-    let malformed = |why: String| Status::bad_request(format!("not an AdmissionReview: {why}"));
+    let malformed =
+        |detail: String| Status::bad_request(format!("not an AdmissionReview: {detail}"));
     let review: Value = machinery::json::from_slice(body).map_err(|e| malformed(e.to_string()))?;
     let (version, request) = (&review["apiVersion"], &review["request"]);
     if version != "admission.k8s.io/v1" || review["kind"] != "AdmissionReview" {
@@ -39,10 +40,10 @@ pub(crate) fn serve_admission_review(
         response["allowed"] = false.into();
         response["status"] = json!({"code": 403, "reason": "Forbidden", "message": message});
     }
-    let answered = json!({"apiVersion": version, "kind": "AdmissionReview", "response": response});
+    let reviewed = json!({"apiVersion": version, "kind": "AdmissionReview", "response": response});
     Ok(response_writers::write_value(
         200,
-        &answered,
+        &reviewed,
         ResponseFormat::PLAIN_JSON,
     ))
 }
@@ -67,11 +68,11 @@ mod tests {
         }
         let mut old = review("DELETE");
         old["apiVersion"] = "admission.k8s.io/v1beta1".into();
-        let mut nameless = review("DELETE");
-        nameless["request"]["uid"] = Value::Null;
-        for bad in [old, nameless, json!([])] {
-            let refused = ask(&bad).err().map(|status| status.code);
-            assert_eq!(refused, Some(400), "{bad}");
+        let mut without_uid = review("DELETE");
+        without_uid["request"]["uid"] = Value::Null;
+        for malformed_review in [old, without_uid, json!([])] {
+            let code = ask(&malformed_review).err().map(|status| status.code);
+            assert_eq!(code, Some(400), "{malformed_review}");
         }
     }
 }

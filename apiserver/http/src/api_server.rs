@@ -73,11 +73,11 @@ impl ApiServer {
             request_timeout: options.request_timeout,
         };
         let shutdown_delay = options.shutdown_delay;
-        let own = options.own_control_plane.take();
+        let own_control_plane = options.own_control_plane.take();
         let handler = build_handler(&filters, options);
         let requests = Arc::new(RequestHandling { filters, handler });
-        if let Some(own) = own {
-            own.set(&requests);
+        if let Some(own_control_plane) = own_control_plane {
+            own_control_plane.set(&requests);
         }
         Self {
             requests,

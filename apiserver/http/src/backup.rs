@@ -1,5 +1,5 @@
-//! Serves `/flotilla/backup`: a backup of the store, as a stream, to those with the right to
-//! get that path.
+//! Serves `/flotilla/backup`, which streams a backup of the store to users with the right to get
+//! that path.
 
 use std::sync::Arc;
 

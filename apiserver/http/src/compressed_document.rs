@@ -58,9 +58,9 @@ impl CompressedDocument {
             response.headers_mut().insert(VARY, vary);
             return response;
         }
-        let mut plain = Vec::new();
-        let _ = GzDecoder::new(&self.gzip[..]).read_to_end(&mut plain);
-        response_writers::write_document(headers, content_type, &self.etag, &plain.into())
+        let mut uncompressed = Vec::new();
+        let _ = GzDecoder::new(&self.gzip[..]).read_to_end(&mut uncompressed);
+        response_writers::write_document(headers, content_type, &self.etag, &uncompressed.into())
     }
 }
 

@@ -36,7 +36,7 @@ impl UnstoredCreateHandler for AuthApiCreateHandler {
     async fn create(
         &self,
         ctx: &RequestContext,
-        at: ResourcePath<'_>,
+        path: ResourcePath<'_>,
         body: Value,
         parent: Option<&Object>,
     ) -> Result<Value, Status> {
@@ -51,13 +51,13 @@ impl UnstoredCreateHandler for AuthApiCreateHandler {
                 reviews::subject_access_review(rights, None, body).await
             }
             AuthApiKind::LocalSubjectAccessReview => {
-                reviews::subject_access_review(rights, Some(at.namespace), body).await
+                reviews::subject_access_review(rights, Some(path.namespace), body).await
             }
             AuthApiKind::SelfSubjectRulesReview => {
                 reviews::self_subject_rules_review(rights, &ctx.user, body)
             }
             AuthApiKind::TokenRequest => {
-                let account = parent.ok_or_else(|| Status::not_found(at.resource, at.name))?;
+                let account = parent.ok_or_else(|| Status::not_found(path.resource, path.name))?;
                 self.authenticator.token_request(account, body).await
             }
         }

@@ -184,11 +184,11 @@ fn wants_aggregated(headers: &HeaderMap) -> bool {
 }
 
 fn api_group(group: &ApiGroupInfo) -> Value {
-    let named = |version: &GroupVersionInfo| {
+    let version_entry = |version: &GroupVersionInfo| {
         json!({"groupVersion": format!("{}/{}", group.name, version.version),
                "version": version.version})
     };
-    let versions: Vec<Value> = group.versions.iter().map(named).collect();
+    let versions: Vec<Value> = group.versions.iter().map(version_entry).collect();
     json!({
         "name": group.name,
         "preferredVersion": versions.first(),
@@ -301,11 +301,13 @@ fn ordered_subresources(
     all
 }
 
-/// The kind of a resource or subresource. Of built-in kinds, Kubernetes names group and
-/// version only where they differ from those of the document.
+/// The kind of a resource or subresource. For built-in kinds, Kubernetes omits a group and version
+/// that are the document's own.
 fn response_kind(resource_info: &ResourceInfo, gvk: &Gvk) -> Value {
-    let own = &resource_info.kind.gvr;
-    if resource_info.has_go_type() && (&gvk.group, &gvk.version) == (&own.group, &own.version) {
+    let resource_gvr = &resource_info.kind.gvr;
+    if resource_info.has_go_type()
+        && (&gvk.group, &gvk.version) == (&resource_gvr.group, &resource_gvr.version)
+    {
         return json!({"group": "", "version": "", "kind": gvk.kind});
     }
     json!({"group": gvk.group, "version": gvk.version, "kind": gvk.kind})

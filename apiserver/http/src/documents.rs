@@ -24,7 +24,7 @@ use crate::response_writers;
 use crate::subresources::SubresourceConnectors;
 
 const V2_PROTOBUF: &str = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
-/// As clients send it in `Accept`; a content type may not contain `@`.
+/// The form that clients send in `Accept`; a content type may not contain `@`.
 const V2_PROTOBUF_ACCEPT: &str = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf";
 
 struct OpenApiV2Documents {
@@ -147,28 +147,28 @@ impl CurrentApiDocuments {
         built.await.cloned()
     }
 
-    /// Serves `/openapi/v3` and the paths under it; `below` has no leading slash.
+    /// Serves `/openapi/v3` and the paths under it; `subpath` has no leading slash.
     pub(crate) async fn v3(
         &self,
         headers: &HeaderMap,
         query: &QueryParams,
-        below: &str,
+        subpath: &str,
     ) -> Result<Response<ServerResponseBody>, Status> {
         let documents = self.v3_documents().await?;
-        if below.is_empty() {
+        if subpath.is_empty() {
             return Ok(response_writers::write_value(
                 200,
                 documents.index(),
                 ResponseFormat::PLAIN_JSON,
             ));
         }
-        let group_version = documents.find(below).ok_or_else(Status::path_not_found)?;
+        let group_version = documents.find(subpath).ok_or_else(Status::path_not_found)?;
         let packed = group_version.compressed().await?;
         let Some(hash) = query.get("hash").filter(|h| !h.is_empty()) else {
             return Ok(packed.response(headers, "application/json"));
         };
         if hash != packed.etag {
-            return redirect_to_hash(below, &packed.etag);
+            return redirect_to_hash(subpath, &packed.etag);
         }
         let mut response = packed.response(headers, "application/json");
         let headers = response.headers_mut();
@@ -186,11 +186,11 @@ impl CurrentApiDocuments {
 fn redirect_to_hash(path: &str, hash: &str) -> Result<Response<ServerResponseBody>, Status> {
     let mut response = Response::new(ServerResponseBody::empty());
     *response.status_mut() = StatusCode::MOVED_PERMANENTLY;
-    let to = HeaderValue::from_str(&format!("/openapi/v3/{path}?hash={hash}"))
+    let location = HeaderValue::from_str(&format!("/openapi/v3/{path}?hash={hash}"))
         .map_err(Status::internal)?;
-    response.headers_mut().insert(LOCATION, to);
-    let plain = HeaderValue::from_static("text/plain");
-    response.headers_mut().insert(CONTENT_TYPE, plain);
+    response.headers_mut().insert(LOCATION, location);
+    let text_plain = HeaderValue::from_static("text/plain");
+    response.headers_mut().insert(CONTENT_TYPE, text_plain);
     Ok(response)
 }
 

@@ -130,7 +130,7 @@ async fn serve_get(
         version: &resource.version,
         namespace: &resource.namespace,
         resource: &resource.resource,
-        name: resource.named.then_some(&*resource.name),
+        name: resource.has_name.then_some(&*resource.name),
         subresource: &resource.subresource,
         query: &call.query,
     };

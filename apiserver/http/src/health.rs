@@ -55,17 +55,17 @@ pub(crate) fn serve(
     query: &QueryParams,
 ) -> Option<Response<ServerResponseBody>> {
     let mut parts = path.trim_start_matches('/').splitn(2, '/');
-    let (kind, one) = (parts.next()?, parts.next());
+    let (kind, check_name) = (parts.next()?, parts.next());
     let in_scope = |c: &&HealthCheck| kind == "readyz" || c.live;
     if !matches!(kind, "healthz" | "livez" | "readyz") {
         return None;
     }
-    if let Some(name) = one {
+    if let Some(name) = check_name {
         let check = checks.iter().filter(in_scope).find(|c| c.name == name)?;
         return Some(match (check.probe)() {
             Ok(()) => response_writers::write_text(200, "ok".into()),
-            Err(why) => {
-                tracing::info!(check = %check.name, %why, "health check failed");
+            Err(error) => {
+                tracing::info!(check = %check.name, why = %error, "health check failed");
                 let text = "internal server error: reason withheld\n";
                 response_writers::write_text(500, text.into())
             }
@@ -83,9 +83,9 @@ pub(crate) fn serve(
         metrics.set_health(&check.name, kind, result.is_ok());
         match result {
             Ok(()) => lines.push_str(&format!("[+]{} ok\n", check.name)),
-            Err(why) => {
+            Err(error) => {
                 healthy = false;
-                tracing::info!(check = %check.name, %why, "health check failed");
+                tracing::info!(check = %check.name, why = %error, "health check failed");
                 lines.push_str(&format!("[-]{} failed: reason withheld\n", check.name));
             }
         }
@@ -132,21 +132,24 @@ mod tests {
             let body = reply.into_body().collect().await.unwrap().to_bytes();
             Some((code, String::from_utf8(body.to_vec()).unwrap()))
         };
-        let is = |code: u16, text: &str| Some((code, text.to_owned()));
-        assert_eq!(ask("/livez", "").await, is(200, "ok"));
+        let response = |code: u16, text: &str| Some((code, text.to_owned()));
+        assert_eq!(ask("/livez", "").await, response(200, "ok"));
         assert_eq!(
             ask("/livez", "verbose").await,
-            is(200, "[+]ping ok\nlivez check passed\n")
+            response(200, "[+]ping ok\nlivez check passed\n")
         );
         assert_eq!(
             ask("/readyz", "").await,
-            is(
+            response(
                 500,
                 "[+]ping ok\n[-]informer-sync failed: reason withheld\nreadyz check failed\n"
             )
         );
-        assert_eq!(ask("/readyz", "exclude=informer-sync").await, is(200, "ok"));
-        assert_eq!(ask("/readyz/ping", "").await, is(200, "ok"));
+        assert_eq!(
+            ask("/readyz", "exclude=informer-sync").await,
+            response(200, "ok")
+        );
+        assert_eq!(ask("/readyz/ping", "").await, response(200, "ok"));
         assert_eq!(ask("/livez/informer-sync", "").await, None);
         let unknown = ask("/livez", "exclude=x&verbose").await.unwrap();
         assert!(unknown.0 == 200 && unknown.1.contains("no matches for [\"x\"]"));

@@ -6,26 +6,26 @@ const REPLACEMENT: &[u8] = b"\\ufffd";
 pub(crate) fn replace_lone_surrogates(text: &[u8]) -> Option<Vec<u8>> {
     let mut replaced = Vec::new();
     let mut copied = 0;
-    let mut at = 0;
+    let mut index = 0;
     loop {
-        let rest = text.get(at..).unwrap_or_default();
-        let Some(found) = rest.iter().position(|byte| *byte == b'\\') else {
+        let rest = text.get(index..).unwrap_or_default();
+        let Some(backslash) = rest.iter().position(|byte| *byte == b'\\') else {
             break;
         };
-        at += found;
-        let Some(unit) = escaped_unit(text, at) else {
+        index += backslash;
+        let Some(unit) = escaped_unit(text, index) else {
             // Another escape, whose second character may be a backslash.
-            at += 2;
+            index += 2;
             continue;
         };
         let is_pair = matches!(unit, 0xd800..=0xdbff)
-            && matches!(escaped_unit(text, at + 6), Some(0xdc00..=0xdfff));
+            && matches!(escaped_unit(text, index + 6), Some(0xdc00..=0xdfff));
         if matches!(unit, 0xd800..=0xdfff) && !is_pair {
-            replaced.extend_from_slice(&text[copied..at]);
+            replaced.extend_from_slice(&text[copied..index]);
             replaced.extend_from_slice(REPLACEMENT);
-            copied = at + 6;
+            copied = index + 6;
         }
-        at += if is_pair { 12 } else { 6 };
+        index += if is_pair { 12 } else { 6 };
     }
     if copied == 0 {
         return None;
@@ -35,8 +35,8 @@ pub(crate) fn replace_lone_surrogates(text: &[u8]) -> Option<Vec<u8>> {
 }
 
 /// The UTF-16 unit of an escape `\uXXXX`.
-fn escaped_unit(text: &[u8], at: usize) -> Option<u16> {
-    let escape = text.get(at..at + 6)?;
+fn escaped_unit(text: &[u8], index: usize) -> Option<u16> {
+    let escape = text.get(index..index + 6)?;
     let digits = escape.strip_prefix(b"\\u")?;
     if !digits.iter().all(u8::is_ascii_hexdigit) {
         return None;

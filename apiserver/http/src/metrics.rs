@@ -124,9 +124,13 @@ pub(crate) fn verb_label(verb: &str) -> &'static str {
     }
 }
 
-/// Appends `more` to `base`; serves label names and label values alike.
-fn append_labels<'a, const N: usize>(base: [&'a str; 7], more: &[&'a str]) -> [&'a str; N] {
-    std::array::from_fn(|n| base.get(n).copied().unwrap_or_else(|| more[n - base.len()]))
+/// Appends `extra` to `base`; serves label names and label values alike.
+fn append_labels<'a, const N: usize>(base: [&'a str; 7], extra: &[&'a str]) -> [&'a str; N] {
+    std::array::from_fn(|n| {
+        base.get(n)
+            .copied()
+            .unwrap_or_else(|| extra[n - base.len()])
+    })
 }
 
 impl ApiServerMetrics {
@@ -245,21 +249,21 @@ impl ApiServerMetrics {
         }
     }
 
-    /// Records a response. `took` is set when the request was not long-running, `size`
+    /// Records a response. `duration` is set when the request was not long-running, `size`
     /// (bytes) when it is known beforehand.
     pub(crate) fn observe_response(
         &self,
         route: &RequestLabels,
         code: u16,
-        took: Option<Duration>,
+        duration: Option<Duration>,
         size: Option<u64>,
     ) {
         let handles = self.request_series(route);
-        if let Some(took) = took {
+        if let Some(duration) = duration {
             let timed = handles.latency.get_or_init(|| self.latency_series(route));
-            timed.duration.observe(took.as_secs_f64());
+            timed.duration.observe(duration.as_secs_f64());
             if let Some(sli) = &timed.sli {
-                sli.observe(took.as_secs_f64());
+                sli.observe(duration.as_secs_f64());
             }
             if let (Some(sizes), Some(size)) = (&timed.size, size) {
                 sizes.observe(size as f64);
@@ -294,10 +298,10 @@ impl ApiServerMetrics {
     }
 
     /// Records an authentication attempt.
-    pub(crate) fn observe_authentication(&self, took: Duration, success: bool) {
-        let at = usize::from(!success);
-        self.authentication.counts[at].inc();
-        self.authentication.times[at].observe(took.as_secs_f64());
+    pub(crate) fn observe_authentication(&self, duration: Duration, success: bool) {
+        let index = usize::from(!success);
+        self.authentication.counts[index].inc();
+        self.authentication.times[index].observe(duration.as_secs_f64());
     }
 
     /// Records an authorization decision.
@@ -422,9 +426,9 @@ pub(crate) struct ResponseMetricsGuard {
 
 impl Drop for ResponseMetricsGuard {
     fn drop(&mut self) {
-        let took = Some(self.received_at.elapsed());
+        let duration = Some(self.received_at.elapsed());
         self.metrics
-            .observe_response(&self.labels, self.code, took, self.size);
+            .observe_response(&self.labels, self.code, duration, self.size);
     }
 }
 

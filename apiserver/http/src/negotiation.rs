@@ -288,9 +288,9 @@ mod tests {
             partial_metadata: true,
             protobuf: false,
         };
-        let got = negotiate(&headers, &QueryParams::parse(None), offer).ok();
+        let negotiated = negotiate(&headers, &QueryParams::parse(None), offer).ok();
         assert_eq!(
-            got.map(|f| (f.encoding, f.representation)),
+            negotiated.map(|f| (f.encoding, f.representation)),
             expect,
             "{accept:?}"
         );

@@ -1,9 +1,9 @@
-//! The OpenAPI v3 documents of all group versions.
+//! Builds and keeps the OpenAPI v3 documents of all group versions.
 //!
-//! The index names a digest of each document. Of a group version of built-in kinds, which never
-//! change, it is that of the text. Custom resources come and go: their digest is made of those
-//! of the resources, so that a changed definition costs the reading of one schema, and the
-//! document is built when a client requests it.
+//! The index names a digest of each document. For a group version of built-in kinds, which never
+//! change, it is the digest of the document's text. Custom resources come and go, so a group
+//! version of custom resources has a digest of the digests of its resources: a changed definition
+//! costs the reading of one schema, and the document is built when a client requests it.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -38,7 +38,8 @@ struct DigestedResource {
 }
 
 impl OpenApiV3Documents {
-    /// The documents of a table, which share with those of an earlier table what is the same.
+    /// The documents of a table. They share with the documents of an earlier table what did not
+    /// change.
     pub(crate) fn new(table: &ResourceTable, before: Option<&Self>) -> Self {
         let mut group_versions = BTreeMap::new();
         for group in table.groups() {
@@ -49,10 +50,10 @@ impl OpenApiV3Documents {
                     "" => format!("api/{}", version.version),
                     name => format!("apis/{name}/{}", version.version),
                 };
-                let known = before.and_then(|before| before.group_versions.get(&path));
-                let document = match known.filter(|known| known.describes(version)) {
-                    Some(known) => Arc::clone(known),
-                    None => Arc::new(GroupVersionDocument::new(version, known)),
+                let existing = before.and_then(|before| before.group_versions.get(&path));
+                let document = match existing.filter(|existing| existing.describes(version)) {
+                    Some(existing) => Arc::clone(existing),
+                    None => Arc::new(GroupVersionDocument::new(version, existing)),
                 };
                 group_versions.insert(path, document);
             }
@@ -95,13 +96,13 @@ impl GroupVersionDocument {
                 document: OnceCell::new_with(Some(document)),
             };
         }
-        let known = before.into_iter().flat_map(|before| &before.resources);
-        let known: HashMap<*const ResourceInfo, &DigestedResource> = known
-            .filter(|known| !known.digest.is_empty())
-            .map(|known| (Arc::as_ptr(&known.resource), known))
+        let existing = before.into_iter().flat_map(|before| &before.resources);
+        let existing: HashMap<*const ResourceInfo, &DigestedResource> = existing
+            .filter(|existing| !existing.digest.is_empty())
+            .map(|existing| (Arc::as_ptr(&existing.resource), existing))
             .collect();
-        let digested = |resource: &Arc<ResourceInfo>| match known.get(&Arc::as_ptr(resource)) {
-            Some(known) => (*known).clone(),
+        let digested = |resource: &Arc<ResourceInfo>| match existing.get(&Arc::as_ptr(resource)) {
+            Some(existing) => (*existing).clone(),
             None => DigestedResource {
                 resource: Arc::clone(resource),
                 digest: hex_digest(text(std::slice::from_ref(resource)).as_bytes()),
@@ -118,11 +119,11 @@ impl GroupVersionDocument {
 
     /// Whether this is the document of the resources of a group version.
     fn describes(&self, version: &GroupVersionInfo) -> bool {
-        let own = self.resources.iter().map(|own| &own.resource);
-        own.len() == version.resources.len()
-            && own
+        let documented = self.resources.iter().map(|documented| &documented.resource);
+        documented.len() == version.resources.len()
+            && documented
                 .zip(&version.resources)
-                .all(|(own, other)| Arc::ptr_eq(own, other))
+                .all(|(documented, other)| Arc::ptr_eq(documented, other))
     }
 
     /// The document, which is built on the first request.

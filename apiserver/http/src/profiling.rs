@@ -44,8 +44,8 @@ pub(crate) async fn serve(
 
 /// Nothing, zero and what is no number mean the default, as in Go.
 fn seconds(query: &QueryParams) -> Result<u64, Status> {
-    let given = query.get("seconds").and_then(|text| text.parse().ok());
-    match given.filter(|seconds| *seconds > 0) {
+    let requested = query.get("seconds").and_then(|text| text.parse().ok());
+    match requested.filter(|seconds| *seconds > 0) {
         None => Ok(DEFAULT_SECONDS),
         Some(seconds) if seconds <= MAX_SECONDS => Ok(seconds),
         Some(_) => Err(Status::bad_request(format!(
@@ -58,9 +58,9 @@ async fn take_profile(seconds: u64) -> Result<Response<ServerResponseBody>, Stat
     // The profile ends when this future is dropped, and the sender with it.
     let (_taking, stop) = mpsc::channel();
     let duration = Duration::from_secs(seconds);
-    let taken =
+    let result =
         tokio::task::spawn_blocking(move || flotilla_profiling::cpu_profile(duration, &stop));
-    match taken.await {
+    match result.await {
         Ok(Ok(profile)) => {
             let mut response = Response::new(ServerResponseBody::full(profile));
             set_headers(response.headers_mut());
@@ -69,8 +69,8 @@ async fn take_profile(seconds: u64) -> Result<Response<ServerResponseBody>, Stat
         Ok(Err(ProfileError::InUse)) => Err(Status::internal(
             "Could not enable CPU profiling: cpu profiling already in use",
         )),
-        Ok(Err(ProfileError::Kernel(refused))) => Err(Status::internal(format!(
-            "Could not enable CPU profiling: perf_event_open: {refused}; give the container \
+        Ok(Err(ProfileError::Kernel(e))) => Err(Status::internal(format!(
+            "Could not enable CPU profiling: perf_event_open: {e}; give the container \
              the capability PERFMON, or set the sysctl kernel.perf_event_paranoid to 2 or less"
         ))),
         Err(ended) => Err(Status::internal(ended)),

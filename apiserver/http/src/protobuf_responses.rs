@@ -45,7 +45,7 @@ pub(crate) async fn encode_list(
         remaining_item_count: list.remaining_item_count,
     };
     let kind = &list.resource.kind;
-    let (mut encoder, api_version, list_kind, whole) = match view {
+    let (mut encoder, api_version, list_kind, has_full_objects) = match view {
         Representation::Object => {
             let encoder =
                 ListEncoder::of_objects(&kind.gvk, &metadata).map_err(Status::internal)?;
@@ -61,18 +61,22 @@ pub(crate) async fn encode_list(
             return Err(Status::not_acceptable(&["application/json"]));
         }
     };
-    for (at, object) in list.items.iter().enumerate() {
-        if at > 0 && at % ITEMS_PER_YIELD == 0 {
+    for (index, object) in list.items.iter().enumerate() {
+        if index > 0 && index % ITEMS_PER_YIELD == 0 {
             tokio::task::yield_now().await;
         }
         let value = object.served_value().map_err(|e| unreadable(object, e))?;
-        let item = if whole { &value } else { &value["metadata"] };
+        let item = if has_full_objects {
+            &value
+        } else {
+            &value["metadata"]
+        };
         encoder.push(item).map_err(|e| unreadable(object, e))?;
     }
     Ok(encoder.finish(&api_version, list_kind))
 }
 
-fn unreadable(object: &Object, why: impl std::fmt::Display) -> Status {
+fn unreadable(object: &Object, message: impl std::fmt::Display) -> Status {
     let key = object.meta().key();
-    Status::internal(format_args!("unable to encode {key:?}: {why}"))
+    Status::internal(format_args!("unable to encode {key:?}: {message}"))
 }

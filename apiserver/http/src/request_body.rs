@@ -130,18 +130,18 @@ where
     let expected = body.size_hint().lower();
     let mut read = ChargedRequestBody::empty(charge);
     let mut length = 0;
-    let mut refused = None;
+    let mut failure = None;
     while let Some(frame) = body.frame().await {
         let frame = frame.map_err(|e| Status::bad_request(format!("cannot read the body: {e}")))?;
         let Some(data) = frame.data_ref() else {
             continue;
         };
         length += data.len();
-        if refused.is_none()
+        if failure.is_none()
             && expected <= MAX_REQUEST_BODY_BYTES as u64
             && length <= MAX_REQUEST_BODY_BYTES
         {
-            refused = read.extend(data).err();
+            failure = read.extend(data).err();
         } else if length > MAX_DISCARDED_BYTES {
             break;
         }
@@ -151,7 +151,7 @@ where
             "limit is {MAX_REQUEST_BODY_BYTES}"
         )));
     }
-    refused.map_or(Ok(read), Err)
+    failure.map_or(Ok(read), Err)
 }
 
 /// A decoded body and the paths of its duplicate keys, such as `spec.a[0].b`.
@@ -181,8 +181,8 @@ pub fn decode_object_of_kind(
         if names_kind && decoded.value["kind"].as_str().is_none_or(str::is_empty) {
             let text = match body_type {
                 RequestBodySerialization::Json => {
-                    let shown = &bytes[..bytes.len().min(MAX_MESSAGE_BYTES)];
-                    String::from_utf8_lossy(shown).into_owned()
+                    let truncated = &bytes[..bytes.len().min(MAX_MESSAGE_BYTES)];
+                    String::from_utf8_lossy(truncated).into_owned()
                 }
                 _ => rendered(&decoded.value, MAX_MESSAGE_BYTES),
             };
@@ -190,10 +190,10 @@ pub fn decode_object_of_kind(
         }
         Ok(decoded)
     });
-    decoded.map_err(|why| {
+    decoded.map_err(|message| {
         let summary = body_summary(bytes);
         Status::bad_request(format!(
-            "the object provided is unrecognized (must be of type {kind}): {why} ({summary})"
+            "the object provided is unrecognized (must be of type {kind}): {message} ({summary})"
         ))
     })
 }
@@ -201,11 +201,11 @@ pub fn decode_object_of_kind(
 /// Checks that version and kind, if any, are strings and the version is one.
 fn check_type_meta(value: &Value) -> Result<(), String> {
     for field in ["apiVersion", "kind"] {
-        let sent = &value[field];
-        if !sent.is_null() && !sent.is_string() {
+        let field_value = &value[field];
+        if !field_value.is_null() && !field_value.is_string() {
             return Err(format!(
                 "{UNRECOGNIZED}: json: cannot unmarshal {} into Go struct field .{field} of type string",
-                value_type_name(sent)
+                value_type_name(field_value)
             ));
         }
     }
@@ -220,18 +220,18 @@ fn check_type_meta(value: &Value) -> Result<(), String> {
 
 /// The beginning of a body: text if it begins like JSON, else hexadecimal.
 fn body_summary(bytes: &[u8]) -> String {
-    let shown = &bytes[..bytes.len().min(MAX_BODY_SUMMARY)];
-    let more = if shown.len() < bytes.len() {
+    let truncated = &bytes[..bytes.len().min(MAX_BODY_SUMMARY)];
+    let ellipsis = if truncated.len() < bytes.len() {
         " ..."
     } else {
         ""
     };
     match bytes.first() {
         None => "<empty>".to_owned(),
-        Some(b'{') => format!("{}{more}", String::from_utf8_lossy(shown)),
+        Some(b'{') => format!("{}{ellipsis}", String::from_utf8_lossy(truncated)),
         Some(_) => {
-            let hex: String = shown.iter().map(|b| format!("{b:02x}")).collect();
-            format!("{hex}{more}")
+            let hex: String = truncated.iter().map(|b| format!("{b:02x}")).collect();
+            format!("{hex}{ellipsis}")
         }
     }
 }
@@ -245,7 +245,7 @@ pub(crate) fn decode_object(
 ) -> Result<DecodedBody, String> {
     let decoded = match body_type {
         RequestBodySerialization::Json => {
-            decode_json(bytes).map_err(|why| format!("{UNRECOGNIZED}: {why}"))?
+            decode_json(bytes).map_err(|message| format!("{UNRECOGNIZED}: {message}"))?
         }
         RequestBodySerialization::Yaml => DecodedBody {
             value: decode_yaml(bytes)?,
@@ -292,7 +292,8 @@ fn decode_configuration_text(bytes: &[u8]) -> Result<DecodedConfiguration, Statu
                 .collect(),
         });
     }
-    let malformed = |why: &dyn Display| Status::bad_request(format!("error decoding YAML: {why}"));
+    let malformed =
+        |message: &dyn Display| Status::bad_request(format!("error decoding YAML: {message}"));
     let text = std::str::from_utf8(bytes).map_err(|_| malformed(&"yaml: invalid UTF-8"))?;
     let value =
         yaml::from_str_with_duplicate_keys(text).map_err(|e| malformed(&conversion_error(&e)))?;
@@ -354,7 +355,7 @@ pub fn decode_patch(bytes: &[u8], content_type: &str) -> Result<DecodedPatch, St
     } else {
         "map[string]interface {}"
     };
-    let why = match decode_json(bytes) {
+    let message = match decode_json(bytes) {
         Ok(decoded) if decoded.value.is_array() && operations => {
             let items = decoded.value.as_array().into_iter().flatten();
             match items
@@ -378,13 +379,13 @@ pub fn decode_patch(bytes: &[u8], content_type: &str) -> Result<DecodedPatch, St
             "json: cannot unmarshal {} into Go value of type {target}",
             value_type_name(&decoded.value)
         ),
-        Err(why) => why,
+        Err(message) => message,
     };
     let prefix = match content_type {
         STRATEGIC_PATCH => "",
         _ => "error decoding patch: ",
     };
-    Err(Status::bad_request(format!("{prefix}{why}")))
+    Err(Status::bad_request(format!("{prefix}{message}")))
 }
 
 pub(crate) fn decode_protobuf(bytes: &[u8]) -> Result<Value, String> {
@@ -413,15 +414,15 @@ pub(crate) fn decode_json(bytes: &[u8]) -> Result<DecodedBody, String> {
 
 /// As [`decode_json`]; lone surrogates are errors.
 fn decode_strict_json(bytes: &[u8]) -> Result<DecodedBody, String> {
-    let found = DuplicateKeyTracker::default();
+    let tracker = DuplicateKeyTracker::default();
     let mut deserializer = json::deserializer(bytes).map_err(|e| e.to_string())?;
-    let value = JsonValueSeed { tracker: &found }
+    let value = JsonValueSeed { tracker: &tracker }
         .deserialize(&mut deserializer)
         .and_then(|value| deserializer.end().map(|()| value))
         .map_err(|e| e.to_string())?;
     Ok(DecodedBody {
         value,
-        duplicate_keys: found.duplicates.into_inner(),
+        duplicate_keys: tracker.duplicates.into_inner(),
     })
 }
 
@@ -433,11 +434,11 @@ struct DuplicateKeyTracker {
 }
 
 impl DuplicateKeyTracker {
-    /// Runs `inside` with the path extended by `step`.
-    fn with_path_step<T>(&self, step: impl FnOnce(&mut String), inside: impl FnOnce() -> T) -> T {
+    /// Runs `visit` with the path extended by `step`.
+    fn with_path_step<T>(&self, step: impl FnOnce(&mut String), visit: impl FnOnce() -> T) -> T {
         let before = self.path.borrow().len();
         step(&mut self.path.borrow_mut());
-        let result = inside();
+        let result = visit();
         self.path.borrow_mut().truncate(before);
         result
     }
@@ -546,20 +547,20 @@ mod tests {
     #[test]
     fn duplicate_keys_are_reported_by_path() {
         let text = br#"{"a":1,"spec":{"x":1,"x":2,"l":[{},{"y":1,"y":1}]},"a":3}"#;
-        let got = decode_json(text).unwrap();
-        assert_eq!(got.duplicate_keys, ["spec.x", "spec.l[1].y", "a"]);
+        let decoded = decode_json(text).unwrap();
+        assert_eq!(decoded.duplicate_keys, ["spec.x", "spec.l[1].y", "a"]);
         assert_eq!(
-            (&got.value["a"], &got.value["spec"]["x"]),
+            (&decoded.value["a"], &decoded.value["spec"]["x"]),
             (&3.into(), &2.into())
         );
     }
 
     #[test]
     fn malformed_bodies_are_rejected() {
-        let deep = "[".repeat(5000);
-        for bad in ["", "{", "{}x", "[1]", "\"a\"", "nul", deep.as_str()] {
-            let decoded = decode_object(bad.as_bytes(), RequestBodySerialization::Json);
-            assert!(decoded.is_err(), "{bad:.20}");
+        let deep_json = "[".repeat(5000);
+        for malformed in ["", "{", "{}x", "[1]", "\"a\"", "nul", deep_json.as_str()] {
+            let decoded = decode_object(malformed.as_bytes(), RequestBodySerialization::Json);
+            assert!(decoded.is_err(), "{malformed:.20}");
         }
         assert!(decode_object(b"a: [", RequestBodySerialization::Yaml).is_err());
         assert!(decode_object(b"xx", RequestBodySerialization::Protobuf).is_err());
@@ -576,8 +577,8 @@ mod tests {
     proptest! {
         #[test]
         fn decodes_the_same_as_serde_json(text in "[\\[\\]{}:,\"a0.e ]{0,24}") {
-            let theirs = json::from_str::<Value>(&text).ok();
-            prop_assert_eq!(decode_json(text.as_bytes()).ok().map(|d| d.value), theirs);
+            let expected = json::from_str::<Value>(&text).ok();
+            prop_assert_eq!(decode_json(text.as_bytes()).ok().map(|d| d.value), expected);
         }
     }
 }

@@ -24,7 +24,7 @@ static MEMORY_OF_OTHERS: RequestMemory = RequestMemory::new(192 << 20);
 /// Memory for requests, and who holds how much of it.
 pub(crate) struct RequestMemory {
     total: usize,
-    held: Mutex<HeldMemory>,
+    held_memory: Mutex<HeldMemory>,
 }
 
 struct HeldMemory {
@@ -36,7 +36,7 @@ impl RequestMemory {
     const fn new(total: usize) -> Self {
         Self {
             total,
-            held: Mutex::new(HeldMemory {
+            held_memory: Mutex::new(HeldMemory {
                 bytes: 0,
                 by_holder: BTreeMap::new(),
             }),
@@ -45,23 +45,23 @@ impl RequestMemory {
 
     /// Takes memory, unless its holder would have more than is left.
     fn take(&self, holder: &Arc<str>, bytes: usize) -> bool {
-        let mut held = self.held.lock();
-        let own = held.by_holder.get(holder).copied().unwrap_or_default() + bytes;
-        if own > self.total.saturating_sub(held.bytes + bytes) {
+        let mut memory = self.held_memory.lock();
+        let holder_bytes = memory.by_holder.get(holder).copied().unwrap_or_default() + bytes;
+        if holder_bytes > self.total.saturating_sub(memory.bytes + bytes) {
             return false;
         }
-        held.bytes += bytes;
-        held.by_holder.insert(Arc::clone(holder), own);
+        memory.bytes += bytes;
+        memory.by_holder.insert(Arc::clone(holder), holder_bytes);
         true
     }
 
     fn give_back(&self, holder: &Arc<str>, bytes: usize) {
-        let mut held = self.held.lock();
-        held.bytes -= bytes;
-        if let Some(own) = held.by_holder.get_mut(holder) {
-            *own -= bytes;
-            if *own == 0 {
-                held.by_holder.remove(holder);
+        let mut memory = self.held_memory.lock();
+        memory.bytes -= bytes;
+        if let Some(holder_bytes) = memory.by_holder.get_mut(holder) {
+            *holder_bytes -= bytes;
+            if *holder_bytes == 0 {
+                memory.by_holder.remove(holder);
             }
         }
     }
@@ -100,8 +100,8 @@ impl MemoryCharge {
     /// Charges more bytes. Fails with 429 if the holder has as much as is left to others.
     pub(crate) fn add(&mut self, bytes: usize) -> Result<(), Status> {
         if !self.memory.take(&self.holder, bytes) {
-            let why = "too many large requests, please try again later.";
-            return Err(Status::too_many_requests(why, 1));
+            let message = "too many large requests, please try again later.";
+            return Err(Status::too_many_requests(message, 1));
         }
         self.bytes += bytes;
         Ok(())
@@ -164,7 +164,7 @@ mod tests {
             for (holder, bytes) in &charges {
                 memory.take(&holders[*holder], *bytes);
             }
-            let count = memory.held.lock().by_holder.len();
+            let count = memory.held_memory.lock().by_holder.len();
             prop_assert!(memory.take(&"new".into(), TOTAL >> (count + 1)));
         }
     }

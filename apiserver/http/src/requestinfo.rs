@@ -21,8 +21,7 @@ pub(crate) struct RequestInfo {
     pub(crate) verb: &'static str,
     /// `None` for a non-resource path.
     pub(crate) resource: Option<RequestedResource>,
-    /// Of a resource the path as received; otherwise decoded and without empty
-    /// segments.
+    /// The path as received for a resource; otherwise decoded and without empty segments.
     pub(crate) path: String,
 }
 
@@ -41,7 +40,7 @@ pub(crate) struct RequestedResource {
     pub(crate) field_selector: String,
     pub(crate) label_selector: String,
     /// Whether the path names one object.
-    pub(crate) named: bool,
+    pub(crate) has_name: bool,
     /// Whether the path is that of a Namespace (`namespaces/NAME`) and does not lead into it;
     /// `namespace` is its name all the same.
     pub(crate) is_namespace_path: bool,
@@ -262,38 +261,38 @@ fn parse_resource(
     if skip == 2 {
         requested.group = decode_segment(raw[1])?;
     }
-    let mut at = skip + 1;
+    let mut index = skip + 1;
     let mut verb = resource_verb(method);
-    let verb_in_path = raw[at] == "watch" && matches!(*method, Method::GET);
+    let verb_in_path = raw[index] == "watch" && matches!(*method, Method::GET);
     if verb_in_path {
-        if raw.len() == at + 1 {
+        if raw.len() == index + 1 {
             return Err(Status::bad_request(
                 "unable to determine kind and namespace from url",
             ));
         }
         verb = "watch";
-        at += 1;
+        index += 1;
     }
-    if raw[at] == "namespaces" && raw.len() > at + 1 {
-        requested.namespace = decode_segment(raw[at + 1])?;
-        match raw.get(at + 2) {
+    if raw[index] == "namespaces" && raw.len() > index + 1 {
+        requested.namespace = decode_segment(raw[index + 1])?;
+        match raw.get(index + 2) {
             None | Some(&("status" | "finalize")) => requested.is_namespace_path = true,
-            Some(_) => at += 2,
+            Some(_) => index += 2,
         }
     }
-    requested.resource = decode_segment(raw[at])?;
-    if let Some(name) = raw.get(at + 1) {
+    requested.resource = decode_segment(raw[index])?;
+    if let Some(name) = raw.get(index + 1) {
         requested.name = decode_segment(name)?;
-        requested.named = true;
+        requested.has_name = true;
         validate_path_segment_name(&requested.name).map_err(|e| {
             Status::bad_request(format!("invalid resource name {:?}: {e}", requested.name))
         })?;
     }
-    if let Some(sub) = raw.get(at + 2) {
+    if let Some(sub) = raw.get(index + 2) {
         requested.subresource = decode_segment(sub)?;
-        requested.subpath = path_after(path, at + 3);
+        requested.subpath = path_after(path, index + 3);
     }
-    if !requested.named {
+    if !requested.has_name {
         verb = match verb {
             "get" if query.flag("watch") => "watch",
             "get" => "list",
@@ -325,10 +324,10 @@ pub(crate) fn selected_name(query: &QueryParams) -> Option<Cow<'static, str>> {
 fn path_after(path: &str, count: usize) -> String {
     let mut segments = 0;
     let mut in_segment = false;
-    for (at, byte) in path.bytes().enumerate() {
+    for (index, byte) in path.bytes().enumerate() {
         if byte == b'/' {
             if in_segment && segments == count {
-                return path[at..].to_owned();
+                return path[index..].to_owned();
             }
             in_segment = false;
         } else if !in_segment {

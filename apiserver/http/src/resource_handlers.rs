@@ -118,8 +118,8 @@ impl ResourceRequestDispatcher {
             ..
         } = requested;
         let gvr = Gvr::new(group, version, resource);
-        let found = self.registry.resource_info_synced(&gvr).await;
-        let resource_info = found.map_err(|status| match status.code {
+        let looked_up = self.registry.resource_info_synced(&gvr).await;
+        let resource_info = looked_up.map_err(|status| match status.code {
             404 => unknown_resource(&self.registry, requested),
             _ => status,
         })?;
@@ -167,7 +167,7 @@ impl ResourceRequestDispatcher {
             is_from_controller: false,
         };
         let gvr = Gvr::new(&requested.group, &requested.version, &requested.resource);
-        let at = ResourcePath {
+        let path = ResourcePath {
             resource: &gvr,
             namespace: &connection.namespace,
             name: &connection.name,
@@ -176,7 +176,7 @@ impl ResourceRequestDispatcher {
         let Some(options) = connector.connect_options(connection) else {
             return Ok(Vec::new());
         };
-        self.registry.admit_connect(&context, at, options).await
+        self.registry.admit_connect(&context, path, options).await
     }
 }
 
@@ -196,7 +196,7 @@ impl ResourceRequestHandler<'_> {
                 ""
             },
             // A custom resource that is posted to its name has the name of the body.
-            name: match r.named && (self.request.verb != "create" || !r.subresource.is_empty()) {
+            name: match r.has_name && (self.request.verb != "create" || !r.subresource.is_empty()) {
                 true => &r.name,
                 false => "",
             },
@@ -248,11 +248,11 @@ impl ResourceRequestHandler<'_> {
         parse(&|key| {
             // Every value of dryRun counts: the parser gets the first that is not All
             // and refuses it.
-            let refused = match key {
+            let overridden = match key {
                 "dryRun" => query.all(key).find(|v| *v != "All"),
                 _ => None,
             };
-            refused.or_else(|| query.get(key)).map(str::to_owned)
+            overridden.or_else(|| query.get(key)).map(str::to_owned)
         })
     }
 }

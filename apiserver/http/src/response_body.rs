@@ -193,9 +193,13 @@ mod tests {
     async fn chunks_and_gzip_preserve_content() {
         let parts: Vec<Bytes> = (0..50u8).map(|n| Bytes::from(vec![n; 1000])).collect();
         let expected: Vec<u8> = parts.concat();
-        let plain = ServerResponseBody::chunks(Box::new(parts.clone().into_iter()), Some(50_000));
-        assert_eq!(http_body::Body::size_hint(&plain).exact(), Some(50_000));
-        assert_eq!(plain.collect().await.unwrap().to_bytes(), expected);
+        let uncompressed =
+            ServerResponseBody::chunks(Box::new(parts.clone().into_iter()), Some(50_000));
+        assert_eq!(
+            http_body::Body::size_hint(&uncompressed).exact(),
+            Some(50_000)
+        );
+        assert_eq!(uncompressed.collect().await.unwrap().to_bytes(), expected);
         let packed = ServerResponseBody::gzip(Box::new(parts.into_iter()));
         let packed = packed.collect().await.unwrap().to_bytes();
         let mut out = Vec::new();

@@ -124,8 +124,8 @@ pub(crate) fn write_value(
 
 /// Writes plain text, as the health endpoints do.
 pub(crate) fn write_text(code: u16, text: String) -> Response<ServerResponseBody> {
-    let plain = HeaderValue::from_static("text/plain; charset=utf-8");
-    let mut response = new_response(code, ServerResponseBody::full(text), plain);
+    let text_plain = HeaderValue::from_static("text/plain; charset=utf-8");
+    let mut response = new_response(code, ServerResponseBody::full(text), text_plain);
     response.headers_mut().insert(
         "x-content-type-options",
         HeaderValue::from_static("nosniff"),
@@ -330,11 +330,11 @@ async fn render_items(
     show: impl Fn(&Object) -> Result<Bytes, Status>,
 ) -> Result<Vec<Bytes>, Status> {
     let mut rendered = Vec::with_capacity(items.len());
-    for turn in items.chunks(ITEMS_PER_YIELD) {
+    for chunk in items.chunks(ITEMS_PER_YIELD) {
         if !rendered.is_empty() {
             tokio::task::yield_now().await;
         }
-        for object in turn {
+        for object in chunk {
             rendered.push(show(object)?);
         }
     }
@@ -421,30 +421,31 @@ impl<I: Iterator<Item = Bytes>> Iterator for ListResponseChunks<I> {
     }
 }
 
-/// Adds each distinct warning as a `Warning` header. Of warnings that are too long together,
-/// each is truncated, and those that are still too many are left out.
+/// Adds each distinct warning as a `Warning` header. If the warnings are too long together, each is
+/// truncated, and warnings beyond the total length are omitted.
 pub(crate) fn add_warnings(response: &mut Response<ServerResponseBody>, warnings: &[String]) {
-    let mut known = HashSet::new();
+    let mut distinct_texts = HashSet::new();
     let texts = warnings.iter().map(String::as_str);
     let distinct: Vec<&str> = texts
-        .filter(|text| !text.is_empty() && known.insert(*text))
+        .filter(|text| !text.is_empty() && distinct_texts.insert(*text))
         .take(MAX_WARNING_CHARS)
         .collect();
-    let long = distinct.iter().map(|t| t.chars().count()).sum::<usize>() > MAX_WARNING_CHARS;
+    let is_truncated =
+        distinct.iter().map(|t| t.chars().count()).sum::<usize>() > MAX_WARNING_CHARS;
     let mut added = 0;
     for text in distinct {
         if added > MAX_WARNING_CHARS {
             return;
         }
-        let shown: String = if long {
+        let truncated: String = if is_truncated {
             text.chars().take(TRUNCATED_WARNING_CHARS).collect()
         } else {
             text.to_owned()
         };
-        added += shown.chars().count();
-        let quoted = shown.replace('\\', "\\\\").replace('"', "\\\"");
-        let clean: String = quoted.chars().filter(|c| !c.is_control()).collect();
-        if let Ok(header) = HeaderValue::from_bytes(format!("299 - \"{clean}\"").as_bytes()) {
+        added += truncated.chars().count();
+        let quoted = truncated.replace('\\', "\\\\").replace('"', "\\\"");
+        let printable: String = quoted.chars().filter(|c| !c.is_control()).collect();
+        if let Ok(header) = HeaderValue::from_bytes(format!("299 - \"{printable}\"").as_bytes()) {
             response.headers_mut().append(WARNING, header);
         }
     }
@@ -535,8 +536,8 @@ mod tests {
         add_warnings(&mut r, &["x".repeat(5000)]);
         assert!(r.headers()[WARNING].len() < 300);
         let mut r = write_text(200, String::new());
-        let many: Vec<String> = (0..1000).map(|i| format!("{i} is wrong")).collect();
-        add_warnings(&mut r, &many);
+        let long_warnings: Vec<String> = (0..1000).map(|i| format!("{i} is wrong")).collect();
+        add_warnings(&mut r, &long_warnings);
         let headers = r.headers().get_all(WARNING).iter();
         let length: usize = headers.map(HeaderValue::len).sum();
         assert!(length < 3 * MAX_WARNING_CHARS, "{length}");

@@ -73,7 +73,7 @@ pub(crate) fn check_kind_scope(
         return Ok(());
     }
     let is_listed = kind.verbs.iter().any(|verb| verb == "list");
-    let across_namespaces = kind.namespaced && !requested.named && is_listed;
+    let across_namespaces = kind.namespaced && !requested.has_name && is_listed;
     match (across_namespaces, verb) {
         (true, "list" | "watch") => Ok(()),
         (true, _) if has_go_type => Err(Status::method_not_allowed()),

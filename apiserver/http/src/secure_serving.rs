@@ -159,8 +159,9 @@ impl SecureServing {
         if let Some(cert) = peer.chain().first()
             && let Ok(expires) = auth::x509::expiry(cert)
         {
-            let left = expires - self.clock.now().as_second();
-            self.metrics.observe_certificate_expiration(left as f64);
+            let remaining_seconds = expires - self.clock.now().as_second();
+            self.metrics
+                .observe_certificate_expiration(remaining_seconds as f64);
         }
         let h2 = session.alpn_protocol() == Some(b"h2");
         let service = ConnectionService {
@@ -168,12 +169,12 @@ impl SecureServing {
             peer,
             address: address.map(|a| a.ip().to_canonical()),
         };
-        let ended = if h2 {
+        let result = if h2 {
             serve_http2(service, stream, stop).await
         } else {
             serve_http1(service, stream, stop).await
         };
-        if let Err(e) = ended {
+        if let Err(e) = result {
             tracing::debug!(error = %e, "connection failed");
         }
     }

@@ -101,7 +101,7 @@ pub(crate) fn find_connector<'a>(
     connectors: &'a SubresourceConnectors,
     resource: &RequestedResource,
 ) -> Option<&'a Arc<dyn SubresourceConnector>> {
-    match resource.named {
+    match resource.has_name {
         true => find_subresource(connectors, resource),
         false => None,
     }

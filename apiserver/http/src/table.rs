@@ -135,10 +135,10 @@ mod tests {
             r#"{"kind":"X","metadata":{"name":"a","resourceVersion":"3"},"spec":{}}"#.into(),
         )
         .unwrap();
-        let got: Value =
+        let actual: Value =
             machinery::json::from_slice(&partial_object_metadata(&o, false).unwrap()).unwrap();
         assert_eq!(
-            got,
+            actual,
             serde_json::json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1",
                 "metadata": {"name": "a", "resourceVersion": "3"}})
         );

@@ -68,13 +68,13 @@ async fn start_server() -> TestApiServer {
     let store: Arc<dyn storage::Store> = Arc::new(
         storage::EmbeddedStore::in_memory(storage::EmbeddedStoreOptions::default()).unwrap(),
     );
-    let hub =
+    let watch_caches =
         watchcache::WatchCaches::new(Arc::clone(&store), watchcache::WatchCacheConfig::default());
     let mut options = registry::RegistryOptions::new(Arc::new(admission::AdmissionChain::new(
         admission::AdmissionChainOptions::default(),
     )));
     options.create_handlers = creators(&authenticator, &Arc::clone(&authorizer).into());
-    let registry = Registry::new(Arc::clone(&store), hub, options);
+    let registry = Registry::new(Arc::clone(&store), watch_caches, options);
     registry.bootstrap().await.unwrap();
     let api: Arc<dyn Api> = LoopbackApi::new(Arc::clone(&registry), UserInfo::internal());
     authenticator.set_api(Arc::clone(&api));
@@ -232,11 +232,11 @@ fn config_map(name: &str) -> Value {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn requests_are_authenticated_and_authorized() {
     let running = start_server().await;
-    let mut nobody = running.anonymous().await;
-    let refused = nobody.get("/api/v1/namespaces/default/pods").await;
-    assert_eq!(refused.code, 403);
+    let mut anonymous = running.anonymous().await;
+    let denial = anonymous.get("/api/v1/namespaces/default/pods").await;
+    assert_eq!(denial.code, 403);
     assert_eq!(
-        refused.json()["message"],
+        denial.json()["message"],
         "pods is forbidden: User \"system:anonymous\" cannot list resource \"pods\" in API group \"\" in the namespace \"default\""
     );
     for (path, code) in [
@@ -245,17 +245,20 @@ async fn requests_are_authenticated_and_authorized() {
         ("/readyz/ping", 200),
         ("/metrics", 403),
     ] {
-        assert_eq!(nobody.get(path).await.code, code, "{path}");
+        assert_eq!(anonymous.get(path).await.code, code, "{path}");
     }
-    let bad = [("authorization", "Bearer nonsense")];
-    assert_eq!(nobody.call(Method::GET, "/livez", &bad, "").await.code, 401);
+    let token = [("authorization", "Bearer nonsense")];
+    assert_eq!(
+        anonymous.call(Method::GET, "/livez", &token, "").await.code,
+        401
+    );
     // Front-proxy headers from a client that is no front proxy are ignored.
     let forged = [
         ("x-remote-user", "admin"),
         ("x-remote-group", "system:masters"),
     ];
     assert_eq!(
-        nobody
+        anonymous
             .call(Method::GET, CONFIG_MAPS, &forged, "")
             .await
             .code,
@@ -264,8 +267,8 @@ async fn requests_are_authenticated_and_authorized() {
     // A certificate of another CA fails authentication, not the handshake.
     let other = tempfile::tempdir().unwrap();
     let foreign = Pki::open(other.path(), &[], jiff::Timestamp::now()).unwrap();
-    let mut stranger = TestHttpClient(running.connect(Some(&foreign.admin)).await);
-    assert_eq!(stranger.get("/livez").await.code, 401);
+    let mut foreign_client = TestHttpClient(running.connect(Some(&foreign.admin)).await);
+    assert_eq!(foreign_client.get("/livez").await.code, 401);
 
     let mut admin = running.admin().await;
     assert_eq!(admin.get(CONFIG_MAPS).await.code, 200);
@@ -283,10 +286,10 @@ async fn requests_are_authenticated_and_authorized() {
         ("impersonate-user", "root"),
         ("impersonate-group", "system:masters"),
     ];
-    let refused = ann.call(Method::GET, "/version", &as_root, "").await;
-    assert_eq!(refused.code, 403);
+    let denial = ann.call(Method::GET, "/version", &as_root, "").await;
+    assert_eq!(denial.code, 403);
     assert!(
-        refused.json()["message"]
+        denial.json()["message"]
             .as_str()
             .unwrap()
             .contains("cannot impersonate")
@@ -335,27 +338,27 @@ async fn tokens_are_invalid_after_account_deletion() {
     let bearer = format!("Bearer {token}");
     let bearer = [("authorization", bearer.as_str())];
     let mut bot = running.anonymous().await;
-    let refused = bot.call(Method::GET, CONFIG_MAPS, &bearer, "").await;
-    assert_eq!(refused.code, 403);
-    let text = refused.json()["message"].to_string();
+    let rejection = bot.call(Method::GET, CONFIG_MAPS, &bearer, "").await;
+    assert_eq!(rejection.code, 403);
+    let text = rejection.json()["message"].to_string();
     assert!(text.contains("system:serviceaccount:default:bot"), "{text}");
     let review = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": {"token": token}});
     let reviews = "/apis/authentication.k8s.io/v1/tokenreviews";
     let reviewed = admin.post(reviews, review).await.json();
     assert_eq!(reviewed["status"]["authenticated"], true, "{reviewed}");
     let short = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": 1}});
-    let refused = admin.post(&format!("{accounts}/bot/token"), short).await;
-    assert_eq!(refused.code, 422);
+    let rejection = admin.post(&format!("{accounts}/bot/token"), short).await;
+    assert_eq!(rejection.code, 422);
 
     let binding = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
         "metadata": {"name": "bot"}, "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"},
         "subjects": [{"kind": "ServiceAccount", "name": "bot", "namespace": "default"}]});
     let bindings = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings";
     assert_eq!(admin.post(bindings, binding).await.code, 201);
-    let until = tokio::time::Instant::now() + Duration::from_secs(10);
+    let deadline = tokio::time::Instant::now() + Duration::from_secs(10);
     while bot.call(Method::GET, CONFIG_MAPS, &bearer, "").await.code != 200 {
         assert!(
-            tokio::time::Instant::now() < until,
+            tokio::time::Instant::now() < deadline,
             "the binding has no effect"
         );
     }
@@ -365,7 +368,7 @@ async fn tokens_are_invalid_after_account_deletion() {
     assert_eq!(deleted.code, 200);
     while bot.call(Method::GET, CONFIG_MAPS, &bearer, "").await.code != 401 {
         assert!(
-            tokio::time::Instant::now() < until,
+            tokio::time::Instant::now() < deadline,
             "the token outlives its account"
         );
     }
@@ -395,20 +398,20 @@ async fn create_on_update_needs_create_permission() {
         .unwrap();
     let mut ann = TestHttpClient(running.connect(Some(&ann)).await);
     let path = "/apis/coordination.k8s.io/v1/namespaces/default/leases/l";
-    let until = tokio::time::Instant::now() + Duration::from_secs(10);
+    let deadline = tokio::time::Instant::now() + Duration::from_secs(10);
     while ann.get(path).await.code != 404 {
         assert!(
-            tokio::time::Instant::now() < until,
+            tokio::time::Instant::now() < deadline,
             "the binding has no effect"
         );
     }
     let lease =
         json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": "l"}});
     let headers = [("content-type", "application/json")];
-    let refused = ann
+    let denial = ann
         .call(Method::PUT, path, &headers, lease.to_string())
         .await;
-    assert_eq!(refused.code, 403, "{:?}", refused.body);
+    assert_eq!(denial.code, 403, "{:?}", denial.body);
     let created = admin
         .call(Method::PUT, path, &headers, lease.to_string())
         .await;
@@ -441,13 +444,15 @@ async fn objects_are_served_in_every_representation() {
             .code,
         201
     );
-    let twice = r#"{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"c"},"data":{"x":"1","x":"2"}}"#;
+    let duplicate_keys = r#"{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"c"},"data":{"x":"1","x":"2"}}"#;
     let json_type = [("content-type", "application/json")];
     let strict = format!("{CONFIG_MAPS}?fieldValidation=Strict");
-    let refused = admin.call(Method::POST, &strict, &json_type, twice).await;
-    assert_eq!(refused.code, 400, "{:?}", refused.body);
+    let rejection = admin
+        .call(Method::POST, &strict, &json_type, duplicate_keys)
+        .await;
+    assert_eq!(rejection.code, 400, "{:?}", rejection.body);
     let warned = admin
-        .call(Method::POST, CONFIG_MAPS, &json_type, twice)
+        .call(Method::POST, CONFIG_MAPS, &json_type, duplicate_keys)
         .await;
     assert_eq!(warned.code, 201);
     assert!(
@@ -467,8 +472,8 @@ async fn objects_are_served_in_every_representation() {
     let partial = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io";
     let partial = admin.get_as(CONFIG_MAPS, partial).await.json();
     assert_eq!(partial["items"][0].get("data"), None);
-    let wrong = "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io";
-    assert_eq!(admin.get_as(CONFIG_MAPS, wrong).await.code, 406);
+    let unacceptable = "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io";
+    assert_eq!(admin.get_as(CONFIG_MAPS, unacceptable).await.code, 406);
     assert_eq!(
         admin
             .get_as(CONFIG_MAPS, "application/vnd.kubernetes.protobuf")
@@ -485,24 +490,24 @@ async fn objects_are_served_in_every_representation() {
             .contains("kind: ConfigMap")
     );
 
-    let one = format!("{CONFIG_MAPS}/a");
+    let url = format!("{CONFIG_MAPS}/a");
     let patch = [("content-type", "application/merge-patch+json")];
     let patched = admin
-        .call(Method::PATCH, &one, &patch, r#"{"data":{"b":"2"}}"#)
+        .call(Method::PATCH, &url, &patch, r#"{"data":{"b":"2"}}"#)
         .await;
     assert_eq!(patched.json()["data"], json!({"a": "1", "b": "2"}));
     let unknown = [("content-type", "application/apply-patch+cbor")];
-    let refused = admin.call(Method::PATCH, &one, &unknown, "{}").await;
-    assert_eq!(refused.code, 415);
+    let rejection = admin.call(Method::PATCH, &url, &unknown, "{}").await;
+    assert_eq!(rejection.code, 415);
     assert!(
-        refused.json()["message"]
+        rejection.json()["message"]
             .as_str()
             .unwrap()
             .contains("application/merge-patch+json")
     );
-    assert_eq!(admin.post(&one, config_map("a")).await.code, 405);
+    assert_eq!(admin.post(&url, config_map("a")).await.code, 405);
     assert_eq!(admin.get("/api/v1/nonsense").await.code, 404);
-    assert_eq!(admin.get(&format!("{one}/nonsense")).await.code, 404);
+    assert_eq!(admin.get(&format!("{url}/nonsense")).await.code, 404);
     let huge = format!("{{\"a\":\"{}\"}}", "x".repeat(3 << 20));
     assert_eq!(
         admin
@@ -513,10 +518,10 @@ async fn objects_are_served_in_every_representation() {
     );
     let mut admin = running.admin().await;
     let options = r#"{"kind":"DeleteOptions","apiVersion":"v1","preconditions":{"uid":"x"}}"#;
-    let refused = admin.call(Method::DELETE, &one, &json_type, options).await;
-    assert_eq!(refused.code, 409);
-    assert_eq!(admin.call(Method::DELETE, &one, &[], "").await.code, 200);
-    assert_eq!(admin.get(&one).await.json()["reason"], "NotFound");
+    let rejection = admin.call(Method::DELETE, &url, &json_type, options).await;
+    assert_eq!(rejection.code, 409);
+    assert_eq!(admin.call(Method::DELETE, &url, &[], "").await.code, 200);
+    assert_eq!(admin.get(&url).await.json()["reason"], "NotFound");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -530,8 +535,8 @@ async fn documents_are_served_with_etags() {
         assert_eq!(first.json()["kind"], "APIGroupDiscoveryList");
         let tag = first.headers["etag"].to_str().unwrap().to_owned();
         let headers = [("accept", aggregated), ("if-none-match", tag.as_str())];
-        let again = admin.call(Method::GET, path, &headers, "").await;
-        assert_eq!((again.code, again.body.len()), (304, 0));
+        let not_modified = admin.call(Method::GET, path, &headers, "").await;
+        assert_eq!((not_modified.code, not_modified.body.len()), (304, 0));
     }
     assert_eq!(admin.get("/api").await.json()["versions"], json!(["v1"]));
     assert_eq!(admin.get("/apis").await.json()["kind"], "APIGroupList");

@@ -38,34 +38,34 @@ pub(crate) fn check_verb(
     }
 }
 
-/// As go-restful finds the route of a path and a method.
+/// Finds the route of a path and a method as go-restful does.
 fn check_routes(info: &ResourceInfo, r: &RequestedResource, verb: &str) -> Result<(), Status> {
-    let refused = || Err(Status::method_not_allowed());
+    let not_allowed = || Err(Status::method_not_allowed());
     if !r.subresource.is_empty() {
         let sub = info
             .subresource(&r.subresource)
             .ok_or_else(Status::path_not_found)?;
         return match sub.verbs.contains(&verb) && r.subpath.trim_matches('/').is_empty() {
             true => Ok(()),
-            false => refused(),
+            false => not_allowed(),
         };
     }
-    if r.named && info.is_virtual() {
+    if r.has_name && info.is_virtual() {
         return Err(Status::path_not_found());
     }
-    let fits = match verb {
-        "create" => !r.named,
-        "get" | "update" | "patch" | "delete" => r.named,
+    let is_routed = match verb {
+        "create" => !r.has_name,
+        "get" | "update" | "patch" | "delete" => r.has_name,
         _ => true,
     };
-    if fits && info.supports_verb(verb) {
+    if is_routed && info.supports_verb(verb) {
         Ok(())
     } else {
-        refused()
+        not_allowed()
     }
 }
 
-/// As the handler of custom resources decides by verb
+/// Decides by verb, as the handler of custom resources does
 /// (`apiextensions-apiserver/pkg/apiserver/customresource_handler.go`).
 fn check_custom_resource(
     info: &ResourceInfo,
@@ -82,7 +82,7 @@ fn check_custom_resource(
             false => Err(Status::verb_not_supported(gvr, verb)),
         };
     }
-    if !r.named && matches!(verb, "update" | "patch") {
+    if !r.has_name && matches!(verb, "update" | "patch") {
         return Err(Status::bad_request("name must be provided"));
     }
     match info.supports_verb(verb) {

@@ -18,7 +18,7 @@ pub struct VersionInfo {
 
 impl VersionInfo {
     /// Builds `v1.36.0+flotilla.0.1.0` and the like, with this machine's platform.
-    pub fn new(major: &str, minor: &str, own: &str) -> Self {
+    pub fn new(major: &str, minor: &str, crate_version: &str) -> Self {
         let os = match std::env::consts::OS {
             "macos" => "darwin",
             other => other,
@@ -31,7 +31,7 @@ impl VersionInfo {
         Self {
             major: major.into(),
             minor: minor.into(),
-            git_version: format!("v{major}.{minor}.0+flotilla.{own}"),
+            git_version: format!("v{major}.{minor}.0+flotilla.{crate_version}"),
             git_commit: "unknown".into(),
             build_date: "1970-01-01T00:00:00Z".into(),
             platform: format!("{os}/{arch}"),

@@ -205,9 +205,9 @@ async fn next_batch(state: &mut WatchServer) -> Option<Bytes> {
         () = state.open_watch.wait_for_turn() => return None,
         item = state.watch.next() => item?,
     };
-    let (first, over) = state.encoder.encode(item);
+    let (first, is_last) = state.encoder.encode(item);
     let mut count = 1;
-    state.done = over;
+    state.done = is_last;
     let mut batch = BytesMut::new();
     while !state.done && first.len() + batch.len() < MAX_BATCH_BYTES {
         // Takes only events that are ready now, without waiting for more.
@@ -218,9 +218,9 @@ async fn next_batch(state: &mut WatchServer) -> Option<Bytes> {
             state.done = true;
             break;
         };
-        let (line, over) = state.encoder.encode(item);
+        let (line, is_last) = state.encoder.encode(item);
         count += 1;
-        state.done = over;
+        state.done = is_last;
         if batch.is_empty() {
             batch.reserve(first.len() + 2 * line.len());
             batch.extend_from_slice(&first);

@@ -98,16 +98,16 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn watch_drain_spreads_many_watches() {
-        for (count, longest, least, most) in
+        for (count, longest, min, max) in
             [(2, 5, 0, 4), (2000, 5, 3000, 4000), (2000, 1, 600, 1000)]
         {
             let ending = WatchDrain::default();
             let mut open: Vec<OpenWatch> = (0..count).map(|_| ending.register()).collect();
-            let began = Instant::now();
+            let start = Instant::now();
             ending.start(Duration::from_secs(longest));
             futures_util::future::join_all(open.iter_mut().map(OpenWatch::wait_for_turn)).await;
-            let took = began.elapsed().as_millis();
-            assert!((least..=most + 5).contains(&took), "{count}: {took} ms");
+            let elapsed = start.elapsed().as_millis();
+            assert!((min..=max + 5).contains(&elapsed), "{count}: {elapsed} ms");
             drop(open);
             assert_eq!(ending.0.open_watches.load(Ordering::Relaxed), 0);
         }

@@ -41,7 +41,7 @@ pub fn accept_websocket(
     supported: &[&'static str],
 ) -> Result<(Response<ServerResponseBody>, &'static str), Status> {
     let mut offered = offered_subprotocols(headers).into_iter();
-    let chosen = offered.find_map(|name| supported.iter().find(|known| **known == name));
+    let chosen = offered.find_map(|name| supported.iter().find(|protocol| **protocol == name));
     let chosen = *chosen.ok_or_else(bad_subprotocol)?;
     Ok((accept_handshake(headers, Some(chosen))?, chosen))
 }
@@ -120,10 +120,10 @@ mod tests {
             "s3pPLMBiTxaQ9kYGzzhZRbK+xOo="
         );
         assert_eq!(fields["sec-websocket-protocol"], "binary.k8s.io");
-        let two = ("sec-websocket-protocol", "a, b");
-        for refused in [vec![key], vec![version], vec![key, version, two]] {
+        let two_protocols = ("sec-websocket-protocol", "a, b");
+        for invalid in [vec![key], vec![version], vec![key, version, two_protocols]] {
             assert_eq!(
-                accept_websocket_of_one_protocol(&headers(&refused))
+                accept_websocket_of_one_protocol(&headers(&invalid))
                     .err()
                     .unwrap()
                     .code,

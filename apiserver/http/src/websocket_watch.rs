@@ -24,16 +24,16 @@ pub(crate) async fn send_events(
     events: BodyChunkStream,
     encoding: ResponseSerialization,
 ) {
-    let sent = async {
+    let sending = async {
         let stream = TokioIo::new(upgrade.await.map_err(|e| e.to_string())?);
         let config = WebSocketConfig::default()
             .max_message_size(Some(MAX_RECEIVED_BYTES))
             .max_frame_size(Some(MAX_RECEIVED_BYTES));
         let socket = WebSocketStream::from_raw_socket(stream, Role::Server, Some(config));
-        let sent = send_messages(socket.await, events, encoding).await;
-        sent.map_err(|e| e.to_string())
+        let sending = send_messages(socket.await, events, encoding).await;
+        sending.map_err(|e| e.to_string())
     };
-    if let Err(error) = sent.await {
+    if let Err(error) = sending.await {
         tracing::debug!(%error, "watch over WebSocket failed");
     }
 }

@@ -19,7 +19,7 @@ pub(crate) fn conversion_error(error: &Error) -> String {
 mod tests {
     use super::*;
 
-    fn why(text: &str) -> String {
+    fn error_message(text: &str) -> String {
         decode_yaml(text.as_bytes()).unwrap_err()
     }
 
@@ -44,8 +44,8 @@ mod tests {
             ),
             (format!("a:\n{}", "- <<: {b: 1}\n".repeat(1_001)), "budget"),
         ] {
-            let why = why(&text);
-            assert!(why.contains(expected), "{why}");
+            let message = error_message(&text);
+            assert!(message.contains(expected), "{message}");
         }
         // As deep as documents may be nested, with few nodes.
         decode_yaml(format!("a: {{{nested}}}").as_bytes()).unwrap();

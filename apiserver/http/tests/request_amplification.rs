@@ -97,13 +97,13 @@ impl TestServer {
             let registry = Registry::new(store, caches, RegistryOptions::new(chain));
             registry.bootstrap().await.unwrap();
             for target in &TARGETS {
-                let at = ResourcePath::collection(&target.gvr, NAMESPACE);
+                let path = ResourcePath::collection(&target.gvr, NAMESPACE);
                 let object = json!({"metadata": {"name": "a"}, "spec": {
                     "resourceSelectors": [{"apiVersion": "v1", "kind": "Pod"}],
                     "containers": [{"name": "c", "image": "i"}]}});
                 let ctx = RequestContext::internal();
                 let options = RegistryWriteOptions::default();
-                let created = registry.create(&ctx, at, object.into(), &options).await;
+                let created = registry.create(&ctx, path, object.into(), &options).await;
                 created.unwrap();
             }
             registry
@@ -136,8 +136,8 @@ impl TestServer {
                     duplicate_fields: decoded.duplicate_keys,
                     json: Bytes::copy_from_slice(bytes),
                 };
-                let at = ResourcePath::collection(&target.gvr, NAMESPACE);
-                return self.registry.create(&ctx, at, body, &options).await;
+                let path = ResourcePath::collection(&target.gvr, NAMESPACE);
+                return self.registry.create(&ctx, path, body, &options).await;
             }
             RequestForm::JsonPatch => "application/json-patch+json",
             RequestForm::MergePatch => "application/merge-patch+json",
@@ -150,8 +150,8 @@ impl TestServer {
             RequestForm::StrategicMergePatch => Patch::Strategic(decoded.value),
             _ => Patch::Merge(decoded.value),
         };
-        let at = ResourcePath::object(&target.gvr, NAMESPACE, "a");
-        self.registry.patch(&ctx, at, patch, &options).await
+        let path = ResourcePath::object(&target.gvr, NAMESPACE, "a");
+        self.registry.patch(&ctx, path, patch, &options).await
     }
 
     /// Sends a body of JSON in every form to every kind.
@@ -194,9 +194,9 @@ impl TestServer {
                 let reply = reply + warnings.iter().map(String::len).sum::<usize>();
                 let peak = ALLOCATOR.peak_usage().saturating_sub(before);
                 let limit = 20 * bytes.len() + SMALL_BYTES;
-                let what = format!("{name} as {form:?} of a {}", target.kind);
-                assert!(reply <= limit, "{what}: a reply of {reply} bytes");
-                assert!(peak <= limit + TREES * tree, "{what}: {peak} bytes");
+                let case = format!("{name} as {form:?} of a {}", target.kind);
+                assert!(reply <= limit, "{case}: a reply of {reply} bytes");
+                assert!(peak <= limit + TREES * tree, "{case}: {peak} bytes");
             }
         }
     }
@@ -210,10 +210,10 @@ fn edits() -> impl Strategy<Value = Vec<(Index, usize, usize)>> {
 fn edited(body: &[u8], edits: &[(Index, usize, usize)]) -> Vec<u8> {
     let mut bytes = body.to_vec();
     for (index, length, times) in edits {
-        let at = index.index(bytes.len() + 1);
-        let end = (at + length).min(bytes.len());
-        let part = bytes[at..end].repeat(*times);
-        bytes.splice(at..end, part);
+        let offset = index.index(bytes.len() + 1);
+        let end = (offset + length).min(bytes.len());
+        let part = bytes[offset..end].repeat(*times);
+        bytes.splice(offset..end, part);
     }
     bytes.truncate(60_000);
     bytes

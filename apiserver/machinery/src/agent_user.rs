@@ -1,5 +1,5 @@
-//! The users of the agents of clusters in pull mode, and how the certificates of a registration are
-//! told from those of an earlier one of the same name.
+//! Names the users of the agents of pull-mode clusters, and tells the certificates of a
+//! registration from the certificates of an earlier registration with the same name.
 //!
 //! A registration is the ClusterRole of the agent: it begins with the approval of the first
 //! certificate, ends with the Cluster, and has the public keys of the certificates that it admits.
@@ -21,7 +21,8 @@ pub const PUBLIC_KEY_EXTRA: &str = "flotilla.io/public-key";
 const AGENT_USER_PREFIX: &str = "system:karmada:agent:";
 const ROLE_PREFIX: &str = "system:karmada:";
 const AGENT_ROLE: &str = "agent";
-/// The most keys of a registration: the one in use, and those of renewals that were not used yet.
+/// The maximum number of keys of a registration: the key in use and the keys of renewals that were
+/// not used yet.
 const MAX_AGENT_KEYS: usize = 4;
 
 /// The user of the agent of a cluster.
@@ -35,7 +36,7 @@ pub fn cluster_of_agent(user: &str) -> Option<&str> {
     Some(cluster).filter(|cluster| !cluster.is_empty())
 }
 
-/// The cluster of a user who is an agent; none is that of the user who creates roles.
+/// The cluster of a user who is an agent. The user who creates the roles of agents is none.
 pub fn cluster_of_agent_user(user: &UserInfo) -> Option<&str> {
     let is_agent = user.in_group(AGENTS_GROUP) && user.name != RBAC_GENERATOR;
     cluster_of_agent(&user.name).filter(|_| is_agent)

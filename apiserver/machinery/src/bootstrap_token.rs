@@ -303,7 +303,7 @@ mod tests {
 
     #[test]
     fn groups_of_tokens_have_a_prefix() {
-        let long = format!("system:bootstrappers:{}", "a".repeat(257));
+        let long_group = format!("system:bootstrappers:{}", "a".repeat(257));
         for (group, valid) in [
             ("system:bootstrappers:karmada:default-cluster-token", true),
             ("system:bootstrappers:a", true),
@@ -312,8 +312,8 @@ mod tests {
             ("system:bootstrappers:a-", false),
             ("system:bootstrappers:A", false),
             ("system:masters", false),
-            (&long[..], false),
-            (&long[..long.len() - 1], true),
+            (&long_group[..], false),
+            (&long_group[..long_group.len() - 1], true),
         ] {
             assert_eq!(is_bootstrap_group(group), valid, "{group}");
         }

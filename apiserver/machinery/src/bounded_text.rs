@@ -57,17 +57,17 @@ impl BoundedText {
 
 impl fmt::Write for BoundedText {
     /// Fails once the text is full, which ends what writes it.
-    fn write_str(&mut self, more: &str) -> fmt::Result {
+    fn write_str(&mut self, appended: &str) -> fmt::Result {
         if self.is_full {
             return Err(fmt::Error);
         }
-        if self.text.len() + more.len() <= self.max {
-            self.text.push_str(more);
+        if self.text.len() + appended.len() <= self.max {
+            self.text.push_str(appended);
             return Ok(());
         }
         self.is_full = true;
         self.text
-            .push_str(&more[..more.floor_char_boundary(self.max - self.text.len())]);
+            .push_str(&appended[..appended.floor_char_boundary(self.max - self.text.len())]);
         truncate_full(&mut self.text, self.max);
         Err(fmt::Error)
     }
@@ -96,16 +96,16 @@ pub fn rendered_json(value: &Value) -> String {
 /// Appends a step to a path; what makes it longer than [`MAX_QUOTED_BYTES`] becomes an ellipsis.
 /// The path is restored by `path.truncate` to its length before.
 pub fn push_path_step(path: &mut String, separator: &str, step: &str) {
-    let free = MAX_QUOTED_BYTES.saturating_sub(path.len());
-    if free == 0 {
+    let available = MAX_QUOTED_BYTES.saturating_sub(path.len());
+    if available == 0 {
         return;
     }
-    if separator.len() + step.len() <= free {
+    if separator.len() + step.len() <= available {
         path.push_str(separator);
         path.push_str(step);
         return;
     }
-    let end = step.floor_char_boundary(free.saturating_sub(separator.len()));
+    let end = step.floor_char_boundary(available.saturating_sub(separator.len()));
     path.push_str(separator);
     path.push_str(&step[..end]);
     while path.len() < MAX_QUOTED_BYTES {
@@ -126,17 +126,17 @@ pub fn child_path(path: &str, field: &str) -> String {
 pub fn joined<S: AsRef<str>>(texts: impl IntoIterator<Item = S>, separator: &str) -> String {
     let mut distinct = HashSet::new();
     let mut listed: Vec<String> = Vec::new();
-    let mut more = 0;
+    let mut omitted = 0;
     for text in texts {
         let text = truncated(text.as_ref(), MAX_DETAIL_BYTES);
         if listed.len() >= MAX_LISTED {
-            more += 1;
+            omitted += 1;
         } else if distinct.insert(text.to_string()) {
             listed.push(text.into_owned());
         }
     }
-    if more > 0 {
-        listed.push(and_more(more));
+    if omitted > 0 {
+        listed.push(and_more(omitted));
     }
     listed.join(separator)
 }
@@ -164,15 +164,15 @@ mod tests {
         }
         assert_eq!(rendered(&json!({"a": [1, 2, 3]}), 20), r#"{"a":[1,2,3]}"#);
         assert_eq!(rendered(&json!({"a": [1, 2, 3]}), 9), r#"{"a":[…"#);
-        let long = json!({"a": "x".repeat(1 << 20)});
-        assert!(rendered_json(&long).len() <= MAX_QUOTED_BYTES);
+        let long_value = json!({"a": "x".repeat(1 << 20)});
+        assert!(rendered_json(&long_value).len() <= MAX_QUOTED_BYTES);
     }
 
     #[test]
     fn a_list_names_the_rest() {
         assert_eq!(joined(["a", "b", "a"], ", "), "a, b");
-        let many = (0..MAX_LISTED + 3).map(|i| i.to_string());
-        assert!(joined(many, ", ").ends_with("99, and 3 more"));
+        let items = (0..MAX_LISTED + 3).map(|i| i.to_string());
+        assert!(joined(items, ", ").ends_with("99, and 3 more"));
     }
 
     proptest! {

@@ -76,7 +76,7 @@ impl DecodeSlotEvictionQueue {
     pub(crate) fn insert(&self, holder: &Arc<dyn DecodeSlotOwner>) {
         let mut holders = self.owners.lock();
         holders.push_back(Arc::downgrade(holder));
-        let mut left = Vec::new();
+        let mut evicted = Vec::new();
         let mut looks = 0;
         while holders.len() > self.capacity {
             let Some(oldest) = holders.pop_front() else {
@@ -90,11 +90,11 @@ impl DecodeSlotEvictionQueue {
             if used && looks < MAX_SCANS_PER_INSERT {
                 holders.push_back(oldest);
             } else {
-                left.push(alive);
+                evicted.push(alive);
             }
         }
         drop(holders);
-        left.iter().for_each(|holder| holder.slot().clear());
+        evicted.iter().for_each(|holder| holder.slot().clear());
     }
 }
 
@@ -111,10 +111,10 @@ mod tests {
     }
 
     fn insert_owner(cache: &DecodeSlotEvictionQueue) -> Arc<dyn DecodeSlotOwner> {
-        let one: Arc<dyn DecodeSlotOwner> = Arc::new(TestSlotOwner(DecodeSlot::default()));
-        assert!(one.slot().fill(Arc::new(1)));
-        cache.insert(&one);
-        one
+        let owner: Arc<dyn DecodeSlotOwner> = Arc::new(TestSlotOwner(DecodeSlot::default()));
+        assert!(owner.slot().fill(Arc::new(1)));
+        cache.insert(&owner);
+        owner
     }
 
     #[test]
@@ -130,7 +130,7 @@ mod tests {
         let all: Vec<_> = (0..2 * MAX_SCANS_PER_INSERT)
             .map(|_| insert_owner(&cache))
             .collect();
-        let filled = all.iter().filter(|one| one.slot().get().is_some());
+        let filled = all.iter().filter(|owner| owner.slot().get().is_some());
         assert_eq!(filled.count(), 2, "never more than the bound");
         assert!(first.slot().get().is_none() && third.slot().get().is_none());
     }

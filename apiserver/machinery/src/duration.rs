@@ -19,9 +19,9 @@ const MAX_SECONDS: f64 = 365.0 * 24.0 * 3600.0;
 
 /// Parses `15s`, `1m30s`, `1.5h`, `0`. Negative durations are an error.
 pub fn parse(text: &str) -> Result<Duration, String> {
-    let wrong = || format!("{text:?} is not a duration, such as 15s, 500ms or 1m30s");
+    let invalid = || format!("{text:?} is not a duration, such as 15s, 500ms or 1m30s");
     let seconds = parse_unsigned(text).filter(|seconds| *seconds <= MAX_SECONDS);
-    Duration::try_from_secs_f64(seconds.ok_or_else(wrong)?).map_err(|_| wrong())
+    Duration::try_from_secs_f64(seconds.ok_or_else(invalid)?).map_err(|_| invalid())
 }
 
 /// Whether a text is a duration, of either sign and any length.

@@ -45,7 +45,7 @@ impl FieldErrorType {
     }
 }
 
-/// One validation error (`field.Error`).
+/// A validation error (`field.Error`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct FieldError {
@@ -121,11 +121,11 @@ impl FieldError {
 
     /// `path: Unsupported value: VALUE: supported values: "a", "b"`
     pub fn not_supported(field: impl Into<String>, value: &Value, supported: &[&str]) -> Self {
-        let known = supported.iter().map(|s| format!("{s:?}"));
+        let quoted = supported.iter().map(|s| format!("{s:?}"));
         let text = format!(
             "Unsupported value: {}: supported values: {}",
             render_value(value),
-            joined(known, ", ")
+            joined(quoted, ", ")
         );
         Self::new(FieldErrorType::NotSupported, field, text)
     }
@@ -205,9 +205,9 @@ impl fmt::Display for FieldError {
 /// Joins errors into one text without duplicates; several texts stand in brackets
 /// (`utilerrors.NewAggregate`). Of a long list the beginning is shown.
 pub fn aggregate(errors: &[FieldError]) -> String {
-    let shown = errors.iter().take(MAX_LISTED).map(FieldError::to_string);
+    let listed = errors.iter().take(MAX_LISTED).map(FieldError::to_string);
     let mut texts: Vec<String> = Vec::new();
-    for text in shown {
+    for text in listed {
         if !texts.contains(&text) {
             texts.push(text);
         }

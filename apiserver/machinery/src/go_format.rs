@@ -129,7 +129,7 @@ mod tests {
 
     #[test]
     fn values_are_formatted_as_by_go() {
-        for (value, shown, syntax, name) in [
+        for (value, formatted, syntax, name) in [
             (json!(null), "<nil>", "<nil>", "<nil>"),
             (json!(true), "true", "true", "bool"),
             (json!(7), "7", "7", "int64"),
@@ -155,7 +155,7 @@ mod tests {
                 "map[string]interface {}",
             ),
         ] {
-            assert_eq!(plain(&value), shown);
+            assert_eq!(plain(&value), formatted);
             assert_eq!(go_syntax(&value), syntax);
             assert_eq!(type_name(&value), name);
         }

@@ -103,7 +103,7 @@ mod tests {
 
     #[test]
     fn numbers_have_the_form_of_kubernetes() {
-        for (sent, stored) in [
+        for (input, stored) in [
             ("1", "1"),
             ("1.0", "1"),
             ("1e3", "1000"),
@@ -117,11 +117,15 @@ mod tests {
             ("-3.5e-7", "-3.5e-7"),
             ("0.000001", "0.000001"),
         ] {
-            let mut value = json!({"a": [crate::json::from_str::<Value>(sent).unwrap()]});
+            let mut value = json!({"a": [crate::json::from_str::<Value>(input).unwrap()]});
             for repetition in ["once", "twice"] {
                 normalize(&mut value);
                 let text = written(&value);
-                assert_eq!(text, format!("{{\"a\":[{stored}]}}"), "{sent} {repetition}");
+                assert_eq!(
+                    text,
+                    format!("{{\"a\":[{stored}]}}"),
+                    "{input} {repetition}"
+                );
                 value = crate::json::from_str(&text).unwrap();
             }
         }

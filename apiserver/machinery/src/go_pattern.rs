@@ -53,7 +53,7 @@ impl GoPattern {
             .build(&translate(pattern));
         compiled
             .map(Self)
-            .map_err(|why| pattern_error(pattern, &why))
+            .map_err(|detail| pattern_error(pattern, &detail))
     }
 
     /// As [`Self::compile`], for a pattern that is used again.
@@ -72,12 +72,12 @@ impl GoPattern {
 
     /// Where the pattern matches first.
     pub fn find(&self, text: &str) -> Option<Range<usize>> {
-        self.0.find(text).map(|found| found.range())
+        self.0.find(text).map(|matched| matched.range())
     }
 
     /// Where the pattern matches, without overlaps.
     pub fn find_all<'t>(&'t self, text: &'t str) -> impl Iterator<Item = Range<usize>> + 't {
-        self.0.find_iter(text).map(|found| found.range())
+        self.0.find_iter(text).map(|matched| matched.range())
     }
 
     /// The bytes of the pattern, with the states of its searches.
@@ -90,10 +90,10 @@ fn pattern_error(pattern: &str, error: &BuildError) -> PatternError {
     if error.size_limit().is_some() {
         return PatternError::TooLarge;
     }
-    let why = error
+    let detail = error
         .syntax_error()
         .map_or_else(|| error.to_string(), ToString::to_string);
-    let reason = why.lines().last().unwrap_or_default();
+    let reason = detail.lines().last().unwrap_or_default();
     let reason = reason.trim_start_matches("error: ");
     PatternError::Syntax(format!("error parsing regexp: {reason}: `{pattern}`"))
 }
@@ -333,8 +333,8 @@ mod tests {
         let budget = PatternBudget::default();
         let huge = budget.add("(a{1000}){1000}").unwrap_err();
         assert!(matches!(huge, PatternError::TooLarge), "{huge}");
-        let refused = (0..5_000).map(large).find_map(|p| budget.add(&p).err());
-        assert!(matches!(refused, Some(PatternError::OverBudget)));
+        let error = (0..5_000).map(large).find_map(|p| budget.add(&p).err());
+        assert!(matches!(error, Some(PatternError::OverBudget)));
         // Patterns that it has already cost nothing more.
         budget.add(&large(0)).unwrap();
         assert!(budget.0.lock().bytes < MAX_DEFINITION_BYTES + 4 * MAX_PROGRAM_BYTES);
@@ -345,12 +345,15 @@ mod tests {
     #[test]
     fn the_process_keeps_the_patterns_that_are_used() {
         let mut cache = PatternCache::default();
-        let kept = "^kept$";
-        cache.insert(kept, &Arc::new(GoPattern::compile(kept).unwrap()));
+        let used_pattern = "^kept$";
+        cache.insert(
+            used_pattern,
+            &Arc::new(GoPattern::compile(used_pattern).unwrap()),
+        );
         let compiled = Arc::new(GoPattern::compile(&large(0)).unwrap());
         let count = 2 * MAX_CACHED_BYTES / compiled.memory_bytes();
         for number in 0..count {
-            assert!(cache.get(kept).is_some());
+            assert!(cache.get(used_pattern).is_some());
             cache.insert(&large(number), &compiled);
             assert!(cache.bytes <= MAX_CACHED_BYTES);
         }

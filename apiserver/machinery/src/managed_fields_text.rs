@@ -103,8 +103,8 @@ mod tests {
                 crate::json::from_slice::<Value>(&encoded).unwrap(),
                 expected
             );
-            let plain = encode_with_managed_fields(&object, None).unwrap();
-            assert_eq!(plain, serde_json::to_vec(&object).unwrap());
+            let without_managers = encode_with_managed_fields(&object, None).unwrap();
+            assert_eq!(without_managers, serde_json::to_vec(&object).unwrap());
         }
     }
 }

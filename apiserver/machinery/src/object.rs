@@ -70,8 +70,8 @@ pub struct ObjectMeta {
 impl ObjectMeta {
     /// The value of a label.
     pub fn label(&self, key: &str) -> Option<&str> {
-        let at = self.labels.binary_search_by(|(k, _)| (**k).cmp(key)).ok()?;
-        Some(&self.labels[at].1)
+        let index = self.labels.binary_search_by(|(k, _)| (**k).cmp(key)).ok()?;
+        Some(&self.labels[index].1)
     }
 
     /// `namespace/name`, or `name` for a cluster-scoped object (`MetaNamespaceKeyFunc`).
@@ -213,12 +213,12 @@ impl Object {
             return Ok(Self::assemble(head, serde_json::to_vec(&value)?.into()));
         }
         let field = format!("\"resourceVersion\":{}", Value::from(text));
-        let mut moved = BytesMut::with_capacity(bytes.len() + field.len());
-        moved.extend_from_slice(&bytes[..open]);
-        moved.extend_from_slice(field.as_bytes());
-        moved.extend_from_slice(&bytes[open + old.len()..]);
+        let mut replaced = BytesMut::with_capacity(bytes.len() + field.len());
+        replaced.extend_from_slice(&bytes[..open]);
+        replaced.extend_from_slice(field.as_bytes());
+        replaced.extend_from_slice(&bytes[open + old.len()..]);
         let managed_fields = self.0.managed_fields.clone();
-        Ok(Self::assemble(head, moved.freeze()).with_inner_managed_fields(managed_fields))
+        Ok(Self::assemble(head, replaced.freeze()).with_inner_managed_fields(managed_fields))
     }
 
     /// Returns the object with the managers of another one: of the same object in another
@@ -471,11 +471,11 @@ mod tests {
             .unwrap(),
         ];
         for object in objects {
-            let moved = object.with_revision(12).unwrap();
+            let newer = object.with_revision(12).unwrap();
             let mut expected = object.value().unwrap();
             expected["metadata"]["resourceVersion"] = "12".into();
-            assert_eq!(moved.value().unwrap(), expected);
-            assert_eq!((moved.revision(), moved.name()), (12, "a"));
+            assert_eq!(newer.value().unwrap(), expected);
+            assert_eq!((newer.revision(), newer.name()), (12, "a"));
             let renamed = object.with_resource_version("e30\"").unwrap();
             expected["metadata"]["resourceVersion"] = "e30\"".into();
             assert_eq!(renamed.value().unwrap(), expected);
@@ -485,7 +485,7 @@ mod tests {
 
     #[test]
     fn managed_fields_are_cut_out() {
-        for (full, trimmed_json) in [
+        for (full_json, trimmed_json) in [
             (
                 r#"{"kind":"X","metadata":{"name":"a","managedFields":[{"f":"}"}]},"spec":{"managedFields":1}}"#,
                 r#"{"kind":"X","metadata":{"name":"a"},"spec":{"managedFields":1}}"#,
@@ -505,11 +505,12 @@ mod tests {
             ),
             (r#"{"spec":{}}"#, r#"{"spec":{}}"#),
         ] {
-            let trimmed = Object::from_json_trimmed(full.as_bytes()).unwrap();
+            let trimmed = Object::from_json_trimmed(full_json.as_bytes()).unwrap();
             let expected: Value = crate::json::from_str(trimmed_json).unwrap();
             assert_eq!(trimmed.value().unwrap(), expected);
-            let whole = Object::from_json(Bytes::copy_from_slice(full.as_bytes())).unwrap();
-            assert_eq!(trimmed.name(), whole.name());
+            let full_object =
+                Object::from_json(Bytes::copy_from_slice(full_json.as_bytes())).unwrap();
+            assert_eq!(trimmed.name(), full_object.name());
         }
     }
 
@@ -526,18 +527,18 @@ mod tests {
             let served: Value = crate::json::from_slice(&object.served_bytes()).unwrap();
             assert_eq!(served, expected);
             assert_eq!(object.served_len(), object.served_bytes().len());
-            let again = Object::from_value(&object.value().unwrap()).unwrap();
-            let again = again.with_managed_fields_of(&object).unwrap();
-            let served: Value = crate::json::from_slice(&again.served_bytes()).unwrap();
+            let decoded_again = Object::from_value(&object.value().unwrap()).unwrap();
+            let decoded_again = decoded_again.with_managed_fields_of(&object).unwrap();
+            let served: Value = crate::json::from_slice(&decoded_again.served_bytes()).unwrap();
             assert_eq!(served, expected);
-            let moved = object.with_revision(9).unwrap();
+            let newer = object.with_revision(9).unwrap();
             expected["metadata"]["resourceVersion"] = "9".into();
-            let served: Value = crate::json::from_slice(&moved.served_bytes()).unwrap();
+            let served: Value = crate::json::from_slice(&newer.served_bytes()).unwrap();
             assert_eq!(served, expected);
             let metadata = expected["metadata"].as_object_mut().unwrap();
             metadata.remove("managedFields");
-            assert_eq!(moved.value().unwrap(), expected);
-            let managed = moved.managed_fields_json().unwrap();
+            assert_eq!(newer.value().unwrap(), expected);
+            let managed = newer.managed_fields_json().unwrap();
             assert_eq!(managed, r#"[{"f":"}"}]"#);
         }
     }

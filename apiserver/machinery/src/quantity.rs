@@ -279,7 +279,7 @@ impl fmt::Display for Quantity {
             (_, e) => {
                 let suffix = DECIMAL_SUFFIXES
                     .iter()
-                    .find(|(_, at)| *at == e)
+                    .find(|(_, power_of_ten)| *power_of_ten == e)
                     .map_or("", |d| d.0);
                 write!(f, "{mantissa}{suffix}")
             }
@@ -408,7 +408,7 @@ fn decimal_nanos(int: &str, frac: &str, exponent: i64) -> i128 {
     };
     let (digits_kept, rest) = digits.split_at(keep.min(digits.len()));
     let zeros = u32::try_from(keep - digits_kept.len()).unwrap_or(u32::MAX);
-    let up = i128::from(rest.bytes().any(|b| b != b'0'));
+    let round_up = i128::from(rest.bytes().any(|b| b != b'0'));
     let digits_kept: Option<i128> = if digits_kept.is_empty() {
         Some(0)
     } else {
@@ -416,31 +416,34 @@ fn decimal_nanos(int: &str, frac: &str, exponent: i64) -> i128 {
     };
     digits_kept
         .and_then(|n| n.checked_mul(10_i128.checked_pow(zeros)?))
-        .map_or(MAX_NANOS, |n| (n + up).min(MAX_NANOS))
+        .map_or(MAX_NANOS, |n| (n + round_up).min(MAX_NANOS))
 }
 
 /// `int.frac × 1024^power` in nanos, rounded up. Multiplies exactly as many digits of the
 /// fraction as fit into an `i128`.
 fn binary_nanos(int: &str, frac: &str, power: u32) -> i128 {
     let factor = 1024_i128.pow(power);
-    for places in (9..=frac.len().clamp(9, 27)).rev() {
-        let (fraction, rest) = frac.split_at(places.min(frac.len()));
-        let text = format!("{int}{fraction}{}", "0".repeat(places - fraction.len()));
+    for digits in (9..=frac.len().clamp(9, 27)).rev() {
+        let (fraction, rest) = frac.split_at(digits.min(frac.len()));
+        let text = format!("{int}{fraction}{}", "0".repeat(digits - fraction.len()));
         let Ok(mantissa) = text.parse::<i128>() else {
             continue;
         };
-        let up = i128::from(!rest.is_empty());
-        let Some(product) = mantissa.checked_add(up).and_then(|m| m.checked_mul(factor)) else {
+        let round_up = i128::from(!rest.is_empty());
+        let Some(product) = mantissa
+            .checked_add(round_up)
+            .and_then(|m| m.checked_mul(factor))
+        else {
             continue;
         };
-        let shift = u32::try_from(places - 9).unwrap_or(0);
+        let shift = u32::try_from(digits - 9).unwrap_or(0);
         return div_round_away(product, 10_i128.pow(shift)).min(MAX_NANOS);
     }
     MAX_NANOS
 }
 
-fn div_round_away(n: i128, by: i128) -> i128 {
-    n / by + (n % by).signum()
+fn div_round_away(n: i128, divisor: i128) -> i128 {
+    n / divisor + (n % divisor).signum()
 }
 
 #[cfg(test)]
@@ -528,9 +531,9 @@ mod tests {
         ) {
             let q = Quantity::parse(&format!("{number}{suffix}")).unwrap();
             let text = q.to_string();
-            let back = Quantity::parse(&text).unwrap();
-            prop_assert_eq!(back, q);
-            prop_assert_eq!(back.to_string(), text);
+            let reparsed = Quantity::parse(&text).unwrap();
+            prop_assert_eq!(reparsed, q);
+            prop_assert_eq!(reparsed.to_string(), text);
         }
 
         #[test]

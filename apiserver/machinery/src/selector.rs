@@ -43,7 +43,7 @@ pub struct LabelRequirement {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LabelSelector {
     requirements: Vec<LabelRequirement>,
-    nothing: bool,
+    selects_nothing: bool,
 }
 
 impl LabelRequirement {
@@ -54,25 +54,25 @@ impl LabelRequirement {
         mut values: Vec<String>,
     ) -> Result<Self, String> {
         validate_qualified_name(key).map_err(|e| format!("key: Invalid value: {key:?}: {e}"))?;
-        let bad = |why: &str| {
+        let invalid = |message: &str| {
             Err(format!(
-                "values: Invalid value: {}: {why}",
+                "values: Invalid value: {}: {message}",
                 Value::from(values.clone())
             ))
         };
         match operator {
             SelectorOperator::In | SelectorOperator::NotIn if values.is_empty() => {
-                return bad("for 'in', 'notin' operators, values set can't be empty");
+                return invalid("for 'in', 'notin' operators, values set can't be empty");
             }
             SelectorOperator::Equals | SelectorOperator::NotEquals if values.len() != 1 => {
-                return bad("exact-match compatibility requires one single value");
+                return invalid("exact-match compatibility requires one single value");
             }
             SelectorOperator::Exists | SelectorOperator::DoesNotExist if !values.is_empty() => {
-                return bad("values set must be empty for exists and does not exist");
+                return invalid("values set must be empty for exists and does not exist");
             }
             SelectorOperator::GreaterThan | SelectorOperator::LessThan => {
                 if values.len() != 1 {
-                    return bad("for 'Gt', 'Lt' operators, exactly one value is required");
+                    return invalid("for 'Gt', 'Lt' operators, exactly one value is required");
                 }
                 if values[0].parse::<i64>().is_err() {
                     return Err(format!(
@@ -122,7 +122,7 @@ impl LabelSelector {
     pub fn nothing() -> Self {
         Self {
             requirements: Vec::new(),
-            nothing: true,
+            selects_nothing: true,
         }
     }
 
@@ -138,7 +138,7 @@ impl LabelSelector {
         requirements.sort_by(|a, b| a.key.cmp(&b.key));
         Ok(Self {
             requirements,
-            nothing: false,
+            selects_nothing: false,
         })
     }
 
@@ -168,7 +168,7 @@ impl LabelSelector {
         requirements.sort_by(|a, b| a.key.cmp(&b.key));
         Ok(Self {
             requirements,
-            nothing: false,
+            selects_nothing: false,
         })
     }
 
@@ -183,18 +183,18 @@ impl LabelSelector {
         requirements.sort_by(|a, b| a.key.cmp(&b.key));
         Ok(Self {
             requirements,
-            nothing: false,
+            selects_nothing: false,
         })
     }
 
     /// Whether labels, looked up by `get`, satisfy every requirement.
     pub fn matches<'a>(&self, get: impl Fn(&str) -> Option<&'a str>) -> bool {
-        !self.nothing && self.requirements.iter().all(|r| r.matches(get(&r.key)))
+        !self.selects_nothing && self.requirements.iter().all(|r| r.matches(get(&r.key)))
     }
 
     /// Whether every object matches.
     pub fn is_everything(&self) -> bool {
-        !self.nothing && self.requirements.is_empty()
+        !self.selects_nothing && self.requirements.is_empty()
     }
 
     /// Sorted by key.
@@ -518,10 +518,10 @@ mod tests {
             (json!([]), Err(())),
         ];
         for (value, expect) in table {
-            let got = LabelSelector::from_value(&value)
+            let actual = LabelSelector::from_value(&value)
                 .map(|s| s.matches(|k| lookup(&labels, k)))
                 .map_err(|_| ());
-            assert_eq!(got, expect, "{value}");
+            assert_eq!(actual, expect, "{value}");
         }
     }
 

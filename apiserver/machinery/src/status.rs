@@ -82,10 +82,10 @@ impl StatusDetails {
         }
         // The last cause stands for the rest.
         if self.causes.len() > MAX_LISTED + 1 {
-            let more = self.causes.len() - MAX_LISTED;
+            let omitted = self.causes.len() - MAX_LISTED;
             self.causes.truncate(MAX_LISTED);
             self.causes.push(StatusCause {
-                message: and_more(more),
+                message: and_more(omitted),
                 ..StatusCause::default()
             });
         }
@@ -208,9 +208,9 @@ impl Status {
     }
 
     /// 409 for an update that conflicts with the current object.
-    pub fn conflict(resource: &Gvr, name: &str, why: impl fmt::Display) -> Self {
+    pub fn conflict(resource: &Gvr, name: &str, message: impl fmt::Display) -> Self {
         let text = format!(
-            "Operation cannot be fulfilled on {} {name:?}: {why}",
+            "Operation cannot be fulfilled on {} {name:?}: {message}",
             resource.group_resource()
         );
         Self::failure(409, "Conflict", text).with_resource_details(resource, name)
@@ -274,21 +274,24 @@ impl Status {
     }
 
     /// 403 for an object, or for the whole resource when `name` is empty.
-    pub fn forbidden(resource: &Gvr, name: &str, why: impl fmt::Display) -> Self {
+    pub fn forbidden(resource: &Gvr, name: &str, message: impl fmt::Display) -> Self {
         let text = if name.is_empty() {
-            format!("{} is forbidden: {why}", resource.group_resource())
+            format!("{} is forbidden: {message}", resource.group_resource())
         } else {
-            format!("{} {name:?} is forbidden: {why}", resource.group_resource())
+            format!(
+                "{} {name:?} is forbidden: {message}",
+                resource.group_resource()
+            )
         };
         Self::failure(403, "Forbidden", text).with_resource_details(resource, name)
     }
 
     /// 403 with the text of a denial by an admission webhook.
-    pub fn webhook_denied(webhook: &str, why: impl fmt::Display) -> Self {
+    pub fn webhook_denied(webhook: &str, message: impl fmt::Display) -> Self {
         Self::failure(
             403,
             "Forbidden",
-            format!("admission webhook {webhook:?} denied the request: {why}"),
+            format!("admission webhook {webhook:?} denied the request: {message}"),
         )
     }
 
@@ -375,14 +378,14 @@ impl Status {
     }
 
     /// 500.
-    pub fn internal(why: impl fmt::Display) -> Self {
-        let why = why.to_string();
+    pub fn internal(message: impl fmt::Display) -> Self {
+        let message = message.to_string();
         Self::failure(
             500,
             "InternalError",
-            format!("Internal error occurred: {why}"),
+            format!("Internal error occurred: {message}"),
         )
-        .with_cause("", why, "")
+        .with_cause("", message, "")
     }
 
     /// The body of a successful deletion.
@@ -405,10 +408,10 @@ impl Status {
         if let Some(token) = &self.continue_token {
             doc["metadata"]["continue"] = (**token).into();
         }
-        if let (Some(doc), Ok(serde_json::Value::Object(own))) =
+        if let (Some(doc), Ok(serde_json::Value::Object(status_fields))) =
             (doc.as_object_mut(), serde_json::to_value(bounded))
         {
-            doc.extend(own);
+            doc.extend(status_fields);
         }
         // Kubernetes omits the code of a Success.
         if self.status == "Success"
@@ -441,15 +444,15 @@ mod tests {
     use proptest::prelude::*;
     use serde_json::{Value, json};
 
-    fn check_bounds(at: &str, value: &Value) {
+    fn check_bounds(path: &str, value: &Value) {
         match value {
             Value::String(text) => {
-                let max = match at {
+                let max = match path {
                     "status/message" => MAX_MESSAGE_BYTES,
                     "cause/message" => MAX_DETAIL_BYTES,
                     _ => MAX_QUOTED_BYTES,
                 };
-                assert!(text.len() <= max, "{at}: {}", text.len());
+                assert!(text.len() <= max, "{path}: {}", text.len());
             }
             Value::Array(causes) => {
                 assert!(causes.len() <= MAX_LISTED + 1, "{}", causes.len());
@@ -459,7 +462,7 @@ mod tests {
             }
             Value::Object(fields) => {
                 for (name, value) in fields {
-                    check_bounds(&format!("{at}/{name}"), value);
+                    check_bounds(&format!("{path}/{name}"), value);
                 }
             }
             Value::Null | Value::Bool(_) | Value::Number(_) => {}

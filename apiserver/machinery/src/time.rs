@@ -51,8 +51,8 @@ impl FakeClock {
         self.0.store(at.as_microsecond(), Ordering::SeqCst);
     }
 
-    pub fn advance(&self, by: SignedDuration) {
-        let micros = i64::try_from(by.as_micros()).unwrap_or(i64::MAX);
+    pub fn advance(&self, duration: SignedDuration) {
+        let micros = i64::try_from(duration.as_micros()).unwrap_or(i64::MAX);
         self.0.fetch_add(micros, Ordering::SeqCst);
     }
 }

@@ -20,9 +20,9 @@ pub fn estimate_tree_bytes(tree: &Value) -> usize {
         Value::String(text) => text.capacity(),
         Value::Array(items) => items.iter().map(estimate_tree_bytes).sum(),
         Value::Object(fields) => {
-            let below =
+            let entry_bytes =
                 |(key, value): (&String, &Value)| key.capacity() + estimate_tree_bytes(value);
-            map_bytes(fields.len()) + fields.iter().map(below).sum::<usize>()
+            map_bytes(fields.len()) + fields.iter().map(entry_bytes).sum::<usize>()
         }
         Value::Null | Value::Bool(_) | Value::Number(_) => 0,
     };

@@ -98,7 +98,7 @@ mod tests {
         ] {
             assert_eq!(split_service_account_username(user), account, "{user}");
         }
-        let long = format!("system:serviceaccount:{}:bot", "n".repeat(64));
-        assert_eq!(split_service_account_username(&long), None);
+        let long_name = format!("system:serviceaccount:{}:bot", "n".repeat(64));
+        assert_eq!(split_service_account_username(&long_name), None);
     }
 }

@@ -206,8 +206,8 @@ impl<'de> Visitor<'de> for YamlKeyVisitor {
 
     fn visit_u64<E: Error>(self, v: u64) -> Result<String, E> {
         if i64::try_from(v).is_err() {
-            let why = format!("unsupported map key of type: uint64, key: {v:#x}");
-            return Err(E::custom(why));
+            let message = format!("unsupported map key of type: uint64, key: {v:#x}");
+            return Err(E::custom(message));
         }
         Ok(v.to_string())
     }
@@ -292,14 +292,14 @@ mod tests {
             expected_map[expected] = json!("b");
             assert_eq!(from_str(&text).unwrap(), expected_map, "{key}");
         }
-        for (key, why) in [
+        for (key, message) in [
             ("~", "unsupported map key of type: %!s(<nil>)"),
             ("9223372036854775808", "unsupported map key of type: uint64"),
             ("[a]", ""),
             ("{a: b}", ""),
         ] {
             let error = from_str(&format!("? {key}\n: b\n")).unwrap_err();
-            assert!(error.to_string().contains(why), "{key}: {error}");
+            assert!(error.to_string().contains(message), "{key}: {error}");
         }
     }
 

@@ -1,4 +1,4 @@
-//! The tunnels of agents that end in this replica of the control plane.
+//! Holds the tunnels of agents that end in this replica of the control plane.
 //!
 //! An agent keeps a tunnel to every replica, so a replica forwards requests over its own
 //! tunnels only, and no replica has to authenticate another. A cluster has one tunnel; a newer
@@ -23,7 +23,7 @@ const REPLICA_ID_LENGTH: usize = 16;
 struct AgentTunnelMetricFamilies {
     connected: MetricVec<Gauge, 1>,
     opened: MetricVec<Counter, 1>,
-    refused: MetricVec<Counter, 1>,
+    refusals: MetricVec<Counter, 1>,
 }
 
 static METRIC_FAMILIES: LazyLock<AgentTunnelMetricFamilies> = LazyLock::new(|| {
@@ -39,7 +39,7 @@ static METRIC_FAMILIES: LazyLock<AgentTunnelMetricFamilies> = LazyLock::new(|| {
             "Tunnels that the agent of a member cluster has opened to this replica.",
             ["member_cluster"],
         ),
-        refused: of.counters(
+        refusals: of.counters(
             "flotilla_agent_tunnels_refused_total",
             "Tunnels to this replica that were refused because the member cluster has one of another certificate.",
             ["member_cluster"],
@@ -56,8 +56,8 @@ struct OpenTunnel {
 impl OpenTunnel {
     /// Whether a tunnel with this credential may replace it. Hosts before 1.32 name no credentials.
     fn yields_to(&self, credential: Option<&str>) -> bool {
-        let own = self.credential.as_deref();
-        own.is_none() || credential.is_none() || own == credential
+        let own_credential = self.credential.as_deref();
+        own_credential.is_none() || credential.is_none() || own_credential == credential
     }
 }
 
@@ -105,7 +105,7 @@ impl AgentTunnels {
             .get(cluster)
             .is_none_or(|open| open.yields_to(credential));
         if !admitted {
-            METRIC_FAMILIES.refused.with_label_values([cluster]).inc();
+            METRIC_FAMILIES.refusals.with_label_values([cluster]).inc();
         }
         admitted
     }
@@ -164,7 +164,7 @@ impl AgentTunnels {
         metrics.connected.with_label_values([cluster]).set(1);
         metrics.opened.with_label_values([cluster]).inc();
         // The series exists before the first refusal, so that its increase is seen.
-        metrics.refused.with_label_values([cluster]);
+        metrics.refusals.with_label_values([cluster]);
         true
     }
 
@@ -185,7 +185,7 @@ impl AgentTunnels {
         if let Some(former) = open.remove(cluster) {
             former.backend.shutdown().trigger();
         }
-        METRIC_FAMILIES.refused.remove_label_values([cluster]);
+        METRIC_FAMILIES.refusals.remove_label_values([cluster]);
         METRIC_FAMILIES.connected.remove_label_values([cluster]);
         METRIC_FAMILIES.opened.remove_label_values([cluster]);
     }

@@ -150,8 +150,8 @@ fn pod_resource_requests(spec: &AggregatorPodSpec) -> ResourceList {
 }
 
 fn resource_amounts(sums: &mut ResourceTotals, resources: ResourceList) -> AmountsByResourceId {
-    let known = resources.into_iter().filter(|(_, q)| !q.is_zero());
-    let mut amounts: Vec<_> = known
+    let nonzero = resources.into_iter().filter(|(_, q)| !q.is_zero());
+    let mut amounts: Vec<_> = nonzero
         .filter_map(|(name, q)| Some((sums.intern_resource(&name)?, q)))
         .collect();
     amounts.sort_unstable_by_key(|(id, _)| *id);
@@ -188,11 +188,11 @@ impl ReflectorSink for NodeSink {
         let mut state = self.aggregator.0.lock();
         let epoch = self.epoch;
         self.last_listed.retain(|name, listed_epoch| {
-            let stays = *listed_epoch == epoch;
-            if !stays {
+            let is_listed = *listed_epoch == epoch;
+            if !is_listed {
                 state.totals.set_node(name, None);
             }
-            stays
+            is_listed
         });
         state.nodes_listed = true;
     }
@@ -250,11 +250,11 @@ impl ReflectorSink for PodSink {
         let mut state = self.aggregator.0.lock();
         let epoch = self.epoch;
         self.pods_by_key.retain(|_, (pod, listed_epoch)| {
-            let stays = *listed_epoch == epoch;
-            if !stays {
+            let is_listed = *listed_epoch == epoch;
+            if !is_listed {
                 state.totals.remove_pod(pod);
             }
-            stays
+            is_listed
         });
         state.pods_listed = true;
     }

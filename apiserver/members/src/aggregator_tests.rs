@@ -19,14 +19,14 @@ fn node(name: &str, cpu: &str, pods: &str, ready: bool) -> Value {
            "status": {"allocatable": {"cpu": cpu, "pods": pods}, "conditions": [{"type": "Ready", "status": ready}]}})
 }
 
-fn pod(name: &str, on: &str, cpu: &str, phase: &str) -> Value {
+fn pod(name: &str, node: &str, cpu: &str, phase: &str) -> Value {
     json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": "ns"},
-           "spec": {"nodeName": on, "containers": [{"resources": {"requests": {"cpu": cpu}}}]}, "status": {"phase": phase}})
+           "spec": {"nodeName": node, "containers": [{"resources": {"requests": {"cpu": cpu}}}]}, "status": {"phase": phase}})
 }
 
-async fn wait_until(what: impl Fn() -> bool) {
+async fn wait_until(condition: impl Fn() -> bool) {
     let poll = async {
-        while !what() {
+        while !condition() {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
@@ -56,10 +56,10 @@ async fn sums_follow_nodes_and_pods() {
     let api: Arc<dyn Api> = fake.clone();
     let fold = NodePodAggregator::start(&api, &tasks, true);
     wait_until(|| fold.summary().is_some()).await;
-    let told = fold.summary().unwrap();
-    assert_eq!((told.total_nodes, told.ready_nodes), (2, 1));
+    let summary = fold.summary().unwrap();
+    assert_eq!((summary.total_nodes, summary.ready_nodes), (2, 1));
     assert_eq!(
-        told.allocatable,
+        summary.allocatable,
         [
             ("cpu".into(), quantity("12")),
             ("pods".into(), quantity("3"))
@@ -67,7 +67,7 @@ async fn sums_follow_nodes_and_pods() {
         .into()
     );
     assert_eq!(
-        told.allocated,
+        summary.allocated,
         [
             ("cpu".into(), quantity("1500m")),
             ("pods".into(), quantity("2"))
@@ -75,7 +75,7 @@ async fn sums_follow_nodes_and_pods() {
         .into()
     );
     assert_eq!(
-        told.allocating,
+        summary.allocating,
         [
             ("cpu".into(), quantity("250m")),
             ("pods".into(), quantity("1"))
@@ -122,14 +122,14 @@ fn grades(
             .collect()
     };
     let allocatable = amounts(&node);
-    let taken: Vec<AmountsByResourceId> = pods.iter().map(|of| amounts(of)).collect();
+    let pod_amounts: Vec<AmountsByResourceId> = pods.iter().map(|of| amounts(of)).collect();
     let node = TrackedNode {
         ready: true,
         allocatable,
         scheduling: None,
     };
     sums.set_node("a", Some(node));
-    for (n, requests) in taken.into_iter().enumerate() {
+    for (n, requests) in pod_amounts.into_iter().enumerate() {
         sums.add_pod(&TrackedPod {
             node: Some("a".into()),
             terminated: n == 0,
@@ -155,7 +155,7 @@ fn a_node_is_in_the_highest_grade_that_it_has_free_of_everything() {
         &[("cpu", "4"), ("memory", "8Gi")],
     ];
     let ended: &[(&str, &str)] = &[("cpu", "8"), ("pods", "1")];
-    for (cpu, memory, taken, expected) in [
+    for (cpu, memory, used_cpu, expected) in [
         ("8", "16Gi", "0", [0, 0, 1]),
         ("4", "8Gi", "0", [0, 0, 1]),
         ("4", "7Gi", "0", [0, 1, 0]),
@@ -167,8 +167,8 @@ fn a_node_is_in_the_highest_grade_that_it_has_free_of_everything() {
         ("8", "0", "0", [0, 0, 0]),
     ] {
         let node = [("cpu", cpu), ("memory", memory), ("pods", "10")];
-        let told = grades(node, &[ended, &[("cpu", taken), ("pods", "1")]], models);
-        assert_eq!(told, expected, "{node:?} less {taken}");
+        let actual = grades(node, &[ended, &[("cpu", used_cpu), ("pods", "1")]], models);
+        assert_eq!(actual, expected, "{node:?} less {used_cpu}");
     }
 }
 
@@ -226,23 +226,23 @@ proptest! {
         let cpu = sums.intern_resource("cpu").unwrap();
         let mut pods: AHashMap<u8, TrackedPod> = AHashMap::new();
         let mut nodes: AHashMap<u8, TrackedNode> = AHashMap::new();
-        let named = |n: u8| Box::<str>::from(format!("n{n}"));
-        for (what, on, milli, flag) in steps {
+        let node_name = |n: u8| Box::<str>::from(format!("n{n}"));
+        for (action, node_number, milli, flag) in steps {
             let amounts: AmountsByResourceId = Box::new([(cpu, Quantity::from_milli(milli + 1))]);
-            if what < 2 {
-                let node = (what == 0).then_some(TrackedNode { ready: flag, allocatable: amounts, scheduling: None });
-                sums.set_node(&named(on), node.clone());
-                match node { Some(n) => drop(nodes.insert(on, n)), None => drop(nodes.remove(&on)) }
+            if action < 2 {
+                let node = (action == 0).then_some(TrackedNode { ready: flag, allocatable: amounts, scheduling: None });
+                sums.set_node(&node_name(node_number), node.clone());
+                match node { Some(n) => drop(nodes.insert(node_number, n)), None => drop(nodes.remove(&node_number)) }
             } else {
-                let pod = TrackedPod { node: (on > 0).then(|| named(on)), terminated: flag, requests: amounts };
-                if let Some(old) = pods.remove(&what) { sums.remove_pod(&old); }
-                if milli % 3 > 0 { sums.add_pod(&pod); pods.insert(what, pod); }
+                let pod = TrackedPod { node: (node_number > 0).then(|| node_name(node_number)), terminated: flag, requests: amounts };
+                if let Some(old) = pods.remove(&action) { sums.remove_pod(&old); }
+                if milli % 3 > 0 { sums.add_pod(&pod); pods.insert(action, pod); }
             }
         }
         let mut fresh = ResourceTotals::default();
         fresh.intern_resource("cpu");
         for pod in pods.values() { fresh.add_pod(pod); }
-        for (on, node) in &nodes { fresh.set_node(&named(*on), Some(node.clone())); }
+        for (node_number, node) in &nodes { fresh.set_node(&node_name(*node_number), Some(node.clone())); }
         prop_assert_eq!(sums.summary(), fresh.summary());
         let models: Vec<ResourceModelGradeMinimums> = [0, 1000, 3000].iter().map(|m| ResourceModelGradeMinimums { minimums: vec![("cpu".into(), Quantity::from_milli(*m))] }).collect();
         prop_assert_eq!(sums.allocatable_modelings(&models), fresh.allocatable_modelings(&models));
@@ -263,8 +263,8 @@ async fn single_nodes_can_be_read_if_enabled() {
     let fold = NodePodAggregator::start(&api, &tasks, true);
     let sums = NodePodAggregator::start(&api, &tasks, false);
     wait_until(|| fold.summary().is_some() && sums.summary().is_some()).await;
-    let told = |fold: &NodePodAggregator| {
-        let told = fold.with_nodes(|nodes| {
+    let node_amounts = |fold: &NodePodAggregator| {
+        let node_amounts = fold.with_nodes(|nodes| {
             let cpu = nodes.resource_id("cpu").unwrap();
             let line = |node: crate::NodeInfo<'_>| {
                 let label = |key| node.label(key).map(str::to_owned);
@@ -281,7 +281,7 @@ async fn single_nodes_can_be_read_if_enabled() {
             assert_eq!(nodes.resource_id("gpu"), None);
             lines
         });
-        told.unwrap()
+        node_amounts.unwrap()
     };
     let expected = [
         (
@@ -292,7 +292,7 @@ async fn single_nodes_can_be_read_if_enabled() {
         ("b", "8", r#"[None, None, None, None] [] false"#),
     ];
     let expected = expected.map(|(a, b, c)| (a.to_owned(), b.to_owned(), c.to_owned()));
-    assert_eq!(told(&fold), expected);
-    assert!(told(&sums).is_empty());
+    assert_eq!(node_amounts(&fold), expected);
+    assert!(node_amounts(&sums).is_empty());
     tasks.stop().await;
 }

@@ -118,13 +118,14 @@ impl ClusterProxyBackends {
             let requests = request_tunnels(&*requests.host, &requests.clusters, &requests.tunnels);
             shutdown.run_until_triggered(requests).await;
         });
-        let known = Arc::downgrade(&shared);
+        let weak = Arc::downgrade(&shared);
         shared.clusters.add_event_handler(move |change| {
-            let Some(shared) = known.upgrade() else {
+            let Some(shared) = weak.upgrade() else {
                 return;
             };
             let name = change.object().name();
-            // Of an agent whose cluster is in push mode now, or another one, nothing is expected.
+            // The tunnel of an agent has no use once its cluster is in push mode, or was replaced
+            // by another cluster of the same name.
             if shared.tunnels.has_tunnel(name) && !is_same_pull_cluster(change) {
                 shared.tunnels.forget(name);
             }
@@ -136,8 +137,8 @@ impl ClusterProxyBackends {
                 }
                 for identity in [BackendIdentity::Impersonator, BackendIdentity::ControlPlane] {
                     let key = (name.to_owned(), identity);
-                    if let Some(gone) = shared.open_backends.lock().remove(&key) {
-                        shared.tasks.spawn(async move { gone.stop().await });
+                    if let Some(backend) = shared.open_backends.lock().remove(&key) {
+                        shared.tasks.spawn(async move { backend.stop().await });
                     }
                 }
             }
@@ -216,8 +217,8 @@ impl ClusterProxyBackends {
     /// The names of all Clusters, read from the API, so that a cluster created just now
     /// is included.
     pub async fn cluster_names(&self) -> Result<Vec<String>, ClusterProxyError> {
-        let at = ResourcePath::collection(&CLUSTERS, "");
-        let listed = self.0.host.list(at, &ListOptions::default()).await;
+        let path = ResourcePath::collection(&CLUSTERS, "");
+        let listed = self.0.host.list(path, &ListOptions::default()).await;
         let clusters = listed.map_err(ClusterProxyError::HostApi)?.items;
         Ok(clusters.iter().map(|c| c.name().to_owned()).collect())
     }
@@ -304,7 +305,7 @@ impl ClusterProxyBackends {
     ) -> Result<MemberEndpoint, ClusterProxyError> {
         let cluster = self.cluster(name).await?;
         let spec = &cluster.spec;
-        let Some(at) = spec
+        let Some(reference) = spec
             .secret_ref
             .as_ref()
             .filter(|_| !spec.api_endpoint.is_empty())
@@ -316,28 +317,30 @@ impl ClusterProxyBackends {
                 )),
             });
         };
-        let secret = self.get_secret(name, at).await?;
+        let secret = self.get_secret(name, reference).await?;
         MemberEndpoint::new(name, spec, &secret).map_err(ClusterProxyError::Misconfigured)
     }
 
     async fn get_secret(
         &self,
         cluster: &str,
-        at: &LocalSecretReference,
+        reference: &LocalSecretReference,
     ) -> Result<Object, ClusterProxyError> {
         let shared = &self.0;
-        let select = ListWatchSelector::all(&SECRETS).namespace(&at.namespace);
+        let select = ListWatchSelector::all(&SECRETS).namespace(&reference.namespace);
         let informer = shared.informers.get(&shared.host, &select);
-        if let Some(existing) = informer.get(&at.namespace, &at.name) {
+        if let Some(existing) = informer.get(&reference.namespace, &reference.name) {
             return Ok(existing);
         }
-        let existing = shared
-            .host
-            .get(ResourcePath::object(&SECRETS, &at.namespace, &at.name));
+        let existing = shared.host.get(ResourcePath::object(
+            &SECRETS,
+            &reference.namespace,
+            &reference.name,
+        ));
         existing.await.map_err(|e| match e.is_not_found() {
             true => ClusterProxyError::Misconfigured(format!(
                 "the secret \"{}/{}\" of cluster {cluster:?} does not exist",
-                at.namespace, at.name
+                reference.namespace, reference.name
             )),
             false => ClusterProxyError::HostApi(e),
         })

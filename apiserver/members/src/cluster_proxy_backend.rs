@@ -51,8 +51,8 @@ impl ClusterProxyBackend {
 
     /// Ends the connections when the last request has ended.
     pub(crate) async fn drain(&self) {
-        let over = self.permits.acquire_many(self.limit);
-        self.tasks.shutdown().run_until_triggered(over).await;
+        let all_permits = self.permits.acquire_many(self.limit);
+        self.tasks.shutdown().run_until_triggered(all_permits).await;
         self.stop().await;
     }
 

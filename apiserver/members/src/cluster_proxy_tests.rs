@@ -32,7 +32,7 @@ fn secret(name: &str, data: &[(&str, &str)]) -> Value {
 fn base_path_or_error(entered: Result<ClusterProxyPermit, ClusterProxyError>) -> String {
     match entered {
         Ok(gateway) => gateway.forwarder().base_path().to_owned(),
-        Err(refused) => refused.to_string(),
+        Err(error) => error.to_string(),
     }
 }
 
@@ -103,31 +103,31 @@ async fn a_gateway_is_kept_until_something_changes() {
     let tasks = TaskGroup::new(ShutdownToken::new());
     let gateways = ClusterProxyBackends::start(host.clone(), &tasks);
     let enter = async || gateways.acquire("m").await.unwrap();
-    let (one, two) = (enter().await, enter().await);
-    assert!(Arc::ptr_eq(&one.backend, &two.backend));
-    drop(two);
+    let (first, second) = (enter().await, enter().await);
+    assert!(Arc::ptr_eq(&first.backend, &second.backend));
+    drop(second);
     // A new token opens a new backend, while the first request keeps the old one.
     host.seed(&SECRETS, secret("m-impersonator", &[("token", "u")]));
-    let late = async {
+    let replacement = async {
         loop {
             let now = enter().await;
-            if !Arc::ptr_eq(&one.backend, &now.backend) {
+            if !Arc::ptr_eq(&first.backend, &now.backend) {
                 return now;
             }
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
-    let late = tokio::time::timeout(Duration::from_secs(60), late)
+    let replacement = tokio::time::timeout(Duration::from_secs(60), replacement)
         .await
         .unwrap();
-    assert!(!one.backend.shutdown().is_triggered());
-    let ended = one.backend.shutdown().clone();
-    drop(one);
+    assert!(!first.backend.shutdown().is_triggered());
+    let ended = first.backend.shutdown().clone();
+    drop(first);
     let timeout = Duration::from_secs(60);
     tokio::time::timeout(timeout, ended.wait()).await.unwrap();
     // The number of requests per cluster is limited.
     let all: Vec<ClusterProxyPermit> = {
-        let mut all = vec![late];
+        let mut all = vec![replacement];
         while let Ok(gateway) = gateways.acquire("m").await {
             all.push(gateway);
         }

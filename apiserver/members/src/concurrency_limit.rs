@@ -40,16 +40,16 @@ struct AdaptiveLimit {
 }
 
 impl AdaptiveLimit {
-    fn observe(&mut self, took: Duration, refused: bool, now: Instant) {
-        if refused {
+    fn observe(&mut self, latency: Duration, is_refused: bool, now: Instant) {
+        if is_refused {
             self.decrease(0.5, now);
             return;
         }
         let usual = self
             .baseline_latency
-            .map_or(took, |u| took.min(u.mul_f64(1.01)));
+            .map_or(latency, |u| latency.min(u.mul_f64(1.01)));
         self.baseline_latency = Some(usual);
-        if took > (usual * SLOW_FACTOR).max(MIN_SLOW_LATENCY) {
+        if latency > (usual * SLOW_FACTOR).max(MIN_SLOW_LATENCY) {
             self.decrease(0.8, now);
         } else if self.in_flight as f64 * 2.0 >= self.limit {
             self.limit = (self.limit + 1.0 / self.limit).min(MAX_LIMIT);
@@ -147,11 +147,11 @@ impl ConcurrencyLimitedApi {
         work: impl Future<Output = Result<T>> + Send,
     ) -> Result<T> {
         let permit = self.acquire().await;
-        let began = Instant::now();
+        let start = Instant::now();
         let outcome = self.observe_reachability(work.await);
         self.metrics
-            .observe_call(verb, began.elapsed(), outcome.as_ref().err());
-        let refused = match &outcome {
+            .observe_call(verb, start.elapsed(), outcome.as_ref().err());
+        let is_refused = match &outcome {
             Err(Error::Status(status)) => matches!(status.code, 429 | 503 | 504),
             // The member was not reached: fewer calls would not help, and this says
             // nothing about load.
@@ -161,7 +161,7 @@ impl ConcurrencyLimitedApi {
         let now = Instant::now();
         let limit = {
             let mut state = self.state.lock();
-            state.observe(now - began, refused, now);
+            state.observe(now - start, is_refused, now);
             state.limit
         };
         self.metrics.limit.set(limit as i64);
@@ -172,72 +172,75 @@ impl ConcurrencyLimitedApi {
 
 #[async_trait]
 impl Api for ConcurrencyLimitedApi {
-    async fn get(&self, at: ResourcePath<'_>) -> Result<Object> {
-        self.call_with_permit(MemberRequestVerb::Get, self.api.get(at))
+    async fn get(&self, path: ResourcePath<'_>) -> Result<Object> {
+        self.call_with_permit(MemberRequestVerb::Get, self.api.get(path))
             .await
     }
 
-    async fn list(&self, at: ResourcePath<'_>, options: &ListOptions) -> Result<ObjectList> {
-        self.call_with_permit(MemberRequestVerb::List, self.api.list(at, options))
+    async fn list(&self, path: ResourcePath<'_>, options: &ListOptions) -> Result<ObjectList> {
+        self.call_with_permit(MemberRequestVerb::List, self.api.list(path, options))
             .await
     }
 
-    async fn watch(&self, at: ResourcePath<'_>, options: &WatchOptions) -> Result<WatchStream> {
-        self.observe_reachability(self.api.watch(at, options).await)
+    async fn watch(&self, path: ResourcePath<'_>, options: &WatchOptions) -> Result<WatchStream> {
+        self.observe_reachability(self.api.watch(path, options).await)
     }
 
     async fn create(
         &self,
-        at: ResourcePath<'_>,
+        path: ResourcePath<'_>,
         body: WriteBody,
         options: &WriteOptions,
     ) -> Result<Object> {
         self.call_with_permit(
             MemberRequestVerb::Create,
-            self.api.create(at, body, options),
+            self.api.create(path, body, options),
         )
         .await
     }
 
     async fn update(
         &self,
-        at: ResourcePath<'_>,
+        path: ResourcePath<'_>,
         body: WriteBody,
         options: &WriteOptions,
     ) -> Result<Object> {
         self.call_with_permit(
             MemberRequestVerb::Update,
-            self.api.update(at, body, options),
+            self.api.update(path, body, options),
         )
         .await
     }
 
     async fn patch(
         &self,
-        at: ResourcePath<'_>,
+        path: ResourcePath<'_>,
         patch: Patch,
         options: &WriteOptions,
     ) -> Result<Object> {
-        self.call_with_permit(MemberRequestVerb::Patch, self.api.patch(at, patch, options))
-            .await
+        self.call_with_permit(
+            MemberRequestVerb::Patch,
+            self.api.patch(path, patch, options),
+        )
+        .await
     }
 
     async fn delete(
         &self,
-        at: ResourcePath<'_>,
+        path: ResourcePath<'_>,
         options: &DeleteOptions,
     ) -> Result<Option<Object>> {
-        self.call_with_permit(MemberRequestVerb::Delete, self.api.delete(at, options))
+        self.call_with_permit(MemberRequestVerb::Delete, self.api.delete(path, options))
             .await
     }
 
     async fn delete_collection(
         &self,
-        at: ResourcePath<'_>,
+        path: ResourcePath<'_>,
         options: &DeleteOptions,
         select: &ListOptions,
     ) -> Result<()> {
-        let deleted = self.api.delete_collection(at, options, select);
+        let deleted = self.api.delete_collection(path, options, select);
         self.call_with_permit(MemberRequestVerb::DeleteCollection, deleted)
             .await
     }
@@ -274,7 +277,7 @@ mod tests {
             last_decrease: None,
         };
         let at = |ms: u64| start + Duration::from_millis(ms);
-        let took = Duration::from_millis;
+        let duration = Duration::from_millis;
         // (ms, took, refused, limit afterwards in tenths)
         let table = [
             (0, 20, false, 81),
@@ -286,8 +289,8 @@ mod tests {
             (9000, 20, true, 10),
             (19000, 20, true, 10),
         ];
-        for (ms, ran, refused, expected) in table {
-            state.observe(took(ran), refused, at(ms));
+        for (ms, latency_ms, is_refused, expected) in table {
+            state.observe(duration(latency_ms), is_refused, at(ms));
             assert_eq!((state.limit * 10.0) as usize, expected, "at {ms}");
         }
     }
@@ -300,15 +303,15 @@ mod tests {
             tokio::time::sleep(Duration::from_millis(10)).await;
             Ok(())
         };
-        let began = Instant::now();
+        let start = Instant::now();
         futures_util::future::join_all(
             (0..6).map(|_| limited.call_with_permit(MemberRequestVerb::Get, work())),
         )
         .await;
         assert!(
-            began.elapsed() >= Duration::from_millis(20),
+            start.elapsed() >= Duration::from_millis(20),
             "{:?}",
-            began.elapsed()
+            start.elapsed()
         );
         let cancelled = tokio::time::timeout(
             Duration::from_millis(1),

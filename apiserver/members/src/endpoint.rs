@@ -154,9 +154,9 @@ fn read_secret_key(cluster: &str, secret: &Object, key: &str) -> Result<Vec<u8>,
         .map_err(|_| format!("the secret of cluster {cluster:?} cannot be read"))?;
     let data = view.data.unwrap_or_default();
     let Some(text) = data.get(key).filter(|t| !t.is_empty()) else {
-        let at = secret.meta().key();
+        let secret_key = secret.meta().key();
         return Err(format!(
-            "the secret {at:?} of cluster {cluster:?} has no {key:?}"
+            "the secret {secret_key:?} of cluster {cluster:?} has no {key:?}"
         ));
     };
     let bytes = STANDARD.decode(text);
@@ -167,15 +167,20 @@ fn read_secret_key(cluster: &str, secret: &Object, key: &str) -> Result<Vec<u8>,
 pub trait MemberConnector: Send + Sync + 'static {
     /// A client of an endpoint, or an error that names what is unusable. It need not dial
     /// yet.
-    fn connect(&self, to: &MemberEndpoint, tasks: &TaskGroup) -> Result<Arc<dyn Api>, String>;
+    fn connect(&self, endpoint: &MemberEndpoint, tasks: &TaskGroup)
+    -> Result<Arc<dyn Api>, String>;
 }
 
 impl<F> MemberConnector for F
 where
     F: Fn(&MemberEndpoint, &TaskGroup) -> Result<Arc<dyn Api>, String> + Send + Sync + 'static,
 {
-    fn connect(&self, to: &MemberEndpoint, tasks: &TaskGroup) -> Result<Arc<dyn Api>, String> {
-        self(to, tasks)
+    fn connect(
+        &self,
+        endpoint: &MemberEndpoint,
+        tasks: &TaskGroup,
+    ) -> Result<Arc<dyn Api>, String> {
+        self(endpoint, tasks)
     }
 }
 
@@ -187,11 +192,15 @@ pub struct RemoteMemberConnector {
 }
 
 impl MemberConnector for RemoteMemberConnector {
-    fn connect(&self, to: &MemberEndpoint, tasks: &TaskGroup) -> Result<Arc<dyn Api>, String> {
-        let mut config = to.client_config()?;
+    fn connect(
+        &self,
+        endpoint: &MemberEndpoint,
+        tasks: &TaskGroup,
+    ) -> Result<Arc<dyn Api>, String> {
+        let mut config = endpoint.client_config()?;
         config.send_fence.clone_from(&self.send_fence);
-        let remote =
-            RemoteApi::new(config, tasks).map_err(|e| format!("cluster {:?}: {e}", to.cluster))?;
+        let remote = RemoteApi::new(config, tasks)
+            .map_err(|e| format!("cluster {:?}: {e}", endpoint.cluster))?;
         Ok(Arc::new(remote))
     }
 }

@@ -46,16 +46,16 @@ impl ReconnectQueue {
 
     /// Returns the pass in which these names will be reconciled.
     fn add_all(&self, names: impl Iterator<Item = String>) -> u64 {
-        let mut waiting = self.pending.lock();
-        waiting.names.extend(names);
+        let mut pending = self.pending.lock();
+        pending.names.extend(names);
         self.notify.notify_one();
-        waiting.passes_started + 1
+        pending.passes_started + 1
     }
 
     fn take_pending(&self) -> (BTreeSet<String>, u64) {
-        let mut waiting = self.pending.lock();
-        waiting.passes_started += 1;
-        (std::mem::take(&mut waiting.names), waiting.passes_started)
+        let mut pending = self.pending.lock();
+        pending.passes_started += 1;
+        (std::mem::take(&mut pending.names), pending.passes_started)
     }
 }
 
@@ -126,8 +126,8 @@ impl MemberClusterManager {
         connector: Arc<dyn MemberConnector>,
         tasks: &TaskGroup,
     ) -> Self {
-        let (own, detail) = (Some(cluster.to_owned()), MemberTrackingOptions::default());
-        Self::start_scoped(own, detail, host, informers, connector, tasks)
+        let (agent_cluster, detail) = (Some(cluster.to_owned()), MemberTrackingOptions::default());
+        Self::start_scoped(agent_cluster, detail, host, informers, connector, tasks)
     }
 
     fn start_scoped(
@@ -197,19 +197,19 @@ impl MemberClusterManager {
             let view = cluster.decode::<Cluster>().ok();
             let secret = view.as_ref().and_then(|c| c.spec.secret_ref.as_ref());
             let secret = secret.filter(|_| shared.agent_cluster.is_none());
-            if let Some(at) = secret {
+            if let Some(reference) = secret {
                 shared
-                    .secret_informer(&at.namespace)
+                    .secret_informer(&reference.namespace)
                     .wait_for_cache_sync()
                     .await;
             }
         }
         let names = clusters.iter().map(|c| c.name().to_owned());
-        let turn = shared.queue.add_all(names);
+        let pass = shared.queue.add_all(names);
         let mut done = shared.queue.completed_pass.subscribe();
-        let over = done.wait_for(|over| *over >= turn);
+        let synced = done.wait_for(|synced| *synced >= pass);
         // After shutdown there is nothing to wait for.
-        let _ = shared.tasks.shutdown().run_until_triggered(over).await;
+        let _ = shared.tasks.shutdown().run_until_triggered(synced).await;
     }
 
     /// Calls `callback` with a cluster's name and `true` when it gets a (new) connection,
@@ -264,11 +264,11 @@ impl MemberConnectionController {
             .await
             .is_some()
         {
-            let (names, turn) = inbox.take_pending();
+            let (names, pass) = inbox.take_pending();
             for name in names {
                 self.reconcile(&name);
             }
-            inbox.completed_pass.send_replace(turn);
+            inbox.completed_pass.send_replace(pass);
         }
     }
 
@@ -312,8 +312,8 @@ impl MemberConnectionController {
     }
 
     fn endpoint(&mut self, name: &str, cluster: &Cluster) -> Result<MemberEndpoint, String> {
-        if let Some(own) = &self.shared.agent_cluster {
-            return match own == name {
+        if let Some(agent_cluster) = &self.shared.agent_cluster {
+            return match agent_cluster == name {
                 true => Ok(MemberEndpoint::beside_agent(name)),
                 false => Err(format!("cluster {name:?} is not the agent's")),
             };
@@ -321,61 +321,66 @@ impl MemberConnectionController {
         if cluster.spec.sync_mode == "Pull" {
             return Err(format!("cluster {name:?} is in pull mode"));
         }
-        let Some(at) = &cluster.spec.secret_ref else {
+        let Some(reference) = &cluster.spec.secret_ref else {
             return Err(format!("cluster {name:?} has no secretRef"));
         };
-        let secrets = self.watch_secrets(name, at);
-        let secret = secrets.get(&at.namespace, &at.name).ok_or_else(|| {
-            let at = format!("{}/{}", at.namespace, at.name);
-            match secrets.has_synced() {
-                true => format!("the secret {at:?} of cluster {name:?} does not exist"),
-                false => format!("the secret {at:?} of cluster {name:?} is not read yet"),
-            }
-        })?;
+        let secrets = self.watch_secrets(name, reference);
+        let secret = secrets
+            .get(&reference.namespace, &reference.name)
+            .ok_or_else(|| {
+                let key = format!("{}/{}", reference.namespace, reference.name);
+                match secrets.has_synced() {
+                    true => format!("the secret {key:?} of cluster {name:?} does not exist"),
+                    false => format!("the secret {key:?} of cluster {name:?} is not read yet"),
+                }
+            })?;
         MemberEndpoint::new(name, &cluster.spec, &secret)
     }
 
     /// The secrets of a namespace; a change of the cluster's own secret enqueues `name`
     /// again.
-    fn watch_secrets(&mut self, name: &str, at: &LocalSecretReference) -> Informer {
+    fn watch_secrets(&mut self, name: &str, reference: &LocalSecretReference) -> Informer {
         let shared = &self.shared;
-        let (informer, users) = self.secrets.entry(at.namespace.clone()).or_insert_with(|| {
-            let informer = shared.secret_informer(&at.namespace);
-            let users = ClustersBySecret::default();
-            let (known, inbox) = (Arc::clone(&users), Arc::clone(&shared.queue));
-            informer.add_event_handler(move |change| {
-                for cluster in known
-                    .lock()
-                    .get(change.object().name())
-                    .into_iter()
-                    .flatten()
-                {
-                    inbox.add(cluster);
-                }
-            });
-            // Only after the list is it certain that a secret is missing.
-            let (listed, known, inbox) = (
-                informer.clone(),
-                Arc::clone(&users),
-                Arc::clone(&shared.queue),
-            );
-            let shutdown = shared.tasks.shutdown().clone();
-            shared.tasks.spawn(async move {
-                if shutdown
-                    .run_until_triggered(listed.wait_for_cache_sync())
-                    .await
-                    .is_some()
-                {
-                    for cluster in known.lock().values().flatten() {
+        let (informer, users) = self
+            .secrets
+            .entry(reference.namespace.clone())
+            .or_insert_with(|| {
+                let informer = shared.secret_informer(&reference.namespace);
+                let users = ClustersBySecret::default();
+                let (clusters_by_secret, inbox) = (Arc::clone(&users), Arc::clone(&shared.queue));
+                informer.add_event_handler(move |change| {
+                    for cluster in clusters_by_secret
+                        .lock()
+                        .get(change.object().name())
+                        .into_iter()
+                        .flatten()
+                    {
                         inbox.add(cluster);
                     }
-                }
+                });
+                // Only after the list is it certain that a secret is missing.
+                let (listed, clusters_by_secret, inbox) = (
+                    informer.clone(),
+                    Arc::clone(&users),
+                    Arc::clone(&shared.queue),
+                );
+                let shutdown = shared.tasks.shutdown().clone();
+                shared.tasks.spawn(async move {
+                    if shutdown
+                        .run_until_triggered(listed.wait_for_cache_sync())
+                        .await
+                        .is_some()
+                    {
+                        for cluster in clusters_by_secret.lock().values().flatten() {
+                            inbox.add(cluster);
+                        }
+                    }
+                });
+                (informer, users)
             });
-            (informer, users)
-        });
         let mut users = users.lock();
         users
-            .entry(at.name.clone())
+            .entry(reference.name.clone())
             .or_default()
             .insert(name.to_owned());
         informer.clone()
@@ -389,8 +394,8 @@ impl MemberConnectionController {
         callbacks: &[ConnectionCallback],
     ) {
         let connected = matches!(next, Some(Ok(_)));
-        if let Some(Err(why)) = &next {
-            tracing::debug!(cluster = name, why, "not connected");
+        if let Some(Err(error)) = &next {
+            tracing::debug!(cluster = name, why = error, "not connected");
         }
         let old = {
             let mut state = self.shared.members.write();
@@ -399,15 +404,15 @@ impl MemberConnectionController {
                 None => state.remove(name),
             }
         };
-        let closed = old.and_then(Result::ok);
-        if connected || closed.is_some() {
+        let former = old.and_then(Result::ok);
+        if connected || former.is_some() {
             for callback in callbacks {
                 callback(name, connected);
             }
         }
-        if let Some(closed) = closed {
+        if let Some(former) = former {
             // In a task of its own, so that closing one member does not delay the others.
-            self.shared.tasks.spawn(async move { closed.close().await });
+            self.shared.tasks.spawn(async move { former.close().await });
         }
     }
 }

@@ -47,10 +47,10 @@ impl MembersFixture {
         let tasks = TaskGroup::new(ShutdownToken::new());
         let (api, log) = (Arc::clone(&member), EventLog::default());
         let dialled = Arc::clone(&log);
-        let connect = move |to: &MemberEndpoint, _: &TaskGroup| {
+        let connect = move |endpoint: &MemberEndpoint, _: &TaskGroup| {
             dialled
                 .lock()
-                .push(format!("dial {} {}", to.server, to.token));
+                .push(format!("dial {} {}", endpoint.server, endpoint.token));
             Ok(Arc::clone(&api) as Arc<dyn Api>)
         };
         let informers = InformerFactory::new(&tasks);
@@ -106,9 +106,10 @@ async fn a_member_follows_its_cluster_and_secret() {
     let first = s.members.get("m").unwrap();
     first.managed_informer(&MAPS);
     s.expect_events(&["m ns/a"]).await;
-    let late = Arc::clone(&s.log);
-    s.members
-        .on_managed_object(move |_, _, change| late.lock().push(format!("late {}", change.key())));
+    let late_log = Arc::clone(&s.log);
+    s.members.on_managed_object(move |_, _, change| {
+        late_log.lock().push(format!("late {}", change.key()))
+    });
     s.expect_events(&["late ns/a"]).await;
 
     // A change that does not affect the connection has no effect; a new token reconnects.
@@ -174,12 +175,12 @@ async fn errors_name_what_is_missing() {
     s.host
         .seed(&CLUSTERS, cluster("pull", "Pull", "https://one"));
     s.host.seed(&CLUSTERS, cluster("nowhere", "Push", ""));
-    for (name, own) in [
+    for (name, stored_secret) in [
         ("half", half),
         ("garbled", garbled),
         ("nowhere", secret("nowhere", "t")),
     ] {
-        s.host.seed(&SECRETS, own);
+        s.host.seed(&SECRETS, stored_secret);
         if name != "nowhere" {
             s.host.seed(&CLUSTERS, cluster(name, "Push", "https://one"));
         }
@@ -216,14 +217,14 @@ async fn single_nodes_are_tracked_from_a_change_on_without_a_new_connection() {
     s.member.seed(&NODES, json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"},
         "status": {"allocatable": {"cpu": "4"}, "conditions": [{"type": "Ready", "status": "True"}]}}));
     let member = s.members.get("m").unwrap();
-    let wait_until = async |what: &str, holds: &dyn Fn() -> bool| {
+    let wait_until = async |description: &str, holds: &dyn Fn() -> bool| {
         let waited = async {
             while !holds() {
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
         };
         let in_time = tokio::time::timeout(Duration::from_secs(120), waited).await;
-        assert!(in_time.is_ok(), "{what}");
+        assert!(in_time.is_ok(), "{description}");
     };
     let is_known = || member.resource_summary().is_some();
     let has_nodes = || member.with_nodes(|_| ()).is_some();
@@ -270,10 +271,10 @@ fn connector_errors_name_the_setting_and_no_secret() {
             "cluster \"m\": x: certificate authority is not PEM",
         ),
     ];
-    for (to, expected) in table {
-        assert!(!format!("{to:?}").contains("sesame"));
+    for (member, expected) in table {
+        assert!(!format!("{member:?}").contains("sesame"));
         let error = crate::RemoteMemberConnector::default()
-            .connect(&to, &tasks)
+            .connect(&member, &tasks)
             .err();
         assert_eq!(error.as_deref(), Some(expected));
     }

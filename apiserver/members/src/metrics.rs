@@ -107,7 +107,7 @@ impl MemberRequestMetrics {
     pub(crate) fn observe_call(
         &self,
         verb: MemberRequestVerb,
-        took: Duration,
+        duration: Duration,
         error: Option<&Error>,
     ) {
         let of_verb = self.durations[verb as usize].get_or_init(|| {
@@ -115,7 +115,7 @@ impl MemberRequestMetrics {
                 .durations
                 .with_label_values([&self.member, VERBS[verb as usize]])
         });
-        of_verb.observe(took.as_secs_f64());
+        of_verb.observe(duration.as_secs_f64());
         let reason = match error {
             Some(Error::Transport { .. } | Error::Protocol(_)) => 0,
             Some(Error::Status(status)) if status.code == 429 => 1,
@@ -136,8 +136,8 @@ impl Drop for MemberRequestMetrics {
     fn drop(&mut self) {
         let member = self.member.as_str();
         let mut open = CONNECTIONS_BY_MEMBER.lock();
-        if let Some(others) = open.get_mut(member).filter(|n| **n > 1) {
-            *others -= 1;
+        if let Some(open_count) = open.get_mut(member).filter(|n| **n > 1) {
+            *open_count -= 1;
             return;
         }
         open.remove(member);

@@ -46,21 +46,29 @@ impl ProxyGroups {
     /// The groups to send for a user. None for a service account that has just its own: the
     /// member adds these by itself.
     pub fn of_user<'a>(&self, user: &str, groups: &'a [String]) -> Vec<&'a str> {
-        let sent = groups.iter().map(String::as_str);
-        let sent = sent.filter(|g| ![ALL_AUTHENTICATED, ALL_UNAUTHENTICATED].contains(g));
+        let requested_groups = groups.iter().map(String::as_str);
+        let requested_groups =
+            requested_groups.filter(|g| ![ALL_AUTHENTICATED, ALL_UNAUTHENTICATED].contains(g));
         let Some((namespace, _)) = split_service_account_username(user) else {
-            return sent.filter(|g| self.contains(g)).collect();
+            return requested_groups.filter(|g| self.contains(g)).collect();
         };
-        let own = [
+        let account_groups = [
             "system:serviceaccounts".to_owned(),
             format!("system:serviceaccounts:{namespace}"),
         ];
-        let all: Vec<&str> = sent.collect();
-        if !own.iter().all(|group| all.contains(&group.as_str())) {
+        let all: Vec<&str> = requested_groups.collect();
+        if !account_groups
+            .iter()
+            .all(|group| all.contains(&group.as_str()))
+        {
             // Without any group the member would add groups that this user does not have.
             return all;
         }
-        let is_other = |group: &&str| !own.iter().any(|own| own == group);
+        let is_other = |group: &&str| {
+            !account_groups
+                .iter()
+                .any(|account_groups| account_groups == group)
+        };
         let has_other = all.iter().any(|g| is_other(g) && self.contains(g));
         match has_other {
             true => all.into_iter().filter(|g| self.contains(g)).collect(),
@@ -113,8 +121,8 @@ impl ProxyGroupsCache {
             return ProxyGroups::All;
         }
         let changes = self.changes.load(Ordering::Acquire);
-        if let Some((of, subjects)) = self.by_cluster.lock().get(cluster)
-            && *of == changes
+        if let Some((cached_changes, subjects)) = self.by_cluster.lock().get(cluster)
+            && *cached_changes == changes
         {
             return ProxyGroups::Bound(Arc::clone(subjects));
         }
@@ -149,8 +157,8 @@ mod tests {
         };
         let bound = ProxyGroups::Bound(Arc::new(bound));
         let account = "system:serviceaccount:ns:bot";
-        let own = ["system:serviceaccounts", "system:serviceaccounts:ns"];
-        let with = |more: &[&'static str]| [&own[..], more].concat();
+        let account_groups = ["system:serviceaccounts", "system:serviceaccounts:ns"];
+        let account_groups_with = |extra: &[&'static str]| [&account_groups[..], extra].concat();
         for (user, groups, all, expected) in [
             ("ann", vec!["dev", "ops"], vec!["dev", "ops"], vec!["dev"]),
             ("ann", vec!["ops"], vec!["ops"], vec![]),
@@ -160,11 +168,31 @@ mod tests {
                 vec!["dev"],
                 vec!["dev"],
             ),
-            (account, with(&[ALL_AUTHENTICATED]), vec![], vec![]),
-            (account, with(&["ops"]), with(&["ops"]), vec![]),
-            (account, with(&["dev"]), with(&["dev"]), vec!["dev"]),
+            (
+                account,
+                account_groups_with(&[ALL_AUTHENTICATED]),
+                vec![],
+                vec![],
+            ),
+            (
+                account,
+                account_groups_with(&["ops"]),
+                account_groups_with(&["ops"]),
+                vec![],
+            ),
+            (
+                account,
+                account_groups_with(&["dev"]),
+                account_groups_with(&["dev"]),
+                vec!["dev"],
+            ),
             (account, vec!["ops"], vec!["ops"], vec!["ops"]),
-            (account, vec![own[0]], vec![own[0]], vec![own[0]]),
+            (
+                account,
+                vec![account_groups[0]],
+                vec![account_groups[0]],
+                vec![account_groups[0]],
+            ),
             ("system:serviceaccount:ns", vec!["ops"], vec!["ops"], vec![]),
         ] {
             let groups: Vec<String> = groups.into_iter().map(str::to_owned).collect();

@@ -55,8 +55,8 @@ struct ProxySubject {
 
 impl PolicyRuleWithoutVerbs {
     fn allows(&self, group: &str, resource: &str, subresource: &str) -> bool {
-        let has = |list: &Option<Vec<String>>, fits: &dyn Fn(&str) -> bool| {
-            list.iter().flatten().any(|entry| fits(entry))
+        let has = |list: &Option<Vec<String>>, matches: &dyn Fn(&str) -> bool| {
+            list.iter().flatten().any(|entry| matches(entry))
         };
         has(&self.api_groups, &|g| g == "*" || g == group)
             && has(&self.resources, &|r| match r.split_once('/') {
@@ -67,12 +67,12 @@ impl PolicyRuleWithoutVerbs {
 
     /// Whether the rule grants access to the proxy of a cluster; `None`: of any cluster.
     fn grants_proxy(&self, cluster: Option<&str>) -> bool {
-        let named = self.resource_names.as_deref().unwrap_or_default();
-        let fits = match cluster {
-            Some(cluster) => named.is_empty() || named.iter().any(|n| n == cluster),
+        let cluster_names = self.resource_names.as_deref().unwrap_or_default();
+        let allows_cluster = match cluster {
+            Some(cluster) => cluster_names.is_empty() || cluster_names.iter().any(|n| n == cluster),
             None => true,
         };
-        (fits && self.allows("cluster.karmada.io", "clusters", "proxy"))
+        (allows_cluster && self.allows("cluster.karmada.io", "clusters", "proxy"))
             || self.allows("search.karmada.io", "proxying", "proxy")
     }
 }
@@ -112,20 +112,20 @@ impl ProxySubjects {
             .filter(|role| role.grants_proxy(Some(cluster)))
             .map(|role| role.metadata.name.as_str())
             .collect();
-        let mut found = Self::default();
+        let mut subjects_of_cluster = Self::default();
         let bound = bindings
             .iter()
             .filter(|b| b.cluster_role().is_some_and(|role| opening.contains(role)));
         for subject in bound.flat_map(|b| b.subjects.iter().flatten()) {
             let names = match subject.kind.as_str() {
-                "User" => &mut found.users,
-                "ServiceAccount" => &mut found.service_accounts,
-                "Group" => &mut found.groups,
+                "User" => &mut subjects_of_cluster.users,
+                "ServiceAccount" => &mut subjects_of_cluster.service_accounts,
+                "Group" => &mut subjects_of_cluster.groups,
                 _ => continue,
             };
             names.insert(subject.name.clone());
         }
-        found
+        subjects_of_cluster
     }
 
     /// Whether service accounts are bound through a group of theirs.
@@ -172,11 +172,11 @@ mod tests {
                 groups: BTreeSet::from([group.to_owned()]),
                 ..ProxySubjects::default()
             };
-            let found = (
+            let actual = (
                 subjects.binds_groups_of_service_accounts(),
                 subjects.binds_groups_of_users(),
             );
-            assert_eq!(found, (accounts, users), "{group}");
+            assert_eq!(actual, (accounts, users), "{group}");
         }
         assert!(!ProxySubjects::default().binds_groups_of_users());
     }

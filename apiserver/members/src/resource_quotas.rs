@@ -62,7 +62,7 @@ struct ResourceQuotaStatus {
 
 impl From<ResourceQuotaObject> for MemberResourceQuota {
     fn from(view: ResourceQuotaObject) -> Self {
-        let named =
+        let spec_scopes =
             view.spec
                 .scopes
                 .into_iter()
@@ -75,7 +75,7 @@ impl From<ResourceQuotaObject> for MemberResourceQuota {
         let selector = view.spec.scope_selector.unwrap_or_default();
         let selected = selector.match_expressions.into_iter().flatten();
         Self {
-            scopes: named.chain(selected).collect(),
+            scopes: spec_scopes.chain(selected).collect(),
             hard: view.status.hard.unwrap_or_default(),
             used: view.status.used.unwrap_or_default(),
         }
@@ -109,20 +109,20 @@ impl ResourceQuotaCache {
     /// The quotas of a namespace; `None` until the list is complete.
     pub(crate) fn in_namespace(&self, namespace: &str) -> Option<Vec<Arc<MemberResourceQuota>>> {
         let state = self.0.lock();
-        let here = state.quotas.get(namespace).into_iter();
-        let here = here.flat_map(BTreeMap::values).cloned().collect();
-        state.listed.then_some(here)
+        let quotas = state.quotas.get(namespace).into_iter();
+        let quotas = quotas.flat_map(BTreeMap::values).cloned().collect();
+        state.listed.then_some(quotas)
     }
 }
 
 impl ResourceQuotaCacheState {
     fn set(&mut self, namespace: &str, name: &str, quota: Option<MemberResourceQuota>) {
-        let here = self.quotas.entry(namespace.into()).or_default();
+        let quotas = self.quotas.entry(namespace.into()).or_default();
         match quota {
-            Some(quota) => drop(here.insert(name.into(), Arc::new(quota))),
-            None => drop(here.remove(name)),
+            Some(quota) => drop(quotas.insert(name.into(), Arc::new(quota))),
+            None => drop(quotas.remove(name)),
         }
-        if here.is_empty() {
+        if quotas.is_empty() {
             self.quotas.remove(namespace);
         }
     }
@@ -148,11 +148,11 @@ impl ReflectorSink for ResourceQuotaSink {
         let mut state = self.quotas.0.lock();
         let epoch = self.epoch;
         self.last_listed.retain(|(namespace, name), listed_epoch| {
-            let stays = *listed_epoch == epoch;
-            if !stays {
+            let is_listed = *listed_epoch == epoch;
+            if !is_listed {
                 state.set(namespace, name, None);
             }
-            stays
+            is_listed
         });
         state.listed = true;
     }

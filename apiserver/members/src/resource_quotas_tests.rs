@@ -15,9 +15,9 @@ fn quota(name: &str, hard: &str) -> Value {
            "status": {"hard": {"cpu": hard}, "used": {"cpu": "1"}}})
 }
 
-async fn wait_until(what: impl Fn() -> bool) {
+async fn wait_until(condition: impl Fn() -> bool) {
     let poll = async {
-        while !what() {
+        while !condition() {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };

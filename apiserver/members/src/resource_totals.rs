@@ -19,7 +19,7 @@ use crate::running_total::{AmountsByResourceId, RunningTotalsByResourceId};
 pub struct ClusterResourceSummary {
     pub total_nodes: i64,
     pub ready_nodes: i64,
-    /// Of all nodes. Includes `pods`, as do the other two.
+    /// The allocatable amounts of all nodes. Includes `pods`, as do the other two.
     pub allocatable: BTreeMap<String, Quantity>,
     /// Requested by pods without a node.
     pub allocating: BTreeMap<String, Quantity>,
@@ -162,16 +162,16 @@ impl ResourceTotals {
     }
 
     pub(crate) fn summary(&self) -> ClusterResourceSummary {
-        let named = |total: &RunningTotalsByResourceId| {
+        let by_name = |total: &RunningTotalsByResourceId| {
             let name = |id: u16| self.resource_names[usize::from(id)].to_string();
             total.iter().map(|(id, q)| (name(id), q)).collect()
         };
         ClusterResourceSummary {
             total_nodes: self.total_nodes,
             ready_nodes: self.ready_nodes,
-            allocatable: named(&self.allocatable),
-            allocating: named(&self.allocating),
-            allocated: named(&self.allocated),
+            allocatable: by_name(&self.allocatable),
+            allocating: by_name(&self.allocating),
+            allocated: by_name(&self.allocated),
         }
     }
 
@@ -190,19 +190,19 @@ impl ResourceTotals {
         let pods = self.resource_ids.get("pods").copied();
         for usage in self.usage_by_node.values() {
             let Some(node) = &usage.node else { continue };
-            let free = |id: u16| {
+            let free_amount = |id: u16| {
                 let has = node.allocatable.iter().find(|(k, _)| *k == id);
                 has.map_or(Quantity::ZERO, |(_, q)| *q) - usage.used.get(id)
             };
-            if pods.is_some_and(|id| free(id) <= Quantity::ZERO) {
+            if pods.is_some_and(|id| free_amount(id) <= Quantity::ZERO) {
                 continue;
             }
             let grade = minima.iter().map(|(name, minima)| {
-                let free = self
+                let free_amount = self
                     .resource_ids
                     .get(*name)
-                    .map_or(Quantity::ZERO, |id| free(*id));
-                minima.partition_point(|min| *min <= free)
+                    .map_or(Quantity::ZERO, |id| free_amount(*id));
+                minima.partition_point(|min| *min <= free_amount)
             });
             // Grades count from one here; zero is below the first.
             if let Some(grade @ 1..) = grade.min()

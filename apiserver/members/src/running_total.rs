@@ -11,14 +11,14 @@ pub(crate) struct RunningTotalsByResourceId(Vec<(u16, Quantity)>);
 
 impl RunningTotalsByResourceId {
     fn amount_mut(&mut self, id: u16) -> &mut Quantity {
-        let at = match self.0.binary_search_by_key(&id, |(k, _)| *k) {
-            Ok(at) => at,
-            Err(at) => {
-                self.0.insert(at, (id, Quantity::ZERO));
-                at
+        let index = match self.0.binary_search_by_key(&id, |(k, _)| *k) {
+            Ok(index) => index,
+            Err(index) => {
+                self.0.insert(index, (id, Quantity::ZERO));
+                index
             }
         };
-        &mut self.0[at].1
+        &mut self.0[index].1
     }
 
     pub(crate) fn add(&mut self, amounts: &AmountsByResourceId) {
@@ -47,7 +47,7 @@ impl RunningTotalsByResourceId {
     }
 
     pub(crate) fn get(&self, id: u16) -> Quantity {
-        let at = self.0.binary_search_by_key(&id, |(k, _)| *k);
-        at.map_or(Quantity::ZERO, |at| self.0[at].1)
+        let index = self.0.binary_search_by_key(&id, |(k, _)| *k);
+        index.map_or(Quantity::ZERO, |index| self.0[index].1)
     }
 }

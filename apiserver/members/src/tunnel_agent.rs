@@ -211,8 +211,8 @@ impl TunnelAgent {
         *self.attached.entry(replica.clone()).or_default() += 1;
         self.report(String::new());
         let (server, tasks) = (Arc::clone(&self.server), self.tasks.child());
-        let ended = self.ended_sender.clone();
-        let began = Instant::now();
+        let sender = self.ended_sender.clone();
+        let start = Instant::now();
         METRICS.open.inc();
         self.tasks.spawn(async move {
             let served = server.serve(tunnel, &tasks).await;
@@ -221,9 +221,9 @@ impl TunnelAgent {
                 tracing::info!(replica, %error, "tunnel to the control plane lost");
             }
             tasks.stop().await;
-            let lasted = began.elapsed();
+            let lasted = start.elapsed();
             // Nobody receives it when the agent stops.
-            let _ = ended.send(EndedTunnel { replica, lasted });
+            let _ = sender.send(EndedTunnel { replica, lasted });
         });
     }
 
@@ -239,15 +239,15 @@ impl TunnelAgent {
         });
     }
 
-    async fn wait_after_loss(&mut self, lost: EndedTunnel) {
-        if let Some(count) = self.attached.get_mut(&lost.replica) {
+    async fn wait_after_loss(&mut self, ended: EndedTunnel) {
+        if let Some(count) = self.attached.get_mut(&ended.replica) {
             *count -= 1;
             if *count == 0 {
-                self.attached.remove(&lost.replica);
+                self.attached.remove(&ended.replica);
                 self.report("the tunnel was lost".to_owned());
             }
         }
-        if lost.lasted >= STABLE_AFTER {
+        if ended.lasted >= STABLE_AFTER {
             self.reconnect.reset();
         }
         self.search.reset();

@@ -20,15 +20,15 @@ const RETURN_TIME: Duration = Duration::from_secs(3);
 pub(crate) async fn request_tunnels(host: &dyn Api, clusters: &Informer, tunnels: &AgentTunnels) {
     clusters.wait_for_cache_sync().await;
     tokio::time::sleep(RETURN_TIME).await;
-    let waiting = clusters.list_where(|object| {
+    let clusters_without_tunnel = clusters.list_where(|object| {
         let cluster = object.decode::<Cluster>();
         cluster.is_ok_and(|c| keeps_tunnels(&c)) && !tunnels.has_tunnel(object.name())
     });
-    for cluster in waiting {
-        let at = ResourcePath::object(&CLUSTERS, "", cluster.name());
+    for cluster in clusters_without_tunnel {
+        let path = ResourcePath::object(&CLUSTERS, "", cluster.name());
         let annotations = json!({TUNNEL_REQUESTED_BY: tunnels.replica()});
         let patch = Patch::Merge(json!({"metadata": {"annotations": annotations}}));
-        if let Err(error) = host.patch(at, patch, &WriteOptions::default()).await {
+        if let Err(error) = host.patch(path, patch, &WriteOptions::default()).await {
             // The agent finds this replica later.
             tracing::debug!(cluster = cluster.name(), %error, "no tunnel requested");
         }
@@ -73,11 +73,11 @@ mod tests {
         let tunnels = AgentTunnels::default();
         request_tunnels(&*host, &clusters, &tunnels).await;
         for name in ["open", "lost", "karmada", "push"] {
-            let at = ResourcePath::object(&CLUSTERS, "", name);
-            let cluster = host.get(at).await.unwrap().decode::<Cluster>().unwrap();
-            let asked = cluster.metadata.annotations.get(TUNNEL_REQUESTED_BY);
+            let path = ResourcePath::object(&CLUSTERS, "", name);
+            let cluster = host.get(path).await.unwrap().decode::<Cluster>().unwrap();
+            let requested_by = cluster.metadata.annotations.get(TUNNEL_REQUESTED_BY);
             let expected = (name == "open").then_some(tunnels.replica());
-            assert_eq!(asked.map(String::as_str), expected, "{name}");
+            assert_eq!(requested_by.map(String::as_str), expected, "{name}");
         }
         tasks.stop().await;
     }

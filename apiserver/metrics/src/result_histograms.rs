@@ -21,13 +21,13 @@ impl ResultHistograms {
         }
     }
 
-    /// Of a family that has more labels.
+    /// Takes the histograms from a family that has more labels.
     pub fn from_series(success: Histogram, error: Histogram) -> Self {
         Self { success, error }
     }
 
-    pub fn observe(&self, took: Duration, success: bool) {
-        let of = if success { &self.success } else { &self.error };
-        of.observe(took.as_secs_f64());
+    pub fn observe(&self, duration: Duration, success: bool) {
+        let histogram = if success { &self.success } else { &self.error };
+        histogram.observe(duration.as_secs_f64());
     }
 }

@@ -39,31 +39,34 @@ pub(crate) fn normalize_element_order(
     let position = |item: &Value, order: &HashMap<String, usize>| {
         order.get(&item_identity(item, key)).copied()
     };
-    let mut named = Vec::new();
-    let mut others = Vec::new();
+    let mut ordered_items = Vec::new();
+    let mut other_items = Vec::new();
     for item in merged {
-        let was = position(&item, before);
+        let old_position = position(&item, before);
         match position(&item, patch_order) {
-            Some(at) => named.push((at, was, item)),
-            None => others.push((was.unwrap_or(usize::MAX), was, item)),
+            Some(rank) => ordered_items.push((rank, old_position, item)),
+            None => other_items.push((old_position.unwrap_or(usize::MAX), old_position, item)),
         }
     }
-    named.sort_by_key(|(at, _, _)| *at);
-    others.sort_by_key(|(at, _, _)| *at);
+    ordered_items.sort_by_key(|(rank, _, _)| *rank);
+    other_items.sort_by_key(|(rank, _, _)| *rank);
 
-    let mut out = Vec::with_capacity(named.len() + others.len());
-    let (mut named, mut others) = (named.into_iter().peekable(), others.into_iter().peekable());
+    let mut out = Vec::with_capacity(ordered_items.len() + other_items.len());
+    let (mut ordered_items, mut other_items) = (
+        ordered_items.into_iter().peekable(),
+        other_items.into_iter().peekable(),
+    );
     loop {
-        let other_first = match (others.peek(), named.peek()) {
+        let other_first = match (other_items.peek(), ordered_items.peek()) {
             (Some((_, Some(o), _)), Some((_, Some(n), _))) => o < n,
             (Some(_), None) => true,
             (_, Some(_)) => false,
             (None, None) => return out,
         };
         let next = if other_first {
-            others.next()
+            other_items.next()
         } else {
-            named.next()
+            ordered_items.next()
         };
         out.extend(next.map(|(_, _, item)| item));
     }
@@ -78,13 +81,13 @@ mod tests {
         let list =
             |s: &str| -> Vec<Value> { s.chars().map(|c| json!({"n": c.to_string()})).collect() };
         let key = Some("n");
-        let got = normalize_element_order(
+        let actual = normalize_element_order(
             list(merged),
             &positions(&list(patch_order), key),
             &positions(&list(before), key),
             key,
         );
-        assert_eq!(got, list(expect), "{merged} {patch_order} {before}");
+        assert_eq!(actual, list(expect), "{merged} {patch_order} {before}");
     }
 
     #[test]

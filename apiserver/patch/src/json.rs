@@ -65,10 +65,10 @@ impl JsonPatchApplier {
         self.normalize_operation(&mut item);
         let is_operation = item.is_object();
         let operation: PatchOperation = serde_json::from_value(item).map_err(|e| {
-            let why = format!("operation {i} of the JSON patch: {e}");
+            let message = format!("operation {i} of the JSON patch: {e}");
             match is_operation {
-                true => Error::Unprocessable(why),
-                false => Error::BadRequest(why),
+                true => Error::Unprocessable(message),
+                false => Error::BadRequest(message),
             }
         })?;
         let segments = operation.path().count();
@@ -184,9 +184,9 @@ fn error_text(kind: &PatchErrorKind) -> String {
     kind.to_string().replace('"', "'")
 }
 
-fn operation_failed(i: usize, operation: &PatchOperation, why: &str) -> Error {
+fn operation_failed(i: usize, operation: &PatchOperation, message: &str) -> Error {
     Error::Unprocessable(format!(
-        "operation {i} of the JSON patch failed at path {:?}: {why}",
+        "operation {i} of the JSON patch failed at path {:?}: {message}",
         operation.path().as_str()
     ))
 }
@@ -213,14 +213,14 @@ mod tests {
     use TestJsonPatchResult::*;
 
     fn check(doc: Value, patch: Value, expect: TestJsonPatchResult) {
-        let got = match apply_json_patch(&doc, &patch) {
+        let actual = match apply_json_patch(&doc, &patch) {
             Ok(v) => Done(v),
             Err(Error::BadRequest(_)) => Bad,
             Err(Error::Unprocessable(_)) => Unprocessable,
             Err(Error::TooLarge(_)) => Large,
         };
         assert_eq!(
-            got,
+            actual,
             expect,
             "{}",
             &patch.to_string()[..patch.to_string().len().min(200)]
@@ -230,85 +230,93 @@ mod tests {
     #[test]
     fn operations_are_applied_or_rejected() {
         let doc = || json!({"a": [1, 2, 3], "b": {"c": "x"}});
-        let one = |op: Value| json!([op]);
+        let patch_of = |op: Value| json!([op]);
         check(
             doc(),
-            one(json!({"op":"add","path":"/a/-","value":4})),
+            patch_of(json!({"op":"add","path":"/a/-","value":4})),
             Done(json!({"a":[1,2,3,4],"b":{"c":"x"}})),
         );
         check(
             doc(),
-            one(json!({"op":"add","path":"/a/-1","value":4})),
+            patch_of(json!({"op":"add","path":"/a/-1","value":4})),
             Done(json!({"a":[1,2,3,4],"b":{"c":"x"}})),
         );
         check(
             doc(),
-            one(json!({"op":"replace","path":"/a/-1","value":4})),
+            patch_of(json!({"op":"replace","path":"/a/-1","value":4})),
             Done(json!({"a":[1,2,4],"b":{"c":"x"}})),
         );
         check(
             doc(),
-            one(json!({"op":"remove","path":"/a/-3"})),
+            patch_of(json!({"op":"remove","path":"/a/-3"})),
             Done(json!({"a":[2,3],"b":{"c":"x"}})),
         );
         check(
             doc(),
-            one(json!({"op":"replace","path":"/a/01","value":4})),
+            patch_of(json!({"op":"replace","path":"/a/01","value":4})),
             Done(json!({"a":[1,4,3],"b":{"c":"x"}})),
         );
         check(
             doc(),
-            one(json!({"op":"remove","path":"/a/-4"})),
+            patch_of(json!({"op":"remove","path":"/a/-4"})),
             Unprocessable,
         );
         check(
             doc(),
-            one(json!({"op":"remove","path":"/x"})),
+            patch_of(json!({"op":"remove","path":"/x"})),
             Unprocessable,
         );
         check(
             doc(),
-            one(json!({"op":"replace","path":"/x","value":1})),
+            patch_of(json!({"op":"replace","path":"/x","value":1})),
             Done(json!({"a":[1,2,3],"b":{"c":"x"},"x":1})),
         );
         check(
             doc(),
-            one(json!({"op":"replace","path":"/x/y","value":1})),
+            patch_of(json!({"op":"replace","path":"/x/y","value":1})),
             Unprocessable,
         );
         check(
             doc(),
-            one(json!({"op":"replace","path":"/a/7","value":1})),
+            patch_of(json!({"op":"replace","path":"/a/7","value":1})),
             Unprocessable,
         );
         check(
             doc(),
-            one(json!({"op":"test","path":"/b/c","value":"y"})),
+            patch_of(json!({"op":"test","path":"/b/c","value":"y"})),
             Unprocessable,
         );
         check(
             doc(),
-            one(json!({"op":"test","path":"/x","value":"y"})),
+            patch_of(json!({"op":"test","path":"/x","value":"y"})),
             Unprocessable,
         );
         check(
             doc(),
-            one(json!({"op":"test","path":"/x","value":null})),
+            patch_of(json!({"op":"test","path":"/x","value":null})),
             Done(doc()),
         );
         check(
             doc(),
-            one(json!({"op":"test","path":"/b/c","value":null})),
+            patch_of(json!({"op":"test","path":"/b/c","value":null})),
             Unprocessable,
         );
         check(
             doc(),
-            one(json!({"op":"move","from":"/b/c","path":"/d"})),
+            patch_of(json!({"op":"move","from":"/b/c","path":"/d"})),
             Done(json!({"a":[1,2,3],"b":{},"d":"x"})),
         );
-        check(doc(), one(json!({"op":"jump","path":"/a"})), Unprocessable);
-        check(doc(), one(json!({"op":"add","value":1})), Unprocessable);
-        check(doc(), one(json!(7)), Bad);
+        check(
+            doc(),
+            patch_of(json!({"op":"jump","path":"/a"})),
+            Unprocessable,
+        );
+        check(
+            doc(),
+            patch_of(json!({"op":"add","value":1})),
+            Unprocessable,
+        );
+        check(doc(), patch_of(json!(7)), Bad);
         check(doc(), json!({"op":"remove","path":"/a"}), Bad);
     }
 
@@ -334,10 +342,10 @@ mod tests {
             wrap.push(json!({"op":"move","from":"/b","path":"/a"}));
         }
         check(json!({"a": 1}), Value::from(wrap), Large);
-        let long = "/a".repeat(MAX_PATH_SEGMENTS + 1);
+        let long_path = "/a".repeat(MAX_PATH_SEGMENTS + 1);
         check(
             json!({}),
-            json!([{"op":"add","path":long,"value":1}]),
+            json!([{"op":"add","path":long_path,"value":1}]),
             Large,
         );
     }

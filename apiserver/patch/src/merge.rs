@@ -132,11 +132,11 @@ pub(crate) mod tests {
         fn merging_twice_is_merging_once(doc in json_tree(), patch in json_tree()) {
             // An object that a list replaces keeps nulls that the second merge removes.
             let patch = without_null_fields_in_lists(patch);
-            let mut once = doc;
-            apply_merge_patch(&mut once, &patch);
-            let mut twice = once.clone();
-            apply_merge_patch(&mut twice, &patch);
-            prop_assert_eq!(twice, once);
+            let mut merged = doc;
+            apply_merge_patch(&mut merged, &patch);
+            let mut merged_twice = merged.clone();
+            apply_merge_patch(&mut merged_twice, &patch);
+            prop_assert_eq!(merged_twice, merged);
         }
 
         #[test]

@@ -202,7 +202,7 @@ fn merge_items<S: PatchMetaLookup>(
             .push_back(i);
     }
     let mut replace = false;
-    let mut plain = Vec::new();
+    let mut merged_items = Vec::new();
     for item in patch {
         let Some(fields) = item.as_object() else {
             return Err(Error::Unprocessable(
@@ -210,7 +210,7 @@ fn merge_items<S: PatchMetaLookup>(
             ));
         };
         match fields.get(PATCH_DIRECTIVE).map(Value::as_str) {
-            None | Some(Some("merge")) => plain.push((item, fields)),
+            None | Some(Some("merge")) => merged_items.push((item, fields)),
             Some(Some("replace")) => replace = true,
             Some(Some("delete")) => {
                 let id = require_item_identity(item, key)?;
@@ -222,27 +222,27 @@ fn merge_items<S: PatchMetaLookup>(
         }
     }
     if replace {
-        return plain
+        return merged_items
             .iter()
             .map(|(item, _)| new_value(item, shape))
             .collect();
     }
-    for (item, fields) in &plain {
+    for (item, fields) in &merged_items {
         let id = require_item_identity(item, key)?;
         // The merge key of Service ports is not unique: each item is merged once.
         let slot = slots_by_id.get_mut(&id).and_then(VecDeque::pop_front);
-        let old = match slot.and_then(|at| slots[at].take()) {
+        let old = match slot.and_then(|index| slots[index].take()) {
             Some(Value::Object(old)) => old,
             _ => JsonObject::new(),
         };
         let merged = Some(Value::Object(merge_fields(old, fields, shape)?));
         match slot {
-            Some(at) => slots[at] = merged,
+            Some(index) => slots[index] = merged,
             None => slots.push(merged),
         }
     }
     let merged = slots.into_iter().flatten().collect();
-    let patch_order = positions(plain.iter().map(|(item, _)| *item), Some(key));
+    let patch_order = positions(merged_items.iter().map(|(item, _)| *item), Some(key));
     Ok(normalize_element_order(
         merged,
         &patch_order,
@@ -272,7 +272,7 @@ fn retain_keys(doc: &mut JsonObject, patch: &JsonObject) -> Result<(), Error> {
     let Some(directive) = patch.get(RETAIN_KEYS_DIRECTIVE) else {
         return Ok(());
     };
-    let bad = || {
+    let invalid = || {
         Error::BadRequest(format!(
             "invalid patch format of retainKeys: {directive} must list every key of the patch"
         ))
@@ -280,12 +280,12 @@ fn retain_keys(doc: &mut JsonObject, patch: &JsonObject) -> Result<(), Error> {
     let keys: Option<HashSet<&str>> = directive
         .as_array()
         .and_then(|list| list.iter().map(Value::as_str).collect());
-    let keys = keys.ok_or_else(bad)?;
+    let keys = keys.ok_or_else(invalid)?;
     let listed = |(key, value): (&String, &Value)| {
         key.starts_with('$') || value.is_null() || keys.contains(key.as_str())
     };
     if !patch.iter().all(listed) {
-        return Err(bad());
+        return Err(invalid());
     }
     doc.retain(|key, _| keys.contains(key.as_str()));
     Ok(())

@@ -44,13 +44,13 @@ pub enum ProfileError {
 pub fn cpu_profile(duration: Duration, stop: &Receiver<()>) -> Result<Vec<u8>, ProfileError> {
     let _running = RunningProfile::begin()?;
     let mut sampler = ProcessSampler::start(FREQUENCY).map_err(ProfileError::Kernel)?;
-    let mut left = duration;
-    while !left.is_zero() {
-        let pause = left.min(READ_INTERVAL);
+    let mut remaining = duration;
+    while !remaining.is_zero() {
+        let pause = remaining.min(READ_INTERVAL);
         if stop.recv_timeout(pause) != Err(RecvTimeoutError::Timeout) {
             break;
         }
-        left -= pause;
+        remaining -= pause;
         sampler.read().map_err(ProfileError::Kernel)?;
     }
     let samples = sampler.finish();

@@ -127,7 +127,7 @@ pub(crate) fn encode(
     for (stack, count) in &counts.stacks {
         builder.add_sample(stack, count.cast_signed());
     }
-    let profile = builder.finish(duration, counts.lost);
+    let profile = builder.finish(duration, counts.lost_samples);
     let mut compressed = GzEncoder::new(Vec::new(), Compression::fast());
     compressed.write_all(&profile.encode_to_vec())?;
     compressed.finish()
@@ -175,8 +175,8 @@ impl ProfileBuilder {
     }
 
     fn string(&mut self, text: &str) -> i64 {
-        if let Some(known) = self.strings.get(text) {
-            return *known;
+        if let Some(existing) = self.strings.get(text) {
+            return *existing;
         }
         let index = i64::try_from(self.strings.len()).unwrap_or(i64::MAX);
         self.strings.insert(text.to_owned(), index);
@@ -204,8 +204,8 @@ impl ProfileBuilder {
     }
 
     fn location(&mut self, address: u64) -> u64 {
-        if let Some(known) = self.locations.get(&address) {
-            return *known;
+        if let Some(existing) = self.locations.get(&address) {
+            return *existing;
         }
         let id = self.locations.len() as u64 + 1;
         self.locations.insert(address, id);
@@ -229,8 +229,8 @@ impl ProfileBuilder {
 
     fn function(&mut self, name: &str, file: &str) -> u64 {
         let (name, filename) = (self.string(name), self.string(file));
-        if let Some(known) = self.functions.get(&(name, filename)) {
-            return *known;
+        if let Some(existing) = self.functions.get(&(name, filename)) {
+            return *existing;
         }
         let id = self.functions.len() as u64 + 1;
         self.functions.insert((name, filename), id);
@@ -243,14 +243,14 @@ impl ProfileBuilder {
         id
     }
 
-    fn finish(mut self, duration: Duration, lost: u64) -> Profile {
-        let nanos = |of: Duration| i64::try_from(of.as_nanos()).unwrap_or(i64::MAX);
+    fn finish(mut self, duration: Duration, lost_samples: u64) -> Profile {
+        let nanos = |time: Duration| i64::try_from(time.as_nanos()).unwrap_or(i64::MAX);
         let now = SystemTime::now().duration_since(UNIX_EPOCH);
         let begin = now.unwrap_or_default().saturating_sub(duration);
         self.profile.time_nanos = nanos(begin);
         self.profile.duration_nanos = nanos(duration);
-        if lost > 0 {
-            let comment = self.string(&format!("{lost} samples were lost"));
+        if lost_samples > 0 {
+            let comment = self.string(&format!("{lost_samples} samples were lost"));
             self.profile.comment.push(comment);
         }
         self.profile

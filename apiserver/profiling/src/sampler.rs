@@ -32,7 +32,7 @@ pub(crate) struct SampledStack {
 pub(crate) struct SampleCounts {
     pub(crate) stacks: AHashMap<SampledStack, u64>,
     /// Samples that did not fit into a buffer, or had one stack too many.
-    pub(crate) lost: u64,
+    pub(crate) lost_samples: u64,
 }
 
 impl SampleCounts {
@@ -40,7 +40,7 @@ impl SampleCounts {
         if self.stacks.len() < MAX_STACKS || self.stacks.contains_key(&stack) {
             *self.stacks.entry(stack).or_default() += 1;
         } else {
-            self.lost += 1;
+            self.lost_samples += 1;
         }
     }
 }
@@ -108,7 +108,7 @@ impl ProcessSampler {
                 }
                 // A thread may end in between.
                 Err(_) if fs::metadata(format!("/proc/self/task/{id}")).is_err() => {}
-                Err(refused) => return Err(refused),
+                Err(e) => return Err(e),
             }
         }
         Ok(())
@@ -131,9 +131,9 @@ impl ThreadSampler {
                         addresses: code.copied().collect(),
                     });
                 }
-                Ok(data::Record::Lost(records)) => counts.lost += records.lost,
+                Ok(data::Record::Lost(records)) => counts.lost_samples += records.lost,
                 Ok(_) => {}
-                Err(_) => counts.lost += 1,
+                Err(_) => counts.lost_samples += 1,
             }
         }
     }

@@ -23,12 +23,12 @@ fn decode(profile: &[u8]) -> Profile {
 /// The names of the functions of each sample, the leaf first, and its count.
 fn named_stacks(profile: &Profile) -> Vec<(Vec<&str>, i64)> {
     let function = |id: u64| {
-        let found = profile.function.iter().find(|f| f.id == id).unwrap();
-        profile.string_table[usize::try_from(found.name).unwrap()].as_str()
+        let entry = profile.function.iter().find(|f| f.id == id).unwrap();
+        profile.string_table[usize::try_from(entry.name).unwrap()].as_str()
     };
     let names = |id: &u64| {
-        let found = profile.location.iter().find(|l| l.id == *id).unwrap();
-        found.line.iter().map(|line| function(line.function_id))
+        let entry = profile.location.iter().find(|l| l.id == *id).unwrap();
+        entry.line.iter().map(|line| function(line.function_id))
     };
     let stack = |s: &crate::pprof::Sample| s.location_id.iter().flat_map(names).collect();
     let samples = profile.sample.iter();
@@ -52,8 +52,8 @@ fn inner_of_the_profile() -> u64 {
 #[test]
 fn equal_stacks_are_counted_and_share_their_locations() {
     let mut counts = SampleCounts::default();
-    let here = outer_of_the_profile as *const () as u64;
-    for (addresses, count) in [(vec![here, here + 1], 3), (vec![here], 2)] {
+    let address = outer_of_the_profile as *const () as u64;
+    for (addresses, count) in [(vec![address, address + 1], 3), (vec![address], 2)] {
         let thread_name = "worker".into();
         let stack = SampledStack {
             thread_name,
@@ -61,11 +61,11 @@ fn equal_stacks_are_counted_and_share_their_locations() {
         };
         counts.stacks.insert(stack, count);
     }
-    counts.lost = 7;
+    counts.lost_samples = 7;
     let profile = decode(&encode(&counts, Duration::from_secs(1), 100).unwrap());
     // A return address one behind the running one is the same place.
     assert_eq!(profile.location.len(), 1);
-    assert_eq!(profile.location[0].address, here);
+    assert_eq!(profile.location[0].address, address);
     let mut values: Vec<_> = profile.sample.iter().map(|s| s.value.clone()).collect();
     values.sort();
     assert_eq!(values, [[2, 20_000_000], [3, 30_000_000]]);
@@ -73,8 +73,11 @@ fn equal_stacks_are_counted_and_share_their_locations() {
     assert_eq!(text(profile.comment[0]), "7 samples were lost");
     assert_eq!(text(profile.sample[0].label[0].str), "worker");
     assert_eq!(text(0), "");
-    let named = named_stacks(&profile);
-    assert!(named[0].0[0].contains("outer_of_the_profile"), "{named:?}");
+    let stacks = named_stacks(&profile);
+    assert!(
+        stacks[0].0[0].contains("outer_of_the_profile"),
+        "{stacks:?}"
+    );
 }
 
 #[test]
@@ -83,8 +86,8 @@ fn a_profile_ends_when_it_is_stopped_and_has_threads_that_began_later() {
         let (go_on, stop) = channel();
         drop(go_on);
         // It would outlive every test.
-        let taken = cpu_profile(Duration::MAX, &stop);
-        assert!(!matches!(taken, Err(ProfileError::InUse)));
+        let result = cpu_profile(Duration::MAX, &stop);
+        assert!(!matches!(result, Err(ProfileError::InUse)));
     }
     let stop = Arc::new(AtomicBool::new(false));
     let (begin, end) = (Arc::clone(&stop), Arc::clone(&stop));
@@ -101,21 +104,21 @@ fn a_profile_ends_when_it_is_stopped_and_has_threads_that_began_later() {
     match profile {
         Ok(profile) => assert_busy_thread(&decode(&profile)),
         // Containers and hardened kernels forbid it.
-        Err(ProfileError::Kernel(refused)) => {
+        Err(ProfileError::Kernel(error)) => {
             let kinds = [ErrorKind::PermissionDenied, ErrorKind::Unsupported];
-            assert!(kinds.contains(&refused.kind()), "{refused}");
+            assert!(kinds.contains(&error.kind()), "{error}");
         }
         Err(ProfileError::InUse) => unreachable!("nobody else takes a profile"),
     }
 }
 
 fn assert_busy_thread(profile: &Profile) {
-    let named = named_stacks(profile);
-    let found = named.iter().any(|(stack, count)| {
+    let stacks = named_stacks(profile);
+    let is_sampled = stacks.iter().any(|(stack, count)| {
         let inner = stack.iter().position(|f| f.contains("inner_of_the"));
         let outer = stack.iter().position(|f| f.contains("outer_of_the"));
         *count > 0 && inner.is_some() && outer > inner
     });
-    assert!(found, "{named:?}");
+    assert!(is_sampled, "{stacks:?}");
     assert!(profile.string_table.iter().any(|s| s == "busy-thread"));
 }

@@ -36,8 +36,8 @@ impl ComputedResourceProvider for LocalApiServices {
 
 /// The APIServices, by name.
 fn local_api_services(table: &ResourceTable) -> Result<Vec<Object>, Status> {
-    let own = |group: &&ApiGroupInfo| *group.name != *API_SERVICES.group;
-    let groups = table.groups().iter().filter(own);
+    let is_local = |group: &&ApiGroupInfo| *group.name != *API_SERVICES.group;
+    let groups = table.groups().iter().filter(is_local);
     let services = groups.flat_map(|group| {
         let versions = group.versions.iter().rev().enumerate();
         versions.map(|(age, version)| api_service(group, &version.version, age))

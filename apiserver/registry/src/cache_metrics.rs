@@ -156,19 +156,19 @@ fn collect_resource_metrics(
     writer: &mut CallbackMetricWriter<'_>,
 ) -> u64 {
     let (group, resource) = (caches.group, caches.resource);
-    let by: &[&str] = &[group, resource];
+    let labels: &[&str] = &[group, resource];
     let mut stats = WatchCacheStats::default();
     let mut objects = 0;
     for cacher in &caches.cachers {
-        let own = cacher.stats();
+        let cacher_stats = cacher.stats();
         // Each cache has all objects.
-        objects = objects.max(own.objects);
-        stats += &own;
+        objects = objects.max(cacher_stats.objects);
+        stats += &cacher_stats;
     }
     let used = stats.fills > 0;
     let busy = stats.lists + stats.lists_from_store > 0;
     let mut revision = 0;
-    let mut set = |name: &str, value: u64| writer.set(name, by, value as f64);
+    let mut set = |name: &str, value: u64| writer.set(name, labels, value as f64);
     if used {
         let revisions = caches.cachers.iter().map(|cacher| cacher.revision());
         revision = revisions.max().unwrap_or(0);
@@ -205,9 +205,9 @@ fn collect_resource_metrics(
         (stats.consistent_from_store, "false", "true"),
     ] {
         if count > 0 {
-            let by = &[group, resource, success, fallback];
+            let labels = &[group, resource, success, fallback];
             let name = "apiserver_watch_cache_consistent_read_total";
-            writer.set(name, by, count as f64);
+            writer.set(name, labels, count as f64);
         }
     }
     revision

@@ -45,8 +45,8 @@ impl EncodedObject {
     /// Fails with 400 for an object that could not be read as part of a list or a review.
     pub(crate) fn from_bytes(bytes: Bytes) -> Result<Self, Status> {
         if json::text_exceeds_depth(&bytes, json::MAX_OBJECT_DEPTH) {
-            let why = json::depth_error(json::MAX_OBJECT_DEPTH);
-            return Err(Status::bad_request(format!("the object {why}")));
+            let message = json::depth_error(json::MAX_OBJECT_DEPTH);
+            return Err(Status::bad_request(format!("the object {message}")));
         }
         Ok(Self {
             bytes,
@@ -69,8 +69,8 @@ pub(crate) fn write_deadline(ctx: &RequestContext) -> Instant {
 }
 
 /// 504 after the deadline.
-pub(crate) fn check_deadline(until: Instant) -> Result<(), Status> {
-    if Instant::now() < until {
+pub(crate) fn check_deadline(deadline: Instant) -> Result<(), Status> {
+    if Instant::now() < deadline {
         return Ok(());
     }
     Err(Status::timeout(
@@ -82,7 +82,7 @@ pub(crate) fn check_deadline(until: Instant) -> Result<(), Status> {
 pub(crate) fn store_error_status(error: &storage::Error, gvr: &Gvr, operation: &str) -> Status {
     match error {
         storage::Error::Unavailable(_) => Status::server_timeout(gvr, operation),
-        storage::Error::Conversion(why) => Status::failure(500, "", why),
+        storage::Error::Conversion(message) => Status::failure(500, "", message),
         // Clients match on the texts.
         storage::Error::TooLarge => Status::request_entity_too_large(error.to_string()),
         storage::Error::NoSpace(_) => Status::failure(500, "InternalError", error.to_string()),
@@ -94,12 +94,15 @@ pub(crate) fn store_error_status(error: &storage::Error, gvr: &Gvr, operation: &
 }
 
 fn decode_entry(entry: &KeyValue) -> Result<Object, Status> {
-    if let Some(why) = storage::encryption::unreadable_reason(&entry.value) {
-        let text = format!("unable to read the object stored at {:?}: {why}", entry.key);
+    if let Some(message) = storage::encryption::unreadable_reason(&entry.value) {
+        let text = format!(
+            "unable to read the object stored at {:?}: {message}",
+            entry.key
+        );
         return Err(Status::failure(500, "StoreReadError", text));
     }
     Object::from_stored(&entry.value, entry.mod_revision)
-        .map_err(|why| Status::internal(format!("StoreReadError: {}: {why}", entry.key)))
+        .map_err(|message| Status::internal(format!("StoreReadError: {}: {message}", entry.key)))
 }
 
 impl Registry {
@@ -121,12 +124,12 @@ impl Registry {
         name: &str,
     ) -> Result<Option<Object>, Status> {
         let suffix = key_suffix(resource, namespace, name);
-        let found = resource
+        let cached = resource
             .storage
             .cache
             .get(&suffix, ReadFreshness::Any)
             .await;
-        found.map_err(|e| e.status())
+        cached.map_err(|e| e.status())
     }
 
     /// The newest object in the store.
@@ -135,9 +138,9 @@ impl Registry {
         resource: &ResourceInfo,
         key: &str,
     ) -> Result<Option<Object>, Status> {
-        let began = Instant::now();
+        let start = Instant::now();
         let entry = self.store_of(resource).get(key).await;
-        self.observe_store_call(resource, StoreOperation::Get, began, entry.is_ok());
+        self.observe_store_call(resource, StoreOperation::Get, start, entry.is_ok());
         let entry = entry.map_err(|e| store_error_status(&e, &resource.kind.gvr, "get"))?;
         entry.as_ref().map(decode_entry).transpose()
     }
@@ -146,11 +149,17 @@ impl Registry {
         &self,
         resource: &ResourceInfo,
         operation: StoreOperation,
-        began: Instant,
+        start: Instant,
         success: bool,
     ) {
-        let (of, timings) = (&resource.storage.kind.gvr, &resource.storage.metrics);
-        timings.observe(&self.store_metrics, of, operation, began.elapsed(), success);
+        let (gvr, timings) = (&resource.storage.kind.gvr, &resource.storage.metrics);
+        timings.observe(
+            &self.store_metrics,
+            gvr,
+            operation,
+            start.elapsed(),
+            success,
+        );
     }
 
     /// Writes an object if the key is still at revision `expected`. If it is too large only
@@ -259,12 +268,12 @@ impl Registry {
     ) -> Result<(TxnResponse, Option<Bytes>), storage::Error> {
         let key = Arc::clone(key);
         let txn = SingleKeyTxn { key, expected, op };
-        let began = Instant::now();
+        let start = Instant::now();
         let outcome = match &resource.storage.versioned_store {
             Some(store) => store.commit_and_convert(txn).await,
             None => self.store.commit(txn).await.map(|outcome| (outcome, None)),
         };
-        self.observe_store_call(resource, operation, began, outcome.is_ok());
+        self.observe_store_call(resource, operation, start, outcome.is_ok());
         outcome
     }
 }

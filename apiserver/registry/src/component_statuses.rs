@@ -41,7 +41,7 @@ impl ComputedResourceProvider for ComponentStatuses {
 fn component_statuses(store_health: &StoreHealthProbe) -> Result<Vec<Object>, Status> {
     let condition = match store_health() {
         Ok(()) => json!({"type": "Healthy", "status": "True", "message": "ok"}),
-        Err(why) => json!({"type": "Healthy", "status": "False", "error": why}),
+        Err(message) => json!({"type": "Healthy", "status": "False", "error": message}),
     };
     let status = json!({
         "apiVersion": "v1", "kind": "ComponentStatus",

@@ -20,7 +20,7 @@ pub trait RegistryReader: Send + Sync {
     async fn list_objects(
         &self,
         context: &RequestContext,
-        at: ResourcePath<'_>,
+        path: ResourcePath<'_>,
         label_selector: &str,
     ) -> Result<Vec<Object>, Status>;
 }
@@ -39,7 +39,7 @@ pub trait ComputedResourceProvider: Send + Sync {
 /// The providers by the resource that they serve.
 pub type ComputedResourceProviders = HashMap<Gvr, Arc<dyn ComputedResourceProvider>>;
 
-/// Which objects are asked for.
+/// The requested objects.
 pub struct ComputedListRequest<'a> {
     pub context: &'a RequestContext,
     /// Empty: all namespaces, or a kind without namespaces.

@@ -49,7 +49,8 @@ const AUTHORITY_FIELDS: [AuthorityFields; 9] = [
         names: &[],
         fields: &["/spec", "/status"],
     },
-    // Where the credentials of a member are sent, and whom its account may impersonate.
+    // This field decides where the credentials of a member are sent, and whom its account may
+    // impersonate.
     AuthorityFields {
         group: "cluster.karmada.io",
         resources: &["clusters"],
@@ -144,11 +145,11 @@ impl AdmissionContext<'_> {
                 .trim_start_matches('/')
                 .replace('/', ".")
                 .replace("~1", "/");
-            let why = format!(
+            let message = format!(
                 "admission may not change {field} in a write by the server's own user {:?}",
                 self.ctx.user.name
             );
-            return Err(Status::forbidden(gvr, name, why));
+            return Err(Status::forbidden(gvr, name, message));
         }
         if *gvr == CLUSTER_ROLES && requested["metadata"]["labels"] != new["metadata"]["labels"] {
             return self.check_aggregated_labels(requested, new).await;
@@ -160,20 +161,20 @@ impl AdmissionContext<'_> {
     async fn check_aggregated_labels(&self, requested: &Value, new: &Value) -> Result<(), Status> {
         let ctx = RequestContext::internal();
         let resource = CLUSTER_ROLES;
-        let at = ResourcePath::collection(&resource, "");
+        let path = ResourcePath::collection(&resource, "");
         let roles = self
             .registry
-            .list(&ctx, at, &ListOptions::default())
+            .list(&ctx, path, &ListOptions::default())
             .await?;
         for role in &roles.items {
             if aggregates(role, new)? && !aggregates(role, requested)? {
-                let why = format!(
+                let message = format!(
                     "admission may not change the labels so that ClusterRole {:?} aggregates it, in a write by the server's own user {:?}",
                     role.name(),
                     self.ctx.user.name
                 );
                 let name = object_meta::metadata_string(requested, "name");
-                return Err(Status::forbidden(&CLUSTER_ROLES, name, why));
+                return Err(Status::forbidden(&CLUSTER_ROLES, name, message));
             }
         }
         Ok(())

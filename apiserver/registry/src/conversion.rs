@@ -10,8 +10,8 @@ use serde_json::{Map, Value, json};
 /// How a version differs from the storage version of a built-in kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum VersionConversion {
-    /// It is the storage version, or a version of a custom resource, which the store of the
-    /// version converts.
+    /// The version is the storage version. Versions of a custom resource count as such, since their
+    /// own store converts them.
     Stored,
     /// Only `apiVersion` and `kind` differ.
     ApiVersionOnly,
@@ -103,8 +103,8 @@ fn event_to_events_v1(value: &mut Value) {
 
 fn event_to_core(value: &mut Value) {
     if let Some(map) = value.as_object_mut() {
-        let back = EVENT_FIELDS.map(|(core, new)| (new, core));
-        rename_fields(map, &back);
+        let reversed = EVENT_FIELDS.map(|(core, new)| (new, core));
+        rename_fields(map, &reversed);
         rename_fields(map, &[("reportingController", "reportingComponent")]);
     }
 }
@@ -140,7 +140,7 @@ fn remove_annotation(value: &mut Value, key: &str) -> Option<Value> {
 fn autoscaler_to_v1(value: &mut Value) {
     let mut annotations = Vec::new();
     if let Some(spec) = object_field(value, "spec") {
-        let mut others = Vec::new();
+        let mut other_metrics = Vec::new();
         if let Some(Value::Array(metrics)) = spec.remove("metrics") {
             for metric in metrics {
                 if is_cpu_utilization(&metric)
@@ -149,12 +149,12 @@ fn autoscaler_to_v1(value: &mut Value) {
                     let target = metric["resource"]["target"]["averageUtilization"].clone();
                     spec.insert("targetCPUUtilizationPercentage".into(), target);
                 } else {
-                    others.push(metric);
+                    other_metrics.push(metric);
                 }
             }
         }
-        if !others.is_empty() {
-            annotations.push((METRICS_ANNOTATION, Value::Array(others)));
+        if !other_metrics.is_empty() {
+            annotations.push((METRICS_ANNOTATION, Value::Array(other_metrics)));
         }
         if let Some(behavior) = spec.remove("behavior") {
             annotations.push((BEHAVIOR_ANNOTATION, behavior));
@@ -164,19 +164,19 @@ fn autoscaler_to_v1(value: &mut Value) {
         if let Some(conditions) = status.remove("conditions") {
             annotations.push((CONDITIONS_ANNOTATION, conditions));
         }
-        let mut others = Vec::new();
+        let mut other_metrics = Vec::new();
         if let Some(Value::Array(current)) = status.remove("currentMetrics") {
             for metric in current {
                 let now = &metric["resource"]["current"]["averageUtilization"];
                 if metric["resource"]["name"] == "cpu" && !now.is_null() {
                     status.insert("currentCPUUtilizationPercentage".into(), now.clone());
                 } else {
-                    others.push(metric);
+                    other_metrics.push(metric);
                 }
             }
         }
-        if !others.is_empty() {
-            annotations.push((CURRENT_METRICS_ANNOTATION, Value::Array(others)));
+        if !other_metrics.is_empty() {
+            annotations.push((CURRENT_METRICS_ANNOTATION, Value::Array(other_metrics)));
         }
     }
     for (key, content) in annotations {
@@ -297,14 +297,20 @@ mod tests {
     use super::*;
 
     /// Checks the conversion of `stored` to `version`, and back if it is lossless.
-    fn check(view: VersionConversion, stored: Value, version: &Gvk, want: Value, lossless: bool) {
+    fn check(
+        view: VersionConversion,
+        stored: Value,
+        version: &Gvk,
+        expected: Value,
+        lossless: bool,
+    ) {
         let back_to = Gvk::from_api_version(
             stored["apiVersion"].as_str().unwrap(),
             stored["kind"].as_str().unwrap(),
         );
         let mut value = stored.clone();
         view.convert_from_storage(version, &mut value);
-        assert_eq!(value, want);
+        assert_eq!(value, expected);
         view.convert_to_storage(&back_to, &mut value);
         if lossless {
             assert_eq!(value, stored);

@@ -43,54 +43,59 @@ impl Registry {
     pub async fn create(
         &self,
         ctx: &RequestContext,
-        at: ResourcePath<'_>,
+        path: ResourcePath<'_>,
         body: ObjectBody,
         options: &RegistryWriteOptions,
     ) -> Result<WriteResult, Status> {
-        let resource = self.resource_info(at.resource)?;
-        check_verb(&resource, &at, "create")?;
-        if !at.subresource.is_empty() {
+        let resource = self.resource_info(path.resource)?;
+        check_verb(&resource, &path, "create")?;
+        if !path.subresource.is_empty() {
             return self
-                .create_subresource(ctx, &resource, at, body, options)
+                .create_subresource(ctx, &resource, path, body, options)
                 .await;
         }
-        if !at.name.is_empty() {
+        if !path.name.is_empty() {
             return Err(Status::method_not_allowed());
         }
-        if *at.resource == BINDINGS {
-            return self.create_binding(ctx, &resource, at, body, options).await;
+        if *path.resource == BINDINGS {
+            return self
+                .create_binding(ctx, &resource, path, body, options)
+                .await;
         }
         if resource.is_virtual() {
             return self
-                .call_create_handler(ctx, &resource, at, body, options, None)
+                .call_create_handler(ctx, &resource, path, body, options, None)
                 .await;
         }
-        self.create_object(ctx, &resource, at, body, options).await
+        self.create_object(ctx, &resource, path, body, options)
+            .await
     }
 
     async fn create_object(
         &self,
         ctx: &RequestContext,
         resource: &ResourceInfo,
-        at: ResourcePath<'_>,
+        path: ResourcePath<'_>,
         body: ObjectBody,
         options: &RegistryWriteOptions,
     ) -> Result<WriteResult, Status> {
         let mut body = body;
         check_metadata_types(resource, &body.value, false)?;
-        let sent = object_meta::take_managed_fields(&mut body.value)?;
+        let sent_managers = object_meta::take_managed_fields(&mut body.value)?;
         check_new_resource_version(&body.value)?;
-        let mut new = self.decode_new(resource, at, body, options, false)?;
-        if sent.is_some() || !options.creates_without_managers {
+        let mut new = self.decode_new(resource, path, body, options, false)?;
+        if sent_managers.is_some() || !options.creates_without_managers {
             let manager = ResourceFieldManager {
                 registry: self,
                 resource,
                 subresource: "",
                 manager: &options.field_manager,
             };
-            new.managers = manager.track_create(&new.value, sent.as_ref()).await;
+            new.managers = manager
+                .track_create(&new.value, sent_managers.as_ref())
+                .await;
         }
-        self.insert_with_generated_name(ctx, resource, at, new, options)
+        self.insert_with_generated_name(ctx, resource, path, new, options)
             .await
     }
 
@@ -98,15 +103,15 @@ impl Registry {
     pub(crate) async fn create_applied(
         &self,
         ctx: &RequestContext,
-        at: ResourcePath<'_>,
+        path: ResourcePath<'_>,
         (applied, managers): (Value, ManagersAfterWrite),
         options: &RegistryWriteOptions,
     ) -> Result<WriteResult, Status> {
-        let resource = self.resource_info(at.resource)?;
-        check_verb(&resource, &at, "create")?;
-        let mut new = self.decode_new(&resource, at, applied.into(), options, true)?;
+        let resource = self.resource_info(path.resource)?;
+        check_verb(&resource, &path, "create")?;
+        let mut new = self.decode_new(&resource, path, applied.into(), options, true)?;
         new.managers = managers.text;
-        self.insert_with_generated_name(ctx, &resource, at, new, options)
+        self.insert_with_generated_name(ctx, &resource, path, new, options)
             .await
     }
 
@@ -114,7 +119,7 @@ impl Registry {
     fn decode_new(
         &self,
         resource: &ResourceInfo,
-        at: ResourcePath<'_>,
+        path: ResourcePath<'_>,
         body: ObjectBody,
         options: &RegistryWriteOptions,
         is_applied: bool,
@@ -122,7 +127,7 @@ impl Registry {
         let strict_errors = body.strict_errors();
         let mut value = body.value;
         check_kind(resource, &mut value, false)?;
-        check_namespace(resource, &at, &mut value)?;
+        check_namespace(resource, &path, &mut value)?;
         object_meta::metadata_mut(&mut value)?.remove("resourceVersion");
         let field_validation = options.field_validation;
         // Kubernetes prunes what is applied without a word; types were checked before.
@@ -158,21 +163,21 @@ impl Registry {
         &self,
         ctx: &RequestContext,
         resource: &ResourceInfo,
-        at: ResourcePath<'_>,
+        path: ResourcePath<'_>,
         mut body: ObjectBody,
         options: &RegistryWriteOptions,
         parent: Option<&Object>,
     ) -> Result<WriteResult, Status> {
         let creators = self.options.create_handlers.iter();
         let creator_entry = creators
-            .filter(|((gvr, sub), _)| gvr == at.resource && *sub == at.subresource)
+            .filter(|((gvr, sub), _)| gvr == path.resource && *sub == path.subresource)
             .map(|(_, creator)| creator)
             .next();
         let creator = creator_entry.ok_or_else(Status::method_not_allowed)?;
         let warnings = self
-            .admit_created_body(ctx, resource, at, &mut body.value, options)
+            .admit_created_body(ctx, resource, path, &mut body.value, options)
             .await?;
-        let reply = creator.create(ctx, at, body.value, parent).await?;
+        let reply = creator.create(ctx, path, body.value, parent).await?;
         Ok(WriteResult {
             object: Object::from_value(&reply).map_err(Status::internal)?,
             created: true,
@@ -196,14 +201,16 @@ impl Registry {
         if !namespace_object.meta().deleting {
             return Ok(());
         }
-        let why = format!(
+        let message = format!(
             "unable to create new content in namespace {namespace} because it is being terminated"
         );
-        Err(Status::forbidden(&resource.kind.gvr, name, why).with_cause(
-            "NamespaceTerminating",
-            format!("namespace {namespace} is being terminated"),
-            "metadata.namespace",
-        ))
+        Err(
+            Status::forbidden(&resource.kind.gvr, name, message).with_cause(
+                "NamespaceTerminating",
+                format!("namespace {namespace} is being terminated"),
+                "metadata.namespace",
+            ),
+        )
     }
 
     /// Generates a name if only `generateName` is set, and another one if it exists already.
@@ -211,22 +218,22 @@ impl Registry {
         &self,
         ctx: &RequestContext,
         resource: &ResourceInfo,
-        at: ResourcePath<'_>,
+        path: ResourcePath<'_>,
         mut new: NewObject,
         options: &RegistryWriteOptions,
     ) -> Result<WriteResult, Status> {
         let name = object_meta::metadata_string(&new.value, "name");
-        self.check_namespace_lifecycle(resource, at.namespace, name)
+        self.check_namespace_lifecycle(resource, path.namespace, name)
             .await?;
         let base = object_meta::metadata_string(&new.value, "generateName").to_owned();
         if !name.is_empty() || base.is_empty() {
-            return self.insert(ctx, resource, at, new, options).await;
+            return self.insert(ctx, resource, path, new, options).await;
         }
         let mut conflict = None;
         for _ in 0..MAX_NAME_ATTEMPTS {
             let name = object_meta::generate_name(&base);
             object_meta::metadata_mut(&mut new.value)?.insert("name".into(), name.into());
-            let attempt = self.insert(ctx, resource, at, new.clone(), options);
+            let attempt = self.insert(ctx, resource, path, new.clone(), options);
             match attempt.await {
                 Err(status) if status.reason == "AlreadyExists" => conflict = Some(status),
                 other => return other,
@@ -237,17 +244,17 @@ impl Registry {
         Err(conflict.with_retry_after(1))
     }
 
-    /// Inserts an object. The warnings about its body are those of a failure, too.
+    /// Inserts an object. A failure carries the warnings about its body, too.
     async fn insert(
         &self,
         ctx: &RequestContext,
         resource: &ResourceInfo,
-        at: ResourcePath<'_>,
+        path: ResourcePath<'_>,
         object: NewObject,
         options: &RegistryWriteOptions,
     ) -> Result<WriteResult, Status> {
         let warnings = object.warnings.clone();
-        let inserted = self.insert_decoded(ctx, resource, at, object, options);
+        let inserted = self.insert_decoded(ctx, resource, path, object, options);
         inserted
             .await
             .map_err(|status| status.with_warnings(warnings))
@@ -257,7 +264,7 @@ impl Registry {
         &self,
         ctx: &RequestContext,
         resource: &ResourceInfo,
-        at: ResourcePath<'_>,
+        path: ResourcePath<'_>,
         object: NewObject,
         options: &RegistryWriteOptions,
     ) -> Result<WriteResult, Status> {
@@ -272,7 +279,10 @@ impl Registry {
             registry: self,
             ctx,
             resource,
-            at: ResourcePath { name: &name, ..at },
+            path: ResourcePath {
+                name: &name,
+                ..path
+            },
             operation: AdmissionOperation::Create,
             dry_run: options.dry_run,
             options: OperationOptions::Write(&options.requested),
@@ -280,17 +290,7 @@ impl Registry {
         };
         warnings.extend(admit.mutate(&mut new, None).await?);
         admit.check_role_escalation(&new, None).await?;
-        let strategy = resource.storage.strategy;
-        if resource.storage.kind.status
-            && !strategy.keeps_created_status
-            && let Some(map) = new.as_object_mut()
-        {
-            map.remove("status");
-        }
-        let meta = object_meta::metadata_mut(&mut new)?;
-        object_meta::remove_server_owned_fields(meta);
-        object_meta::fill_system_fields(meta, &self.now(), strategy.generation.is_tracked());
-        (strategy.create)(&mut new);
+        self.run_create_strategy(resource, &mut new)?;
         warnings.extend(validate_object(resource, &new, None, true, |_| true)?);
         if is_applied {
             drop_applied_nulls(resource, &mut new)?;
@@ -302,21 +302,21 @@ impl Registry {
         let definition = self.begin_definition(resource, &mut new).await?;
         let allocation = Box::pin(admit.allocate(&mut new, None)).await?;
         let managers = admit.managers.into_new().text;
+        let object_path = ResourcePath {
+            name: &name,
+            ..path
+        };
         let stored = match EncodedObject::new(&new, managers.as_deref()) {
             Err(too_deep) => Err(too_deep),
-            Ok(_) if options.dry_run => self.check_absent(resource, at.namespace, &name).await,
+            Ok(_) if options.dry_run => {
+                self.dry_run_create(resource, object_path, &new, managers.as_deref())
+                    .await
+            }
             Ok(mut encoded) => {
                 encoded.keeps_managers = is_applied;
-                self.store_new(resource, at.namespace, &name, encoded).await
+                self.store_new(resource, object_path, encoded).await
             }
         };
-        let stored = stored.and_then(|stored| match stored {
-            Some(object) => Ok(object),
-            // A dry run.
-            None => Object::from_value(&new)
-                .and_then(|object| object.with_managed_fields(managers.as_deref()))
-                .map_err(Status::internal),
-        });
         if stored.is_err() {
             self.release_allocation(&allocation).await;
         } else if let Some(definition) = definition
@@ -331,31 +331,50 @@ impl Registry {
         })
     }
 
-    /// Fails if the object exists.
-    async fn check_absent(
+    /// Removes and sets the fields that the server owns, then runs the kind's create strategy.
+    fn run_create_strategy(&self, resource: &ResourceInfo, new: &mut Value) -> Result<(), Status> {
+        let strategy = resource.storage.strategy;
+        if resource.storage.kind.status
+            && !strategy.keeps_created_status
+            && let Some(map) = new.as_object_mut()
+        {
+            map.remove("status");
+        }
+        let meta = object_meta::metadata_mut(new)?;
+        object_meta::remove_server_owned_fields(meta);
+        object_meta::fill_system_fields(meta, &self.now(), strategy.generation.is_tracked());
+        (strategy.create)(new);
+        Ok(())
+    }
+
+    /// The object that would be stored. Fails if it exists already.
+    async fn dry_run_create(
         &self,
         resource: &ResourceInfo,
-        namespace: &str,
-        name: &str,
-    ) -> Result<Option<Object>, Status> {
-        let key = self.storage_key(resource, namespace, name);
-        match self.get_newest(resource, &key).await? {
-            None => Ok(None),
-            existing => Err(already_exists(resource, name, existing)),
+        path: ResourcePath<'_>,
+        new: &Value,
+        managers: Option<&str>,
+    ) -> Result<Object, Status> {
+        let key = self.storage_key(resource, path.namespace, path.name);
+        let existing = self.get_newest(resource, &key).await?;
+        if existing.is_some() {
+            return Err(already_exists(resource, path.name, existing));
         }
+        Object::from_value(new)
+            .and_then(|object| object.with_managed_fields(managers))
+            .map_err(Status::internal)
     }
 
     async fn store_new(
         &self,
         resource: &ResourceInfo,
-        namespace: &str,
-        name: &str,
+        path: ResourcePath<'_>,
         new: EncodedObject,
-    ) -> Result<Option<Object>, Status> {
-        let key = self.storage_key(resource, namespace, name);
+    ) -> Result<Object, Status> {
+        let key = self.storage_key(resource, path.namespace, path.name);
         match self.put(resource, &key, new, 0).await? {
-            CommitResult::Committed(object) => Ok(Some(object)),
-            CommitResult::Conflict(existing) => Err(already_exists(resource, name, existing)),
+            CommitResult::Committed(object) => Ok(object),
+            CommitResult::Conflict(existing) => Err(already_exists(resource, path.name, existing)),
         }
     }
 }
@@ -365,8 +384,8 @@ fn check_new_resource_version(value: &Value) -> Result<(), Status> {
     let version = object_meta::metadata_string(value, "resourceVersion");
     match version.parse::<u64>() {
         Ok(version) if version > 0 => {
-            let why = "resourceVersion should not be set on objects to be created";
-            Err(Status::failure(500, "", why))
+            let message = "resourceVersion should not be set on objects to be created";
+            Err(Status::failure(500, "", message))
         }
         _ => Ok(()),
     }

@@ -90,8 +90,8 @@ pub(crate) fn sync_definitions(
         keep
     });
     for crd in crds {
-        let known = customs.get(crd.name());
-        if known.is_some_and(|c| c.revision == crd.revision()) {
+        let served = customs.get(crd.name());
+        if served.is_some_and(|c| c.revision == crd.revision()) {
             continue;
         }
         let Ok(value) = crd.value() else {
@@ -101,13 +101,15 @@ pub(crate) fn sync_definitions(
             );
             continue;
         };
-        let custom = served_crd(crd, &value, known, options);
+        let custom = served_crd(crd, &value, served, options);
         outcome.changed |=
-            !custom.resources.is_empty() || known.is_some_and(|c| !c.resources.is_empty());
-        let closed = known.into_iter().flat_map(|c| &c.cache_ids);
-        outcome
-            .closed_caches
-            .extend(closed.filter(|id| !custom.cache_ids.contains(id)).cloned());
+            !custom.resources.is_empty() || served.is_some_and(|c| !c.resources.is_empty());
+        let closed_ids = served.into_iter().flat_map(|c| &c.cache_ids);
+        outcome.closed_caches.extend(
+            closed_ids
+                .filter(|id| !custom.cache_ids.contains(id))
+                .cloned(),
+        );
         customs.insert(crd.name().to_owned(), custom);
     }
     outcome
@@ -118,25 +120,27 @@ pub(crate) fn sync_definitions(
 fn served_crd(
     crd: &Object,
     value: &Value,
-    known: Option<&ServedResourcesOfCrd>,
+    served: Option<&ServedResourcesOfCrd>,
     options: &CustomResourceOptions<'_>,
 ) -> ServedResourcesOfCrd {
     let hash = fingerprint(value);
-    let same = known.filter(|c| c.crd_hash_and_watch.0 == hash);
-    let watches = same.map_or_else(
+    let unchanged = served.filter(|c| c.crd_hash_and_watch.0 == hash);
+    let watches = unchanged.map_or_else(
         || watch::Sender::new(()),
         |c| c.crd_hash_and_watch.1.clone(),
     );
     // A change that this process sees happen may have been preceded by writes under the
     // definition before it, up to now.
-    let schema_revision = match (same, known) {
-        (Some(same), _) => same.schema_revision,
+    let schema_revision = match (unchanged, served) {
+        (Some(unchanged), _) => unchanged.schema_revision,
         (None, Some(_)) => options.revision,
         (None, None) => crd.revision(),
     };
     // The first definition of a kind has no objects of another one. A deletion raises the
     // generation too.
-    let has_one_form = same.map_or(crd.meta().generation <= 1, |same| same.has_one_form);
+    let has_one_form = unchanged.map_or(crd.meta().generation <= 1, |unchanged| {
+        unchanged.has_one_form
+    });
     let mut custom = ServedResourcesOfCrd {
         revision: crd.revision(),
         has_one_form,
@@ -341,8 +345,8 @@ fn version_schema(crd: &Value, version: &Value) -> Schema {
     if raw.is_null() || crd["spec"]["preserveUnknownFields"] == true {
         return Schema::preserving_unknown_fields();
     }
-    Schema::from_crd(raw).unwrap_or_else(|why| {
-        tracing::warn!(crd = string_field(&crd["metadata"], "name"), %why, "failed to convert the schema; unknown fields are preserved");
+    Schema::from_crd(raw).unwrap_or_else(|message| {
+        tracing::warn!(crd = string_field(&crd["metadata"], "name"), why = %message, "failed to convert the schema; unknown fields are preserved");
         Schema::preserving_unknown_fields()
     })
 }

@@ -34,14 +34,14 @@ impl Registry {
         let lock = self.lock_crd_sync().await;
         self.sync_crds_locked(&lock).await?;
         let group = new["spec"]["group"].as_str().unwrap_or_default();
-        let taken: Vec<ResourceNames> = {
+        let taken_names: Vec<ResourceNames> = {
             let served = self.served_crds.lock();
-            let others = served.values().map(|crd| &crd.summary);
-            let same_group = others.filter(|other| other.group == group);
+            let summaries = served.values().map(|crd| &crd.summary);
+            let same_group = summaries.filter(|other| other.group == group);
             same_group.map(|other| other.accepted.clone()).collect()
         };
         let built_in = built_in_names(&self.builtin, group);
-        new["status"] = desired_definition_status(new, &taken, &built_in, &self.now());
+        new["status"] = desired_definition_status(new, &taken_names, &built_in, &self.now());
         let registry = self;
         Ok(Some(DefinitionCreation { registry, lock }))
     }
@@ -50,9 +50,9 @@ impl Registry {
 impl DefinitionCreation<'_> {
     /// Serves the custom resources of the definition, which has been stored.
     pub(crate) async fn finish(self) {
-        if let Err(why) = self.registry.sync_crds_locked(&self.lock).await {
+        if let Err(e) = self.registry.sync_crds_locked(&self.lock).await {
             // The watch of definitions makes up for it.
-            tracing::debug!(%why, "failed to serve a new CustomResourceDefinition at once");
+            tracing::debug!(why = %e, "failed to serve a new CustomResourceDefinition at once");
         }
     }
 }

@@ -4,6 +4,8 @@
 //! The grace period of a pod is waited for only if its node exists: nobody else would confirm
 //! its end.
 
+use std::sync::Arc;
+
 use admission::{AdmissionOperation, OperationOptions};
 use client::{DeleteOptions, ListOptions, ResourcePath};
 use futures_util::StreamExt;
@@ -38,15 +40,15 @@ impl Registry {
     pub async fn delete(
         &self,
         ctx: &RequestContext,
-        at: ResourcePath<'_>,
+        path: ResourcePath<'_>,
         options: &DeleteOptions,
     ) -> Result<DeleteResult, Status> {
-        let resource = self.resource_info(at.resource)?;
-        check_verb(&resource, &at, "delete")?;
-        if !at.subresource.is_empty() {
+        let resource = self.resource_info(path.resource)?;
+        check_verb(&resource, &path, "delete")?;
+        if !path.subresource.is_empty() {
             return Err(Status::method_not_allowed());
         }
-        self.delete_object(ctx, &resource, at, options, DeletionAdmission::Run)
+        self.delete_object(ctx, &resource, path, options, DeletionAdmission::Run)
             .await
     }
 
@@ -54,25 +56,25 @@ impl Registry {
         &self,
         ctx: &RequestContext,
         resource: &ResourceInfo,
-        at: ResourcePath<'_>,
+        path: ResourcePath<'_>,
         options: &DeleteOptions,
         admission: DeletionAdmission,
     ) -> Result<DeleteResult, Status> {
-        if *at.resource == NAMESPACES && UNDELETABLE_NAMESPACES.contains(&at.name) {
-            let why = "this namespace may not be deleted";
-            return Err(Status::forbidden(&resource.kind.gvr, at.name, why));
+        if *path.resource == NAMESPACES && UNDELETABLE_NAMESPACES.contains(&path.name) {
+            let message = "this namespace may not be deleted";
+            return Err(Status::forbidden(&resource.kind.gvr, path.name, message));
         }
-        let until = write_deadline(ctx);
-        let key = self.storage_key(resource, at.namespace, at.name);
+        let deadline = write_deadline(ctx);
+        let key = self.storage_key(resource, path.namespace, path.name);
         let mut base =
-            CachedOrNewestBaseObject::new(self, resource, at, &key, options.dry_run).await?;
+            CachedOrNewestBaseObject::new(self, resource, path, &key, options.dry_run).await?;
         loop {
-            check_deadline(until)?;
+            check_deadline(deadline)?;
             let Some(object) = base.take().await? else {
-                return Err(Status::not_found(&resource.kind.gvr, at.name));
+                return Err(Status::not_found(&resource.kind.gvr, path.name));
             };
             let planned = self
-                .plan_deletion(ctx, resource, at, options, &object, admission)
+                .plan_deletion(ctx, resource, path, options, &object, admission)
                 .await;
             // A commit fails if the object is outdated.
             let is_committed = matches!(
@@ -96,31 +98,44 @@ impl Registry {
             if options.dry_run {
                 return result(dry_run_response(resource, object, plan));
             }
-            let managers = object.managed_fields_json();
-            let encode = |tree| EncodedObject::new(tree, managers);
-            let committed = match &plan {
-                DeletionEffect::Wait => return result(pending_response(resource, object)),
-                DeletionEffect::Remove(last) => {
-                    let last = encode(last)?;
-                    self.remove(resource, &key, &last, object.revision())
-                        .await?
-                }
-                DeletionEffect::SetDeletionTimestamp(new) => {
-                    let new = encode(new)?;
-                    self.put(resource, &key, new, object.revision()).await?
-                }
-            };
-            match committed {
-                CommitResult::Conflict(winner) => base.replace(winner),
-                CommitResult::Committed(object) if matches!(plan, DeletionEffect::Remove(_)) => {
+            match self.commit_deletion(resource, &key, &plan, &object).await? {
+                None => return result(pending_response(resource, object)),
+                Some(CommitResult::Conflict(winner)) => base.replace(winner),
+                Some(CommitResult::Committed(object))
+                    if matches!(plan, DeletionEffect::Remove(_)) =>
+                {
                     self.release_service_addresses(resource, &old, None).await;
                     return result(removed_response(resource, object));
                 }
-                CommitResult::Committed(object) => {
+                Some(CommitResult::Committed(object)) => {
                     return result(pending_response(resource, object));
                 }
             }
         }
+    }
+
+    /// Writes the effect of a deletion on the stored object; `None` if it changes nothing yet.
+    async fn commit_deletion(
+        &self,
+        resource: &ResourceInfo,
+        key: &Arc<str>,
+        effect: &DeletionEffect,
+        object: &Object,
+    ) -> Result<Option<CommitResult>, Status> {
+        let managers = object.managed_fields_json();
+        let encode = |tree| EncodedObject::new(tree, managers);
+        let committed = match effect {
+            DeletionEffect::Wait => return Ok(None),
+            DeletionEffect::Remove(last) => {
+                let last = encode(last)?;
+                self.remove(resource, key, &last, object.revision()).await?
+            }
+            DeletionEffect::SetDeletionTimestamp(new) => {
+                self.put(resource, key, encode(new)?, object.revision())
+                    .await?
+            }
+        };
+        Ok(Some(committed))
     }
 
     /// Checks preconditions and admission; returns the object's tree, warnings and the
@@ -129,7 +144,7 @@ impl Registry {
         &self,
         ctx: &RequestContext,
         resource: &ResourceInfo,
-        at: ResourcePath<'_>,
+        path: ResourcePath<'_>,
         options: &DeleteOptions,
         object: &Object,
         admission: DeletionAdmission,
@@ -140,7 +155,7 @@ impl Registry {
             registry: self,
             ctx,
             resource,
-            at,
+            path,
             operation: AdmissionOperation::Delete,
             dry_run: options.dry_run,
             managers: ShownManagers::new(None, Some(object)),
@@ -179,19 +194,19 @@ impl Registry {
     pub async fn delete_collection(
         &self,
         ctx: &RequestContext,
-        at: ResourcePath<'_>,
+        path: ResourcePath<'_>,
         options: &DeleteOptions,
         select: &ListOptions,
     ) -> Result<(ObjectListPage, Vec<String>), Status> {
-        let resource = self.resource_info(at.resource)?;
-        check_verb(&resource, &at, "deletecollection")?;
-        let reply = self.list(ctx, at, select).await?;
+        let resource = self.resource_info(path.resource)?;
+        check_verb(&resource, &path, "deletecollection")?;
+        let reply = self.list(ctx, path, select).await?;
         let resource = &resource;
         let mut deletions = futures_util::stream::iter(reply.items.clone())
             .map(|object| async move {
-                let at = ResourcePath::object(at.resource, object.namespace(), object.name());
+                let path = ResourcePath::object(path.resource, object.namespace(), object.name());
                 let admission = DeletionAdmission::Run;
-                self.delete_object(ctx, resource, at, options, admission)
+                self.delete_object(ctx, resource, path, options, admission)
                     .await
             })
             .buffer_unordered(MAX_CONCURRENT_DELETES);
@@ -216,7 +231,7 @@ pub(crate) fn check_preconditions(
     // Kubernetes has the kind in place of the resource here (`rest/delete.go`).
     let gvk = &resource.kind.gvk;
     let kind_as_resource = Gvr::new(gvk.group.clone(), gvk.version.clone(), gvk.kind.clone());
-    let refuse = |why: String| Err(Status::conflict(&kind_as_resource, object.name(), why));
+    let refuse = |message: String| Err(Status::conflict(&kind_as_resource, object.name(), message));
     if let Some(uid) = &options.uid
         && uid != object.uid()
     {

@@ -80,7 +80,7 @@ impl ObjectDeletion {
             (strategy.begin_delete)(&mut new, &time::rfc3339_seconds(self.now));
         }
         if is_removable(&new, strategy) {
-            // Only kinds with a grace period are marked before they are removed.
+            // A kind without a grace period is removed without being marked first.
             let last = if self.grace_period.is_some() {
                 new
             } else {
@@ -190,16 +190,16 @@ mod tests {
         ObjectDeletion::new(strategy, object, &options, true, now()).plan(strategy, object)
     }
 
-    fn check(object: Value, policy: Option<DeletionPropagation>, want: Option<Value>) {
-        let plain = strategy::built_in_strategy("", "configmaps", false);
-        let finalizers = match plan(plain, &object, policy, None) {
+    fn check(object: Value, policy: Option<DeletionPropagation>, expected: Option<Value>) {
+        let strategy_of_config_maps = strategy::built_in_strategy("", "configmaps", false);
+        let finalizers = match plan(strategy_of_config_maps, &object, policy, None) {
             DeletionEffect::SetDeletionTimestamp(new) => {
                 Some(new["metadata"]["finalizers"].clone())
             }
             DeletionEffect::Wait => Some(json!("wait")),
             DeletionEffect::Remove(_) => None,
         };
-        assert_eq!(finalizers, want, "{object}");
+        assert_eq!(finalizers, expected, "{object}");
     }
 
     #[test]
@@ -255,7 +255,7 @@ mod tests {
     }
 
     /// Checks the effect on a pod: `removed`, `wait`, or its new time and grace period.
-    fn check_pod(pod: Value, requested: Option<i64>, want: &str) {
+    fn check_pod(pod: Value, requested: Option<i64>, expected: &str) {
         let pods = strategy::built_in_strategy("", "pods", true);
         let effect = match plan(pods, &pod, None, requested) {
             DeletionEffect::Remove(last) => {
@@ -269,7 +269,7 @@ mod tests {
                 format!("{time} {}", meta["deletionGracePeriodSeconds"])
             }
         };
-        assert_eq!(effect, want, "{pod} {requested:?}");
+        assert_eq!(effect, expected, "{pod} {requested:?}");
     }
 
     #[test]

@@ -71,12 +71,14 @@ impl Registry {
         event: &CoreEvent,
     ) -> Result<(), Status> {
         let body: Value = serde_json::to_value(event).map_err(Status::internal)?;
-        let at = client::ResourcePath::collection(&EVENTS, &event.metadata.namespace);
+        let path = client::ResourcePath::collection(&EVENTS, &event.metadata.namespace);
         let options = RegistryWriteOptions {
             creates_without_managers: true,
             ..RegistryWriteOptions::default()
         };
-        let written = self.create(ctx, at, ObjectBody::from(body), &options).await;
+        let written = self
+            .create(ctx, path, ObjectBody::from(body), &options)
+            .await;
         written.map(drop)
     }
 }

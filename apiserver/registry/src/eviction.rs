@@ -35,23 +35,23 @@ struct PodEviction<'a> {
     registry: &'a Registry,
     ctx: &'a RequestContext,
     pods: &'a ResourceInfo,
-    at: ResourcePath<'a>,
+    path: ResourcePath<'a>,
     options: DeleteOptions,
 }
 
 impl Registry {
-    /// POST to `eviction` of the pod at `at`.
+    /// POST to `eviction` of the pod at `path`.
     pub(crate) async fn evict_pod(
         &self,
         ctx: &RequestContext,
         pods: &ResourceInfo,
-        at: ResourcePath<'_>,
+        path: ResourcePath<'_>,
         eviction: &Value,
         options: &RegistryWriteOptions,
     ) -> Result<WriteResult, Status> {
-        if object_meta::metadata_string(eviction, "name") != at.name {
-            let why = "name in URL does not match name in Eviction object";
-            return Err(Status::bad_request(why));
+        if object_meta::metadata_string(eviction, "name") != path.name {
+            let message = "name in URL does not match name in Eviction object";
+            return Err(Status::bad_request(message));
         }
         let body = eviction.get("deleteOptions").filter(|v| !v.is_null());
         let mut delete_options = options::parse_delete_options(&|_| None, body)?;
@@ -60,7 +60,7 @@ impl Registry {
             registry: self,
             ctx,
             pods,
-            at,
+            path,
             options: delete_options,
         };
         eviction.run().await?;
@@ -95,10 +95,12 @@ impl PodEviction<'_> {
     }
 
     async fn newest_pod(&self) -> Result<Object, Status> {
-        let at = self.at;
-        let key = self.registry.storage_key(self.pods, at.namespace, at.name);
+        let path = self.path;
+        let key = self
+            .registry
+            .storage_key(self.pods, path.namespace, path.name);
         let pod = self.registry.get_newest(self.pods, &key).await?;
-        pod.ok_or_else(|| Status::not_found(&self.pods.kind.gvr, at.name))
+        pod.ok_or_else(|| Status::not_found(&self.pods.kind.gvr, path.name))
     }
 
     /// Evicts a pod that its budget may count as healthy.
@@ -126,30 +128,30 @@ impl PodEviction<'_> {
         &self,
         pod: &Object,
     ) -> Result<Option<(String, PodDisruptionBudget)>, Status> {
-        let at = ResourcePath::collection(&BUDGETS, self.at.namespace);
+        let path = ResourcePath::collection(&BUDGETS, self.path.namespace);
         let options = ListOptions::default();
-        let listed = self.registry.list(self.ctx, at, &options).await?;
-        let mut found = None;
+        let listed = self.registry.list(self.ctx, path, &options).await?;
+        let mut matching_budget = None;
         for object in listed.items {
             let budget = object.decode::<PodDisruptionBudget>();
             let budget = budget.map_err(Status::internal)?;
             if !budget.spec.selects(pod) {
                 continue;
             }
-            if found.is_some() {
-                let why = "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support.";
-                return Err(Status::failure(500, "", why));
+            if matching_budget.is_some() {
+                let message = "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support.";
+                return Err(Status::failure(500, "", message));
             }
-            found = Some((object.name().to_owned(), (*budget).clone()));
+            matching_budget = Some((object.name().to_owned(), (*budget).clone()));
         }
-        Ok(found)
+        Ok(matching_budget)
     }
 
     /// Takes one of the disruptions that the budget allows.
     async fn charge_budget(&self, name: &str) -> Result<(), Status> {
         let registry = self.registry;
         let budgets = registry.resource_info(&BUDGETS)?;
-        let key = registry.storage_key(&budgets, self.at.namespace, name);
+        let key = registry.storage_key(&budgets, self.path.namespace, name);
         let mut current = registry.get_newest(&budgets, &key).await?;
         for _ in 0..MAX_CONFLICT_RETRIES {
             let object = current.ok_or_else(|| Status::not_found(&BUDGETS, name))?;
@@ -165,7 +167,7 @@ impl PodEviction<'_> {
             if status.disruptions_allowed == 0 {
                 status.update_condition(&now);
             }
-            status.disrupted_pods.insert(self.at.name.to_owned(), now);
+            status.disrupted_pods.insert(self.path.name.to_owned(), now);
             tree["status"] = serde_json::to_value(&status).map_err(Status::internal)?;
             object_meta::metadata_mut(&mut tree)?.remove("resourceVersion");
             let managers = object.managed_fields_json();
@@ -176,8 +178,8 @@ impl PodEviction<'_> {
                 CommitResult::Conflict(winner) => current = winner,
             }
         }
-        let why = format!("couldn't update PodDisruptionBudget {name:?} due to conflicts");
-        Err(Status::timeout(why).with_retry_after(STILL_PROCESSED_RETRY_SECONDS))
+        let message = format!("couldn't update PodDisruptionBudget {name:?} due to conflicts");
+        Err(Status::timeout(message).with_retry_after(STILL_PROCESSED_RETRY_SECONDS))
     }
 
     /// Records in the pod's status why it ends, and deletes it. Admission is not asked: it has
@@ -192,18 +194,20 @@ impl PodEviction<'_> {
         let skip = DeletionAdmission::Skip;
         let deleted = self
             .registry
-            .delete_object(self.ctx, self.pods, self.at, &options, skip);
+            .delete_object(self.ctx, self.pods, self.path, &options, skip);
         deleted.await.map(drop)
     }
 
     /// Sets the condition DisruptionTarget; returns the pod's revision.
     async fn mark_disruption(&self, options: &DeleteOptions) -> Result<u64, Status> {
-        let until = write_deadline(self.ctx);
+        let deadline = write_deadline(self.ctx);
         let mut pod = self.newest_pod().await?;
-        let at = self.at;
-        let key = self.registry.storage_key(self.pods, at.namespace, at.name);
+        let path = self.path;
+        let key = self
+            .registry
+            .storage_key(self.pods, path.namespace, path.name);
         loop {
-            check_deadline(until)?;
+            check_deadline(deadline)?;
             check_preconditions(self.pods, options, &pod)?;
             let mut tree = pod.value().map_err(Status::internal)?;
             let condition = disruption_target(&self.registry.now());
@@ -218,7 +222,7 @@ impl PodEviction<'_> {
                 CommitResult::Committed(pod) => return Ok(pod.revision()),
                 CommitResult::Conflict(Some(winner)) => pod = winner,
                 CommitResult::Conflict(None) => {
-                    return Err(Status::not_found(&self.pods.kind.gvr, at.name));
+                    return Err(Status::not_found(&self.pods.kind.gvr, path.name));
                 }
             }
         }
@@ -257,8 +261,8 @@ fn disruption_target(now: &str) -> Value {
 }
 
 fn too_many_disruptions(retry_after: u32, cause: String) -> Status {
-    let why = "Cannot evict pod as it would violate the pod's disruption budget.";
-    Status::too_many_requests(why, retry_after).with_cause("DisruptionBudget", cause, "")
+    let message = "Cannot evict pod as it would violate the pod's disruption budget.";
+    Status::too_many_requests(message, retry_after).with_cause("DisruptionBudget", cause, "")
 }
 
 fn still_processed(name: &str) -> Status {
@@ -276,12 +280,13 @@ fn check_disruption(
         return Err(still_processed(name));
     }
     if status.disruptions_allowed < 0 {
-        let why = "pdb disruptions allowed is negative";
-        return Err(Status::forbidden(&BUDGET_SINGULAR, name, why));
+        let message = "pdb disruptions allowed is negative";
+        return Err(Status::forbidden(&BUDGET_SINGULAR, name, message));
     }
     if status.disrupted_pods.len() > MAX_DISRUPTED_PODS {
-        let why = "DisruptedPods map too big - too many evictions not confirmed by PDB controller";
-        return Err(Status::forbidden(&BUDGET_SINGULAR, name, why));
+        let message =
+            "DisruptedPods map too big - too many evictions not confirmed by PDB controller";
+        return Err(Status::forbidden(&BUDGET_SINGULAR, name, message));
     }
     if status.disruptions_allowed > 0 {
         return Ok(());

@@ -1,4 +1,4 @@
-//! Who manages which fields of an object: tracks it through creates, updates and patches, and
+//! Tracks which manager owns which fields of an object through creates, updates and patches, and
 //! applies configurations (`apiserver/pkg/endpoints/handlers/{create,update,patch}.go`).
 //!
 //! Trees are as they are written, those of built-in kinds in the storage version, and without
@@ -160,27 +160,33 @@ impl ResourceFieldManager<'_> {
     }
 
     /// The text of the managers of a new object, some of which the client may send.
-    pub(crate) async fn track_create(&self, new: &Value, sent: Option<&Value>) -> Option<String> {
+    pub(crate) async fn track_create(
+        &self,
+        new: &Value,
+        sent_managers: Option<&Value>,
+    ) -> Option<String> {
         let new = self.in_request_version(new);
         let zero = self.zero_object();
-        let managed = ManagedFields::decode_live_or_new(None, sent, false);
+        let managed = ManagedFields::decode_live_or_new(None, sent_managers, false);
         let tracked = self
             .with_field_manager(|m| m.update(&zero, &new, managed.clone(), self.manager))
             .await;
         tracked.ok()?.encode_json()
     }
 
-    /// The managers after an update or patch. `sent` is the value of
+    /// The managers after an update or patch. `sent_managers` is the value of
     /// `metadata.managedFields` that the client requests.
     pub(crate) async fn track_update(
         &self,
         old: &Value,
         new: &Value,
         live: Option<&str>,
-        sent: Option<&Value>,
+        sent_managers: Option<&Value>,
     ) -> ManagersAfterWrite {
-        let sent = sent.filter(|sent| self.subresource.is_empty() && !is_same_text(sent, live));
-        let Some(sent) = sent else {
+        let sent_managers = sent_managers.filter(|sent_managers| {
+            self.subresource.is_empty() && !is_same_text(sent_managers, live)
+        });
+        let Some(sent_managers) = sent_managers else {
             let Some(text) = live.filter(|_| new != old) else {
                 return ManagersAfterWrite::unchanged(live);
             };
@@ -198,7 +204,8 @@ impl ResourceFieldManager<'_> {
         };
         let (old, new) = (self.in_request_version(old), self.in_request_version(new));
         let live_list = live.and_then(|text| machinery::json::from_str::<Value>(text).ok());
-        let managed = ManagedFields::decode_live_or_new(live_list.as_ref(), Some(sent), false);
+        let managed =
+            ManagedFields::decode_live_or_new(live_list.as_ref(), Some(sent_managers), false);
         let tracked = self
             .with_field_manager(|m| m.update(&old, &new, managed.clone(), self.manager))
             .await;
@@ -251,19 +258,21 @@ pub(crate) fn decode_managers(text: Option<&str>) -> ManagedFields {
         .unwrap_or_default()
 }
 
-fn is_same_text(sent: &Value, live: Option<&str>) -> bool {
-    live.is_some_and(|live| serde_json::to_string(sent).is_ok_and(|sent| sent == live))
+fn is_same_text(sent_managers: &Value, live: Option<&str>) -> bool {
+    live.is_some_and(|live| {
+        serde_json::to_string(sent_managers).is_ok_and(|sent_managers| sent_managers == live)
+    })
 }
 
 /// The response to an apply that fails.
 pub(crate) fn apply_failure(error: ApplyError) -> Status {
     match error {
-        ApplyError::BadRequest(why) => Status::bad_request(why),
+        ApplyError::BadRequest(message) => Status::bad_request(message),
         ApplyError::Conflicts(conflicts) => {
             Status::apply_conflict(conflicts.causes(), conflicts.to_string())
         }
         // As in Kubernetes, where such errors have no reason.
-        ApplyError::Internal(why) => Status::failure(500, "", why),
+        ApplyError::Internal(message) => Status::failure(500, "", message),
     }
 }
 
@@ -287,7 +296,7 @@ struct WebhookConversions {
 
 struct ObjectToConvert {
     object: Value,
-    to: Gvk,
+    target: Gvk,
 }
 
 impl<'a> ResourceVersions<'a> {
@@ -308,7 +317,7 @@ impl<'a> ResourceVersions<'a> {
 
     async fn convert_by_webhook(&mut self, missing: ObjectToConvert) {
         let object = missing.object.clone();
-        let converted = convert_custom_resource(self.requested, object, &missing.to).await;
+        let converted = convert_custom_resource(self.requested, object, &missing.target).await;
         let converted = converted.map_err(|status| status.message);
         let conversions = self.webhook_conversions.get_mut();
         conversions.done.push((missing, converted));
@@ -318,20 +327,20 @@ impl<'a> ResourceVersions<'a> {
     fn webhook_conversion(
         &self,
         object: &Value,
-        to: &Gvk,
+        target: &Gvk,
     ) -> Result<Value, VersionConversionError> {
         let mut conversions = self.webhook_conversions.borrow_mut();
         let mut done = conversions.done.iter();
-        let same = done.find(|(from, _)| from.to == *to && from.object == *object);
-        if let Some((_, converted)) = same {
+        let finished = done.find(|(from, _)| from.target == *target && from.object == *object);
+        if let Some((_, converted)) = finished {
             return converted.clone().map_err(VersionConversionError::Failed);
         }
         conversions.missing = Some(ObjectToConvert {
             object: object.clone(),
-            to: to.clone(),
+            target: target.clone(),
         });
-        let why = "too many conversions between the versions of its managers";
-        Err(VersionConversionError::Failed(why.to_owned()))
+        let message = "too many conversions between the versions of its managers";
+        Err(VersionConversionError::Failed(message.to_owned()))
     }
 
     fn version(&self, api_version: &str) -> Option<&ResourceInfo> {
@@ -387,10 +396,10 @@ impl Registry {
     pub(crate) fn stored_versions(&self, resource: &ResourceInfo) -> Vec<Arc<ResourceInfo>> {
         let prefix = &resource.storage.kind.storage_prefix;
         let table = self.table();
-        let same = table
+        let versions = table
             .resources()
             .iter()
             .filter(|other| other.storage.kind.storage_prefix == *prefix);
-        same.cloned().collect()
+        versions.cloned().collect()
     }
 }

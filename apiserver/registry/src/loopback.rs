@@ -96,8 +96,8 @@ impl NamespaceLookup for LoopbackApi {
 impl KindResources for LoopbackApi {
     fn resource_of(&self, kind: &Gvk) -> Option<(Gvr, bool)> {
         let table = self.registry.table();
-        let found = table.resources().iter().find(|r| r.kind.gvk == *kind)?;
-        Some((found.kind.gvr.clone(), found.kind.namespaced))
+        let resource = table.resources().iter().find(|r| r.kind.gvk == *kind)?;
+        Some((resource.kind.gvr.clone(), resource.kind.namespaced))
     }
 }
 
@@ -109,30 +109,30 @@ impl KindSchemas for LoopbackApi {
 
     fn schema_of(&self, kind: &Gvk) -> Option<Value> {
         let table = self.registry.table();
-        let found = table.resources().iter().find(|r| r.kind.gvk == *kind)?;
-        let (kind, schema) = (&found.kind, &found.schema);
+        let resource = table.resources().iter().find(|r| r.kind.gvk == *kind)?;
+        let (kind, schema) = (&resource.kind, &resource.schema);
         inline_schema(PublishedResource { kind, schema })
     }
 }
 
 #[async_trait]
 impl Api for LoopbackApi {
-    async fn get(&self, at: ResourcePath<'_>) -> Result<Object> {
+    async fn get(&self, path: ResourcePath<'_>) -> Result<Object> {
         Ok(self
             .registry
-            .get(&self.ctx, at, &GetOptions::default())
+            .get(&self.ctx, path, &GetOptions::default())
             .await?)
     }
 
-    async fn get_cached(&self, at: ResourcePath<'_>) -> Result<Object> {
+    async fn get_cached(&self, path: ResourcePath<'_>) -> Result<Object> {
         let options = GetOptions {
             resource_version: "0".into(),
         };
-        Ok(self.registry.get(&self.ctx, at, &options).await?)
+        Ok(self.registry.get(&self.ctx, path, &options).await?)
     }
 
-    async fn list(&self, at: ResourcePath<'_>, options: &ListOptions) -> Result<ObjectList> {
-        let reply = self.registry.list(&self.ctx, at, options).await?;
+    async fn list(&self, path: ResourcePath<'_>, options: &ListOptions) -> Result<ObjectList> {
+        let reply = self.registry.list(&self.ctx, path, options).await?;
         Ok(ObjectList {
             items: reply.items,
             revision: reply.revision.unwrap_or_default(),
@@ -142,7 +142,7 @@ impl Api for LoopbackApi {
 
     async fn watch(
         &self,
-        at: ResourcePath<'_>,
+        path: ResourcePath<'_>,
         options: &client::WatchOptions,
     ) -> Result<WatchStream> {
         let initial = options.send_initial_events;
@@ -160,7 +160,7 @@ impl Api for LoopbackApi {
             timeout: (options.timeout_seconds > 0)
                 .then(|| Duration::from_secs(options.timeout_seconds.into())),
         };
-        let watch = self.registry.watch(&self.ctx, at, &options).await?;
+        let watch = self.registry.watch(&self.ctx, path, &options).await?;
         let stream = futures_util::stream::unfold(Some(watch), |watch| async move {
             let mut watch = watch?;
             match watch.next().await? {
@@ -173,14 +173,14 @@ impl Api for LoopbackApi {
 
     async fn create(
         &self,
-        at: ResourcePath<'_>,
+        path: ResourcePath<'_>,
         body: WriteBody,
         options: &client::WriteOptions,
     ) -> Result<Object> {
         let body = ObjectBody::from(body.into_tree()?);
         let written = self
             .registry
-            .create(&self.ctx, at, body, &registry_write_options(options))
+            .create(&self.ctx, path, body, &registry_write_options(options))
             .await?;
         Ok(written.object)
     }
@@ -193,37 +193,42 @@ impl Api for LoopbackApi {
 
     async fn update(
         &self,
-        at: ResourcePath<'_>,
+        path: ResourcePath<'_>,
         body: WriteBody,
         options: &client::WriteOptions,
     ) -> Result<Object> {
         let body = ObjectBody::from(body.into_tree()?);
         let written = self
             .registry
-            .update(&self.ctx, at, body, &registry_write_options(options))
+            .update(&self.ctx, path, body, &registry_write_options(options))
             .await?;
         Ok(written.object)
     }
 
     async fn patch(
         &self,
-        at: ResourcePath<'_>,
+        path: ResourcePath<'_>,
         patch: Patch,
         options: &client::WriteOptions,
     ) -> Result<Object> {
         let written = self
             .registry
-            .patch(&self.ctx, at, patch, &registry_write_options(options))
+            .patch(&self.ctx, path, patch, &registry_write_options(options))
             .await?;
         Ok(written.object)
     }
 
     async fn delete(
         &self,
-        at: ResourcePath<'_>,
+        path: ResourcePath<'_>,
         options: &DeleteOptions,
     ) -> Result<Option<Object>> {
-        match self.registry.delete(&self.ctx, at, options).await?.response {
+        match self
+            .registry
+            .delete(&self.ctx, path, options)
+            .await?
+            .response
+        {
             DeleteResponse::Object {
                 object,
                 gone: false,
@@ -234,12 +239,12 @@ impl Api for LoopbackApi {
 
     async fn delete_collection(
         &self,
-        at: ResourcePath<'_>,
+        path: ResourcePath<'_>,
         options: &DeleteOptions,
         select: &ListOptions,
     ) -> Result<()> {
         self.registry
-            .delete_collection(&self.ctx, at, options, select)
+            .delete_collection(&self.ctx, path, options, select)
             .await?;
         Ok(())
     }

@@ -82,20 +82,24 @@ impl ResourceStoreMetrics {
     pub(crate) fn observe(
         &self,
         families: &StoreCallMetricFamilies,
-        of: &Gvr,
+        gvr: &Gvr,
         operation: StoreOperation,
-        took: Duration,
+        duration_of_call: Duration,
         success: bool,
     ) {
         let timing = self.0[operation as usize].get_or_init(|| {
-            let labels = [operation.as_str(), of.group.as_ref(), of.resource.as_ref()];
+            let labels = [
+                operation.as_str(),
+                gvr.group.as_ref(),
+                gvr.resource.as_ref(),
+            ];
             StoreOperationMetrics {
                 duration: families.durations.with_label_values(labels),
                 requests: families.requests.with_label_values(labels),
                 errors: families.errors.with_label_values(labels),
             }
         });
-        timing.duration.observe(took.as_secs_f64());
+        timing.duration.observe(duration_of_call.as_secs_f64());
         timing.requests.inc();
         if !success {
             timing.errors.inc();

@@ -119,8 +119,8 @@ pub(crate) fn generate_name(base: &str) -> String {
     name.push_str(&base[..end]);
     let mut rng = rand::rng();
     for _ in 0..GENERATED_SUFFIX_LENGTH {
-        let at = rng.random_range(0..GENERATED_SUFFIX_ALPHABET.len());
-        name.push(char::from(GENERATED_SUFFIX_ALPHABET[at]));
+        let index = rng.random_range(0..GENERATED_SUFFIX_ALPHABET.len());
+        name.push(char::from(GENERATED_SUFFIX_ALPHABET[index]));
     }
     name
 }
@@ -187,10 +187,10 @@ pub(crate) fn finalizer_warnings(value: &Value) -> Vec<String> {
 pub(crate) fn remove_repeated_owners(value: &mut Value) -> Option<String> {
     let owners = value.pointer_mut("/metadata/ownerReferences")?;
     let owners = owners.as_array_mut()?;
-    let mut known = HashSet::new();
+    let mut distinct = HashSet::new();
     let mut repeated = Vec::new();
     owners.retain(|owner| {
-        let is_first = known.insert(owner.to_string());
+        let is_first = distinct.insert(owner.to_string());
         if !is_first {
             let uid = owner["uid"].as_str().unwrap_or_default();
             repeated.push(truncated(uid, MAX_QUOTED_BYTES).into_owned());

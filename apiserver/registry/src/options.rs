@@ -166,8 +166,8 @@ pub fn parse_write_options(
 ) -> Result<RegistryWriteOptions, Status> {
     let mut errors = Vec::new();
     if kind == "PatchOptions" && query("force").is_some() {
-        let why = "may not be specified for non-apply patch";
-        errors.push(FieldError::forbidden("force", why));
+        let message = "may not be specified for non-apply patch";
+        errors.push(FieldError::forbidden("force", message));
     }
     parse_common_write_options(query, kind, errors)
 }
@@ -178,8 +178,8 @@ pub fn parse_apply_options(
 ) -> Result<(RegistryWriteOptions, bool), Status> {
     let mut errors = Vec::new();
     if string_parameter(query, "fieldManager").is_empty() {
-        let why = "is required for apply patch";
-        errors.push(FieldError::required("fieldManager", why));
+        let message = "is required for apply patch";
+        errors.push(FieldError::required("fieldManager", message));
     }
     let force = bool_parameter(query, "force").unwrap_or(false);
     let options = parse_common_write_options(query, "PatchOptions", errors)?;
@@ -224,11 +224,15 @@ fn parse_common_write_options(
             MAX_FIELD_MANAGER_LENGTH,
         ));
     }
-    for (at, character) in manager.char_indices() {
+    for (position, character) in manager.char_indices() {
         if character.is_control() || (character.is_whitespace() && character != ' ') {
             let code = u32::from(character);
-            let why = format!("invalid character U+{code:04X} (at position {at})");
-            errors.push(FieldError::invalid("fieldManager", &json!(manager), why));
+            let message = format!("invalid character U+{code:04X} (at position {position})");
+            errors.push(FieldError::invalid(
+                "fieldManager",
+                &json!(manager),
+                message,
+            ));
         }
     }
     let requested = RequestedWriteOptions {
@@ -300,8 +304,8 @@ struct DeleteOptionsBody {
 }
 
 fn parse_delete_options_body(body: &Value) -> Result<DeleteOptions, Status> {
-    let unreadable = |why: &dyn std::fmt::Display| {
-        Status::bad_request(format!("unable to decode DeleteOptions: {why}"))
+    let unreadable = |message: &dyn std::fmt::Display| {
+        Status::bad_request(format!("unable to decode DeleteOptions: {message}"))
     };
     let body = DeleteOptionsBody::deserialize(body).map_err(|e| unreadable(&e))?;
     if let Some(kind) = body.kind
@@ -426,10 +430,10 @@ mod tests {
             ("limit=x", 400),
             ("unknown=1", 200),
         ];
-        for (query, want) in table {
+        for (query, expected) in table {
             assert_eq!(
                 with_query(query, |q| status_code(parse_list_options(q))),
-                want,
+                expected,
                 "{query}"
             );
         }
@@ -454,10 +458,10 @@ mod tests {
             ("continue=a&resourceVersion=5", 200),
             ("limit=x", 400),
         ];
-        for (query, want) in table {
+        for (query, expected) in table {
             assert_eq!(
                 with_query(query, |q| status_code(parse_watch_options(q))),
-                want,
+                expected,
                 "{query}"
             );
         }
@@ -465,23 +469,23 @@ mod tests {
 
     #[test]
     fn write_and_delete_options_are_validated() {
-        let long = format!("fieldManager={}", "a".repeat(129));
+        let long_manager = format!("fieldManager={}", "a".repeat(129));
         let table = [
             ("dryRun=All", 200),
             ("dryRun=Some", 422),
             ("fieldValidation=Strict", 200),
             ("fieldValidation=strict", 422),
             ("fieldManager=a%", 200),
-            (long.as_str(), 422),
+            (long_manager.as_str(), 422),
             ("force=true", 422),
         ];
-        for (query, want) in table {
+        for (query, expected) in table {
             assert_eq!(
                 with_query(query, |q| status_code(parse_write_options(
                     q,
                     "PatchOptions"
                 ))),
-                want,
+                expected,
                 "{query}"
             );
         }
@@ -496,10 +500,10 @@ mod tests {
             (json!({"kind": "Pod"}), 400),
             (json!([]), 400),
         ];
-        for (body, want) in bodies {
+        for (body, expected) in bodies {
             assert_eq!(
                 with_query("", |q| status_code(parse_delete_options(q, Some(&body)))),
-                want,
+                expected,
                 "{body}"
             );
         }

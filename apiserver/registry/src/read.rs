@@ -59,14 +59,14 @@ pub(crate) fn convert_object(resource: &ResourceInfo, object: Object) -> Result<
 /// 405 unless the resource, or its subresource, supports the verb.
 pub(crate) fn check_verb(
     resource: &ResourceInfo,
-    at: &ResourcePath<'_>,
+    path: &ResourcePath<'_>,
     verb: &str,
 ) -> Result<(), Status> {
-    let allowed = if at.subresource.is_empty() {
+    let allowed = if path.subresource.is_empty() {
         resource.supports_verb(verb)
     } else {
         let sub = resource
-            .subresource(at.subresource)
+            .subresource(path.subresource)
             .ok_or_else(Status::path_not_found)?;
         sub.verbs.contains(&verb)
     };
@@ -82,11 +82,11 @@ impl Registry {
     pub async fn get(
         &self,
         context: &RequestContext,
-        at: ResourcePath<'_>,
+        path: ResourcePath<'_>,
         options: &GetOptions,
     ) -> Result<Object, Status> {
-        let resource = self.resource_info(at.resource)?;
-        check_verb(&resource, &at, "get")?;
+        let resource = self.resource_info(path.resource)?;
+        check_verb(&resource, &path, "get")?;
         let position = ResourceVersionParams {
             resource_version: &options.resource_version,
             resource_version_match: "",
@@ -96,18 +96,20 @@ impl Registry {
         };
         let fresh = position.for_get()?;
         if let Some(provider) = self.provider_of(&resource) {
-            let computed = self.compute(&**provider, context, &at, "").await?.objects;
-            let found = computed.into_iter().find(|object| object.name() == at.name);
-            return found.ok_or_else(|| Status::not_found(&resource.kind.gvr, at.name));
+            let computed = self.compute(&**provider, context, &path, "").await?.objects;
+            let computed_object = computed
+                .into_iter()
+                .find(|object| object.name() == path.name);
+            return computed_object.ok_or_else(|| Status::not_found(&resource.kind.gvr, path.name));
         }
         let object = resource
             .storage
             .cache
-            .get(&key_suffix(&resource, at.namespace, at.name), fresh)
+            .get(&key_suffix(&resource, path.namespace, path.name), fresh)
             .await
             .map_err(|e| e.status())?
-            .ok_or_else(|| Status::not_found(&resource.kind.gvr, at.name))?;
-        match (at.subresource, &resource.kind.scale) {
+            .ok_or_else(|| Status::not_found(&resource.kind.gvr, path.name))?;
+        match (path.subresource, &resource.kind.scale) {
             ("scale", Some(paths)) => {
                 let parent = object.value().map_err(Status::internal)?;
                 if resource.custom {
@@ -125,25 +127,25 @@ impl Registry {
     pub async fn list(
         &self,
         context: &RequestContext,
-        at: ResourcePath<'_>,
+        path: ResourcePath<'_>,
         options: &client::ListOptions,
     ) -> Result<ObjectListPage, Status> {
-        let resource = self.resource_info(at.resource)?;
-        check_verb(&resource, &at, "list")?;
+        let resource = self.resource_info(path.resource)?;
+        check_verb(&resource, &path, "list")?;
         let position = list_params(options);
         let filter = watch_cache_filter(
             &resource,
-            &at,
+            &path,
             &options.label_selector,
             &options.field_selector,
         )?;
         let revision = position.for_list()?;
         if let Some(provider) = self.provider_of(&resource) {
             let computed = self
-                .compute(&**provider, context, &at, &options.label_selector)
+                .compute(&**provider, context, &path, &options.label_selector)
                 .await?;
             // The provider has matched the labels.
-            let fields = watch_cache_filter(&resource, &at, "", &options.field_selector)?;
+            let fields = watch_cache_filter(&resource, &path, "", &options.field_selector)?;
             return Ok(computed_page(resource, computed, &fields));
         }
         let request = CacherListRequest {
@@ -189,13 +191,13 @@ impl Registry {
         &self,
         provider: &dyn ComputedResourceProvider,
         context: &RequestContext,
-        at: &ResourcePath<'_>,
+        path: &ResourcePath<'_>,
         label_selector: &str,
     ) -> Result<ComputedObjects, Status> {
         let request = ComputedListRequest {
             context,
-            namespace: at.namespace,
-            name: at.name,
+            namespace: path.namespace,
+            name: path.name,
             label_selector,
         };
         provider.list(self, &request).await
@@ -205,15 +207,15 @@ impl Registry {
     pub async fn watch(
         &self,
         _: &RequestContext,
-        at: ResourcePath<'_>,
+        path: ResourcePath<'_>,
         options: &RegistryWatchOptions,
     ) -> Result<RegistryWatch, Status> {
-        let resource = self.resource_info(at.resource)?;
-        check_verb(&resource, &at, "watch")?;
+        let resource = self.resource_info(path.resource)?;
+        check_verb(&resource, &path, "watch")?;
         let request = CacherWatchRequest {
             filter: watch_cache_filter(
                 &resource,
-                &at,
+                &path,
                 &options.label_selector,
                 &options.field_selector,
             )?,
@@ -263,14 +265,14 @@ impl RegistryReader for Registry {
     async fn list_objects(
         &self,
         context: &RequestContext,
-        at: ResourcePath<'_>,
+        path: ResourcePath<'_>,
         label_selector: &str,
     ) -> Result<Vec<Object>, Status> {
         let options = client::ListOptions {
             label_selector: label_selector.to_owned(),
             ..client::ListOptions::default()
         };
-        Ok(self.list(context, at, &options).await?.items)
+        Ok(self.list(context, path, &options).await?.items)
     }
 }
 
@@ -296,17 +298,17 @@ fn random_watch_timeout() -> Duration {
 /// Builds the filter of the watch cache, which takes namespace and name separately.
 fn watch_cache_filter(
     resource: &ResourceInfo,
-    at: &ResourcePath<'_>,
+    path: &ResourcePath<'_>,
     labels: &str,
     fields: &str,
 ) -> Result<SelectionPredicate, Status> {
     let namespace = match resource.kind.namespaced {
-        true => at.namespace,
+        true => path.namespace,
         false => "",
     };
-    parse_selectors((namespace, at.name), (labels, fields), |label| {
-        let known = &resource.selectable_fields;
-        let field = known.iter().find(|field| field.label == label);
+    parse_selectors((namespace, path.name), (labels, fields), |label| {
+        let selectable_fields = &resource.selectable_fields;
+        let field = selectable_fields.iter().find(|field| field.label == label);
         field
             .cloned()
             .ok_or_else(|| unsupported_field(resource, label))
@@ -314,15 +316,15 @@ fn watch_cache_filter(
 }
 
 /// The selection of objects of another server by namespace and name, which may be empty, and by
-/// selectors. The fields are those of built-in kinds.
+/// selectors. Only built-in kinds have fields.
 pub fn select_by_kind(
     kind: &Gvr,
     path: (&str, &str),
     selectors: (&str, &str),
 ) -> Result<SelectionPredicate, Status> {
-    let known = built_in_fields(&kind.group, &kind.resource);
+    let selectable_fields = built_in_fields(&kind.group, &kind.resource);
     parse_selectors(path, selectors, |label| {
-        let field = known.iter().find(|field| field.label == label);
+        let field = selectable_fields.iter().find(|field| field.label == label);
         let unsupported = || Status::bad_request(format!("field label not supported: {label}"));
         field.cloned().ok_or_else(unsupported)
     })

@@ -41,7 +41,7 @@ pub trait UnstoredCreateHandler: Send + Sync {
     async fn create(
         &self,
         ctx: &RequestContext,
-        at: ResourcePath<'_>,
+        path: ResourcePath<'_>,
         body: Value,
         parent: Option<&Object>,
     ) -> Result<Value, Status>;
@@ -149,12 +149,12 @@ impl Registry {
     /// Creates a registry over a store and its caches. Does no I/O.
     pub fn new(
         store: Arc<dyn Store>,
-        hub: Arc<WatchCaches>,
+        watch_caches: Arc<WatchCaches>,
         mut options: RegistryOptions,
     ) -> Arc<Self> {
         let providers = std::mem::take(&mut options.computed_resources);
         let providers = with_own_providers(providers, &options.store_health);
-        let builtin = catalog_resources(&hub, |kind| {
+        let builtin = catalog_resources(&watch_caches, |kind| {
             let is_provided = !kind.computed || providers.contains_key(&kind.gvr);
             is_provided && (options.serves_group)(&kind.gvr.group)
         });
@@ -166,10 +166,10 @@ impl Registry {
                 1,
             )),
             table_generation: watch::Sender::new(1),
-            namespace_cacher: hub.cacher(NAMESPACES_PREFIX),
-            crd_cacher: hub.cacher(CRDS_PREFIX),
+            namespace_cacher: watch_caches.cacher(NAMESPACES_PREFIX),
+            crd_cacher: watch_caches.cacher(CRDS_PREFIX),
             store,
-            watch_caches: hub,
+            watch_caches,
             options,
             computed_resources: providers,
             dynamic_admission: OnceLock::new(),
@@ -210,8 +210,8 @@ impl Registry {
 
     /// A namespace, from this store or from where namespaces are.
     pub(crate) async fn get_namespace(&self, name: &str) -> Result<Option<Object>, Status> {
-        if let Some(elsewhere) = &self.options.namespace_lookup {
-            return elsewhere.get_namespace(name).await;
+        if let Some(lookup) = &self.options.namespace_lookup {
+            return lookup.get_namespace(name).await;
         }
         let cached = self.namespace_cacher.get(name, ReadFreshness::Any).await;
         if let Some(object) = cached.map_err(|e| e.status())? {
@@ -262,9 +262,9 @@ impl Registry {
     async fn watch_crds(&self) {
         let failures = FailureLogLimiter::new();
         loop {
-            if let Err(why) = self.watch_crds_once(&failures).await {
-                if failures.record_failure("follow", &why.to_string()) {
-                    tracing::warn!(%why, "failed to watch CustomResourceDefinitions");
+            if let Err(e) = self.watch_crds_once(&failures).await {
+                if failures.record_failure("follow", &e.to_string()) {
+                    tracing::warn!(why = %e, "failed to watch CustomResourceDefinitions");
                 }
                 tokio::time::sleep(std::time::Duration::from_secs(1)).await;
             }
@@ -320,7 +320,7 @@ impl Registry {
             .list(request)
             .await
             .map_err(|e| e.status())?;
-        let closed = {
+        let closed_ids = {
             let mut customs = self.served_crds.lock();
             let outcome = custom_resources::sync_definitions(
                 &mut customs,
@@ -343,7 +343,7 @@ impl Registry {
             }
             outcome.closed_caches
         };
-        for id in closed {
+        for id in closed_ids {
             self.watch_caches.remove(&id).await;
         }
         Ok(())

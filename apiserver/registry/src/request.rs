@@ -18,7 +18,8 @@ pub struct RequestContext {
     pub user: Arc<UserInfo>,
     /// When a write gives up with 504.
     pub deadline: Option<Instant>,
-    /// Where admission puts annotations of the request's audit events, if it is audited.
+    /// Admission adds the annotations of the request's audit events here, if the request is
+    /// audited.
     pub audit_annotations: Option<Arc<AuditAnnotations>>,
     /// Whether a controller of this process makes the request, which nothing authorizes.
     pub is_from_controller: bool,
@@ -99,7 +100,7 @@ pub enum FieldValidation {
 #[derive(Clone, Debug, Default)]
 pub struct RegistryWriteOptions {
     pub dry_run: bool,
-    /// The manager of the fields; that of the client if the request names none.
+    /// The manager of the fields; the client's name if the request names none.
     pub field_manager: String,
     /// The options of the request itself, for admission.
     pub requested: RequestedWriteOptions,

@@ -42,9 +42,71 @@ impl UpdateRequest<'_> {
         consumed: &mut bool,
     ) -> Result<RequestedObject, Status> {
         let patched = !matches!(source, UpdateSource::Put(_));
+        let (mut value, mut managers, strict_errors) =
+            self.read_source(source, old, current, consumed).await?;
+        if self.target == UpdateTarget::Scale {
+            scale::check_body(self.resource, &value, patched)?;
+            check_name(&mut value, &self.path)?;
+            if patched {
+                self.check_preconditions(&value, current, true)?;
+            }
+            return Ok(RequestedObject {
+                value,
+                managers,
+                warnings: Vec::new(),
+            });
+        }
+        if patched {
+            check_patched_head(self.resource, &value)?;
+        }
+        check_metadata_types(self.resource, &value, patched)?;
+        if let RequestedManagers::Sent(sent_managers) = &mut managers {
+            *sent_managers = object_meta::take_managed_fields(&mut value)?;
+            // Custom resources have no empty list, which resets the managers elsewhere.
+            if !self.resource.has_go_type() && sent_managers.as_ref().is_some_and(is_empty_list) {
+                *sent_managers = None;
+            }
+        }
+        check_name(&mut value, &self.path)?;
+        check_kind(self.resource, &mut value, patched)?;
+        check_namespace(self.resource, &self.path, &mut value)?;
+        let field_validation = match managers {
+            // Kubernetes prunes what is applied without a word; types were checked before.
+            RequestedManagers::Applied(_) => FieldValidation::Ignore,
+            RequestedManagers::Sent(_) => self.options.field_validation,
+        };
+        let warnings = decode(
+            self.resource,
+            &mut value,
+            &strict_errors,
+            field_validation,
+            patched,
+        )?;
+        if patched {
+            self.check_preconditions(&value, current, true)?;
+        }
+        self.resource
+            .conversion
+            .convert_to_storage(&self.resource.storage.kind.gvk, &mut value);
+        Ok(RequestedObject {
+            value,
+            managers,
+            warnings,
+        })
+    }
+
+    /// The value of a PUT, or the result of a patch or an apply, with its managers and the errors
+    /// of strict decoding so far. Takes the body of a PUT that cannot be tried again.
+    async fn read_source(
+        &self,
+        source: &mut UpdateSource,
+        old: &Value,
+        current: &Object,
+        consumed: &mut bool,
+    ) -> Result<(Value, RequestedManagers, StrictErrors), Status> {
         let mut strict_errors = StrictErrors::default();
         let mut managers = RequestedManagers::Sent(None);
-        let mut value = match source {
+        let value = match source {
             UpdateSource::Put(body) => {
                 self.check_preconditions(&body.value, current, false)?;
                 strict_errors = body.strict_errors();
@@ -71,55 +133,7 @@ impl UpdateRequest<'_> {
                 self.apply_patch(patch, old, current)?
             }
         };
-        if self.target == UpdateTarget::Scale {
-            scale::check_body(self.resource, &value, patched)?;
-            check_name(&mut value, &self.at)?;
-            if patched {
-                self.check_preconditions(&value, current, true)?;
-            }
-            return Ok(RequestedObject {
-                value,
-                managers,
-                warnings: Vec::new(),
-            });
-        }
-        if patched {
-            check_patched_head(self.resource, &value)?;
-        }
-        check_metadata_types(self.resource, &value, patched)?;
-        if let RequestedManagers::Sent(sent) = &mut managers {
-            *sent = object_meta::take_managed_fields(&mut value)?;
-            // Custom resources have no empty list, which resets the managers elsewhere.
-            if !self.resource.has_go_type() && sent.as_ref().is_some_and(is_empty_list) {
-                *sent = None;
-            }
-        }
-        check_name(&mut value, &self.at)?;
-        check_kind(self.resource, &mut value, patched)?;
-        check_namespace(self.resource, &self.at, &mut value)?;
-        let field_validation = match managers {
-            // Kubernetes prunes what is applied without a word; types were checked before.
-            RequestedManagers::Applied(_) => FieldValidation::Ignore,
-            RequestedManagers::Sent(_) => self.options.field_validation,
-        };
-        let warnings = decode(
-            self.resource,
-            &mut value,
-            &strict_errors,
-            field_validation,
-            patched,
-        )?;
-        if patched {
-            self.check_preconditions(&value, current, true)?;
-        }
-        self.resource
-            .conversion
-            .convert_to_storage(&self.resource.storage.kind.gvk, &mut value);
-        Ok(RequestedObject {
-            value,
-            managers,
-            warnings,
-        })
+        Ok((value, managers, strict_errors))
     }
 
     async fn apply_configuration(
@@ -171,9 +185,9 @@ impl UpdateRequest<'_> {
             restore_kind(patched, head);
         }
         outcome.map_err(|error| match error {
-            patch::Error::BadRequest(why) => Status::bad_request(why),
-            patch::Error::TooLarge(why) => Status::request_entity_too_large(why),
-            // As in `endpoints/handlers/patch.go`, the response omits the reason.
+            patch::Error::BadRequest(message) => Status::bad_request(message),
+            patch::Error::TooLarge(message) => Status::request_entity_too_large(message),
+            // The response omits the reason, as in `endpoints/handlers/patch.go`.
             patch::Error::Unprocessable(_) => Status::unprocessable(),
         })
     }
@@ -182,25 +196,25 @@ impl UpdateRequest<'_> {
     /// patch does to the uid is left to validation, as by Kubernetes.
     fn check_preconditions(
         &self,
-        sent: &Value,
+        sent_object: &Value,
         current: &Object,
         patched: bool,
     ) -> Result<(), Status> {
         let gvr = &self.resource.kind.gvr;
-        let uid = object_meta::metadata_string(sent, "uid");
+        let uid = object_meta::metadata_string(sent_object, "uid");
         if !patched && !uid.is_empty() && uid != current.uid() {
             return Err(Status::conflict(
                 gvr,
-                self.at.name,
+                self.path.name,
                 format!(
                     "StorageError: invalid object, Code: 4, Key: {}, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: UID in precondition: {uid}, UID in object meta: {}",
                     self.registry
-                        .storage_key(self.resource, self.at.namespace, self.at.name),
+                        .storage_key(self.resource, self.path.namespace, self.path.name),
                     current.uid()
                 ),
             ));
         }
-        let version = object_meta::metadata_string(sent, "resourceVersion");
+        let version = object_meta::metadata_string(sent_object, "resourceVersion");
         match parse_resource_version(version)? {
             0 if self.needs_resource_version() => {
                 let error = FieldError::invalid(
@@ -210,11 +224,11 @@ impl UpdateRequest<'_> {
                 );
                 // Kubernetes names the resource here, not the kind.
                 let resource = Gvk::new(&*gvr.group, "", &*gvr.resource);
-                Err(Status::invalid(&resource, self.at.name, &[error]))
+                Err(Status::invalid(&resource, self.path.name, &[error]))
             }
             0 => Ok(()),
             requested if requested == current.revision() => Ok(()),
-            _ => Err(Status::stale_resource_version(gvr, self.at.name)),
+            _ => Err(Status::stale_resource_version(gvr, self.path.name)),
         }
     }
 
@@ -233,41 +247,50 @@ impl UpdateRequest<'_> {
         if uid.is_empty() {
             return Ok(());
         }
-        let why = format!(
+        let message = format!(
             "uid mismatch: the provided object specified uid {uid}, and no existing object was found"
         );
-        Err(Status::conflict(&self.resource.kind.gvr, self.at.name, why))
+        Err(Status::conflict(
+            &self.resource.kind.gvr,
+            self.path.name,
+            message,
+        ))
     }
 
     /// Takes from the requested object only what this path may change (B4.4).
     pub(crate) fn merge_updatable_fields(
         &self,
-        mut sent: Value,
+        mut sent_object: Value,
         old: &Value,
     ) -> Result<Value, Status> {
         match self.target {
             UpdateTarget::Object => {
                 if self.resource.storage.kind.status
-                    && let Some(map) = sent.as_object_mut()
+                    && let Some(map) = sent_object.as_object_mut()
                 {
                     match old.get("status") {
                         Some(status) => map.insert("status".into(), status.clone()),
                         None => map.remove("status"),
                     };
                 }
-                Ok(sent)
+                Ok(sent_object)
             }
             UpdateTarget::Status | UpdateTarget::Approval => {
                 let mut new = old.clone();
-                if let (Some(new), Some(sent)) = (new.as_object_mut(), sent.as_object_mut()) {
-                    match sent.remove("status") {
+                if let (Some(new), Some(sent_object)) =
+                    (new.as_object_mut(), sent_object.as_object_mut())
+                {
+                    match sent_object.remove("status") {
                         Some(status) => new.insert("status".into(), status),
                         None => new.remove("status"),
                     };
                 }
-                let (meta, sent) = (object_meta::metadata_mut(&mut new)?, &sent["metadata"]);
+                let (meta, sent_object) = (
+                    object_meta::metadata_mut(&mut new)?,
+                    &sent_object["metadata"],
+                );
                 for field in metadata_written_with_status(self.resource) {
-                    match sent.get(field) {
+                    match sent_object.get(field) {
                         Some(v) => meta.insert((*field).into(), v.clone()),
                         None => meta.remove(*field),
                     };
@@ -277,13 +300,13 @@ impl UpdateRequest<'_> {
             UpdateTarget::Scale => {
                 let mut new = old.clone();
                 if let Some(paths) = &self.resource.kind.scale {
-                    scale::apply_scale(paths, &sent, &mut new, self.resource.custom)?;
+                    scale::apply_scale(paths, &sent_object, &mut new, self.resource.custom)?;
                 }
                 Ok(new)
             }
             UpdateTarget::Finalize => {
                 let mut new = old.clone();
-                let listed = sent["spec"]["finalizers"]
+                let listed = sent_object["spec"]["finalizers"]
                     .as_array()
                     .filter(|a| !a.is_empty());
                 new["spec"] = match listed {
@@ -314,7 +337,7 @@ fn restore_kind(patched: &mut Value, head: [(&str, Value); 2]) {
         if let Some(fields) = patched.as_object_mut()
             && fields
                 .get(field)
-                .is_none_or(|sent| sent.is_string() || sent.is_null())
+                .is_none_or(|field_value| field_value.is_string() || field_value.is_null())
         {
             fields.insert(field.to_owned(), value);
         }
@@ -332,8 +355,8 @@ fn parse_resource_version(version: &str) -> Result<u64, Status> {
     }
     version.parse().map_err(|_| {
         let version = go_format::quoted(version);
-        let why = format!("strconv.ParseUint: parsing {version}: invalid syntax");
-        Status::failure(500, "", why)
+        let message = format!("strconv.ParseUint: parsing {version}: invalid syntax");
+        Status::failure(500, "", message)
     })
 }
 
@@ -357,13 +380,13 @@ fn insert_managers(doc: &mut Value, current: &Object) -> Result<(), Status> {
 }
 
 /// Checks that the name of the object matches the name in the path.
-pub(crate) fn check_name(value: &mut Value, at: &ResourcePath<'_>) -> Result<(), Status> {
+pub(crate) fn check_name(value: &mut Value, path: &ResourcePath<'_>) -> Result<(), Status> {
     let meta = object_meta::metadata_mut(value)?;
     let name = meta.get("name").and_then(Value::as_str).unwrap_or("");
-    if name == at.name {
+    if name == path.name {
         return Ok(());
     }
-    let name_in_path = at.name;
+    let name_in_path = path.name;
     Err(Status::bad_request(if name.is_empty() {
         format!(
             "the name of the object ({name_in_path} based on URL) was undeterminable: name must be provided"

@@ -23,9 +23,9 @@ use crate::selectable_fields::{self, SelectableField};
 use crate::strategy::{self, RestStrategy};
 
 /// 500 for an object that cannot be decoded, with its name.
-pub fn decode_failure(kind: &KindInfo, object: &Object, why: impl Display) -> Status {
+pub fn decode_failure(kind: &KindInfo, object: &Object, message: impl Display) -> Status {
     let (resource, key) = (kind.gvr.group_resource(), object.meta().key());
-    Status::internal(format_args!("unable to read {resource} {key:?}: {why}"))
+    Status::internal(format_args!("unable to read {resource} {key:?}: {message}"))
 }
 
 /// A subresource of a kind.
@@ -133,8 +133,8 @@ impl ResourceInfo {
     }
 
     /// See [`decode_failure`].
-    pub(crate) fn decode_failure(&self, object: &Object, why: impl Display) -> Status {
-        decode_failure(&self.kind, object, why)
+    pub(crate) fn decode_failure(&self, object: &Object, message: impl Display) -> Status {
+        decode_failure(&self.kind, object, message)
     }
 
     pub(crate) fn built_in(kind: &Arc<KindInfo>, storage: Arc<ResourceStorage>) -> Self {
@@ -163,7 +163,7 @@ impl std::fmt::Debug for ResourceInfo {
 
 /// The subresources of a kind.
 pub(crate) fn subresources(kind: &KindInfo) -> Vec<SubresourceInfo> {
-    let own = |name, verbs| SubresourceInfo {
+    let subresource = |name, verbs| SubresourceInfo {
         name,
         kind: kind.gvk.clone(),
         verbs,
@@ -175,9 +175,9 @@ pub(crate) fn subresources(kind: &KindInfo) -> Vec<SubresourceInfo> {
     };
     let mut all = Vec::new();
     match (&*kind.gvr.group, &*kind.gvr.resource) {
-        ("", "namespaces") => all.push(own("finalize", &["update"])),
+        ("", "namespaces") => all.push(subresource("finalize", &["update"])),
         ("certificates.k8s.io", "certificatesigningrequests") => {
-            all.push(own("approval", READ_WRITE_VERBS));
+            all.push(subresource("approval", READ_WRITE_VERBS));
         }
         ("", "pods") => {
             all.push(other("binding", Gvk::from_static("", "v1", "Binding")));
@@ -198,7 +198,7 @@ pub(crate) fn subresources(kind: &KindInfo) -> Vec<SubresourceInfo> {
             });
         }
         ("search.karmada.io", "proxying") => {
-            all.push(own(
+            all.push(subresource(
                 "proxy",
                 &["create", "delete", "get", "patch", "update"],
             ));
@@ -222,7 +222,7 @@ pub(crate) fn subresources(kind: &KindInfo) -> Vec<SubresourceInfo> {
         });
     }
     if kind.status {
-        all.push(own("status", READ_WRITE_VERBS));
+        all.push(subresource("status", READ_WRITE_VERBS));
     }
     all
 }
@@ -376,7 +376,7 @@ impl ResourceTable {
 /// The resources of the catalog. Kinds with the same storage prefix share their storage,
 /// in the storage version among them.
 pub(crate) fn catalog_resources(
-    hub: &Arc<WatchCaches>,
+    watch_caches: &Arc<WatchCaches>,
     serves: impl Fn(&KindInfo) -> bool,
 ) -> Vec<Arc<ResourceInfo>> {
     let kinds = openapi::catalog().kinds();
@@ -386,9 +386,9 @@ pub(crate) fn catalog_resources(
         let prefix = kind.storage_prefix.as_str();
         let gvr = &kind.gvr;
         let cache = if gvr.group.is_empty() && gvr.resource == "events" {
-            hub.uncached(prefix)
+            watch_caches.uncached(prefix)
         } else {
-            hub.cacher(prefix)
+            watch_caches.cacher(prefix)
         };
         let entry = Arc::new(ResourceStorage {
             kind: Arc::clone(kind),

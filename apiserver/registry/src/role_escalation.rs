@@ -50,10 +50,10 @@ impl AdmissionContext<'_> {
         let write = RoleWrite {
             user,
             gvr: &kind.gvr,
-            namespace: self.at.namespace,
+            namespace: self.path.namespace,
             url_name: match self.operation {
                 AdmissionOperation::Create => "",
-                _ => self.at.name,
+                _ => self.path.name,
             },
             name: object_meta::metadata_string(new, "name"),
         };
@@ -64,8 +64,8 @@ impl AdmissionContext<'_> {
             return Ok(());
         }
         let Some(check) = &self.registry.options.role_escalation else {
-            let why = "this server cannot decide about permissions";
-            return Err(Status::forbidden(&kind.gvr, write.name, why));
+            let message = "this server cannot decide about permissions";
+            return Err(Status::forbidden(&kind.gvr, write.name, message));
         };
         match &*kind.gvr.resource {
             "roles" | "clusterroles" => check_role(check, write, new, old).await,
@@ -105,9 +105,12 @@ impl AdmissionContext<'_> {
         if check.may_bind(write, role).await? {
             return Ok(());
         }
-        let at = ResourcePath::object(&gvr, namespace, role.name);
+        let path = ResourcePath::object(&gvr, namespace, role.name);
         let ctx = RequestContext::internal();
-        let stored = self.registry.get(&ctx, at, &GetOptions::default()).await?;
+        let stored = self
+            .registry
+            .get(&ctx, path, &GetOptions::default())
+            .await?;
         let stored = stored.value().map_err(Status::internal)?;
         check.check_rules(write, &rules_of(&stored)?)
     }
@@ -164,8 +167,9 @@ fn rules_of(role: &Value) -> Result<Vec<PolicyRule>, Status> {
     let Some(rules) = rules else {
         return Ok(Vec::new());
     };
-    serde::Deserialize::deserialize(rules)
-        .map_err(|why| Status::bad_request(format!("the rules of the role are invalid: {why}")))
+    serde::Deserialize::deserialize(rules).map_err(|message| {
+        Status::bad_request(format!("the rules of the role are invalid: {message}"))
+    })
 }
 
 /// Whether an update changes nothing, or only what the garbage collector needs to change.
@@ -222,13 +226,17 @@ mod tests {
             } else {
                 changed["rules"].as_array_mut().unwrap().pop();
                 assert!(is_grant(object.resource, &changed), "{changed}");
-                let more = json!({"apiGroups": [""], "resources": ["secrets"], "verbs": ["list"]});
-                changed["rules"].as_array_mut().unwrap().push(more);
+                let extra_rule =
+                    json!({"apiGroups": [""], "resources": ["secrets"], "verbs": ["list"]});
+                changed["rules"].as_array_mut().unwrap().push(extra_rule);
                 assert!(!is_grant(object.resource, &changed), "{changed}");
             }
-            let mut elsewhere = body.clone();
-            elsewhere["metadata"]["namespace"] = "kube-system".into();
-            assert!(!is_grant(object.resource, &elsewhere), "{elsewhere}");
+            let mut in_other_namespace = body.clone();
+            in_other_namespace["metadata"]["namespace"] = "kube-system".into();
+            assert!(
+                !is_grant(object.resource, &in_other_namespace),
+                "{in_other_namespace}"
+            );
         }
         for cluster in ["edge-impersonator", "rbac-generator"] {
             for object in karmadactl_agent_rbac(cluster, AGENT_SECRET_NAMESPACE) {

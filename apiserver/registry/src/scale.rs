@@ -22,7 +22,7 @@ fn path_segments(path: &str) -> impl Iterator<Item = &str> {
 }
 
 fn find_path<'a>(parent: &'a Value, path: &str) -> Option<&'a Value> {
-    let value = path_segments(path).try_fold(parent, |at, segment| at.get(segment))?;
+    let value = path_segments(path).try_fold(parent, |node, segment| node.get(segment))?;
     (!value.is_null()).then_some(value)
 }
 
@@ -75,8 +75,8 @@ pub(crate) fn check_replicas_exist(paths: &ScalePaths, parent: &Value) -> Result
 /// Formats a `metav1.LabelSelector`, or a map of labels, in query syntax.
 fn selector_text(selector: &Value) -> Result<String, Status> {
     let map = selector.as_object();
-    let plain = map.is_some_and(|m| m.values().all(Value::is_string));
-    let parsed = if plain {
+    let is_label_map = map.is_some_and(|m| m.values().all(Value::is_string));
+    let parsed = if is_label_map {
         let labels = map.into_iter().flatten();
         LabelSelector::from_labels(labels.map(|(k, v)| (k.as_str(), v.as_str().unwrap_or(""))))
     } else {
@@ -91,25 +91,25 @@ pub(crate) fn check_body(
     value: &Value,
     patched: bool,
 ) -> Result<(), Status> {
-    let sent = |field: &str| value[field].as_str().unwrap_or_default();
-    let (api_version, kind) = (sent("apiVersion"), sent("kind"));
+    let text = |field: &str| value[field].as_str().unwrap_or_default();
+    let (api_version, kind) = (text("apiVersion"), text("kind"));
     let is_scale = (kind.is_empty() || kind == "Scale")
         && (api_version.is_empty() || api_version == SCALE_KIND.api_version());
-    let why = match is_scale {
+    let message = match is_scale {
         true => SCALE_SCHEMA.decode_error(value),
         false => Some(format!(
             "no kind {kind:?} is registered for version {api_version:?}"
         )),
     };
-    let Some(why) = why else {
+    let Some(message) = message else {
         return Ok(());
     };
     if patched {
-        return Err(decode_error(resource, value, true, &why));
+        return Err(decode_error(resource, value, true, &message));
     }
     // Kubernetes' answer for custom resources says nothing about the body.
     Err(Status::bad_request(match resource.has_go_type() {
-        true => format!("Scale in version \"v1\" cannot be handled as a Scale: {why}"),
+        true => format!("Scale in version \"v1\" cannot be handled as a Scale: {message}"),
         false => "no kind is registered for the type v1.Scale in scheme \"k8s.io/apiextensions-apiserver/pkg/apiserver/customresource_handler.go:781\"".to_owned(),
     }))
 }
@@ -124,8 +124,8 @@ pub(crate) fn apply_scale(
 ) -> Result<(), Status> {
     let replicas = &scale["spec"]["replicas"];
     let name = parent["metadata"]["name"].as_str().unwrap_or("").to_owned();
-    let refuse = |why: &str| {
-        let error = FieldError::invalid("spec.replicas", replicas, why);
+    let refuse = |message: &str| {
+        let error = FieldError::invalid("spec.replicas", replicas, message);
         Status::invalid(&SCALE_KIND, &name, &[error])
     };
     let count = match replicas {
@@ -138,10 +138,10 @@ pub(crate) fn apply_scale(
     if i32::try_from(count).is_err() && !is_custom {
         return Err(refuse("must be a 32-bit integer"));
     }
-    let mut at = parent;
+    let mut node = parent;
     let mut path = path_segments(&paths.spec).peekable();
     while let Some(segment) = path.next() {
-        let map = at.as_object_mut().ok_or_else(|| {
+        let map = node.as_object_mut().ok_or_else(|| {
             Status::internal(format!(
                 "the spec replicas field {:?} does not exist",
                 paths.spec
@@ -151,7 +151,7 @@ pub(crate) fn apply_scale(
             map.insert(segment.to_owned(), count.into());
             return Ok(());
         }
-        at = map
+        node = map
             .entry(segment.to_owned())
             .or_insert_with(|| Value::Object(Map::new()));
     }
@@ -181,8 +181,8 @@ mod tests {
         scale["spec"]["replicas"] = 5.into();
         apply_scale(&paths, &scale, &mut parent, false).unwrap();
         assert_eq!(parent["spec"]["replicas"], 5);
-        for bad in [json!(-1), json!("3"), json!(1i64 << 40)] {
-            scale["spec"]["replicas"] = bad;
+        for invalid in [json!(-1), json!("3"), json!(1i64 << 40)] {
+            scale["spec"]["replicas"] = invalid;
             assert_eq!(
                 apply_scale(&paths, &scale, &mut parent, false)
                     .unwrap_err()

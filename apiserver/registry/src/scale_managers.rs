@@ -1,5 +1,5 @@
-//! The managers of an object whose `scale` is written: they are those of a Scale during the
-//! write (`managedfields/scalehandler.go`).
+//! Translates the managers of an object into the managers of its Scale during a write of `scale`,
+//! and back (`managedfields/scalehandler.go`).
 
 use std::sync::LazyLock;
 
@@ -27,8 +27,8 @@ impl VersionedConverter for ScaleVersion {
         (api_version == SCALE.api_version()).then(|| FieldType::of_schema(&SCALE_SCHEMA))
     }
 
-    fn convert(&self, _: &Value, _: &str, to: &str) -> Result<Value, VersionConversionError> {
-        Err(VersionConversionError::UnknownVersion(to.to_owned()))
+    fn convert(&self, _: &Value, _: &str, version: &str) -> Result<Value, VersionConversionError> {
+        Err(VersionConversionError::UnknownVersion(version.to_owned()))
     }
 }
 

@@ -5,7 +5,7 @@ use machinery::{FieldError, go_format};
 use openapi::ScalePaths;
 use serde_json::{Value, json};
 
-/// The errors of the fields; those of the spec only if `with_spec`.
+/// Validates the fields of a scale; the fields of the spec only if `with_spec`.
 pub(crate) fn validate(paths: &ScalePaths, value: &Value, with_spec: bool) -> Vec<FieldError> {
     let mut errors = Vec::new();
     if with_spec {
@@ -13,27 +13,28 @@ pub(crate) fn validate(paths: &ScalePaths, value: &Value, with_spec: bool) -> Ve
     }
     errors.extend(validate_replicas(&paths.status, value));
     if !paths.selector.is_empty() {
-        let found = nested(&paths.selector, value).and_then(|found| match found {
+        let selector = nested(&paths.selector, value).and_then(|selector| match selector {
             None | Some(Value::String(_)) => Ok(()),
             Some(other) => Err(wrong_type(&paths.selector, other, "string")),
         });
-        if let Err(why) = found {
-            errors.push(FieldError::invalid(&paths.selector, &json!(""), why));
+        if let Err(message) = selector {
+            errors.push(FieldError::invalid(&paths.selector, &json!(""), message));
         }
     }
     errors
 }
 
 fn validate_replicas(path: &str, value: &Value) -> Option<FieldError> {
-    let replicas = nested(path, value).and_then(|found| match found {
+    let replicas = nested(path, value).and_then(|field_value| match field_value {
         None => Ok(0),
-        Some(found) => found
+        Some(field_value) => field_value
             .as_i64()
-            .ok_or_else(|| wrong_type(path, found, "int64")),
+            .ok_or_else(|| wrong_type(path, field_value, "int64")),
     });
-    let invalid = |count: i64, why: &str| Some(FieldError::invalid(path, &json!(count), why));
+    let invalid =
+        |count: i64, message: &str| Some(FieldError::invalid(path, &json!(count), message));
     match replicas {
-        Err(why) => invalid(0, &why),
+        Err(message) => invalid(0, &message),
         Ok(count) if count < 0 => invalid(count, "should be a non-negative integer"),
         Ok(count) if count > i64::from(i32::MAX) => {
             invalid(count, "should be less than or equal to 2147483647")

@@ -106,7 +106,7 @@ const EVENTS_V1_FIELDS: &[(&str, &str)] = &[
 /// The selectable fields of a built-in resource, in addition to `metadata.name` and
 /// `metadata.namespace`.
 pub(crate) fn built_in_fields(group: &str, resource: &str) -> Vec<SelectableField> {
-    let same = |table: &'static [(&'static str, &'static str)]| {
+    let fields_of = |table: &'static [(&'static str, &'static str)]| {
         table
             .iter()
             .map(|(label, absent)| SelectableField::new(label, label, absent))
@@ -119,20 +119,22 @@ pub(crate) fn built_in_fields(group: &str, resource: &str) -> Vec<SelectableFiel
             .collect()
     };
     match (group, resource) {
-        ("", "pods") => same(POD_FIELDS),
+        ("", "pods") => fields_of(POD_FIELDS),
         ("", "events") => mapped(CORE_EVENT_FIELDS),
         ("events.k8s.io", "events") => mapped(EVENTS_V1_FIELDS),
-        ("", "secrets") => same(&[("type", "")]),
+        ("", "secrets") => fields_of(&[("type", "")]),
         ("", "namespaces") => {
             mapped(&[("status.phase", "status.phase"), ("name", "metadata.name")])
         }
-        ("", "services") => same(&[("spec.clusterIP", ""), ("spec.type", "")]),
-        ("", "nodes") => same(&[("spec.unschedulable", "false")]),
+        ("", "services") => fields_of(&[("spec.clusterIP", ""), ("spec.type", "")]),
+        ("", "nodes") => fields_of(&[("spec.unschedulable", "false")]),
         ("", "replicationcontrollers") | ("apps", "replicasets") => {
-            same(&[("status.replicas", "0")])
+            fields_of(&[("status.replicas", "0")])
         }
-        ("batch", "jobs") => same(&[("status.successful", "0")]),
-        ("certificates.k8s.io", "certificatesigningrequests") => same(&[("spec.signerName", "")]),
+        ("batch", "jobs") => fields_of(&[("status.successful", "0")]),
+        ("certificates.k8s.io", "certificatesigningrequests") => {
+            fields_of(&[("spec.signerName", "")])
+        }
         _ => Vec::new(),
     }
 }
@@ -225,8 +227,8 @@ mod tests {
             ("status.phase", Some("")),
             ("spec.containers", None),
         ];
-        for (label, want) in table {
-            assert_eq!(get(label).as_deref(), want, "{label}");
+        for (label, expected) in table {
+            assert_eq!(get(label).as_deref(), expected, "{label}");
         }
         let event =
             Object::from_value(&json!({"metadata": {}, "involvedObject": {"name": "p"}})).unwrap();

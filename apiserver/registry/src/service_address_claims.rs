@@ -73,12 +73,12 @@ impl Registry {
         }
         let shared = self.options.shared_store;
         if shared || !self.service_allocator.is_ready() {
-            let everything = CacherListRequest {
+            let list_all = CacherListRequest {
                 filter: SelectionPredicate::default(),
                 revision: Position::Newest,
                 limit: 0,
             };
-            let reply = resource.storage.cache.list(everything).await;
+            let reply = resource.storage.cache.list(list_all).await;
             self.service_allocator
                 .refresh(&reply.map_err(|e| e.status())?.items, shared);
         }

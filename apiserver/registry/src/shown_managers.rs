@@ -47,12 +47,12 @@ impl<'a> ShownManagers<'a> {
 
     /// The object before the write, with its managers.
     pub(crate) fn with_old(&self, old: Option<&Value>) -> Result<Option<Value>, Status> {
-        let Some(mut shown) = old.filter(|old| old.is_object()).cloned() else {
+        let Some(mut with_managers) = old.filter(|old| old.is_object()).cloned() else {
             return Ok(None);
         };
         let text = self.old.and_then(Object::managed_fields_json);
-        insert(&mut shown, text)?;
-        Ok(Some(shown))
+        insert(&mut with_managers, text)?;
+        Ok(Some(with_managers))
     }
 
     /// Takes the managers out of the new object. What a webhook made of them stands if it is
@@ -60,13 +60,13 @@ impl<'a> ShownManagers<'a> {
     pub(crate) fn take_new(
         &self,
         new: &mut Value,
-        shown: &Value,
+        with_managers: &Value,
         warnings: &mut Vec<String>,
     ) -> Result<(), Status> {
         let after = object_meta::metadata_mut(new)?
             .remove("managedFields")
             .unwrap_or_default();
-        if after == *shown {
+        if after == *with_managers {
             return Ok(());
         }
         match ManagedFields::decode(Some(&after)) {
@@ -76,8 +76,8 @@ impl<'a> ShownManagers<'a> {
                     is_changed: true,
                 };
             }
-            Err(why) => warnings.push(format!(
-                ".metadata.managedFields was in an invalid state after admission; this could be caused by an outdated mutating admission controller; please fix your requests: {why}"
+            Err(e) => warnings.push(format!(
+                ".metadata.managedFields was in an invalid state after admission; this could be caused by an outdated mutating admission controller; please fix your requests: {e}"
             )),
         }
         Ok(())

@@ -104,8 +104,8 @@ mod tests {
 
     fn check(stored: &Value, status: Option<Value>) {
         let object = Object::from_value(stored).unwrap();
-        let apart = EncodedTopLevelFields::from_object(&object).unwrap();
-        let mut tree = apart.to_tree().unwrap();
+        let top_level_fields = EncodedTopLevelFields::from_object(&object).unwrap();
+        let mut tree = top_level_fields.to_tree().unwrap();
         let mut expected = stored.clone();
         match status {
             Some(status) => {
@@ -121,7 +121,7 @@ mod tests {
         tree["spec"] = json!("added by defaults");
         EncodedTopLevelFields::retain_decoded_fields(&mut tree);
         assert_eq!(
-            apart.encode(&tree, None).unwrap(),
+            top_level_fields.encode(&tree, None).unwrap(),
             serde_json::to_vec(&expected).unwrap()
         );
     }
@@ -129,10 +129,10 @@ mod tests {
     #[test]
     fn only_metadata_and_status_are_replaced() {
         let meta = json!({"name": "a"});
-        let full = json!({"apiVersion": "v1", "kind": "X", "metadata": meta,
+        let stored = json!({"apiVersion": "v1", "kind": "X", "metadata": meta,
             "spec": {"a": [1, {"b": "ü\n"}]}, "status": {"old": 1}});
-        check(&full, Some(json!({"new": 2})));
-        check(&full, None);
+        check(&stored, Some(json!({"new": 2})));
+        check(&stored, None);
         let body = json!({"aaa": 1, "metadata": meta, "zzz": {"x": null}});
         check(&body, Some(json!({})));
         check(&body, None);
@@ -140,14 +140,14 @@ mod tests {
 
     #[test]
     fn patches_of_other_fields_are_not_covered() {
-        for (patch, covered) in [
+        for (patch, is_covered) in [
             (json!({"metadata": {"uid": "1"}, "status": {}}), true),
             (json!({"spec": {}, "status": {}}), false),
             (json!([]), false),
         ] {
             assert_eq!(
                 EncodedTopLevelFields::covers_patch(&patch),
-                covered,
+                is_covered,
                 "{patch}"
             );
         }

@@ -29,7 +29,7 @@ impl StrictErrors {
         self.duplicates.is_empty() && self.patch_errors.is_empty()
     }
 
-    /// All errors, with those of the unknown fields.
+    /// All errors, including the unknown fields.
     pub(crate) fn with_unknown(&self, unknown: &[String]) -> Vec<String> {
         let has_order = !self.json.is_empty() && self.duplicates.len() + unknown.len() > 1;
         if has_order && let Some(ordered) = in_text_order(&self.json, unknown, &self.duplicates) {
@@ -91,8 +91,8 @@ impl FieldScan<'_> {
     /// Enters a field; returns the length of the path outside of it, and whether it is unknown.
     fn enter_field(&self, key: &str) -> (usize, bool) {
         let position = &mut *self.position.borrow_mut();
-        let outside = position.path.len();
-        let separator = if outside > 0 { "." } else { "" };
+        let parent_length = position.path.len();
+        let separator = if parent_length > 0 { "." } else { "" };
         push_path_step(&mut position.path, separator, key);
         let path = position.path.as_str();
         let is_unknown = self.unknown.contains(path);
@@ -103,18 +103,18 @@ impl FieldScan<'_> {
             let error = duplicate_field(&position.path);
             position.add(error);
         }
-        (outside, is_unknown)
+        (parent_length, is_unknown)
     }
 
     fn enter_item(&self, index: usize) -> usize {
         let position = &mut *self.position.borrow_mut();
-        let outside = position.path.len();
+        let parent_length = position.path.len();
         push_path_step(&mut position.path, "", &format!("[{index}]"));
-        outside
+        parent_length
     }
 
-    fn leave(&self, outside: usize) {
-        self.position.borrow_mut().path.truncate(outside);
+    fn leave(&self, parent_length: usize) {
+        self.position.borrow_mut().path.truncate(parent_length);
     }
 }
 
@@ -135,22 +135,22 @@ impl<'de> Visitor<'de> for &FieldScan<'_> {
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
         while let Some(key) = map.next_key::<String>()? {
-            let (outside, is_unknown) = self.enter_field(&key);
+            let (parent_length, is_unknown) = self.enter_field(&key);
             if is_unknown {
                 map.next_value::<IgnoredAny>()?;
             } else {
                 map.next_value_seed(self)?;
             }
-            self.leave(outside);
+            self.leave(parent_length);
         }
         Ok(())
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<(), A::Error> {
         for index in 0.. {
-            let outside = self.enter_item(index);
+            let parent_length = self.enter_item(index);
             let item = items.next_element_seed(self)?;
-            self.leave(outside);
+            self.leave(parent_length);
             if item.is_none() {
                 break;
             }

@@ -32,26 +32,29 @@ impl Registry {
         &self,
         ctx: &RequestContext,
         resource: &ResourceInfo,
-        at: ResourcePath<'_>,
+        path: ResourcePath<'_>,
         mut body: ObjectBody,
         options: &RegistryWriteOptions,
     ) -> Result<WriteResult, Status> {
-        if !matches!(at.subresource, "binding" | "eviction") {
-            let key = self.storage_key(resource, at.namespace, at.name);
+        if !matches!(path.subresource, "binding" | "eviction") {
+            let key = self.storage_key(resource, path.namespace, path.name);
             let parent = self.get_newest(resource, &key).await?;
-            let parent = parent.ok_or_else(|| Status::not_found(&resource.kind.gvr, at.name))?;
+            let parent = parent.ok_or_else(|| Status::not_found(&resource.kind.gvr, path.name))?;
             return self
-                .call_create_handler(ctx, resource, at, body, options, Some(&parent))
+                .call_create_handler(ctx, resource, path, body, options, Some(&parent))
                 .await;
         }
         let warnings = self
-            .admit_created_body(ctx, resource, at, &mut body.value, options)
+            .admit_created_body(ctx, resource, path, &mut body.value, options)
             .await?;
-        let mut created = match at.subresource {
-            "binding" => self.bind_pod(ctx, resource, at, &body.value, options).await,
+        let mut created = match path.subresource {
+            "binding" => {
+                self.bind_pod(ctx, resource, path, &body.value, options)
+                    .await
+            }
             _ => {
-                let at = at.subresource("");
-                self.evict_pod(ctx, resource, at, &body.value, options)
+                let path = path.subresource("");
+                self.evict_pod(ctx, resource, path, &body.value, options)
                     .await
             }
         }?;
@@ -64,18 +67,18 @@ impl Registry {
         &self,
         ctx: &RequestContext,
         resource: &ResourceInfo,
-        at: ResourcePath<'_>,
+        path: ResourcePath<'_>,
         mut body: ObjectBody,
         options: &RegistryWriteOptions,
     ) -> Result<WriteResult, Status> {
         check_kind(resource, &mut body.value, false)?;
-        check_namespace(resource, &at, &mut body.value)?;
+        check_namespace(resource, &path, &mut body.value)?;
         let warnings = self
-            .admit_created_body(ctx, resource, at, &mut body.value, options)
+            .admit_created_body(ctx, resource, path, &mut body.value, options)
             .await?;
         let pods = self.resource_info(&PODS)?;
         let name = object_meta::metadata_string(&body.value, "name").to_owned();
-        let pod = ResourcePath::object(&PODS, at.namespace, &name);
+        let pod = ResourcePath::object(&PODS, path.namespace, &name);
         let mut bound = self.bind_pod(ctx, &pods, pod, &body.value, options).await?;
         bound.warnings.extend(warnings);
         Ok(bound)
@@ -86,37 +89,37 @@ impl Registry {
         &self,
         ctx: &RequestContext,
         resource: &ResourceInfo,
-        at: ResourcePath<'_>,
+        path: ResourcePath<'_>,
         binding: &Value,
         options: &RegistryWriteOptions,
     ) -> Result<WriteResult, Status> {
-        if object_meta::metadata_string(binding, "name") != at.name {
-            let why = "name in URL does not match name in Binding object";
-            return Err(Status::bad_request(why));
+        if object_meta::metadata_string(binding, "name") != path.name {
+            let message = "name in URL does not match name in Binding object";
+            return Err(Status::bad_request(message));
         }
         let node = binding["target"]["name"].as_str().unwrap_or("");
         if node.is_empty() {
             return Err(Status::bad_request("target.name is required"));
         }
         let gvr = &resource.kind.gvr;
-        let until = write_deadline(ctx);
-        let key = self.storage_key(resource, at.namespace, at.name);
+        let deadline = write_deadline(ctx);
+        let key = self.storage_key(resource, path.namespace, path.name);
         let mut current = self.get_newest(resource, &key).await?;
         loop {
-            check_deadline(until)?;
-            let pod = current.ok_or_else(|| Status::not_found(gvr, at.name))?;
+            check_deadline(deadline)?;
+            let pod = current.ok_or_else(|| Status::not_found(gvr, path.name))?;
             let mut new = pod.value().map_err(Status::internal)?;
             let assigned = new["spec"]["nodeName"].as_str().unwrap_or("").to_owned();
             if !assigned.is_empty() {
-                let why = format!("pod {} is already assigned to node {assigned:?}", at.name);
-                return Err(Status::conflict(gvr, at.name, why));
+                let message = format!("pod {} is already assigned to node {assigned:?}", path.name);
+                return Err(Status::conflict(gvr, path.name, message));
             }
             if pod.meta().deleting {
-                let why = format!(
+                let message = format!(
                     "pod {} is being deleted, cannot be assigned to a host",
-                    at.name
+                    path.name
                 );
-                return Err(Status::conflict(gvr, at.name, why));
+                return Err(Status::conflict(gvr, path.name, message));
             }
             if options.dry_run {
                 return success_status();

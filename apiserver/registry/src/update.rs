@@ -65,13 +65,13 @@ impl Registry {
     pub async fn update(
         &self,
         ctx: &RequestContext,
-        at: ResourcePath<'_>,
+        path: ResourcePath<'_>,
         body: ObjectBody,
         options: &RegistryWriteOptions,
     ) -> Result<WriteResult, Status> {
-        let resource = self.resource_info(at.resource)?;
-        check_verb(&resource, &at, "update")?;
-        self.update_or_patch(ctx, &resource, at, UpdateSource::Put(body), options)
+        let resource = self.resource_info(path.resource)?;
+        check_verb(&resource, &path, "update")?;
+        self.update_or_patch(ctx, &resource, path, UpdateSource::Put(body), options)
             .await
     }
 
@@ -79,16 +79,16 @@ impl Registry {
     pub async fn patch(
         &self,
         ctx: &RequestContext,
-        at: ResourcePath<'_>,
+        path: ResourcePath<'_>,
         patch: Patch,
         options: &RegistryWriteOptions,
     ) -> Result<WriteResult, Status> {
-        let resource = self.resource_info(at.resource)?;
-        check_verb(&resource, &at, "patch")?;
+        let resource = self.resource_info(path.resource)?;
+        check_verb(&resource, &path, "patch")?;
         if matches!(patch, Patch::Strategic(_)) && !resource.kind.strategic_merge_patch {
             return Err(Status::unsupported_media_type(resource.patch_types()));
         }
-        self.update_or_patch(ctx, &resource, at, UpdateSource::Patch(patch), options)
+        self.update_or_patch(ctx, &resource, path, UpdateSource::Patch(patch), options)
             .await
     }
 
@@ -97,15 +97,15 @@ impl Registry {
     pub async fn apply(
         &self,
         ctx: &RequestContext,
-        at: ResourcePath<'_>,
+        path: ResourcePath<'_>,
         config: Value,
         force: bool,
         options: &RegistryWriteOptions,
     ) -> Result<WriteResult, Status> {
-        let resource = self.resource_info(at.resource)?;
-        check_verb(&resource, &at, "patch")?;
+        let resource = self.resource_info(path.resource)?;
+        check_verb(&resource, &path, "patch")?;
         let source = UpdateSource::Apply { config, force };
-        self.update_or_patch(ctx, &resource, at, source, options)
+        self.update_or_patch(ctx, &resource, path, source, options)
             .await
     }
 
@@ -113,32 +113,26 @@ impl Registry {
         &self,
         ctx: &RequestContext,
         resource: &ResourceInfo,
-        at: ResourcePath<'_>,
+        path: ResourcePath<'_>,
         mut source: UpdateSource,
         options: &RegistryWriteOptions,
     ) -> Result<WriteResult, Status> {
-        let part = match at.subresource {
-            "" => UpdateTarget::Object,
-            "status" => UpdateTarget::Status,
-            "scale" => UpdateTarget::Scale,
-            "approval" => UpdateTarget::Approval,
-            "finalize" => UpdateTarget::Finalize,
-            _ => return Err(Status::method_not_allowed()),
-        };
+        let target = UpdateTarget::from_subresource(path.subresource)
+            .ok_or_else(Status::method_not_allowed)?;
         let write = UpdateRequest {
             registry: self,
             ctx,
             resource,
-            at,
-            target: part,
+            path,
+            target,
             options,
         };
-        let until = write_deadline(ctx);
-        let key = self.storage_key(resource, at.namespace, at.name);
+        let deadline = write_deadline(ctx);
+        let key = self.storage_key(resource, path.namespace, path.name);
         let mut base =
-            CachedOrNewestBaseObject::new(self, resource, at, &key, options.dry_run).await?;
+            CachedOrNewestBaseObject::new(self, resource, path, &key, options.dry_run).await?;
         loop {
-            check_deadline(until)?;
+            check_deadline(deadline)?;
             let Some(object) = base.take().await? else {
                 return write.create_missing(source).await;
             };
@@ -154,14 +148,7 @@ impl Registry {
                         continue;
                     }
                     let (_, warnings) = unconfirmed?;
-                    let rewritten = match options.dry_run {
-                        true => None,
-                        false => {
-                            self.rewrite_stale(resource, &key, object.revision())
-                                .await?
-                        }
-                    };
-                    match rewritten {
+                    match write.rewrite_unchanged(&key, object.revision()).await? {
                         None => return write.result(object, warnings),
                         Some(CommitResult::Committed(object)) => {
                             return write.result(object, warnings);
@@ -182,14 +169,7 @@ impl Registry {
             }
             match write.commit(&key, &changed, object.revision()).await? {
                 CommitResult::Committed(committed) => {
-                    let remaining = (!changed.deletes).then_some(&changed.new);
-                    self.release_service_addresses(resource, &changed.old, remaining)
-                        .await;
-                    if changed.deletes {
-                        // As in Kubernetes, the object that is gone has its last version.
-                        return write.uncommitted_result(changed, &object, warnings);
-                    }
-                    return write.result(committed, warnings);
+                    return write.finish(changed, &object, committed, warnings).await;
                 }
                 CommitResult::Conflict(winner) if consumed => {
                     return Err(write.conflict(winner.is_some()));
@@ -201,6 +181,40 @@ impl Registry {
 }
 
 impl UpdateRequest<'_> {
+    /// Stores an unchanged object again if its stored form is stale. `None` if nothing was
+    /// written.
+    async fn rewrite_unchanged(
+        &self,
+        key: &Arc<str>,
+        revision: u64,
+    ) -> Result<Option<CommitResult>, Status> {
+        if self.options.dry_run {
+            return Ok(None);
+        }
+        self.registry
+            .rewrite_stale(self.resource, key, revision)
+            .await
+    }
+
+    /// Releases what the committed write no longer needs and returns its result.
+    async fn finish(
+        &self,
+        changed: ObjectUpdate,
+        before: &Object,
+        committed: Object,
+        warnings: Vec<String>,
+    ) -> Result<WriteResult, Status> {
+        let remaining = (!changed.deletes).then_some(&changed.new);
+        self.registry
+            .release_service_addresses(self.resource, &changed.old, remaining)
+            .await;
+        if changed.deletes {
+            // As in Kubernetes, the object that is gone has its last version.
+            return self.uncommitted_result(changed, before, warnings);
+        }
+        self.result(committed, warnings)
+    }
+
     /// Handles an absent object: 404, or a creation if the kind allows create on update.
     async fn create_missing(self, source: UpdateSource) -> Result<WriteResult, Status> {
         let gvr = &self.resource.kind.gvr;
@@ -210,15 +224,17 @@ impl UpdateRequest<'_> {
                     && self.resource.kind.allow_create_on_update =>
             {
                 let mut body = body;
-                check_name(&mut body.value, &self.at)?;
+                check_name(&mut body.value, &self.path)?;
                 if !object_meta::metadata_string(&body.value, "resourceVersion").is_empty() {
-                    return Err(Status::not_found(gvr, self.at.name));
+                    return Err(Status::not_found(gvr, self.path.name));
                 }
-                let at = ResourcePath {
+                let path = ResourcePath {
                     name: "",
-                    ..self.at
+                    ..self.path
                 };
-                self.registry.create(self.ctx, at, body, self.options).await
+                self.registry
+                    .create(self.ctx, path, body, self.options)
+                    .await
             }
             UpdateSource::Apply { config, force } if self.target == UpdateTarget::Object => {
                 let config = Configuration {
@@ -226,22 +242,22 @@ impl UpdateRequest<'_> {
                     force,
                 };
                 let mut applied = self.field_manager().apply_create(config).await?;
-                check_name(&mut applied.0, &self.at)?;
+                check_name(&mut applied.0, &self.path)?;
                 self.check_absent_preconditions(&applied.0)?;
-                let at = ResourcePath {
+                let path = ResourcePath {
                     name: "",
-                    ..self.at
+                    ..self.path
                 };
                 self.registry
-                    .create_applied(self.ctx, at, applied, self.options)
+                    .create_applied(self.ctx, path, applied, self.options)
                     .await
             }
             UpdateSource::Put(mut body) if self.target != UpdateTarget::Scale => {
                 let warnings = self.decode_put(&mut body)?;
-                let missing = Status::not_found(gvr, self.at.name);
+                let missing = Status::not_found(gvr, self.path.name);
                 Err(missing.with_warnings(warnings))
             }
-            _ => Err(Status::not_found(gvr, self.at.name)),
+            _ => Err(Status::not_found(gvr, self.path.name)),
         }
     }
 
@@ -263,9 +279,9 @@ impl UpdateRequest<'_> {
     /// The error if another write won and the body cannot be applied again.
     fn conflict(&self, exists: bool) -> Status {
         if exists {
-            Status::stale_resource_version(&self.resource.kind.gvr, self.at.name)
+            Status::stale_resource_version(&self.resource.kind.gvr, self.path.name)
         } else {
-            Status::not_found(&self.resource.kind.gvr, self.at.name)
+            Status::not_found(&self.resource.kind.gvr, self.path.name)
         }
     }
 
@@ -344,9 +360,9 @@ impl UpdateRequest<'_> {
         body_warnings: &mut Vec<String>,
     ) -> Result<(Option<ObjectUpdate>, Vec<String>), Status> {
         let resource = self.resource;
-        let apart = self.status_patch(source, current)?;
-        let mut old = match &apart {
-            Some(apart) => apart.to_tree()?,
+        let status_patch = self.status_patch(source, current)?;
+        let mut old = match &status_patch {
+            Some(status_patch) => status_patch.to_tree()?,
             None => current.value().map_err(Status::internal)?,
         };
         let requested = self
@@ -354,16 +370,9 @@ impl UpdateRequest<'_> {
             .await?;
         let mut warnings = requested.warnings;
         body_warnings.clone_from(&warnings);
-        let mut new = self.merge_updatable_fields(requested.value, &old)?;
-        if let Some(before) = old["metadata"].as_object() {
-            object_meta::copy_from_old(object_meta::metadata_mut(&mut new)?, before);
-        }
-        if UpdateRequest::is_apply(source) {
-            apply_defaults_to_applied(resource, &mut new)?;
-        } else {
-            apply_defaults(resource, &mut new)?;
-        }
-        if apart.is_some() {
+        let is_apply = UpdateRequest::is_apply(source);
+        let mut new = self.merge_and_default(requested.value, &old, is_apply)?;
+        if status_patch.is_some() {
             EncodedTopLevelFields::retain_decoded_fields(&mut new);
         }
         let mut managers = self
@@ -373,7 +382,7 @@ impl UpdateRequest<'_> {
             registry: self.registry,
             ctx: self.ctx,
             resource,
-            at: self.at,
+            path: self.path,
             operation: AdmissionOperation::Update,
             dry_run: self.options.dry_run,
             options: OperationOptions::Write(&self.options.requested),
@@ -381,49 +390,81 @@ impl UpdateRequest<'_> {
         };
         warnings.extend(admit.mutate(&mut new, Some(&old)).await?);
         admit.check_role_escalation(&new, Some(&old)).await?;
-        let concerns = match apart {
+        let concerns = match status_patch {
             Some(_) => EncodedTopLevelFields::is_relevant_error,
             None => |_: &FieldError| true,
         };
-        let strategy = resource.storage.strategy;
-        if self.target == UpdateTarget::Object {
-            (strategy.update)(&mut new, &old);
-        }
-        let validate_kind = matches!(self.target, UpdateTarget::Object | UpdateTarget::Scale);
-        let validated = validate_object(resource, &new, Some(&old), validate_kind, concerns);
-        warnings.extend(validated?);
-        if UpdateRequest::is_apply(source) {
-            drop_applied_nulls(resource, &mut new)?;
-        }
-        if matches!(self.target, UpdateTarget::Object | UpdateTarget::Scale)
-            && strategy.generation.is_raised(&new, &old)
-        {
-            object_meta::increment_generation(&mut new);
-        }
+        warnings.extend(self.run_strategy(&mut new, &old, is_apply, concerns)?);
         warnings.extend(admit.validate(&new, Some(&old)).await?);
         object_meta::metadata_mut(&mut old)?.remove("resourceVersion");
         let allocation = Box::pin(admit.allocate(&mut new, Some(&old))).await?;
-        let shown = admit.managers.into_new();
-        managers.text = shown.text;
-        managers.is_ownership_changed |= shown.is_changed;
+        let after_admission = admit.managers.into_new();
+        managers.text = after_admission.text;
+        managers.is_ownership_changed |= after_admission.is_changed;
         if new == old && !managers.is_ownership_changed {
             return Ok((None, warnings));
         }
-        let deletes = is_removable(&new, strategy);
+        let deletes = is_removable(&new, resource.storage.strategy);
         let text = managers.text.as_deref();
-        let encoded = apart.map(|apart| apart.encode(&new, text)).transpose()?;
+        let encoded = status_patch
+            .map(|status_patch| status_patch.encode(&new, text))
+            .transpose()?;
         Ok((
             Some(ObjectUpdate {
                 old,
                 new,
                 managers: managers.text,
-                keeps_managers: UpdateRequest::is_apply(source),
+                keeps_managers: is_apply,
                 encoded,
                 deletes,
                 allocation,
             }),
             warnings,
         ))
+    }
+
+    /// The new object before admission: the old one with the requested fields that the target
+    /// may change, and defaults.
+    fn merge_and_default(
+        &self,
+        requested: Value,
+        old: &Value,
+        is_apply: bool,
+    ) -> Result<Value, Status> {
+        let mut new = self.merge_updatable_fields(requested, old)?;
+        if let Some(before) = old["metadata"].as_object() {
+            object_meta::copy_from_old(object_meta::metadata_mut(&mut new)?, before);
+        }
+        if is_apply {
+            apply_defaults_to_applied(self.resource, &mut new)?;
+        } else {
+            apply_defaults(self.resource, &mut new)?;
+        }
+        Ok(new)
+    }
+
+    /// Runs the kind's update strategy, validates the object and raises its generation. Returns
+    /// warnings.
+    fn run_strategy(
+        &self,
+        new: &mut Value,
+        old: &Value,
+        is_apply: bool,
+        concerns: impl Fn(&FieldError) -> bool,
+    ) -> Result<Vec<String>, Status> {
+        let strategy = self.resource.storage.strategy;
+        if self.target == UpdateTarget::Object {
+            (strategy.update)(new, old);
+        }
+        let writes_spec = matches!(self.target, UpdateTarget::Object | UpdateTarget::Scale);
+        let warnings = validate_object(self.resource, new, Some(old), writes_spec, concerns)?;
+        if is_apply {
+            drop_applied_nulls(self.resource, new)?;
+        }
+        if writes_spec && strategy.generation.is_raised(new, old) {
+            object_meta::increment_generation(new);
+        }
+        Ok(warnings)
     }
 
     /// The managers after the write, which own what it requests, not what admission changes.
@@ -434,12 +475,12 @@ impl UpdateRequest<'_> {
         new: &Value,
         current: &Object,
     ) -> Result<ManagersAfterWrite, Status> {
-        let sent = match requested {
+        let sent_managers = match requested {
             RequestedManagers::Applied(managers) => return Ok(managers),
-            RequestedManagers::Sent(sent) => sent,
+            RequestedManagers::Sent(sent_managers) => sent_managers,
         };
         let live = current.managed_fields_json();
-        if live.is_none() && sent.is_none() {
+        if live.is_none() && sent_managers.is_none() {
             return Ok(ManagersAfterWrite::default());
         }
         let (manager, live) = (self.field_manager(), live);
@@ -448,7 +489,9 @@ impl UpdateRequest<'_> {
         }
         // The new object has no revision yet, which is no difference.
         let revision = object_meta::metadata_mut(old)?.remove("resourceVersion");
-        let managers = manager.track_update(old, new, live, sent.as_ref()).await;
+        let managers = manager
+            .track_update(old, new, live, sent_managers.as_ref())
+            .await;
         if let Some(revision) = revision {
             object_meta::metadata_mut(old)?.insert("resourceVersion".into(), revision);
         }
@@ -464,7 +507,7 @@ impl UpdateRequest<'_> {
         current: &'o Object,
     ) -> Result<Option<EncodedTopLevelFields<'o>>, Status> {
         let resource = self.resource;
-        let covered = match source {
+        let is_covered = match source {
             UpdateSource::Put(_) => true,
             UpdateSource::Patch(Patch::Merge(patch) | Patch::Strategic(patch)) => {
                 EncodedTopLevelFields::covers_patch(patch)
@@ -480,9 +523,9 @@ impl UpdateRequest<'_> {
             || resource.storage.strategy.status_depends_on_spec
             || self
                 .registry
-                .matching_admission(resource, self.at.subresource)
+                .matching_admission(resource, self.path.subresource)
                 .is_some()
-            || !covered;
+            || !is_covered;
         (!needs_object)
             .then(|| EncodedTopLevelFields::from_object(current))
             .transpose()

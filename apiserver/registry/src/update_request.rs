@@ -31,12 +31,26 @@ pub(crate) enum UpdateTarget {
     Finalize,
 }
 
+impl UpdateTarget {
+    /// `None` for a subresource that is not written by updates and patches.
+    pub(crate) fn from_subresource(subresource: &str) -> Option<Self> {
+        Some(match subresource {
+            "" => Self::Object,
+            "status" => Self::Status,
+            "scale" => Self::Scale,
+            "approval" => Self::Approval,
+            "finalize" => Self::Finalize,
+            _ => return None,
+        })
+    }
+}
+
 /// One update or patch, with all its attempts.
 pub(crate) struct UpdateRequest<'a> {
     pub(crate) registry: &'a Registry,
     pub(crate) ctx: &'a RequestContext,
     pub(crate) resource: &'a ResourceInfo,
-    pub(crate) at: ResourcePath<'a>,
+    pub(crate) path: ResourcePath<'a>,
     pub(crate) target: UpdateTarget,
     pub(crate) options: &'a RegistryWriteOptions,
 }
@@ -47,7 +61,7 @@ impl UpdateRequest<'_> {
         ResourceFieldManager {
             registry: self.registry,
             resource: self.resource,
-            subresource: self.at.subresource,
+            subresource: self.path.subresource,
             manager: &self.options.field_manager,
         }
     }

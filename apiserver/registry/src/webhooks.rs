@@ -28,9 +28,9 @@ pub fn apply_webhook_patch(doc: &Value, patch: &Value) -> Result<Value, String> 
 /// Applies the JSON patch of a policy. An operation `test` that fails leaves the object as it
 /// is.
 pub fn apply_policy_patch(doc: &Value, patch: &Value) -> Result<Value, String> {
-    let refused = match patch::apply_json_patch(doc, patch) {
+    let failure = match patch::apply_json_patch(doc, patch) {
         Ok(patched) => return Ok(patched),
-        Err(why) => why.to_string(),
+        Err(error) => error.to_string(),
     };
     let mut patched = doc.clone();
     for operation in patch.as_array().into_iter().flatten() {
@@ -40,7 +40,7 @@ pub fn apply_policy_patch(doc: &Value, patch: &Value) -> Result<Value, String> {
             Err(_) => break,
         }
     }
-    Err(refused)
+    Err(failure)
 }
 
 impl Registry {
@@ -52,7 +52,7 @@ impl Registry {
     ) -> Option<&Arc<DynamicAdmission>> {
         let hooks = self.dynamic_admission.get()?;
         let has = |gvr| hooks.has_rule_for(gvr, subresource);
-        // Events are stored as those of another group.
+        // Events of this group are stored as events of another group.
         (has(&resource.kind.gvr) || has(&resource.storage.kind.gvr)).then_some(hooks)
     }
 
@@ -60,12 +60,12 @@ impl Registry {
     fn resource_versions(&self, resource: &ResourceInfo) -> Vec<Arc<ResourceInfo>> {
         let gvr = &resource.kind.gvr;
         let table = self.table();
-        let same = table.resources().iter().filter(|other| {
+        let versions = table.resources().iter().filter(|other| {
             let other_gvr = &other.kind.gvr;
             (other_gvr.group == gvr.group && other_gvr.resource == gvr.resource)
                 || Arc::ptr_eq(&other.storage, &resource.storage)
         });
-        let mut all: Vec<Arc<ResourceInfo>> = same.cloned().collect();
+        let mut all: Vec<Arc<ResourceInfo>> = versions.cloned().collect();
         all.sort_by_key(|other| other.kind.gvr != *gvr);
         all
     }
@@ -76,14 +76,17 @@ impl Registry {
         &self,
         ctx: &RequestContext,
         resource: &ResourceInfo,
-        at: ResourcePath<'_>,
+        path: ResourcePath<'_>,
         body: &mut Value,
         options: &RegistryWriteOptions,
     ) -> Result<Vec<String>, Status> {
-        if self.matching_admission(resource, at.subresource).is_none() {
+        if self
+            .matching_admission(resource, path.subresource)
+            .is_none()
+        {
             return Ok(Vec::new());
         }
-        let kind = match resource.subresource(at.subresource) {
+        let kind = match resource.subresource(path.subresource) {
             Some(subresource) => &subresource.kind,
             None => &resource.kind.gvk,
         };
@@ -95,7 +98,7 @@ impl Registry {
             registry: self,
             ctx,
             resource,
-            at,
+            path,
             operation: AdmissionOperation::Create,
             dry_run: options.dry_run,
             options: OperationOptions::Write(&options.requested),
@@ -109,17 +112,17 @@ impl Registry {
     pub async fn admit_connect(
         &self,
         ctx: &RequestContext,
-        at: ResourcePath<'_>,
+        path: ResourcePath<'_>,
         mut options: Value,
     ) -> Result<Vec<String>, Status> {
-        let Ok(resource) = self.resource_info(at.resource) else {
+        let Ok(resource) = self.resource_info(path.resource) else {
             return Ok(Vec::new());
         };
         let admit = AdmissionContext {
             registry: self,
             ctx,
             resource: &resource,
-            at,
+            path,
             operation: AdmissionOperation::Connect,
             dry_run: false,
             options: OperationOptions::None,
@@ -148,7 +151,7 @@ impl AdmissionContext<'_> {
         let mut warnings = Vec::new();
         let Some(hooks) = self
             .registry
-            .matching_admission(self.resource, self.at.subresource)
+            .matching_admission(self.resource, self.path.subresource)
         else {
             return Ok(warnings);
         };
@@ -156,12 +159,12 @@ impl AdmissionContext<'_> {
         let kind = body["kind"].as_str().unwrap_or_default();
         let kind = Gvk::from_api_version(api_version, kind);
         let versions = self.versions_of_body(&kind);
-        let at = self.webhook_attributes();
+        let attributes = self.webhook_attributes();
         hooks
-            .mutate(&at, &versions, body, None, &mut warnings)
+            .mutate(&attributes, &versions, body, None, &mut warnings)
             .await?;
         hooks
-            .validate(&at, &versions, body, None, &mut warnings)
+            .validate(&attributes, &versions, body, None, &mut warnings)
             .await?;
         Ok(warnings)
     }
@@ -180,7 +183,7 @@ impl AdmissionContext<'_> {
 
     /// The paths of the Scale, if the request is on it.
     fn scale_paths(&self) -> Option<&ScalePaths> {
-        match self.at.subresource {
+        match self.path.subresource {
             "scale" => self.resource.kind.scale.as_ref(),
             _ => None,
         }
@@ -194,13 +197,19 @@ impl AdmissionContext<'_> {
         old: Option<&Value>,
         warnings: &mut Vec<String>,
     ) -> Result<bool, Status> {
-        let at = self.webhook_attributes();
+        let attributes = self.webhook_attributes();
         if let Some(paths) = self.scale_paths() {
             let mut new_scale = scale::scale_of(paths, new)?;
             let old = old.map(|old| scale::scale_of(paths, old)).transpose()?;
             let versions = self.versions_of_body(&scale::SCALE_KIND);
             let changed = hooks
-                .mutate(&at, &versions, &mut new_scale, old.as_ref(), warnings)
+                .mutate(
+                    &attributes,
+                    &versions,
+                    &mut new_scale,
+                    old.as_ref(),
+                    warnings,
+                )
                 .await?;
             if changed {
                 scale::apply_scale(paths, &new_scale, new, self.resource.custom)?;
@@ -211,11 +220,11 @@ impl AdmissionContext<'_> {
         let converter = ResourceVersionConverter(&resources);
         let versions = converter.versions();
         let old = self.managers.with_old(old)?;
-        let shown = self.managers.insert_new(new)?;
+        let with_managers = self.managers.insert_new(new)?;
         let changed = hooks
-            .mutate(&at, &versions, new, old.as_ref(), warnings)
+            .mutate(&attributes, &versions, new, old.as_ref(), warnings)
             .await?;
-        self.managers.take_new(new, &shown, warnings)?;
+        self.managers.take_new(new, &with_managers, warnings)?;
         Ok(changed)
     }
 
@@ -223,7 +232,7 @@ impl AdmissionContext<'_> {
     /// except through subresources that write it, of anything else there, and of
     /// server-owned fields.
     pub(crate) fn revert_forbidden_changes(&self, before: &Value, new: &mut Value) {
-        let written_field = match self.at.subresource {
+        let written_field = match self.path.subresource {
             "status" | "approval" => Some("status"),
             "finalize" => Some("spec"),
             _ => None,
@@ -250,13 +259,13 @@ impl AdmissionContext<'_> {
         old: Option<&Value>,
         warnings: &mut Vec<String>,
     ) -> Result<(), Status> {
-        let at = self.webhook_attributes();
+        let attributes = self.webhook_attributes();
         if let Some(paths) = self.scale_paths() {
             let new = scale::scale_of(paths, new)?;
             let old = old.map(|old| scale::scale_of(paths, old)).transpose()?;
             let versions = self.versions_of_body(&scale::SCALE_KIND);
             return hooks
-                .validate(&at, &versions, &new, old.as_ref(), warnings)
+                .validate(&attributes, &versions, &new, old.as_ref(), warnings)
                 .await;
         }
         let resources = self.registry.resource_versions(self.resource);
@@ -267,13 +276,17 @@ impl AdmissionContext<'_> {
         if self.operation == AdmissionOperation::Delete {
             let mut deleted = Value::Null;
             hooks
-                .mutate(&at, &versions, &mut deleted, old, warnings)
+                .mutate(&attributes, &versions, &mut deleted, old, warnings)
                 .await?;
-            return hooks.validate(&at, &versions, new, old, warnings).await;
+            return hooks
+                .validate(&attributes, &versions, new, old, warnings)
+                .await;
         }
         let mut new = new.clone();
         self.managers.insert_new(&mut new)?;
-        hooks.validate(&at, &versions, &new, old, warnings).await
+        hooks
+            .validate(&attributes, &versions, &new, old, warnings)
+            .await
     }
 }
 
@@ -372,12 +385,12 @@ impl VersionConverter for ResourceVersionConverter<'_> {
 pub(crate) async fn convert_custom_resource(
     resource: &ResourceInfo,
     object: Value,
-    to: &Gvk,
+    target: &Gvk,
 ) -> Result<Value, Status> {
     let Some(converter) = &resource.storage.converter else {
         return Ok(object);
     };
-    let converted = converter.convert(vec![object], to).await?;
+    let converted = converter.convert(vec![object], target).await?;
     let converted = converted.into_iter().next();
     converted.ok_or_else(|| Status::internal("the conversion returned no object"))
 }

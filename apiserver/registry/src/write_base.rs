@@ -19,18 +19,22 @@ pub(crate) struct CachedOrNewestBaseObject<'a> {
 }
 
 impl<'a> CachedOrNewestBaseObject<'a> {
-    /// `key` is the storage key of the object at `at`.
+    /// `key` is the storage key of the object at `path`.
     pub(crate) async fn new(
         registry: &'a Registry,
         resource: &'a ResourceInfo,
-        at: ResourcePath<'_>,
+        path: ResourcePath<'_>,
         key: &'a str,
         dry_run: bool,
     ) -> Result<Self, Status> {
         // A dry run commits nothing, so no conflict would reveal a stale cached object.
         let current = match dry_run {
             true => None,
-            false => registry.get_cached(resource, at.namespace, at.name).await?,
+            false => {
+                registry
+                    .get_cached(resource, path.namespace, path.name)
+                    .await?
+            }
         };
         Ok(Self {
             registry,

@@ -32,7 +32,7 @@ pub(crate) fn check_kind(
             gvk.kind
         )));
     };
-    let mut sent =
+    let mut type_meta =
         [("apiVersion", api_version.as_str()), ("kind", &*gvk.kind)].map(|(field, expected)| {
             let value = map.get(field).unwrap_or(&Value::Null);
             match value.as_str().unwrap_or("?") {
@@ -40,15 +40,24 @@ pub(crate) fn check_kind(
                 _ => expected.to_owned(),
             }
         });
-    if sent[0] != api_version || sent[1] != *gvk.kind {
-        if !resource.has_go_type() && (patched || sent[1] != *gvk.kind) {
-            return Err(unexpected_custom_kind(resource, value, &sent[0], &sent[1]));
+    if type_meta[0] != api_version || type_meta[1] != *gvk.kind {
+        if !resource.has_go_type() && (patched || type_meta[1] != *gvk.kind) {
+            return Err(unexpected_custom_kind(
+                resource,
+                value,
+                &type_meta[0],
+                &type_meta[1],
+            ));
         }
         return Err(unexpected_kind(
-            resource, value, &sent[0], &sent[1], patched,
+            resource,
+            value,
+            &type_meta[0],
+            &type_meta[1],
+            patched,
         ));
     }
-    let [api_version, kind] = &mut sent;
+    let [api_version, kind] = &mut type_meta;
     map.insert("apiVersion".into(), std::mem::take(api_version).into());
     map.insert("kind".into(), std::mem::take(kind).into());
     Ok(())
@@ -64,19 +73,19 @@ fn unexpected_kind(
     patched: bool,
 ) -> Status {
     let expected = &resource.kind.gvk;
-    let sent = Gvk::from_api_version(api_version, kind);
-    let is_served = is_served_version(&sent);
-    if sent.kind == expected.kind && (!resource.has_go_type() || is_served) {
-        let why = version_mismatch(api_version, expected);
+    let sent_kind = Gvk::from_api_version(api_version, kind);
+    let is_served = is_served_version(&sent_kind);
+    if sent_kind.kind == expected.kind && (!resource.has_go_type() || is_served) {
+        let message = version_mismatch(api_version, expected);
         return match patched {
-            true => decode_error(resource, value, true, &why),
-            false => Status::bad_request(why),
+            true => decode_error(resource, value, true, &message),
+            false => Status::bad_request(message),
         };
     }
-    let why = if is_served {
+    let message = if is_served {
         format!(
             "converting ({}.{kind}) to ({}.{}): unknown conversion",
-            sent.version,
+            sent_kind.version,
             resource.go_package(),
             expected.kind
         )
@@ -87,11 +96,11 @@ fn unexpected_kind(
         )
     };
     if patched {
-        return decode_error(resource, value, true, &why);
+        return decode_error(resource, value, true, &message);
     }
     Status::bad_request(format!(
-        "{kind} in version {:?} cannot be handled as a {}: {why}",
-        sent.version, expected.kind
+        "{kind} in version {:?} cannot be handled as a {}: {message}",
+        sent_kind.version, expected.kind
     ))
 }
 
@@ -103,24 +112,28 @@ fn unexpected_custom_kind(
     kind: &str,
 ) -> Status {
     let expected = &resource.kind.gvk;
-    let sent = Gvk::from_api_version(api_version, kind);
+    let sent_kind = Gvk::from_api_version(api_version, kind);
     let expected_version = expected.api_version();
-    if sent.kind != expected.kind
-        && (&sent.group, &sent.version) != (&expected.group, &expected.version)
+    if sent_kind.kind != expected.kind
+        && (&sent_kind.group, &sent_kind.version) != (&expected.group, &expected.version)
     {
         return Status::bad_request(version_mismatch(api_version, expected));
     }
     let mut errors = Vec::new();
-    if sent.kind != expected.kind {
-        let why = format!("must be {}", expected.kind);
-        errors.push(FieldError::invalid("kind", &kind.into(), why));
+    if sent_kind.kind != expected.kind {
+        let message = format!("must be {}", expected.kind);
+        errors.push(FieldError::invalid("kind", &kind.into(), message));
     }
     if api_version != expected_version {
-        let why = format!("must be {expected_version}");
-        errors.push(FieldError::invalid("apiVersion", &api_version.into(), why));
+        let message = format!("must be {expected_version}");
+        errors.push(FieldError::invalid(
+            "apiVersion",
+            &api_version.into(),
+            message,
+        ));
     }
     let name = object_meta::metadata_string(value, "name");
-    Status::invalid(&sent, name, &errors)
+    Status::invalid(&sent_kind, name, &errors)
 }
 
 /// The error text for an object of another version.
@@ -138,7 +151,7 @@ pub(crate) fn check_patched_head(resource: &ResourceInfo, value: &Value) -> Resu
         return Ok(());
     }
     let metadata = &value["metadata"];
-    let why = if value["kind"].as_str().is_none_or(str::is_empty) {
+    let message = if value["kind"].as_str().is_none_or(str::is_empty) {
         let value = rendered(value, MAX_MESSAGE_BYTES);
         format!("Object 'Kind' is missing in '{value}'")
     } else if !metadata.is_object() && !metadata.is_null() {
@@ -149,19 +162,19 @@ pub(crate) fn check_patched_head(resource: &ResourceInfo, value: &Value) -> Resu
     } else {
         return Ok(());
     };
-    Err(decode_error(resource, value, true, &why))
+    Err(decode_error(resource, value, true, &message))
 }
 
 /// Whether this is one of the built-in kinds.
 fn is_served_version(kind: &Gvk) -> bool {
-    let known = openapi::catalog().kind(kind);
-    known.is_some_and(|kind| kind.protobuf)
+    let kind_info = openapi::catalog().kind(kind);
+    kind_info.is_some_and(|kind| kind.protobuf)
 }
 
 /// Sets the namespace of the path if the body omits it; 400 if it is another one.
 pub(crate) fn check_namespace(
     resource: &ResourceInfo,
-    at: &ResourcePath<'_>,
+    path: &ResourcePath<'_>,
     value: &mut Value,
 ) -> Result<(), Status> {
     let meta = object_meta::metadata_mut(value)?;
@@ -171,15 +184,15 @@ pub(crate) fn check_namespace(
     }
     match meta.get("namespace").and_then(Value::as_str).unwrap_or("") {
         "" => {
-            if at.namespace.is_empty() {
+            if path.namespace.is_empty() {
                 return Err(Status::bad_request(
                     "an empty namespace may not be set during creation",
                 ));
             }
-            meta.insert("namespace".into(), at.namespace.into());
+            meta.insert("namespace".into(), path.namespace.into());
             Ok(())
         }
-        other if other == at.namespace => Ok(()),
+        other if other == path.namespace => Ok(()),
         _ => Err(Status::bad_request(
             "the namespace of the provided object does not match the namespace sent on the request",
         )),
@@ -197,20 +210,20 @@ pub(crate) fn decode(
     patched: bool,
 ) -> Result<Vec<String>, Status> {
     let has_go_type = resource.has_go_type();
-    if has_go_type && let Some(why) = resource.schema.decode_error(value) {
-        return Err(decode_error(resource, value, patched, &why));
+    if has_go_type && let Some(message) = resource.schema.decode_error(value) {
+        return Err(decode_error(resource, value, patched, &message));
     }
     if !has_go_type {
         go_numbers::normalize(value);
     }
     let is_strict = field_validation == FieldValidation::Strict;
     // The error for a patch shows the object with its unknown fields.
-    let shown = (is_strict && patched).then(|| value.clone());
+    let error_value = (is_strict && patched).then(|| value.clone());
     let mut unknown = resource.schema.prune(value);
     if resource.custom
-        && let Some(why) = resource.schema.embedded_resource_error(value)
+        && let Some(message) = resource.schema.embedded_resource_error(value)
     {
-        return Err(decode_error(resource, value, patched, &why));
+        return Err(decode_error(resource, value, patched, &message));
     }
     replace_nulls(resource, &resource.schema, value);
     let repeated_owners = object_meta::remove_repeated_owners(value);
@@ -224,12 +237,12 @@ pub(crate) fn decode(
     if !is_strict {
         return Ok(problems.into_iter().chain(warnings).collect());
     }
-    let why = format!("strict decoding error: {}", joined(&problems, ", "));
+    let message = format!("strict decoding error: {}", joined(&problems, ", "));
     Err(decode_error(
         resource,
-        shown.as_ref().unwrap_or(value),
+        error_value.as_ref().unwrap_or(value),
         patched,
-        &why,
+        &message,
     ))
 }
 
@@ -242,7 +255,8 @@ fn replace_nulls(resource: &ResourceInfo, schema: &Schema, value: &mut Value) {
     }
 }
 
-/// Kubernetes decodes the metadata before the other fields, and that of embedded resources last.
+/// The order in which Kubernetes decodes a field: the metadata first, the metadata of embedded
+/// resources last.
 fn decoding_stage(path: &str) -> u8 {
     if path.starts_with("metadata.") {
         0
@@ -264,7 +278,7 @@ pub(crate) fn check_metadata_types(
         return Ok(());
     }
     match openapi::object_meta_error(&value["metadata"]) {
-        Some(why) => Err(decode_error(resource, value, patched, &why)),
+        Some(message) => Err(decode_error(resource, value, patched, &message)),
         None => Ok(()),
     }
 }
@@ -275,15 +289,15 @@ pub(crate) fn decode_error(
     resource: &ResourceInfo,
     value: &Value,
     patched: bool,
-    why: &str,
+    message: &str,
 ) -> Status {
     let gvk = &resource.kind.gvk;
     if patched {
-        let error = FieldError::invalid("patch", &Value::String(rendered_json(value)), why);
+        let error = FieldError::invalid("patch", &Value::String(rendered_json(value)), message);
         return Status::invalid(&Gvk::new("", "", ""), "", &[error]);
     }
     Status::bad_request(format!(
-        "{} in version {:?} cannot be handled as a {}: {why}",
+        "{} in version {:?} cannot be handled as a {}: {message}",
         gvk.kind, gvk.version, gvk.kind
     ))
 }
@@ -326,11 +340,11 @@ pub(crate) fn apply_defaults(resource: &ResourceInfo, value: &mut Value) -> Resu
     Ok(())
 }
 
-/// Validates metadata, the rules of the kind (if `validate_kind`) and the schema: 422 with all
-/// errors that `concerns` accepts. Schema errors of fields for which a rule of the kind has
-/// an error, with Kubernetes' text, are omitted. What an update of a custom resource leaves
-/// unchanged may violate the schema. Then evaluates the rules of a custom resource's schema;
-/// returns the warnings of those that an update may violate for the same reason.
+/// Validates the metadata, the rules of the kind (if `validate_kind`) and the schema; fails with
+/// 422 and all errors that `concerns` accepts. A rule of the kind reports its field with
+/// Kubernetes' text, so the schema's error for that field is omitted. An update of a custom
+/// resource may keep values that violate the schema. Finally evaluates the rules of a custom
+/// resource's schema and returns the violations that an update may keep as warnings.
 pub(crate) fn validate_object(
     resource: &ResourceInfo,
     new: &Value,
@@ -405,8 +419,8 @@ fn prevents_rules(error: &FieldError) -> bool {
 }
 
 fn unchecked_rules() -> FieldError {
-    let why = "some validation rules were not checked because the object was invalid; correct the existing errors to complete validation";
-    FieldError::invalid("<nil>", &Value::Null, why)
+    let message = "some validation rules were not checked because the object was invalid; correct the existing errors to complete validation";
+    FieldError::invalid("<nil>", &Value::Null, message)
 }
 
 /// The context of one admission request.
@@ -414,7 +428,7 @@ pub(crate) struct AdmissionContext<'a> {
     pub(crate) registry: &'a Registry,
     pub(crate) ctx: &'a RequestContext,
     pub(crate) resource: &'a ResourceInfo,
-    pub(crate) at: ResourcePath<'a>,
+    pub(crate) path: ResourcePath<'a>,
     pub(crate) operation: AdmissionOperation,
     pub(crate) dry_run: bool,
     pub(crate) options: OperationOptions<'a>,
@@ -427,9 +441,9 @@ impl AdmissionContext<'_> {
         AdmissionAttributes {
             gvk: &self.resource.storage.kind.gvk,
             gvr: &self.resource.storage.kind.gvr,
-            namespace: self.at.namespace,
-            name: self.at.name,
-            subresource: self.at.subresource,
+            namespace: self.path.namespace,
+            name: self.path.name,
+            subresource: self.path.subresource,
             operation: self.operation,
             user: &self.ctx.user,
             dry_run: self.dry_run,
@@ -449,7 +463,7 @@ impl AdmissionContext<'_> {
         let mut warnings = Vec::new();
         if let Some(hooks) = self
             .registry
-            .matching_admission(self.resource, self.at.subresource)
+            .matching_admission(self.resource, self.path.subresource)
         {
             let before = new.clone();
             let changed =
@@ -477,7 +491,7 @@ impl AdmissionContext<'_> {
         let mut warnings = chain.validate(&self.attributes(), new, old).await?;
         if let Some(hooks) = self
             .registry
-            .matching_admission(self.resource, self.at.subresource)
+            .matching_admission(self.resource, self.path.subresource)
         {
             Box::pin(self.run_validating_webhooks(hooks, new, old, &mut warnings)).await?;
         }

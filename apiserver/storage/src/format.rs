@@ -28,12 +28,12 @@ pub const NEWEST: u32 = ENCRYPTED;
 
 /// Fails on a version that this program does not know. `location` names the file or the key
 /// that holds the version.
-pub(crate) fn check(location: &str, found: u32) -> Result<(), Error> {
-    if (BASE..=NEWEST).contains(&found) {
+pub(crate) fn check(location: &str, format: u32) -> Result<(), Error> {
+    if (BASE..=NEWEST).contains(&format) {
         return Ok(());
     }
     Err(Error::Fatal(format!(
-        "{location} has format {found}, and this version of Flotilla knows only formats {BASE} to \
+        "{location} has format {format}, and this version of Flotilla knows only formats {BASE} to \
          {NEWEST}; nothing was changed; start the version that wrote it, or a newer one"
     )))
 }

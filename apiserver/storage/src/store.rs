@@ -20,8 +20,8 @@ pub enum Error {
     #[error("required revision has been compacted at {at}")]
     Compacted { at: u64 },
     /// The requested revision does not exist yet.
-    #[error("required revision {asked} is a future revision (current {current})")]
-    Future { asked: u64, current: u64 },
+    #[error("required revision {requested} is a future revision (current {current})")]
+    Future { requested: u64, current: u64 },
     /// Key and value exceed [`MAX_REQUEST_BYTES`].
     #[error("etcdserver: request is too large")]
     TooLarge,

@@ -35,7 +35,7 @@ pub(crate) fn extract(headers: &HeaderMap) -> Context {
     TraceContextPropagator::new().extract_with_context(&Context::new(), &HeaderExtractor(headers))
 }
 
-/// Replaces the trace context in the headers of a request by that of `context`.
+/// Replaces the trace context in the headers of a request by the trace context of `context`.
 pub(crate) fn inject(context: &Context, headers: &mut HeaderMap) {
     headers.remove("tracestate");
     TraceContextPropagator::new().inject_context(context, &mut HeaderInjector(headers));

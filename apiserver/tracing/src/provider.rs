@@ -22,7 +22,7 @@ const EXPORT_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long a process that stops waits for the collector.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// Where spans are exported to, and how many.
+/// The collector to which spans are exported, and the share of exported spans.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TracingOptions {
     /// An address as gRPC names it: `http://host:port` or `unix:///path`.

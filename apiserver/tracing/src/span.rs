@@ -49,10 +49,10 @@ impl Span {
     }
 
     /// The operation of the span failed.
-    pub fn record_error(&self, why: &str) {
+    pub fn record_error(&self, message: &str) {
         if self.is_recording() {
-            let why: String = why.chars().take(MAX_ERROR_CHARS).collect();
-            self.0.span().set_status(Status::error(why));
+            let message: String = message.chars().take(MAX_ERROR_CHARS).collect();
+            self.0.span().set_status(Status::error(message));
         }
     }
 

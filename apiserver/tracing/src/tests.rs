@@ -59,11 +59,11 @@ async fn spans_have_their_parents_and_nothing_happens_without_a_provider() {
     assert!(server_span(&headers("01"), true, "off").is_none());
     assert!(crate::start_child_span("off", || unreachable!()).is_none());
     assert!(crate::start_root_span(|| unreachable!(), || unreachable!()).is_none());
-    let mut sent = Request::get("https://member:6443/api/v1/pods?token=secret")
+    let mut request = Request::get("https://member:6443/api/v1/pods?token=secret")
         .body(())
         .unwrap();
-    assert!(crate::start_client_span(&mut sent).is_none());
-    assert!(sent.headers().is_empty());
+    assert!(crate::start_client_span(&mut request).is_none());
+    assert!(request.headers().is_empty());
 
     let exporter = RecordingSpanExporter::default();
     let provider = SdkTracerProvider::builder()
@@ -82,13 +82,14 @@ async fn spans_have_their_parents_and_nothing_happens_without_a_provider() {
     assert_eq!(exporter.span_count(), 0);
 
     let server = server_span(&headers("01"), true, "server");
-    sent.headers_mut()
+    request
+        .headers_mut()
         .insert("tracestate", "vendor=of-another-trace".parse().unwrap());
     async {
         tokio::task::yield_now().await;
         let child = crate::start_child_span("child", || vec![KeyValue::new("webhook", "w")]);
         async {
-            let client = crate::start_client_span(&mut sent);
+            let client = crate::start_client_span(&mut request);
             client.unwrap().record_client_response(404);
         }
         .in_span(child.as_ref())
@@ -111,9 +112,9 @@ async fn spans_have_their_parents_and_nothing_happens_without_a_provider() {
         assert_eq!(span.span_context.trace_id(), trace);
     }
     let parent = format!("00-{TRACE}-{}-01", client.span_context.span_id());
-    assert_eq!(sent.headers()["traceparent"], parent.as_str());
+    assert_eq!(request.headers()["traceparent"], parent.as_str());
     assert!(
-        !sent.headers()["tracestate"]
+        !request.headers()["tracestate"]
             .to_str()
             .unwrap()
             .contains("vendor")

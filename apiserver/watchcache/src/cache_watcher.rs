@@ -251,11 +251,11 @@ impl CacheWatcher {
                 Ok(WatcherPoll::Idle) => {
                     // Subscribe before the second poll, so that no event is missed.
                     let scope = Arc::clone(&self.scope);
-                    let woken = scope.notify.notified();
+                    let notified = scope.notify.notified();
                     match self.poll() {
                         Ok(WatcherPoll::Idle) => tokio::select! {
                             biased;
-                            () = woken => {}
+                            () = notified => {}
                             () = CacheWatcherTimer::wait_until_due(&mut self.timer) => {}
                         },
                         Ok(WatcherPoll::Item(item)) => return Some(Ok(item)),
@@ -420,11 +420,12 @@ impl CacheWatcher {
                 };
                 let next = ring.get(self.cursor.position + 1);
                 let complete = next.is_none_or(|n| n.revision != event.revision);
-                let ours = self.selector.contains(&event.key);
+                let is_selected = self.selector.contains(&event.key);
                 self.cursor.position += 1;
                 if event.revision > self.start_revision {
-                    self.cursor.advance_event(event.revision, complete, ours);
-                    if ours {
+                    self.cursor
+                        .advance_event(event.revision, complete, is_selected);
+                    if is_selected {
                         selected = Some(Arc::clone(event));
                         break;
                     }
@@ -442,11 +443,11 @@ impl CacheWatcher {
     fn switch_to_history(&mut self) {
         let WatcherCursor {
             revision,
-            complete: whole,
+            complete: is_complete,
             count,
             ..
         } = self.cursor;
-        let history = if whole {
+        let history = if is_complete {
             HistoryReader::new(revision, (0, 0))
         } else {
             HistoryReader::new(revision - 1, (revision, count))
@@ -503,7 +504,7 @@ impl CacheWatcher {
     /// Reads the next events from the store, unless the watch ends or a timer fires first.
     async fn fetch(&mut self) -> Result<(), Error> {
         let scope = Arc::clone(&self.scope);
-        let woken = scope.notify.notified();
+        let notified = scope.notify.notified();
         if self.is_invalidated() {
             return Ok(());
         }
@@ -519,7 +520,7 @@ impl CacheWatcher {
         tokio::select! {
             biased;
             done = read => done,
-            () = woken => Ok(()),
+            () = notified => Ok(()),
             // A bookmark stays due during the initial events and must not interrupt them.
             () = CacheWatcherTimer::wait_until_due(&mut self.timer), if !initial => Ok(()),
         }
@@ -528,13 +529,13 @@ impl CacheWatcher {
 
 impl WatcherCursor {
     /// Records a processed event.
-    fn advance_event(&mut self, revision: u64, complete: bool, ours: bool) {
+    fn advance_event(&mut self, revision: u64, complete: bool, is_selected: bool) {
         if revision != self.revision {
             self.count = 0;
         }
         self.revision = revision;
         self.complete = complete;
-        self.count += u32::from(ours);
+        self.count += u32::from(is_selected);
     }
 
     /// Records that everything up to a revision was processed.

@@ -119,9 +119,9 @@ impl Cacher {
     pub(crate) async fn join(&self) {
         let task = self.task.lock().take();
         if let Some(task) = task
-            && let Err(why) = task.await
+            && let Err(e) = task.await
         {
-            tracing::error!(prefix = self.prefix(), %why, "cache task failed");
+            tracing::error!(prefix = self.prefix(), why = %e, "cache task failed");
         }
         // The task may have installed a snapshot after `close`.
         self.cache.invalidate();
@@ -281,8 +281,8 @@ impl Cacher {
         !*self.stop.borrow() && self.cache.state.read().phase == CachePhase::Unconvertible
     }
 
-    pub(crate) fn increment(&self, what: impl Fn(&CacheCounters) -> &AtomicU64, by: u64) {
-        what(&self.cache.counters).fetch_add(by, Ordering::Relaxed);
+    pub(crate) fn increment(&self, counter: impl Fn(&CacheCounters) -> &AtomicU64, amount: u64) {
+        counter(&self.cache.counters).fetch_add(amount, Ordering::Relaxed);
     }
 
     pub(crate) async fn wait_for_newest(&self) -> Result<(), Error> {
@@ -318,8 +318,8 @@ impl Cacher {
     /// Sends progress requests until it is dropped.
     async fn request_progress(&self) -> Infallible {
         loop {
-            if let Err(why) = self.cache.store.prefix_revision(self.prefix()).await {
-                tracing::debug!(prefix = self.prefix(), %why, "no progress");
+            if let Err(e) = self.cache.store.prefix_revision(self.prefix()).await {
+                tracing::debug!(prefix = self.prefix(), why = %e, "no progress");
             }
             tokio::time::sleep(POLL_INTERVAL).await;
         }
@@ -335,7 +335,7 @@ impl Cacher {
             }
             if tokio::time::Instant::now() >= deadline {
                 return Err(Error::TooLargeResourceVersion {
-                    asked: revision,
+                    requested: revision,
                     current,
                 });
             }

@@ -20,12 +20,12 @@ const TOKEN_BASE64: GeneralPurpose = GeneralPurpose::new(
 
 /// Go's `base64.CorruptInputError`.
 fn base64_error_text(error: &DecodeError) -> String {
-    let at = match error {
-        DecodeError::InvalidByte(at, _) | DecodeError::InvalidLastSymbol(at, _) => *at,
+    let offset = match error {
+        DecodeError::InvalidByte(offset, _) | DecodeError::InvalidLastSymbol(offset, _) => *offset,
         DecodeError::InvalidLength(length) => length.saturating_sub(1),
         other => return other.to_string(),
     };
-    format!("illegal base64 data at input byte {at}")
+    format!("illegal base64 data at input byte {offset}")
 }
 
 /// The position at which a paged list continues.
@@ -61,17 +61,17 @@ impl ContinueToken {
     }
 
     pub(crate) fn decode(text: &str) -> Result<Self, Error> {
-        let bad = |why: &str| Error::InvalidContinueToken(why.into());
+        let invalid = |message: &str| Error::InvalidContinueToken(message.into());
         if text.len() > MAX_TOKEN_BYTES {
-            return Err(bad(": too long"));
+            return Err(invalid(": too long"));
         }
         let json = TOKEN_BASE64
             .decode(text)
-            .map_err(|e| bad(&format!(": {}", base64_error_text(&e))))?;
+            .map_err(|e| invalid(&format!(": {}", base64_error_text(&e))))?;
         let wire: ContinueTokenJson =
-            machinery::json::from_slice(&json).map_err(|e| bad(&format!(": {e}")))?;
+            machinery::json::from_slice(&json).map_err(|e| invalid(&format!(": {e}")))?;
         if wire.v != TOKEN_VERSION {
-            return Err(bad(&format!(
+            return Err(invalid(&format!(
                 ": server does not recognize this encoded version {}",
                 wire.v
             )));
@@ -81,20 +81,20 @@ impl ContinueToken {
             rv => match u64::try_from(rv) {
                 Ok(rv) if rv > 0 => Some(rv),
                 _ => {
-                    return Err(bad(&format!(
+                    return Err(invalid(&format!(
                         ": incorrect encoded start resourceVersion (version {TOKEN_VERSION})"
                     )));
                 }
             },
         };
         if wire.start.is_empty() {
-            return Err(bad(&format!(
+            return Err(invalid(&format!(
                 ": encoded start key empty (version {TOKEN_VERSION})"
             )));
         }
         let escapes = |segment: &str| matches!(segment.trim_end_matches('\0'), "" | "." | "..");
         if wire.start.split('/').any(escapes) {
-            return Err(bad(&format!(": {}", wire.start)));
+            return Err(invalid(&format!(": {}", wire.start)));
         }
         Ok(Self {
             revision,
@@ -142,11 +142,11 @@ mod tests {
             "A".repeat(5000),
         ];
         for text in table {
-            let refused = matches!(
+            let is_refused = matches!(
                 ContinueToken::decode(&text),
                 Err(Error::InvalidContinueToken(_))
             );
-            assert!(refused, "{text}");
+            assert!(is_refused, "{text}");
         }
     }
 

@@ -7,16 +7,16 @@ use machinery::Status;
 pub enum Error {
     /// The requested revision is compacted: the client lists again. `next` is a continue
     /// token at the newest state, for paged lists.
-    #[error("too old resource version: {asked} ({oldest})")]
+    #[error("too old resource version: {requested} ({oldest})")]
     Expired {
-        asked: u64,
+        requested: u64,
         /// The oldest readable revision; 0 when unknown.
         oldest: u64,
         next: Option<String>,
     },
     /// The requested revision was not reached in time.
-    #[error("Too large resource version: {asked}, current: {current}")]
-    TooLargeResourceVersion { asked: u64, current: u64 },
+    #[error("Too large resource version: {requested}, current: {current}")]
+    TooLargeResourceVersion { requested: u64, current: u64 },
     /// The cache is being filled.
     #[error("storage is (re)initializing")]
     NotReady,
@@ -24,8 +24,8 @@ pub enum Error {
     #[error("invalid continue token: continue key is not valid{0}")]
     InvalidContinueToken(String),
     /// A stored value cannot be decoded.
-    #[error("unable to read the object stored at {key:?}: {why}")]
-    Corrupt { key: String, why: String },
+    #[error("unable to read the object stored at {key:?}: {reason}")]
+    Corrupt { key: String, reason: String },
     /// The store failed.
     #[error(transparent)]
     Storage(storage::Error),
@@ -36,12 +36,12 @@ impl Error {
     pub(crate) fn from_read(error: storage::Error, revision: u64) -> Self {
         match error {
             storage::Error::Compacted { at } => Self::Expired {
-                asked: revision,
+                requested: revision,
                 oldest: at,
                 next: None,
             },
-            storage::Error::Future { asked, current } => {
-                Self::TooLargeResourceVersion { asked, current }
+            storage::Error::Future { requested, current } => {
+                Self::TooLargeResourceVersion { requested, current }
             }
             other => Self::Storage(other),
         }
@@ -63,14 +63,16 @@ impl Error {
                 status.continue_token = next.as_deref().map(Into::into);
                 status
             }
-            Self::TooLargeResourceVersion { asked, current } => {
-                Status::resource_version_too_large(*asked, *current)
+            Self::TooLargeResourceVersion { requested, current } => {
+                Status::resource_version_too_large(*requested, *current)
             }
             Self::NotReady => Status::too_many_requests(self.to_string(), 1),
             Self::InvalidContinueToken(_) => Status::bad_request(self.to_string()),
             Self::Corrupt { .. } => Status::failure(500, "StoreReadError", self.to_string()),
-            Self::Storage(storage::Error::Conversion(why)) => Status::failure(500, "", why),
-            Self::Storage(storage::Error::Unavailable(why)) => Status::unavailable(why.as_str()),
+            Self::Storage(storage::Error::Conversion(message)) => Status::failure(500, "", message),
+            Self::Storage(storage::Error::Unavailable(message)) => {
+                Status::unavailable(message.as_str())
+            }
             Self::Storage(other) => Status::internal(other),
         }
     }

@@ -22,7 +22,7 @@ impl From<&CorruptObject> for Error {
     fn from(corrupt: &CorruptObject) -> Self {
         Self::Corrupt {
             key: corrupt.key.to_string(),
-            why: corrupt.reason.clone(),
+            reason: corrupt.reason.clone(),
         }
     }
 }
@@ -33,13 +33,16 @@ pub(crate) type ObjectDecodeResult = Result<Object, Arc<CorruptObject>>;
 /// Decodes a stored value.
 pub(crate) fn decode(key: &Arc<str>, value: &[u8], revision: u64) -> ObjectDecodeResult {
     let decoded = match storage::encryption::unreadable_reason(value) {
-        Some(why) => Err(why.to_owned()),
-        None => Object::from_stored(value, revision).map_err(|why| why.to_string()),
+        Some(message) => Err(message.to_owned()),
+        None => Object::from_stored(value, revision).map_err(|message| message.to_string()),
     };
-    decoded.map_err(|why| {
-        tracing::error!(%key, revision, %why, "stored value is not an object");
+    decoded.map_err(|message| {
+        tracing::error!(%key, revision, why = %message, "stored value is not an object");
         let key = Arc::clone(key);
-        Arc::new(CorruptObject { key, reason: why })
+        Arc::new(CorruptObject {
+            key,
+            reason: message,
+        })
     })
 }
 
@@ -106,13 +109,13 @@ impl WatchCacheEvent {
             Some(Ok(object)) => object.encoded_bytes(),
             _ => 0,
         };
-        let (now, was) = (size(&self.object), size(&self.previous));
+        let (new_size, old_size) = (size(&self.object), size(&self.previous));
         FIXED
             + self.key.len()
             + if self.object.is_some() {
-                2 * now + now / 2 + was
+                2 * new_size + new_size / 2 + old_size
             } else {
-                3 * was + was / 2
+                3 * old_size + old_size / 2
             }
     }
 
@@ -123,20 +126,20 @@ impl WatchCacheEvent {
         self: &Arc<Self>,
         matches: impl Fn(&Object) -> bool,
     ) -> Result<Option<ObjectEvent>, Error> {
-        let now = match &self.object {
+        let new_object = match &self.object {
             Some(Err(corrupt)) => return Err((&**corrupt).into()),
             Some(Ok(object)) => Some(object).filter(|o| matches(o)),
             None => None,
         };
         // A watcher that received the corrupt object has ended; for others it did not
         // match.
-        let was = match &self.previous {
+        let old_object = match &self.previous {
             Some(Ok(object)) => matches(object),
             _ => false,
         };
-        let (change, object) = match (was, now) {
-            (false, Some(now)) => (ObjectEventType::Added, now.clone()),
-            (true, Some(now)) => (ObjectEventType::Modified, now.clone()),
+        let (change, object) = match (old_object, new_object) {
+            (false, Some(new_object)) => (ObjectEventType::Added, new_object.clone()),
+            (true, Some(new_object)) => (ObjectEventType::Modified, new_object.clone()),
             (true, None) => (ObjectEventType::Deleted, self.deleted()?),
             (false, None) => return Ok(None),
         };
@@ -149,10 +152,10 @@ impl WatchCacheEvent {
 
     fn deleted(&self) -> Result<Object, Error> {
         let slot = self.deleted_object.get_or_init(|| match &self.previous {
-            Some(Ok(object)) => object.with_revision(self.revision).map_err(|why| {
+            Some(Ok(object)) => object.with_revision(self.revision).map_err(|message| {
                 Arc::new(CorruptObject {
                     key: Arc::clone(&self.key),
-                    reason: why.to_string(),
+                    reason: message.to_string(),
                 })
             }),
             Some(Err(corrupt)) => Err(Arc::clone(corrupt)),

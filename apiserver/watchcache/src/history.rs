@@ -56,7 +56,7 @@ impl HistoryReader {
                 .value
                 .as_deref()
                 .map(|v| decode(&event.key, v, event.revision));
-            let was = event
+            let previous = event
                 .previous
                 .map(|e| decode(&e.key, &e.value, e.mod_revision));
             let encodings = Arc::clone(&shared.counters.encodings);
@@ -64,7 +64,7 @@ impl HistoryReader {
                 event.revision,
                 event.key,
                 now,
-                was,
+                previous,
                 encodings,
             )));
         }

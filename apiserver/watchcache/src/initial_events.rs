@@ -78,8 +78,8 @@ impl InitialEventsReader {
         NextInitialEvent::Pause
     }
 
-    fn load_slice(&mut self, slice: Vec<(Arc<str>, ObjectDecodeResult)>, full: usize) {
-        self.exhausted = slice.len() < full;
+    fn load_slice(&mut self, slice: Vec<(Arc<str>, ObjectDecodeResult)>, full_length: usize) {
+        self.exhausted = slice.len() < full_length;
         if let Some((key, _)) = slice.last() {
             self.start = format!("{key}\0");
         }

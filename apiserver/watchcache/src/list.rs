@@ -106,15 +106,15 @@ impl Cacher {
 
     async fn list_snapshot(
         &self,
-        at: &CacheSnapshot,
+        snapshot: &CacheSnapshot,
         walk: &ListWalk,
     ) -> Result<CacherList, Error> {
         let reply = match &walk.filter.matches {
-            None => walk.list_unfiltered(at)?,
-            Some(_) => walk.list_filtered(at).await?,
+            None => walk.list_unfiltered(snapshot)?,
+            Some(_) => walk.list_filtered(snapshot).await?,
         };
         if reply.continue_token.is_some() {
-            self.cache.keep_snapshot(at);
+            self.cache.keep_snapshot(snapshot);
         }
         self.increment(|c| &c.lists, 1);
         self.increment(|c| &c.listed_objects, reply.items.len() as u64);
@@ -167,9 +167,9 @@ impl Cacher {
 
 impl ListWalk {
     /// Lists without a predicate, in one iteration.
-    fn list_unfiltered(&self, at: &CacheSnapshot) -> Result<CacherList, Error> {
+    fn list_unfiltered(&self, snapshot: &CacheSnapshot) -> Result<CacherList, Error> {
         let mut reply = CacherList::default();
-        let mut rest = entries(&at.map, &self.start, &self.end);
+        let mut rest = entries(&snapshot.map, &self.start, &self.end);
         while let Some((key, slot)) = rest.next() {
             self.add(key, slot, &mut reply)?;
             if self.is_full(&reply) {
@@ -180,18 +180,18 @@ impl ListWalk {
                 break;
             }
         }
-        Ok(self.finish(at.revision, reply))
+        Ok(self.finish(snapshot.revision, reply))
     }
 
     /// Lists with a predicate, which may parse objects: in slices, so that a long list
     /// does not block its thread.
-    async fn list_filtered(&self, at: &CacheSnapshot) -> Result<CacherList, Error> {
+    async fn list_filtered(&self, snapshot: &CacheSnapshot) -> Result<CacherList, Error> {
         let mut reply = CacherList::default();
         let mut start = self.start.clone();
         loop {
             let mut scanned = 0;
             let mut last = None;
-            for (key, slot) in entries(&at.map, &start, &self.end).take(KEYS_PER_SLICE) {
+            for (key, slot) in entries(&snapshot.map, &start, &self.end).take(KEYS_PER_SLICE) {
                 scanned += 1;
                 if self.is_full(&reply) {
                     // There is a further key to continue with.
@@ -203,7 +203,7 @@ impl ListWalk {
             if self.is_full(&reply) {
                 // The limit is reached; look for a key after the last one.
                 let from = last.map_or_else(|| start.clone(), |key| format!("{key}\0"));
-                if entries(&at.map, &from, &self.end).next().is_some() {
+                if entries(&snapshot.map, &from, &self.end).next().is_some() {
                     reply.continue_token = Some(from);
                 }
                 break;
@@ -214,7 +214,7 @@ impl ListWalk {
             }
             tokio::task::yield_now().await;
         }
-        Ok(self.finish(at.revision, reply))
+        Ok(self.finish(snapshot.revision, reply))
     }
 
     fn add(
@@ -269,8 +269,10 @@ impl ListWalk {
 /// Adds a continue token at the newest state to the error of an expired page.
 fn with_new_token(error: Error, start: String) -> Error {
     match error {
-        Error::Expired { asked, oldest, .. } => Error::Expired {
-            asked,
+        Error::Expired {
+            requested, oldest, ..
+        } => Error::Expired {
+            requested,
             oldest,
             next: Some(
                 ContinueToken {

@@ -76,7 +76,7 @@ impl ResourceVersionParams<'_> {
         invalid_list_options(&errors)?;
         let revision = self
             .parse_revision()
-            .map_err(|why| Status::bad_request(format!("invalid resource version: {why}")))?;
+            .map_err(|e| Status::bad_request(format!("invalid resource version: {e}")))?;
         if !self.continue_token.is_empty() {
             // "0" is allowed for old clients, as in Kubernetes.
             if revision.is_some_and(|n| n > 0) {
@@ -121,7 +121,7 @@ impl ResourceVersionParams<'_> {
             true => (MATCH_NOT_OLDER_THAN, Some(true)),
             false => (self.resource_version_match, self.send_initial_events),
         };
-        let forbidden = |why| FieldError::forbidden(MATCH_FIELD, why);
+        let forbidden = |message| FieldError::forbidden(MATCH_FIELD, message);
         if initial.is_some() && matching != MATCH_NOT_OLDER_THAN {
             errors.push(forbidden(
                 "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan",
@@ -156,22 +156,22 @@ impl ResourceVersionParams<'_> {
         if text.is_empty() {
             return Ok(None);
         }
-        let why = match text.parse::<u64>() {
+        let message = match text.parse::<u64>() {
             // Go's parser takes no sign.
             Ok(revision) if !text.starts_with('+') => return Ok(Some(revision)),
             Err(e) if *e.kind() == IntErrorKind::PosOverflow => "value out of range",
             _ => "invalid syntax",
         };
         Err(format!(
-            "resourceVersion: Invalid value: {text:?}: strconv.ParseUint: parsing {text:?}: {why}"
+            "resourceVersion: Invalid value: {text:?}: strconv.ParseUint: parsing {text:?}: {message}"
         ))
     }
 }
 
 /// Kubernetes' handlers of gets and watches do not convert this error, so that it is a 500
 /// without a reason.
-fn unparsed_revision(why: String) -> Status {
-    Status::failure(500, "", why)
+fn unparsed_revision(message: String) -> Status {
+    Status::failure(500, "", message)
 }
 
 fn invalid_list_options(errors: &[FieldError]) -> Result<(), Status> {

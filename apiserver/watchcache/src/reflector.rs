@@ -37,16 +37,16 @@ async fn list_and_watch(shared: &WatchCache) {
                 if failures.record_success("fill") {
                     tracing::info!(prefix = %shared.prefix, "cache is filled again");
                 }
-                let why = watch_events(shared, &mut *watch).await;
-                tracing::warn!(prefix = %shared.prefix, %why, "watch broke, listing again");
+                let message = watch_events(shared, &mut *watch).await;
+                tracing::warn!(prefix = %shared.prefix, why = %message, "watch broke, listing again");
                 shared.invalidate();
             }
-            Err(why) => {
-                if matches!(why, Error::Conversion(_)) {
+            Err(message) => {
+                if matches!(message, Error::Conversion(_)) {
                     shared.set_unconvertible();
                 }
-                if failures.record_failure("fill", &why.to_string()) {
-                    tracing::warn!(prefix = %shared.prefix, %why, "cache is not filled, trying again");
+                if failures.record_failure("fill", &message.to_string()) {
+                    tracing::warn!(prefix = %shared.prefix, why = %message, "cache is not filled, trying again");
                 }
                 // Jitter, so that the caches of one store do not list at the same time.
                 let jitter = rand::random_range(0.5..1.0);
@@ -85,12 +85,12 @@ async fn watch_events(shared: &WatchCache, watch: &mut dyn StoreWatch) -> Error 
     loop {
         match tokio::time::timeout(IDLE_BEFORE_PROGRESS_REQUEST, watch.next()).await {
             Ok(Ok(batch)) => shared.apply(batch),
-            Ok(Err(why)) => return why,
+            Ok(Err(e)) => return e,
             // A read of the revision makes every watch report its progress. Without it the
             // bookmarks of unchanged resources would fall behind compaction.
             Err(_) => {
-                if let Err(why) = shared.store.revision().await {
-                    tracing::debug!(prefix = %shared.prefix, %why, "no progress");
+                if let Err(e) = shared.store.revision().await {
+                    tracing::debug!(prefix = %shared.prefix, why = %e, "no progress");
                 }
             }
         }

@@ -46,10 +46,10 @@ impl CacheWatcherTimer {
 
     pub(crate) fn due(&self) -> CacheWatcherTimerDue {
         let now = Instant::now();
-        let past = |at: Option<Instant>| at.is_some_and(|at| at <= now);
-        if past(self.deadline) {
+        let is_past = |at: Option<Instant>| at.is_some_and(|at| at <= now);
+        if is_past(self.deadline) {
             CacheWatcherTimerDue::Deadline
-        } else if past(self.bookmark) {
+        } else if is_past(self.bookmark) {
             CacheWatcherTimerDue::Bookmark
         } else {
             CacheWatcherTimerDue::Nothing
@@ -100,11 +100,11 @@ mod tests {
         seconds: u64,
     ) -> Vec<(u64, CacheWatcherTimerDue)> {
         let start = Instant::now();
-        let until = start + Duration::from_secs(seconds);
+        let test_end = start + Duration::from_secs(seconds);
         let deadline = deadline.map(|s| start + Duration::from_secs(s));
         let mut timer = CacheWatcherTimer::new(bookmarks, Duration::from_secs(60), deadline);
         let mut items = Vec::new();
-        while tokio::time::timeout_at(until, CacheWatcherTimer::wait_until_due(&mut timer))
+        while tokio::time::timeout_at(test_end, CacheWatcherTimer::wait_until_due(&mut timer))
             .await
             .is_ok()
         {
@@ -139,10 +139,10 @@ mod tests {
         );
         let regular = check(true, None, 300).await;
         assert!((5..=6).contains(&regular.len()), "{regular:?}");
-        let long = check(true, Some(100), 500).await;
-        assert!(long.len() >= 3, "{long:?}");
+        let long_watch = check(true, Some(100), 500).await;
+        assert!(long_watch.len() >= 3, "{long_watch:?}");
         assert_eq!(
-            long[long.len() - 2..],
+            long_watch[long_watch.len() - 2..],
             [
                 (98, CacheWatcherTimerDue::Bookmark),
                 (100, CacheWatcherTimerDue::Deadline)

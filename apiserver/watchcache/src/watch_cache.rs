@@ -100,11 +100,11 @@ impl DecodedWrites {
     }
 
     fn take(&self, key: &str, revision: u64) -> Option<Object> {
-        let mut all = self.0.lock();
-        let at = all
+        let mut writes = self.0.lock();
+        let index = writes
             .iter()
             .position(|(k, o)| o.revision() == revision && **k == *key)?;
-        all.remove(at).map(|(_, object)| object)
+        writes.remove(index).map(|(_, object)| object)
     }
 
     /// Removes all writes, since a new watch starts.
@@ -216,8 +216,8 @@ impl WatchCache {
 
     /// Decodes a value of the watch, unless its writer has decoded it already.
     fn decode(&self, key: &Arc<str>, value: &[u8], revision: u64) -> ObjectDecodeResult {
-        let ahead = self.decoded_writes.take(key, revision);
-        ahead.map_or_else(|| decode(key, value, revision), Ok)
+        let decoded_write = self.decoded_writes.take(key, revision);
+        decoded_write.map_or_else(|| decode(key, value, revision), Ok)
     }
 
     /// The object at a key if the cache has exactly this revision of it.
@@ -240,24 +240,24 @@ impl WatchCache {
                 (e, now)
             })
             .collect();
-        let mut woken: Vec<Arc<WatchScopeNotifier>> = Vec::new();
+        let mut scopes_to_notify: Vec<Arc<WatchScopeNotifier>> = Vec::new();
         let mut weight = 0;
         let mut state = self.state.write();
         let before = state.newest.revision;
-        let mut reached = batch.revision.max(before);
+        let mut reached_revision = batch.revision.max(before);
         for (event, now) in decoded {
             // A watch does not repeat events; if one does, the first counts.
             if event.revision <= before {
                 continue;
             }
-            reached = reached.max(event.revision);
-            let was = state.newest.map.get(&*event.key).cloned();
+            reached_revision = reached_revision.max(event.revision);
+            let previous = state.newest.map.get(&*event.key).cloned();
             match &now {
                 Some(slot) => state
                     .newest
                     .map
                     .insert_mut(Arc::clone(&event.key), slot.clone()),
-                None if was.is_none() => continue,
+                None if previous.is_none() => continue,
                 None => {
                     state.newest.map.remove_mut(&*event.key);
                 }
@@ -266,24 +266,24 @@ impl WatchCache {
                 event.revision,
                 event.key,
                 now,
-                was,
+                previous,
                 Arc::clone(&self.counters.encodings),
             ));
             weight += event.weight_bytes();
             self.counters.events.fetch_add(1, Ordering::Relaxed);
-            state.record_in_scopes(&self.prefix, &event, &mut woken);
+            state.record_in_scopes(&self.prefix, &event, &mut scopes_to_notify);
             state.ring.push(event);
         }
-        state.newest.revision = reached;
+        state.newest.revision = reached_revision;
         // Under the lock, or an eviction could release bytes that are not yet charged.
         self.budget.charge(&self.ring_bytes, weight);
         drop(state);
         self.budget.trim();
-        for scope in woken {
+        for scope in scopes_to_notify {
             scope.notify.notify_waiters();
         }
-        if reached > before {
-            self.progress.send_modify(|p| p.revision = reached);
+        if reached_revision > before {
+            self.progress.send_modify(|p| p.revision = reached_revision);
         }
     }
 
@@ -301,7 +301,7 @@ impl WatchCache {
     /// The snapshot at a revision that the cache has reached; `None` when it is older
     /// than the ring.
     pub(crate) fn snapshot_at(&self, revision: u64) -> Option<CacheSnapshot> {
-        let (mut past, events) = {
+        let (mut snapshot, events) = {
             let state = self.state.read();
             if state.phase != CachePhase::Ready
                 || revision < state.ring.floor()
@@ -324,12 +324,12 @@ impl WatchCache {
                 .collect();
             (base, events)
         };
-        revert(&mut past.map, &events);
-        past.revision = revision;
+        revert(&mut snapshot.map, &events);
+        snapshot.revision = revision;
         if !events.is_empty() {
-            self.keep_snapshot(&past);
+            self.keep_snapshot(&snapshot);
         }
-        Some(past)
+        Some(snapshot)
     }
 
     /// Keeps a snapshot for the next page of a client.
@@ -338,13 +338,13 @@ impl WatchCache {
         if state.phase != CachePhase::Ready || snapshot.revision < state.ring.floor() {
             return;
         }
-        let at = state
+        let index = state
             .past_snapshots
             .partition_point(|s| s.revision < snapshot.revision);
-        if state.past_snapshots.get(at).map(|s| s.revision) == Some(snapshot.revision) {
+        if state.past_snapshots.get(index).map(|s| s.revision) == Some(snapshot.revision) {
             return;
         }
-        state.past_snapshots.insert(at, snapshot.clone());
+        state.past_snapshots.insert(index, snapshot.clone());
         if state.past_snapshots.len() > MAX_KEPT_SNAPSHOTS {
             state.past_snapshots.pop_front();
         }
@@ -375,7 +375,7 @@ impl WatchCache {
                 let now = *self.progress.borrow();
                 Err(match now.phase {
                     CachePhase::Ready => Error::TooLargeResourceVersion {
-                        asked: revision,
+                        requested: revision,
                         current: now.revision,
                     },
                     CachePhase::Filling | CachePhase::Broken | CachePhase::Unconvertible => {
@@ -414,18 +414,18 @@ impl WatchCacheState {
         &self,
         prefix: &str,
         event: &WatchCacheEvent,
-        woken: &mut Vec<Arc<WatchScopeNotifier>>,
+        scopes_to_notify: &mut Vec<Arc<WatchScopeNotifier>>,
     ) {
         if self.scopes.is_empty() {
             return;
         }
-        let behind = self.ring.head() + 1;
+        let next_position = self.ring.head() + 1;
         let suffix = event.key.strip_prefix(prefix).unwrap_or(&event.key);
         let mut hit = |scope: Option<&Arc<WatchScopeNotifier>>| {
             if let Some(scope) = scope {
-                scope.last_position.store(behind, Ordering::Relaxed);
-                if !woken.iter().any(|w| Arc::ptr_eq(w, scope)) {
-                    woken.push(Arc::clone(scope));
+                scope.last_position.store(next_position, Ordering::Relaxed);
+                if !scopes_to_notify.iter().any(|w| Arc::ptr_eq(w, scope)) {
+                    scopes_to_notify.push(Arc::clone(scope));
                 }
             }
         };

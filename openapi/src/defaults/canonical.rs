@@ -63,11 +63,11 @@ pub(super) fn canonicalize(
 
 /// Whether Go always encodes this optional field.
 fn is_always_encoded(definition: &SchemaDefinition, field: &str) -> bool {
-    let of = &*definition.name;
+    let type_name = &*definition.name;
     // The bounds in a JSON schema are pointers; the texts of its rules are not.
-    of.contains(".apiextensions.") && !of.ends_with(".ValidationRule")
+    type_name.contains(".apiextensions.") && !type_name.ends_with(".ValidationRule")
         || matches!(
-            (of, field),
+            (type_name, field),
             (
                 "io.k8s.api.core.v1.Event",
                 "reportingComponent" | "reportingInstance"

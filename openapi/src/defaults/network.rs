@@ -78,10 +78,10 @@ fn set_defaults_ip_families(spec: &mut JsonObjectMap) {
     if is_empty(spec, "ipFamilies") {
         spec.insert("ipFamilies".into(), json!([first]));
     }
-    let both = address == "None"
+    let has_both = address == "None"
         && is_empty(spec, "selector")
         && string_field(spec, "ipFamilyPolicy") != "SingleStack";
-    if let (true, Some(Value::Array(list))) = (both, spec.get_mut("ipFamilies"))
+    if let (true, Some(Value::Array(list))) = (has_both, spec.get_mut("ipFamilies"))
         && list.len() == 1
     {
         let other = if list.first() == Some(&json!("IPv6")) {

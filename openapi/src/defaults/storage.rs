@@ -52,14 +52,14 @@ pub(super) fn set_defaults_csi_driver(driver: &mut JsonObjectMap) {
 /// precedence.
 pub(super) fn set_defaults_secret(secret: &mut JsonObjectMap) {
     set_default(secret, "type", "Opaque");
-    let Some(Value::Object(plain)) = secret.remove("stringData") else {
+    let Some(Value::Object(string_data)) = secret.remove("stringData") else {
         return;
     };
-    if plain.is_empty() {
+    if string_data.is_empty() {
         return;
     }
     with_object_or_create(secret, "data", |data| {
-        for (key, value) in plain {
+        for (key, value) in string_data {
             let text = value.as_str().unwrap_or_default();
             data.insert(key, STANDARD.encode(text).into());
         }

@@ -14,9 +14,12 @@ fn stored(api_version: &str, kind: &str, mut manifest: Value) -> Value {
         catalog.schema(kind).apply_defaults(&mut manifest).unwrap();
     }
     apply(&gvk, &mut manifest);
-    let mut twice = manifest.clone();
-    apply(&gvk, &mut twice);
-    assert_eq!(manifest, twice, "defaulting {kind} is not idempotent");
+    let mut defaulted_again = manifest.clone();
+    apply(&gvk, &mut defaulted_again);
+    assert_eq!(
+        manifest, defaulted_again,
+        "defaulting {kind} is not idempotent"
+    );
     manifest
 }
 

@@ -48,7 +48,7 @@ impl Addon {
         Self::Search,
     ];
 
-    /// The name; that of karmadactl if it has the addon.
+    /// The name of the addon, as in karmadactl if karmadactl has it.
     pub fn name(self) -> &'static str {
         match self {
             Self::Autoscalers => "flotilla-autoscalers",
@@ -128,7 +128,7 @@ pub struct AddonStatus {
     pub name: String,
     /// `enabled`, `disabled`, `unhealthy` while it starts, or `unknown`.
     pub status: String,
-    /// Who has decided so.
+    /// The source of the decision.
     pub reason: String,
     #[serde(default)]
     pub message: String,

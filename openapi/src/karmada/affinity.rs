@@ -96,16 +96,16 @@ impl ClusterAffinityMatcher<'_> {
     /// Whether the affinity selects a cluster.
     pub fn matches(&self, cluster: &ClusterAttributes<'_>) -> bool {
         let affinity = self.affinity;
-        let named = |names: &[&str]| names.binary_search(&cluster.name).is_ok();
-        if named(&self.excluded) || !(self.names.is_empty() || named(&self.names)) {
+        let contains_name = |names: &[&str]| names.binary_search(&cluster.name).is_ok();
+        if contains_name(&self.excluded) || !(self.names.is_empty() || contains_name(&self.names)) {
             return false;
         }
         let label = |key: &str| {
-            let at = cluster
+            let index = cluster
                 .labels
                 .binary_search_by(|(k, _)| (**k).cmp(key))
                 .ok()?;
-            Some(&*cluster.labels[at].1)
+            Some(&*cluster.labels[index].1)
         };
         let by_label = self
             .labels
@@ -128,10 +128,10 @@ fn sorted(names: &[String]) -> Vec<&str> {
 fn field_matches(requirement: &SelectorRequirement, cluster: &ClusterAttributes<'_>) -> bool {
     let values = &requirement.values;
     if requirement.key == "zone" {
-        let any = cluster.zones.iter().any(|zone| values.contains(zone));
+        let is_in_any_zone = cluster.zones.iter().any(|zone| values.contains(zone));
         return match requirement.operator.as_str() {
-            "In" => any,
-            "NotIn" => !any,
+            "In" => is_in_any_zone,
+            "NotIn" => !is_in_any_zone,
             "Exists" => !cluster.zones.is_empty(),
             "DoesNotExist" => cluster.zones.is_empty(),
             _ => false,

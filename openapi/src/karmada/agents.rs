@@ -85,18 +85,18 @@ pub struct AgentAccess<'a> {
     pub name: &'a str,
 }
 
-/// To what the server keeps a request of an agent, whatever its roles grant.
+/// The objects to which the server restricts a request of an agent, whatever its roles grant.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AgentScope {
-    /// Its roles decide.
+    /// No restriction: the agent's roles decide.
     All,
-    /// A list or watch without selector: to what this field selector selects.
+    /// A list or watch without a selector is restricted by this field selector.
     Selected(String),
     Forbidden(String),
 }
 
-/// The scope of a request of the agent of a cluster: of Clusters its own, of Services those of the
-/// control plane, of Leases its own.
+/// The scope of a request of a cluster's agent: its own Cluster, its own Leases, and the Services
+/// of the control plane.
 pub fn agent_scope(cluster: &str, access: &AgentAccess<'_>) -> AgentScope {
     let AgentAccess {
         verb,
@@ -131,8 +131,8 @@ pub fn agent_scope(cluster: &str, access: &AgentAccess<'_>) -> AgentScope {
     }
 }
 
-fn forbidden(own: String) -> AgentScope {
-    AgentScope::Forbidden(format!("an agent may only access {own}"))
+fn forbidden(allowed: String) -> AgentScope {
+    AgentScope::Forbidden(format!("an agent may only access {allowed}"))
 }
 
 const RBAC_GROUP: &str = "rbac.authorization.k8s.io";
@@ -167,13 +167,13 @@ fn rbac_objects(
     cluster_namespace: &str,
     cluster_rules: Vec<Value>,
 ) -> Vec<AgentRbacObject> {
-    let wide = agent_role_name(cluster);
+    let role_name = agent_role_name(cluster);
     let secrets = format!("system:karmada:{cluster}:agent-secret");
     let works = format!("system:karmada:{cluster}:agent-work");
     let space = execution_space_name(cluster);
     let mut objects = vec![
-        role(&CLUSTER_ROLES, "", &wide, cluster_rules),
-        binding(&CLUSTER_ROLE_BINDINGS, "", &wide, cluster),
+        role(&CLUSTER_ROLES, "", &role_name, cluster_rules),
+        binding(&CLUSTER_ROLE_BINDINGS, "", &role_name, cluster),
     ];
     for (namespace, name, rules) in [
         (cluster_namespace, &secrets, secret_rules(cluster)),
@@ -343,7 +343,7 @@ mod tests {
                 .count()
                 > 0
         };
-        let mut wide = Vec::new();
+        let mut wide_rules = Vec::new();
         for object in agent_rbac("edge", AGENT_SECRET_NAMESPACE) {
             // Roles have the scope of their namespace.
             let rules = object.body["rules"].as_array().cloned().unwrap_or_default();
@@ -351,9 +351,9 @@ mod tests {
             let unnamed = rules
                 .into_iter()
                 .filter(|rule| rule["resourceNames"].is_null());
-            wide.extend(unnamed.filter(|rule| reads(rule) && !in_space));
+            wide_rules.extend(unnamed.filter(|rule| reads(rule) && !in_space));
         }
-        let resources: Vec<&Value> = wide.iter().map(|rule| &rule["resources"]).collect();
+        let resources: Vec<&Value> = wide_rules.iter().map(|rule| &rule["resources"]).collect();
         let requests = json!(["certificatesigningrequests"]);
         assert_eq!(resources, [&json!(INTERPRETER_CONFIGURATIONS), &requests]);
     }
@@ -364,14 +364,14 @@ mod tests {
         let clusters = ("cluster.karmada.io", "clusters");
         let services = ("", "services");
         let leases = ("coordination.k8s.io", "leases");
-        let own = "metadata.name=edge";
+        let own_cluster = "metadata.name=edge";
         let system = "metadata.namespace=karmada-system";
         for (verb, (group, resource), namespace, name, expected) in [
             ("get", clusters, "", "edge", "all"),
             ("get", clusters, "", "other", "forbidden"),
             ("update", clusters, "", "other", "forbidden"),
-            ("list", clusters, "", "", own),
-            ("watch", clusters, "", "", own),
+            ("list", clusters, "", "", own_cluster),
+            ("watch", clusters, "", "", own_cluster),
             ("watch", clusters, "", "edge", "all"),
             ("list", clusters, "", "other", "forbidden"),
             ("create", clusters, "", "", "all"),
@@ -413,8 +413,8 @@ mod tests {
             ..AgentRegistration::default()
         };
         let text = serde_json::to_string(&registered).unwrap();
-        let found = AgentRegistration::of_object(&annotated(&text));
-        assert_eq!(found, Some(Ok(registered.clone())));
+        let registration = AgentRegistration::of_object(&annotated(&text));
+        assert_eq!(registration, Some(Ok(registered.clone())));
         let cluster = json!({"spec": {"region": "r", "zones": []}});
         assert_eq!(AgentRegistration::of_cluster(&cluster), registered);
         for text in [
@@ -422,8 +422,8 @@ mod tests {
             r#"{"labels": {}}"#,
             &"x".repeat(MAX_REGISTRATION_BYTES + 1),
         ] {
-            let found = AgentRegistration::of_object(&annotated(text));
-            assert!(found.unwrap().is_err());
+            let registration = AgentRegistration::of_object(&annotated(text));
+            assert!(registration.unwrap().is_err());
         }
     }
 }

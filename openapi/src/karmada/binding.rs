@@ -62,8 +62,8 @@ impl ResourceBindingSpec {
         self.replicas > 0 || self.replica_requirements.is_some() || !self.components.is_empty()
     }
 
-    /// All clusters that the resource is propagated to: those scheduled, and those of the
-    /// bindings that require it. Of several entries for one cluster the first counts.
+    /// All clusters to which the resource is propagated: the scheduled ones, and the clusters of
+    /// bindings that require it. If a cluster has several entries, the first one counts.
     pub fn targets(&self) -> Vec<&TargetCluster> {
         let mut targets: Vec<&TargetCluster> = Vec::new();
         for cluster in self

@@ -70,20 +70,20 @@ pub struct GoFormattedDependencies<'a>(pub &'a [DependentObjectReference]);
 impl fmt::Display for GoFormattedDependencies<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("[")?;
-        for (at, one) in self.0.iter().enumerate() {
-            let gap = if at == 0 { "" } else { " " };
+        for (index, reference) in self.0.iter().enumerate() {
+            let gap = if index == 0 { "" } else { " " };
             let DependentObjectReference {
                 api_version,
                 kind,
                 namespace,
                 name,
                 ..
-            } = one;
+            } = reference;
             write!(
                 f,
                 "{gap}{{APIVersion:{api_version} Kind:{kind} Namespace:{namespace} Name:{name} LabelSelector:"
             )?;
-            match &one.label_selector {
+            match &reference.label_selector {
                 Some(selector) => write_selector(f, selector)?,
                 None => f.write_str("nil")?,
             }
@@ -153,7 +153,7 @@ mod tests {
             let value = json!({"metadata": {"name": name, "labels": {"a": "b"}}});
             machinery::Object::from_value(&value).unwrap()
         };
-        for (reference, name, meant) in [
+        for (reference, name, expected) in [
             (json!({"name": "x"}), "x", Ok(true)),
             (json!({"name": "x"}), "y", Ok(false)),
             (
@@ -173,10 +173,10 @@ mod tests {
             ),
         ] {
             let matches = dependency(reference.clone()).matches(head(name).meta());
-            assert_eq!(matches, meant, "{reference} {name}");
+            assert_eq!(matches, expected, "{reference} {name}");
         }
-        let bad =
+        let invalid =
             json!({"labelSelector": {"matchExpressions": [{"key": "a", "operator": "Near"}]}});
-        assert!(dependency(bad).matches(head("y").meta()).is_err());
+        assert!(dependency(invalid).matches(head("y").meta()).is_err());
     }
 }

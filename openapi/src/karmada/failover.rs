@@ -87,11 +87,11 @@ impl ResourceBindingSpec {
     /// Removes a cluster from the targets and adds the eviction task, unless the cluster has
     /// one already (`GracefulEvictCluster`). Returns whether the cluster was a target.
     pub fn evict(&mut self, mut task: GracefulEvictionTask) -> bool {
-        let named = |t: &TargetCluster| t.name == task.from_cluster;
-        let Some(at) = self.clusters.iter().position(named) else {
+        let is_evicted = |t: &TargetCluster| t.name == task.from_cluster;
+        let Some(index) = self.clusters.iter().position(is_evicted) else {
             return false;
         };
-        let evicted = self.clusters.remove(at);
+        let evicted = self.clusters.remove(index);
         if !self.is_evicting(&evicted.name) {
             task.replicas = (evicted.replicas > 0).then_some(evicted.replicas);
             self.graceful_eviction_tasks.push(task);
@@ -108,26 +108,25 @@ pub struct InvalidPolicyAnnotation {
     pub reason: String,
 }
 
-/// How long a cluster must be not Ready before a policy evicts its resources automatically;
+/// The time that a cluster must be not Ready before a policy evicts its resources automatically;
 /// `None`: never.
 pub fn automatic_failover_delay(
     annotations: &BTreeMap<String, String>,
 ) -> Result<Option<Duration>, InvalidPolicyAnnotation> {
-    let bad = |key, value: &str, why: &str| InvalidPolicyAnnotation {
+    let invalid = |key, value: &str, message: &str| InvalidPolicyAnnotation {
         key,
         value: value.to_owned(),
-        reason: why.to_owned(),
+        reason: message.to_owned(),
     };
     let after = match annotations.get(FAILOVER_AFTER) {
         None => DEFAULT_FAILOVER_DELAY,
-        Some(text) => {
-            machinery::duration::parse(text).map_err(|why| bad(FAILOVER_AFTER, text, &why))?
-        }
+        Some(text) => machinery::duration::parse(text)
+            .map_err(|message| invalid(FAILOVER_AFTER, text, &message))?,
     };
     match annotations.get(FAILOVER).map(String::as_str) {
         None => Ok(None),
         Some(FAILOVER_AUTO) => Ok(Some(after)),
-        Some(other) => Err(bad(FAILOVER, other, "the only value is \"auto\"")),
+        Some(other) => Err(invalid(FAILOVER, other, "the only value is \"auto\"")),
     }
 }
 
@@ -160,14 +159,14 @@ mod tests {
             json!({"name": "a", "replicas": 2}),
             json!({"name": "b", "replicas": 1}),
         );
-        let mut counted = task.clone();
-        counted["replicas"] = 2.into();
+        let mut with_replicas = task.clone();
+        with_replicas["replicas"] = 2.into();
         check(json!({"clusters": [b]}), false, json!([b]), json!([]));
         check(
             json!({"clusters": [a, b]}),
             true,
             json!([b]),
-            json!([counted]),
+            json!([with_replicas]),
         );
         check(
             json!({"clusters": [{"name": "a"}]}),
@@ -189,7 +188,7 @@ mod tests {
             let pairs = all.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned()));
             let actual = automatic_failover_delay(&pairs.collect());
             let actual = actual.map(|after| after.map(|d| d.as_secs()));
-            assert_eq!(actual.map_err(|bad| bad.key), expected, "{all:?}");
+            assert_eq!(actual.map_err(|invalid| invalid.key), expected, "{all:?}");
         };
         check(&[], Ok(None));
         check(&[(FAILOVER, "auto")], Ok(Some(300)));

@@ -15,7 +15,7 @@ pub enum FeatureStage {
 
 macro_rules! gates {
     ($($(#[$doc:meta])* $name:ident: $default:literal, $stage:ident;)*) => {
-        /// A feature. Its name on the command line is that of the variant.
+        /// A feature. The variant's name is its name on the command line.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub enum KarmadaFeature {
             $($(#[$doc])* $name,)*
@@ -116,23 +116,23 @@ pub enum FeatureGateError {
 
 impl Default for FeatureGates {
     fn default() -> Self {
-        let on = KarmadaFeature::ALL
+        let enabled_by_default = KarmadaFeature::ALL
             .iter()
-            .filter(|gate| gate.default_enabled());
-        Self(on.fold(0, |bits, gate| bits | 1 << *gate as u32))
+            .filter(|feature| feature.default_enabled());
+        Self(enabled_by_default.fold(0, |bits, feature| bits | 1 << *feature as u32))
     }
 }
 
 impl FeatureGates {
-    pub fn enabled(self, gate: KarmadaFeature) -> bool {
-        self.0 & 1 << gate as u32 != 0
+    pub fn enabled(self, feature: KarmadaFeature) -> bool {
+        self.0 & 1 << feature as u32 != 0
     }
 
     /// These gates, with one feature enabled or disabled.
     #[must_use]
-    pub fn with_feature(self, gate: KarmadaFeature, on: bool) -> Self {
-        let bit = 1 << gate as u32;
-        Self(if on { self.0 | bit } else { self.0 & !bit })
+    pub fn with_feature(self, feature: KarmadaFeature, enabled: bool) -> Self {
+        let bit = 1 << feature as u32;
+        Self(if enabled { self.0 | bit } else { self.0 & !bit })
     }
 }
 
@@ -149,34 +149,34 @@ impl FromStr for FeatureGates {
                 return Err(FeatureGateError::MissingValue(setting.to_owned()));
             };
             let (name, value) = (name.trim(), value.trim());
-            let Some(on) = parse_bool(value) else {
+            let Some(enabled) = parse_bool(value) else {
                 let (gate, value) = (name.to_owned(), value.to_owned());
                 return Err(FeatureGateError::InvalidValue { gate, value });
             };
             match name {
-                "AllAlpha" => stages.push((FeatureStage::Alpha, on)),
-                "AllBeta" => stages.push((FeatureStage::Beta, on)),
+                "AllAlpha" => stages.push((FeatureStage::Alpha, enabled)),
+                "AllBeta" => stages.push((FeatureStage::Beta, enabled)),
                 _ => {
                     let gate = KarmadaFeature::ALL.iter().find(|gate| gate.name() == name);
                     let gate = gate.ok_or_else(|| FeatureGateError::Unknown(name.to_owned()))?;
-                    if gate.is_locked() && on != gate.default_enabled() {
+                    if gate.is_locked() && enabled != gate.default_enabled() {
                         let gate = gate.name();
-                        return Err(FeatureGateError::Locked { gate, on });
+                        return Err(FeatureGateError::Locked { gate, on: enabled });
                     }
-                    single.push((*gate, on));
+                    single.push((*gate, enabled));
                 }
             }
         }
         let mut gates = Self::default();
-        for (stage, on) in stages {
+        for (stage, enabled) in stages {
             let of_stage = KarmadaFeature::ALL
                 .iter()
                 .filter(|gate| gate.stage() == stage && !gate.is_locked());
-            gates = of_stage.fold(gates, |gates, gate| gates.with_feature(*gate, on));
+            gates = of_stage.fold(gates, |gates, gate| gates.with_feature(*gate, enabled));
         }
-        Ok(single
-            .into_iter()
-            .fold(gates, |gates, (gate, on)| gates.with_feature(gate, on)))
+        Ok(single.into_iter().fold(gates, |gates, (gate, enabled)| {
+            gates.with_feature(gate, enabled)
+        }))
     }
 }
 
@@ -193,7 +193,7 @@ impl fmt::Debug for FeatureGates {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let states = KarmadaFeature::ALL
             .iter()
-            .map(|gate| (gate.name(), self.enabled(*gate)));
+            .map(|feature| (feature.name(), self.enabled(*feature)));
         f.debug_map().entries(states).finish()
     }
 }
@@ -235,8 +235,15 @@ mod tests {
         let gates: FeatureGates = "ControllerPriorityQueue=true,AllAlpha=true,AllBeta=false"
             .parse()
             .unwrap();
-        for gate in KarmadaFeature::ALL.iter().filter(|gate| gate.is_locked()) {
-            assert_eq!(gates.enabled(*gate), gate.default_enabled(), "{gate:?}");
+        for feature in KarmadaFeature::ALL
+            .iter()
+            .filter(|feature| feature.is_locked())
+        {
+            assert_eq!(
+                gates.enabled(*feature),
+                feature.default_enabled(),
+                "{feature:?}"
+            );
         }
     }
 

@@ -16,7 +16,7 @@ const UID_FIELD: &str = "/metadata/uid";
 /// The longest part of a changed value that an error shows.
 const MAX_SHOWN_CHARS: usize = 128;
 
-/// Which object a manifest is.
+/// The fields that identify the object of a manifest.
 #[derive(Clone, Debug, PartialEq)]
 pub struct IdentityFields {
     values: [Value; IDENTITY_FIELDS.len()],
@@ -88,8 +88,8 @@ mod tests {
             let (parent, key) = path.rsplit_once('/').unwrap();
             let mut changed = manifest.clone();
             changed.pointer_mut(parent).unwrap()[key] = value;
-            let found = identity.check(&changed).err();
-            assert_eq!(found.map(|change| change.path), expected, "{path}");
+            let error = identity.check(&changed).err();
+            assert_eq!(error.map(|change| change.path), expected, "{path}");
         };
         for path in IDENTITY_FIELDS {
             check(path, json!("other"), Some(path));
@@ -113,7 +113,7 @@ mod tests {
         let text = change.unwrap_err().to_string();
         assert!(text.contains("from \"A\" to \"ää"), "{text}");
         assert!(text.chars().count() < 300);
-        let gone = identity.check(&json!({})).unwrap_err().to_string();
-        assert!(gone.ends_with("(from \"A\" to none)"), "{gone}");
+        let error_text = identity.check(&json!({})).unwrap_err().to_string();
+        assert!(error_text.ends_with("(from \"A\" to none)"), "{error_text}");
     }
 }

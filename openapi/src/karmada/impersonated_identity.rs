@@ -77,9 +77,9 @@ mod tests {
             ),
             ("Scopes,*,a b,,x", &["x"]),
         ] {
-            let found = identity(&[(IMPERSONATE_EXTRA_KEYS, value)]).extra_keys;
-            let found: Vec<&str> = found.iter().map(String::as_str).collect();
-            assert_eq!(found, expected, "{value}");
+            let extra_keys = identity(&[(IMPERSONATE_EXTRA_KEYS, value)]).extra_keys;
+            let extra_keys: Vec<&str> = extra_keys.iter().map(String::as_str).collect();
+            assert_eq!(extra_keys, expected, "{value}");
         }
     }
 }

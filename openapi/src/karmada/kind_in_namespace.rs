@@ -37,13 +37,13 @@ impl<'a> KindInNamespace<'a> {
     }
 }
 
-fn index_key(of: &ObjectReference) -> String {
+fn index_key(reference: &ObjectReference) -> String {
     let ObjectReference {
         api_version,
         kind,
         namespace,
         ..
-    } = of;
+    } = reference;
     format!("{api_version}{SEPARATOR}{kind}{SEPARATOR}{namespace}")
 }
 

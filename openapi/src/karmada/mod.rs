@@ -62,7 +62,7 @@ pub fn is_karmada_group(group: &str) -> bool {
 mod tests {
     #[test]
     fn only_karmada_groups_of_the_catalog_count() {
-        for (group, own) in [
+        for (group, is_karmada) in [
             ("work.karmada.io", true),
             ("cluster.karmada.io", true),
             ("policy.karmada.io", true),
@@ -75,7 +75,7 @@ mod tests {
             ("apps", false),
             ("", false),
         ] {
-            assert_eq!(super::is_karmada_group(group), own, "{group}");
+            assert_eq!(super::is_karmada_group(group), is_karmada, "{group}");
         }
     }
 }

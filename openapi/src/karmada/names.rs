@@ -47,12 +47,12 @@ pub fn binding_name(kind: &str, name: &str) -> String {
 /// The name of the Work of a manifest; `namespace` is empty for cluster-scoped kinds.
 pub fn work_name(kind: &str, name: &str, namespace: &str) -> String {
     let name = colons_to_dots(name).to_lowercase();
-    let full = if namespace.is_empty() {
+    let full_name = if namespace.is_empty() {
         format!("{name}-{kind}")
     } else {
         format!("{namespace}-{name}-{kind}")
     };
-    format!("{name}-{}", safe_encoded_hash(&full.to_lowercase()))
+    format!("{name}-{}", safe_encoded_hash(&full_name.to_lowercase()))
 }
 
 /// Why an object of a kind cannot be propagated because of its name: the names of its binding
@@ -62,11 +62,11 @@ pub fn template_name_error(kind: &str, name: &str, namespace: &str) -> Option<St
         ("binding", binding_name(kind, name)),
         ("Work", work_name(kind, name, namespace)),
     ];
-    derived.into_iter().find_map(|(what, derived)| {
-        let why = validate_dns1123_subdomain(&derived).err()?;
+    derived.into_iter().find_map(|(derived_kind, derived)| {
+        let message = validate_dns1123_subdomain(&derived).err()?;
         let length = derived.len();
         Some(format!(
-            "its name does not allow it to be propagated: that of its {what} would be {derived:?} ({length} characters): {why}"
+            "its name does not allow it to be propagated: that of its {derived_kind} would be {derived:?} ({length} characters): {message}"
         ))
     })
 }
@@ -148,16 +148,16 @@ mod tests {
     fn a_name_that_is_too_long_for_binding_or_work_is_named() {
         let error = |kind: &str, length: usize| template_name_error(kind, &"a".repeat(length), "n");
         assert_eq!(error("Deployment", 242), None);
-        let why = error("Deployment", 243).unwrap();
+        let message = error("Deployment", 243).unwrap();
         assert!(
-            why.contains("binding") && why.contains("(254 characters)"),
-            "{why}"
+            message.contains("binding") && message.contains("(254 characters)"),
+            "{message}"
         );
         // The hash of a Work may be longer than a kind.
-        let why = error("Pod", 249).unwrap();
+        let message = error("Pod", 249).unwrap();
         assert!(
-            why.contains("Work") && why.contains("no more than 253"),
-            "{why}"
+            message.contains("Work") && message.contains("no more than 253"),
+            "{message}"
         );
         let role = |name: &str| template_name_error("ClusterRole", name, "");
         assert_eq!(role("system:Node"), None);

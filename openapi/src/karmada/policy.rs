@@ -142,7 +142,7 @@ pub struct PropagationSpec {
     pub preemption: String,
     pub dependent_overrides: Vec<String>,
     pub scheduler_name: String,
-    /// As in the policy: it is copied to the binding.
+    /// Copied unchanged from the policy to the binding.
     pub failover: Option<Value>,
     pub conflict_resolution: String,
     /// `Lazy` or nothing.
@@ -309,8 +309,8 @@ mod tests {
         .unwrap();
         let check = |selector: Value, expected: ImplicitPriority| {
             let mut all = json!({"apiVersion": "v1", "kind": "ConfigMap"});
-            if let (Some(all), Some(more)) = (all.as_object_mut(), selector.as_object()) {
-                all.extend(more.clone());
+            if let (Some(all), Some(extra_fields)) = (all.as_object_mut(), selector.as_object()) {
+                all.extend(extra_fields.clone());
             }
             let parsed: ResourceSelector = serde_json::from_value(all).unwrap();
             assert_eq!(
@@ -344,8 +344,11 @@ mod tests {
         check(json!({"namespace": "n"}), ImplicitPriority::MatchAll);
         check(json!({"kind": "Secret"}), ImplicitPriority::Mismatch);
         check(json!({"apiVersion": "v2"}), ImplicitPriority::Mismatch);
-        let bad = json!({"matchExpressions": [{"key": "x", "operator": "Near"}]});
-        check(json!({"labelSelector": bad}), ImplicitPriority::Mismatch);
+        let invalid = json!({"matchExpressions": [{"key": "x", "operator": "Near"}]});
+        check(
+            json!({"labelSelector": invalid}),
+            ImplicitPriority::Mismatch,
+        );
     }
 
     // proves: DET-match-closest
@@ -354,9 +357,9 @@ mod tests {
         let object = machinery::Object::from_value(&json!({"metadata": {"name": "a"}})).unwrap();
         let selectors = |all: Value| -> Vec<ResourceSelector> {
             let mut all = all;
-            for one in all.as_array_mut().into_iter().flatten() {
-                one["apiVersion"] = "v1".into();
-                one["kind"] = "X".into();
+            for selector in all.as_array_mut().into_iter().flatten() {
+                selector["apiVersion"] = "v1".into();
+                selector["kind"] = "X".into();
             }
             serde_json::from_value(all).unwrap()
         };

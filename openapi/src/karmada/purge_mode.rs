@@ -1,4 +1,4 @@
-//! How an evicted resource leaves its cluster (Karmada's `PurgeMode`).
+//! Parses Karmada's `PurgeMode`, which decides how an evicted resource leaves its cluster.
 
 pub const PURGE_MODE_DIRECTLY: &str = "Directly";
 

@@ -69,7 +69,7 @@ pub struct ClusterQuotaStatus {
 /// The requests of all scheduled replicas of a binding. Of a workload with components, each
 /// cluster gets one set of all components.
 pub fn calculate_resource_usage(binding: &ResourceBindingSpec) -> QuotaResourceList {
-    let (each, times) = if binding.components.is_empty() {
+    let (unit, times) = if binding.components.is_empty() {
         let replicas = binding.clusters.iter().map(|c| c.replicas).sum();
         (
             replica_request(binding.replica_requirements.as_ref()),
@@ -79,7 +79,7 @@ pub fn calculate_resource_usage(binding: &ResourceBindingSpec) -> QuotaResourceL
         let clusters = i64::try_from(binding.clusters.len()).unwrap_or(i64::MAX);
         (component_set_request(&binding.components), clusters)
     };
-    let all = each.into_iter().map(|(name, q)| (name, q.times(times)));
+    let all = unit.into_iter().map(|(name, q)| (name, q.times(times)));
     all.filter(|(_, q)| !q.is_zero()).collect()
 }
 
@@ -103,8 +103,8 @@ fn replica_request(requirements: Option<&Value>) -> QuotaResourceList {
 }
 
 /// Adds an amount of one resource.
-pub fn add_amount(to: &mut QuotaResourceList, name: String, amount: Quantity) {
-    *to.entry(name).or_default() += amount;
+pub fn add_amount(amounts: &mut QuotaResourceList, name: String, amount: Quantity) {
+    *amounts.entry(name).or_default() += amount;
 }
 
 /// Whether an update of a binding may change its usage.
@@ -219,31 +219,31 @@ mod tests {
     fn only_some_updates_change_usage() {
         let old = json!({"replicas": 3, "replicaRequirements": {"resourceRequest": {"cpu": "1"}},
             "clusters": [{"name": "a", "replicas": 3}]});
-        let with = |key: &str, value: Value| {
+        let spec_with = |key: &str, value: Value| {
             let mut new = old.clone();
             new[key] = value;
             new
         };
         let table = [
-            (with("replicas", json!(9)), false),
+            (spec_with("replicas", json!(9)), false),
             (
-                with("clusters", json!([{"name": "b", "replicas": 3}])),
+                spec_with("clusters", json!([{"name": "b", "replicas": 3}])),
                 false,
             ),
             (
-                with("clusters", json!([{"name": "a", "replicas": 4}])),
+                spec_with("clusters", json!([{"name": "a", "replicas": 4}])),
                 true,
             ),
             (
-                with(
+                spec_with(
                     "replicaRequirements",
                     json!({"resourceRequest": {"cpu": "1000m"}}),
                 ),
                 false,
             ),
-            (with("replicaRequirements", Value::Null), true),
+            (spec_with("replicaRequirements", Value::Null), true),
             (
-                with("components", json!([{"name": "c", "replicas": 1}])),
+                spec_with("components", json!([{"name": "c", "replicas": 1}])),
                 true,
             ),
         ];
@@ -269,16 +269,19 @@ mod tests {
     fn amounts_are_compared_by_resource() {
         let new = amounts(json!({"cpu": "3", "memory": "1Gi", "pods": "5"}));
         let old = amounts(json!({"cpu": "1", "memory": "1024Mi", "x": "2"}));
-        let more = usage_difference(&new, &old);
-        assert_eq!(more, amounts(json!({"cpu": "2", "pods": "5", "x": "-2"})));
+        let increase = usage_difference(&new, &old);
+        assert_eq!(
+            increase,
+            amounts(json!({"cpu": "2", "pods": "5", "x": "-2"}))
+        );
         let overall = amounts(json!({"cpu": "10"}));
         assert_eq!(
-            retain_limited(&more, &overall),
+            retain_limited(&increase, &overall),
             amounts(json!({"cpu": "2"}))
         );
         let by_requests = amounts(json!({"requests.cpu": "1", "cpu": "9", "limits.cpu": "1"}));
         assert_eq!(
-            retain_limited(&more, &by_requests),
+            retain_limited(&increase, &by_requests),
             amounts(json!({"cpu": "2", "requests.cpu": "2"}))
         );
     }

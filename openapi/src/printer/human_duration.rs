@@ -4,11 +4,11 @@ use jiff::{SignedDuration, Timestamp};
 
 /// Time since an RFC 3339 time in human-readable form; `<unknown>` when empty, `<invalid>`
 /// when it is not a time or lies in the future.
-pub fn age(since: &str, now: Timestamp) -> String {
-    if since.is_empty() {
+pub fn age(start: &str, now: Timestamp) -> String {
+    if start.is_empty() {
         return "<unknown>".to_owned();
     }
-    match machinery::time::parse(since) {
+    match machinery::time::parse(start) {
         Ok(at) => human_duration(now.duration_since(at)),
         Err(_) => "<invalid>".to_owned(),
     }
@@ -26,20 +26,20 @@ pub fn human_duration(length: SignedDuration) -> String {
     if seconds < -1 {
         return "<invalid>".to_owned();
     }
-    let two = |big: i64, unit: &str, small: i64, small_unit: &str| match small {
+    let two_units = |big: i64, unit: &str, small: i64, small_unit: &str| match small {
         0 => format!("{big}{unit}"),
         _ => format!("{big}{unit}{small}{small_unit}"),
     };
     match seconds {
         ..0 => "0s".to_owned(),
         s if s < 2 * MINUTE => format!("{s}s"),
-        s if s < 10 * MINUTE => two(s / MINUTE, "m", s % MINUTE, "s"),
+        s if s < 10 * MINUTE => two_units(s / MINUTE, "m", s % MINUTE, "s"),
         s if s < 3 * HOUR => format!("{}m", s / MINUTE),
-        s if s < 8 * HOUR => two(s / HOUR, "h", s % HOUR / MINUTE, "m"),
+        s if s < 8 * HOUR => two_units(s / HOUR, "h", s % HOUR / MINUTE, "m"),
         s if s < 2 * DAY => format!("{}h", s / HOUR),
-        s if s < 8 * DAY => two(s / DAY, "d", s % DAY / HOUR, "h"),
+        s if s < 8 * DAY => two_units(s / DAY, "d", s % DAY / HOUR, "h"),
         s if s < 2 * YEAR => format!("{}d", s / DAY),
-        s if s < 8 * YEAR => two(s / YEAR, "y", s % YEAR / DAY, "d"),
+        s if s < 8 * YEAR => two_units(s / YEAR, "y", s % YEAR / DAY, "d"),
         s => format!("{}y", s / YEAR),
     }
 }

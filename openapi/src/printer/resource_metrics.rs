@@ -33,7 +33,10 @@ pub(super) fn cells(kind: &KindInfo, object: &Value) -> Option<Vec<Value>> {
         return None;
     }
     let containers = object["containers"].as_array().into_iter().flatten();
-    let usages: Vec<&Value> = containers.chain([object]).map(|of| &of["usage"]).collect();
+    let usages: Vec<&Value> = containers
+        .chain([object])
+        .map(|container| &container["usage"])
+        .collect();
     let total = |resource: &str| -> Quantity {
         let amounts = usages.iter().filter_map(|usage| usage.get(resource));
         amounts

@@ -44,7 +44,7 @@ impl<'a> ProtobufEncoder<'a> {
                 outer => nested.entry(outer).or_default(),
             };
             self.encode_field(definition, field, value, target, depth)
-                .map_err(|why| format!("{}: {why}", field.name))?;
+                .map_err(|detail| format!("{}: {detail}", field.name))?;
         }
         // The innermost have the highest paths.
         let mut outermost = Vec::new();

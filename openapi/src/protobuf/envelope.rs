@@ -112,8 +112,8 @@ fn partial_metadata(metadata: &Value) -> Result<Vec<u8>, String> {
 }
 
 fn encode_fields(definition: &SchemaDefinition, object: &Value) -> Result<Vec<u8>, String> {
-    let none = Map::new();
-    let fields = object.as_object().unwrap_or(&none);
+    let no_fields = Map::new();
+    let fields = object.as_object().unwrap_or(&no_fields);
     ProtobufEncoder::new(catalog().definitions()).encode_message(definition, fields, 0)
 }
 

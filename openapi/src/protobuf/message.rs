@@ -117,7 +117,7 @@ impl<'a> ProtobufDecoder<'a> {
         &self,
         definition: &SchemaDefinition,
         field: &SchemaField,
-        of: &SchemaNode,
+        value_node: &SchemaNode,
         wire: &Wire<'_>,
         depth: usize,
     ) -> Result<(String, Value), String> {
@@ -126,11 +126,11 @@ impl<'a> ProtobufDecoder<'a> {
             let part = part?;
             match part.number {
                 1 => key = part.text()?.to_owned(),
-                2 => value = self.decode_value(definition, field, of, &part, depth)?,
+                2 => value = self.decode_value(definition, field, value_node, &part, depth)?,
                 _ => {}
             }
         }
-        Ok((key, value.unwrap_or_else(|| of.ty.zero_value())))
+        Ok((key, value.unwrap_or_else(|| value_node.ty.zero_value())))
     }
 
     /// Decodes one value; `None` for an empty message that means absence.
@@ -190,30 +190,30 @@ impl<'a> ProtobufDecoder<'a> {
         bytes: &[u8],
         depth: usize,
     ) -> Result<Option<Value>, String> {
-        let (mut one, mut many, mut allows) = (None, Vec::new(), false);
+        let (mut single, mut list, mut allows) = (None, Vec::new(), false);
         for wire in WireFieldIterator::new(bytes) {
             let wire = wire?;
             match (union, wire.number) {
                 (JsonSchemaUnion::Bool, 1) => allows = wire.integer()? != 0,
-                (JsonSchemaUnion::Strings, 2) => many.push(wire.text()?.into()),
+                (JsonSchemaUnion::Strings, 2) => list.push(wire.text()?.into()),
                 (JsonSchemaUnion::Bool, 2)
                 | (JsonSchemaUnion::List | JsonSchemaUnion::Strings, 1)
                 | (JsonSchemaUnion::List, 2) => {
                     let mut object = Map::new();
                     self.decode_fields(schema, 0, wire.bytes()?, &mut object, depth)?;
                     if union == JsonSchemaUnion::List && wire.number == 2 {
-                        many.push(Value::Object(object));
+                        list.push(Value::Object(object));
                     } else {
-                        one = Some(Value::Object(object));
+                        single = Some(Value::Object(object));
                     }
                 }
                 _ => {}
             }
         }
-        Ok(Some(match (one, union) {
-            (Some(one), _) => one,
+        Ok(Some(match (single, union) {
+            (Some(single), _) => single,
             (None, JsonSchemaUnion::Bool) => allows.into(),
-            (None, _) => many.into(),
+            (None, _) => list.into(),
         }))
     }
 }

@@ -342,18 +342,18 @@ proptest! {
         let _ = decode(&bytes);
         for name in ["deployment", "ingress", "rolebinding"] {
             let mut body = recorded(name);
-            let at = bytes.first().copied().map_or(0, usize::from) % body.len();
-            body.splice(at.., bytes.iter().copied());
+            let index = bytes.first().copied().map_or(0, usize::from) % body.len();
+            body.splice(index.., bytes.iter().copied());
             let _ = decode(&body);
         }
     }
 
     #[test]
-    fn one_flipped_byte_is_rejected_or_decoded(at in 0usize..200, to in any::<u8>()) {
+    fn one_flipped_byte_is_rejected_or_decoded(index in 0usize..200, to in any::<u8>()) {
         for name in ["deployment", "quota", "disruptionbudget", "token"] {
             let mut body = recorded(name);
-            let at = at % body.len();
-            body[at] = to;
+            let index = index % body.len();
+            body[index] = to;
             let _ = decode(&body);
         }
     }

@@ -16,22 +16,22 @@ pub fn inline_schema(resource: PublishedResource<'_>) -> Option<Value> {
     };
     let schemas = schemas(&[resource], version);
     let name = schema_name(resource.kind);
-    let mut within = vec![name.as_str()];
-    Some(inline(schemas.get(&name)?, &schemas, &mut within))
+    let mut ancestors = vec![name.as_str()];
+    Some(inline(schemas.get(&name)?, &schemas, &mut ancestors))
 }
 
 fn inline<'s>(
     schema: &'s Value,
     schemas: &'s Map<String, Value>,
-    within: &mut Vec<&'s str>,
+    ancestors: &mut Vec<&'s str>,
 ) -> Value {
     if let Some(name) = referenced_name(schema) {
-        let Some(referenced) = schemas.get(name).filter(|_| !within.contains(&name)) else {
+        let Some(referenced) = schemas.get(name).filter(|_| !ancestors.contains(&name)) else {
             return json!({"type": "object"});
         };
-        within.push(name);
-        let inlined = inline(referenced, schemas, within);
-        within.pop();
+        ancestors.push(name);
+        let inlined = inline(referenced, schemas, ancestors);
+        ancestors.pop();
         return inlined;
     }
     let Some(fields) = schema.as_object() else {
@@ -41,11 +41,11 @@ fn inline<'s>(
     for (key, value) in fields {
         let value = match key.as_str() {
             "description" | "default" => continue,
-            "items" | "additionalProperties" => inline(value, schemas, within),
+            "items" | "additionalProperties" => inline(value, schemas, ancestors),
             "properties" => {
                 let properties = value.as_object().into_iter().flatten();
                 let properties = properties
-                    .map(|(name, property)| (name.clone(), inline(property, schemas, within)));
+                    .map(|(name, property)| (name.clone(), inline(property, schemas, ancestors)));
                 Value::Object(properties.collect())
             }
             _ => value.clone(),
@@ -82,16 +82,17 @@ mod tests {
             inline_schema(PublishedResource { kind, schema }).unwrap()
         };
         let deployment = inlined(Gvk::from_static("apps", "v1", "Deployment"));
-        let at = |path: &str| deployment.pointer(path).cloned().unwrap_or_default();
+        let value_at = |path: &str| deployment.pointer(path).cloned().unwrap_or_default();
         let containers =
             "/properties/spec/properties/template/properties/spec/properties/containers";
-        let container = at(&format!("{containers}/items/properties"));
+        let container = value_at(&format!("{containers}/items/properties"));
         assert_eq!(container["image"]["type"], "string");
-        let surge =
-            at("/properties/spec/properties/strategy/properties/rollingUpdate/properties/maxSurge");
+        let surge = value_at(
+            "/properties/spec/properties/strategy/properties/rollingUpdate/properties/maxSurge",
+        );
         assert_eq!(surge["x-kubernetes-int-or-string"], true);
         assert_eq!(
-            at("/properties/metadata/properties/creationTimestamp")["format"],
+            value_at("/properties/metadata/properties/creationTimestamp")["format"],
             "date-time"
         );
         let has_references = |schema: &Value| schema.to_string().contains("#/definitions/");

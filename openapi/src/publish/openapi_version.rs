@@ -11,10 +11,10 @@ pub(super) enum OpenApiVersion {
 
 impl OpenApiVersion {
     pub(super) fn reference(self, name: &str) -> Value {
-        let at = match self {
+        let prefix = match self {
             Self::V2 => "#/definitions/",
             Self::V3 => "#/components/schemas/",
         };
-        json!({ "$ref": format!("{at}{name}") })
+        json!({ "$ref": format!("{prefix}{name}") })
     }
 }

@@ -34,7 +34,7 @@ pub(super) fn paths(
 /// The resource or subresource at a path.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum PathKind {
-    /// All objects of a cluster-scoped kind, or those of a namespace.
+    /// All objects of a cluster-scoped kind, or all objects in a namespace.
     Collection,
     /// The objects of a namespaced kind in all namespaces.
     AllNamespaces,

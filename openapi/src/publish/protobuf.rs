@@ -78,8 +78,8 @@ fn write_operation(out: &mut ProtobufMessageBuilder, value: &Value) {
 
 fn write_response(out: &mut ProtobufMessageBuilder, value: &Value) {
     out.text(1, value.get("description"));
-    if let Some(of) = value.get("schema") {
-        out.message(2, |m| m.message(1, |m| write_schema(m, of, 0)));
+    if let Some(schema) = value.get("schema") {
+        out.message(2, |m| m.message(1, |m| write_schema(m, schema, 0)));
     }
 }
 
@@ -90,8 +90,8 @@ fn write_parameter(out: &mut ProtobufMessageBuilder, value: &Value) {
             m.text(2, value.get("name"));
             m.text(3, value.get("in"));
             m.flag(4, value.get("required"));
-            if let Some(of) = value.get("schema") {
-                m.message(5, |m| write_schema(m, of, 0));
+            if let Some(schema) = value.get("schema") {
+                m.message(5, |m| write_schema(m, schema, 0));
             }
         }),
         Some("path") => out.message(2, |m| {
@@ -147,14 +147,14 @@ fn write_schema(out: &mut ProtobufMessageBuilder, value: &Value, depth: usize) {
     }
     match value.get("additionalProperties") {
         Some(allowed @ Value::Bool(_)) => out.message(21, |m| m.flag(2, Some(allowed))),
-        Some(of) => out.message(21, |m| m.message(1, |m| write_schema(m, of, depth + 1))),
+        Some(schema) => out.message(21, |m| m.message(1, |m| write_schema(m, schema, depth + 1))),
         None => {}
     }
     if value.get("type").is_some() {
         out.message(22, |m| m.text(1, value.get("type")));
     }
-    if let Some(of) = value.get("items") {
-        out.message(23, |m| m.message(1, |m| write_schema(m, of, depth + 1)));
+    if let Some(schema) = value.get("items") {
+        out.message(23, |m| m.message(1, |m| write_schema(m, schema, depth + 1)));
     }
     if value.get("properties").is_some() {
         out.message(25, |m| {

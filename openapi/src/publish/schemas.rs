@@ -101,7 +101,7 @@ fn free_form_type(definition: &str, field: &str) -> Option<&'static str> {
 enum ScalarForm {
     /// As references to named scalars.
     GoType,
-    /// As in the CRDs that Karmada installs, in which quantities are written out.
+    /// Written out, as in the CRDs that Karmada installs.
     KarmadaCrd,
     CustomResource,
 }
@@ -140,8 +140,10 @@ impl SchemasBuilder {
         });
         // Several kinds may have the same type.
         match self.out.get_mut(&name) {
-            Some(known) => {
-                if let Some(Value::Array(gvks)) = known.get_mut("x-kubernetes-group-version-kind") {
+            Some(existing) => {
+                if let Some(Value::Array(gvks)) =
+                    existing.get_mut("x-kubernetes-group-version-kind")
+                {
                     gvks.push(gvk);
                 }
             }
@@ -503,9 +505,9 @@ fn remove_partial_types(schema: &mut Value, nullable: bool) {
     if preserves && keys.contains_key("x-kubernetes-embedded-resource") {
         keys.remove("required");
     }
-    let is = |ty: &str| keys.get("type").is_some_and(|known| known == ty);
-    let without_items = is("array") && !keys.contains_key("items");
-    if nullable || without_items || (preserves && is("object")) {
+    let has_type = |ty: &str| keys.get("type").is_some_and(|value| value == ty);
+    let without_items = has_type("array") && !keys.contains_key("items");
+    if nullable || without_items || (preserves && has_type("object")) {
         keys.remove("type");
     }
 }

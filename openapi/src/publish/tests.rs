@@ -106,10 +106,10 @@ fn a_field_is_described_once() {
                     continue;
                 };
                 let of_type = &definitions[of];
-                let twice = property["description"].is_string()
+                let is_repeated = property["description"].is_string()
                     && of_type["description"].is_string()
                     && of_type["x-kubernetes-group-version-kind"].is_null();
-                assert!(!twice, "{form:?}: {name}.{field} and {of}");
+                assert!(!is_repeated, "{form:?}: {name}.{field} and {of}");
             }
         }
     }
@@ -276,14 +276,14 @@ fn version_2_has_no_part_of_the_fields_of_a_custom_resource() {
     };
     let root = json!({"type": "object", PRESERVE: true, "properties": {"spec": {"type": "object", "properties": fields}}});
     assert_eq!(published(root), json!({"type": "object"}));
-    let whole = json!({"type": "object", "properties": fields});
+    let full_object = json!({"type": "object", "properties": fields});
     let spec = published(
         json!({"type": "object", "properties": {"spec": {"type": "object",
             "required": ["null", "whole"], "properties": {
-                "whole": whole,
+                "whole": full_object,
                 "null": {"type": "object", "nullable": true, "properties": fields},
                 "nulls": {"type": "array", "items": {"type": "string", "nullable": true}},
-                "list": {"type": "array", PRESERVE: true, "items": whole},
+                "list": {"type": "array", PRESERVE: true, "items": full_object},
                 "more": {"type": "object", PRESERVE: true, "properties": fields},
                 "resource": {"type": "object", PRESERVE: true, "x-kubernetes-embedded-resource": true},
         }}}}),
@@ -291,7 +291,7 @@ fn version_2_has_no_part_of_the_fields_of_a_custom_resource() {
     let spec = &spec["properties"]["spec"];
     assert_eq!(spec["required"], json!(["whole"]));
     for (name, expected) in [
-        ("whole", whole),
+        ("whole", full_object),
         ("null", json!({})),
         ("nulls", json!({"type": "array", "items": {}})),
         ("list", json!({PRESERVE: true})),
@@ -412,8 +412,9 @@ fn quantities_of_karmadas_definitions_are_written_out() {
     assert!(range["pattern"].is_null(), "{range}");
 }
 
-/// The paths of empty lists and objects in a document, but for values and those that Go keeps.
-fn empty_values(value: &Value, path: &str, found: &mut Vec<String>) {
+/// The paths of empty lists and objects in a document, except for default values and fields that Go
+/// keeps when they are empty.
+fn empty_values(value: &Value, path: &str, paths: &mut Vec<String>) {
     let children: Vec<(String, &Value)> = match value {
         Value::Object(map) => map
             .iter()
@@ -435,14 +436,14 @@ fn empty_values(value: &Value, path: &str, found: &mut Vec<String>) {
             || path.ends_with("/definitions")
     };
     for (key, child) in children {
-        let at = format!("{path}/{key}");
+        let value_path = format!("{path}/{key}");
         let is_empty = child.as_object().is_some_and(Map::is_empty)
             || child.as_array().is_some_and(Vec::is_empty);
         if is_empty && !is_kept(&key) {
-            found.push(at.clone());
+            paths.push(value_path.clone());
         }
         if key != "default" {
-            empty_values(child, &at, found);
+            empty_values(child, &value_path, paths);
         }
     }
 }
@@ -451,13 +452,13 @@ fn empty_values(value: &Value, path: &str, found: &mut Vec<String>) {
 #[test]
 fn documents_have_no_empty_lists() {
     let kinds = kinds();
-    let mut found = Vec::new();
+    let mut empty_paths = Vec::new();
     for (group, version) in [("", "v1"), ("apps", "v1"), ("apiextensions.k8s.io", "v1")] {
         let of_version = |k: &KindInfo| *k.gvk.group == *group && *k.gvk.version == *version;
         empty_values(
             &v3_document(&resources(&kinds, of_version)),
             group,
-            &mut found,
+            &mut empty_paths,
         );
     }
     let raw = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
@@ -474,6 +475,6 @@ fn documents_have_no_empty_lists() {
         kind: &kind,
         schema: &schema,
     };
-    empty_values(&v3_document(&[custom]), "custom", &mut found);
-    assert_eq!(found, [] as [&str; 0]);
+    empty_values(&v3_document(&[custom]), "custom", &mut empty_paths);
+    assert_eq!(empty_paths, [] as [&str; 0]);
 }

@@ -386,14 +386,14 @@ impl CrdSchemaParser {
             one_of: self.build_nodes(map, "oneOf", depth)?,
             ..SchemaComposition::default()
         };
-        if let Some(not) = map.get("not") {
-            logic.not = Some(self.build_node(not, depth + 1)?);
+        if let Some(negated) = map.get("not") {
+            logic.not = Some(self.build_node(negated, depth + 1)?);
         }
-        let any = !logic.any_of.is_empty()
+        let is_set = !logic.any_of.is_empty()
             || !logic.all_of.is_empty()
             || !logic.one_of.is_empty()
             || logic.not.is_some();
-        Ok(any.then_some(logic))
+        Ok(is_set.then_some(logic))
     }
 
     fn build_nodes(
@@ -493,10 +493,10 @@ mod tests {
         ] {
             assert!(Schema::from_crd(&schema).is_err(), "{schema}");
         }
-        let mut deep = json!({"type": "string"});
+        let mut deep_schema = json!({"type": "string"});
         for _ in 0..MAX_DEPTH + 2 {
-            deep = json!({"type": "array", "items": deep});
+            deep_schema = json!({"type": "array", "items": deep_schema});
         }
-        assert!(Schema::from_crd(&deep).is_err());
+        assert!(Schema::from_crd(&deep_schema).is_err());
     }
 }

@@ -70,8 +70,8 @@ impl<'a> GoDecodeChecker<'a> {
                 .iter()
                 .find_map(|child| self.first_error(of, child, depth + 1)),
             (SchemaType::Quantity, _) => {
-                let fits = Quantity::from_value(value).is_ok();
-                (!fits).then(|| QUANTITY_FORMAT_ERROR.to_owned())
+                let is_quantity = Quantity::from_value(value).is_ok();
+                (!is_quantity).then(|| QUANTITY_FORMAT_ERROR.to_owned())
             }
             (SchemaType::IntOrString, Value::String(_)) => None,
             (SchemaType::IntOrString, _)
@@ -81,7 +81,7 @@ impl<'a> GoDecodeChecker<'a> {
             }
             (SchemaType::Bytes, Value::Array(items)) if items.iter().all(is_byte) => None,
             (SchemaType::Bytes, Value::String(text)) => formats::base64_error_offset(text)
-                .map(|at| format!("illegal base64 data at input byte {at}")),
+                .map(|offset| format!("illegal base64 data at input byte {offset}")),
             (SchemaType::Time, Value::String(text)) => time_error(text, "05Z07:00"),
             (SchemaType::MicroTime, Value::String(text)) => time_error(text, "05.000000Z07:00"),
             (SchemaType::Duration, Value::String(text)) if !duration::is_duration(text) => {
@@ -140,7 +140,10 @@ impl<'a> GoDecodeChecker<'a> {
     /// `v1.Container` for `io.k8s.api.core.v1.Container`.
     fn go_struct(&self, id: SchemaDefinitionId) -> String {
         let name = &*self.definitions.get(id).name;
-        let start = name.rmatch_indices('.').nth(1).map_or(0, |(at, _)| at + 1);
+        let start = name
+            .rmatch_indices('.')
+            .nth(1)
+            .map_or(0, |(index, _)| index + 1);
         name[start..].to_owned()
     }
 }

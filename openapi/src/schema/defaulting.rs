@@ -63,12 +63,12 @@ struct Defaulting<'a> {
 impl Defaulting<'_> {
     /// A copy of a default, if it may be set.
     fn copy_of(&self, default: &DefaultValue) -> Option<Value> {
-        let left = self
+        let remaining_bytes = self
             .available_bytes
             .get()
-            .and_then(|left| left.checked_sub(default.tree_bytes()));
-        self.available_bytes.set(left);
-        left.map(|_| Value::clone(default))
+            .and_then(|remaining_bytes| remaining_bytes.checked_sub(default.tree_bytes()));
+        self.available_bytes.set(remaining_bytes);
+        remaining_bytes.map(|_| Value::clone(default))
     }
 
     fn apply(&self, node: &SchemaNode, value: &mut Value, depth: usize) {
@@ -181,11 +181,11 @@ mod tests {
         let mut few = items(100);
         schema.apply_defaults(&mut few).unwrap();
         assert_eq!(few["list"][99]["a"].as_str().map(str::len), Some(20_000));
-        let mut many = items(100_000);
+        let mut large = items(100_000);
         assert_eq!(
-            schema.apply_defaults(&mut many),
+            schema.apply_defaults(&mut large),
             Err(super::DefaultsTooLarge)
         );
-        assert_eq!(many["list"][99_999], json!({}));
+        assert_eq!(large["list"][99_999], json!({}));
     }
 }

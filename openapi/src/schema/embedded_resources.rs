@@ -20,11 +20,11 @@ pub struct EmbeddedResource<'v> {
 impl Schema {
     /// The embedded resources of a value.
     pub fn embedded_resources<'v>(&self, value: &'v Value) -> Vec<EmbeddedResource<'v>> {
-        let mut found = Vec::new();
+        let mut resources = Vec::new();
         if self.definitions.iter().any(|(_, d)| d.embedded_resource) {
-            collect(self.root(), value, String::new(), 0, &mut found);
+            collect(self.root(), value, String::new(), 0, &mut resources);
         }
-        found
+        resources
     }
 
     /// The error of the first embedded resource whose type or metadata Kubernetes cannot decode.
@@ -48,9 +48,11 @@ impl EmbeddedResource<'_> {
             }
         }
         let metadata = fields.get("metadata")?;
-        let why = object_meta_error(metadata)?;
+        let detail = object_meta_error(metadata)?;
         let metadata = rendered_json(metadata);
-        Some(format!("{path}.metadata: Invalid value: {metadata}: {why}"))
+        Some(format!(
+            "{path}.metadata: Invalid value: {metadata}: {detail}"
+        ))
     }
 }
 
@@ -78,7 +80,7 @@ fn collect<'v>(
     value: &'v Value,
     path: String,
     depth: usize,
-    found: &mut Vec<EmbeddedResource<'v>>,
+    resources: &mut Vec<EmbeddedResource<'v>>,
 ) {
     if depth > MAX_DEPTH {
         return;
@@ -87,22 +89,22 @@ fn collect<'v>(
     match value {
         Value::Object(fields) => {
             for (name, value) in fields {
-                if let Some(below) = cursor.field(name) {
-                    collect(below, value, child_path(&path, name), depth + 1, found);
+                if let Some(child) = cursor.field(name) {
+                    collect(child, value, child_path(&path, name), depth + 1, resources);
                 }
             }
             if cursor.definition().is_some_and(|d| d.embedded_resource) {
-                found.push(EmbeddedResource { path, fields });
+                resources.push(EmbeddedResource { path, fields });
             }
         }
         Value::Array(items) => {
-            let Some(below) = cursor.item() else {
+            let Some(child) = cursor.item() else {
                 return;
             };
             for (i, value) in items.iter().enumerate() {
                 let mut path = path.clone();
                 push_path_step(&mut path, "", &format!("[{i}]"));
-                collect(below, value, path, depth + 1, found);
+                collect(child, value, path, depth + 1, resources);
             }
         }
         _ => {}
@@ -122,8 +124,8 @@ mod tests {
             "x-kubernetes-preserve-unknown-fields": true}}}}))
         .unwrap();
         let paths = |value: &Value| -> Vec<String> {
-            let found = schema.embedded_resources(value).into_iter();
-            found.map(|resource| resource.path).collect()
+            let resources = schema.embedded_resources(value).into_iter();
+            resources.map(|resource| resource.path).collect()
         };
         let good = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"labels": {"a": "b"}}});
         assert_eq!(paths(&json!({"l": [good, 1, {}]})), ["l[0]", "l[2]"]);

@@ -169,8 +169,8 @@ fn is_duration_in_words(text: &str) -> bool {
         "nano", "micro", "milli", "sec", "min", "hour", "day", "week",
     ];
     let mut rest = text;
-    while let Some(at) = rest.find(|c: char| c.is_ascii_digit()) {
-        let unit = rest[at..].trim_start_matches(|c: char| c.is_ascii_digit());
+    while let Some(index) = rest.find(|c: char| c.is_ascii_digit()) {
+        let unit = rest[index..].trim_start_matches(|c: char| c.is_ascii_digit());
         let unit = unit.trim_start();
         let end = unit.find(|c: char| !(c.is_ascii_alphabetic() || c == 'µ'));
         let (unit, after) = unit.split_at(end.unwrap_or(unit.len()));
@@ -226,10 +226,10 @@ fn is_credit_card(text: &str) -> bool {
 
 /// A book number without spaces and hyphens.
 fn isbn_characters(text: &str) -> Vec<char> {
-    let kept = text
+    let characters = text
         .chars()
         .filter(|c| *c != '-' && !c.is_ascii_whitespace());
-    kept.collect()
+    characters.collect()
 }
 
 fn is_isbn10(text: &str) -> bool {

@@ -128,7 +128,7 @@ mod tests {
         let deployment = Gvk::from_static("apps", "v1", "Deployment");
         let kind = catalog().kind(&deployment).unwrap();
         let schema = catalog().schema(kind);
-        for (sent, stored) in [
+        for (input, stored) in [
             (json!({"spec": null}), json!({})),
             (
                 json!({"metadata": {"labels": {"a": null}, "finalizers": [null, "b"]}}),
@@ -141,7 +141,7 @@ mod tests {
                     {}, {"args": [""], "resources": {"limits": {"cpu": "0"}}}]}}}}),
             ),
         ] {
-            let mut value = sent;
+            let mut value = input;
             schema.replace_nulls(&mut value);
             assert_eq!(value, stored);
         }

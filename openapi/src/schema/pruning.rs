@@ -71,9 +71,9 @@ impl FieldPruner<'_> {
                 }
             }
             (SchemaType::Array(of), Value::Array(items)) => {
-                for (at, value) in items.iter_mut().enumerate() {
+                for (index, value) in items.iter_mut().enumerate() {
                     if may_contain_fields(of, value) {
-                        let path = item_path(path, at);
+                        let path = item_path(path, index);
                         self.prune(of, value, &path, preserves, depth + 1);
                     }
                 }
@@ -112,9 +112,9 @@ impl FieldPruner<'_> {
                 fields.clear();
             }
             Value::Array(items) => {
-                for (at, value) in items.iter_mut().enumerate() {
+                for (index, value) in items.iter_mut().enumerate() {
                     if value.is_object() || value.is_array() {
-                        self.remove_all_fields(value, &item_path(path, at), depth + 1);
+                        self.remove_all_fields(value, &item_path(path, index), depth + 1);
                     }
                 }
             }
@@ -138,9 +138,9 @@ fn may_contain_fields(node: &SchemaNode, value: &Value) -> bool {
     (value.is_object() || value.is_array()) && !is_free
 }
 
-fn item_path(path: &str, at: usize) -> String {
+fn item_path(path: &str, index: usize) -> String {
     let mut path = path.to_owned();
-    push_path_step(&mut path, "", &format!("[{at}]"));
+    push_path_step(&mut path, "", &format!("[{index}]"));
     path
 }
 

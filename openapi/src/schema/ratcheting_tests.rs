@@ -115,7 +115,15 @@ fn duplicate_items_are_tolerated_if_there_were_any() {
 
 #[test]
 fn compositions_are_ratcheted_with_their_value() {
-    let any = |x: &str, b: &str| json!({"any": {"x": x}, "b": b});
-    check(&any("bad", "x"), &any("bad", "y"), &[]);
-    check(&any("ok", "x"), &any("bad", "x"), &["<nil>", "spec.any.x"]);
+    let object_with_any = |x: &str, b: &str| json!({"any": {"x": x}, "b": b});
+    check(
+        &object_with_any("bad", "x"),
+        &object_with_any("bad", "y"),
+        &[],
+    );
+    check(
+        &object_with_any("ok", "x"),
+        &object_with_any("bad", "x"),
+        &["<nil>", "spec.any.x"],
+    );
 }

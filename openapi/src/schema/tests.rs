@@ -27,10 +27,10 @@ fn policy(spec: Value) -> Value {
 fn policies_are_defaulted_where_the_parent_is_present() {
     let schema = schema("policy.karmada.io", "v1alpha1", "PropagationPolicy");
     let selectors = json!([{"apiVersion": "v1", "kind": "ConfigMap"}]);
-    let mut plain = policy(json!({"resourceSelectors": selectors}));
-    schema.apply_defaults(&mut plain).unwrap();
+    let mut minimal = policy(json!({"resourceSelectors": selectors}));
+    schema.apply_defaults(&mut minimal).unwrap();
     assert_eq!(
-        plain["spec"],
+        minimal["spec"],
         json!({
             "resourceSelectors": selectors,
             "conflictResolution": "Abort",
@@ -39,15 +39,15 @@ fn policies_are_defaulted_where_the_parent_is_present() {
             "schedulerName": "default-scheduler",
         })
     );
-    assert!(plain["metadata"].get("creationTimestamp").is_none());
-    let mut full = policy(json!({
+    assert!(minimal["metadata"].get("creationTimestamp").is_none());
+    let mut complete = policy(json!({
         "resourceSelectors": selectors,
         "conflictResolution": null,
         "placement": {"replicaScheduling": {}},
         "failover": {"application": {"decisionConditions": {}}, "cluster": {}},
     }));
-    schema.apply_defaults(&mut full).unwrap();
-    let spec = &full["spec"];
+    schema.apply_defaults(&mut complete).unwrap();
+    let spec = &complete["spec"];
     assert_eq!(spec["conflictResolution"], "Abort");
     assert_eq!(
         spec["placement"]["replicaScheduling"],
@@ -61,7 +61,7 @@ fn policies_are_defaulted_where_the_parent_is_present() {
             "cluster": {"purgeMode": "Gracefully"},
         })
     );
-    assert!(schema.validate(&full).is_empty());
+    assert!(schema.validate(&complete).is_empty());
 }
 
 fn check(schema: &Schema, value: &Value, expect: &[&str]) {
@@ -151,14 +151,14 @@ proptest! {
     fn no_json_panics_and_repetition_changes_nothing(value in json_values(), at in any::<prop::sample::Index>()) {
         let kind = at.get(catalog().kinds());
         let schema = catalog().schema(kind);
-        let mut once = value;
-        schema.prune(&mut once);
-        schema.apply_defaults(&mut once).unwrap();
-        let mut twice = once.clone();
-        prop_assert!(schema.prune(&mut twice).is_empty());
-        schema.apply_defaults(&mut twice).unwrap();
-        prop_assert_eq!(&twice, &once);
-        schema.validate(&once);
+        let mut prepared = value;
+        schema.prune(&mut prepared);
+        schema.apply_defaults(&mut prepared).unwrap();
+        let mut prepared_again = prepared.clone();
+        prop_assert!(schema.prune(&mut prepared_again).is_empty());
+        schema.apply_defaults(&mut prepared_again).unwrap();
+        prop_assert_eq!(&prepared_again, &prepared);
+        schema.validate(&prepared);
     }
 
     #[test]

@@ -171,12 +171,12 @@ impl<'a> SchemaValidator<'a> {
             }
             (SchemaType::Array(of), Value::Array(items)) => {
                 let old_items = self.items_by_key(node, old);
-                for (at, child) in items.iter().enumerate() {
+                for (index, child) in items.iter().enumerate() {
                     let old = match old_items.is_empty() {
                         true => None,
                         false => old_items.get(&self.item_key(node, child)).copied(),
                     };
-                    self.validate_child(PathSegment::Index(at), of, child, old, path);
+                    self.validate_child(PathSegment::Index(index), of, child, old, path);
                 }
                 self.check_unique_items(node, items, path);
             }
@@ -290,16 +290,16 @@ impl<'a> SchemaValidator<'a> {
             return;
         }
         let mut visited: HashMap<String, u32> = HashMap::with_capacity(items.len());
-        for (at, item) in items.iter().enumerate() {
+        for (index, item) in items.iter().enumerate() {
             let identity = match keys {
                 None => item.clone(),
                 Some(keys) => self.list_map_key(node, item, keys),
             };
-            let seen = visited.entry(identity.to_string()).or_insert(0);
-            *seen += 1;
+            let count = visited.entry(identity.to_string()).or_insert(0);
+            *count += 1;
             // One error for each value, however often it is repeated.
-            if *seen == 2 && self.list_errors.len() + self.errors.len() < MAX_ERRORS {
-                let field = format!("{}[{at}]", path.render_with_map_keys());
+            if *count == 2 && self.list_errors.len() + self.errors.len() < MAX_ERRORS {
+                let field = format!("{}[{index}]", path.render_with_map_keys());
                 let error = FieldError::duplicate(field, &identity);
                 match node.list {
                     ListType::Set | ListType::Map(_) => self.list_errors.push(error),
@@ -312,10 +312,10 @@ impl<'a> SchemaValidator<'a> {
     /// Whether Kubernetes' own validation of the list's items leaves repeated keys alone: there
     /// the keys serve merges only.
     fn may_repeat_keys(&self, node: &SchemaNode) -> bool {
-        let SchemaType::Array(of) = &node.ty else {
+        let SchemaType::Array(item) = &node.ty else {
             return false;
         };
-        match of.ty {
+        match item.ty {
             SchemaType::Ref(id) => {
                 let name: &str = &self.definitions.get(id).name;
                 TYPES_WITH_REPEATED_KEYS.contains(&name)
@@ -328,12 +328,14 @@ impl<'a> SchemaValidator<'a> {
     /// whether there is one.
     fn check_keyed_items(&mut self, items: &[Value], path: &FieldPath<'_>) -> bool {
         let mut items = items.iter().enumerate();
-        let Some((at, item)) = items.find(|(_, item)| !item.is_object() && !item.is_null()) else {
+        let Some((index, item)) = items.find(|(_, item)| !item.is_object() && !item.is_null())
+        else {
             return false;
         };
-        let field = format!("{}[{at}]", path.render_with_map_keys());
-        let why = "must be an object for an array of list-type map";
-        self.list_errors.push(FieldError::invalid(field, item, why));
+        let field = format!("{}[{index}]", path.render_with_map_keys());
+        let detail = "must be an object for an array of list-type map";
+        self.list_errors
+            .push(FieldError::invalid(field, item, detail));
         true
     }
 
@@ -409,9 +411,9 @@ impl<'a> SchemaValidator<'a> {
         let Some(first_errors) = errors.next() else {
             return;
         };
-        let others = errors.filter(Vec::is_empty).count();
+        let other_matches = errors.filter(Vec::is_empty).count();
         let text = format!("{name} must validate one and only one schema (oneOf).");
-        match others + usize::from(first_errors.is_empty()) {
+        match other_matches + usize::from(first_errors.is_empty()) {
             0 => {
                 self.push_composition(format!("{text} Found none valid"));
                 self.errors.extend(first_errors);
@@ -435,12 +437,12 @@ impl<'a> SchemaValidator<'a> {
             self.errors.extend(errors);
         }
         if failed > 0 {
-            let none = if failed == nodes.len() {
+            let suffix = if failed == nodes.len() {
                 ". None validated"
             } else {
                 ""
             };
-            let text = format!("{name} must validate all the schemas (allOf){none}");
+            let text = format!("{name} must validate all the schemas (allOf){suffix}");
             self.push_composition(text);
         }
     }

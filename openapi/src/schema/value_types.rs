@@ -63,7 +63,7 @@ pub(super) fn check_type(
     value: &Value,
     path: &FieldPath<'_>,
 ) -> Result<(), FieldError> {
-    let (fits, name) = match &node.ty {
+    let (is_valid, name) = match &node.ty {
         SchemaType::String | SchemaType::Bytes | SchemaType::Duration => {
             (value.is_string(), "string")
         }
@@ -82,7 +82,7 @@ pub(super) fn check_type(
         }
         SchemaType::Array(_) => (value.is_array(), "array"),
     };
-    if fits {
+    if is_valid {
         return check_format(node, value, path);
     }
     let (name, actual) = match (declared_format(node), value) {
@@ -165,7 +165,7 @@ fn check_format(node: &SchemaNode, value: &Value, path: &FieldPath<'_>) -> Resul
         }
         _ => &node.format,
     };
-    let fits = match value {
+    let is_valid = match value {
         // Go's decoder takes this value; it may be empty, unlike in a custom resource.
         Value::String(text) if matches!(node.ty, SchemaType::Bytes) => {
             formats::base64_error_offset(text).is_none()
@@ -178,7 +178,7 @@ fn check_format(node: &SchemaNode, value: &Value, path: &FieldPath<'_>) -> Resul
         }
         _ => true,
     };
-    if fits {
+    if is_valid {
         return Ok(());
     }
     let field = path.render();

@@ -77,9 +77,9 @@ struct ValueValidator<'j> {
 }
 
 impl ValueValidator<'_> {
-    fn invalid(&mut self, what: &str) {
+    fn invalid(&mut self, message: &str) {
         let field = self.path.render();
-        let text = format!("{field} in body {what}");
+        let text = format!("{field} in body {message}");
         self.errors.push(FieldError::invalid(
             field,
             &without_composite(self.value),
@@ -118,18 +118,18 @@ impl ValueValidator<'_> {
                 self.invalid(&format!("should be less than or equal to {max}"));
             }
         }
-        if let Some(of) = rules.multiple_of.filter(|of| *of > 0.0)
-            && (n / of).fract() != 0.0
+        if let Some(divisor) = rules.multiple_of.filter(|divisor| *divisor > 0.0)
+            && (n / divisor).fract() != 0.0
         {
-            self.invalid(&format!("should be a multiple of {of}"));
+            self.invalid(&format!("should be a multiple of {divisor}"));
         }
     }
 
-    fn check_count(&mut self, actual: usize, min: Option<u64>, max: Option<u64>, what: &str) {
+    fn check_count(&mut self, actual: usize, min: Option<u64>, max: Option<u64>, items_name: &str) {
         let count = actual as u64;
         if let Some(min) = min.filter(|n| count < *n) {
             let field = self.path.render();
-            let text = format!("{field} in body should have at least {min} {what}");
+            let text = format!("{field} in body should have at least {min} {items_name}");
             self.errors
                 .push(FieldError::invalid(field, &Value::from(count), text));
         }

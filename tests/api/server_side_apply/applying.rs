@@ -47,9 +47,9 @@ fn conflicts_are_refused_forced_or_shared() {
     let path = fixture.config_map();
     fixture.applied(&path, "one", &config_map(&json!({"k": "v", "l": "v"})), 201);
     let config = config_map(&json!({"k": "w", "l": "v"}));
-    let refused = fixture.apply(&path, "two", &config);
+    let rejection = fixture.apply(&path, "two", &config);
     assert_eq!(
-        (refused.code, refused.json()),
+        (rejection.code, rejection.json()),
         (
             409,
             json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
@@ -66,9 +66,9 @@ fn conflicts_are_refused_forced_or_shared() {
         "application/json",
         &config_map(&json!({"k": "x", "l": "v"})),
     );
-    let refused = fixture.apply(&path, "two", &config).json();
+    let rejection = fixture.apply(&path, "two", &config).json();
     assert_eq!(
-        refused["message"],
+        rejection["message"],
         "Apply failed with 1 conflict: conflict with \"editor\" using v1: .data.k"
     );
     let forced = fixture.applied(&path, "two&force=true", &config, 200);
@@ -176,8 +176,8 @@ fn custom_resources_are_merged_by_their_schema() {
         "v2",
         json!({"keyed": [{"k": "a", "v": "2"}], "atomic": {"y": "1"}}),
     );
-    let refused = fixture.apply(&path("v2"), "two", &changed).json();
-    let fields: Vec<_> = refused["details"]["causes"]
+    let rejection = fixture.apply(&path("v2"), "two", &changed).json();
+    let fields: Vec<_> = rejection["details"]["causes"]
         .as_array()
         .unwrap()
         .iter()
@@ -186,7 +186,7 @@ fn custom_resources_are_merged_by_their_schema() {
     assert_eq!(
         fields,
         [".spec.atomic", ".spec.keyed[k=\"a\"].v"],
-        "{refused}"
+        "{rejection}"
     );
     let dropped = fixture.applied(&path("v1"), "one", &object("v1", json!({})), 200);
     assert_eq!(
@@ -194,11 +194,11 @@ fn custom_resources_are_merged_by_their_schema() {
         json!({"keyed": [{"k": "b"}], "set": ["y"], "free": {"map": {"w": 1}}})
     );
     let twice = object("v1", json!({"keyed": [{"k": "c"}, {"k": "c"}]}));
-    let refused = fixture.apply(&path("v1"), "one", &twice);
+    let rejection = fixture.apply(&path("v1"), "one", &twice);
     assert!(
-        refused.code >= 400 && refused.text().contains("duplicate"),
+        rejection.code >= 400 && rejection.text().contains("duplicate"),
         "{}",
-        refused.text()
+        rejection.text()
     );
     let unknown = fixture.apply(&path("v1"), "one", &object("v1", json!({"other": 1})));
     let message = "failed to create typed patch object (ssa-custom/a; ssa.io/v1, Kind=Applied): .spec.other: field not declared in schema";

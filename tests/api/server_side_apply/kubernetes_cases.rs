@@ -35,10 +35,10 @@ fn an_apply_with_a_uid_creates_nothing() {
     let path = fixture.config_map();
     let mut config = config_map(&json!({"k": "v"}));
     config["metadata"]["uid"] = "88e00824-7f0e-11e8-94a1-c8d3ffb15800".into();
-    let refused = fixture.apply(&path, "one", &config);
-    assert_eq!(refused.code, 409, "{}", refused.text());
+    let rejection = fixture.apply(&path, "one", &config);
+    assert_eq!(rejection.code, 409, "{}", rejection.text());
     let text = "Operation cannot be fulfilled on configmaps \"a\": uid mismatch: the provided object specified uid 88e00824-7f0e-11e8-94a1-c8d3ffb15800, and no existing object was found";
-    assert_eq!(refused.json()["message"], text);
+    assert_eq!(rejection.json()["message"], text);
     assert_eq!(fixture.server.get(&path).code, 404);
 }
 
@@ -51,9 +51,9 @@ fn an_apply_with_an_old_version_conflicts() {
     fixture.written("PATCH", &path, MERGE, &json!({"data": {"l": "w"}}));
     let mut config = config_map(&json!({"k": "x"}));
     config["metadata"]["resourceVersion"] = resource_version(&first).into();
-    let refused = fixture.apply(&path, "one", &config);
-    assert_eq!(refused.code, 409, "{}", refused.text());
-    assert_eq!(refused.json()["reason"], "Conflict");
+    let rejection = fixture.apply(&path, "one", &config);
+    assert_eq!(rejection.code, 409, "{}", rejection.text());
+    assert_eq!(rejection.json()["reason"], "Conflict");
     config["metadata"]["resourceVersion"] =
         fixture.object(&path)["metadata"]["resourceVersion"].clone();
     let applied = fixture.applied(&path, "one", &config, 200);
@@ -128,9 +128,9 @@ fn managers_of_another_version_are_converted() {
     let entries = object["metadata"]["managedFields"].as_array().unwrap();
     assert_eq!(entries.len(), 1, "{object}");
     assert_eq!(entries[0]["apiVersion"], "autoscaling/v2");
-    let refused = fixture.apply(&path("v1"), "two", &config("v1", 7));
+    let rejection = fixture.apply(&path("v1"), "two", &config("v1", 7));
     let text = "Apply failed with 1 conflict: conflict with \"one\": .spec.maxReplicas";
-    assert_eq!(refused.json()["message"], text);
+    assert_eq!(rejection.json()["message"], text);
 }
 
 /// B6.7: every kind of write resets the managers with an empty list or an empty entry.
@@ -272,9 +272,9 @@ fn missing_keys_have_their_default() {
         201,
     );
     let other = deployment(None, &containers("bar", Some("TCP")));
-    let refused = fixture.apply(&path, "two", &other);
-    assert_eq!(refused.code, 409, "{}", refused.text());
-    let causes = &refused.json()["details"]["causes"];
+    let rejection = fixture.apply(&path, "two", &other);
+    assert_eq!(rejection.code, 409, "{}", rejection.text());
+    let causes = &rejection.json()["details"]["causes"];
     let field = ".spec.template.spec.containers[name=\"nginx\"].ports[containerPort=80,protocol=\"TCP\"].name";
     assert_eq!(causes[0]["field"], field);
     assert_eq!(causes.as_array().unwrap().len(), 1);
@@ -292,8 +292,8 @@ fn large_objects_lose_their_managers() {
         .collect::<serde_json::Map<_, _>>()
         .into();
     let config = config_map(&data);
-    let refused = fixture.apply(&path, "one", &config);
-    assert!(refused.code >= 400, "{}", refused.code);
+    let rejection = fixture.apply(&path, "one", &config);
+    assert!(rejection.code >= 400, "{}", rejection.code);
     assert_eq!(fixture.server.get(&path).code, 404);
     let collection = path.trim_end_matches("/a");
     let created = fixture.written("POST", collection, JSON, &config);
@@ -321,10 +321,10 @@ fn an_apply_creates_only_for_those_who_may_create() {
             .body(APPLY, config_map(&json!({"k": "v"})).to_string())
             .send()
     };
-    let refused = apply();
-    assert_eq!(refused.code, 403, "{}", refused.text());
+    let rejection = apply();
+    assert_eq!(rejection.code, 403, "{}", rejection.text());
     let text = "configmaps \"a\" is forbidden: User \"patcher\" cannot create resource \"configmaps\" in API group \"\" in the namespace \"ssa-rights\"";
-    assert_eq!(refused.json()["message"], text);
+    assert_eq!(rejection.json()["message"], text);
     fixture.applied(&path, "two", &config_map(&json!({"l": "w"})), 201);
     let applied = apply();
     assert_eq!(applied.code, 200, "{}", applied.text());
@@ -348,7 +348,7 @@ fn environment_variables_may_be_repeated_by_plain_writes() {
     assert_eq!(env(&changed), twice);
     let replaced = fixture.written("PUT", &path, JSON, &object);
     assert_eq!(env(&replaced), twice);
-    let refused = fixture.apply(&path, "one&force=true", &object);
-    assert!(refused.code >= 400, "{}", refused.code);
+    let rejection = fixture.apply(&path, "one&force=true", &object);
+    assert!(rejection.code >= 400, "{}", rejection.code);
     assert_eq!(env(&fixture.object(&path)), twice);
 }

@@ -1,5 +1,5 @@
-//! Who owns the fields of an object after creates, updates, patches, and writes of its
-//! subresources; and what reads return of it.
+//! Fields of an object have the right owner after creates, updates, patches, and writes of
+//! subresources, and reads return the owners.
 
 use serde_json::{Value, json};
 
@@ -180,12 +180,12 @@ fn subresources_are_applied() {
         json!({"apiVersion": "autoscaling/v1", "kind": "Scale",
         "metadata": {"name": "web"}, "spec": {"replicas": replicas}})
     };
-    let refused = fixture.apply(&format!("{path}/scale"), "scaler", &scale(5));
+    let rejection = fixture.apply(&format!("{path}/scale"), "scaler", &scale(5));
     assert_eq!(
-        refused.json()["details"]["causes"][0]["field"],
+        rejection.json()["details"]["causes"][0]["field"],
         ".spec.replicas",
         "{}",
-        refused.text()
+        rejection.text()
     );
     let scaled = fixture.applied(
         &format!("{path}/scale"),

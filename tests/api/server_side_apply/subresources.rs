@@ -35,13 +35,13 @@ fn workload(kind: &str, plural: &str) -> (String, Value) {
 fn check_replicas(fixture: &ApplyFixture, path: &str, replicas: i64, owners: &[&str]) {
     let object = fixture.object(path);
     assert_eq!(object["spec"]["replicas"], replicas, "{object}");
-    let mut found: Vec<String> = managers(&object)
+    let mut actual: Vec<String> = managers(&object)
         .into_iter()
         .filter(|(_, fields)| !fields["f:spec"]["f:replicas"].is_null())
         .map(|(manager, _)| manager)
         .collect();
-    found.sort();
-    assert_eq!(found, owners, "{object}");
+    actual.sort();
+    assert_eq!(actual, owners, "{object}");
 }
 
 /// B6.3: the replicas change their owner through `scale`, whatever writes it.
@@ -78,12 +78,12 @@ fn replicas_are_owned_through_scale() {
         fixture.applied(&path, "apply&force=true", &config, 200);
         check_replicas(&fixture, &path, 1, &["apply Apply"]);
 
-        let refused = fixture.apply(&at, "applyscale", &scale(17));
-        assert_eq!(refused.code, 409, "{}", refused.text());
+        let rejection = fixture.apply(&at, "applyscale", &scale(17));
+        assert_eq!(rejection.code, 409, "{}", rejection.text());
         assert!(
-            refused.text().contains("conflict with \\\"apply\\\""),
+            rejection.text().contains("conflict with \\\"apply\\\""),
             "{}",
-            refused.text()
+            rejection.text()
         );
         fixture.applied(&at, "applyscale&force=true", &scale(17), 200);
         check_replicas(&fixture, &path, 17, &["applyscale Apply scale"]);

@@ -73,18 +73,18 @@ fn measure_creates(
         connections: CREATORS,
     };
     let cpu = server.cpu_seconds()?;
-    let began = Instant::now();
+    let start = Instant::now();
     let mut times = create_objects(user, &load, |n| object(&format!("object-{n:05}")))?;
-    let rate = OBJECTS as f64 / began.elapsed().as_secs_f64();
+    let rate = OBJECTS as f64 / start.elapsed().as_secs_f64();
     let cpu = (server.cpu_seconds()? - cpu) / OBJECTS as f64 * 1000.0;
-    let (none, setup) = (
+    let (no_limit, setup) = (
         MeasurementLimit::None,
         "10,000 ConfigMaps of 4 KiB, 16 clients as a ServiceAccount with a Role, managed fields, durable",
     );
     let name = |figure: &str| format!("{}_create_{figure}", server.name);
-    report.record(&name("rate"), rate, "1/s", none, setup);
-    report.record(&name("cpu"), cpu, "ms", none, setup);
-    report.record_percentiles(&name("time"), &mut times, "ms", none, setup);
+    report.record(&name("rate"), rate, "1/s", no_limit, setup);
+    report.record(&name("cpu"), cpu, "ms", no_limit, setup);
+    report.record_percentiles(&name("time"), &mut times, "ms", no_limit, setup);
     Ok(())
 }
 
@@ -101,15 +101,15 @@ fn measure_reads(
     let cpu = server.cpu_seconds()?;
     let mut times = Vec::with_capacity(rounds);
     for _ in 0..rounds {
-        let began = Instant::now();
+        let start = Instant::now();
         read()?;
-        times.push(began.elapsed().as_secs_f64() * 1000.0);
+        times.push(start.elapsed().as_secs_f64() * 1000.0);
     }
     let cpu = (server.cpu_seconds()? - cpu) / rounds as f64 * 1000.0;
     let name = |figure: &str| format!("{}_{form}_{figure}", server.name);
-    let none = MeasurementLimit::None;
-    report.record(&name("time"), median(&mut times), "ms", none, setup);
-    report.record(&name("cpu"), cpu, "ms", none, setup);
+    let no_limit = MeasurementLimit::None;
+    report.record(&name("time"), median(&mut times), "ms", no_limit, setup);
+    report.record(&name("cpu"), cpu, "ms", no_limit, setup);
     Ok(())
 }
 
@@ -131,23 +131,23 @@ fn measure_watches(
     let watchers = runtime.block_on(open_watches(administrator, &path, &arrived))?;
     let events = WATCH_WRITES * WATCHERS;
     let cpu = server.cpu_seconds()?;
-    let began = Instant::now();
+    let start = Instant::now();
     for n in 0..WATCH_WRITES {
         writer.post(CONFIGMAPS, &object(&format!("watched-{n}")))?;
     }
     wait_until("all events", EVENTS_TIMEOUT, || {
         Ok(arrived.load(Ordering::Relaxed) >= events)
     })?;
-    let rate = events as f64 / began.elapsed().as_secs_f64();
+    let rate = events as f64 / start.elapsed().as_secs_f64();
     let cpu = (server.cpu_seconds()? - cpu) / events as f64 * 1e6;
     drop(watchers);
     runtime.shutdown_timeout(Duration::from_secs(1));
-    let (none, setup) = (
+    let (no_limit, setup) = (
         MeasurementLimit::None,
         "100 writes of 4 KiB to 1,000 watchers over HTTP/2, the writes included",
     );
     let name = |figure: &str| format!("{}_watch_{figure}", server.name);
-    report.record(&name("rate"), rate, "1/s", none, setup);
-    report.record(&name("cpu"), cpu, "µs", none, setup);
+    report.record(&name("rate"), rate, "1/s", no_limit, setup);
+    report.record(&name("cpu"), cpu, "µs", no_limit, setup);
     Ok(())
 }

@@ -58,7 +58,7 @@ async fn measure_creates(
 ) -> anyhow::Result<()> {
     let next = Arc::new(AtomicUsize::new(0));
     let cpu = server.cpu_seconds()?;
-    let began = Instant::now();
+    let start = Instant::now();
     let mut creators = JoinSet::new();
     for _ in 0..CREATORS {
         let mut client = Client::connect([url], None).await?;
@@ -76,7 +76,7 @@ async fn measure_creates(
     while let Some(ended) = creators.join_next().await {
         ended??;
     }
-    let rate = OBJECTS as f64 / began.elapsed().as_secs_f64();
+    let rate = OBJECTS as f64 / start.elapsed().as_secs_f64();
     let cpu = (server.cpu_seconds()? - cpu) / OBJECTS as f64 * 1000.0;
     let setup = "10,000 keys of 4 KiB, 16 clients, gRPC without TLS, durable";
     report.record("etcd_create_rate", rate, "1/s", NONE, setup);
@@ -102,9 +102,9 @@ async fn measure_reads(
                 "list" => (PREFIX.to_owned(), Some(GetOptions::new().with_prefix())),
                 _ => (key(7777), None),
             };
-            let began = Instant::now();
+            let start = Instant::now();
             client.get(key, options).await?;
-            times.push(began.elapsed().as_secs_f64() * 1000.0);
+            times.push(start.elapsed().as_secs_f64() * 1000.0);
         }
         let cpu = (server.cpu_seconds()? - cpu) / rounds as f64 * 1000.0;
         let time = median(&mut times);
@@ -137,15 +137,15 @@ async fn measure_watches(
     }
     let events = WATCH_WRITES * WATCHERS;
     let cpu = server.cpu_seconds()?;
-    let began = Instant::now();
+    let start = Instant::now();
     for n in 0..WATCH_WRITES {
         create(&mut writer, format!("{PREFIX}watched-{n}")).await?;
     }
     while arrived.load(Ordering::Relaxed) < events {
-        ensure!(began.elapsed().as_secs() < 120, "events are missing");
+        ensure!(start.elapsed().as_secs() < 120, "events are missing");
         tokio::time::sleep(std::time::Duration::from_millis(20)).await;
     }
-    let rate = events as f64 / began.elapsed().as_secs_f64();
+    let rate = events as f64 / start.elapsed().as_secs_f64();
     let cpu = (server.cpu_seconds()? - cpu) / events as f64 * 1e6;
     let setup = "100 writes of 4 KiB to 1,000 watchers over gRPC, the writes included";
     report.record("etcd_watch_rate", rate, "1/s", NONE, setup);

@@ -179,12 +179,12 @@ impl StoreModelTestRun {
         } else {
             limit.min(state.len())
         };
-        let got = page
+        let actual = page
             .kvs
             .iter()
             .map(|e| (e.key.clone(), (e.value.clone(), e.mod_revision)));
         assert_eq!(
-            got.collect::<Vec<_>>(),
+            actual.collect::<Vec<_>>(),
             state.clone().into_iter().take(count).collect::<Vec<_>>()
         );
         assert_eq!(page.remaining, u64::try_from(state.len() - count).unwrap());
@@ -210,14 +210,17 @@ impl StoreModelTestRun {
     async fn finish(mut self) {
         for (mut watch, after, prefix) in std::mem::take(&mut self.watches) {
             let mut reached = after;
-            let mut got = Vec::new();
-            let ours = |e: &&StoreEvent| e.revision > after && e.key.starts_with(&prefix);
+            let mut actual = Vec::new();
+            let is_watched = |e: &&StoreEvent| e.revision > after && e.key.starts_with(&prefix);
             let proof = self.store.consistent_read_support();
             // Without progress notifications, only events advance a watch.
             let target = match proof {
-                ConsistentReadSupport::Unsupported => {
-                    self.events.iter().filter(ours).map(|e| e.revision).max()
-                }
+                ConsistentReadSupport::Unsupported => self
+                    .events
+                    .iter()
+                    .filter(is_watched)
+                    .map(|e| e.revision)
+                    .max(),
                 _ => Some(self.revision()),
             };
             let mut overtaken = false;
@@ -236,13 +239,13 @@ impl StoreModelTestRun {
                 assert!(response.events.iter().all(|e| e.revision > reached));
                 reached = response.revision;
                 assert!(response.events.iter().all(|e| e.revision <= reached));
-                got.extend(response.events);
+                actual.extend(response.events);
             }
-            let mut expected: Vec<_> = self.events.iter().filter(ours).collect();
+            let mut expected: Vec<_> = self.events.iter().filter(is_watched).collect();
             if overtaken {
-                expected.truncate(got.len());
+                expected.truncate(actual.len());
             }
-            assert_eq!(format!("{got:?}"), format!("{expected:?}"));
+            assert_eq!(format!("{actual:?}"), format!("{expected:?}"));
         }
     }
 }

@@ -116,10 +116,10 @@ pub(crate) async fn range_at_an_older_revision(store: &ArcDynStore) {
 pub(crate) async fn range_at_a_future_revision_is_rejected(store: &ArcDynStore) {
     let now = create(store, "/a/1", "one").await;
     let result = range(store, "/a/", now + 1).await;
-    let Err(Error::Future { asked, current }) = result else {
+    let Err(Error::Future { requested, current }) = result else {
         panic!("{result:?}");
     };
-    assert_eq!((asked, current), (now + 1, now));
+    assert_eq!((requested, current), (now + 1, now));
 }
 
 pub(crate) async fn compaction_keeps_its_own_revision(store: &ArcDynStore) {

@@ -132,7 +132,9 @@ pub(crate) async fn watch_after_compaction_is_rejected(store: &ArcDynStore) {
 pub(crate) async fn watch_from_a_future_revision_is_rejected(store: &ArcDynStore) {
     let now = create(store, "/a/1", "one").await;
     match store.watch("/a/", now + 1).await {
-        Err(Error::Future { asked, current }) => assert_eq!((asked, current), (now + 1, now)),
+        Err(Error::Future { requested, current }) => {
+            assert_eq!((requested, current), (now + 1, now))
+        }
         Err(other) => panic!("{other}"),
         Ok(_) => panic!("{} does not exist yet", now + 1),
     }

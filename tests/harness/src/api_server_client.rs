@@ -31,8 +31,8 @@ impl ApiServerClient {
     }
 
     pub async fn create(&self, object: Value) -> Value {
-        let made = self.try_create(object.clone()).await;
-        made.unwrap_or_else(|why| panic!("{}: {why}: {object:#}", self.name))
+        let created = self.try_create(object.clone()).await;
+        created.unwrap_or_else(|message| panic!("{}: {message}: {object:#}", self.name))
     }
 
     pub async fn try_create(&self, object: Value) -> client::Result<Value> {
@@ -40,8 +40,8 @@ impl ApiServerClient {
         let namespace = object["metadata"]["namespace"].as_str().unwrap_or("");
         let at = ResourcePath::collection(resource, namespace);
         let options = write_options();
-        let made = self.api.create(at, object.clone().into(), &options);
-        Ok(made.await?.value()?)
+        let created = self.api.create(at, object.clone().into(), &options);
+        Ok(created.await?.value()?)
     }
 
     /// Creates a namespace.
@@ -84,7 +84,8 @@ impl ApiServerClient {
             .api
             .patch(at, Patch::Merge(patch), &write_options())
             .await;
-        let done = done.unwrap_or_else(|why| panic!("{} {namespace}/{name}: {why}", self.name));
+        let done =
+            done.unwrap_or_else(|message| panic!("{} {namespace}/{name}: {message}", self.name));
         done.value().unwrap()
     }
 
@@ -95,33 +96,36 @@ impl ApiServerClient {
         let at = ResourcePath::object(gvr(object), namespace, name).subresource("status");
         let patch = Patch::Merge(json!({ "status": status }));
         let done = self.api.patch(at, patch, &write_options()).await;
-        done.unwrap_or_else(|why| panic!("{} {namespace}/{name}: {why}", self.name));
+        done.unwrap_or_else(|message| panic!("{} {namespace}/{name}: {message}", self.name));
     }
 
     pub async fn delete(&self, resource: &Gvr, namespace: &str, name: &str) {
         let at = ResourcePath::object(resource, namespace, name);
         let gone = self.api.delete(at, &DeleteOptions::default()).await;
-        gone.unwrap_or_else(|why| panic!("{} {namespace}/{name}: {why}", self.name));
+        gone.unwrap_or_else(|message| panic!("{} {namespace}/{name}: {message}", self.name));
     }
 
-    /// Waits until the object exists and `fits`; `what` describes it in the panic text.
+    /// Waits until the object exists and `matches`; `description` names it in the panic text.
     pub async fn wait_until(
         &self,
         resource: &Gvr,
         namespace: &str,
         name: &str,
-        what: &str,
-        fits: impl Fn(&Value) -> bool,
+        description: &str,
+        matches: impl Fn(&Value) -> bool,
     ) -> Value {
         let end = Instant::now() + WAIT_TIMEOUT;
         loop {
             let object = self.get(resource, namespace, name).await;
             match object {
-                Some(object) if fits(&object) => return object,
+                Some(object) if matches(&object) => return object,
                 _ if Instant::now() < end => tokio::time::sleep(POLL_INTERVAL).await,
-                Some(object) => panic!("{}: {namespace}/{name}: not {what}: {object:#}", self.name),
+                Some(object) => panic!(
+                    "{}: {namespace}/{name}: not {description}: {object:#}",
+                    self.name
+                ),
                 None => panic!(
-                    "{}: no {} {namespace}/{name}: not {what}",
+                    "{}: no {} {namespace}/{name}: not {description}",
                     self.name, resource.resource
                 ),
             }
@@ -172,11 +176,11 @@ fn write_options() -> WriteOptions {
     }
 }
 
-/// Waits until `holds` returns true; `what` describes it in the panic text.
-pub async fn wait_until(what: &str, holds: impl AsyncFn() -> bool) {
+/// Waits until `holds` returns true; `description` names it in the panic text.
+pub async fn wait_until(description: &str, holds: impl AsyncFn() -> bool) {
     let end = Instant::now() + WAIT_TIMEOUT;
     while !holds().await {
-        assert!(Instant::now() < end, "not in time: {what}");
+        assert!(Instant::now() < end, "not in time: {description}");
         tokio::time::sleep(POLL_INTERVAL).await;
     }
 }

@@ -109,11 +109,11 @@ impl KubernetesCluster {
         let end = Instant::now() + READY_TIMEOUT;
         loop {
             self.apiserver.assert_running();
-            let Err(why) = readyz(&self.kubeconfig) else {
+            let Err(e) = readyz(&self.kubeconfig) else {
                 return;
             };
             let passed = |line: &&str| line.starts_with("[+]");
-            let failed: Vec<&str> = why.lines().filter(|line| !passed(line)).collect();
+            let failed: Vec<&str> = e.lines().filter(|line| !passed(line)).collect();
             let message = || failed.join("\n") + "\n" + &self.apiserver.log_tail();
             assert!(Instant::now() < end, "kube-apiserver: {}", message());
             crate::sleep_blocking(POLL_INTERVAL);

@@ -164,11 +164,11 @@ impl EtcdCluster {
                 };
                 field("Leader").is_some() && field("Leader") == field("MemberID")
             };
-            let found = self
+            let leader_index = self
                 .nodes
                 .iter()
                 .position(|n| n.daemon.is_running() && leads(n));
-            if let Some(leader) = found {
+            if let Some(leader) = leader_index {
                 return leader;
             }
             assert!(Instant::now() < end, "no node of etcd leads");
@@ -222,14 +222,14 @@ impl EtcdClientCertificates {
         let now = Timestamp::now();
         let pki = Pki::open(dir, &[], now).unwrap();
         let client = pki.sign_client_certificate("root", &[], now).unwrap();
-        let made = Self {
+        let files = Self {
             ca: dir.join("ca.crt"),
             certificate: dir.join("client.crt"),
             key: dir.join("client.key"),
         };
-        std::fs::write(&made.certificate, client.certificate_pem).unwrap();
-        std::fs::write(&made.key, client.key_pem).unwrap();
-        made
+        std::fs::write(&files.certificate, client.certificate_pem).unwrap();
+        std::fs::write(&files.key, client.key_pem).unwrap();
+        files
     }
 }
 

@@ -177,8 +177,8 @@ impl FakeOpenSearch {
     /// The documents of an index by id.
     pub fn documents(&self, index: &str) -> BTreeMap<String, FakeDocument> {
         let state = self.state.lock();
-        let found = state.indexes.get(index);
-        found.map_or_else(BTreeMap::new, |index| index.documents.clone())
+        let stored_index = state.indexes.get(index);
+        stored_index.map_or_else(BTreeMap::new, |index| index.documents.clone())
     }
 
     /// The names of the objects in an index, with their clusters, in order.

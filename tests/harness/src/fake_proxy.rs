@@ -123,9 +123,9 @@ async fn serve_socks5(
             assert_eq!(client.read_u8().await?, 1);
             let user = read_text(&mut client).await?;
             let password = read_text(&mut client).await?;
-            let refused = u8::from(format!("{user}:{password}") != expected);
-            client.write_all(&[1, refused]).await?;
-            if refused != 0 {
+            let is_refused = u8::from(format!("{user}:{password}") != expected);
+            client.write_all(&[1, is_refused]).await?;
+            if is_refused != 0 {
                 return Ok(());
             }
         }

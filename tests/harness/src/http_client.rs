@@ -24,10 +24,10 @@ pub const CLUSTERS_PATH: &str = "/apis/cluster.karmada.io/v1alpha1/clusters";
 pub const HTTP_TIMEOUT: Duration = Duration::from_secs(60);
 pub type TestHttpBody = BoxBody<Bytes, hyper::Error>;
 
-/// Awaits `work`; panics with `what` after [`HTTP_TIMEOUT`].
-pub async fn within_timeout<T>(what: &str, work: impl Future<Output = T>) -> T {
+/// Awaits `work`; panics with `description` after [`HTTP_TIMEOUT`].
+pub async fn within_timeout<T>(description: &str, work: impl Future<Output = T>) -> T {
     let done = tokio::time::timeout(HTTP_TIMEOUT, work).await;
-    done.unwrap_or_else(|_| panic!("not in time: {what}"))
+    done.unwrap_or_else(|_| panic!("not in time: {description}"))
 }
 
 pub fn full_body(bytes: impl Into<Bytes>) -> TestHttpBody {

@@ -136,8 +136,8 @@ pub fn upgrade_handler(received: tokio::sync::mpsc::Sender<Vec<u8>>) -> TestRequ
             let path = request.uri().path().to_owned();
             let requested = request.headers().get("upgrade").cloned();
             let Some(protocol) = requested.filter(|_| !path.ends_with("/none")) else {
-                let refused = Response::builder().status(403).header("x-why", "none");
-                return refused.body(full_body("no upgrade")).unwrap();
+                let rejection = Response::builder().status(403).header("x-why", "none");
+                return rejection.body(full_body("no upgrade")).unwrap();
             };
             let upgrade = hyper::upgrade::on(&mut request);
             tokio::spawn(async move {

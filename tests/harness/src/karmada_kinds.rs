@@ -114,7 +114,7 @@ pub async fn assert_karmada_kinds_are_served(kubeconfig: &Path) {
 
 async fn get(api: &dyn Api, path: &str) -> Value {
     let answer = api.get_raw(path).await;
-    let answer = answer.unwrap_or_else(|why| panic!("{path}: {why}"));
+    let answer = answer.unwrap_or_else(|message| panic!("{path}: {message}"));
     machinery::json::from_slice(&answer).unwrap()
 }
 
@@ -126,14 +126,14 @@ fn words(list: &Value) -> BTreeSet<&str> {
 fn assert_discovered(resources: &Value, expected: &KarmadaKind, at: &str) {
     let resources = resources["resources"].as_array().unwrap();
     let named = |resource: &&Value| resource["name"] == expected.resource;
-    let found = resources.iter().find(named);
-    let found = found.unwrap_or_else(|| panic!("{at} is not served"));
-    assert_eq!(found["kind"], expected.kind, "{at}");
-    assert_eq!(found["namespaced"], expected.namespaced, "{at}");
+    let entry = resources.iter().find(named);
+    let entry = entry.unwrap_or_else(|| panic!("{at} is not served"));
+    assert_eq!(entry["kind"], expected.kind, "{at}");
+    assert_eq!(entry["namespaced"], expected.namespaced, "{at}");
     let expected_words = |text: &'static str| text.split_whitespace().collect::<BTreeSet<_>>();
-    let short_names = words(&found["shortNames"]);
+    let short_names = words(&entry["shortNames"]);
     assert_eq!(short_names, expected_words(expected.short_names), "{at}");
-    let categories = words(&found["categories"]);
+    let categories = words(&entry["categories"]);
     assert_eq!(categories, expected_words(expected.categories), "{at}");
     let prefix = format!("{}/", expected.resource);
     let names = resources.iter().map(|r| r["name"].as_str().unwrap());

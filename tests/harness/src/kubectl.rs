@@ -24,29 +24,32 @@ pub struct KubectlCommandWithExpectedResult<'a> {
 }
 
 /// A command that succeeds.
-pub fn succeeds<'a>(line: &'a str, wanted: &'a [&'a str]) -> KubectlCommandWithExpectedResult<'a> {
-    succeeds_with_input(line, "", wanted)
+pub fn succeeds<'a>(
+    line: &'a str,
+    expected: &'a [&'a str],
+) -> KubectlCommandWithExpectedResult<'a> {
+    succeeds_with_input(line, "", expected)
 }
 
 /// A command that succeeds, with standard input.
 pub fn succeeds_with_input<'a>(
     line: &'a str,
     input: &str,
-    wanted: &'a [&'a str],
+    expected: &'a [&'a str],
 ) -> KubectlCommandWithExpectedResult<'a> {
     KubectlCommandWithExpectedResult {
         command_line: line,
         input: input.to_owned(),
         exit_code: 0,
-        expected_output: wanted,
+        expected_output: expected,
     }
 }
 
 /// A command that fails with exit code 1.
-pub fn fails<'a>(line: &'a str, wanted: &'a [&'a str]) -> KubectlCommandWithExpectedResult<'a> {
+pub fn fails<'a>(line: &'a str, expected: &'a [&'a str]) -> KubectlCommandWithExpectedResult<'a> {
     KubectlCommandWithExpectedResult {
         exit_code: 1,
-        ..succeeds(line, wanted)
+        ..succeeds(line, expected)
     }
 }
 
@@ -54,11 +57,11 @@ pub fn fails<'a>(line: &'a str, wanted: &'a [&'a str]) -> KubectlCommandWithExpe
 pub fn fails_with_input<'a>(
     line: &'a str,
     input: &str,
-    wanted: &'a [&'a str],
+    expected: &'a [&'a str],
 ) -> KubectlCommandWithExpectedResult<'a> {
     KubectlCommandWithExpectedResult {
         exit_code: 1,
-        ..succeeds_with_input(line, input, wanted)
+        ..succeeds_with_input(line, input, expected)
     }
 }
 
@@ -258,7 +261,7 @@ impl Drop for RunningKubectl {
 fn run_to_end(command: &mut Command, input: &str) -> (i32, String) {
     let mut process = command
         .spawn()
-        .unwrap_or_else(|why| panic!("{:?} cannot be run: {why}", command.get_program()));
+        .unwrap_or_else(|message| panic!("{:?} cannot be run: {message}", command.get_program()));
     let mut pipe = process.stdin.take().unwrap();
     // A command that fails early does not read all of its input.
     let _ = pipe.write_all(input.as_bytes());

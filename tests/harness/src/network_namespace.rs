@@ -59,9 +59,9 @@ impl NetworkNamespace {
 
     /// Until the holder has left the namespace of this process.
     fn wait_until_separate(&self) {
-        let ours = std::fs::read_link("/proc/self/ns/net").unwrap();
+        let own_namespace = std::fs::read_link("/proc/self/ns/net").unwrap();
         let end = Instant::now() + START_TIMEOUT;
-        while std::fs::read_link(self.path()).is_ok_and(|theirs| theirs == ours) {
+        while std::fs::read_link(self.path()).is_ok_and(|namespace| namespace == own_namespace) {
             assert!(Instant::now() < end, "no network namespace");
             crate::sleep_blocking(POLL_INTERVAL);
         }

@@ -249,8 +249,8 @@ impl RawHttpResponseStream {
 }
 
 fn find_header(headers: &[(String, String)], name: &str) -> Option<String> {
-    let found = headers.iter().find(|(n, _)| n == name);
-    found.map(|(_, value)| value.clone())
+    let header = headers.iter().find(|(n, _)| n == name);
+    header.map(|(_, value)| value.clone())
 }
 
 impl RawHttpResponse {

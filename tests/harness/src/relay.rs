@@ -40,7 +40,7 @@ struct RelayCore {
     stopped: AtomicBool,
     next_server: AtomicUsize,
     next_id: AtomicUsize,
-    /// Where the servers are; the namespace of this process by default.
+    /// The network namespace of the servers; the one of this process by default.
     namespace: Option<File>,
 }
 

@@ -67,8 +67,8 @@ pub async fn wait_for_service_endpoints(
     service: &str,
     count: usize,
 ) {
-    let what = format!("{count} endpoints of {service} in {}", member.name);
-    wait_until(&what, async || {
+    let description = format!("{count} endpoints of {service} in {}", member.name);
+    wait_until(&description, async || {
         ready_endpoints(member, ns, service).await == count
     })
     .await;

@@ -25,17 +25,17 @@ use parking_lot::Mutex;
 /// Call it on the test's own thread, whose name is the name of the test. The first call on
 /// a machine may take minutes; each process looks a tool up once.
 pub fn tools<const N: usize>(names: [&str; N]) -> Option<[PathBuf; N]> {
-    let mut found = Vec::new();
+    let mut paths = Vec::new();
     for name in names {
         match find_tool(name) {
-            Some(path) => found.push(path),
+            Some(path) => paths.push(path),
             None => {
                 skip(name);
                 return None;
             }
         }
     }
-    found.try_into().ok()
+    paths.try_into().ok()
 }
 
 /// Records that the running test is skipped because the machine lacks something; fails
@@ -59,7 +59,7 @@ pub fn skip_part(need: &str) {
     let opened = OpenOptions::new().append(true).create(true).open(file);
     opened
         .and_then(|mut f| writeln!(f, "{line}"))
-        .unwrap_or_else(|why| panic!("{}: {why}", file.display()));
+        .unwrap_or_else(|message| panic!("{}: {message}", file.display()));
 }
 
 /// Removes and returns the lines that the suites of this build have recorded.
@@ -101,9 +101,9 @@ fn suite_record() -> &'static (String, PathBuf) {
 
 fn find_tool(name: &str) -> Option<PathBuf> {
     static KNOWN: Mutex<Option<HashMap<String, Option<PathBuf>>>> = Mutex::new(None);
-    let mut known = KNOWN.lock();
-    let known = known.get_or_insert_default();
-    if let Some(answer) = known.get(name) {
+    let mut known_tools = KNOWN.lock();
+    let known_tools = known_tools.get_or_insert_default();
+    if let Some(answer) = known_tools.get(name) {
         return answer.clone();
     }
     suite_record();
@@ -115,6 +115,6 @@ fn find_tool(name: &str) -> Option<PathBuf> {
         .output();
     let path = out.ok().filter(|out| out.status.success());
     let path = path.map(|out| PathBuf::from(String::from_utf8_lossy(&out.stdout).trim()));
-    known.insert(name.to_owned(), path.clone());
+    known_tools.insert(name.to_owned(), path.clone());
     path
 }

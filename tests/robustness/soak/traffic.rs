@@ -181,8 +181,9 @@ impl SoakClient {
             for size in 0..10 {
                 self.post(all, &soak(format!("soak-{size}"), size)).await;
             }
-            let refused = HttpTestRequest::new(Method::POST, all).json(&soak("big".into(), 10));
-            self.send(422, refused).await;
+            let invalid_request =
+                HttpTestRequest::new(Method::POST, all).json(&soak("big".into(), 10));
+            self.send(422, invalid_request).await;
             self.delete(&own).await;
             self.wait_for_code(404, &own).await;
         }

@@ -63,7 +63,7 @@ mod tests {
     // proves: AGT-status
     #[test]
     fn what_an_agent_reports_of_its_cluster_is_bounded() {
-        let long = "x".repeat(MAX_TEXT_BYTES + 1);
+        let long_text = "x".repeat(MAX_TEXT_BYTES + 1);
         let entries = |count: usize| {
             let all = (0..count).map(|i| (format!("r{i}"), json!("1")));
             Value::Object(all.collect())
@@ -83,7 +83,7 @@ mod tests {
             ),
             (
                 "kubernetesVersion",
-                json!(long),
+                json!(long_text),
                 Some("status.kubernetesVersion: "),
             ),
             (
@@ -103,13 +103,13 @@ mod tests {
             ),
             (
                 "nodeSummary",
-                json!({long.as_str(): 1}),
+                json!({long_text.as_str(): 1}),
                 Some("status.nodeSummary.xxx"),
             ),
-            ("conditions", json!([{"message": long}]), None),
+            ("conditions", json!([{"message": long_text}]), None),
             (
                 "conditions",
-                json!([{"reason": long}]),
+                json!([{"reason": long_text}]),
                 Some("status.conditions[0].reason: "),
             ),
             (

@@ -99,69 +99,69 @@ fn certificate_request(user: &str, signer: &str) -> Value {
 #[test]
 fn an_agent_writes_its_own_objects() {
     let null = Value::Null;
-    let own = |operation, subresource: &str, new: &Value, old: &Value| {
-        let decided = check(operation, subresource, new, old);
-        assert!(decided.is_ok(), "{new}: {decided:?}");
+    let allow = |operation, subresource: &str, new: &Value, old: &Value| {
+        let decision = check(operation, subresource, new, old);
+        assert!(decision.is_ok(), "{new}: {decision:?}");
     };
-    own(Create, "", &cluster("a"), &null);
-    own(
+    allow(Create, "", &cluster("a"), &null);
+    allow(
         Update,
         "status",
         &with(cluster("a"), "/metadata/labels", json!({"l": "v"})),
         &cluster("a"),
     );
-    own(Delete, "", &null, &cluster("a"));
+    allow(Delete, "", &null, &cluster("a"));
     let lease =
         |namespace: &str, name: &str| object("coordination.k8s.io/v1", "Lease", namespace, name);
-    own(Create, "", &lease("karmada-cluster", "a"), &null);
-    own(
+    allow(Create, "", &lease("karmada-cluster", "a"), &null);
+    allow(
         Update,
         "",
         &lease("karmada-system", "karmada-agent-a"),
         &null,
     );
     for name in ["a", "a-impersonator"] {
-        own(
+        allow(
             Create,
             "",
             &object("v1", "Secret", "karmada-cluster", name),
             &null,
         );
     }
-    own(
+    allow(
         Create,
         "",
         &event("default", "x", "Cluster", "", "a"),
         &null,
     );
-    own(
+    allow(
         Create,
         "",
         &event("karmada-es-a", "x", "Work", "karmada-es-a", "w"),
         &null,
     );
-    own(
+    allow(
         Create,
         "",
         &event("s", "x", "Lease", "s", "karmada-agent-a"),
         &null,
     );
     let report = work("karmada-es-a", "EndpointSlice");
-    own(Create, "", &report, &null);
+    allow(Create, "", &report, &null);
     let changed = with(
         report.clone(),
         "/metadata/labels",
         json!({"endpointslice.karmada.io/name": "web"}),
     );
-    own(Update, "", &changed, &report);
+    allow(Update, "", &changed, &report);
     let dispatched = with(
         work("karmada-es-a", "Deployment"),
         "/metadata/labels",
         json!({"l": "v"}),
     );
     let finalized = with(dispatched.clone(), "/metadata/finalizers", json!(["f"]));
-    own(Update, "", &finalized, &dispatched);
-    own(Delete, "", &null, &dispatched);
+    allow(Update, "", &finalized, &dispatched);
+    allow(Delete, "", &null, &dispatched);
     let template = check(
         Create,
         "",
@@ -180,7 +180,7 @@ fn an_agent_writes_its_own_objects() {
         Ok(RequiredLookup::Registration)
     );
     // Resources that do not concern agents, and users who are none, are left to their rights.
-    own(Create, "", &object("v1", "ConfigMap", "n", "x"), &null);
+    allow(Create, "", &object("v1", "ConfigMap", "n", "x"), &null);
     let write = AgentWrite {
         group: "",
         kind: "Secret",
@@ -191,12 +191,12 @@ fn an_agent_writes_its_own_objects() {
         new: &null,
         old: &null,
     };
-    let stranger = UserInfo {
+    let other_user = UserInfo {
         groups: Vec::new(),
         ..agent("a")
     };
     assert_eq!(
-        check_agent_write(&stranger, &write),
+        check_agent_write(&other_user, &write),
         Ok(RequiredLookup::None)
     );
 }
@@ -205,15 +205,15 @@ fn an_agent_writes_its_own_objects() {
 #[test]
 fn an_agent_writes_nothing_of_others() {
     let null = Value::Null;
-    let refused = |operation, subresource: &str, new: &Value, old: &Value| {
-        let decided = check(operation, subresource, new, old);
-        let why = decided.expect_err(&format!("{operation:?} {new} {old}"));
-        assert!(why.len() < 300, "{why}");
+    let deny = |operation, subresource: &str, new: &Value, old: &Value| {
+        let decision = check(operation, subresource, new, old);
+        let message = decision.expect_err(&format!("{operation:?} {new} {old}"));
+        assert!(message.len() < 300, "{message}");
     };
-    refused(Create, "", &cluster("b"), &null);
-    refused(Update, "status", &cluster("b"), &cluster("b"));
-    refused(Delete, "", &null, &cluster("b"));
-    refused(Update, "", &cluster("a"), &cluster("a"));
+    deny(Create, "", &cluster("b"), &null);
+    deny(Update, "status", &cluster("b"), &cluster("b"));
+    deny(Delete, "", &null, &cluster("b"));
+    deny(Update, "", &cluster("a"), &cluster("a"));
     for (pointer, value) in [
         ("/spec/syncMode", json!("Push")),
         ("/metadata/labels", json!({"env": "prod"})),
@@ -224,7 +224,7 @@ fn an_agent_writes_nothing_of_others() {
             json!({"namespace": "karmada-cluster", "name": "b-impersonator"}),
         ),
     ] {
-        refused(Create, "", &with(cluster("a"), pointer, value), &null);
+        deny(Create, "", &with(cluster("a"), pointer, value), &null);
     }
     let lease =
         |namespace: &str, name: &str| object("coordination.k8s.io/v1", "Lease", namespace, name);
@@ -234,11 +234,11 @@ fn an_agent_writes_nothing_of_others() {
         ("kube-system", "kube-controller-manager"),
         ("karmada-system", "karmada-agent-b"),
     ] {
-        refused(Create, "", &lease(namespace, name), &null);
-        refused(Update, "", &lease(namespace, name), &lease(namespace, name));
+        deny(Create, "", &lease(namespace, name), &null);
+        deny(Update, "", &lease(namespace, name), &lease(namespace, name));
     }
     for name in ["b", "b-impersonator", "a-x"] {
-        refused(
+        deny(
             Create,
             "",
             &object("v1", "Secret", "karmada-cluster", name),
@@ -250,7 +250,7 @@ fn an_agent_writes_nothing_of_others() {
         "kubernetes.io/service-account-token",
         "bootstrap.kubernetes.io/token",
     ] {
-        refused(
+        deny(
             Create,
             "",
             &with(token.clone(), "/type", kind.into()),
@@ -271,23 +271,23 @@ fn an_agent_writes_nothing_of_others() {
             "kube-controller-manager",
         ),
     ] {
-        refused(Create, "", &other, &null);
-        refused(
+        deny(Create, "", &other, &null);
+        deny(
             Update,
             "",
             &event("default", "x", "Cluster", "", "a"),
             &other,
         );
-        refused(Delete, "", &null, &other);
+        deny(Delete, "", &null, &other);
     }
     let client = "kubernetes.io/kube-apiserver-client";
-    refused(
+    deny(
         Create,
         "",
         &certificate_request("system:karmada:agent:b", client),
         &null,
     );
-    refused(
+    deny(
         Create,
         "",
         &certificate_request("x", "kubernetes.io/kubelet-serving"),
@@ -412,8 +412,8 @@ fn an_agent_cannot_give_a_work_to_a_binding_or_export_a_service() {
             dispatched,
         ),
     ] {
-        let decided = check(operation, subresource, &new, &old);
-        assert!(decided.is_err(), "{operation:?} {new} {old}");
+        let decision = check(operation, subresource, &new, &old);
+        assert!(decision.is_err(), "{operation:?} {new} {old}");
     }
 }
 

@@ -32,8 +32,8 @@ pub(super) fn validate(configuration: &Value, old: Option<&Value>, errors: &mut 
         let field = index_path("webhooks", i);
         validate_webhook(&field, webhook, errors);
         if !unchanged {
-            let at = format!("{field}.matchConditions");
-            validate_match_conditions(&at, webhook, false, errors);
+            let path = format!("{field}.matchConditions");
+            validate_match_conditions(&path, webhook, false, errors);
         }
         validate_review_versions(&format!("{field}.admissionReviewVersions"), webhook, errors);
         let name = text(webhook, "/name");
@@ -49,8 +49,11 @@ fn validate_webhook(field: &str, webhook: &Value, errors: &mut Vec<FieldError>) 
         validate_rule(&index_path(&format!("{field}.rules"), i), rule, errors);
     }
     if !has(webhook, "/sideEffects") {
-        let why = format!("must specify one of {}", SIDE_EFFECTS.join(", "));
-        errors.push(FieldError::required(format!("{field}.sideEffects"), &why));
+        let detail = format!("must specify one of {}", SIDE_EFFECTS.join(", "));
+        errors.push(FieldError::required(
+            format!("{field}.sideEffects"),
+            &detail,
+        ));
     }
     for (name, supported) in ENUMERATIONS {
         validate_enumeration(&format!("{field}.{name}"), webhook, name, supported, errors);
@@ -66,8 +69,8 @@ fn validate_webhook(field: &str, webhook: &Value, errors: &mut Vec<FieldError>) 
     }
     for selector in ["namespaceSelector", "objectSelector"] {
         let value = get(webhook, &format!("/{selector}"));
-        let at = format!("{field}.{selector}");
-        validate_label_selector(&at, value, SelectorValues::Strict, errors);
+        let path = format!("{field}.{selector}");
+        validate_label_selector(&path, value, SelectorValues::Strict, errors);
     }
     validate_client_config(
         &format!("{field}.clientConfig"),
@@ -94,13 +97,17 @@ pub(super) fn validate_enumeration(
     errors: &mut Vec<FieldError>,
 ) {
     let value = get(owner, &format!("/{name}"));
-    if !value.is_null() && !supported.iter().any(|known| value == known) {
+    if !value.is_null()
+        && !supported
+            .iter()
+            .any(|supported_value| value == supported_value)
+    {
         errors.push(FieldError::not_supported(field, value, supported));
     }
 }
 
 pub(super) fn validate_rule(field: &str, rule: &Value, errors: &mut Vec<FieldError>) {
-    for (name, others) in [
+    for (name, noun) in [
         ("operations", "operations"),
         ("apiGroups", "API groups"),
         ("apiVersions", "API versions"),
@@ -111,15 +118,15 @@ pub(super) fn validate_rule(field: &str, rule: &Value, errors: &mut Vec<FieldErr
             errors.push(FieldError::required(&field, ""));
         }
         if values.len() > 1 && values.iter().any(|v| v == "*") {
-            let why = format!("if '*' is present, must not specify other {others}");
-            errors.push(FieldError::invalid(&field, get(rule, &path), why));
+            let detail = format!("if '*' is present, must not specify other {noun}");
+            errors.push(FieldError::invalid(&field, get(rule, &path), detail));
         }
         for (i, value) in values.iter().enumerate() {
-            let at = index_path(&field, i);
-            if name == "operations" && !OPERATIONS.iter().any(|known| value == known) {
-                errors.push(FieldError::not_supported(at, value, &OPERATIONS));
+            let value_path = index_path(&field, i);
+            if name == "operations" && !OPERATIONS.iter().any(|operation| value == operation) {
+                errors.push(FieldError::not_supported(value_path, value, &OPERATIONS));
             } else if name == "apiVersions" && value == "" {
-                errors.push(FieldError::required(at, ""));
+                errors.push(FieldError::required(value_path, ""));
             }
         }
     }
@@ -147,25 +154,25 @@ fn validate_resources(field: &str, value: &Value, errors: &mut Vec<FieldError>) 
     let (mut all_of_resource, mut all_of_subresource) = (HashSet::new(), HashSet::new());
     let mut has_plain_resource = false;
     for (i, entry) in resources.iter().enumerate() {
-        let at = index_path(field, i);
+        let path = index_path(field, i);
         if entry.is_empty() {
-            errors.push(FieldError::required(at, ""));
+            errors.push(FieldError::required(path, ""));
             continue;
         }
         let Some((resource, subresource)) = entry.split_once('/') else {
             has_plain_resource = *entry != "*";
             continue;
         };
-        for (covered, pattern) in [
+        for (is_covered, pattern) in [
             (all_of_resource.contains(resource), format!("{resource}/*")),
             (
                 all_of_subresource.contains(subresource),
                 format!("*/{subresource}"),
             ),
         ] {
-            if covered {
-                let why = format!("if '{pattern}' is present, must not specify {entry}");
-                errors.push(FieldError::invalid(&at, &(*entry).into(), why));
+            if is_covered {
+                let detail = format!("if '{pattern}' is present, must not specify {entry}");
+                errors.push(FieldError::invalid(&path, &(*entry).into(), detail));
             }
         }
         if subresource == "*" {
@@ -176,12 +183,12 @@ fn validate_resources(field: &str, value: &Value, errors: &mut Vec<FieldError>) 
         }
     }
     if resources.len() > 1 && resources.contains(&"*/*") {
-        let why = "if '*/*' is present, must not specify other resources";
-        errors.push(FieldError::invalid(field, value, why));
+        let detail = "if '*/*' is present, must not specify other resources";
+        errors.push(FieldError::invalid(field, value, detail));
     }
     if resources.contains(&"*") && has_plain_resource {
-        let why = "if '*' is present, must not specify other resources without subresources";
-        errors.push(FieldError::invalid(field, value, why));
+        let detail = "if '*' is present, must not specify other resources without subresources";
+        errors.push(FieldError::invalid(field, value, detail));
     }
 }
 
@@ -190,25 +197,25 @@ fn validate_review_versions(field: &str, webhook: &Value, errors: &mut Vec<Field
     let versions: Vec<&str> = texts(value, "").collect();
     let supported = REVIEW_VERSIONS.join(", ");
     if versions.is_empty() {
-        let why = format!("must specify one of {supported}");
-        errors.push(FieldError::required(field, &why));
+        let detail = format!("must specify one of {supported}");
+        errors.push(FieldError::required(field, &detail));
         return;
     }
     let mut visited = HashSet::new();
     for (i, version) in versions.iter().enumerate() {
-        let at = index_path(field, i);
+        let path = index_path(field, i);
         if visited.insert(version) {
-            report_invalid(&at, version, validate_dns1035_label(version), errors);
+            report_invalid(&path, version, validate_dns1035_label(version), errors);
         } else {
             errors.push(FieldError::invalid(
-                &at,
+                &path,
                 &(*version).into(),
                 "duplicate version",
             ));
         }
     }
     if !versions.iter().any(|v| REVIEW_VERSIONS.contains(v)) {
-        let why = format!("must include at least one of {supported}");
-        errors.push(FieldError::invalid(field, value, why));
+        let detail = format!("must include at least one of {supported}");
+        errors.push(FieldError::invalid(field, value, detail));
     }
 }

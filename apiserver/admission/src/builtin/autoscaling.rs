@@ -32,8 +32,8 @@ pub(crate) fn validate_replica_bounds(spec: &Value, lowest: i64, errors: &mut Ve
         ));
     }
     let max = int(spec, "/maxReplicas").unwrap_or(0);
-    let mut refuse = |why: &str| {
-        errors.push(FieldError::invalid("spec.maxReplicas", &max.into(), why));
+    let mut refuse = |detail: &str| {
+        errors.push(FieldError::invalid("spec.maxReplicas", &max.into(), detail));
     };
     if max < 1 {
         refuse("must be greater than 0");
@@ -76,13 +76,13 @@ pub(crate) fn validate_behavior(behavior: &Value, errors: &mut Vec<FieldError>) 
         if let Some(window) = int(rules, "/stabilizationWindowSeconds")
             && !(0..=3600).contains(&window)
         {
-            let why = if window < 0 {
+            let detail = if window < 0 {
                 "must be greater than or equal to zero"
             } else {
                 "must be less than or equal to 3600"
             };
             let field = format!("{field}.stabilizationWindowSeconds");
-            errors.push(FieldError::invalid(field, &window.into(), why));
+            errors.push(FieldError::invalid(field, &window.into(), detail));
         }
         let select = text(rules, "/selectPolicy");
         if has(rules, "/selectPolicy") && !matches!(select, "Max" | "Min" | "Disabled") {
@@ -132,7 +132,7 @@ fn validate_scaling_policy(field: &str, policy: &Value, errors: &mut Vec<FieldEr
     }
     let period = int(policy, "/periodSeconds").unwrap_or(0);
     if !(1..=1800).contains(&period) {
-        let why = if period < 1 {
+        let detail = if period < 1 {
             "must be greater than zero"
         } else {
             "must be less than or equal to 1800"
@@ -140,7 +140,7 @@ fn validate_scaling_policy(field: &str, policy: &Value, errors: &mut Vec<FieldEr
         errors.push(FieldError::invalid(
             format!("{field}.periodSeconds"),
             &period.into(),
-            why,
+            detail,
         ));
     }
 }

@@ -80,19 +80,19 @@ pub(crate) fn validate_metrics(spec: &Value, rules: MetricRules, errors: &mut Ve
 fn validate_metric(field: &str, metric: &Value, rules: MetricRules, errors: &mut Vec<FieldError>) {
     let allowed = |source: &str| rules.allows_external || source != "external";
     let kind = text(metric, "/type");
-    let at = format!("{field}.type");
-    let known = METRIC_TYPES.iter().filter(|(_, source)| allowed(source));
-    let own = known.clone().find(|(known, _)| *known == kind);
-    let own = own.map(|(_, source)| *source);
+    let path = format!("{field}.type");
+    let allowed_types = METRIC_TYPES.iter().filter(|(_, source)| allowed(source));
+    let own_source = allowed_types.clone().find(|(name, _)| *name == kind);
+    let own_source = own_source.map(|(_, source)| *source);
     if kind.is_empty() {
         errors.push(FieldError::required(
-            &at,
+            &path,
             "must specify a metric source type",
         ));
     }
-    if own.is_none() {
-        let types: Vec<&str> = known.map(|(known, _)| *known).collect();
-        errors.push(FieldError::not_supported(&at, &kind.into(), &types));
+    if own_source.is_none() {
+        let types: Vec<&str> = allowed_types.map(|(name, _)| *name).collect();
+        errors.push(FieldError::not_supported(&path, &kind.into(), &types));
     }
     let is_present = |source: &&&str| allowed(source) && has(metric, &format!("/{source}"));
     let present: Vec<&str> = SOURCES.iter().filter(is_present).copied().collect();
@@ -100,16 +100,19 @@ fn validate_metric(field: &str, metric: &Value, rules: MetricRules, errors: &mut
         let source = get(metric, &format!("/{first}"));
         validate_source(&format!("{field}.{first}"), first, source, rules, errors);
     }
-    if let Some(own) = own.filter(|own| !present.contains(own)) {
+    if let Some(own_source) = own_source.filter(|source| !present.contains(source)) {
         errors.push(FieldError::required(
-            format!("{field}.{own}"),
+            format!("{field}.{own_source}"),
             "must populate information for the given metric source",
         ));
     }
     if present.len() == 1 {
         return;
     }
-    for other in present.into_iter().filter(|source| Some(*source) != own) {
+    for other in present
+        .into_iter()
+        .filter(|source| Some(*source) != own_source)
+    {
         errors.push(FieldError::forbidden(
             format!("{field}.{other}"),
             "must populate the given metric source only",
@@ -127,8 +130,8 @@ fn validate_source(
     match kind {
         "object" => {
             let object = get(source, "/describedObject");
-            let at = format!("{field}.describedObject");
-            validate_object_reference(&at, object, rules.described_object, errors);
+            let path = format!("{field}.describedObject");
+            validate_object_reference(&path, object, rules.described_object, errors);
             validate_identifier(&format!("{field}.metric"), get(source, "/metric"), errors);
         }
         "external" | "pods" => {
@@ -144,48 +147,48 @@ fn validate_source(
 
 fn validate_identifier(field: &str, metric: &Value, errors: &mut Vec<FieldError>) {
     let name = text(metric, "/name");
-    let at = format!("{field}.name");
+    let path = format!("{field}.name");
     if name.is_empty() {
-        errors.push(FieldError::required(at, "must specify a metric name"));
+        errors.push(FieldError::required(path, "must specify a metric name"));
     } else {
-        report_invalid(at, name, validate_path_segment_name(name), errors);
+        report_invalid(path, name, validate_path_segment_name(name), errors);
     }
 }
 
 fn validate_resource(field: &str, kind: &str, source: &Value, errors: &mut Vec<FieldError>) {
     let name = text(source, "/name");
-    let at = format!("{field}.name");
+    let path = format!("{field}.name");
     let of_container = kind == "containerResource";
     if name.is_empty() {
-        errors.push(FieldError::required(at, "must specify a resource name"));
+        errors.push(FieldError::required(path, "must specify a resource name"));
     } else if of_container {
         let result = validate_resource_name(ResourceListKind::Container, name);
-        report_invalid(at, name, result, errors);
+        report_invalid(path, name, result, errors);
     }
     if !of_container {
         return;
     }
     let container = text(source, "/container");
-    let at = format!("{field}.container");
+    let path = format!("{field}.container");
     if container.is_empty() {
-        errors.push(FieldError::required(at, "must specify a container"));
+        errors.push(FieldError::required(path, "must specify a container"));
     } else {
-        report_invalid(at, container, validate_dns1123_label(container), errors);
+        report_invalid(path, container, validate_dns1123_label(container), errors);
     }
 }
 
 fn validate_target(field: &str, target: &Value, errors: &mut Vec<FieldError>) {
     let kind = text(target, "/type");
-    let at = format!("{field}.type");
+    let path = format!("{field}.type");
     if kind.is_empty() {
         errors.push(FieldError::required(
-            &at,
+            &path,
             "must specify a metric target type",
         ));
     }
     if !matches!(kind, "Utilization" | "Value" | "AverageValue") {
-        let why = "must be either Utilization, Value, or AverageValue";
-        errors.push(FieldError::invalid(at, &kind.into(), why));
+        let detail = "must be either Utilization, Value, or AverageValue";
+        errors.push(FieldError::invalid(path, &kind.into(), detail));
     }
     for name in ["value", "averageValue"] {
         let amount = get(target, &format!("/{name}"));

@@ -80,24 +80,24 @@ pub(super) fn validate(new: &Value, old: Option<&Value>, errors: &mut Vec<FieldE
     if old.is_some() {
         return;
     }
-    if let Err(why) = certificate_request(new) {
+    if let Err(detail) = certificate_request(new) {
         errors.push(FieldError::invalid(
             "spec.request",
             get(new, "/spec/request"),
-            why,
+            detail,
         ));
     }
     let usages = items(new, "/spec/usages");
     if usages.is_empty() {
         errors.push(FieldError::required("spec.usages", ""));
     }
-    let mut seen = BTreeSet::new();
+    let mut distinct = BTreeSet::new();
     for (i, usage) in usages.iter().enumerate() {
         let field = index_path("spec.usages", i);
         let name = usage.as_str().unwrap_or_default();
         if !USAGES.contains(&name) {
             errors.push(FieldError::not_supported(field, usage, &USAGES));
-        } else if !seen.insert(name) {
+        } else if !distinct.insert(name) {
             errors.push(FieldError::duplicate(field, usage));
         }
     }
@@ -116,7 +116,7 @@ pub(super) fn validate(new: &Value, old: Option<&Value>, errors: &mut Vec<FieldE
 fn validate_signer_name(value: &Value, errors: &mut Vec<FieldError>) {
     const FIELD: &str = "spec.signerName";
     let name = value.as_str().unwrap_or_default();
-    let mut invalid = |why: String| errors.push(FieldError::invalid(FIELD, value, why));
+    let mut invalid = |detail: String| errors.push(FieldError::invalid(FIELD, value, detail));
     if name.is_empty() {
         errors.push(FieldError::required(FIELD, ""));
         return;
@@ -130,13 +130,13 @@ fn validate_signer_name(value: &Value, errors: &mut Vec<FieldError>) {
                 .into(),
         );
     };
-    if let Err(why) = validate_dns1123_subdomain(domain) {
-        invalid(format!("validating domain: {why}"));
+    if let Err(detail) = validate_dns1123_subdomain(domain) {
+        invalid(format!("validating domain: {detail}"));
     } else if !domain.contains('.') {
         invalid("should be a domain with at least two segments separated by dots".into());
     }
-    if let Err(why) = validate_dns1123_subdomain(path) {
-        invalid(format!("validating path: {why}"));
+    if let Err(detail) = validate_dns1123_subdomain(path) {
+        invalid(format!("validating path: {detail}"));
     }
     if name.len() > MAX_SIGNER_NAME_LENGTH {
         errors.push(FieldError::too_long(FIELD, MAX_SIGNER_NAME_LENGTH));
@@ -181,19 +181,19 @@ pub(crate) fn mutate_status(subresource: &str, new: &mut Value, old: &Value, now
             fields.insert("lastUpdateTime".into(), now.into());
         }
         if unset(fields, "lastTransitionTime") {
-            let same = |c: &&Value| {
+            let has_same_type = |c: &&Value| {
                 ["type", "status"]
                     .iter()
                     .all(|f| c.get(*f) == fields.get(*f))
                     && !text(c, "/lastTransitionTime").is_empty()
             };
-            let since = old
+            let last_transition = old
                 .iter()
-                .find(same)
+                .find(has_same_type)
                 .map(|c| c["lastTransitionTime"].clone());
             fields.insert(
                 "lastTransitionTime".into(),
-                since.unwrap_or_else(|| now.into()),
+                last_transition.unwrap_or_else(|| now.into()),
             );
         }
     }
@@ -232,7 +232,7 @@ pub(crate) fn validate_status(subresource: &str, new: &Value, old: &Value) -> Ve
     let approves = subresource == "approval";
     for kind in [APPROVED, DENIED, FAILED] {
         let (after, before) = (conditions_of(new, kind), conditions_of(old, kind));
-        let why = if after.len() < before.len() {
+        let detail = if after.len() < before.len() {
             "remove"
         } else if approves || kind == FAILED || after == before {
             continue;
@@ -241,8 +241,8 @@ pub(crate) fn validate_status(subresource: &str, new: &Value, old: &Value) -> Ve
         } else {
             "modify"
         };
-        let why = format!("updates may not {why} a condition of type {kind:?}");
-        errors.push(FieldError::forbidden(CONDITIONS, &why));
+        let detail = format!("updates may not {detail} a condition of type {kind:?}");
+        errors.push(FieldError::forbidden(CONDITIONS, &detail));
     }
     let (after, before) = (
         text(new, "/status/certificate"),
@@ -250,27 +250,27 @@ pub(crate) fn validate_status(subresource: &str, new: &Value, old: &Value) -> Ve
     );
     if after != before {
         if approves {
-            let why = "updates may not set certificate content";
-            errors.push(FieldError::forbidden(CERTIFICATE, why));
+            let detail = "updates may not set certificate content";
+            errors.push(FieldError::forbidden(CERTIFICATE, detail));
         } else if !before.is_empty() {
-            let why = "updates may not modify existing certificate content";
-            errors.push(FieldError::forbidden(CERTIFICATE, why));
-        } else if let Err(why) = check_certificates(&decoded(after).unwrap_or_default()) {
-            let shown = "<certificate data>".into();
-            errors.push(FieldError::invalid(CERTIFICATE, &shown, why));
+            let detail = "updates may not modify existing certificate content";
+            errors.push(FieldError::forbidden(CERTIFICATE, detail));
+        } else if let Err(detail) = check_certificates(&decoded(after).unwrap_or_default()) {
+            let placeholder = "<certificate data>".into();
+            errors.push(FieldError::invalid(CERTIFICATE, &placeholder, detail));
         }
     }
     errors
 }
 
 fn validate_conditions(csr: &Value, errors: &mut Vec<FieldError>) {
-    let mut seen = BTreeSet::new();
+    let mut types = BTreeSet::new();
     for (i, condition) in items(csr, "/status/conditions").iter().enumerate() {
         let field = |name: &str| format!("{}.{name}", index_path(CONDITIONS, i));
         let (kind, status) = (text(condition, "/type"), text(condition, "/status"));
         if kind.is_empty() {
             errors.push(FieldError::required(field("type"), ""));
-        } else if !seen.insert(kind) {
+        } else if !types.insert(kind) {
             errors.push(FieldError::duplicate(field("type"), &kind.into()));
         }
         match status {
@@ -291,7 +291,7 @@ fn validate_conditions(csr: &Value, errors: &mut Vec<FieldError>) {
             )),
         }
     }
-    if seen.contains(APPROVED) && seen.contains(DENIED) {
+    if types.contains(APPROVED) && types.contains(DENIED) {
         errors.push(FieldError::invalid(
             CONDITIONS,
             &"Approved/Denied".into(),

@@ -7,7 +7,7 @@ use super::resource_claims::{self, ResourceClaimNames};
 use crate::resource_list::{ResourceListKind, resource_quantity, validate_resource_list};
 use crate::unstructured::{entries, get, items};
 
-/// Validates the resources of a container at `field`. `claims` are those that its pod has.
+/// Validates the resources of a container at `field`. `claims` are the claims of its pod.
 pub(super) fn validate(
     field: &str,
     resources: &Value,
@@ -42,14 +42,14 @@ pub(super) fn validate_requirements(
     for (key, value) in entries(requests, "") {
         validate_request(field, key, value, (requests, limits), errors);
     }
-    let has = |fits: fn(&str) -> bool| {
+    let has = |matches: fn(&str) -> bool| {
         let mut names = entries(limits, "").chain(entries(requests, ""));
-        names.any(|(name, _)| fits(name))
+        names.any(|(name, _)| matches(name))
     };
     let has_pages = has(|name| name.starts_with("hugepages-"));
     if has_pages && !has(|name| matches!(name, "cpu" | "memory")) {
-        let why = "HugePages require cpu or memory";
-        errors.push(FieldError::forbidden(field, why));
+        let detail = "HugePages require cpu or memory";
+        errors.push(FieldError::forbidden(field, detail));
     }
 }
 
@@ -65,9 +65,9 @@ fn validate_side(
         if let Some(size) = name.strip_prefix("hugepages-")
             && !is_divisible(amount, size)
         {
-            let at = format!("{field}[{name}]");
-            let why = format!("{amount} is not positive integer multiple of {name}");
-            errors.push(FieldError::invalid(at, value, why));
+            let path = format!("{field}[{name}]");
+            let detail = format!("{amount} is not positive integer multiple of {name}");
+            errors.push(FieldError::invalid(path, value, detail));
         }
     }
 }
@@ -78,7 +78,7 @@ fn is_divisible(amount: Quantity, size: &str) -> bool {
     size > 0 && amount.value() % size == 0
 }
 
-/// Whether containers cannot share an amount of it: huge pages, and devices of a domain.
+/// Whether containers cannot share the resource: huge pages, and the devices of a domain.
 pub(super) fn is_exclusive(resource: &str) -> bool {
     let is_native = !resource.contains('/') || resource.contains("kubernetes.io/");
     resource.starts_with("hugepages-") || !is_native
@@ -103,12 +103,16 @@ fn validate_request(
     }
     let request = resource_quantity(requests, resource);
     let limit = resource_quantity(limits, resource);
-    let why = if is_exclusive && request != limit {
+    let detail = if is_exclusive && request != limit {
         format!("must be equal to {resource} limit of {limit}")
     } else if !is_exclusive && request > limit {
         format!("must be less than or equal to {resource} limit of {limit}")
     } else {
         return;
     };
-    errors.push(FieldError::invalid(format!("{field}.requests"), value, why));
+    errors.push(FieldError::invalid(
+        format!("{field}.requests"),
+        value,
+        detail,
+    ));
 }

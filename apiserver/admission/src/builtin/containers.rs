@@ -66,22 +66,22 @@ pub(super) fn validate(
     }
     let mut names = HashSet::new();
     for (i, container) in containers.iter().enumerate() {
-        let at = index_path(&pod_spec.at("containers"), i);
-        scope.validate_container(&at, container, errors);
-        validate_unique_name(&at, container, &mut names, errors);
-        probes::validate(&at, container, spec, false, errors);
-        validate_restart_policy(&at, container, &RESTART_POLICIES, errors);
+        let path = index_path(&pod_spec.at("containers"), i);
+        scope.validate_container(&path, container, errors);
+        validate_unique_name(&path, container, &mut names, errors);
+        probes::validate(&path, container, spec, false, errors);
+        validate_restart_policy(&path, container, &RESTART_POLICIES, errors);
     }
     validate_host_ports(&pod_spec.at("containers"), containers, errors);
     for (i, container) in items(spec, "/initContainers").iter().enumerate() {
-        let at = index_path(&pod_spec.at("initContainers"), i);
-        scope.validate_container(&at, container, errors);
-        validate_restart_policy(&at, container, &RESTART_POLICIES, errors);
-        validate_unique_name(&at, container, &mut names, errors);
+        let path = index_path(&pod_spec.at("initContainers"), i);
+        scope.validate_container(&path, container, errors);
+        validate_restart_policy(&path, container, &RESTART_POLICIES, errors);
+        validate_unique_name(&path, container, &mut names, errors);
         let field = pod_spec.at("initContainers");
         validate_host_ports(&field, std::slice::from_ref(container), errors);
         let must_end = text(container, "/restartPolicy") != "Always";
-        probes::validate(&at, container, spec, must_end, errors);
+        probes::validate(&path, container, spec, must_end, errors);
     }
     scope.validate_ephemeral(names, errors);
 }
@@ -121,16 +121,16 @@ impl ContainerScope<'_> {
         validate_ports(field, container, errors);
         env::validate(field, container, errors);
         volume_mounts::validate(field, container, self.mountable, errors);
-        let at = format!("{field}.resources");
+        let path = format!("{field}.resources");
         let resources = get(container, "/resources");
-        container_resources::validate(&at, resources, self.claims, errors);
+        container_resources::validate(&path, resources, self.claims, errors);
         self.validate_resize_policy(field, container, errors);
         let has_host_users = self.pod_spec.has_host_users();
         pod_security::validate_container(field, container, has_host_users, errors);
     }
 
     fn validate_resize_policy(&self, field: &str, container: &Value, errors: &mut Vec<FieldError>) {
-        let at = format!("{field}.resizePolicy");
+        let path = format!("{field}.resizePolicy");
         let never = text(self.pod_spec.spec, "/restartPolicy") == "Never";
         let mut resources = HashSet::new();
         for (i, policy) in items(container, "/resizePolicy").iter().enumerate() {
@@ -139,37 +139,37 @@ impl ContainerScope<'_> {
                 text(policy, "/restartPolicy"),
             );
             if !resources.insert(name) {
-                errors.push(FieldError::duplicate(index_path(&at, i), &name.into()));
+                errors.push(FieldError::duplicate(index_path(&path, i), &name.into()));
             }
             for (value, choices) in [
                 (name, ["cpu", "memory"]),
                 (restart, ["NotRequired", "RestartContainer"]),
             ] {
                 match value {
-                    "" => errors.push(FieldError::required(&at, "")),
+                    "" => errors.push(FieldError::required(&path, "")),
                     _ if choices.contains(&value) => {}
-                    _ => errors.push(FieldError::not_supported(&at, &value.into(), &choices)),
+                    _ => errors.push(FieldError::not_supported(&path, &value.into(), &choices)),
                 }
             }
             if never && restart != "NotRequired" {
-                let why = "must be 'NotRequired' when `restartPolicy` is 'Never'";
-                errors.push(FieldError::invalid(&at, &restart.into(), why));
+                let detail = "must be 'NotRequired' when `restartPolicy` is 'Never'";
+                errors.push(FieldError::invalid(&path, &restart.into(), detail));
             }
         }
     }
 
     fn validate_ephemeral<'a>(&'a self, mut names: HashSet<&'a str>, errors: &mut Vec<FieldError>) {
-        let lasting = names.clone();
-        let why = "cannot be set for an Ephemeral Container";
+        let regular_names = names.clone();
+        let detail = "cannot be set for an Ephemeral Container";
         let containers = items(self.pod_spec.spec, "/ephemeralContainers").iter();
         for (i, container) in containers.enumerate() {
-            let at = index_path(&self.pod_spec.at("ephemeralContainers"), i);
-            self.validate_container(&at, container, errors);
-            validate_unique_name(&at, container, &mut names, errors);
+            let path = index_path(&self.pod_spec.at("ephemeralContainers"), i);
+            self.validate_container(&path, container, errors);
+            validate_unique_name(&path, container, &mut names, errors);
             let target = text(container, "/targetContainerName");
-            if !target.is_empty() && !lasting.contains(target) {
-                let at = format!("{at}.targetContainerName");
-                errors.push(FieldError::not_found(at, &target.into()));
+            if !target.is_empty() && !regular_names.contains(target) {
+                let path = format!("{path}.targetContainerName");
+                errors.push(FieldError::not_found(path, &target.into()));
             }
             let is_set = |name: &&&str| match get(container, &format!("/{name}")) {
                 Value::Array(list) => !list.is_empty(),
@@ -177,13 +177,13 @@ impl ContainerScope<'_> {
                 value => !value.is_null(),
             };
             for name in NOT_EPHEMERAL.iter().filter(is_set) {
-                errors.push(FieldError::forbidden(format!("{at}.{name}"), why));
+                errors.push(FieldError::forbidden(format!("{path}.{name}"), detail));
             }
             for (j, mount) in items(container, "/volumeMounts").iter().enumerate() {
                 for name in ["subPath", "subPathExpr"] {
                     if !text(mount, &format!("/{name}")).is_empty() {
-                        let at = format!("{at}.volumeMounts[{j}].{name}");
-                        errors.push(FieldError::forbidden(at, why));
+                        let path = format!("{path}.volumeMounts[{j}].{name}");
+                        errors.push(FieldError::forbidden(path, detail));
                     }
                 }
             }
@@ -199,24 +199,24 @@ fn validate_restart_policy(
     errors: &mut Vec<FieldError>,
 ) {
     let rules = items(container, "/restartPolicyRules");
-    let at = format!("{field}.restartPolicy");
+    let path = format!("{field}.restartPolicy");
     let policy = text(container, "/restartPolicy");
     if !has(container, "/restartPolicy") {
         if !rules.is_empty() {
-            let why = "must specify restartPolicy when restart rules are used";
-            errors.push(FieldError::required(at, why));
+            let detail = "must specify restartPolicy when restart rules are used";
+            errors.push(FieldError::required(path, detail));
         }
     } else if !policies.contains(&policy) {
-        errors.push(FieldError::not_supported(at, &policy.into(), policies));
+        errors.push(FieldError::not_supported(path, &policy.into(), policies));
     }
-    let at = format!("{field}.restartPolicyRules");
+    let path = format!("{field}.restartPolicyRules");
     if rules.len() > MAX_RESTART_RULES {
-        errors.push(FieldError::too_many(&at, rules.len(), MAX_RESTART_RULES));
+        errors.push(FieldError::too_many(&path, rules.len(), MAX_RESTART_RULES));
     }
     for (i, rule) in rules.iter().enumerate() {
         if !has(rule, "/exitCodes") {
-            let at = format!("{at}[{i}].exitCodes");
-            errors.push(FieldError::required(at, "must be specified"));
+            let path = format!("{path}[{i}].exitCodes");
+            errors.push(FieldError::required(path, "must be specified"));
         }
     }
 }
@@ -224,30 +224,30 @@ fn validate_restart_policy(
 fn validate_ports(field: &str, container: &Value, errors: &mut Vec<FieldError>) {
     let mut names = HashSet::new();
     for (i, entry) in items(container, "/ports").iter().enumerate() {
-        let at = index_path(&format!("{field}.ports"), i);
+        let path = index_path(&format!("{field}.ports"), i);
         let name = text(entry, "/name");
         if !name.is_empty() {
             match validate_port_name(name) {
-                Err(why) => {
-                    let error = FieldError::invalid(format!("{at}.name"), &name.into(), why);
+                Err(detail) => {
+                    let error = FieldError::invalid(format!("{path}.name"), &name.into(), detail);
                     errors.push(error);
                 }
                 Ok(()) if names.insert(name) => {}
                 Ok(()) => {
-                    errors.push(FieldError::duplicate(format!("{at}.name"), &name.into()));
+                    errors.push(FieldError::duplicate(format!("{path}.name"), &name.into()));
                 }
             }
         }
         match int(entry, "/containerPort") {
             None | Some(0) => {
-                errors.push(FieldError::required(format!("{at}.containerPort"), ""));
+                errors.push(FieldError::required(format!("{path}.containerPort"), ""));
             }
-            Some(number) => validate_port(format!("{at}.containerPort"), number, errors),
+            Some(number) => validate_port(format!("{path}.containerPort"), number, errors),
         }
         if let Some(number) = int(entry, "/hostPort").filter(|n| *n != 0) {
-            validate_port(format!("{at}.hostPort"), number, errors);
+            validate_port(format!("{path}.hostPort"), number, errors);
         }
-        validate_protocol(&at, entry, errors);
+        validate_protocol(&path, entry, errors);
     }
 }
 
@@ -267,7 +267,7 @@ fn validate_host_ports(field: &str, containers: &[Value], errors: &mut Vec<Field
     }
 }
 
-/// Requires the ports of the host to be those of the containers, if they share its network. A
+/// Requires host ports to equal the container ports if the containers share the host's network. A
 /// template may leave them out: they get a default when the pod is created.
 pub(super) fn validate_host_network(pod_spec: ValidatedPodSpec<'_>, errors: &mut Vec<FieldError>) {
     if !flag(pod_spec.spec, "/hostNetwork") {

@@ -21,10 +21,10 @@ const MAX_DATA_BYTES: usize = 1 << 20;
 pub(super) fn check_secret_encoding(secret: &Value) -> Result<(), Status> {
     for (_, value) in entries(secret, "/data") {
         if let Some(value) = value.as_str()
-            && let Err(why) = decode_base64(value)
+            && let Err(detail) = decode_base64(value)
         {
             return Err(Status::bad_request(format!(
-                "Secret in version \"v1\" cannot be handled as a Secret: illegal base64 data: {why}"
+                "Secret in version \"v1\" cannot be handled as a Secret: illegal base64 data: {detail}"
             )));
         }
     }
@@ -144,11 +144,11 @@ fn validate_docker_config(key: &str, data: &BTreeMap<&str, Vec<u8>>, errors: &mu
     match data.get(key) {
         None => errors.push(FieldError::required(field, "")),
         Some(bytes) => {
-            if let Err(why) = machinery::json::from_slice::<Map<String, Value>>(bytes) {
+            if let Err(detail) = machinery::json::from_slice::<Map<String, Value>>(bytes) {
                 errors.push(FieldError::invalid(
                     field,
                     &"<secret contents redacted>".into(),
-                    why.to_string(),
+                    detail.to_string(),
                 ));
             }
         }
@@ -165,16 +165,16 @@ fn validate_immutable_data(
     let Some(old) = old.filter(|old| flag(old, "/immutable")) else {
         return;
     };
-    let why = "field is immutable when `immutable` is set";
+    let detail = "field is immutable when `immutable` is set";
     if !flag(new, "/immutable") {
-        errors.push(FieldError::forbidden("immutable", why));
+        errors.push(FieldError::forbidden("immutable", detail));
     }
     for field in fields {
         let path = format!("/{field}");
         let empty = |v: &Value| v.as_object().is_none_or(Map::is_empty);
-        let (was, is) = (get(old, &path), get(new, &path));
-        if was != is && !(empty(was) && empty(is)) {
-            errors.push(FieldError::forbidden(*field, why));
+        let (old_value, new_value) = (get(old, &path), get(new, &path));
+        if old_value != new_value && !(empty(old_value) && empty(new_value)) {
+            errors.push(FieldError::forbidden(*field, detail));
         }
     }
 }
@@ -193,12 +193,12 @@ pub(super) fn validate_event(new: &Value, errors: &mut Vec<FieldError>) {
     let about = text(new, "/involvedObject/namespace");
     let namespace = text(new, "/metadata/namespace");
     let is_new_form = has(new, "/eventTime");
-    let fits = match about {
+    let is_valid = match about {
         "" if is_new_form => matches!(namespace, "default" | "kube-system"),
         "" => matches!(namespace, "" | "default"),
         _ => is_new_form || about == namespace,
     };
-    if !fits {
+    if !is_valid {
         errors.push(FieldError::invalid(
             "involvedObject.namespace",
             &about.into(),
@@ -221,8 +221,8 @@ pub(super) fn validate_event(new: &Value, errors: &mut Vec<FieldError>) {
             errors.push(FieldError::required(name, ""));
         }
         if length > limit {
-            let why = format!("can have at most {limit} characters");
-            errors.push(FieldError::invalid(name, &"".into(), why));
+            let detail = format!("can have at most {limit} characters");
+            errors.push(FieldError::invalid(name, &"".into(), detail));
         }
     }
 }
@@ -236,8 +236,8 @@ pub(super) fn validate_namespace(new: &Value, errors: &mut Vec<FieldError>) {
         report_invalid(field, name, result, errors);
         let is_standard = matches!(name, "kubernetes" | "orphan" | "foregroundDeletion");
         if is_valid && !name.contains('/') && !is_standard {
-            let why = "name is neither a standard finalizer name nor is it fully qualified";
-            errors.push(FieldError::invalid(field, &name.into(), why));
+            let detail = "name is neither a standard finalizer name nor is it fully qualified";
+            errors.push(FieldError::invalid(field, &name.into(), detail));
         }
     }
 }

@@ -32,9 +32,9 @@ pub(super) fn validate_cron_job(new: &Value, old: Option<&Value>, errors: &mut V
     let zone = get(new, "/spec/timeZone");
     if let Some(zone) = zone.as_str()
         && old.is_none_or(|old| get(old, "/spec/timeZone") != zone)
-        && let Err(why) = validate_time_zone(zone)
+        && let Err(detail) = validate_time_zone(zone)
     {
-        errors.push(FieldError::invalid("spec.timeZone", &zone.into(), why));
+        errors.push(FieldError::invalid("spec.timeZone", &zone.into(), detail));
     }
     validate_job_spec("spec.jobTemplate.spec", new, old, errors);
     let job = get(new, "/spec/jobTemplate/spec");
@@ -64,11 +64,15 @@ fn validate_schedule(
     old: Option<&Value>,
     errors: &mut Vec<FieldError>,
 ) {
-    let mut refuse = |why: String| {
-        errors.push(FieldError::invalid("spec.schedule", &schedule.into(), why));
+    let mut refuse = |detail: String| {
+        errors.push(FieldError::invalid(
+            "spec.schedule",
+            &schedule.into(),
+            detail,
+        ));
     };
-    if let Err(why) = job_schedule::validate(schedule) {
-        refuse(why);
+    if let Err(detail) = job_schedule::validate(schedule) {
+        refuse(detail);
     }
     if schedule.contains("TZ") {
         let had_zone = old.is_some_and(|old| text(old, "/spec/schedule").contains("TZ"));
@@ -97,7 +101,7 @@ fn validate_time_zone(name: &str) -> Result<(), String> {
     }
     let zone = tz::db().get(name).ok();
     match zone.as_ref().and_then(TimeZone::iana_name) {
-        Some(known) if known == name => Ok(()),
+        Some(canonical_name) if canonical_name == name => Ok(()),
         _ => unknown(),
     }
 }

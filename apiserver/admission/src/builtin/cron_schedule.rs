@@ -26,12 +26,12 @@ pub(crate) fn validate_schedule(text: &str) -> Result<(), String> {
 
 /// Checks one field: `*`, numbers, names, ranges and steps, separated by commas.
 fn validate_field(text: &str, min: u32, max: u32, names: &[&str]) -> Result<(), String> {
-    let bad = || format!("invalid schedule field {text:?}, must be within {min}-{max}");
+    let out_of_bounds = || format!("invalid schedule field {text:?}, must be within {min}-{max}");
     let number = |s: &str| {
-        let named = names.iter().position(|n| s.eq_ignore_ascii_case(n));
-        let named = named.and_then(|i| u32::try_from(i).ok()).map(|i| i + min);
+        let index = names.iter().position(|n| s.eq_ignore_ascii_case(n));
+        let index = index.and_then(|i| u32::try_from(i).ok()).map(|i| i + min);
         let digits = !s.is_empty() && s.bytes().all(|b| b.is_ascii_digit());
-        named
+        index
             .or_else(|| s.parse().ok().filter(|_| digits))
             .filter(|n| (min..=max).contains(n))
     };
@@ -43,15 +43,18 @@ fn validate_field(text: &str, min: u32, max: u32, names: &[&str]) -> Result<(), 
         if let Some(step) = step
             && step.parse::<u32>().ok().filter(|n| *n > 0).is_none()
         {
-            return Err(bad());
+            return Err(out_of_bounds());
         }
         if matches!(range, "*" | "?") {
             continue;
         }
-        let (from, to) = range.split_once('-').unwrap_or((range, range));
-        let (from, to) = (number(from).ok_or_else(bad)?, number(to).ok_or_else(bad)?);
-        if from > to {
-            return Err(bad());
+        let (first, last) = range.split_once('-').unwrap_or((range, range));
+        let (first, last) = (
+            number(first).ok_or_else(out_of_bounds)?,
+            number(last).ok_or_else(out_of_bounds)?,
+        );
+        if first > last {
+            return Err(out_of_bounds());
         }
     }
     Ok(())

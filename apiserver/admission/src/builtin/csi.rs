@@ -92,13 +92,13 @@ fn validate_token_requests(requests: &[Value], errors: &mut Vec<FieldError>) {
         let Some(seconds) = int(request, "/expirationSeconds") else {
             continue;
         };
-        let why = match seconds {
+        let detail = match seconds {
             ..MIN_TOKEN_SECONDS => "may not specify a duration less than 10 minutes",
             MIN_TOKEN_SECONDS..=MAX_TOKEN_SECONDS => continue,
             _ => "may not specify a duration larger than 2^32 seconds",
         };
         let field = format!("{field}.expirationSeconds");
-        errors.push(FieldError::invalid(field, &seconds.into(), why));
+        errors.push(FieldError::invalid(field, &seconds.into(), detail));
     }
 }
 
@@ -114,11 +114,11 @@ pub(super) fn validate_csi_node(new: &Value, old: Option<&Value>, errors: &mut V
         if node.is_empty() {
             errors.push(FieldError::required(format!("{field}.nodeID"), ""));
         } else if node.len() > MAX_NODE_ID_LENGTH {
-            let why = format!("must be {MAX_NODE_ID_LENGTH} characters or less");
+            let detail = format!("must be {MAX_NODE_ID_LENGTH} characters or less");
             errors.push(FieldError::invalid(
                 format!("{field}.nodeID"),
                 &node.into(),
-                why,
+                detail,
             ));
         }
         if let Some(count) = int(driver, "/allocatable/count")
@@ -160,10 +160,10 @@ fn validate_fixed_drivers(new: &[Value], old: &[Value], errors: &mut Vec<FieldEr
     };
     for driver in new {
         let name = text(driver, "/name");
-        let mut same = old.iter().filter(|old| text(old, "/name") == name);
-        if same.any(|old| fixed(old) != fixed(driver)) {
-            let why = "field is immutable";
-            errors.push(FieldError::invalid("spec.drivers", driver, why));
+        let mut namesakes = old.iter().filter(|old| text(old, "/name") == name);
+        if namesakes.any(|old| fixed(old) != fixed(driver)) {
+            let detail = "field is immutable";
+            errors.push(FieldError::invalid("spec.drivers", driver, detail));
         }
     }
 }
@@ -182,8 +182,8 @@ pub(super) fn validate_csi_storage_capacity(
     );
     let capacity = get(new, "/capacity");
     if Quantity::from_value(capacity).is_ok_and(|amount| amount < Quantity::ZERO) {
-        let why = "must be greater than or equal to 0";
-        errors.push(FieldError::invalid("capacity", capacity, why));
+        let detail = "must be greater than or equal to 0";
+        errors.push(FieldError::invalid("capacity", capacity, detail));
     }
     let values = SelectorValues::of_old(old.map(|old| get(old, "/nodeTopology")));
     let topology = get(new, "/nodeTopology");

@@ -22,11 +22,11 @@ use crate::unstructured::{
     flag, get, index_path, items, report_invalid, text, texts, validate_immutable_field,
 };
 
-/// Where Kubernetes requires fields at the paths of v1beta1, as the rules here do, and not at
-/// those of the schema.
+/// Kubernetes reports missing fields below these paths with the paths of v1beta1, as the rules here
+/// do, and not with those of the schema.
 const PATHS_OF_RULES: [&str; 2] = ["spec.versions[", "spec.conversion."];
 
-/// Whether the rules of this module are in place of a field that the schema requires.
+/// Whether the rules of this module report a missing field instead of the schema.
 pub(crate) fn replaces_required(field: &str) -> bool {
     PATHS_OF_RULES.iter().any(|path| field.starts_with(path))
 }
@@ -36,27 +36,27 @@ pub(super) fn validate(new: &Value, old: Option<&Value>, errors: &mut Vec<FieldE
     let (group, plural) = (text(spec, "/group"), text(spec, "/names/plural"));
     let name = get(new, "/metadata/name");
     if old.is_none() && name != &Value::from(format!("{plural}.{group}")) {
-        let why = "must be spec.names.plural+\".\"+spec.group";
-        errors.push(FieldError::invalid("metadata.name", name, why));
+        let detail = "must be spec.names.plural+\".\"+spec.group";
+        errors.push(FieldError::invalid("metadata.name", name, detail));
     }
     validate_api_approval(new, old, errors);
     validate_group(group, errors);
     let scope = text(spec, "/scope");
     if !matches!(scope, "" | "Cluster" | "Namespaced") {
-        let known = &["Cluster", "Namespaced"];
+        let scopes = &["Cluster", "Namespaced"];
         errors.push(FieldError::not_supported(
             "spec.scope",
             &scope.into(),
-            known,
+            scopes,
         ));
     }
     versions::validate(spec, old, errors);
     validate_names(get(spec, "/names"), errors);
     conversion::validate(get(spec, "/conversion"), errors);
     if flag(spec, "/preserveUnknownFields") {
-        let why = "cannot set to true, set x-kubernetes-preserve-unknown-fields to true in spec.versions[*].schema instead";
+        let detail = "cannot set to true, set x-kubernetes-preserve-unknown-fields to true in spec.versions[*].schema instead";
         let field = "spec.preserveUnknownFields";
-        errors.push(FieldError::invalid(field, &true.into(), why));
+        errors.push(FieldError::invalid(field, &true.into(), detail));
     }
     if let Some(old) = old {
         validate_immutable_field(new, old, "spec.group", errors);
@@ -73,11 +73,11 @@ fn validate_group(group: &str, errors: &mut Vec<FieldError>) {
     let field = "spec.group";
     if group.is_empty() {
         errors.push(FieldError::required(field, ""));
-    } else if let Err(why) = validate_dns1123_subdomain(group) {
-        errors.push(FieldError::invalid(field, &group.into(), why));
+    } else if let Err(detail) = validate_dns1123_subdomain(group) {
+        errors.push(FieldError::invalid(field, &group.into(), detail));
     } else if !group.contains('.') {
-        let why = "should be a domain with at least one dot";
-        errors.push(FieldError::invalid(field, &group.into(), why));
+        let detail = "should be a domain with at least one dot";
+        errors.push(FieldError::invalid(field, &group.into(), detail));
     }
 }
 
@@ -98,12 +98,12 @@ fn validate_api_approval(new: &Value, old: Option<&Value>, errors: &mut Vec<Fiel
         return;
     }
     let field = format!("metadata.annotations[{API_APPROVED_ANNOTATION}]");
-    let why = approval.message(new);
+    let detail = approval.message(new);
     match approval {
-        ApiApproval::Missing => errors.push(FieldError::required(field, &why)),
+        ApiApproval::Missing => errors.push(FieldError::required(field, &detail)),
         ApiApproval::Invalid => {
             let annotation = &new["metadata"]["annotations"][API_APPROVED_ANNOTATION];
-            errors.push(FieldError::invalid(field, annotation, why));
+            errors.push(FieldError::invalid(field, annotation, detail));
         }
         ApiApproval::Approved | ApiApproval::Bypassed => {}
     }
@@ -115,16 +115,16 @@ fn validate_stored_versions(crd: &Value, errors: &mut Vec<FieldError>) {
     let field = "status.storedVersions";
     let stored = get(crd, "/status/storedVersions");
     if items(stored, "").is_empty() {
-        let why = "must have at least one stored version";
-        errors.push(FieldError::invalid(field, &Value::Null, why));
+        let detail = "must have at least one stored version";
+        errors.push(FieldError::invalid(field, &Value::Null, detail));
         return;
     }
     let versions = items(crd, "/spec/versions");
     for version in versions.iter().filter(|version| flag(version, "/storage")) {
         let name = text(version, "/name");
         if !texts(stored, "").any(|stored| stored == name) {
-            let why = format!("must have the storage version {name}");
-            errors.push(FieldError::invalid(field, stored, why));
+            let detail = format!("must have the storage version {name}");
+            errors.push(FieldError::invalid(field, stored, detail));
         }
     }
     for (i, version) in texts(stored, "").enumerate() {

@@ -61,12 +61,12 @@ fn validate_endpoint(field: &str, kind: &str, endpoint: &Value, errors: &mut Vec
         report_invalid(format!("{field}.nodeName"), node, result, errors);
     }
     let topology = get(endpoint, "/deprecatedTopology");
-    let at = format!("{field}.deprecatedTopology");
+    let path = format!("{field}.deprecatedTopology");
     let count = topology.as_object().map_or(0, serde_json::Map::len);
     if count > MAX_TOPOLOGY_LABELS {
-        errors.push(FieldError::too_many(&at, count, MAX_TOPOLOGY_LABELS));
+        errors.push(FieldError::too_many(&path, count, MAX_TOPOLOGY_LABELS));
     }
-    metadata::validate_labels(&at, topology, errors);
+    metadata::validate_labels(&path, topology, errors);
     let hostname = text(endpoint, "/hostname");
     if has(endpoint, "/hostname") {
         let result = validate_dns1123_label(hostname);
@@ -96,36 +96,36 @@ fn validate_hints(
     }
     let mut names = HashSet::new();
     for (i, hint) in hints.iter().enumerate() {
-        let at = format!("{field}[{i}].name");
+        let path = format!("{field}[{i}].name");
         let name = text(hint, "/name");
         if !names.insert(name) {
-            errors.push(FieldError::duplicate(&at, &name.into()));
+            errors.push(FieldError::duplicate(&path, &name.into()));
         }
-        report_invalid(at, name, check(name), errors);
+        report_invalid(path, name, check(name), errors);
     }
 }
 
 fn validate_addresses(field: &str, kind: &str, addresses: &[Value], errors: &mut Vec<FieldError>) {
     let field = format!("{field}.addresses");
     if addresses.is_empty() {
-        let why = "must contain at least 1 address";
-        errors.push(FieldError::required(&field, why));
+        let detail = "must contain at least 1 address";
+        errors.push(FieldError::required(&field, detail));
     } else if addresses.len() > MAX_ADDRESSES {
         errors.push(FieldError::too_many(&field, addresses.len(), MAX_ADDRESSES));
     }
     for (i, address) in addresses.iter().enumerate() {
-        let at = index_path(&field, i);
+        let path = index_path(&field, i);
         let address = address.as_str().unwrap_or("");
         match kind {
-            "FQDN" => report_invalid(at, address, validate_domain(address), errors),
+            "FQDN" => report_invalid(path, address, validate_domain(address), errors),
             "IPv4" | "IPv6" => {
-                let parsed = validate_address(&at, address, &[], errors);
+                let parsed = validate_address(&path, address, &[], errors);
                 if parsed.is_some_and(|parsed| family(&parsed) != kind) {
-                    let why = format!("must be an {kind} address");
-                    errors.push(FieldError::invalid(&at, &address.into(), why));
+                    let detail = format!("must be an {kind} address");
+                    errors.push(FieldError::invalid(&path, &address.into(), detail));
                 }
                 if let Some(parsed) = parsed {
-                    validate_non_special(&at, parsed, errors);
+                    validate_non_special(&path, parsed, errors);
                 }
             }
             _ => {}
@@ -176,8 +176,8 @@ pub(super) fn validate_endpoints(new: &Value, old: Option<&Value>, errors: &mut 
         let lists = ["addresses", "notReadyAddresses"];
         let addresses = lists.map(|list| (list, items(subset, &format!("/{list}"))));
         if addresses.iter().all(|(_, list)| list.is_empty()) {
-            let why = "must specify `addresses` or `notReadyAddresses`";
-            errors.push(FieldError::required(&field, why));
+            let detail = "must specify `addresses` or `notReadyAddresses`";
+            errors.push(FieldError::required(&field, detail));
         }
         for (list, addresses) in addresses {
             for (j, address) in addresses.iter().enumerate() {
@@ -186,16 +186,16 @@ pub(super) fn validate_endpoints(new: &Value, old: Option<&Value>, errors: &mut 
         }
         let ports = items(subset, "/ports");
         for (j, port) in ports.iter().enumerate() {
-            let at = index_path(&format!("{field}.ports"), j);
-            validate_endpoint_port(&at, port, ports.len() > 1, errors);
+            let path = index_path(&format!("{field}.ports"), j);
+            validate_endpoint_port(&path, port, ports.len() > 1, errors);
         }
     }
 }
 
 fn validate_endpoint_address(field: &str, address: &Value, errors: &mut Vec<FieldError>) {
-    let at = format!("{field}.ip");
+    let path = format!("{field}.ip");
     let ip = text(address, "/ip");
-    validate_address(&at, ip, &[], errors);
+    validate_address(&path, ip, &[], errors);
     let hostname = text(address, "/hostname");
     if !hostname.is_empty() {
         let result = validate_dns1123_label(hostname);
@@ -207,7 +207,7 @@ fn validate_endpoint_address(field: &str, address: &Value, errors: &mut Vec<Fiel
         report_invalid(format!("{field}.nodeName"), node, result, errors);
     }
     if let Some(parsed) = parse_sloppy(ip) {
-        validate_non_special(&at, parsed, errors);
+        validate_non_special(&path, parsed, errors);
     }
 }
 

@@ -54,13 +54,13 @@ const BYTE_DIVISORS: [&str; 13] = [
 /// Validates `env` and `envFrom` of a container at `field`.
 pub(super) fn validate(field: &str, container: &Value, errors: &mut Vec<FieldError>) {
     for (i, variable) in items(container, "/env").iter().enumerate() {
-        let at = index_path(&format!("{field}.env"), i);
+        let path = index_path(&format!("{field}.env"), i);
         let name = text(variable, "/name");
         if name.is_empty() {
-            errors.push(FieldError::required(format!("{at}.name"), ""));
+            errors.push(FieldError::required(format!("{path}.name"), ""));
         } else if !is_variable_name(name) {
             errors.push(FieldError::invalid(
-                format!("{at}.name"),
+                format!("{path}.name"),
                 &name.into(),
                 INVALID_NAME,
             ));
@@ -68,7 +68,7 @@ pub(super) fn validate(field: &str, container: &Value, errors: &mut Vec<FieldErr
         if has(variable, "/valueFrom") {
             let has_value = !text(variable, "/value").is_empty();
             let source = get(variable, "/valueFrom");
-            validate_source(&format!("{at}.valueFrom"), source, has_value, errors);
+            validate_source(&format!("{path}.valueFrom"), source, has_value, errors);
         }
     }
     let field = format!("{field}.envFrom");
@@ -84,12 +84,17 @@ fn is_variable_name(name: &str) -> bool {
 fn validate_source(field: &str, source: &Value, has_value: bool, errors: &mut Vec<FieldError>) {
     let part = |name: &str| get(source, &format!("/{name}"));
     if has(source, "/fieldRef") {
-        let at = format!("{field}.fieldRef");
-        validate_pod_field(&at, part("fieldRef"), &POD_VARIABLE_FIELDS, errors);
+        let reference_path = format!("{field}.fieldRef");
+        validate_pod_field(
+            &reference_path,
+            part("fieldRef"),
+            &POD_VARIABLE_FIELDS,
+            errors,
+        );
     }
     if has(source, "/resourceFieldRef") {
-        let at = format!("{field}.resourceFieldRef");
-        validate_resource_field(&at, part("resourceFieldRef"), false, errors);
+        let reference_path = format!("{field}.resourceFieldRef");
+        validate_resource_field(&reference_path, part("resourceFieldRef"), false, errors);
     }
     for reference in ["configMapKeyRef", "secretKeyRef"] {
         if !part(reference).is_null() {
@@ -97,18 +102,18 @@ fn validate_source(field: &str, source: &Value, has_value: bool, errors: &mut Ve
         }
     }
     if has(source, "/fileKeyRef") {
-        let at = format!("{field}.fileKeyRef");
+        let reference_path = format!("{field}.fileKeyRef");
         require(
-            &at,
+            &reference_path,
             part("fileKeyRef"),
             &["volumeName", "path", "key"],
             errors,
         );
         let path = text(source, "/fileKeyRef/path");
-        validate_local_path(&format!("{at}.path"), path, errors);
+        validate_local_path(&format!("{reference_path}.path"), path, errors);
     }
     let set = SOURCES.iter().filter(|name| !part(name).is_null());
-    let why = match set.count() {
+    let detail = match set.count() {
         0 => {
             "must specify one of: `fieldRef`, `resourceFieldRef`, `configMapKeyRef`, `secretKeyRef` or `fileKeyRef`"
         }
@@ -116,7 +121,7 @@ fn validate_source(field: &str, source: &Value, has_value: bool, errors: &mut Ve
         1 => return,
         _ => "may not have more than one field specified at a time",
     };
-    errors.push(FieldError::invalid(field, &"".into(), why));
+    errors.push(FieldError::invalid(field, &"".into(), detail));
 }
 
 /// Validates a reference to a field of the pod, which must be one of `fields`, or one label or
@@ -133,10 +138,10 @@ pub(super) fn validate_pod_field(
         errors.push(FieldError::required(format!("{field}.fieldPath"), ""));
         return;
     }
-    let at = format!("{field}.fieldPath");
-    let mut unsupported = |why: String| {
-        let why = format!("error converting fieldPath: {why}");
-        errors.push(FieldError::invalid(&at, &path.into(), why));
+    let field_path = format!("{field}.fieldPath");
+    let mut unsupported = |detail: String| {
+        let detail = format!("error converting fieldPath: {detail}");
+        errors.push(FieldError::invalid(&field_path, &path.into(), detail));
     };
     if !matches!(version, "" | "v1") {
         unsupported(format!("unsupported pod version: {version}"));
@@ -148,15 +153,15 @@ pub(super) fn validate_pod_field(
     let Some((map, key)) = subscript else {
         let all = POD_VARIABLE_FIELDS.iter().chain(&POD_VOLUME_FIELDS);
         // An old name of `spec.nodeName`.
-        let known = if path == "spec.host" {
+        let label = if path == "spec.host" {
             "spec.nodeName"
         } else {
             path
         };
-        if !all.chain(&OTHER_POD_FIELDS).any(|other| *other == known) {
+        if !all.chain(&OTHER_POD_FIELDS).any(|other| *other == label) {
             unsupported(format!("field label not supported: {path}"));
-        } else if !fields.contains(&known) {
-            errors.push(FieldError::not_supported(at, &known.into(), fields));
+        } else if !fields.contains(&label) {
+            errors.push(FieldError::not_supported(field_path, &label.into(), fields));
         }
         return;
     };
@@ -186,9 +191,9 @@ pub(super) fn validate_resource_field(
     } else if resource.is_empty() {
         errors.push(FieldError::required(format!("{field}.resource"), ""));
     } else if !is_pages && !CONTAINER_RESOURCES.contains(&resource) {
-        let at = format!("{field}.resource");
+        let path = format!("{field}.resource");
         errors.push(FieldError::not_supported(
-            at,
+            path,
             &resource.into(),
             &CONTAINER_RESOURCES,
         ));
@@ -196,25 +201,28 @@ pub(super) fn validate_resource_field(
     let Ok(divisor) = Quantity::from_value(get(reference, "/divisor")) else {
         return;
     };
-    let shown = divisor.to_string();
-    let (choices, what): (&[&str], _) = match resource.split_once('.').map(|(_, name)| name) {
-        _ if divisor.is_zero() => return,
-        Some("cpu") => (&["1m", "1"], "cpu"),
-        Some("memory") => (&BYTE_DIVISORS, "memory"),
-        Some("ephemeral-storage") => (&BYTE_DIVISORS, "local ephemeral storage"),
-        _ if is_pages => (&BYTE_DIVISORS, "hugepages"),
-        _ => return,
-    };
-    if !choices.contains(&&*shown) {
-        let choices = match what {
+    let divisor_text = divisor.to_string();
+    let (choices, resource_kind): (&[&str], _) =
+        match resource.split_once('.').map(|(_, name)| name) {
+            _ if divisor.is_zero() => return,
+            Some("cpu") => (&["1m", "1"], "cpu"),
+            Some("memory") => (&BYTE_DIVISORS, "memory"),
+            Some("ephemeral-storage") => (&BYTE_DIVISORS, "local ephemeral storage"),
+            _ if is_pages => (&BYTE_DIVISORS, "hugepages"),
+            _ => return,
+        };
+    if !choices.contains(&&*divisor_text) {
+        let choices = match resource_kind {
             "cpu" => "1m and 1".to_owned(),
             _ => choices.join(", "),
         };
-        let why = format!("only divisor's values {choices} are supported with the {what} resource");
+        let detail = format!(
+            "only divisor's values {choices} are supported with the {resource_kind} resource"
+        );
         errors.push(FieldError::invalid(
             format!("{field}.divisor"),
             &resource.into(),
-            why,
+            detail,
         ));
     }
 }
@@ -236,12 +244,12 @@ fn validate_key_reference(field: &str, reference: &Value, errors: &mut Vec<Field
     }
 }
 
-/// Kubernetes gives the path of the list, not `at`, if the number of sources is wrong.
-fn validate_env_from(list: &str, at: &str, source: &Value, errors: &mut Vec<FieldError>) {
+/// Kubernetes gives the path of the list, not `path`, if the number of sources is wrong.
+fn validate_env_from(list: &str, path: &str, source: &Value, errors: &mut Vec<FieldError>) {
     let prefix = text(source, "/prefix");
     if !is_variable_name(prefix) {
         errors.push(FieldError::invalid(
-            format!("{at}.prefix"),
+            format!("{path}.prefix"),
             &prefix.into(),
             INVALID_NAME,
         ));
@@ -252,20 +260,20 @@ fn validate_env_from(list: &str, at: &str, source: &Value, errors: &mut Vec<Fiel
         .filter(|name| has(source, &format!("/{name}")));
     for reference in set.clone() {
         let name = text(source, &format!("/{reference}/name"));
-        let at = format!("{at}.{reference}.name");
+        let path = format!("{path}.{reference}.name");
         if name.is_empty() {
-            errors.push(FieldError::required(at, ""));
+            errors.push(FieldError::required(path, ""));
         } else {
             // A trailing hyphen is allowed, as in the prefix of a generated name.
-            let plain = name.strip_suffix('-').map(|name| format!("{name}a"));
-            let result = validate_dns1123_subdomain(plain.as_deref().unwrap_or(name));
-            report_invalid(at, name, result, errors);
+            let normalized_name = name.strip_suffix('-').map(|name| format!("{name}a"));
+            let result = validate_dns1123_subdomain(normalized_name.as_deref().unwrap_or(name));
+            report_invalid(path, name, result, errors);
         }
     }
-    let why = match set.count() {
+    let detail = match set.count() {
         0 => "must specify one of: `configMapRef` or `secretRef`",
         1 => return,
         _ => "may not have more than one field specified at a time",
     };
-    errors.push(FieldError::invalid(list, &"".into(), why));
+    errors.push(FieldError::invalid(list, &"".into(), detail));
 }

@@ -89,8 +89,8 @@ pub(crate) fn validate_spec(ingress: &Value, errors: &mut Vec<FieldError>) {
     for (i, tls) in items(spec, "/tls").iter().enumerate() {
         let field = index_path("spec.tls", i);
         for (j, host) in texts(tls, "/hosts").enumerate() {
-            let at = index_path(&format!("{field}.hosts"), j);
-            report_invalid(at, host, validate_host(host), errors);
+            let path = index_path(&format!("{field}.hosts"), j);
+            report_invalid(path, host, validate_host(host), errors);
         }
         let secret = text(tls, "/secretName");
         if !secret.is_empty() {
@@ -109,8 +109,8 @@ fn validate_rule_host(field: &str, host: &str, errors: &mut Vec<FieldError>) {
         return;
     }
     if parse_sloppy(host).is_some() {
-        let why = "must be a DNS name, not an IP address";
-        errors.push(FieldError::invalid(field, &host.into(), why));
+        let detail = "must be a DNS name, not an IP address";
+        errors.push(FieldError::invalid(field, &host.into(), detail));
     }
     report_invalid(field, host, validate_host(host), errors);
 }
@@ -125,7 +125,7 @@ fn validate_host(host: &str) -> Result<(), String> {
 
 fn validate_http_path(field: &str, entry: &Value, errors: &mut Vec<FieldError>) {
     let path = text(entry, "/path");
-    let at = format!("{field}.path");
+    let field_path = format!("{field}.path");
     let kind = get(entry, "/pathType");
     if kind.is_null() {
         errors.push(FieldError::required(
@@ -134,7 +134,8 @@ fn validate_http_path(field: &str, entry: &Value, errors: &mut Vec<FieldError>) 
         ));
         return;
     }
-    let mut refuse = |why: String| errors.push(FieldError::invalid(&at, &path.into(), why));
+    let mut refuse =
+        |detail: String| errors.push(FieldError::invalid(&field_path, &path.into(), detail));
     let is_absolute = path.starts_with('/');
     match kind.as_str().unwrap_or("") {
         "Exact" | "Prefix" => {
@@ -167,7 +168,7 @@ fn validate_http_path(field: &str, entry: &Value, errors: &mut Vec<FieldError>) 
 }
 
 fn validate_backend(field: &str, backend: &Value, errors: &mut Vec<FieldError>) {
-    let mut refuse = |why: &str| errors.push(FieldError::invalid(field, &"".into(), why));
+    let mut refuse = |detail: &str| errors.push(FieldError::invalid(field, &"".into(), detail));
     match (has(backend, "/service"), has(backend, "/resource")) {
         (true, true) => refuse("cannot set both resource and service backends"),
         (false, false) => refuse("resource or service backend is required"),
@@ -181,11 +182,11 @@ fn validate_backend(field: &str, backend: &Value, errors: &mut Vec<FieldError>) 
 
 fn validate_service(field: &str, service: &Value, errors: &mut Vec<FieldError>) {
     let name = text(service, "/name");
-    let at = format!("{field}.service.name");
+    let path = format!("{field}.service.name");
     if name.is_empty() {
-        errors.push(FieldError::required(at, ""));
+        errors.push(FieldError::required(path, ""));
     } else {
-        report_invalid(at, name, validate_dns1123_label(name), errors);
+        report_invalid(path, name, validate_dns1123_label(name), errors);
     }
     let port = text(service, "/port/name");
     let number = int(service, "/port/number").unwrap_or(0);
@@ -196,8 +197,8 @@ fn validate_service(field: &str, service: &Value, errors: &mut Vec<FieldError>) 
         )),
         ("", number) => validate_port(format!("{field}.service.port.number"), number, errors),
         (port, 0) => {
-            let at = format!("{field}.service.port.name");
-            report_invalid(at, port, validate_port_name(port), errors);
+            let path = format!("{field}.service.port.name");
+            report_invalid(path, port, validate_port_name(port), errors);
         }
         _ => errors.push(FieldError::invalid(
             field,

@@ -33,7 +33,7 @@ pub(super) fn parse_sloppy(text: &str) -> Option<IpAddr> {
     format!("{head}{}", stripped.join(".")).parse().ok()
 }
 
-/// As Go's `net.IP` prints it: an IPv4 address in IPv6 form is IPv4.
+/// Prints an address as Go's `net.IP` does: an IPv4 address in IPv6 form is printed as IPv4.
 fn plain(address: IpAddr) -> IpAddr {
     address.to_canonical()
 }
@@ -58,14 +58,14 @@ pub(super) fn validate_address(
     errors: &mut Vec<FieldError>,
 ) -> Option<IpAddr> {
     let parsed = parse_sloppy(value);
-    let why = match parsed {
+    let detail = match parsed {
         _ if old.iter().any(|old| old == value) => return parsed,
         None => INVALID_ADDRESS,
         Some(_) if value.parse::<IpAddr>().is_err() => "must not have leading 0s",
         Some(address) if is_mapped(&address) => "must not be an IPv4-mapped IPv6 address",
         Some(_) => return parsed,
     };
-    errors.push(FieldError::invalid(field, &value.into(), why));
+    errors.push(FieldError::invalid(field, &value.into(), detail));
     None
 }
 
@@ -82,7 +82,7 @@ pub(super) fn validate_non_special(field: &str, address: IpAddr, errors: &mut Ve
             (first & 0xffc0 == 0xfe80, first & 0xff0f == 0xff02)
         }
     };
-    let why = if address.is_unspecified() {
+    let detail = if address.is_unspecified() {
         format!("may not be unspecified ({address})")
     } else if address.is_loopback() {
         "may not be in the loopback range (127.0.0.0/8, ::1/128)".to_owned()
@@ -93,7 +93,11 @@ pub(super) fn validate_non_special(field: &str, address: IpAddr, errors: &mut Ve
     } else {
         return;
     };
-    errors.push(FieldError::invalid(field, &address.to_string().into(), why));
+    errors.push(FieldError::invalid(
+        field,
+        &address.to_string().into(),
+        detail,
+    ));
 }
 
 /// A network: the address as it is written, and the length of its prefix.
@@ -144,7 +148,7 @@ pub(super) fn validate_cidr(
     old: &[Value],
     errors: &mut Vec<FieldError>,
 ) -> bool {
-    let why = match Cidr::parse(value) {
+    let detail = match Cidr::parse(value) {
         _ if old.iter().any(|old| old == value) => return true,
         None => INVALID_CIDR,
         Some(cidr) if !cidr.is_strict(value) => "must not have leading 0s in IP or prefix length",
@@ -154,7 +158,7 @@ pub(super) fn validate_cidr(
         }
         Some(_) => return true,
     };
-    errors.push(FieldError::invalid(field, &value.into(), why));
+    errors.push(FieldError::invalid(field, &value.into(), detail));
     false
 }
 
@@ -163,13 +167,13 @@ pub(super) fn contains(outer: &str, inner: &str) -> bool {
     let (Some(outer), Some(inner)) = (Cidr::parse(outer), Cidr::parse(inner)) else {
         return false;
     };
-    let widened = Cidr {
+    let network_of_inner = Cidr {
         prefix: outer.prefix,
         ..inner
     };
     outer.address.is_ipv4() == inner.address.is_ipv4()
         && inner.prefix > outer.prefix
-        && widened.network() == outer.network()
+        && network_of_inner.network() == outer.network()
 }
 
 /// Warns of an address that is not written as it should be.
@@ -228,7 +232,7 @@ mod tests {
 
     #[test]
     fn addresses_are_strict_unless_the_old_object_has_them() {
-        for (value, old, why) in [
+        for (value, old, detail) in [
             ("10.1.1.1", json!([]), None),
             ("2001:DB8::1", json!([]), None),
             ("010.1.1.1", json!([]), Some("must not have leading 0s")),
@@ -249,7 +253,7 @@ mod tests {
         ] {
             let mut errors = Vec::new();
             validate_address("f", value, old.as_array().unwrap(), &mut errors);
-            let expected = why.map(|why| format!("f: Invalid value: {value:?}: {why}"));
+            let expected = detail.map(|detail| format!("f: Invalid value: {value:?}: {detail}"));
             let actual = errors.first().map(ToString::to_string);
             assert_eq!(actual, expected, "{value}");
         }
@@ -257,7 +261,7 @@ mod tests {
 
     #[test]
     fn networks_are_strict() {
-        for (value, why) in [
+        for (value, detail) in [
             ("10.0.0.0/8", None),
             ("::/0", None),
             ("0.0.0.0/0", None),
@@ -273,8 +277,11 @@ mod tests {
             ("10.0.0.0", Some(INVALID_CIDR)),
         ] {
             let mut errors = Vec::new();
-            assert_eq!(validate_cidr("f", value, &[], &mut errors), why.is_none());
-            let expected = why.map(|why| format!("f: Invalid value: {value:?}: {why}"));
+            assert_eq!(
+                validate_cidr("f", value, &[], &mut errors),
+                detail.is_none()
+            );
+            let expected = detail.map(|detail| format!("f: Invalid value: {value:?}: {detail}"));
             assert_eq!(errors.first().map(ToString::to_string), expected, "{value}");
         }
         assert!(contains("10.0.0.0/8", "10.1.0.0/16"));

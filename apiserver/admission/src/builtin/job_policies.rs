@@ -31,20 +31,20 @@ pub(super) fn validate_pod_failure_policy(field: &str, spec: &Value, errors: &mu
         .collect();
     let has_index_limit = has(spec, "/backoffLimitPerIndex");
     for (i, rule) in rules.iter().enumerate() {
-        let at = index_path(&field, i);
-        validate_action(&at, text(rule, "/action"), has_index_limit, errors);
+        let path = index_path(&field, i);
+        validate_action(&path, text(rule, "/action"), has_index_limit, errors);
         let codes = get(rule, "/onExitCodes");
         let conditions = items(rule, "/onPodConditions");
         if !codes.is_null() {
-            validate_exit_codes(&format!("{at}.onExitCodes"), codes, &names, errors);
+            validate_exit_codes(&format!("{path}.onExitCodes"), codes, &names, errors);
         }
-        validate_condition_patterns(&format!("{at}.onPodConditions"), conditions, errors);
-        let why = match (!codes.is_null(), !conditions.is_empty()) {
+        validate_condition_patterns(&format!("{path}.onPodConditions"), conditions, errors);
+        let detail = match (!codes.is_null(), !conditions.is_empty()) {
             (true, true) => "specifying both OnExitCodes and OnPodConditions is not supported",
             (false, false) => "specifying one of OnExitCodes and OnPodConditions is required",
             _ => continue,
         };
-        errors.push(FieldError::invalid_omitted(at, why));
+        errors.push(FieldError::invalid_omitted(path, detail));
     }
 }
 
@@ -65,8 +65,8 @@ fn validate_choice(field: String, value: &str, choices: &[&str], errors: &mut Ve
 fn validate_action(field: &str, action: &str, has_index_limit: bool, errors: &mut Vec<FieldError>) {
     let field = format!("{field}.action");
     if action == "FailIndex" && !has_index_limit {
-        let why = "requires the backoffLimitPerIndex to be set";
-        errors.push(FieldError::invalid(field, &action.into(), why));
+        let detail = "requires the backoffLimitPerIndex to be set";
+        errors.push(FieldError::invalid(field, &action.into(), detail));
     } else {
         validate_choice(field, action, &ACTIONS, errors);
     }
@@ -79,8 +79,8 @@ fn validate_exit_codes(
     errors: &mut Vec<FieldError>,
 ) {
     let operator = text(codes, "/operator");
-    let at = format!("{field}.operator");
-    validate_choice(at, operator, &EXIT_CODE_OPERATORS, errors);
+    let path = format!("{field}.operator");
+    validate_choice(path, operator, &EXIT_CODE_OPERATORS, errors);
     if let Some(name) = get(codes, "/containerName").as_str()
         && !containers.contains(name)
     {
@@ -93,20 +93,20 @@ fn validate_exit_codes(
     let field = format!("{field}.values");
     let values = items(codes, "/values");
     if values.is_empty() {
-        let why = "at least one value is required";
-        errors.push(FieldError::invalid(&field, get(codes, "/values"), why));
+        let detail = "at least one value is required";
+        errors.push(FieldError::invalid(&field, get(codes, "/values"), detail));
     } else if values.len() > MAX_EXIT_CODES {
         errors.push(FieldError::too_many(&field, values.len(), MAX_EXIT_CODES));
     }
     let mut visited = HashSet::new();
     for (i, value) in values.iter().enumerate() {
-        let at = index_path(&field, i);
+        let path = index_path(&field, i);
         if operator == "In" && *value == 0 {
-            let why = "must not be 0 for the In operator";
-            errors.push(FieldError::invalid(&at, value, why));
+            let detail = "must not be 0 for the In operator";
+            errors.push(FieldError::invalid(&path, value, detail));
         }
         if !visited.insert(value) {
-            errors.push(FieldError::duplicate(at, value));
+            errors.push(FieldError::duplicate(path, value));
         }
     }
     if !values.is_sorted_by_key(|value| value.as_i64().unwrap_or(0)) {
@@ -121,12 +121,17 @@ fn validate_condition_patterns(field: &str, patterns: &[Value], errors: &mut Vec
         errors.push(error);
     }
     for (i, pattern) in patterns.iter().enumerate() {
-        let at = index_path(field, i);
+        let path = index_path(field, i);
         let kind = text(pattern, "/type");
         let result = validate_qualified_name(kind);
-        report_invalid(format!("{at}.type"), kind, result, errors);
+        report_invalid(format!("{path}.type"), kind, result, errors);
         let status = text(pattern, "/status");
-        validate_choice(format!("{at}.status"), status, &CONDITION_STATUSES, errors);
+        validate_choice(
+            format!("{path}.status"),
+            status,
+            &CONDITION_STATUSES,
+            errors,
+        );
     }
 }
 
@@ -135,15 +140,15 @@ pub(super) fn validate_success_policy(field: &str, spec: &Value, errors: &mut Ve
     let field = format!("{field}.successPolicy");
     if text(spec, "/completionMode") != "Indexed" {
         let policy = get(spec, "/successPolicy");
-        let why = "requires indexed completion mode";
-        errors.push(FieldError::invalid(field, policy, why));
+        let detail = "requires indexed completion mode";
+        errors.push(FieldError::invalid(field, policy, detail));
         return;
     }
     let field = format!("{field}.rules");
     let rules = items(spec, "/successPolicy/rules");
     if rules.is_empty() {
-        let why = "at least one rules must be specified when the successPolicy is specified";
-        errors.push(FieldError::required(&field, why));
+        let detail = "at least one rules must be specified when the successPolicy is specified";
+        errors.push(FieldError::required(&field, detail));
     }
     if rules.len() > MAX_RULES {
         errors.push(FieldError::too_many(&field, rules.len(), MAX_RULES));
@@ -163,34 +168,34 @@ fn validate_success_rule(
     let indexes = get(rule, "/succeededIndexes").as_str();
     let count = int(rule, "/succeededCount");
     if indexes.is_none() && count.is_none() {
-        let why = "at least one of succeededCount or succeededIndexes must be specified";
-        errors.push(FieldError::required(field, why));
+        let detail = "at least one of succeededCount or succeededIndexes must be specified";
+        errors.push(FieldError::required(field, detail));
     }
     let mut limits = vec![(completions, "the number of specified completions")];
     if let Some(indexes) = indexes {
-        let at = format!("{field}.succeededIndexes");
+        let path = format!("{field}.succeededIndexes");
         if indexes.len() > MAX_INDEXES_BYTES {
-            errors.push(FieldError::too_long(&at, MAX_INDEXES_BYTES));
+            errors.push(FieldError::too_long(&path, MAX_INDEXES_BYTES));
         }
-        let counted = count_indexes(indexes, completions);
+        let index_count = count_indexes(indexes, completions);
         limits.push((
-            *counted.as_ref().unwrap_or(&0),
+            *index_count.as_ref().unwrap_or(&0),
             "the number of indexes in the specified succeededIndexes field",
         ));
-        if let Err(why) = counted {
-            let why = format!("error parsing succeededIndexes: {why}");
-            errors.push(FieldError::invalid(at, &indexes.into(), why));
+        if let Err(detail) = index_count {
+            let detail = format!("error parsing succeededIndexes: {detail}");
+            errors.push(FieldError::invalid(path, &indexes.into(), detail));
         }
     }
     let Some(count) = count else {
         return;
     };
     validate_non_negative_at(field, rule, "succeededCount", errors);
-    for (limit, of) in limits.into_iter().filter(|(limit, _)| count > *limit) {
+    for (limit, noun) in limits.into_iter().filter(|(limit, _)| count > *limit) {
         errors.push(FieldError::invalid(
             format!("{field}.succeededCount"),
             &count.into(),
-            format!("must be less than or equal to {limit} ({of})"),
+            format!("must be less than or equal to {limit} ({noun})"),
         ));
     }
 }

@@ -132,8 +132,8 @@ impl FieldBounds {
     }
 
     fn value(&self, text: &str) -> Result<u32, String> {
-        let mut named = (self.min..).zip(self.names);
-        match named.find(|(_, name)| name.eq_ignore_ascii_case(text)) {
+        let mut values = (self.min..).zip(self.names);
+        match values.find(|(_, name)| name.eq_ignore_ascii_case(text)) {
             Some((value, _)) => Ok(value),
             None => number(text),
         }
@@ -168,7 +168,7 @@ mod tests {
         ] {
             assert_eq!(validate(valid), Ok(()), "{valid}");
         }
-        for (invalid, why) in [
+        for (invalid, detail) in [
             ("", "empty spec string"),
             ("@never", "unrecognized descriptor: @never"),
             (
@@ -194,7 +194,7 @@ mod tests {
                 "failed to parse int from a: strconv.Atoi: parsing \"a\": invalid syntax",
             ),
         ] {
-            assert_eq!(validate(invalid), Err(why.to_owned()), "{invalid}");
+            assert_eq!(validate(invalid), Err(detail.to_owned()), "{invalid}");
         }
     }
 }

@@ -34,8 +34,8 @@ fn validate_completions(new: &Value, old: &Value, errors: &mut Vec<FieldError>) 
         && completions != get(old, "/spec/completions")
         && completions != get(new, "/spec/parallelism")
     {
-        let why = "can only be modified in tandem with spec.parallelism";
-        errors.push(FieldError::invalid(field, completions, why));
+        let detail = "can only be modified in tandem with spec.parallelism";
+        errors.push(FieldError::invalid(field, completions, detail));
     }
 }
 

@@ -15,7 +15,8 @@ use crate::unstructured::{flag, get, has, int, pointer, text};
 /// The most pods with an index that a Job runs at once.
 const MAX_INDEXED_PARALLELISM: i64 = 100_000;
 const MAX_FAILED_INDEXES: i64 = 100_000;
-/// With more completions than this, limits per index allow less of the rest.
+/// Above this number of completions, a Job with limits per index has lower bounds for its other
+/// fields.
 const MAX_PLAIN_COMPLETIONS: i64 = 100_000;
 const MAX_PARALLELISM_OF_MANY: i64 = 10_000;
 const MAX_FAILED_INDEXES_OF_MANY: i64 = 10_000;
@@ -58,11 +59,11 @@ fn validate_generated_selector(new: &Value, old: Option<&Value>, errors: &mut Ve
     let labels = get(new, "/spec/template/metadata/labels");
     for (label, value) in &expected {
         let field = format!("spec.template.metadata.labels[{label}]");
-        let why = format!("must be '{value}'");
+        let detail = format!("must be '{value}'");
         match labels.get(*label) {
-            None => errors.push(FieldError::required(field, &why)),
+            None => errors.push(FieldError::required(field, &detail)),
             Some(actual) if actual != value => {
-                errors.push(FieldError::invalid(field, labels, why));
+                errors.push(FieldError::invalid(field, labels, detail));
             }
             Some(_) => {}
         }
@@ -71,8 +72,8 @@ fn validate_generated_selector(new: &Value, old: Option<&Value>, errors: &mut Ve
     if let Ok(parsed) = LabelSelector::from_value(selector)
         && !parsed.matches(|key| value_of(key).map(|(_, value)| *value))
     {
-        let why = "`selector` not auto-generated";
-        errors.push(FieldError::invalid("spec.selector", selector, why));
+        let detail = "`selector` not auto-generated";
+        errors.push(FieldError::invalid("spec.selector", selector, detail));
     }
 }
 
@@ -95,8 +96,8 @@ fn validate_index_names(new: &Value, errors: &mut Vec<FieldError>) {
     let name = text(new, "/metadata/name");
     let hostname = format!("{name}-{}", completions - 1);
     if validate_dns1123_label(&hostname).is_err() {
-        let why = format!("will not able to create pod with invalid DNS label: {hostname}");
-        errors.push(FieldError::invalid("metadata.name", &name.into(), why));
+        let detail = format!("will not able to create pod with invalid DNS label: {hostname}");
+        errors.push(FieldError::invalid("metadata.name", &name.into(), detail));
     }
 }
 
@@ -178,8 +179,8 @@ fn validate_indexed(field: &str, spec: &Value, errors: &mut Vec<FieldError>) {
     let parallelism = number("parallelism").unwrap_or(0);
     let failed = number("maxFailedIndexes").unwrap_or(0);
     if completions.is_none() {
-        let why = "when completion mode is Indexed";
-        errors.push(FieldError::required(format!("{field}.completions"), why));
+        let detail = "when completion mode is Indexed";
+        errors.push(FieldError::required(format!("{field}.completions"), detail));
     }
     let mut refuse_above = |name: &str, value: i64, limit: i64, suffix: &str| {
         if value > limit {
@@ -209,12 +210,12 @@ fn validate_indexed(field: &str, spec: &Value, errors: &mut Vec<FieldError>) {
     }
     let field = format!("{field}.maxFailedIndexes");
     if completions.is_some_and(|completions| failed > completions) {
-        let why = "must be less than or equal to completions";
-        errors.push(FieldError::invalid(&field, &failed.into(), why));
+        let detail = "must be less than or equal to completions";
+        errors.push(FieldError::invalid(&field, &failed.into(), detail));
     }
     if is_many && has_limit && !has(spec, "/maxFailedIndexes") {
-        let why = format!("must be specified when completions is above {MAX_PLAIN_COMPLETIONS}");
-        errors.push(FieldError::required(field, &why));
+        let detail = format!("must be specified when completions is above {MAX_PLAIN_COMPLETIONS}");
+        errors.push(FieldError::required(field, &detail));
     }
 }
 
@@ -224,7 +225,11 @@ fn validate_replacement_policy(field: &str, spec: &Value, errors: &mut Vec<Field
         true => &REPLACEMENT_POLICIES[..1],
         false => &REPLACEMENT_POLICIES[..],
     };
-    if !policy.is_null() && !supported.iter().any(|known| policy == known) {
+    if !policy.is_null()
+        && !supported
+            .iter()
+            .any(|supported_policy| policy == supported_policy)
+    {
         errors.push(FieldError::not_supported(
             format!("{field}.podReplacementPolicy"),
             policy,

@@ -40,8 +40,8 @@ pub(super) fn validate_label_selector(
     let labels = get(selector, "/matchLabels");
     metadata::validate_labels(&format!("{field}.matchLabels"), labels, errors);
     for (i, expression) in items(selector, "/matchExpressions").iter().enumerate() {
-        let at = index_path(&format!("{field}.matchExpressions"), i);
-        validate_expression(&at, expression, values, errors);
+        let path = index_path(&format!("{field}.matchExpressions"), i);
+        validate_expression(&path, expression, values, errors);
     }
 }
 
@@ -76,7 +76,7 @@ fn validate_expression(
         return;
     }
     for (i, value) in texts(expression, "/values").enumerate() {
-        let at = index_path(&format!("{field}.values"), i);
-        report_invalid(at, value, validate_label_value(value), errors);
+        let path = index_path(&format!("{field}.values"), i);
+        report_invalid(path, value, validate_label_value(value), errors);
     }
 }

@@ -35,28 +35,28 @@ pub(super) fn validate_match_conditions(
     };
     let mut names = HashSet::new();
     for (i, condition) in conditions.iter().enumerate() {
-        let at = index_path(field, i);
+        let path = index_path(field, i);
         let expression = text(condition, "/expression").trim();
         if expression.is_empty() {
-            errors.push(FieldError::required(format!("{at}.expression"), ""));
+            errors.push(FieldError::required(format!("{path}.expression"), ""));
         } else {
             let compiled = expressions.compile(expression, OutputType::Bool, declared);
             report_expression(
-                &format!("{at}.expression"),
+                &format!("{path}.expression"),
                 expression,
                 compiled.error(),
                 errors,
             );
         }
         let name = text(condition, "/name");
-        let at = format!("{at}.name");
+        let path = format!("{path}.name");
         if name.is_empty() {
-            errors.push(FieldError::required(&at, ""));
+            errors.push(FieldError::required(&path, ""));
             continue;
         }
-        report_invalid(&at, name, validate_qualified_name(name), errors);
+        report_invalid(&path, name, validate_qualified_name(name), errors);
         if !names.insert(name) {
-            errors.push(FieldError::duplicate(&at, &name.into()));
+            errors.push(FieldError::duplicate(&path, &name.into()));
         }
     }
 }
@@ -68,7 +68,7 @@ pub(super) fn report_expression(
     error: Option<&str>,
     errors: &mut Vec<FieldError>,
 ) {
-    if let Some(why) = error {
-        errors.push(FieldError::invalid(field, &expression.into(), why));
+    if let Some(detail) = error {
+        errors.push(FieldError::invalid(field, &expression.into(), detail));
     }
 }

@@ -29,10 +29,10 @@ pub(super) fn validate_mutating_policy(
     );
     let mutations = items(spec, "/mutations");
     if mutations.is_empty() {
-        let why = "mutations must contain at least one item";
+        let detail = "mutations must contain at least one item";
         validation
             .errors
-            .push(FieldError::required("spec.mutations", why));
+            .push(FieldError::required("spec.mutations", detail));
     }
     for (i, mutation) in mutations.iter().enumerate() {
         validation.mutation(&index_path("spec.mutations", i), mutation);
@@ -58,7 +58,10 @@ pub(super) fn validate_mutating_binding(binding: &Value, errors: &mut Vec<FieldE
 fn validate_operations(field: &str, resources: &Value, errors: &mut Vec<FieldError>) {
     for rule in items(resources, "/resourceRules") {
         for operation in items(rule, "/operations") {
-            if !OPERATIONS.iter().any(|known| operation == known) {
+            if !OPERATIONS
+                .iter()
+                .any(|supported_operation| operation == supported_operation)
+            {
                 errors.push(FieldError::not_supported(field, operation, &OPERATIONS));
             }
         }
@@ -81,8 +84,8 @@ impl PolicyValidation<'_> {
             ),
             _ => {
                 let patch_type = get(mutation, "/patchType");
-                let at = format!("{field}.patchType");
-                let error = FieldError::not_supported(at, patch_type, &PATCH_TYPES);
+                let path = format!("{field}.patchType");
+                let error = FieldError::not_supported(path, patch_type, &PATCH_TYPES);
                 self.errors.push(error);
                 return;
             }
@@ -92,14 +95,14 @@ impl PolicyValidation<'_> {
             let expression = text(mutation, &format!("/{used}/expression")).trim();
             self.patch(&format!("{field}.{used}.expression"), expression, output);
         } else {
-            let why = format!("must be specified when patchType is {patch_type}");
-            let error = FieldError::required(format!("{field}.{used}"), &why);
+            let detail = format!("must be specified when patchType is {patch_type}");
+            let error = FieldError::required(format!("{field}.{used}"), &detail);
             self.errors.push(error);
         }
         if has(mutation, &format!("/{other}")) {
-            let why = format!("must not be specified when patchType is {patch_type}");
+            let detail = format!("must not be specified when patchType is {patch_type}");
             let value = format!("{{{other}}}").into();
-            let error = FieldError::invalid(format!("{field}.{other}"), &value, why);
+            let error = FieldError::invalid(format!("{field}.{other}"), &value, detail);
             self.errors.push(error);
         }
     }

@@ -21,24 +21,24 @@ pub(super) fn validate_network_policy(
     let values = SelectorValues::of_old(old.map(|old| get(old, "/spec/podSelector")));
     validate_label_selector("spec.podSelector", selector, values, errors);
     for (rules, peers) in [("ingress", "from"), ("egress", "to")] {
-        let known = old.map_or(&Value::Null, |old| get(old, "/spec"));
-        let known = known_cidrs(items(known, &format!("/{rules}")), peers);
+        let old_cidrs = old.map_or(&Value::Null, |old| get(old, "/spec"));
+        let old_cidrs = known_cidrs(items(old_cidrs, &format!("/{rules}")), peers);
         for (i, rule) in items(spec, &format!("/{rules}")).iter().enumerate() {
             let field = index_path(&format!("spec.{rules}"), i);
             for (j, port) in items(rule, "/ports").iter().enumerate() {
                 validate_policy_port(&index_path(&format!("{field}.ports"), j), port, errors);
             }
             for (j, peer) in items(rule, &format!("/{peers}")).iter().enumerate() {
-                let at = index_path(&format!("{field}.{peers}"), j);
-                validate_peer(&at, peer, &known, values, errors);
+                let path = index_path(&format!("{field}.{peers}"), j);
+                validate_peer(&path, peer, &old_cidrs, values, errors);
             }
         }
     }
     let types = items(spec, "/policyTypes");
     if types.len() > 2 {
         let all = get(spec, "/policyTypes");
-        let why = "may not specify more than two policyTypes";
-        errors.push(FieldError::invalid("spec.policyTypes", all, why));
+        let detail = "may not specify more than two policyTypes";
+        errors.push(FieldError::invalid("spec.policyTypes", all, detail));
         return;
     }
     for (i, kind) in types.iter().enumerate() {
@@ -68,7 +68,11 @@ fn known_cidrs(rules: &[Value], peers: &str) -> Vec<Value> {
 
 fn validate_policy_port(field: &str, entry: &Value, errors: &mut Vec<FieldError>) {
     let protocol = get(entry, "/protocol");
-    if !protocol.is_null() && !PROTOCOLS.iter().any(|known| protocol == known) {
+    if !protocol.is_null()
+        && !PROTOCOLS
+            .iter()
+            .any(|supported_protocol| protocol == supported_protocol)
+    {
         let field = format!("{field}.protocol");
         errors.push(FieldError::not_supported(field, protocol, &PROTOCOLS));
     }
@@ -84,11 +88,11 @@ fn validate_policy_port(field: &str, entry: &Value, errors: &mut Vec<FieldError>
         return;
     };
     let field = format!("{field}.endPort");
-    let why = match number {
+    let detail = match number {
         Some(number) => {
             if end < number {
-                let why = "must be greater than or equal to `port`";
-                errors.push(FieldError::invalid(&field, &number.into(), why));
+                let detail = "must be greater than or equal to `port`";
+                errors.push(FieldError::invalid(&field, &number.into(), detail));
             }
             validate_port(field, end, errors);
             return;
@@ -96,13 +100,13 @@ fn validate_policy_port(field: &str, entry: &Value, errors: &mut Vec<FieldError>
         None if port.is_null() => "may not be specified when `port` is not specified",
         None => "may not be specified when `port` is non-numeric",
     };
-    errors.push(FieldError::invalid(field, &end.into(), why));
+    errors.push(FieldError::invalid(field, &end.into(), detail));
 }
 
 fn validate_peer(
     field: &str,
     peer: &Value,
-    known: &[Value],
+    old_cidrs: &[Value],
     values: SelectorValues,
     errors: &mut Vec<FieldError>,
 ) {
@@ -110,8 +114,8 @@ fn validate_peer(
     for selector in ["podSelector", "namespaceSelector"] {
         let value = get(peer, &format!("/{selector}"));
         count += usize::from(!value.is_null());
-        let at = format!("{field}.{selector}");
-        validate_label_selector(&at, value, values, errors);
+        let path = format!("{field}.{selector}");
+        validate_label_selector(&path, value, values, errors);
     }
     if !has(peer, "/ipBlock") {
         if count == 0 {
@@ -120,8 +124,8 @@ fn validate_peer(
         return;
     }
     if count > 0 {
-        let why = "may not specify both ipBlock and another peer";
-        errors.push(FieldError::forbidden(field, why));
+        let detail = "may not specify both ipBlock and another peer";
+        errors.push(FieldError::forbidden(field, detail));
     }
     let cidr = text(peer, "/ipBlock/cidr");
     let field = format!("{field}.ipBlock");
@@ -129,13 +133,13 @@ fn validate_peer(
         errors.push(FieldError::required(format!("{field}.cidr"), ""));
         return;
     }
-    let is_valid = validate_cidr(&format!("{field}.cidr"), cidr, known, errors);
+    let is_valid = validate_cidr(&format!("{field}.cidr"), cidr, old_cidrs, errors);
     for (i, except) in items(peer, "/ipBlock/except").iter().enumerate() {
-        let at = index_path(&format!("{field}.except"), i);
+        let path = index_path(&format!("{field}.except"), i);
         let except = except.as_str().unwrap_or("");
-        if validate_cidr(&at, except, known, errors) && is_valid && !contains(cidr, except) {
-            let why = "must be a strict subset of `cidr`";
-            errors.push(FieldError::invalid(at, &except.into(), why));
+        if validate_cidr(&path, except, old_cidrs, errors) && is_valid && !contains(cidr, except) {
+            let detail = "must be a strict subset of `cidr`";
+            errors.push(FieldError::invalid(path, &except.into(), detail));
         }
     }
 }

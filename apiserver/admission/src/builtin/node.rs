@@ -32,8 +32,8 @@ pub(super) fn validate(new: &Value, old: Option<&Value>, errors: &mut Vec<FieldE
 fn validate_update(new: &Value, old: &Value, errors: &mut Vec<FieldError>) {
     let mut addresses = HashSet::new();
     for (i, address) in items(new, "/status/addresses").iter().enumerate() {
-        let same = (text(address, "/type"), text(address, "/address"));
-        if !addresses.insert(same) {
+        let type_and_address = (text(address, "/type"), text(address, "/address"));
+        if !addresses.insert(type_and_address) {
             let field = index_path("status.addresses", i);
             errors.push(FieldError::duplicate(field, address));
         }
@@ -42,13 +42,13 @@ fn validate_update(new: &Value, old: &Value, errors: &mut Vec<FieldError>) {
         ("podCIDR", "/spec/podCIDRs"),
         ("providerID", "/spec/providerID"),
     ] {
-        let was = get(old, path);
-        let is_set = was.as_array().is_some_and(|list| !list.is_empty())
-            || was.as_str().is_some_and(|id| !id.is_empty());
-        if is_set && get(new, path) != was {
-            let why = format!("node updates may not change {field} except from \"\" to valid");
+        let old_value = get(old, path);
+        let is_set = old_value.as_array().is_some_and(|list| !list.is_empty())
+            || old_value.as_str().is_some_and(|id| !id.is_empty());
+        if is_set && get(new, path) != old_value {
+            let detail = format!("node updates may not change {field} except from \"\" to valid");
             let field = path.trim_start_matches('/').replace('/', ".");
-            errors.push(FieldError::forbidden(field, &why));
+            errors.push(FieldError::forbidden(field, &detail));
         }
     }
     if text(new, "/spec/externalID") != text(old, "/spec/externalID") {
@@ -73,10 +73,10 @@ fn render_taint(taint: &Value) -> String {
 fn validate_pod_networks(new: &Value, old: Option<&Value>, errors: &mut Vec<FieldError>) {
     let field = "spec.podCIDRs";
     let networks = items(new, "/spec/podCIDRs");
-    let known = old.map_or(&[][..], |old| items(old, "/spec/podCIDRs"));
+    let old_cidrs = old.map_or(&[][..], |old| items(old, "/spec/podCIDRs"));
     for (i, network) in networks.iter().enumerate() {
         let network = network.as_str().unwrap_or("");
-        validate_cidr(&index_path(field, i), network, known, errors);
+        validate_cidr(&index_path(field, i), network, old_cidrs, errors);
     }
     let families = networks.iter().filter_map(|network| {
         let (address, _) = network.as_str()?.split_once('/')?;

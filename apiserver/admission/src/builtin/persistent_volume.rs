@@ -94,8 +94,8 @@ fn validate_node_affinity(spec: &Value, old: Option<&Value>, errors: &mut Vec<Fi
     let field = "spec.nodeAffinity.required";
     let path = "/nodeAffinity/required";
     if !has(spec, path) {
-        let why = "must specify required node constraints";
-        errors.push(FieldError::required(field, why));
+        let detail = "must specify required node constraints";
+        errors.push(FieldError::required(field, detail));
         return;
     }
     let old = old.map_or(&Value::Null, |old| get(old, "/spec/nodeAffinity/required"));
@@ -112,27 +112,27 @@ fn validate_source(volume: &Value, errors: &mut Vec<FieldError>) {
         return;
     };
     let source = get(spec, &format!("/{first}"));
-    let at = volume_sources::error_path("spec", first);
+    let path = volume_sources::error_path("spec", first);
     if *first == "iscsi" {
         let name = text(volume, "/metadata/name");
-        let at_portal = format!("{at}.targetportal");
-        let blamed = (&*at_portal, text(source, "/targetPortal"));
-        volume_sources::validate_iscsi(&at, source, name, blamed, errors);
+        let at_portal = format!("{path}.targetportal");
+        let error_field = (&*at_portal, text(source, "/targetPortal"));
+        volume_sources::validate_iscsi(&path, source, name, error_field, errors);
         if has(source, "/secretRef") {
             let secret = get(source, "/secretRef");
-            volume_sources::require(&format!("{at}.secretRef"), secret, &["name"], errors);
+            volume_sources::require(&format!("{path}.secretRef"), secret, &["name"], errors);
         }
     } else {
-        volume_sources::validate(&at, first, source, true, errors);
+        volume_sources::validate(&path, first, source, true, errors);
     }
     if *first == "local" && !has(spec, "/nodeAffinity") {
-        let why = "Local volume requires node affinity";
-        errors.push(FieldError::required("spec.nodeAffinity", why));
+        let detail = "Local volume requires node affinity";
+        errors.push(FieldError::required("spec.nodeAffinity", detail));
     }
     for extra in present {
-        let shown = if *extra == "cephfs" { "cephFS" } else { extra };
+        let field_name = if *extra == "cephfs" { "cephFS" } else { extra };
         errors.push(FieldError::forbidden(
-            format!("spec.{shown}"),
+            format!("spec.{field_name}"),
             "may not specify more than 1 volume type",
         ));
     }
@@ -150,27 +150,27 @@ fn validate_attributes_class(spec: &Value, errors: &mut Vec<FieldError>) {
         report_invalid(field, class, validate_dns1123_subdomain(class), errors);
     }
     if !has(spec, "/csi") {
-        let why = "has to be specified when using volumeAttributesClassName";
-        errors.push(FieldError::required("spec.csi", why));
+        let detail = "has to be specified when using volumeAttributesClassName";
+        errors.push(FieldError::required("spec.csi", detail));
     }
 }
 
 /// Kubernetes gives the paths of some fields without `spec`.
 fn validate_update(new: &Value, old: &Value, errors: &mut Vec<FieldError>) {
-    let (was, is) = (get(old, "/spec"), get(new, "/spec"));
+    let (old_spec, new_spec) = (get(old, "/spec"), get(new, "/spec"));
     let changed = |name: &&str| {
         let path = format!("/{name}");
-        let mut source = get(is, &path).clone();
+        let mut source = get(new_spec, &path).clone();
         // The Secret to expand a volume with may be added.
         let secret = "controllerExpandSecretRef";
         if *name == "csi"
-            && !has(was, &format!("{path}/{secret}"))
-            && has(was, &path)
+            && !has(old_spec, &format!("{path}/{secret}"))
+            && has(old_spec, &path)
             && let Some(fields) = source.as_object_mut()
         {
             fields.remove(secret);
         }
-        source != *get(was, &path)
+        source != *get(old_spec, &path)
     };
     if SOURCES.iter().any(changed) {
         errors.push(FieldError::forbidden(
@@ -178,21 +178,24 @@ fn validate_update(new: &Value, old: &Value, errors: &mut Vec<FieldError>) {
             "spec.persistentvolumesource is immutable after creation",
         ));
     }
-    let mode = get(is, "/volumeMode");
-    if mode != get(was, "/volumeMode") {
+    let mode = get(new_spec, "/volumeMode");
+    if mode != get(old_spec, "/volumeMode") {
         errors.push(FieldError::invalid(
             "volumeMode",
             mode,
             "field is immutable",
         ));
     }
-    let (old_affinity, affinity) = (get(was, "/nodeAffinity"), get(is, "/nodeAffinity"));
+    let (old_affinity, affinity) = (
+        get(old_spec, "/nodeAffinity"),
+        get(new_spec, "/nodeAffinity"),
+    );
     if !old_affinity.is_null() && !is_renamed(old_affinity, affinity) {
-        let why = "field is immutable, except for updating from beta label to GA";
-        errors.push(FieldError::invalid("nodeAffinity", affinity, why));
+        let detail = "field is immutable, except for updating from beta label to GA";
+        errors.push(FieldError::invalid("nodeAffinity", affinity, detail));
     }
     let class = "/volumeAttributesClassName";
-    if has(was, class) && !has(is, class) {
+    if has(old_spec, class) && !has(new_spec, class) {
         errors.push(FieldError::forbidden(
             "spec.volumeAttributesClassName",
             "update from non-nil value to nil is forbidden",

@@ -24,23 +24,23 @@ pub(super) fn validate(new: &Value, old: Option<&Value>, errors: &mut Vec<FieldE
 /// Validates the template of a claim that is created with a pod.
 pub(super) fn validate_claim_template(field: &str, template: &Value, errors: &mut Vec<FieldError>) {
     let meta = get(template, "/metadata");
-    let at = format!("{field}.metadata");
+    let path = format!("{field}.metadata");
     metadata::validate_annotations(
-        &format!("{at}.annotations"),
+        &format!("{path}.annotations"),
         get(meta, "/annotations"),
         errors,
     );
-    metadata::validate_labels(&format!("{at}.labels"), get(meta, "/labels"), errors);
+    metadata::validate_labels(&format!("{path}.labels"), get(meta, "/labels"), errors);
     let is_allowed = |name: &str| matches!(name, "annotations" | "labels" | "creationTimestamp");
     for (name, _) in entries(meta, "").filter(|(name, value)| !is_allowed(name) && !value.is_null())
     {
         errors.push(FieldError::forbidden(
-            format!("{at}.{name}"),
+            format!("{path}.{name}"),
             "cannot be set",
         ));
     }
-    let at = format!("{field}.spec");
-    validate_spec(&at, get(template, "/spec"), &Value::Null, errors);
+    let path = format!("{field}.spec");
+    validate_spec(&path, get(template, "/spec"), &Value::Null, errors);
 }
 
 fn validate_spec(field: &str, spec: &Value, old: &Value, errors: &mut Vec<FieldError>) {
@@ -48,11 +48,15 @@ fn validate_spec(field: &str, spec: &Value, old: &Value, errors: &mut Vec<FieldE
     let values = SelectorValues::of_old([get(old, "/selector")]);
     validate_label_selector(&format!("{field}.selector"), selector, values, errors);
     validate_access_modes(field, spec, "at least 1 access mode is required", errors);
-    let at = format!("{field}.resources[storage]");
+    let field_path = format!("{field}.resources[storage]");
     if has(spec, "/resources/requests/storage") {
-        validate_positive(&at, get(spec, "/resources/requests/storage"), errors);
+        validate_positive(
+            &field_path,
+            get(spec, "/resources/requests/storage"),
+            errors,
+        );
     } else {
-        errors.push(FieldError::required(at, ""));
+        errors.push(FieldError::required(field_path, ""));
     }
     validate_class_and_mode(field, spec, errors);
     let keeps_group = ["/dataSource/apiGroup", "/dataSourceRef/apiGroup"]
@@ -68,13 +72,14 @@ fn validate_spec(field: &str, spec: &Value, old: &Value, errors: &mut Vec<FieldE
     let class = text(spec, "/volumeAttributesClassName");
     if !class.is_empty() {
         let result = validate_dns1123_subdomain(class);
-        let at = format!("{field}.volumeAttributesClassName");
-        report_invalid(at, class, result, errors);
+        let field_path = format!("{field}.volumeAttributesClassName");
+        report_invalid(field_path, class, result, errors);
     }
 }
 
-/// Whether Kubernetes drops a data source: that of another namespace, which is an alpha feature,
-/// and what a new claim names by the old field that is neither a claim nor a snapshot.
+/// Whether Kubernetes drops a data source. It drops a `dataSourceRef` to another namespace, which
+/// is an alpha feature, and the `dataSource` of a new claim if it names neither a claim nor a
+/// snapshot.
 fn is_ignored(name: &str, spec: &Value, old: &Value) -> bool {
     if name == "dataSourceRef" {
         return !text(spec, "/dataSourceRef/namespace").is_empty();
@@ -102,8 +107,8 @@ fn validate_data_source(
     }
     let (group, kind) = (text(source, "/apiGroup"), text(source, "/kind"));
     if group.is_empty() && kind != "PersistentVolumeClaim" {
-        let why = "must be 'PersistentVolumeClaim' when referencing the default apiGroup";
-        errors.push(FieldError::invalid(field, &kind.into(), why));
+        let detail = "must be 'PersistentVolumeClaim' when referencing the default apiGroup";
+        errors.push(FieldError::invalid(field, &kind.into(), detail));
     }
     if !group.is_empty() && !keeps_group {
         let result = validate_dns1123_subdomain(group);
@@ -115,14 +120,14 @@ fn validate_data_source(
 fn validate_both_sources(field: &str, spec: &Value, errors: &mut Vec<FieldError>) {
     let (source, reference) = (get(spec, "/dataSource"), get(spec, "/dataSourceRef"));
     let is_compared = !source.is_null() && text(reference, "/namespace").is_empty();
-    let same = ["/apiGroup", "/kind", "/name"]
+    let are_equal = ["/apiGroup", "/kind", "/name"]
         .iter()
         .all(|path| get(source, path) == get(reference, path));
-    if is_compared && !reference.is_null() && !same {
-        let shown = format!("{field}.dataSource");
+    if is_compared && !reference.is_null() && !are_equal {
+        let source_path = format!("{field}.dataSource");
         errors.push(FieldError::invalid(
             field,
-            &shown.into(),
+            &source_path.into(),
             "must match dataSourceRef",
         ));
     }
@@ -135,10 +140,10 @@ fn class_annotation(claim: &Value) -> Option<&str> {
 }
 
 fn validate_update(new: &Value, old: &Value, errors: &mut Vec<FieldError>) {
-    let (was, is) = (get(old, "/spec"), get(new, "/spec"));
+    let (old_spec, new_spec) = (get(old, "/spec"), get(new, "/spec"));
     let (old_class, class) = (class_annotation(old), class_annotation(new));
-    let class_name = get(is, "/storageClassName");
-    let had_no_class = !has(was, "/storageClassName") && !class_name.is_null();
+    let class_name = get(new_spec, "/storageClassName");
+    let had_no_class = !has(old_spec, "/storageClassName") && !class_name.is_null();
     // The class may move from the annotation to the field.
     let moves_class = had_no_class
         && old_class.is_some_and(|old| class_name == old)
@@ -151,28 +156,28 @@ fn validate_update(new: &Value, old: &Value, errors: &mut Vec<FieldError>) {
             "field is immutable",
         ));
     }
-    let mut expected = is.clone();
+    let mut expected = new_spec.clone();
     if moves_class || gets_class {
-        restore(&mut expected, was, "storageClassName");
+        restore(&mut expected, old_spec, "storageClassName");
     }
-    if text(was, "/volumeName").is_empty() {
-        restore(&mut expected, was, "volumeName");
+    if text(old_spec, "/volumeName").is_empty() {
+        restore(&mut expected, old_spec, "volumeName");
     }
     if text(new, "/status/phase") == "Bound" {
-        let amount = get(was, "/resources/requests/storage");
+        let amount = get(old_spec, "/resources/requests/storage");
         if let Some(requests) = object_mut(&mut expected, &["resources", "requests"]) {
             requests.insert("storage".to_owned(), amount.clone());
         }
-        if has(is, "/volumeAttributesClassName") {
-            restore(&mut expected, was, "volumeAttributesClassName");
+        if has(new_spec, "/volumeAttributesClassName") {
+            restore(&mut expected, old_spec, "volumeAttributesClassName");
         }
     }
-    if !is_equal(&expected, was) {
+    if !is_equal(&expected, old_spec) {
         errors.push(FieldError::forbidden("spec", IMMUTABLE_SPEC));
     }
     validate_amount(new, old, errors);
-    let mode = get(is, "/volumeMode");
-    if mode != get(was, "/volumeMode") {
+    let mode = get(new_spec, "/volumeMode");
+    if mode != get(old_spec, "/volumeMode") {
         errors.push(FieldError::invalid(
             "volumeMode",
             mode,
@@ -180,15 +185,18 @@ fn validate_update(new: &Value, old: &Value, errors: &mut Vec<FieldError>) {
         ));
     }
     let path = "/volumeAttributesClassName";
-    if has(was, path) && get(was, path) != get(is, path) && text(is, path).is_empty() {
-        let what = if has(is, path) {
+    if has(old_spec, path)
+        && get(old_spec, path) != get(new_spec, path)
+        && text(new_spec, path).is_empty()
+    {
+        let emptiness = if has(new_spec, path) {
             "an empty string"
         } else {
             "nil"
         };
         errors.push(FieldError::forbidden(
             "spec.volumeAttributesClassName",
-            &format!("update from non-nil value to {what} is forbidden"),
+            &format!("update from non-nil value to {emptiness} is forbidden"),
         ));
     }
 }
@@ -209,9 +217,9 @@ fn validate_amount(new: &Value, old: &Value, errors: &mut Vec<FieldError>) {
     }
 }
 
-fn restore(spec: &mut Value, was: &Value, name: &str) {
+fn restore(spec: &mut Value, old_spec: &Value, name: &str) {
     if let Some(fields) = spec.as_object_mut() {
-        match was.get(name) {
+        match old_spec.get(name) {
             Some(old) => fields.insert(name.to_owned(), old.clone()),
             None => fields.remove(name),
         };

@@ -28,25 +28,25 @@ pub(super) fn validate(
     let spec = get(template, "/spec");
     for (key, value) in entries(annotations, "") {
         let value = value.as_str().unwrap_or("");
-        let at = format!("{field}[{key}]");
+        let path = format!("{field}[{key}]");
         match key {
             MIRROR if text(spec, "/nodeName").is_empty() => {
-                let why = "must set spec.nodeName if mirror pod annotation is set";
-                errors.push(FieldError::invalid(at, &value.into(), why));
+                let detail = "must set spec.nodeName if mirror pod annotation is set";
+                errors.push(FieldError::invalid(path, &value.into(), detail));
             }
             TOLERATIONS if !value.is_empty() => {
                 match machinery::json::from_str::<Vec<Value>>(value) {
                     Ok(tolerations) => {
                         validate_tolerations(&format!("{field}.{key}"), &tolerations, errors);
                     }
-                    Err(why) => {
-                        errors.push(FieldError::invalid(&field, &key.into(), why.to_string()));
+                    Err(detail) => {
+                        errors.push(FieldError::invalid(&field, &key.into(), detail.to_string()));
                     }
                 }
             }
             DELETION_COST if !is_deletion_cost(value) && !had_invalid_cost(old) => {
                 errors.push(FieldError::invalid(
-                    at,
+                    path,
                     &value.into(),
                     "must be a 32bit integer",
                 ));
@@ -56,7 +56,7 @@ pub(super) fn validate(
             }
             _ => {
                 if let Some(container) = key.strip_prefix(APP_ARMOR) {
-                    validate_app_armor(&at, container, value, spec, errors);
+                    validate_app_armor(&path, container, value, spec, errors);
                 }
             }
         }
@@ -81,8 +81,8 @@ fn validate_seccomp(field: &str, profile: &str, errors: &mut Vec<FieldError>) {
         _ => match profile.strip_prefix("localhost/") {
             Some(path) => validate_descending_path(field, path, errors),
             None => {
-                let why = "must be a valid seccomp profile";
-                errors.push(FieldError::invalid(field, &profile.into(), why));
+                let detail = "must be a valid seccomp profile";
+                errors.push(FieldError::invalid(field, &profile.into(), detail));
             }
         },
     }
@@ -100,13 +100,13 @@ fn validate_app_armor(
         .iter()
         .any(|(_, c)| text(c, "/name") == container)
     {
-        let why = "container not found";
-        errors.push(FieldError::invalid(field, &container.into(), why));
+        let detail = "container not found";
+        errors.push(FieldError::invalid(field, &container.into(), detail));
     }
     let is_known = matches!(profile, "" | "runtime/default" | "unconfined");
     if !is_known && !profile.starts_with("localhost/") {
-        let why = format!("invalid AppArmor profile name: {profile:?}");
-        errors.push(FieldError::invalid(field, &profile.into(), why));
+        let detail = format!("invalid AppArmor profile name: {profile:?}");
+        errors.push(FieldError::invalid(field, &profile.into(), detail));
     }
 }
 
@@ -118,32 +118,38 @@ pub(super) fn validate_profiles(field: &str, template: &Value, errors: &mut Vec<
     let spec = get(template, "/spec");
     let of_pod = |name: &str| get(spec, &format!("/securityContext/{name}"));
     if let Some(value) = annotation(SECCOMP_POD) {
-        let at = format!("{field}.securityContext.seccompProfile");
-        compare_profiles(&at, "seccomp", value, of_pod("seccompProfile"), errors);
+        let path = format!("{field}.securityContext.seccompProfile");
+        compare_profiles(&path, "seccomp", value, of_pod("seccompProfile"), errors);
     }
-    for (at, container) in all_containers(field, spec) {
+    for (path, container) in all_containers(field, spec) {
         let name = text(container, "/name");
-        let own = |name: &str| get(container, &format!("/securityContext/{name}"));
+        let container_profile = |name: &str| get(container, &format!("/securityContext/{name}"));
         if let Some(value) = annotation(&format!("{SECCOMP_CONTAINER}{name}")) {
-            let at = format!("{at}.securityContext.seccompProfile");
-            compare_profiles(&at, "seccomp", value, own("seccompProfile"), errors);
+            let path = format!("{path}.securityContext.seccompProfile");
+            compare_profiles(
+                &path,
+                "seccomp",
+                value,
+                container_profile("seccompProfile"),
+                errors,
+            );
         }
-        let profile = match own("appArmorProfile") {
+        let profile = match container_profile("appArmorProfile") {
             Value::Null => of_pod("appArmorProfile"),
-            own => own,
+            container_profile => container_profile,
         };
         if let Some(value) = annotation(&format!("{APP_ARMOR}{name}"))
             && text(spec, "/os/name") != "windows"
         {
-            let at = format!("{at}.securityContext.appArmorProfile");
-            compare_profiles(&at, "apparmor", value, profile, errors);
+            let path = format!("{path}.securityContext.appArmorProfile");
+            compare_profiles(&path, "apparmor", value, profile, errors);
         }
     }
 }
 
 fn compare_profiles(
     field: &str,
-    what: &str,
+    profile_kind: &str,
     annotation: &str,
     profile: &Value,
     errors: &mut Vec<FieldError>,
@@ -151,38 +157,44 @@ fn compare_profiles(
     let same_type = match text(profile, "/type") {
         "Unconfined" => annotation == "unconfined",
         "RuntimeDefault" => {
-            annotation == "runtime/default" || what == "seccomp" && annotation == "docker/default"
+            annotation == "runtime/default"
+                || profile_kind == "seccomp" && annotation == "docker/default"
         }
         "Localhost" => annotation.starts_with("localhost/"),
         _ => return,
     };
     let local = annotation.strip_prefix("localhost/").unwrap_or("");
     if !same_type {
-        let why = format!("{what} type in annotation and field must match");
-        errors.push(FieldError::forbidden(format!("{field}.type"), &why));
+        let detail = format!("{profile_kind} type in annotation and field must match");
+        errors.push(FieldError::forbidden(format!("{field}.type"), &detail));
     } else if text(profile, "/type") == "Localhost" && text(profile, "/localhostProfile") != local {
-        let why = format!("{what} profile in annotation and field must match");
-        let at = format!("{field}.localhostProfile");
-        errors.push(FieldError::forbidden(at, &why));
+        let detail = format!("{profile_kind} profile in annotation and field must match");
+        let path = format!("{field}.localhostProfile");
+        errors.push(FieldError::forbidden(path, &detail));
     }
 }
 
 /// Forbids changes of annotations that act only when a pod is created.
 pub(super) fn validate_update(new: &Value, old: &Value, errors: &mut Vec<FieldError>) {
     let annotations = |pod| get(pod, "/metadata/annotations");
-    let (was, is) = (annotations(old), annotations(new));
-    for (key, what) in concerned_keys(was) {
-        if was.get(key) != is.get(key) {
-            let at = format!("metadata.annotations[{key}]");
+    let (old_annotations, new_annotations) = (annotations(old), annotations(new));
+    for (key, annotation_kind) in concerned_keys(old_annotations) {
+        if old_annotations.get(key) != new_annotations.get(key) {
+            let path = format!("metadata.annotations[{key}]");
             errors.push(FieldError::forbidden(
-                at,
-                &format!("may not remove or update {what}"),
+                path,
+                &format!("may not remove or update {annotation_kind}"),
             ));
         }
     }
-    for (key, what) in concerned_keys(is).filter(|(key, _)| was.get(key).is_none()) {
-        let at = format!("metadata.annotations[{key}]");
-        errors.push(FieldError::forbidden(at, &format!("may not add {what}")));
+    for (key, annotation_kind) in
+        concerned_keys(new_annotations).filter(|(key, _)| old_annotations.get(key).is_none())
+    {
+        let path = format!("metadata.annotations[{key}]");
+        errors.push(FieldError::forbidden(
+            path,
+            &format!("may not add {annotation_kind}"),
+        ));
     }
 }
 

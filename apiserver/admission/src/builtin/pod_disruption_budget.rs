@@ -26,7 +26,11 @@ pub(super) fn validate(budget: &Value, old: Option<&Value>, errors: &mut Vec<Fie
     let values = SelectorValues::of_old(old.map(|old| get(old, "/spec/selector")));
     validate_label_selector("spec.selector", get(spec, "/selector"), values, errors);
     let eviction = get(spec, "/unhealthyPodEvictionPolicy");
-    if !eviction.is_null() && !EVICTION_POLICIES.iter().any(|known| eviction == known) {
+    if !eviction.is_null()
+        && !EVICTION_POLICIES
+            .iter()
+            .any(|supported_policy| eviction == supported_policy)
+    {
         errors.push(FieldError::not_supported(
             "spec.unhealthyPodEvictionPolicy",
             eviction,

@@ -37,46 +37,46 @@ pub(super) fn validate_pod(new: &Value, old: Option<&Value>, errors: &mut Vec<Fi
 
 fn validate_new(pod: &Value, errors: &mut Vec<FieldError>) {
     if !items(pod, "/spec/ephemeralContainers").is_empty() {
-        let why = "cannot be set on create";
-        errors.push(FieldError::forbidden("spec.ephemeralContainers", why));
+        let detail = "cannot be set on create";
+        errors.push(FieldError::forbidden("spec.ephemeralContainers", detail));
     }
     let is_gated = !items(pod, "/spec/schedulingGates").is_empty();
     if is_gated && !text(pod, "/spec/nodeName").is_empty() {
-        let why = "cannot be set until all schedulingGates have been cleared";
-        errors.push(FieldError::forbidden("spec.nodeName", why));
+        let detail = "cannot be set until all schedulingGates have been cleared";
+        errors.push(FieldError::forbidden("spec.nodeName", detail));
     }
     pod_annotations::validate_profiles("spec", pod, errors);
 }
 
 fn validate_update(pod_spec: ValidatedPodSpec<'_>, errors: &mut Vec<FieldError>) {
-    let (was, is) = (pod_spec.old, pod_spec.spec);
+    let (old_spec, new_spec) = (pod_spec.old, pod_spec.spec);
     for list in ["containers", "initContainers"] {
         let path = format!("/{list}");
-        if items(was, &path).len() != items(is, &path).len() {
-            let why = "pod updates may not add or remove containers";
-            errors.push(FieldError::forbidden(pod_spec.at(list), why));
+        if items(old_spec, &path).len() != items(new_spec, &path).len() {
+            let detail = "pod updates may not add or remove containers";
+            errors.push(FieldError::forbidden(pod_spec.at(list), detail));
             return;
         }
     }
-    if !validate_deadline(was, is, errors) {
+    if !validate_deadline(old_spec, new_spec, errors) {
         return;
     }
-    validate_tolerations(was, is, errors);
-    validate_gates(was, is, errors);
-    let mut expected = is.clone();
-    restore_mutable_fields(&mut expected, was);
-    if !items(was, "/schedulingGates").is_empty() {
-        restore_node_selection(&mut expected, was, errors);
+    validate_tolerations(old_spec, new_spec, errors);
+    validate_gates(old_spec, new_spec, errors);
+    let mut expected = new_spec.clone();
+    restore_mutable_fields(&mut expected, old_spec);
+    if !items(old_spec, "/schedulingGates").is_empty() {
+        restore_node_selection(&mut expected, old_spec, errors);
     }
-    if canonical(&expected) != canonical(was) {
+    if canonical(&expected) != canonical(old_spec) {
         errors.push(FieldError::forbidden("spec", POD_UPDATE_FORBIDDEN));
     }
 }
 
 /// A deadline may be set once, and then be brought forward. Returns whether to go on.
-fn validate_deadline(was: &Value, is: &Value, errors: &mut Vec<FieldError>) -> bool {
+fn validate_deadline(old_spec: &Value, new_spec: &Value, errors: &mut Vec<FieldError>) -> bool {
     let deadline = |spec| int(spec, "/activeDeadlineSeconds");
-    let why = match (deadline(was), deadline(is)) {
+    let detail = match (deadline(old_spec), deadline(new_spec)) {
         (_, Some(new)) if !(0..=i64::from(i32::MAX)).contains(&new) => {
             "must be between 0 and 2147483647, inclusive"
         }
@@ -84,28 +84,31 @@ fn validate_deadline(was: &Value, is: &Value, errors: &mut Vec<FieldError>) -> b
         (Some(_), None) => "must not update from a positive integer to nil value",
         _ => return true,
     };
-    let value = get(is, "/activeDeadlineSeconds");
+    let value = get(new_spec, "/activeDeadlineSeconds");
     errors.push(FieldError::invalid(
         "spec.activeDeadlineSeconds",
         value,
-        why,
+        detail,
     ));
-    deadline(is).is_none()
+    deadline(new_spec).is_none()
 }
 
 /// Tolerations may be added, and last longer or shorter.
-fn validate_tolerations(was: &Value, is: &Value, errors: &mut Vec<FieldError>) {
-    let lasting = |toleration: &Value| {
+fn validate_tolerations(old_spec: &Value, new_spec: &Value, errors: &mut Vec<FieldError>) {
+    let without_seconds = |toleration: &Value| {
         let mut toleration = toleration.clone();
         if let Some(fields) = toleration.as_object_mut() {
             fields.remove("tolerationSeconds");
         }
         toleration
     };
-    let kept: Vec<Value> = items(is, "/tolerations").iter().map(lasting).collect();
-    if !items(was, "/tolerations")
+    let new_tolerations: Vec<Value> = items(new_spec, "/tolerations")
         .iter()
-        .all(|old| kept.contains(&lasting(old)))
+        .map(without_seconds)
+        .collect();
+    if !items(old_spec, "/tolerations")
+        .iter()
+        .all(|old| new_tolerations.contains(&without_seconds(old)))
     {
         errors.push(FieldError::forbidden(
             "spec.tolerations",
@@ -114,9 +117,9 @@ fn validate_tolerations(was: &Value, is: &Value, errors: &mut Vec<FieldError>) {
     }
 }
 
-fn validate_gates(was: &Value, is: &Value, errors: &mut Vec<FieldError>) {
-    let old = items(was, "/schedulingGates");
-    for (i, gate) in items(is, "/schedulingGates").iter().enumerate() {
+fn validate_gates(old_spec: &Value, new_spec: &Value, errors: &mut Vec<FieldError>) {
+    let old = items(old_spec, "/schedulingGates");
+    for (i, gate) in items(new_spec, "/schedulingGates").iter().enumerate() {
         let name = text(gate, "/name");
         if !old.iter().any(|old| text(old, "/name") == name) {
             errors.push(FieldError::forbidden(
@@ -128,46 +131,46 @@ fn validate_gates(was: &Value, is: &Value, errors: &mut Vec<FieldError>) {
 }
 
 /// Gives the fields that every update may change the values that they had.
-fn restore_mutable_fields(spec: &mut Value, was: &Value) {
+fn restore_mutable_fields(spec: &mut Value, old_spec: &Value) {
     for list in ["containers", "initContainers"] {
         let path = format!("/{list}");
-        let old = items(was, &path);
+        let old = items(old_spec, &path);
         for (container, old) in items_mut(spec, &path).iter_mut().zip(old) {
             restore(container, old, "image");
         }
     }
     for name in ["activeDeadlineSeconds", "schedulingGates", "tolerations"] {
-        restore(spec, was, name);
+        restore(spec, old_spec, name);
     }
     let grace = "terminationGracePeriodSeconds";
     let seconds = |spec| int(spec, "/terminationGracePeriodSeconds");
-    if seconds(was).is_some_and(|s| s < 0) && seconds(spec) == Some(1) {
-        restore(spec, was, grace);
+    if seconds(old_spec).is_some_and(|s| s < 0) && seconds(spec) == Some(1) {
+        restore(spec, old_spec, grace);
     }
 }
 
-fn restore(part: &mut Value, was: &Value, name: &str) {
+fn restore(part: &mut Value, old_part: &Value, name: &str) {
     let Some(fields) = part.as_object_mut() else {
         return;
     };
-    match was.get(name) {
+    match old_part.get(name) {
         Some(old) => fields.insert(name.to_owned(), old.clone()),
         None => fields.remove(name),
     };
 }
 
 /// Until a pod is scheduled, its choice of nodes may be narrowed.
-fn restore_node_selection(spec: &mut Value, was: &Value, errors: &mut Vec<FieldError>) {
+fn restore_node_selection(spec: &mut Value, old_spec: &Value, errors: &mut Vec<FieldError>) {
     let keeps = |(key, value): (&str, &Value)| get(spec, "/nodeSelector").get(key) == Some(value);
-    if !entries(was, "/nodeSelector").all(keeps) {
+    if !entries(old_spec, "/nodeSelector").all(keeps) {
         errors.push(FieldError::invalid(
             "spec.nodeSelector",
             get(spec, "/nodeSelector"),
             "only additions to spec.nodeSelector are allowed (no mutations or deletions)",
         ));
     }
-    restore(spec, was, "nodeSelector");
-    let (old, new) = (get(was, "/affinity"), get(spec, "/affinity"));
+    restore(spec, old_spec, "nodeSelector");
+    let (old, new) = (get(old_spec, "/affinity"), get(spec, "/affinity"));
     validate_node_terms(get(old, "/nodeAffinity"), get(new, "/nodeAffinity"), errors);
     let mut affinity = new.clone();
     if affinity.is_null() {
@@ -179,26 +182,34 @@ fn restore_node_selection(spec: &mut Value, was: &Value, errors: &mut Vec<FieldE
     }
 }
 
-fn validate_node_terms(was: &Value, is: &Value, errors: &mut Vec<FieldError>) {
+fn validate_node_terms(old_selector: &Value, new_selector: &Value, errors: &mut Vec<FieldError>) {
     let path = format!("/{REQUIRED}/nodeSelectorTerms");
-    let (old, new) = (items(was, &path), items(is, &path));
+    let (old, new) = (items(old_selector, &path), items(new_selector, &path));
     let field = format!("spec.affinity.nodeAffinity.{REQUIRED}.nodeSelectorTerms");
     if old.is_empty() {
         return;
     }
     if old.len() != new.len() {
-        let why = "no additions/deletions to non-empty NodeSelectorTerms list are allowed";
-        errors.push(FieldError::invalid(field, &new.into(), why));
+        let detail = "no additions/deletions to non-empty NodeSelectorTerms list are allowed";
+        errors.push(FieldError::invalid(field, &new.into(), detail));
         return;
     }
-    for (i, (was, is)) in old.iter().zip(new).enumerate() {
-        let extends = |list: &str| items(is, list).starts_with(items(was, list));
+    for (i, (old_selector, new_selector)) in old.iter().zip(new).enumerate() {
+        let extends = |list: &str| items(new_selector, list).starts_with(items(old_selector, list));
         let lists = ["/matchExpressions", "/matchFields"];
-        let was_empty = lists.iter().all(|list| items(was, list).is_empty());
-        let is_empty = lists.iter().all(|list| items(is, list).is_empty());
+        let was_empty = lists
+            .iter()
+            .all(|list| items(old_selector, list).is_empty());
+        let is_empty = lists
+            .iter()
+            .all(|list| items(new_selector, list).is_empty());
         if !lists.iter().all(|list| extends(list)) || was_empty && !is_empty {
-            let why = "only additions are allowed (no mutations or deletions)";
-            errors.push(FieldError::invalid(format!("{field}[{i}]"), is, why));
+            let detail = "only additions are allowed (no mutations or deletions)";
+            errors.push(FieldError::invalid(
+                format!("{field}[{i}]"),
+                new_selector,
+                detail,
+            ));
         }
     }
 }

@@ -19,17 +19,17 @@ pub(super) fn validate(pod_spec: ValidatedPodSpec<'_>, errors: &mut Vec<FieldErr
     }
     let field = pod_spec.at("resources");
     if has(resources, "/claims") {
-        let why = "claims cannot be set for Resources at pod-level";
-        errors.push(FieldError::forbidden(format!("{field}.claims"), why));
+        let detail = "claims cannot be set for Resources at pod-level";
+        errors.push(FieldError::forbidden(format!("{field}.claims"), detail));
     }
     validate_requirements(ResourceListKind::Other, &field, resources, errors);
     for side in ["limits", "requests"] {
         for (name, _) in entries(resources, &format!("/{side}")) {
             let is_shared = matches!(name, "cpu" | "memory") || name.starts_with("hugepages-");
             if validate_resource_name(ResourceListKind::Other, name).is_ok() && !is_shared {
-                let at = format!("{field}.{side}[{name}]");
+                let path = format!("{field}.{side}[{name}]");
                 errors.push(FieldError::not_supported(
-                    at,
+                    path,
                     &name.into(),
                     &SHARED_RESOURCES,
                 ));
@@ -51,15 +51,15 @@ pub(super) fn validate(pod_spec: ValidatedPodSpec<'_>, errors: &mut Vec<FieldErr
     for (i, container) in items(pod_spec.spec, "/containers").iter().enumerate() {
         let amounts = get(container, "/resources/limits");
         for (name, _) in entries(amounts, "").filter(|(name, _)| limits.get(name).is_some()) {
-            let (own, all) = (
+            let (container_amount, pod_amount) = (
                 resource_quantity(amounts, name),
                 resource_quantity(limits, name),
             );
-            if own > all {
+            if container_amount > pod_amount {
                 errors.push(FieldError::invalid(
                     format!("{field}.containers[{i}][{name}].limits"),
-                    &own.to_string().into(),
-                    format!("must be less than or equal to pod limits of {all}"),
+                    &container_amount.to_string().into(),
+                    format!("must be less than or equal to pod limits of {pod_amount}"),
                 ));
             }
         }
@@ -75,17 +75,17 @@ fn container_requests(spec: &Value) -> [(&'static str, Quantity); 2] {
     ["cpu", "memory"].map(|name| {
         let containers = items(spec, "/containers").iter();
         let mut running: Quantity = containers.map(|c| request(c, name)).sum();
-        let (mut sidecars, mut most) = (Quantity::default(), Quantity::default());
+        let (mut sidecars, mut init_peak) = (Quantity::default(), Quantity::default());
         for container in items(spec, "/initContainers") {
             let amount = request(container, name);
             if text(container, "/restartPolicy") == "Always" {
                 running += amount;
                 sidecars += amount;
-                most = most.max(sidecars);
+                init_peak = init_peak.max(sidecars);
             } else {
-                most = most.max(sidecars + amount);
+                init_peak = init_peak.max(sidecars + amount);
             }
         }
-        (name, running.max(most))
+        (name, running.max(init_peak))
     })
 }

@@ -43,11 +43,11 @@ fn validate_node_affinity(pod_spec: ValidatedPodSpec<'_>, errors: &mut Vec<Field
         validate_node_selector(&format!("{field}.{REQUIRED}"), selector, values, errors);
     }
     for (i, term) in items(affinity, &format!("/{PREFERRED}")).iter().enumerate() {
-        let at = index_path(&format!("{field}.{PREFERRED}"), i);
-        validate_weight(&at, term, errors);
+        let term_path = index_path(&format!("{field}.{PREFERRED}"), i);
+        validate_weight(&term_path, term, errors);
         let preference = get(term, "/preference");
-        let at = format!("{at}.preference");
-        validate_node_selector_term(&at, preference, LabelValues::Any, errors);
+        let term_path = format!("{term_path}.preference");
+        validate_node_selector_term(&term_path, preference, LabelValues::Any, errors);
     }
 }
 
@@ -55,7 +55,7 @@ fn validate_node_affinity(pod_spec: ValidatedPodSpec<'_>, errors: &mut Vec<Field
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum LabelValues {
     Valid,
-    /// Also values that no label can have.
+    /// Accepts values that no label can have.
     Any,
 }
 
@@ -82,8 +82,8 @@ pub(super) fn validate_node_selector(
     let field = format!("{field}.nodeSelectorTerms");
     let terms = items(selector, "/nodeSelectorTerms");
     if terms.is_empty() {
-        let why = "must have at least one node selector term";
-        errors.push(FieldError::required(&field, why));
+        let detail = "must have at least one node selector term";
+        errors.push(FieldError::required(&field, detail));
     }
     for (i, term) in terms.iter().enumerate() {
         validate_node_selector_term(&index_path(&field, i), term, values, errors);
@@ -97,39 +97,39 @@ fn validate_node_selector_term(
     errors: &mut Vec<FieldError>,
 ) {
     for (i, expression) in items(term, "/matchExpressions").iter().enumerate() {
-        let at = index_path(&format!("{field}.matchExpressions"), i);
-        validate_operator(&at, expression, errors);
+        let path = index_path(&format!("{field}.matchExpressions"), i);
+        validate_operator(&path, expression, errors);
         let key = text(expression, "/key");
         let result = validate_qualified_name(key);
-        report_invalid(format!("{at}.key"), key, result, errors);
+        report_invalid(format!("{path}.key"), key, result, errors);
         for (j, value) in texts(expression, "/values").enumerate() {
             if allowed == LabelValues::Valid {
                 let result = validate_label_value(value);
-                report_invalid(format!("{at}.values[{j}]"), value, result, errors);
+                report_invalid(format!("{path}.values[{j}]"), value, result, errors);
             }
         }
     }
     for (i, expression) in items(term, "/matchFields").iter().enumerate() {
-        let at = index_path(&format!("{field}.matchFields"), i);
-        validate_node_field(&at, expression, errors);
+        let path = index_path(&format!("{field}.matchFields"), i);
+        validate_node_field(&path, expression, errors);
     }
 }
 
 fn validate_operator(field: &str, expression: &Value, errors: &mut Vec<FieldError>) {
     let values = items(expression, "/values");
     let operator = text(expression, "/operator");
-    let at = format!("{field}.values");
+    let path = format!("{field}.values");
     match operator {
         "In" | "NotIn" if values.is_empty() => errors.push(FieldError::required(
-            at,
+            path,
             "must be specified when `operator` is 'In' or 'NotIn'",
         )),
         "Exists" | "DoesNotExist" if !values.is_empty() => errors.push(FieldError::forbidden(
-            at,
+            path,
             "may not be specified when `operator` is 'Exists' or 'DoesNotExist'",
         )),
         "Gt" | "Lt" if values.len() != 1 => errors.push(FieldError::required(
-            at,
+            path,
             "must be specified single value when `operator` is 'Lt' or 'Gt'",
         )),
         "In" | "NotIn" | "Exists" | "DoesNotExist" | "Gt" | "Lt" => {}
@@ -151,16 +151,16 @@ fn validate_node_field(field: &str, expression: &Value, errors: &mut Vec<FieldEr
             "not a valid selector operator",
         ));
     } else if items(expression, "/values").len() != 1 {
-        let why =
+        let detail =
             "must be only one value when `operator` is 'In' or 'NotIn' for node field selector";
-        errors.push(FieldError::required(format!("{field}.values"), why));
+        errors.push(FieldError::required(format!("{field}.values"), detail));
     }
     if key != "metadata.name" {
-        let why = "not a valid field selector key";
+        let detail = "not a valid field selector key";
         errors.push(FieldError::invalid(
             format!("{field}.key"),
             &key.into(),
-            why,
+            detail,
         ));
         return;
     }
@@ -186,14 +186,14 @@ fn validate_pod_affinity(pod_spec: ValidatedPodSpec<'_>, side: &str, errors: &mu
     let field = pod_spec.at(&format!("affinity.{side}"));
     let values = SelectorValues::of_old(old_selectors(pod_spec.old));
     for (i, term) in items(affinity, &format!("/{REQUIRED}")).iter().enumerate() {
-        let at = index_path(&format!("{field}.{REQUIRED}"), i);
-        validate_pod_affinity_term(&at, term, values, errors);
+        let path = index_path(&format!("{field}.{REQUIRED}"), i);
+        validate_pod_affinity_term(&path, term, values, errors);
     }
     for (i, term) in items(affinity, &format!("/{PREFERRED}")).iter().enumerate() {
-        let at = index_path(&format!("{field}.{PREFERRED}"), i);
-        validate_weight(&at, term, errors);
+        let path = index_path(&format!("{field}.{PREFERRED}"), i);
+        validate_weight(&path, term, errors);
         let term = get(term, "/podAffinityTerm");
-        validate_pod_affinity_term(&format!("{at}.podAffinityTerm"), term, values, errors);
+        validate_pod_affinity_term(&format!("{path}.podAffinityTerm"), term, values, errors);
     }
 }
 
@@ -236,19 +236,19 @@ fn validate_pod_affinity_term(
     report_invalid(field, key, validate_qualified_name(key), errors);
 }
 
-/// Validates the keys of labels whose values are those of the pod itself.
+/// Validates the label keys whose values are taken from the pod itself.
 fn validate_label_keys(field: &str, term: &Value, errors: &mut Vec<FieldError>) {
     for list in ["matchLabelKeys", "mismatchLabelKeys"] {
-        let at = format!("{field}.{list}");
+        let path = format!("{field}.{list}");
         let keys: Vec<&str> = texts(term, &format!("/{list}")).collect();
         if !keys.is_empty() && !has(term, "/labelSelector") {
-            let why = "must not be specified when labelSelector is not set";
-            errors.push(FieldError::forbidden(at, why));
+            let detail = "must not be specified when labelSelector is not set";
+            errors.push(FieldError::forbidden(path, detail));
             continue;
         }
         for (i, key) in keys.into_iter().enumerate() {
             report_invalid(
-                index_path(&at, i),
+                index_path(&path, i),
                 key,
                 validate_qualified_name(key),
                 errors,
@@ -257,9 +257,9 @@ fn validate_label_keys(field: &str, term: &Value, errors: &mut Vec<FieldError>) 
     }
     for (i, key) in texts(term, "/matchLabelKeys").enumerate() {
         if texts(term, "/mismatchLabelKeys").any(|other| other == key) {
-            let at = format!("{field}.matchLabelKeys[{i}]");
-            let why = "exists in both matchLabelKeys and mismatchLabelKeys";
-            errors.push(FieldError::invalid(at, &key.into(), why));
+            let path = format!("{field}.matchLabelKeys[{i}]");
+            let detail = "exists in both matchLabelKeys and mismatchLabelKeys";
+            errors.push(FieldError::invalid(path, &key.into(), detail));
         }
     }
 }

@@ -36,8 +36,8 @@ pub(super) fn validate_pod(pod_spec: ValidatedPodSpec<'_>, errors: &mut Vec<Fiel
     );
     for (i, group) in items(context, "/supplementalGroups").iter().enumerate() {
         let group = group.as_i64().unwrap_or(0);
-        let at = index_path(&format!("{field}.supplementalGroups"), i);
-        validate_id(&at, group, errors);
+        let path = index_path(&format!("{field}.supplementalGroups"), i);
+        validate_id(&path, group, errors);
     }
     if flag(spec, "/shareProcessNamespace") && flag(spec, "/hostPID") {
         errors.push(FieldError::invalid(
@@ -50,8 +50,8 @@ pub(super) fn validate_pod(pod_spec: ValidatedPodSpec<'_>, errors: &mut Vec<Fiel
     for (name, choices) in CHOICES {
         let value = text(context, &format!("/{name}"));
         if has(context, &format!("/{name}")) && !choices.contains(&value) {
-            let at = format!("{field}.{name}");
-            errors.push(FieldError::not_supported(at, &value.into(), choices));
+            let path = format!("{field}.{name}");
+            errors.push(FieldError::not_supported(path, &value.into(), choices));
         }
     }
     validate_profiles(&field, context, errors);
@@ -69,24 +69,24 @@ pub(super) fn validate_container(
     let field = format!("{field}.securityContext");
     validate_ids(&field, context, &["runAsUser", "runAsGroup"], errors);
     let mount = text(context, "/procMount");
-    let at = format!("{field}.procMount");
+    let path = format!("{field}.procMount");
     if has(context, "/procMount") && !matches!(mount, "Default" | "Unmasked") {
         let choices = ["Default", "Unmasked"];
-        errors.push(FieldError::not_supported(&at, &mount.into(), &choices));
+        errors.push(FieldError::not_supported(&path, &mount.into(), &choices));
     }
     if has_host_users && mount == "Unmasked" {
-        let why = "`hostUsers` must be false to use `Unmasked`";
-        errors.push(FieldError::invalid(at, &mount.into(), why));
+        let detail = "`hostUsers` must be false to use `Unmasked`";
+        errors.push(FieldError::invalid(path, &mount.into(), detail));
     }
     validate_profiles(&field, context, errors);
     if get(context, "/allowPrivilegeEscalation") == false {
         if flag(context, "/privileged") {
-            let why = "cannot set `allowPrivilegeEscalation` to false and `privileged` to true";
-            errors.push(FieldError::invalid(&field, context, why));
+            let detail = "cannot set `allowPrivilegeEscalation` to false and `privileged` to true";
+            errors.push(FieldError::invalid(&field, context, detail));
         }
         for _ in texts(context, "/capabilities/add").filter(|name| *name == "CAP_SYS_ADMIN") {
-            let why = "cannot set `allowPrivilegeEscalation` to false and `capabilities.Add` CAP_SYS_ADMIN";
-            errors.push(FieldError::invalid(&field, context, why));
+            let detail = "cannot set `allowPrivilegeEscalation` to false and `capabilities.Add` CAP_SYS_ADMIN";
+            errors.push(FieldError::invalid(&field, context, detail));
         }
     }
     windows_options::validate(&field, context, errors);
@@ -117,20 +117,20 @@ fn validate_sysctls(pod_spec: ValidatedPodSpec<'_>, errors: &mut Vec<FieldError>
     let mut old = items(pod_spec.old, "/securityContext/sysctls").iter();
     let had_host_sysctl = old.any(|s| host_namespace(pod_spec.old, text(s, "/name")).is_some());
     for (i, sysctl) in sysctls.iter().enumerate() {
-        let at = format!("{field}[{i}].name");
+        let path = format!("{field}[{i}].name");
         let name = text(sysctl, "/name");
         if name.is_empty() {
-            errors.push(FieldError::required(&at, ""));
+            errors.push(FieldError::required(&path, ""));
         } else if !is_sysctl_name(name) {
-            errors.push(FieldError::invalid(&at, &name.into(), INVALID_SYSCTL));
+            errors.push(FieldError::invalid(&path, &name.into(), INVALID_SYSCTL));
         } else if !names.insert(name) {
-            errors.push(FieldError::duplicate(&at, &name.into()));
+            errors.push(FieldError::duplicate(&path, &name.into()));
         }
         if let Some(namespace) = host_namespace(pod_spec.spec, name)
             && !had_host_sysctl
         {
-            let why = format!("may not be specified when '{namespace}' is true");
-            errors.push(FieldError::invalid(at, &name.into(), why));
+            let detail = format!("may not be specified when '{namespace}' is true");
+            errors.push(FieldError::invalid(path, &name.into(), detail));
         }
     }
 }
@@ -138,20 +138,20 @@ fn validate_sysctls(pod_spec: ValidatedPodSpec<'_>, errors: &mut Vec<FieldError>
 fn is_sysctl_name(name: &str) -> bool {
     let is_edge = |b: Option<&u8>| b.is_some_and(|b| b.is_ascii_lowercase() || b.is_ascii_digit());
     let is_inner = |b: &u8| is_edge(Some(b)) || b"-_".contains(b);
-    let fits = |part: &str| {
+    let is_valid_part = |part: &str| {
         let bytes = part.as_bytes();
         is_edge(bytes.first()) && is_edge(bytes.last()) && bytes.iter().all(is_inner)
     };
-    name.len() <= MAX_SYSCTL_LENGTH && name.split(['.', '/']).all(fits)
+    name.len() <= MAX_SYSCTL_LENGTH && name.split(['.', '/']).all(is_valid_part)
 }
 
 /// The field by which a pod shares the namespace of a sysctl with its host.
 fn host_namespace(spec: &Value, sysctl: &str) -> Option<&'static str> {
     // The name of a sysctl is written with dots or with slashes.
-    let slashed = sysctl
+    let slash_form = sysctl
         .find(['.', '/'])
         .is_some_and(|i| sysctl[i..].starts_with('/'));
-    let name = match slashed {
+    let name = match slash_form {
         true => sysctl.replace('/', "."),
         false => sysctl.to_owned(),
     };
@@ -169,7 +169,7 @@ fn host_namespace(spec: &Value, sysctl: &str) -> Option<&'static str> {
 }
 
 fn validate_profiles(field: &str, context: &Value, errors: &mut Vec<FieldError>) {
-    for (name, what) in [
+    for (name, profile_kind) in [
         ("seccompProfile", "seccomp"),
         ("appArmorProfile", "AppArmor"),
     ] {
@@ -177,45 +177,50 @@ fn validate_profiles(field: &str, context: &Value, errors: &mut Vec<FieldError>)
         if !has(context, &path) {
             continue;
         }
-        let (at, profile) = (format!("{field}.{name}"), get(context, &path));
+        let (profile_path, profile) = (format!("{field}.{name}"), get(context, &path));
         let kind = text(profile, "/type");
-        let at_local = format!("{at}.localhostProfile");
+        let at_local = format!("{profile_path}.localhostProfile");
         if kind.is_empty() {
             errors.push(FieldError::required(
-                format!("{at}.type"),
+                format!("{profile_path}.type"),
                 &format!("type is required when {name} is set"),
             ));
         } else if !PROFILE_TYPES.contains(&kind) {
             errors.push(FieldError::not_supported(
-                format!("{at}.type"),
+                format!("{profile_path}.type"),
                 &kind.into(),
                 &PROFILE_TYPES,
             ));
         }
         let is_known = PROFILE_TYPES.contains(&kind);
         if kind == "Localhost" {
-            validate_local_profile(&at_local, what, profile, errors);
-        } else if has(profile, "/localhostProfile") && (is_known || what == "seccomp") {
-            let why = format!("can only be set when {what} type is Localhost");
+            validate_local_profile(&at_local, profile_kind, profile, errors);
+        } else if has(profile, "/localhostProfile") && (is_known || profile_kind == "seccomp") {
+            let detail = format!("can only be set when {profile_kind} type is Localhost");
             let local = get(profile, "/localhostProfile");
-            errors.push(FieldError::invalid(at_local, local, why));
+            errors.push(FieldError::invalid(at_local, local, detail));
         }
     }
 }
 
-fn validate_local_profile(field: &str, what: &str, profile: &Value, errors: &mut Vec<FieldError>) {
+fn validate_local_profile(
+    field: &str,
+    profile_kind: &str,
+    profile: &Value,
+    errors: &mut Vec<FieldError>,
+) {
     let local = text(profile, "/localhostProfile");
-    let why = format!("must be set when {what} type is Localhost");
+    let detail = format!("must be set when {profile_kind} type is Localhost");
     if !has(profile, "/localhostProfile") {
-        errors.push(FieldError::required(field, &why));
-    } else if what == "seccomp" {
+        errors.push(FieldError::required(field, &detail));
+    } else if profile_kind == "seccomp" {
         validate_descending_path(field, local, errors);
     } else {
         if local.trim() != local {
-            let why = "must not be padded with whitespace";
-            errors.push(FieldError::invalid(field, &local.into(), why));
+            let detail = "must not be padded with whitespace";
+            errors.push(FieldError::invalid(field, &local.into(), detail));
         } else if local.is_empty() {
-            errors.push(FieldError::required(field, &why));
+            errors.push(FieldError::required(field, &detail));
         }
         if local.len() > MAX_PROFILE_LENGTH {
             errors.push(FieldError::too_long(field, MAX_PROFILE_LENGTH));

@@ -26,7 +26,7 @@ const NOT_ON_WINDOWS: [&str; 15] = [
     "securityContext.supplementalGroupsPolicy",
     "securityContext.seLinuxChangePolicy",
 ];
-/// As above, of a container's security context.
+/// Fields of a container's security context that a Windows pod must not set.
 const NOT_IN_WINDOWS_CONTAINERS: [&str; 10] = [
     "appArmorProfile",
     "seLinuxOptions",
@@ -55,26 +55,26 @@ pub(super) fn validate(pod_spec: ValidatedPodSpec<'_>, errors: &mut Vec<FieldErr
         "linux" => validate_linux(pod_spec, errors),
         "windows" => validate_windows(pod_spec, errors),
         other => {
-            let at = pod_spec.at("os");
-            errors.push(FieldError::not_supported(at, &other.into(), &SYSTEMS));
+            let path = pod_spec.at("os");
+            errors.push(FieldError::not_supported(path, &other.into(), &SYSTEMS));
         }
     }
 }
 
 fn validate_linux(pod_spec: ValidatedPodSpec<'_>, errors: &mut Vec<FieldError>) {
-    let why = "windows options cannot be set for a linux pod";
+    let detail = "windows options cannot be set for a linux pod";
     let mut owners = vec![(pod_spec.field.to_owned(), pod_spec.spec)];
     owners.extend(all_containers(pod_spec.field, pod_spec.spec));
-    for (at, owner) in owners {
+    for (path, owner) in owners {
         if has(owner, "/securityContext/windowsOptions") {
-            let at = format!("{at}.securityContext.windowsOptions");
-            errors.push(FieldError::forbidden(at, why));
+            let path = format!("{path}.securityContext.windowsOptions");
+            errors.push(FieldError::forbidden(path, detail));
         }
     }
 }
 
 fn validate_windows(pod_spec: ValidatedPodSpec<'_>, errors: &mut Vec<FieldError>) {
-    let why = "cannot be set for a windows pod";
+    let detail = "cannot be set for a windows pod";
     // An absent flag and an empty list are not set.
     let is_set = |name: &str, value: &Value| match name {
         "hostPID" | "hostIPC" => *value == true,
@@ -84,14 +84,14 @@ fn validate_windows(pod_spec: ValidatedPodSpec<'_>, errors: &mut Vec<FieldError>
     for name in NOT_ON_WINDOWS {
         let path = format!("/{}", name.replace('.', "/"));
         if is_set(name, get(pod_spec.spec, &path)) {
-            errors.push(FieldError::forbidden(pod_spec.at(name), why));
+            errors.push(FieldError::forbidden(pod_spec.at(name), detail));
         }
     }
-    for (at, container) in all_containers(pod_spec.field, pod_spec.spec) {
+    for (container_path, container) in all_containers(pod_spec.field, pod_spec.spec) {
         for name in NOT_IN_WINDOWS_CONTAINERS {
             if has(container, &format!("/securityContext/{name}")) {
-                let at = format!("{at}.securityContext.{name}");
-                errors.push(FieldError::forbidden(at, why));
+                let container_path = format!("{container_path}.securityContext.{name}");
+                errors.push(FieldError::forbidden(container_path, detail));
             }
         }
     }
@@ -103,34 +103,34 @@ fn validate_host_processes(pod_spec: ValidatedPodSpec<'_>, errors: &mut Vec<Fiel
     let of_pod = get(pod_spec.spec, path).as_bool();
     let containers = all_containers(pod_spec.field, pod_spec.spec);
     let mut count = 0;
-    for (at, container) in &containers {
-        let own = get(container, path).as_bool();
-        if let (Some(of_pod), Some(own)) = (of_pod, own)
-            && of_pod != own
+    for (container_path, container) in &containers {
+        let of_container = get(container, path).as_bool();
+        if let (Some(of_pod), Some(of_container)) = (of_pod, of_container)
+            && of_pod != of_container
         {
             errors.push(FieldError::invalid(
-                format!("{at}.securityContext.windowsOptions.hostProcess"),
-                &own.into(),
+                format!("{container_path}.securityContext.windowsOptions.hostProcess"),
+                &of_container.into(),
                 format!(
                     "pod hostProcess value must be identical if both are specified, was {of_pod}"
                 ),
             ));
         }
-        count += usize::from(own.or(of_pod) == Some(true));
+        count += usize::from(of_container.or(of_pod) == Some(true));
     }
     if count == 0 {
         return;
     }
     if count != containers.len() {
-        let why = "If pod contains any hostProcess containers then all containers must be HostProcess containers";
-        errors.push(FieldError::invalid(pod_spec.field, &"".into(), why));
+        let detail = "If pod contains any hostProcess containers then all containers must be HostProcess containers";
+        errors.push(FieldError::invalid(pod_spec.field, &"".into(), detail));
     }
     if !flag(pod_spec.spec, "/hostNetwork") {
-        let why = "hostNetwork must be true if pod contains any hostProcess containers";
+        let detail = "hostNetwork must be true if pod contains any hostProcess containers";
         errors.push(FieldError::invalid(
             pod_spec.at("hostNetwork"),
             &false.into(),
-            why,
+            detail,
         ));
     }
 }
@@ -141,14 +141,14 @@ fn validate_user_namespace(pod_spec: ValidatedPodSpec<'_>, errors: &mut Vec<Fiel
     if pod_spec.has_host_users() {
         return;
     }
-    for (name, shown) in [
+    for (name, go_name) in [
         ("hostNetwork", "hostNetwork"),
         ("hostPID", "HostPID"),
         ("hostIPC", "HostIPC"),
     ] {
         if flag(pod_spec.spec, &format!("/{name}")) {
-            let why = "when `pod.Spec.HostUsers` is false";
-            errors.push(FieldError::forbidden(pod_spec.at(shown), why));
+            let detail = "when `pod.Spec.HostUsers` is false";
+            errors.push(FieldError::forbidden(pod_spec.at(go_name), detail));
         }
     }
 }

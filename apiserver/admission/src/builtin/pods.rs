@@ -1,4 +1,4 @@
-//! Validates pod specs, those of pods and of pod templates.
+//! Validates the specs of pods and of pod templates.
 
 use machinery::FieldError;
 use machinery::names::{
@@ -101,7 +101,7 @@ pub(super) fn validate_spec(
     container_resources::validate_limits(&pod_spec.at("overhead"), overhead, errors);
 }
 
-/// Validates the names of other objects, and those that the pod has in the network.
+/// Validates the names of referenced objects and the pod's names in the network.
 fn validate_names(field: &str, spec: &Value, errors: &mut Vec<FieldError>) {
     for name in [
         "serviceAccountName",
@@ -129,15 +129,15 @@ fn validate_hostname_override(field: &str, spec: &Value, errors: &mut Vec<FieldE
         return;
     }
     let name = text(spec, "/hostnameOverride");
-    let at = format!("{field}.hostnameOverride");
+    let path = format!("{field}.hostnameOverride");
     if name.len() > MAX_HOSTNAME_LENGTH {
-        errors.push(FieldError::too_long(&at, MAX_HOSTNAME_LENGTH));
+        errors.push(FieldError::too_long(&path, MAX_HOSTNAME_LENGTH));
     }
-    report_invalid(&at, name, validate_dns1123_subdomain(name), errors);
+    report_invalid(&path, name, validate_dns1123_subdomain(name), errors);
     for other in ["setHostnameAsFQDN", "hostNetwork"] {
         if flag(spec, &format!("/{other}")) {
-            let why = format!("may not be specified when {other} is true");
-            errors.push(FieldError::forbidden(&at, &why));
+            let detail = format!("may not be specified when {other} is true");
+            errors.push(FieldError::forbidden(&path, &detail));
         }
     }
 }
@@ -145,43 +145,50 @@ fn validate_hostname_override(field: &str, spec: &Value, errors: &mut Vec<FieldE
 fn validate_gates(field: &str, spec: &Value, errors: &mut Vec<FieldError>) {
     for (i, gate) in items(spec, "/readinessGates").iter().enumerate() {
         let condition = text(gate, "/conditionType");
-        let at = format!("{field}.readinessGates[{i}].conditionType");
-        report_invalid(at, condition, validate_qualified_name(condition), errors);
+        let path = format!("{field}.readinessGates[{i}].conditionType");
+        report_invalid(path, condition, validate_qualified_name(condition), errors);
     }
     let mut names: Vec<&str> = Vec::new();
     for (i, gate) in items(spec, "/schedulingGates").iter().enumerate() {
         let name = text(gate, "/name");
-        let at = format!("{field}.schedulingGates[{i}]");
-        report_invalid(&at, name, validate_qualified_name(name), errors);
+        let path = format!("{field}.schedulingGates[{i}]");
+        report_invalid(&path, name, validate_qualified_name(name), errors);
         if names.contains(&name) {
-            errors.push(FieldError::duplicate(at, &name.into()));
+            errors.push(FieldError::duplicate(path, &name.into()));
         }
         names.push(name);
     }
 }
 
 fn validate_host_aliases(pod_spec: ValidatedPodSpec<'_>, errors: &mut Vec<FieldError>) {
-    let known = items(pod_spec.old, "/hostAliases").iter();
-    let known: Vec<Value> = known.map(|alias| get(alias, "/ip").clone()).collect();
+    let old_addresses = items(pod_spec.old, "/hostAliases").iter();
+    let old_addresses: Vec<Value> = old_addresses
+        .map(|alias| get(alias, "/ip").clone())
+        .collect();
     for (i, alias) in items(pod_spec.spec, "/hostAliases").iter().enumerate() {
-        let at = index_path(&pod_spec.at("hostAliases"), i);
-        validate_address(&format!("{at}.ip"), text(alias, "/ip"), &known, errors);
+        let path = index_path(&pod_spec.at("hostAliases"), i);
+        validate_address(
+            &format!("{path}.ip"),
+            text(alias, "/ip"),
+            &old_addresses,
+            errors,
+        );
         for (j, name) in texts(alias, "/hostnames").enumerate() {
             let result = validate_dns1123_subdomain(name);
-            report_invalid(format!("{at}.hostnames[{j}]"), name, result, errors);
+            report_invalid(format!("{path}.hostnames[{j}]"), name, result, errors);
         }
     }
 }
 
 fn validate_dns(pod_spec: ValidatedPodSpec<'_>, errors: &mut Vec<FieldError>) {
-    let (at, spec) = (pod_spec.at("dnsConfig"), pod_spec.spec);
+    let (path, spec) = (pod_spec.at("dnsConfig"), pod_spec.spec);
     let config = get(spec, "/dnsConfig");
     let servers = items(config, "/nameservers");
     if text(spec, "/dnsPolicy") == "None" && servers.is_empty() {
         errors.push(match config.is_null() {
-            true => FieldError::required(at, "must provide `dnsConfig` when `dnsPolicy` is None"),
+            true => FieldError::required(path, "must provide `dnsConfig` when `dnsPolicy` is None"),
             false => FieldError::required(
-                format!("{at}.nameservers"),
+                format!("{path}.nameservers"),
                 "must provide at least one DNS nameserver when `dnsPolicy` is None",
             ),
         });
@@ -189,25 +196,30 @@ fn validate_dns(pod_spec: ValidatedPodSpec<'_>, errors: &mut Vec<FieldError>) {
     }
     if servers.len() > MAX_NAMESERVERS {
         errors.push(FieldError::invalid(
-            format!("{at}.nameservers"),
+            format!("{path}.nameservers"),
             &servers.into(),
             format!("must not have more than {MAX_NAMESERVERS} nameservers"),
         ));
     }
-    let known = items(pod_spec.old, "/dnsConfig/nameservers");
+    let old_servers = items(pod_spec.old, "/dnsConfig/nameservers");
     for (i, server) in servers.iter().enumerate() {
         let server = server.as_str().unwrap_or("");
-        validate_address(&format!("{at}.nameservers[{i}]"), server, known, errors);
+        validate_address(
+            &format!("{path}.nameservers[{i}]"),
+            server,
+            old_servers,
+            errors,
+        );
     }
     validate_searches(
-        &format!("{at}.searches"),
+        &format!("{path}.searches"),
         items(config, "/searches"),
         errors,
     );
     for (i, option) in items(config, "/options").iter().enumerate() {
         if text(option, "/name").is_empty() {
-            let at = format!("{at}.options[{i}]");
-            errors.push(FieldError::required(at, "must not be empty"));
+            let path = format!("{path}.options[{i}]");
+            errors.push(FieldError::required(path, "must not be empty"));
         }
     }
 }
@@ -237,8 +249,8 @@ fn validate_searches(field: &str, searches: &[Value], errors: &mut Vec<FieldErro
         let labels = path
             .split('.')
             .map(|label| label.strip_prefix('_').unwrap_or(label));
-        let plain: Vec<String> = labels.map(|label| label.replace('_', "-")).collect();
-        if validate_dns1123_subdomain(&plain.join(".")).is_err() {
+        let normalized_labels: Vec<String> = labels.map(|label| label.replace('_', "-")).collect();
+        if validate_dns1123_subdomain(&normalized_labels.join(".")).is_err() {
             errors.push(FieldError::invalid(
                 index_path(field, i),
                 &path.into(),

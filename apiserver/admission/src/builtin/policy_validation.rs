@@ -76,57 +76,58 @@ impl<'e> PolicyValidation<'e> {
 
     fn variable(&mut self, field: &str, variable: &Value) {
         let (name, expression) = (text(variable, "/name"), text(variable, "/expression"));
-        let at = format!("{field}.name");
+        let path = format!("{field}.name");
         if name.trim().is_empty() {
             self.errors
-                .push(FieldError::required(at, "name is not specified"));
+                .push(FieldError::required(path, "name is not specified"));
         } else if !is_identifier(name) {
-            let why = "name is not a valid CEL identifier";
-            self.errors.push(FieldError::invalid(at, &name.into(), why));
+            let detail = "name is not a valid CEL identifier";
+            self.errors
+                .push(FieldError::invalid(path, &name.into(), detail));
         }
-        let at = format!("{field}.expression");
+        let path = format!("{field}.expression");
         if expression.trim().is_empty() {
             self.errors
-                .push(FieldError::required(at, "expression is not specified"));
+                .push(FieldError::required(path, "expression is not specified"));
             return;
         }
         let error = self
             .expressions
             .add_variable(name, expression, self.declared);
-        report_expression(&at, expression, error.as_deref(), self.errors);
+        report_expression(&path, expression, error.as_deref(), self.errors);
     }
 
     pub(super) fn validation(&mut self, field: &str, written: &Value) {
         let expression = text(written, "/expression");
-        let at = format!("{field}.expression");
+        let path = format!("{field}.expression");
         if expression.trim().is_empty() {
             self.errors
-                .push(FieldError::required(at, "expression is not specified"));
+                .push(FieldError::required(path, "expression is not specified"));
         } else {
-            self.expression(&at, expression, OutputType::Bool, self.declared);
+            self.expression(&path, expression, OutputType::Bool, self.declared);
         }
         let message_expression = text(written, "/messageExpression");
-        let at = format!("{field}.messageExpression");
+        let path = format!("{field}.messageExpression");
         if !message_expression.trim().is_empty() {
             let declared = DeclaredAdmissionVariables {
                 authorizer: false,
                 ..self.declared
             };
-            self.expression(&at, message_expression, OutputType::String, declared);
+            self.expression(&path, message_expression, OutputType::String, declared);
         } else if !message_expression.is_empty() {
-            let why = "must be non-empty if specified";
-            let error = FieldError::invalid(at, &message_expression.into(), why);
+            let detail = "must be non-empty if specified";
+            let error = FieldError::invalid(path, &message_expression.into(), detail);
             self.errors.push(error);
         }
         let message = text(written, "/message");
-        let refused = match message.trim() {
+        let fault = match message.trim() {
             "" if message.is_empty() => None,
             "" => Some("message must be non-empty if specified"),
             lines if lines.contains(['\n', '\r']) => Some("message must not contain line breaks"),
             _ => None,
         };
-        if let Some(why) = refused {
-            let error = FieldError::invalid(format!("{field}.message"), &message.into(), why);
+        if let Some(detail) = fault {
+            let error = FieldError::invalid(format!("{field}.message"), &message.into(), detail);
             self.errors.push(error);
         }
         validate_enumeration(
@@ -151,28 +152,34 @@ impl<'e> PolicyValidation<'e> {
 
     pub(super) fn audit_annotation(&mut self, field: &str, policy: &str, annotation: &Value) {
         let key = text(annotation, "/key");
-        let at = format!("{field}.key");
+        let path = format!("{field}.key");
         if policy.is_empty() {
-            let why = "requires metadata.name be non-empty";
-            self.errors.push(FieldError::invalid(at, &key.into(), why));
+            let detail = "requires metadata.name be non-empty";
+            self.errors
+                .push(FieldError::invalid(path, &key.into(), detail));
         } else {
-            let full = format!("{policy}/{key}");
-            report_invalid(&at, &full, validate_qualified_name(&full), self.errors);
+            let qualified_key = format!("{policy}/{key}");
+            report_invalid(
+                &path,
+                &qualified_key,
+                validate_qualified_name(&qualified_key),
+                self.errors,
+            );
         }
         let written = text(annotation, "/valueExpression");
         let expression = written.trim();
-        let at = format!("{field}.valueExpression");
+        let path = format!("{field}.valueExpression");
         if expression.is_empty() {
-            let why = "valueExpression is not specified";
-            self.errors.push(FieldError::required(at, why));
+            let detail = "valueExpression is not specified";
+            self.errors.push(FieldError::required(path, detail));
         } else if expression.len() > MAX_AUDIT_ANNOTATION_EXPRESSION_BYTES {
             let max = MAX_AUDIT_ANNOTATION_EXPRESSION_BYTES;
-            let why = format!("must not exceed {max} bytes in length");
-            self.errors.push(FieldError::required(at, &why));
+            let detail = format!("must not exceed {max} bytes in length");
+            self.errors.push(FieldError::required(path, &detail));
         } else {
             let output = OutputType::StringOrNull;
             let compiled = self.expressions.compile(expression, output, self.declared);
-            report_expression(&at, written, compiled.error(), self.errors);
+            report_expression(&path, written, compiled.error(), self.errors);
         }
     }
 }
@@ -201,34 +208,34 @@ pub(super) fn validate_required_enumeration(
 
 fn validate_param_kind(field: &str, param_kind: &Value, errors: &mut Vec<FieldError>) {
     let api_version = text(param_kind, "/apiVersion");
-    let at = format!("{field}.apiVersion");
+    let path = format!("{field}.apiVersion");
     let parts: Vec<&str> = api_version.split('/').collect();
     match parts[..] {
-        [""] => errors.push(FieldError::required(&at, "")),
-        [version] => report_invalid(&at, version, validate_dns1035_label(version), errors),
+        [""] => errors.push(FieldError::required(&path, "")),
+        [version] => report_invalid(&path, version, validate_dns1035_label(version), errors),
         [group, version] => {
             if !group.is_empty() {
-                report_invalid(&at, group, validate_dns1123_subdomain(group), errors);
+                report_invalid(&path, group, validate_dns1123_subdomain(group), errors);
             }
             if version.is_empty() {
-                let why = "version must be specified";
-                errors.push(FieldError::invalid(&at, &api_version.into(), why));
+                let detail = "version must be specified";
+                errors.push(FieldError::invalid(&path, &api_version.into(), detail));
             } else {
-                report_invalid(&at, version, validate_dns1035_label(version), errors);
+                report_invalid(&path, version, validate_dns1035_label(version), errors);
             }
         }
         _ => {
-            let why = format!("unexpected GroupVersion string: {api_version}");
-            errors.push(FieldError::invalid(&at, &api_version.into(), why));
+            let detail = format!("unexpected GroupVersion string: {api_version}");
+            errors.push(FieldError::invalid(&path, &api_version.into(), detail));
         }
     }
     let kind = text(param_kind, "/kind");
-    let at = format!("{field}.kind");
+    let path = format!("{field}.kind");
     if kind.is_empty() {
-        errors.push(FieldError::required(at, ""));
-    } else if let Err(why) = validate_dns1035_label(&kind.to_ascii_lowercase()) {
-        let why = format!("may have mixed case, but should otherwise match: {why}");
-        errors.push(FieldError::invalid(at, &kind.into(), why));
+        errors.push(FieldError::required(path, ""));
+    } else if let Err(detail) = validate_dns1035_label(&kind.to_ascii_lowercase()) {
+        let detail = format!("may have mixed case, but should otherwise match: {detail}");
+        errors.push(FieldError::invalid(path, &kind.into(), detail));
     }
 }
 
@@ -240,14 +247,14 @@ pub(super) fn validate_match_resources(
     if resources.is_null() {
         return;
     }
-    let at = format!("{field}.matchPolicy");
-    validate_required_enumeration(&at, resources, &["Equivalent", "Exact"], errors);
+    let path = format!("{field}.matchPolicy");
+    validate_required_enumeration(&path, resources, &["Equivalent", "Exact"], errors);
     for name in ["namespaceSelector", "objectSelector"] {
-        let at = format!("{field}.{name}");
+        let path = format!("{field}.{name}");
         match get(resources, &format!("/{name}")) {
-            Value::Null => errors.push(FieldError::required(at, "")),
+            Value::Null => errors.push(FieldError::required(path, "")),
             selector => {
-                validate_label_selector(&at, selector, SelectorValues::Strict, errors);
+                validate_label_selector(&path, selector, SelectorValues::Strict, errors);
             }
         }
     }
@@ -262,11 +269,11 @@ pub(super) fn validate_match_resources(
 fn validate_named_rule(field: &str, rule: &Value, errors: &mut Vec<FieldError>) {
     let mut names = HashSet::new();
     for (i, name) in items(rule, "/resourceNames").iter().enumerate() {
-        let at = index_path(&format!("{field}.resourceNames"), i);
+        let path = index_path(&format!("{field}.resourceNames"), i);
         let name = name.as_str().unwrap_or_default();
-        report_invalid(&at, name, validate_path_segment_name(name), errors);
+        report_invalid(&path, name, validate_path_segment_name(name), errors);
         if !names.insert(name) {
-            errors.push(FieldError::duplicate(&at, &name.into()));
+            errors.push(FieldError::duplicate(&path, &name.into()));
         }
     }
     validate_rule(field, rule, errors);
@@ -294,23 +301,23 @@ pub(super) fn validate_param_ref(reference: &Value, errors: &mut Vec<FieldError>
     let exclusive = "name and selector are mutually exclusive";
     let (name, selector) = (text(reference, "/name"), get(reference, "/selector"));
     if !name.is_empty() {
-        let at = format!("{field}.name");
-        report_invalid(&at, name, validate_path_segment_name(name), errors);
+        let path = format!("{field}.name");
+        report_invalid(&path, name, validate_path_segment_name(name), errors);
         if !selector.is_null() {
-            errors.push(FieldError::forbidden(&at, exclusive));
+            errors.push(FieldError::forbidden(&path, exclusive));
         }
     }
     if !selector.is_null() {
-        let at = format!("{field}.selector");
-        validate_label_selector(&at, selector, SelectorValues::Strict, errors);
+        let path = format!("{field}.selector");
+        validate_label_selector(&path, selector, SelectorValues::Strict, errors);
         if !name.is_empty() {
-            errors.push(FieldError::forbidden(&at, exclusive));
+            errors.push(FieldError::forbidden(&path, exclusive));
         }
     }
     if name.is_empty() && selector.is_null() {
-        let why = "one of name or selector must be specified";
-        errors.push(FieldError::required(field, why));
+        let detail = "one of name or selector must be specified";
+        errors.push(FieldError::required(field, detail));
     }
-    let at = format!("{field}.parameterNotFoundAction");
-    validate_required_enumeration(&at, reference, &["Deny", "Allow"], errors);
+    let path = format!("{field}.parameterNotFoundAction");
+    validate_required_enumeration(&path, reference, &["Deny", "Allow"], errors);
 }

@@ -22,10 +22,10 @@ pub(super) fn validate_priority_class(
     let name = text(new, "/metadata/name");
     let value = int(new, "/value").unwrap_or(0);
     if name.starts_with("system-") {
-        if let Err(why) = check_system_class(name, value, flag(new, "/globalDefault")) {
+        if let Err(detail) = check_system_class(name, value, flag(new, "/globalDefault")) {
             errors.push(FieldError::forbidden(
                 "metadata.name",
-                &format!("priority class names with 'system-' prefix are reserved for system use only. error: {why}"),
+                &format!("priority class names with 'system-' prefix are reserved for system use only. error: {detail}"),
             ));
         }
     } else if value > HIGHEST_USER_PRIORITY {
@@ -37,7 +37,11 @@ pub(super) fn validate_priority_class(
     let policy = get(new, "/preemptionPolicy");
     if policy == "" {
         errors.push(FieldError::required("preemptionPolicy", ""));
-    } else if !policy.is_null() && !PREEMPTION_POLICIES.iter().any(|known| policy == known) {
+    } else if !policy.is_null()
+        && !PREEMPTION_POLICIES
+            .iter()
+            .any(|supported_policy| policy == supported_policy)
+    {
         errors.push(FieldError::not_supported(
             "preemptionPolicy",
             policy,
@@ -58,7 +62,7 @@ pub(super) fn validate_priority_class(
 /// Requires the class to be one of the system's own.
 fn check_system_class(name: &str, value: i64, is_default: bool) -> Result<(), String> {
     let mut classes = SYSTEM_PRIORITY_CLASSES.iter();
-    match classes.find(|(known, _)| *known == name) {
+    match classes.find(|(class_name, _)| *class_name == name) {
         None => Err(format!("{name} is not a known system priority class")),
         Some((_, fixed)) if *fixed != value => {
             Err(format!("value of {name} PriorityClass must be {fixed}"))
@@ -71,12 +75,12 @@ fn check_system_class(name: &str, value: i64, is_default: bool) -> Result<(), St
 }
 
 /// The error of a PriorityClass that would be a second global default.
-pub(crate) fn conflicting_global_default(new: &Value, others: &[Value]) -> Option<String> {
+pub(crate) fn conflicting_global_default(new: &Value, other_classes: &[Value]) -> Option<String> {
     if !flag(new, "/globalDefault") {
         return None;
     }
     let name = text(new, "/metadata/name");
-    let rival = others
+    let rival = other_classes
         .iter()
         .find(|other| flag(other, "/globalDefault") && text(other, "/metadata/name") != name)?;
     Some(format!(

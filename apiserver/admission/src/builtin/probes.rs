@@ -26,24 +26,24 @@ pub(super) fn validate(
         "startupProbe",
     ] {
         let value = get(container, &format!("/{name}"));
-        let at = format!("{field}.{name}");
+        let path = format!("{field}.{name}");
         match name {
             _ if value.is_null() => {}
             _ if must_end => errors.push(FieldError::forbidden(
-                at,
+                path,
                 "may not be set for init containers without restartPolicy=Always",
             )),
             "lifecycle" => {
                 for hook in ["postStart", "preStop"] {
                     let handler = get(value, &format!("/{hook}"));
                     if !handler.is_null() {
-                        let at = format!("{at}.{hook}");
-                        validate_handler(&at, handler, &LIFECYCLE_HANDLERS, errors);
-                        validate_sleep(&at, handler, spec, errors);
+                        let path = format!("{path}.{hook}");
+                        validate_handler(&path, handler, &LIFECYCLE_HANDLERS, errors);
+                        validate_sleep(&path, handler, spec, errors);
                     }
                 }
             }
-            _ => validate_probe(&at, value, name, errors),
+            _ => validate_probe(&path, value, name, errors),
         }
     }
 }
@@ -68,17 +68,17 @@ fn validate_probe(field: &str, probe: &Value, name: &str, errors: &mut Vec<Field
         ));
     }
     if let Some(grace) = int(probe, "/terminationGracePeriodSeconds") {
-        let at = format!("{field}.terminationGracePeriodSeconds");
+        let path = format!("{field}.terminationGracePeriodSeconds");
         if grace <= 0 {
             errors.push(FieldError::invalid(
-                &at,
+                &path,
                 &grace.into(),
                 "must be greater than 0",
             ));
         }
         if name == "readinessProbe" {
-            let why = "must not be set for readinessProbes";
-            errors.push(FieldError::invalid(at, &grace.into(), why));
+            let detail = "must not be set for readinessProbes";
+            errors.push(FieldError::invalid(path, &grace.into(), detail));
         }
     }
 }
@@ -92,17 +92,17 @@ fn validate_handler(field: &str, value: &Value, handlers: &[&str], errors: &mut 
         return;
     };
     for other in present {
-        let why = "may not specify more than 1 handler type";
-        errors.push(FieldError::forbidden(format!("{field}.{other}"), why));
+        let detail = "may not specify more than 1 handler type";
+        errors.push(FieldError::forbidden(format!("{field}.{other}"), detail));
     }
-    let at = format!("{field}.{first}");
+    let path = format!("{field}.{first}");
     let action = get(value, &format!("/{first}"));
     match *first {
         "exec" if items(action, "/command").is_empty() => {
-            errors.push(FieldError::required(format!("{at}.command"), ""));
+            errors.push(FieldError::required(format!("{path}.command"), ""));
         }
-        "httpGet" => validate_http_get(&at, action, errors),
-        "tcpSocket" | "grpc" => validate_port_or_name(&at, get(action, "/port"), errors),
+        "httpGet" => validate_http_get(&path, action, errors),
+        "tcpSocket" | "grpc" => validate_port_or_name(&path, get(action, "/port"), errors),
         _ => {}
     }
 }
@@ -134,8 +134,9 @@ fn validate_http_get(field: &str, action: &Value, errors: &mut Vec<FieldError>) 
     }
     for header in items(action, "/httpHeaders") {
         let name = text(header, "/name");
-        let fits = !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-');
-        if !fits {
+        let is_valid =
+            !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-');
+        if !is_valid {
             errors.push(FieldError::invalid(
                 format!("{field}.httpHeaders"),
                 &name.into(),

@@ -23,31 +23,31 @@ pub(super) fn validate(
     validate_mode(field, volume, "defaultMode", errors);
     let mut paths = HashSet::new();
     for (i, source) in items(volume, "/sources").iter().enumerate() {
-        let at = format!("{field}.sources[{i}]");
+        let path = format!("{field}.sources[{i}]");
         for kind in ["secret", "configMap", "downwardAPI"] {
             let part = get(source, &format!("/{kind}"));
             if part.is_null() {
                 continue;
             }
-            let at = format!("{at}.{kind}");
+            let path = format!("{path}.{kind}");
             if kind == "downwardAPI" {
-                validate_downward_items(&at, part, errors);
+                validate_downward_items(&path, part, errors);
             } else {
-                require(&at, part, &["name"], errors);
-                validate_items(&at, part, errors);
+                require(&path, part, &["name"], errors);
+                validate_items(&path, part, errors);
             }
             for item in items(part, "/items") {
-                let shown = non_empty_or(text(part, "/name"), text(item, "/path"));
-                validate_distinct(field, text(item, "/path"), shown, &mut paths, errors);
+                let error_value = non_empty_or(text(part, "/name"), text(item, "/path"));
+                validate_distinct(field, text(item, "/path"), error_value, &mut paths, errors);
             }
         }
         if has(source, "/serviceAccountToken") {
-            validate_token(field, &at, source, pod_spec, errors);
+            validate_token(field, &path, source, pod_spec, errors);
         }
         let kinds = source.as_object().into_iter().flatten();
         if kinds.filter(|(_, value)| !value.is_null()).count() > 1 {
-            let why = "may not specify more than 1 volume type per source";
-            errors.push(FieldError::forbidden(at, why));
+            let detail = "may not specify more than 1 volume type per source";
+            errors.push(FieldError::forbidden(path, detail));
         }
     }
 }
@@ -56,37 +56,37 @@ pub(super) fn validate(
 fn validate_distinct<'a>(
     field: &str,
     path: &'a str,
-    shown: &str,
+    error_value: &str,
     paths: &mut HashSet<&'a str>,
     errors: &mut Vec<FieldError>,
 ) {
     if !path.is_empty() && !paths.insert(path) {
-        let why = "conflicting duplicate paths";
-        errors.push(FieldError::invalid(field, &shown.into(), why));
+        let detail = "conflicting duplicate paths";
+        errors.push(FieldError::invalid(field, &error_value.into(), detail));
     }
 }
 
 /// Kubernetes gives the path of the token's `path` without the source.
 fn validate_token(
     field: &str,
-    at: &str,
+    token_path: &str,
     source: &Value,
     pod_spec: ValidatedPodSpec<'_>,
     errors: &mut Vec<FieldError>,
 ) {
-    let at = format!("{at}.serviceAccountToken");
+    let token_path = format!("{token_path}.serviceAccountToken");
     let token = get(source, "/serviceAccountToken");
     if let Some(seconds) = int(token, "/expirationSeconds") {
-        let why = if seconds < MIN_TOKEN_SECONDS {
+        let detail = if seconds < MIN_TOKEN_SECONDS {
             "may not specify a duration less than 10 minutes"
         } else if seconds > MAX_TOKEN_SECONDS {
             "may not specify a duration larger than 2^32 seconds"
         } else {
             ""
         };
-        if !why.is_empty() {
-            let at = format!("{at}.expirationSeconds");
-            errors.push(FieldError::invalid(at, &seconds.into(), why));
+        if !detail.is_empty() {
+            let token_path = format!("{token_path}.expirationSeconds");
+            errors.push(FieldError::invalid(token_path, &seconds.into(), detail));
         }
     }
     let path = text(token, "/path");
@@ -95,8 +95,8 @@ fn validate_token(
         validate_local_path(&format!("{field}.path"), path, errors);
     }
     if pod_spec.pod.is_some() && text(pod_spec.spec, "/serviceAccountName").is_empty() {
-        let why = "must not be specified when serviceAccountName is not set";
-        errors.push(FieldError::forbidden(at, why));
+        let detail = "must not be specified when serviceAccountName is not set";
+        errors.push(FieldError::forbidden(token_path, detail));
     }
 }
 

@@ -26,34 +26,34 @@ pub(super) fn validate(kind: &str, new: &Value, old: Option<&Value>, errors: &mu
 }
 
 fn validate_policy_rule(field: &str, rule: &Value, namespaced: bool, errors: &mut Vec<FieldError>) {
-    let none = |name: &str| items(rule, &format!("/{name}")).is_empty();
-    if none("verbs") {
+    let is_empty = |name: &str| items(rule, &format!("/{name}")).is_empty();
+    if is_empty("verbs") {
         errors.push(FieldError::required(
             format!("{field}.verbs"),
             "verbs must contain at least one value",
         ));
     }
-    if !none("nonResourceURLs") {
+    if !is_empty("nonResourceURLs") {
         let urls = get(rule, "/nonResourceURLs");
-        let mut refuse = |why: &str| {
+        let mut refuse = |detail: &str| {
             let field = format!("{field}.nonResourceURLs");
-            errors.push(FieldError::invalid(field, urls, why));
+            errors.push(FieldError::invalid(field, urls, detail));
         };
         if namespaced {
             refuse("namespaced rules cannot apply to non-resource URLs");
         }
-        if !none("apiGroups") || !none("resources") || !none("resourceNames") {
+        if !is_empty("apiGroups") || !is_empty("resources") || !is_empty("resourceNames") {
             refuse("rules cannot apply to both regular resources and non-resource URLs");
         }
         return;
     }
-    if none("apiGroups") {
+    if is_empty("apiGroups") {
         errors.push(FieldError::required(
             format!("{field}.apiGroups"),
             "resource rules must supply at least one api group",
         ));
     }
-    if none("resources") {
+    if is_empty("resources") {
         errors.push(FieldError::required(
             format!("{field}.resources"),
             "resource rules must supply at least one resource",

@@ -23,8 +23,8 @@ pub(super) fn validate_domain_prefixed_path(
     }
     let parts = value.split_once('/');
     let Some((domain, path)) = parts.filter(|(d, p)| !d.is_empty() && !p.is_empty()) else {
-        let why = "must be a domain-prefixed path (such as \"acme.io/foo\")";
-        errors.push(FieldError::invalid(field, &value.into(), why));
+        let detail = "must be a domain-prefixed path (such as \"acme.io/foo\")";
+        errors.push(FieldError::invalid(field, &value.into(), detail));
         return;
     };
     report_invalid(field, domain, validate_dns1123_subdomain(domain), errors);
@@ -46,11 +46,11 @@ pub(super) fn validate_typed_reference(
     }
     for name in ["kind", "name"] {
         let value = text(reference, &format!("/{name}"));
-        let at = format!("{field}.{name}");
+        let path = format!("{field}.{name}");
         if value.is_empty() {
-            errors.push(FieldError::required(at, &format!("{name} is required")));
+            errors.push(FieldError::required(path, &format!("{name} is required")));
         } else {
-            report_invalid(at, value, validate_path_segment_name(value), errors);
+            report_invalid(path, value, validate_path_segment_name(value), errors);
         }
     }
 }
@@ -58,7 +58,8 @@ pub(super) fn validate_typed_reference(
 /// The form of the version in a reference to an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ApiVersionRule {
-    /// It names a group: ReplicationController is the only kind without one that can be scaled.
+    /// The reference names a group. ReplicationController is the only kind without a group that can
+    /// be scaled.
     Group,
     GroupOptional,
     Any,
@@ -84,20 +85,20 @@ pub(super) fn validate_object_reference(
     errors: &mut Vec<FieldError>,
 ) {
     for part in ["kind", "name"] {
-        let at = format!("{field}.{part}");
+        let path = format!("{field}.{part}");
         let value = text(reference, &format!("/{part}"));
         if value.is_empty() {
-            errors.push(FieldError::required(at, ""));
+            errors.push(FieldError::required(path, ""));
         } else {
-            report_invalid(at, value, validate_path_segment_name(value), errors);
+            report_invalid(path, value, validate_path_segment_name(value), errors);
         }
     }
-    if let Some(why) = rule.error(reference) {
+    if let Some(detail) = rule.error(reference) {
         let api_version = text(reference, "/apiVersion");
         errors.push(FieldError::invalid(
             format!("{field}.apiVersion"),
             &api_version.into(),
-            why,
+            detail,
         ));
     }
 }

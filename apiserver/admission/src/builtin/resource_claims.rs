@@ -1,4 +1,5 @@
-//! Validates claims of dynamic resource allocation: those of a pod, and the references of its containers.
+//! Validates the claims of dynamic resource allocation: the claims of a pod, and the references of
+//! its containers.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
@@ -19,9 +20,9 @@ pub(super) fn validate<'a>(
 ) -> ResourceClaimNames<'a> {
     let mut names = ResourceClaimNames::new();
     for (i, claim) in items(pod_spec.spec, "/resourceClaims").iter().enumerate() {
-        let at = index_path(&pod_spec.at("resourceClaims"), i);
+        let path = index_path(&pod_spec.at("resourceClaims"), i);
         let name = text(claim, "/name");
-        let at_name = format!("{at}.name");
+        let at_name = format!("{path}.name");
         if name.is_empty() {
             errors.push(FieldError::required(at_name, ""));
         } else if names.contains(name) {
@@ -32,7 +33,7 @@ pub(super) fn validate<'a>(
         }
         let sources = ["resourceClaimName", "resourceClaimTemplateName"];
         let set = sources.map(|source| has(claim, &format!("/{source}")));
-        let why = match set {
+        let detail = match set {
             [true, true] => {
                 "at most one of `resourceClaimName` or `resourceClaimTemplateName` may be specified"
             }
@@ -41,13 +42,13 @@ pub(super) fn validate<'a>(
             }
             _ => "",
         };
-        if !why.is_empty() {
-            errors.push(FieldError::invalid(&at, claim, why));
+        if !detail.is_empty() {
+            errors.push(FieldError::invalid(&path, claim, detail));
         }
         for (source, _) in sources.iter().zip(set).filter(|(_, set)| *set) {
             let name = text(claim, &format!("/{source}"));
             let result = validate_dns1123_subdomain(name);
-            report_invalid(format!("{at}.{source}"), name, result, errors);
+            report_invalid(format!("{path}.{source}"), name, result, errors);
         }
     }
     names
@@ -63,45 +64,45 @@ pub(super) fn validate_references(
     // The requests that are in use of each claim; an empty one stands for all of them.
     let mut used: HashMap<&str, HashSet<&str>> = HashMap::new();
     for (i, reference) in references.iter().enumerate() {
-        let at = index_path(field, i);
+        let path = index_path(field, i);
         let (name, request) = (text(reference, "/name"), text(reference, "/request"));
         if name.is_empty() {
-            errors.push(FieldError::required(at, ""));
+            errors.push(FieldError::required(path, ""));
             continue;
         }
         if !request.is_empty() {
             let result = validate_dns1123_label(request);
-            report_invalid(format!("{at}.request"), request, result, errors);
+            report_invalid(format!("{path}.request"), request, result, errors);
         }
         let requests = used.entry(name).or_default();
         let is_whole = requests.contains("") || request.is_empty() && !requests.is_empty();
         if is_whole {
-            errors.push(FieldError::duplicate(&at, &name.into()));
+            errors.push(FieldError::duplicate(&path, &name.into()));
         } else if requests.contains(request) {
-            let both = format!("{name}/{request}");
-            errors.push(FieldError::duplicate(&at, &both.into()));
+            let claim_and_request = format!("{name}/{request}");
+            errors.push(FieldError::duplicate(&path, &claim_and_request.into()));
         }
         requests.insert(request);
         if !claims.contains(name) {
-            let why = match claims.is_empty() {
+            let detail = match claims.is_empty() {
                 true => " which is empty".to_owned(),
                 false => {
                     let names: Vec<&str> = claims.iter().copied().collect();
                     format!(": {}", names.join(", "))
                 }
             };
-            let why = format!("must be one of the names in pod.spec.resourceClaims{why}");
-            errors.push(not_found(at, name, &why));
+            let detail = format!("must be one of the names in pod.spec.resourceClaims{detail}");
+            errors.push(not_found(path, name, &detail));
         }
     }
 }
 
-/// An error for a name that is not among those that it may be.
-fn not_found(field: String, name: &str, why: &str) -> FieldError {
+/// Reports a name that is none of the allowed names.
+fn not_found(field: String, name: &str, detail: &str) -> FieldError {
     let name = Value::from(name);
     FieldError::new(
         FieldErrorType::NotFound,
         field,
-        format!("Not found: {name}: {why}"),
+        format!("Not found: {name}: {detail}"),
     )
 }

@@ -81,7 +81,7 @@ fn is_of_scope(scope: &str, resource: &str) -> bool {
 fn validate_scopes(spec: &Value, errors: &mut Vec<FieldError>) {
     let (field, value) = ("spec.scopes", get(spec, "/scopes"));
     let scopes: Vec<&str> = texts(spec, "/scopes").collect();
-    let mut refuse = |why: &str| errors.push(FieldError::invalid(field, value, why));
+    let mut refuse = |detail: &str| errors.push(FieldError::invalid(field, value, detail));
     for scope in &scopes {
         if !SCOPES.contains(scope) {
             refuse("unsupported scope");
@@ -103,12 +103,20 @@ fn validate_scope_selector(spec: &Value, errors: &mut Vec<FieldError>) {
     for expression in expressions {
         let scope = text(expression, "/scopeName");
         if !SCOPES.contains(&scope) {
-            let at = format!("{field}.scopeName");
-            errors.push(FieldError::invalid(at, &scope.into(), "unsupported scope"));
+            let path = format!("{field}.scopeName");
+            errors.push(FieldError::invalid(
+                path,
+                &scope.into(),
+                "unsupported scope",
+            ));
         }
         for _ in entries(spec, "/hard").filter(|(name, _)| !is_of_scope(scope, name)) {
-            let why = "unsupported scope applied to resource";
-            errors.push(FieldError::invalid(field, get(spec, "/scopeSelector"), why));
+            let detail = "unsupported scope applied to resource";
+            errors.push(FieldError::invalid(
+                field,
+                get(spec, "/scopeSelector"),
+                detail,
+            ));
         }
         validate_scope_operator(field, scope, expression, errors);
     }
@@ -128,10 +136,10 @@ fn validate_scope_operator(
     errors: &mut Vec<FieldError>,
 ) {
     let operator = text(expression, "/operator");
-    let at = format!("{field}.operator");
+    let path = format!("{field}.operator");
     let takes_values = matches!(scope, "PriorityClass" | "VolumeAttributesClass");
     if SCOPES.contains(&scope) && !takes_values && operator != "Exists" {
-        errors.push(FieldError::invalid(&at, &operator.into(), EXISTS_ONLY));
+        errors.push(FieldError::invalid(&path, &operator.into(), EXISTS_ONLY));
     }
     let values = items(expression, "/values");
     let at_values = format!("{field}.values");
@@ -147,8 +155,8 @@ fn validate_scope_operator(
         )),
         "In" | "NotIn" | "Exists" | "DoesNotExist" => {}
         _ => {
-            let why = "not a valid selector operator";
-            errors.push(FieldError::invalid(at, &operator.into(), why));
+            let detail = "not a valid selector operator";
+            errors.push(FieldError::invalid(path, &operator.into(), detail));
         }
     }
 }
@@ -167,19 +175,19 @@ pub(super) fn validate_limit_range(range: &Value, errors: &mut Vec<FieldError>) 
             _ => ResourceListKind::Other,
         };
         for side in SIDES {
-            let at = format!("{field}.{side}");
+            let side_path = format!("{field}.{side}");
             let amounts = get(limit, &format!("/{side}"));
             let is_default = matches!(side, "default" | "defaultRequest");
             if kind == "Pod" && is_default && entries(amounts, "").next().is_some() {
-                let why = "may not be specified when `type` is 'Pod'";
-                errors.push(FieldError::forbidden(at, why));
+                let detail = "may not be specified when `type` is 'Pod'";
+                errors.push(FieldError::forbidden(side_path, detail));
                 continue;
             }
             for (name, amount) in entries(amounts, "") {
-                let at = format!("{at}[{name}]");
-                report_name_faults(names, &at, name, errors);
-                if let Err(why) = Quantity::from_value(amount) {
-                    errors.push(FieldError::invalid(at, amount, why.to_string()));
+                let side_path = format!("{side_path}[{name}]");
+                report_name_faults(names, &side_path, name, errors);
+                if let Err(detail) = Quantity::from_value(amount) {
+                    errors.push(FieldError::invalid(side_path, amount, detail.to_string()));
                 }
             }
         }
@@ -187,9 +195,9 @@ pub(super) fn validate_limit_range(range: &Value, errors: &mut Vec<FieldError>) 
             .iter()
             .any(|path| has(limit, path));
         if kind == "PersistentVolumeClaim" && !bounds_storage {
-            let why =
+            let detail =
                 "either minimum or maximum storage value is required, but neither was provided";
-            errors.push(FieldError::required(format!("{field}.limits"), why));
+            errors.push(FieldError::required(format!("{field}.limits"), detail));
         }
         validate_order(&field, kind, limit, errors);
     }
@@ -204,14 +212,14 @@ const SIDES: [&str; 5] = [
 ];
 
 fn validate_limit_type(field: &str, kind: &str, errors: &mut Vec<FieldError>) {
-    let why = match validate_qualified_name(kind) {
-        Err(why) => why,
+    let detail = match validate_qualified_name(kind) {
+        Err(detail) => detail,
         Ok(()) if !kind.contains('/') && !LIMIT_TYPES.contains(&kind) => {
             "must be a standard limit type or fully qualified".to_owned()
         }
         Ok(()) => return,
     };
-    errors.push(FieldError::invalid(field, &kind.into(), why));
+    errors.push(FieldError::invalid(field, &kind.into(), detail));
 }
 
 /// A rule on two sides of a limit: the lower, the upper, the side that is blamed, the side whose
@@ -267,15 +275,15 @@ fn validate_order(field: &str, kind: &str, limit: &Value, errors: &mut Vec<Field
             .collect::<Vec<_>>()
     });
     for name in names.collect::<BTreeSet<&str>>() {
-        for (low, high, blamed, shown, [low_name, high_name]) in ORDERS {
-            if let (Some(least), Some(most)) = (amount(low, name), amount(high, name))
-                && least > most
+        for (low, high, error_list, value_list, [low_name, high_name]) in ORDERS {
+            if let (Some(lower), Some(upper)) = (amount(low, name), amount(high, name))
+                && lower > upper
             {
-                let value = get(limit, &format!("/{shown}")).get(name);
+                let value = get(limit, &format!("/{value_list}")).get(name);
                 errors.push(FieldError::invalid(
-                    format!("{field}.{blamed}[{name}]"),
+                    format!("{field}.{error_list}[{name}]"),
                     value.unwrap_or(&Value::Null),
-                    format!("{low_name} value {least} is greater than {high_name} value {most}"),
+                    format!("{low_name} value {lower} is greater than {high_name} value {upper}"),
                 ));
             }
         }
@@ -304,7 +312,8 @@ fn validate_order(field: &str, kind: &str, limit: &Value, errors: &mut Vec<Field
     }
 }
 
-/// A ratio of limits to requests is at least one, and at most that of the bounds.
+/// Requires a ratio of limits to requests to be at least one, and at most the ratio of the maximum
+/// to the minimum.
 #[expect(
     clippy::cast_precision_loss,
     reason = "Kubernetes compares ratios as floats"
@@ -315,16 +324,16 @@ fn validate_ratio(
     bounds: (Option<Quantity>, Option<Quantity>),
     errors: &mut Vec<FieldError>,
 ) {
-    let shown = Value::from(ratio.to_string());
+    let ratio_text = Value::from(ratio.to_string());
     if ratio < Quantity::from_units(1) {
-        let why = format!("ratio {ratio} is less than 1");
-        errors.push(FieldError::invalid(field, &shown, why));
+        let detail = format!("ratio {ratio} is less than 1");
+        errors.push(FieldError::invalid(field, &ratio_text, detail));
     }
     if let (Some(min), Some(max)) = bounds {
-        let most = max.milli_value() as f64 / min.milli_value() as f64;
-        if ratio.milli_value() as f64 / 1000.0 > most {
-            let why = format!("ratio {ratio} is greater than max/min = {most:.6}");
-            errors.push(FieldError::invalid(field, &shown, why));
+        let max_ratio = max.milli_value() as f64 / min.milli_value() as f64;
+        if ratio.milli_value() as f64 / 1000.0 > max_ratio {
+            let detail = format!("ratio {ratio} is greater than max/min = {max_ratio:.6}");
+            errors.push(FieldError::invalid(field, &ratio_text, detail));
         }
     }
 }

@@ -29,12 +29,12 @@ pub(super) fn validate_runtime_class(
     metadata::validate_labels(&format!("{field}.nodeSelector"), selector, errors);
     let mut visited = HashSet::new();
     for (i, toleration) in items(new, "/scheduling/tolerations").iter().enumerate() {
-        let at = index_path(&format!("{field}.tolerations"), i);
-        validate_toleration(&at, toleration, errors);
+        let path = index_path(&format!("{field}.tolerations"), i);
+        validate_toleration(&path, toleration, errors);
         let identity = ["key", "operator", "value", "effect"]
             .map(|part| text(toleration, &format!("/{part}")));
         if !visited.insert(identity) {
-            errors.push(FieldError::duplicate(at, toleration));
+            errors.push(FieldError::duplicate(path, toleration));
         }
     }
     if let Some(old) = old {

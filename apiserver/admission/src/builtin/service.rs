@@ -87,9 +87,9 @@ fn validate_topology_annotations(service: &Value, errors: &mut Vec<FieldError>) 
     if let (Some(hints), Some(mode)) = (hints, mode)
         && hints != mode
     {
-        let at = format!("metadata.annotations[{TOPOLOGY_MODE}]");
-        let why = format!("must match annotations[{TOPOLOGY_HINTS}] when both are specified");
-        errors.push(FieldError::invalid(at, mode, why));
+        let path = format!("metadata.annotations[{TOPOLOGY_MODE}]");
+        let detail = format!("must match annotations[{TOPOLOGY_HINTS}] when both are specified");
+        errors.push(FieldError::invalid(path, mode, detail));
     }
 }
 
@@ -129,8 +129,8 @@ fn validate_external_name(service: &Value, errors: &mut Vec<FieldError>) {
         ("ipFamilyPolicy", has(service, "/spec/ipFamilyPolicy")),
     ];
     for (name, _) in set.iter().filter(|(_, is_set)| *is_set) {
-        let why = "may not be set for ExternalName services";
-        errors.push(FieldError::forbidden(format!("spec.{name}"), why));
+        let detail = "may not be set for ExternalName services";
+        errors.push(FieldError::forbidden(format!("spec.{name}"), detail));
     }
     let name = text(service, "/spec/externalName");
     let host = name.strip_suffix('.').unwrap_or(name);
@@ -146,42 +146,44 @@ fn validate_service_ports(service: &Value, kind: &str, errors: &mut Vec<FieldErr
     let ports = items(service, "/spec/ports");
     let mut names = HashSet::new();
     for (i, entry) in ports.iter().enumerate() {
-        let at = index_path("spec.ports", i);
+        let path = index_path("spec.ports", i);
         let name = text(entry, "/name");
         if name.is_empty() {
             if ports.len() > 1 {
-                errors.push(FieldError::required(format!("{at}.name"), ""));
+                errors.push(FieldError::required(format!("{path}.name"), ""));
             }
         } else {
             report_invalid(
-                format!("{at}.name"),
+                format!("{path}.name"),
                 name,
                 validate_dns1123_label(name),
                 errors,
             );
             if !names.insert(name) {
-                errors.push(FieldError::duplicate(format!("{at}.name"), &name.into()));
+                errors.push(FieldError::duplicate(format!("{path}.name"), &name.into()));
             }
         }
         let number = int(entry, "/port").unwrap_or(0);
-        validate_port(format!("{at}.port"), number, errors);
-        validate_protocol(&at, entry, errors);
+        validate_port(format!("{path}.port"), number, errors);
+        validate_protocol(&path, entry, errors);
         match get(entry, "/targetPort") {
-            Value::Number(n) => {
-                validate_port(format!("{at}.targetPort"), n.as_i64().unwrap_or(0), errors)
-            }
+            Value::Number(n) => validate_port(
+                format!("{path}.targetPort"),
+                n.as_i64().unwrap_or(0),
+                errors,
+            ),
             Value::String(name) => report_invalid(
-                format!("{at}.targetPort"),
+                format!("{path}.targetPort"),
                 name,
                 validate_port_name(name),
                 errors,
             ),
             _ => {}
         }
-        validate_app_protocol(&at, entry, errors);
+        validate_app_protocol(&path, entry, errors);
         if int(entry, "/nodePort").is_some_and(|n| n != 0) && kind == "ClusterIP" {
             errors.push(FieldError::forbidden(
-                format!("{at}.nodePort"),
+                format!("{path}.nodePort"),
                 "may not be used when `type` is 'ClusterIP'",
             ));
         }
@@ -199,10 +201,10 @@ fn validate_distinct_ports(ports: &[Value], errors: &mut Vec<FieldError>) {
             if value == 0 || numbers.insert((value, protocol)) {
                 continue;
             }
-            let at = index_path("spec.ports", i);
+            let path = index_path("spec.ports", i);
             errors.push(match number {
-                "port" => FieldError::duplicate(at, entry),
-                _ => FieldError::duplicate(format!("{at}.{number}"), &value.into()),
+                "port" => FieldError::duplicate(path, entry),
+                _ => FieldError::duplicate(format!("{path}.{number}"), &value.into()),
             });
         }
     }

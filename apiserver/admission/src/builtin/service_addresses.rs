@@ -22,11 +22,11 @@ pub(super) fn validate(new: &Value, old: Option<&Value>, kind: &str, errors: &mu
         validate_families(spec, errors);
         validate_cluster_ips(spec, old_spec, errors);
     }
-    let known = items(old_spec, "/externalIPs");
+    let old_addresses = items(old_spec, "/externalIPs");
     for (i, address) in items(spec, "/externalIPs").iter().enumerate() {
         let field = index_path("spec.externalIPs", i);
         let address = address.as_str().unwrap_or("");
-        if let Some(address) = validate_address(&field, address, known, errors) {
+        if let Some(address) = validate_address(&field, address, old_addresses, errors) {
             validate_non_special(&field, address, errors);
         }
     }
@@ -52,8 +52,8 @@ fn validate_source_ranges(
         None => SOURCE_RANGES_FIELD.to_owned(),
     };
     if kind != "LoadBalancer" {
-        let why = "may only be used when `type` is 'LoadBalancer'";
-        errors.push(FieldError::forbidden(&field, why));
+        let detail = "may only be used when `type` is 'LoadBalancer'";
+        errors.push(FieldError::forbidden(&field, detail));
     }
     if let Some(ranges) = by_annotation {
         if old.and_then(annotation) == Some(ranges.clone()) {
@@ -65,10 +65,15 @@ fn validate_source_ranges(
         }
         return;
     }
-    let known = old.map_or(&[][..], |old| items(old, "/spec/loadBalancerSourceRanges"));
+    let old_ranges = old.map_or(&[][..], |old| items(old, "/spec/loadBalancerSourceRanges"));
     for (i, range) in listed.iter().enumerate() {
         let field = index_path(&field, i);
-        validate_cidr(&field, range.as_str().unwrap_or("").trim(), known, errors);
+        validate_cidr(
+            &field,
+            range.as_str().unwrap_or("").trim(),
+            old_ranges,
+            errors,
+        );
     }
 }
 
@@ -83,50 +88,50 @@ fn validate_cluster_ips(spec: &Value, old: &Value, errors: &mut Vec<FieldError>)
             .collect(),
         _ => texts(spec, "/clusterIPs").collect(),
     };
-    let mut refuse = |why: &str| errors.push(FieldError::invalid(field, list, why));
+    let mut refuse = |detail: &str| errors.push(FieldError::invalid(field, list, detail));
     if listed.first().is_some_and(|listed| *listed != first) {
         refuse(match first {
             "" => "must be empty when `clusterIP` is not specified",
             _ => "first value must match `clusterIP`",
         });
     }
-    let known = items(old, "/clusterIPs");
+    let old_addresses = items(old, "/clusterIPs");
     let before = errors.len();
     let mut addresses = Vec::new();
     for (i, address) in listed.iter().enumerate() {
         if i == 0 && *address == "None" {
             if listed.len() > 1 {
-                let why = "'None' must be the first and only value";
-                errors.push(FieldError::invalid(field, list, why));
+                let detail = "'None' must be the first and only value";
+                errors.push(FieldError::invalid(field, list, detail));
             }
             continue;
         }
         addresses.extend(validate_address(
             &index_path(field, i),
             address,
-            known,
+            old_addresses,
             errors,
         ));
     }
     let is_valid = errors.len() == before;
     if listed.len() > FAMILIES.len() {
-        let why = "may only hold up to 2 values";
-        errors.push(FieldError::invalid(field, list, why));
+        let detail = "may only hold up to 2 values";
+        errors.push(FieldError::invalid(field, list, detail));
     }
     let families: Vec<&str> = addresses.iter().map(family).collect();
     let is_mixed = families.contains(&"IPv4") && families.contains(&"IPv6");
     if is_valid && listed.len() > 1 && !is_mixed {
-        let why = "may specify no more than one IP for each IP family";
-        errors.push(FieldError::invalid(field, list, why));
+        let detail = "may specify no more than one IP for each IP family";
+        errors.push(FieldError::invalid(field, list, detail));
     }
     let declared = texts(spec, "/ipFamilies").enumerate().filter(|_| is_valid);
     for ((i, declared), actual) in declared.zip(families) {
         if FAMILIES.contains(&declared) && declared != actual {
-            let why = format!("expected an {declared} value as indicated by `ipFamilies[{i}]`");
+            let detail = format!("expected an {declared} value as indicated by `ipFamilies[{i}]`");
             errors.push(FieldError::invalid(
                 index_path(field, i),
                 &listed[i].into(),
-                why,
+                detail,
             ));
         }
     }

@@ -13,16 +13,16 @@ pub(super) fn service_type(service: &Value) -> &str {
 }
 
 pub(super) fn validate(new: &Value, old: &Value, errors: &mut Vec<FieldError>) {
-    let (was, is) = (get(old, "/spec"), get(new, "/spec"));
+    let (old_spec, new_spec) = (get(old, "/spec"), get(new, "/spec"));
     let is_external = |service| service_type(service) == "ExternalName";
     if !is_external(new) && !is_external(old) {
-        validate_cluster_ips(was, is, errors);
-        validate_families(was, is, errors);
+        validate_cluster_ips(old_spec, new_spec, errors);
+        validate_families(old_spec, new_spec, errors);
     }
     let is_balanced = |service| service_type(service) == "LoadBalancer";
     let class = "/loadBalancerClass";
-    if is_balanced(new) && is_balanced(old) && get(was, class) != get(is, class) {
-        let class = get(is, class);
+    if is_balanced(new) && is_balanced(old) && get(old_spec, class) != get(new_spec, class) {
+        let class = get(new_spec, class);
         errors.push(FieldError::invalid(
             "spec.loadBalancerClass",
             class,
@@ -32,13 +32,13 @@ pub(super) fn validate(new: &Value, old: &Value, errors: &mut Vec<FieldError>) {
     let is_local = |service| text(service, "/spec/externalTrafficPolicy") == "Local";
     let is_checked = |service| is_balanced(service) && is_local(service);
     let port = |spec| int(spec, "/healthCheckNodePort").unwrap_or(0);
-    if is_checked(new) && is_checked(old) && port(was) != port(is) {
-        let why = "field is immutable";
-        errors.push(FieldError::forbidden("spec.healthCheckNodePort", why));
+    if is_checked(new) && is_checked(old) && port(old_spec) != port(new_spec) {
+        let detail = "field is immutable";
+        errors.push(FieldError::forbidden("spec.healthCheckNodePort", detail));
     }
 }
 
-/// The addresses of a Service; one that lists none has that of `clusterIP`.
+/// The addresses of a Service. If it lists none, its only address is `clusterIP`.
 fn cluster_ips(spec: &Value) -> Vec<Value> {
     match items(spec, "/clusterIPs") {
         [] => match text(spec, "/clusterIP") {
@@ -54,14 +54,14 @@ fn is_headless(spec: &Value) -> bool {
 }
 
 /// The second address may be given up, if the policy says so, or added.
-fn validate_cluster_ips(was: &Value, is: &Value, errors: &mut Vec<FieldError>) {
-    if is_headless(was) && is_headless(is) {
+fn validate_cluster_ips(old_spec: &Value, new_spec: &Value, errors: &mut Vec<FieldError>) {
+    if is_headless(old_spec) && is_headless(new_spec) {
         return;
     }
-    let (old, new) = (cluster_ips(was), cluster_ips(is));
-    let shown = Value::Array(new.clone());
-    let mut refuse = |field: String, why: &str| {
-        errors.push(FieldError::invalid(field, &shown, why));
+    let (old, new) = (cluster_ips(old_spec), cluster_ips(new_spec));
+    let new_value = Value::Array(new.clone());
+    let mut refuse = |field: String, detail: &str| {
+        errors.push(FieldError::invalid(field, &new_value, detail));
     };
     if old.len() == new.len() {
         for (i, _) in old
@@ -85,15 +85,18 @@ fn validate_cluster_ips(was: &Value, is: &Value, errors: &mut Vec<FieldError>) {
         _ => {}
     }
     if old.len() > new.len() && new.len() == 1 {
-        require_single_stack(is, "clusterIP", errors);
+        require_single_stack(new_spec, "clusterIP", errors);
     }
 }
 
-fn validate_families(was: &Value, is: &Value, errors: &mut Vec<FieldError>) {
-    if is_headless(was) || is_headless(is) {
+fn validate_families(old_spec: &Value, new_spec: &Value, errors: &mut Vec<FieldError>) {
+    if is_headless(old_spec) || is_headless(new_spec) {
         return;
     }
-    let (old, new) = (items(was, "/ipFamilies"), items(is, "/ipFamilies"));
+    let (old, new) = (
+        items(old_spec, "/ipFamilies"),
+        items(new_spec, "/ipFamilies"),
+    );
     let field = "spec.ipFamilies[0]";
     if new.is_empty() {
         // The families that are left out are kept.
@@ -105,7 +108,7 @@ fn validate_families(was: &Value, is: &Value, errors: &mut Vec<FieldError>) {
         errors.push(FieldError::invalid(field, &new.into(), CHANGED));
     }
     if old.len() > new.len() && new.len() == 1 {
-        require_single_stack(is, "ipFamily", errors);
+        require_single_stack(new_spec, "ipFamily", errors);
     }
 }
 

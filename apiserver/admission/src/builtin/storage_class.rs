@@ -59,8 +59,8 @@ fn validate_parameters(class: &Value, errors: &mut Vec<FieldError>) {
         return;
     }
     if parameters.iter().any(|(key, _)| key.is_empty()) {
-        let why = "field can not be empty.";
-        errors.push(FieldError::invalid(field, &"".into(), why));
+        let detail = "field can not be empty.";
+        errors.push(FieldError::invalid(field, &"".into(), detail));
     }
     let bytes = |(key, value): &(&str, &Value)| key.len() + value.as_str().unwrap_or("").len();
     if parameters.iter().map(bytes).sum::<usize>() > MAX_PARAMETER_BYTES {
@@ -79,12 +79,12 @@ fn validate_allowed_topologies(terms: &[Value], errors: &mut Vec<FieldError>) {
         let expressions = items(term, "/matchLabelExpressions");
         let mut keys = HashSet::new();
         for (j, expression) in expressions.iter().enumerate() {
-            let at = index_path(&field, j);
-            validate_values(&format!("{at}.values"), expression, errors);
-            let (at, key) = (format!("{at}.key"), text(expression, "/key"));
-            report_invalid(&at, key, validate_qualified_name(key), errors);
+            let path = index_path(&field, j);
+            validate_values(&format!("{path}.values"), expression, errors);
+            let (path, key) = (format!("{path}.key"), text(expression, "/key"));
+            report_invalid(&path, key, validate_qualified_name(key), errors);
             if !keys.insert(key) {
-                errors.push(FieldError::duplicate(at, &key.into()));
+                errors.push(FieldError::duplicate(path, &key.into()));
             }
         }
         // A term without expressions counts as one that was there before.
@@ -98,8 +98,8 @@ fn validate_values(field: &str, expression: &Value, errors: &mut Vec<FieldError>
     let mut visited = HashSet::new();
     for (i, value) in texts(expression, "/values").enumerate() {
         if !visited.insert(value) {
-            let at = index_path(field, i);
-            errors.push(FieldError::duplicate(at, &value.into()));
+            let path = index_path(field, i);
+            errors.push(FieldError::duplicate(path, &value.into()));
         }
     }
     if visited.is_empty() {

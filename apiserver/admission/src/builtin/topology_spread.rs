@@ -16,24 +16,28 @@ pub(super) fn validate(pod_spec: ValidatedPodSpec<'_>, errors: &mut Vec<FieldErr
     let old = items(pod_spec.old, "/topologySpreadConstraints");
     let had_invalid_selector = old.iter().any(has_invalid_selector);
     for (i, constraint) in constraints.iter().enumerate() {
-        let at = index_path(&pod_spec.at("topologySpreadConstraints"), i);
-        validate_constraint(&at, constraint, errors);
-        let same = |other: &Value| {
+        let constraint_path = index_path(&pod_spec.at("topologySpreadConstraints"), i);
+        validate_constraint(&constraint_path, constraint, errors);
+        let is_duplicate = |other: &Value| {
             ["/topologyKey", "/whenUnsatisfiable"]
                 .iter()
                 .all(|path| text(other, path) == text(constraint, path))
         };
-        if constraints[i + 1..].iter().any(same) {
+        if constraints[i + 1..].iter().any(is_duplicate) {
             let key = text(constraint, "/topologyKey");
-            let when = text(constraint, "/whenUnsatisfiable");
+            let action = text(constraint, "/whenUnsatisfiable");
             errors.push(FieldError::duplicate(
-                format!("{at}.{{topologyKey, whenUnsatisfiable}}"),
-                &format!("{{{key}, {when}}}").into(),
+                format!("{constraint_path}.{{topologyKey, whenUnsatisfiable}}"),
+                &format!("{{{key}, {action}}}").into(),
             ));
         }
-        validate_label_keys(&format!("{at}.matchLabelKeys"), constraint, errors);
+        validate_label_keys(
+            &format!("{constraint_path}.matchLabelKeys"),
+            constraint,
+            errors,
+        );
         if !had_invalid_selector {
-            validate_selector(&at, constraint, errors);
+            validate_selector(&constraint_path, constraint, errors);
         }
     }
 }
@@ -54,37 +58,37 @@ fn validate_constraint(field: &str, constraint: &Value, errors: &mut Vec<FieldEr
     let skew = int(constraint, "/maxSkew").unwrap_or(0);
     let not_positive = "must be greater than zero";
     if skew <= 0 {
-        let at = format!("{field}.maxSkew");
-        errors.push(FieldError::invalid(at, &skew.into(), not_positive));
+        let path = format!("{field}.maxSkew");
+        errors.push(FieldError::invalid(path, &skew.into(), not_positive));
     }
     if text(constraint, "/topologyKey").is_empty() {
-        let at = format!("{field}.topologyKey");
-        errors.push(FieldError::required(at, "can not be empty"));
+        let path = format!("{field}.topologyKey");
+        errors.push(FieldError::required(path, "can not be empty"));
     }
-    let when = text(constraint, "/whenUnsatisfiable");
-    if !ACTIONS.contains(&when) {
-        let at = format!("{field}.whenUnsatisfiable");
-        errors.push(FieldError::not_supported(at, &when.into(), &ACTIONS));
+    let action = text(constraint, "/whenUnsatisfiable");
+    if !ACTIONS.contains(&action) {
+        let path = format!("{field}.whenUnsatisfiable");
+        errors.push(FieldError::not_supported(path, &action.into(), &ACTIONS));
     }
     if let Some(domains) = int(constraint, "/minDomains") {
-        let at = format!("{field}.minDomains");
+        let path = format!("{field}.minDomains");
         if domains <= 0 {
-            errors.push(FieldError::invalid(&at, &domains.into(), not_positive));
+            errors.push(FieldError::invalid(&path, &domains.into(), not_positive));
         }
-        if when != "DoNotSchedule" {
+        if action != "DoNotSchedule" {
             errors.push(FieldError::invalid(
-                at,
+                path,
                 &domains.into(),
-                format!("can only use minDomains if whenUnsatisfiable=DoNotSchedule, not {when}"),
+                format!("can only use minDomains if whenUnsatisfiable=DoNotSchedule, not {action}"),
             ));
         }
     }
     for name in ["nodeAffinityPolicy", "nodeTaintsPolicy"] {
         let policy = text(constraint, &format!("/{name}"));
         if has(constraint, &format!("/{name}")) && !NODE_POLICIES.contains(&policy) {
-            let at = format!("{field}.{name}");
+            let path = format!("{field}.{name}");
             errors.push(FieldError::not_supported(
-                at,
+                path,
                 &policy.into(),
                 &NODE_POLICIES,
             ));
@@ -95,8 +99,8 @@ fn validate_constraint(field: &str, constraint: &Value, errors: &mut Vec<FieldEr
 fn validate_label_keys(field: &str, constraint: &Value, errors: &mut Vec<FieldError>) {
     for (i, key) in texts(constraint, "/matchLabelKeys").enumerate() {
         if i == 0 && !has(constraint, "/labelSelector") {
-            let why = "must not be specified when labelSelector is not set";
-            errors.push(FieldError::forbidden(field, why));
+            let detail = "must not be specified when labelSelector is not set";
+            errors.push(FieldError::forbidden(field, detail));
         }
         report_invalid(
             index_path(field, i),

@@ -27,9 +27,9 @@ pub(super) fn validate_validating_policy(
         items(spec, "/auditAnnotations"),
     );
     if validations.is_empty() && annotations.is_empty() {
-        let why = "validations or auditAnnotations must contain at least one item";
+        let detail = "validations or auditAnnotations must contain at least one item";
         for field in ["spec.validations", "spec.auditAnnotations"] {
-            validation.errors.push(FieldError::required(field, why));
+            validation.errors.push(FieldError::required(field, detail));
         }
         return;
     }
@@ -37,18 +37,21 @@ pub(super) fn validate_validating_policy(
         validation.validation(&index_path("spec.validations", i), written);
     }
     if annotations.len() > MAX_AUDIT_ANNOTATIONS {
-        let why = format!("must not have more than {MAX_AUDIT_ANNOTATIONS} auditAnnotations");
-        let error =
-            FieldError::invalid("spec.auditAnnotations", get(spec, "/auditAnnotations"), why);
+        let detail = format!("must not have more than {MAX_AUDIT_ANNOTATIONS} auditAnnotations");
+        let error = FieldError::invalid(
+            "spec.auditAnnotations",
+            get(spec, "/auditAnnotations"),
+            detail,
+        );
         validation.errors.push(error);
     }
     let mut keys = HashSet::new();
     for (i, annotation) in annotations.iter().enumerate() {
-        let at = index_path("spec.auditAnnotations", i);
-        validation.audit_annotation(&at, text(policy, "/metadata/name"), annotation);
+        let path = index_path("spec.auditAnnotations", i);
+        validation.audit_annotation(&path, text(policy, "/metadata/name"), annotation);
         let key = text(annotation, "/key");
         if !keys.insert(key) {
-            let error = FieldError::duplicate(format!("{at}.key"), &key.into());
+            let error = FieldError::duplicate(format!("{path}.key"), &key.into());
             validation.errors.push(error);
         }
     }
@@ -61,25 +64,29 @@ pub(super) fn validate_validating_binding(binding: &Value, errors: &mut Vec<Fiel
     validate_match_resources("spec.matchResources", get(spec, "/matchResources"), errors);
     let field = "spec.validationActions";
     let actions = items(spec, "/validationActions");
-    let mut known = HashSet::new();
+    let mut distinct = HashSet::new();
     for (i, action) in actions.iter().enumerate() {
-        let at = index_path(field, i);
-        if !VALIDATION_ACTIONS.iter().any(|known| action == known) {
-            errors.push(FieldError::not_supported(&at, action, &VALIDATION_ACTIONS));
+        let path = index_path(field, i);
+        if !VALIDATION_ACTIONS.iter().any(|distinct| action == distinct) {
+            errors.push(FieldError::not_supported(
+                &path,
+                action,
+                &VALIDATION_ACTIONS,
+            ));
         }
-        if !known.insert(action.as_str().unwrap_or_default()) {
-            errors.push(FieldError::duplicate(&at, action));
+        if !distinct.insert(action.as_str().unwrap_or_default()) {
+            errors.push(FieldError::duplicate(&path, action));
         }
     }
-    if known.contains("Deny") && known.contains("Warn") {
-        let why = "must not contain both Deny and Warn (repeating the same validation failure information in the API response and headers serves no purpose)";
+    if distinct.contains("Deny") && distinct.contains("Warn") {
+        let detail = "must not contain both Deny and Warn (repeating the same validation failure information in the API response and headers serves no purpose)";
         errors.push(FieldError::invalid(
             field,
             get(spec, "/validationActions"),
-            why,
+            detail,
         ));
     }
-    if known.is_empty() {
+    if distinct.is_empty() {
         errors.push(FieldError::required(
             field,
             "at least one validation action is required",

@@ -32,10 +32,10 @@ pub(super) fn validate_keyed(
 /// Validates the keys that a volume has as files.
 pub(super) fn validate_items(field: &str, volume: &Value, errors: &mut Vec<FieldError>) {
     for (i, item) in items(volume, "/items").iter().enumerate() {
-        let at = index_path(&format!("{field}.items"), i);
-        require(&at, item, &["key", "path"], errors);
-        validate_local_path(&format!("{at}.path"), text(item, "/path"), errors);
-        validate_mode(&at, item, "mode", errors);
+        let path = index_path(&format!("{field}.items"), i);
+        require(&path, item, &["key", "path"], errors);
+        validate_local_path(&format!("{path}.path"), text(item, "/path"), errors);
+        validate_mode(&path, item, "mode", errors);
     }
 }
 
@@ -52,15 +52,15 @@ pub(super) fn validate_downward_items(field: &str, volume: &Value, errors: &mut 
         let resource = get(item, "/resourceFieldRef");
         if has(item, "/fieldRef") {
             let reference = get(item, "/fieldRef");
-            let at = format!("{field}.fieldRef");
-            validate_pod_field(&at, reference, &POD_VOLUME_FIELDS, errors);
+            let path = format!("{field}.fieldRef");
+            validate_pod_field(&path, reference, &POD_VOLUME_FIELDS, errors);
             if !resource.is_null() {
-                let why = "fieldRef and resourceFieldRef can not be specified simultaneously";
-                errors.push(FieldError::invalid(field, &"resource".into(), why));
+                let detail = "fieldRef and resourceFieldRef can not be specified simultaneously";
+                errors.push(FieldError::invalid(field, &"resource".into(), detail));
             }
         } else if resource.is_null() {
-            let why = "one of fieldRef and resourceFieldRef is required";
-            errors.push(FieldError::required(field, why));
+            let detail = "one of fieldRef and resourceFieldRef is required";
+            errors.push(FieldError::required(field, detail));
         } else {
             validate_resource_field(&format!("{field}.resourceFieldRef"), resource, true, errors);
         }

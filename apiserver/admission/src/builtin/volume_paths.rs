@@ -10,16 +10,16 @@ pub(super) fn has_backsteps(path: &str) -> bool {
 /// Requires a relative path that stays below its directory.
 pub(super) fn validate_descending_path(field: &str, path: &str, errors: &mut Vec<FieldError>) {
     if path.starts_with('/') {
-        let why = "must be a relative path";
-        errors.push(FieldError::invalid(field, &path.into(), why));
+        let detail = "must be a relative path";
+        errors.push(FieldError::invalid(field, &path.into(), detail));
     }
     validate_no_backsteps(field, path, errors);
 }
 
 pub(super) fn validate_no_backsteps(field: &str, path: &str, errors: &mut Vec<FieldError>) {
     if has_backsteps(path) {
-        let why = "must not contain '..'";
-        errors.push(FieldError::invalid(field, &path.into(), why));
+        let detail = "must not contain '..'";
+        errors.push(FieldError::invalid(field, &path.into(), detail));
     }
 }
 
@@ -27,7 +27,7 @@ pub(super) fn validate_no_backsteps(field: &str, path: &str, errors: &mut Vec<Fi
 pub(super) fn validate_local_path(field: &str, path: &str, errors: &mut Vec<FieldError>) {
     validate_descending_path(field, path, errors);
     if path.starts_with("..") && !path.starts_with("../") {
-        let why = "must not start with '..'";
-        errors.push(FieldError::invalid(field, &path.into(), why));
+        let detail = "must not start with '..'";
+        errors.push(FieldError::invalid(field, &path.into(), detail));
     }
 }

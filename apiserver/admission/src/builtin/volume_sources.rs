@@ -131,11 +131,11 @@ fn validate_byte(field: &str, part: &Value, name: &str, from: u8, errors: &mut V
     if let Some(number) = int(part, &format!("/{name}"))
         && !(0..=255).contains(&number)
     {
-        let why = format!("must be between {from} and 255, inclusive");
+        let detail = format!("must be between {from} and 255, inclusive");
         errors.push(FieldError::invalid(
             format!("{field}.{name}"),
             &number.into(),
-            why,
+            detail,
         ));
     }
 }
@@ -166,19 +166,19 @@ fn validate_flocker(field: &str, source: &Value, errors: &mut Vec<FieldError>) {
     let (name, uuid) = (text(source, "/datasetName"), text(source, "/datasetUUID"));
     match (name.is_empty(), uuid.is_empty()) {
         (true, true) => {
-            let why = "one of datasetName and datasetUUID is required";
-            errors.push(FieldError::required(field, why));
+            let detail = "one of datasetName and datasetUUID is required";
+            errors.push(FieldError::required(field, detail));
         }
         (false, false) => {
-            let why = "datasetName and datasetUUID can not be specified simultaneously";
-            errors.push(FieldError::invalid(field, &"resource".into(), why));
+            let detail = "datasetName and datasetUUID can not be specified simultaneously";
+            errors.push(FieldError::invalid(field, &"resource".into(), detail));
         }
         _ => {}
     }
     if name.contains('/') {
-        let at = format!("{field}.datasetName");
+        let path = format!("{field}.datasetName");
         errors.push(FieldError::invalid(
-            at,
+            path,
             &name.into(),
             "must not contain '/'",
         ));
@@ -187,15 +187,15 @@ fn validate_flocker(field: &str, source: &Value, errors: &mut Vec<FieldError>) {
 
 fn validate_fibre_channel(field: &str, source: &Value, errors: &mut Vec<FieldError>) {
     let (targets, ids) = (items(source, "/targetWWNs"), items(source, "/wwids"));
-    let at = format!("{field}.targetWWNs");
+    let path = format!("{field}.targetWWNs");
     match (targets.is_empty(), ids.is_empty()) {
         (true, true) => {
-            let why = "must specify either targetWWNs or wwids, but not both";
-            errors.push(FieldError::required(at, why));
+            let detail = "must specify either targetWWNs or wwids, but not both";
+            errors.push(FieldError::required(path, detail));
         }
         (false, false) => {
-            let why = "targetWWNs and wwids can not be specified simultaneously";
-            errors.push(FieldError::invalid(at, &targets.into(), why));
+            let detail = "targetWWNs and wwids can not be specified simultaneously";
+            errors.push(FieldError::invalid(path, &targets.into(), detail));
         }
         _ => {}
     }
@@ -205,8 +205,8 @@ fn validate_fibre_channel(field: &str, source: &Value, errors: &mut Vec<FieldErr
     if has(source, "/lun") {
         validate_byte(field, source, "lun", 0, errors);
     } else {
-        let why = "lun is required if targetWWNs is specified";
-        errors.push(FieldError::required(format!("{field}.lun"), why));
+        let detail = "lun is required if targetWWNs is specified";
+        errors.push(FieldError::required(format!("{field}.lun"), detail));
     }
 }
 
@@ -217,24 +217,24 @@ fn validate_flex_options(field: &str, source: &Value, errors: &mut Vec<FieldErro
             .map_or(option, |(namespace, _)| namespace);
         let dotted = format!(".{}", namespace.to_lowercase());
         if dotted.ends_with(".kubernetes.io") || dotted.ends_with(".k8s.io") {
-            let at = format!("{field}.options[{option}]");
-            let why = "kubernetes.io and k8s.io namespaces are reserved";
-            errors.push(FieldError::invalid(at, &option.into(), why));
+            let path = format!("{field}.options[{option}]");
+            let detail = "kubernetes.io and k8s.io namespaces are reserved";
+            errors.push(FieldError::invalid(path, &option.into(), detail));
         }
     }
 }
 
 fn validate_quobyte(field: &str, source: &Value, errors: &mut Vec<FieldError>) {
     let registry = text(source, "/registry");
-    let at = format!("{field}.registry");
+    let path = format!("{field}.registry");
     if registry.is_empty() {
-        errors.push(FieldError::required(at, REGISTRY_FORM));
+        errors.push(FieldError::required(path, REGISTRY_FORM));
     } else if text(source, "/tenant").len() > MAX_TENANT_LENGTH {
-        let why = "must be a UUID and may not exceed a length of 64 characters";
-        errors.push(FieldError::required(format!("{field}.tenant"), why));
+        let detail = "must be a UUID and may not exceed a length of 64 characters";
+        errors.push(FieldError::required(format!("{field}.tenant"), detail));
     } else {
         for _ in registry.split(',').filter(|pair| !is_host_and_port(pair)) {
-            errors.push(FieldError::invalid(&at, &registry.into(), REGISTRY_FORM));
+            errors.push(FieldError::invalid(&path, &registry.into(), REGISTRY_FORM));
         }
     }
     require(field, source, &["volume"], errors);
@@ -271,27 +271,27 @@ fn validate_azure_disk(field: &str, source: &Value, errors: &mut Vec<FieldError>
         ),
     };
     if !uri.starts_with(prefix) {
-        let at = format!("{field}.diskURI");
-        errors.push(FieldError::not_supported(at, &uri.into(), &[form]));
+        let path = format!("{field}.diskURI");
+        errors.push(FieldError::not_supported(path, &uri.into(), &[form]));
     }
 }
 
 fn validate_csi(field: &str, source: &Value, is_persistent: bool, errors: &mut Vec<FieldError>) {
     let driver = text(source, "/driver");
-    let at = format!("{field}.driver");
+    let path = format!("{field}.driver");
     if driver.is_empty() {
-        errors.push(FieldError::required(&at, ""));
+        errors.push(FieldError::required(&path, ""));
     }
     if driver.len() > MAX_DRIVER_NAME_LENGTH {
-        errors.push(FieldError::too_long(&at, MAX_DRIVER_NAME_LENGTH));
+        errors.push(FieldError::too_long(&path, MAX_DRIVER_NAME_LENGTH));
     }
     let result = validate_dns1123_subdomain(&driver.to_lowercase());
-    report_invalid(at, driver, result, errors);
+    report_invalid(path, driver, result, errors);
     if !is_persistent {
         let secret = text(source, "/nodePublishSecretRef/name");
         if has(source, "/nodePublishSecretRef") && secret.is_empty() {
-            let at = format!("{field}.nodePublishSecretRef.name");
-            errors.push(FieldError::required(at, ""));
+            let path = format!("{field}.nodePublishSecretRef.name");
+            errors.push(FieldError::required(path, ""));
         } else if !secret.is_empty() {
             let result = validate_dns1123_subdomain(secret);
             report_invalid(format!("{field}.name"), secret, result, errors);
@@ -305,7 +305,7 @@ fn validate_csi(field: &str, source: &Value, is_persistent: bool, errors: &mut V
         "nodePublish",
         "nodeExpand",
     ] {
-        let at = format!("{field}.{name}SecretRef");
+        let path = format!("{field}.{name}SecretRef");
         let reference = get(source, &format!("/{name}SecretRef"));
         for (name, check) in [
             (
@@ -316,50 +316,59 @@ fn validate_csi(field: &str, source: &Value, is_persistent: bool, errors: &mut V
         ] {
             let value = text(reference, &format!("/{name}"));
             if !value.is_empty() {
-                report_invalid(format!("{at}.{name}"), value, check(value), errors);
+                report_invalid(format!("{path}.{name}"), value, check(value), errors);
             } else if !reference.is_null() {
-                errors.push(FieldError::required(format!("{at}.{name}"), ""));
+                errors.push(FieldError::required(format!("{path}.{name}"), ""));
             }
         }
     }
 }
 
-/// Validates an iSCSI source at `at` of the volume `name`. The field `blamed`, with its value, is
+/// Validates an iSCSI source at `source_path` of the volume `name`. The field `error_field`, with its value, is
 /// that of the error for a name that is too long with its portal.
 pub(super) fn validate_iscsi(
-    at: &str,
+    source_path: &str,
     source: &Value,
     name: &str,
-    blamed: (&str, &str),
+    error_field: (&str, &str),
     errors: &mut Vec<FieldError>,
 ) {
     let portal = text(source, "/targetPortal");
-    require(at, source, &["targetPortal"], errors);
+    require(source_path, source, &["targetPortal"], errors);
     let has_initiator = has(source, "/initiatorName");
     if has_initiator && name.len() + 1 + portal.len() > MAX_INITIATOR_LENGTH {
-        let why = "Total length of <volume name>:<iscsi.targetPortal> must be under 64 characters if iscsi.initiatorName is specified.";
-        errors.push(FieldError::invalid(blamed.0, &blamed.1.into(), why));
+        let detail = "Total length of <volume name>:<iscsi.targetPortal> must be under 64 characters if iscsi.initiatorName is specified.";
+        errors.push(FieldError::invalid(
+            error_field.0,
+            &error_field.1.into(),
+            detail,
+        ));
     }
     let target = text(source, "/iqn");
     if target.is_empty() {
-        errors.push(FieldError::required(format!("{at}.iqn"), ""));
+        errors.push(FieldError::required(format!("{source_path}.iqn"), ""));
     } else {
         report_invalid(
-            format!("{at}.iqn"),
+            format!("{source_path}.iqn"),
             target,
             validate_iscsi_name(target),
             errors,
         );
     }
-    validate_byte(at, source, "lun", 0, errors);
+    validate_byte(source_path, source, "lun", 0, errors);
     let authenticates = ["/chapAuthDiscovery", "/chapAuthSession"].iter();
     if authenticates.clone().any(|path| flag(source, path)) && !has(source, "/secretRef") {
-        errors.push(FieldError::required(format!("{at}.secretRef"), ""));
+        errors.push(FieldError::required(format!("{source_path}.secretRef"), ""));
     }
     if has_initiator {
         let initiator = text(source, "/initiatorName");
         let result = validate_iscsi_name(initiator);
-        report_invalid(format!("{at}.initiatorname"), initiator, result, errors);
+        report_invalid(
+            format!("{source_path}.initiatorname"),
+            initiator,
+            result,
+            errors,
+        );
     }
 }
 
@@ -368,13 +377,13 @@ fn validate_iscsi_name(name: &str) -> Result<(), String> {
         let suffix = name.get(4..).unwrap_or("");
         suffix.len() == length && suffix.bytes().all(|b| b.is_ascii_alphanumeric())
     };
-    let fits = match name.get(..3) {
+    let is_valid = match name.get(..3) {
         Some("iqn") => is_iscsi_qualified_name(name),
         Some("eui") => has_suffix(16),
         Some("naa") => has_suffix(32),
         _ => return Err("must be valid format starting with iqn, eui, or naa".into()),
     };
-    if fits {
+    if is_valid {
         Ok(())
     } else {
         Err("must be valid format".into())

@@ -56,7 +56,7 @@ const SOURCES: [&str; 30] = [
 const SECOND_SOURCE_NAMES: [(&str, &str); 2] =
     [("cephfs", "cephFS"), ("downwardAPI", "downwarAPI")];
 
-/// Validates the volumes of a pod spec; returns those that are valid.
+/// Validates the volumes of a pod spec; returns the valid ones.
 pub(super) fn validate_all<'a>(
     pod_spec: ValidatedPodSpec<'a>,
     errors: &mut Vec<FieldError>,
@@ -65,11 +65,11 @@ pub(super) fn validate_all<'a>(
     let volumes = items(pod_spec.spec, "/volumes");
     let created = created_claims(pod_spec);
     for (i, volume) in volumes.iter().enumerate() {
-        let at = index_path(&pod_spec.at("volumes"), i);
-        let at_name = format!("{at}.name");
+        let path = index_path(&pod_spec.at("volumes"), i);
+        let at_name = format!("{path}.name");
         let name = text(volume, "/name");
         let before = errors.len();
-        validate(&at, volume, pod_spec, errors);
+        validate(&path, volume, pod_spec, errors);
         if name.is_empty() {
             errors.push(FieldError::required(&at_name, ""));
         } else {
@@ -84,7 +84,7 @@ pub(super) fn validate_all<'a>(
         let claim = text(volume, "/persistentVolumeClaim/claimName");
         if created.contains(claim) {
             errors.push(FieldError::invalid(
-                format!("{at}.persistentVolumeClaim.claimName"),
+                format!("{path}.persistentVolumeClaim.claimName"),
                 &claim.into(),
                 "must not reference a PVC that gets created for an ephemeral volume",
             ));
@@ -116,42 +116,42 @@ fn validate(
         return;
     };
     let source = get(volume, &format!("/{first}"));
-    let at = volume_sources::error_path(field, first);
+    let path = volume_sources::error_path(field, first);
     match *first {
         "emptyDir" => {
             let limit = get(source, "/sizeLimit");
             if Quantity::from_value(limit).is_ok_and(Quantity::is_negative) {
-                let why = "SizeLimit field must be a valid resource quantity";
-                errors.push(FieldError::forbidden(format!("{at}.sizeLimit"), why));
+                let detail = "SizeLimit field must be a valid resource quantity";
+                errors.push(FieldError::forbidden(format!("{path}.sizeLimit"), detail));
             }
         }
-        "secret" | "configMap" => volume_files::validate_keyed(&at, first, source, errors),
-        "downwardAPI" => volume_files::validate_downward(&at, source, errors),
-        "projected" => projected_volumes::validate(&at, source, pod_spec, errors),
-        "persistentVolumeClaim" => volume_sources::require(&at, source, &["claimName"], errors),
+        "secret" | "configMap" => volume_files::validate_keyed(&path, first, source, errors),
+        "downwardAPI" => volume_files::validate_downward(&path, source, errors),
+        "projected" => projected_volumes::validate(&path, source, pod_spec, errors),
+        "persistentVolumeClaim" => volume_sources::require(&path, source, &["claimName"], errors),
         "gitRepo" => {
-            volume_sources::require(&at, source, &["repository"], errors);
+            volume_sources::require(&path, source, &["repository"], errors);
             let directory = text(source, "/directory");
-            validate_descending_path(&format!("{at}.directory"), directory, errors);
+            validate_descending_path(&format!("{path}.directory"), directory, errors);
         }
         "ephemeral" => validate_ephemeral(field, volume, pod_spec.pod, errors),
         "image" => {
             if pod_spec.pod.is_some() {
-                volume_sources::require(&at, source, &["reference"], errors);
+                volume_sources::require(&path, source, &["reference"], errors);
             }
         }
         "iscsi" => {
             let name = text(volume, "/name");
-            let blamed = (&*format!("{field}.name"), name);
-            volume_sources::validate_iscsi(&at, source, name, blamed, errors);
+            let error_field = (&*format!("{field}.name"), name);
+            volume_sources::validate_iscsi(&path, source, name, error_field, errors);
         }
-        name => volume_sources::validate(&at, name, source, false, errors),
+        name => volume_sources::validate(&path, name, source, false, errors),
     }
     for extra in present {
         let renamed = SECOND_SOURCE_NAMES.iter().find(|(name, _)| name == extra);
         let name = renamed.map_or(*extra, |(_, name)| *name);
-        let why = "may not specify more than 1 volume type";
-        errors.push(FieldError::forbidden(format!("{field}.{name}"), why));
+        let detail = "may not specify more than 1 volume type";
+        errors.push(FieldError::forbidden(format!("{field}.{name}"), detail));
     }
 }
 
@@ -162,19 +162,19 @@ fn validate_ephemeral(
     pod: Option<&Value>,
     errors: &mut Vec<FieldError>,
 ) {
-    let at = format!("{field}.ephemeral.volumeClaimTemplate");
+    let path = format!("{field}.ephemeral.volumeClaimTemplate");
     let template = get(volume, "/ephemeral/volumeClaimTemplate");
     if template.is_null() {
-        errors.push(FieldError::required(at, ""));
+        errors.push(FieldError::required(path, ""));
     } else {
-        validate_claim_template(&at, template, errors);
+        validate_claim_template(&path, template, errors);
     }
     let pod = pod.map_or("", |pod| text(pod, "/metadata/name"));
     let name = text(volume, "/name");
     if !pod.is_empty() && !name.is_empty() {
         let claim = format!("{pod}-{name}");
-        let result =
-            validate_dns1123_subdomain(&claim).map_err(|why| format!("PVC name {claim:?}: {why}"));
+        let result = validate_dns1123_subdomain(&claim)
+            .map_err(|detail| format!("PVC name {claim:?}: {detail}"));
         report_invalid(format!("{field}.name"), name, result, errors);
     }
 }

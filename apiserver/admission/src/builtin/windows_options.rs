@@ -47,12 +47,12 @@ pub(super) fn validate(field: &str, context: &Value, errors: &mut Vec<FieldError
     }
     let user = text(options, "/runAsUserName");
     if has(options, "/runAsUserName") {
-        for why in user_name_faults(user) {
-            let at = format!("{field}.runAsUserName");
+        for detail in user_name_faults(user) {
+            let path = format!("{field}.runAsUserName");
             errors.push(FieldError::invalid(
-                at,
+                path,
                 &user.into(),
-                format!("runAsUserName{why}"),
+                format!("runAsUserName{detail}"),
             ));
         }
     }
@@ -73,8 +73,8 @@ fn user_name_faults(name: &str) -> Vec<String> {
     };
     let mut faults = Vec::new();
     if domain.is_some_and(|domain| domain.len() >= MAX_DOMAIN_LENGTH) {
-        let why = format!("'s Domain length must be under {MAX_DOMAIN_LENGTH} characters");
-        faults.push(why);
+        let detail = format!("'s Domain length must be under {MAX_DOMAIN_LENGTH} characters");
+        faults.push(detail);
     }
     if domain.is_some_and(|domain| !is_netbios_name(domain) && !is_domain_name(domain)) {
         faults.push("'s Domain doesn't match the NetBios nor the DNS format".into());
@@ -82,8 +82,8 @@ fn user_name_faults(name: &str) -> Vec<String> {
     if user.is_empty() {
         faults.push("'s User cannot be empty".into());
     } else if user.len() > MAX_USER_LENGTH {
-        let why = format!("'s User length must not be longer than {MAX_USER_LENGTH} characters");
-        faults.push(why);
+        let detail = format!("'s User length must not be longer than {MAX_USER_LENGTH} characters");
+        faults.push(detail);
     }
     if !user.is_empty() && user.chars().all(|c| ". ".contains(c)) {
         faults.push("'s User cannot contain only periods or spaces".into());

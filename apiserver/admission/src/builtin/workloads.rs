@@ -101,7 +101,7 @@ pub(super) fn validate_daemon_set(new: &Value, old: Option<&Value>, errors: &mut
     validate_immutable_selector(new, old, errors);
 }
 
-/// Either `maxUnavailable` or `maxSurge` moves an update on, and not both.
+/// Exactly one of `maxUnavailable` and `maxSurge` may be above zero, so that an update can proceed.
 fn validate_daemon_update(strategy: &Value, errors: &mut Vec<FieldError>) {
     let rolling = get(strategy, "/rollingUpdate");
     match text(strategy, "/type") {
@@ -354,13 +354,13 @@ fn validate_selector(
     }
     validate_label_selector(field, selector, values, errors);
     if parsed.as_ref().is_ok_and(LabelSelector::is_everything) {
-        let why = format!("empty selector is invalid for {kind}");
-        errors.push(FieldError::invalid(field, selector, why));
+        let detail = format!("empty selector is invalid for {kind}");
+        errors.push(FieldError::invalid(field, selector, detail));
     }
     match (&parsed, kind) {
         (Err(_), "deployment") => {
-            let why = "invalid label selector";
-            errors.push(FieldError::invalid(field, selector, why));
+            let detail = "invalid label selector";
+            errors.push(FieldError::invalid(field, selector, detail));
         }
         (Err(_), "statefulset") => errors.push(FieldError::invalid(field, selector, "")),
         _ => validate_selector_matches_template(selector, object, errors),

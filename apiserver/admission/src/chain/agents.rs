@@ -40,15 +40,15 @@ impl AdmissionChain {
             new,
             old: old.unwrap_or(&Value::Null),
         };
-        let forbidden = |why: String| Status::forbidden(attributes.gvr, name, why);
+        let forbidden = |message: String| Status::forbidden(attributes.gvr, name, message);
         match check_agent_write(attributes.user, &write).map_err(forbidden)? {
             RequiredLookup::None => Ok(()),
             RequiredLookup::Registration => {
                 self.check_registered_cluster(attributes, name, new).await
             }
             RequiredLookup::Work { namespace, name } => {
-                let at = ResourcePath::object(&WORKS, &namespace, &name);
-                match find_object(self.api.get(), at).await? {
+                let path = ResourcePath::object(&WORKS, &namespace, &name);
+                match find_object(self.api.get(), path).await? {
                     Some(_) => Ok(()),
                     None => Err(forbidden(
                         "the agent has no Work of the event's object".into(),
@@ -66,24 +66,26 @@ impl AdmissionChain {
         name: &str,
         new: &Value,
     ) -> Result<(), Status> {
-        let forbidden = |why: String| Status::forbidden(attributes.gvr, name, why);
+        let forbidden = |message: String| Status::forbidden(attributes.gvr, name, message);
         let roles = self.role_api.get().or_else(|| self.api.get());
         let role = agent_role_name(name);
-        let at = ResourcePath::object(&CLUSTER_ROLES, "", &role);
-        if let Some(role) = find_object(roles, at).await? {
+        let path = ResourcePath::object(&CLUSTER_ROLES, "", &role);
+        if let Some(role) = find_object(roles, path).await? {
             let role = role.value().map_err(Status::internal)?;
             let had_cluster = role["metadata"]["annotations"][AGENT_CLUSTER_UID].is_string();
-            let at = ResourcePath::object(&CLUSTERS, "", name);
-            if had_cluster && find_object(self.api.get(), at).await?.is_none() {
-                let why =
+            let path = ResourcePath::object(&CLUSTERS, "", name);
+            if had_cluster && find_object(self.api.get(), path).await?.is_none() {
+                let message =
                     "the registered Cluster is gone; register it again with a new bootstrap token";
-                return Err(forbidden(why.into()));
+                return Err(forbidden(message.into()));
             }
             match AgentRegistration::of_object(&role).transpose() {
                 Ok(None) => {}
                 Ok(Some(registered)) => check_registration(new, &registered).map_err(forbidden)?,
-                Err(why) => {
-                    return Err(forbidden(format!("the registration is unreadable: {why}")));
+                Err(message) => {
+                    return Err(forbidden(format!(
+                        "the registration is unreadable: {message}"
+                    )));
                 }
             }
         }

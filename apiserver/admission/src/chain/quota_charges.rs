@@ -37,9 +37,9 @@ impl AdmissionChain {
         }
         match self.charge_federated_quota(attributes, new, old).await {
             Ok(charged) => charges.federated = charged,
-            Err(refused) => {
+            Err(rejection) => {
                 self.refund_quota(&charges).await;
-                return Err(refused);
+                return Err(rejection);
             }
         }
         Ok(charges)
@@ -60,12 +60,13 @@ impl AdmissionChain {
         if !enforced || !bindings || !is_object_write(attributes) {
             return Ok(QuotaChargesOfWrite::default());
         }
-        let Some(more) = quota_enforcement::usage_increase(attributes.operation, new, old)? else {
+        let Some(increase) = quota_enforcement::usage_increase(attributes.operation, new, old)?
+        else {
             return Ok(QuotaChargesOfWrite::default());
         };
         let api = self.api()?;
         let _quota_guard = self.quota_lock.lock().await;
-        quota_enforcement::charge_quotas(&**api, attributes, &more).await
+        quota_enforcement::charge_quotas(&**api, attributes, &increase).await
     }
 
     /// Refunds the charge of a write that was not stored.

@@ -74,11 +74,11 @@ async fn errors_match_their_origin() {
         "PropagationPolicy",
         "propagationpolicies",
     );
-    let bad = json!({"metadata": {"name": "x"}, "spec": {"resourceSelectors": [{"kind": "Pod", "namespace": "other"}]}});
+    let invalid = json!({"metadata": {"name": "x"}, "spec": {"resourceSelectors": [{"kind": "Pod", "namespace": "other"}]}});
     let status = admit(
         &chain,
         &policy.attributes("n", AdmissionOperation::Create),
-        bad,
+        invalid,
         None,
     )
     .await
@@ -92,11 +92,11 @@ async fn errors_match_their_origin() {
         "ResourceInterpreterWebhookConfiguration",
         "resourceinterpreterwebhookconfigurations",
     );
-    let bad = json!({"webhooks": [{"name": "a.b", "clientConfig": {}}]});
+    let invalid = json!({"webhooks": [{"name": "a.b", "clientConfig": {}}]});
     let status = admit(
         &chain,
         &hooks.attributes("", AdmissionOperation::Create),
-        bad,
+        invalid,
         None,
     )
     .await
@@ -107,11 +107,11 @@ async fn errors_match_their_origin() {
     );
 
     let cluster = new_test_write("cluster.karmada.io/v1alpha1", "Cluster", "clusters");
-    let bad = json!({"metadata": {"name": "x"}, "spec": {"syncMode": "No"}});
+    let invalid = json!({"metadata": {"name": "x"}, "spec": {"syncMode": "No"}});
     let status = admit(
         &chain,
         &cluster.attributes("", AdmissionOperation::Create),
-        bad,
+        invalid,
         None,
     )
     .await
@@ -122,12 +122,12 @@ async fn errors_match_their_origin() {
         "Cluster.cluster.karmada.io \"x\" is invalid: spec.syncMode: Unsupported value: \"No\": supported values: \"Pull\", \"Push\""
     );
 
-    let at = AdmissionAttributes {
+    let attributes = AdmissionAttributes {
         name: "",
         ..cluster.attributes("", AdmissionOperation::Create)
     };
-    let bad = json!({"metadata": {"name": "y"}, "spec": {}});
-    let status = admit(&chain, &at, bad, None).await.unwrap_err();
+    let invalid = json!({"metadata": {"name": "y"}, "spec": {}});
+    let status = admit(&chain, &attributes, invalid, None).await.unwrap_err();
     assert_eq!(status.details.unwrap().name, "y");
 }
 
@@ -200,8 +200,8 @@ async fn objects_are_mutated() {
         with_id("clusterresourcebinding", "a"),
         with_id("clusterresourcebinding", "b"),
     );
-    let at = wide.attributes("", AdmissionOperation::Update);
-    let changed = admit(&chain, &at, new.clone(), Some(&old)).await;
+    let attributes = wide.attributes("", AdmissionOperation::Update);
+    let changed = admit(&chain, &attributes, new.clone(), Some(&old)).await;
     assert_eq!(
         changed.unwrap(),
         old,
@@ -209,11 +209,11 @@ async fn objects_are_mutated() {
     );
     let work = new_test_write("work.karmada.io/v1alpha1", "Work", "works");
     let (old, new) = (with_id("work", "a"), with_id("work", "b"));
-    let at = work.attributes("n", AdmissionOperation::Update);
-    let changed = admit(&chain, &at, new.clone(), Some(&old)).await;
+    let attributes = work.attributes("n", AdmissionOperation::Update);
+    let changed = admit(&chain, &attributes, new.clone(), Some(&old)).await;
     assert_eq!(changed.unwrap(), new);
     let unmarked = json!({"metadata": {"name": "x"}});
-    let marked = admit(&chain, &at, unmarked.clone(), Some(&unmarked)).await;
+    let marked = admit(&chain, &attributes, unmarked.clone(), Some(&unmarked)).await;
     let id = &marked.unwrap()["metadata"]["labels"]["work.karmada.io/permanent-id"];
     assert!(id.is_string(), "a Work gets its ID whenever it is missing");
 }
@@ -221,29 +221,36 @@ async fn objects_are_mutated() {
 #[tokio::test]
 async fn deletion_is_validated_by_the_stored_object() {
     let chain = chain();
-    let any = new_test_write("example.io/v1", "Thing", "things");
+    let write = new_test_write("example.io/v1", "Thing", "things");
     let protected = json!({"metadata": {"labels": {"resourcetemplate.karmada.io/deletion-protected": "Always"}}});
-    let at = any.attributes("n", AdmissionOperation::Delete);
+    let attributes = write.attributes("n", AdmissionOperation::Delete);
     let policy = new_test_write(
         "policy.karmada.io/v1alpha1",
         "ClusterPropagationPolicy",
         "clusterpropagationpolicies",
     );
-    for at in [
-        at,
-        any.attributes("", AdmissionOperation::Delete),
+    for attributes in [
+        attributes,
+        write.attributes("", AdmissionOperation::Delete),
         policy.attributes("", AdmissionOperation::Delete),
     ] {
-        let result = chain.validate(&at, &Value::Null, Some(&protected)).await;
+        let result = chain
+            .validate(&attributes, &Value::Null, Some(&protected))
+            .await;
         assert_eq!(result.unwrap_err().code, 403);
     }
-    let free = json!({"metadata": {}});
-    assert!(chain.validate(&at, &Value::Null, Some(&free)).await.is_ok());
+    let unprotected = json!({"metadata": {}});
+    assert!(
+        chain
+            .validate(&attributes, &Value::Null, Some(&unprotected))
+            .await
+            .is_ok()
+    );
     let of_a_member = AdmissionChain::new(AdmissionChainOptions {
         deletion_protection: false,
         ..AdmissionChainOptions::default()
     });
-    let copy = of_a_member.validate(&at, &Value::Null, Some(&protected));
+    let copy = of_a_member.validate(&attributes, &Value::Null, Some(&protected));
     assert!(copy.await.is_ok());
 }
 
@@ -260,24 +267,26 @@ async fn rules_read_other_objects_through_the_api() {
         "ResourceInterpreterCustomization",
         "resourceinterpretercustomizations",
     );
-    let at = write_ric.attributes("", AdmissionOperation::Create);
-    let early = admit(&chain, &at, customization("x"), None).await;
-    assert_eq!(early.unwrap_err().code, 503);
+    let attributes = write_ric.attributes("", AdmissionOperation::Create);
+    let before_start = admit(&chain, &attributes, customization("x"), None).await;
+    assert_eq!(before_start.unwrap_err().code, 503);
 
     let api = FakeApi::new();
     chain.set_api(api.clone());
     api.seed(&CUSTOMIZATIONS, customization("x"));
     assert!(
-        admit(&chain, &at, customization("x"), None).await.is_ok(),
+        admit(&chain, &attributes, customization("x"), None)
+            .await
+            .is_ok(),
         "an object does not conflict with itself"
     );
     api.seed(&CUSTOMIZATIONS, customization("other"));
-    let refused = admit(&chain, &at, customization("x"), None)
+    let rejection = admit(&chain, &attributes, customization("x"), None)
         .await
         .unwrap_err();
-    assert_eq!(refused.code, 403);
+    assert_eq!(rejection.code, 403);
     assert_eq!(
-        refused.message,
+        rejection.message,
         "admission webhook \"resourceinterpretercustomization.karmada.io\" denied the request: conflicting with InterpreterOperation(Retain) of existing ResourceInterpreterCustomization(other)"
     );
 
@@ -286,10 +295,12 @@ async fn rules_read_other_objects_through_the_api() {
             "metadata": {"name": name}, "value": 1, "globalDefault": true})
     };
     let write_class = new_test_write("scheduling.k8s.io/v1", "PriorityClass", "priorityclasses");
-    let at = write_class.attributes("", AdmissionOperation::Create);
-    assert!(admit(&chain, &at, class("x"), None).await.is_ok());
+    let attributes = write_class.attributes("", AdmissionOperation::Create);
+    assert!(admit(&chain, &attributes, class("x"), None).await.is_ok());
     api.seed(&default_classes::PRIORITY_CLASSES, class("first"));
-    let status = admit(&chain, &at, class("x"), None).await.unwrap_err();
+    let status = admit(&chain, &attributes, class("x"), None)
+        .await
+        .unwrap_err();
     assert_eq!(
         status.message,
         "priorityclasses.scheduling.k8s.io \"x\" is forbidden: PriorityClass first is already marked as default. Only one default can exist"
@@ -311,13 +322,13 @@ async fn a_new_binding_cannot_have_the_permanent_id_of_another() {
     };
     api.seed(&BINDINGS, binding("victim", "taken"));
     let create = async |namespace: &str, id: &str| {
-        let at = write.attributes(namespace, AdmissionOperation::Create);
-        admit(&chain, &at, binding(namespace, id), None).await
+        let attributes = write.attributes(namespace, AdmissionOperation::Create);
+        admit(&chain, &attributes, binding(namespace, id), None).await
     };
-    let refused = create("n", "taken").await.unwrap_err();
-    assert_eq!(refused.code, 422);
+    let rejection = create("n", "taken").await.unwrap_err();
+    assert_eq!(rejection.code, 422);
     let field = "metadata.labels[resourcebinding.karmada.io/permanent-id]: Duplicate value";
-    assert!(refused.message.contains(field), "{}", refused.message);
+    assert!(rejection.message.contains(field), "{}", rejection.message);
     assert!(create("n", "restored").await.is_ok());
     assert!(create("victim", "taken").await.is_ok(), "its own id");
 }
@@ -335,22 +346,22 @@ async fn quotas_are_charged_behind_their_feature_gate() {
     let quota =
         json!({"metadata": {"name": "q", "namespace": "n"}, "spec": {"overall": {"cpu": "1"}}});
     let quotas = Gvr::from_static("policy.karmada.io", "v1alpha1", "federatedresourcequotas");
-    for on in [false, true] {
+    for enabled in [false, true] {
         let chain = AdmissionChain::new(AdmissionChainOptions {
             feature_gates: FeatureGates::default()
-                .with_feature(KarmadaFeature::FederatedQuotaEnforcement, on),
+                .with_feature(KarmadaFeature::FederatedQuotaEnforcement, enabled),
             ..AdmissionChainOptions::default()
         });
         let api = FakeApi::new();
         api.seed(&quotas, quota.clone());
         chain.set_api(api.clone());
-        let at = binding.attributes("n", AdmissionOperation::Create);
-        let result = chain.charge_quota(&at, &placed, None).await;
-        assert_eq!(result.is_err(), on);
-        let at = binding.attributes("n", AdmissionOperation::Delete);
+        let attributes = binding.attributes("n", AdmissionOperation::Create);
+        let result = chain.charge_quota(&attributes, &placed, None).await;
+        assert_eq!(result.is_err(), enabled);
+        let attributes = binding.attributes("n", AdmissionOperation::Delete);
         assert!(
             chain
-                .charge_quota(&at, &Value::Null, Some(&placed))
+                .charge_quota(&attributes, &Value::Null, Some(&placed))
                 .await
                 .is_ok()
         );
@@ -363,13 +374,13 @@ async fn only_the_scale_subresource_has_rules() {
     let chain = chain();
     let write = new_test_write("cluster.karmada.io/v1alpha1", "Cluster", "clusters");
     for (subresource, allowed) in [("", false), ("scale", false), ("status", true)] {
-        let at = AdmissionAttributes {
+        let attributes = AdmissionAttributes {
             subresource,
             ..write.attributes("", AdmissionOperation::Update)
         };
         let old = json!({"spec": {"syncMode": "No"}});
         assert_eq!(
-            chain.validate(&at, &old, Some(&old)).await.is_ok(),
+            chain.validate(&attributes, &old, Some(&old)).await.is_ok(),
             allowed,
             "{subresource}"
         );

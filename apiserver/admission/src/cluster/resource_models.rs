@@ -95,12 +95,12 @@ pub(super) fn validate(models: &[Value], errors: &mut Vec<FieldError>) {
     let Some(read) = read.ok().filter(|_| errors.len() == before) else {
         return;
     };
-    if let Some(why) = violated_rule(&read) {
-        let shown = go_json::<Vec<ClusterResourceModel>>(&Value::from(models));
+    if let Some(detail) = violated_rule(&read) {
+        let models_text = go_json::<Vec<ClusterResourceModel>>(&Value::from(models));
         errors.push(FieldError::invalid_rendered(
             "spec.resourceModels",
-            &shown,
-            why,
+            &models_text,
+            detail,
         ));
     }
 }
@@ -110,9 +110,9 @@ fn validate_quantities(field: &str, model: &Value, errors: &mut Vec<FieldError>)
         let field = index_path(&format!("{field}.ranges"), j);
         for side in ["min", "max"] {
             let value = get(range, &format!("/{side}"));
-            if let Err(why) = Quantity::from_value(value) {
+            if let Err(detail) = Quantity::from_value(value) {
                 let field = format!("{field}.{side}");
-                errors.push(FieldError::invalid(field, value, why.to_string()));
+                errors.push(FieldError::invalid(field, value, detail.to_string()));
             }
         }
     }
@@ -128,10 +128,10 @@ fn violated_rule(models: &[ClusterResourceModel]) -> Option<&'static str> {
             return Some("The number of resource types should be the same");
         }
         for (j, range) in model.ranges.iter().enumerate() {
-            let below = previous.and_then(|p| p.ranges.get(j));
-            let why = range.violated_rule(below, i + 1 == models.len());
-            if why.is_some() {
-                return why;
+            let lower_range = previous.and_then(|p| p.ranges.get(j));
+            let detail = range.violated_rule(lower_range, i + 1 == models.len());
+            if detail.is_some() {
+                return detail;
             }
         }
         previous = Some(model);
@@ -140,19 +140,19 @@ fn violated_rule(models: &[ClusterResourceModel]) -> Option<&'static str> {
 }
 
 impl ClusterResourceModelRange {
-    /// `below` is the same resource in the previous grade.
-    fn violated_rule(&self, below: Option<&Self>, last: bool) -> Option<&'static str> {
+    /// `lower_range` is the same resource in the previous grade.
+    fn violated_rule(&self, lower_range: Option<&Self>, last: bool) -> Option<&'static str> {
         if self.max <= self.min {
             return Some("The max value of each resource must be greater than the min value");
         }
-        match below {
+        match lower_range {
             None if !self.min.is_zero() => {
                 return Some("The min value of each resource in the first model should be 0");
             }
-            Some(below) if below.name != self.name => {
+            Some(lower_range) if lower_range.name != self.name => {
                 return Some("The resource types of each models should be the same");
             }
-            Some(below) if below.max != self.min => {
+            Some(lower_range) if lower_range.max != self.min => {
                 return Some(
                     "Model intervals for resources must be contiguous and non-overlapping",
                 );

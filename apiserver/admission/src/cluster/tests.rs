@@ -20,9 +20,9 @@ fn cluster(change: Value) -> Value {
 fn mutated_spec(operation: AdmissionOperation, change: Value) -> Value {
     let mut new = cluster(change);
     mutate(operation, true, &mut new, Timestamp::UNIX_EPOCH);
-    let once = new.clone();
+    let mutated_once = new.clone();
     mutate(AdmissionOperation::Update, true, &mut new, Timestamp::MAX);
-    assert_eq!(new, once, "stored twice");
+    assert_eq!(new, mutated_once, "stored twice");
     assert_eq!(validate(&new, None), []);
     new["spec"].take()
 }
@@ -108,13 +108,16 @@ fn no_execute_taints_get_a_time() {
         }
         taint
     };
-    let own = Some("2026-01-01T00:00:00Z");
+    let time_added = Some("2026-01-01T00:00:00Z");
     for (input, expected) in [
         (
             taint("NoExecute", None),
             taint("NoExecute", Some("1970-01-01T00:00:00Z")),
         ),
-        (taint("NoExecute", own), taint("NoExecute", own)),
+        (
+            taint("NoExecute", time_added),
+            taint("NoExecute", time_added),
+        ),
         (taint("NoSchedule", None), taint("NoSchedule", None)),
     ] {
         let new = mutated_spec(AdmissionOperation::Update, json!({"taints": [input]}));
@@ -132,15 +135,15 @@ fn zone_moves_to_zones() {
         mutated_spec(AdmissionOperation::Update, json!({"zones": ["y"]})),
         json!({"syncMode": "Push", "zones": ["y"]})
     );
-    let both = json!({"zone": "z", "zones": ["y"]});
-    let mut new = cluster(both.clone());
+    let zone_and_zones = json!({"zone": "z", "zones": ["y"]});
+    let mut new = cluster(zone_and_zones.clone());
     mutate(
         AdmissionOperation::Update,
         true,
         &mut new,
         Timestamp::UNIX_EPOCH,
     );
-    assert_eq!(new, cluster(both));
+    assert_eq!(new, cluster(zone_and_zones));
     assert_eq!(
         validation_errors(&new),
         [
@@ -151,21 +154,22 @@ fn zone_moves_to_zones() {
 
 #[test]
 fn cluster_names_are_validated() {
-    let fits = "a".repeat(48);
+    let longest_name = "a".repeat(48);
     let long = "a".repeat(49);
     let shape = |name: &str| validate_dns1123_label(name).unwrap_err();
-    for (name, why) in [
-        (fits.as_str(), None),
+    for (name, detail) in [
+        (longest_name.as_str(), None),
         (&long, Some("must be no more than 48 characters".to_owned())),
         ("", Some("must be not empty".into())),
         ("M", Some(shape("M"))),
         ("a.b", Some(shape("a.b"))),
     ] {
-        let mut named = cluster(json!({}));
-        named["metadata"]["name"] = name.into();
-        let expected = why.map(|why| format!("metadata.name: Invalid value: {name:?}: {why}"));
+        let mut named_cluster = cluster(json!({}));
+        named_cluster["metadata"]["name"] = name.into();
+        let expected =
+            detail.map(|detail| format!("metadata.name: Invalid value: {name:?}: {detail}"));
         assert_eq!(
-            validation_errors(&named),
+            validation_errors(&named_cluster),
             expected.into_iter().collect::<Vec<_>>()
         );
     }
@@ -173,33 +177,33 @@ fn cluster_names_are_validated() {
 
 #[test]
 fn sync_mode_is_push_or_pull() {
-    let known = r#"supported values: "Pull", "Push""#;
+    let supported = r#"supported values: "Pull", "Push""#;
     check(json!({"syncMode": "Pull"}), &[]);
     check(
         json!({"syncMode": "Other"}),
         &[&format!(
-            r#"spec.syncMode: Unsupported value: "Other": {known}"#
+            r#"spec.syncMode: Unsupported value: "Other": {supported}"#
         )],
     );
     check(
         json!({"syncMode": ""}),
         &[
             "spec.syncMode: Required value",
-            &format!(r#"spec.syncMode: Unsupported value: "": {known}"#),
+            &format!(r#"spec.syncMode: Unsupported value: "": {supported}"#),
         ],
     );
 }
 
 #[test]
 fn api_endpoint_is_validated() {
-    let at = |endpoint: &str| json!({ "apiEndpoint": endpoint });
+    let with_endpoint = |endpoint: &str| json!({ "apiEndpoint": endpoint });
     let host = "spec.apiEndpoint: Invalid value: \"\": host must be provided; desired format: hostname, hostname:port, IP or IP:port";
-    check(at("https://a:6443"), &[]);
-    check(at(""), &[]);
-    check(at("a:6443"), &[host]);
-    check(at("https:///x"), &[host]);
+    check(with_endpoint("https://a:6443"), &[]);
+    check(with_endpoint(""), &[]);
+    check(with_endpoint("a:6443"), &[host]);
+    check(with_endpoint("https:///x"), &[host]);
     check(
-        at("https://u@a/?q=1#f"),
+        with_endpoint("https://u@a/?q=1#f"),
         &[
             r#"spec.apiEndpoint: Invalid value: "u": user information is not permitted in the URL"#,
             r#"spec.apiEndpoint: Invalid value: "f": fragments are not permitted in the URL"#,
@@ -252,7 +256,7 @@ fn proxy_url_schemes_are_validated() {
 
 #[test]
 fn location_fields_are_label_values() {
-    let why = validate_label_value("a b").unwrap_err();
+    let detail = validate_label_value("a b").unwrap_err();
     check(
         json!({"provider": "p", "region": "r", "zones": ["a", ""]}),
         &[],
@@ -265,7 +269,7 @@ fn location_fields_are_label_values() {
     ] {
         check(
             change,
-            &[&format!(r#"spec.{path}: Invalid value: "a b": {why}"#)],
+            &[&format!(r#"spec.{path}: Invalid value: "a b": {detail}"#)],
         );
     }
 }
@@ -358,13 +362,17 @@ fn models_must_be_contiguous() {
             Some("The max value of each resource must be greater than the min value"),
         ),
     ];
-    for (models, why) in table {
+    for (models, detail) in table {
         let errors = validation_errors(&cluster(json!({"resourceModels": models})));
         let messages: Vec<&str> = errors
             .iter()
             .filter_map(|s| s.rsplit(": ").next())
             .collect();
-        assert_eq!(messages, why.into_iter().collect::<Vec<_>>(), "{models:?}");
+        assert_eq!(
+            messages,
+            detail.into_iter().collect::<Vec<_>>(),
+            "{models:?}"
+        );
     }
     check(
         json!({"resourceModels": [grade(0, &[("cpu", "0", "5")])]}),
@@ -383,38 +391,38 @@ fn models_must_be_contiguous() {
 
 #[test]
 fn endpoint_is_https_unless_verification_is_off() {
-    let why = "must be an https URL; spec.insecureSkipTLSVerification permits http";
-    let refused = |scheme: &str| {
+    let detail = "must be an https URL; spec.insecureSkipTLSVerification permits http";
+    let rejections = |scheme: &str| {
         vec![format!(
-            r#"spec.apiEndpoint: Invalid value: "{scheme}": {why}"#
+            r#"spec.apiEndpoint: Invalid value: "{scheme}": {detail}"#
         )]
     };
-    let at = |endpoint: &str, insecure: bool| {
+    let with_endpoint = |endpoint: &str, insecure: bool| {
         cluster(json!({"apiEndpoint": endpoint, "insecureSkipTLSVerification": insecure}))
     };
     for (endpoint, insecure, expected) in [
         ("https://a:6443", false, vec![]),
         ("HTTPS://a:6443", false, vec![]),
-        ("http://a:6443", false, refused("http")),
+        ("http://a:6443", false, rejections("http")),
         ("http://a:6443", true, vec![]),
-        ("ftp://a:6443", true, refused("ftp")),
+        ("ftp://a:6443", true, rejections("ftp")),
     ] {
         assert_eq!(
-            validation_errors(&at(endpoint, insecure)),
+            validation_errors(&with_endpoint(endpoint, insecure)),
             expected,
             "{endpoint}"
         );
     }
     // Stored before the rule existed, or with verification off.
-    let stored = at("http://a:6443", false);
+    let stored = with_endpoint("http://a:6443", false);
     let mut labelled = stored.clone();
     labelled["metadata"]["labels"] = json!({"a": "b"});
     assert_eq!(validate(&labelled, Some(&stored)), []);
     assert_eq!(
-        validate(&at("http://b:6443", false), Some(&stored)).len(),
+        validate(&with_endpoint("http://b:6443", false), Some(&stored)).len(),
         1
     );
-    let insecure = at("http://a:6443", true);
+    let insecure = with_endpoint("http://a:6443", true);
     assert_eq!(validate(&stored, Some(&insecure)).len(), 1);
 }
 
@@ -436,8 +444,8 @@ fn changed_references_and_connections_need_authorization() {
         all.map(|s| format!("{} {}/{}", s.field, s.namespace, s.name))
             .collect()
     };
-    let (own, other) = ("spec.secretRef n/s", "spec.impersonatorSecretRef n/i");
-    assert_eq!(fields(&old, None), [own, other]);
+    let (secret_ref, impersonator_ref) = ("spec.secretRef n/s", "spec.impersonatorSecretRef n/i");
+    assert_eq!(fields(&old, None), [secret_ref, impersonator_ref]);
     for (change, expected) in [
         (json!({}), vec![]),
         (
@@ -449,12 +457,21 @@ fn changed_references_and_connections_need_authorization() {
             vec!["spec.secretRef n/t"],
         ),
         (json!({"secretRef": null}), vec![]),
-        (json!({"apiEndpoint": "https://b"}), vec![own, other]),
-        (json!({"proxyURL": "http://p"}), vec![own, other]),
-        (json!({"proxyHeader": {"a": "b"}}), vec![own, other]),
+        (
+            json!({"apiEndpoint": "https://b"}),
+            vec![secret_ref, impersonator_ref],
+        ),
+        (
+            json!({"proxyURL": "http://p"}),
+            vec![secret_ref, impersonator_ref],
+        ),
+        (
+            json!({"proxyHeader": {"a": "b"}}),
+            vec![secret_ref, impersonator_ref],
+        ),
         (
             json!({"insecureSkipTLSVerification": true}),
-            vec![own, other],
+            vec![secret_ref, impersonator_ref],
         ),
     ] {
         assert_eq!(
@@ -463,7 +480,10 @@ fn changed_references_and_connections_need_authorization() {
             "{change}"
         );
     }
-    assert_eq!(fields(&old, Some(&with(json!({"secretRef": null})))), [own]);
+    assert_eq!(
+        fields(&old, Some(&with(json!({"secretRef": null})))),
+        [secret_ref]
+    );
 }
 
 // proves: IMP-identity-validation
@@ -473,7 +493,7 @@ fn annotations_about_uid_and_extras_are_validated() {
         "flotilla.io/impersonate-uid",
         "flotilla.io/impersonate-extra-keys",
     );
-    for (annotation, value, why) in [
+    for (annotation, value, detail) in [
         (uid, "true", None),
         (uid, "false", None),
         (uid, "yes", Some("must be true or false")),
@@ -489,8 +509,8 @@ fn annotations_about_uid_and_extras_are_validated() {
     ] {
         let mut cluster = cluster(json!({}));
         cluster["metadata"]["annotations"] = json!({annotation: value});
-        let expected = why.map(|why| {
-            format!("metadata.annotations[{annotation}]: Invalid value: {value:?}: {why}")
+        let expected = detail.map(|detail| {
+            format!("metadata.annotations[{annotation}]: Invalid value: {value:?}: {detail}")
         });
         let expected: Vec<String> = expected.into_iter().collect();
         assert_eq!(validation_errors(&cluster), expected, "{value}");

@@ -45,14 +45,14 @@ pub(crate) fn evaluate_match_conditions(
         match evaluation.evaluate(condition) {
             Ok(Value::Bool(false)) => excluded = true,
             Ok(_) => {}
-            Err(AdmissionEvaluationError::Expression(why)) => {
-                if !failures.contains(&why) {
-                    failures.push(why);
+            Err(AdmissionEvaluationError::Expression(message)) => {
+                if !failures.contains(&message) {
+                    failures.push(message);
                 }
             }
             Err(AdmissionEvaluationError::OutOfBudget) => {
-                let why = AdmissionEvaluationError::out_of_budget_text().to_owned();
-                return Ok(failed(why, ignore_failures));
+                let message = AdmissionEvaluationError::out_of_budget_text().to_owned();
+                return Ok(failed(message, ignore_failures));
             }
             Err(AdmissionEvaluationError::Pending(check)) => return Err(check),
         }
@@ -67,10 +67,10 @@ pub(crate) fn evaluate_match_conditions(
     })
 }
 
-fn failed(why: String, ignore_failures: bool) -> MatchOutcome {
+fn failed(message: String, ignore_failures: bool) -> MatchOutcome {
     if ignore_failures {
         MatchOutcome::Excluded
     } else {
-        MatchOutcome::Error(why)
+        MatchOutcome::Error(message)
     }
 }

@@ -29,7 +29,7 @@ pub trait ExpressionAuthorizer: Send + Sync {
 pub(crate) struct RequestDecisions<'a> {
     requester: &'a UserInfo,
     authorizer: &'a dyn ExpressionAuthorizer,
-    known: Mutex<AuthorizationDecisions>,
+    decisions: Mutex<AuthorizationDecisions>,
 }
 
 impl<'a> RequestDecisions<'a> {
@@ -37,7 +37,7 @@ impl<'a> RequestDecisions<'a> {
         Self {
             requester,
             authorizer,
-            known: Mutex::default(),
+            decisions: Mutex::default(),
         }
     }
 
@@ -49,14 +49,14 @@ impl<'a> RequestDecisions<'a> {
     ) -> T {
         loop {
             let check = {
-                let known = self.known.lock();
-                match run(&known) {
+                let decisions = self.decisions.lock();
+                match run(&decisions) {
                     Ok(result) => return result,
                     Err(check) => check,
                 }
             };
             let decision = self.authorizer.authorize(self.requester, &check).await;
-            self.known.lock().insert(*check, decision);
+            self.decisions.lock().insert(*check, decision);
         }
     }
 }

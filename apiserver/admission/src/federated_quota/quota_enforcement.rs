@@ -52,7 +52,7 @@ pub(crate) fn usage_increase(
     }
     let new = spec(new)?;
     let old = old.map(spec).transpose()?;
-    let more = match old {
+    let increase = match old {
         None if operation == AdmissionOperation::Create && new.clusters.is_empty() => {
             return Ok(None);
         }
@@ -63,24 +63,24 @@ pub(crate) fn usage_increase(
                 .unwrap_or_default(),
         ),
     };
-    Ok((!more.is_empty()).then_some(more))
+    Ok((!increase.is_empty()).then_some(increase))
 }
 
-/// The quota's usage after adding `more`, or the message of a rejection. `None` when
+/// The quota's usage after adding `increase`, or the message of a rejection. `None` when
 /// the quota does not limit any of it. A decrease is never rejected, even above the
 /// limit.
 fn usage_after(
     quota: &FederatedResourceQuota,
     key: &str,
-    more: &QuotaResourceList,
+    increase: &QuotaResourceList,
 ) -> Result<Option<QuotaResourceList>, String> {
     let overall = &quota.spec.overall;
-    let share = retain_limited(more, overall);
+    let share = retain_limited(increase, overall);
     if share.is_empty() {
         return Ok(None);
     }
     let used = add_usage(&quota.status.overall_used, &share);
-    for (name, _) in share.iter().filter(|(_, more)| !more.is_negative()) {
+    for (name, _) in share.iter().filter(|(_, increase)| !increase.is_negative()) {
         if let (Some(sum), Some(limit)) = (used.get(name), overall.get(name))
             && sum > limit
         {
@@ -94,21 +94,21 @@ fn usage_after(
 
 /// Adds two usages in the units of `util.Resource`; drops resources that are not
 /// positive.
-fn add_usage(used: &QuotaResourceList, by: &QuotaResourceList) -> QuotaResourceList {
+fn add_usage(used: &QuotaResourceList, increase: &QuotaResourceList) -> QuotaResourceList {
     let mut sum = used.clone();
-    for (name, amount) in by {
+    for (name, amount) in increase {
         add_amount(&mut sum, name.clone(), *amount);
     }
     let all = sum.into_iter().filter(|(_, q)| *q > Quantity::ZERO);
     all.map(|(name, q)| {
         let saturating = |q: i128| i64::try_from(q).unwrap_or(i64::MAX);
-        let plain = match requested_resource(&name) {
+        let canonical = match requested_resource(&name) {
             "cpu" => Quantity::from_milli(saturating(q.milli_value())),
             "memory" | "ephemeral-storage" => Quantity::from_bytes(saturating(q.value())),
             n if n.starts_with("hugepages-") => Quantity::from_bytes(saturating(q.value())),
             _ => Quantity::from_units(saturating(q.value())),
         };
-        (name, plain)
+        (name, canonical)
     })
     .collect()
 }
@@ -117,7 +117,7 @@ fn add_usage(used: &QuotaResourceList, by: &QuotaResourceList) -> QuotaResourceL
 pub(crate) async fn charge_quotas(
     api: &dyn Api,
     attributes: &AdmissionAttributes<'_>,
-    more: &QuotaResourceList,
+    increase: &QuotaResourceList,
 ) -> Result<QuotaChargesOfWrite, Status> {
     let mut charge = QuotaChargesOfWrite {
         namespace: attributes.namespace.to_owned(),
@@ -125,12 +125,12 @@ pub(crate) async fn charge_quotas(
     };
     for quota in list_quotas(api, attributes.namespace).await? {
         let name = quota.name().to_owned();
-        match charge_quota(api, attributes, quota, more).await {
+        match charge_quota(api, attributes, quota, increase).await {
             Ok(None) => {}
             Ok(Some(share)) => charge.charged.push((name, share)),
-            Err(refused) => {
+            Err(rejection) => {
                 refund_quotas(api, &charge).await;
-                return Err(refused);
+                return Err(rejection);
             }
         }
     }
@@ -148,22 +148,24 @@ async fn charge_quota(
     api: &dyn Api,
     attributes: &AdmissionAttributes<'_>,
     mut quota: Object,
-    more: &QuotaResourceList,
+    increase: &QuotaResourceList,
 ) -> Result<Option<QuotaResourceList>, Status> {
     let mut attempts = 0..MAX_CONFLICT_RETRIES;
     loop {
         let current = quota.decode::<FederatedResourceQuota>();
         let current = current.map_err(Status::internal)?;
         let key = quota.meta().key();
-        let raised = usage_after(&current, &key, more);
-        let Some(used) = raised.map_err(|why| quota_exceeded_status(attributes, &why))? else {
+        let new_usage = usage_after(&current, &key, increase);
+        let Some(used) =
+            new_usage.map_err(|message| quota_exceeded_status(attributes, &message))?
+        else {
             return Ok(None);
         };
         if attributes.dry_run {
             return Ok(None);
         }
         match update_overall_used(api, &quota, &used).await {
-            Ok(()) => return Ok(Some(retain_limited(more, &current.spec.overall))),
+            Ok(()) => return Ok(Some(retain_limited(increase, &current.spec.overall))),
             Err(e) if e.is_conflict() && attempts.next().is_some() => {
                 match api.get(ResourcePath::of_object(&QUOTAS, &quota)).await {
                     Ok(newer) => quota = newer,
@@ -177,21 +179,21 @@ async fn charge_quota(
     }
 }
 
-fn quota_exceeded_status(attributes: &AdmissionAttributes<'_>, why: &str) -> Status {
+fn quota_exceeded_status(attributes: &AdmissionAttributes<'_>, message: &str) -> Status {
     Status {
         reason: QUOTA_EXCEEDED_REASON.into(),
-        ..Status::webhook_denied(&attributes.karmada_webhook_name(), why)
+        ..Status::webhook_denied(&attributes.karmada_webhook_name(), message)
     }
 }
 
 fn update_failed_status(attributes: &AdmissionAttributes<'_>, error: &Error) -> Status {
     let (namespace, name) = (attributes.namespace, attributes.name);
-    let what = if error.is_conflict() {
+    let failure = if error.is_conflict() {
         "failed to apply FederatedResourceQuota updates after multiple retries"
     } else {
         "permanent error updating FRQ statuses"
     };
-    Status::internal(format!("{what} for RB {namespace}/{name}: {error}"))
+    Status::internal(format!("{failure} for RB {namespace}/{name}: {error}"))
 }
 
 /// Updates the used amounts, unless the quota has changed since it was read.
@@ -203,8 +205,10 @@ async fn update_overall_used(
     let mut body = quota.value()?;
     body["status"]["overallUsed"] =
         serde_json::to_value(used).map_err(|e| Error::Protocol(e.to_string()))?;
-    let at = ResourcePath::of_object(&QUOTAS, quota).subresource("status");
-    let written = api.update(at, body.into(), &WriteOptions::default()).await;
+    let path = ResourcePath::of_object(&QUOTAS, quota).subresource("status");
+    let written = api
+        .update(path, body.into(), &WriteOptions::default())
+        .await;
     written.map(drop)
 }
 
@@ -212,8 +216,8 @@ async fn update_overall_used(
 /// corrected by the next recalculation.
 pub(crate) async fn refund_quotas(api: &dyn Api, charge: &QuotaChargesOfWrite) {
     for (name, share) in &charge.charged {
-        let back: QuotaResourceList = share.iter().map(|(n, q)| (n.clone(), -*q)).collect();
-        if let Err(error) = refund_quota(api, &charge.namespace, name, &back).await {
+        let refund: QuotaResourceList = share.iter().map(|(n, q)| (n.clone(), -*q)).collect();
+        if let Err(error) = refund_quota(api, &charge.namespace, name, &refund).await {
             let namespace = &charge.namespace;
             tracing::warn!(%namespace, %name, %error, "failed to refund a quota; its usage is too high until the next recalculation");
         }
@@ -224,7 +228,7 @@ async fn refund_quota(
     api: &dyn Api,
     namespace: &str,
     name: &str,
-    back: &QuotaResourceList,
+    refund: &QuotaResourceList,
 ) -> Result<(), Error> {
     let mut attempts = 0..MAX_CONFLICT_RETRIES;
     loop {
@@ -236,7 +240,7 @@ async fn refund_quota(
             other => other?,
         };
         let current = quota.decode::<FederatedResourceQuota>()?;
-        let used = add_usage(&current.status.overall_used, back);
+        let used = add_usage(&current.status.overall_used, refund);
         match update_overall_used(api, &quota, &used).await {
             Err(e) if e.is_conflict() && attempts.next().is_some() => {}
             other => return other,

@@ -17,12 +17,12 @@ fn with(cluster: &str, hard: Value) -> Value {
 
 #[test]
 fn quota_name_length_is_validated() {
-    let named =
+    let quota_with_name_length =
         |n: usize| json!({"metadata": {"name": "q".repeat(n)}, "spec": {"overall": {"cpu": "1"}}});
-    check(named(63), &[]);
+    check(quota_with_name_length(63), &[]);
     let name = "q".repeat(64);
     check(
-        named(64),
+        quota_with_name_length(64),
         &[&format!(
             "metadata.name: Invalid value: {name:?}: must be no more than 63 characters"
         )],
@@ -59,11 +59,11 @@ fn quota_resources_are_validated() {
 
 #[test]
 fn assignment_cluster_names_are_validated() {
-    let why = cluster::validate_cluster_name("M2").unwrap_err();
+    let message = cluster::validate_cluster_name("M2").unwrap_err();
     check(
         with("M2", json!({})),
         &[&format!(
-            r#"spec.staticAssignments[1].clusterName: Invalid value: "M2": {why}"#
+            r#"spec.staticAssignments[1].clusterName: Invalid value: "M2": {message}"#
         )],
     );
     let long = "m".repeat(49);
@@ -121,11 +121,11 @@ fn quota_status_is_validated() {
             )],
         );
     }
-    let why = cluster::validate_cluster_name("").unwrap_err();
+    let message = cluster::validate_cluster_name("").unwrap_err();
     check(
         status(json!({"aggregatedStatus": [{}]})),
         &[&format!(
-            r#"status.aggregatedStatus[0].clusterName: Invalid value: "": {why}"#
+            r#"status.aggregatedStatus[0].clusterName: Invalid value: "": {message}"#
         )],
     );
 }

@@ -22,9 +22,9 @@ fn hpa_defaults_are_applied() {
     let filled = |spec: Value| {
         let mut new = hpa(spec);
         mutate_hpa(&mut new);
-        let once = new.clone();
+        let mutated_once = new.clone();
         mutate_hpa(&mut new);
-        assert_eq!(new, once);
+        assert_eq!(new, mutated_once);
         new["spec"].take()
     };
     let spec = filled(json!({}));
@@ -43,18 +43,18 @@ fn hpa_defaults_are_applied() {
         filled(json!({"behavior": {}}))["behavior"],
         json!({"scaleUp": up, "scaleDown": down})
     );
-    let own = json!({"scaleDown": {"stabilizationWindowSeconds": 5, "selectPolicy": "Min"}});
+    let user_value = json!({"scaleDown": {"stabilizationWindowSeconds": 5, "selectPolicy": "Min"}});
     let mut mixed = down;
     mixed["stabilizationWindowSeconds"] = 5.into();
     mixed["selectPolicy"] = "Min".into();
     assert_eq!(
-        filled(json!({ "behavior": own }))["behavior"],
+        filled(json!({ "behavior": user_value }))["behavior"],
         json!({"scaleUp": up, "scaleDown": mixed})
     );
-    let own = json!([{"type": "Resource", "resource": {"name": "memory", "target": {"type": "Utilization", "averageUtilization": 5}}}]);
+    let user_value = json!([{"type": "Resource", "resource": {"name": "memory", "target": {"type": "Utilization", "averageUtilization": 5}}}]);
     assert_eq!(
-        filled(json!({"minReplicas": 2, "metrics": own}))["metrics"],
-        own
+        filled(json!({"minReplicas": 2, "metrics": user_value}))["metrics"],
+        user_value
     );
 }
 
@@ -76,7 +76,7 @@ fn federated_hpas_are_validated() {
     };
     let up = |rules: Value| json!({"behavior": {"scaleUp": rules}});
     let policy = |kind: &str, value: i64, period: i64| json!({"policies": [{"type": kind, "value": value, "periodSeconds": period}]});
-    let at = "spec.behavior.scaleUp";
+    let path = "spec.behavior.scaleUp";
     let mut reported = hpa(json!({}));
     reported["status"] = json!({"currentReplicas": -1, "desiredReplicas": -1});
     assert_eq!(
@@ -164,7 +164,7 @@ fn federated_hpas_are_validated() {
         rules[name] = value;
         assert_eq!(
             fields(&validate_hpa(&hpa(up(rules)))),
-            [format!("{at}.{name}")]
+            [format!("{path}.{name}")]
         );
     }
 }
@@ -172,14 +172,14 @@ fn federated_hpas_are_validated() {
 #[test]
 fn cron_federated_hpas_are_validated() {
     let check = |api_version: &str, kind: &str, rule: Value, expect: &[&str]| {
-        let mut full = json!({"name": "r", "schedule": "0 9 * * *"});
+        let mut complete_rule = json!({"name": "r", "schedule": "0 9 * * *"});
         for (k, v) in rule.as_object().unwrap() {
-            full[k] = v.clone();
+            complete_rule[k] = v.clone();
         }
-        let cron = json!({"spec": {"scaleTargetRef": {"apiVersion": api_version, "kind": kind, "name": "x"}, "rules": [full]}});
+        let cron = json!({"spec": {"scaleTargetRef": {"apiVersion": api_version, "kind": kind, "name": "x"}, "rules": [complete_rule]}});
         assert_eq!(fields(&validate_cron_hpa(&cron)), expect, "{cron}");
     };
-    let own = "autoscaling.karmada.io/v1alpha1";
+    let autoscaling_version = "autoscaling.karmada.io/v1alpha1";
     check("apps/v1", "Deployment", json!({"targetReplicas": 0}), &[]);
     check(
         "apps/v1",
@@ -206,25 +206,25 @@ fn cron_federated_hpas_are_validated() {
         &[],
     );
     check(
-        own,
+        autoscaling_version,
         "FederatedHPA",
         json!({"targetMinReplicas": 1, "targetMaxReplicas": 2}),
         &[],
     );
     check(
-        own,
+        autoscaling_version,
         "CronFederatedHPA",
         json!({"targetMinReplicas": 1}),
         &["spec.scaleTargetRef.kind"],
     );
     check(
-        own,
+        autoscaling_version,
         "FederatedHPA",
         json!({}),
         &["spec.rules[0].targetMaxReplicas"],
     );
     check(
-        own,
+        autoscaling_version,
         "FederatedHPA",
         json!({"targetMaxReplicas": 0}),
         &[
@@ -233,15 +233,18 @@ fn cron_federated_hpas_are_validated() {
         ],
     );
     check(
-        own,
+        autoscaling_version,
         "FederatedHPA",
         json!({"targetMinReplicas": 3, "targetMaxReplicas": 2}),
         &["spec.rules[0].targetMinReplicas"],
     );
     let rule = json!({"name": "r", "schedule": "@daily", "targetReplicas": 1});
     let target = json!({"apiVersion": "apps/v1", "kind": "Deployment", "name": "x"});
-    let twice = json!({"spec": {"scaleTargetRef": target, "rules": [rule, rule]}});
-    assert_eq!(fields(&validate_cron_hpa(&twice)), ["spec.rules[1].name"]);
+    let repeated_rule = json!({"spec": {"scaleTargetRef": target, "rules": [rule, rule]}});
+    assert_eq!(
+        fields(&validate_cron_hpa(&repeated_rule)),
+        ["spec.rules[1].name"]
+    );
     let nameless = json!({"spec": {"scaleTargetRef": {"kind": "Deployment"}, "rules": [rule]}});
     assert_eq!(
         fields(&validate_cron_hpa(&nameless)),
@@ -290,14 +293,14 @@ fn multi_cluster_services_are_validated() {
             "{new}"
         );
     }
-    let mut named = cross();
-    named["metadata"]["name"] = "1s".into();
+    let mut with_name = cross();
+    with_name["metadata"]["name"] = "1s".into();
     assert_eq!(
-        fields(&validate_multi_cluster_service(&named, None)),
+        fields(&validate_multi_cluster_service(&with_name, None)),
         ["metadata.name"]
     );
-    mutate_multi_cluster_service(&mut named);
-    assert!(named["metadata"]["labels"][MULTI_CLUSTER_SERVICE_ID].is_string());
+    mutate_multi_cluster_service(&mut with_name);
+    assert!(with_name["metadata"]["labels"][MULTI_CLUSTER_SERVICE_ID].is_string());
     let typed = |types: Value| service(json!({ "types": types }));
     let changed = validate_multi_cluster_service(&typed(json!(["LoadBalancer"])), Some(&cross()));
     assert_eq!(

@@ -41,18 +41,19 @@ fn webhook_names_are_validated() {
         json!({"name": "A.b"}),
         &[&format!(r#"name: Invalid value: "A.b": {LABEL}"#)],
     );
-    let one = webhook(&json!({}));
-    let twice =
-        validate_webhooks(&json!({"webhooks": [one, one, webhook(&json!({"name": "other.b"}))]}));
-    let messages: Vec<String> = twice.iter().map(ToString::to_string).collect();
+    let named_webhook = webhook(&json!({}));
+    let errors = validate_webhooks(
+        &json!({"webhooks": [named_webhook, named_webhook, webhook(&json!({"name": "other.b"}))]}),
+    );
+    let messages: Vec<String> = errors.iter().map(ToString::to_string).collect();
     assert_eq!(messages, [r#"webhooks[1].name: Duplicate value: "a.b""#]);
 }
 
 #[test]
 fn webhook_timeouts_are_validated() {
-    let why = "the timeout value must be between 1 and 30 seconds";
+    let detail = "the timeout value must be between 1 and 30 seconds";
     for (seconds, valid) in [(1, true), (30, true), (0, false), (31, false)] {
-        let message = format!("timeoutSeconds: Invalid value: {seconds}: {why}");
+        let message = format!("timeoutSeconds: Invalid value: {seconds}: {detail}");
         let expected: &[&str] = if valid { &[] } else { &[&message] };
         check(json!({"timeoutSeconds": seconds}), expected);
     }
@@ -62,7 +63,7 @@ fn webhook_timeouts_are_validated() {
 #[test]
 fn webhook_client_config_is_validated() {
     let config = |config: Value| json!({ "clientConfig": config });
-    let at = |url: &str| config(json!({ "url": url }));
+    let with_url = |url: &str| config(json!({ "url": url }));
     const FORM: &str = "desired format: https://host[/path]";
     let neither = "clientConfig: Required value: exactly one of url or service is required";
     check(config(json!({})), &[neither]);
@@ -71,27 +72,27 @@ fn webhook_client_config_is_validated() {
         &[neither],
     );
     check(
-        at("http://x"),
+        with_url("http://x"),
         &[&format!(
             "clientConfig.url: Invalid value: \"http\": 'https' is the only allowed URL scheme; {FORM}"
         )],
     );
     check(
-        at("https:///x"),
+        with_url("https:///x"),
         &[&format!(
             "clientConfig.url: Invalid value: \"\": host must be specified; {FORM}"
         )],
     );
     check(
-        at("https://u@x"),
+        with_url("https://u@x"),
         &["clientConfig.url: Invalid value: \"u\": user information is not permitted in the URL"],
     );
     check(
-        at("https://x#f"),
+        with_url("https://x#f"),
         &["clientConfig.url: Invalid value: \"f\": fragments are not permitted in the URL"],
     );
     check(
-        at("https://x?q=1"),
+        with_url("https://x?q=1"),
         &[
             "clientConfig.url: Invalid value: \"q=1\": query parameters are not permitted in the URL",
         ],
@@ -100,12 +101,12 @@ fn webhook_client_config_is_validated() {
 
 #[test]
 fn webhook_services_are_validated() {
-    let service = |more: Value| {
+    let service = |fields: Value| {
         let mut service = json!({"name": "s", "namespace": "n"});
         service
             .as_object_mut()
             .unwrap()
-            .extend(more.as_object().unwrap().clone());
+            .extend(fields.as_object().unwrap().clone());
         json!({"clientConfig": {"service": service}})
     };
     let base = "clientConfig.service";
@@ -153,7 +154,7 @@ fn webhook_rules_are_validated() {
         json!({"rules": [rule]})
     };
     check(rule("kinds", json!(["Pod", "Node"])), &[]);
-    for (list, others) in [
+    for (list, noun) in [
         ("operations", "operations"),
         ("apiGroups", "API groups"),
         ("apiVersions", "API versions"),
@@ -166,7 +167,7 @@ fn webhook_rules_are_validated() {
         check(
             rule(list, json!(["*", "Retain"])),
             &[&format!(
-                r#"rules[0].{list}: Invalid value: ["*","Retain"]: if '*' is present, must not specify other {others}"#
+                r#"rules[0].{list}: Invalid value: ["*","Retain"]: if '*' is present, must not specify other {noun}"#
             )],
         );
     }
@@ -229,10 +230,15 @@ fn customization(name: &str, kind: &str, rules: &[&str]) -> Value {
 #[test]
 fn customizations_of_one_kind_do_not_overlap() {
     let all = RULE_OPERATIONS.map(|(rule, _)| rule);
-    let others = [customization("other", "Pod", &all)];
+    let other_customizations = [customization("other", "Pod", &all)];
     for (rule, operation) in RULE_OPERATIONS {
-        let validate =
-            |kind| validate_customization(&customization("a", kind, &[rule]), &others, None);
+        let validate = |kind| {
+            validate_customization(
+                &customization("a", kind, &[rule]),
+                &other_customizations,
+                None,
+            )
+        };
         assert_eq!(validate("Node"), Ok(()), "{rule}");
         let expected = if rule == "dependencyInterpretation" {
             Ok(())
@@ -245,7 +251,10 @@ fn customizations_of_one_kind_do_not_overlap() {
     }
     let mut empty = customization("a", "Pod", &["retention"]);
     empty["spec"]["customizations"]["retention"]["luaScript"] = "".into();
-    assert_eq!(validate_customization(&empty, &others, None), Ok(()));
+    assert_eq!(
+        validate_customization(&empty, &other_customizations, None),
+        Ok(())
+    );
 }
 
 #[test]

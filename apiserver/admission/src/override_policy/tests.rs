@@ -53,17 +53,17 @@ fn selector_namespaces_are_defaulted() {
     assert_eq!(policy["spec"]["resourceSelectors"], json!([selector]));
     mutate(&at("n", &user), &mut policy);
     assert_eq!(policy["spec"]["resourceSelectors"][0]["namespace"], "n");
-    let mut none = json!({"spec": {}});
-    mutate(&at("n", &user), &mut none);
-    assert_eq!(none, json!({"spec": {}}));
+    let mut without_selectors = json!({"spec": {}});
+    mutate(&at("n", &user), &mut without_selectors);
+    assert_eq!(without_selectors, json!({"spec": {}}));
 }
 
 #[test]
 fn namespaced_policy_selects_its_own_namespace() {
-    let elsewhere = json!({"resourceSelectors": [{"apiVersion": "v1", "kind": "Secret", "namespace": "other"}]});
-    check_in("", elsewhere.clone(), &[]);
+    let other_namespace = json!({"resourceSelectors": [{"apiVersion": "v1", "kind": "Secret", "namespace": "other"}]});
+    check_in("", other_namespace.clone(), &[]);
     check(
-        elsewhere,
+        other_namespace,
         &[
             r#"spec.resourceSelectors[0].namespace: Invalid value: "other": namespace of resource selector must be the same as the namespace of the policy"#,
         ],
@@ -72,32 +72,37 @@ fn namespaced_policy_selects_its_own_namespace() {
 
 #[test]
 fn target_cluster_fields_are_validated() {
-    let bad = json!({"fieldSelector": {"matchExpressions": [{"key": "x", "operator": "In", "values": ["y"]}]}});
-    let why = r#"targetCluster.fieldSelector: Invalid value: {"matchExpressions":[{"key":"x","operator":"In","values":["y"]}]}: unsupported key "x", must be provider, region, or zone"#;
-    check(json!({ "targetCluster": bad }), &[&format!("spec.{why}")]);
+    let invalid = json!({"fieldSelector": {"matchExpressions": [{"key": "x", "operator": "In", "values": ["y"]}]}});
+    let detail = r#"targetCluster.fieldSelector: Invalid value: {"matchExpressions":[{"key":"x","operator":"In","values":["y"]}]}: unsupported key "x", must be provider, region, or zone"#;
     check(
-        json!({"overrideRules": [{"targetCluster": bad, "overriders": {}}]}),
-        &[&format!("{RULE}.{why}")],
+        json!({ "targetCluster": invalid }),
+        &[&format!("spec.{detail}")],
+    );
+    check(
+        json!({"overrideRules": [{"targetCluster": invalid, "overriders": {}}]}),
+        &[&format!("{RULE}.{detail}")],
     );
 }
 
 #[test]
 fn deprecated_fields_exclude_override_rules() {
-    let beside = |more: Value| {
+    let with_override_rules = |fields: Value| {
         let mut spec = rule(json!({}));
         spec.as_object_mut()
             .unwrap()
-            .extend(more.as_object().unwrap().clone());
+            .extend(fields.as_object().unwrap().clone());
         spec
     };
     check(
-        beside(json!({"targetCluster": {"clusterNames": ["m"]}})),
+        with_override_rules(json!({"targetCluster": {"clusterNames": ["m"]}})),
         &[
             r#"spec.targetCluster: Invalid value: {"clusterNames":["m"]}: overrideRules and targetCluster can't co-exist"#,
         ],
     );
     check(
-        beside(json!({"overriders": {"plaintext": [{"path": "/x", "operator": "remove"}]}})),
+        with_override_rules(
+            json!({"overriders": {"plaintext": [{"path": "/x", "operator": "remove"}]}}),
+        ),
         &[
             r#"spec.overriders: Invalid value: {"plaintext":[{"path":"/x","operator":"remove","value":null}]}: overrideRules and overriders can't co-exist"#,
         ],
@@ -110,15 +115,18 @@ fn deprecated_fields_exclude_override_rules() {
         "annotationsOverrider",
     ] {
         let user = UserInfo::default();
-        let policy = json!({"spec": beside(json!({"overriders": {list: [{}]}}))});
+        let policy = json!({"spec": with_override_rules(json!({"overriders": {list: [{}]}}))});
         let errors = validate(&at("n", &user), &policy);
         assert_eq!(errors.len(), 1, "{list}");
         assert_eq!(errors[0].field, "spec.overriders");
     }
-    check(beside(json!({"overriders": {"plaintext": []}})), &[]);
+    check(
+        with_override_rules(json!({"overriders": {"plaintext": []}})),
+        &[],
+    );
     let field = json!({"fieldPath": "/x", "json": [{"subPath": "/a", "operator": "remove"}]});
     check(
-        beside(json!({"overriders": {"fieldOverrider": [field]}})),
+        with_override_rules(json!({"overriders": {"fieldOverrider": [field]}})),
         &[],
     );
 }
@@ -182,11 +190,11 @@ fn field_overrider_has_json_or_yaml() {
             "{FIELD}: Required value: FieldOverrider must have either JSON or YAML set"
         )],
     );
-    let shown = r#"[{"subPath":"/a","operator":"remove","value":null}]"#;
+    let operations_text = r#"[{"subPath":"/a","operator":"remove","value":null}]"#;
     check(
         field(json!({"fieldPath": "/d", "json": remove, "yaml": remove})),
         &[&format!(
-            r#"{FIELD}: Invalid value: {{"fieldPath":"/d","json":{shown},"yaml":{shown}}}: FieldOverrider has both YAML and JSON set. Only one is allowed"#
+            r#"{FIELD}: Invalid value: {{"fieldPath":"/d","json":{operations_text},"yaml":{operations_text}}}: FieldOverrider has both YAML and JSON set. Only one is allowed"#
         )],
     );
 }
@@ -194,17 +202,17 @@ fn field_overrider_has_json_or_yaml() {
 #[test]
 fn field_overrider_paths_are_json_pointers() {
     for form in ["json", "yaml"] {
-        let at = |field_path: &str, sub: &str| {
+        let with_paths = |field_path: &str, sub: &str| {
             field(json!({"fieldPath": field_path, form: [{"subPath": sub, "operator": "remove"}]}))
         };
         check(
-            at("d", "/a"),
+            with_paths("d", "/a"),
             &[&format!(
                 r#"{FIELD}.fieldPath: Invalid value: "d": {POINTER}"#
             )],
         );
         check(
-            at("/d", "a"),
+            with_paths("/d", "a"),
             &[&format!(
                 r#"{FIELD}.{form}[0].subPath: Invalid value: "a": {POINTER}"#
             )],
@@ -265,8 +273,8 @@ fn which_object_a_manifest_is_cannot_be_overridden() {
     let plaintext = |path: &str, operator: &str| {
         rule(json!({"plaintext": [{"path": path, "operator": operator, "value": {}}]}))
     };
-    let whole = message("plaintext[0].path", "/metadata");
-    check(plaintext("/metadata", "remove"), &[&whole]);
+    let metadata_error = message("plaintext[0].path", "/metadata");
+    check(plaintext("/metadata", "remove"), &[&metadata_error]);
     // Whether these change it depends on the manifest.
     check(plaintext("/metadata", "replace"), &[]);
     check(plaintext("", "replace"), &[]);

@@ -20,48 +20,48 @@ fn fields(key: &str, operator: &str) -> Value {
     json!({"fieldSelector": {"matchExpressions": [{"key": key, "operator": operator, "values": ["x"]}]}})
 }
 
-fn term(name: &str, more: Value) -> Value {
+fn term(name: &str, fields: Value) -> Value {
     let mut term = json!({"affinityName": name, "clusterNames": ["m"]});
     term.as_object_mut()
         .unwrap()
-        .extend(more.as_object().unwrap().clone());
+        .extend(fields.as_object().unwrap().clone());
     term
 }
 
 #[test]
 fn cluster_affinity_excludes_cluster_affinities() {
-    let why = "clusterAffinities cannot co-exist with clusterAffinity";
+    let detail = "clusterAffinities cannot co-exist with clusterAffinity";
     check(json!({"clusterAffinity": {}}), &[]);
     check(json!({"clusterAffinities": [term("a", json!({}))]}), &[]);
     check(
         json!({"clusterAffinity": {"clusterNames": ["m"]}, "clusterAffinities": [term("a", json!({}))]}),
         &[&format!(
-            r#": Invalid value: {{"clusterAffinity":{{"clusterNames":["m"]}},"clusterAffinities":[{{"affinityName":"a","clusterNames":["m"]}}]}}: {why}"#
+            r#": Invalid value: {{"clusterAffinity":{{"clusterNames":["m"]}},"clusterAffinities":[{{"affinityName":"a","clusterNames":["m"]}}]}}: {detail}"#
         )],
     );
     // An empty list still counts as set.
     check(
         json!({"clusterAffinity": {}, "clusterAffinities": []}),
         &[&format!(
-            r#": Invalid value: {{"clusterAffinity":{{}}}}: {why}"#
+            r#": Invalid value: {{"clusterAffinity":{{}}}}: {detail}"#
         )],
     );
 }
 
 #[test]
 fn field_selectors_are_validated() {
-    let message = |key: &str, operator: &str, why: &str| {
+    let message = |key: &str, operator: &str, detail: &str| {
         format!(
-            r#".fieldSelector: Invalid value: {{"matchExpressions":[{{"key":"{key}","operator":"{operator}","values":["x"]}}]}}: {why}"#
+            r#".fieldSelector: Invalid value: {{"matchExpressions":[{{"key":"{key}","operator":"{operator}","values":["x"]}}]}}: {detail}"#
         )
     };
     let strategy =
         json!({"replicaSchedulingType": "Divided", "replicaDivisionPreference": "Aggregated"});
     let everywhere = |affinity: Value, expected: Option<String>| {
-        let expected = |at: &str| {
+        let expected = |path: &str| {
             expected
                 .iter()
-                .map(|e| format!("{at}{e}"))
+                .map(|e| format!("{path}{e}"))
                 .collect::<Vec<_>>()
         };
         let cases = [
@@ -76,8 +76,8 @@ fn field_selectors_are_validated() {
                 ".clusterAffinities[0].overflowAffinities[0]",
             ),
         ];
-        for (placement, at) in cases {
-            let expected = expected(at);
+        for (placement, path) in cases {
+            let expected = expected(path);
             let expected: Vec<&str> = expected.iter().map(String::as_str).collect();
             check(placement, &expected);
         }
@@ -98,20 +98,20 @@ fn field_selectors_are_validated() {
 
 #[test]
 fn affinity_term_names_are_unique() {
-    let named = |names: &[&str]| {
+    let terms_with_names = |names: &[&str]| {
         let terms = names.iter().map(|n| json!({"affinityName": n}));
         json!({"clusterAffinities": terms.collect::<Value>()})
     };
-    check(named(&["a", "b"]), &[]);
-    let why = validate_qualified_name("a b").unwrap_err();
+    check(terms_with_names(&["a", "b"]), &[]);
+    let detail = validate_qualified_name("a b").unwrap_err();
     check(
-        named(&["a b"]),
+        terms_with_names(&["a b"]),
         &[&format!(
-            r#".clusterAffinities[0]: Invalid value: "a b": {why}"#
+            r#".clusterAffinities[0]: Invalid value: "a b": {detail}"#
         )],
     );
     check(
-        named(&["a", "a"]),
+        terms_with_names(&["a", "a"]),
         &[
             r#".clusterAffinities: Invalid value: [{"affinityName":"a"},{"affinityName":"a"}]: each affinity term in a policy must have a unique name"#,
         ],
@@ -133,7 +133,7 @@ const OVERFLOW: &str = ".clusterAffinities[0].overflowAffinities";
 #[test]
 fn overflow_needs_dynamic_weight_or_aggregation() {
     let tiers = json!([{"affinityName": "b"}]);
-    let refused = format!(
+    let rejection = format!(
         r#"{OVERFLOW}: Invalid value: [{{"affinityName":"b"}}]: overflowAffinities can only be used together with dynamic weight or aggregated scheduling"#
     );
     let weighted = |weights: Value| json!({"replicaSchedulingType": "Divided", "replicaDivisionPreference": "Weighted", "weightPreference": weights});
@@ -150,7 +150,7 @@ fn overflow_needs_dynamic_weight_or_aggregation() {
         (duplicated, false),
         (Value::Null, false),
     ] {
-        let expected: &[&str] = if valid { &[] } else { &[&refused] };
+        let expected: &[&str] = if valid { &[] } else { &[&rejection] };
         check(
             overflowing(strategy, term("a", json!({})), &tiers),
             expected,
@@ -171,15 +171,15 @@ fn overflow_needs_a_primary_affinity() {
 
 #[test]
 fn overflow_affinity_names_are_unique() {
-    let why = validate_qualified_name("b c").unwrap_err();
-    let twice = "overflow affinity name must be unique and must not duplicate the primary group's affinityName";
+    let detail = validate_qualified_name("b c").unwrap_err();
+    let duplicate_detail = "overflow affinity name must be unique and must not duplicate the primary group's affinityName";
     let tiers = ["a", "b c", "d", "d"].map(|n| json!({"affinityName": n}));
     check(
         overflowing(aggregated(), term("a", json!({})), &json!(tiers)),
         &[
-            &format!(r#"{OVERFLOW}[0].affinityName: Invalid value: "a": {twice}"#),
-            &format!(r#"{OVERFLOW}[1].affinityName: Invalid value: "b c": {why}"#),
-            &format!(r#"{OVERFLOW}[3].affinityName: Invalid value: "d": {twice}"#),
+            &format!(r#"{OVERFLOW}[0].affinityName: Invalid value: "a": {duplicate_detail}"#),
+            &format!(r#"{OVERFLOW}[1].affinityName: Invalid value: "b c": {detail}"#),
+            &format!(r#"{OVERFLOW}[3].affinityName: Invalid value: "d": {duplicate_detail}"#),
         ],
     );
 }
@@ -207,16 +207,16 @@ fn spread_by_field_excludes_spread_by_label() {
 
 #[test]
 fn spread_constraint_groups_are_validated() {
-    let bounds = |min: i64, max: i64, why: &str| {
+    let bounds = |min: i64, max: i64, detail: &str| {
         let constraint = json!([{"spreadByField": "cluster", "minGroups": min, "maxGroups": max}]);
-        let mut shown = r#"{"spreadByField":"cluster""#.to_owned();
+        let mut constraint_text = r#"{"spreadByField":"cluster""#.to_owned();
         for (name, n) in [("maxGroups", max), ("minGroups", min)] {
             if n != 0 {
-                shown += &format!(r#","{name}":{n}"#);
+                constraint_text += &format!(r#","{name}":{n}"#);
             }
         }
-        let message = format!("[0]: Invalid value: {shown}}}: {why}");
-        let expected: &[&str] = if why.is_empty() { &[] } else { &[&message] };
+        let message = format!("[0]: Invalid value: {constraint_text}}}: {detail}");
+        let expected: &[&str] = if detail.is_empty() { &[] } else { &[&message] };
         spread(constraint, expected);
     };
     bounds(1, 1, "");
@@ -229,11 +229,11 @@ fn spread_constraint_groups_are_validated() {
 #[test]
 fn spread_fields_are_unique() {
     let cluster = json!({"spreadByField": "cluster", "minGroups": 1});
-    let shown = r#"{"spreadByField":"cluster","minGroups":1}"#;
+    let constraint_text = r#"{"spreadByField":"cluster","minGroups":1}"#;
     spread(
         json!([cluster, cluster, cluster]),
         &[&format!(
-            ": Invalid value: [{shown},{shown},{shown}]: multiple cluster spread constraints are not allowed"
+            ": Invalid value: [{constraint_text},{constraint_text},{constraint_text}]: multiple cluster spread constraints are not allowed"
         )],
     );
 }
@@ -259,8 +259,8 @@ fn toleration_operators_are_validated() {
         let message = format!(
             r#".clusterTolerations[0].operator: Unsupported value: "{operator}": supported values: "", "Exists", "Equal""#
         );
-        let refused = matches!(operator, "Lt" | "Gt");
-        let expected: &[&str] = if refused { &[&message] } else { &[] };
+        let is_rejected = matches!(operator, "Lt" | "Gt");
+        let expected: &[&str] = if is_rejected { &[&message] } else { &[] };
         check(placement, expected);
     }
 }
@@ -271,18 +271,18 @@ fn grouped(affinity: &str, anti: &str) -> Value {
 
 #[test]
 fn workload_affinity_keys_are_label_keys() {
-    let why = validate_qualified_name("a b").unwrap_err();
+    let detail = validate_qualified_name("a b").unwrap_err();
     check(grouped("a", "x.io/b"), &[]);
     check(
         grouped("a b", "a"),
         &[&format!(
-            r#".workloadAffinity.affinity.groupByLabelKey: Invalid value: "a b": {why}"#
+            r#".workloadAffinity.affinity.groupByLabelKey: Invalid value: "a b": {detail}"#
         )],
     );
     check(
         grouped("a", "a b"),
         &[&format!(
-            r#".workloadAffinity.antiAffinity.groupByLabelKey: Invalid value: "a b": {why}"#
+            r#".workloadAffinity.antiAffinity.groupByLabelKey: Invalid value: "a b": {detail}"#
         )],
     );
 }

@@ -114,8 +114,8 @@ impl PolicyDispatcher {
         if attributes.namespace.is_empty() || is_namespace(attributes) {
             return Ok(Value::Null);
         }
-        let found = self.namespaces.get_namespace(attributes.namespace).await?;
-        let Some(namespace) = found else {
+        let stored = self.namespaces.get_namespace(attributes.namespace).await?;
+        let Some(namespace) = stored else {
             let resource = Gvr::from_static("", "v1", "namespaces");
             return Err(Status::not_found(&resource, attributes.namespace));
         };

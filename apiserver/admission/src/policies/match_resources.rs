@@ -63,7 +63,7 @@ impl MatchResources {
 
     /// Whether a rule may match the resource in some version.
     pub(super) fn has_rule_for(&self, gvr: &Gvr, subresource: &str) -> bool {
-        let rules = self.rules.iter().map(|named| &named.rule);
+        let rules = self.rules.iter().map(|named_rule| &named_rule.rule);
         self.rules.is_empty() || has_rule_for(rules, gvr, subresource)
     }
 

@@ -41,12 +41,12 @@ pub(super) fn observe_check(
     binding: &str,
     message: &str,
     action: &str,
-    took: Duration,
+    duration_of_check: Duration,
 ) {
     let labels = [policy, binding, error_type(message), action];
     METRIC_FAMILIES.checks.with_label_values(labels).inc();
     let duration = METRIC_FAMILIES.durations.with_label_values(labels);
-    duration.observe(took.as_secs_f64());
+    duration.observe(duration_of_check.as_secs_f64());
 }
 
 /// The type of an error by its message. As in kube-apiserver, a violated validation is an

@@ -67,7 +67,7 @@ impl MutatingPolicy {
         match evaluation.evaluate_mutation(&mutation.expression) {
             Ok(value) => Ok(Ok(value)),
             Err(AdmissionEvaluationError::Pending(check)) => Err(check),
-            Err(AdmissionEvaluationError::Expression(why)) => Ok(Err(why)),
+            Err(AdmissionEvaluationError::Expression(message)) => Ok(Err(message)),
             Err(AdmissionEvaluationError::OutOfBudget) => Ok(Err(
                 AdmissionEvaluationError::out_of_budget_text().to_owned(),
             )),

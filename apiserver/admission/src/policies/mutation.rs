@@ -61,8 +61,8 @@ impl PolicyMutations {
 }
 
 impl PolicyDispatcher {
-    /// Runs the mutating policies. With `previous`, only those that ran then and ask to run
-    /// again.
+    /// Runs the mutating policies. With `previous`, runs only the policies of that pass that ask
+    /// for reinvocation.
     pub(crate) async fn mutate(
         &self,
         attributes: &AdmissionAttributes<'_>,
@@ -133,9 +133,9 @@ impl PolicyDispatcher {
         else {
             return Ok(());
         };
-        if let Some(why) = self.configuration_error(definition) {
-            let why = format!("failed to configure policy: {why}");
-            errors.extend(PolicyError::new(definition, None, &why, ""));
+        if let Some(message) = self.configuration_error(definition) {
+            let message = format!("failed to configure policy: {message}");
+            errors.extend(PolicyError::new(definition, None, &message, ""));
             return Ok(());
         }
         for binding in bindings {
@@ -151,9 +151,9 @@ impl PolicyDispatcher {
                     version,
                     param,
                 })),
-                Err(why) => {
-                    let why = format!("failed to configure binding: {why}");
-                    errors.extend(PolicyError::new(definition, Some(binding), &why, ""));
+                Err(message) => {
+                    let message = format!("failed to configure binding: {message}");
+                    errors.extend(PolicyError::new(definition, Some(binding), &message, ""));
                 }
             }
         }
@@ -198,8 +198,8 @@ impl MutationRun<'_> {
             match outcome.await {
                 MatchOutcome::Matches => {}
                 MatchOutcome::Excluded => return Ok(None),
-                MatchOutcome::Error(why) => {
-                    errors.extend(PolicyError::new(definition, binding, &why, "Invalid"));
+                MatchOutcome::Error(detail) => {
+                    errors.extend(PolicyError::new(definition, binding, &detail, "Invalid"));
                     return Ok(None);
                 }
             }
@@ -208,7 +208,9 @@ impl MutationRun<'_> {
         for mutation in &policy.mutations {
             match self.mutate(invocation, mutation, &versioned).await {
                 Ok(object) => versioned.object = object,
-                Err(why) => errors.extend(PolicyError::new(definition, binding, &why, "Invalid")),
+                Err(detail) => {
+                    errors.extend(PolicyError::new(definition, binding, &detail, "Invalid"))
+                }
             }
         }
         if versioned.object == before {
@@ -236,7 +238,7 @@ impl MutationRun<'_> {
         let changed = if mutation.is_json_patch {
             self.dispatcher
                 .apply_patch(object, &change)
-                .map_err(|why| format!("JSON Patch: {why}"))?
+                .map_err(|message| format!("JSON Patch: {message}"))?
         } else {
             for field in ["apiVersion", "kind"] {
                 change[field] = object[field].clone();
@@ -244,7 +246,7 @@ impl MutationRun<'_> {
             let converter = self.versions.converter;
             converter
                 .merge_configuration(invocation.version, object, &change)
-                .map_err(|why| format!("error applying patch: {why}"))?
+                .map_err(|message| format!("error applying patch: {message}"))?
         };
         if !same_identity(object, &changed) {
             return Err("the patch changes the identity of the object".into());
@@ -258,16 +260,16 @@ impl PolicyError {
     fn new(
         definition: &PolicyDefinition,
         binding: Option<&PolicyBinding>,
-        why: &str,
+        detail: &str,
         reason: &'static str,
     ) -> Option<Self> {
         let policy = &definition.name;
         let message = match binding {
             Some(binding) => {
                 let binding = &binding.name;
-                format!("policy '{policy}' with binding '{binding}' denied request: {why}")
+                format!("policy '{policy}' with binding '{binding}' denied request: {detail}")
             }
-            None => format!("policy {policy:?} denied request: {why}"),
+            None => format!("policy {policy:?} denied request: {detail}"),
         };
         (!definition.ignore_failures).then_some(Self { message, reason })
     }

@@ -30,8 +30,8 @@ impl PolicyParamReader {
 
     /// Why a policy with this kind of parameters cannot be evaluated.
     pub(super) fn configuration_error(&self, kind: &Gvk) -> Option<String> {
-        let found = self.kinds.resource_of(kind);
-        found.is_none().then(|| {
+        let resource = self.kinds.resource_of(kind);
+        resource.is_none().then(|| {
             let (group, version, kind) = (&kind.group, &kind.version, &kind.kind);
             format!(
                 "failed to find resource referenced by paramKind: '{group}/{version}, Kind={kind}'"
@@ -59,23 +59,23 @@ impl PolicyParamReader {
         };
         let namespace = match (namespaced, &*reference.namespace, namespace) {
             (true, "", "") => {
-                let why = "cannot use namespaced paramRef in policy binding that matches cluster-scoped resources";
-                return Err(why.into());
+                let message = "cannot use namespaced paramRef in policy binding that matches cluster-scoped resources";
+                return Err(message.into());
             }
             (true, "", namespace) | (true, namespace, _) => namespace,
             (false, "", _) => "",
             (false, ..) => {
-                let why =
+                let message =
                     "paramRef.namespace must not be provided for a cluster-scoped `paramKind`";
-                return Err(why.into());
+                return Err(message.into());
             }
         };
         let params = self
             .read(&resource, namespace, &reference.selection)
             .await?;
         if params.is_empty() && reference.required {
-            let why = "no params found for policy binding with `Deny` parameterNotFoundAction";
-            return Err(why.into());
+            let message = "no params found for policy binding with `Deny` parameterNotFoundAction";
+            return Err(message.into());
         }
         params
             .iter()
@@ -89,7 +89,7 @@ impl PolicyParamReader {
         namespace: &str,
         selection: &ParamSelection,
     ) -> Result<Vec<Object>, String> {
-        // A list of one needs no other right at a host than that of many.
+        // A list with a field selector needs the same right at a host as a list of all objects.
         let field_selector = match selection {
             ParamSelection::Name(name) => FieldRequirement {
                 field: "metadata.name".to_owned(),
@@ -104,9 +104,9 @@ impl PolicyParamReader {
             field_selector,
             ..ListOptions::default()
         };
-        let at = ResourcePath::collection(resource, namespace);
-        let listed = self.api.list(at, &options).await;
-        let mut params = listed.map_err(|why| why.to_string())?.items;
+        let path = ResourcePath::collection(resource, namespace);
+        let listed = self.api.list(path, &options).await;
+        let mut params = listed.map_err(|message| message.to_string())?.items;
         if let ParamSelection::Selector(selector) = selection {
             params.retain(|param| selector.matches(|key: &str| param.meta().label(key)));
         }

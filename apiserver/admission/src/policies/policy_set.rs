@@ -65,7 +65,7 @@ impl<P> PolicySet<P> {
         policies.iter().any(|bound| condition(&bound.policy))
     }
 
-    /// Replaces the policies; those that did not change are not compiled again.
+    /// Replaces the policies; unchanged policies are not compiled again.
     pub(super) fn set_policies(&self, objects: &[Object]) {
         let mut parts = self.parts.lock();
         let mut before = std::mem::take(&mut parts.policies);
@@ -86,7 +86,7 @@ impl<P> PolicySet<P> {
                     FAILURES.record_success(object.uid());
                     parts.policies.insert(name, (version, compiled));
                 }
-                Err(why) => log_failure(object, &why),
+                Err(error) => log_failure(object, &error),
             }
         }
         self.join(&parts);
@@ -101,7 +101,7 @@ impl<P> PolicySet<P> {
                     FAILURES.record_success(object.uid());
                     bindings.push(Arc::new(binding));
                 }
-                Err(why) => log_failure(object, &why),
+                Err(error) => log_failure(object, &error),
             }
         }
         bindings.sort_by(|a, b| a.name.cmp(&b.name));
@@ -126,8 +126,8 @@ impl<P> PolicySet<P> {
     }
 }
 
-fn log_failure(object: &Object, why: &str) {
-    if FAILURES.record_failure(object.uid(), why) {
-        tracing::warn!(name = object.name(), %why, "failed to parse admission policy");
+fn log_failure(object: &Object, message: &str) {
+    if FAILURES.record_failure(object.uid(), message) {
+        tracing::warn!(name = object.name(), error = %message, "failed to parse admission policy");
     }
 }

@@ -60,14 +60,14 @@ pub fn type_check(policy: &Value, schemas: &dyn KindSchemas) -> Vec<Value> {
             }
             let problems = environments.iter().filter_map(|(kind, expressions)| {
                 let compiled = expressions.compile(expression, OutputType::Any, declared);
-                let (group_version, why) = (group_version(kind), compiled.error()?);
-                Some(format!("{group_version}, Kind={}: {why}\n", kind.kind))
+                let (group_version, message) = (group_version(kind), compiled.error()?);
+                Some(format!("{group_version}, Kind={}: {message}\n", kind.kind))
             });
             let problems: Vec<String> = problems.collect();
             if !problems.is_empty() {
-                let at = index_path("spec.validations", index);
+                let path = index_path("spec.validations", index);
                 warnings.push(
-                    json!({"fieldRef": format!("{at}.{field}"), "warning": problems.join("\n")}),
+                    json!({"fieldRef": format!("{path}.{field}"), "warning": problems.join("\n")}),
                 );
             }
         }
@@ -84,8 +84,8 @@ fn group_version(kind: &Gvk) -> String {
 fn checked_kinds(spec: &Value, schemas: &dyn KindSchemas) -> BTreeSet<Gvk> {
     let mut kinds = BTreeSet::new();
     for rule in items(spec, "/matchConstraints/resourceRules") {
-        let named = |field: &str| -> BTreeSet<&str> { texts(rule, field).collect() };
-        let (groups, versions) = (named("/apiGroups"), named("/apiVersions"));
+        let names = |field: &str| -> BTreeSet<&str> { texts(rule, field).collect() };
+        let (groups, versions) = (names("/apiGroups"), names("/apiVersions"));
         if groups
             .iter()
             .chain(&versions)
@@ -93,15 +93,15 @@ fn checked_kinds(spec: &Value, schemas: &dyn KindSchemas) -> BTreeSet<Gvk> {
         {
             continue;
         }
-        let mut resources = named("/resources");
+        let mut resources = names("/resources");
         resources.retain(|resource| !resource.contains(['*', '/']));
         let mut count = 0;
         for group in &groups {
             for version in &versions {
                 for resource in &resources {
-                    let found = schemas.kind_of(&Gvr::new(*group, *version, *resource));
-                    count += usize::from(found.is_some());
-                    kinds.extend(found);
+                    let kind = schemas.kind_of(&Gvr::new(*group, *version, *resource));
+                    count += usize::from(kind.is_some());
+                    kinds.extend(kind);
                     if count == MAX_CHECKED_KINDS {
                         return kinds;
                     }
@@ -165,14 +165,14 @@ mod tests {
             warning(0),
             "g.io/v1, Kind=Thing: compilation failed: ERROR: <input>:1:15: undefined field 'b'\n | oldObject.spec.b > 1\n | ..............^\n"
         );
-        let both = warning(1);
+        let text = warning(1);
         assert!(
-            both.starts_with("g.io/v1, Kind=Thing: compilation failed: "),
-            "{both}"
+            text.starts_with("g.io/v1, Kind=Thing: compilation failed: "),
+            "{text}"
         );
         assert!(
-            both.contains("\n\ng.io/v2, Kind=Thing: compilation failed: "),
-            "{both}"
+            text.contains("\n\ng.io/v2, Kind=Thing: compilation failed: "),
+            "{text}"
         );
         assert!(warning(2).contains("undefined field 'b'"), "{}", warning(2));
     }

@@ -121,7 +121,7 @@ impl ValidatingPolicy {
             {
                 MatchOutcome::Matches => {}
                 MatchOutcome::Excluded => return Ok(PolicyDecisions::default()),
-                MatchOutcome::Error(why) => return Ok(self.failure(why)),
+                MatchOutcome::Error(message) => return Ok(self.failure(message)),
             }
         }
         let expressions = &definition.expressions;
@@ -130,16 +130,16 @@ impl ValidatingPolicy {
         let mut results = Vec::with_capacity(self.validations.len());
         let mut durations = Vec::with_capacity(self.validations.len());
         for validation in &self.validations {
-            let began = Instant::now();
+            let start = Instant::now();
             results.push(match evaluation.evaluate(&validation.expression) {
                 Ok(value) => Ok(value),
-                Err(AdmissionEvaluationError::Expression(why)) => Err(why),
+                Err(AdmissionEvaluationError::Expression(message)) => Err(message),
                 Err(AdmissionEvaluationError::Pending(check)) => return Err(check),
                 Err(AdmissionEvaluationError::OutOfBudget) => {
                     return Ok(self.failure(out_of_budget()));
                 }
             });
-            durations.push(began.elapsed());
+            durations.push(start.elapsed());
         }
         let messages = self.messages(inputs, evaluation.budget(), &results)?;
         let mut decisions = PolicyDecisions {
@@ -177,8 +177,11 @@ impl ValidatingPolicy {
         let mut evaluation = AdmissionEvaluation::new(&self.definition.expressions, inputs, budget);
         let mut messages = Vec::with_capacity(results.len());
         for (validation, result) in self.validations.iter().zip(results) {
-            let needed = !matches!(result, Ok(Value::Bool(true)));
-            let expression = validation.message_expression.as_ref().filter(|_| needed);
+            let has_failed = !matches!(result, Ok(Value::Bool(true)));
+            let expression = validation
+                .message_expression
+                .as_ref()
+                .filter(|_| has_failed);
             let message = match expression.map(|e| evaluation.evaluate(e)) {
                 Some(Ok(Value::String(message))) => usable_message(&message),
                 Some(Err(AdmissionEvaluationError::Pending(check))) => return Err(check),
@@ -202,15 +205,15 @@ impl ValidatingPolicy {
             let computed = messages.next().flatten();
             let (message, reason) = match result {
                 Err(_) | Ok(_) if out_of_budget && self.definition.ignore_failures => continue,
-                Err(why) if self.definition.ignore_failures => {
-                    tracing::debug!(%why, "a validation failed and is ignored");
-                    decisions.ignored_errors.push((index, why));
+                Err(detail) if self.definition.ignore_failures => {
+                    tracing::debug!(message = %detail, "a validation failed and is ignored");
+                    decisions.ignored_errors.push((index, detail));
                     continue;
                 }
-                Err(why) => (why, String::new()),
+                Err(detail) => (detail, String::new()),
                 Ok(_) if out_of_budget => {
-                    let why = AdmissionEvaluationError::out_of_budget_text();
-                    (format!("failed messageExpression: {why}"), String::new())
+                    let detail = AdmissionEvaluationError::out_of_budget_text();
+                    (format!("failed messageExpression: {detail}"), String::new())
                 }
                 Ok(Value::Bool(true)) => continue,
                 Ok(_) => {
@@ -249,7 +252,7 @@ impl ValidatingPolicy {
                 }
                 Ok(_) => continue,
                 Err(AdmissionEvaluationError::Pending(check)) => return Err(check),
-                Err(AdmissionEvaluationError::Expression(why)) => why,
+                Err(AdmissionEvaluationError::Expression(message)) => message,
                 Err(AdmissionEvaluationError::OutOfBudget) => {
                     *decisions = self.failure(out_of_budget());
                     return Ok(());

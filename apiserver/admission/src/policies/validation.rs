@@ -88,8 +88,8 @@ impl PolicyDispatcher {
         else {
             return Ok(());
         };
-        if let Some(why) = self.configuration_error(definition) {
-            denials.extend(configuration_denial(definition, None, &why));
+        if let Some(message) = self.configuration_error(definition) {
+            denials.extend(configuration_denial(definition, None, &message));
             return Ok(());
         }
         let mut annotations: BTreeMap<String, Vec<String>> = BTreeMap::new();
@@ -101,8 +101,8 @@ impl PolicyDispatcher {
             }
             let params = match self.params(definition, binding, request.attributes).await {
                 Ok(params) => params,
-                Err(why) => {
-                    denials.extend(configuration_denial(definition, Some(binding), &why));
+                Err(message) => {
+                    denials.extend(configuration_denial(definition, Some(binding), &message));
                     continue;
                 }
             };
@@ -159,17 +159,17 @@ impl PolicyDispatcher {
 fn configuration_denial(
     definition: &PolicyDefinition,
     binding: Option<&PolicyBinding>,
-    why: &str,
+    detail: &str,
 ) -> Option<Denial> {
     if definition.ignore_failures {
         return None;
     }
-    let what = if binding.is_some() {
+    let configured_kind = if binding.is_some() {
         "binding"
     } else {
         "policy"
     };
-    let message = format!("failed to configure {what}: {why}");
+    let message = format!("failed to configure {configured_kind}: {detail}");
     Some(Denial::new(definition, binding, &message, ""))
 }
 
@@ -186,11 +186,11 @@ fn record(
     annotations: &mut BTreeMap<String, Vec<String>>,
 ) {
     let observe = |index: usize, message: &str, action| {
-        let took = decisions.durations.get(index).copied().unwrap_or_default();
-        metrics::observe_check(&definition.name, &binding.name, message, action, took);
+        let duration = decisions.durations.get(index).copied().unwrap_or_default();
+        metrics::observe_check(&definition.name, &binding.name, message, action, duration);
     };
-    for (index, why) in &decisions.ignored_errors {
-        observe(*index, why, "allow");
+    for (index, detail) in &decisions.ignored_errors {
+        observe(*index, detail, "allow");
     }
     for violation in &decisions.violations {
         for action in &binding.validation_actions {
@@ -222,15 +222,15 @@ fn record(
             values.push(value);
         }
     }
-    if let Some(why) = decisions.audit_error {
+    if let Some(detail) = decisions.audit_error {
         metrics::observe_check(
             &definition.name,
             &binding.name,
-            &why,
+            &detail,
             "deny",
             Duration::default(),
         );
-        denials.push(Denial::new(definition, Some(binding), &why, ""));
+        denials.push(Denial::new(definition, Some(binding), &detail, ""));
     }
 }
 
@@ -280,11 +280,11 @@ impl Denial {
         reason: &str,
     ) -> Self {
         let policy = &definition.name;
-        let with = binding.map(|binding| format!(" with binding '{}'", binding.name));
-        let with = with.unwrap_or_default();
+        let binding_text = binding.map(|binding| format!(" with binding '{}'", binding.name));
+        let binding_text = binding_text.unwrap_or_default();
         Self {
             message: format!(
-                "ValidatingAdmissionPolicy '{policy}'{with} denied request: {message}"
+                "ValidatingAdmissionPolicy '{policy}'{binding_text} denied request: {message}"
             ),
             reason: match reason {
                 "" => "Invalid".to_owned(),

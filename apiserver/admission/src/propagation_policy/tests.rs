@@ -149,8 +149,8 @@ fn check(change: Value, expected: &[&str]) {
 
 const APPLICATION: &str = "spec.failover.application";
 
-fn application(more: Value) -> Value {
-    json!({"propagateDeps": true, "failover": {"application": more}})
+fn application(fields: Value) -> Value {
+    json!({"propagateDeps": true, "failover": {"application": fields}})
 }
 
 #[test]
@@ -186,7 +186,8 @@ fn grace_period_needs_graceful_purge() {
     let grace = |mode: &str, seconds: Option<i64>| {
         application(json!({"purgeMode": mode, "gracePeriodSeconds": seconds}))
     };
-    let message = |why: &str| format!("{APPLICATION}.gracePeriodSeconds: Invalid value: {why}");
+    let message =
+        |detail: &str| format!("{APPLICATION}.gracePeriodSeconds: Invalid value: {detail}");
     check(grace("Gracefully", Some(1)), &[]);
     check(grace("Directly", None), &[]);
     for mode in ["Directly", "Never"] {
@@ -211,7 +212,7 @@ fn grace_period_needs_graceful_purge() {
 
 #[test]
 fn state_preservation_aliases_are_label_keys() {
-    let why = validate_qualified_name("a b").unwrap_err();
+    let detail = validate_qualified_name("a b").unwrap_err();
     for scope in ["application", "cluster"] {
         let preserved = |name: &str| {
             let rules = json!({"rules": [{"aliasLabelName": name, "jsonPath": "{.x}"}]});
@@ -221,7 +222,7 @@ fn state_preservation_aliases_are_label_keys() {
         check(
             preserved("a b"),
             &[&format!(
-                r#"spec.failover.{scope}.statePreservation.rules[0].aliasLabelName: Invalid value: "a b": {why}"#
+                r#"spec.failover.{scope}.statePreservation.rules[0].aliasLabelName: Invalid value: "a b": {detail}"#
             )],
         );
     }
@@ -233,25 +234,25 @@ fn selecting(namespace: &str, name: &str) -> Value {
 
 #[test]
 fn namespaced_policy_selects_its_own_namespace() {
-    let elsewhere = json!({"resourceSelectors": selecting("other", "x")});
+    let other_namespace = json!({"resourceSelectors": selecting("other", "x")});
     check(
-        elsewhere.clone(),
+        other_namespace.clone(),
         &[
             r#"spec.resourceSelectors[0].namespace: Invalid value: "other": namespace of resource selector must be the same as the namespace of the policy"#,
         ],
     );
     let user = UserInfo::default();
     let of_cluster = at("", AdmissionOperation::Create, &user);
-    assert_eq!(validate(&of_cluster, &policy(elsewhere)), []);
+    assert_eq!(validate(&of_cluster, &policy(other_namespace)), []);
 }
 
 #[test]
 fn preemption_needs_resource_names() {
-    let named = |preemption: &str, name: &str| json!({"preemption": preemption, "resourceSelectors": selecting("n", name)});
-    check(named("Always", "x"), &[]);
-    check(named("Never", ""), &[]);
+    let spec_with_name = |preemption: &str, name: &str| json!({"preemption": preemption, "resourceSelectors": selecting("n", name)});
+    check(spec_with_name("Always", "x"), &[]);
+    check(spec_with_name("Never", ""), &[]);
     check(
-        named("Always", ""),
+        spec_with_name("Always", ""),
         &[
             r#"spec.resourceSelectors[0].name: Invalid value: "": name cannot be empty if preemption is Always, the empty name may cause unexpected resources preemption"#,
         ],

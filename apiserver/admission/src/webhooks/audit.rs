@@ -1,5 +1,5 @@
-//! The audit annotations of webhook calls: those that webhooks return, and those that say which
-//! webhook changed the object, with which patch, and whose failure was ignored.
+//! Adds the audit annotations of webhook calls: annotations that webhooks return, and annotations
+//! that say which webhook changed the object with which patch, and whose failure was ignored.
 
 use std::collections::BTreeMap;
 

@@ -124,9 +124,9 @@ pub(super) fn parse_all(configurations: &[Object]) -> Vec<Arc<AdmissionWebhook>>
             configuration.bytes(),
         ) {
             Ok(written) => written,
-            Err(why) => {
-                if FAILURES.record_failure(uid, &why.to_string()) {
-                    tracing::warn!(name, %why, "failed to parse webhook configuration");
+            Err(error) => {
+                if FAILURES.record_failure(uid, &error.to_string()) {
+                    tracing::warn!(name, %error, "failed to parse webhook configuration");
                 }
                 continue;
             }
@@ -138,8 +138,8 @@ pub(super) fn parse_all(configurations: &[Object]) -> Vec<Arc<AdmissionWebhook>>
                     FAILURES.record_success(&(uid, index));
                     hooks.push(Arc::new(webhook));
                 }
-                Err(why) if FAILURES.record_failure(&(uid, index), &why) => {
-                    tracing::warn!(name, %why, "failed to parse webhook");
+                Err(error) if FAILURES.record_failure(&(uid, index), &error) => {
+                    tracing::warn!(name, %error, "failed to parse webhook");
                 }
                 Err(_) => {}
             }
@@ -169,8 +169,9 @@ fn parse(configuration: &str, value: Value) -> Result<AdmissionWebhook, String> 
             written.name
         ));
     };
-    let is = |field: &Option<String>, value: &str| field.as_deref() == Some(value);
-    let quiet = is(&written.side_effects, "None") || is(&written.side_effects, "NoneOnDryRun");
+    let equals = |field: &Option<String>, value: &str| field.as_deref() == Some(value);
+    let has_no_side_effects =
+        equals(&written.side_effects, "None") || equals(&written.side_effects, "NoneOnDryRun");
     let seconds = written
         .timeout_seconds
         .unwrap_or(DEFAULT_TIMEOUT_SECONDS)
@@ -180,17 +181,17 @@ fn parse(configuration: &str, value: Value) -> Result<AdmissionWebhook, String> 
         name: written.name,
         configuration: configuration.to_owned(),
         rules: written.rules,
-        ignore_failures: is(&written.failure_policy, "Ignore"),
-        match_equivalent: !is(&written.match_policy, "Exact"),
+        ignore_failures: equals(&written.failure_policy, "Ignore"),
+        match_equivalent: !equals(&written.match_policy, "Exact"),
         namespace_selector: selector(&written.namespace_selector)?,
         object_selector: selector(&written.object_selector)?,
-        side_effects: if quiet {
+        side_effects: if has_no_side_effects {
             SideEffectsOnDryRun::None
         } else {
             SideEffectsOnDryRun::Some
         },
         timeout: Duration::from_secs(seconds),
-        reinvoke: is(&written.reinvocation_policy, "IfNeeded"),
+        reinvoke: equals(&written.reinvocation_policy, "IfNeeded"),
         review_version,
         match_conditions,
     })
@@ -208,8 +209,8 @@ mod tests {
         let webhook = parse("c", json!({"name": "h", "clientConfig": client_config})).unwrap();
         assert!(!webhook.ignore_failures && webhook.match_equivalent && !webhook.reinvoke);
         assert_eq!(webhook.timeout, Duration::from_secs(10));
-        let nowhere = parse("c", json!({"name": "h", "clientConfig": {}})).unwrap_err();
-        assert_eq!(nowhere, "exactly one of url or service is required");
+        let error = parse("c", json!({"name": "h", "clientConfig": {}})).unwrap_err();
+        assert_eq!(error, "exactly one of url or service is required");
     }
 
     #[test]

@@ -15,8 +15,8 @@ fn matches_any(list: &[String], value: &str) -> bool {
 /// Matches a rule's resource: `*` is every resource without subresources, `*/*`
 /// includes subresources.
 fn matches_resource(entry: &str, resource: &str, subresource: &str) -> bool {
-    let (one, sub) = entry.split_once('/').unwrap_or((entry, ""));
-    (one == "*" || one == resource)
+    let (name, sub) = entry.split_once('/').unwrap_or((entry, ""));
+    (name == "*" || name == resource)
         && match sub {
             "" => subresource.is_empty(),
             "*" => true,

@@ -87,12 +87,12 @@ impl WebhookDispatcher {
         })
     }
 
-    /// Replaces the webhooks by those of all MutatingWebhookConfigurations.
+    /// Replaces the webhooks by the webhooks of all MutatingWebhookConfigurations.
     pub fn set_mutating(&self, configurations: &[Object]) {
         self.webhooks.write().mutating = configuration::parse_all(configurations);
     }
 
-    /// Replaces the webhooks by those of all ValidatingWebhookConfigurations.
+    /// Replaces the webhooks by the webhooks of all ValidatingWebhookConfigurations.
     pub fn set_validating(&self, configurations: &[Object]) {
         self.webhooks.write().validating = configuration::parse_all(configurations);
     }
@@ -133,10 +133,10 @@ impl WebhookDispatcher {
     ) -> Result<(), Status> {
         let hooks = self.webhooks.read().validating.clone();
         let request = self.request(attributes, versions, old);
-        let (mut called, mut calls) = (Vec::new(), Vec::new());
+        let (mut called_webhooks, mut calls) = (Vec::new(), Vec::new());
         for webhook in &hooks {
             if let Some(version) = self.matching_version(webhook, &request, new).await? {
-                called.push(&webhook.name);
+                called_webhooks.push(&webhook.name);
                 calls.push(self.call(
                     webhook,
                     version,
@@ -148,7 +148,7 @@ impl WebhookDispatcher {
         }
         let mut denial = Ok(());
         let responses = futures_util::future::join_all(calls).await;
-        for (index, (webhook, response)) in called.into_iter().zip(responses).enumerate() {
+        for (index, (webhook, response)) in called_webhooks.into_iter().zip(responses).enumerate() {
             match response {
                 Ok(Some(review)) => {
                     warnings.extend(review.warnings);
@@ -218,24 +218,24 @@ impl WebhookDispatcher {
             old.await?,
         );
         let span = observation::start_span(hook, webhook_type, request.attributes, &uid);
-        let began = Instant::now();
+        let start = Instant::now();
         let call = self.client.call(&hook.client_config, body, hook.timeout);
         let call = call.in_span(span.as_ref());
         let response = match tokio::time::timeout(hook.timeout, call).await {
             Ok(response) => response,
             Err(_) => Err(format!("no response within {} s", hook.timeout.as_secs())),
         };
-        if let (Some(span), Err(why)) = (&span, &response) {
-            span.record_error(why);
+        if let (Some(span), Err(message)) = (&span, &response) {
+            span.record_error(message);
         }
         drop(span);
         let decision = match response {
             Ok(body) => admission_review::parse_response(hook, &uid, &body)
-                .map_err(|why| format!("received invalid webhook response: {why}")),
-            Err(why) => Err(format!("failed to call webhook: {why}")),
+                .map_err(|message| format!("received invalid webhook response: {message}")),
+            Err(message) => Err(format!("failed to call webhook: {message}")),
         };
-        let took = began.elapsed();
-        observation::observe_call(hook, webhook_type, request.attributes, took, &decision);
+        let duration = start.elapsed();
+        observation::observe_call(hook, webhook_type, request.attributes, duration, &decision);
         match decision {
             Ok(mut review) => {
                 if self.failures.record_success(&hook.name) {
@@ -245,19 +245,19 @@ impl WebhookDispatcher {
                 audit::annotate_response(request.attributes, &hook.name, returned);
                 Ok(Some(review))
             }
-            Err(why) => self.apply_failure_policy(hook, &why).map(|()| None),
+            Err(message) => self.apply_failure_policy(hook, &message).map(|()| None),
         }
     }
 
     /// Applies the failure policy of a webhook.
-    fn apply_failure_policy(&self, hook: &AdmissionWebhook, why: &str) -> Result<(), Status> {
+    fn apply_failure_policy(&self, hook: &AdmissionWebhook, message: &str) -> Result<(), Status> {
         if hook.ignore_failures {
-            if self.failures.record_failure(&hook.name, why) {
-                tracing::warn!(webhook = %hook.name, %why, "webhook call failed, ignoring it");
+            if self.failures.record_failure(&hook.name, message) {
+                tracing::warn!(webhook = %hook.name, message = %message, "webhook call failed, ignoring it");
             }
             return Ok(());
         }
-        let text = format!("failed calling webhook {:?}: {why}", hook.name);
+        let text = format!("failed calling webhook {:?}: {message}", hook.name);
         Err(Status::internal(text))
     }
 }
@@ -283,6 +283,8 @@ async fn matches_conditions(
     match outcome.await {
         MatchOutcome::Matches => Ok(true),
         MatchOutcome::Excluded => Ok(false),
-        MatchOutcome::Error(why) => Err(Status::forbidden(attributes.gvr, attributes.name, why)),
+        MatchOutcome::Error(message) => {
+            Err(Status::forbidden(attributes.gvr, attributes.name, message))
+        }
     }
 }

@@ -1,5 +1,5 @@
-//! Calls the mutating webhooks of a request one after the other, and a second time those that
-//! ask for it when the object changed after them
+//! Calls the mutating webhooks of a request one after the other. If the object changed after a
+//! webhook ran and the webhook asks for reinvocation, it is called a second time
 //! (`plugin/webhook/mutating/{dispatcher,reinvocationcontext}.go`).
 
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use crate::attributes::AdmissionAttributes;
 /// The first calls of the mutating webhooks for a request.
 pub(crate) struct WebhookMutations {
     webhooks: Vec<Arc<AdmissionWebhook>>,
-    /// The indices of those that were called and ask to be called again.
+    /// The indices of called webhooks that ask for reinvocation.
     reinvocable: Vec<usize>,
     /// Handlers with a lower index are called again: the object changed after them.
     reinvoked_below: usize,
@@ -159,8 +159,8 @@ impl WebhookDispatcher {
                     false => Err("the patch changes the identity of the object".into()),
                 }
             });
-        let patched = patched.map_err(|why| {
-            Status::internal(format!("admission webhook {:?}: {why}", webhook.name))
+        let patched = patched.map_err(|message| {
+            Status::internal(format!("admission webhook {:?}: {message}", webhook.name))
         })?;
         audit::annotate_patch(request.attributes, call, patch);
         let converter = request.versions.converter;

@@ -72,12 +72,12 @@ static METRIC_FAMILIES: LazyLock<AdmissionWebhookMetricFamilies> = LazyLock::new
     }
 });
 
-/// Records a call of a webhook that took `took`.
+/// Records a call of a webhook that took `duration`.
 pub(super) fn observe_call(
     hook: &AdmissionWebhook,
     webhook_type: AdmissionWebhookType,
     attributes: &AdmissionAttributes<'_>,
-    took: Duration,
+    duration: Duration,
     decision: &Result<WebhookDecision, String>,
 ) {
     let families = &*METRIC_FAMILIES;
@@ -113,7 +113,7 @@ pub(super) fn observe_call(
     let durations = &families.durations;
     durations
         .with_label_values([name, label, operation, rejected])
-        .observe(took.as_secs_f64());
+        .observe(duration.as_secs_f64());
 }
 
 /// Starts the span of a webhook call, with the attributes of kube-apiserver's.

@@ -205,7 +205,7 @@ impl WebhookDispatcherFixture {
             )
         };
         let (stored, other) = (kind("v1beta1"), kind("v1alpha1"));
-        let at = AdmissionAttributes {
+        let attributes = AdmissionAttributes {
             gvk: &stored.0,
             gvr: &stored.1,
             namespace: self.namespace,
@@ -230,10 +230,10 @@ impl WebhookDispatcherFixture {
         );
         let admission = DynamicAdmission::new(Arc::clone(&self.dispatcher), policies);
         admission
-            .mutate(&at, &versions, &mut new, old, &mut warnings)
+            .mutate(&attributes, &versions, &mut new, old, &mut warnings)
             .await?;
         admission
-            .validate(&at, &versions, &new, old, &mut warnings)
+            .validate(&attributes, &versions, &new, old, &mut warnings)
             .await?;
         Ok((new, warnings))
     }
@@ -298,15 +298,15 @@ async fn review_has_all_fields() {
     request["uid"] = Value::Null;
     let kind = |version: &str| json!({"group": "policy.karmada.io", "version": version, "kind": "OverridePolicy"});
     let resource = |version: &str| json!({"group": "policy.karmada.io", "version": version, "resource": "overridepolicies"});
-    let mut shown = object();
-    shown["apiVersion"] = "v1alpha1".into();
+    let mut converted = object();
+    converted["apiVersion"] = "v1alpha1".into();
     let expected = json!({
         "uid": null, "operation": "UPDATE", "name": "x", "namespace": "ns",
         "kind": kind("v1alpha1"), "resource": resource("v1alpha1"),
         "requestKind": kind("v1beta1"), "requestResource": resource("v1beta1"),
         "userInfo": {"username": "jane"}, "dryRun": true,
         "options": {"apiVersion": "meta.k8s.io/v1", "kind": "UpdateOptions", "dryRun": ["All"]},
-        "object": shown, "oldObject": shown,
+        "object": converted, "oldObject": converted,
     });
     assert_eq!(request, expected);
 }
@@ -335,10 +335,10 @@ async fn denials_carry_the_webhook_message() {
         case.add_webhook("h", move |_| {
             Ok(json!({"allowed": false, "status": denial}))
         });
-        let refused = case.write(object(), None).await.unwrap_err();
-        assert_eq!(refused.code, code, "{status}");
-        assert_eq!(refused.message, format!("admission webhook \"h\" {text}"));
-        assert_eq!(refused.status, "Failure");
+        let rejection = case.write(object(), None).await.unwrap_err();
+        assert_eq!(rejection.code, code, "{status}");
+        assert_eq!(rejection.message, format!("admission webhook \"h\" {text}"));
+        assert_eq!(rejection.status, "Failure");
     }
 }
 
@@ -349,13 +349,13 @@ async fn failure_policy_is_applied() {
         let hooks = json!([{"name": "h", "failurePolicy": policy}]);
         case.dispatcher.set_mutating(&[configuration("a", hooks)]);
     };
-    let wrong: [fn() -> Result<Value, String>; 4] = [
+    let failures: [fn() -> Result<Value, String>; 4] = [
         || Err("connection refused".into()),
         || Ok(json!({"allowed": true, "uid": "another"})),
         || Ok(json!({"allowed": true, "patch": "e30="})),
         || Ok(json!({"allowed": true, "patchType": "JSONPatch", "patch": "?"})),
     ];
-    for (n, fails) in wrong.into_iter().enumerate() {
+    for (n, fails) in failures.into_iter().enumerate() {
         case.add_webhook("h", move |_| fails());
         set_up("Fail");
         let failed = case.write(object(), None).await.unwrap_err();
@@ -393,7 +393,7 @@ async fn namespaces_are_selected_by_their_own_labels() {
             .set_validating(&[configuration("a", webhooks)]);
     };
     let write = async || {
-        let at = AdmissionAttributes {
+        let attributes = AdmissionAttributes {
             gvk: &gvk,
             gvr: &gvr,
             namespace: "x",
@@ -412,7 +412,7 @@ async fn namespaces_are_selected_by_their_own_labels() {
         let new = json!({"metadata": {"name": "x", "labels": {"env": "new"}}});
         let warnings = &mut Vec::new();
         case.dispatcher
-            .validate(&at, &versions, &new, None, warnings)
+            .validate(&attributes, &versions, &new, None, warnings)
             .await
     };
     set_up(json!({"namespaceSelector": {"matchLabels": {"env": "new"}}}));
@@ -451,7 +451,7 @@ async fn only_matching_webhooks_are_called() {
         case.subresource = subresource;
         let mut webhook = webhook;
         webhook["name"] = json!("h");
-        let shown = webhook.to_string();
+        let webhook_text = webhook.to_string();
         case.add_webhook("h", |_| Ok(json!({"allowed": true})));
         case.dispatcher
             .set_validating(&[configuration("a", json!([webhook]))]);
@@ -459,7 +459,7 @@ async fn only_matching_webhooks_are_called() {
         assert_eq!(
             !case.called_webhooks().is_empty(),
             expect,
-            "{shown} {subresource}"
+            "{webhook_text} {subresource}"
         );
     };
     check(rule(json!({})), "", true).await;
@@ -519,11 +519,11 @@ async fn dry_run_rejects_webhooks_with_side_effects() {
     ] {
         let hooks = json!([{"name": "h", "sideEffects": effects}]);
         case.dispatcher.set_mutating(&[configuration("a", hooks)]);
-        let got = case
+        let actual = case
             .write(object(), None)
             .await
             .map_or_else(|s| s.code, |_| 0);
-        assert_eq!(got, code, "{effects}");
+        assert_eq!(actual, code, "{effects}");
     }
 }
 
@@ -548,10 +548,10 @@ async fn deletion_passes_the_old_object() {
     );
     assert_eq!(case.called_webhooks(), ["m", "v"]);
     case.add_webhook("m", |_| Ok(set("/spec/x", "y")));
-    let refused = case.write(Value::Null, Some(&old)).await.unwrap_err();
-    assert_eq!(refused.code, 500);
-    let why = "admission webhook \"m\" attempted to modify the object, which is not supported for this operation";
-    assert!(refused.message.ends_with(why), "{}", refused.message);
+    let failure = case.write(Value::Null, Some(&old)).await.unwrap_err();
+    assert_eq!(failure.code, 500);
+    let message = "admission webhook \"m\" attempted to modify the object, which is not supported for this operation";
+    assert!(failure.message.ends_with(message), "{}", failure.message);
     assert_eq!(case.called_webhooks(), ["m"]);
 }
 

@@ -119,11 +119,11 @@ fn a_write_resets_replaces_or_keeps_managers() {
     assert!(read(Some(&json!([])), false).is_empty());
     assert!(read(Some(&json!([{}])), false).is_empty());
     assert_eq!(read(Some(&new), false), decode(&new));
-    for kept in [None, Some(&Value::Null), Some(&malformed)] {
-        assert_eq!(read(kept, false), decode(&live));
+    for ignored in [None, Some(&Value::Null), Some(&malformed)] {
+        assert_eq!(read(ignored, false), decode(&live));
     }
-    for sent in [json!([]), new] {
-        assert_eq!(read(Some(&sent), true), decode(&live));
+    for new_managers in [json!([]), new] {
+        assert_eq!(read(Some(&new_managers), true), decode(&live));
     }
     assert!(ManagedFields::decode_live_or_new(Some(&malformed), None, false).is_empty());
 }

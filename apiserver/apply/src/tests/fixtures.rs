@@ -121,11 +121,11 @@ impl VersionedConverter for RenamedFields {
         &self,
         object: &Value,
         from: &str,
-        to: &str,
+        version: &str,
     ) -> Result<Value, VersionConversionError> {
         let text = object
             .to_string()
-            .replace(&format!("_{from}\""), &format!("_{to}\""));
+            .replace(&format!("_{from}\""), &format!("_{version}\""));
         machinery::json::from_str(&text).map_err(|e| VersionConversionError::Failed(e.to_string()))
     }
 }

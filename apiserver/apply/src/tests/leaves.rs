@@ -72,18 +72,24 @@ fn an_update_owns_what_it_changes() {
 fn a_changed_field_of_another_manager_is_a_conflict() {
     for version in ["v1", "v2"] {
         check(|history| {
-            let theirs = json!({"numeric": 1, "string": "controller string", "bool": true});
-            let ours = json!({"numeric": 2, "string": "user string"});
+            let controller_config =
+                json!({"numeric": 1, "string": "controller string", "bool": true});
+            let applied_config = json!({"numeric": 2, "string": "user string"});
             history
                 .apply("default", "v1", json!({"numeric": 1, "string": "string"}))
-                .update("controller", version, theirs.clone())
+                .update("controller", version, controller_config.clone())
                 .owned(&[
                     ("default", "v1", ".numeric"),
                     ("controller", version, ".string .bool"),
                 ])
-                .conflicting("default", "v1", ours.clone(), &[("controller", ".string")])
-                .live("v1", theirs)
-                .force("default", "v1", ours)
+                .conflicting(
+                    "default",
+                    "v1",
+                    applied_config.clone(),
+                    &[("controller", ".string")],
+                )
+                .live("v1", controller_config)
+                .force("default", "v1", applied_config)
                 .live(
                     "v1",
                     json!({"numeric": 2, "string": "user string", "bool": true}),

@@ -209,6 +209,6 @@ fn errors_name_the_field() {
         let errors = validate(field_type, &config, DuplicateItems::Forbidden).unwrap_err();
         assert_eq!(errors.to_string(), message);
     }
-    let twice = json!({"set": ["x", "x"], "list": [{"name": "a"}, {"name": "a"}]});
-    validate(field_type, &twice, DuplicateItems::Allowed).unwrap();
+    let duplicates = json!({"set": ["x", "x"], "list": [{"name": "a"}, {"name": "a"}]});
+    validate(field_type, &duplicates, DuplicateItems::Allowed).unwrap();
 }

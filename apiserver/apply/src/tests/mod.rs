@@ -114,7 +114,7 @@ impl<'c> ManagedObjectHistory<'c> {
         expected: &[(&str, &str)],
     ) -> &mut Self {
         let conflicts = self.try_apply(manager, version, config, false).unwrap_err();
-        let found: Vec<(String, String)> = conflicts
+        let actual: Vec<(String, String)> = conflicts
             .listed()
             .0
             .iter()
@@ -124,7 +124,7 @@ impl<'c> ManagedObjectHistory<'c> {
             .iter()
             .map(|(m, p)| ((*m).into(), (*p).into()))
             .collect();
-        assert_eq!(found, expected);
+        assert_eq!(actual, expected);
         self
     }
 
@@ -153,7 +153,7 @@ impl<'c> ManagedObjectHistory<'c> {
 
     /// Expects managers with version and paths, separated by spaces.
     pub(super) fn owned(&mut self, expected: &[(&str, &str, &str)]) -> &mut Self {
-        let found: BTreeMap<String, (String, BTreeSet<String>)> = self
+        let actual: BTreeMap<String, (String, BTreeSet<String>)> = self
             .managers
             .iter()
             .map(|(id, managed)| {
@@ -171,7 +171,7 @@ impl<'c> ManagedObjectHistory<'c> {
                 ((*manager).into(), ((*version).into(), paths))
             })
             .collect();
-        assert_eq!(found, expected);
+        assert_eq!(actual, expected);
         self
     }
 }

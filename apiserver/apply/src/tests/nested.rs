@@ -104,14 +104,14 @@ fn objects_that_an_apply_empties_become_null_and_lists_are_removed() {
         "list": list_by(&["name"], json!({"name": string(), "value": number()})),
     })));
     let null = |field: &str| json!({field: null});
-    for (field, full, empty, emptied) in [
+    for (field, filled, empty, emptied) in [
         ("struct", json!({"name": "a"}), json!({}), null("struct")),
         ("map", json!({"a": "b"}), json!({}), null("map")),
         ("set", json!(["a"]), json!([]), json!({})),
         ("list", json!([{"name": "a"}]), json!([]), json!({})),
     ] {
         ManagedObjectHistory::new(&converter)
-            .apply("one", "v1", json!({field: full}))
+            .apply("one", "v1", json!({field: filled}))
             .apply("one", "v1", json!({field: empty}))
             .live("v1", emptied);
         // A list that was empty before remains as it was applied.
@@ -121,10 +121,10 @@ fn objects_that_an_apply_empties_become_null_and_lists_are_removed() {
             .live("v1", json!({field: empty}));
         // The fields of others stay in it.
         ManagedObjectHistory::new(&converter)
-            .apply("one", "v1", json!({field: full}))
-            .apply("two", "v1", json!({field: full}))
+            .apply("one", "v1", json!({field: filled}))
+            .apply("two", "v1", json!({field: filled}))
             .apply("one", "v1", json!({field: empty}))
-            .live("v1", json!({field: full}));
+            .live("v1", json!({field: filled}));
     }
 }
 
@@ -169,7 +169,7 @@ fn items_stay_for_what_others_own_in_them() {
     let item = |name: &str, value: Value| json!({"name": name, "value": value});
     let a = json!({"name": "a"});
     let converter = OneSchema::new(nested_schema());
-    let one = (
+    let owned_by_one = (
         "one",
         "v3",
         r#".listOfLists[name="a"] .listOfLists[name="a"].name"#,
@@ -181,7 +181,7 @@ fn items_stay_for_what_others_own_in_them() {
         .apply("one", "v3", json!({"listOfLists": [a]}))
         .live("v1", json!({"listOfLists": [a, item("b", json!(["d", "e"]))]}))
         .owned(&[
-            one,
+            owned_by_one,
             ("two", "v2", r#".listOfLists[name="b"] .listOfLists[name="b"].name .listOfLists[name="b"].value[="d"]"#),
             ("controller", "v2", r#".listOfLists[name="b"].value[="e"]"#),
         ]);
@@ -193,7 +193,7 @@ fn items_stay_for_what_others_own_in_them() {
         .apply("one", "v3", json!({"listOfLists": [a]}))
         .live("v1", json!({"listOfLists": [item("a", json!(["b"]))]}))
         .owned(&[
-            one,
+            owned_by_one,
             ("two", "v2", r#".listOfLists[name="a"] .listOfLists[name="a"].name .listOfLists[name="a"].value[="b"]"#),
         ]);
 }

@@ -138,7 +138,7 @@ fn a_create_owns_all_but_identity_and_status() {
 #[test]
 fn the_time_of_an_entry_changes_only_with_its_fields() {
     let mut stored = StoredThing::new();
-    let (one, two) = (
+    let (fields_of_one, fields_of_two) = (
         json!({"f:spec": {"f:replicas": {}}}),
         json!({"f:spec": {"f:image": {}}}),
     );
@@ -147,15 +147,15 @@ fn the_time_of_an_entry_changes_only_with_its_fields() {
     stored.update("two", thing(json!({"replicas": 1, "image": "i"})));
     stored.update("two", thing(json!({"replicas": 1, "image": "i"})));
     stored.check_entries(&[
-        ("one", "Apply", Some(1), one.clone()),
-        ("two", "Update", Some(3), two.clone()),
+        ("one", "Apply", Some(1), fields_of_one.clone()),
+        ("two", "Update", Some(3), fields_of_two.clone()),
     ]);
     let before = stored.managed.clone();
     stored.update("two", thing(json!({"replicas": 1, "image": "j"})));
     assert!(stored.managed.same_ownership(&before) && stored.managed != before);
     stored.check_entries(&[
-        ("one", "Apply", Some(1), one),
-        ("two", "Update", Some(5), two),
+        ("one", "Apply", Some(1), fields_of_one),
+        ("two", "Update", Some(5), fields_of_two),
     ]);
 }
 
@@ -275,16 +275,16 @@ fn configurations_for_another_object_are_rejected() {
         let error = stored.try_apply("one", &config, false).unwrap_err();
         assert_eq!(error, ApplyError::BadRequest(message.into()));
     }
-    let twice = thing(json!({"items": [{"name": "x"}, {"name": "x"}]}));
+    let duplicates = thing(json!({"items": [{"name": "x"}, {"name": "x"}]}));
     assert_eq!(
         stored
-            .try_apply("one", &twice, false)
+            .try_apply("one", &duplicates, false)
             .unwrap_err()
             .to_string(),
         r#"failed to create typed patch object (n/a; apps/v1, Kind=Thing): .spec.items: duplicate entries for key [name="x"]"#
     );
     // An object that was stored so can still be applied to.
-    stored.update("ctl", twice);
+    stored.update("ctl", duplicates);
     assert!(stored.apply("one", &thing(json!({"replicas": 1}))));
 }
 

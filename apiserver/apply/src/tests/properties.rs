@@ -81,8 +81,8 @@ fn free_value() -> impl Strategy<Value = Value> {
         "[a-b]".prop_map(Value::from),
         letters().prop_map(Value::from),
     ];
-    leaf.prop_recursive(3, 8, 3, |below| {
-        prop::collection::btree_map("[a-c]", below, 0..3)
+    leaf.prop_recursive(3, 8, 3, |inner| {
+        prop::collection::btree_map("[a-c]", inner, 0..3)
             .prop_map(|map| Value::Object(map.into_iter().collect()))
     })
 }
@@ -283,17 +283,17 @@ proptest! {
     #[test]
     fn an_apply_is_idempotent(first in object(), other in object(), config in object()) {
         let converter = object_schema();
-        let once = WrittenObject::empty()
+        let applied = WrittenObject::empty()
             .apply(&converter, "one", &first)
             .update(&converter, "two", &other)
             .apply(&converter, "one", &config);
-        let twice = once.apply(&converter, "one", &config);
-        prop_assert_eq!(&twice.managers, &once.managers);
+        let applied_again = applied.apply(&converter, "one", &config);
+        prop_assert_eq!(&applied_again.managers, &applied.managers);
         // A field that an apply empties is gone or null, and is empty when it is applied again.
         let config = config.to_string();
         let empties = config.contains("[]") || config.contains("{}");
-        if !empties && !once.live.to_string().contains("null") {
-            prop_assert_eq!(twice.live, once.live);
+        if !empties && !applied.live.to_string().contains("null") {
+            prop_assert_eq!(applied_again.live, applied.live);
         }
     }
 
@@ -336,19 +336,19 @@ proptest! {
             reset_fields: &reset_fields,
             now: Timestamp::UNIX_EPOCH,
         };
-        let named = |mut object: Value| {
+        let with_name = |mut object: Value| {
             object["apiVersion"] = "v1".into();
             object["kind"] = "X".into();
             object["metadata"] = json!({"uid": "u"});
             object
         };
-        let mut object = named(json!({}));
+        let mut object = with_name(json!({}));
         let mut managed = ManagedFields::default();
-        for (name, config) in [("a", named(a)), ("b", named(b))] {
+        for (name, config) in [("a", with_name(a)), ("b", with_name(b))] {
             let applied = manager.apply(&object, &config, managed, name, true).unwrap();
             (object, managed) = (applied.object, applied.managed);
         }
-        for (name, new) in [("b", named(first)), ("c", named(second))] {
+        for (name, new) in [("b", with_name(first)), ("c", with_name(second))] {
             let Some(text) = managed.encode_json() else { break };
             let partly = manager.update_json(&object, &new, &text, name).unwrap();
             managed = manager.update(&object, &new, managed, name).unwrap();

@@ -116,14 +116,15 @@ fn leaves_have_nothing_below_them() {
 #[test]
 fn a_recursive_difference_removes_what_lies_below() {
     let set = |value: Value| FieldSet::deserialize(&value).unwrap();
-    let whole = set(json!({"f:a": {".": {}, "f:b": {"f:c": {}}}, "f:d": {"f:e": {}, "f:f": {}}}));
+    let full_set =
+        set(json!({"f:a": {".": {}, "f:b": {"f:c": {}}}, "f:d": {"f:e": {}, "f:f": {}}}));
     let removed = set(json!({"f:a": {"f:b": {}}, "f:d": {"f:e": {}}}));
     assert_eq!(
-        whole.recursive_difference(&removed),
+        full_set.recursive_difference(&removed),
         set(json!({"f:a": {}, "f:d": {"f:f": {}}}))
     );
     assert_eq!(
-        whole.difference(&removed),
+        full_set.difference(&removed),
         set(json!({"f:a": {".": {}, "f:b": {"f:c": {}}}, "f:d": {"f:f": {}}}))
     );
 }

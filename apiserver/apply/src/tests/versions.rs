@@ -56,7 +56,7 @@ fn a_field_without_other_owner_is_removed_across_versions() {
 
 #[test]
 fn a_shared_field_stays_across_versions() {
-    for (field, value, below) in [
+    for (field, value, subpath) in [
         ("scalar", json!("a"), ""),
         ("complex", json!({"name": "b"}), ".name"),
     ] {
@@ -68,7 +68,7 @@ fn a_shared_field_stays_across_versions() {
                 .live(v3, with_field(field, v3, value.clone()))
                 .owned(&[
                     ("one", v3, ".struct.name"),
-                    ("two", v2, &format!(".struct.{field}_{v2}{below}")),
+                    ("two", v2, &format!(".struct.{field}_{v2}{subpath}")),
                 ]);
         });
     }

@@ -42,8 +42,8 @@ impl Comparison {
         }
     }
 
-    fn attach(&mut self, element: &PathElement, below: ValueComparison) {
-        let ValueComparison { fields, flags } = below;
+    fn attach(&mut self, element: &PathElement, comparison: ValueComparison) {
+        let ValueComparison { fields, flags } = comparison;
         for (set, children, is_member) in [
             (&mut self.removed, fields.removed, flags.removed),
             (&mut self.modified, fields.modified, flags.modified),
@@ -193,9 +193,9 @@ fn compare_fields(
             return result;
         };
         let field_type = map.field_or_deduced(name);
-        let below = compare_values(field_type, before.map(|(_, v)| v), after.map(|(_, v)| v));
-        if !below.is_same() {
-            result.fields.attach(&PathElement::field(name), below);
+        let comparison = compare_values(field_type, before.map(|(_, v)| v), after.map(|(_, v)| v));
+        if !comparison.is_same() {
+            result.fields.attach(&PathElement::field(name), comparison);
         }
     }
 }
@@ -215,9 +215,9 @@ fn compare_lists(list: &ListMerge<'_>, old: &Value, new: &Value) -> ValueCompari
     }
     let mut result = ValueComparison::default();
     for (element, (before, after)) in by_element {
-        let below = compare_items(list.item, &before, &after);
-        if !below.is_same() {
-            result.fields.attach(&element, below);
+        let comparison = compare_items(list.item, &before, &after);
+        if !comparison.is_same() {
+            result.fields.attach(&element, comparison);
         }
     }
     result
@@ -251,7 +251,7 @@ fn compare_items(item: FieldType<'_>, before: &[&Value], after: &[&Value]) -> Va
     }
 }
 
-/// All fields below a value that is added or removed with everything in it.
+/// The fields of a value that is added or removed as a whole.
 fn fields_below(field_type: FieldType<'_>, value: &Value) -> FieldSet {
     let mut set = FieldSet::default();
     match (field_type.resolve(Some(value)), value) {

@@ -80,7 +80,7 @@ impl<'v> IdentifiedList<'v> {
         let mut unique = BTreeMap::new();
         for (i, value) in values.iter().enumerate() {
             let element = item_element(list, value)
-                .map_err(|why| ValidationErrors::single(format!("element {i}: {why}")))?;
+                .map_err(|detail| ValidationErrors::single(format!("element {i}: {detail}")))?;
             let is_new = unique.insert(element.clone(), Some(value)).is_none();
             if !is_new {
                 if !allow_duplicates {

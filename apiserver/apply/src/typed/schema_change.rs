@@ -94,7 +94,7 @@ fn complete(field_type: Option<FieldType<'_>>, set: &FieldSet) -> FieldSet {
     let (map, list) = merges_of(field_type);
     let mut out = FieldSet::default();
     for node in set.nodes() {
-        let (is_named, below) = match (&node.element, &map, &list) {
+        let (is_named, child_type) = match (&node.element, &map, &list) {
             (PathElement::FieldName(name), Some(map), _) => (map.declares(name), map.field(name)),
             (PathElement::Key(_), _, Some(list)) => (false, Some(list.item)),
             _ => (false, None),
@@ -102,7 +102,7 @@ fn complete(field_type: Option<FieldType<'_>>, set: &FieldSet) -> FieldSet {
         out.push(FieldSetNode {
             element: node.element.clone(),
             is_member: node.is_member || is_named,
-            children: complete(below, &node.children),
+            children: complete(child_type, &node.children),
         });
     }
     out

@@ -97,8 +97,8 @@ impl TypeValidator {
         match (field_type.resolve(Some(value)), value) {
             (_, Value::Null) => {}
             (ResolvedType::Scalar(scalar), value) => {
-                if let Some(why) = wrong_scalar(scalar, value) {
-                    self.report(why);
+                if let Some(message) = wrong_scalar(scalar, value) {
+                    self.report(message);
                 }
             }
             (ResolvedType::List(list), Value::Array(items)) => self.validate_items(&list, items),
@@ -127,9 +127,9 @@ impl TypeValidator {
                         observed.insert(element.clone());
                         element
                     }
-                    Err(why) => {
+                    Err(detail) => {
                         // Without a path nothing below can be reported either.
-                        self.report(format!("element {i}: {why}"));
+                        self.report(format!("element {i}: {detail}"));
                         return;
                     }
                 },

@@ -62,8 +62,8 @@ async fn store_failures_do_not_reject_tokens() {
         fake.on_call(move |_| Some(error.clone().into()));
         assert_eq!(code(&authenticator, &token).await, expected);
         let review = json!({"spec": {"token": token}});
-        let refused = crate::reviews::token_review(&authenticator, review).await;
-        assert_eq!(refused.unwrap_err().code, expected);
+        let result = crate::reviews::token_review(&authenticator, review).await;
+        assert_eq!(result.unwrap_err().code, expected);
     }
     fake.on_call(|_| {
         Some(Error::Transport {
@@ -172,12 +172,12 @@ async fn anonymous_auth_and_audiences_are_configurable() {
         ..LocalAuthenticatorOptions::default()
     };
     let (authenticator, fake, token) = with_account(options);
-    let nobody = authenticator
+    let result = authenticator
         .authenticate(RequestCredentials::default())
         .await;
     assert!(
-        matches!(nobody, Err(AuthenticationError::InvalidCredential(_))),
-        "{nobody:?}"
+        matches!(result, Err(AuthenticationError::InvalidCredential(_))),
+        "{result:?}"
     );
     assert_eq!(code(&authenticator, &token).await, 200);
     let account = fake.get_object(&SERVICE_ACCOUNTS, "ns", "bot").unwrap();

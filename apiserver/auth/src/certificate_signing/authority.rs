@@ -85,14 +85,14 @@ impl SigningAuthority {
         validity: CertificateValidity,
     ) -> Result<Vec<u8>, String> {
         let algorithm = der::sequence(&[der::object_identifier(self.signature_algorithm()?)]);
-        let until = validity.not_after.min(self.not_after);
+        let not_after = validity.not_after.min(self.not_after);
         let serial = random_serial_number();
         let body = der::sequence(&[
             der::value(explicit(0), &der::positive_integer(&[2])),
             der::positive_integer(&serial),
             algorithm.clone(),
             self.subject_der.clone(),
-            der::sequence(&[der::time(validity.not_before), der::time(until)]),
+            der::sequence(&[der::time(validity.not_before), der::time(not_after)]),
             request.subject_der.clone(),
             request.public_key_der.clone(),
             der::value(
@@ -116,7 +116,7 @@ impl SigningAuthority {
             (&rcgen::PKCS_ED25519, ED25519),
         ]
         .into_iter()
-        .find(|(known, _)| *known == algorithm)
+        .find(|(supported, _)| *supported == algorithm)
         .map(|(_, id)| id)
         .ok_or_else(|| "the key of the certificate authority cannot sign requests".into())
     }

@@ -69,14 +69,14 @@ fn validity(
     } else {
         lifetime - BACKDATE
     };
-    let add = |by| now.checked_add(by).map_err(|e| e.to_string());
-    let until = add(shortened)?.min(authority.not_after);
-    if until <= now {
+    let add = |duration| now.checked_add(duration).map_err(|e| e.to_string());
+    let not_after = add(shortened)?.min(authority.not_after);
+    if not_after <= now {
         return Err("the certificate authority has expired".into());
     }
     Ok(CertificateValidity {
         not_before: add(-BACKDATE)?,
-        not_after: until,
+        not_after,
     })
 }
 

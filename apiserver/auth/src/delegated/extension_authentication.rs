@@ -64,7 +64,7 @@ fn parse_ca(
         None | Some("") => Ok(None),
         Some(pem) => match CertificateVerifier::from_pem(pem) {
             Ok(verifier) => Ok(Some(verifier)),
-            Err(why) => Err(format!("{key}: {why}")),
+            Err(message) => Err(format!("{key}: {message}")),
         },
     }
 }
@@ -206,7 +206,7 @@ impl DynamicExtensionAuthentication {
     pub(super) fn check_ready(&self) -> Result<(), String> {
         let newest = self.current.read();
         let result = newest.as_ref().map(drop);
-        result.map_err(|why| format!("ConfigMap {NAMESPACE}/{NAME}: {why}"))
+        result.map_err(|message| format!("ConfigMap {NAMESPACE}/{NAME}: {message}"))
     }
 
     pub(super) async fn wait_ready(&self) {
@@ -222,10 +222,10 @@ impl DynamicExtensionAuthentication {
                 *newest = Ok(Arc::new(trust));
                 self.has_read.send_replace(true);
             }
-            Err(why) => {
-                tracing::warn!(%why, "ConfigMap {NAMESPACE}/{NAME} cannot be used");
+            Err(message) => {
+                tracing::warn!(%message, "ConfigMap {NAMESPACE}/{NAME} cannot be used");
                 if newest.is_err() {
-                    *newest = Err(why);
+                    *newest = Err(message);
                 }
             }
         }

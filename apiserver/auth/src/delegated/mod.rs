@@ -93,7 +93,7 @@ impl DelegatingAuthenticator {
             .peer
             .map(crate::PeerCertificates::chain)
             .unwrap_or_default();
-        let mut refused = None;
+        let mut failure = None;
         if !chain.is_empty() {
             let trust = self.extension_authentication.current().ok_or_else(|| {
                 let text = "the client CA of the host has not been read yet";
@@ -104,14 +104,14 @@ impl DelegatingAuthenticator {
             }
             match trust.authenticate_client(chain, self.clock.now()) {
                 Ok(user) => return Ok(user),
-                Err(why) => refused = Some(InvalidCredential(format!("client certificate: {why}"))),
+                Err(e) => failure = Some(InvalidCredential(format!("client certificate: {e}"))),
             }
         }
         if let Some(token) = credentials.bearer {
             return self.tokens.authenticate_token(token_text(token)?).await;
         }
-        match (refused, &self.anonymous) {
-            (Some(refused), _) => Err(refused.into()),
+        match (failure, &self.anonymous) {
+            (Some(failure), _) => Err(failure.into()),
             (None, Some(anonymous)) => Ok(Arc::clone(anonymous)),
             (None, None) => Err(InvalidCredential(ANONYMOUS_NOT_ALLOWED.into()).into()),
         }

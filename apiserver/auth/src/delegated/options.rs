@@ -7,7 +7,7 @@ use std::time::Duration;
 pub struct DelegatedAuthOptions {
     /// Whether requests without credentials are anonymous; otherwise they get 401.
     pub anonymous: bool,
-    /// Audiences a token must be valid for; empty means those of the host.
+    /// Audiences for which a token must be valid; empty means the host's audiences.
     pub audiences: Vec<String>,
     /// How long the result of a TokenReview is cached, authenticated or not.
     pub token_cache_ttl: Duration,

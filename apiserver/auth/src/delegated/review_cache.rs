@@ -83,10 +83,10 @@ impl<V> ReviewCache<V> {
 impl<V> ReviewCacheInner<V> {
     /// Evicts the least recently used eighth, so that many insertions share the cost of
     /// one scan.
-    fn evict_least_recently_used(&mut self, most: usize) {
+    fn evict_least_recently_used(&mut self, capacity: usize) {
         let mut uses: Vec<u64> = self.by_key.values().map(|e| e.last_used).collect();
         uses.sort_unstable();
-        let oldest_kept = uses.get(most / 8).copied().unwrap_or(self.uses);
+        let oldest_kept = uses.get(capacity / 8).copied().unwrap_or(self.uses);
         self.by_key.retain(|_, e| e.last_used > oldest_kept);
     }
 }
@@ -100,13 +100,13 @@ impl<V: Clone> ReviewCache<V> {
         key: ReviewDigest,
         ask: impl Future<Output = Result<(V, std::time::Duration), Status>>,
     ) -> Result<V, Status> {
-        let began = Instant::now();
+        let start = Instant::now();
         let cell = self.slot(key);
         let mut cached = cell.lock().await;
         if let Some(outcome) = &*cached {
             let usable = match &outcome.result {
                 Ok(_) => Instant::now() < outcome.expires,
-                Err(_) => outcome.finished > began,
+                Err(_) => outcome.finished > start,
             };
             if usable {
                 return outcome.result.clone();
@@ -114,14 +114,14 @@ impl<V: Clone> ReviewCache<V> {
         }
         let result = ask.await;
         let at = Instant::now();
-        let until = match &result {
+        let expires = match &result {
             Ok((_, ttl)) => at + *ttl,
             Err(_) => at,
         };
         let result = result.map(|(value, _)| value);
         *cached = Some(CachedReview {
             finished: at,
-            expires: until,
+            expires,
             result: result.clone(),
         });
         result

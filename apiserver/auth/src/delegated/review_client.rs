@@ -34,12 +34,12 @@ pub(super) async fn create_review(
     if result.is_ok() && FAILURES.record_success(resource) {
         tracing::info!(resource = %resource.group_resource(), "reviews on the host succeed again");
     }
-    result.map_err(|why| {
-        if FAILURES.record_failure(resource, &why) {
-            tracing::warn!(resource = %resource.group_resource(), %why, "review on the host failed");
+    result.map_err(|message| {
+        if FAILURES.record_failure(resource, &message) {
+            tracing::warn!(resource = %resource.group_resource(), why = %message, "review on the host failed");
         }
         Status::internal(format!(
-            "failed to create {} on the host: {why}",
+            "failed to create {} on the host: {message}",
             resource.group_resource()
         ))
         .with_retry_after(1)
@@ -54,9 +54,9 @@ async fn create_with_retries(
     let mut pause = INITIAL_BACKOFF;
     let mut attempt = 1;
     loop {
-        let at = ResourcePath::collection(resource, "");
+        let path = ResourcePath::collection(resource, "");
         let failed = match host
-            .create(at, body.clone().into(), &WriteOptions::default())
+            .create(path, body.clone().into(), &WriteOptions::default())
             .await
         {
             Ok(object) => return Ok(object),

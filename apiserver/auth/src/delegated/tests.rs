@@ -114,7 +114,7 @@ impl DelegatedAuthenticationFixture {
         bearer: Option<&[u8]>,
         headers: &[(&str, V)],
     ) -> Result<Arc<UserInfo>, AuthenticationError> {
-        let shown = |show: &mut dyn FnMut(&str, &[u8])| {
+        let visit_headers = |show: &mut dyn FnMut(&str, &[u8])| {
             for (name, value) in headers {
                 show(name, value.as_ref());
             }
@@ -122,7 +122,7 @@ impl DelegatedAuthenticationFixture {
         let credentials = RequestCredentials {
             peer,
             bearer,
-            headers: Some(&shown),
+            headers: Some(&visit_headers),
             ..RequestCredentials::default()
         };
         self.authentication.authenticate(credentials).await
@@ -153,13 +153,13 @@ async fn identity_headers_need_a_front_proxy() {
     let other_name = fixture.proxy_ca.peer("somebody", &[]);
     let user = fixture.client_ca.peer("jane", &["devs"]);
     let same_name = fixture.client_ca.peer("front-proxy-client", &[]);
-    let stranger = TestCa::new().peer("front-proxy-client", &[]);
+    let foreign_proxy = TestCa::new().peer("front-proxy-client", &[]);
     for (peer, headers, expected) in [
         (&proxy, ADMIN, "admin"),
         (&other_name, ADMIN, "401"),
         (&user, ADMIN, "jane"),
         (&same_name, ADMIN, "front-proxy-client"),
-        (&stranger, ADMIN, "401"),
+        (&foreign_proxy, ADMIN, "401"),
         // A proxy's certificate without identity headers does not authenticate a
         // client.
         (&proxy, &[], "401"),
@@ -168,11 +168,11 @@ async fn identity_headers_need_a_front_proxy() {
     ] {
         assert_eq!(fixture.name(peer, headers).await, expected, "{headers:?}");
     }
-    let any = DelegatedAuthenticationFixture::new(&[], DelegatedAuthOptions::default()).await;
-    let proxy = any.proxy_ca.peer("whoever", &[]);
-    assert_eq!(any.name(&proxy, ADMIN).await, "admin");
+    let any_name = DelegatedAuthenticationFixture::new(&[], DelegatedAuthOptions::default()).await;
+    let proxy = any_name.proxy_ca.peer("whoever", &[]);
+    assert_eq!(any_name.name(&proxy, ADMIN).await, "admin");
     fixture.tasks.stop().await;
-    any.tasks.stop().await;
+    any_name.tasks.stop().await;
 }
 
 #[tokio::test]
@@ -326,8 +326,8 @@ async fn token_reviews_are_cached() {
     for _ in 0..3 {
         let user = fixture.authenticate(None, Some("good"), &[]).await.unwrap();
         assert_eq!(user.groups, ["g", "system:authenticated"]);
-        for refused in ["bad", "theirs"] {
-            let result = fixture.authenticate(None, Some(refused), &[]).await;
+        for token in ["bad", "theirs"] {
+            let result = fixture.authenticate(None, Some(token), &[]).await;
             assert!(
                 matches!(result, Err(AuthenticationError::InvalidCredential(_))),
                 "{result:?}"
@@ -419,10 +419,10 @@ async fn subject_access_reviews_are_cached() {
     };
     for _ in 0..3 {
         rights.authorize(&jane, "get", target).await.unwrap();
-        let refused = rights.authorize(&jane, "update", target).await.unwrap_err();
-        assert_eq!(refused.code, 403);
+        let denial = rights.authorize(&jane, "update", target).await.unwrap_err();
+        assert_eq!(denial.code, 403);
         assert_eq!(
-            refused.message,
+            denial.message,
             "works.work.karmada.io \"w\" is forbidden: User \"jane\" cannot update resource \"works/status\" in API group \"work.karmada.io\" in the namespace \"ns\": because"
         );
     }

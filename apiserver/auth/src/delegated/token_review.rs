@@ -70,10 +70,10 @@ impl TokenReviewAuthenticator {
             .await;
         let (user, audiences) = result??;
         // A host without audience support returns no audiences and has checked its own.
-        let fits = self.audiences.is_empty()
+        let is_audience_valid = self.audiences.is_empty()
             || audiences.is_empty()
             || audiences.iter().any(|a| self.audiences.contains(a));
-        match fits {
+        match is_audience_valid {
             true => Ok(user),
             false => Err(InvalidCredential("the token is for another audience".into()).into()),
         }
@@ -97,11 +97,11 @@ pub(crate) fn evaluate_status(status: Value) -> Result<TokenReviewResult, Status
         status => serde_json::from_value(status).map_err(Status::internal)?,
     };
     if !review.authenticated {
-        let why = match review.error.as_str() {
+        let message = match review.error.as_str() {
             "" => "invalid bearer token",
             error => error,
         };
-        return Ok(Err(InvalidCredential(format!("token: {why}"))));
+        return Ok(Err(InvalidCredential(format!("token: {message}"))));
     }
     let user = serde_json::from_value::<UserInfo>(review.user);
     match user.ok().filter(|user| !user.name.is_empty()) {

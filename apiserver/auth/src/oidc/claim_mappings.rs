@@ -1,4 +1,4 @@
-//! How the claims of a token become a user, by naming claims or by CEL expressions, and which
+//! Maps the claims of a token to a user, by claim names or by CEL expressions, and decides which
 //! tokens and users are accepted (KEP-3331; `apiserver/pkg/authentication/cel` of Kubernetes).
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -51,9 +51,9 @@ impl CelExpression {
         environment: &Environment,
         output: OutputType,
     ) -> Result<Self, String> {
-        let invalid = |why: &str| format!("{field}: Invalid value: {text:?}: {why}");
+        let invalid = |message: &str| format!("{field}: Invalid value: {text:?}: {message}");
         let program = Program::compile(text, environment)
-            .map_err(|why| invalid(&format!("compilation failed: {why}")))?;
+            .map_err(|message| invalid(&format!("compilation failed: {message}")))?;
         if !program.has_output(output) {
             return Err(invalid("must evaluate to bool"));
         }
@@ -71,7 +71,7 @@ impl CelExpression {
         let evaluated = self.program.evaluate_json(environment, &[Some(value)]);
         evaluated
             .result
-            .map_err(|why| format!("expression '{}' resulted in error: {why}", self.text))
+            .map_err(|message| format!("expression '{}' resulted in error: {message}", self.text))
     }
 
     pub(super) fn text_of(&self, claims: &Value) -> Result<String, String> {
@@ -304,7 +304,7 @@ fn validate_extra(entries: Vec<ExtraMappingEntry>) -> Result<Vec<(String, CelExp
     for (i, entry) in entries.into_iter().enumerate() {
         let field = format!("claimMappings.extra[{i}]");
         let key = entry.key;
-        let invalid = |why: &str| format!("{field}.key: Invalid value: {key:?}: {why}");
+        let invalid = |message: &str| format!("{field}.key: Invalid value: {key:?}: {message}");
         if key.is_empty() {
             return Err(format!("{field}.key: Required value"));
         }
@@ -330,7 +330,7 @@ fn validate_extra(entries: Vec<ExtraMappingEntry>) -> Result<Vec<(String, CelExp
                 "k8s.io, kubernetes.io and their subdomains are reserved for Kubernetes use",
             ));
         }
-        if extra.iter().any(|(known, _)| *known == key) {
+        if extra.iter().any(|(existing, _)| *existing == key) {
             return Err(format!("{field}.key: Duplicate value: {key:?}"));
         }
         let field = format!("{field}.valueExpression");
@@ -347,7 +347,7 @@ fn validate_claim_rules(
     entries: Vec<ClaimValidationRuleEntry>,
 ) -> Result<(BTreeMap<String, String>, Vec<ValidationRule>), String> {
     let (mut required, mut rules) = (BTreeMap::new(), Vec::new());
-    let mut seen = BTreeSet::new();
+    let mut distinct = BTreeSet::new();
     for (i, entry) in entries.into_iter().enumerate() {
         let field = format!("claimValidationRules[{i}]");
         match (entry.claim.is_empty(), entry.expression.is_empty()) {
@@ -387,7 +387,7 @@ fn validate_claim_rules(
                     entry.message,
                     &field,
                     &CLAIMS,
-                    &mut seen,
+                    &mut distinct,
                 )?);
             }
         }
@@ -398,7 +398,7 @@ fn validate_claim_rules(
 fn validate_user_rules(
     entries: Vec<UserValidationRuleEntry>,
 ) -> Result<Vec<ValidationRule>, String> {
-    let mut seen = BTreeSet::new();
+    let mut distinct = BTreeSet::new();
     let mut rules = Vec::new();
     for (i, entry) in entries.into_iter().enumerate() {
         let field = format!("userValidationRules[{i}]");
@@ -410,7 +410,7 @@ fn validate_user_rules(
             entry.message,
             &field,
             &USER,
-            &mut seen,
+            &mut distinct,
         )?);
     }
     Ok(rules)
@@ -421,11 +421,11 @@ fn rule(
     message: String,
     field: &str,
     environment: &Environment,
-    seen: &mut BTreeSet<String>,
+    distinct: &mut BTreeSet<String>,
 ) -> Result<ValidationRule, String> {
     let field = format!("{field}.expression");
     let expression = CelExpression::compile(&text, &field, environment, OutputType::Bool)?;
-    if !seen.insert(text.clone()) {
+    if !distinct.insert(text.clone()) {
         return Err(format!("{field}: Duplicate value: {text:?}"));
     }
     Ok(ValidationRule {

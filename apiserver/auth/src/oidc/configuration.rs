@@ -25,7 +25,7 @@ pub(super) const ALGORITHMS: [&str; 8] = [
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JwtIssuerConfig {
     pub issuer: String,
-    /// Where the discovery document is; below the issuer by default.
+    /// The URL of the discovery document; below the issuer by default.
     pub discovery_url: String,
     /// CA bundle in PEM; `None`: the system's roots.
     pub ca_pem: Option<String>,
@@ -78,7 +78,7 @@ pub struct OidcFlagValues {
 impl OidcFlagValues {
     pub fn issuer(self) -> Result<JwtIssuerConfig, String> {
         let discovery_url = discovery_url(&self.issuer_url, None)
-            .map_err(|why| format!("--oidc-issuer-url: {why}"))?;
+            .map_err(|message| format!("--oidc-issuer-url: {message}"))?;
         if self.client_id.is_empty() {
             return Err("--oidc-client-id is required with --oidc-issuer-url".into());
         }
@@ -183,8 +183,8 @@ impl AuthenticationConfiguration {
             return Ok(None);
         };
         if !anonymous.enabled && !anonymous.conditions.is_empty() {
-            let why = "enabled should be set to true when conditions are defined";
-            return Err(format!("anonymous.conditions: Invalid value: {why}"));
+            let message = "enabled should be set to true when conditions are defined";
+            return Err(format!("anonymous.conditions: Invalid value: {message}"));
         }
         let paths = anonymous.conditions.iter().map(|c| c.path.clone());
         Ok(Some(AnonymousRequests {
@@ -206,13 +206,18 @@ impl AuthenticationConfiguration {
                 "jwt: Too many: must have at most {MAX_ISSUERS} items"
             ));
         }
-        let mut seen = BTreeSet::from([own_issuer.to_owned()]);
+        let mut distinct = BTreeSet::from([own_issuer.to_owned()]);
         let mut issuers = Vec::new();
         for (i, entry) in self.jwt.into_iter().enumerate() {
-            let config = entry.config().map_err(|why| format!("jwt[{i}].{why}"))?;
-            if !seen.insert(config.issuer.clone()) {
-                let why = "is the issuer of service account tokens, or is repeated";
-                return Err(format!("jwt[{i}].issuer.url: {:?} {why}", config.issuer));
+            let config = entry
+                .config()
+                .map_err(|message| format!("jwt[{i}].{message}"))?;
+            if !distinct.insert(config.issuer.clone()) {
+                let message = "is the issuer of service account tokens, or is repeated";
+                return Err(format!(
+                    "jwt[{i}].issuer.url: {:?} {message}",
+                    config.issuer
+                ));
             }
             issuers.push(config);
         }
@@ -224,7 +229,7 @@ impl JwtAuthenticatorEntry {
     fn config(self) -> Result<JwtIssuerConfig, String> {
         let issuer = self.issuer;
         let discovery_url = discovery_url(&issuer.url, issuer.discovery_url.as_deref())
-            .map_err(|why| format!("issuer.{why}"))?;
+            .map_err(|message| format!("issuer.{message}"))?;
         if issuer.egress_selector_type.is_some() {
             return Err("issuer.egressSelectorType: not supported by this server".into());
         }
@@ -240,8 +245,8 @@ impl JwtAuthenticatorEntry {
                 );
             }
         }
-        let seen: BTreeSet<&String> = issuer.audiences.iter().collect();
-        if seen.len() < issuer.audiences.len() {
+        let distinct: BTreeSet<&String> = issuer.audiences.iter().collect();
+        if distinct.len() < issuer.audiences.len() {
             return Err("issuer.audiences: Duplicate value".into());
         }
         let validated = validate(
@@ -266,7 +271,7 @@ impl JwtAuthenticatorEntry {
 
 /// The address of the discovery document of an issuer. The error begins with the field.
 fn discovery_url(issuer: &str, other: Option<&str>) -> Result<String, String> {
-    check_https_url(issuer).map_err(|why| format!("url: {why}"))?;
+    check_https_url(issuer).map_err(|message| format!("url: {message}"))?;
     match other.filter(|other| !other.is_empty()) {
         None => {
             let base = issuer.strip_suffix('/').unwrap_or(issuer);
@@ -276,7 +281,7 @@ fn discovery_url(issuer: &str, other: Option<&str>) -> Result<String, String> {
             Err("discoveryURL: must be different from url".into())
         }
         Some(other) => {
-            check_https_url(other).map_err(|why| format!("discoveryURL: {why}"))?;
+            check_https_url(other).map_err(|message| format!("discoveryURL: {message}"))?;
             Ok(other.to_owned())
         }
     }
@@ -290,13 +295,13 @@ fn check_https_url(url: &str) -> Result<(), String> {
     if host.is_empty() {
         return Err("URL must have a host".into());
     }
-    for (character, what) in [
+    for (character, part) in [
         ('@', "a username or password"),
         ('?', "a query"),
         ('#', "a fragment"),
     ] {
         if rest.contains(character) {
-            return Err(format!("URL must not contain {what}"));
+            return Err(format!("URL must not contain {part}"));
         }
     }
     match url.chars().any(|c| c.is_whitespace() || c.is_control()) {
@@ -453,7 +458,7 @@ mod tests {
                 "claim and expression can't both be set",
             ),
         ];
-        for (path, value, why) in table {
+        for (path, value, message) in table {
             let error = file(|file| {
                 let (parent, field) = path.rsplit_once('/').unwrap();
                 let parent = match parent {
@@ -463,7 +468,7 @@ mod tests {
                 parent[field] = value.clone();
             })
             .unwrap_err();
-            assert!(error.contains(why), "{path} {value}: {error}");
+            assert!(error.contains(message), "{path} {value}: {error}");
         }
         let repeated = file(|file| {
             let entry = file["jwt"][0].clone();
@@ -490,13 +495,13 @@ mod tests {
         assert_eq!(prefix(|f| f.username_prefix = Some("-".into())), "");
         assert_eq!(prefix(|f| f.username_prefix = Some("p:".into())), "p:");
         assert_eq!(prefix(|f| f.username_claim = "email".into()), "");
-        let bad: [fn(&mut OidcFlagValues); 4] = [
+        let invalid_changes: [fn(&mut OidcFlagValues); 4] = [
             |f| f.issuer_url = "http://a".into(),
             |f| f.client_id.clear(),
             |f| f.required_claims = vec!["x".into()],
             |f| f.signing_algs = vec!["HS256".into()],
         ];
-        for change in bad {
+        for change in invalid_changes {
             assert!(flags(change).is_err());
         }
     }

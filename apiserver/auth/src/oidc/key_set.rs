@@ -103,17 +103,17 @@ impl RemoteKeySet {
         if let Some((read, keys)) = &cached.keys
             && now.duration_since(*read) < MAX_AGE
         {
-            let found = matching(keys, id, algorithm);
+            let matches = matching(keys, id, algorithm);
             let retried = cached.attempt.as_ref();
             let recently =
                 retried.is_some_and(|(at, _)| now.duration_since(*at) < MIN_REFRESH_INTERVAL);
-            if !found.is_empty() || recently {
-                return Ok(found);
+            if !matches.is_empty() || recently {
+                return Ok(matches);
             }
-        } else if let Some((at, Some(why))) = &cached.attempt
+        } else if let Some((at, Some(message))) = &cached.attempt
             && now.duration_since(*at) < MIN_REFRESH_INTERVAL
         {
-            return Err(why.clone());
+            return Err(message.clone());
         }
         let read = match tokio::time::timeout(FETCH_TIMEOUT, self.fetch()).await {
             Ok(read) => read,
@@ -121,17 +121,17 @@ impl RemoteKeySet {
         };
         let failure = read.as_ref().err().cloned();
         cached.attempt = Some((now, failure));
-        let keys = read.map_err(|why| {
+        let keys = read.map_err(|message| {
             tracing::warn!(
                 issuer = self.issuer,
-                why,
+                message,
                 "the keys of a token issuer cannot be read"
             );
-            why
+            message
         })?;
-        let found = matching(&keys, id, algorithm);
+        let matches = matching(&keys, id, algorithm);
         cached.keys = Some((now, keys));
-        Ok(found)
+        Ok(matches)
     }
 
     async fn fetch(&self) -> Result<IssuerKeys, String> {
@@ -151,8 +151,8 @@ impl RemoteKeySet {
     async fn get(&self, url: &str) -> Result<Value, String> {
         let unusable = || format!("cannot use the URL {url:?}");
         let rest = url.strip_prefix("https://").ok_or_else(unusable)?;
-        let at = rest.find('/').unwrap_or(rest.len());
-        let (host, path) = rest.split_at(at);
+        let end = rest.find('/').unwrap_or(rest.len());
+        let (host, path) = rest.split_at(end);
         let mut config = RestConfig::new(&format!("https://{host}")).map_err(|_| unusable())?;
         config.ca = self.ca_pem.as_ref().map(|pem| pem.as_bytes().to_vec());
         let api = RemoteApi::new(config, &self.tasks).map_err(|e| e.to_string())?;
@@ -181,10 +181,10 @@ impl std::ops::Deref for KeyRef {
 
 /// The keys with this id; without an id, all that can verify the algorithm.
 fn matching(keys: &IssuerKeys, id: &str, algorithm: Algorithm) -> Vec<KeyRef> {
-    let fits =
+    let is_match =
         |key: &IssuerKey| key.algorithms.contains(&algorithm) && (id.is_empty() || key.id == id);
     (0..keys.len())
-        .filter(|index| fits(&keys[*index]))
+        .filter(|index| is_match(&keys[*index]))
         .map(|index| KeyRef {
             keys: Arc::clone(keys),
             index,

@@ -78,7 +78,7 @@ impl OidcAuthenticator {
         let issuer = self
             .issuers
             .iter()
-            .find(|known| known.config.issuer == issuer)?;
+            .find(|candidate| candidate.config.issuer == issuer)?;
         Some(issuer.authenticate(token, now).await)
     }
 }
@@ -101,7 +101,7 @@ impl IssuerAuthenticator {
         token: &str,
         now: Timestamp,
     ) -> Result<UserInfo, AuthenticationError> {
-        let invalid = |why: String| InvalidCredential(format!("oidc: {why}"));
+        let invalid = |message: String| InvalidCredential(format!("oidc: {message}"));
         let header = jsonwebtoken::decode_header(token).map_err(|e| invalid(e.to_string()))?;
         if !self.algorithms.contains(&header.alg) {
             return Err(invalid("the algorithm of the signature is not accepted".into()).into());
@@ -219,7 +219,7 @@ impl JwtIssuerConfig {
             Some(ClaimSource::Expression(expression)) => return expression.texts_of(claims),
             Some(ClaimSource::Claim(mapping)) => mapping,
         };
-        let wrong = || format!("the claim {:?} is no list of texts", mapping.claim);
+        let type_error = || format!("the claim {:?} is no list of texts", mapping.claim);
         let prefixed = |group: &str| format!("{}{group}", mapping.prefix);
         match &claims[&mapping.claim] {
             Value::Null if claims["_claim_names"].get(&mapping.claim).is_some() => {
@@ -229,9 +229,9 @@ impl JwtIssuerConfig {
             Value::String(group) => Ok(vec![prefixed(group)]),
             Value::Array(groups) => groups
                 .iter()
-                .map(|group| group.as_str().map(prefixed).ok_or_else(wrong))
+                .map(|group| group.as_str().map(prefixed).ok_or_else(type_error))
                 .collect(),
-            _ => Err(wrong()),
+            _ => Err(type_error()),
         }
     }
 }

@@ -12,10 +12,13 @@ fn files_are_reused_and_renewed() {
     let dir = tempfile::tempdir().unwrap();
     let names = vec!["10.1.2.3".to_owned(), "Hub.example".to_owned()];
     let first = Pki::open(dir.path(), &names, at(0)).unwrap();
-    let again = Pki::open(dir.path(), &names, at(1)).unwrap();
-    assert_eq!(first.serving.certificate_pem, again.serving.certificate_pem);
-    assert_eq!(first.admin.certificate_pem, again.admin.certificate_pem);
-    assert_eq!(first.token_key_pem, again.token_key_pem);
+    let reopened = Pki::open(dir.path(), &names, at(1)).unwrap();
+    assert_eq!(
+        first.serving.certificate_pem,
+        reopened.serving.certificate_pem
+    );
+    assert_eq!(first.admin.certificate_pem, reopened.admin.certificate_pem);
+    assert_eq!(first.token_key_pem, reopened.token_key_pem);
 
     let renamed = Pki::open(dir.path(), &[], at(1)).unwrap();
     assert_ne!(
@@ -24,9 +27,9 @@ fn files_are_reused_and_renewed() {
     );
     assert_eq!(first.admin.certificate_pem, renamed.admin.certificate_pem);
 
-    let late = Pki::open(dir.path(), &[], at(340)).unwrap();
-    assert_ne!(late.admin.certificate_pem, renamed.admin.certificate_pem);
-    assert_eq!(late.ca_pem, first.ca_pem);
+    let renewed = Pki::open(dir.path(), &[], at(340)).unwrap();
+    assert_ne!(renewed.admin.certificate_pem, renamed.admin.certificate_pem);
+    assert_eq!(renewed.ca_pem, first.ca_pem);
 
     let mode = |name: &str| {
         fs::metadata(dir.path().join(name))
@@ -62,8 +65,8 @@ fn client_certificates_have_every_group_in_order() {
         let der = CertificateDer::from_pem_slice(signed.certificate_pem.as_bytes()).unwrap();
         let user = pki.verifier().unwrap().authenticate(&[der], at(1)).unwrap();
         assert_eq!(user.name, "ann");
-        let (last, own) = user.groups.split_last().unwrap();
-        assert_eq!(own, groups);
+        let (last, certificate_groups) = user.groups.split_last().unwrap();
+        assert_eq!(certificate_groups, groups);
         assert_eq!(last, "system:authenticated");
     }
 }

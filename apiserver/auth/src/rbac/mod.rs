@@ -175,7 +175,7 @@ impl RbacAuthorizer {
                 name,
                 ..
             } => {
-                let shown = if subresource.is_empty() {
+                let resource_text = if subresource.is_empty() {
                     resource.to_owned()
                 } else {
                     format!("{resource}/{subresource}")
@@ -185,11 +185,11 @@ impl RbacAuthorizer {
                 } else {
                     format!("in the namespace {namespace:?}")
                 };
-                let why = format!(
-                    "User {:?} cannot {verb} resource {shown:?} in API group {group:?} {scope}",
+                let message = format!(
+                    "User {:?} cannot {verb} resource {resource_text:?} in API group {group:?} {scope}",
                     user.name
                 );
-                Status::forbidden(&Gvr::new(group, version, resource), name, why)
+                Status::forbidden(&Gvr::new(group, version, resource), name, message)
             }
         }
     }

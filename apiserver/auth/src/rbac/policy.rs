@@ -260,7 +260,7 @@ impl RbacPolicy {
         }
     }
 
-    /// Every binding of a user: cluster-wide ones first, then those of the namespace.
+    /// Every binding of a user: the cluster-wide ones first, then the ones of the namespace.
     fn bindings_of<'a>(
         &'a self,
         user: &'a UserInfo,

@@ -1,4 +1,4 @@
-//! Which permissions of some rules are missing from other rules. Does no I/O.
+//! Computes which permissions of some rules other rules do not grant. Does no I/O.
 //!
 //! Facts: `component-helpers/auth/rbac/validation/policy_comparator.go` and
 //! `pkg/registry/rbac/validation/policy_compact.go` of Kubernetes.
@@ -152,24 +152,24 @@ fn url_covers(owned: &str, url: &str) -> bool {
 /// Merges the verbs of the same resource and name.
 fn merge(permissions: Vec<PolicyRule>) -> Vec<PolicyRule> {
     let mut merged: BTreeMap<(String, String, Option<String>), PolicyRule> = BTreeMap::new();
-    let mut others = Vec::new();
+    let mut unmerged = Vec::new();
     for rule in permissions {
         match (rule.api_groups.first(), rule.resources.first()) {
             (Some(group), Some(resource)) => {
                 let name = rule.resource_names.first().cloned();
                 let key = (group.clone(), resource.clone(), name);
                 match merged.get_mut(&key) {
-                    Some(known) => known.verbs.extend(rule.verbs),
+                    Some(existing) => existing.verbs.extend(rule.verbs),
                     None => {
                         merged.insert(key, rule);
                     }
                 }
             }
-            _ => others.push(rule),
+            _ => unmerged.push(rule),
         }
     }
-    others.extend(merged.into_values());
-    others
+    unmerged.extend(merged.into_values());
+    unmerged
 }
 
 /// The rules as text, after [`merge`].
@@ -343,13 +343,13 @@ mod tests {
 
     #[test]
     fn huge_rules_are_refused_before_they_are_expanded() {
-        let many =
+        let names =
             |name: &str| -> Vec<String> { (0..3000).map(|i| format!("{name}{i}")).collect() };
         let huge = PolicyRule {
-            verbs: many("v"),
-            api_groups: many("g"),
-            resources: many("r"),
-            resource_names: many("n"),
+            verbs: names("v"),
+            api_groups: names("g"),
+            resources: names("r"),
+            resource_names: names("n"),
             ..PolicyRule::default()
         };
         let requested = std::slice::from_ref(&huge);

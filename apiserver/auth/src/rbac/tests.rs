@@ -31,8 +31,8 @@ fn sample() -> Arc<RbacAuthorizer> {
             {"verbs": ["get"], "nonResourceURLs": ["/version", "/api*"]},
         ]);
         p.apply(RbacKind::ClusterRole, &role("", "reader", reader));
-        let one = json!([{"verbs": ["*"], "apiGroups": ["apps"], "resources": ["*"], "resourceNames": ["d"]}]);
-        p.apply(RbacKind::Role, &role("ns", "one", one));
+        let rules = json!([{"verbs": ["*"], "apiGroups": ["apps"], "resources": ["*"], "resourceNames": ["d"]}]);
+        p.apply(RbacKind::Role, &role("ns", "one", rules));
         let group = json!([{"kind": "Group", "name": "staff"}]);
         p.apply(
             RbacKind::ClusterRoleBinding,
@@ -84,7 +84,7 @@ fn rbac_decisions_match_kubernetes() {
     let staff = user("ann", &["staff"]);
     let bot = user("system:serviceaccount:ns:bot", &[]);
     let master = user("root", &[SYSTEM_PRIVILEGED_GROUP]);
-    let nobody = user("nobody", &[]);
+    let unknown_user = user("nobody", &[]);
     let table: &[(&UserInfo, &str, AuthorizationTarget<'_>, bool)] = &[
         (&staff, "get", res("", "pods", "any", "x"), true),
         (&staff, "list", res("", "pods", "", ""), true),
@@ -126,13 +126,13 @@ fn rbac_decisions_match_kubernetes() {
             false,
         ),
         (
-            &nobody,
+            &unknown_user,
             "get",
             AuthorizationTarget::NonResource("/readyz/ping"),
             true,
         ),
         (
-            &nobody,
+            &unknown_user,
             "get",
             AuthorizationTarget::NonResource("/readyzz"),
             false,

@@ -20,7 +20,7 @@ use crate::rbac::AuthorizationTarget;
 /// Reviews of longer attributes are not cached, as in Kubernetes.
 const MAX_CACHED_ATTRIBUTE_BYTES: usize = 10_000;
 
-/// How a webhook is asked.
+/// The configuration of an authorization webhook.
 pub struct WebhookAuthorizerOptions {
     /// In metrics and errors.
     pub name: String,
@@ -68,7 +68,7 @@ impl WebhookAuthorizer {
         match self.matches(&spec) {
             Ok(true) => {}
             Ok(false) => return AuthorizerOpinion::default(),
-            Err(why) => return self.failed(why),
+            Err(message) => return self.failed(message),
         }
         let text = spec.to_string();
         let key = Sha256::digest(&text).into();
@@ -85,10 +85,10 @@ impl WebhookAuthorizer {
         if conditions.is_empty() {
             return Ok(true);
         }
-        let began = Instant::now();
+        let start = Instant::now();
         let result = conditions.matches(spec);
         self.metrics
-            .observe_match_conditions(self.name(), began.elapsed(), &result);
+            .observe_match_conditions(self.name(), start.elapsed(), &result);
         result
     }
 
@@ -111,7 +111,7 @@ impl WebhookAuthorizer {
     ) -> Result<(AuthorizerOpinion, Duration), Status> {
         let body = json!({"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview",
             "metadata": {"creationTimestamp": null}, "spec": spec, "status": {"allowed": false}});
-        let record = |result, took| self.metrics.observe_webhook(self.name(), result, took);
+        let record = |result, duration| self.metrics.observe_webhook(self.name(), result, duration);
         let status = match self.endpoint.review(&body, record).await {
             Ok(status) => status,
             Err(failure) => {

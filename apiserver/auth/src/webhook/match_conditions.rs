@@ -59,9 +59,10 @@ impl MatchConditions {
             if conditions.iter().any(|c| c.expression == *expression) {
                 return Err(format!("{path}: Duplicate value: {expression:?}"));
             }
-            let invalid = |why: &str| format!("{path}: Invalid value: {expression:?}: {why}");
+            let invalid =
+                |message: &str| format!("{path}: Invalid value: {expression:?}: {message}");
             let program = Program::compile(expression, &ENVIRONMENT)
-                .map_err(|why| invalid(&format!("compilation failed: {why}")))?;
+                .map_err(|message| invalid(&format!("compilation failed: {message}")))?;
             if !program.has_output(OutputType::Bool) {
                 return Err(invalid("must evaluate to bool"));
             }
@@ -89,8 +90,8 @@ impl MatchConditions {
             match evaluated.result {
                 Ok(Value::Bool(true)) => {}
                 Ok(_) => return Ok(false),
-                Err(why) => errors.push(format!(
-                    "cel evaluation error: expression '{}' resulted in error: {why}",
+                Err(error) => errors.push(format!(
+                    "cel evaluation error: expression '{}' resulted in error: {error}",
                     condition.expression
                 )),
             }
@@ -171,17 +172,17 @@ mod tests {
             );
         }
         // A false operand decides, whatever fails.
-        let both = [
+        let expressions = [
             "request.nonResourceAttributes.path == ''",
             "request.user == 'bob'",
         ];
-        let conditions = MatchConditions::compile(&both.map(str::to_owned), "c").unwrap();
+        let conditions = MatchConditions::compile(&expressions.map(str::to_owned), "c").unwrap();
         assert_eq!(conditions.matches(&pods), Ok(false));
     }
 
     #[test]
     fn invalid_conditions_are_refused() {
-        for (expressions, why) in [
+        for (expressions, message) in [
             (vec![""], "c[0].expression: Required value"),
             (vec!["true", "true"], "c[1].expression: Duplicate value"),
             (vec!["request.user"], "must evaluate to bool"),
@@ -191,7 +192,7 @@ mod tests {
         ] {
             let expressions: Vec<String> = expressions.iter().map(|e| (*e).to_owned()).collect();
             let error = MatchConditions::compile(&expressions, "c").err().unwrap();
-            assert!(error.contains(why), "{error}");
+            assert!(error.contains(message), "{error}");
         }
     }
 }

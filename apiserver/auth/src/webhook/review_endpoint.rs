@@ -51,26 +51,26 @@ impl ReviewEndpoint {
         let mut pause = INITIAL_BACKOFF;
         let mut attempt = 1;
         loop {
-            let began = tokio::time::Instant::now();
+            let start = tokio::time::Instant::now();
             let sent = self.server.post("", body.clone(), MAX_RESPONSE_BYTES);
             let (failure, retryable) = match tokio::time::timeout(self.timeout, sent).await {
                 Ok(Ok(response)) => match status_of(&response) {
                     Ok(status) => {
-                        record("success", began.elapsed());
+                        record("success", start.elapsed());
                         return Ok(status);
                     }
                     Err(message) => (message, false),
                 },
                 Ok(Err(error)) => (error.to_string(), is_retryable(&error)),
                 Err(_) => {
-                    record("timeout", began.elapsed());
+                    record("timeout", start.elapsed());
                     return Err(ReviewFailure {
                         message: format!("no response within {:?}", self.timeout),
                         is_timeout: true,
                     });
                 }
             };
-            record("error", began.elapsed());
+            record("error", start.elapsed());
             if attempt == MAX_ATTEMPTS || !retryable {
                 return Err(ReviewFailure {
                     message: failure,

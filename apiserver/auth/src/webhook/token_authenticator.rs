@@ -51,14 +51,15 @@ impl WebhookTokenAuthenticator {
             message.extend_from_slice(audience.as_bytes());
         }
         let key = hmac_sha256(&self.secret, &message);
-        let asked = self.review(token, audiences);
+        let review = self.review(token, audiences);
         // As in kube-apiserver, a webhook that fails does not authenticate: 401.
-        let reviewed = self.cache.get_or_review(key, asked).await;
-        let (user, named) = reviewed.map_err(|status| InvalidCredential(status.message))??;
-        let valid = if named.is_empty() {
+        let reviewed = self.cache.get_or_review(key, review).await;
+        let (user, reviewed_audiences) =
+            reviewed.map_err(|status| InvalidCredential(status.message))??;
+        let valid = if reviewed_audiences.is_empty() {
             own_audiences
         } else {
-            &named
+            &reviewed_audiences
         };
         let matched: Vec<String> = audiences
             .iter()

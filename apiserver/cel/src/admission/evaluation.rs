@@ -113,8 +113,8 @@ impl<'a> AdmissionEvaluation<'a> {
         if errors.is_empty() {
             return Ok(json);
         }
-        let why = format!("type mismatch: {}", errors.join("\n"));
-        Err(AdmissionEvaluationError::Expression(why))
+        let message = format!("type mismatch: {}", errors.join("\n"));
+        Err(AdmissionEvaluationError::Expression(message))
     }
 
     fn run<T>(
@@ -122,12 +122,12 @@ impl<'a> AdmissionEvaluation<'a> {
         expression: &'a AdmissionExpression,
         read: impl FnOnce(Value<'a>) -> EvaluationResult<'a, T>,
     ) -> Result<T, AdmissionEvaluationError> {
-        let program = expression.program.as_ref().map_err(|why| {
-            AdmissionEvaluationError::Expression(format!("compilation error: {why}"))
+        let program = expression.program.as_ref().map_err(|message| {
+            AdmissionEvaluationError::Expression(format!("compilation error: {message}"))
         })?;
         if self.expressions.in_order {
-            for at in 0..self.variables.len() {
-                self.composed(at);
+            for index in 0..self.variables.len() {
+                self.composed(index);
             }
         }
         let evaluation = {
@@ -138,14 +138,14 @@ impl<'a> AdmissionEvaluation<'a> {
             return Err(AdmissionEvaluationError::Pending(check));
         }
         let cost = evaluation.cost.saturating_add(self.variables_cost.take());
-        let Some(left) = self.budget.0.checked_sub(cost) else {
+        let Some(remaining) = self.budget.0.checked_sub(cost) else {
             return Err(AdmissionEvaluationError::OutOfBudget);
         };
-        self.budget = EvaluationBudget(left);
-        evaluation.result.map_err(|why| {
+        self.budget = EvaluationBudget(remaining);
+        evaluation.result.map_err(|message| {
             let text = &expression.text;
-            let why = format!("expression '{text}' resulted in error: {why}");
-            AdmissionEvaluationError::Expression(why)
+            let message = format!("expression '{text}' resulted in error: {message}");
+            AdmissionEvaluationError::Expression(message)
         })
     }
 
@@ -173,26 +173,26 @@ impl<'a> AdmissionEvaluation<'a> {
     }
 
     /// The value of a composed variable, evaluated when it is first used.
-    fn composed(&self, at: usize) -> Option<EvaluationResult<'a>> {
-        let cell = self.variables.get(at)?;
+    fn composed(&self, index: usize) -> Option<EvaluationResult<'a>> {
+        let cell = self.variables.get(index)?;
         if let Some(value) = cell.get() {
             return Some(value.clone());
         }
-        let variable = self.expressions.variables.get(at)?;
+        let variable = self.expressions.variables.get(index)?;
         let name = &variable.name;
         let value = match &variable.program {
-            Err(why) => Err(EvalError::new(format!(
-                "composited variable {name:?} fails to compile: {why}"
+            Err(message) => Err(EvalError::new(format!(
+                "composited variable {name:?} fails to compile: {message}"
             ))),
             Ok(program) => {
                 let variables = |number: usize| self.variable(number);
                 let evaluation = program.evaluate_authorized(&variables, self.inputs.decisions, Ok);
                 let cost = self.variables_cost.get().saturating_add(evaluation.cost);
                 self.variables_cost.set(cost);
-                evaluation.result.map_err(|why| match why {
-                    EvalError::PendingAuthorization(_) => why,
-                    why => EvalError::new(format!(
-                        "composited variable {name:?} fails to evaluate: {why}"
+                evaluation.result.map_err(|message| match message {
+                    EvalError::PendingAuthorization(_) => message,
+                    message => EvalError::new(format!(
+                        "composited variable {name:?} fails to evaluate: {message}"
                     )),
                 })
             }

@@ -32,7 +32,7 @@ impl AdmissionExpression {
 pub(super) struct ComposedVariable {
     pub(super) name: String,
     pub(super) program: Result<Program, String>,
-    /// How deep its expression is with those of the variables that it uses.
+    /// The depth of its expression, including the expressions of the variables that it uses.
     nesting: usize,
 }
 
@@ -88,10 +88,10 @@ impl AdmissionExpressions {
             let depth = program.depth();
             let used = program.variables().into_iter();
             let used = used.filter_map(|number| number.checked_sub(FIRST_COMPOSED));
-            let below = used
-                .filter_map(|at| self.variables.get(at))
+            let depths = used
+                .filter_map(|index| self.variables.get(index))
                 .map(|v| v.nesting);
-            nesting = depth + below.max().unwrap_or(0);
+            nesting = depth + depths.max().unwrap_or(0);
         }
         self.in_order |= nesting > MAX_NESTING;
         let ty = program
@@ -129,10 +129,10 @@ impl AdmissionExpressions {
     ) -> Result<Program, String> {
         let environment = variables::restrict(&self.environment, declared);
         let program = Program::compile(expression, &environment)
-            .map_err(|why| format!("compilation failed: {why}"))?;
+            .map_err(|message| format!("compilation failed: {message}"))?;
         if !program.has_output(output) {
-            let (wanted, found) = (output.describe(), program.output_type());
-            return Err(format!("{wanted} but got {found}"));
+            let (expected_type, output_type) = (output.describe(), program.output_type());
+            return Err(format!("{expected_type} but got {output_type}"));
         }
         Ok(program)
     }
@@ -175,10 +175,10 @@ mod tests {
             compiled.error().map(str::to_owned)
         };
         let policy = AdmissionExpressions::composed();
-        let refused = (0..300).find_map(|number| error(&policy, number)).unwrap();
+        let error_text = (0..300).find_map(|number| error(&policy, number)).unwrap();
         assert!(
-            refused.contains("the regular expressions of the object take more than"),
-            "{refused}"
+            error_text.contains("the regular expressions of the object take more than"),
+            "{error_text}"
         );
         assert_eq!(error(&AdmissionExpressions::composed(), 299), None);
     }

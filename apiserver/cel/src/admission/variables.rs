@@ -23,7 +23,7 @@ pub(super) const FIRST_COMPOSED: usize = 8;
 const COMPOSED: &str = "variables";
 const AUTHORIZER_NAMES: [&str; 2] = ["authorizer", "authorizer.requestResource"];
 
-/// Which variables an expression may use besides the objects and the request.
+/// The variables that an expression may use besides the objects and the request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DeclaredAdmissionVariables {
     pub params: bool,

@@ -16,7 +16,8 @@ pub(crate) const STRUCT_COST: u64 = CREATE_STRUCT;
 /// Bytes of text that are as much work as one element of a list.
 const BYTES_PER_STEP: usize = 16;
 
-/// How many elements and characters a call may have to read, whatever it is said to cost.
+/// The number of elements and characters that a call may have to read, whatever its declared cost
+/// is.
 pub(crate) fn work(function: &str, arguments: &[Value<'_>]) -> u64 {
     let lists = !matches!(
         function,
@@ -54,7 +55,7 @@ pub(crate) fn call_cost(function: &str, id: &str, arguments: &[Value<'_>]) -> Op
     Some(cost)
 }
 
-/// The cost of `join`, which is that of building its result.
+/// The cost of `join`: the cost of building its result.
 pub(crate) fn join_cost(result: &Value<'_>) -> u64 {
     scale(size(Some(result)), 2.0 * PER_CHAR)
 }

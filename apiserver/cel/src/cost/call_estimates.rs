@@ -143,14 +143,14 @@ fn element_traversal(list: &Argument<'_>, declared: Declared<'_>) -> Range {
     let Some((element, size)) = list.element(declared) else {
         return list.size().scaled(PER_CHAR);
     };
-    let mut each = Range::ONE;
+    let mut element_cost = Range::ONE;
     if matches!(element, Type::String | Type::Bytes) {
-        each = each.plus(size.scaled(PER_CHAR));
+        element_cost = element_cost.plus(size.scaled(PER_CHAR));
     }
-    list.size().times(each)
+    list.size().times(element_cost)
 }
 
-/// The functions of Kubernetes' libraries, and those of cel-go whose cost Kubernetes sets.
+/// The functions of Kubernetes' libraries, and the functions of cel-go whose cost Kubernetes sets.
 fn kubernetes(
     function: &str,
     id: &str,
@@ -222,8 +222,8 @@ fn opaque_equality(a: &Argument<'_>, b: &Argument<'_>) -> Option<CallEstimate> {
     let max = match name {
         "kubernetes.NamedFormat" => scale(MAX_FORMAT_CHARS, PER_CHAR),
         "kubernetes.URL" => {
-            let known = a.size.and(b.size).unwrap_or(Range::ONE);
-            scale(known.max, PER_CHAR)
+            let size = a.size.and(b.size).unwrap_or(Range::ONE);
+            scale(size.max, PER_CHAR)
         }
         _ => 1,
     };
@@ -232,7 +232,7 @@ fn opaque_equality(a: &Argument<'_>, b: &Argument<'_>) -> Option<CallEstimate> {
 
 /// The size of a text after all `old` in it became `new`.
 fn replaced_size(size: Range, old: Range, new: Range) -> Range {
-    let divided = |n: u64, by: u64| (n as f64 / by as f64).ceil() as u64;
+    let divided = |n: u64, divisor: u64| (n as f64 / divisor as f64).ceil() as u64;
     // The longest result: an empty text is replaced between all characters; otherwise the
     // shortest text by the longest, unless that makes the result shorter.
     let (max_count, max_rest) = if old.min == 0 {

@@ -10,8 +10,8 @@ use crate::node::{Call, CheckedComprehension, Node, NodeKind};
 use crate::syntax::Literal;
 use crate::types::Type;
 
-/// The highest cost of an expression. Sizes are those that `root` declares, of which `self`
-/// and `oldSelf` are values.
+/// The highest cost of an expression. `root` declares the sizes of `self` and `oldSelf`, which are
+/// values of it.
 pub(crate) fn max_cost(node: &Node, environment: &Environment, root: &Declaration) -> u64 {
     let mut estimator = Estimator {
         environment,
@@ -106,8 +106,8 @@ impl Estimator<'_> {
                 self.plain(node, Range::fixed(SELECT), Some(path))
             }
             NodeKind::Variable(number) => {
-                let known = self.environment.variable(*number).is_some();
-                let path = known.then(|| extend(None, PathStep::Variable));
+                let is_declared = self.environment.variable(*number).is_some();
+                let path = is_declared.then(|| extend(None, PathStep::Variable));
                 self.plain(node, Range::fixed(SELECT), path)
             }
             NodeKind::Local(slot) => {
@@ -120,13 +120,20 @@ impl Estimator<'_> {
                 }
             }
             NodeKind::Select { operand, field } => {
-                let of = self.estimate(operand);
-                let own = match operand.ty {
+                let operand_estimate = self.estimate(operand);
+                let own_cost = match operand.ty {
                     Type::Map(..) | Type::Object(_) => SELECT,
                     _ => 0,
                 };
-                let path = extend(of.path.as_ref(), PathStep::Field(field.as_str().into()));
-                self.plain(node, of.cost.plus(Range::fixed(own)), Some(path))
+                let path = extend(
+                    operand_estimate.path.as_ref(),
+                    PathStep::Field(field.as_str().into()),
+                );
+                self.plain(
+                    node,
+                    operand_estimate.cost.plus(Range::fixed(own_cost)),
+                    Some(path),
+                )
             }
             NodeKind::Test { operand, .. } => {
                 let cost = self.estimate(operand).cost;
@@ -169,31 +176,31 @@ impl Estimator<'_> {
     }
 
     fn estimate_conditional(&mut self, operands: &[Node; 3]) -> Estimate {
-        let [condition, yes, no] = operands;
-        let (condition, yes, no) = (
+        let [condition, if_true, if_false] = operands;
+        let (condition, if_true, if_false) = (
             self.estimate(condition),
-            self.estimate(yes),
-            self.estimate(no),
+            self.estimate(if_true),
+            self.estimate(if_false),
         );
         let size = |e: &Estimate| e.size.unwrap_or(Range::UNKNOWN);
         Estimate {
-            cost: condition.cost.plus(yes.cost.union(no.cost)),
+            cost: condition.cost.plus(if_true.cost.union(if_false.cost)),
             path: None,
-            size: Some(size(&yes).union(size(&no))),
-            entries: EntrySizes::union(yes.entries, no.entries),
+            size: Some(size(&if_true).union(size(&if_false))),
+            entries: EntrySizes::union(if_true.entries, if_false.entries),
         }
     }
 
     fn estimate_call(&mut self, node: &Node, call: &Call) -> Estimate {
         let estimates: Vec<Estimate> = call.arguments.iter().map(|a| self.estimate(a)).collect();
         if call.function == "dyn"
-            && let Some(of) = estimates.first()
+            && let Some(target_estimate) = estimates.first()
         {
             return Estimate {
-                cost: of.cost.plus(Range::ONE),
+                cost: target_estimate.cost.plus(Range::ONE),
                 path: None,
-                size: of.size,
-                entries: of.entries,
+                size: target_estimate.size,
+                entries: target_estimate.entries,
             };
         }
         let inner = estimates
@@ -209,8 +216,8 @@ impl Estimator<'_> {
                 size: estimate.size,
             })
             .collect();
-        let (target, rest) = match arguments.split_first() {
-            Some((target, rest)) if call.receiver => (Some(target), rest),
+        let (target, parameters) = match arguments.split_first() {
+            Some((target, parameters)) if call.receiver => (Some(target), parameters),
             _ => (None, &arguments[..]),
         };
         let (mut cost, mut size): (Range, Option<Range>) = (Range::EMPTY, None);
@@ -218,16 +225,16 @@ impl Estimator<'_> {
         let sized = |path: &EstimatedPath| self.declared_size(Some(path));
         for overload in &call.overloads {
             let id = overload.id;
-            let (own, result) = estimate_call(&call.function, id, target, rest, &sized);
-            cost = cost.union(own);
+            let (call_cost, result) = estimate_call(&call.function, id, target, parameters, &sized);
+            cost = cost.union(call_cost);
             size = match (size, result) {
                 (Some(a), Some(b)) => Some(a.union(b)),
                 (a, b) => a.or(b),
             };
-            let of = estimates.first();
-            if let (Some(step), Some(of)) = (index_step(id), of) {
-                size = of.entries.map(|e| e.value);
-                path = Some(extend(of.path.as_ref(), step));
+            let target_estimate = estimates.first();
+            if let (Some(step), Some(target_estimate)) = (index_step(id), target_estimate) {
+                size = target_estimate.entries.map(|e| e.value);
+                path = Some(extend(target_estimate.path.as_ref(), step));
             }
             if let ("add_string" | "add_bytes" | "add_list", [a, b]) = (id, &estimates[..]) {
                 entries = EntrySizes::union(a.entries, b.entries);
@@ -360,8 +367,8 @@ impl Estimator<'_> {
         let step = self.estimate(&comprehension.step);
         let result = self.estimate(&comprehension.result);
         let count = range.size.unwrap_or(Range::UNKNOWN);
-        let looped = count.times(step.cost.plus(condition.cost));
-        let cost = range.cost.plus(init.cost).plus(result.cost).plus(looped);
+        let loop_cost = count.times(step.cost.plus(condition.cost));
+        let cost = range.cost.plus(init.cost).plus(result.cost).plus(loop_cost);
         let (size, entries) = match comprehension.init.kind {
             NodeKind::Literal(_) => (init.size, None),
             NodeKind::List(_) | NodeKind::Map(_) => (Some(count), step.entries),

@@ -1,4 +1,4 @@
-//! Where a value stands in the object that a variable holds, for its declared size.
+//! Locates a value in the object that a variable holds, to find its declared size.
 
 use std::rc::Rc;
 

@@ -102,11 +102,13 @@ fn position(index: &Value<'_>) -> Result<i64, EvalError> {
     }
 }
 
-fn lookup<'a>(of: &Value<'a>, index: &Value<'a>) -> EvaluationResult<'a, Option<Value<'a>>> {
-    match of {
+fn lookup<'a>(container: &Value<'a>, index: &Value<'a>) -> EvaluationResult<'a, Option<Value<'a>>> {
+    match container {
         Value::List(list) => {
-            let at = usize::try_from(position(index)?).ok();
-            at.and_then(|at| list.get(at)).transpose()
+            let element_index = usize::try_from(position(index)?).ok();
+            element_index
+                .and_then(|element_index| list.get(element_index))
+                .transpose()
         }
         Value::Map(map) => map.get(index).transpose(),
         _ => Err(EvalError::NoSuchOverload),
@@ -114,10 +116,10 @@ fn lookup<'a>(of: &Value<'a>, index: &Value<'a>) -> EvaluationResult<'a, Option<
 }
 
 pub(crate) fn index<'a>(arguments: &[Value<'a>], _: &mut Meter<'_>) -> EvaluationResult<'a> {
-    let [of, index] = arguments else {
+    let [container, index] = arguments else {
         return Err(EvalError::NoSuchOverload);
     };
-    lookup(of, index)?.ok_or_else(|| match of {
+    lookup(container, index)?.ok_or_else(|| match container {
         Value::List(_) => EvalError::new(format!("index out of bounds: {}", describe(index))),
         _ => EvalError::no_such_key(describe(index)),
     })
@@ -127,15 +129,15 @@ pub(crate) fn optional_index<'a>(
     arguments: &[Value<'a>],
     _: &mut Meter<'_>,
 ) -> EvaluationResult<'a> {
-    let [of, index] = arguments else {
+    let [container, index] = arguments else {
         return Err(EvalError::NoSuchOverload);
     };
-    let found = match of {
+    let element = match container {
         Value::Optional(None) => None,
-        Value::Optional(Some(of)) => lookup(of, index)?,
-        of => lookup(of, index)?,
+        Value::Optional(Some(container)) => lookup(container, index)?,
+        container => lookup(container, index)?,
     };
-    Ok(Value::optional(found))
+    Ok(Value::optional(element))
 }
 
 fn owned<'a>(map: &Map<'a>) -> EvaluationResult<'a, OwnedMap<'a>> {

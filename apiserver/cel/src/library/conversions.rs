@@ -123,9 +123,9 @@ fn to_int<'a>(arguments: &[Value<'a>], _: &mut Meter<'_>) -> EvaluationResult<'a
     let int = match argument(arguments)? {
         Value::Double(n) => {
             // The bounds themselves are not exact as doubles.
-            let inside = *n > i64::MIN as f64 && *n < i64::MAX as f64;
-            let whole = truncate(*n).filter(|_| inside);
-            whole.and_then(|n| i64::try_from(n).ok())
+            let is_in_range = *n > i64::MIN as f64 && *n < i64::MAX as f64;
+            let truncated = truncate(*n).filter(|_| is_in_range);
+            truncated.and_then(|n| i64::try_from(n).ok())
         }
         Value::Uint(n) => i64::try_from(*n).ok(),
         Value::Timestamp(at) => Some(at.as_second()),
@@ -143,9 +143,9 @@ fn to_int<'a>(arguments: &[Value<'a>], _: &mut Meter<'_>) -> EvaluationResult<'a
 fn to_uint<'a>(arguments: &[Value<'a>], _: &mut Meter<'_>) -> EvaluationResult<'a> {
     let uint = match argument(arguments)? {
         Value::Double(n) => {
-            let inside = *n < u64::MAX as f64;
-            let whole = truncate(*n).filter(|_| inside);
-            whole.and_then(|n| u64::try_from(n).ok())
+            let is_in_range = *n < u64::MAX as f64;
+            let truncated = truncate(*n).filter(|_| is_in_range);
+            truncated.and_then(|n| u64::try_from(n).ok())
         }
         Value::Int(n) => u64::try_from(*n).ok(),
         Value::String(text) => {
@@ -170,8 +170,8 @@ fn to_string<'a>(arguments: &[Value<'a>], _: &mut Meter<'_>) -> EvaluationResult
         Value::Bytes(bytes) => match std::str::from_utf8(bytes) {
             Ok(text) => text.to_owned(),
             Err(_) => {
-                let why = "invalid UTF-8 in bytes, cannot convert to string";
-                return Err(EvalError::new(why));
+                let message = "invalid UTF-8 in bytes, cannot convert to string";
+                return Err(EvalError::new(message));
             }
         },
         Value::Opaque(opaque) => match &**opaque {

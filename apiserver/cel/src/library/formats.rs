@@ -77,7 +77,7 @@ fn validate<'a>(arguments: &[Value<'a>], _: &mut Meter<'_>) -> EvaluationResult<
     };
     let error = (format.errors)(text.as_str());
     Ok(Value::optional(
-        error.map(|why| Value::list(vec![Value::string(why)])),
+        error.map(|message| Value::list(vec![Value::string(message)])),
     ))
 }
 

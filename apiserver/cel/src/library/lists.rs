@@ -238,13 +238,13 @@ fn sum_duration<'a>(arguments: &[Value<'a>], meter: &mut Meter<'_>) -> Evaluatio
     sum(arguments, Value::Duration(0), meter)
 }
 
-fn extreme<'a>(arguments: &[Value<'a>], name: &str, wanted: Ordering) -> EvaluationResult<'a> {
+fn extreme<'a>(arguments: &[Value<'a>], name: &str, replaced_by: Ordering) -> EvaluationResult<'a> {
     let mut extreme: Option<Value<'a>> = None;
     for item in list(arguments)?.iter() {
         let item = item?;
         let better = match &extreme {
             None => true,
-            Some(other) => item.compare(other)? == wanted,
+            Some(other) => item.compare(other)? == replaced_by,
         };
         if better {
             extreme = Some(item);
@@ -290,23 +290,24 @@ fn slice<'a>(arguments: &[Value<'a>], _: &mut Meter<'_>) -> EvaluationResult<'a>
     let [Value::List(list), Value::Int(begin), Value::Int(end)] = arguments else {
         return Err(EvalError::NoSuchOverload);
     };
-    let wrong = |why: &str| {
+    let invalid = |message: &str| {
         Err(EvalError::new(format!(
-            "cannot slice({begin}, {end}), {why}"
+            "cannot slice({begin}, {end}), {message}"
         )))
     };
-    let (Ok(from), Ok(to)) = (usize::try_from(*begin), usize::try_from(*end)) else {
-        return wrong("negative indexes not supported");
+    let (Ok(first), Ok(end_index)) = (usize::try_from(*begin), usize::try_from(*end)) else {
+        return invalid("negative indexes not supported");
     };
-    if from > to {
-        return wrong("start index must be less than or equal to end index");
+    if first > end_index {
+        return invalid("start index must be less than or equal to end index");
     }
-    if to > list.len() {
+    if end_index > list.len() {
         let length = list.len();
-        return wrong(&format!("list is length {length}"));
+        return invalid(&format!("list is length {length}"));
     }
-    let items: EvaluationResult<'a, Vec<Value<'a>>> =
-        (from..to).filter_map(|at| list.get(at)).collect();
+    let items: EvaluationResult<'a, Vec<Value<'a>>> = (first..end_index)
+        .filter_map(|index| list.get(index))
+        .collect();
     Ok(Value::list(items?))
 }
 
@@ -383,13 +384,13 @@ fn sort_by_keys<'a>(arguments: &[Value<'a>], _: &mut Meter<'_>) -> EvaluationRes
     let mut failed = None;
     let mut pairs: Vec<(Value<'a>, Value<'a>)> = keys.into_iter().zip(items).collect();
     pairs.sort_by(|(a, _), (b, _)| {
-        a.compare(b).unwrap_or_else(|why| {
-            failed = Some(why);
+        a.compare(b).unwrap_or_else(|message| {
+            failed = Some(message);
             Ordering::Equal
         })
     });
     match failed {
-        Some(why) => Err(why),
+        Some(message) => Err(message),
         None => Ok(Value::list(
             pairs.into_iter().map(|(_, item)| item).collect(),
         )),
@@ -403,6 +404,6 @@ fn first<'a>(arguments: &[Value<'a>], _: &mut Meter<'_>) -> EvaluationResult<'a>
 
 fn last<'a>(arguments: &[Value<'a>], _: &mut Meter<'_>) -> EvaluationResult<'a> {
     let list = list(arguments)?;
-    let last = list.len().checked_sub(1).and_then(|at| list.get(at));
+    let last = list.len().checked_sub(1).and_then(|index| list.get(index));
     Ok(Value::optional(last.transpose()?))
 }

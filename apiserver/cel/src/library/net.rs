@@ -72,14 +72,14 @@ type Parsed<T> = Result<T, EvalError>;
 
 fn parse_ip(text: &str) -> Parsed<IpAddr> {
     if text.contains('%') {
-        let why = format!("IP address {text:?} with zone value is not allowed");
-        return Err(EvalError::new(why));
+        let message = format!("IP address {text:?} with zone value is not allowed");
+        return Err(EvalError::new(message));
     }
     let address: IpAddr = text.parse().map_err(|_| {
-        let why = format!(
+        let message = format!(
             "IP Address {text:?} parse error during conversion from string: ParseAddr({text:?}): unable to parse IP"
         );
-        EvalError::new(why)
+        EvalError::new(message)
     })?;
     match address {
         IpAddr::V6(v6) if v6.to_ipv4_mapped().is_some() => Err(mapped(text)),
@@ -92,23 +92,24 @@ fn mapped(text: &str) -> EvalError {
 }
 
 fn parse_cidr(text: &str) -> Parsed<(IpAddr, u8)> {
-    let wrong = || {
-        let why = format!(
+    let invalid = || {
+        let message = format!(
             "network address parse error during conversion from string: network address parse error during conversion from string: netip.ParsePrefix({text:?}): unable to parse"
         );
-        EvalError::new(why)
+        EvalError::new(message)
     };
-    let (address, bits) = text.rsplit_once('/').ok_or_else(wrong)?;
-    let address: IpAddr = address.parse().map_err(|_| wrong())?;
+    let (address, bits) = text.rsplit_once('/').ok_or_else(invalid)?;
+    let address: IpAddr = address.parse().map_err(|_| invalid())?;
     if matches!(address, IpAddr::V6(v6) if v6.to_ipv4_mapped().is_some()) {
         return Err(mapped(text));
     }
-    let plain = bits == "0" || !bits.starts_with('0') && bits.bytes().all(|b| b.is_ascii_digit());
+    let is_decimal =
+        bits == "0" || !bits.starts_with('0') && bits.bytes().all(|b| b.is_ascii_digit());
     let bits = bits
         .parse()
         .ok()
-        .filter(|bits| plain && *bits <= width(&address));
-    Ok((address, bits.ok_or_else(wrong)?))
+        .filter(|bits| is_decimal && *bits <= width(&address));
+    Ok((address, bits.ok_or_else(invalid)?))
 }
 
 fn width(address: &IpAddr) -> u8 {
@@ -244,10 +245,10 @@ fn contains_cidr<'a>(arguments: &[Value<'a>], _: &mut Meter<'_>) -> EvaluationRe
         return Err(EvalError::NoSuchOverload);
     };
     let ((network, bits), (other, other_bits)) = (cidr_of(cidr)?, cidr_of(other)?);
-    let inside = network.is_ipv4() == other.is_ipv4()
+    let is_contained = network.is_ipv4() == other.is_ipv4()
         && bits <= other_bits
         && mask(other, bits) == mask(network, bits);
-    Ok(Value::Bool(inside))
+    Ok(Value::Bool(is_contained))
 }
 
 fn cidr_ip<'a>(arguments: &[Value<'a>], _: &mut Meter<'_>) -> EvaluationResult<'a> {

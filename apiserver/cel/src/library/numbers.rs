@@ -94,8 +94,8 @@ pub(super) fn add<'a>(arguments: &[Value<'a>], _: &mut Meter<'_>) -> EvaluationR
     }
 }
 
-/// Lists of the object with a list type stay what they are: elements that exist are not added
-/// to a set, and replace those with equal keys in a map.
+/// Lists of the object keep their list type: an element that exists is not added to a set, and an
+/// element replaces the one with equal keys in a map.
 fn add_lists<'a>(arguments: &[Value<'a>], meter: &mut Meter<'_>) -> EvaluationResult<'a> {
     let [Value::List(a), Value::List(b)] = arguments else {
         return Err(EvalError::NoSuchOverload);
@@ -113,14 +113,14 @@ fn add_lists<'a>(arguments: &[Value<'a>], meter: &mut Meter<'_>) -> EvaluationRe
         match list_type {
             DeclaredListType::Set if contains(&items, &item, meter)? => {}
             DeclaredListType::Map(keys) => {
-                let mut at = items.len();
+                let mut index = items.len();
                 for (i, other) in items.iter().enumerate() {
                     if have_equal_keys(other, &item, keys, meter)? {
-                        at = i;
+                        index = i;
                         break;
                     }
                 }
-                match items.get_mut(at) {
+                match items.get_mut(index) {
                     Some(slot) => *slot = item,
                     None => items.push(item),
                 }
@@ -137,11 +137,11 @@ fn subtract<'a>(arguments: &[Value<'a>], _: &mut Meter<'_>) -> EvaluationResult<
         [Value::Uint(a), Value::Uint(b)] => unsigned(a.checked_sub(*b)),
         [Value::Double(a), Value::Double(b)] => Ok(Value::Double(a - b)),
         [Value::Duration(a), Value::Duration(b)] => duration(a.checked_sub(*b)),
-        [Value::Timestamp(at), Value::Duration(by)] => {
-            let by = by
+        [Value::Timestamp(at), Value::Duration(span)] => {
+            let span = span
                 .checked_neg()
                 .ok_or_else(|| EvalError::new("duration overflow"))?;
-            time::shift(*at, by).map(Value::Timestamp)
+            time::shift(*at, span).map(Value::Timestamp)
         }
         [Value::Timestamp(a), Value::Timestamp(b)] => {
             let nanos = a.as_nanosecond() - b.as_nanosecond();

@@ -140,17 +140,17 @@ fn as_approximate_float<'a>(arguments: &[Value<'a>], _: &mut Meter<'_>) -> Evalu
 
 fn as_integer<'a>(arguments: &[Value<'a>], _: &mut Meter<'_>) -> EvaluationResult<'a> {
     let quantity = one(arguments)?;
-    let whole = quantity.is_integer().then(|| quantity.value());
-    let whole = whole.and_then(|n| i64::try_from(n).ok());
-    whole
+    let integer = quantity.is_integer().then(|| quantity.value());
+    let integer = integer.and_then(|n| i64::try_from(n).ok());
+    integer
         .map(Value::Int)
         .ok_or_else(|| EvalError::new("cannot convert value to integer"))
 }
 
 fn is_integer<'a>(arguments: &[Value<'a>], _: &mut Meter<'_>) -> EvaluationResult<'a> {
     let quantity = one(arguments)?;
-    let whole = quantity.is_integer() && i64::try_from(quantity.value()).is_ok();
-    Ok(Value::Bool(whole))
+    let is_whole = quantity.is_integer() && i64::try_from(quantity.value()).is_ok();
+    Ok(Value::Bool(is_whole))
 }
 
 fn add<'a>(arguments: &[Value<'a>], _: &mut Meter<'_>) -> EvaluationResult<'a> {

@@ -94,9 +94,9 @@ fn compare_to<'a>(arguments: &[Value<'a>], _: &mut Meter<'_>) -> EvaluationResul
     compare(arguments).map(|order| Value::Int(order as i64))
 }
 
-fn number<'a>(arguments: &[Value<'a>], at: usize) -> EvaluationResult<'a> {
+fn number<'a>(arguments: &[Value<'a>], index: usize) -> EvaluationResult<'a> {
     let version = version(arguments.first().ok_or(EvalError::NoSuchOverload)?)?;
-    let number = i64::try_from(version.numbers[at]).ok();
+    let number = i64::try_from(version.numbers[index]).ok();
     number.map(Value::Int).ok_or_else(EvalError::overflow)
 }
 

@@ -35,11 +35,11 @@ fn both<'a>(arguments: &[Value<'a>]) -> EvaluationResult<'a, (SetElements<'a>, S
 
 fn contains_all(
     items: &[Value<'_>],
-    others: &[Value<'_>],
+    required: &[Value<'_>],
     meter: &mut Meter<'_>,
 ) -> Result<bool, EvalError> {
-    for other in others {
-        if !contains(items, other, meter)? {
+    for required_item in required {
+        if !contains(items, required_item, meter)? {
             return Ok(false);
         }
     }

@@ -60,10 +60,10 @@ fn push_formatted(
     precision: Option<usize>,
     value: &Value<'_>,
 ) -> Result<(), EvalError> {
-    let wrong = |what: &str| {
-        let found = value.type_name();
+    let type_error = |requirement: &str| {
+        let type_name = value.type_name();
         EvalError::new(format!(
-            "error during formatting: {what}, was given {found}"
+            "error during formatting: {requirement}, was given {type_name}"
         ))
     };
     match verb {
@@ -72,25 +72,25 @@ fn push_formatted(
             Value::Int(n) => out.push_str(&n.to_string()),
             Value::Uint(n) => out.push_str(&n.to_string()),
             Value::Double(n) if !n.is_finite() => out.push_str(non_finite(*n)),
-            _ => return Err(wrong("decimal clause can only be used on integers")),
+            _ => return Err(type_error("decimal clause can only be used on integers")),
         },
         'f' | 'e' => {
             let number = match value {
                 Value::Double(n) => *n,
                 Value::Int(n) => *n as f64,
                 Value::Uint(n) => *n as f64,
-                _ => return Err(wrong("fixed-point clause can only be used on doubles")),
+                _ => return Err(type_error("fixed-point clause can only be used on doubles")),
             };
             push_double(out, number, verb, precision.unwrap_or(DEFAULT_PRECISION));
         }
         'b' | 'o' | 'x' | 'X' => push_radix(out, verb, value).ok_or_else(|| {
-            wrong("only integers, byte buffers, and strings can be formatted in this base")
+            type_error("only integers, byte buffers, and strings can be formatted in this base")
         })?,
         other => {
-            let why = format!(
+            let message = format!(
                 "could not parse formatting clause: unrecognized formatting clause \"{other}\""
             );
-            return Err(EvalError::new(why));
+            return Err(EvalError::new(message));
         }
     }
     Ok(())
@@ -190,11 +190,11 @@ fn push_text(out: &mut String, value: &Value<'_>, depth: usize) -> Result<(), Ev
         }
         Value::Map(map) => push_map(out, &map.entries()?, depth)?,
         Value::Optional(_) | Value::Opaque(_) => {
-            let found = value.type_name();
-            let why = format!(
-                "error during formatting: string clause can only be used on strings, bools, bytes, ints, doubles, maps, lists, types, durations, and timestamps, was given {found}"
+            let type_name = value.type_name();
+            let message = format!(
+                "error during formatting: string clause can only be used on strings, bools, bytes, ints, doubles, maps, lists, types, durations, and timestamps, was given {type_name}"
             );
-            return Err(EvalError::new(why));
+            return Err(EvalError::new(message));
         }
     }
     Ok(())

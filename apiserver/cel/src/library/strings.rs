@@ -119,31 +119,31 @@ fn ends_with<'a>(arguments: &[Value<'a>], _: &mut Meter<'_>) -> EvaluationResult
     two_texts(arguments, |text, part| text.ends_with(part))
 }
 
-fn out_of_range<T>(at: i64) -> Result<T, EvalError> {
-    Err(EvalError::new(format!("index out of range: {at}")))
+fn out_of_range<T>(index: i64) -> Result<T, EvalError> {
+    Err(EvalError::new(format!("index out of range: {index}")))
 }
 
 fn char_at<'a>(arguments: &[Value<'a>], _: &mut Meter<'_>) -> EvaluationResult<'a> {
-    let [Value::String(text), Value::Int(at)] = arguments else {
+    let [Value::String(text), Value::Int(index)] = arguments else {
         return Err(EvalError::NoSuchOverload);
     };
     let text = text.as_str();
-    let position = usize::try_from(*at).ok();
+    let position = usize::try_from(*index).ok();
     match position.and_then(|p| text.chars().nth(p)) {
         Some(c) => Ok(Value::string(c.to_string())),
         None if position == Some(text.chars().count()) => Ok(Value::string("")),
-        None => out_of_range(*at),
+        None => out_of_range(*index),
     }
 }
 
 /// The byte at which a character begins; the length for the position after the last one.
-fn byte_offset(text: &str, at: i64) -> Result<usize, EvalError> {
-    let position = usize::try_from(at).ok();
+fn byte_offset(text: &str, index: i64) -> Result<usize, EvalError> {
+    let position = usize::try_from(index).ok();
     let mut starts = text.char_indices().map(|(byte, _)| byte);
     match position.and_then(|p| starts.nth(p)) {
         Some(byte) => Ok(byte),
         None if position == Some(text.chars().count()) => Ok(text.len()),
-        None => out_of_range(at),
+        None => out_of_range(index),
     }
 }
 
@@ -164,8 +164,8 @@ fn index_of<'a>(arguments: &[Value<'a>], _: &mut Meter<'_>) -> EvaluationResult<
         return Ok(Value::Int(from));
     }
     let from = byte_offset(text, from)?;
-    let found = text[from..].find(part);
-    Ok(found.map_or(Value::Int(-1), |at| chars_before(text, from + at)))
+    let match_offset = text[from..].find(part);
+    Ok(match_offset.map_or(Value::Int(-1), |offset| chars_before(text, from + offset)))
 }
 
 fn last_index_of<'a>(arguments: &[Value<'a>], _: &mut Meter<'_>) -> EvaluationResult<'a> {
@@ -189,8 +189,8 @@ fn last_index_of<'a>(arguments: &[Value<'a>], _: &mut Meter<'_>) -> EvaluationRe
     while !text.is_char_boundary(end) {
         end -= 1;
     }
-    let found = text[..end].rfind(part);
-    Ok(found.map_or(Value::Int(-1), |at| chars_before(text, at)))
+    let match_offset = text[..end].rfind(part);
+    Ok(match_offset.map_or(Value::Int(-1), |offset| chars_before(text, offset)))
 }
 
 fn one_text<'a>(arguments: &[Value<'a>], change: fn(&str) -> String) -> EvaluationResult<'a> {
@@ -253,8 +253,8 @@ fn replace<'a>(arguments: &[Value<'a>], meter: &mut Meter<'_>) -> EvaluationResu
     let (text, old, new) = (text.as_str(), old.as_str(), new.as_str());
     let count = usize::try_from(count).unwrap_or(usize::MAX);
     // The result can be the product of both lengths: it is paid before it is made.
-    let places = text.matches(old).take(count).count() as u64;
-    meter.charge(places.saturating_mul(new.len() as u64) / 10)?;
+    let replacements = text.matches(old).take(count).count() as u64;
+    meter.charge(replacements.saturating_mul(new.len() as u64) / 10)?;
     Ok(Value::string(text.replacen(old, new, count)))
 }
 
@@ -302,8 +302,8 @@ fn substring<'a>(arguments: &[Value<'a>], _: &mut Meter<'_>) -> EvaluationResult
     if let Some(end) = end
         && begin > end
     {
-        let why = format!("invalid substring range. start: {begin}, end: {end}");
-        return Err(EvalError::new(why));
+        let message = format!("invalid substring range. start: {begin}, end: {end}");
+        return Err(EvalError::new(message));
     }
     let end = end.map_or(Ok(text.len()), |end| byte_offset(text, end))?;
     let begin = byte_offset(text, begin)?;

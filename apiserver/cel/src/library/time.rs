@@ -146,8 +146,8 @@ fn time_zone(name: &str) -> Result<TimeZone, EvalError> {
     let hours: i32 = hours.parse().map_err(|_| unknown())?;
     let minutes: i32 = minutes.parse().map_err(|_| unknown())?;
     if !(0..60).contains(&minutes) || hours.abs() > 24 {
-        let why = format!("timezone offset minutes out of range [0, 59]: {name}");
-        return Err(EvalError::new(why));
+        let message = format!("timezone offset minutes out of range [0, 59]: {name}");
+        return Err(EvalError::new(message));
     }
     let minutes = if name.starts_with('-') {
         -minutes

@@ -57,9 +57,9 @@ fn parse<'a>(arguments: &[Value<'a>], _: &mut Meter<'_>) -> EvaluationResult<'a>
     let [Value::String(text)] = arguments else {
         return Err(EvalError::NoSuchOverload);
     };
-    let url = Url::parse(text.as_str()).map_err(|why| {
+    let url = Url::parse(text.as_str()).map_err(|message| {
         EvalError::new(format!(
-            "URL parse error during conversion from string: {why}"
+            "URL parse error during conversion from string: {message}"
         ))
     })?;
     Ok(Value::opaque(Opaque::Url(url)))

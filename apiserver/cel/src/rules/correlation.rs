@@ -1,5 +1,5 @@
-//! Which old value a new one is compared with, and whether an error is tolerated because
-//! nothing changed (`k8s.io/apiserver/pkg/cel/common/equality.go`).
+//! Finds the old value that a new value is compared with, and decides whether an error is tolerated
+//! because nothing changed (`k8s.io/apiserver/pkg/cel/common/equality.go`).
 
 use serde_json::Value as Json;
 

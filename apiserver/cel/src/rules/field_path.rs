@@ -22,10 +22,10 @@ pub(super) fn normalize(path: &str, schema: &Json) -> Result<String, String> {
         }
         let missing = || Err("does not refer to a valid field".to_owned());
         if let Some(properties) = schema["properties"].as_object() {
-            let Some(below) = properties.get(&name) else {
+            let Some(child) = properties.get(&name) else {
                 return missing();
             };
-            schema = below;
+            schema = child;
             if !normalized.is_empty() {
                 normalized.push('.');
             }
@@ -48,10 +48,10 @@ fn quoted(text: &str) -> Result<(String, &str), String> {
         .ok_or_else(|| format!("expected single quoted string but got {text}"))?;
     let mut name = String::new();
     let mut chars = inner.char_indices();
-    while let Some((at, c)) = chars.next() {
+    while let Some((index, c)) = chars.next() {
         match c {
             '\'' => {
-                let after = &inner[at + 1..];
+                let after = &inner[index + 1..];
                 let after = after.strip_prefix(']');
                 let after = after.ok_or("expected ]")?;
                 return Ok((name, after));
@@ -94,8 +94,8 @@ mod tests {
             (".spec['a-b'", None),
             (".spec.", None),
         ] {
-            let found = normalize(path, &schema).ok();
-            assert_eq!(found.as_deref(), normalized, "{path}");
+            let path_in_schema = normalize(path, &schema).ok();
+            assert_eq!(path_in_schema.as_deref(), normalized, "{path}");
         }
     }
 }

@@ -58,22 +58,28 @@ impl Rule {
         let text = field("rule");
         let message_expression = field("messageExpression");
         let program = (!text.trim().is_empty()).then(|| {
-            let failed = |why| format!("compilation failed: {why}");
-            let wrong = "cel expression must evaluate to a bool";
-            compile(&text, &environment, OutputType::Bool, wrong).map_err(|why| match why {
-                CompileError::Syntax(why) => failed(why),
-                CompileError::Output(why) => why,
+            let failed = |message| format!("compilation failed: {message}");
+            let type_error = "cel expression must evaluate to a bool";
+            compile(&text, &environment, OutputType::Bool, type_error).map_err(|message| {
+                match message {
+                    CompileError::Syntax(message) => failed(message),
+                    CompileError::Output(message) => message,
+                }
             })
         });
         let compiled = matches!(program, Some(Ok(_)));
         let message_program = (compiled && !message_expression.is_empty()).then(|| {
-            let failed = |why| format!("messageExpression compilation failed: {why}");
-            let wrong = "messageExpression must evaluate to a string";
-            compile(&message_expression, &environment, OutputType::String, wrong).map_err(|why| {
-                match why {
-                    CompileError::Syntax(why) => failed(why),
-                    CompileError::Output(why) => why,
-                }
+            let failed = |message| format!("messageExpression compilation failed: {message}");
+            let type_error = "messageExpression must evaluate to a string";
+            compile(
+                &message_expression,
+                &environment,
+                OutputType::String,
+                type_error,
+            )
+            .map_err(|message| match message {
+                CompileError::Syntax(message) => failed(message),
+                CompileError::Output(message) => message,
             })
         });
         let field_path = field("fieldPath");

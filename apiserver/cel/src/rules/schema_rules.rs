@@ -33,7 +33,7 @@ const REASONS: [&str; 4] = [
 #[derive(Clone, Copy, Debug)]
 pub struct SchemaRules<'a> {
     /// The path of the schema in its CustomResourceDefinition.
-    pub at: &'a str,
+    pub path: &'a str,
     pub schema: &'a Json,
     /// Whether the schema is stored already: a limit on single rules that came later does not
     /// keep its definition from being updated.
@@ -56,7 +56,7 @@ pub fn validate_schema_rules(rules: SchemaRules<'_>, errors: &mut Vec<FieldError
     };
     let declaration = Declaration::from_schema(rules.schema, true).map(Arc::new);
     let node = SchemaPosition {
-        at: rules.at,
+        path: rules.path,
         schema: rules.schema,
         declaration,
         cardinality: Some(1),
@@ -64,7 +64,7 @@ pub fn validate_schema_rules(rules: SchemaRules<'_>, errors: &mut Vec<FieldError
         depth: 0,
     };
     check.node(&node);
-    check.report_total(rules.at);
+    check.report_total(rules.path);
     errors.append(&mut check.errors);
 }
 
@@ -73,19 +73,20 @@ pub(super) fn has_rules(schema: &Json, depth: usize) -> bool {
     if depth > MAX_DEPTH || !schema.is_object() {
         return false;
     }
-    let own = schema[RULES].as_array().is_some_and(|r| !r.is_empty());
-    let below = |part: &Json| has_rules(part, depth + 1);
+    let has_own = schema[RULES].as_array().is_some_and(|r| !r.is_empty());
+    let part_has = |part: &Json| has_rules(part, depth + 1);
     let properties = schema["properties"].as_object();
     let all_of = schema["allOf"].as_array();
-    own || properties.is_some_and(|p| p.values().any(below))
-        || all_of.is_some_and(|parts| parts.iter().any(below))
-        || below(&schema["items"])
-        || below(&schema["additionalProperties"])
+    has_own
+        || properties.is_some_and(|p| p.values().any(part_has))
+        || all_of.is_some_and(|parts| parts.iter().any(part_has))
+        || part_has(&schema["items"])
+        || part_has(&schema["additionalProperties"])
 }
 
 /// A node of the schema and what is known of it from its parents.
 struct SchemaPosition<'a> {
-    at: &'a str,
+    path: &'a str,
     schema: &'a Json,
     declaration: Option<Arc<Declaration>>,
     /// How often its values can occur in one object; `None` without a bound.
@@ -109,14 +110,14 @@ impl<'a> SchemaPosition<'a> {
         Some(self.cardinality?.saturating_mul(factor))
     }
 
-    fn child(&self, at: &'a str, schema: &'a Json, declared: Option<&Arc<Declaration>>) -> Self {
+    fn child(&self, path: &'a str, schema: &'a Json, declared: Option<&Arc<Declaration>>) -> Self {
         let embedded = schema["x-kubernetes-embedded-resource"] == true;
         // Fields that no identifier names have no declaration in their parent.
         let declaration = declared
             .cloned()
             .or_else(|| Declaration::from_schema(schema, embedded).map(Arc::new));
         SchemaPosition {
-            at,
+            path,
             schema,
             declaration,
             cardinality: self.child_cardinality(),
@@ -146,71 +147,71 @@ impl RuleCheck {
             .unwrap_or("granular");
         let uncorrelatable_map = !matches!(map_type, "granular" | "atomic");
         for (name, property) in schema["properties"].as_object().into_iter().flatten() {
-            let at = format!("{}.properties[{name}]", node.at);
+            let path = format!("{}.properties[{name}]", node.path);
             let declared = escape(name).and_then(|name| declaration?.field(&name));
-            let mut child = node.child(&at, property, declared);
+            let mut child = node.child(&path, property, declared);
             if uncorrelatable_map {
-                child.uncorrelatable = child.uncorrelatable.or(Some(node.at));
+                child.uncorrelatable = child.uncorrelatable.or(Some(node.path));
             }
             self.node(&child);
         }
         let element = declaration.and_then(Declaration::element);
         if schema["additionalProperties"].is_object() {
-            let at = format!("{}.additionalProperties", node.at);
-            self.node(&node.child(&at, &schema["additionalProperties"], element));
+            let path = format!("{}.additionalProperties", node.path);
+            self.node(&node.child(&path, &schema["additionalProperties"], element));
         }
         if schema["items"].is_object() {
-            let at = format!("{}.items", node.at);
-            let mut child = node.child(&at, &schema["items"], element);
+            let path = format!("{}.items", node.path);
+            let mut child = node.child(&path, &schema["items"], element);
             // Only the elements of lists with keys can be matched with their old values.
             if schema["x-kubernetes-list-type"] != "map" {
-                child.uncorrelatable = child.uncorrelatable.or(Some(node.at));
+                child.uncorrelatable = child.uncorrelatable.or(Some(node.path));
             }
             self.node(&child);
         }
         let parts = schema["allOf"].as_array();
         for (i, part) in parts.into_iter().flatten().enumerate() {
-            let at = format!("{}.allOf[{i}]", node.at);
-            self.rules(&at, part, node);
+            let path = format!("{}.allOf[{i}]", node.path);
+            self.rules(&path, part, node);
         }
-        self.rules(node.at, schema, node);
+        self.rules(node.path, schema, node);
     }
 
     /// Checks the rules of `holder`, which are about the values of `node`.
-    fn rules(&mut self, at: &str, holder: &Json, node: &SchemaPosition<'_>) {
+    fn rules(&mut self, path: &str, holder: &Json, node: &SchemaPosition<'_>) {
         let before = self.errors.len();
         let rules = holder[RULES].as_array();
         for (i, rule) in rules.into_iter().flatten().enumerate() {
-            self.fields(&format!("{at}.{RULES}[{i}]"), rule, node.schema);
+            self.fields(&format!("{path}.{RULES}[{i}]"), rule, node.schema);
         }
         if self.errors.len() > before {
             return;
         }
         for (i, rule) in rules.into_iter().flatten().enumerate() {
-            let at = format!("{at}.{RULES}[{i}]");
+            let path = format!("{path}.{RULES}[{i}]");
             let Some(declaration) = &node.declaration else {
-                let why = "unable to convert structural schema to CEL declarations";
+                let detail = "unable to convert structural schema to CEL declarations";
                 let value = &node.schema["type"];
                 self.errors
-                    .push(FieldError::invalid(format!("{at}.rule"), value, why));
+                    .push(FieldError::invalid(format!("{path}.rule"), value, detail));
                 continue;
             };
             let compiled = Rule::compile(rule, node.schema, declaration, &self.patterns);
-            self.expression(&at, rule, &compiled, node, declaration);
+            self.expression(&path, rule, &compiled, node, declaration);
         }
     }
 
-    fn fields(&mut self, at: &str, rule: &Json, schema: &Json) {
+    fn fields(&mut self, rule_path: &str, rule: &Json, schema: &Json) {
         let text = |name: &str| rule[name].as_str().unwrap_or("");
-        let invalid = |name: &str, why: &str| {
-            FieldError::invalid(format!("{at}.{name}"), &text(name).into(), why)
+        let invalid = |name: &str, detail: &str| {
+            FieldError::invalid(format!("{rule_path}.{name}"), &text(name).into(), detail)
         };
         let lines = |text: &str| text.contains(['\n', '\r']);
         let (trimmed_rule, trimmed_message) = (text("rule").trim(), text("message").trim());
         if trimmed_rule.is_empty() {
-            let why = "rule is not specified";
+            let detail = "rule is not specified";
             self.errors
-                .push(FieldError::required(format!("{at}.rule"), why));
+                .push(FieldError::required(format!("{rule_path}.rule"), detail));
         } else if !text("message").is_empty() && trimmed_message.is_empty() {
             self.errors
                 .push(invalid("message", "must be non-empty if specified"));
@@ -218,19 +219,21 @@ impl RuleCheck {
             self.errors
                 .push(invalid("message", "must not contain line breaks"));
         } else if lines(trimmed_rule) && trimmed_message.is_empty() {
-            let why = "message must be specified if rule contains line breaks";
+            let detail = "message must be specified if rule contains line breaks";
             self.errors
-                .push(FieldError::required(format!("{at}.message"), why));
+                .push(FieldError::required(format!("{rule_path}.message"), detail));
         }
         let expression = text("messageExpression");
         if !expression.is_empty() && expression.trim().is_empty() {
-            let why = "messageExpression must be non-empty if specified";
-            self.errors
-                .push(FieldError::required(format!("{at}.messageExpression"), why));
+            let detail = "messageExpression must be non-empty if specified";
+            self.errors.push(FieldError::required(
+                format!("{rule_path}.messageExpression"),
+                detail,
+            ));
         }
         let reason = &rule["reason"];
         if !reason.is_null() && !REASONS.contains(&text("reason")) {
-            let field = format!("{at}.reason");
+            let field = format!("{rule_path}.reason");
             self.errors
                 .push(FieldError::not_supported(field, reason, &REASONS));
         }
@@ -254,13 +257,13 @@ impl RuleCheck {
 
     fn expression(
         &mut self,
-        at: &str,
+        path: &str,
         rule: &Json,
         compiled: &Rule,
         node: &SchemaPosition<'_>,
         declaration: &Declaration,
     ) {
-        let rule_at = format!("{at}.rule");
+        let rule_at = format!("{path}.rule");
         match &compiled.program {
             Some(Ok(expression)) => {
                 let occurrences = node
@@ -269,57 +272,58 @@ impl RuleCheck {
                 let cost = expression.max_cost.saturating_mul(occurrences);
                 self.observe_cost(&rule_at, "estimated rule cost", cost);
             }
-            Some(Err(why)) => self.errors.push(invalid_rule(&rule_at, rule, why)),
+            Some(Err(detail)) => self.errors.push(invalid_rule(&rule_at, rule, detail)),
             None => {}
         }
-        let message_at = format!("{at}.messageExpression");
+        let message_at = format!("{path}.messageExpression");
         match &compiled.message_program {
             Some(Ok(expression)) => {
                 let name = "estimated messageExpression cost";
                 self.observe_cost(&message_at, name, expression.max_cost);
             }
-            Some(Err(why)) => self.errors.push(invalid_rule(&message_at, rule, why)),
+            Some(Err(detail)) => self.errors.push(invalid_rule(&message_at, rule, detail)),
             None => {}
         }
         if compiled.uses_old_self() {
             if let Some(part) = node.uncorrelatable {
-                let why = format!(
+                let detail = format!(
                     "oldSelf cannot be used on the uncorrelatable portion of the schema within {part}"
                 );
                 let text = Json::from(&*compiled.text);
-                self.errors.push(FieldError::invalid(rule_at, &text, why));
+                self.errors
+                    .push(FieldError::invalid(rule_at, &text, detail));
             }
         } else if !rule["optionalOldSelf"].is_null() {
-            let why = "may not be set if oldSelf is not used in rule";
-            let field = format!("{at}.optionalOldSelf");
+            let detail = "may not be set if oldSelf is not used in rule";
+            let field = format!("{path}.optionalOldSelf");
             self.errors
-                .push(FieldError::invalid(field, &rule["optionalOldSelf"], why));
+                .push(FieldError::invalid(field, &rule["optionalOldSelf"], detail));
         }
     }
 
-    fn observe_cost(&mut self, at: &str, name: &str, cost: u64) {
+    fn observe_cost(&mut self, path: &str, name: &str, cost: u64) {
         if !self.stored && cost > RULE_COST_LIMIT {
-            let why = cost_error(name, cost, RULE_COST_LIMIT);
-            self.errors.push(FieldError::forbidden(at, &why));
+            let detail = cost_error(name, cost, RULE_COST_LIMIT);
+            self.errors.push(FieldError::forbidden(path, &detail));
         }
         self.total_cost = self.total_cost.saturating_add(cost);
         if cost >= TOTAL_COST_LIMIT / 100 {
-            self.expensive.push((cost, at.to_owned()));
+            self.expensive.push((cost, path.to_owned()));
         }
     }
 
-    fn report_total(&mut self, at: &str) {
+    fn report_total(&mut self, path: &str) {
         if self.total_cost <= TOTAL_COST_LIMIT {
             return;
         }
         self.expensive.sort_by(|(a, _), (b, _)| b.cmp(a));
-        let why = "contributed to estimated rule cost total exceeding cost limit for entire OpenAPIv3 schema";
-        for (_, at) in self.expensive.iter().take(REPORTED_RULES) {
-            self.errors.push(FieldError::forbidden(at, why));
+        let detail = "contributed to estimated rule cost total exceeding cost limit for entire OpenAPIv3 schema";
+        for (_, path) in self.expensive.iter().take(REPORTED_RULES) {
+            self.errors.push(FieldError::forbidden(path, detail));
         }
         let name = "x-kubernetes-validations estimated rule cost total for entire OpenAPIv3 schema";
-        let why = cost_error(name, self.total_cost, TOTAL_COST_LIMIT);
-        self.errors.push(FieldError::forbidden(at, &why));
+        let detail = cost_error(name, self.total_cost, TOTAL_COST_LIMIT);
+        self.errors.push(FieldError::forbidden(path, &detail));
     }
 }
 
@@ -338,7 +342,7 @@ fn cost_error(name: &str, cost: u64, limit: u64) -> String {
 }
 
 /// An error about a rule as a whole, which Go prints with its fields in order.
-fn invalid_rule(at: &str, rule: &Json, why: &str) -> FieldError {
+fn invalid_rule(path: &str, rule: &Json, detail: &str) -> FieldError {
     let text = |name: &str| json!(rule[name].as_str().unwrap_or("")).to_string();
     let rendered = format!(
         "{{\"Rule\":{},\"Message\":{},\"MessageExpression\":{},\"Reason\":{},\"FieldPath\":{},\"OptionalOldSelf\":{}}}",
@@ -349,5 +353,5 @@ fn invalid_rule(at: &str, rule: &Json, why: &str) -> FieldError {
         text("fieldPath"),
         rule["optionalOldSelf"],
     );
-    FieldError::invalid_rendered(at, &rendered, why)
+    FieldError::invalid_rendered(path, &rendered, detail)
 }

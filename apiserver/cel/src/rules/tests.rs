@@ -9,7 +9,7 @@ use super::{RuleValidator, SchemaRules, validate_schema_rules};
 fn refusals(schema: &Json) -> Vec<String> {
     let mut errors = Vec::new();
     let rules = SchemaRules {
-        at: "s",
+        path: "s",
         schema,
         stored: false,
         patterns: &PatternBudget::default(),
@@ -32,7 +32,7 @@ fn with_rule(field: &Json, rule: &Json) -> Json {
 #[test]
 fn wrong_rules_are_refused() {
     let number = json!({"type": "integer"});
-    let at = "s.properties[f].x-kubernetes-validations[0]";
+    let path = "s.properties[f].x-kubernetes-validations[0]";
     for (rule, refusal) in [
         (json!({"rule": "self > 0"}), None),
         (
@@ -91,7 +91,7 @@ fn wrong_rules_are_refused() {
         ),
         (json!({"rule": "self >= oldSelf"}), None),
     ] {
-        let expected: Vec<String> = refusal.iter().map(|r| format!("{at}.{r}")).collect();
+        let expected: Vec<String> = refusal.iter().map(|r| format!("{path}.{r}")).collect();
         assert_eq!(refusals(&with_rule(&number, &rule)), expected, "{rule}");
     }
 }
@@ -134,13 +134,13 @@ fn expensive_rules_are_refused() {
             true,
         ),
     ] {
-        let found = refusals(&with_rule(&field, &json!({"rule": rule})));
+        let errors = refusals(&with_rule(&field, &json!({"rule": rule})));
         let budget =
             format!("{rule_at}: Forbidden: estimated rule cost exceeds budget by factor of");
-        assert_eq!(found.is_empty(), accepted, "{field} {rule}: {found:?}");
+        assert_eq!(errors.is_empty(), accepted, "{field} {rule}: {errors:?}");
         assert!(
-            accepted || found[0].starts_with(&budget) && found[0].ends_with(hint),
-            "{found:?}"
+            accepted || errors[0].starts_with(&budget) && errors[0].ends_with(hint),
+            "{errors:?}"
         );
     }
     // Many rules that are each cheap enough are too many together.
@@ -149,11 +149,11 @@ fn expensive_rules_are_refused() {
         .collect();
     let field =
         json!({"type": "string", "maxLength": 5_000_000, "x-kubernetes-validations": rules});
-    let found = refusals(&json!({"type": "object", "properties": {"f": field}}));
+    let errors = refusals(&json!({"type": "object", "properties": {"f": field}}));
     let total = "s: Forbidden: x-kubernetes-validations estimated rule cost total for entire OpenAPIv3 schema exceeds budget by factor of";
-    assert!(found.iter().any(|e| e.starts_with(total)), "{found:?}");
+    assert!(errors.iter().any(|e| e.starts_with(total)), "{errors:?}");
     assert_eq!(
-        found
+        errors
             .iter()
             .filter(|e| e.contains("contributed to"))
             .count(),
@@ -209,8 +209,8 @@ fn rules_are_evaluated_for_objects() {
     let validator = RuleValidator::compile(&schema()).unwrap();
     let check = |new: &Json, old: Option<&Json>, errors: &[&str]| {
         let outcome = validator.validate(new, old);
-        let found: Vec<String> = outcome.errors.iter().map(text).collect();
-        assert_eq!(found, errors, "{new}");
+        let actual: Vec<String> = outcome.errors.iter().map(text).collect();
+        assert_eq!(actual, errors, "{new}");
     };
     let spec = json!({"min": 1, "max": 2});
     check(&object(spec.clone()), None, &[]);
@@ -251,9 +251,13 @@ fn rules_are_evaluated_for_objects() {
         None,
         &["spec.first: Invalid value: 2: must begin at 1"],
     );
-    let mut named = object(spec);
-    named["metadata"]["name"] = json!("forbidden");
-    check(&named, None, &["<nil>: Invalid value: name is forbidden"]);
+    let mut with_forbidden_name = object(spec);
+    with_forbidden_name["metadata"]["name"] = json!("forbidden");
+    check(
+        &with_forbidden_name,
+        None,
+        &["<nil>: Invalid value: name is forbidden"],
+    );
     let old =
         object(json!({"min": 1, "max": 2, "fixed": "a", "ports": [{"name": "x", "port": 5}]}));
     let new = object(

@@ -87,10 +87,10 @@ impl RuleNode {
             .map(|rule| Rule::compile(rule, schema, declaration, &patterns))
             .collect();
         let element = declaration.element();
-        let below = |name: &str| {
+        let compile_child = |name: &str| {
             let (holder, part) = (&holder[name], &schema[name]);
-            let both = holder.is_object() && part.is_object();
-            let node = both.then(|| Self::compile(holder, part, element?));
+            let are_objects = holder.is_object() && part.is_object();
+            let node = are_objects.then(|| Self::compile(holder, part, element?));
             node.flatten().map(Box::new)
         };
         let properties = Self::compile_properties(holder, schema, declaration);
@@ -100,8 +100,8 @@ impl RuleNode {
             declaration: Arc::clone(declaration),
             schema_type: schema["type"].as_str().unwrap_or("").to_owned(),
             properties,
-            additional_properties: below("additionalProperties"),
-            items: below("items"),
+            additional_properties: compile_child("additionalProperties"),
+            items: compile_child("items"),
             all_of: all_of
                 .filter_map(|part| Self::compile(part, schema, declaration))
                 .collect(),
@@ -162,7 +162,7 @@ impl RuleEvaluation {
     fn node<'v>(
         &mut self,
         node: &'v RuleNode,
-        at: &str,
+        path: &str,
         new: &'v Json,
         old: Option<&'v Json>,
         correlation: Correlation<'v>,
@@ -171,14 +171,14 @@ impl RuleEvaluation {
             return Ok(());
         }
         for rule in &node.rules {
-            self.rule(node, rule, at, new, old, correlation)?;
+            self.rule(node, rule, path, new, old, correlation)?;
         }
         for part in &node.all_of {
-            self.node(part, at, new, old, correlation.without_current())?;
+            self.node(part, path, new, old, correlation.without_current())?;
         }
         match new {
-            Json::Array(items) => self.items(node, at, items, old, correlation),
-            Json::Object(_) => self.fields(node, at, new, old, correlation),
+            Json::Array(items) => self.items(node, path, items, old, correlation),
+            Json::Object(_) => self.fields(node, path, new, old, correlation),
             _ => Ok(()),
         }
     }
@@ -186,7 +186,7 @@ impl RuleEvaluation {
     fn fields<'v>(
         &mut self,
         node: &'v RuleNode,
-        at: &str,
+        path: &str,
         new: &'v Json,
         old: Option<&'v Json>,
         correlation: Correlation<'v>,
@@ -194,12 +194,12 @@ impl RuleEvaluation {
         for (name, value) in new.as_object().into_iter().flatten() {
             let old = old.and_then(|old| old.get(name));
             let correlation = correlation.field(name, value, old);
-            if let Some(below) = &node.additional_properties {
-                let at = format!("{at}[{name}]");
-                self.node(below, &at, value, old, correlation)?;
+            if let Some(child_node) = &node.additional_properties {
+                let path = format!("{path}[{name}]");
+                self.node(child_node, &path, value, old, correlation)?;
             }
-            if let Some(below) = node.properties.get(name) {
-                self.node(below, &child(at, name), value, old, correlation)?;
+            if let Some(child_node) = node.properties.get(name) {
+                self.node(child_node, &child(path, name), value, old, correlation)?;
             }
         }
         Ok(())
@@ -208,20 +208,20 @@ impl RuleEvaluation {
     fn items<'v>(
         &mut self,
         node: &'v RuleNode,
-        at: &str,
+        path: &str,
         items: &'v [Json],
         old: Option<&'v Json>,
         correlation: Correlation<'v>,
     ) -> BudgetResult {
-        let Some(below) = &node.items else {
+        let Some(item_node) = &node.items else {
             return Ok(());
         };
         let old_items = old_items_by_key(&node.list_map_keys, old);
         for (i, item) in items.iter().enumerate() {
             let key = composite_key(&node.list_map_keys, item);
             let old = key.and_then(|key| old_items.get(&key).copied());
-            let at = format!("{at}[{i}]");
-            self.node(below, &at, item, old, correlation.item(item, old))?;
+            let path = format!("{path}[{i}]");
+            self.node(item_node, &path, item, old, correlation.item(item, old))?;
         }
         Ok(())
     }
@@ -230,23 +230,27 @@ impl RuleEvaluation {
         &mut self,
         node: &'v RuleNode,
         rule: &'v Rule,
-        at: &str,
+        object_path: &str,
         new: &'v Json,
         old: Option<&'v Json>,
         correlation: Correlation<'v>,
     ) -> BudgetResult {
-        let path = if at.is_empty() { "<nil>" } else { at };
+        let path = if object_path.is_empty() {
+            "<nil>"
+        } else {
+            object_path
+        };
         let schema_type = Json::from(&*node.schema_type);
-        let invalid = |why: &str| FieldError::invalid(path, &schema_type, why);
+        let invalid = |message: &str| FieldError::invalid(path, &schema_type, message);
         if self.budget == 0 {
             self.outcome.errors.push(invalid(OUT_OF_BUDGET));
             return Err(BudgetExceeded);
         }
         let compiled = match &rule.program {
             None => return Ok(()),
-            Some(Err(why)) => {
-                let why = format!("rule compile error: {why}");
-                self.outcome.errors.push(invalid(&why));
+            Some(Err(message)) => {
+                let message = format!("rule compile error: {message}");
+                self.outcome.errors.push(invalid(&message));
                 return Ok(());
             }
             Some(Ok(compiled)) => compiled,
@@ -274,11 +278,11 @@ impl RuleEvaluation {
         match result {
             Ok(true) => Ok(()),
             Ok(false) => self.failed_rule(rule, path, &node.schema_type, &values, correlation),
-            Err(why) => {
+            Err(message) => {
                 self.outcome
                     .errors
-                    .push(invalid(&evaluation_error(&why, rule)));
-                match why {
+                    .push(invalid(&evaluation_error(&message, rule)));
+                match message {
                     EvalError::CostLimitExceeded => Err(BudgetExceeded),
                     _ => Ok(()),
                 }
@@ -304,9 +308,9 @@ impl RuleEvaluation {
         if let Some(Ok(expression)) = &rule.message_program {
             match self.message(expression, &rule.message_expression, values) {
                 Ok(text) => message = text,
-                Err(why) => {
+                Err(detail) => {
                     let value = Json::from(schema_type);
-                    self.add(FieldError::invalid(path, &value, why), tolerated);
+                    self.add(FieldError::invalid(path, &value, detail), tolerated);
                     return Err(BudgetExceeded);
                 }
             }
@@ -356,10 +360,10 @@ impl RuleEvaluation {
             Err(_) => Ok(None),
             Ok(message) => {
                 let message = message.trim();
-                let shown = !message.is_empty()
+                let is_valid = !message.is_empty()
                     && message.len() <= MAX_MESSAGE_BYTES
                     && !message.contains('\n');
-                Ok(shown.then(|| message.to_owned()))
+                Ok(is_valid.then(|| message.to_owned()))
             }
         }
     }
@@ -395,11 +399,11 @@ impl<'v> RuleValues<'v> {
     }
 }
 
-fn child(at: &str, name: &str) -> String {
-    if at.is_empty() {
+fn child(path: &str, name: &str) -> String {
+    if path.is_empty() {
         name.to_owned()
     } else {
-        format!("{at}.{name}")
+        format!("{path}.{name}")
     }
 }
 
@@ -422,18 +426,18 @@ fn old_items_by_key<'v>(keys: &[String], old: Option<&'v Json>) -> HashMap<Strin
     by_key
 }
 
-fn evaluation_error(why: &EvalError, rule: &Rule) -> String {
+fn evaluation_error(error: &EvalError, rule: &Rule) -> String {
     let rule = rule.describe();
-    match why {
+    match error {
         EvalError::NoSuchOverload => format!(
-            "'{why}': call arguments did not match a supported operator, function or macro signature for rule: {rule}"
+            "'{error}': call arguments did not match a supported operator, function or macro signature for rule: {rule}"
         ),
         EvalError::CostLimitExceeded => format!(
-            "'{why}': no further validation rules will be run due to call cost exceeds limit for rule: {rule}"
+            "'{error}': no further validation rules will be run due to call cost exceeds limit for rule: {rule}"
         ),
         // Rules have no authorizer.
         EvalError::Message(_) | EvalError::PendingAuthorization(_) => {
-            format!("{why} evaluating rule: {rule}")
+            format!("{error} evaluating rule: {rule}")
         }
     }
 }

@@ -5,7 +5,7 @@ use super::{MAX_DEPTH, MAX_NODES, Position, SyntaxError};
 /// An expression with its position, and the depth and size of the tree below it.
 #[derive(Clone, Debug)]
 pub(crate) struct Expr {
-    pub(crate) at: Position,
+    pub(crate) position: Position,
     depth: u16,
     nodes: u32,
     pub(crate) kind: ExprKind,
@@ -71,22 +71,22 @@ pub(crate) enum Literal {
 
 impl Expr {
     /// Fails when the tree would be deeper than [`MAX_DEPTH`] or larger than [`MAX_NODES`].
-    pub(crate) fn new(at: Position, kind: ExprKind) -> Result<Self, SyntaxError> {
+    pub(crate) fn new(position: Position, kind: ExprKind) -> Result<Self, SyntaxError> {
         let (mut depth, mut nodes) = (1, 1u32);
         kind.for_each_child(|child| {
             depth = depth.max(child.depth + 1);
             nodes = nodes.saturating_add(child.nodes);
         });
         if depth > MAX_DEPTH {
-            let why = format!("expression recursion limit exceeded: {MAX_DEPTH}");
-            return Err(SyntaxError::new(at, why));
+            let message = format!("expression recursion limit exceeded: {MAX_DEPTH}");
+            return Err(SyntaxError::new(position, message));
         }
         if nodes > MAX_NODES {
-            let why = format!("expression node limit exceeded: {MAX_NODES}");
-            return Err(SyntaxError::new(at, why));
+            let message = format!("expression node limit exceeded: {MAX_NODES}");
+            return Err(SyntaxError::new(position, message));
         }
         let expr = Self {
-            at,
+            position,
             depth,
             nodes,
             kind,
@@ -100,7 +100,7 @@ impl Expr {
     }
 
     pub(crate) fn call(
-        at: Position,
+        position: Position,
         function: &str,
         arguments: Vec<Self>,
     ) -> Result<Self, SyntaxError> {
@@ -110,20 +110,20 @@ impl Expr {
             target: None,
             arguments,
         };
-        Self::new(at, kind)
+        Self::new(position, kind)
     }
 
-    pub(crate) fn literal(at: Position, literal: Literal) -> Self {
-        Self::leaf(at, ExprKind::Literal(literal))
+    pub(crate) fn literal(position: Position, literal: Literal) -> Self {
+        Self::leaf(position, ExprKind::Literal(literal))
     }
 
-    pub(crate) fn identifier(at: Position, name: &str) -> Self {
-        Self::leaf(at, ExprKind::Identifier(name.to_owned()))
+    pub(crate) fn identifier(position: Position, name: &str) -> Self {
+        Self::leaf(position, ExprKind::Identifier(name.to_owned()))
     }
 
-    fn leaf(at: Position, kind: ExprKind) -> Self {
+    fn leaf(position: Position, kind: ExprKind) -> Self {
         Self {
-            at,
+            position,
             depth: 1,
             nodes: 1,
             kind,

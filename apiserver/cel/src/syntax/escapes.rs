@@ -4,23 +4,23 @@
 /// strings they are code points.
 pub(super) fn unescape(text: &[char], bytes: bool) -> Result<Vec<u8>, &'static str> {
     let mut out = Vec::with_capacity(text.len());
-    let mut at = 0;
-    while let Some(&c) = text.get(at) {
-        at += 1;
+    let mut index = 0;
+    while let Some(&c) = text.get(index) {
+        index += 1;
         if c != '\\' {
             push_char(&mut out, c);
             continue;
         }
-        let Some(&escaped) = text.get(at) else {
+        let Some(&escaped) = text.get(index) else {
             return Err("unable to unescape string, found '\\' as last character");
         };
-        at += 1;
+        index += 1;
         let (digits, radix) = match escaped {
             'x' | 'X' => (2, 16),
             'u' if !bytes => (4, 16),
             'U' if !bytes => (8, 16),
             '0'..='3' => {
-                at -= 1;
+                index -= 1;
                 (3, 8)
             }
             other => {
@@ -29,9 +29,9 @@ pub(super) fn unescape(text: &[char], bytes: bool) -> Result<Vec<u8>, &'static s
             }
         };
         let digits = text
-            .get(at..at + digits)
+            .get(index..index + digits)
             .ok_or("unable to unescape string")?;
-        at += digits.len();
+        index += digits.len();
         let mut code = 0;
         for digit in digits {
             let digit = digit.to_digit(radix).ok_or("unable to unescape string")?;

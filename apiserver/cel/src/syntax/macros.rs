@@ -1,4 +1,4 @@
-//! Expands macros while an expression is parsed: those of CEL's standard library, of optional
+//! Expands macros while an expression is parsed: the macros of CEL's standard library, of optional
 //! types, and of comprehensions with two variables (`cel-go/parser/macro.go`,
 //! `cel-go/ext/comprehensions.go`).
 
@@ -12,15 +12,15 @@ const UNUSED: &str = "#unused";
 
 type Expanded = Result<Expr, SyntaxError>;
 
-pub(super) fn global_call(at: Position, function: &str, arguments: Vec<Expr>) -> Expanded {
+pub(super) fn global_call(position: Position, function: &str, arguments: Vec<Expr>) -> Expanded {
     if function == "has" && arguments.len() == 1 {
-        return expand_has(at, arguments);
+        return expand_has(position, arguments);
     }
-    Expr::call(at, function, arguments)
+    Expr::call(position, function, arguments)
 }
 
 pub(super) fn receiver_call(
-    at: Position,
+    position: Position,
     target: Expr,
     function: &str,
     arguments: Vec<Expr>,
@@ -36,7 +36,7 @@ pub(super) fn receiver_call(
         ("transformMapEntry", 3 | 4) => Some(Expansion::transform_map_entry),
         ("sortBy", 2) => Some(Expansion::sort_by),
         ("optMap" | "optFlatMap", 2) => {
-            return expand_opt_map(at, target, arguments, function == "optFlatMap");
+            return expand_opt_map(position, target, arguments, function == "optFlatMap");
         }
         _ => None,
     };
@@ -46,17 +46,17 @@ pub(super) fn receiver_call(
             target: Some(Box::new(target)),
             arguments,
         };
-        return Expr::new(at, kind);
+        return Expr::new(position, kind);
     };
     let variables = match function {
         "map" | "filter" | "sortBy" => 1,
         "transformList" | "transformMap" | "transformMapEntry" => 2,
         _ => arguments.len() - 1,
     };
-    expand(&mut Expansion::new(at, target, arguments, variables)?)
+    expand(&mut Expansion::new(position, target, arguments, variables)?)
 }
 
-fn expand_has(at: Position, mut arguments: Vec<Expr>) -> Expanded {
+fn expand_has(position: Position, mut arguments: Vec<Expr>) -> Expanded {
     let argument = arguments.pop().map(|a| a.kind);
     let Some(ExprKind::Select {
         operand,
@@ -64,20 +64,28 @@ fn expand_has(at: Position, mut arguments: Vec<Expr>) -> Expanded {
         test: false,
     }) = argument
     else {
-        return Err(SyntaxError::new(at, "invalid argument to has() macro"));
+        return Err(SyntaxError::new(
+            position,
+            "invalid argument to has() macro",
+        ));
     };
     let kind = ExprKind::Select {
         operand,
         field,
         test: true,
     };
-    Expr::new(at, kind)
+    Expr::new(position, kind)
 }
 
 /// `target.optMap(v, f)`: `f` with `v` bound to the value, if there is one.
-fn expand_opt_map(at: Position, target: Expr, mut arguments: Vec<Expr>, flat: bool) -> Expanded {
+fn expand_opt_map(
+    position: Position,
+    target: Expr,
+    mut arguments: Vec<Expr>,
+    flat: bool,
+) -> Expanded {
     let (Some(body), Some(variable)) = (arguments.pop(), arguments.pop()) else {
-        return Err(SyntaxError::new(at, "optMap() takes two arguments"));
+        return Err(SyntaxError::new(position, "optMap() takes two arguments"));
     };
     let variable = simple_identifier(
         &variable,
@@ -89,39 +97,43 @@ fn expand_opt_map(at: Position, target: Expr, mut arguments: Vec<Expr>, flat: bo
             target: Some(Box::new(target)),
             arguments: Vec::new(),
         };
-        Expr::new(at, kind)
+        Expr::new(position, kind)
     };
     let body = if flat {
         body
     } else {
-        Expr::call(at, "optional.of", vec![body])?
+        Expr::call(position, "optional.of", vec![body])?
     };
     // A loop over nothing binds the variable.
     let bound = ExprKind::Comprehension(Box::new(Comprehension {
-        range: Expr::new(at, ExprKind::List(Vec::new()))?,
+        range: Expr::new(position, ExprKind::List(Vec::new()))?,
         variable: UNUSED.to_owned(),
         second_variable: None,
         accumulator: variable.clone(),
         init: member(target.clone(), "value")?,
-        condition: Expr::literal(at, Literal::Bool(false)),
-        step: Expr::identifier(at, &variable),
+        condition: Expr::literal(position, Literal::Bool(false)),
+        step: Expr::identifier(position, &variable),
         result: body,
     }));
-    let none = Expr::call(at, "optional.none", Vec::new())?;
+    let optional_none = Expr::call(position, "optional.none", Vec::new())?;
     let has_value = member(target, "hasValue")?;
-    Expr::call(at, "_?_:_", vec![has_value, Expr::new(at, bound)?, none])
+    Expr::call(
+        position,
+        "_?_:_",
+        vec![has_value, Expr::new(position, bound)?, optional_none],
+    )
 }
 
 fn simple_identifier(expr: &Expr, message: &str) -> Result<String, SyntaxError> {
     match &expr.kind {
         ExprKind::Identifier(name) if name != ACCUMULATOR => Ok(name.clone()),
-        _ => Err(SyntaxError::new(expr.at, message)),
+        _ => Err(SyntaxError::new(expr.position, message)),
     }
 }
 
 /// The parts of a macro that becomes a comprehension.
 struct Expansion {
-    at: Position,
+    position: Position,
     range: Expr,
     variable: String,
     second_variable: Option<String>,
@@ -131,7 +143,7 @@ struct Expansion {
 
 impl Expansion {
     fn new(
-        at: Position,
+        position: Position,
         range: Expr,
         mut arguments: Vec<Expr>,
         variables: usize,
@@ -145,12 +157,12 @@ impl Expansion {
             )?);
         }
         if names.len() == 2 && names[0] == names[1] {
-            let why = format!("duplicate variable name: {}", names[0]);
-            return Err(SyntaxError::new(at, why));
+            let message = format!("duplicate variable name: {}", names[0]);
+            return Err(SyntaxError::new(position, message));
         }
         let mut names = names.into_iter();
         Ok(Self {
-            at,
+            position,
             range,
             variable: names.next().unwrap_or_default(),
             second_variable: names.next(),
@@ -159,15 +171,15 @@ impl Expansion {
     }
 
     fn literal(&self, literal: Literal) -> Expr {
-        Expr::literal(self.at, literal)
+        Expr::literal(self.position, literal)
     }
 
     fn accumulator(&self) -> Expr {
-        Expr::identifier(self.at, ACCUMULATOR)
+        Expr::identifier(self.position, ACCUMULATOR)
     }
 
     fn call(&self, function: &str, arguments: Vec<Expr>) -> Expanded {
-        Expr::call(self.at, function, arguments)
+        Expr::call(self.position, function, arguments)
     }
 
     fn not_strictly_false(&self, expr: Expr) -> Expanded {
@@ -176,7 +188,7 @@ impl Expansion {
 
     /// The last argument.
     fn body(&mut self) -> Expanded {
-        let missing = || SyntaxError::new(self.at, "missing argument");
+        let missing = || SyntaxError::new(self.position, "missing argument");
         self.arguments.pop().ok_or_else(missing)
     }
 
@@ -189,7 +201,7 @@ impl Expansion {
     }
 
     fn finish(&mut self, init: Expr, condition: Expr, step: Expr, result: Expr) -> Expanded {
-        let unused = Expr::identifier(self.at, UNUSED);
+        let unused = Expr::identifier(self.position, UNUSED);
         let comprehension = Comprehension {
             range: std::mem::replace(&mut self.range, unused),
             variable: std::mem::take(&mut self.variable),
@@ -200,7 +212,10 @@ impl Expansion {
             step,
             result,
         };
-        Expr::new(self.at, ExprKind::Comprehension(Box::new(comprehension)))
+        Expr::new(
+            self.position,
+            ExprKind::Comprehension(Box::new(comprehension)),
+        )
     }
 
     /// A comprehension that visits every element.
@@ -228,20 +243,20 @@ impl Expansion {
 
     fn exists_one(&mut self) -> Expanded {
         let body = self.body()?;
-        let one = self.literal(Literal::Int(1));
-        let more = self.call("_+_", vec![self.accumulator(), one.clone()])?;
-        let step = self.call("_?_:_", vec![body, more, self.accumulator()])?;
-        let result = self.call("_==_", vec![self.accumulator(), one])?;
+        let literal_one = self.literal(Literal::Int(1));
+        let incremented = self.call("_+_", vec![self.accumulator(), literal_one.clone()])?;
+        let step = self.call("_?_:_", vec![body, incremented, self.accumulator()])?;
+        let result = self.call("_==_", vec![self.accumulator(), literal_one])?;
         let init = self.literal(Literal::Int(0));
         self.looping(init, step, result)
     }
 
     fn appending(&mut self, element: Expr) -> Expanded {
-        let at = self.at;
-        let list = Expr::new(at, ExprKind::List(vec![(element, false)]))?;
+        let position = self.position;
+        let list = Expr::new(position, ExprKind::List(vec![(element, false)]))?;
         let step = self.call("_+_", vec![self.accumulator(), list])?;
         let step = self.filtered(step)?;
-        let init = Expr::new(at, ExprKind::List(Vec::new()))?;
+        let init = Expr::new(position, ExprKind::List(Vec::new()))?;
         let result = self.accumulator();
         self.looping(init, step, result)
     }
@@ -256,13 +271,13 @@ impl Expansion {
     }
 
     fn filter(&mut self) -> Expanded {
-        let element = Expr::identifier(self.at, &self.variable);
+        let element = Expr::identifier(self.position, &self.variable);
         self.appending(element)
     }
 
     fn transform_map(&mut self) -> Expanded {
         let value = self.body()?;
-        let key = Expr::identifier(self.at, &self.variable);
+        let key = Expr::identifier(self.position, &self.variable);
         self.inserting(vec![self.accumulator(), key, value])
     }
 
@@ -274,7 +289,7 @@ impl Expansion {
     fn inserting(&mut self, arguments: Vec<Expr>) -> Expanded {
         let step = self.call("cel.@mapInsert", arguments)?;
         let step = self.filtered(step)?;
-        let init = Expr::new(self.at, ExprKind::Map(Vec::<MapEntry>::new()))?;
+        let init = Expr::new(self.position, ExprKind::Map(Vec::<MapEntry>::new()))?;
         let result = self.accumulator();
         self.looping(init, step, result)
     }
@@ -290,8 +305,8 @@ impl Expansion {
                 | ExprKind::Call { .. }
                 | ExprKind::Comprehension(_)
         ) {
-            let why = "sortBy can only be applied to a list, identifier, comprehension, call or select expression";
-            return Err(SyntaxError::new(list.at, why));
+            let message = "sortBy can only be applied to a list, identifier, comprehension, call or select expression";
+            return Err(SyntaxError::new(list.position, message));
         }
         let keys = self.map()?;
         let kind = ExprKind::Call {
@@ -299,6 +314,6 @@ impl Expansion {
             target: Some(Box::new(list)),
             arguments: vec![keys],
         };
-        Expr::new(self.at, kind)
+        Expr::new(self.position, kind)
     }
 }

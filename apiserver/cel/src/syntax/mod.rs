@@ -25,14 +25,14 @@ pub(crate) struct Position(pub(crate) u32);
 /// An error in the text of an expression.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct SyntaxError {
-    pub(crate) at: Position,
+    pub(crate) position: Position,
     pub(crate) message: String,
 }
 
 impl SyntaxError {
-    pub(crate) fn new(at: Position, message: impl Into<String>) -> Self {
+    pub(crate) fn new(position: Position, message: impl Into<String>) -> Self {
         Self {
-            at,
+            position,
             message: message.into(),
         }
     }
@@ -40,7 +40,7 @@ impl SyntaxError {
     /// The error as cel-go prints it: where, what, and the line with a caret below.
     pub(crate) fn render(&self, source: &str) -> String {
         let (mut line, mut column) = (1, 0);
-        for c in source.chars().take(self.at.0 as usize) {
+        for c in source.chars().take(self.position.0 as usize) {
             if c == '\n' {
                 (line, column) = (line + 1, 0);
             } else {
@@ -54,7 +54,7 @@ impl SyntaxError {
             .unwrap_or("")
             .replace('\t', " ");
         let dots = ".".repeat(column);
-        let shown = column + 1;
-        format!("ERROR: <input>:{line}:{shown}: {message}\n | {text}\n | {dots}^")
+        let column_number = column + 1;
+        format!("ERROR: <input>:{line}:{column_number}: {message}\n | {text}\n | {dots}^")
     }
 }

@@ -42,8 +42,8 @@ type Parsed = Result<Expr, SyntaxError>;
 
 pub(crate) fn parse(source: &str) -> Parsed {
     if source.chars().nth(MAX_EXPRESSION_CHARS).is_some() {
-        let why = format!("expression code point size exceeds limit: {MAX_EXPRESSION_CHARS}");
-        return Err(SyntaxError::new(Position(0), why));
+        let message = format!("expression code point size exceeds limit: {MAX_EXPRESSION_CHARS}");
+        return Err(SyntaxError::new(Position(0), message));
     }
     let mut parser = Parser {
         tokens: tokens(source)?,
@@ -70,8 +70,13 @@ impl Parser {
     }
 
     fn position(&self) -> Position {
-        let last = self.tokens.last().map_or(Position(0), |(_, at)| *at);
-        self.tokens.get(self.next).map_or(last, |(_, at)| *at)
+        let last = self
+            .tokens
+            .last()
+            .map_or(Position(0), |(_, position)| *position);
+        self.tokens
+            .get(self.next)
+            .map_or(last, |(_, position)| *position)
     }
 
     fn take(&mut self) -> Token {
@@ -82,7 +87,7 @@ impl Parser {
 
     /// Takes the symbol if it comes next; returns its position.
     fn accept(&mut self, symbol: &str) -> Option<Position> {
-        let at = self.position();
+        let position = self.position();
         let matches = match self.peek() {
             Token::Symbol(s) => *s == symbol,
             Token::Identifier(word) => symbol == "in" && word == "in",
@@ -90,7 +95,7 @@ impl Parser {
         };
         matches.then(|| {
             self.next += 1;
-            at
+            position
         })
     }
 
@@ -101,18 +106,18 @@ impl Parser {
         }
     }
 
-    fn unexpected(&self, wanted: &str) -> SyntaxError {
-        let found = self.peek().describe();
-        let why = format!("Syntax error: mismatched input '{found}' expecting {wanted}");
-        SyntaxError::new(self.position(), why)
+    fn unexpected(&self, expected: &str) -> SyntaxError {
+        let token = self.peek().describe();
+        let message = format!("Syntax error: mismatched input '{token}' expecting {expected}");
+        SyntaxError::new(self.position(), message)
     }
 
     /// Runs a rule of the grammar one level deeper.
     fn nested(&mut self, rule: impl FnOnce(&mut Self) -> Parsed) -> Parsed {
         self.depth += 1;
         if self.depth > MAX_DEPTH {
-            let why = format!("expression recursion limit exceeded: {MAX_DEPTH}");
-            return Err(SyntaxError::new(self.position(), why));
+            let message = format!("expression recursion limit exceeded: {MAX_DEPTH}");
+            return Err(SyntaxError::new(self.position(), message));
         }
         let parsed = rule(self);
         self.depth -= 1;
@@ -122,13 +127,13 @@ impl Parser {
     fn expression(&mut self) -> Parsed {
         self.nested(|parser| {
             let condition = parser.disjunction()?;
-            let Some(at) = parser.accept("?") else {
+            let Some(position) = parser.accept("?") else {
                 return Ok(condition);
             };
-            let yes = parser.disjunction()?;
+            let if_true = parser.disjunction()?;
             parser.expect(":")?;
-            let no = parser.expression()?;
-            Expr::call(at, "_?_:_", vec![condition, yes, no])
+            let if_false = parser.expression()?;
+            Expr::call(position, "_?_:_", vec![condition, if_true, if_false])
         })
     }
 
@@ -149,8 +154,8 @@ impl Parser {
     ) -> Parsed {
         let mut terms = vec![operand(self)?];
         let mut operators = Vec::new();
-        while let Some(at) = self.accept(symbol) {
-            operators.push(at);
+        while let Some(position) = self.accept(symbol) {
+            operators.push(position);
             terms.push(operand(self)?);
         }
         balance(function, terms, &operators)
@@ -170,9 +175,9 @@ impl Parser {
         let mut left = operand(self)?;
         'next: loop {
             for (symbol, function) in operators {
-                if let Some(at) = self.accept(symbol) {
+                if let Some(position) = self.accept(symbol) {
                     let right = operand(self)?;
-                    left = Expr::call(at, function, vec![left, right])?;
+                    left = Expr::call(position, function, vec![left, right])?;
                     continue 'next;
                 }
             }
@@ -182,11 +187,11 @@ impl Parser {
 
     fn unary(&mut self) -> Parsed {
         for (symbol, function) in [("!", "!_"), ("-", "-_")] {
-            let Some(at) = self.accept(symbol) else {
+            let Some(position) = self.accept(symbol) else {
                 continue;
             };
             if symbol == "-"
-                && let Some(literal) = self.negative_literal(at)
+                && let Some(literal) = self.negative_literal(position)
             {
                 return self.member(literal);
             }
@@ -198,13 +203,13 @@ impl Parser {
             // An even number of the same operator cancels out.
             return match count % 2 {
                 0 => Ok(operand),
-                _ => Expr::call(at, function, vec![operand]),
+                _ => Expr::call(position, function, vec![operand]),
             };
         }
         self.primary_with_members()
     }
 
-    fn negative_literal(&mut self, at: Position) -> Option<Expr> {
+    fn negative_literal(&mut self, position: Position) -> Option<Expr> {
         let literal = match *self.peek() {
             Token::Int(n) => Literal::Int(-n),
             Token::MinInt => Literal::Int(i64::MIN),
@@ -212,7 +217,7 @@ impl Parser {
             _ => return None,
         };
         self.next += 1;
-        Some(Expr::literal(at, literal))
+        Some(Expr::literal(position, literal))
     }
 
     fn primary_with_members(&mut self) -> Parsed {
@@ -223,13 +228,13 @@ impl Parser {
     /// Field selections, calls and indexes after an operand.
     fn member(&mut self, mut operand: Expr) -> Parsed {
         loop {
-            if let Some(at) = self.accept(".") {
+            if let Some(position) = self.accept(".") {
                 let optional = self.accept("?").is_some();
                 let quoted = matches!(self.peek(), Token::QuotedIdentifier(_));
                 let field = self.field_name()?;
                 if optional {
-                    let name = Expr::literal(at, Literal::String(field));
-                    operand = Expr::call(at, "_?._", vec![operand, name])?;
+                    let name = Expr::literal(position, Literal::String(field));
+                    operand = Expr::call(position, "_?._", vec![operand, name])?;
                     continue;
                 }
                 let open = self.position();
@@ -243,20 +248,20 @@ impl Parser {
                     field,
                     test: false,
                 };
-                operand = Expr::new(at, kind)?;
-            } else if let Some(at) = self.accept("[") {
+                operand = Expr::new(position, kind)?;
+            } else if let Some(position) = self.accept("[") {
                 let optional = self.accept("?").is_some();
                 let index = self.expression()?;
                 self.expect("]")?;
                 let function = if optional { "_[?_]" } else { "_[_]" };
-                operand = Expr::call(at, function, vec![operand, index])?;
+                operand = Expr::call(position, function, vec![operand, index])?;
             } else if matches!(self.peek(), Token::Symbol("{")) {
                 let Some(name) = qualified_name(&operand) else {
                     return Ok(operand);
                 };
-                let at = self.expect("{")?;
+                let position = self.expect("{")?;
                 let entries = self.struct_entries()?;
-                operand = Expr::new(at, ExprKind::Struct { name, entries })?;
+                operand = Expr::new(position, ExprKind::Struct { name, entries })?;
             } else {
                 return Ok(operand);
             }
@@ -287,14 +292,14 @@ impl Parser {
     }
 
     fn primary(&mut self) -> Parsed {
-        let at = self.position();
+        let position = self.position();
         let literal = match self.peek().clone() {
             Token::Int(n) => Literal::Int(n),
             Token::Uint(n) => Literal::Uint(n),
             Token::Double(n) => Literal::Double(n),
             Token::String(text) => Literal::String(text),
             Token::Bytes(bytes) => Literal::Bytes(bytes),
-            Token::MinInt => return Err(SyntaxError::new(at, "invalid int literal")),
+            Token::MinInt => return Err(SyntaxError::new(position, "invalid int literal")),
             Token::Identifier(name) => match &*name {
                 "true" | "false" => Literal::Bool(name == "true"),
                 "null" => Literal::Null,
@@ -318,11 +323,11 @@ impl Parser {
             }
         };
         self.next += 1;
-        Ok(Expr::literal(at, literal))
+        Ok(Expr::literal(position, literal))
     }
 
     fn identifier(&mut self) -> Parsed {
-        let at = self.position();
+        let position = self.position();
         let Token::Identifier(name) = self.peek().clone() else {
             return Err(self.unexpected("IDENTIFIER"));
         };
@@ -330,19 +335,22 @@ impl Parser {
             return Err(self.unexpected("IDENTIFIER"));
         }
         if RESERVED.contains(&&*name) {
-            return Err(SyntaxError::new(at, format!("reserved identifier: {name}")));
+            return Err(SyntaxError::new(
+                position,
+                format!("reserved identifier: {name}"),
+            ));
         }
         self.next += 1;
         let open = self.position();
         if self.accept("(").is_none() {
-            return Ok(Expr::identifier(at, &name));
+            return Ok(Expr::identifier(position, &name));
         }
         let arguments = self.arguments()?;
         macros::global_call(open, &name, arguments)
     }
 
     fn list(&mut self) -> Parsed {
-        let at = self.expect("[")?;
+        let position = self.expect("[")?;
         let mut elements = Vec::new();
         while self.accept("]").is_none() {
             if !elements.is_empty() {
@@ -354,20 +362,20 @@ impl Parser {
             let optional = self.accept("?").is_some();
             elements.push((self.expression()?, optional));
         }
-        Expr::new(at, ExprKind::List(elements))
+        Expr::new(position, ExprKind::List(elements))
     }
 
     fn map(&mut self) -> Parsed {
-        let at = self.expect("{")?;
+        let position = self.expect("{")?;
         let entries = self.entries(Self::expression)?;
-        Expr::new(at, ExprKind::Map(entries))
+        Expr::new(position, ExprKind::Map(entries))
     }
 
     fn struct_entries(&mut self) -> Result<Vec<MapEntry>, SyntaxError> {
         self.entries(|parser| {
-            let at = parser.position();
+            let position = parser.position();
             let name = parser.field_name()?;
-            Ok(Expr::literal(at, Literal::String(name)))
+            Ok(Expr::literal(position, Literal::String(name)))
         })
     }
 
@@ -409,8 +417,10 @@ pub(super) fn qualified_name(expr: &Expr) -> Option<String> {
 
 fn balance(function: &str, mut terms: Vec<Expr>, operators: &[Position]) -> Parsed {
     let Some(middle) = operators.len().checked_div(2).filter(|_| terms.len() > 1) else {
-        let at = operators.first().copied().unwrap_or_default();
-        return terms.pop().ok_or_else(|| SyntaxError::new(at, "empty"));
+        let position = operators.first().copied().unwrap_or_default();
+        return terms
+            .pop()
+            .ok_or_else(|| SyntaxError::new(position, "empty"));
     };
     let right = terms.split_off(middle + 1);
     let left = balance(function, terms, &operators[..middle])?;

@@ -24,5 +24,7 @@ fn evaluate(expression: &str, x: &Json) -> Result<Json, String> {
     let environment = Environment::new().with_any("x");
     let program = Program::compile(expression, &environment)?;
     let evaluation = program.evaluate_json(&environment, &[Some(x)]);
-    evaluation.result.map_err(|why: EvalError| why.to_string())
+    evaluation
+        .result
+        .map_err(|message: EvalError| message.to_string())
 }

@@ -70,9 +70,9 @@ fn user_agent(headers: &HeaderMap) -> String {
         return String::new();
     };
     let bytes = value.as_bytes();
-    let shown = &bytes[..bytes.len().min(MAX_USER_AGENT_BYTES)];
-    let mut text = String::from_utf8_lossy(shown).into_owned();
-    if shown.len() < bytes.len() {
+    let truncated = &bytes[..bytes.len().min(MAX_USER_AGENT_BYTES)];
+    let mut text = String::from_utf8_lossy(truncated).into_owned();
+    if truncated.len() < bytes.len() {
         text.push_str("...TRUNCATED");
     }
     text

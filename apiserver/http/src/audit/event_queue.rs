@@ -72,8 +72,8 @@ impl AuditEventQueue {
     pub(super) fn send(&self, event: Bytes) {
         let size = event.len();
         let queued = self.queued_bytes.fetch_add(size, Ordering::Relaxed);
-        let fits = queued == 0 || queued.saturating_add(size) <= self.max_bytes;
-        if !fits || self.sender.try_send(event).is_err() {
+        let has_room = queued == 0 || queued.saturating_add(size) <= self.max_bytes;
+        if !has_room || self.sender.try_send(event).is_err() {
             self.queued_bytes.fetch_sub(size, Ordering::Relaxed);
             self.dropped.inc();
         }
@@ -90,8 +90,8 @@ impl AuditEventReceiver {
         let deadline = Instant::now() + wait;
         while !self.batch.is_empty() && self.batch.len() < max {
             let missing = max - self.batch.len();
-            let more = self.receiver.recv_many(&mut self.batch, missing);
-            match timeout_at(deadline, more).await {
+            let received = self.receiver.recv_many(&mut self.batch, missing);
+            match timeout_at(deadline, received).await {
                 Ok(count) if count > 0 => {}
                 _ => break,
             }
@@ -133,28 +133,28 @@ mod tests {
             bytes: 10,
         };
         let (queue, mut receiver) = AuditEventQueue::new(limits, &errors, "log");
-        let lost = || errors.0.with_label_values(["log"]).get();
+        let lost_events = || errors.0.with_label_values(["log"]).get();
         queue.send("1234567".into());
         queue.send("1234".into());
-        assert_eq!(lost(), 1);
+        assert_eq!(lost_events(), 1);
         for _ in 0..3 {
             queue.send("1".into());
         }
-        assert_eq!(lost(), 2);
-        let began = Instant::now();
+        assert_eq!(lost_events(), 2);
+        let start = Instant::now();
         assert_eq!(
             receiver.next_batch(2, Duration::from_secs(5)).await.len(),
             2
         );
-        assert_eq!(began.elapsed(), Duration::ZERO);
+        assert_eq!(start.elapsed(), Duration::ZERO);
         assert_eq!(
             receiver.next_batch(2, Duration::from_secs(5)).await.len(),
             1
         );
-        assert_eq!(began.elapsed(), Duration::from_secs(5));
+        assert_eq!(start.elapsed(), Duration::from_secs(5));
         // An event larger than the queue may hold passes through an empty one.
         queue.send("12345678901".into());
-        assert_eq!(lost(), 2);
+        assert_eq!(lost_events(), 2);
         receiver.close();
         assert_eq!(receiver.next_batch(2, Duration::ZERO).await.len(), 1);
         assert!(receiver.next_batch(2, Duration::ZERO).await.is_empty());

@@ -62,8 +62,8 @@ impl AuditLogFile {
         })
     }
 
-    /// Writes the events of the returned queue until the group's shutdown, then those
-    /// that are left in the queue.
+    /// Writes the events of the returned queue until the group's shutdown, then the events that
+    /// remain in the queue.
     pub fn start(self, errors: &AuditErrorCounters, tasks: &TaskGroup) -> AuditEventQueue {
         let mut sink = self;
         start_writer(errors, tasks, move |lines| sink.write_lines(lines))
@@ -300,9 +300,9 @@ mod tests {
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "223456\n");
         clock.advance(jiff::SignedDuration::from_hours(48));
         log.write_lines(b"323456\n").unwrap();
-        let left = names(dir.path());
-        assert_eq!(left[0], "audit-2026-01-04T03-04-05.678.log.gz");
-        assert_eq!(left[1..], ["audit-other.log", "audit.log"]);
+        let remaining_files = names(dir.path());
+        assert_eq!(remaining_files[0], "audit-2026-01-04T03-04-05.678.log.gz");
+        assert_eq!(remaining_files[1..], ["audit-other.log", "audit.log"]);
     }
 
     #[tokio::test]

@@ -175,8 +175,8 @@ mod tests {
             ("bob", "i", Method::GET, "/version", None),
             ("bob", "g", Method::POST, "/version", None),
         ] {
-            let got = level(rules, user, group, &method, path);
-            assert_eq!(got, expected, "{user} {group} {method} {path}");
+            let actual = level(rules, user, group, &method, path);
+            assert_eq!(actual, expected, "{user} {group} {method} {path}");
         }
     }
 

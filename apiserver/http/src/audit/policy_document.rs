@@ -121,10 +121,10 @@ impl RuleDocument {
 impl GroupResourcesDocument {
     fn validate(self, path: &str, errors: &mut Vec<FieldError>) -> GroupResources {
         if !self.group.is_empty()
-            && let Err(why) = validate_dns1123_subdomain(&self.group)
+            && let Err(message) = validate_dns1123_subdomain(&self.group)
         {
             let field = format!("{path}.group");
-            errors.push(FieldError::invalid(field, &json!(self.group), why));
+            errors.push(FieldError::invalid(field, &json!(self.group), message));
         }
         if self.resources.is_empty() && !self.resource_names.is_empty() {
             let field = format!("{path}.resourceNames");

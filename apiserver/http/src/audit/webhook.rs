@@ -50,8 +50,8 @@ impl AuditWebhook {
         })
     }
 
-    /// Sends the events of the returned queue until the group's shutdown, then once those
-    /// that are left in the queue.
+    /// Sends the events of the returned queue until the group's shutdown, then once the events that
+    /// remain in the queue.
     pub fn start(self, errors: &AuditErrorCounters, tasks: &TaskGroup) -> AuditEventQueue {
         let limits = AuditQueueLimits {
             events: self.batching.buffer_events,
@@ -81,9 +81,9 @@ impl AuditWebhook {
             if batch.is_empty() {
                 return self.connections.stop().await;
             }
-            if let Err(why) = self.send_batch(&batch, &stop).await {
+            if let Err(e) = self.send_batch(&batch, &stop).await {
                 receiver.errors.inc_by(batch.len() as u64);
-                tracing::warn!(%why, events = batch.len(), "cannot send audit events");
+                tracing::warn!(why = %e, events = batch.len(), "cannot send audit events");
             }
         }
     }
@@ -93,14 +93,14 @@ impl AuditWebhook {
         let body = event_list(batch);
         let mut attempt = 1;
         loop {
-            let sent = self.server.post("", body.clone(), MAX_RESPONSE_BYTES);
-            let why = match tokio::time::timeout(ATTEMPT_TIMEOUT, sent).await {
+            let response = self.server.post("", body.clone(), MAX_RESPONSE_BYTES);
+            let message = match tokio::time::timeout(ATTEMPT_TIMEOUT, response).await {
                 Ok(Ok(_)) => return Ok(()),
                 Ok(Err(e)) => e.to_string(),
                 Err(_) => "the request timed out".to_owned(),
             };
             if attempt == MAX_ATTEMPTS || stop.is_triggered() {
-                return Err(why);
+                return Err(message);
             }
             let initial = self.batching.initial_backoff;
             let delay = exponential_delay(initial, MAX_BACKOFF, attempt - 1);

@@ -125,8 +125,8 @@ mod tests {
             let body: Full<Bytes> = Full::new(review.into());
             let service = layer.layer(respond(418));
             let request = resolved_request_with_body(method, path, body);
-            let answered = service.call(request).await;
-            answered.map_or_else(|s| s.code, |r| r.status().as_u16())
+            let response = service.call(request).await;
+            response.map_or_else(|s| s.code, |r| r.status().as_u16())
         };
         assert_eq!(call("POST", "/review", 1).await, 200);
         assert_eq!(call("POST", "/review", 0).await, 429);

@@ -33,7 +33,7 @@ pub(super) fn restrict_agent_request<B>(
     };
     match agent_scope(cluster, &access) {
         AgentScope::All => Ok(()),
-        AgentScope::Forbidden(why) => Err(forbidden(resource, why)),
+        AgentScope::Forbidden(message) => Err(forbidden(resource, message)),
         AgentScope::Selected(requirement) => {
             request.query.add_field_requirement(&requirement);
             let name = selected_name(&request.query).unwrap_or_default();
@@ -73,9 +73,9 @@ pub(super) fn agent_refusal(
     }
 }
 
-fn forbidden(resource: &RequestedResource, why: String) -> Status {
+fn forbidden(resource: &RequestedResource, message: String) -> Status {
     let gvr = Gvr::new(&*resource.group, &*resource.version, &*resource.resource);
-    Status::forbidden(&gvr, &resource.name, why)
+    Status::forbidden(&gvr, &resource.name, message)
 }
 
 #[cfg(test)]
@@ -93,15 +93,15 @@ mod tests {
             ..UserInfo::default()
         });
         let clusters = "/apis/cluster.karmada.io/v1alpha1/clusters";
-        let own = "metadata.name=edge";
+        let own_cluster = "metadata.name=edge";
         for (query, expected) in [
-            ("", Some(own)),
-            ("?watch=1", Some(own)),
-            ("?fieldSelector=metadata.name%3Dedge", Some(own)),
-            ("?fieldSelector=", Some(own)),
+            ("", Some(own_cluster)),
+            ("?watch=1", Some(own_cluster)),
+            ("?fieldSelector=metadata.name%3Dedge", Some(own_cluster)),
+            ("?fieldSelector=", Some(own_cluster)),
             (
                 "?fieldSelector=&fieldSelector=metadata.name%3Dother",
-                Some(own),
+                Some(own_cluster),
             ),
             (
                 "?fieldSelector=metadata.name!%3Dx",

@@ -64,10 +64,10 @@ impl AuthenticationFilter {
         path: &str,
         headers: &HeaderMap,
     ) -> Result<Arc<UserInfo>, Status> {
-        let began = Instant::now();
+        let start = Instant::now();
         let user = self.check_credentials(peer, path, headers).await;
         self.metrics
-            .observe_authentication(began.elapsed(), user.is_ok());
+            .observe_authentication(start.elapsed(), user.is_ok());
         user
     }
 
@@ -90,8 +90,8 @@ impl AuthenticationFilter {
         };
         match self.authenticator.authenticate(credentials).await {
             Ok(user) => Ok(user),
-            Err(AuthenticationError::InvalidCredential(why)) => {
-                tracing::debug!(%why, "credentials refused");
+            Err(AuthenticationError::InvalidCredential(e)) => {
+                tracing::debug!(why = %e, "credentials refused");
                 Err(Status::unauthorized())
             }
             Err(AuthenticationError::Undecided(status)) => Err(*status),
@@ -166,8 +166,8 @@ mod tests {
                 let headers = request.http.headers_mut();
                 headers.append(AUTHORIZATION, value.parse().unwrap());
             }
-            let answered = service.call(request).await;
-            answered.map_or_else(|s| s.code, |r| r.status().as_u16())
+            let response = service.call(request).await;
+            response.map_or_else(|s| s.code, |r| r.status().as_u16())
         };
         assert_eq!(call(&[]).await, 200);
         assert_eq!(call(&["Basic YTpi"]).await, 200);

@@ -97,8 +97,8 @@ mod tests {
             let path = "/apis/rbac.authorization.k8s.io/v1/namespaces/a/clusterroles/a";
             let mut request = as_user(resolved_request("PUT", path), "ann", groups);
             request.request.scope = Err(Status::path_not_found());
-            let refused = service.call(request).await.err();
-            assert_eq!(refused.map(|status| status.code), Some(code));
+            let failure = service.call(request).await.err();
+            assert_eq!(failure.map(|status| status.code), Some(code));
         }
     }
 
@@ -113,8 +113,8 @@ mod tests {
             (&[], "/livez", None),
         ] {
             let request = as_user(resolved_request("GET", path), "ann", groups);
-            let answered = service.call(request).await;
-            assert_eq!(answered.err().map(|s| s.code), code, "{path}");
+            let response = service.call(request).await;
+            assert_eq!(response.err().map(|s| s.code), code, "{path}");
         }
         let text = String::from_utf8(metrics.text()).unwrap();
         assert!(text.contains("authorization_attempts_total{result=\"denied\"} 2"));

@@ -63,8 +63,8 @@ where
             Err(status) => return Either::Left(Either::Left(ready(Err(status)))),
         };
         request.deadline = Some(Instant::now() + limit);
-        let called = timeout(limit, self.inner.call(request));
-        Either::Right(MapResultFuture::new(called, TimeoutToStatusMapper))
+        let response = timeout(limit, self.inner.call(request));
+        Either::Right(MapResultFuture::new(response, TimeoutToStatusMapper))
     }
 }
 
@@ -109,9 +109,9 @@ mod tests {
     #[test]
     fn timeouts_are_capped() {
         let check = |query: &str, expect: u64| {
-            let got = time_limit(&QueryParams::parse(Some(query)), Duration::from_secs(60));
-            let got = got.map_or(0, |limit| limit.as_millis());
-            assert_eq!(got, u128::from(expect), "{query}");
+            let actual = time_limit(&QueryParams::parse(Some(query)), Duration::from_secs(60));
+            let actual = actual.map_or(0, |limit| limit.as_millis());
+            assert_eq!(actual, u128::from(expect), "{query}");
         };
         check("", 60_000);
         check("timeout=34s", 34_000);
@@ -142,8 +142,8 @@ mod tests {
         ] {
             let mut request = as_user(resolved_request("GET", path), "ann", &[]);
             request.request.long_running = long_running;
-            let answered = service.call(request).await;
-            assert_eq!(answered.err().map(|s| s.code), code, "{path}");
+            let response = service.call(request).await;
+            assert_eq!(response.err().map(|s| s.code), code, "{path}");
         }
     }
 }

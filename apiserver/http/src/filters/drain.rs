@@ -75,8 +75,8 @@ mod tests {
         let layer = DrainLayer::new(&Arc::default(), &metrics());
         let service = layer.layer(respond(200));
         let call = async |path: &str| {
-            let answered = service.call(resolved_request("GET", path)).await;
-            answered.map_or_else(|s| s.code, |r| r.status().as_u16())
+            let response = service.call(resolved_request("GET", path)).await;
+            response.map_or_else(|s| s.code, |r| r.status().as_u16())
         };
         assert_eq!(call("/version").await, 200);
         layer.drain.start(Duration::ZERO);

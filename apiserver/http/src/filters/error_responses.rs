@@ -66,8 +66,8 @@ impl ErrorToResponseMapper {
             return status;
         }
         match self.resources_installed.as_ref().map(|check| check()) {
-            Some(Err(why)) => {
-                tracing::debug!(%why, "returning 503 instead of 404");
+            Some(Err(e)) => {
+                tracing::debug!(why = %e, "returning 503 instead of 404");
                 Status::unavailable("the request has been made before all resources have been installed, please try again").with_retry_after(1)
             }
             _ => status,
@@ -86,12 +86,16 @@ mod tests {
     #[tokio::test]
     async fn not_found_is_503_until_all_resources_are_installed() {
         let installed: HealthProbe = Arc::new(|| Ok(()));
-        let waiting: HealthProbe = Arc::new(|| Err("2 left".into()));
+        let not_installed: HealthProbe = Arc::new(|| Err("2 left".into()));
         for (resources_installed, error, code) in [
             (None, Status::path_not_found(), 404),
             (Some(installed), Status::path_not_found(), 404),
-            (Some(Arc::clone(&waiting)), Status::path_not_found(), 503),
-            (Some(waiting), Status::unauthorized(), 401),
+            (
+                Some(Arc::clone(&not_installed)),
+                Status::path_not_found(),
+                503,
+            ),
+            (Some(not_installed), Status::unauthorized(), 401),
         ] {
             let layer = ErrorResponsesLayer::new(&resources_installed);
             let service = layer.layer(fail(error));

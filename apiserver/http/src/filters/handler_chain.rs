@@ -131,9 +131,9 @@ where
         .service(handler)
 }
 
-/// Puts the filters around `handler` for a request that a proxy of this server passes on to it: what
-/// the user may do, and the audit events, are those of the request itself. Limits, deadline and
-/// metrics are those of the request to the proxy.
+/// Puts the filters around `handler` for a request that a proxy of this server passes on to it. The
+/// request is authorized and audited by itself; limits, deadline and metrics belong to the request
+/// to the proxy.
 pub(crate) fn build_passed_on_chain<H, B>(
     config: &HandlerChainConfig,
     handler: H,

@@ -103,14 +103,14 @@ impl UserImpersonator {
         let pairs = headers
             .filter(|(name, _)| name.as_str().starts_with(HEADER_PREFIX))
             .map(|(name, value)| (name.as_str(), value.as_bytes()));
-        let Some(wanted) = impersonation::parse_impersonation_headers(pairs)? else {
+        let Some(impersonated) = impersonation::parse_impersonation_headers(pairs)? else {
             return Ok(None);
         };
         let info = &request.request.info;
         let (verb, target) = (info.verb, info.authorization_attributes());
         let authorized = self
             .modes
-            .authorize(&self.authorizer, &request.user, &wanted, verb, target)
+            .authorize(&self.authorizer, &request.user, &impersonated, verb, target)
             .await?;
         request.user = Arc::new(authorized.user);
         Ok(authorized.constraint)
@@ -140,8 +140,8 @@ mod tests {
     async fn users_are_impersonated_and_credentials_removed() {
         let inner = handler_fn(async |request: AuthenticatedRequest<()>| {
             let headers = request.request.http.headers();
-            let left: Vec<_> = headers.keys().map(|n| n.as_str()).collect();
-            assert_eq!(left, ["accept"]);
+            let header_names: Vec<_> = headers.keys().map(|n| n.as_str()).collect();
+            assert_eq!(header_names, ["accept"]);
             let code = if request.user.name == "ann" { 201 } else { 200 };
             respond(code).call(request).await
         });
@@ -152,8 +152,8 @@ mod tests {
                 let all = request.request.http.headers_mut();
                 all.append(*name, value.parse().unwrap());
             }
-            let answered = service.call(request).await;
-            answered.map_or_else(|s| s.code, |r| r.status().as_u16())
+            let response = service.call(request).await;
+            response.map_or_else(|s| s.code, |r| r.status().as_u16())
         };
         let masters = &[SYSTEM_PRIVILEGED_GROUP][..];
         let accept = ("accept", "*/*");

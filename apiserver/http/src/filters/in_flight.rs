@@ -66,17 +66,17 @@ mod tests {
         let service = layer.layer(respond_chunked());
         let request = as_user(resolved_request("GET", "/api/v1/pods"), "ann", &[]);
         let response = service.call(request).await.ok().unwrap();
-        let ended = || {
+        let requests_end = || {
             let wait = layer.0.drain.short_requests.wait_for_all();
             tokio::time::timeout(Duration::from_secs(1), wait)
         };
-        assert!(gauge(read_only) && ended().await.is_err());
+        assert!(gauge(read_only) && requests_end().await.is_err());
         drop(response.into_body().collect().await.unwrap());
-        assert!(!gauge(read_only) && ended().await.is_ok());
-        let mut long = as_user(resolved_request("GET", "/api/v1/pods"), "ann", &[]);
-        long.request.long_running = true;
-        let _open = service.call(long).await.ok().unwrap();
-        assert!(!gauge(read_only) && ended().await.is_ok());
+        assert!(!gauge(read_only) && requests_end().await.is_ok());
+        let mut long_running_request = as_user(resolved_request("GET", "/api/v1/pods"), "ann", &[]);
+        long_running_request.request.long_running = true;
+        let _open = service.call(long_running_request).await.ok().unwrap();
+        assert!(!gauge(read_only) && requests_end().await.is_ok());
         assert!(gauge("verb=\"LIST\",version=\"v1\"}"));
     }
 }

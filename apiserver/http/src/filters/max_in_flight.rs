@@ -73,8 +73,8 @@ where
                 Err(status) => return Either::Left(ready(Err(status))),
             }
         };
-        let called = self.inner.call(request);
-        Either::Right(MapResultFuture::new(called, BodyGuardAttacher(permit)))
+        let response = self.inner.call(request);
+        Either::Right(MapResultFuture::new(response, BodyGuardAttacher(permit)))
     }
 }
 
@@ -150,15 +150,15 @@ mod tests {
     async fn long_running_requests_and_probes_are_exempt() {
         let limits = Arc::new(InFlightLimits::new(0, 0, metrics()));
         let service = MaxInFlightLayer::new(&limits, true).layer(respond(200));
-        let mut long = resolved_request("GET", PODS);
-        long.long_running = true;
+        let mut long_running_request = resolved_request("GET", PODS);
+        long_running_request.long_running = true;
         for (request, code) in [
-            (long, None),
+            (long_running_request, None),
             (resolved_request("GET", "/livez"), None),
             (resolved_request("GET", "/livezz"), Some(429)),
         ] {
-            let answered = service.call(as_user(request, "ann", &[])).await;
-            assert_eq!(answered.err().map(|s| s.code), code);
+            let response = service.call(as_user(request, "ann", &[])).await;
+            assert_eq!(response.err().map(|s| s.code), code);
         }
     }
 }

@@ -60,8 +60,8 @@ impl MapResult<Result<ServerResponse, Infallible>> for ObserveResponse {
         let is_stream = matches!(labels.verb, "WATCH" | "CONNECT") && code < 300;
         let size = http_body::Body::size_hint(response.body()).exact();
         if response.body().is_full() || is_stream {
-            let took = (!is_stream).then(|| received_at.elapsed());
-            metrics.observe_response(&labels, code, took, size);
+            let duration = (!is_stream).then(|| received_at.elapsed());
+            metrics.observe_response(&labels, code, duration, size);
         } else {
             response.body_mut().attach_guard(ResponseMetricsGuard {
                 metrics,
@@ -99,8 +99,8 @@ mod tests {
         assert!(!recorded(DURATION));
         drop(response.into_body().collect().await.unwrap());
         assert!(recorded(DURATION));
-        let full = resolved_request("GET", "/version");
-        let Ok(_full) = layer.layer(respond(404)).call(full).await;
+        let full_request = resolved_request("GET", "/version");
+        let Ok(_full) = layer.layer(respond(404)).call(full_request).await;
         assert!(recorded("apiserver_request_total{code=\"404\""));
     }
 }

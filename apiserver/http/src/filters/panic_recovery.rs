@@ -108,11 +108,11 @@ mod tests {
     async fn panics_become_500() {
         let layer = PanicRecoveryLayer::new(&metrics());
         let in_call = handler_fn(|_: ResolvedRequest<()>| -> Ready<_> { panic!("call") });
-        let refused = layer.layer(in_call).call(resolved_request("GET", "/x"));
-        assert_eq!(refused.await.err().map(|s| s.code), Some(500));
+        let response = layer.layer(in_call).call(resolved_request("GET", "/x"));
+        assert_eq!(response.await.err().map(|s| s.code), Some(500));
         let in_poll = handler_fn(async |_: ResolvedRequest<()>| panic!("poll"));
-        let refused = layer.layer(in_poll).call(resolved_request("GET", "/x"));
-        assert_eq!(refused.await.err().map(|s| s.code), Some(500));
+        let response = layer.layer(in_poll).call(resolved_request("GET", "/x"));
+        assert_eq!(response.await.err().map(|s| s.code), Some(500));
         let text = String::from_utf8(layer.metrics.text()).unwrap();
         assert!(text.contains("apiserver_request_aborts_total 2"), "{text}");
     }

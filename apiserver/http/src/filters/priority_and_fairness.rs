@@ -85,9 +85,9 @@ where
     fn call(&self, request: AuthenticatedRequest<B>) -> Self::Future {
         let controller = self.dispatcher.controller.as_ref();
         let Some(controller) = controller.filter(|_| !is_exempt(&request.request)) else {
-            let called = self.inner.call(request);
+            let response = self.inner.call(request);
             return Either::Right(MapResultFuture::new(
-                called,
+                response,
                 ConcurrencyPermitAttacher(None),
             ));
         };
@@ -97,9 +97,9 @@ where
             query: &request.request.query,
         };
         let Some(flow) = controller.classify(&flow_request) else {
-            let called = self.inner.call(request);
+            let response = self.inner.call(request);
             return Either::Right(MapResultFuture::new(
-                called,
+                response,
                 ConcurrencyPermitAttacher(None),
             ));
         };
@@ -112,8 +112,8 @@ where
             Err(_) => Either::Left(Box::pin(ready(Err(self.dispatcher.refuse(verb))))),
             Ok(Ok(permit)) => {
                 let seats = ConcurrencyPermitAttacher::new(permit, &flow, long_running);
-                let called = self.inner.call(request);
-                Either::Right(MapResultFuture::new(called, seats))
+                let response = self.inner.call(request);
+                Either::Right(MapResultFuture::new(response, seats))
             }
             Ok(Err(waiting)) => {
                 let inner = Arc::clone(&self.inner);
@@ -162,8 +162,8 @@ impl MapResult<Result<ServerResponse, Status>> for ConcurrencyPermitAttacher {
     type Error = Status;
 
     fn map_result(self, result: Result<ServerResponse, Status>) -> Result<ServerResponse, Status> {
-        let held = self.0.filter(|held| !held.long_running);
-        BodyGuardAttacher(held.map(|held| held.guard)).map_result(result)
+        let short_running = self.0.filter(|short_running| !short_running.long_running);
+        BodyGuardAttacher(short_running.map(|short_running| short_running.guard)).map_result(result)
     }
 }
 

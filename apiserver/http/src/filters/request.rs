@@ -57,8 +57,8 @@ fn audit_id(headers: &HeaderMap) -> HeaderValue {
         let graphic = bytes.iter().all(u8::is_ascii_graphic);
         !bytes.is_empty() && bytes.len() <= MAX_AUDIT_ID_BYTES && graphic
     };
-    if let Some(own) = headers.get("audit-id").filter(is_valid) {
-        return own.clone();
+    if let Some(client_id) = headers.get("audit-id").filter(is_valid) {
+        return client_id.clone();
     }
     HeaderValue::from_str(&uuid::Uuid::new_v4().to_string())
         .unwrap_or_else(|_| HeaderValue::from_static("none"))

@@ -115,7 +115,7 @@ mod tests {
         let mut request = resolved_request_with_body("POST", MAPS, StreamBody::new(never));
         request.needs_body = true;
         let service = RequestBodyLayer::new(Duration::from_secs(1)).layer(respond(201));
-        let refused = service.call(as_user(request, "ann", &[])).await.err();
-        assert_eq!(refused.unwrap().code, 504);
+        let status_error = service.call(as_user(request, "ann", &[])).await.err();
+        assert_eq!(status_error.unwrap().code, 504);
     }
 }

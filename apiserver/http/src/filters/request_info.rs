@@ -98,8 +98,8 @@ where
         let info = match requestinfo::parse_request(http.method(), http.uri().path(), &query) {
             Ok(info) => info,
             Err(status) => {
-                let refused = self.resolver.refuse(&status, format, received_at);
-                return Either::Left(ready(Ok(refused)));
+                let response = self.resolver.refuse(&status, format, received_at);
+                return Either::Left(ready(Ok(response)));
             }
         };
         let long_running = self.resolver.is_long_running(http.method(), &info, &query);
@@ -220,7 +220,7 @@ impl RequestInfoResolver {
         if is_known_subresource {
             labels.subresource.clone_from(&r.subresource);
         }
-        labels.scope = match (r.named, r.namespace.is_empty()) {
+        labels.scope = match (r.has_name, r.namespace.is_empty()) {
             (true, _) => "resource",
             (false, false) => "namespace",
             (false, true) => "cluster",
@@ -279,7 +279,7 @@ mod tests {
     async fn watches_followed_logs_and_tunnels_are_long_running() {
         const PROXY: &str = "/apis/cluster.karmada.io/v1alpha1/clusters/m/proxy";
         let resolver = layer().await.resolver;
-        for (url, long) in [
+        for (url, is_long_running) in [
             ("/version", false),
             ("/debug/pprof/profile?seconds=90", true),
             ("/flotilla/backup", true),
@@ -296,8 +296,8 @@ mod tests {
             let (path, query) = url.split_once('?').unwrap_or((url, ""));
             let query = QueryParams::parse(Some(query));
             let info = requestinfo::parse_request(&Method::GET, path, &query).unwrap();
-            let got = resolver.is_long_running(&Method::GET, &info, &query);
-            assert_eq!(got, long, "{url}");
+            let actual = resolver.is_long_running(&Method::GET, &info, &query);
+            assert_eq!(actual, is_long_running, "{url}");
         }
     }
 

@@ -139,8 +139,8 @@ mod tests {
     use crate::filters::testing::{as_user, resolved_request, respond};
 
     fn attribute(fields: &ServerSpanFields, key: &str) -> String {
-        let found = fields.attributes.iter().find(|a| a.key.as_str() == key);
-        found.unwrap().value.to_string()
+        let attribute_found = fields.attributes.iter().find(|a| a.key.as_str() == key);
+        attribute_found.unwrap().value.to_string()
     }
 
     #[test]

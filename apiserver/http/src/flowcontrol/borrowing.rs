@@ -22,7 +22,7 @@ pub(super) struct ConcurrencyLimits {
     pub(super) nominal: usize,
     /// The seats that remain when everything lendable is lent.
     pub(super) min: usize,
-    /// With everything borrowed that may be.
+    /// The limit with everything borrowed that the level may borrow.
     pub(super) max: usize,
 }
 
@@ -32,16 +32,17 @@ pub(super) fn nominal_limits(
     levels: &[ConcurrencyShares],
 ) -> Vec<ConcurrencyLimits> {
     let sum: u64 = levels.iter().map(|l| u64::from(l.nominal_shares)).sum();
-    let percent = |of: usize, percent: u32| (of as f64 * f64::from(percent) / 100.0).round();
+    let percent =
+        |amount: usize, percent: u32| (amount as f64 * f64::from(percent) / 100.0).round();
     let limits = levels.iter().map(|level| {
         let share = server_limit as u64 * u64::from(level.nominal_shares);
         let nominal = share.div_ceil(sum.max(1)) as usize;
         let borrowed = level.borrowing_limit_percent;
         let borrowed = borrowed.map_or(server_limit, |limit| percent(nominal, limit) as usize);
-        let lent = percent(nominal, level.lendable_percent) as usize;
+        let lendable_seats = percent(nominal, level.lendable_percent) as usize;
         ConcurrencyLimits {
             nominal,
-            min: nominal.saturating_sub(lent),
+            min: nominal.saturating_sub(lendable_seats),
             max: nominal + borrowed,
         }
     });
@@ -137,22 +138,22 @@ pub(super) fn current_limits(levels: &[LevelDemand]) -> Vec<usize> {
     let (exempt, limited): (Vec<&LevelDemand>, Vec<&LevelDemand>) =
         levels.iter().partition(|level| level.is_exempt);
     let exempted: usize = exempt.iter().map(|level| level.lower_bound()).sum();
-    let left = total.saturating_sub(exempted) as f64;
+    let remaining_seats = total.saturating_sub(exempted) as f64;
     let sum = |bound: &dyn Fn(&LevelDemand) -> usize| -> f64 {
         limited.iter().map(|level| bound(level) as f64).sum()
     };
     let (min_sum, lower_sum) = (sum(&|l| l.limits.min), sum(&|l| l.lower_bound()));
-    let proportion = fair_proportion(left, &limited);
+    let proportion = fair_proportion(remaining_seats, &limited);
     let limit = |level: &LevelDemand| -> usize {
         let lower = level.lower_bound();
         if level.is_exempt {
             return lower;
         }
         let min = level.limits.min;
-        if left <= min_sum {
+        if remaining_seats <= min_sum {
             min
-        } else if left <= lower_sum {
-            let fraction = (left - min_sum) / (lower_sum - min_sum);
+        } else if remaining_seats <= lower_sum {
+            let fraction = (remaining_seats - min_sum) / (lower_sum - min_sum);
             min + ((lower - min) as f64 * fraction).round() as usize
         } else {
             let fair = proportion * level.target();
@@ -192,10 +193,14 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn shares(nominal_shares: u32, lendable: u32, borrowing: Option<u32>) -> ConcurrencyShares {
+    fn shares(
+        nominal_shares: u32,
+        lendable_percent: u32,
+        borrowing: Option<u32>,
+    ) -> ConcurrencyShares {
         ConcurrencyShares {
             nominal_shares,
-            lendable_percent: lendable,
+            lendable_percent,
             borrowing_limit_percent: borrowing,
             is_exempt: false,
         }
@@ -220,9 +225,12 @@ mod tests {
             shares(20, 90, None),
         ];
         let limits = nominal_limits(600, &levels);
-        let of = |l: &ConcurrencyLimits| (l.nominal, l.min, l.max);
-        let of: Vec<_> = limits.iter().map(of).collect();
-        assert_eq!(of, [(300, 150, 900), (100, 100, 200), (200, 20, 800)]);
+        let limits_of = |l: &ConcurrencyLimits| (l.nominal, l.min, l.max);
+        let limits_of: Vec<_> = limits.iter().map(limits_of).collect();
+        assert_eq!(
+            limits_of,
+            [(300, 150, 900), (100, 100, 200), (200, 20, 800)]
+        );
         // Nobody wants anything: what is left is divided, none has less than its minimum.
         let idle: Vec<_> = limits.iter().map(|l| demand(*l, 0)).collect();
         let current = current_limits(&idle);

@@ -113,16 +113,18 @@ impl FlowController {
     pub async fn run(self: Arc<Self>, api: Arc<dyn Api>) {
         let mut schemas = FlowControlSink::new(&self, |objects, listed: Vec<FlowSchema>| {
             objects.has_schemas = true;
-            let named = listed.into_iter();
-            objects.schemas = named
+            let named_objects = listed.into_iter();
+            objects.schemas = named_objects
                 .map(|s| (s.metadata.name.clone(), Arc::new(s)))
                 .collect();
         });
         let mut levels =
             FlowControlSink::new(&self, |objects, listed: Vec<PriorityLevelConfiguration>| {
                 objects.has_configurations = true;
-                let named = listed.into_iter();
-                objects.configurations = named.map(|l| (l.metadata.name.clone(), l)).collect();
+                let named_objects = listed.into_iter();
+                objects.configurations = named_objects
+                    .map(|l| (l.metadata.name.clone(), l))
+                    .collect();
             });
         let select = |resource| ListWatchSelector::all(&Gvr::from_static(GROUP, "v1", resource));
         let (schema_selector, level_selector) =
@@ -149,11 +151,11 @@ impl FlowController {
             return Vec::new();
         }
         let schemas = objects.schemas.values();
-        let due = schemas.filter_map(|schema| {
+        let conditions = schemas.filter_map(|schema| {
             let level = &schema.spec.priority_level_configuration.name;
             due_condition(schema, objects.configurations.contains_key(level))
         });
-        due.collect()
+        conditions.collect()
     }
 
     /// The flow of a request.
@@ -205,15 +207,15 @@ impl FlowController {
             Ok(Acquisition::Waiting(ticket)) => {
                 let (flow, max_wait) = (Arc::clone(flow), self.max_wait);
                 Ok(Err(async move {
-                    let since = Instant::now();
-                    let waiting = FlowGaugeGuard::new(&flow.metrics.waiting);
-                    let waited = ticket.wait(max_wait).await;
-                    drop(waiting);
-                    match &waited {
-                        Ok(_) => flow.record_dispatch(since.elapsed()),
-                        Err(reason) => flow.record_rejection(*reason, since.elapsed()),
+                    let start = Instant::now();
+                    let waiting_guard = FlowGaugeGuard::new(&flow.metrics.waiting);
+                    let result = ticket.wait(max_wait).await;
+                    drop(waiting_guard);
+                    match &result {
+                        Ok(_) => flow.record_dispatch(start.elapsed()),
+                        Err(reason) => flow.record_rejection(*reason, start.elapsed()),
                     }
-                    waited
+                    result
                 }))
             }
         }
@@ -227,8 +229,8 @@ impl FlowController {
         schemas.sort_by(FlowSchema::precedence);
         let before = std::mem::take(&mut objects.levels);
         for (name, config) in &configurations {
-            let kept = before.get(name).filter(|level| level.fits(config));
-            let level = kept.cloned().unwrap_or_else(|| {
+            let existing = before.get(name).filter(|level| level.fits(config));
+            let level = existing.cloned().unwrap_or_else(|| {
                 PriorityLevel::new(config, self.metrics.of_level(name), self.epoch)
             });
             objects.levels.insert(name.clone(), level);
@@ -320,14 +322,14 @@ impl Flow {
         FlowGaugeGuard::new(&self.metrics.executing)
     }
 
-    fn record_dispatch(&self, waited: Duration) {
+    fn record_dispatch(&self, wait: Duration) {
         self.metrics.dispatched.inc();
-        self.metrics.wait_duration[0].observe(waited.as_secs_f64());
+        self.metrics.wait_duration[0].observe(wait.as_secs_f64());
     }
 
-    fn record_rejection(&self, reason: RejectReason, waited: Duration) {
+    fn record_rejection(&self, reason: RejectReason, wait: Duration) {
         self.metrics.rejected(reason).inc();
-        self.metrics.wait_duration[1].observe(waited.as_secs_f64());
+        self.metrics.wait_duration[1].observe(wait.as_secs_f64());
     }
 }
 

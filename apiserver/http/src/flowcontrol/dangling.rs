@@ -48,11 +48,11 @@ pub(super) fn due_condition(schema: &FlowSchema, level_exists: bool) -> Option<D
 pub(super) async fn write_conditions(
     api: &dyn Api,
     changed: &Notify,
-    due: impl Fn() -> Vec<DueCondition>,
+    due_conditions: impl Fn() -> Vec<DueCondition>,
 ) {
     loop {
         let mut failed = false;
-        for condition in due() {
+        for condition in due_conditions() {
             if let Err(error) = write_condition(api, &condition).await
                 && !error.is_not_found()
             {
@@ -68,14 +68,14 @@ pub(super) async fn write_conditions(
     }
 }
 
-async fn write_condition(api: &dyn Api, due: &DueCondition) -> client::Result<()> {
-    let at = ResourcePath::object(&FLOW_SCHEMAS, "", &due.schema).subresource("status");
+async fn write_condition(api: &dyn Api, due_condition: &DueCondition) -> client::Result<()> {
+    let path = ResourcePath::object(&FLOW_SCHEMAS, "", &due_condition.schema).subresource("status");
     let options = WriteOptions {
         field_manager: FIELD_MANAGER.to_owned(),
         ..WriteOptions::default()
     };
-    let patch = Patch::Strategic(status_patch(&due.condition));
-    api.patch(at, patch, &options).await.map(drop)
+    let patch = Patch::Strategic(status_patch(&due_condition.condition));
+    api.patch(path, patch, &options).await.map(drop)
 }
 
 fn status_patch(condition: &FlowSchemaCondition) -> Value {

@@ -203,8 +203,8 @@ impl NonResourcePolicyRule {
         let matches_path = |pattern: &String| {
             let prefix = pattern.strip_suffix('*').unwrap_or(pattern);
             let prefix = prefix.strip_suffix('/').unwrap_or(prefix);
-            let below = info.path.strip_prefix(prefix);
-            pattern == "*" || *pattern == info.path || below.is_some_and(|b| b.starts_with('/'))
+            let subpath = info.path.strip_prefix(prefix);
+            pattern == "*" || *pattern == info.path || subpath.is_some_and(|b| b.starts_with('/'))
         };
         contains(&self.verbs, info.verb) && self.non_resource_urls.iter().any(matches_path)
     }

@@ -139,9 +139,10 @@ impl PriorityLevel {
     /// Begins as many requests as there are seats for.
     fn dispatch(&self, state: &mut PriorityLevelState, now: f64) {
         while let Some(request) = state.queue_set.dispatch(now) {
-            if let Some(waiting) = state.waiting.remove(&request.id) {
-                // One that is gone meanwhile gives its seats back when its ticket is dropped.
-                let _ = waiting.send(());
+            if let Some(sender) = state.waiting.remove(&request.id) {
+                // A request that was dropped meanwhile returns its seats when its ticket is
+                // dropped.
+                let _ = sender.send(());
             }
         }
         state.demand.set(now, state.queue_set.demanded_seats());
@@ -149,10 +150,10 @@ impl PriorityLevel {
         self.metrics.executing_seats.set(seats as i64);
     }
 
-    fn finish(&self, request: &QueuedRequest, took: Duration) {
+    fn finish(&self, request: &QueuedRequest, duration: Duration) {
         let now = self.seconds(Instant::now());
         let mut state = self.state.lock();
-        state.queue_set.finish(now, request, took.as_secs_f64());
+        state.queue_set.finish(now, request, duration.as_secs_f64());
         self.dispatch(&mut state, now);
     }
 
@@ -257,10 +258,10 @@ mod tests {
         assert!(matches!(level.acquire(0, 1), Err(RejectReason::QueueFull)));
         drop(first);
         let second = second.wait(MAX_WAIT).await.unwrap();
-        let began = Instant::now();
-        let refused = third.wait(MAX_WAIT).await.err();
-        assert_eq!(refused, Some(RejectReason::TimeOut));
-        assert_eq!(began.elapsed(), MAX_WAIT);
+        let start = Instant::now();
+        let reject_reason = third.wait(MAX_WAIT).await.err();
+        assert_eq!(reject_reason, Some(RejectReason::TimeOut));
+        assert_eq!(start.elapsed(), MAX_WAIT);
         // The place of the one that gave up is free.
         let [fourth, fifth] = [(); 2].map(|()| waiting(&level));
         drop(fourth);

@@ -188,16 +188,17 @@ impl FairQueueSet {
         true
     }
 
-    /// Ends a request that was executed for `took` seconds. The caller dispatches
+    /// Ends a request that was executed for `duration_seconds`. The caller dispatches
     /// afterwards.
-    pub(super) fn finish(&mut self, now: f64, request: &QueuedRequest, took: f64) {
+    pub(super) fn finish(&mut self, now: f64, request: &QueuedRequest, duration_seconds: f64) {
         self.advance(now);
         self.seats_in_use -= request.seats;
         let queue = &mut self.queues[request.queue];
         queue.executing -= 1;
         queue.seats_in_use -= request.seats;
         // The estimate is replaced by what the request has used.
-        queue.next_dispatch += request.seats as f64 * took - estimated_work(request.seats);
+        queue.next_dispatch +=
+            request.seats as f64 * duration_seconds - estimated_work(request.seats);
         if let Some(oldest) = queue.waiting.front() {
             queue.next_dispatch = queue.next_dispatch.max(oldest.arrival);
         }
@@ -301,10 +302,10 @@ mod tests {
                 executing.push((now + flows[flow].2, now, request));
             }
             executing.sort_by(|a, b| b.0.total_cmp(&a.0));
-            let (end, began, request) = executing.pop().unwrap();
+            let (end, start, request) = executing.pop().unwrap();
             now = end;
-            set.finish(now, &request, end - began);
-            used[flow_of[&request.id]] += request.seats as f64 * (end - began);
+            set.finish(now, &request, end - start);
+            used[flow_of[&request.id]] += request.seats as f64 * (end - start);
         }
         used
     }
@@ -405,8 +406,8 @@ mod tests {
                 let in_use: usize = executing.iter().map(|r: &QueuedRequest| r.seats).sum();
                 prop_assert_eq!(set.seats_in_use(), in_use);
                 prop_assert!(in_use <= limit);
-                let wanted: usize = waiting.iter().map(|r| r.seats).sum();
-                prop_assert_eq!(set.demanded_seats(), in_use + wanted);
+                let waiting_seats: usize = waiting.iter().map(|r| r.seats).sum();
+                prop_assert_eq!(set.demanded_seats(), in_use + waiting_seats);
                 // The widest request that may wait has three seats.
                 prop_assert!(waiting.is_empty() || in_use + 3 > limit);
             }

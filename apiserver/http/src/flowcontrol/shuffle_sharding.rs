@@ -14,9 +14,9 @@ pub(super) fn deal_queues(
     let mut hand = [0; MAX_HAND_SIZE];
     for n in 0..hand_size {
         // The n-th card is one of those left; the cards dealt before are skipped.
-        let left = (queues - n) as u64;
-        let mut card = (hash % left) as usize;
-        hash /= left;
+        let remaining_queues = (queues - n) as u64;
+        let mut card = (hash % remaining_queues) as usize;
+        hash /= remaining_queues;
         let mut dealt = [0; MAX_HAND_SIZE];
         dealt[..n].copy_from_slice(&hand[..n]);
         dealt[..n].sort_unstable();

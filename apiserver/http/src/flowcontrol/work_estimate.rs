@@ -1,4 +1,4 @@
-//! How many seats a request occupies (kube-apiserver's `WorkEstimator`).
+//! Estimates how many seats a request occupies (kube-apiserver's `WorkEstimator`).
 //!
 //! A write occupies one seat: its watch event is encoded once, however many watchers it
 //! has, so nothing is added for them as kube-apiserver does.

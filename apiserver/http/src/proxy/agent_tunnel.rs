@@ -64,10 +64,11 @@ impl TunnelFraming {
     }
 }
 
-/// The extra of a user with the id of the credential, that of a certificate in Kubernetes 1.32.
+/// The extra of a user that has the id of the credential; Kubernetes 1.32 sets it to the id of the
+/// client certificate.
 const CREDENTIAL_ID: &str = "authentication.kubernetes.io/credential-id";
 
-/// Who opens a tunnel.
+/// The agent that opens a tunnel.
 struct TunnelAgentIdentity {
     cluster: String,
     credential: Option<String>,
@@ -162,8 +163,8 @@ impl SubresourceConnector for AgentTunnelEndpoint {
     ) -> Result<Response<ServerResponseBody>, Status> {
         let cluster = connection.name;
         if connection.user.name != agent_user(&cluster) {
-            let why = format!("only the agent of cluster {cluster:?} may open its tunnel");
-            return Err(Status::forbidden(&CLUSTERS, &cluster, why));
+            let message = format!("only the agent of cluster {cluster:?} may open its tunnel");
+            return Err(Status::forbidden(&CLUSTERS, &cluster, message));
         }
         let credential = credential_id(&connection.user).map(str::to_owned);
         if !self
@@ -174,8 +175,8 @@ impl SubresourceConnector for AgentTunnelEndpoint {
             if let Some(cluster) = self.backends.find_cluster(&cluster) {
                 (self.on_refusal)(&cluster);
             }
-            let why = "the cluster has a tunnel that was opened with another certificate";
-            return Err(Status::forbidden(&CLUSTERS, &cluster, why.to_owned()));
+            let message = "the cluster has a tunnel that was opened with another certificate";
+            return Err(Status::forbidden(&CLUSTERS, &cluster, message.to_owned()));
         }
         let mut request = connection.request;
         let Some(framing) = TunnelFraming::requested(&request) else {
@@ -187,8 +188,8 @@ impl SubresourceConnector for AgentTunnelEndpoint {
         let tasks = self.backends.tunnel_tasks(&cluster).await;
         let tasks = tasks.map_err(backend_error_status)?;
         if self.is_attached(&cluster, request.headers()) {
-            let why = "the agent has a tunnel to this replica";
-            return Err(Status::conflict(&CLUSTERS, &cluster, why));
+            let message = "the agent has a tunnel to this replica";
+            return Err(Status::conflict(&CLUSTERS, &cluster, message));
         }
         let replica = HeaderValue::from_str(self.backends.tunnels().replica());
         let replica = replica.map_err(Status::internal)?;

@@ -51,7 +51,7 @@ impl ClusterProxy {
         let Some(resource) = info.resource else {
             return self.control_plane.serve(connection, path).await;
         };
-        if resource.named {
+        if resource.has_name {
             let of_pod = matches!(resource.subresource.as_str(), "log" | "exec");
             let object_path = match path.path().rsplit_once('/') {
                 Some((object, _)) if of_pod => object,
@@ -116,8 +116,8 @@ impl ClusterProxy {
     ) -> Option<ClusterResponse> {
         let permit = match self.backends.acquire(&cluster).await {
             Ok(permit) => permit,
-            Err(why) => {
-                tracing::debug!(cluster, %why, "cluster skipped");
+            Err(e) => {
+                tracing::debug!(cluster, why = %e, "cluster skipped");
                 return None;
             }
         };
@@ -133,8 +133,8 @@ impl ClusterProxy {
                 response,
                 _permit: permit,
             }),
-            Err(why) => {
-                tracing::debug!(cluster, %why, "cluster did not respond");
+            Err(e) => {
+                tracing::debug!(cluster, why = %e, "cluster did not respond");
                 None
             }
         }
@@ -155,13 +155,13 @@ fn single_cluster<'a>(mut having: impl Iterator<Item = &'a str>) -> Result<Strin
         let text = "resource not found or don't have permission to get it";
         return Err(Status::failure(404, "NotFound", text));
     };
-    let others: Vec<&str> = having.collect();
-    if others.is_empty() {
+    let other_clusters: Vec<&str> = having.collect();
+    if other_clusters.is_empty() {
         return Ok(first.to_owned());
     }
     let text = format!(
         "conflict resource, exist in more than one cluster: {first},{}",
-        others.join(",")
+        other_clusters.join(",")
     );
     Err(Status::failure(409, "Conflict", text))
 }
@@ -173,7 +173,7 @@ struct MergedList<'a> {
     items: Vec<&'a RawValue>,
 }
 
-/// Merges lists into one; kind, apiVersion and metadata are those of the first.
+/// Merges lists into one, with the kind, apiVersion and metadata of the first list.
 fn merge_lists(lists: &[Bytes]) -> Result<Vec<u8>, Status> {
     let mut result: Option<MergedList<'_>> = None;
     for list in lists {
@@ -228,7 +228,7 @@ mod tests {
         assert_eq!(merge_lists(&[]).unwrap_err().code, 404);
         assert_eq!(single_cluster(["m"].into_iter()).unwrap(), "m");
         assert_eq!(single_cluster([].into_iter()).unwrap_err().code, 404);
-        let many = single_cluster(["m", "n"].into_iter()).unwrap_err();
-        assert!(many.code == 409 && many.message.ends_with(": m,n"));
+        let conflict = single_cluster(["m", "n"].into_iter()).unwrap_err();
+        assert!(conflict.code == 409 && conflict.message.ends_with(": m,n"));
     }
 }

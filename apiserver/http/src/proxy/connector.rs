@@ -1,4 +1,4 @@
-//! Serves the requests of the subresource: those of one cluster and those of all.
+//! Serves the requests of the `proxy` subresource, to one cluster or to all clusters.
 
 use async_trait::async_trait;
 use http::Response;

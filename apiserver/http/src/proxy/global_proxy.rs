@@ -69,7 +69,7 @@ impl GlobalProxy {
         kind: &KindInfo,
     ) -> Result<Response<ServerResponseBody>, Status> {
         let gvr = request.gvr();
-        if !request.resource.named {
+        if !request.resource.has_name {
             return Err(Status::verb_not_supported(&gvr, request.verb));
         }
         let cache = &self.reader.cache;

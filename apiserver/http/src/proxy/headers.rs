@@ -54,14 +54,14 @@ pub(super) fn build_request_headers(
     scope: &ImpersonationScope,
     upgrade: Option<&HeaderValue>,
 ) -> Result<HeaderMap, Status> {
-    let named: Vec<String> = connection_options(headers)
+    let connection_headers: Vec<String> = connection_options(headers)
         .map(str::to_ascii_lowercase)
         .collect();
     let mut out = HeaderMap::with_capacity(headers.len() + 4);
     for (name, value) in headers {
         let dropped = is_hop_by_hop(name)
             || is_control_plane_header(name)
-            || named.iter().any(|n| n == name.as_str());
+            || connection_headers.iter().any(|n| n == name.as_str());
         if dropped || (upgrade.is_some() && name == CONTENT_LENGTH) {
             continue;
         }
@@ -142,20 +142,20 @@ fn remove_token_subprotocol(value: &HeaderValue) -> Result<Option<HeaderValue>, 
     Ok(Some(remaining).filter(|v| !v.is_empty()))
 }
 
-/// Removes hop-by-hop headers from a member's response; `moved` rewrites the target of
+/// Removes hop-by-hop headers from a member's response; `rewrite_location` rewrites the target of
 /// a redirect.
 pub(super) fn rewrite_response_headers(
     code: StatusCode,
     headers: &mut HeaderMap,
-    moved: &dyn Fn(&str) -> Option<String>,
+    rewrite_location: &dyn Fn(&str) -> Option<String>,
 ) {
     let switching = code == StatusCode::SWITCHING_PROTOCOLS;
-    let named: Vec<String> = connection_options(headers)
+    let connection_headers: Vec<String> = connection_options(headers)
         .map(str::to_ascii_lowercase)
         .collect();
     let dropped: Vec<HeaderName> = headers
         .keys()
-        .filter(|name| is_hop_by_hop(name) || named.iter().any(|n| n == name.as_str()))
+        .filter(|name| is_hop_by_hop(name) || connection_headers.iter().any(|n| n == name.as_str()))
         .filter(|name| !(switching && [CONNECTION, UPGRADE].contains(name)))
         .cloned()
         .collect();
@@ -163,7 +163,7 @@ pub(super) fn rewrite_response_headers(
         headers.remove(name);
     }
     let location = headers.get(LOCATION).and_then(|l| l.to_str().ok());
-    if let Some(rewritten) = location.and_then(moved)
+    if let Some(rewritten) = location.and_then(rewrite_location)
         && let Ok(rewritten) = HeaderValue::from_str(&rewritten)
     {
         headers.insert(LOCATION, rewritten);
@@ -286,7 +286,7 @@ mod tests {
             ("impersonate-uid", "0"),
             ("impersonate-extra-scopes", "all"),
         ]);
-        let sent = |uid, keys: &[&str]| {
+        let sent_headers = |uid, keys: &[&str]| {
             let identity = ImpersonatedIdentity {
                 uid,
                 extra_keys: keys.iter().map(|key| (*key).to_owned()).collect(),
@@ -298,13 +298,13 @@ mod tests {
             show(&build_request_headers(&forged, &user, &scope, None).unwrap())
         };
         let ann = "impersonate-user=ann";
-        assert_eq!(sent(false, &[]), [ann]);
-        assert_eq!(sent(true, &["absent"]), ["impersonate-uid=7", ann]);
+        assert_eq!(sent_headers(false, &[]), [ann]);
+        assert_eq!(sent_headers(true, &["absent"]), ["impersonate-uid=7", ann]);
         let scopes = "impersonate-extra-scopes=view";
-        assert_eq!(sent(false, &["scopes", "bad"]), [scopes, ann]);
+        assert_eq!(sent_headers(false, &["scopes", "bad"]), [scopes, ann]);
         let escaped = "impersonate-extra-example.org%2fa%25b";
         assert_eq!(
-            sent(false, &["example.org/a%b"]),
+            sent_headers(false, &["example.org/a%b"]),
             [&format!("{escaped}=x"), &format!("{escaped}=ü"), ann]
         );
     }
@@ -362,12 +362,12 @@ mod tests {
             ("location", "/x"),
             ("warning", "299 - w"),
         ];
-        let moved = |l: &str| Some(format!("/p{l}"));
+        let rewrite = |l: &str| Some(format!("/p{l}"));
         let mut usual = map(&pairs);
-        rewrite_response_headers(StatusCode::OK, &mut usual, &moved);
+        rewrite_response_headers(StatusCode::OK, &mut usual, &rewrite);
         assert_eq!(show(&usual), ["location=/p/x", "warning=299 - w"]);
         let mut switching = map(&pairs[..2]);
-        rewrite_response_headers(StatusCode::SWITCHING_PROTOCOLS, &mut switching, &moved);
+        rewrite_response_headers(StatusCode::SWITCHING_PROTOCOLS, &mut switching, &rewrite);
         assert_eq!(switching.len(), 2);
     }
 }

@@ -61,8 +61,8 @@ impl ControlPlaneBackend for HostControlPlane {
         *request.method_mut() = parts.method;
         *request.uri_mut() = Uri::from(path);
         *request.headers_mut() = headers;
-        let sent = self.forwarder.send(request).await;
-        let mut response = sent.map_err(|error| {
+        let result = self.forwarder.send(request).await;
+        let mut response = result.map_err(|error| {
             let text = format!("the control plane did not respond: {error}");
             service_unavailable(text, "ControlPlaneNotReachable")
         })?;

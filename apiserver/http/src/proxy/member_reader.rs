@@ -21,7 +21,7 @@ use super::{backend_error_status, headers, path};
 /// Bound on the answer of one member.
 const MAX_REPLY_BYTES: usize = 64 << 20;
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
-/// All but the unreserved characters of RFC 3986.
+/// Every character except the unreserved ones of RFC 3986.
 const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'-')
     .remove(b'.')
@@ -59,8 +59,8 @@ impl MemberRead<'_> {
             tail.push('/');
             tail.extend(utf8_percent_encode(segment, ESCAPED));
         }
-        let given = self.query.iter().filter(|(_, value)| !value.is_empty());
-        let query: Vec<String> = given
+        let parameters = self.query.iter().filter(|(_, value)| !value.is_empty());
+        let query: Vec<String> = parameters
             .map(|(key, value)| format!("{key}={}", utf8_percent_encode(value, ESCAPED)))
             .collect();
         let query = query.join("&");

@@ -124,8 +124,8 @@ impl MemberResourceReader {
     ) -> Result<Response<ServerResponseBody>, Status> {
         let options = search_options(headers);
         let selection = request.selection(kind)?;
-        let found = self.cache.search(&request.gvr(), selection).await?;
-        let items = (found.items, found.warnings);
+        let result = self.cache.search(&request.gvr(), selection).await?;
+        let items = (result.items, result.warnings);
         self.write_list(kind, "{}".to_owned(), items, options).await
     }
 
@@ -140,8 +140,8 @@ impl MemberResourceReader {
             return Err(Status::path_not_found());
         };
         let options = search_options(headers);
-        let nothing = (Vec::new(), Vec::new());
-        self.write_list(&kind, "{}".to_owned(), nothing, options)
+        let no_items = (Vec::new(), Vec::new());
+        self.write_list(&kind, "{}".to_owned(), no_items, options)
             .await
     }
 

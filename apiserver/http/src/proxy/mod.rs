@@ -144,18 +144,18 @@ impl ClusterProxy {
     ) -> Result<Response<ServerResponseBody>, Status> {
         let path = path::member_path(&connection.subpath, connection.request.uri().query())?;
         let guard = self.acquire(&connection.name).await?;
-        let began = Instant::now();
+        let start = Instant::now();
         let shutdown = connection.shutdown.clone();
-        let answered = self.send(connection, path, &guard, transform).await;
-        let code = match &answered {
+        let result = self.send(connection, path, &guard, transform).await;
+        let code = match &result {
             Ok(proxied) => proxied.response.status().as_u16(),
             Err(status) => status.code,
         };
-        guard.metrics.observe_response(code, began.elapsed());
+        guard.metrics.observe_response(code, start.elapsed());
         let ProxyReply {
             mut response,
             tunnel,
-        } = answered?;
+        } = result?;
         match tunnel {
             Some(ends) => {
                 let removed = guard.permit.cluster_removed().clone();
@@ -213,16 +213,16 @@ impl ClusterProxy {
             body,
         };
         let cluster = guard.permit.cluster().to_owned();
-        let answered = match client {
+        let result = match client {
             Some(client) => self.forward_upgrade(outgoing, client, end, guard).await,
             None => self.forward_streaming(outgoing, end, guard).await,
         };
-        let mut proxied = answered.map_err(|why| self.unreachable_status(&cluster, &why))?;
+        let mut proxied = result.map_err(|error| self.unreachable_status(&cluster, &error))?;
         let response = &mut proxied.response;
         if response.status() == StatusCode::UNAUTHORIZED {
             // The member refused our token, not the user's credentials.
-            let why = format!("cluster {cluster:?} refused the token of its impersonator");
-            return Err(service_unavailable(why, "ImpersonatorRefused"));
+            let error = format!("cluster {cluster:?} refused the token of its impersonator");
+            return Err(service_unavailable(error, "ImpersonatorRefused"));
         }
         let forwarder = guard.permit.forwarder();
         let prefix = format!(
@@ -247,10 +247,10 @@ impl ClusterProxy {
         end: BodyCutoff,
         guard: &ProxyRequestGuard,
     ) -> Result<ProxyReply, ForwardError> {
-        let sent = guard.metrics.sent_bytes.clone();
+        let sent_bytes = guard.metrics.sent_bytes.clone();
         let body = match outgoing.body {
             MemberRequestBody::Replaced(bytes) => {
-                sent.inc_by(bytes.len() as u64);
+                sent_bytes.inc_by(bytes.len() as u64);
                 ForwardedRequestBody::full(bytes)
             }
             MemberRequestBody::Streamed(body) if body.is_end_stream() => {
@@ -258,7 +258,7 @@ impl ClusterProxy {
             }
             MemberRequestBody::Streamed(body) => {
                 ForwardedRequestBody::streamed(body.map_frame(move |frame| {
-                    sent.inc_by(frame.data_ref().map_or(0, |d| d.len() as u64));
+                    sent_bytes.inc_by(frame.data_ref().map_or(0, |d| d.len() as u64));
                     frame
                 }))
             }
@@ -306,15 +306,15 @@ impl ClusterProxy {
         })
     }
 
-    fn unreachable_status(&self, cluster: &str, why: &ForwardError) -> Status {
+    fn unreachable_status(&self, cluster: &str, error: &ForwardError) -> Status {
         let condition = self.backends.not_ready_reason(cluster);
         let last_seen = match condition.as_str() {
             "" => String::new(),
             condition => format!(" (last seen as {condition})"),
         };
-        let text = match why.unprocessed {
-            true => format!("cluster {cluster:?} cannot be reached: {why}{last_seen}"),
-            false => format!("cluster {cluster:?} did not respond: {why}{last_seen}"),
+        let text = match error.unprocessed {
+            true => format!("cluster {cluster:?} cannot be reached: {error}{last_seen}"),
+            false => format!("cluster {cluster:?} did not respond: {error}{last_seen}"),
         };
         service_unavailable(text, "ClusterNotReachable")
     }
@@ -325,15 +325,15 @@ fn service_unavailable(text: String, reason: &str) -> Status {
     Status::failure(503, "ServiceUnavailable", text.clone()).with_cause(reason, text, "")
 }
 
-fn backend_error_status(why: ClusterProxyError) -> Status {
-    match why {
+fn backend_error_status(error: ClusterProxyError) -> Status {
+    match error {
         ClusterProxyError::ClusterNotFound(name) => Status::not_found(&CLUSTERS, &name),
         ClusterProxyError::Misconfigured(text) => Status::internal(text),
-        ClusterProxyError::HostApi(error) => {
-            Status::unavailable(format!("the cluster cannot be looked up: {error}"))
+        ClusterProxyError::HostApi(host_error) => {
+            Status::unavailable(format!("the cluster cannot be looked up: {host_error}"))
         }
-        ClusterProxyError::NoTunnel(_) => service_unavailable(why.to_string(), "NoAgentTunnel"),
-        ClusterProxyError::NotPull(_) => Status::bad_request(why.to_string()),
-        ClusterProxyError::TooManyRequests(_) => Status::too_many_requests(why.to_string(), 1),
+        ClusterProxyError::NoTunnel(_) => service_unavailable(error.to_string(), "NoAgentTunnel"),
+        ClusterProxyError::NotPull(_) => Status::bad_request(error.to_string()),
+        ClusterProxyError::TooManyRequests(_) => Status::too_many_requests(error.to_string(), 1),
     }
 }

@@ -1,5 +1,5 @@
-//! Requests on resources of members, whose path follows that of the search or the global proxy:
-//! parses and authorizes them.
+//! Parses and authorizes requests on resources of members, whose path follows the path of the
+//! search or the global proxy.
 
 use std::sync::Arc;
 
@@ -80,7 +80,7 @@ impl NativeRequest {
 
     /// The objects that the path and the selectors select.
     pub(super) fn selection(&self, kind: &KindInfo) -> Result<MemberObjectSelection, Status> {
-        let name = match self.resource.named {
+        let name = match self.resource.has_name {
             true => self.resource.name.as_str(),
             false => "",
         };
@@ -114,14 +114,14 @@ impl MemberResourceReader {
     pub(super) fn cached_kind(&self, request: &NativeRequest) -> Option<Arc<KindInfo>> {
         let gvr = request.gvr();
         let gvk = self.cache.cached_kind(&gvr)?;
-        let known = self.known_kind(&gvr);
-        Some(known.unwrap_or_else(|| Arc::new(foreign_kind(gvr, gvk, request))))
+        let known_kind = self.known_kind(&gvr);
+        Some(known_kind.unwrap_or_else(|| Arc::new(foreign_kind(gvr, gvk, request))))
     }
 
     /// The kind of a resource that this server serves, or Kubernetes.
     pub(super) fn known_kind(&self, gvr: &Gvr) -> Option<Arc<KindInfo>> {
-        if let Some(known) = self.registry.table().find(gvr) {
-            return Some(Arc::clone(&known.kind));
+        if let Some(resource) = self.registry.table().find(gvr) {
+            return Some(Arc::clone(&resource.kind));
         }
         openapi::catalog().resource(gvr).map(Arc::clone)
     }
@@ -138,8 +138,13 @@ impl MemberResourceReader {
         let target = resource.authorization_attributes();
         self.authorizer.authorize(user, verb, target).await?;
         let gvr = request.gvr();
-        if let Some(known) = self.registry.table().find(&gvr) {
-            return check_kind_scope(&known.kind, known.has_go_type(), resource, verb);
+        if let Some(resource_info) = self.registry.table().find(&gvr) {
+            return check_kind_scope(
+                &resource_info.kind,
+                resource_info.has_go_type(),
+                resource,
+                verb,
+            );
         }
         match openapi::catalog().resource(&gvr) {
             Some(kind) => check_kind_scope(kind, has_go_type(kind), resource, verb),

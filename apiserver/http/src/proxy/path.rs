@@ -85,8 +85,8 @@ mod tests {
             ("/a/%zz", None, None),
         ];
         for (tail, query, expected) in table {
-            let got = member_path(tail, *query).ok();
-            assert_eq!(got.as_ref().map(|p| p.as_str()), *expected, "{tail}");
+            let actual = member_path(tail, *query).ok();
+            assert_eq!(actual.as_ref().map(|p| p.as_str()), *expected, "{tail}");
         }
     }
 
@@ -102,8 +102,8 @@ mod tests {
             ("x/y", None),
         ];
         for (location, expected) in table {
-            let got = rewrite_location(location, "m:6443", "/base", "/p");
-            assert_eq!(got.as_deref(), expected, "{location}");
+            let actual = rewrite_location(location, "m:6443", "/base", "/p");
+            assert_eq!(actual.as_deref(), expected, "{location}");
         }
     }
 

@@ -69,12 +69,12 @@ impl ClusterProxyMetrics {
 }
 
 impl ProxiedRequestMetricsGuard {
-    pub(super) fn observe_response(&self, code: u16, took: Duration) {
+    pub(super) fn observe_response(&self, code: u16, duration: Duration) {
         let code = code.to_string();
         self.requests
             .with_label_values([&self.cluster, &code])
             .inc();
-        self.duration.observe(took.as_secs_f64());
+        self.duration.observe(duration.as_secs_f64());
     }
 }
 

@@ -22,7 +22,7 @@ pub(super) struct TunnelUpgrades {
 /// only its own direction: data still sent to it arrives.
 pub(super) async fn run_tunnel(ends: TunnelUpgrades, guard: ProxyRequestGuard) {
     let (client, member) = match tokio::try_join!(ends.client, ends.member) {
-        Ok(both) => both,
+        Ok(result) => result,
         Err(error) => {
             tracing::debug!(%error, "upgrade failed");
             return;
@@ -30,28 +30,28 @@ pub(super) async fn run_tunnel(ends: TunnelUpgrades, guard: ProxyRequestGuard) {
     };
     let (from_client, to_client) = tokio::io::split(TokioIo::new(client));
     let (from_member, to_member) = tokio::io::split(TokioIo::new(member));
-    let both = tokio::try_join!(
+    let result = tokio::try_join!(
         copy_and_count(from_client, to_member, &guard.metrics.sent_bytes),
         copy_and_count(from_member, to_client, &guard.metrics.received_bytes),
     );
-    if let Err(error) = both {
+    if let Err(error) = result {
         tracing::debug!(cluster = guard.permit.cluster(), %error, "tunnel failed");
     }
 }
 
 async fn copy_and_count(
-    mut from: impl AsyncRead + Unpin,
-    mut to: impl AsyncWrite + Unpin,
+    mut reader: impl AsyncRead + Unpin,
+    mut writer: impl AsyncWrite + Unpin,
     counter: &Counter,
 ) -> io::Result<()> {
     let mut chunk = vec![0; TUNNEL_CHUNK_BYTES];
     loop {
-        let length = from.read(&mut chunk).await?;
+        let length = reader.read(&mut chunk).await?;
         if length == 0 {
-            return to.shutdown().await;
+            return writer.shutdown().await;
         }
-        to.write_all(&chunk[..length]).await?;
-        to.flush().await?;
+        writer.write_all(&chunk[..length]).await?;
+        writer.flush().await?;
         counter.inc_by(length as u64);
     }
 }

@@ -71,8 +71,8 @@ fn restore_value(value: &mut Value, member_version: impl Fn(&str) -> Option<Stri
         }
     }
     for version in versions {
-        if let Some(own) = version.as_str().and_then(&member_version) {
-            *version = own.into();
+        if let Some(member_value) = version.as_str().and_then(&member_version) {
+            *version = member_value.into();
             changed = true;
         }
     }
@@ -150,13 +150,13 @@ mod tests {
             ("metadata: {", "application/json"),
             ("k8s\0", "application/vnd.kubernetes.protobuf"),
         ] {
-            let sent = restore_object(
+            let restored = restore_object(
                 Bytes::from_static(body.as_bytes()),
                 content_type,
                 own_version,
             );
-            assert_eq!(sent.bytes, body, "{body}");
-            assert_eq!(sent.content_type, None);
+            assert_eq!(restored.bytes, body, "{body}");
+            assert_eq!(restored.content_type, None);
         }
     }
 }

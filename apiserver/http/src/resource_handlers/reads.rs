@@ -23,8 +23,8 @@ impl ResourceRequestHandler<'_> {
     ) -> Result<Response<ServerResponseBody>, Status> {
         let response_options = self.response_options(headers)?;
         if let Some(getter) = find_subresource(&self.shared.getters, &self.request.resource) {
-            let at = self.resource_path();
-            let value = getter.get_subresource(at.namespace, at.name).await?;
+            let path = self.resource_path();
+            let value = getter.get_subresource(path.namespace, path.name).await?;
             return Ok(response_writers::write_value(
                 200,
                 &value,
@@ -117,8 +117,8 @@ impl ResourceRequestHandler<'_> {
         if let Some(response) = switched {
             let upgrade = hyper::upgrade::on(request);
             let encoding = response_options.format.encoding;
-            let sent = websocket_watch::send_events(upgrade, events, encoding);
-            self.shared.watch_drain.spawn_upgraded(sent);
+            let sending = websocket_watch::send_events(upgrade, events, encoding);
+            self.shared.watch_drain.spawn_upgraded(sending);
             return Ok(response);
         }
         let mut response = Response::new(ServerResponseBody::events(events));

@@ -193,11 +193,11 @@ impl ResourceRequestHandler<'_> {
         }
         let strict_errors = decoded.strict_errors;
         if options.field_validation == FieldValidation::Strict && !strict_errors.is_empty() {
-            let why = format!(
+            let message = format!(
                 "error strict decoding YAML: {}",
                 joined(&strict_errors, ", ")
             );
-            return Err(Status::bad_request(why));
+            return Err(Status::bad_request(message));
         }
         self.authorize_create_on_update().await?;
         let registry = &self.shared.registry;
@@ -216,8 +216,7 @@ impl ResourceRequestHandler<'_> {
         self.write_response(&written, response_options)
     }
 
-    /// Options of a write other than apply; its manager is that of the query, or the
-    /// client.
+    /// Options of a write other than apply. The manager comes from the query, or is the client.
     fn write_options(
         &self,
         headers: &HeaderMap,

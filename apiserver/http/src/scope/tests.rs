@@ -99,7 +99,7 @@ fn version_path(info: &ResourceInfo) -> String {
 /// The answer of Kubernetes: the routes that it installs for a kind of this scope.
 fn expected_code(kind: &KindInfo, has_go_type: bool, shape: &PathShape, method: &Method) -> u16 {
     let is_listed = kind.verbs.iter().any(|verb| verb == "list");
-    match (kind.namespaced, shape.in_namespace, shape.named) {
+    match (kind.namespaced, shape.in_namespace, shape.has_name) {
         (true, true, _) | (false, false, _) => 200,
         (true, false, false) if !is_listed => 404,
         (true, false, false) if matches!(*method, Method::GET | Method::HEAD) => 200,
@@ -111,7 +111,7 @@ fn expected_code(kind: &KindInfo, has_go_type: bool, shape: &PathShape, method: 
 struct PathShape {
     path: String,
     in_namespace: bool,
-    named: bool,
+    has_name: bool,
 }
 
 /// The paths below a version that name a resource. The name of the object is that of the
@@ -123,7 +123,7 @@ fn shapes(resource: &str, subresources: &BTreeSet<&str>) -> Vec<PathShape> {
             shapes.push(PathShape {
                 path: format!("{parent}/{resource}{tail}"),
                 in_namespace,
-                named,
+                has_name: named,
             });
         };
         add("", false);
@@ -148,15 +148,18 @@ fn shapes(resource: &str, subresources: &BTreeSet<&str>) -> Vec<PathShape> {
 #[tokio::test]
 async fn every_path_of_every_resource_has_its_scope_or_is_refused() {
     let table = table().await;
-    let own = table.resources().iter().flat_map(|info| &info.subresources);
-    let subresources: BTreeSet<&str> = own.map(|sub| sub.name).chain(CONNECTED).collect();
-    let mut refused = 0;
+    let all_subresources = table.resources().iter().flat_map(|info| &info.subresources);
+    let subresources: BTreeSet<&str> = all_subresources
+        .map(|sub| sub.name)
+        .chain(CONNECTED)
+        .collect();
+    let mut refusals = 0;
     for info in table.resources() {
         let version = version_path(info);
         for shape in shapes(&info.kind.gvr.resource, &subresources) {
             for method in &METHODS {
                 let expected = expected_code(&info.kind, info.has_go_type(), &shape, method);
-                refused += usize::from(expected != 200);
+                refusals += usize::from(expected != 200);
                 let path = format!("{version}{}", shape.path);
                 assert_eq!(code(&table, method, &path), expected, "{method} {path}");
                 if *method == Method::GET {
@@ -166,7 +169,7 @@ async fn every_path_of_every_resource_has_its_scope_or_is_refused() {
             }
         }
     }
-    assert!(refused > 10_000, "{refused}");
+    assert!(refusals > 10_000, "{refusals}");
 }
 
 #[tokio::test]
@@ -189,7 +192,7 @@ async fn custom_resources_have_the_answers_of_their_handler() {
                     let shape = PathShape {
                         in_namespace: !requested.namespace.is_empty(),
                         path: path.to_owned(),
-                        named: requested.named,
+                        has_name: requested.has_name,
                     };
                     let checked = check_kind_scope(&kind, false, &requested, info.verb);
                     let code = checked.as_ref().map_or_else(|status| status.code, |()| 200);
@@ -274,7 +277,7 @@ proptest! {
         if check_request_scope(table, &requested, info.verb).is_err() {
             return Ok(());
         }
-        let RequestedResource { namespace, name, resource, group, named, .. } = &requested;
+        let RequestedResource { namespace, name, resource, group, has_name: named, .. } = &requested;
         if served.kind.namespaced {
             let lists = matches!(info.verb, "list" | "watch") && !named;
             prop_assert!(!namespace.is_empty() || lists, "{method} {path}");

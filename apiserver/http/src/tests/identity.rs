@@ -139,7 +139,7 @@ async fn delete_preconditions_are_never_ignored() {
     let mut admin = running.admin().await;
     let created = admin.post(CONFIG_MAPS, config_map("a")).await;
     assert_eq!(created.code, 201);
-    let one = format!("{CONFIG_MAPS}/a");
+    let object_path = format!("{CONFIG_MAPS}/a");
     for options in [
         json!({"dryRun": "All"}),
         json!({"dryRun": [1]}),
@@ -153,19 +153,21 @@ async fn delete_preconditions_are_never_ignored() {
         json!({"kind": 5}),
     ] {
         let headers = [("content-type", "application/json")];
-        let refused = admin.call(Method::DELETE, &one, &headers, options.to_string());
-        let refused = refused.await;
-        assert_eq!(refused.code, 400, "{options}: {:?}", refused.body);
-        assert_eq!(admin.get(&one).await.code, 200, "{options}");
+        let rejection = admin.call(Method::DELETE, &object_path, &headers, options.to_string());
+        let rejection = rejection.await;
+        assert_eq!(rejection.code, 400, "{options}: {:?}", rejection.body);
+        assert_eq!(admin.get(&object_path).await.code, 200, "{options}");
     }
     // A body of unknown encoding cannot be read at all.
     let uid = created.json()["metadata"]["uid"].clone();
     let options = json!({"preconditions": {"uid": uid}}).to_string();
     let unreadable = [("content-type", &b"application/json\xff"[..])];
-    let refused = admin.call_with(Method::DELETE, &one, &unreadable, options.clone());
-    assert_eq!(refused.await.code, 415);
+    let rejection = admin.call_with(Method::DELETE, &object_path, &unreadable, options.clone());
+    assert_eq!(rejection.await.code, 415);
     let readable = [("content-type", "application/json")];
-    let done = admin.call(Method::DELETE, &one, &readable, options).await;
+    let done = admin
+        .call(Method::DELETE, &object_path, &readable, options)
+        .await;
     assert_eq!(done.code, 200);
 }
 
@@ -174,7 +176,7 @@ async fn update_preconditions_are_never_ignored() {
     let running = start_server().await;
     let mut admin = running.admin().await;
     assert_eq!(admin.post(CONFIG_MAPS, config_map("a")).await.code, 201);
-    let one = format!("{CONFIG_MAPS}/a");
+    let object_path = format!("{CONFIG_MAPS}/a");
     for (field, value) in [
         ("resourceVersion", json!(1)),
         ("resourceVersion", json!(["1"])),
@@ -188,11 +190,15 @@ async fn update_preconditions_are_never_ignored() {
             changed["metadata"][field] = value.clone();
             changed["data"]["a"] = "2".into();
             let headers = [("content-type", kind)];
-            let refused = admin.call(method.clone(), &one, &headers, changed.to_string());
-            let refused = refused.await;
-            let what = format!("{method} {field} {value}: {:?}", refused.body);
-            assert!(matches!(refused.code, 400 | 422), "{what}");
-            assert_eq!(admin.get(&one).await.json()["data"]["a"], "1", "{what}");
+            let rejection = admin.call(method.clone(), &object_path, &headers, changed.to_string());
+            let rejection = rejection.await;
+            let case = format!("{method} {field} {value}: {:?}", rejection.body);
+            assert!(matches!(rejection.code, 400 | 422), "{case}");
+            assert_eq!(
+                admin.get(&object_path).await.json()["data"]["a"],
+                "1",
+                "{case}"
+            );
         }
     }
 }

@@ -130,18 +130,18 @@ async fn long_lists_are_streamed() {
     for n in 0..300 {
         let body = json!({"apiVersion": "v1", "kind": "ConfigMap",
             "metadata": {"name": format!("n{n}"), "namespace": "default"}, "data": {"pad": pad}});
-        let at = client::ResourcePath::collection(&gvr, "default");
+        let path = client::ResourcePath::collection(&gvr, "default");
         let created: Object = api
-            .create(at, body.into(), &client::WriteOptions::default())
+            .create(path, body.into(), &client::WriteOptions::default())
             .await
             .unwrap();
         assert_eq!(created.namespace(), "default");
     }
     let mut admin = running.admin().await;
-    let plain = admin.get(CONFIG_MAPS).await;
+    let uncompressed = admin.get(CONFIG_MAPS).await;
     assert_eq!(
-        plain.headers["content-length"].to_str().unwrap(),
-        plain.body.len().to_string()
+        uncompressed.headers["content-length"].to_str().unwrap(),
+        uncompressed.body.len().to_string()
     );
     let gzip = [("accept-encoding", "gzip")];
     let packed = admin.call(Method::GET, CONFIG_MAPS, &gzip, "").await;
@@ -150,7 +150,10 @@ async fn long_lists_are_streamed() {
     flate2::read::GzDecoder::new(&packed.body[..])
         .read_to_end(&mut text)
         .unwrap();
-    let (a, b): (Value, Value) = (plain.json(), machinery::json::from_slice(&text).unwrap());
+    let (a, b): (Value, Value) = (
+        uncompressed.json(),
+        machinery::json::from_slice(&text).unwrap(),
+    );
     assert_eq!(a["items"], b["items"]);
     assert!(a["items"].as_array().unwrap().len() >= 300);
 }

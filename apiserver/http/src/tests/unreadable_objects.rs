@@ -49,23 +49,23 @@ async fn unrenderable_object_fails_the_list() {
     running
         .store_unreadable("horizontalpodautoscalers", api, kind)
         .await;
-    let one = format!("{CONFIG_MAPS}/bad");
+    let object_path = format!("{CONFIG_MAPS}/bad");
     let cases = [
         (CONFIG_MAPS, TABLE, r#"configmaps "default/bad""#),
-        (&*one, TABLE, r#"configmaps "default/bad""#),
+        (&*object_path, TABLE, r#"configmaps "default/bad""#),
         (
             SCALERS,
             "application/json",
             r#"horizontalpodautoscalers.autoscaling "default/bad""#,
         ),
     ];
-    for (path, accept, named) in cases {
+    for (path, accept, named_object) in cases {
         let reply = admin.get_as(path, accept).await;
         assert_eq!(reply.code, 500, "{path}: {:?}", reply.body);
         let status = reply.json();
         assert_eq!(status["reason"], "InternalError");
         let message = status["message"].as_str().unwrap();
-        assert!(message.contains(named), "{path}: {message}");
+        assert!(message.contains(named_object), "{path}: {message}");
     }
     // Metadata lists need only the metadata, so they include every object.
     for accept in [METADATA, "application/json"] {

@@ -1,5 +1,4 @@
-//! Field selectors: parses the query syntax of `fieldSelector` and matches fields
-//! against it.
+//! Parses the query syntax of `fieldSelector` and matches fields against it.
 //!
 //! Syntax and error texts are those of `apimachinery/pkg/fields/selector.go`.
 
@@ -112,8 +111,8 @@ fn split_terms(text: &str) -> Vec<&str> {
 }
 
 fn split_term(term: &str) -> Option<(&str, bool, &str)> {
-    let at = term.find(['=', '!'])?;
-    let (field, rest) = term.split_at(at);
+    let index = term.find(['=', '!'])?;
+    let (field, rest) = term.split_at(index);
     if let Some(value) = rest.strip_prefix("!=") {
         return Some((field, false, value));
     }

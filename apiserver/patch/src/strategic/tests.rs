@@ -89,19 +89,19 @@ fn in_pod(patch: Value) -> Value {
 
 /// Checks the pod spec after the patch, or the kind of error.
 fn check_pod(patch: Value, expect: Result<Value, &str>) {
-    let got = apply_patch(
+    let actual = apply_patch(
         &two_containers(),
         &in_pod(patch.clone()),
         Some(deployment()),
     );
-    let got = got
+    let actual = actual
         .map(|v| v["spec"]["template"]["spec"].clone())
         .map_err(|e| match e {
             Error::BadRequest(_) => "bad",
             Error::Unprocessable(_) => "unprocessable",
             Error::TooLarge(_) => "large",
         });
-    assert_eq!(got, expect, "{patch}");
+    assert_eq!(actual, expect, "{patch}");
 }
 
 fn web_container(ports: Value) -> Value {
@@ -192,9 +192,9 @@ fn retain_keys_clears_the_union() {
     doc["spec"]["template"]["spec"]["volumes"] = json!([{"name": "v", "emptyDir": {}}]);
     let patch = in_pod(json!({"volumes": [
         {"name": "v", "$retainKeys": ["name", "configMap"], "configMap": {"name": "c"}}]}));
-    let got = apply_patch(&doc, &patch, Some(deployment())).unwrap();
+    let patched = apply_patch(&doc, &patch, Some(deployment())).unwrap();
     assert_eq!(
-        got["spec"]["template"]["spec"]["volumes"],
+        patched["spec"]["template"]["spec"]["volumes"],
         json!([{"name": "v", "configMap": {"name": "c"}}])
     );
 }
@@ -241,8 +241,8 @@ fn scalars_objects_and_unknown_fields() {
         (json!({"spec": {"other": [1]}}), "/spec/other", json!([1])),
     ];
     for (patch, path, expect) in table {
-        let got = apply_patch(&two_containers(), &patch, Some(deployment())).unwrap();
-        assert_eq!(got.pointer(path), Some(&expect), "{patch}");
+        let patched = apply_patch(&two_containers(), &patch, Some(deployment())).unwrap();
+        assert_eq!(patched.pointer(path), Some(&expect), "{patch}");
     }
 }
 
@@ -255,8 +255,8 @@ fn ports_with_one_number_and_two_protocols_stay_distinct() {
         )])
     };
     let doc = json!({"ports": [{"port": 53, "protocol": "TCP"}, {"port": 53, "protocol": "UDP"}]});
-    let same = apply_patch(&doc, &doc, Some(shape())).unwrap();
-    assert_eq!(same, doc);
+    let patched = apply_patch(&doc, &doc, Some(shape())).unwrap();
+    assert_eq!(patched, doc);
     assert_eq!(apply_patch(&json!({}), &doc, Some(shape())).unwrap(), doc);
 }
 
@@ -313,9 +313,9 @@ proptest! {
             names.iter().collect::<HashSet<_>>().len() == names.len()
         };
         prop_assume!(distinct(&patch));
-        let once = apply_patch(&doc, &patch, Some(deployment())).unwrap();
-        prop_assert!(!once.to_string().contains("$patch"));
-        prop_assert_eq!(apply_patch(&once, &patch, Some(deployment())).unwrap(), once);
+        let patched = apply_patch(&doc, &patch, Some(deployment())).unwrap();
+        prop_assert!(!patched.to_string().contains("$patch"));
+        prop_assert_eq!(apply_patch(&patched, &patch, Some(deployment())).unwrap(), patched);
     }
 
     #[test]
@@ -336,8 +336,8 @@ fn a_whole_object_may_be_replaced() {
     };
     let doc = json!({"selector": {"matchLabels": {"a": "b"}}});
     let patch = json!({"selector": {"matchLabels": {"c": "d"}}});
-    let got = apply_patch(&doc, &patch, Some(object(vec![("selector", selector)])));
-    assert_eq!(got.unwrap(), patch);
+    let patched = apply_patch(&doc, &patch, Some(object(vec![("selector", selector)])));
+    assert_eq!(patched.unwrap(), patch);
 }
 
 #[test]
@@ -349,9 +349,9 @@ fn the_catalog_has_the_merge_keys() {
         "$setElementOrder/containers": [{"name": "web"}, {"name": "side"}],
         "containers": [{"name": "web", "image": "nginx:2", "$setElementOrder/ports": [{"containerPort": 443}],
                         "ports": [{"$patch": "delete", "containerPort": 80}]}]}));
-    let got = apply_strategic_merge_patch(&two_containers(), &patch, &schema).unwrap();
+    let patched = apply_strategic_merge_patch(&two_containers(), &patch, &schema).unwrap();
     assert_eq!(
-        got["spec"]["template"]["spec"]["containers"],
+        patched["spec"]["template"]["spec"]["containers"],
         json!([{"name": "web", "image": "nginx:2", "args": ["x", "y"], "ports": [{"containerPort": 443, "name": "tls"}]}, sidecar_container()])
     );
 }

@@ -79,8 +79,8 @@ impl Registry {
         if (self.options.serves_group)("cluster.karmada.io") {
             policy.extend(policy_file::parse(KARMADA_RBAC_POLICY).map_err(Status::internal)?);
             if self.options.insecure_agent_registration {
-                let wide = policy_file::parse(INSECURE_AGENT_REGISTRATION_RBAC_POLICY);
-                for role in wide.map_err(Status::internal)? {
+                let insecure_roles = policy_file::parse(INSECURE_AGENT_REGISTRATION_RBAC_POLICY);
+                for role in insecure_roles.map_err(Status::internal)? {
                     let key =
                         |o: &BootstrapObject| (o.gvr.clone(), o.value["metadata"]["name"].clone());
                     policy.retain(|narrow| key(narrow) != key(&role));
@@ -115,8 +115,8 @@ impl Registry {
     async fn try_bootstrap_object(&self, object: &BootstrapObject) -> Result<(), Status> {
         let ctx = RequestContext::internal();
         let options = RegistryWriteOptions::default();
-        let at = object.path();
-        let stored = match self.get(&ctx, at, &GetOptions::default()).await {
+        let path = object.path();
+        let stored = match self.get(&ctx, path, &GetOptions::default()).await {
             Ok(stored) => stored,
             Err(status) if status.code == 404 => return self.create_bootstrap(object).await,
             Err(status) => return Err(status),
@@ -134,28 +134,28 @@ impl Registry {
             Reconciliation::Keep => Ok(()),
             Reconciliation::Update(value) => {
                 let body = ObjectBody::from(value);
-                self.update(&ctx, at, body, &options).await.map(drop)
+                self.update(&ctx, path, body, &options).await.map(drop)
             }
             Reconciliation::Recreate => {
                 let options = DeleteOptions {
                     uid: Some(stored.uid().to_owned()),
                     ..DeleteOptions::default()
                 };
-                self.delete(&ctx, at, &options).await?;
+                self.delete(&ctx, path, &options).await?;
                 self.create_bootstrap(object).await
             }
         }
     }
 
     async fn create_bootstrap(&self, object: &BootstrapObject) -> Result<(), Status> {
-        let at = ResourcePath {
+        let path = ResourcePath {
             name: "",
             ..object.path()
         };
         let body: Value = object.value.clone();
         self.create(
             &RequestContext::internal(),
-            at,
+            path,
             ObjectBody::from(body),
             &RegistryWriteOptions::default(),
         )

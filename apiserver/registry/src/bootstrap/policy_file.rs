@@ -267,8 +267,8 @@ mod tests {
         assert_eq!(binding.value["subjects"], subjects);
     }
 
-    /// Who writes a Work in an execution space is the administrator of that member, and who reads
-    /// it sees the Secrets in it.
+    /// Whoever writes a Work in an execution space administers that member, and whoever reads it
+    /// sees the Secrets in it.
     #[test]
     fn roles_that_others_aggregate_grant_no_works() {
         let objects = parse(include_str!("karmada_rbac_policy.txt")).unwrap();

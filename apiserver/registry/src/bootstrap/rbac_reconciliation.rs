@@ -72,7 +72,7 @@ pub(super) fn reconcile(mut stored: Value, expected: &Value) -> Result<Reconcili
 fn add_missing(stored: &mut Value, expected: &Value, is_same: fn(&Value, &Value) -> bool) {
     let mut all = stored.as_array().cloned().unwrap_or_default();
     for item in expected.as_array().into_iter().flatten() {
-        if !all.iter().any(|known| is_same(known, item)) {
+        if !all.iter().any(|existing| is_same(existing, item)) {
             all.push(item.clone());
         }
     }
@@ -120,32 +120,38 @@ mod tests {
     #[test]
     fn missing_rules_are_added_and_others_are_kept() {
         let expected = role(json!([pods(&["get", "list", "watch"])]));
-        let kept = role(json!([pods(&["*"]), pods(&["proxy"])]));
-        assert_eq!(reconcile(kept, &expected).unwrap(), Reconciliation::Keep);
+        let wider_role = role(json!([pods(&["*"]), pods(&["proxy"])]));
+        assert_eq!(
+            reconcile(wider_role, &expected).unwrap(),
+            Reconciliation::Keep
+        );
         let partial = role(json!([pods(&["get", "delete"])]));
         let completed = role(json!([pods(&["get", "delete"]), pods(&["list", "watch"])]));
         assert_eq!(
             reconcile(partial.clone(), &expected).unwrap(),
             Reconciliation::Update(completed)
         );
-        let mut own = partial;
-        own["metadata"]["annotations"][AUTOUPDATE] = "false".into();
-        assert_eq!(reconcile(own, &expected).unwrap(), Reconciliation::Keep);
+        let mut protected = partial;
+        protected["metadata"]["annotations"][AUTOUPDATE] = "false".into();
+        assert_eq!(
+            reconcile(protected, &expected).unwrap(),
+            Reconciliation::Keep
+        );
     }
 
     // proves: AGT-generator
     #[test]
     fn the_role_of_whoever_registers_clusters_is_exact() {
-        let named = |rules: Value| {
+        let role_of_registrars = |rules: Value| {
             let mut role = role(rules);
             role["metadata"]["name"] = EXACT_ROLE.into();
             role
         };
-        let expected = named(json!([pods(&["get"])]));
-        let wide = named(json!([pods(&["get", "delete"])]));
+        let expected = role_of_registrars(json!([pods(&["get"])]));
+        let wider_role = role_of_registrars(json!([pods(&["get", "delete"])]));
         let update = Reconciliation::Update(expected.clone());
-        assert_eq!(reconcile(wide, &expected).unwrap(), update);
-        let empty = named(json!([]));
+        assert_eq!(reconcile(wider_role, &expected).unwrap(), update);
+        let empty = role_of_registrars(json!([]));
         let update = Reconciliation::Update(empty.clone());
         assert_eq!(reconcile(expected, &empty).unwrap(), update);
     }
@@ -156,10 +162,10 @@ mod tests {
         let mut changed = role(json!([]));
         changed["metadata"]["labels"] = json!({"l": "2", "own": "x"});
         assert_eq!(reconcile(changed, &expected).unwrap(), Reconciliation::Keep);
-        let mut bare = role(json!([]));
-        bare["metadata"] = json!({"name": "r"});
+        let mut without_labels = role(json!([]));
+        without_labels["metadata"] = json!({"name": "r"});
         assert_eq!(
-            reconcile(bare, &expected).unwrap(),
+            reconcile(without_labels, &expected).unwrap(),
             Reconciliation::Update(expected)
         );
     }
@@ -179,16 +185,16 @@ mod tests {
         );
         assert_eq!(reconcile(filled, &expected).unwrap(), Reconciliation::Keep);
         let other = aggregated(json!([selector("b")]), json!([]));
-        let both = aggregated(json!([selector("b"), selector("a")]), json!([]));
+        let updated = aggregated(json!([selector("b"), selector("a")]), json!([]));
         assert_eq!(
             reconcile(other, &expected).unwrap(),
-            Reconciliation::Update(both)
+            Reconciliation::Update(updated)
         );
-        let plain = role(json!([pods(&["get"])]));
-        let both = aggregated(json!([selector("a")]), json!([pods(&["get"])]));
+        let not_aggregated = role(json!([pods(&["get"])]));
+        let updated = aggregated(json!([selector("a")]), json!([pods(&["get"])]));
         assert_eq!(
-            reconcile(plain, &expected).unwrap(),
-            Reconciliation::Update(both)
+            reconcile(not_aggregated, &expected).unwrap(),
+            Reconciliation::Update(updated)
         );
     }
 
@@ -198,13 +204,16 @@ mod tests {
         let binding = |role: &str, subjects: Value| json!({"metadata": {"name": "b"}, "roleRef": {"name": role}, "subjects": subjects});
         let expected = binding("r", json!([user("a"), user("b")]));
         let stored = binding("r", json!([user("c"), user("a")]));
-        let both = binding("r", json!([user("c"), user("a"), user("b")]));
+        let updated = binding("r", json!([user("c"), user("a"), user("b")]));
         assert_eq!(
             reconcile(stored, &expected).unwrap(),
-            Reconciliation::Update(both)
+            Reconciliation::Update(updated)
         );
-        let more = binding("r", json!([user("b"), user("c"), user("a")]));
-        assert_eq!(reconcile(more, &expected).unwrap(), Reconciliation::Keep);
+        let with_extra_subject = binding("r", json!([user("b"), user("c"), user("a")]));
+        assert_eq!(
+            reconcile(with_extra_subject, &expected).unwrap(),
+            Reconciliation::Keep
+        );
         let other = binding("other", json!([]));
         assert_eq!(
             reconcile(other, &expected).unwrap(),

@@ -104,8 +104,10 @@ pub(super) fn decode_response(
     }
     let response = review.response.ok_or("no response provided")?;
     if version == ConversionReviewVersion::V1 && response.uid != uid {
-        let found = response.uid;
-        return Err(format!("expected response.uid={uid:?}, got {found:?}"));
+        let response_uid = response.uid;
+        return Err(format!(
+            "expected response.uid={uid:?}, got {response_uid:?}"
+        ));
     }
     if response.result.status != "Success" {
         return Err(match response.result.message {
@@ -150,25 +152,25 @@ pub(super) fn adopt_converted(
         }
     }
     restore_metadata(original, &mut converted)
-        .map_err(|why| format!("returned invalid metadata: {why}"))?;
+        .map_err(|message| format!("returned invalid metadata: {message}"))?;
     Ok(converted)
 }
 
 /// Moves the metadata of the original into the converted object, which keeps its labels
 /// and annotations.
 fn restore_metadata(original: &mut Value, converted: &mut Value) -> Result<(), String> {
-    let Some(found) = converted.get_mut("metadata") else {
+    let Some(converted_metadata) = converted.get_mut("metadata") else {
         return Err("missing metadata in converted object".into());
     };
-    let Value::Object(response) = found else {
-        let name = go_type_name(found);
+    let Value::Object(response) = converted_metadata else {
+        let name = go_type_name(converted_metadata);
         return Err(format!(
             "invalid metadata of type {name} in converted object"
         ));
     };
-    let mut kept = original["metadata"].take();
-    let Some(metadata) = kept.as_object_mut() else {
-        let name = go_type_name(&kept);
+    let mut restored = original["metadata"].take();
+    let Some(metadata) = restored.as_object_mut() else {
+        let name = go_type_name(&restored);
         return Err(format!("invalid metadata of type {name} in input object"));
     };
     for field in ["labels", "annotations"] {
@@ -189,7 +191,7 @@ fn restore_metadata(original: &mut Value, converted: &mut Value) -> Result<(), S
             }
         }
     }
-    *found = kept;
+    *converted_metadata = restored;
     Ok(())
 }
 
@@ -268,8 +270,8 @@ mod tests {
         let expected = json!({"kind": "ConversionReview", "apiVersion": "apiextensions.k8s.io/v1",
             "request": {"uid": "u", "desiredAPIVersion": "g.io/v2", "objects": [{"a": 1}, {"b": 2}]}});
         assert_eq!(review, expected);
-        let none = encode_review(ConversionReviewVersion::V1Beta1, "u", "g.io/v2", &[]);
-        let review: Value = machinery::json::from_slice(&none).unwrap();
+        let empty_review = encode_review(ConversionReviewVersion::V1Beta1, "u", "g.io/v2", &[]);
+        let review: Value = machinery::json::from_slice(&empty_review).unwrap();
         assert_eq!(review["request"]["objects"], json!([]));
         assert_eq!(review["apiVersion"], "apiextensions.k8s.io/v1beta1");
     }
@@ -278,16 +280,16 @@ mod tests {
     fn responses_are_checked() {
         let ok = json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "ConversionReview",
             "response": {"uid": "u", "result": {"status": "Success"}, "convertedObjects": [{"a": 1}]}});
-        let with = |path: &str, value: Value| {
+        let response_with = |path: &str, value: Value| {
             let mut changed = ok.clone();
             *changed.pointer_mut(path).unwrap() = value;
             changed
         };
         let check = |version, body: &Value, expected: Result<usize, &str>| {
-            let found = decode_response(version, "u", body.to_string().as_bytes());
-            let found = found.map(|objects| objects.len());
+            let outcome = decode_response(version, "u", body.to_string().as_bytes());
+            let outcome = outcome.map(|objects| objects.len());
             assert_eq!(
-                found.as_ref().map_err(String::as_str),
+                outcome.as_ref().map_err(String::as_str),
                 expected.as_ref().map_err(|e| *e),
                 "{body}"
             );
@@ -295,24 +297,24 @@ mod tests {
         check(ConversionReviewVersion::V1, &ok, Ok(1));
         check(
             ConversionReviewVersion::V1,
-            &with("/kind", json!("Other")),
+            &response_with("/kind", json!("Other")),
             Err(
                 "expected webhook response of apiextensions.k8s.io/v1, Kind=ConversionReview, got apiextensions.k8s.io/v1, Kind=Other",
             ),
         );
         check(
             ConversionReviewVersion::V1,
-            &with("/response/uid", json!("x")),
+            &response_with("/response/uid", json!("x")),
             Err(r#"expected response.uid="u", got "x""#),
         );
         check(
             ConversionReviewVersion::V1Beta1,
-            &with("/response/uid", json!("x")),
+            &response_with("/response/uid", json!("x")),
             Ok(1),
         );
         check(
             ConversionReviewVersion::V1,
-            &with(
+            &response_with(
                 "/response/result",
                 json!({"status": "Failure", "message": "not today"}),
             ),
@@ -320,12 +322,12 @@ mod tests {
         );
         check(
             ConversionReviewVersion::V1,
-            &with("/response/result", json!({})),
+            &response_with("/response/result", json!({})),
             Err("response.result.status was '', not 'Success'"),
         );
         check(
             ConversionReviewVersion::V1,
-            &with("/response", Value::Null),
+            &response_with("/response", Value::Null),
             Err("no response provided"),
         );
     }
@@ -336,10 +338,10 @@ mod tests {
 
     fn check_adopted(metadata: Value, returned: Value, expected: Result<Value, &str>) {
         let mut original = object("v1", metadata);
-        let found = adopt_converted(0, &mut original, returned.clone(), "g.io/v2");
-        let found = found.map(|object| object["metadata"].clone());
+        let adopted = adopt_converted(0, &mut original, returned.clone(), "g.io/v2");
+        let adopted = adopted.map(|object| object["metadata"].clone());
         assert_eq!(
-            found.as_ref().map_err(String::as_str),
+            adopted.as_ref().map_err(String::as_str),
             expected.as_ref().map_err(|e| *e),
             "{returned}"
         );
@@ -355,25 +357,25 @@ mod tests {
                 .extend(metadata.as_object().unwrap().clone());
             object("v2", all)
         };
-        let kept = |labels: Value| {
-            let mut kept = metadata.clone();
-            kept["labels"] = labels;
-            kept
+        let with_labels = |labels: Value| {
+            let mut with_labels = metadata.clone();
+            with_labels["labels"] = labels;
+            with_labels
         };
         let check = |returned: Value, expected| check_adopted(metadata.clone(), returned, expected);
         check(
             returned(json!({"labels": {"y": "z"}, "generation": 9, "finalizers": ["f/f"]})),
-            Ok(kept(json!({"y": "z"}))),
+            Ok(with_labels(json!({"y": "z"}))),
         );
         // A stored label is not validated again.
         check(
             returned(json!({"labels": {"x": "!"}})),
-            Ok(kept(json!({"x": "!"}))),
+            Ok(with_labels(json!({"x": "!"}))),
         );
         let mut without = metadata.clone();
         without.as_object_mut().unwrap().remove("labels");
         check(returned(json!({"labels": null})), Ok(without));
-        for (change, why) in [
+        for (change, message) in [
             (
                 json!({"name": "b"}),
                 "returned invalid object: must have the same name: a != b",
@@ -395,7 +397,7 @@ mod tests {
                 "returned invalid metadata: metadata.annotations[a] must be a string, but is float64 in converted object",
             ),
         ] {
-            check(returned(change), Err(why));
+            check(returned(change), Err(message));
         }
         let mut other = returned(json!({}));
         other["apiVersion"] = json!("g.io/v3");
@@ -419,10 +421,10 @@ mod tests {
     fn changed_labels_are_validated() {
         let mut original = object("v1", json!({"name": "a"}));
         let returned = object("v2", json!({"name": "a", "labels": {"x": "!"}}));
-        let why = adopt_converted(0, &mut original, returned, "g.io/v2").unwrap_err();
+        let message = adopt_converted(0, &mut original, returned, "g.io/v2").unwrap_err();
         assert!(
-            why.starts_with("returned invalid metadata: metadata.labels: Invalid value: \"!\""),
-            "{why}"
+            message.starts_with("returned invalid metadata: metadata.labels: Invalid value: \"!\""),
+            "{message}"
         );
     }
 }

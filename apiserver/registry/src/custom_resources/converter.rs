@@ -91,8 +91,8 @@ impl CustomResourceConverter {
 
     /// Converts an object to another version of the definition if no webhook has to be called
     /// for that.
-    pub(crate) fn convert_without_webhook(&self, object: &Value, to: &Gvk) -> Option<Value> {
-        let desired = to.api_version();
+    pub(crate) fn convert_without_webhook(&self, object: &Value, target: &Gvk) -> Option<Value> {
+        let desired = target.api_version();
         let schema = self.schemas.get(&desired)?;
         if !matches!(self.strategy, ConversionStrategy::None) {
             return None;
@@ -108,16 +108,16 @@ impl CustomResourceConverter {
     pub(crate) async fn convert(
         &self,
         mut objects: Vec<Value>,
-        to: &Gvk,
+        target: &Gvk,
     ) -> Result<Vec<Value>, ConversionError> {
-        let desired = to.api_version();
+        let desired = target.api_version();
         let Some(schema) = self.schemas.get(&desired) else {
             return Err(ConversionError(format!(
                 "request to convert CR to an invalid group/version: {desired}"
             )));
         };
         let mut positions = Vec::new();
-        let mut others = Vec::new();
+        let mut other_versions = Vec::new();
         for (i, object) in objects.iter_mut().enumerate() {
             let api_version = object["apiVersion"].as_str().unwrap_or("");
             if api_version == desired {
@@ -129,20 +129,22 @@ impl CustomResourceConverter {
                 )));
             }
             positions.push(i);
-            others.push(object.take());
+            other_versions.push(object.take());
         }
-        if others.is_empty() {
+        if other_versions.is_empty() {
             return Ok(objects);
         }
         let converted = match &self.strategy {
             ConversionStrategy::None => {
-                for object in &mut others {
+                for object in &mut other_versions {
                     object["apiVersion"] = desired.as_str().into();
                 }
-                others
+                other_versions
             }
-            ConversionStrategy::Webhook(webhook) => webhook.convert(others, &desired).await?,
-            ConversionStrategy::Invalid(why) => return Err(ConversionError(why.clone())),
+            ConversionStrategy::Webhook(webhook) => {
+                webhook.convert(other_versions, &desired).await?
+            }
+            ConversionStrategy::Invalid(message) => return Err(ConversionError(message.clone())),
         };
         for (i, mut object) in positions.into_iter().zip(converted) {
             schema.prune(&mut object);
@@ -156,8 +158,10 @@ fn webhook_strategy(webhook: &Value, client: &ConversionWebhookClient) -> Conver
     let client_config: WebhookClientConfig =
         match serde_json::from_value(webhook["clientConfig"].clone()) {
             Ok(config) => config,
-            Err(why) => {
-                return ConversionStrategy::Invalid(format!("invalid conversion webhook: {why}"));
+            Err(message) => {
+                return ConversionStrategy::Invalid(format!(
+                    "invalid conversion webhook: {message}"
+                ));
             }
         };
     let names = webhook["conversionReviewVersions"].as_array();
@@ -223,8 +227,9 @@ impl ConversionWebhook {
             let text = |field: &str| object[field].as_str().unwrap_or("");
             display_kind(text("apiVersion"), text("kind"))
         });
-        let failed =
-            |why: String| ConversionError(format!("conversion webhook for {kind} failed: {why}"));
+        let failed = |message: String| {
+            ConversionError(format!("conversion webhook for {kind} failed: {message}"))
+        };
         let uid = uuid::Uuid::new_v4().to_string();
         let body = encode_review(self.review_version, &uid, desired, &batch.encoded);
         drop(batch.encoded);
@@ -240,8 +245,9 @@ impl ConversionWebhook {
         let pairs = batch.objects.into_iter().zip(converted).enumerate();
         pairs
             .map(|(i, (mut original, object))| {
-                adopt_converted(i, &mut original, object, desired)
-                    .map_err(|why| ConversionError(format!("conversion webhook for {kind} {why}")))
+                adopt_converted(i, &mut original, object, desired).map_err(|message| {
+                    ConversionError(format!("conversion webhook for {kind} {message}"))
+                })
             })
             .collect()
     }

@@ -238,8 +238,8 @@ fn encode(object: &Value) -> StoreResult<Bytes> {
     Ok(encoded.into())
 }
 
-fn conversion_failure(why: &serde_json::Error) -> storage::Error {
-    storage::Error::Conversion(why.to_string())
+fn conversion_failure(error: &serde_json::Error) -> storage::Error {
+    storage::Error::Conversion(error.to_string())
 }
 
 #[async_trait]

@@ -178,8 +178,8 @@ mod tests {
             GenerationPolicy::AllButMetadata,
             GenerationPolicy::AllButStatus,
         ];
-        for (new, want) in table {
-            assert_eq!(kinds.map(|g| g.is_raised(&new, &old)), want, "{new}");
+        for (new, expected) in table {
+            assert_eq!(kinds.map(|g| g.is_raised(&new, &old)), expected, "{new}");
         }
     }
 }

@@ -35,14 +35,14 @@ fn grace_period(pod: &Value, requested: Option<i64>) -> Option<i64> {
     Some(if period < 0 { 1 } else { period })
 }
 
-fn non_zero_quantity(of: &Value, resource: &str) -> Option<Quantity> {
-    Quantity::from_value(of.get(resource)?)
+fn non_zero_quantity(amounts: &Value, resource: &str) -> Option<Quantity> {
+    Quantity::from_value(amounts.get(resource)?)
         .ok()
         .filter(|q| !q.is_zero())
 }
 
 fn qos_class(pod: &Value) -> &'static str {
-    let (mut any, mut all) = (false, true);
+    let (mut has_any, mut has_all) = (false, true);
     let containers = ["containers", "initContainers"]
         .iter()
         .flat_map(|list| pod["spec"][list].as_array().into_iter().flatten());
@@ -56,11 +56,11 @@ fn qos_class(pod: &Value) -> &'static str {
                 non_zero_quantity(requests, resource),
                 non_zero_quantity(limits, resource),
             );
-            any |= request.is_some() || limit.is_some();
-            all &= limit.is_some() && (request.is_none() || request == limit);
+            has_any |= request.is_some() || limit.is_some();
+            has_all &= limit.is_some() && (request.is_none() || request == limit);
         }
     }
-    match (any, all) {
+    match (has_any, has_all) {
         (false, _) => "BestEffort",
         (true, true) => "Guaranteed",
         (true, false) => "Burstable",
@@ -73,7 +73,7 @@ mod tests {
 
     #[test]
     fn quality_follows_requests_and_limits() {
-        let full = json!({"cpu": "1", "memory": "1Gi"});
+        let amounts = json!({"cpu": "1", "memory": "1Gi"});
         let table = [
             (json!([{}]), "BestEffort"),
             (
@@ -81,16 +81,16 @@ mod tests {
                 "Burstable",
             ),
             (
-                json!([{"resources": {"requests": full, "limits": full}}]),
+                json!([{"resources": {"requests": amounts, "limits": amounts}}]),
                 "Guaranteed",
             ),
-            (json!([{"resources": {"limits": full}}]), "Guaranteed"),
-            (json!([{"resources": {"limits": full}}, {}]), "Burstable"),
+            (json!([{"resources": {"limits": amounts}}]), "Guaranteed"),
+            (json!([{"resources": {"limits": amounts}}, {}]), "Burstable"),
         ];
-        for (containers, want) in table {
+        for (containers, expected) in table {
             assert_eq!(
                 qos_class(&json!({"spec": {"containers": containers}})),
-                want
+                expected
             );
         }
     }

@@ -127,8 +127,8 @@ fn drop_type_dependent_fields(new: &mut Value, old: &Value) {
     }
 }
 
-/// Copies allocated addresses that an update omits (`patchAllocatedValues`), and removes
-/// those that a change of the type makes invalid.
+/// Copies allocated addresses that an update omits (`patchAllocatedValues`), and removes addresses
+/// that a change of the type makes invalid.
 fn patch_allocated_values(new: &mut Value, old: &Value) {
     drop_type_dependent_fields(new, old);
     if needs_cluster_ip(new) && needs_cluster_ip(old) {
@@ -202,11 +202,11 @@ impl ServiceAllocator {
         if slot.is_some() && !shared {
             return;
         }
-        let mut known = slot.take().unwrap_or_default().by_service;
+        let mut allocations = slot.take().unwrap_or_default().by_service;
         let mut used = ServiceAllocationMap::default();
         for service in services {
             let (key, revision) = (service.meta().key(), service.revision());
-            let allocation = match known.remove(&key) {
+            let allocation = match allocations.remove(&key) {
                 Some((at, allocation)) if at == revision => allocation,
                 _ => service
                     .value()
@@ -309,18 +309,18 @@ fn allocate_cluster_ip(
         new["spec"]["clusterIP"] = text.into();
     } else {
         let address = cluster_ip(new).filter(|i| (KUBERNETES_SERVICE_IP..=LAST_CLUSTER_IP).contains(i)).ok_or_else(|| {
-            let why = "failed to allocate IP: the provided IP is not in the valid range. The range of valid IPs is 10.96.0.0/12";
-            FieldError::invalid("spec.clusterIPs", &json!([requested]), why)
+            let message = "failed to allocate IP: the provided IP is not in the valid range. The range of valid IPs is 10.96.0.0/12";
+            FieldError::invalid("spec.clusterIPs", &json!([requested]), message)
         })?;
-        let own = old.and_then(cluster_ip) == Some(address);
-        if !own {
+        let is_held = old.and_then(cluster_ip) == Some(address);
+        if !is_held {
             if !used.ips.insert(address) {
-                let why =
+                let message =
                     format!("failed to allocate IP {requested}: provided IP is already allocated");
                 return Err(FieldError::invalid(
                     "spec.clusterIPs",
                     &json!([requested]),
-                    why,
+                    message,
                 ));
             }
             allocation.ips.push(address);
@@ -354,16 +354,16 @@ fn allocate_node_ports(
     if !needs_node_ports(new) {
         return Ok(());
     }
-    let own: HashSet<u16> = old.map(|o| node_ports(o).collect()).unwrap_or_default();
+    let held_ports: HashSet<u16> = old.map(|o| node_ports(o).collect()).unwrap_or_default();
     // Requested ports are allocated first, so that random ones do not conflict with them.
     // TCP and UDP of one port may have the same node port.
     let requested: HashSet<u16> = node_ports(new).collect();
     for port in requested {
-        if own.contains(&port) {
+        if held_ports.contains(&port) {
             continue;
         }
         if !NODE_PORT_RANGE.contains(&port) {
-            let why = format!(
+            let message = format!(
                 "provided port is not in the valid range. The range of valid ports is {}-{}",
                 NODE_PORT_RANGE.start(),
                 NODE_PORT_RANGE.end()
@@ -371,7 +371,7 @@ fn allocate_node_ports(
             return Err(FieldError::invalid(
                 "spec.ports[0].nodePort",
                 &json!(port),
-                why,
+                message,
             ));
         }
         if !used.ports.insert(port) {
@@ -398,11 +398,11 @@ fn allocate_node_ports(
             .chain(NODE_PORT_RANGE)
             .find(|p| !used.ports.contains(p));
         let Some(free_port) = free_port else {
-            let why = "failed to allocate a nodePort: range is full";
+            let message = "failed to allocate a nodePort: range is full";
             return Err(FieldError::invalid(
                 format!("spec.ports[{i}].nodePort"),
                 &json!(0),
-                why,
+                message,
             ));
         };
         used.ports.insert(free_port);
@@ -438,18 +438,27 @@ mod tests {
         assert!(allocator.allocate(&mut clash, None, true).is_ok());
         assert!(allocator.allocate(&mut clash, None, false).is_ok());
 
-        let mut free = service(
+        let mut first_service = service(
             json!({"type": "NodePort", "ports": [{"port": 80}, {"port": 81, "nodePort": 30001}]}),
         );
-        let allocation = allocator.allocate(&mut free, None, false).unwrap();
-        assert_eq!(free["spec"]["clusterIPs"][0], free["spec"]["clusterIP"]);
-        let port = free["spec"]["ports"][0]["nodePort"].as_u64().unwrap();
+        let allocation = allocator.allocate(&mut first_service, None, false).unwrap();
+        assert_eq!(
+            first_service["spec"]["clusterIPs"][0],
+            first_service["spec"]["clusterIP"]
+        );
+        let port = first_service["spec"]["ports"][0]["nodePort"]
+            .as_u64()
+            .unwrap();
         assert!((30000..=32767).contains(&port) && port != 30001);
-        let mut again =
+        let mut second_service =
             service(json!({"type": "NodePort", "ports": [{"port": 1, "nodePort": 30001}]}));
-        assert!(allocator.allocate(&mut again, None, false).is_err());
+        assert!(
+            allocator
+                .allocate(&mut second_service, None, false)
+                .is_err()
+        );
         allocator.undo(&allocation);
-        assert!(allocator.allocate(&mut again, None, false).is_ok());
+        assert!(allocator.allocate(&mut second_service, None, false).is_ok());
     }
 
     #[test]
@@ -465,8 +474,8 @@ mod tests {
                 ServiceAllocation::default()
             );
         }
-        let mut outside = service(json!({"clusterIP": "192.168.0.1"}));
-        assert!(allocator.allocate(&mut outside, None, false).is_err());
+        let mut out_of_range = service(json!({"clusterIP": "192.168.0.1"}));
+        assert!(allocator.allocate(&mut out_of_range, None, false).is_err());
     }
 
     #[test]
@@ -481,10 +490,10 @@ mod tests {
             (&new["spec"]["clusterIP"], &new["spec"]["ports"]),
             (&old["spec"]["clusterIP"], &old["spec"]["ports"])
         );
-        let mut plain =
+        let mut cluster_ip_service =
             service(json!({"type": "ClusterIP", "ports": [{"port": 80, "nodePort": 30001}]}));
-        patch_allocated_values(&mut plain, &old);
-        assert_eq!(plain["spec"]["ports"], json!([{"port": 80}]));
+        patch_allocated_values(&mut cluster_ip_service, &old);
+        assert_eq!(cluster_ip_service["spec"]["ports"], json!([{"port": 80}]));
     }
 
     #[test]

@@ -96,9 +96,11 @@ async fn remove_owners_as_collector(fixture: &RegistryFixture) -> Result<Value, 
     fixture.create(&ROLES, role).await.unwrap();
     let user = UserInfo::kube_controller("generic-garbage-collector");
     let collector = LoopbackApi::new(Arc::clone(&fixture.registry), user);
-    let at = ResourcePath::object(&ROLES, "", "owned");
+    let path = ResourcePath::object(&ROLES, "", "owned");
     let patch = Patch::Merge(json!({"metadata": {"ownerReferences": null}}));
-    let patched = collector.patch(at, patch, &WriteOptions::default()).await?;
+    let patched = collector
+        .patch(path, patch, &WriteOptions::default())
+        .await?;
     Ok(patched.value().unwrap())
 }
 
@@ -118,15 +120,15 @@ async fn admission_does_not_grant_rights_through_a_controller() {
         ),
     ] {
         let fixture = fixture_with_mutation(&ROLES, "", patch).await;
-        let refused = remove_owners_as_collector(&fixture).await.unwrap_err();
-        let refused = refused.status().unwrap().clone();
+        let denial = remove_owners_as_collector(&fixture).await.unwrap_err();
+        let denial = denial.status().unwrap().clone();
         let expected = format!(
             "clusterroles.rbac.authorization.k8s.io \"owned\" is forbidden: admission may not change {field}"
         );
-        assert_eq!(refused.code, 403);
-        assert!(refused.message.starts_with(&expected), "{refused}");
-        let at = ResourcePath::object(&ROLES, "", "owned");
-        let stored = fixture.get(at).await.unwrap();
+        assert_eq!(denial.code, 403);
+        assert!(denial.message.starts_with(&expected), "{denial}");
+        let path = ResourcePath::object(&ROLES, "", "owned");
+        let stored = fixture.get(path).await.unwrap();
         assert_eq!(stored["rules"].as_array().map(Vec::len), Some(1));
         assert!(stored["metadata"]["ownerReferences"].is_array());
     }
@@ -157,9 +159,9 @@ async fn admission_does_not_change_whom_a_controller_lets_others_trust() {
         let map = json!({"apiVersion": "v1", "kind": "ConfigMap",
             "metadata": {"namespace": "default", "name": name}, "data": {"ca.crt": "a"}});
         fixture.create(&maps, map).await.unwrap();
-        let at = ResourcePath::object(&maps, "default", name);
+        let path = ResourcePath::object(&maps, "default", name);
         let patch = Patch::Merge(json!({"data": {"ca.crt": "b"}}));
-        let written = publisher.patch(at, patch, &WriteOptions::default()).await;
+        let written = publisher.patch(path, patch, &WriteOptions::default()).await;
         match expected {
             Some(data) => assert_eq!(written.unwrap().value().unwrap()["data"]["ca.crt"], data),
             None => {
@@ -169,7 +171,7 @@ async fn admission_does_not_change_whom_a_controller_lets_others_trust() {
                     rejection.message.contains("admission may not change data"),
                     "{rejection}"
                 );
-                assert_eq!(fixture.get(at).await.unwrap()["data"]["ca.crt"], "a");
+                assert_eq!(fixture.get(path).await.unwrap()["data"]["ca.crt"], "a");
             }
         }
     }
@@ -189,16 +191,20 @@ async fn rules_that_admission_adds_are_rights_that_the_user_needs() {
         is_from_controller: false,
         ..RequestContext::internal()
     };
-    let at = ResourcePath::object(&ROLES, "", "mine");
+    let path = ResourcePath::object(&ROLES, "", "mine");
     let update = |patch| {
         let options = RegistryWriteOptions::default();
         let (registry, ctx) = (&fixture.registry, &ctx);
-        async move { registry.patch(ctx, at, Patch::Merge(patch), &options).await }
+        async move {
+            registry
+                .patch(ctx, path, Patch::Merge(patch), &options)
+                .await
+        }
     };
     // The request itself changes no more than the garbage collector would.
-    let refused = update(json!({"metadata": {"finalizers": ["example.io/a"]}})).await;
-    assert_eq!(refused.unwrap_err().code, 403);
-    assert_eq!(fixture.get(at).await.unwrap()["rules"], rules);
+    let result = update(json!({"metadata": {"finalizers": ["example.io/a"]}})).await;
+    assert_eq!(result.unwrap_err().code, 403);
+    assert_eq!(fixture.get(path).await.unwrap()["rules"], rules);
 }
 
 const CERTIFICATE_REQUEST: &str = "-----BEGIN CERTIFICATE REQUEST-----
@@ -222,7 +228,7 @@ async fn admission_changes_no_request_for_a_certificate_while_it_is_approved() {
         is_from_controller: false,
         ..RequestContext::internal()
     };
-    let at = ResourcePath {
+    let path = ResourcePath {
         subresource: "approval",
         ..ResourcePath::object(&REQUESTS, "", "r")
     };
@@ -231,7 +237,7 @@ async fn admission_changes_no_request_for_a_certificate_while_it_is_approved() {
         "reason": "Checked", "message": "m"}]});
     let body = ObjectBody::from(approved);
     let options = RegistryWriteOptions::default();
-    let written = fixture.registry.update(&ctx, at, body, &options).await;
+    let written = fixture.registry.update(&ctx, path, body, &options).await;
     let written = written.unwrap().object.value().unwrap();
     assert_eq!(written["spec"], created["spec"]);
     assert_eq!(written["status"]["conditions"][0]["type"], "Approved");

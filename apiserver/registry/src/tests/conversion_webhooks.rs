@@ -94,8 +94,8 @@ async fn converting_fixture() -> (RegistryFixture, Arc<FakeConversionWebhook>) {
     let status = json!({"status": {"acceptedNames": {"plural": "gauges", "kind": "Gauge"},
         "conditions": [{"type": "Established", "status": "True", "reason": "R", "message": "m",
                         "lastTransitionTime": "2026-01-01T00:00:00Z"}]}});
-    let at = definition_path().subresource("status");
-    fixture.merge(at, status).await.unwrap();
+    let path = definition_path().subresource("status");
+    fixture.merge(path, status).await.unwrap();
     fixture.registry.sync_crds().await.unwrap();
     (fixture, webhook)
 }
@@ -148,11 +148,14 @@ async fn each_version_is_validated_as_itself_and_stored_in_the_storage_version()
         .unwrap();
     assert_eq!(patched["spec"]["amount"], "99");
     assert_eq!(fixture.get(at(&V1, "a")).await.unwrap()["spec"]["size"], 99);
-    let again = fixture
+    let unchanged = fixture
         .merge(at(&V2, "a"), json!({"spec": {"amount": "99"}}))
         .await
         .unwrap();
-    assert_eq!(again["metadata"], patched["metadata"], "nothing changed");
+    assert_eq!(
+        unchanged["metadata"], patched["metadata"],
+        "nothing changed"
+    );
     fixture.delete(at(&V2, "a")).await.unwrap();
     assert_eq!(
         result_code(&fixture.get(at(&V1, "a")).await),
@@ -230,9 +233,9 @@ async fn a_failing_webhook_fails_only_what_it_has_to_convert() {
         .await
         .unwrap();
     webhook.fails.store(true, Ordering::Relaxed);
-    let why = "conversion webhook for conv.io/v1, Kind=Gauge failed: connection refused";
+    let message = "conversion webhook for conv.io/v1, Kind=Gauge failed: connection refused";
     let all = ResourcePath::collection(&V2, "");
-    let any = ListOptions {
+    let any_revision = ListOptions {
         resource_version: "0".into(),
         ..ListOptions::default()
     };
@@ -242,7 +245,7 @@ async fn a_failing_webhook_fails_only_what_it_has_to_convert() {
             .list(all, &ListOptions::default())
             .await
             .unwrap_err(),
-        fixture.list(all, &any).await.unwrap_err(),
+        fixture.list(all, &any_revision).await.unwrap_err(),
         fixture
             .merge(at(&V2, "a"), json!({"spec": {"amount": "2"}}))
             .await
@@ -251,7 +254,7 @@ async fn a_failing_webhook_fails_only_what_it_has_to_convert() {
     for status in failures {
         assert_eq!(
             (status.code, status.reason.as_str(), status.message.as_str()),
-            (500, "", why)
+            (500, "", message)
         );
     }
     let written = fixture
@@ -317,9 +320,9 @@ async fn an_update_that_changes_nothing_migrates_to_the_new_storage_version() {
         (&raw["apiVersion"], &raw["spec"]["amount"]),
         (&json!("conv.io/v2"), &json!("5"))
     );
-    let again = fixture.update(at(&V2, "a"), after.clone()).await.unwrap();
+    let updated_again = fixture.update(at(&V2, "a"), after.clone()).await.unwrap();
     assert_eq!(
-        again["metadata"]["resourceVersion"],
+        updated_again["metadata"]["resourceVersion"],
         after["metadata"]["resourceVersion"]
     );
     assert_eq!(fixture.get(at(&V1, "a")).await.unwrap()["spec"]["size"], 5);
@@ -371,9 +374,9 @@ fn as_manager(name: &str) -> RegistryWriteOptions {
 }
 
 /// `manager@apiVersion {fields of spec}` for each entry that owns any.
-async fn owners(fixture: &RegistryFixture, at: ResourcePath<'_>) -> Vec<String> {
+async fn owners(fixture: &RegistryFixture, path: ResourcePath<'_>) -> Vec<String> {
     let options = GetOptions::default();
-    let object = fixture.registry.get(&fixture.ctx, at, &options).await;
+    let object = fixture.registry.get(&fixture.ctx, path, &options).await;
     let object = object.unwrap();
     let text = object.managed_fields_json().unwrap_or_default();
     let entries: Vec<Value> = machinery::json::from_str(text).unwrap();

@@ -60,31 +60,31 @@ async fn invalid_bodies_are_rejected() {
         (json!([]), "400 BadRequest"),
         (json!("x"), "400 BadRequest"),
     ];
-    for (body, want) in table {
-        let at = ResourcePath::collection(&CONFIGMAPS, "default");
+    for (body, expected) in table {
+        let path = ResourcePath::collection(&CONFIGMAPS, "default");
         let options = RegistryWriteOptions::default();
         let reply = fixture
             .registry
-            .create(&fixture.ctx, at, ObjectBody::from(body.clone()), &options)
+            .create(&fixture.ctx, path, ObjectBody::from(body.clone()), &options)
             .await;
-        assert_eq!(result_code(&reply), want, "{body}");
+        assert_eq!(result_code(&reply), expected, "{body}");
     }
-    let at = ResourcePath::collection(&CONFIGMAPS, "kube-system");
+    let path = ResourcePath::collection(&CONFIGMAPS, "kube-system");
     let options = RegistryWriteOptions::default();
     let reply = fixture
         .registry
-        .create(&fixture.ctx, at, configmap("x").into(), &options)
+        .create(&fixture.ctx, path, configmap("x").into(), &options)
         .await;
     assert_eq!(result_code(&reply), "400 BadRequest");
-    let at = ResourcePath::object(&CONFIGMAPS, "default", "x");
+    let path = ResourcePath::object(&CONFIGMAPS, "default", "x");
     let reply = fixture
         .registry
-        .create(&fixture.ctx, at, configmap("x").into(), &options)
+        .create(&fixture.ctx, path, configmap("x").into(), &options)
         .await;
     assert_eq!(result_code(&reply), "405 MethodNotAllowed");
-    let nowhere = Gvr::from_static("", "v1", "nothings");
+    let unknown_resource = Gvr::from_static("", "v1", "nothings");
     assert_eq!(
-        result_code(&fixture.create(&nowhere, configmap("x")).await),
+        result_code(&fixture.create(&unknown_resource, configmap("x")).await),
         "404 NotFound"
     );
 }
@@ -93,12 +93,12 @@ async fn invalid_bodies_are_rejected() {
 async fn names_are_generated() {
     let fixture = fixture().await;
     let body = json!({"metadata": {"generateName": "web-", "namespace": "default"}});
-    let one = fixture.create(&CONFIGMAPS, body.clone()).await.unwrap();
-    let two = fixture.create(&CONFIGMAPS, body).await.unwrap();
-    let name = one["metadata"]["name"].as_str().unwrap();
+    let first = fixture.create(&CONFIGMAPS, body.clone()).await.unwrap();
+    let second = fixture.create(&CONFIGMAPS, body).await.unwrap();
+    let name = first["metadata"]["name"].as_str().unwrap();
     assert!(name.starts_with("web-") && name.len() == 9);
-    assert_ne!(one["metadata"]["name"], two["metadata"]["name"]);
-    assert_eq!(one["metadata"]["generateName"], "web-");
+    assert_ne!(first["metadata"]["name"], second["metadata"]["name"]);
+    assert_eq!(first["metadata"]["generateName"], "web-");
 }
 
 #[tokio::test]
@@ -154,15 +154,15 @@ async fn unknown_and_duplicate_fields_follow_field_validation() {
             .get("replicsa")
             .is_none()
     );
-    let twice = ObjectBody {
+    let duplicate = ObjectBody {
         value: configmap("a"),
         duplicate_fields: vec!["data.a".into()],
         ..ObjectBody::default()
     };
-    let at = ResourcePath::collection(&CONFIGMAPS, "default");
+    let path = ResourcePath::collection(&CONFIGMAPS, "default");
     let rejected = fixture
         .registry
-        .create(&fixture.ctx, at, twice, &strict())
+        .create(&fixture.ctx, path, duplicate, &strict())
         .await
         .unwrap_err();
     assert!(rejected.message.contains("duplicate field \"data.a\""));
@@ -181,10 +181,10 @@ async fn a_dry_run_stores_nothing() {
     assert!(value["metadata"].get("resourceVersion").is_none());
     assert_eq!(fixture.revision().await, before);
     fixture.create(&CONFIGMAPS, configmap("a")).await.unwrap();
-    let again = fixture
+    let second_create = fixture
         .create_with(&CONFIGMAPS, configmap("a"), &dry_run())
         .await;
-    assert_eq!(result_code(&again), "409 AlreadyExists");
+    assert_eq!(result_code(&second_create), "409 AlreadyExists");
 }
 
 #[tokio::test]
@@ -237,14 +237,14 @@ async fn recorded_events_are_stored_as_if_posted() {
 
     let mut posted = serde_json::to_value(event("web.4", &about)).unwrap();
     posted["eventTime"] = json!(null);
-    let at = ResourcePath::collection(&EVENTS, "default");
+    let events_path = ResourcePath::collection(&EVENTS, "default");
     let options = RegistryWriteOptions {
         creates_without_managers: true,
         ..RegistryWriteOptions::default()
     };
     let created = fixture
         .registry
-        .create(&fixture.ctx, at, posted.into(), &options);
+        .create(&fixture.ctx, events_path, posted.into(), &options);
     created.await.unwrap();
     let bytes = |name: &'static str| {
         let registry = &fixture.registry;

@@ -70,8 +70,8 @@ async fn a_definition_is_established_by_its_creation() {
         second["status"]["conditions"][0]["reason"],
         "ListKindConflict"
     );
-    let others = Gvr::from_static("example.com", "v1", "others");
-    assert!(fixture.registry.table().find(&others).is_none());
+    let other_gvr = Gvr::from_static("example.com", "v1", "others");
+    assert!(fixture.registry.table().find(&other_gvr).is_none());
 }
 
 fn thing(spec: Value) -> Value {
@@ -90,15 +90,15 @@ async fn custom_resources_obey_their_schema() {
         (json!({"size": "1"}), "422 Invalid"),
         (json!({"size": 3, "other": 1}), "ok"),
     ];
-    for (spec, want) in table {
+    for (spec, expected) in table {
         assert_eq!(
             result_code(&fixture.create(&THINGS, thing(spec.clone())).await),
-            want,
+            expected,
             "{spec}"
         );
     }
-    let at = ResourcePath::object(&THINGS, "default", "t");
-    let read = fixture.get(at).await.unwrap();
+    let path = ResourcePath::object(&THINGS, "default", "t");
+    let read = fixture.get(path).await.unwrap();
     assert_eq!(read["spec"], json!({"size": 3, "color": "blue"}));
     assert_eq!(read["metadata"]["generation"], 1);
     let other = Gvr::from_static("example.com", "v2", "things");
@@ -111,13 +111,13 @@ async fn custom_resources_obey_their_schema() {
         (&json!("example.com/v2"), &read["metadata"])
     );
     let strategic = fixture
-        .patch(at, Patch::Strategic(json!({"spec": {"size": 4}})))
+        .patch(path, Patch::Strategic(json!({"spec": {"size": 4}})))
         .await;
     assert_eq!(result_code(&strategic), "415 UnsupportedMediaType");
-    let unconditional = fixture.update(at, thing(json!({"size": 4}))).await;
+    let unconditional = fixture.update(path, thing(json!({"size": 4}))).await;
     assert_eq!(result_code(&unconditional), "422 Invalid");
     let scaled = fixture
-        .merge(at.subresource("scale"), json!({"spec": {"replicas": 9}}))
+        .merge(path.subresource("scale"), json!({"spec": {"replicas": 9}}))
         .await
         .unwrap();
     assert_eq!(scaled["spec"]["replicas"], 9);
@@ -140,10 +140,10 @@ async fn custom_resources_obey_their_schema() {
 async fn names_are_served_once_they_are_accepted() {
     let fixture = fixture().await;
     establish(&fixture).await;
-    let at = ResourcePath::object(&CRDS, "", "things.example.com");
+    let path = ResourcePath::object(&CRDS, "", "things.example.com");
     let names = json!({"shortNames": ["cm"], "listKind": "Things"});
     fixture
-        .merge(at, json!({"spec": {"names": names}}))
+        .merge(path, json!({"spec": {"names": names}}))
         .await
         .unwrap();
     fixture.registry.sync_crds().await.unwrap();
@@ -151,7 +151,7 @@ async fn names_are_served_once_they_are_accepted() {
     assert_eq!(resource.kind.list_kind, "ThingList");
     let accepted = json!({"status": {"acceptedNames": names}});
     fixture
-        .merge(at.subresource("status"), accepted)
+        .merge(path.subresource("status"), accepted)
         .await
         .unwrap();
     fixture.registry.sync_crds().await.unwrap();
@@ -176,19 +176,19 @@ async fn a_definition_of_a_built_in_resource_is_not_served() {
         "scope": "Cluster", "names": names,
         "versions": [{"name": "v2", "served": true, "storage": true, "schema": schema}]}});
     fixture.create(&CRDS, definition).await.unwrap();
-    let at = ResourcePath::object(&CRDS, "", name);
+    let path = ResourcePath::object(&CRDS, "", name);
     let forged = json!({"status": {"acceptedNames": names, "conditions": [{"type": "Established",
         "status": "True", "reason": "R", "message": "m", "lastTransitionTime": "2026-01-01T00:00:00Z"}]}});
     fixture
-        .merge(at.subresource("status"), forged)
+        .merge(path.subresource("status"), forged)
         .await
         .unwrap();
     fixture.registry.sync_crds().await.unwrap();
     let second = Gvr::from_static("coordination.k8s.io", "v2", "leases");
     assert!(fixture.registry.table().find(&second).is_none());
-    fixture.delete(at).await.unwrap();
+    fixture.delete(path).await.unwrap();
     fixture
-        .merge(at, json!({"metadata": {"finalizers": null}}))
+        .merge(path, json!({"metadata": {"finalizers": null}}))
         .await
         .unwrap();
     fixture.registry.sync_crds().await.unwrap();
@@ -222,11 +222,11 @@ async fn watches_end_when_the_definition_changes() {
         watching.await.unwrap()
     };
     let mut watches = [open(&THINGS).await, open(&SECOND).await];
-    let at = ResourcePath::object(&CRDS, "", "things.example.com");
+    let path = ResourcePath::object(&CRDS, "", "things.example.com");
 
     // Labels and conditions do not affect how custom resources are served.
     let label = json!({"metadata": {"labels": {"a": "b"}}});
-    fixture.merge(at, label).await.unwrap();
+    fixture.merge(path, label).await.unwrap();
     fixture.registry.sync_crds().await.unwrap();
     fixture
         .create(&THINGS, thing(json!({"size": 1})))
@@ -237,7 +237,7 @@ async fn watches_end_when_the_definition_changes() {
     }
 
     let narrower = json!({"spec": {"names": {"categories": ["all"]}}});
-    fixture.merge(at, narrower).await.unwrap();
+    fixture.merge(path, narrower).await.unwrap();
     fixture.registry.sync_crds().await.unwrap();
     for watch in &mut watches {
         assert_eq!(next_name(watch).await, None);
@@ -247,7 +247,7 @@ async fn watches_end_when_the_definition_changes() {
     // While the CRD is deleted, a watch delivers the deletions of its custom resources.
     let mut watch = open(&THINGS).await;
     assert_eq!(next_name(&mut watch).await.as_deref(), Some("t"));
-    fixture.delete(at).await.unwrap();
+    fixture.delete(path).await.unwrap();
     fixture.registry.sync_crds().await.unwrap();
     fixture
         .delete(ResourcePath::object(&THINGS, "default", "t"))
@@ -255,7 +255,7 @@ async fn watches_end_when_the_definition_changes() {
         .unwrap();
     assert_eq!(next_name(&mut watch).await.as_deref(), Some("t"));
     fixture
-        .merge(at, json!({"metadata": {"finalizers": null}}))
+        .merge(path, json!({"metadata": {"finalizers": null}}))
         .await
         .unwrap();
     fixture.registry.sync_crds().await.unwrap();
@@ -270,8 +270,8 @@ async fn a_deleted_definition_is_no_longer_served() {
         .create(&THINGS, thing(json!({"size": 1})))
         .await
         .unwrap();
-    let at = ResourcePath::object(&CRDS, "", "things.example.com");
-    let dying = deleted_object(fixture.delete(at).await.unwrap())
+    let path = ResourcePath::object(&CRDS, "", "things.example.com");
+    let dying = deleted_object(fixture.delete(path).await.unwrap())
         .value()
         .unwrap();
     assert_eq!(
@@ -288,7 +288,7 @@ async fn a_deleted_definition_is_no_longer_served() {
         .await
         .unwrap();
     fixture
-        .merge(at, json!({"metadata": {"finalizers": null}}))
+        .merge(path, json!({"metadata": {"finalizers": null}}))
         .await
         .unwrap();
     fixture.registry.sync_crds().await.unwrap();

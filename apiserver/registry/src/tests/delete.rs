@@ -8,8 +8,8 @@ use super::*;
 async fn objects_without_finalizers_are_removed_at_once() {
     let fixture = fixture().await;
     let created = fixture.create(&CONFIGMAPS, configmap("a")).await.unwrap();
-    let at = ResourcePath::object(&CONFIGMAPS, "default", "a");
-    let DeleteResponse::Status(status) = fixture.delete(at).await.unwrap().response else {
+    let path = ResourcePath::object(&CONFIGMAPS, "default", "a");
+    let DeleteResponse::Status(status) = fixture.delete(path).await.unwrap().response else {
         panic!("the object still exists");
     };
     let details = status.details.unwrap();
@@ -18,8 +18,8 @@ async fn objects_without_finalizers_are_removed_at_once() {
         ("Success", "configmaps")
     );
     assert_eq!(created["metadata"]["uid"], details.uid);
-    assert_eq!(result_code(&fixture.get(at).await), "404 NotFound");
-    assert_eq!(result_code(&fixture.delete(at).await), "404 NotFound");
+    assert_eq!(result_code(&fixture.get(path).await), "404 NotFound");
+    assert_eq!(result_code(&fixture.delete(path).await), "404 NotFound");
 }
 
 #[tokio::test]
@@ -28,8 +28,8 @@ async fn finalizers_delay_the_removal() {
     let mut body = deployment("web");
     body["metadata"]["finalizers"] = json!(["example.com/hold"]);
     fixture.create(&DEPLOYMENTS, body).await.unwrap();
-    let at = ResourcePath::object(&DEPLOYMENTS, "default", "web");
-    let marked = deleted_object(fixture.delete(at).await.unwrap())
+    let path = ResourcePath::object(&DEPLOYMENTS, "default", "web");
+    let marked = deleted_object(fixture.delete(path).await.unwrap())
         .value()
         .unwrap();
     assert_eq!(
@@ -43,9 +43,9 @@ async fn finalizers_delay_the_removal() {
         ),
         (&json!(2), &json!(0))
     );
-    let again = deleted_object(fixture.delete(at).await.unwrap());
+    let second_delete = deleted_object(fixture.delete(path).await.unwrap());
     assert_eq!(
-        again.revision().to_string(),
+        second_delete.revision().to_string(),
         marked["metadata"]["resourceVersion"]
     );
     let exists = fixture
@@ -55,21 +55,25 @@ async fn finalizers_delay_the_removal() {
     assert!(
         exists.reason == "AlreadyExists" && exists.message.starts_with("object is being deleted:")
     );
-    let more = json!({"metadata": {"finalizers": ["example.com/hold", "example.com/more"]}});
-    assert_eq!(result_code(&fixture.merge(at, more).await), "422 Invalid");
+    let added_finalizer =
+        json!({"metadata": {"finalizers": ["example.com/hold", "example.com/more"]}});
+    assert_eq!(
+        result_code(&fixture.merge(path, added_finalizer).await),
+        "422 Invalid"
+    );
     let last = fixture
-        .merge(at, json!({"metadata": {"finalizers": null}}))
+        .merge(path, json!({"metadata": {"finalizers": null}}))
         .await
         .unwrap();
     assert_eq!(last["metadata"]["name"], "web");
-    assert_eq!(result_code(&fixture.get(at).await), "404 NotFound");
+    assert_eq!(result_code(&fixture.get(path).await), "404 NotFound");
 }
 
 #[tokio::test]
 async fn preconditions_are_checked() {
     let fixture = fixture().await;
     let created = fixture.create(&CONFIGMAPS, configmap("a")).await.unwrap();
-    let at = ResourcePath::object(&CONFIGMAPS, "default", "a");
+    let path = ResourcePath::object(&CONFIGMAPS, "default", "a");
     let uid = created["metadata"]["uid"].as_str().map(str::to_owned);
     let revision = created["metadata"]["resourceVersion"]
         .as_str()
@@ -79,14 +83,14 @@ async fn preconditions_are_checked() {
         (None, Some("1".to_owned()), "409 Conflict"),
         (uid, revision, "ok"),
     ];
-    for (uid, resource_version, want) in table {
+    for (uid, resource_version, expected) in table {
         let options = DeleteOptions {
             uid,
             resource_version,
             ..DeleteOptions::default()
         };
-        let reply = fixture.registry.delete(&fixture.ctx, at, &options).await;
-        assert_eq!(result_code(&reply), want, "{options:?}");
+        let reply = fixture.registry.delete(&fixture.ctx, path, &options).await;
+        assert_eq!(result_code(&reply), expected, "{options:?}");
     }
 }
 
@@ -102,28 +106,28 @@ async fn propagation_policies_add_their_finalizer() {
         (Some(DeletionPropagation::Background), None),
         (None, None),
     ];
-    for (propagation, want) in table {
+    for (propagation, expected) in table {
         fixture.create(&CONFIGMAPS, configmap("a")).await.unwrap();
-        let at = ResourcePath::object(&CONFIGMAPS, "default", "a");
+        let path = ResourcePath::object(&CONFIGMAPS, "default", "a");
         let options = DeleteOptions {
             propagation,
             ..DeleteOptions::default()
         };
         let reply = fixture
             .registry
-            .delete(&fixture.ctx, at, &options)
+            .delete(&fixture.ctx, path, &options)
             .await
             .unwrap();
-        let got = match reply.response {
+        let actual = match reply.response {
             DeleteResponse::Object { object, .. } => {
                 Some(object.value().unwrap()["metadata"]["finalizers"][0].clone())
             }
             DeleteResponse::Status(_) => None,
         };
-        assert_eq!(got, want.map(Value::from), "{propagation:?}");
-        if want.is_some() {
+        assert_eq!(actual, expected.map(Value::from), "{propagation:?}");
+        if expected.is_some() {
             fixture
-                .merge(at, json!({"metadata": {"finalizers": []}}))
+                .merge(path, json!({"metadata": {"finalizers": []}}))
                 .await
                 .unwrap();
         }
@@ -134,17 +138,17 @@ async fn propagation_policies_add_their_finalizer() {
 async fn a_dry_run_deletes_nothing() {
     let fixture = fixture().await;
     fixture.create(&CONFIGMAPS, configmap("a")).await.unwrap();
-    let at = ResourcePath::object(&CONFIGMAPS, "default", "a");
+    let path = ResourcePath::object(&CONFIGMAPS, "default", "a");
     let options = DeleteOptions {
         dry_run: true,
         ..DeleteOptions::default()
     };
     fixture
         .registry
-        .delete(&fixture.ctx, at, &options)
+        .delete(&fixture.ctx, path, &options)
         .await
         .unwrap();
-    fixture.get(at).await.unwrap();
+    fixture.get(path).await.unwrap();
 }
 
 #[tokio::test]
@@ -155,7 +159,7 @@ async fn collections_are_deleted_by_selector() {
         body["metadata"]["labels"] = json!({"tier": tier});
         fixture.create(&CONFIGMAPS, body).await.unwrap();
     }
-    let at = ResourcePath::collection(&CONFIGMAPS, "default");
+    let path = ResourcePath::collection(&CONFIGMAPS, "default");
     let select = ListOptions {
         label_selector: "tier=x".into(),
         ..ListOptions::default()
@@ -163,12 +167,12 @@ async fn collections_are_deleted_by_selector() {
     let options = DeleteOptions::default();
     let (deleted, _) = fixture
         .registry
-        .delete_collection(&fixture.ctx, at, &options, &select)
+        .delete_collection(&fixture.ctx, path, &options, &select)
         .await
         .unwrap();
     assert_eq!(names(&deleted), ["a", "c"]);
     assert_eq!(
-        names(&fixture.list(at, &ListOptions::default()).await.unwrap()),
+        names(&fixture.list(path, &ListOptions::default()).await.unwrap()),
         ["b"]
     );
 }
@@ -192,21 +196,21 @@ async fn namespaces_are_deleted_in_two_steps() {
         created["metadata"]["labels"]["kubernetes.io/metadata.name"],
         "n"
     );
-    let at = ResourcePath::object(&NAMESPACES, "", "n");
+    let path = ResourcePath::object(&NAMESPACES, "", "n");
     let cleared = fixture
-        .merge(at, json!({"spec": {"finalizers": []}}))
+        .merge(path, json!({"spec": {"finalizers": []}}))
         .await
         .unwrap();
     assert_eq!(cleared["spec"]["finalizers"], json!(["kubernetes"]));
-    let dying = deleted_object(fixture.delete(at).await.unwrap())
+    let dying = deleted_object(fixture.delete(path).await.unwrap())
         .value()
         .unwrap();
     assert_eq!(dying["status"]["phase"], "Terminating");
     let mut last = dying;
     last["spec"]["finalizers"] = json!([]);
     fixture
-        .update(at.subresource("finalize"), last)
+        .update(path.subresource("finalize"), last)
         .await
         .unwrap();
-    assert_eq!(result_code(&fixture.get(at).await), "404 NotFound");
+    assert_eq!(result_code(&fixture.get(path).await), "404 NotFound");
 }

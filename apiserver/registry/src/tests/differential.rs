@@ -178,14 +178,14 @@ impl ApiUnderTest {
     fn normalize(&mut self, object: &Object) -> Value {
         let mut value = object.value().unwrap();
         for field in ["uid", "resourceVersion"] {
-            let own = &mut value["metadata"][field];
-            let key = format!("{field}:{own}");
+            let field_value = &mut value["metadata"][field];
+            let key = format!("{field}:{field_value}");
             let count = self.normalized_names.len();
             let name = self
                 .normalized_names
                 .entry(key)
                 .or_insert_with(|| format!("{field}{count}"));
-            *own = name.clone().into();
+            *field_value = name.clone().into();
         }
         value
     }
@@ -295,8 +295,8 @@ impl ApiUnderTest {
                 let mut body = self.body(*name, 9, &json!({"labels": {"of": "status"}}));
                 body["status"] = json!({"seen": value});
                 self.set_precondition(&mut body, *name, *precondition).await;
-                let at = self.object_path(*name).subresource("status");
-                let done = api.update(at, body.into(), &options).await;
+                let path = self.object_path(*name).subresource("status");
+                let done = api.update(path, body.into(), &options).await;
                 self.normalize_write(done, *dry_run)
             }
             RandomApiCall::Merge { name, patch } => {
@@ -408,10 +408,10 @@ impl ApiUnderTest {
         let mut body = self.body(0, 1, &json!({"labels": {"tier": "x"}}));
         body["metadata"]["name"] = LAST_OBJECT_NAME.into();
         let mut all = Vec::new();
-        let at = ResourcePath::collection(self.resource, NAMESPACE);
+        let path = ResourcePath::collection(self.resource, NAMESPACE);
         let created = self
             .api
-            .create(at, body.into(), &WriteOptions::default())
+            .create(path, body.into(), &WriteOptions::default())
             .await;
         created.unwrap();
         for (selector, revision) in self.watches.clone() {
@@ -422,9 +422,9 @@ impl ApiUnderTest {
             };
             let mut events = Vec::new();
             if selector != "tier!=x" {
-                let mut stream = self.api.watch(at, &options).await.unwrap();
+                let mut stream = self.api.watch(path, &options).await.unwrap();
                 while let Some(event) = stream.next().await {
-                    let (what, object) = match event.unwrap() {
+                    let (event_type, object) = match event.unwrap() {
                         WatchEvent::Added(object) => ("ADDED", object),
                         WatchEvent::Modified(object) => ("MODIFIED", object),
                         WatchEvent::Deleted(object) => ("DELETED", object),
@@ -433,7 +433,7 @@ impl ApiUnderTest {
                     if object.name() == LAST_OBJECT_NAME {
                         break;
                     }
-                    events.push(json!([what, self.normalize(&object)]));
+                    events.push(json!([event_type, self.normalize(&object)]));
                 }
             }
             all.push(Value::from(events));
@@ -488,7 +488,7 @@ fn differential(resource: &'static Gvr) {
         let done = runtime.block_on(compare(resource, &steps));
         done.map_err(TestCaseError::fail)
     });
-    compared.unwrap_or_else(|why| panic!("{why}"));
+    compared.unwrap_or_else(|message| panic!("{message}"));
 }
 
 #[test]

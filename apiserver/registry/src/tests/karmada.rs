@@ -30,8 +30,8 @@ async fn the_schema_is_applied_before_admission() {
                 "replicaScheduling": {"replicaSchedulingType": "Divided", "replicaDivisionPreference": "Weighted"},
                 "spreadConstraints": [{"spreadByField": "cluster", "minGroups": 1}]}})
     );
-    let both = json!({"spreadConstraints": [{"spreadByField": "rack"}], "clusterTolerations": [{"operator": "Gt"}]});
-    let rejected = fixture.create(&POLICIES, policy(both)).await;
+    let two_faults = json!({"spreadConstraints": [{"spreadByField": "rack"}], "clusterTolerations": [{"operator": "Gt"}]});
+    let rejected = fixture.create(&POLICIES, policy(two_faults)).await;
     assert_eq!(result_code(&rejected), "422 Invalid");
 }
 
@@ -47,11 +47,11 @@ async fn undecodable_objects_are_bad_requests() {
         // As of a custom resource: decoded, then found to be of another kind.
         (json!({"kind": "Secret"}), "422 Invalid"),
     ] {
-        let at = ResourcePath::collection(&POLICIES, "default");
+        let path = ResourcePath::collection(&POLICIES, "default");
         let body = ObjectBody::from(body);
         let reply = fixture
             .registry
-            .create(&fixture.ctx, at, body, &options)
+            .create(&fixture.ctx, path, body, &options)
             .await;
         assert_eq!(result_code(&reply), code);
     }
@@ -72,8 +72,8 @@ async fn check_versions(old: &Gvr, new: &Gvr, namespace: &str) {
     let written = json!({"metadata": {"name": "b", "namespace": namespace}, "spec": {"resource": of, "clusters": clusters}});
     let created = fixture.create(old, written).await.unwrap();
     assert_eq!(created["apiVersion"], "work.karmada.io/v1alpha1");
-    let at = ResourcePath::object(new, namespace, "b");
-    let stored = fixture.get(at).await.unwrap();
+    let path = ResourcePath::object(new, namespace, "b");
+    let stored = fixture.get(path).await.unwrap();
     assert_eq!(stored["apiVersion"], "work.karmada.io/v1alpha2");
     assert_eq!(
         stored["spec"],
@@ -82,12 +82,12 @@ async fn check_versions(old: &Gvr, new: &Gvr, namespace: &str) {
     );
     let placed = json!({"spec": {"placement": {"clusterAffinity": {}}, "propagateDeps": true, "replicas": 3,
         "resource": {"uid": "u"}}});
-    fixture.merge(at, placed).await.unwrap();
+    fixture.merge(path, placed).await.unwrap();
     let report = json!({"status": {"schedulerObservedGeneration": 1,
         "conditions": [{"type": "Scheduled", "status": "True", "reason": "Success", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}],
         "aggregatedStatus": [{"clusterName": "m", "applied": true, "health": "Healthy"}]}});
     fixture
-        .merge(at.subresource("status"), report.clone())
+        .merge(path.subresource("status"), report.clone())
         .await
         .unwrap();
     let read = fixture

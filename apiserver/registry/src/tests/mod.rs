@@ -52,14 +52,14 @@ pub(super) async fn fixture_with_admission(
 ) -> RegistryFixture {
     let store =
         Arc::new(EmbeddedStore::in_memory(storage::EmbeddedStoreOptions::default()).unwrap());
-    let hub = WatchCaches::new(store.clone(), WatchCacheConfig::default());
+    let watch_caches = WatchCaches::new(store.clone(), WatchCacheConfig::default());
     let chain = Arc::new(admission::AdmissionChain::new(admission));
     let now = "2026-01-02T03:04:05Z".parse().unwrap();
     let options = RegistryOptions {
         clock: Arc::new(FakeClock::new(now)),
         ..RegistryOptions::new(chain)
     };
-    let registry = Registry::new(store, hub, options);
+    let registry = Registry::new(store, watch_caches, options);
     registry.bootstrap().await.unwrap();
     RegistryFixture {
         registry,
@@ -80,9 +80,9 @@ impl RegistryFixture {
             .as_str()
             .unwrap_or("")
             .to_owned();
-        let at = ResourcePath::collection(gvr, &namespace);
+        let path = ResourcePath::collection(gvr, &namespace);
         self.registry
-            .create(&self.ctx, at, ObjectBody::from(body), options)
+            .create(&self.ctx, path, ObjectBody::from(body), options)
             .await
     }
 
@@ -95,55 +95,61 @@ impl RegistryFixture {
 
     pub(super) async fn update(
         &self,
-        at: ResourcePath<'_>,
+        path: ResourcePath<'_>,
         body: Value,
     ) -> ResultWithStatusError<Value> {
         let options = RegistryWriteOptions::default();
         let written = self
             .registry
-            .update(&self.ctx, at, ObjectBody::from(body), &options)
+            .update(&self.ctx, path, ObjectBody::from(body), &options)
             .await?;
         Ok(written.object.value().unwrap())
     }
 
     pub(super) async fn patch(
         &self,
-        at: ResourcePath<'_>,
+        path: ResourcePath<'_>,
         patch: Patch,
     ) -> ResultWithStatusError<Value> {
         let options = RegistryWriteOptions::default();
-        let written = self.registry.patch(&self.ctx, at, patch, &options).await?;
+        let written = self
+            .registry
+            .patch(&self.ctx, path, patch, &options)
+            .await?;
         Ok(written.object.value().unwrap())
     }
 
     pub(super) async fn merge(
         &self,
-        at: ResourcePath<'_>,
+        path: ResourcePath<'_>,
         patch: Value,
     ) -> ResultWithStatusError<Value> {
-        self.patch(at, Patch::Merge(patch)).await
+        self.patch(path, Patch::Merge(patch)).await
     }
 
-    pub(super) async fn get(&self, at: ResourcePath<'_>) -> ResultWithStatusError<Value> {
+    pub(super) async fn get(&self, path: ResourcePath<'_>) -> ResultWithStatusError<Value> {
         let object = self
             .registry
-            .get(&self.ctx, at, &GetOptions::default())
+            .get(&self.ctx, path, &GetOptions::default())
             .await?;
         Ok(object.value().unwrap())
     }
 
-    pub(super) async fn delete(&self, at: ResourcePath<'_>) -> ResultWithStatusError<DeleteResult> {
+    pub(super) async fn delete(
+        &self,
+        path: ResourcePath<'_>,
+    ) -> ResultWithStatusError<DeleteResult> {
         self.registry
-            .delete(&self.ctx, at, &DeleteOptions::default())
+            .delete(&self.ctx, path, &DeleteOptions::default())
             .await
     }
 
     pub(super) async fn list(
         &self,
-        at: ResourcePath<'_>,
+        path: ResourcePath<'_>,
         options: &ListOptions,
     ) -> ResultWithStatusError<ObjectListPage> {
-        self.registry.list(&self.ctx, at, options).await
+        self.registry.list(&self.ctx, path, options).await
     }
 
     pub(super) async fn revision(&self) -> u64 {

@@ -47,8 +47,8 @@ async fn failed_writes_are_not_charged() {
     fixture.create(&BINDINGS, binding("b", 2)).await.unwrap();
     assert_eq!(fixture.used().await, "1");
     // The name exists already, which is detected last.
-    let again = fixture.create(&BINDINGS, binding("b", 1)).await;
-    assert_eq!(result_code(&again), "409 AlreadyExists");
+    let second_create = fixture.create(&BINDINGS, binding("b", 1)).await;
+    assert_eq!(result_code(&second_create), "409 AlreadyExists");
     assert_eq!(fixture.used().await, "1");
     let dry_run_result = fixture
         .create_with(&BINDINGS, binding("c", 2), &dry_run())
@@ -58,20 +58,20 @@ async fn failed_writes_are_not_charged() {
     let rejected = fixture.create(&BINDINGS, binding("c", 3)).await;
     assert_eq!(result_code(&rejected), "403 QuotaExceeded");
 
-    let at = ResourcePath::object(&BINDINGS, "default", "b");
+    let path = ResourcePath::object(&BINDINGS, "default", "b");
     let clusters =
         |replicas: i64| json!({"spec": {"clusters": [{"name": "m", "replicas": replicas}]}});
-    fixture.merge(at, clusters(4)).await.unwrap();
+    fixture.merge(path, clusters(4)).await.unwrap();
     assert_eq!(fixture.used().await, "2");
     assert_eq!(
-        result_code(&fixture.merge(at, clusters(5)).await),
+        result_code(&fixture.merge(path, clusters(5)).await),
         "403 QuotaExceeded"
     );
-    fixture.merge(at, clusters(1)).await.unwrap();
+    fixture.merge(path, clusters(1)).await.unwrap();
     assert_eq!(fixture.used().await, "500m");
     let status = json!({"status": {"schedulerObservedGeneration": 1}});
     fixture
-        .merge(at.subresource("status"), status)
+        .merge(path.subresource("status"), status)
         .await
         .unwrap();
     assert_eq!(fixture.used().await, "500m");
@@ -105,14 +105,14 @@ async fn an_invalid_status_is_rejected_with_the_next_change_of_the_quota() {
     let fixture = fixture().await;
     let quota = json!({"metadata": {"name": "q", "namespace": "default"}, "spec": {"overall": {"cpu": "2"}}});
     fixture.create(&QUOTAS, quota).await.unwrap();
-    let at = ResourcePath::object(&QUOTAS, "default", "q");
+    let path = ResourcePath::object(&QUOTAS, "default", "q");
     let status = json!({"status": {"overall": {"cpu": "-1"}, "overallUsed": {"cpu": "-2"}, "aggregatedStatus": [
         {"clusterName": "m", "hard": {"cpu": "-3"}, "used": {"cpu": "-4"}}, {"clusterName": "M"}]}});
     fixture
-        .merge(at.subresource("status"), status)
+        .merge(path.subresource("status"), status)
         .await
         .unwrap();
-    let rejected = fixture.merge(at, json!({"spec": {"overall": {"cpu": "3"}}}));
+    let rejected = fixture.merge(path, json!({"spec": {"overall": {"cpu": "3"}}}));
     let status = rejected.await.unwrap_err();
     let negative = |field: &str, value: i64| {
         format!(

@@ -35,7 +35,7 @@ async fn selectors_filter_lists() {
         ("a=b=c", "", "400 BadRequest"),
         ("", "spec.nodeName", "400 BadRequest"),
     ];
-    for (labels, fields, want) in table {
+    for (labels, fields, expected) in table {
         let options = ListOptions {
             label_selector: labels.into(),
             field_selector: fields.into(),
@@ -44,10 +44,10 @@ async fn selectors_filter_lists() {
         let reply = fixture
             .list(ResourcePath::collection(&PODS, "default"), &options)
             .await;
-        let got = reply
+        let actual = reply
             .as_ref()
             .map_or_else(|_| result_code(&reply), |r| names(r).join(" "));
-        assert_eq!(got, want, "{labels} {fields}");
+        assert_eq!(actual, expected, "{labels} {fields}");
     }
 }
 
@@ -145,24 +145,28 @@ async fn loopback_is_the_same_api() {
         .watch(ResourcePath::collection(&CONFIGMAPS, ""), &options)
         .await
         .unwrap();
-    let at = ResourcePath::collection(&CONFIGMAPS, "default");
+    let path = ResourcePath::collection(&CONFIGMAPS, "default");
     let created = api
-        .create(at, configmap("a").into(), &client::WriteOptions::default())
+        .create(
+            path,
+            configmap("a").into(),
+            &client::WriteOptions::default(),
+        )
         .await
         .unwrap();
     match stream.next().await.unwrap().unwrap() {
         WatchEvent::Added(object) => assert_eq!(object.revision(), created.revision()),
         other => panic!("{other:?}"),
     }
-    let at = ResourcePath::object(&CONFIGMAPS, "default", "a");
-    assert_eq!(api.get(at).await.unwrap().bytes(), created.bytes());
+    let path = ResourcePath::object(&CONFIGMAPS, "default", "a");
+    assert_eq!(api.get(path).await.unwrap().bytes(), created.bytes());
     assert!(
-        api.delete(at, &DeleteOptions::default())
+        api.delete(path, &DeleteOptions::default())
             .await
             .unwrap()
             .is_none()
     );
-    assert!(api.get(at).await.unwrap_err().is_not_found());
+    assert!(api.get(path).await.unwrap_err().is_not_found());
     assert!(api.get_raw("/nothing").await.is_err());
     let resources = api.discover().await.unwrap().resources;
     let namespaces = resources.iter().find(|r| r.resource == NAMESPACES).unwrap();

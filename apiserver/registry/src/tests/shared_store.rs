@@ -37,9 +37,9 @@ async fn shared_store_fixture() -> SharedStoreFixture {
             shared_store: true,
             ..RegistryOptions::new(chain)
         };
-        let hub = WatchCaches::new(store.clone(), WatchCacheConfig::default());
+        let watch_caches = WatchCaches::new(store.clone(), WatchCacheConfig::default());
         RegistryFixture {
-            registry: Registry::new(store.clone(), hub, options),
+            registry: Registry::new(store.clone(), watch_caches, options),
             ctx: RequestContext::internal(),
         }
     });
@@ -86,20 +86,20 @@ async fn processes_do_not_allocate_an_address_twice() {
     );
     assert!(x.is_ok() != y.is_ok(), "{x:?} {y:?}");
     // A name conflict frees the addresses that were allocated.
-    let again = b.create(&SERVICES, with_ip("one", "10.96.0.78")).await;
-    assert_eq!(result_code(&again), "409 AlreadyExists");
-    let free = a.create(&SERVICES, with_ip("three", "10.96.0.78")).await;
-    assert_eq!(result_code(&free), "ok");
+    let duplicate = b.create(&SERVICES, with_ip("one", "10.96.0.78")).await;
+    assert_eq!(result_code(&duplicate), "409 AlreadyExists");
+    let third = a.create(&SERVICES, with_ip("three", "10.96.0.78")).await;
+    assert_eq!(result_code(&third), "ok");
     // A freed address is available in all processes at once.
-    let at = ResourcePath::object(&SERVICES, "default", "one");
+    let path = ResourcePath::object(&SERVICES, "default", "one");
     let options = DeleteOptions::default();
-    a.registry.delete(&a.ctx, at, &options).await.unwrap();
+    a.registry.delete(&a.ctx, path, &options).await.unwrap();
     let reused = b.create(&SERVICES, with_ip("two", ip)).await;
     assert_eq!(result_code(&reused), "ok");
-    let at = ResourcePath::object(&SERVICES, "default", "two");
+    let path = ResourcePath::object(&SERVICES, "default", "two");
     let external = json!({"spec": {"type": "ExternalName", "externalName": "x.example",
         "clusterIP": null, "clusterIPs": null}});
-    b.merge(at, external).await.unwrap();
+    b.merge(path, external).await.unwrap();
     let dry_run_result = a
         .create_with(&SERVICES, with_ip("four", ip), &dry_run())
         .await;
@@ -169,17 +169,17 @@ async fn a_claim_of_a_dead_process_expires() {
     } = shared_store_fixture().await;
     let ip = "10.96.0.99";
     create_orphan_claim(&store, ip).await;
-    let early = fixtures[0].create(&SERVICES, with_ip("a", ip)).await;
-    assert_eq!(result_code(&early), "422 Invalid");
+    let before_expiry = fixtures[0].create(&SERVICES, with_ip("a", ip)).await;
+    assert_eq!(result_code(&before_expiry), "422 Invalid");
     advance_time(Duration::from_secs(60)).await;
-    let early = fixtures[0].create(&SERVICES, with_ip("a", ip)).await;
-    assert_eq!(result_code(&early), "422 Invalid");
+    let before_expiry = fixtures[0].create(&SERVICES, with_ip("a", ip)).await;
+    assert_eq!(result_code(&before_expiry), "422 Invalid");
     advance_time(Duration::from_secs(61)).await;
     // The other process has not observed the claim for long enough.
     let other = fixtures[1].create(&SERVICES, with_ip("b", ip)).await;
     assert_eq!(result_code(&other), "422 Invalid");
-    let late = fixtures[0].create(&SERVICES, with_ip("a", ip)).await;
-    assert_eq!(result_code(&late), "ok");
+    let after_expiry = fixtures[0].create(&SERVICES, with_ip("a", ip)).await;
+    assert_eq!(result_code(&after_expiry), "ok");
     advance_time(Duration::from_secs(121)).await;
     let conflict = fixtures[1].create(&SERVICES, with_ip("b", ip)).await;
     assert_eq!(result_code(&conflict), "422 Invalid");
@@ -200,8 +200,8 @@ async fn wall_clocks_do_not_affect_claims() {
         assert_eq!(result_code(&clash), "422 Invalid", "at {clock}");
     }
     advance_time(Duration::from_secs(121)).await;
-    let late = fixtures[1].create(&SERVICES, with_ip("a", ip)).await;
-    assert_eq!(result_code(&late), "ok");
+    let after_expiry = fixtures[1].create(&SERVICES, with_ip("a", ip)).await;
+    assert_eq!(result_code(&after_expiry), "ok");
 }
 
 #[tokio::test]

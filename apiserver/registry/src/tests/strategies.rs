@@ -24,8 +24,8 @@ async fn services_get_addresses_and_keep_them() {
     assert!(ip.starts_with("10."), "{ip}");
     let port = created["spec"]["ports"][0]["nodePort"].clone();
     assert!(port.as_u64().unwrap() >= 30000);
-    let at = ResourcePath::object(&SERVICES, "default", "a");
-    let put = fixture.update(at, service("a", spec)).await.unwrap();
+    let path = ResourcePath::object(&SERVICES, "default", "a");
+    let put = fixture.update(path, service("a", spec)).await.unwrap();
     assert_eq!(
         put["metadata"]["resourceVersion"],
         created["metadata"]["resourceVersion"]
@@ -35,7 +35,7 @@ async fn services_get_addresses_and_keep_them() {
         result_code(&fixture.create(&SERVICES, same_ip.clone()).await),
         "422 Invalid"
     );
-    let deleted = deleted_object(fixture.delete(at).await.unwrap());
+    let deleted = deleted_object(fixture.delete(path).await.unwrap());
     assert_eq!(deleted.name(), "a");
     assert_eq!(result_code(&fixture.create(&SERVICES, same_ip).await), "ok");
 }
@@ -51,9 +51,9 @@ async fn secrets_never_return_string_data() {
         (&json!("aGk="), &json!("Opaque"))
     );
     assert!(created.get("stringData").is_none());
-    let at = ResourcePath::object(&SECRETS, "default", "s");
+    let path = ResourcePath::object(&SECRETS, "default", "s");
     let patched = fixture
-        .merge(at, json!({"stringData": {"b": "ho"}}))
+        .merge(path, json!({"stringData": {"b": "ho"}}))
         .await
         .unwrap();
     assert_eq!(patched["data"], json!({"a": "aGk=", "b": "aG8="}));
@@ -172,36 +172,36 @@ async fn pods_are_bound_once_and_evicted() {
         (&created["status"]["phase"], &created["status"]["qosClass"]),
         (&json!("Pending"), &json!("BestEffort"))
     );
-    let at = ResourcePath::object(&PODS, "default", "p");
+    let path = ResourcePath::object(&PODS, "default", "p");
     let binding = json!({"metadata": {"name": "p"}, "target": {"kind": "Node", "name": "n1"}});
-    let post = |at, body: Value| {
+    let post = |path, body: Value| {
         let fixture = &fixture;
         async move {
             let options = RegistryWriteOptions::default();
             fixture
                 .registry
-                .create(&fixture.ctx, at, ObjectBody::from(body), &options)
+                .create(&fixture.ctx, path, ObjectBody::from(body), &options)
                 .await
         }
     };
     assert!(
-        post(at.subresource("binding"), binding.clone())
+        post(path.subresource("binding"), binding.clone())
             .await
             .unwrap()
             .created
     );
-    assert_eq!(fixture.get(at).await.unwrap()["spec"]["nodeName"], "n1");
+    assert_eq!(fixture.get(path).await.unwrap()["spec"]["nodeName"], "n1");
     assert_eq!(
-        result_code(&post(at.subresource("binding"), binding).await),
+        result_code(&post(path.subresource("binding"), binding).await),
         "409 Conflict"
     );
     post(
-        at.subresource("eviction"),
+        path.subresource("eviction"),
         json!({"metadata": {"name": "p"}}),
     )
     .await
     .unwrap();
-    assert_eq!(result_code(&fixture.get(at).await), "404 NotFound");
+    assert_eq!(result_code(&fixture.get(path).await), "404 NotFound");
     let accounts = Gvr::from_static("", "v1", "serviceaccounts");
     let token = post(
         ResourcePath::object(&accounts, "default", "none").subresource("token"),

@@ -2,7 +2,7 @@
 
 use super::*;
 
-fn at(name: &str) -> ResourcePath<'_> {
+fn path(name: &str) -> ResourcePath<'_> {
     ResourcePath::object(&CONFIGMAPS, "default", name)
 }
 
@@ -12,16 +12,16 @@ async fn an_equal_update_is_not_written() {
     let created = fixture.create(&CONFIGMAPS, configmap("a")).await.unwrap();
     let before = fixture.revision().await;
     assert_eq!(
-        fixture.update(at("a"), created.clone()).await.unwrap(),
+        fixture.update(path("a"), created.clone()).await.unwrap(),
         created
     );
     assert_eq!(
-        fixture.update(at("a"), configmap("a")).await.unwrap(),
+        fixture.update(path("a"), configmap("a")).await.unwrap(),
         created
     );
     assert_eq!(
         fixture
-            .merge(at("a"), json!({"data": {"a": "1"}}))
+            .merge(path("a"), json!({"data": {"a": "1"}}))
             .await
             .unwrap(),
         created
@@ -35,12 +35,15 @@ async fn revisions_and_uids_are_preconditions() {
     let created = fixture.create(&CONFIGMAPS, configmap("a")).await.unwrap();
     let mut newer = created.clone();
     newer["data"]["a"] = "2".into();
-    let newer = fixture.update(at("a"), newer).await.unwrap();
+    let newer = fixture.update(path("a"), newer).await.unwrap();
     assert_ne!(
         newer["metadata"]["resourceVersion"],
         created["metadata"]["resourceVersion"]
     );
-    let stale = fixture.update(at("a"), created.clone()).await.unwrap_err();
+    let stale = fixture
+        .update(path("a"), created.clone())
+        .await
+        .unwrap_err();
     assert_eq!((stale.code, stale.reason.as_str()), (409, "Conflict"));
     assert!(
         stale
@@ -64,10 +67,10 @@ async fn revisions_and_uids_are_preconditions() {
         (json!({"data": {"b": 3}}), "422 Invalid"),
         (json!([1]), "400 BadRequest"),
     ];
-    for (patch, want) in table {
+    for (patch, code) in table {
         assert_eq!(
-            result_code(&fixture.merge(at("a"), patch.clone()).await),
-            want,
+            result_code(&fixture.merge(path("a"), patch.clone()).await),
+            code,
             "{patch}"
         );
     }
@@ -75,8 +78,8 @@ async fn revisions_and_uids_are_preconditions() {
         .get(ResourcePath::object(&NAMESPACES, "", "default"))
         .await
         .unwrap();
-    for (at, key, uid) in [
-        (at("a"), "/registry/configmaps/default/a", &created),
+    for (path, key, uid) in [
+        (path("a"), "/registry/configmaps/default/a", &created),
         (
             ResourcePath::object(&NAMESPACES, "", "default"),
             "/registry/namespaces/default",
@@ -84,23 +87,23 @@ async fn revisions_and_uids_are_preconditions() {
         ),
     ] {
         let uid = uid["metadata"]["uid"].as_str().unwrap();
-        let other = json!({"metadata": {"name": at.name, "uid": "other"}});
-        let text = fixture.update(at, other).await.unwrap_err().message;
+        let other = json!({"metadata": {"name": path.name, "uid": "other"}});
+        let text = fixture.update(path, other).await.unwrap_err().message;
         let expected = format!(
             "StorageError: invalid object, Code: 4, Key: {key}, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: UID in precondition: other, UID in object meta: {uid}"
         );
         assert!(text.ends_with(&expected), "{text}");
     }
     assert_eq!(
-        result_code(&fixture.merge(at("none"), json!({})).await),
+        result_code(&fixture.merge(path("none"), json!({})).await),
         "404 NotFound"
     );
     assert_eq!(
-        result_code(&fixture.update(at("none"), configmap("none")).await),
+        result_code(&fixture.update(path("none"), configmap("none")).await),
         "404 NotFound"
     );
     assert_eq!(
-        result_code(&fixture.update(at("a"), configmap("b")).await),
+        result_code(&fixture.update(path("a"), configmap("b")).await),
         "400 BadRequest"
     );
 }
@@ -110,10 +113,10 @@ async fn kinds_differ_in_the_requirements_of_an_update() {
     let fixture = fixture().await;
     let lease =
         json!({"metadata": {"name": "l", "namespace": "default"}, "spec": {"holderIdentity": "a"}});
-    let at = ResourcePath::object(&LEASES, "default", "l");
+    let path = ResourcePath::object(&LEASES, "default", "l");
     // Created by PUT; afterwards a resourceVersion is required.
-    fixture.update(at, lease.clone()).await.unwrap();
-    let rejected = fixture.update(at, lease).await.unwrap_err();
+    fixture.update(path, lease.clone()).await.unwrap();
+    let rejected = fixture.update(path, lease).await.unwrap_err();
     assert_eq!(rejected.code, 422);
     assert!(
         rejected.message.contains(
@@ -129,46 +132,46 @@ async fn fixture_with_deployment() -> (RegistryFixture, ResourcePath<'static>) {
         .create(&DEPLOYMENTS, deployment("web"))
         .await
         .unwrap();
-    let at = ResourcePath::object(&DEPLOYMENTS, "default", "web");
-    (fixture, at)
+    let path = ResourcePath::object(&DEPLOYMENTS, "default", "web");
+    (fixture, path)
 }
 
 #[tokio::test]
 async fn the_three_patch_types_apply() {
-    let (fixture, at) = fixture_with_deployment().await;
+    let (fixture, path) = fixture_with_deployment().await;
     let json_patch = Patch::Json(json!([{"op": "replace", "path": "/spec/replicas", "value": 5}]));
     assert_eq!(
-        fixture.patch(at, json_patch).await.unwrap()["spec"]["replicas"],
+        fixture.patch(path, json_patch).await.unwrap()["spec"]["replicas"],
         5
     );
     let strategic =
         json!({"spec": {"template": {"spec": {"containers": [{"name": "d", "image": "y"}]}}}});
-    let both = fixture
-        .patch(at, Patch::Strategic(strategic.clone()))
+    let patched = fixture
+        .patch(path, Patch::Strategic(strategic.clone()))
         .await
         .unwrap();
-    let containers = both["spec"]["template"]["spec"]["containers"]
+    let containers = patched["spec"]["template"]["spec"]["containers"]
         .as_array()
         .unwrap()
         .len();
     assert_eq!(containers, 2);
-    let one = fixture.merge(at, strategic).await.unwrap();
+    let merged = fixture.merge(path, strategic).await.unwrap();
     assert_eq!(
-        one["spec"]["template"]["spec"]["containers"]
+        merged["spec"]["template"]["spec"]["containers"]
             .as_array()
             .unwrap()
             .len(),
         1
     );
     let failing = Patch::Json(json!([{"op": "test", "path": "/spec/replicas", "value": 1}]));
-    let status = fixture.patch(at, failing).await.unwrap_err();
+    let status = fixture.patch(path, failing).await.unwrap_err();
     let text = "the server rejected our request due to an error in our request";
     assert_eq!(
         (status.code, &*status.reason, &*status.message),
         (422, "Invalid", text)
     );
     let mistyped = Patch::Merge(json!({"spec": {"replicas": "x"}}));
-    let status = fixture.patch(at, mistyped).await.unwrap_err();
+    let status = fixture.patch(path, mistyped).await.unwrap_err();
     let text = "of type int32";
     assert!(
         status
@@ -180,41 +183,41 @@ async fn the_three_patch_types_apply() {
 
 #[tokio::test]
 async fn generation_counts_changes_of_the_spec_only() {
-    let (fixture, at) = fixture_with_deployment().await;
+    let (fixture, path) = fixture_with_deployment().await;
     let table = [
-        (at, json!({"metadata": {"labels": {"x": "y"}}}), 1),
-        (at, json!({"spec": {"replicas": 3}}), 2),
-        (at, json!({"metadata": {"annotations": {"x": "y"}}}), 3),
+        (path, json!({"metadata": {"labels": {"x": "y"}}}), 1),
+        (path, json!({"spec": {"replicas": 3}}), 2),
+        (path, json!({"metadata": {"annotations": {"x": "y"}}}), 3),
         (
-            at.subresource("status"),
+            path.subresource("status"),
             json!({"status": {"replicas": 3}}),
             3,
         ),
-        (at, json!({"metadata": {"generation": 77}}), 3),
+        (path, json!({"metadata": {"generation": 77}}), 3),
     ];
-    for (at, patch, want) in table {
-        let got = fixture.merge(at, patch.clone()).await.unwrap();
-        assert_eq!(got["metadata"]["generation"], want, "{patch}");
+    for (path, patch, expected) in table {
+        let actual = fixture.merge(path, patch.clone()).await.unwrap();
+        assert_eq!(actual["metadata"]["generation"], expected, "{patch}");
     }
 }
 
 #[tokio::test]
 async fn status_and_spec_are_written_separately() {
-    let (fixture, at) = fixture_with_deployment().await;
+    let (fixture, path) = fixture_with_deployment().await;
     let patch = json!({"metadata": {"labels": {"x": "y"}}, "spec": {"replicas": 9}, "status": {"replicas": 4}});
-    let got = fixture
-        .merge(at.subresource("status"), patch.clone())
+    let stored = fixture
+        .merge(path.subresource("status"), patch.clone())
         .await
         .unwrap();
     assert_eq!(
-        (&got["spec"]["replicas"], &got["status"]["replicas"]),
+        (&stored["spec"]["replicas"], &stored["status"]["replicas"]),
         (&json!(2), &json!(4))
     );
-    assert!(got["metadata"].get("labels").is_none());
+    assert!(stored["metadata"].get("labels").is_none());
     let patch = json!({"spec": {"replicas": 9}, "status": {"replicas": 5}});
-    let got = fixture.merge(at, patch).await.unwrap();
+    let stored = fixture.merge(path, patch).await.unwrap();
     assert_eq!(
-        (&got["spec"]["replicas"], &got["status"]["replicas"]),
+        (&stored["spec"]["replicas"], &stored["status"]["replicas"]),
         (&json!(9), &json!(4))
     );
 }
@@ -226,26 +229,26 @@ async fn scale_reads_and_sets_replicas() {
         .create(&DEPLOYMENTS, deployment("web"))
         .await
         .unwrap();
-    let at = ResourcePath::object(&DEPLOYMENTS, "default", "web").subresource("scale");
-    let mut scale = fixture.get(at).await.unwrap();
+    let path = ResourcePath::object(&DEPLOYMENTS, "default", "web").subresource("scale");
+    let mut scale = fixture.get(path).await.unwrap();
     assert_eq!(scale["kind"], "Scale");
     assert_eq!(scale["status"]["selector"], "app=web");
     assert_eq!(scale["metadata"]["uid"], created["metadata"]["uid"]);
     scale["spec"]["replicas"] = 6.into();
-    let scaled = fixture.update(at, scale.clone()).await.unwrap();
+    let scaled = fixture.update(path, scale.clone()).await.unwrap();
     assert_eq!(scaled["spec"]["replicas"], 6);
     assert_eq!(
-        result_code(&fixture.update(at, scale).await),
+        result_code(&fixture.update(path, scale).await),
         "409 Conflict"
     );
     fixture
-        .merge(at, json!({"spec": {"replicas": 7}}))
+        .merge(path, json!({"spec": {"replicas": 7}}))
         .await
         .unwrap();
     let parent = fixture
         .get(ResourcePath {
             subresource: "",
-            ..at
+            ..path
         })
         .await
         .unwrap();
@@ -274,14 +277,14 @@ async fn concurrent_patches_all_apply() {
         let fixture = &fixture;
         async move {
             fixture
-                .merge(at("a"), json!({"data": {format!("k{i}"): "v"}}))
+                .merge(path("a"), json!({"data": {format!("k{i}"): "v"}}))
                 .await
         }
     });
     for reply in futures_util::future::join_all(writes).await {
         reply.unwrap();
     }
-    let end = fixture.get(at("a")).await.unwrap();
+    let end = fixture.get(path("a")).await.unwrap();
     assert_eq!(end["data"].as_object().unwrap().len(), 21);
 }
 
@@ -292,7 +295,7 @@ async fn a_dry_run_of_an_update_returns_the_old_revision() {
     let patch = Patch::Merge(json!({"data": {"a": "2"}}));
     let result = fixture
         .registry
-        .patch(&fixture.ctx, at("a"), patch, &dry_run())
+        .patch(&fixture.ctx, path("a"), patch, &dry_run())
         .await
         .unwrap();
     let result = result.object.value().unwrap();
@@ -301,7 +304,7 @@ async fn a_dry_run_of_an_update_returns_the_old_revision() {
         result["metadata"]["resourceVersion"],
         created["metadata"]["resourceVersion"]
     );
-    assert_eq!(fixture.get(at("a")).await.unwrap(), created);
+    assert_eq!(fixture.get(path("a")).await.unwrap(), created);
 }
 
 #[tokio::test]
@@ -311,7 +314,7 @@ async fn strict_patches_are_invalid_when_they_add_unknown_fields() {
     let patch = Patch::Merge(json!({"dta": {}}));
     let reply = fixture
         .registry
-        .patch(&fixture.ctx, at("a"), patch, &strict())
+        .patch(&fixture.ctx, path("a"), patch, &strict())
         .await;
     assert_eq!(result_code(&reply), "422 Invalid");
 }
@@ -321,13 +324,15 @@ async fn a_patch_with_another_kind_is_ignored_or_invalid_by_its_type() {
     let fixture = fixture().await;
     fixture.create(&CONFIGMAPS, configmap("a")).await.unwrap();
     let other = |kind: &str| json!({"apiVersion": "v1", "kind": kind, "data": {"b": "2"}});
-    let strategic = fixture.patch(at("a"), Patch::Strategic(other("Pod"))).await;
+    let strategic = fixture
+        .patch(path("a"), Patch::Strategic(other("Pod")))
+        .await;
     let patched = strategic.unwrap();
     assert_eq!(
         (&patched["kind"], &patched["data"]["b"]),
         (&json!("ConfigMap"), &json!("2"))
     );
-    for (kind, why) in [
+    for (kind, message) in [
         (
             "Pod",
             "converting (v1.Pod) to (core.ConfigMap): unknown conversion",
@@ -336,9 +341,9 @@ async fn a_patch_with_another_kind_is_ignored_or_invalid_by_its_type() {
     ] {
         let operations = json!([{"op": "replace", "path": "/kind", "value": kind}]);
         for patch in [Patch::Merge(other(kind)), Patch::Json(operations)] {
-            let refused = fixture.patch(at("a"), patch).await.unwrap_err();
-            assert_eq!(refused.code, 422, "{kind}");
-            assert!(refused.message.contains(why), "{}", refused.message);
+            let rejection = fixture.patch(path("a"), patch).await.unwrap_err();
+            assert_eq!(rejection.code, 422, "{kind}");
+            assert!(rejection.message.contains(message), "{}", rejection.message);
         }
     }
 }
@@ -355,6 +360,6 @@ async fn a_strategic_merge_patch_of_a_scale_may_have_the_kind_of_its_object() {
     let patch = json!({"apiVersion": "apps/v1", "kind": "Deployment", "spec": {"replicas": 3}});
     let scaled = fixture.patch(scale, Patch::Strategic(patch.clone())).await;
     assert_eq!(scaled.unwrap()["spec"]["replicas"], 3);
-    let refused = fixture.patch(scale, Patch::Merge(patch)).await.unwrap_err();
-    assert_eq!(refused.code, 422);
+    let rejection = fixture.patch(scale, Patch::Merge(patch)).await.unwrap_err();
+    assert_eq!(rejection.code, 422);
 }

@@ -153,8 +153,8 @@ impl<R: BufRead> BackupReader<R> {
 const MAX_STORED_VALUE_BYTES: usize = 8 << 20;
 const _: () = assert!(MAX_STORED_VALUE_BYTES > MAX_REQUEST_BYTES);
 
-fn damaged(why: &str) -> BackupError {
-    BackupError::Damaged(why.into())
+fn damaged(message: &str) -> BackupError {
+    BackupError::Damaged(message.into())
 }
 
 /// Checks the first line, which says whether the rest can be understood.
@@ -229,10 +229,10 @@ impl<R: BufRead> BackupContent<R> {
         usize::try_from(length).map_err(|_| damaged("a length is too large"))
     }
 
-    fn bytes(&mut self, length: usize, most: usize) -> Result<Vec<u8>, BackupError> {
-        if length > most {
+    fn bytes(&mut self, length: usize, max: usize) -> Result<Vec<u8>, BackupError> {
+        if length > max {
             return Err(BackupError::Damaged(format!(
-                "a length of {length} bytes exceeds {most}"
+                "a length of {length} bytes exceeds {max}"
             )));
         }
         let mut bytes = vec![0; length];

@@ -103,7 +103,7 @@ fn what_is_no_backup_of_this_format_is_refused() {
 
 #[test]
 fn inconsistent_records_are_refused() {
-    for (wrong, error) in [
+    for (inconsistent, error) in [
         (
             vec![record("/b", 1, None), record("/a", 2, None)],
             "it is damaged: its keys are not in ascending order",
@@ -121,7 +121,9 @@ fn inconsistent_records_are_refused() {
             "it is damaged: a key has a revision that the backup cannot have",
         ),
     ] {
-        let text = decode(&encode(&header(), &wrong)).unwrap_err().to_string();
+        let text = decode(&encode(&header(), &inconsistent))
+            .unwrap_err()
+            .to_string();
         assert_eq!(text, error);
     }
 }

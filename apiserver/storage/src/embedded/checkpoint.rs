@@ -143,10 +143,10 @@ struct WalStatus {
 fn checkpoint(connection: &Connection, sql: &str) -> StoreResult<WalStatus> {
     let read = |row: &rusqlite::Row<'_>| {
         let frames: i64 = row.get(1)?;
-        let moved: i64 = row.get(2)?;
+        let moved_frames: i64 = row.get(2)?;
         Ok(WalStatus {
             frames,
-            remaining: frames - moved,
+            remaining: frames - moved_frames,
         })
     };
     let mut statement = connection.prepare_cached(sql).map_err(store_error)?;

@@ -400,9 +400,11 @@ pub(super) fn store_error(e: rusqlite::Error) -> Error {
 }
 
 /// Sets whether SQLite runs a checkpoint when the last connection is closed.
-pub(super) fn set_checkpoint_on_close(connection: &Connection, on: bool) -> StoreResult<()> {
+pub(super) fn set_checkpoint_on_close(connection: &Connection, enabled: bool) -> StoreResult<()> {
     let option = DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE;
-    connection.set_db_config(option, !on).map_err(store_error)?;
+    connection
+        .set_db_config(option, !enabled)
+        .map_err(store_error)?;
     Ok(())
 }
 
@@ -417,14 +419,14 @@ pub(super) fn rewrite_wal(database: &Path) -> StoreResult<()> {
             log => log?,
         };
         let mut chunk = vec![0; 1 << 20];
-        let mut at = 0;
+        let mut index = 0;
         loop {
-            let size = log.read_at(&mut chunk, at)?;
+            let size = log.read_at(&mut chunk, index)?;
             if size == 0 {
                 break;
             }
-            log.write_all_at(&chunk[..size], at)?;
-            at += size as u64;
+            log.write_all_at(&chunk[..size], index)?;
+            index += size as u64;
         }
         log.sync_all()?;
         sync_directory(&path)

@@ -1,4 +1,4 @@
-//! Which fault an error or a panic of the writer is.
+//! Classifies an error or a panic of the writer as a fault.
 
 use std::any::Any;
 

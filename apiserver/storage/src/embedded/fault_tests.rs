@@ -41,18 +41,18 @@ async fn panicked_writer(open: impl FnOnce(EmbeddedStoreOptions) -> EmbeddedStor
         clock: clock.clone(),
         ..manual_compaction_options()
     });
-    let one = commit(&store, "/a/1", 0, put("one")).await.unwrap();
+    let first = commit(&store, "/a/1", 0, put("one")).await.unwrap();
     let mut watch = store.watch("/a/", 0).await.unwrap();
     clock.0.store(true, Ordering::Release);
-    let refused = commit(&store, "/a/2", 0, put("two")).await;
-    assert!(matches!(refused, Err(Error::Unavailable(_))), "{refused:?}");
+    let result = commit(&store, "/a/2", 0, put("two")).await;
+    assert!(matches!(result, Err(Error::Unavailable(_))), "{result:?}");
 
     let health = store.health();
     wait_until(|| health.borrow().fault.is_none() && health.borrow().total_faults() > 0).await;
     let three = commit(&store, "/a/3", 0, put("three")).await.unwrap();
-    assert_eq!(three, one + 1);
+    assert_eq!(three, first + 1);
     let delivered = events(&mut watch, three).await;
-    assert_eq!(delivered, [(one, "/a/1".into()), (three, "/a/3".into())]);
+    assert_eq!(delivered, [(first, "/a/1".into()), (three, "/a/3".into())]);
     assert_eq!(store.get("/a/1").await.unwrap().unwrap().value, "one");
     let health = store.health().borrow().clone();
     assert_eq!(health.fault_count(StoreFaultKind::Writer), 1);
@@ -80,8 +80,8 @@ async fn panic_within_a_publication_neither_loses_nor_repeats_events() {
     let store = EmbeddedStore::open(directory.path(), manual_compaction_options()).unwrap();
     let mut watch = store.watch("/a/", 0).await.unwrap();
     let mut other = store.watch("/b/", 0).await.unwrap();
-    let once = AtomicBool::new(true);
-    let panic = move || assert!(!once.swap(false, Ordering::AcqRel), "between two steps");
+    let panics = AtomicBool::new(true);
+    let panic = move || assert!(!panics.swap(false, Ordering::AcqRel), "between two steps");
     store.engine.between_publications.set(Some(Arc::new(panic)));
     let unknown = commit(&store, "/a/1", 0, put("one")).await;
     assert!(matches!(unknown, Err(Error::Unavailable(_))), "{unknown:?}");
@@ -89,13 +89,13 @@ async fn panic_within_a_publication_neither_loses_nor_repeats_events() {
     wait_until(|| health.borrow().fault.is_none() && health.borrow().total_faults() > 0).await;
 
     // The write had been committed: reads and watches see it, once.
-    let one = store.get("/a/1").await.unwrap().unwrap();
-    assert_eq!((one.mod_revision, &*one.value), (1, &b"one"[..]));
+    let first = store.get("/a/1").await.unwrap().unwrap();
+    assert_eq!((first.mod_revision, &*first.value), (1, &b"one"[..]));
     assert!(store.prefix_revision("/a/").await.unwrap() >= 1);
-    let two = commit(&store, "/b/1", 0, put("two")).await.unwrap();
+    let second = commit(&store, "/b/1", 0, put("two")).await.unwrap();
     let three = commit(&store, "/a/2", 0, put("three")).await.unwrap();
     let delivered = events(&mut watch, three).await;
     assert_eq!(delivered, [(1, "/a/1".into()), (three, "/a/2".into())]);
-    assert_eq!(events(&mut other, two).await, [(two, "/b/1".into())]);
+    assert_eq!(events(&mut other, second).await, [(second, "/b/1".into())]);
     store.close().await;
 }

@@ -52,8 +52,8 @@ async fn list_is_as_new_as_a_watch_of_another_kind() {
     let store = Arc::new(EmbeddedStore::in_memory(manual_compaction_options()).unwrap());
     // A watch of the second kind; without one, `prefix_revision` is the newest revision.
     let _cache = store.watch("/b/", 0).await.unwrap();
-    let (done, until) = oneshot::channel();
-    let observer = tokio::spawn(observe(Arc::clone(&store), until));
+    let (done, stop) = oneshot::channel();
+    let observer = tokio::spawn(observe(Arc::clone(&store), stop));
     let pause = Arc::new((Mutex::new(()), Condvar::new()));
     store
         .engine

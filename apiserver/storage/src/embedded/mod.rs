@@ -213,8 +213,8 @@ impl EmbeddedStore {
         request: impl FnOnce(oneshot::Sender<StoreResult<T>>) -> WriterRequest,
     ) -> StoreResult<T> {
         let (reply, response) = oneshot::channel();
-        let sent = self.requests.send(request(reply));
-        let response = match sent {
+        let result = self.requests.send(request(reply));
+        let response = match result {
             Ok(()) => response.await.ok(),
             Err(_) => None,
         };
@@ -330,7 +330,7 @@ impl Store for EmbeddedStore {
         };
         if revision > current {
             return Err(Error::Future {
-                asked: revision,
+                requested: revision,
                 current,
             });
         }

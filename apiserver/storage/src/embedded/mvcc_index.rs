@@ -148,8 +148,8 @@ impl MvccIndex {
         self.failure.clone().map_or(Ok(()), Err)
     }
 
-    pub(super) fn close(&mut self, why: Error) {
-        self.failure.get_or_insert(why);
+    pub(super) fn close(&mut self, error: Error) {
+        self.failure.get_or_insert(error);
     }
 
     /// Makes durable events visible to reads and watches.
@@ -239,7 +239,7 @@ impl MvccIndex {
     pub(super) fn check_readable(&self, revision: u64) -> StoreResult<()> {
         if revision > self.revision {
             return Err(Error::Future {
-                asked: revision,
+                requested: revision,
                 current: self.revision,
             });
         }
@@ -272,16 +272,16 @@ impl MvccIndex {
 
     pub(super) fn range(&self, range: &RangeRequest) -> StoreResult<IndexRangeResult> {
         self.check_open()?;
-        let at = if range.revision == 0 {
+        let revision = if range.revision == 0 {
             self.revision
         } else {
             range.revision
         };
-        self.check_readable(at)?;
+        self.check_readable(revision)?;
         let mut keys = IndexRangeResult {
             entries: Vec::new(),
             page: RangeResponse {
-                revision: at,
+                revision,
                 ..RangeResponse::default()
             },
         };
@@ -293,7 +293,7 @@ impl MvccIndex {
             Bound::Excluded(range.end.as_str()),
         );
         for (key, slot) in self.keys.range::<str, _>(bounds) {
-            let Some(version) = slot.version_at(at).filter(|v| !v.deleted()) else {
+            let Some(version) = slot.version_at(revision).filter(|v| !v.deleted()) else {
                 continue;
             };
             if range.limit > 0 && keys.entries.len() == range.limit {

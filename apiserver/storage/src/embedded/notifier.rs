@@ -38,9 +38,9 @@ impl WatchNotifier {
     /// The revision up to which a watch of this prefix can advance from `after` without
     /// reading events, because nothing changed below the prefix.
     pub(super) fn unchanged_until(&self, prefix: &str, after: u64) -> Option<u64> {
-        let hub = self.0.lock();
-        let group = hub.groups.iter().find(|g| g.prefix == prefix)?;
-        (group.last_change <= after && after < hub.published).then_some(hub.published)
+        let state = self.0.lock();
+        let group = state.groups.iter().find(|g| g.prefix == prefix)?;
+        (group.last_change <= after && after < state.published).then_some(state.published)
     }
 
     /// Joins the group of a prefix. `revision` is called under the lock, while no wake-up
@@ -68,8 +68,8 @@ impl WatchNotifier {
     /// The newest change that the watches of exactly this prefix receive; `None` without
     /// a watch.
     pub(super) fn last_change(&self, prefix: &str) -> Option<u64> {
-        let hub = self.0.lock();
-        let group = hub.groups.iter().find(|g| g.prefix == prefix)?;
+        let state = self.0.lock();
+        let group = state.groups.iter().find(|g| g.prefix == prefix)?;
         (group.wake.receiver_count() > 0).then_some(group.last_change)
     }
 
@@ -78,14 +78,14 @@ impl WatchNotifier {
     /// that received an event finds [`WatchNotifier::last_change`] of every prefix at
     /// least as new. Returns whether some groups were not woken.
     pub(super) fn publish(&self, events: &[StoreEvent], publish_state: impl FnOnce()) -> bool {
-        let mut hub = self.0.lock();
+        let mut state = self.0.lock();
         publish_state();
         let Some(last) = events.last() else {
             return false;
         };
-        let mut behind = false;
-        hub.published = last.revision;
-        for group in &mut hub.groups {
+        let mut has_lagging = false;
+        state.published = last.revision;
+        for group in &mut state.groups {
             let hit = events
                 .iter()
                 .rev()
@@ -94,19 +94,19 @@ impl WatchNotifier {
                 group.last_change = event.revision;
                 group.wake.send_replace(last.revision);
             } else {
-                behind = true;
+                has_lagging = true;
             }
         }
-        behind
+        has_lagging
     }
 
     /// Replaces the state with `replace_state` and treats every prefix as changed at
     /// `revision`.
     pub(super) fn reset(&self, revision: u64, replace_state: impl FnOnce()) {
-        let mut hub = self.0.lock();
+        let mut state = self.0.lock();
         replace_state();
-        hub.published = revision;
-        for group in &mut hub.groups {
+        state.published = revision;
+        for group in &mut state.groups {
             group.last_change = revision;
             group.wake.send_replace(revision);
         }

@@ -106,9 +106,9 @@ impl StoreWriter {
     }
 
     /// Rejects requests with the fault; `Err` when the store is being closed.
-    fn reject_until(&mut self, until: Instant) -> StoreResult<()> {
+    fn reject_until(&mut self, deadline: Instant) -> StoreResult<()> {
         loop {
-            let wait = until.saturating_duration_since(Instant::now());
+            let wait = deadline.saturating_duration_since(Instant::now());
             let error = || {
                 let fault = self.engine.health.fault();
                 fault.map_or_else(

@@ -30,7 +30,7 @@ const MAX_REVISION: u64 = 1 << 62;
 /// The options of [`restore`].
 #[derive(Clone, Copy, Debug)]
 pub struct EmbeddedRestoreOptions {
-    /// By how much the revision exceeds that of the backup. It must be more than the number of
+    /// The distance of the revision from the revision of the backup. It must exceed the number of
     /// writes after the backup, so that no client sees a revision twice.
     pub revision_skip: u64,
     /// Whether a store in the directory is replaced.
@@ -47,8 +47,9 @@ pub fn restore(
     file: &Path,
     options: EmbeddedRestoreOptions,
 ) -> StoreResult<(BackupSummary, u64)> {
-    let unusable = |why: String| Error::Fatal(format!("cannot restore {}: {why}", file.display()));
-    let backup = backup::verify(file).map_err(|why| unusable(why.to_string()))?;
+    let unusable =
+        |message: String| Error::Fatal(format!("cannot restore {}: {message}", file.display()));
+    let backup = backup::verify(file).map_err(|message| unusable(message.to_string()))?;
     check_restorable(&backup, options).map_err(unusable)?;
     let directory = LockedDataDirectory::lock_for_restore(directory)?;
     let database = &directory.database;
@@ -170,13 +171,13 @@ fn remove_if_present(removed: io::Result<()>) -> io::Result<()> {
 }
 
 fn open_backup(file: &Path) -> StoreResult<BackupReader<io::BufReader<File>>> {
-    BackupReader::open(file).map_err(|why| changed_backup(&why))
+    BackupReader::open(file).map_err(|message| changed_backup(&message))
 }
 
 /// The backup was verified before; so an error now means that it has changed.
-fn changed_backup(why: &backup::BackupError) -> Error {
+fn changed_backup(error: &backup::BackupError) -> Error {
     Error::Fatal(format!(
-        "the backup has changed since it was verified: {why}"
+        "the backup has changed since it was verified: {error}"
     ))
 }
 

@@ -98,9 +98,9 @@ async fn a_restored_store_has_the_keys_revisions_and_expiries() {
     assert_eq!(restored_revision, revision + 1_000);
     let new = Arc::new(restored(&new));
     assert_eq!(new.revision().await.unwrap(), revision + 1_000);
-    let again = directory.path().join("again");
-    fs::create_dir(&again).unwrap();
-    assert!(read(&take(&new, &again).await) == read(&file));
+    let second_directory = directory.path().join("again");
+    fs::create_dir(&second_directory).unwrap();
+    assert!(read(&take(&new, &second_directory).await) == read(&file));
     assert!(matches!(
         new.watch("/registry/", revision).await,
         Err(Error::Compacted { at }) if at == revision + 1_000

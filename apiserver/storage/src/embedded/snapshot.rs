@@ -40,14 +40,16 @@ impl BackupSource for EmbeddedStore {
 impl EmbeddedStoreState {
     fn snapshot_page(&self, after: &str, revision: u64) -> StoreResult<SnapshotPage> {
         let keys = self.index.read().keys_at(after, revision, PAGE_KEYS)?;
-        let found = keys.len();
+        let key_count = keys.len();
         let Some(records) = self.read_pool.read_snapshot_rows(keys)? else {
             self.check_missing_row(revision)?;
-            let at = self.index.read().compact_revision();
-            return Err(Error::Compacted { at });
+            let compact_revision = self.index.read().compact_revision();
+            return Err(Error::Compacted {
+                at: compact_revision,
+            });
         };
         Ok(SnapshotPage {
-            is_last: found < PAGE_KEYS && records.len() == found,
+            is_last: key_count < PAGE_KEYS && records.len() == key_count,
             records,
         })
     }

@@ -58,13 +58,13 @@ pub(super) async fn wait_until(condition: impl Fn() -> bool) {
 async fn restart_keeps_everything() {
     let directory = tempfile::tempdir().unwrap();
     let store = EmbeddedStore::open(directory.path(), manual_compaction_options()).unwrap();
-    let one = commit(&store, "/a/1", 0, put("one")).await.unwrap();
-    let two = commit(&store, "/a/1", one, put("two")).await.unwrap();
-    let deleted = commit(&store, "/a/1", two, SingleKeyTxnOp::Delete)
+    let first = commit(&store, "/a/1", 0, put("one")).await.unwrap();
+    let second = commit(&store, "/a/1", first, put("two")).await.unwrap();
+    let deleted = commit(&store, "/a/1", second, SingleKeyTxnOp::Delete)
         .await
         .unwrap();
     let other = commit(&store, "/a/2", 0, put("other")).await.unwrap();
-    store.compact(one).await.unwrap();
+    store.compact(first).await.unwrap();
     store.close().await;
     let closed = store.revision().await;
     assert!(matches!(closed, Err(Error::Unavailable(_))), "{closed:?}");
@@ -74,12 +74,12 @@ async fn restart_keeps_everything() {
     assert_eq!(store.get("/a/1").await.unwrap(), None);
     assert_eq!(store.get("/a/2").await.unwrap().unwrap().value, "other");
     let mut ask = RangeRequest::prefix("/a/");
-    ask.revision = two;
+    ask.revision = second;
     assert_eq!(store.range(&ask).await.unwrap().kvs[0].value, "two");
-    let mut watch = store.watch("/a/", one).await.unwrap();
+    let mut watch = store.watch("/a/", first).await.unwrap();
     let batch = watch.next().await.unwrap();
     let revisions: Vec<_> = batch.events.iter().map(|e| e.revision).collect();
-    assert_eq!(revisions, [two, deleted, other]);
+    assert_eq!(revisions, [second, deleted, other]);
     assert_eq!(batch.events[1].previous.as_ref().unwrap().value, "two");
     assert!(matches!(
         store.watch("/a/", 0).await,
@@ -92,8 +92,8 @@ async fn restart_keeps_everything() {
 async fn revision_is_never_used_twice() {
     let directory = tempfile::tempdir().unwrap();
     let store = EmbeddedStore::open(directory.path(), manual_compaction_options()).unwrap();
-    let one = commit(&store, "/a/1", 0, put("one")).await.unwrap();
-    let deleted = commit(&store, "/a/1", one, SingleKeyTxnOp::Delete)
+    let first = commit(&store, "/a/1", 0, put("one")).await.unwrap();
+    let deleted = commit(&store, "/a/1", first, SingleKeyTxnOp::Delete)
         .await
         .unwrap();
     // Now no row is left.
@@ -134,13 +134,13 @@ async fn history_is_compacted_by_age() {
         ..manual_compaction_options()
     };
     let store = EmbeddedStore::in_memory(options).unwrap();
-    let one = commit(&store, "/a/1", 0, put("one")).await.unwrap();
-    let two = commit(&store, "/a/1", one, put("two")).await.unwrap();
-    commit(&store, "/a/1", two, SingleKeyTxnOp::Delete)
+    let first = commit(&store, "/a/1", 0, put("one")).await.unwrap();
+    let second = commit(&store, "/a/1", first, put("two")).await.unwrap();
+    commit(&store, "/a/1", second, SingleKeyTxnOp::Delete)
         .await
         .unwrap();
-    let kept = commit(&store, "/a/2", 0, put("kept")).await.unwrap();
-    wait_until(|| store.stats().compact_revision == kept && store.stats().keys == 1).await;
+    let kept_revision = commit(&store, "/a/2", 0, put("kept")).await.unwrap();
+    wait_until(|| store.stats().compact_revision == kept_revision && store.stats().keys == 1).await;
     assert_eq!(store.get("/a/2").await.unwrap().unwrap().value, "kept");
     store.close().await;
 }
@@ -159,8 +159,8 @@ async fn time_to_live_survives_a_restart() {
     };
     let store = EmbeddedStore::open(directory.path(), options()).unwrap();
     commit(&store, "/a/1", 0, short("one", 1)).await.unwrap();
-    let two = commit(&store, "/a/2", 0, short("two", 1)).await.unwrap();
-    commit(&store, "/a/2", two, short("longer", 3))
+    let second = commit(&store, "/a/2", 0, short("two", 1)).await.unwrap();
+    commit(&store, "/a/2", second, short("longer", 3))
         .await
         .unwrap();
     store.close().await;
@@ -192,9 +192,9 @@ fn open_error(directory: &Path) -> String {
 #[tokio::test]
 async fn files_are_readable_by_their_owner_only() {
     let directory = tempfile::tempdir().unwrap();
-    let at = |name: &str| directory.path().join(name);
+    let path = |name: &str| directory.path().join(name);
     let names = ["lock", "store.db", "store.db-wal", "store.db-shm"];
-    let mode = |name: &str| fs::metadata(at(name)).unwrap().permissions().mode() & 0o777;
+    let mode = |name: &str| fs::metadata(path(name)).unwrap().permissions().mode() & 0o777;
     for _ in 0..2 {
         let store = EmbeddedStore::open(directory.path(), manual_compaction_options()).unwrap();
         commit(
@@ -211,9 +211,9 @@ async fn files_are_readable_by_their_owner_only() {
         .unwrap();
         assert_eq!(names.map(mode), [0o600; 4]);
         store.close().await;
-        // As an earlier release has left them.
-        for name in names.iter().filter(|name| at(name).exists()) {
-            fs::set_permissions(at(name), fs::Permissions::from_mode(0o644)).unwrap();
+        // An earlier release left the files in this state.
+        for name in names.iter().filter(|name| path(name).exists()) {
+            fs::set_permissions(path(name), fs::Permissions::from_mode(0o644)).unwrap();
         }
     }
 }
@@ -329,13 +329,13 @@ async fn reads_succeed_without_space() {
     };
     let store = EmbeddedStore::open(directory.path(), options).unwrap();
     let mut revision = 0;
-    let refused = loop {
+    let failure = loop {
         match commit(&store, "/a/1", revision, put(vec![7; 50_000])).await {
             Ok(next) => revision = next,
             Err(error) => break error,
         }
     };
-    assert!(matches!(refused, Error::NoSpace(_)), "{refused:?}");
+    assert!(matches!(failure, Error::NoSpace(_)), "{failure:?}");
     assert!(revision > 10);
     assert_eq!(store.revision().await.unwrap(), revision);
     assert_eq!(
@@ -368,12 +368,12 @@ async fn failure_is_final() {
     let mut watch = store.watch("/a/", 1).await.unwrap();
     let vandal = rusqlite::Connection::open(directory.path().join("store.db")).unwrap();
     vandal.execute_batch("DROP TABLE history").unwrap();
-    let refused = commit(&store, "/a/2", 0, put("two")).await;
-    assert!(matches!(refused, Err(Error::Fatal(_))), "{refused:?}");
+    let result = commit(&store, "/a/2", 0, put("two")).await;
+    assert!(matches!(result, Err(Error::Fatal(_))), "{result:?}");
     assert!(matches!(store.wait_for_failure().await, Error::Fatal(_)));
     assert!(matches!(watch.next().await, Err(Error::Fatal(_))));
-    let refused = commit(&store, "/a/3", 0, put("three")).await;
-    assert!(matches!(refused, Err(Error::Fatal(_))), "{refused:?}");
+    let result = commit(&store, "/a/3", 0, put("three")).await;
+    assert!(matches!(result, Err(Error::Fatal(_))), "{result:?}");
     store.close().await;
 }
 

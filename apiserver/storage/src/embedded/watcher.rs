@@ -23,7 +23,7 @@ pub(super) struct EmbeddedWatch {
     waiting: bool,
 }
 
-/// Where the next events come from.
+/// The source of the next events.
 pub(super) enum NextEventsSource {
     Ring { events: Vec<StoreEvent>, upto: u64 },
     History { upto: u64 },
@@ -46,13 +46,13 @@ impl EmbeddedWatch {
     }
 
     pub(super) fn next_events(&self) -> StoreResult<NextEventsSource> {
-        let quiet = self
+        let unchanged_revision = self
             .engine
             .notifier
             .unchanged_until(&self.prefix, self.revision);
         let state = self.engine.index.read();
         state.check_open()?;
-        if let Some(upto) = quiet {
+        if let Some(upto) = unchanged_revision {
             let events = Vec::new();
             return Ok(NextEventsSource::Ring { events, upto });
         }

@@ -36,8 +36,8 @@ async fn compaction_within_a_step_is_noticed() {
         panic!("the position is older than the ring");
     };
     store.compact(last).await.unwrap();
-    let refused = position.read_history(upto).await;
-    assert!(matches!(refused, Err(Error::Compacted { at }) if at == last));
+    let result = position.read_history(upto).await;
+    assert!(matches!(result, Err(Error::Compacted { at }) if at == last));
 }
 
 #[tokio::test]

@@ -154,7 +154,7 @@ impl StoreWriter {
     }
 
     pub(super) fn run(mut self) {
-        let why = loop {
+        let failure = loop {
             let fault = match catch_unwind(AssertUnwindSafe(|| self.run_once())) {
                 Ok(Ok(())) if self.closing => {
                     break Error::Unavailable("the store is closed".into());
@@ -171,10 +171,10 @@ impl StoreWriter {
                 break error;
             }
         };
-        self.engine.index.write().close(why.clone());
-        if matches!(why, Error::Fatal(_)) {
-            tracing::error!(error = %why, "the store has failed");
-            self.engine.failure.send_replace(Some(why));
+        self.engine.index.write().close(failure.clone());
+        if matches!(failure, Error::Fatal(_)) {
+            tracing::error!(error = %failure, "the store has failed");
+            self.engine.failure.send_replace(Some(failure));
         }
         self.engine.notifier.close();
         self.engine.read_pool.close();
@@ -197,14 +197,14 @@ impl StoreWriter {
         if self.next_key_expiry.is_none() && !self.expiries.is_empty() {
             self.next_key_expiry = Some(now + self.options.key_expiry_interval);
         }
-        let own = if self.removable_rows() > 0 {
+        let next_timer = if self.removable_rows() > 0 {
             Some(now)
         } else {
             self.next_aging
         };
-        let own = own.into_iter().chain(self.next_key_expiry).min();
-        let own = own.map(|at| self.paused_until.map_or(at, |until| at.max(until)));
-        let timer = own
+        let next_timer = next_timer.into_iter().chain(self.next_key_expiry).min();
+        let next_timer = next_timer.map(|at| self.paused_until.map_or(at, |until| at.max(until)));
+        let timer = next_timer
             .into_iter()
             .chain(self.next_progress)
             .chain(self.next_space_probe)
@@ -292,11 +292,11 @@ impl StoreWriter {
     /// The number of compacted rows that one batch removes.
     fn removable_rows(&self) -> usize {
         let compacted = self.engine.index.read().compact_revision();
-        let due = self
+        let removable = self
             .superseded_rows
             .iter()
             .take_while(|row| row.superseded_at <= compacted);
-        due.take(MAX_BATCH_REQUESTS).count()
+        removable.take(MAX_BATCH_REQUESTS).count()
     }
 
     /// Writes a batch and replies to its requests. `Err` when the writer must recover or
@@ -309,7 +309,7 @@ impl StoreWriter {
         }
         let result = self
             .free_space()
-            .and_then(|due| self.commit_batch(round.txns, due));
+            .and_then(|removable| self.commit_batch(round.txns, removable));
         let error = result.as_ref().err().cloned();
         if let Some(error) = &error {
             self.expiries.extend(round.expired.into_iter().map(Reverse));
@@ -327,10 +327,10 @@ impl StoreWriter {
         let mut outcomes = result.unwrap_or_default().into_iter();
         for (reply, permit) in round.replies {
             drop(permit);
-            let lost = || Error::Unavailable("the batch was lost".into());
+            let lost_batch = || Error::Unavailable("the batch was lost".into());
             let response = outcomes
                 .next()
-                .ok_or_else(|| error.clone().unwrap_or_else(lost));
+                .ok_or_else(|| error.clone().unwrap_or_else(lost_batch));
             // The write stands even if the client no longer waits.
             let _ = reply.send(response);
         }
@@ -410,7 +410,7 @@ impl StoreWriter {
     fn commit_batch(
         &mut self,
         txns: Vec<SingleKeyTxn>,
-        due: usize,
+        removable: usize,
     ) -> StoreResult<Vec<TxnResponse>> {
         let connection = self.connection.clone();
         let connection = connection.lock();
@@ -426,7 +426,7 @@ impl StoreWriter {
             batch.mark_compacted(compacted).map_err(store_error)?;
         }
         batch
-            .remove(self.superseded_rows.iter().take(due))
+            .remove(self.superseded_rows.iter().take(removable))
             .map_err(store_error)?;
         if !batch.commit().map_err(store_error)? {
             return Ok(outcomes);
@@ -435,9 +435,9 @@ impl StoreWriter {
         let written = batch.into_changes();
         self.appended_bytes += written.wal_bytes + COMMIT_OVERHEAD_BYTES;
         let garbage = &mut self.superseded_rows;
-        let behind = self.engine.notifier.publish(&written.events, || {
+        let has_lagging = self.engine.notifier.publish(&written.events, || {
             let mut state = self.engine.index.write();
-            for row in garbage.drain(..due) {
+            for row in garbage.drain(..removable) {
                 state.remove_row(&row);
             }
             state.publish(&written.events, garbage);
@@ -445,7 +445,7 @@ impl StoreWriter {
             #[cfg(test)]
             self.engine.between_publications.hit();
         });
-        if behind && self.next_progress.is_none() {
+        if has_lagging && self.next_progress.is_none() {
             self.next_progress = Some(Instant::now() + PROGRESS_INTERVAL);
         }
         self.expiries

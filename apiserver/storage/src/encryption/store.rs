@@ -39,13 +39,13 @@ impl EncryptedStore {
 }
 
 impl StoreValueTransformer {
-    fn encrypt(&self, key: &str, plain: Bytes) -> StoreResult<Bytes> {
+    fn encrypt(&self, key: &str, plaintext: Bytes) -> StoreResult<Bytes> {
         let Some(transformer) = self.transformers.transformer(key) else {
-            return Ok(plain);
+            return Ok(plaintext);
         };
         transformer
-            .encrypt(&self.keys.encode_key(key), &plain)
-            .map_err(|why| Error::Unavailable(format!("{key} cannot be encrypted: {why}")))
+            .encrypt(&self.keys.encode_key(key), &plaintext)
+            .map_err(|message| Error::Unavailable(format!("{key} cannot be encrypted: {message}")))
     }
 
     /// The plaintext, or the placeholder of a value that cannot be decrypted; and whether
@@ -58,7 +58,7 @@ impl StoreValueTransformer {
         };
         match decrypted {
             Ok(decrypted) => (decrypted.value, decrypted.stale),
-            Err(why) => (unreadable_placeholder(&why), false),
+            Err(message) => (unreadable_placeholder(&message), false),
         }
     }
 

@@ -57,10 +57,16 @@ async fn stored_value(engine: &Arc<dyn Store>, key: &str) -> KeyValue {
 fn lengths_of_keys() {
     for length in 0..40 {
         let key = vec![1; length];
-        let fits = PrefixTransformer::AES_GCM_KEY_BYTES.contains(&length);
-        assert_eq!(PrefixTransformer::aes_gcm("k", &key).is_some(), fits);
-        let fits = PrefixTransformer::SECRETBOX_KEY_BYTES.contains(&length);
-        assert_eq!(PrefixTransformer::secretbox("k", &key).is_some(), fits);
+        let is_valid_length = PrefixTransformer::AES_GCM_KEY_BYTES.contains(&length);
+        assert_eq!(
+            PrefixTransformer::aes_gcm("k", &key).is_some(),
+            is_valid_length
+        );
+        let is_valid_length = PrefixTransformer::SECRETBOX_KEY_BYTES.contains(&length);
+        assert_eq!(
+            PrefixTransformer::secretbox("k", &key).is_some(),
+            is_valid_length
+        );
     }
 }
 
@@ -74,7 +80,7 @@ fn secretbox_is_nacls() {
     };
     let key = bytes("1b27556473e985d462cd51197a9a46c76009549eac6474f206c4ee0844f68389");
     let nonce = bytes("69696ee955b62b73cd62bda875fc73d68219e0036b7a0b37");
-    let plain = bytes(
+    let plaintext = bytes(
         "be075fc53c81f2d5cf141316ebeb0c7b5228c52a4c62cbd44b66849b64244ffce5ecbaaf33bd751a1ac728d4\
          5e6c61296cdc3c01233561f41db66cce314adb310e3be8250c46f06dceea3a7fa1348057e2f6556ad6b1318a\
          024a838f21af1fde048977eb48f59ffd4924ca1c60902e52f0a089bc76897040e082f937763848645e0705",
@@ -86,10 +92,10 @@ fn secretbox_is_nacls() {
          a43d14a6599b1f654cb45a74e355a5",
     );
     let stored = [b"k8s:enc:secretbox:v1:k:", &*nonce, &*sealed].concat();
-    let one = PrefixTransformer::secretbox("k", &key).unwrap();
-    let transformer = PrefixTransformers::new(one, Vec::new());
+    let secretbox = PrefixTransformer::secretbox("k", &key).unwrap();
+    let transformer = PrefixTransformers::new(secretbox, Vec::new());
     let read = transformer.decrypt(b"", &stored.into()).unwrap();
-    assert_eq!(read.value, plain);
+    assert_eq!(read.value, plaintext);
 }
 
 #[tokio::test]

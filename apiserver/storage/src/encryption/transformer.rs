@@ -83,16 +83,16 @@ impl PrefixTransformer {
         }
     }
 
-    fn encrypt(&self, key: &[u8], plain: &Bytes) -> Result<Bytes, String> {
-        let failed = |what: &str| format!("{}: {what}", self.prefix);
-        let mut stored = Vec::with_capacity(self.prefix.len() + plain.len() + 64);
+    fn encrypt(&self, key: &[u8], plaintext: &Bytes) -> Result<Bytes, String> {
+        let failed = |message: &str| format!("{}: {message}", self.prefix);
+        let mut stored = Vec::with_capacity(self.prefix.len() + plaintext.len() + 64);
         stored.extend_from_slice(self.prefix.as_bytes());
         match &self.cipher {
-            EncryptionCipher::Identity => return Ok(plain.clone()),
+            EncryptionCipher::Identity => return Ok(plaintext.clone()),
             EncryptionCipher::AesGcm(cipher) => {
                 let nonce: [u8; NONCE_LEN] = random().ok_or_else(|| failed("no randomness"))?;
                 stored.extend_from_slice(&nonce);
-                let mut sealed = plain.to_vec();
+                let mut sealed = plaintext.to_vec();
                 let nonce = Nonce::assume_unique_for_key(nonce);
                 cipher
                     .seal_in_place_append_tag(nonce, Aad::from(key), &mut sealed)
@@ -104,7 +104,7 @@ impl PrefixTransformer {
                     random().ok_or_else(|| failed("no randomness"))?;
                 stored.extend_from_slice(&nonce);
                 let sealed = cipher
-                    .encrypt(&nonce.into(), &**plain)
+                    .encrypt(&nonce.into(), &**plaintext)
                     .map_err(|_| failed("cannot be encrypted"))?;
                 stored.extend_from_slice(&sealed);
             }
@@ -115,14 +115,14 @@ impl PrefixTransformer {
     /// `None` when another provider or key encrypted the value.
     fn decrypt(&self, key: &[u8], stored: &Bytes) -> Option<Result<Bytes, String>> {
         let rest = stored.strip_prefix(self.prefix.as_bytes())?;
-        let plain = match &self.cipher {
+        let plaintext = match &self.cipher {
             EncryptionCipher::Identity if is_encrypted(stored) => return None,
             EncryptionCipher::Identity => Some(stored.clone()),
             EncryptionCipher::AesGcm(cipher) => open_aes_gcm(cipher, key, rest),
             EncryptionCipher::Secretbox(cipher) => open_secretbox(cipher, rest),
         };
         let name = self.prefix.trim_end_matches(':');
-        Some(plain.ok_or_else(|| {
+        Some(plaintext.ok_or_else(|| {
             format!(
                 "it was encrypted as {name} with another key of that name, was damaged, or was \
                  moved here from another key of the store"
@@ -181,18 +181,18 @@ impl PrefixTransformers {
         Self::new(PrefixTransformer::identity(), Vec::new())
     }
 
-    pub(super) fn encrypt(&self, key: &[u8], plain: &Bytes) -> Result<Bytes, String> {
-        self.first.encrypt(key, plain)
+    pub(super) fn encrypt(&self, key: &[u8], plaintext: &Bytes) -> Result<Bytes, String> {
+        self.first.encrypt(key, plaintext)
     }
 
     pub(super) fn decrypt(&self, key: &[u8], stored: &Bytes) -> Result<DecryptedValue, String> {
-        let mut refused = None;
+        let mut failure = None;
         let all = std::iter::once(&self.first).chain(&self.others);
-        for (index, one) in all.enumerate() {
-            match one.decrypt(key, stored) {
+        for (index, transformer) in all.enumerate() {
+            match transformer.decrypt(key, stored) {
                 None => {}
                 // A later key may have the same name.
-                Some(Err(why)) => refused = refused.or(Some(why)),
+                Some(Err(message)) => failure = failure.or(Some(message)),
                 Some(Ok(value)) => {
                     return Ok(DecryptedValue {
                         value,
@@ -201,7 +201,7 @@ impl PrefixTransformers {
                 }
             }
         }
-        Err(refused.unwrap_or_else(|| missing_transformer_error(stored)))
+        Err(failure.unwrap_or_else(|| missing_transformer_error(stored)))
     }
 }
 

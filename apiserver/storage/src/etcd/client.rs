@@ -86,11 +86,11 @@ impl EtcdClient {
                 Ok(_) => return Ok(()),
                 Err(failure) => failure,
             };
-            let waited = start.elapsed();
+            let elapsed = start.elapsed();
             if failure.permanent || failure.retry_safety == RetrySafety::NotRetryable {
                 return Err(failure.error);
             }
-            if waited >= open_timeout {
+            if elapsed >= open_timeout {
                 return Err(Error::Unavailable(format!(
                     "{urls} did not answer within {} s; the last error: {}",
                     open_timeout.as_secs(),
@@ -119,12 +119,12 @@ impl EtcdClient {
             .await?;
         let revision = response.0.header.map_or(0, |h| to_revision(h.revision));
         if revision < before {
-            let why = format!(
+            let message = format!(
                 "etcd went back from revision {before} to {revision}, as after a restore from a \
                  backup; clients have seen later revisions, so this store cannot continue \
                  (restore with a higher revision, or restart all replicas)"
             );
-            let error = Error::Fatal(why);
+            let error = Error::Fatal(message);
             self.failure.send_replace(Some(error.clone()));
             return Err(EtcdError {
                 error,
@@ -197,7 +197,7 @@ impl EtcdClient {
                 match stream.next().await {
                     Ok(EtcdWatchMessage::Compacted(at)) => return Error::Compacted { at },
                     Ok(_) => {}
-                    Err(why) => return Error::Unavailable(why),
+                    Err(message) => return Error::Unavailable(message),
                 }
             }
         };
@@ -213,8 +213,8 @@ impl EtcdClient {
             Error::Compacted { at } => Error::Compacted {
                 at: self.compact_revision(at).await,
             },
-            Error::Future { asked, .. } => match self.current_revision().await {
-                Ok(current) => Error::Future { asked, current },
+            Error::Future { requested, .. } => match self.current_revision().await {
+                Ok(current) => Error::Future { requested, current },
                 Err(failure) => failure.error,
             },
             other => other,

@@ -36,8 +36,8 @@ pub(super) async fn run(inner: &EtcdClient, every: Duration) {
                     tracing::info!("etcd is compacted again");
                 }
             }
-            Err(why) if failures.record_failure("compaction", &why.to_string()) => {
-                tracing::warn!(%why, "etcd is not compacted");
+            Err(e) if failures.record_failure("compaction", &e.to_string()) => {
+                tracing::warn!(why = %e, "etcd is not compacted");
             }
             Err(_) => {}
         }

@@ -75,7 +75,7 @@ pub(super) struct EtcdEndpoint {
     pub(super) watch: WatchClient,
     /// Bytes of its database at the last status call.
     pub(super) db_size: AtomicU64,
-    /// It is avoided until then.
+    /// The server is avoided until then.
     avoided_until: Mutex<Option<Instant>>,
 }
 
@@ -220,18 +220,18 @@ impl EtcdEndpoints {
         endpoint
     }
 
-    /// Sends one request. `at` is the requested revision, which errors repeat.
+    /// Sends one request. `revision` is the requested revision, which errors repeat.
     pub(super) async fn call<T, F>(
         &self,
         repeat: RetryPolicy,
-        at: u64,
+        revision: u64,
         request: impl Fn(Arc<EtcdEndpoint>) -> F + Send + Sync,
     ) -> StoreResult<T>
     where
         F: Future<Output = Result<T, etcd_client::Error>> + Send,
         T: Send,
     {
-        self.call_with_failure(repeat, at, request)
+        self.call_with_failure(repeat, revision, request)
             .await
             .map_err(|failure| failure.error)
     }
@@ -239,14 +239,14 @@ impl EtcdEndpoints {
     pub(super) async fn call_with_failure<T, F>(
         &self,
         repeat: RetryPolicy,
-        at: u64,
+        revision: u64,
         request: impl Fn(Arc<EtcdEndpoint>) -> F + Send + Sync,
     ) -> Result<T, EtcdError>
     where
         F: Future<Output = Result<T, etcd_client::Error>> + Send,
         T: Send,
     {
-        let until = Instant::now() + RETRY_TIMEOUT;
+        let retry_deadline = Instant::now() + RETRY_TIMEOUT;
         let wait = if repeat == RetryPolicy::Repeatable && self.urls.len() > 1 {
             FAILOVER_TIMEOUT
         } else {
@@ -259,10 +259,10 @@ impl EtcdEndpoints {
                     endpoint.record_success();
                     return Ok(response);
                 }
-                Ok(Err(error)) => EtcdError::new(&error, at),
+                Ok(Err(error)) => EtcdError::new(&error, revision),
                 Err(_) => {
-                    let why = format!("no response within {} s", wait.as_secs());
-                    EtcdError::unavailable(why, RetrySafety::MaybeApplied)
+                    let message = format!("no response within {} s", wait.as_secs());
+                    EtcdError::unavailable(message, RetrySafety::MaybeApplied)
                 }
             };
             if failure.retry_safety == RetrySafety::NotRetryable || failure.lease_not_found {
@@ -270,10 +270,13 @@ impl EtcdEndpoints {
                 return Err(failure);
             }
             endpoint.record_failure();
-            tracing::debug!(url = endpoint.url, why = %failure.error, "etcd did not answer");
-            let again = failure.retry_safety == RetrySafety::NotApplied
+            tracing::debug!(url = endpoint.url, message = %failure.error, "etcd did not answer");
+            let is_retryable = failure.retry_safety == RetrySafety::NotApplied
                 || repeat == RetryPolicy::Repeatable;
-            if !again || failure.permanent || Instant::now() + RETRY_BACKOFF >= until {
+            if !is_retryable
+                || failure.permanent
+                || Instant::now() + RETRY_BACKOFF >= retry_deadline
+            {
                 return Err(with_url(&endpoint.url, failure));
             }
             if !self.all().iter().any(|e| e.is_available()) {
@@ -286,7 +289,7 @@ impl EtcdEndpoints {
 /// Adds the server's URL to the error.
 fn with_url(url: &str, failure: EtcdError) -> EtcdError {
     let error = match failure.error {
-        Error::Unavailable(why) => Error::Unavailable(format!("etcd at {url}: {why}")),
+        Error::Unavailable(message) => Error::Unavailable(format!("etcd at {url}: {message}")),
         other => other,
     };
     EtcdError { error, ..failure }

@@ -29,18 +29,18 @@ pub(super) struct EtcdError {
 }
 
 impl EtcdError {
-    pub(super) fn unavailable(why: impl Into<String>, retry_safety: RetrySafety) -> Self {
+    pub(super) fn unavailable(message: impl Into<String>, retry_safety: RetrySafety) -> Self {
         Self {
-            error: Error::Unavailable(why.into()),
+            error: Error::Unavailable(message.into()),
             retry_safety,
             lease_not_found: false,
             permanent: false,
         }
     }
 
-    /// `at` is the requested revision, 0 where there is none. etcd does not name the compaction
+    /// `revision` is the requested revision, 0 where there is none. etcd does not name the compaction
     /// revision; the error has the lowest that it can be.
-    pub(super) fn new(error: &etcd_client::Error, at: u64) -> Self {
+    pub(super) fn new(error: &etcd_client::Error, revision: u64) -> Self {
         let etcd_client::Error::GRpcStatus(status) = error else {
             return Self::unavailable(error.to_string(), RetrySafety::MaybeApplied);
         };
@@ -54,15 +54,15 @@ impl EtcdError {
         // Texts: etcd api/v3rpc/rpctypes/error.go.
         match () {
             () if message.contains("required revision has been compacted") => {
-                final_error(Error::Compacted { at: at + 1 })
+                final_error(Error::Compacted { at: revision + 1 })
             }
             () if message.contains("required revision is a future revision") => {
                 final_error(Error::Future {
-                    asked: at,
+                    requested: revision,
                     current: 0,
                 })
             }
-            // The second text is that of its gRPC library, for a request far beyond the limit.
+            // The second text comes from its gRPC library, for a request far beyond the limit.
             () if message.contains("request is too large")
                 || message.contains("received message larger than max") =>
             {
@@ -87,30 +87,30 @@ impl EtcdError {
     }
 
     fn from_transport(status: &tonic::Status) -> Self {
-        let mut why = status.message().to_owned();
-        let mut again = RetrySafety::MaybeApplied;
+        let mut message = status.message().to_owned();
+        let mut retry_safety = RetrySafety::MaybeApplied;
         let mut source = status.source();
         while let Some(error) = source {
             if error.is::<tonic::ConnectError>() {
-                again = RetrySafety::NotApplied;
+                retry_safety = RetrySafety::NotApplied;
             }
             let text = error.to_string();
             // Most layers repeat the text of the layer below, or have none.
-            if !text.is_empty() && text != "transport error" && !why.contains(&text) {
-                why = if why.is_empty() || why == "transport error" {
+            if !text.is_empty() && text != "transport error" && !message.contains(&text) {
+                message = if message.is_empty() || message == "transport error" {
                     text
                 } else {
-                    format!("{why}: {text}")
+                    format!("{message}: {text}")
                 };
             }
             source = error.source();
         }
         let permanent = ["certificate", "InvalidContentType", "received fatal alert"]
             .iter()
-            .any(|sign| why.contains(sign));
+            .any(|sign| message.contains(sign));
         Self {
             permanent,
-            ..Self::unavailable(why, again)
+            ..Self::unavailable(message, retry_safety)
         }
     }
 }

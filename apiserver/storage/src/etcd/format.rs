@@ -41,11 +41,11 @@ pub(super) async fn read(inner: &EtcdClient) -> StoreResult<(u32, u64)> {
 /// Stores the version where there is none, and raises it to what the data needs.
 pub(super) async fn raise(inner: &EtcdClient, needed: u32) -> StoreResult<u32> {
     for _ in 0..MAX_ATTEMPTS {
-        let (found, revision) = read(inner).await?;
-        if revision > 0 && found >= needed {
-            return Ok(found);
+        let (current, revision) = read(inner).await?;
+        if revision > 0 && current >= needed {
+            return Ok(current);
         }
-        let version = found.max(needed);
+        let version = current.max(needed);
         let txn = SingleKeyTxn {
             key: FORMAT_KEY.into(),
             expected: revision,

@@ -18,7 +18,7 @@ const MAX_KEYS_PER_LEASE: u32 = 1000;
 struct EtcdLease {
     id: i64,
     key_count: u32,
-    /// It is reused for further keys until then.
+    /// The lease is reused for further keys until then.
     reuse_until: Instant,
 }
 

@@ -105,17 +105,17 @@ impl EtcdStore {
         format::read(&inner).await?;
         let all_known = inner.check_versions().await;
         let mut tasks = JoinSet::new();
-        let looking = Arc::clone(&inner);
+        let version_client = Arc::clone(&inner);
         tasks.spawn(async move {
-            let mut known = all_known;
+            let mut versions_known = all_known;
             loop {
-                tokio::time::sleep(if known {
+                tokio::time::sleep(if versions_known {
                     VERSION_CHECK_INTERVAL
                 } else {
                     FIRST_VERSION_CHECK_INTERVAL
                 })
                 .await;
-                known = looking.check_versions().await;
+                versions_known = version_client.check_versions().await;
             }
         });
         let probing = Arc::clone(&inner);

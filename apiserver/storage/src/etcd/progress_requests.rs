@@ -23,8 +23,8 @@ impl AwaitedRevisionsByWatchPrefix {
 
     /// Asks the watches of a prefix, or all, to reach a revision.
     pub(super) fn request(&self, prefix: Option<&str>, revision: u64) {
-        for (of, group) in self.0.lock().iter() {
-            if prefix.is_none_or(|prefix| prefix == &**of) {
+        for (group_prefix, group) in self.0.lock().iter() {
+            if prefix.is_none_or(|prefix| prefix == &**group_prefix) {
                 group.send_if_modified(|requested| {
                     let higher = *requested < revision;
                     *requested = revision.max(*requested);

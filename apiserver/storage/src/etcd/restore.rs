@@ -49,9 +49,10 @@ pub async fn restore(
 ) -> StoreResult<(BackupSummary, u64)> {
     let path = file.to_owned();
     let verified = tokio::task::spawn_blocking(move || backup::verify(&path)).await;
-    let unusable = |why: String| Error::Fatal(format!("cannot restore {}: {why}", file.display()));
-    let verified = verified.map_err(|why| unusable(why.to_string()))?;
-    let backup = verified.map_err(|why| unusable(why.to_string()))?;
+    let unusable =
+        |message: String| Error::Fatal(format!("cannot restore {}: {message}", file.display()));
+    let verified = verified.map_err(|message| unusable(message.to_string()))?;
+    let backup = verified.map_err(|message| unusable(message.to_string()))?;
     check_restorable(&backup, &options.prefix).map_err(unusable)?;
     let endpoints = EtcdEndpoints::new(&options.servers, options.tls.as_ref())
         .await
@@ -74,8 +75,9 @@ pub async fn restore(
 fn check_restorable(backup: &BackupSummary, prefix: &str) -> Result<(), String> {
     let header = &backup.header;
     check("the backup", header.storage_format).map_err(|e| e.to_string())?;
-    let same = EtcdKeyCodec::new(prefix).encode_key(ROOT_PREFIX) == header.prefix.as_bytes();
-    if header.storage_format >= ENCRYPTED && !same {
+    let is_same_prefix =
+        EtcdKeyCodec::new(prefix).encode_key(ROOT_PREFIX) == header.prefix.as_bytes();
+    if header.storage_format >= ENCRYPTED && !is_same_prefix {
         return Err(format!(
             "its values may be encrypted, and are then bound to the prefix {}; give it with \
              --etcd-prefix",
@@ -105,8 +107,8 @@ async fn check_empty(client: &EtcdClient, prefix: &str, replace: bool) -> StoreR
         limit: 1,
         ..RangeRequest::prefix(&format!("{ROOT_PREFIX}/"))
     };
-    let found = client.range(&range).await?;
-    let count = found.kvs.len() as u64 + found.remaining;
+    let existing = client.range(&range).await?;
+    let count = existing.kvs.len() as u64 + existing.remaining;
     if count == 0 || replace {
         return Ok(());
     }
@@ -179,17 +181,17 @@ fn read_records(file: &Path) -> mpsc::Receiver<StoreResult<BackupRecord>> {
     let (sender, records) = mpsc::channel(READ_AHEAD);
     let file = file.to_owned();
     tokio::task::spawn_blocking(move || {
-        let changed = |why| {
-            let text = format!("the backup has changed since it was verified: {why}");
+        let changed = |message| {
+            let text = format!("the backup has changed since it was verified: {message}");
             Err(Error::Fatal(text))
         };
         let mut reader = match BackupReader::open(&file) {
             Ok(reader) => reader,
-            Err(why) => return drop(sender.blocking_send(changed(why))),
+            Err(message) => return drop(sender.blocking_send(changed(message))),
         };
         while let Some(record) = reader.next_record().transpose() {
-            let ended = record.is_err();
-            if sender.blocking_send(record.or_else(changed)).is_err() || ended {
+            let has_failed = record.is_err();
+            if sender.blocking_send(record.or_else(changed)).is_err() || has_failed {
                 return;
             }
         }
@@ -200,7 +202,7 @@ fn read_records(file: &Path) -> mpsc::Receiver<StoreResult<BackupRecord>> {
 async fn write_records(client: &Arc<EtcdClient>, file: &Path) -> StoreResult<()> {
     let mut records = read_records(file);
     let mut writes = JoinSet::new();
-    let panicked = |why| Error::Fatal(format!("a write was aborted: {why}"));
+    let panicked = |message| Error::Fatal(format!("a write was aborted: {message}"));
     while let Some(record) = records.recv().await {
         let (client, record) = (Arc::clone(client), record?);
         if writes.len() >= CONCURRENT_WRITES
@@ -256,9 +258,9 @@ async fn write_record(client: &EtcdClient, record: BackupRecord) -> StoreResult<
 
 /// The remaining time to live, rounded up.
 fn time_to_live(expires_at_ms: i64) -> Duration {
-    let left = expires_at_ms.saturating_sub(SystemClock.now().as_millisecond());
-    let left = Duration::from_millis(u64::try_from(left).unwrap_or(0));
-    let steps = left.as_secs() / TTL_STEP.as_secs() + 1;
+    let remaining = expires_at_ms.saturating_sub(SystemClock.now().as_millisecond());
+    let remaining = Duration::from_millis(u64::try_from(remaining).unwrap_or(0));
+    let steps = remaining.as_secs() / TTL_STEP.as_secs() + 1;
     Duration::from_secs(steps.saturating_mul(TTL_STEP.as_secs()))
 }
 
@@ -273,16 +275,16 @@ async fn compare_records(client: &EtcdClient, file: &Path) -> StoreResult<()> {
         is_last: false,
     };
     let mut records = read_records(file);
-    let mut found = stored.next().await?;
+    let mut stored_record = stored.next().await?;
     while let Some(record) = records.recv().await {
         let record = record?;
-        match &found {
-            Some(other) if is_restored(other, &record) => found = stored.next().await?,
+        match &stored_record {
+            Some(other) if is_restored(other, &record) => stored_record = stored.next().await?,
             _ if record.expires_at_ms.is_some() => {}
             _ => return Err(difference(&record.key)),
         }
     }
-    match found {
+    match stored_record {
         Some(other) => Err(difference(&other.key)),
         None => Ok(()),
     }
@@ -340,9 +342,9 @@ mod tests {
     #[test]
     fn times_to_live_are_rounded_up() {
         let now = SystemClock.now().as_millisecond();
-        for (left, seconds) in [(i64::MIN, 60), (-5_000, 60), (30_000, 60), (90_500, 120)] {
-            let ttl = time_to_live(now.saturating_add(left));
-            assert_eq!(ttl, Duration::from_secs(seconds), "{left}");
+        for (remaining_ms, seconds) in [(i64::MIN, 60), (-5_000, 60), (30_000, 60), (90_500, 120)] {
+            let ttl = time_to_live(now.saturating_add(remaining_ms));
+            assert_eq!(ttl, Duration::from_secs(seconds), "{remaining_ms}");
         }
     }
 }

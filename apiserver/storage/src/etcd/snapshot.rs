@@ -56,8 +56,8 @@ impl EtcdClient {
         let (mut bytes, mut limit) = (0, FIRST_REQUEST_KEYS);
         let mut after = after.to_owned();
         while bytes < PAGE_BYTES && page.records.len() < PAGE_KEYS && !page.is_last {
-            let (kvs, more) = self.keys_after(&after, revision, limit).await?;
-            page.is_last = !more;
+            let (kvs, has_more) = self.keys_after(&after, revision, limit).await?;
+            page.is_last = !has_more;
             let before = bytes;
             for kv in kvs {
                 let expires_at_ms = leases.expiry(self, kv.lease).await?;
@@ -125,8 +125,8 @@ impl LeaseExpiries {
         if lease == 0 {
             return Ok(None);
         }
-        if let Some(known) = self.0.get(&lease) {
-            return Ok(Some(*known));
+        if let Some(cached_expiry) = self.0.get(&lease) {
+            return Ok(Some(*cached_expiry));
         }
         let response = client
             .endpoints
@@ -135,9 +135,9 @@ impl LeaseExpiries {
             })
             .await?;
         // A lease that has expired meanwhile has -1 seconds left.
-        let left = Duration::from_secs(to_revision(response.ttl()));
-        let left = i64::try_from(left.as_millis()).unwrap_or(i64::MAX);
-        let expires = SystemClock.now().as_millisecond().saturating_add(left);
+        let remaining = Duration::from_secs(to_revision(response.ttl()));
+        let remaining = i64::try_from(remaining.as_millis()).unwrap_or(i64::MAX);
+        let expires = SystemClock.now().as_millisecond().saturating_add(remaining);
         self.0.insert(lease, expires);
         Ok(Some(expires))
     }

@@ -23,9 +23,9 @@ pub(super) async fn run(inner: &EtcdClient, source: CurrentEtcdTlsFn, in_use: Op
                 }
                 failures.record_success("renew");
             }
-            Err(why) => {
-                if failures.record_failure("renew", &why) {
-                    tracing::warn!(why, "renewed certificates for etcd cannot be used");
+            Err(e) => {
+                if failures.record_failure("renew", &e) {
+                    tracing::warn!(why = e, "renewed certificates for etcd cannot be used");
                 }
             }
         }

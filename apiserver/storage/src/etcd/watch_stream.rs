@@ -151,8 +151,8 @@ impl EtcdWatchStream {
             }
             Err(_) => {
                 endpoint.record_failure();
-                let why = format!("etcd at {}: the watch was not created", endpoint.url);
-                return Err(EtcdError::unavailable(why, RetrySafety::NotApplied));
+                let message = format!("etcd at {}: the watch was not created", endpoint.url);
+                return Err(EtcdError::unavailable(message, RetrySafety::NotApplied));
             }
         };
         let mut stream = Self {
@@ -161,19 +161,19 @@ impl EtcdWatchStream {
             responses: answers,
             decoder: EtcdWatchDecoder::new(keys.clone(), after),
         };
-        let refused = |why: String| {
-            let why = format!("etcd at {}: {why}", endpoint.url);
-            EtcdError::unavailable(why, RetrySafety::NotApplied)
+        let canceled = |message: String| {
+            let message = format!("etcd at {}: {message}", endpoint.url);
+            EtcdError::unavailable(message, RetrySafety::NotApplied)
         };
         match first.map(|answer| stream.decoder.decode(answer.0)) {
             Some(EtcdWatchMessage::Nothing) => Ok(stream),
             Some(EtcdWatchMessage::Compacted(at)) => Err(EtcdError {
                 error: Error::Compacted { at },
                 retry_safety: RetrySafety::NotRetryable,
-                ..refused(String::new())
+                ..canceled(String::new())
             }),
-            Some(EtcdWatchMessage::Canceled(why)) => Err(refused(why)),
-            _ => Err(refused("the watch ended".into())),
+            Some(EtcdWatchMessage::Canceled(message)) => Err(canceled(message)),
+            _ => Err(canceled("the watch ended".into())),
         }
     }
 
@@ -249,7 +249,7 @@ mod tests {
     #[test]
     fn revisions_are_never_split() {
         let mut decoder = EtcdWatchDecoder::new(EtcdKeyCodec::new("/registry"), 2);
-        for (events, fragment, shown) in [
+        for (events, fragment, expected) in [
             (&["!2", "+3", "*4"] as &[_], false, "3 4"),
             (&[], false, "Progress(99)"),
             (&["+5", "+6"], true, "5"),
@@ -263,17 +263,17 @@ mod tests {
             (&["!9"], false, "PreviousCompacted(9)"),
         ] {
             let step = decoder.decode(answer(events, fragment));
-            assert_eq!(show(&step), shown, "{events:?} {fragment}");
+            assert_eq!(show(&step), expected, "{events:?} {fragment}");
         }
     }
 
     #[test]
     fn ends_of_a_watch_are_distinguished() {
         let mut decoder = EtcdWatchDecoder::new(EtcdKeyCodec::new("/registry"), 0);
-        let mut check = |change: fn(&mut PbWatchResponse), shown: &str| {
+        let mut check = |change: fn(&mut PbWatchResponse), expected: &str| {
             let mut response = answer(&[], false);
             change(&mut response);
-            assert_eq!(show(&decoder.decode(response)), shown);
+            assert_eq!(show(&decoder.decode(response)), expected);
         };
         check(|a| a.created = true, "Nothing");
         check(|a| a.header = None, "Progress(0)");

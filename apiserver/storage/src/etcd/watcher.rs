@@ -63,9 +63,9 @@ impl EtcdWatchBuffer {
         let mut inner = self.buffered.lock();
         let before = inner.buffered_revision;
         for event in events {
-            let was = event.previous.as_ref().map_or(0, |p| p.value.len());
-            let now = event.value.as_ref().map_or(0, bytes::Bytes::len);
-            inner.bytes += 256 + event.key.len() + was + now;
+            let old_length = event.previous.as_ref().map_or(0, |p| p.value.len());
+            let new_length = event.value.as_ref().map_or(0, bytes::Bytes::len);
+            inner.bytes += 256 + event.key.len() + old_length + new_length;
             inner.buffered_revision = event.revision;
             inner.events.push(event);
         }
@@ -194,16 +194,16 @@ impl EtcdWatchPump {
                     self.client.open_watch(&self.prefix, after).await
                 }
             };
-            let why = match stream {
+            let message = match stream {
                 Ok(stream) => match self.read_stream(stream).await {
                     EtcdWatchStreamEnd::Failed(error) => return error,
                     EtcdWatchStreamEnd::Full => {
                         self.buffer.wait_until_empty().await;
                         continue;
                     }
-                    EtcdWatchStreamEnd::Broken(why) => {
+                    EtcdWatchStreamEnd::Broken(message) => {
                         backoff.reset();
-                        why
+                        message
                     }
                 },
                 Err(failure) if failure.retry_safety == RetrySafety::NotRetryable => {
@@ -211,7 +211,7 @@ impl EtcdWatchPump {
                 }
                 Err(failure) => failure.error.to_string(),
             };
-            tracing::info!(prefix = %self.prefix, why, "watch broke, opening it again");
+            tracing::info!(prefix = %self.prefix, message = message, "watch broke, opening it again");
             sleep(backoff.next_delay()).await;
         }
     }
@@ -223,8 +223,8 @@ impl EtcdWatchPump {
         let mut requested: Option<Instant> = None;
         let mut next_request = start;
         loop {
-            let behind = *self.requested_progress.borrow_and_update() > self.buffer.revision();
-            let due = if behind {
+            let is_behind = *self.requested_progress.borrow_and_update() > self.buffer.revision();
+            let request_time = if is_behind {
                 next_request
             } else {
                 last_message + IDLE_BEFORE_PROGRESS_REQUEST
@@ -235,26 +235,26 @@ impl EtcdWatchPump {
                     last_message = Instant::now();
                     requested = None;
                     match step {
-                        Ok(step) => if let Some(over) = self.handle_message(step).await {
-                            return over;
+                        Ok(step) => if let Some(end) = self.handle_message(step).await {
+                            return end;
                         },
-                        Err(why) => return EtcdWatchStreamEnd::Broken(format!("{}: {why}", stream.url)),
+                        Err(e) => return EtcdWatchStreamEnd::Broken(format!("{}: {e}", stream.url)),
                     }
                 }
                 _ = self.requested_progress.changed() => {}
-                () = sleep_until(due), if trusted => {
+                () = sleep_until(request_time), if trusted => {
                     let now = Instant::now();
                     if requested.is_some_and(|at| now - at >= PROGRESS_TIMEOUT) {
                         return EtcdWatchStreamEnd::Broken(format!("{} does not answer", stream.url));
                     }
                     requested = requested.or(Some(now));
                     next_request = now + PROGRESS_REQUEST_INTERVAL;
-                    if !behind {
+                    if !is_behind {
                         // The next request follows after the response timeout.
                         last_message = now + PROGRESS_TIMEOUT - IDLE_BEFORE_PROGRESS_REQUEST;
                     }
-                    if let Err(why) = stream.request_progress().await {
-                        return EtcdWatchStreamEnd::Broken(why);
+                    if let Err(e) = stream.request_progress().await {
+                        return EtcdWatchStreamEnd::Broken(e);
                     }
                 }
             }
@@ -271,13 +271,19 @@ impl EtcdWatchPump {
             EtcdWatchMessage::Progress(revision) => self.buffer.push(Vec::new(), revision),
             EtcdWatchMessage::Nothing => true,
             EtcdWatchMessage::PreviousCompacted(at_least) => {
-                let at = self.client.compact_revision(at_least).await;
-                return Some(EtcdWatchStreamEnd::Failed(Error::Compacted { at }));
+                let compact_revision = self.client.compact_revision(at_least).await;
+                return Some(EtcdWatchStreamEnd::Failed(Error::Compacted {
+                    at: compact_revision,
+                }));
             }
-            EtcdWatchMessage::Compacted(at) => {
-                return Some(EtcdWatchStreamEnd::Failed(Error::Compacted { at }));
+            EtcdWatchMessage::Compacted(compact_revision) => {
+                return Some(EtcdWatchStreamEnd::Failed(Error::Compacted {
+                    at: compact_revision,
+                }));
             }
-            EtcdWatchMessage::Canceled(why) => return Some(EtcdWatchStreamEnd::Broken(why)),
+            EtcdWatchMessage::Canceled(message) => {
+                return Some(EtcdWatchStreamEnd::Broken(message));
+            }
         };
         (!room).then_some(EtcdWatchStreamEnd::Full)
     }

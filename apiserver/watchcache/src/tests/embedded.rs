@@ -36,11 +36,11 @@ async fn check(ring_bytes: usize, uncached: bool) {
         ring_bytes,
         ..WatchCacheConfig::default()
     };
-    let hub = WatchCaches::new(Arc::clone(&store) as Arc<dyn Store>, config);
+    let watch_caches = WatchCaches::new(Arc::clone(&store) as Arc<dyn Store>, config);
     let cache = if uncached {
-        hub.uncached(PREFIX)
+        watch_caches.uncached(PREFIX)
     } else {
-        hub.cacher(PREFIX)
+        watch_caches.cacher(PREFIX)
     };
     let watch = |start| {
         cache.watch(CacherWatchRequest {
@@ -57,12 +57,12 @@ async fn check(ring_bytes: usize, uncached: bool) {
         .unwrap();
     for n in 1..=50 {
         last = put(&*store, "a/x", &n.to_string(), last).await;
-        let own = cache
+        let written = cache
             .get("a/x", ReadFreshness::Newest)
             .await
             .unwrap()
             .unwrap();
-        assert_eq!(own.revision(), last, "a client reads its own write");
+        assert_eq!(written.revision(), last, "a client reads its own write");
     }
     let mut expected = vec![
         format!("ADDED a/x@{first} 0"),
@@ -90,7 +90,7 @@ async fn check(ring_bytes: usize, uncached: bool) {
     } else {
         assert_eq!(exact(first + 7).await.unwrap().revision, first + 7);
     }
-    hub.shutdown().await;
+    watch_caches.shutdown().await;
     assert!(initial.next().await.is_none() && resumed.next().await.is_none());
     store.close().await;
 }

@@ -6,10 +6,10 @@ use tokio::time::Instant;
 use super::*;
 use crate::{CacherList, CacherListRequest, Error, ListRevision, ReadFreshness};
 
-async fn list(bed: &CacherFixture, at: ListRevision) -> Result<CacherList, Error> {
+async fn list(bed: &CacherFixture, revision: ListRevision) -> Result<CacherList, Error> {
     let request = CacherListRequest {
         filter: SelectionPredicate::default(),
-        revision: at,
+        revision,
         limit: 0,
     };
     bed.cache.list(request).await
@@ -39,12 +39,15 @@ async fn unreliable_progress_is_not_awaited() {
     let start = Instant::now();
     let newest = list(&bed, ListRevision::Newest).await.unwrap();
     assert_eq!((names(&newest).as_str(), newest.revision), ("a/x a/y", 3));
-    for at in [ListRevision::AtLeast(3), ListRevision::Exact(3)] {
-        let reply = list(&bed, at).await.unwrap();
+    for revision in [ListRevision::AtLeast(3), ListRevision::Exact(3)] {
+        let reply = list(&bed, revision).await.unwrap();
         assert_eq!((names(&reply).as_str(), reply.revision), ("a/x a/y", 3));
     }
-    let any = list(&bed, ListRevision::Any).await.unwrap();
-    assert_eq!((names(&any).as_str(), any.revision), ("a/x", 1));
+    let any_revision = list(&bed, ListRevision::Any).await.unwrap();
+    assert_eq!(
+        (names(&any_revision).as_str(), any_revision.revision),
+        ("a/x", 1)
+    );
     assert!(
         bed.cache
             .get("a/y", ReadFreshness::Newest)
@@ -61,11 +64,11 @@ async fn unreliable_progress_is_not_awaited() {
     assert_eq!(start.elapsed(), Duration::ZERO);
 
     // A read of a future revision waits, then fails.
-    let early = list(&bed, ListRevision::AtLeast(9)).await;
+    let not_reached = list(&bed, ListRevision::AtLeast(9)).await;
     assert!(matches!(
-        early,
+        not_reached,
         Err(Error::TooLargeResourceVersion {
-            asked: 9,
+            requested: 9,
             current: 3
         })
     ));
@@ -114,8 +117,8 @@ async fn progress_is_requested() {
     bed.store.stall_after(None);
     let start = Instant::now();
     let ranges = bed.store.range_count();
-    for at in [ListRevision::AtLeast(3), ListRevision::Newest] {
-        let reply = list(&bed, at).await.unwrap();
+    for revision in [ListRevision::AtLeast(3), ListRevision::Newest] {
+        let reply = list(&bed, revision).await.unwrap();
         assert_eq!((names(&reply).as_str(), reply.revision), ("a/x a/y", 3));
     }
     bed.store.write_other_resource();

@@ -6,13 +6,13 @@ use crate::{CacherList, CacherListRequest, Error, ListRevision, ReadFreshness};
 async fn list(
     bed: &CacherFixture,
     filter: SelectionPredicate,
-    at: ListRevision,
+    revision: ListRevision,
     limit: usize,
 ) -> Result<CacherList, Error> {
     bed.cache
         .list(CacherListRequest {
             filter,
-            revision: at,
+            revision,
             limit,
         })
         .await
@@ -88,16 +88,16 @@ async fn each_read_returns_its_revision() {
 async fn unavailable_revisions_are_errors() {
     for (ring_bytes, uncached) in FIXTURE_OPTIONS {
         let bed = fixture_with_objects(ring_bytes, uncached).await;
-        for at in [ListRevision::AtLeast(6), ListRevision::Exact(6)] {
+        for revision in [ListRevision::AtLeast(6), ListRevision::Exact(6)] {
             let begin = tokio::time::Instant::now();
-            let error = list(&bed, SelectionPredicate::default(), at, 0)
+            let error = list(&bed, SelectionPredicate::default(), revision, 0)
                 .await
                 .err()
                 .unwrap();
             assert!(matches!(
                 error,
                 Error::TooLargeResourceVersion {
-                    asked: 6,
+                    requested: 6,
                     current: 5
                 }
             ));
@@ -106,14 +106,14 @@ async fn unavailable_revisions_are_errors() {
         }
         let get = bed.cache.get("a/x", ReadFreshness::AtLeast(6)).await;
         assert!(matches!(get, Err(Error::TooLargeResourceVersion { .. })));
-        let bad = list(
+        let invalid = list(
             &bed,
             SelectionPredicate::default(),
             ListRevision::Continue("x".into()),
             0,
         )
         .await;
-        assert_eq!(bad.err().unwrap().status().code, 400);
+        assert_eq!(invalid.err().unwrap().status().code, 400);
         bed.store.write(&[("b/bad", Some("{}".into()))]);
         let error = list(&bed, SelectionPredicate::default(), ListRevision::Newest, 0)
             .await
@@ -146,10 +146,10 @@ async fn an_own_write_is_decoded_once() {
     // The writer decodes first.
     bed.store.stall_after(Some(5));
     let revision = bed.store.put("c/x", "red");
-    let own = written("c/x", revision);
+    let written_object = written("c/x", revision);
     bed.store.stall_after(None);
     let cached = bed.cache.get("c/x", ReadFreshness::AtLeast(revision)).await;
-    assert!(cached.unwrap().unwrap().ptr_eq(&own));
+    assert!(cached.unwrap().unwrap().ptr_eq(&written_object));
     // The watch decodes first.
     let revision = bed.store.put("c/x", "red");
     let cached = bed.cache.get("c/x", ReadFreshness::AtLeast(revision)).await;
@@ -176,8 +176,8 @@ async fn an_unset_revision_is_a_consistent_read() {
         .await
         .unwrap();
     assert_eq!((fresh.revision, names(&fresh).len()), (6, 3));
-    let got = bed.cache.get("c/x", ReadFreshness::Newest).await.unwrap();
-    assert!(got.is_some());
+    let object = bed.cache.get("c/x", ReadFreshness::Newest).await.unwrap();
+    assert!(object.is_some());
     // The watch continues while a reader waits.
     bed.store.put("c/y", "red");
     let (reply, ()) = tokio::join!(
@@ -206,10 +206,10 @@ async fn pages(
     filter: SelectionPredicate,
     limit: usize,
 ) -> (Vec<String>, Vec<Option<u64>>) {
-    let mut at = ListRevision::Newest;
+    let mut next_page = ListRevision::Newest;
     let (mut all, mut remaining, mut revision) = (Vec::new(), Vec::new(), None);
     loop {
-        let reply = list(bed, filter.clone(), at, limit).await.unwrap();
+        let reply = list(bed, filter.clone(), next_page, limit).await.unwrap();
         assert!(reply.items.len() <= limit);
         assert_eq!(*revision.get_or_insert(reply.revision), reply.revision);
         all.extend(names(&reply));
@@ -218,7 +218,7 @@ async fn pages(
         bed.store.delete("a/05");
         bed.store.put("z/new", "red");
         match reply.continue_token {
-            Some(next) => at = ListRevision::Continue(next),
+            Some(next) => next_page = ListRevision::Continue(next),
             None => return (all, remaining),
         }
     }
@@ -271,20 +271,20 @@ async fn an_expired_page_has_a_new_continue_token() {
     bed.store.put("c/x", "red");
     bed.cache.get("c/x", ReadFreshness::Newest).await.unwrap();
     bed.store.compact_to(6);
-    let at = ListRevision::Continue(first.continue_token.unwrap());
-    let error = list(&bed, SelectionPredicate::default(), at, 1)
+    let revision = ListRevision::Continue(first.continue_token.unwrap());
+    let error = list(&bed, SelectionPredicate::default(), revision, 1)
         .await
         .err()
         .unwrap();
     let status = error.status();
     assert_eq!((status.code, status.reason.as_str()), (410, "Expired"));
-    let at = ListRevision::Continue(status.continue_token.unwrap().into());
-    let second = list(&bed, SelectionPredicate::default(), at, 1)
+    let revision = ListRevision::Continue(status.continue_token.unwrap().into());
+    let second = list(&bed, SelectionPredicate::default(), revision, 1)
         .await
         .unwrap();
     assert_eq!((names(&second), second.revision), (vec!["b/x@2".into()], 6));
-    let at = ListRevision::Continue(second.continue_token.unwrap());
-    let third = list(&bed, SelectionPredicate::default(), at, 1)
+    let revision = ListRevision::Continue(second.continue_token.unwrap());
+    let third = list(&bed, SelectionPredicate::default(), revision, 1)
         .await
         .unwrap();
     assert_eq!(
@@ -317,8 +317,8 @@ async fn past_revisions_within_the_ring_are_read_from_the_cache() {
         .await
         .unwrap();
     assert!(empty.items.is_empty());
-    let at = ListRevision::Continue(first.continue_token.unwrap());
-    let rest = list(&bed, SelectionPredicate::default(), at, 0)
+    let next_page = ListRevision::Continue(first.continue_token.unwrap());
+    let rest = list(&bed, SelectionPredicate::default(), next_page, 0)
         .await
         .unwrap();
     assert_eq!((rest.items.len(), rest.revision), (40, 50));

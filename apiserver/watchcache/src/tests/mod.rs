@@ -52,9 +52,9 @@ struct FakeStorageState {
 }
 
 impl FakeStorageState {
-    fn state(&self, at: u64) -> BTreeMap<Arc<str>, KeyValue> {
+    fn state(&self, revision: u64) -> BTreeMap<Arc<str>, KeyValue> {
         let mut state = BTreeMap::new();
-        for event in self.log.iter().filter(|e| e.revision <= at) {
+        for event in self.log.iter().filter(|e| e.revision <= revision) {
             match &event.value {
                 Some(value) => {
                     let entry = KeyValue {
@@ -246,23 +246,23 @@ impl Store for FakeStoreAdapter {
         let mut inner = self.0.inner.lock();
         inner.online()?;
         inner.ranges += 1;
-        let at = if range.revision == 0 {
+        let revision = if range.revision == 0 {
             inner.revision
         } else {
             range.revision
         };
-        if at < inner.compacted {
+        if revision < inner.compacted {
             return Err(Error::Compacted {
                 at: inner.compacted,
             });
         }
-        if at > inner.revision {
+        if revision > inner.revision {
             return Err(Error::Future {
-                asked: at,
+                requested: revision,
                 current: inner.revision,
             });
         }
-        let state = inner.state(at).into_values();
+        let state = inner.state(revision).into_values();
         let mut entries: Vec<KeyValue> = state
             .filter(|e| *range.start <= *e.key && *e.key < *range.end)
             .collect();
@@ -273,7 +273,7 @@ impl Store for FakeStoreAdapter {
         Ok(RangeResponse {
             remaining: (all - entries.len()) as u64,
             kvs: entries,
-            revision: at,
+            revision,
         })
     }
 
@@ -291,7 +291,7 @@ impl Store for FakeStoreAdapter {
         }
         if after > inner.revision {
             return Err(Error::Future {
-                asked: after,
+                requested: after,
                 current: inner.revision,
             });
         }

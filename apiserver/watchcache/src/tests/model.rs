@@ -35,7 +35,7 @@ fn op() -> impl Strategy<Value = ModelOp> {
         1 => (0..20_u64).prop_map(ModelOp::Compact),
         1 => Just(ModelOp::Break),
         6 => (0..READERS, 0..6_usize).prop_map(|(r, n)| ModelOp::Read(r, n)),
-        2 => (any::<Index>(), 0..4_usize).prop_map(|(at, limit)| ModelOp::Past(at, limit)),
+        2 => (any::<Index>(), 0..4_usize).prop_map(|(index, limit)| ModelOp::Past(index, limit)),
     ]
 }
 
@@ -85,8 +85,8 @@ fn readers() -> [ModelClient; READERS] {
 }
 
 impl FakeStorageEngine {
-    fn expected_state(&self, at: u64, selects: impl Fn(&str, &str) -> bool) -> ModelState {
-        let state = self.inner.lock().state(at);
+    fn expected_state(&self, revision: u64, selects: impl Fn(&str, &str) -> bool) -> ModelState {
+        let state = self.inner.lock().state(revision);
         let objects = state.values().filter(|e| e.key.starts_with(PREFIX));
         objects
             .map(|e| machinery::Object::from_stored(&e.value, e.mod_revision).unwrap())
@@ -143,8 +143,10 @@ impl ModelClient {
                 // that it has received completely.
                 Ok(None) if self.is_up_to_date(bed) => self.resume(bed).await,
                 Ok(None) => self.watcher = None,
-                Ok(Some(Err(Error::Expired { asked, oldest, .. }))) => {
-                    assert!(asked < oldest, "{asked} is not older than {oldest}");
+                Ok(Some(Err(Error::Expired {
+                    requested, oldest, ..
+                }))) => {
+                    assert!(requested < oldest, "{requested} is not older than {oldest}");
                     self.watcher = None;
                 }
                 Ok(Some(Err(Error::Storage(_)))) => self.watcher = None,
@@ -212,12 +214,12 @@ impl ModelClient {
 }
 
 async fn check_past_revision(bed: &CacherFixture, revision: u64, limit: usize) {
-    let mut at = ListRevision::Exact(revision);
+    let mut page = ListRevision::Exact(revision);
     let mut listed = ModelState::new();
     loop {
         let request = CacherListRequest {
             filter: SelectionPredicate::default(),
-            revision: at,
+            revision: page,
             limit,
         };
         match bed.cache.list(request).await {
@@ -225,7 +227,7 @@ async fn check_past_revision(bed: &CacherFixture, revision: u64, limit: usize) {
                 assert_eq!(reply.revision, revision);
                 listed.extend(reply.items.iter().map(|o| (o.meta().key(), record(o))));
                 match reply.continue_token {
-                    Some(next) => at = ListRevision::Continue(next),
+                    Some(next) => page = ListRevision::Continue(next),
                     None => break,
                 }
             }

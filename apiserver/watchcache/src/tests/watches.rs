@@ -214,10 +214,10 @@ async fn compacted_history_is_expired() {
             .await
             .unwrap();
         bed.store.compact_to(4);
-        let refused = bed
+        let result = bed
             .try_watch(SelectionPredicate::default(), WatchStart::After(2), true)
             .await;
-        let error = refused.err().unwrap();
+        let error = result.err().unwrap();
         assert_eq!(error.to_string(), "too old resource version: 2 (4)");
         let status = error.status();
         assert_eq!((status.code, status.reason.as_str()), (410, "Expired"));
@@ -236,7 +236,7 @@ async fn a_slow_watcher_does_not_affect_others() {
     let mut slow = watch_live(&bed, SelectionPredicate::default()).await;
     let mut fast = watch_live(&bed, SelectionPredicate::default()).await;
     // No event concerns it, so it never falls behind.
-    let mut quiet = watch_live(&bed, namespace("q")).await;
+    let mut quiet_watcher = watch_live(&bed, namespace("q")).await;
     for n in 1..=100 {
         bed.store.put("a/x", &n.to_string());
         assert_eq!(drain(&mut fast).await.len(), 1);
@@ -254,7 +254,7 @@ async fn a_slow_watcher_does_not_affect_others() {
     let items = drain(&mut slow).await;
     assert_eq!(items, ["ERROR too old resource version: 101 (150)", "END"]);
     bed.store.put("q/x", "new");
-    assert_eq!(drain(&mut quiet).await, ["ADDED q/x@202 new"]);
+    assert_eq!(drain(&mut quiet_watcher).await, ["ADDED q/x@202 new"]);
     assert_eq!(drain(&mut fast).await, ["ADDED q/x@202 new"]);
     assert_eq!(bed.cache.stats().from_history, 2);
     bed.caches.shutdown().await;
@@ -368,10 +368,10 @@ async fn a_broken_feed_ends_watchers_and_lists_again() {
     assert_eq!(drain(&mut initial).await, ["END"]);
     let get = bed.cache.get("a/x", ReadFreshness::Any).await;
     assert!(matches!(get, Err(Error::NotReady)));
-    let refused = bed
+    let result = bed
         .try_watch(SelectionPredicate::default(), WatchStart::After(1), true)
         .await;
-    let status = refused.err().unwrap().status();
+    let status = result.err().unwrap().status();
     assert_eq!(
         (status.code, status.details.unwrap().retry_after_seconds),
         (429, 1)
@@ -432,13 +432,13 @@ async fn a_corrupt_value_is_an_error_and_not_an_absence() {
         let mut all = bed
             .watch(SelectionPredicate::default(), WatchStart::After(1))
             .await;
-        let mut others = bed.watch(namespace("b"), WatchStart::After(1)).await;
+        let mut other_watcher = bed.watch(namespace("b"), WatchStart::After(1)).await;
         bed.store.write(&[("a/bad", Some("garbage".into()))]);
         bed.store.put("b/x", "red");
         let items = drain(&mut all).await;
         assert!(items[0].starts_with("ERROR ") && items[0].contains("/registry/things/a/bad"));
         assert_eq!(items[1..], ["END"]);
-        assert_eq!(drain(&mut others).await, ["ADDED b/x@3 red"]);
+        assert_eq!(drain(&mut other_watcher).await, ["ADDED b/x@3 red"]);
         let get = bed.cache.get("a/bad", ReadFreshness::Newest).await;
         let status = get.err().unwrap().status();
         assert_eq!(
@@ -513,7 +513,7 @@ async fn a_start_that_is_too_new_is_refused_in_time() {
             matches!(
                 error,
                 Error::TooLargeResourceVersion {
-                    asked: 9,
+                    requested: 9,
                     current: 1
                 }
             ),

@@ -2,8 +2,8 @@
 
 /// The description of a column; empty for an unknown name.
 pub(super) fn column_description(name: &str) -> &'static str {
-    let at = DESCRIPTIONS.binary_search_by_key(&name, |(column, _)| column);
-    at.map_or("", |at| DESCRIPTIONS[at].1)
+    let index = DESCRIPTIONS.binary_search_by_key(&name, |(column, _)| column);
+    index.map_or("", |index| DESCRIPTIONS[index].1)
 }
 
 /// In the order of the names.

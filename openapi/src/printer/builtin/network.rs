@@ -32,16 +32,16 @@ pub(super) const SERVICE: PrintHandler = PrintHandler {
 };
 
 fn external_ip(row: &PrinterInput<'_>) -> String {
-    let own = join(row.list("/spec/externalIPs").iter().map(string), ",");
+    let external_ips = join(row.list("/spec/externalIPs").iter().map(string), ",");
     match row.text("/spec/type") {
-        "ClusterIP" | "NodePort" => or_default(own, NONE),
+        "ClusterIP" | "NodePort" => or_default(external_ips, NONE),
         "LoadBalancer" => {
             let assigned = load_balancer_addresses(row);
-            match (assigned.as_str(), own.as_str()) {
+            match (assigned.as_str(), external_ips.as_str()) {
                 ("", "") => "<pending>".into(),
-                ("", _) => own,
+                ("", _) => external_ips,
                 (_, "") => assigned,
-                _ => format!("{assigned},{own}"),
+                _ => format!("{assigned},{external_ips}"),
             }
         }
         "ExternalName" => row.text("/spec/externalName").to_owned(),
@@ -82,19 +82,19 @@ pub(super) const ENDPOINTS: PrintHandler = PrintHandler {
     ],
     wide_columns: &[],
     cells: |row| {
-        let mut found = Vec::new();
+        let mut endpoints = Vec::new();
         for subset in row.list("/subsets") {
             let addresses = list(&subset["addresses"]);
             let ports = list(&subset["ports"]);
             if ports.is_empty() {
-                found.extend(addresses.iter().map(|a| string(&a["ip"]).to_owned()));
+                endpoints.extend(addresses.iter().map(|a| string(&a["ip"]).to_owned()));
             }
             for port in ports {
                 let port = scalar(&port["port"]);
-                found.extend(addresses.iter().map(|a| host_port(string(&a["ip"]), &port)));
+                endpoints.extend(addresses.iter().map(|a| host_port(string(&a["ip"]), &port)));
             }
         }
-        vec![row.name(), first_three(&found, NONE).into(), row.age()]
+        vec![row.name(), first_three(&endpoints, NONE).into(), row.age()]
     },
 };
 

@@ -113,7 +113,7 @@ impl<'a> PodContainerSummary<'a> {
     fn add_init_containers(&mut self, row: &PrinterInput<'a>) -> (bool, (i64, &'a str)) {
         let containers = row.list("/spec/initContainers");
         let (mut count, mut last) = (0, "");
-        for (at, status) in row.list("/status/initContainerStatuses").iter().enumerate() {
+        for (index, status) in row.list("/status/initContainerStatuses").iter().enumerate() {
             let sidecar = containers
                 .iter()
                 .any(|c| c["name"] == status["name"] && c["restartPolicy"] == "Always");
@@ -134,7 +134,7 @@ impl<'a> PodContainerSummary<'a> {
             self.reason = match terminated {
                 Some(terminated) => format!("Init:{}", exit_reason(terminated)),
                 None if !wait.is_empty() && wait != "PodInitializing" => format!("Init:{wait}"),
-                None => format!("Init:{at}/{}", containers.len()),
+                None => format!("Init:{index}/{}", containers.len()),
             };
             return (true, (count, last));
         }
@@ -195,9 +195,9 @@ fn exit_reason(terminated: &Value) -> String {
 
 fn add_restarts<'a>(count: &mut i64, last: &mut &'a str, status: &'a Value) {
     *count += status["restartCount"].as_i64().unwrap_or_default();
-    let ended = string(&status["lastState"]["terminated"]["finishedAt"]);
+    let finished_at = string(&status["lastState"]["terminated"]["finishedAt"]);
     // Timestamps come from one encoder, so they compare as text.
-    if ended > *last {
-        *last = ended;
+    if finished_at > *last {
+        *last = finished_at;
     }
 }

@@ -1,4 +1,4 @@
-//! How the objects of one built-in kind are printed.
+//! Holds the columns of a built-in kind and the functions that print its objects.
 
 use serde_json::Value;
 

@@ -88,8 +88,8 @@ impl<'a> PrinterInput<'a> {
 
 /// The status of the condition of this type.
 pub(super) fn condition<'a>(conditions: &'a Value, kind: &str) -> Option<&'a str> {
-    let found = list(conditions).iter().find(|c| c["type"] == kind)?;
-    found["status"].as_str()
+    let condition_of_kind = list(conditions).iter().find(|c| c["type"] == kind)?;
+    condition_of_kind["status"].as_str()
 }
 
 pub(super) fn list(value: &Value) -> &[Value] {
@@ -140,10 +140,10 @@ pub(super) fn first_three(parts: &[String], otherwise: &str) -> String {
     if parts.is_empty() {
         return otherwise.to_owned();
     }
-    let shown = parts[..parts.len().min(SHOWN)].join(",");
+    let listed = parts[..parts.len().min(SHOWN)].join(",");
     match parts.len().saturating_sub(SHOWN) {
-        0 => shown,
-        more => format!("{shown} + {more} more..."),
+        0 => listed,
+        more => format!("{listed} + {more} more..."),
     }
 }
 

@@ -95,18 +95,18 @@ fn storage_class<'a>(row: &PrinterInput<'a>) -> &'a str {
 
 /// Abbreviated access modes without duplicates, in a fixed order.
 fn access_modes(modes: &[Value]) -> String {
-    let known = [
+    let abbreviations = [
         ("ReadWriteOnce", "RWO"),
         ("ReadOnlyMany", "ROX"),
         ("ReadWriteMany", "RWX"),
         ("ReadWriteOncePod", "RWOP"),
     ];
-    let short: Vec<_> = known
+    let short_names: Vec<_> = abbreviations
         .iter()
-        .filter(|(long, _)| modes.iter().any(|mode| string(mode) == *long))
-        .map(|(_, short)| *short)
+        .filter(|(long_name, _)| modes.iter().any(|mode| string(mode) == *long_name))
+        .map(|(_, short_names)| *short_names)
         .collect();
-    short.join(",")
+    short_names.join(",")
 }
 
 pub(super) const STORAGE_CLASS: PrintHandler = PrintHandler {

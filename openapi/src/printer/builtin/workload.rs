@@ -223,16 +223,16 @@ fn format_metrics(row: &PrinterInput<'_>) -> String {
     }
     let metrics = row.list("/spec/metrics");
     let current = row.list("/status/currentMetrics");
-    let shown: Vec<_> = metrics
+    let formatted: Vec<_> = metrics
         .iter()
         .enumerate()
         .take(SHOWN)
-        .map(|(at, metric)| format_metric(metric, current.get(at).unwrap_or(&Value::Null)))
+        .map(|(index, metric)| format_metric(metric, current.get(index).unwrap_or(&Value::Null)))
         .collect();
     match metrics.len().saturating_sub(SHOWN) {
-        _ if shown.is_empty() => NONE.into(),
-        0 => shown.join(", "),
-        more => format!("{} + {more} more...", shown.join(", ")),
+        _ if formatted.is_empty() => NONE.into(),
+        0 => formatted.join(", "),
+        more => format!("{} + {more} more...", formatted.join(", ")),
     }
 }
 
@@ -251,7 +251,7 @@ fn format_metric(metric: &Value, status: &Value) -> String {
         "resource" | "containerResource" => format!("{}: ", string(&metric[field]["name"])),
         _ => String::new(),
     };
-    let known = |value: &Value| or_default(scalar(value), "<unknown>");
+    let or_unknown = |value: &Value| or_default(scalar(value), "<unknown>");
     if prefix.is_empty() {
         let average = target["averageValue"].is_string();
         let kind = if average { "averageValue" } else { "value" };
@@ -260,10 +260,14 @@ fn format_metric(metric: &Value, status: &Value) -> String {
         } else {
             ""
         };
-        return format!("{}/{}{note}", known(&current[kind]), scalar(&target[kind]));
+        return format!(
+            "{}/{}{note}",
+            or_unknown(&current[kind]),
+            scalar(&target[kind])
+        );
     }
     if target["averageValue"].is_string() {
-        let current = known(&current["averageValue"]);
+        let current = or_unknown(&current["averageValue"]);
         return format!("{prefix}{current}/{}", scalar(&target["averageValue"]));
     }
     let utilization = match target["averageUtilization"].as_i64() {

@@ -21,8 +21,8 @@ pub(super) fn validate(conversion: &Value, errors: &mut Vec<FieldError>) {
     match text(conversion, "/strategy") {
         "Webhook" => {
             if config.is_null() {
-                let why = "required when strategy is set to Webhook";
-                errors.push(FieldError::required(CLIENT_CONFIG, why));
+                let detail = "required when strategy is set to Webhook";
+                errors.push(FieldError::required(CLIENT_CONFIG, detail));
             } else {
                 validate_client_config(CLIENT_CONFIG, config, errors);
             }
@@ -34,12 +34,12 @@ pub(super) fn validate(conversion: &Value, errors: &mut Vec<FieldError>) {
                 let error = FieldError::not_supported(field, &strategy.into(), STRATEGIES);
                 errors.push(error);
             }
-            let why = "should not be set when strategy is not set to Webhook";
+            let detail = "should not be set when strategy is not set to Webhook";
             if has(webhook, "/clientConfig") {
-                errors.push(FieldError::forbidden(CLIENT_CONFIG, why));
+                errors.push(FieldError::forbidden(CLIENT_CONFIG, detail));
             }
             if !items(webhook, "/conversionReviewVersions").is_empty() {
-                errors.push(FieldError::forbidden(REVIEW_VERSIONS, why));
+                errors.push(FieldError::forbidden(REVIEW_VERSIONS, detail));
             }
         }
     }
@@ -58,17 +58,17 @@ fn validate_review_versions(versions: &Value, errors: &mut Vec<FieldError>) {
     for (i, version) in all.iter().enumerate() {
         let field = index_path(REVIEW_VERSIONS, i);
         if !distinct.insert(version) {
-            let why = "duplicate version";
-            errors.push(FieldError::invalid(field, &(*version).into(), why));
-        } else if let Err(why) = validate_dns1035_label(version) {
-            errors.push(FieldError::invalid(field, &(*version).into(), why));
+            let detail = "duplicate version";
+            errors.push(FieldError::invalid(field, &(*version).into(), detail));
+        } else if let Err(detail) = validate_dns1035_label(version) {
+            errors.push(FieldError::invalid(field, &(*version).into(), detail));
         }
     }
     if !all
         .iter()
         .any(|version| matches!(*version, "v1" | "v1beta1"))
     {
-        let why = "must include at least one of v1, v1beta1";
-        errors.push(FieldError::invalid(REVIEW_VERSIONS, versions, why));
+        let detail = "must include at least one of v1, v1beta1";
+        errors.push(FieldError::invalid(REVIEW_VERSIONS, versions, detail));
     }
 }

@@ -14,67 +14,67 @@ const HOLDER: &str = "spec";
 
 /// Validates the defaults of a schema and of its fields and items, not of map values: they
 /// have none.
-pub(super) fn validate(at: &str, schema: &Value, depth: usize, errors: &mut Vec<FieldError>) {
+pub(super) fn validate(path: &str, schema: &Value, depth: usize, errors: &mut Vec<FieldError>) {
     if depth > MAX_DEPTH {
         return;
     }
     let default = get(schema, "/default");
     if !default.is_null() {
-        validate_default(&format!("{at}.default"), schema, default, errors);
+        validate_default(&format!("{path}.default"), schema, default, errors);
     }
     let items = get(schema, "/items");
     if items.is_object() {
-        validate(&format!("{at}.items"), items, depth + 1, errors);
+        validate(&format!("{path}.items"), items, depth + 1, errors);
     }
     for (name, field) in entries(schema, "/properties") {
-        let below = format!("{at}.properties[{name}]");
-        validate(&below, field, depth + 1, errors);
+        let field_path = format!("{path}.properties[{name}]");
+        validate(&field_path, field, depth + 1, errors);
     }
 }
 
 /// Validates a default against its own schema. Defaults within it are not applied before.
-fn validate_default(at: &str, schema: &Value, default: &Value, errors: &mut Vec<FieldError>) {
+fn validate_default(path: &str, schema: &Value, default: &Value, errors: &mut Vec<FieldError>) {
     let holder_schema = json!({"type": "object", "properties": {HOLDER: schema}});
     let Ok(holder) = Schema::from_crd(&holder_schema) else {
         return;
     };
     let mut value = json!({ HOLDER: default });
     if !holder.prune(&mut value).is_empty() {
-        let why = "must not have unknown fields";
-        errors.push(FieldError::invalid(at, default, why));
+        let detail = "must not have unknown fields";
+        errors.push(FieldError::invalid(path, default, detail));
     }
-    let held = json!({ HOLDER: default });
-    let schema_errors = holder.validate(&held);
+    let default_holder = json!({ HOLDER: default });
+    let schema_errors = holder.validate(&default_holder);
     if schema_errors.is_empty() {
-        for mut error in rule_errors(&holder_schema, &held) {
-            if let Some(below) = error.field.strip_prefix(HOLDER) {
-                error.field = format!("{at}{below}");
+        for mut error in rule_errors(&holder_schema, &default_holder) {
+            if let Some(subpath) = error.field.strip_prefix(HOLDER) {
+                error.field = format!("{path}{subpath}");
                 errors.push(error);
             }
         }
     }
     for mut error in schema_errors {
-        let Some(below) = error.field.strip_prefix(HOLDER) else {
+        let Some(subpath) = error.field.strip_prefix(HOLDER) else {
             continue;
         };
-        let named = format!(" {} in body", error.field);
-        let in_default = format!(" {} in body", below.trim_start_matches('.'));
-        error.message = error.message.replacen(&named, &in_default, 1);
-        error.field = format!("{at}{below}");
+        let holder_text = format!(" {} in body", error.field);
+        let in_default = format!(" {} in body", subpath.trim_start_matches('.'));
+        error.message = error.message.replacen(&holder_text, &in_default, 1);
+        error.field = format!("{path}{subpath}");
         errors.push(error);
     }
 }
 
 /// The rules that a default violates, as an update that changes nothing and as a creation. What
 /// such an update violates and may, because it changes nothing, is an error of the creation.
-fn rule_errors(schema: &Value, held: &Value) -> Vec<FieldError> {
+fn rule_errors(schema: &Value, value: &Value) -> Vec<FieldError> {
     let Some(rules) = RuleValidator::compile(schema) else {
         return Vec::new();
     };
-    let updated = rules.validate(held, Some(held));
+    let updated = rules.validate(value, Some(value));
     let mut errors = updated.errors;
     if errors.is_empty() || !updated.warnings.is_empty() {
-        errors.extend(rules.validate(held, None).errors);
+        errors.extend(rules.validate(value, None).errors);
     }
     errors
 }

@@ -38,40 +38,40 @@ const STRING_FORMATS: &[&str] = &[
 
 /// Warnings for unknown formats, if `old` does not have them.
 pub(crate) fn warnings(new: &Value, old: Option<&Value>) -> Vec<String> {
-    let known = old.map(unknown_formats).unwrap_or_default();
+    let old_formats = old.map(unknown_formats).unwrap_or_default();
     let unknown = unknown_formats(new).into_iter();
     unknown
-        .filter(|format| !known.contains(format))
+        .filter(|format| !old_formats.contains(format))
         .map(|format| format!("unrecognized format {format:?}"))
         .collect()
 }
 
 fn unknown_formats(crd: &Value) -> Vec<&str> {
-    let mut found = Vec::new();
+    let mut formats = Vec::new();
     for version in items(crd, "/spec/versions") {
-        collect(get(version, "/schema/openAPIV3Schema"), 0, &mut found);
+        collect(get(version, "/schema/openAPIV3Schema"), 0, &mut formats);
     }
-    found
+    formats
 }
 
-fn collect<'a>(schema: &'a Value, depth: usize, found: &mut Vec<&'a str>) {
+fn collect<'a>(schema: &'a Value, depth: usize, formats: &mut Vec<&'a str>) {
     if depth > MAX_DEPTH || !schema.is_object() {
         return;
     }
     let format = text(schema, "/format");
     if !format.is_empty() && !is_known(text(schema, "/type"), format) {
-        found.push(format);
+        formats.push(format);
     }
     for name in ["items", "additionalProperties", "not"] {
-        collect(get(schema, &format!("/{name}")), depth + 1, found);
+        collect(get(schema, &format!("/{name}")), depth + 1, formats);
     }
     for name in ["allOf", "oneOf", "anyOf"] {
         for part in items(schema, &format!("/{name}")) {
-            collect(part, depth + 1, found);
+            collect(part, depth + 1, formats);
         }
     }
     for (_, field) in entries(schema, "/properties") {
-        collect(field, depth + 1, found);
+        collect(field, depth + 1, formats);
     }
 }
 

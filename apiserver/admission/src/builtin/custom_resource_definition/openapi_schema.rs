@@ -31,16 +31,16 @@ struct SchemaContext<'a> {
     in_resource_meta: bool,
 }
 
-pub(super) fn validate(at: &str, schema: &Value, errors: &mut Vec<FieldError>) {
+pub(super) fn validate(path: &str, schema: &Value, errors: &mut Vec<FieldError>) {
     let context = SchemaContext {
         is_root: true,
         ..SchemaContext::default()
     };
-    validate_schema(at, schema, context, 0, errors);
+    validate_schema(path, schema, context, 0, errors);
 }
 
 fn validate_schema(
-    at: &str,
+    path: &str,
     schema: &Value,
     context: SchemaContext<'_>,
     depth: usize,
@@ -49,58 +49,70 @@ fn validate_schema(
     if depth > MAX_DEPTH || !schema.is_object() {
         return;
     }
-    validate_supported_fields(at, schema, context, errors);
+    validate_supported_fields(path, schema, context, errors);
     if flag(schema, "/uniqueItems") {
-        let why =
+        let detail =
             "uniqueItems cannot be set to true since the runtime complexity becomes quadratic";
-        errors.push(FieldError::forbidden(format!("{at}.uniqueItems"), why));
+        errors.push(FieldError::forbidden(format!("{path}.uniqueItems"), detail));
     }
-    validate_map_values(at, schema, context, depth, errors);
-    validate_properties(at, schema, context, depth, errors);
-    let below = SchemaContext {
+    validate_map_values(path, schema, context, depth, errors);
+    validate_properties(path, schema, context, depth, errors);
+    let child_context = SchemaContext {
         is_root: false,
         ..context
     };
-    let not = get(schema, "/not");
-    validate_schema(&format!("{at}.not"), not, below, depth + 1, errors);
+    let negated = get(schema, "/not");
+    validate_schema(
+        &format!("{path}.not"),
+        negated,
+        child_context,
+        depth + 1,
+        errors,
+    );
     for name in ["allOf", "oneOf", "anyOf"] {
         for (i, part) in items(schema, &format!("/{name}")).iter().enumerate() {
-            let at = index_path(&format!("{at}.{name}"), i);
-            validate_schema(&at, part, below, depth + 1, errors);
+            let path = index_path(&format!("{path}.{name}"), i);
+            validate_schema(&path, part, child_context, depth + 1, errors);
         }
     }
     let item = get(schema, "/items");
-    validate_schema(&format!("{at}.items"), item, below, depth + 1, errors);
+    validate_schema(
+        &format!("{path}.items"),
+        item,
+        child_context,
+        depth + 1,
+        errors,
+    );
     for (i, part) in items(schema, "/items").iter().enumerate() {
-        let at = index_path(&format!("{at}.items"), i);
-        validate_schema(&at, part, below, depth + 1, errors);
+        let path = index_path(&format!("{path}.items"), i);
+        validate_schema(&path, part, child_context, depth + 1, errors);
     }
     let keeps = "x-kubernetes-preserve-unknown-fields";
     if *get(schema, &format!("/{keeps}")) == Value::Bool(false) {
-        let field = format!("{at}.{keeps}");
-        let why = "must be true or undefined";
-        errors.push(FieldError::invalid(field, &false.into(), why));
+        let field = format!("{path}.{keeps}");
+        let detail = "must be true or undefined";
+        errors.push(FieldError::invalid(field, &false.into(), detail));
     }
-    validate_list_and_map_type(at, schema, errors);
+    validate_list_and_map_type(path, schema, errors);
 }
 
 fn validate_supported_fields(
-    at: &str,
+    path: &str,
     schema: &Value,
     context: SchemaContext<'_>,
     errors: &mut Vec<FieldError>,
 ) {
     let schema_type = text(schema, "/type");
     if !schema_type.is_empty() && !SCHEMA_TYPES.contains(&schema_type) {
-        let field = format!("{at}.type");
+        let field = format!("{path}.type");
         let value = json!(schema_type);
         errors.push(FieldError::not_supported(field, &value, SCHEMA_TYPES));
     }
     if let Some(reason) = context.forbids_default
         && has(schema, "/default")
     {
-        let why = format!("must not be set {reason}");
-        errors.push(FieldError::forbidden(format!("{at}.default"), &why));
+        let detail = format!("must not be set {reason}");
+        errors.push(FieldError::forbidden(format!("{path}.default"), &detail));
     }
     for name in FORBIDDEN {
         let is_set = match get(schema, &format!("/{name}")) {
@@ -110,27 +122,27 @@ fn validate_supported_fields(
             _ => true,
         };
         if is_set {
-            let why = format!("{name} is not supported");
-            errors.push(FieldError::forbidden(format!("{at}.{name}"), &why));
+            let detail = format!("{name} is not supported");
+            errors.push(FieldError::forbidden(format!("{path}.{name}"), &detail));
         }
     }
     if schema_type == "null" {
-        let why = "type cannot be set to null, use nullable as an alternative";
-        errors.push(FieldError::forbidden(format!("{at}.type"), why));
+        let detail = "type cannot be set to null, use nullable as an alternative";
+        errors.push(FieldError::forbidden(format!("{path}.type"), detail));
     }
     if !items(schema, "/items").is_empty() {
-        let why = "items must be a schema object and not an array";
-        errors.push(FieldError::forbidden(format!("{at}.items"), why));
+        let detail = "items must be a schema object and not an array";
+        errors.push(FieldError::forbidden(format!("{path}.items"), detail));
     }
     if context.in_resource_meta && flag(schema, "/x-kubernetes-embedded-resource") {
-        let field = format!("{at}.x-kubernetes-embedded-resource");
-        let why = "must not be used inside of resource meta";
-        errors.push(FieldError::forbidden(field, why));
+        let field = format!("{path}.x-kubernetes-embedded-resource");
+        let detail = "must not be used inside of resource meta";
+        errors.push(FieldError::forbidden(field, detail));
     }
 }
 
 fn validate_map_values(
-    at: &str,
+    path: &str,
     schema: &Value,
     context: SchemaContext<'_>,
     depth: usize,
@@ -138,25 +150,25 @@ fn validate_map_values(
 ) {
     let values = get(schema, "/additionalProperties");
     let has_properties = entries(schema, "/properties").next().is_some();
-    let field = format!("{at}.additionalProperties");
+    let field = format!("{path}.additionalProperties");
     if has_properties && !values.is_null() && *values != Value::Bool(true) {
-        let why = "additionalProperties and properties are mutual exclusive";
-        errors.push(FieldError::forbidden(field.clone(), why));
+        let detail = "additionalProperties and properties are mutual exclusive";
+        errors.push(FieldError::forbidden(field.clone(), detail));
     }
     let forbids_default = match context.in_resource_meta {
         true => Some("inside additionalProperties applying to object metadata"),
         false => context.forbids_default,
     };
-    let below = SchemaContext {
+    let child_context = SchemaContext {
         is_root: false,
         forbids_default,
         ..context
     };
-    validate_schema(&field, values, below, depth + 1, errors);
+    validate_schema(&field, values, child_context, depth + 1, errors);
 }
 
 fn validate_properties(
-    at: &str,
+    path: &str,
     schema: &Value,
     context: SchemaContext<'_>,
     depth: usize,
@@ -166,7 +178,7 @@ fn validate_properties(
     for (name, field) in entries(schema, "/properties") {
         let is_meta = is_resource && matches!(name, "metadata" | "kind" | "apiVersion");
         let reason = format!("in top-level {name}");
-        let below = SchemaContext {
+        let child_context = SchemaContext {
             is_root: false,
             forbids_default: match is_meta && context.is_root {
                 true => Some(&reason),
@@ -174,7 +186,7 @@ fn validate_properties(
             },
             in_resource_meta: context.in_resource_meta || is_meta,
         };
-        let at = format!("{at}.properties[{name}]");
-        validate_schema(&at, field, below, depth + 1, errors);
+        let path = format!("{path}.properties[{name}]");
+        validate_schema(&path, field, child_context, depth + 1, errors);
     }
 }

@@ -7,8 +7,8 @@ use regex_syntax::ast::{Error, ErrorKind};
 /// `regex` differ, so that it cannot be told.
 pub(super) fn pattern_error(pattern: &str) -> Option<String> {
     let error = Parser::new().parse(pattern).err()?;
-    let (why, part) = reason(pattern, &error)?;
-    Some(format!("error parsing regexp: {why}: `{part}`"))
+    let (detail, part) = reason(pattern, &error)?;
+    Some(format!("error parsing regexp: {detail}: `{part}`"))
 }
 
 fn reason<'p>(pattern: &'p str, error: &Error) -> Option<(&'static str, &'p str)> {
@@ -31,7 +31,7 @@ fn reason<'p>(pattern: &'p str, error: &Error) -> Option<(&'static str, &'p str)
         ErrorKind::RepetitionCountInvalid => Some(("invalid repeat count", part)),
         // Go takes a look-behind for the name of a group.
         ErrorKind::UnsupportedLookAround if rest.starts_with("(?<") => {
-            let end = rest.find('>').map_or(rest.len(), |at| at + 1);
+            let end = rest.find('>').map_or(rest.len(), |index| index + 1);
             Some(("invalid named capture", &rest[..end]))
         }
         ErrorKind::UnsupportedLookAround => {
@@ -65,7 +65,7 @@ mod tests {
             (r"(a)\1", Some(r"invalid escape sequence: `\1`")),
             ("a\\", Some("trailing backslash at end of expression: ``")),
         ] {
-            let expected = expected.map(|why| format!("error parsing regexp: {why}"));
+            let expected = expected.map(|detail| format!("error parsing regexp: {detail}"));
             assert_eq!(pattern_error(pattern), expected, "{pattern}");
         }
     }

@@ -46,7 +46,7 @@ const ROOT_FIELDS: [(&str, &str); 22] = [
 /// The schema of a version, or the one that all versions share.
 pub(super) struct VersionSchema<'a> {
     /// The path of what contains `openAPIV3Schema`.
-    pub(super) at: &'a str,
+    pub(super) path: &'a str,
     pub(super) schema: &'a Value,
     pub(super) has_status: bool,
     /// Whether the schema is stored already.
@@ -57,38 +57,38 @@ pub(super) struct VersionSchema<'a> {
 
 pub(super) fn validate(version: &VersionSchema<'_>, errors: &mut Vec<FieldError>) {
     let schema = version.schema;
-    let at = format!("{}.openAPIV3Schema", version.at);
+    let path = format!("{}.openAPIV3Schema", version.path);
     let before = errors.len();
     if json::depth(schema) > structural::MAX_DEPTH {
-        let why = format!(
+        let detail = format!(
             "may be nested at most {} levels deep",
             structural::MAX_DEPTH
         );
-        errors.push(FieldError::forbidden(at, &why));
+        errors.push(FieldError::forbidden(path, &detail));
         return;
     }
     if version.has_status {
-        validate_root_fields(&at, schema, errors);
+        validate_root_fields(&path, schema, errors);
     }
     if flag(schema, "/nullable") {
-        let why = "nullable cannot be true at the root";
-        errors.push(FieldError::forbidden(format!("{at}.nullable"), why));
+        let detail = "nullable cannot be true at the root";
+        errors.push(FieldError::forbidden(format!("{path}.nullable"), detail));
     }
     if structural::is_convertible(schema, 0) {
         let before = errors.len();
         // A bound that came later does not keep a definition from being updated.
         let patterns = Some(version.patterns).filter(|_| !version.stored);
-        structural::validate(&at, schema, patterns, errors);
+        structural::validate(&path, schema, patterns, errors);
         // Defaults can be validated only when the types are.
         if errors.len() == before {
-            defaults::validate(&at, schema, 0, errors);
+            defaults::validate(&path, schema, 0, errors);
         }
     }
-    openapi_schema::validate(&at, schema, errors);
+    openapi_schema::validate(&path, schema, errors);
     errors.truncate(before + MAX_ERRORS);
     if errors.len() == before {
         let rules = SchemaRules {
-            at: &at,
+            path: &path,
             schema,
             stored: version.stored,
             patterns: version.patterns,
@@ -97,12 +97,12 @@ pub(super) fn validate(version: &VersionSchema<'_>, errors: &mut Vec<FieldError>
     }
 }
 
-fn validate_root_fields(at: &str, schema: &Value, errors: &mut Vec<FieldError>) {
+fn validate_root_fields(path: &str, schema: &Value, errors: &mut Vec<FieldError>) {
     let root_type = text(schema, "/type");
     if !root_type.is_empty() && root_type != "object" {
-        let why = r#"only "object" is allowed as the type at the root of the schema if the status subresource is enabled"#;
-        let field = format!("{at}.type");
-        errors.push(FieldError::invalid(field, &root_type.into(), why));
+        let detail = r#"only "object" is allowed as the type at the root of the schema if the status subresource is enabled"#;
+        let field = format!("{path}.type");
+        errors.push(FieldError::invalid(field, &root_type.into(), detail));
         return;
     }
     let is_allowed = |name: &str| ROOT_FIELDS.iter().any(|(field, _)| *field == name);
@@ -111,10 +111,10 @@ fn validate_root_fields(at: &str, schema: &Value, errors: &mut Vec<FieldError>) 
     };
     if entries(schema, "").any(|(name, value)| is_set(value) && !is_allowed(name)) {
         let names: Vec<&str> = ROOT_FIELDS.iter().map(|(_, name)| *name).collect();
-        let why = format!(
+        let detail = format!(
             "only [{}] fields are allowed at the root of the schema if the status subresource is enabled",
             names.join(" ")
         );
-        errors.push(FieldError::invalid(at, schema, why));
+        errors.push(FieldError::invalid(path, schema, detail));
     }
 }

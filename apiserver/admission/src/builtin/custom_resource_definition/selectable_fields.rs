@@ -12,23 +12,32 @@ use crate::unstructured::{get, index_path, items, text};
 const MAX_SELECTABLE_FIELDS: usize = 8;
 
 /// `unchanged`: too many fields do not keep a stored definition from being updated.
-pub(super) fn validate(at: &str, version: &Value, unchanged: bool, errors: &mut Vec<FieldError>) {
+pub(super) fn validate(
+    field_path: &str,
+    version: &Value,
+    unchanged: bool,
+    errors: &mut Vec<FieldError>,
+) {
     let schema = get(version, "/schema/openAPIV3Schema");
     let mut distinct = HashSet::new();
     for (i, field) in items(version, "/selectableFields").iter().enumerate() {
-        let at = format!("{}.jsonPath", index_path(at, i));
+        let field_path = format!("{}.jsonPath", index_path(field_path, i));
         let path = text(field, "/jsonPath");
         if path.is_empty() {
-            errors.push(FieldError::required(at, ""));
+            errors.push(FieldError::required(field_path, ""));
             continue;
         }
-        let mut refuse = |why: &str| {
-            errors.push(FieldError::invalid(at.clone(), &path.into(), why));
+        let mut refuse = |detail: &str| {
+            errors.push(FieldError::invalid(
+                field_path.clone(),
+                &path.into(),
+                detail,
+            ));
         };
         let (names, selected) = match resolve(path, schema) {
             Ok(resolved) => resolved,
-            Err(why) => {
-                refuse(&format!("is an invalid path: {why}"));
+            Err(detail) => {
+                refuse(&format!("is an invalid path: {detail}"));
                 continue;
             }
         };
@@ -41,12 +50,16 @@ pub(super) fn validate(at: &str, version: &Value, unchanged: bool, errors: &mut 
             );
         }
         if !distinct.insert(names) {
-            errors.push(FieldError::duplicate(at, &path.into()));
+            errors.push(FieldError::duplicate(field_path, &path.into()));
         }
     }
     let count = distinct.len();
     if count > MAX_SELECTABLE_FIELDS && !unchanged {
-        errors.push(FieldError::too_many(at, count, MAX_SELECTABLE_FIELDS));
+        errors.push(FieldError::too_many(
+            field_path,
+            count,
+            MAX_SELECTABLE_FIELDS,
+        ));
     }
 }
 
@@ -69,11 +82,11 @@ fn resolve<'a>(path: &'a str, schema: &'a Value) -> Result<(Vec<&'a str>, &'a Va
         // A delimiter that follows a dot is taken for a name.
         let (name, after) = after.split_at(end(after).max(1));
         let properties = get(schema, "/properties");
-        let below = match properties.as_object().is_some_and(|p| !p.is_empty()) {
+        let child = match properties.as_object().is_some_and(|p| !p.is_empty()) {
             true => properties.get(name),
             false => schema.get("additionalProperties").filter(|p| p.is_object()),
         };
-        schema = below.ok_or("does not refer to a valid field")?;
+        schema = child.ok_or("does not refer to a valid field")?;
         names.push(name);
         rest = after;
     }
@@ -102,10 +115,10 @@ mod tests {
             (".spec.", Err("unexpected end of JSON path")),
             (".spec..a", Err("does not refer to a valid field")),
         ] {
-            let found = resolve(path, &schema);
-            let found = found.as_ref().map(|(_, schema)| schema["type"].as_str());
+            let resolved = resolve(path, &schema);
+            let resolved = resolved.as_ref().map(|(_, schema)| schema["type"].as_str());
             let expected = expected.map(Some).map_err(str::to_owned);
-            assert_eq!(found.map_err(String::clone), expected, "{path}");
+            assert_eq!(resolved.map_err(String::clone), expected, "{path}");
         }
     }
 }

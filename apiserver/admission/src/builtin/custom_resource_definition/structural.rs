@@ -45,29 +45,31 @@ pub(super) fn is_convertible(schema: &Value, depth: usize) -> bool {
     if depth > MAX_DEPTH || UNSUPPORTED.iter().any(|name| !is_unset(&schema[*name])) {
         return false;
     }
-    let below = |part: &Value| is_convertible(part, depth + 1);
+    let child_is_convertible = |part: &Value| is_convertible(part, depth + 1);
     let lists = ["allOf", "anyOf", "oneOf"];
     !schema["items"].is_array()
         && schema["x-kubernetes-preserve-unknown-fields"] != false
         && ["items", "additionalProperties", "not"]
             .iter()
-            .all(|name| !schema[*name].is_object() || below(&schema[*name]))
-        && entries(schema, "/properties").all(|(_, part)| below(part))
-        && lists
-            .iter()
-            .all(|name| items(schema, &format!("/{name}")).iter().all(below))
+            .all(|name| !schema[*name].is_object() || child_is_convertible(&schema[*name]))
+        && entries(schema, "/properties").all(|(_, part)| child_is_convertible(part))
+        && lists.iter().all(|name| {
+            items(schema, &format!("/{name}"))
+                .iter()
+                .all(child_is_convertible)
+        })
 }
 
 /// The checks of a convertible schema.
 pub(super) fn validate(
-    at: &str,
+    path: &str,
     schema: &Value,
     patterns: Option<&PatternBudget>,
     errors: &mut Vec<FieldError>,
 ) {
     let mut check = StructuralCheck { patterns, errors };
-    check.node(at, schema, StructuralSchemaLevel::Root, 0);
-    check.complete_value_validation(schema, Some(schema), at, at, 0);
+    check.node(path, schema, StructuralSchemaLevel::Root, 0);
+    check.complete_value_validation(schema, Some(schema), path, path, 0);
 }
 
 /// Whether Go's decoder leaves the field at its zero value.
@@ -88,55 +90,60 @@ struct StructuralCheck<'e> {
 }
 
 impl StructuralCheck<'_> {
-    fn required(&mut self, field: String, why: &str) {
-        self.errors.push(FieldError::required(field, why));
+    fn required(&mut self, field: String, detail: &str) {
+        self.errors.push(FieldError::required(field, detail));
     }
 
-    fn invalid(&mut self, field: String, value: &Value, why: &str) {
+    fn invalid(&mut self, field: String, value: &Value, detail: &str) {
         // Go's zero value of a type that is not set.
         let empty = json!("");
         let value = if value.is_null() { &empty } else { value };
-        self.errors.push(FieldError::invalid(field, value, why));
+        self.errors.push(FieldError::invalid(field, value, detail));
     }
 
-    fn forbidden(&mut self, field: String, why: &str) {
-        self.errors.push(FieldError::forbidden(field, why));
+    fn forbidden(&mut self, field: String, detail: &str) {
+        self.errors.push(FieldError::forbidden(field, detail));
     }
 
-    fn node(&mut self, at: &str, schema: &Value, level: StructuralSchemaLevel, depth: usize) {
+    fn node(&mut self, path: &str, schema: &Value, level: StructuralSchemaLevel, depth: usize) {
         if depth > MAX_DEPTH {
             return;
         }
         if text(schema, "/type") == "array" && !has(schema, "/items") {
-            self.required(format!("{at}.items"), "must be specified");
+            self.required(format!("{path}.items"), "must be specified");
         }
         if has(schema, "/items") {
-            let below = format!("{at}.items");
+            let child_path = format!("{path}.items");
             let item = get(schema, "/items");
-            self.node(&below, item, StructuralSchemaLevel::Item, depth + 1);
+            self.node(&child_path, item, StructuralSchemaLevel::Item, depth + 1);
         }
         for (name, field) in entries(schema, "/properties") {
-            let below = format!("{at}.properties[{name}]");
-            self.node(&below, field, StructuralSchemaLevel::Field, depth + 1);
+            let child_path = format!("{path}.properties[{name}]");
+            self.node(&child_path, field, StructuralSchemaLevel::Field, depth + 1);
         }
-        let more = get(schema, "/additionalProperties");
-        if !more.is_null() && level == StructuralSchemaLevel::Root {
-            let field = format!("{at}.additionalProperties");
+        let map_values = get(schema, "/additionalProperties");
+        if !map_values.is_null() && level == StructuralSchemaLevel::Root {
+            let field = format!("{path}.additionalProperties");
             self.forbidden(field, "must not be used at the root");
         }
-        if more.is_object() {
-            let below = format!("{at}.additionalProperties");
-            self.node(&below, more, StructuralSchemaLevel::Field, depth + 1);
+        if map_values.is_object() {
+            let child_path = format!("{path}.additionalProperties");
+            self.node(
+                &child_path,
+                map_values,
+                StructuralSchemaLevel::Field,
+                depth + 1,
+            );
         }
-        self.int_or_string(at, schema);
+        self.int_or_string(path, schema);
         let skips_any_of = is_int_or_string(get(schema, "/anyOf"));
         let skips_all_of = is_int_or_string(get(schema, "/allOf/0/anyOf"));
-        self.value_validation(at, schema, skips_any_of, skips_all_of, depth);
-        self.types(at, schema, level);
-        self.metadata_and_kind(at, schema, level);
+        self.value_validation(path, schema, skips_any_of, skips_all_of, depth);
+        self.types(path, schema, level);
+        self.metadata_and_kind(path, schema, level);
     }
 
-    fn int_or_string(&mut self, at: &str, schema: &Value) {
+    fn int_or_string(&mut self, path: &str, schema: &Value) {
         if !flag(schema, "/x-kubernetes-int-or-string") {
             return;
         }
@@ -145,78 +152,78 @@ impl StructuralCheck<'_> {
             "x-kubernetes-embedded-resource",
         ] {
             if flag(schema, &format!("/{name}")) {
-                let why = "must be false if x-kubernetes-int-or-string is true";
-                self.invalid(format!("{at}.{name}"), &true.into(), why);
+                let detail = "must be false if x-kubernetes-int-or-string is true";
+                self.invalid(format!("{path}.{name}"), &true.into(), detail);
             }
         }
     }
 
-    fn types(&mut self, at: &str, schema: &Value, level: StructuralSchemaLevel) {
+    fn types(&mut self, path: &str, schema: &Value, level: StructuralSchemaLevel) {
         let name = text(schema, "/type");
         let embedded = flag(schema, "/x-kubernetes-embedded-resource");
         let either = flag(schema, "/x-kubernetes-int-or-string");
         let keeps = flag(schema, "/x-kubernetes-preserve-unknown-fields");
-        let field = format!("{at}.type");
+        let field = format!("{path}.type");
         if embedded && name != "object" {
-            let why = "must be object if x-kubernetes-embedded-resource is true";
+            let detail = "must be object if x-kubernetes-embedded-resource is true";
             match name {
-                "" => self.required(field.clone(), why),
-                _ => self.invalid(field.clone(), &name.into(), why),
+                "" => self.required(field.clone(), detail),
+                _ => self.invalid(field.clone(), &name.into(), detail),
             }
         } else if name.is_empty() && !either && !keeps {
             self.required(field.clone(), level.missing_type_message());
         }
         if embedded && has(schema, "/additionalProperties") {
-            let why = "must not be used if x-kubernetes-embedded-resource is set";
-            self.forbidden(format!("{at}.additionalProperties"), why);
+            let detail = "must not be used if x-kubernetes-embedded-resource is set";
+            self.forbidden(format!("{path}.additionalProperties"), detail);
         }
         if level == StructuralSchemaLevel::Root && !name.is_empty() && name != "object" {
             self.invalid(field, &name.into(), "must be object at the root");
         }
         if embedded && !keeps && entries(schema, "/properties").next().is_none() {
-            let why = "must not be empty if x-kubernetes-embedded-resource is true without x-kubernetes-preserve-unknown-fields";
-            self.required(format!("{at}.properties"), why);
+            let detail = "must not be empty if x-kubernetes-embedded-resource is true without x-kubernetes-preserve-unknown-fields";
+            self.required(format!("{path}.properties"), detail);
         }
     }
 
     /// The server defines the fields that every object has.
-    fn metadata_and_kind(&mut self, at: &str, schema: &Value, level: StructuralSchemaLevel) {
+    fn metadata_and_kind(&mut self, path: &str, schema: &Value, level: StructuralSchemaLevel) {
         let root = level == StructuralSchemaLevel::Root;
         let is_resource = root || flag(schema, "/x-kubernetes-embedded-resource");
         for name in ["kind", "apiVersion"] {
             let field = get(schema, &format!("/properties/{name}"));
             if is_resource && field.is_object() && text(field, "/type") != "string" {
-                let at = format!("{at}.properties[{name}].type");
-                self.invalid(at, get(field, "/type"), "must be string");
+                let path = format!("{path}.properties[{name}].type");
+                self.invalid(path, get(field, "/type"), "must be string");
             }
         }
         let metadata = get(schema, "/properties/metadata");
         if !metadata.is_object() {
             return;
         }
-        let at = format!("{at}.properties[metadata]");
+        let path = format!("{path}.properties[metadata]");
         if is_resource && text(metadata, "/type") != "object" {
             self.invalid(
-                format!("{at}.type"),
+                format!("{path}.type"),
                 get(metadata, "/type"),
                 "must be object",
             );
         }
         let only_names = entries(metadata, "/properties")
             .all(|(name, _)| matches!(name, "name" | "generateName"));
-        let others = entries(metadata, "").any(|(name, value)| match name {
+        let has_other_fields = entries(metadata, "").any(|(name, value)| match name {
             "type" | "default" => false,
             "properties" => !only_names,
             _ => !is_unset(value),
         });
-        if root && others {
-            self.forbidden(at, "must not specify anything other than name and generateName, but metadata is implicitly specified");
+        if root && has_other_fields {
+            self.forbidden(path, "must not specify anything other than name and generateName, but metadata is implicitly specified");
         }
     }
 
     fn value_validation(
         &mut self,
-        at: &str,
+        path: &str,
         schema: &Value,
         skips_any_of: bool,
         skips_all_of: bool,
@@ -224,48 +231,57 @@ impl StructuralCheck<'_> {
     ) {
         if !skips_any_of {
             for (i, part) in items(schema, "/anyOf").iter().enumerate() {
-                let at = index_path(&format!("{at}.anyOf"), i);
-                self.nested(&at, part, false, depth + 1);
+                let path = index_path(&format!("{path}.anyOf"), i);
+                self.nested(&path, part, false, depth + 1);
             }
         }
         for (i, part) in items(schema, "/allOf").iter().enumerate() {
-            let at = index_path(&format!("{at}.allOf"), i);
-            self.nested(&at, part, skips_all_of && i == 0, depth + 1);
+            let path = index_path(&format!("{path}.allOf"), i);
+            self.nested(&path, part, skips_all_of && i == 0, depth + 1);
         }
         for (i, part) in items(schema, "/oneOf").iter().enumerate() {
-            let at = index_path(&format!("{at}.oneOf"), i);
-            self.nested(&at, part, false, depth + 1);
+            let path = index_path(&format!("{path}.oneOf"), i);
+            self.nested(&path, part, false, depth + 1);
         }
         if has(schema, "/not") {
-            self.nested(&format!("{at}.not"), get(schema, "/not"), false, depth + 1);
+            self.nested(
+                &format!("{path}.not"),
+                get(schema, "/not"),
+                false,
+                depth + 1,
+            );
         }
         let pattern = text(schema, "/pattern");
-        if let Some(why) = pattern_error(pattern) {
-            let why = format!("must be a valid regular expression, but isn't: {why}");
-            self.invalid(format!("{at}.pattern"), &pattern.into(), &why);
+        if let Some(detail) = pattern_error(pattern) {
+            let detail = format!("must be a valid regular expression, but isn't: {detail}");
+            self.invalid(format!("{path}.pattern"), &pattern.into(), &detail);
         } else if let Some(patterns) = self.patterns
-            && let Err(why @ (PatternError::TooLarge | PatternError::OverBudget)) =
+            && let Err(detail @ (PatternError::TooLarge | PatternError::OverBudget)) =
                 patterns.add(pattern)
         {
-            self.invalid(format!("{at}.pattern"), &pattern.into(), &why.to_string());
+            self.invalid(
+                format!("{path}.pattern"),
+                &pattern.into(),
+                &detail.to_string(),
+            );
         }
     }
 
     /// A schema under a logic junctor validates values only.
-    fn nested(&mut self, at: &str, schema: &Value, skips_any_of: bool, depth: usize) {
+    fn nested(&mut self, path: &str, schema: &Value, skips_any_of: bool, depth: usize) {
         if depth > MAX_DEPTH {
             return;
         }
-        self.value_validation(at, schema, skips_any_of, false, depth);
+        self.value_validation(path, schema, skips_any_of, false, depth);
         if has(schema, "/items") {
-            let below = format!("{at}.items");
-            self.nested(&below, get(schema, "/items"), false, depth + 1);
+            let child_path = format!("{path}.items");
+            self.nested(&child_path, get(schema, "/items"), false, depth + 1);
         }
         for (name, field) in entries(schema, "/properties") {
-            let below = format!("{at}.properties[{name}]");
-            self.nested(&below, field, false, depth + 1);
+            let child_path = format!("{path}.properties[{name}]");
+            self.nested(&child_path, field, false, depth + 1);
         }
-        for (name, what) in [
+        for (name, requirement) in [
             ("type", "empty"),
             ("additionalProperties", "undefined"),
             ("default", "undefined"),
@@ -287,13 +303,13 @@ impl StructuralCheck<'_> {
                 _ => !is_unset(value),
             };
             if is_set {
-                let why = format!("must be {what} to be structural");
-                self.forbidden(format!("{at}.{name}"), &why);
+                let detail = format!("must be {requirement} to be structural");
+                self.forbidden(format!("{path}.{name}"), &detail);
             }
         }
         if has(schema, "/properties/metadata") {
-            let why = "must not be specified in a nested context";
-            self.forbidden(format!("{at}.properties[metadata]"), why);
+            let detail = "must not be specified in a nested context";
+            self.forbidden(format!("{path}.properties[metadata]"), detail);
         }
     }
 
@@ -302,18 +318,18 @@ impl StructuralCheck<'_> {
         &mut self,
         part: &Value,
         structural: Option<&Value>,
-        at: &str,
+        path: &str,
         part_at: &str,
         depth: usize,
     ) {
         if has(part, "/not") {
-            let below = format!("{part_at}.not");
-            self.complete(get(part, "/not"), structural, at, &below, depth + 1);
+            let child_path = format!("{part_at}.not");
+            self.complete(get(part, "/not"), structural, path, &child_path, depth + 1);
         }
         for name in ["allOf", "anyOf", "oneOf"] {
             for (i, part) in items(part, &format!("/{name}")).iter().enumerate() {
-                let below = index_path(&format!("{part_at}.{name}"), i);
-                self.complete(part, structural, at, &below, depth + 1);
+                let child_path = index_path(&format!("{part_at}.{name}"), i);
+                self.complete(part, structural, path, &child_path, depth + 1);
             }
         }
     }
@@ -322,7 +338,7 @@ impl StructuralCheck<'_> {
         &mut self,
         part: &Value,
         structural: Option<&Value>,
-        at: &str,
+        path: &str,
         part_at: &str,
         depth: usize,
     ) {
@@ -331,22 +347,22 @@ impl StructuralCheck<'_> {
         }
         let Some(schema) = structural else {
             return self.required(
-                at.to_owned(),
+                path.to_owned(),
                 &format!("because it is defined in {part_at}"),
             );
         };
-        self.complete_value_validation(part, structural, at, part_at, depth);
+        self.complete_value_validation(part, structural, path, part_at, depth);
         if has(part, "/items") {
             let item = Some(get(schema, "/items")).filter(|item| item.is_object());
-            let (at, part_at) = (format!("{at}.items"), format!("{part_at}.items"));
-            self.complete(get(part, "/items"), item, &at, &part_at, depth + 1);
+            let (path, part_at) = (format!("{path}.items"), format!("{part_at}.items"));
+            self.complete(get(part, "/items"), item, &path, &part_at, depth + 1);
         }
         let properties = get(schema, "/properties");
         for (name, field) in entries(part, "/properties") {
             let declared = properties.get(name);
-            let at = format!("{at}.properties[{name}]");
+            let path = format!("{path}.properties[{name}]");
             let part_at = format!("{part_at}.properties[{name}]");
-            self.complete(field, declared, &at, &part_at, depth + 1);
+            self.complete(field, declared, &path, &part_at, depth + 1);
         }
     }
 }

@@ -17,7 +17,7 @@ const COLUMN_FORMATS: &[&str] = &[
     "password",
 ];
 
-pub(super) fn validate_scale(at: &str, scale: &Value, errors: &mut Vec<FieldError>) {
+pub(super) fn validate_scale(path: &str, scale: &Value, errors: &mut Vec<FieldError>) {
     if scale.is_null() {
         return;
     }
@@ -31,9 +31,9 @@ pub(super) fn validate_scale(at: &str, scale: &Value, errors: &mut Vec<FieldErro
             "either .spec or .status",
         ),
     ];
-    for (name, required, roots, place) in table {
+    for (name, required, roots, parents) in table {
         let value = text(scale, &format!("/{name}"));
-        let field = format!("{at}.{name}");
+        let field = format!("{path}.{name}");
         if value.is_empty() {
             if required {
                 errors.push(FieldError::required(field, ""));
@@ -41,39 +41,39 @@ pub(super) fn validate_scale(at: &str, scale: &Value, errors: &mut Vec<FieldErro
         } else if validate_simple_path(&field, value, errors)
             && !roots.iter().any(|root| value.starts_with(root))
         {
-            let why = format!("should be a json path under {place}");
-            errors.push(FieldError::invalid(field, &value.into(), why));
+            let detail = format!("should be a json path under {parents}");
+            errors.push(FieldError::invalid(field, &value.into(), detail));
         }
     }
 }
 
-pub(super) fn validate_printer_columns(at: &str, version: &Value, errors: &mut Vec<FieldError>) {
+pub(super) fn validate_printer_columns(path: &str, version: &Value, errors: &mut Vec<FieldError>) {
     let columns = items(version, "/additionalPrinterColumns");
     for (i, column) in columns.iter().enumerate() {
-        validate_printer_column(&index_path(at, i), column, errors);
+        validate_printer_column(&index_path(path, i), column, errors);
     }
 }
 
-fn validate_printer_column(at: &str, column: &Value, errors: &mut Vec<FieldError>) {
+fn validate_printer_column(column_path: &str, column: &Value, errors: &mut Vec<FieldError>) {
     if text(column, "/name").is_empty() {
-        errors.push(FieldError::required(format!("{at}.name"), ""));
+        errors.push(FieldError::required(format!("{column_path}.name"), ""));
     }
-    let why = format!("must be one of {}", COLUMN_TYPES.join(","));
-    let field = format!("{at}.type");
+    let detail = format!("must be one of {}", COLUMN_TYPES.join(","));
+    let field = format!("{column_path}.type");
     match text(column, "/type") {
-        "" => errors.push(FieldError::required(field, &why)),
+        "" => errors.push(FieldError::required(field, &detail)),
         other if !COLUMN_TYPES.contains(&other) => {
-            errors.push(FieldError::invalid(field, &other.into(), why));
+            errors.push(FieldError::invalid(field, &other.into(), detail));
         }
         _ => {}
     }
     let format = text(column, "/format");
     if !format.is_empty() && !COLUMN_FORMATS.contains(&format) {
-        let why = format!("must be one of {}", COLUMN_FORMATS.join(","));
-        let field = format!("{at}.format");
-        errors.push(FieldError::invalid(field, &format.into(), why));
+        let detail = format!("must be one of {}", COLUMN_FORMATS.join(","));
+        let field = format!("{column_path}.format");
+        errors.push(FieldError::invalid(field, &format.into(), detail));
     }
-    let field = format!("{at}.JSONPath");
+    let field = format!("{column_path}.JSONPath");
     match text(column, "/jsonPath") {
         "" => errors.push(FieldError::required(field, "")),
         path => {
@@ -86,8 +86,8 @@ fn validate_printer_column(at: &str, column: &Value, errors: &mut Vec<FieldError
 fn validate_simple_path(field: &str, path: &str, errors: &mut Vec<FieldError>) -> bool {
     let is_simple = path.starts_with('.');
     if !is_simple {
-        let why = "must be a simple json path starting with .";
-        errors.push(FieldError::invalid(field, &path.into(), why));
+        let detail = "must be a simple json path starting with .";
+        errors.push(FieldError::invalid(field, &path.into(), detail));
     }
     is_simple
 }

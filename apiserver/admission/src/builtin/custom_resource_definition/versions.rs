@@ -70,17 +70,17 @@ pub(super) fn validate(spec: &Value, old: Option<&Value>, errors: &mut Vec<Field
     };
     let shared = SharedParts::of(versions);
     for (i, version) in versions.iter().enumerate() {
-        let at = index_path("spec.versions", i);
-        validate_name(&format!("{at}.name"), version, errors);
-        validate_deprecation(&format!("{at}.deprecationWarning"), version, errors);
+        let path = index_path("spec.versions", i);
+        validate_name(&format!("{path}.name"), version, errors);
+        validate_deprecation(&format!("{path}.deprecationWarning"), version, errors);
         if !has(version, "/schema/openAPIV3Schema") {
-            let field = format!("{at}.schema.openAPIV3Schema");
+            let field = format!("{path}.schema.openAPIV3Schema");
             errors.push(FieldError::required(field, ""));
         }
         let has_status = has(version, "/subresources/status");
         let paths = PartPaths {
-            schema: &format!("{at}.schema"),
-            parts: &at,
+            schema: &format!("{path}.schema"),
+            parts: &path,
         };
         validate_parts(
             &paths,
@@ -110,22 +110,22 @@ fn validate_name(field: &str, version: &Value, errors: &mut Vec<FieldError>) {
 
 fn validate_deprecation(field: &str, version: &Value, errors: &mut Vec<FieldError>) {
     let warning = get(version, "/deprecationWarning");
-    let Some(shown) = warning.as_str() else {
+    let Some(text) = warning.as_str() else {
         return;
     };
-    let mut refuse = |why: &str| errors.push(FieldError::invalid(field, warning, why));
+    let mut refuse = |detail: &str| errors.push(FieldError::invalid(field, warning, detail));
     if !flag(version, "/deprecated") {
         return refuse("can only be set for deprecated versions");
     }
-    if shown.len() > MAX_WARNING_LENGTH {
+    if text.len() > MAX_WARNING_LENGTH {
         refuse("must be <= 256 characters long");
     }
-    if shown.is_empty() {
+    if text.is_empty() {
         refuse("must not be an empty string");
     }
-    if let Some((at, _)) = shown.char_indices().find(|(_, c)| c.is_control()) {
+    if let Some((index, _)) = text.char_indices().find(|(_, c)| c.is_control()) {
         refuse(&format!(
-            "must only contain printable UTF-8 characters; non-printable character found at index {at}"
+            "must only contain printable UTF-8 characters; non-printable character found at index {index}"
         ));
     }
 }
@@ -146,7 +146,7 @@ fn validate_parts(
     let openapi = get(version, "/schema/openAPIV3Schema");
     if included.schema && !openapi.is_null() {
         let schema = VersionSchema {
-            at: paths.schema,
+            path: paths.schema,
             schema: openapi,
             has_status: context.has_status,
             stored: unchanged("/schema/openAPIV3Schema"),
@@ -154,29 +154,29 @@ fn validate_parts(
         };
         schema::validate(&schema, errors);
     }
-    let at = paths.parts;
+    let version_path = paths.parts;
     if included.subresources {
-        let field = format!("{at}.subresources.scale");
+        let field = format!("{version_path}.subresources.scale");
         subresources::validate_scale(&field, get(version, "/subresources/scale"), errors);
     }
     if included.columns {
-        let field = format!("{at}.additionalPrinterColumns");
+        let field = format!("{version_path}.additionalPrinterColumns");
         subresources::validate_printer_columns(&field, version, errors);
     }
     if included.selectable_fields {
-        let field = format!("{at}.selectableFields");
+        let field = format!("{version_path}.selectableFields");
         let unchanged = unchanged("/selectableFields");
         selectable_fields::validate(&field, version, unchanged, errors);
     }
 }
 
 fn validate_uniqueness(versions: &[Value], shared: SharedParts, errors: &mut Vec<FieldError>) {
-    let mut refuse = |why: &str| {
+    let mut refuse = |detail: &str| {
         let rendered = render_versions(versions, shared);
         errors.push(FieldError::invalid_rendered(
             "spec.versions",
             &rendered,
-            why,
+            detail,
         ));
     };
     let mut names: Vec<&str> = versions.iter().map(|v| text(v, "/name")).collect();

@@ -55,8 +55,9 @@ pub fn bootstrap_objects() -> Vec<Value> {
 fn suggested_flow_schemas() -> Vec<Value> {
     let kube_system_accounts = json!({"kind": "ServiceAccount",
         "serviceAccount": {"name": "*", "namespace": "kube-system"}});
-    let mut electing = users(&["system:kube-controller-manager", "system:kube-scheduler"]);
-    electing.push(kube_system_accounts.clone());
+    let mut elected_components =
+        users(&["system:kube-controller-manager", "system:kube-scheduler"]);
+    elected_components.push(kube_system_accounts.clone());
     let nodes = || groups(&["system:nodes"]);
     let probes = json!({"subjects": groups(&EVERYONE), "nonResourceRules": [
         {"verbs": ["get"], "nonResourceURLs": ["/healthz", "/readyz", "/livez"]}]});
@@ -96,7 +97,7 @@ fn suggested_flow_schemas() -> Vec<Value> {
             "leader-election",
             100,
             "ByUser",
-            json!({"subjects": electing, "resourceRules": [leases]}),
+            json!({"subjects": elected_components, "resourceRules": [leases]}),
         ),
         by_namespace(
             "kube-controller-manager",
@@ -129,11 +130,16 @@ fn priority_level(name: &str, spec: Value) -> Value {
 }
 
 /// A level that queues; `queues` is the number of queues and the size of a hand of them.
-fn queuing_level(name: &str, shares: i32, lendable: i32, (queues, hand): (i32, i32)) -> Value {
+fn queuing_level(
+    name: &str,
+    shares: i32,
+    lendable_percent: i32,
+    (queues, hand): (i32, i32),
+) -> Value {
     let queuing = json!({"queues": queues, "handSize": hand, "queueLengthLimit": 50});
     let limited = json!({
         "nominalConcurrencyShares": shares,
-        "lendablePercent": lendable,
+        "lendablePercent": lendable_percent,
         "limitResponse": {"type": "Queue", "queuing": queuing},
     });
     priority_level(name, json!({"type": "Limited", "limited": limited}))

@@ -44,17 +44,17 @@ pub(crate) fn validate_flow_schema(new: &Value, errors: &mut Vec<FieldError>) {
         validate_rule(&index_path("spec.rules", i), rule, errors);
     }
     if mandatory_spec("FlowSchema", name).is_some_and(|fixed| fixed != *spec) {
-        let why = format!("spec of '{name}' must equal the fixed value");
-        errors.push(FieldError::invalid("spec", spec, why));
+        let detail = format!("spec of '{name}' must equal the fixed value");
+        errors.push(FieldError::invalid("spec", spec, detail));
     }
     validate_conditions(new, errors);
 }
 
 fn validate_precedence(name: &str, spec: &Value, errors: &mut Vec<FieldError>) {
     let precedence = int(spec, "/matchingPrecedence").unwrap_or(0);
-    let mut invalid = |why: &str| {
+    let mut invalid = |detail: &str| {
         let field = "spec.matchingPrecedence";
-        errors.push(FieldError::invalid(field, &precedence.into(), why));
+        errors.push(FieldError::invalid(field, &precedence.into(), detail));
     };
     if precedence <= 0 {
         invalid("must be a positive value");
@@ -107,40 +107,40 @@ const SUBJECT_KINDS: [(&str, &str); 3] = [
 
 fn validate_subject(field: &str, subject: &Value, errors: &mut Vec<FieldError>) {
     let kind = text(subject, "/kind");
-    let Some((_, own)) = SUBJECT_KINDS.iter().find(|(known, _)| *known == kind) else {
+    let Some((_, member)) = SUBJECT_KINDS.iter().find(|(kinds, _)| *kinds == kind) else {
         let field = format!("{field}.kind");
-        let known = ["Group", "ServiceAccount", "User"];
-        errors.push(FieldError::not_supported(field, &kind.into(), &known));
+        let kinds = ["Group", "ServiceAccount", "User"];
+        errors.push(FieldError::not_supported(field, &kind.into(), &kinds));
         return;
     };
-    let own_field = format!("{field}.{own}");
-    let details = get(subject, &format!("/{own}"));
+    let member_path = format!("{field}.{member}");
+    let details = get(subject, &format!("/{member}"));
     if details.is_null() {
-        let why = format!("{own} is required when subject kind is '{kind}'");
-        errors.push(FieldError::required(own_field, &why));
+        let detail = format!("{member} is required when subject kind is '{kind}'");
+        errors.push(FieldError::required(member_path, &detail));
     } else {
         let name = text(details, "/name");
-        let name_field = format!("{own_field}.name");
+        let name_field = format!("{member_path}.name");
         if name.is_empty() {
             errors.push(FieldError::required(name_field, ""));
-        } else if *own == "serviceAccount" && name != "*" {
+        } else if *member == "serviceAccount" && name != "*" {
             report_invalid(name_field, name, validate_dns1123_subdomain(name), errors);
         }
-        if *own == "serviceAccount" {
+        if *member == "serviceAccount" {
             let namespace = text(details, "/namespace");
-            let field = format!("{own_field}.namespace");
+            let field = format!("{member_path}.namespace");
             if namespace.is_empty() {
-                let why = "must specify namespace for service account";
-                errors.push(FieldError::required(field, why));
+                let detail = "must specify namespace for service account";
+                errors.push(FieldError::required(field, detail));
             } else {
                 report_invalid(field, namespace, validate_dns1123_label(namespace), errors);
             }
         }
     }
     for (other_kind, other) in SUBJECT_KINDS {
-        if other != *own && has(subject, &format!("/{other}")) {
-            let why = format!("{other} is forbidden when subject kind is not '{other_kind}'");
-            errors.push(FieldError::forbidden(format!("{field}.{other}"), &why));
+        if other != *member && has(subject, &format!("/{other}")) {
+            let detail = format!("{other} is forbidden when subject kind is not '{other_kind}'");
+            errors.push(FieldError::forbidden(format!("{field}.{other}"), &detail));
         }
     }
 }
@@ -155,8 +155,8 @@ fn validate_verbs(field: &str, rule: &Value, errors: &mut Vec<FieldError>) {
         ));
     } else if verbs.contains(&"*") {
         if verbs.len() > 1 {
-            let why = "if '*' is present, must not specify other verbs";
-            errors.push(FieldError::invalid(field, &json!(verbs), why));
+            let detail = "if '*' is present, must not specify other verbs";
+            errors.push(FieldError::invalid(field, &json!(verbs), detail));
         }
     } else if verbs.iter().any(|verb| !VERBS.contains(verb)) {
         errors.push(FieldError::not_supported(field, &json!(verbs), &VERBS));
@@ -165,34 +165,35 @@ fn validate_verbs(field: &str, rule: &Value, errors: &mut Vec<FieldError>) {
 
 fn validate_resource_rule(field: &str, rule: &Value, errors: &mut Vec<FieldError>) {
     validate_verbs(field, rule, errors);
-    for (list, one, many) in [
+    for (list, singular, plural) in [
         ("apiGroups", "api group", "api groups"),
         ("resources", "resource", "resources"),
     ] {
         let values: Vec<&str> = texts(rule, &format!("/{list}")).collect();
         let field = format!("{field}.{list}");
         if values.is_empty() {
-            let why = format!("resource rules must supply at least one {one}");
-            errors.push(FieldError::required(field, &why));
+            let detail = format!("resource rules must supply at least one {singular}");
+            errors.push(FieldError::required(field, &detail));
         } else if values.len() > 1 && values.contains(&"*") {
-            let why = format!("if '*' is present, must not specify other {many}");
-            errors.push(FieldError::invalid(field, &json!(values), why));
+            let detail = format!("if '*' is present, must not specify other {plural}");
+            errors.push(FieldError::invalid(field, &json!(values), detail));
         }
     }
     let namespaces: Vec<&str> = texts(rule, "/namespaces").collect();
     let field = format!("{field}.namespaces");
     if namespaces.is_empty() && !flag(rule, "/clusterScope") {
-        let why = "resource rules that are not cluster scoped must supply at least one namespace";
-        errors.push(FieldError::required(field, why));
+        let detail =
+            "resource rules that are not cluster scoped must supply at least one namespace";
+        errors.push(FieldError::required(field, detail));
     } else if namespaces.contains(&"*") {
         if namespaces.len() > 1 {
-            let why = "if '*' is present, must not specify other namespaces";
-            errors.push(FieldError::invalid(field, &json!(namespaces), why));
+            let detail = "if '*' is present, must not specify other namespaces";
+            errors.push(FieldError::invalid(field, &json!(namespaces), detail));
         }
     } else {
         for (i, namespace) in namespaces.iter().enumerate() {
-            let result = validate_dns1123_label(namespace).map_err(|why| {
-                format!("each member of this list must be '*' or a DNS-1123 label; {why}")
+            let result = validate_dns1123_label(namespace).map_err(|detail| {
+                format!("each member of this list must be '*' or a DNS-1123 label; {detail}")
             });
             report_invalid(index_path(&field, i), namespace, result, errors);
         }
@@ -202,12 +203,12 @@ fn validate_resource_rule(field: &str, rule: &Value, errors: &mut Vec<FieldError
 fn validate_urls(field: &str, rule: &Value, errors: &mut Vec<FieldError>) {
     let urls: Vec<&str> = texts(rule, "/nonResourceURLs").collect();
     if urls.is_empty() {
-        let why = "nonResourceURLs must contain at least one value";
-        errors.push(FieldError::required(field, why));
+        let detail = "nonResourceURLs must contain at least one value";
+        errors.push(FieldError::required(field, detail));
     } else if urls.contains(&"*") {
         if urls.len() > 1 {
-            let why = "if '*' is present, must not specify other non-resource URLs";
-            errors.push(FieldError::invalid(field, &json!(urls), why));
+            let detail = "if '*' is present, must not specify other non-resource URLs";
+            errors.push(FieldError::invalid(field, &json!(urls), detail));
         }
     } else {
         for (i, url) in urls.iter().enumerate() {

@@ -1,5 +1,5 @@
 //! Validates FlowSchemas and PriorityLevelConfigurations (Kubernetes
-//! `pkg/apis/flowcontrol/validation`), and has those that a server starts with.
+//! `pkg/apis/flowcontrol/validation`), and defines the objects with which a server starts.
 
 mod bootstrap;
 mod flow_schema;

@@ -34,8 +34,8 @@ fn validate_fixed_spec(name: &str, spec: &Value, errors: &mut Vec<FieldError>) {
         _ => (fixed == *spec, ""),
     };
     if !equal {
-        let why = format!("spec of '{name}'{exception} must equal the fixed value");
-        errors.push(FieldError::invalid("spec", spec, why));
+        let detail = format!("spec of '{name}'{exception} must equal the fixed value");
+        errors.push(FieldError::invalid("spec", spec, detail));
     }
 }
 
@@ -93,11 +93,11 @@ fn validate_shares(field: &str, level: &Value, errors: &mut Vec<FieldError>) {
             "must be a non-negative integer",
         ));
     }
-    let lendable = int(level, "/lendablePercent").unwrap_or(0);
-    if !(0..=100).contains(&lendable) {
+    let lendable_percent = int(level, "/lendablePercent").unwrap_or(0);
+    if !(0..=100).contains(&lendable_percent) {
         errors.push(FieldError::invalid(
             format!("{field}.lendablePercent"),
-            &lendable.into(),
+            &lendable_percent.into(),
             "must be between 0 and 100, inclusive",
         ));
     }
@@ -137,9 +137,9 @@ fn validate_limited(limited: &Value, errors: &mut Vec<FieldError>) {
 
 fn validate_queuing(queuing: &Value, errors: &mut Vec<FieldError>) {
     let number = |name: &str| int(queuing, &format!("/{name}")).unwrap_or(0);
-    let mut invalid = |name: &str, why: &str| {
+    let mut invalid = |name: &str, detail: &str| {
         let field = format!("spec.limited.limitResponse.queuing.{name}");
-        errors.push(FieldError::invalid(field, &number(name).into(), why));
+        errors.push(FieldError::invalid(field, &number(name).into(), detail));
     };
     let (queues, hand) = (number("queues"), number("handSize"));
     if number("queueLengthLimit") <= 0 {

@@ -33,17 +33,17 @@ fn bootstrap_objects_are_valid_and_have_their_defaults() {
 
 #[test]
 fn mandatory_specs_are_fixed() {
-    let named = |kind: &str, name: &str| {
-        let found = |o: &Value| o["kind"] == kind && o["metadata"]["name"] == name;
-        bootstrap_objects().into_iter().find(found).unwrap()
+    let bootstrap_object = |kind: &str, name: &str| {
+        let is_named = |o: &Value| o["kind"] == kind && o["metadata"]["name"] == name;
+        bootstrap_objects().into_iter().find(is_named).unwrap()
     };
-    let mut schema = named("FlowSchema", "catch-all");
+    let mut schema = bootstrap_object("FlowSchema", "catch-all");
     schema["spec"]["matchingPrecedence"] = 9999.into();
     assert_eq!(error_fields(&schema), ["spec"]);
-    let mut level = named("PriorityLevelConfiguration", "catch-all");
+    let mut level = bootstrap_object("PriorityLevelConfiguration", "catch-all");
     level["spec"]["limited"]["nominalConcurrencyShares"] = 6.into();
     assert_eq!(error_fields(&level), ["spec"]);
-    let mut exempt = named("PriorityLevelConfiguration", "exempt");
+    let mut exempt = bootstrap_object("PriorityLevelConfiguration", "exempt");
     exempt["spec"]["exempt"]["lendablePercent"] = 20.into();
     assert_eq!(error_fields(&exempt), Vec::<String>::new());
     exempt["spec"]["exempt"]["lendablePercent"] = 120.into();

@@ -99,7 +99,7 @@ fn rules_subjects_and_aggregation() {
     check_reasons(kind("Role"), &json!({}), None, &table);
     let aggregated =
         |selector: Value| json!({"aggregationRule": {"clusterRoleSelectors": [selector]}});
-    let odd = json!({"matchExpressions": [{"key": "a", "operator": "In", "values": ["b c"]}]});
+    let invalid = json!({"matchExpressions": [{"key": "a", "operator": "In", "values": ["b c"]}]});
     let first = "aggregationRule.clusterRoleSelectors[0]";
     check_reasons(
         kind("ClusterRole"),
@@ -108,7 +108,7 @@ fn rules_subjects_and_aggregation() {
         &[
             (aggregated(json!({})), &[]),
             (
-                aggregated(odd.clone()),
+                aggregated(invalid.clone()),
                 &[&format!("Invalid {first}.matchExpressions[0].values[0]")],
             ),
             (
@@ -122,8 +122,13 @@ fn rules_subjects_and_aggregation() {
             ),
         ],
     );
-    let kept = aggregated(odd);
-    check_reasons(kind("ClusterRole"), &kept, Some(&kept), &[(json!({}), &[])]);
+    let stored = aggregated(invalid);
+    check_reasons(
+        kind("ClusterRole"),
+        &stored,
+        Some(&stored),
+        &[(json!({}), &[])],
+    );
     let group = "rbac.authorization.k8s.io";
     let bound = json!({"roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": "a"}});
     let subject = |subject: Value| json!({"subjects": [subject]});

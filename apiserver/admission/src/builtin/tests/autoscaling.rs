@@ -47,11 +47,11 @@ fn autoscalers() {
             ),
         ],
     );
-    let odd = with(&scaler(), &target(json!({"apiVersion": null})));
+    let stored = with(&scaler(), &target(json!({"apiVersion": null})));
     check_reasons(
         SCALER,
-        &odd,
-        Some(&odd),
+        &stored,
+        Some(&stored),
         &[
             (json!({"spec": {"maxReplicas": 9}}), &[]),
             (target(json!({"apiVersion": "v1"})), &[version]),
@@ -73,9 +73,9 @@ fn autoscalers() {
 fn metrics() {
     let metrics = |metric: Value| json!({"spec": {"metrics": [metric]}});
     let of = |kind: &str, field: &str, source: Value| metrics(json!({"type": kind, field: source}));
-    let at = |field: &str| format!("spec.metrics[0].{field}");
+    let path = |field: &str| format!("spec.metrics[0].{field}");
     let [required_type, unsupported_type] =
-        ["Required", "NotSupported"].map(|reason| format!("{reason} {}", at("type")));
+        ["Required", "NotSupported"].map(|reason| format!("{reason} {}", path("type")));
     let value = json!({"metric": {"name": "m"}, "target": {"type": "Value", "value": "1"}});
     let object = with(
         &value,
@@ -86,9 +86,9 @@ fn metrics() {
     let cpu = json!({"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 50}});
     let in_container = with(&cpu, &json!({"container": "c"}));
     let target = |change: Value| json!({ "target": change });
-    let required = |field: &str| format!("Required {}", at(field));
-    let invalid = |field: &str| format!("Invalid {}", at(field));
-    let forbidden = |field: &str| format!("Forbidden {}", at(field));
+    let required = |field: &str| format!("Required {}", path(field));
+    let invalid = |field: &str| format!("Invalid {}", path(field));
+    let forbidden = |field: &str| format!("Forbidden {}", path(field));
     check_reasons(
         SCALER,
         &scaler(),
@@ -232,9 +232,9 @@ fn behaviors() {
     let policy = |kind: &str, value: i64, period: i64| {
         up(json!({"policies": [{"type": kind, "value": value, "periodSeconds": period}]}))
     };
-    let at = |field: &str| format!("spec.behavior.scaleUp.{field}");
-    let window = format!("Invalid {}", at("stabilizationWindowSeconds"));
-    let period = format!("Invalid {}", at("policies[0].periodSeconds"));
+    let path = |field: &str| format!("spec.behavior.scaleUp.{field}");
+    let window = format!("Invalid {}", path("stabilizationWindowSeconds"));
+    let period = format!("Invalid {}", path("policies[0].periodSeconds"));
     check_reasons(
         SCALER,
         &scaler(),
@@ -248,23 +248,23 @@ fn behaviors() {
             (up(json!({"stabilizationWindowSeconds": -1})), &[&window]),
             (
                 up(json!({"selectPolicy": ""})),
-                &[&format!("NotSupported {}", at("selectPolicy"))],
+                &[&format!("NotSupported {}", path("selectPolicy"))],
             ),
             (
                 up(json!({"policies": []})),
-                &[&format!("Required {}", at("policies"))],
+                &[&format!("Required {}", path("policies"))],
             ),
             (
                 up(json!({"tolerance": "-0.1"})),
-                &[&format!("Invalid {}", at("tolerance"))],
+                &[&format!("Invalid {}", path("tolerance"))],
             ),
             (policy("Percent", 1, 1800), &[]),
             (policy("Percent", 1, 1801), &[&period]),
             (
                 policy("Nodes", 0, 0),
                 &[
-                    &format!("NotSupported {}", at("policies[0].type")),
-                    &format!("Invalid {}", at("policies[0].value")),
+                    &format!("NotSupported {}", path("policies[0].type")),
+                    &format!("Invalid {}", path("policies[0].value")),
                     &period,
                 ],
             ),

@@ -14,7 +14,7 @@ fn cron_jobs() {
     let spec = |fields: Value| json!({ "spec": fields });
     let zone = |zone: &str| spec(json!({ "timeZone": zone }));
     let template = |fields: Value| spec(json!({"jobTemplate": {"spec": fields}}));
-    let at = "spec.jobTemplate.spec";
+    let path = "spec.jobTemplate.spec";
     check_reasons(
         CRON_JOB,
         &base,
@@ -46,15 +46,15 @@ fn cron_jobs() {
             (
                 template(json!({"selector": {}, "manualSelector": true})),
                 &[
-                    &format!("Invalid {at}.selector"),
-                    &format!("NotSupported {at}.manualSelector"),
+                    &format!("Invalid {path}.selector"),
+                    &format!("NotSupported {path}.manualSelector"),
                 ],
             ),
             (
                 template(json!({"parallelism": -1, "template": {"spec": {"restartPolicy": null}}})),
                 &[
-                    &format!("Invalid {at}.parallelism"),
-                    &format!("Required {at}.template.spec.restartPolicy"),
+                    &format!("Invalid {path}.parallelism"),
+                    &format!("Required {path}.template.spec.restartPolicy"),
                 ],
             ),
             (
@@ -83,11 +83,11 @@ fn cron_jobs() {
             (zone("UTC"), &["Invalid spec.schedule"]),
         ],
     );
-    let odd = with(&base, &zone("Mars/Base"));
+    let stored = with(&base, &zone("Mars/Base"));
     check_reasons(
         CRON_JOB,
-        &odd,
-        Some(&odd),
+        &stored,
+        Some(&stored),
         &[(spec(json!({"suspend": true})), &[])],
     );
 }

@@ -42,7 +42,7 @@ fn fields(change: &Value) -> Value {
 
 #[test]
 fn definitions_are_validated() {
-    let one = |v: Value| json!({"spec": {"versions": [v]}});
+    let of_version = |v: Value| json!({"spec": {"versions": [v]}});
     let table: &[(Value, &[&str])] = &[
         (json!({}), &[]),
         (
@@ -68,12 +68,15 @@ fn definitions_are_validated() {
         ),
         (
             with(
-                &one(version("V1", true, schema())),
+                &of_version(version("V1", true, schema())),
                 &json!({"status": {"storedVersions": ["V1"]}}),
             ),
             &["spec.versions[0].name", "spec.version"],
         ),
-        (one(version("v1", false, schema())), &["spec.versions"]),
+        (
+            of_version(version("v1", false, schema())),
+            &["spec.versions"],
+        ),
         (
             json!({"status": {"storedVersions": []}}),
             &["status.storedVersions"],
@@ -87,7 +90,7 @@ fn definitions_are_validated() {
             &["spec.versions", "spec.versions"],
         ),
         (
-            one(json!({"name": "v1", "served": true, "storage": true})),
+            of_version(json!({"name": "v1", "served": true, "storage": true})),
             &["spec.versions[0].schema.openAPIV3Schema"],
         ),
         (
@@ -125,7 +128,7 @@ fn definitions_are_validated() {
             &["spec.preserveUnknownFields"],
         ),
         (
-            one(with(
+            of_version(with(
                 &version("v1", true, schema()),
                 &json!({"subresources": {"scale": {
             "specReplicasPath": ".status.x", "statusReplicasPath": ".status.replicas",
@@ -134,7 +137,7 @@ fn definitions_are_validated() {
             &["spec.subresources.scale.specReplicasPath"],
         ),
         (
-            one(with(
+            of_version(with(
                 &version("v1", true, schema()),
                 &json!({"additionalPrinterColumns": [
             {"name": "A", "type": "text", "jsonPath": "spec"}]}),
@@ -150,50 +153,50 @@ fn definitions_are_validated() {
 
 #[test]
 fn schemas_are_structural() {
-    let at =
+    let path =
         |rest: &str| format!("spec.validation.openAPIV3Schema.properties[spec].properties{rest}");
     let table = [
-        (json!({"s": {"type": null}}), vec![at("[s].type")]),
-        (json!({"s": {"type": "text"}}), vec![at("[s].type")]),
-        (json!({"s": {"default": 5}}), vec![at("[s].default")]),
-        (json!({"s": {"default": "long"}}), vec![at("[s].default")]),
+        (json!({"s": {"type": null}}), vec![path("[s].type")]),
+        (json!({"s": {"type": "text"}}), vec![path("[s].type")]),
+        (json!({"s": {"default": 5}}), vec![path("[s].default")]),
+        (json!({"s": {"default": "long"}}), vec![path("[s].default")]),
         (
             json!({"s": {"uniqueItems": true}}),
-            vec![at("[s].uniqueItems")],
+            vec![path("[s].uniqueItems")],
         ),
-        (json!({"s": {"$ref": "#/x"}}), vec![at("[s].$ref")]),
+        (json!({"s": {"$ref": "#/x"}}), vec![path("[s].$ref")]),
         (
             json!({"l": {"items": null, "x-kubernetes-list-type": "set", "x-kubernetes-list-map-keys": null}}),
-            vec![at("[l].items")],
+            vec![path("[l].items")],
         ),
         (
             json!({"l": {"x-kubernetes-list-map-keys": null}}),
-            vec![at("[l].x-kubernetes-list-map-keys")],
+            vec![path("[l].x-kubernetes-list-map-keys")],
         ),
         (
             json!({"l": {"items": {"type": null}}}),
-            vec![at("[l].items.type"), at("[l].items.type")],
+            vec![path("[l].items.type"), path("[l].items.type")],
         ),
         (
             json!({"l": {"items": {"required": null}}}),
-            vec![at("[l].items.properties[k].default")],
+            vec![path("[l].items.properties[k].default")],
         ),
         (
             json!({"any": {"x-kubernetes-preserve-unknown-fields": false}}),
-            vec![at("[any].x-kubernetes-preserve-unknown-fields")],
+            vec![path("[any].x-kubernetes-preserve-unknown-fields")],
         ),
         (
             json!({"any": {"properties": {"a": {"type": "string"}}, "additionalProperties": {"type": "string"}}}),
-            vec![at("[any].additionalProperties")],
+            vec![path("[any].additionalProperties")],
         ),
         (json!({"p": {"type": "string"}}), vec![]),
         (
             json!({"any": {"x-kubernetes-map-type": "odd"}}),
-            vec![at("[any].x-kubernetes-map-type")],
+            vec![path("[any].x-kubernetes-map-type")],
         ),
         (
             json!({"s": {"anyOf": [{"default": "x"}]}}),
-            vec![at("[s].anyOf[0].default")],
+            vec![path("[s].anyOf[0].default")],
         ),
     ];
     for (change, expect) in table {
@@ -224,12 +227,15 @@ fn schemas_are_structural() {
             ),
         ],
     );
-    let two = json!({"spec": {"versions": [version("v1", true, schema()), version("v2", false, json!({}))]}});
+    let two_versions = json!({"spec": {"versions": [version("v1", true, schema()), version("v2", false, json!({}))]}});
     check(
         API,
         KIND,
         &crd(),
-        &[(two, &["spec.versions[1].schema.openAPIV3Schema.type"])],
+        &[(
+            two_versions,
+            &["spec.versions[1].schema.openAPIV3Schema.type"],
+        )],
     );
 }
 
@@ -289,36 +295,36 @@ fn regular_expressions_of_a_definition_are_bounded() {
         with_fields("v1", true, patterns(20)),
         with_fields("v2", false, patterns(300)),
     ];
-    let refused = errors_of(versions);
-    let (field, why) = &refused[0];
+    let rejections = errors_of(versions);
+    let (field, detail) = &rejections[0];
     assert!(
         field.starts_with("spec.versions[1].schema.openAPIV3Schema.properties[spec].properties[f")
     );
     assert!(field.ends_with("].pattern"), "{field}");
     assert!(
-        why.contains("the regular expressions of the object take more than"),
-        "{why}"
+        detail.contains("the regular expressions of the object take more than"),
+        "{detail}"
     );
     let huge = json!({"f": {"type": "string", "pattern": "(a{1000}){1000}"}});
-    let (field, why) = &errors_of(vec![with_fields("v1", true, huge)])[0];
+    let (field, detail) = &errors_of(vec![with_fields("v1", true, huge)])[0];
     assert!(field.ends_with("properties[f].pattern"), "{field}");
     assert!(
-        why.contains("the regular expression takes more than"),
-        "{why}"
+        detail.contains("the regular expression takes more than"),
+        "{detail}"
     );
     let rules: Vec<Value> = (0..300)
         .map(|i| json!({"rule": format!("self.matches('{}')", large(i))}))
         .collect();
     let rules =
         json!({"f": {"type": "string", "maxLength": 10, "x-kubernetes-validations": rules}});
-    let refused = errors_of(vec![with_fields("v1", true, rules)]);
-    let (field, why) = &refused[0];
+    let rejections = errors_of(vec![with_fields("v1", true, rules)]);
+    let (field, detail) = &rejections[0];
     assert!(
         field.contains("properties[f].x-kubernetes-validations["),
         "{field}"
     );
     assert!(
-        why.contains("the regular expressions of the object take more than"),
-        "{why}"
+        detail.contains("the regular expressions of the object take more than"),
+        "{detail}"
     );
 }

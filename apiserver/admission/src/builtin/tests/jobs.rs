@@ -25,7 +25,7 @@ fn job_specs() {
         let modes = json!({"completionMode": "Indexed", "completions": 3});
         spec(with(&modes, &fields))
     };
-    let many = |fields: Value| {
+    let with_many_completions = |fields: Value| {
         let modes = json!({"completions": 100_001, "backoffLimitPerIndex": 1});
         indexed(with(&modes, &fields))
     };
@@ -95,13 +95,16 @@ fn job_specs() {
                 indexed(json!({"maxFailedIndexes": 3})),
                 &["Required spec.backoffLimitPerIndex"],
             ),
-            (many(json!({})), &["Required spec.maxFailedIndexes"]),
             (
-                many(json!({"maxFailedIndexes": 1, "parallelism": 10_000})),
+                with_many_completions(json!({})),
+                &["Required spec.maxFailedIndexes"],
+            ),
+            (
+                with_many_completions(json!({"maxFailedIndexes": 1, "parallelism": 10_000})),
                 &[],
             ),
             (
-                many(json!({"maxFailedIndexes": 10_001, "parallelism": 10_001})),
+                with_many_completions(json!({"maxFailedIndexes": 10_001, "parallelism": 10_001})),
                 &["Invalid spec.parallelism", "Invalid spec.maxFailedIndexes"],
             ),
             (
@@ -142,12 +145,12 @@ fn selectors_of_jobs() {
     };
     let labels = "spec.template.metadata.labels";
     let unselected = format!("Invalid {labels}");
-    let at = |label: &str| format!("{labels}[{label}]");
-    let missing = ["controller-uid", "job-name"].map(|label| format!("Required {}", at(label)));
+    let path = |label: &str| format!("{labels}[{label}]");
+    let missing = ["controller-uid", "job-name"].map(|label| format!("Required {}", path(label)));
     let prefixed = ["controller-uid", "job-name"]
-        .map(|label| format!("Required {}", at(&format!("batch.kubernetes.io/{label}"))));
-    let wrong_uid = format!("Invalid {}", at("controller-uid"));
-    let wrong_prefixed_uid = format!("Invalid {}", at("batch.kubernetes.io/controller-uid"));
+        .map(|label| format!("Required {}", path(&format!("batch.kubernetes.io/{label}"))));
+    let wrong_uid = format!("Invalid {}", path("controller-uid"));
+    let wrong_prefixed_uid = format!("Invalid {}", path("batch.kubernetes.io/controller-uid"));
     check_reasons(
         JOB,
         &job(),
@@ -201,7 +204,7 @@ fn failure_policies_of_jobs() {
         let all = json!({"operator": "In", "values": [1, 2]});
         rules(json!([{"action": "FailJob", "onExitCodes": with(&all, &codes)}]))
     };
-    let at = "spec.podFailurePolicy.rules[0]";
+    let path = "spec.podFailurePolicy.rules[0]";
     let [action, operator, container, values, second, kind, status] = [
         "action",
         "onExitCodes.operator",
@@ -211,7 +214,7 @@ fn failure_policies_of_jobs() {
         "onPodConditions[0].type",
         "onPodConditions[0].status",
     ]
-    .map(|field| format!("{at}.{field}"));
+    .map(|field| format!("{path}.{field}"));
     let invalid = |field: &str| format!("Invalid {field}");
     let ignored = |fields: Value| {
         let pattern = json!({"type": "DisruptionTarget", "status": "True"});
@@ -244,14 +247,14 @@ fn failure_policies_of_jobs() {
             ),
             (
                 rules(json!([{"action": "Stop"}])),
-                &[&format!("NotSupported {action}"), &invalid(at)],
+                &[&format!("NotSupported {action}"), &invalid(path)],
             ),
             (
                 rules(
                     json!([{"action": "", "onExitCodes": {"operator": "In", "values": [1]},
                     "onPodConditions": [{"type": "a", "status": "True"}]}]),
                 ),
-                &[&format!("Required {action}"), &invalid(at)],
+                &[&format!("Required {action}"), &invalid(path)],
             ),
             (
                 rules(
@@ -303,9 +306,9 @@ fn success_policies_of_jobs() {
         )
     };
     let rule = |rule: Value| with_rules(json!([rule]));
-    let at = "spec.successPolicy.rules[0]";
-    let indexes = format!("Invalid {at}.succeededIndexes");
-    let count = format!("Invalid {at}.succeededCount");
+    let path = "spec.successPolicy.rules[0]";
+    let indexes = format!("Invalid {path}.succeededIndexes");
+    let count = format!("Invalid {path}.succeededCount");
     check_reasons(
         JOB,
         &job(),
@@ -337,7 +340,7 @@ fn success_policies_of_jobs() {
             (rule(json!({"succeededIndexes": "a"})), &[&indexes]),
             (
                 rule(json!({"succeededIndexes": "0,".repeat(40_000)})),
-                &[&format!("TooLong {at}.succeededIndexes"), &indexes],
+                &[&format!("TooLong {path}.succeededIndexes"), &indexes],
             ),
             (rule(json!({"succeededCount": -1})), &[&count]),
             (rule(json!({"succeededCount": 6})), &[&count]),

@@ -62,16 +62,16 @@ fn network_policies() {
             ),
         ],
     );
-    let odd = from(json!({"ipBlock": {"cidr": "10.0.0.1/8"}}));
+    let stored = from(json!({"ipBlock": {"cidr": "10.0.0.1/8"}}));
     check_update(
         "networking.k8s.io/v1",
         "NetworkPolicy",
-        &odd,
+        &stored,
         &[(json!({}), &[])],
     );
     let port = |port: Value| json!({"spec": {"podSelector": {}, "ingress": [{"ports": [port]}]}});
-    let at = "spec.ingress[0].ports[0]";
-    let [end, protocol] = ["endPort", "protocol"].map(|field| format!("{at}.{field}"));
+    let path = "spec.ingress[0].ports[0]";
+    let [end, protocol] = ["endPort", "protocol"].map(|field| format!("{path}.{field}"));
     check_reasons(
         ("networking.k8s.io/v1", "NetworkPolicy"),
         &json!({}),

@@ -56,11 +56,11 @@ fn nodes() {
             ),
         ],
     );
-    let named = json!({"spec": {"providerID": "p", "podCIDRs": ["10.0.0.0/24"]}});
+    let provider_and_cidrs = json!({"spec": {"providerID": "p", "podCIDRs": ["10.0.0.0/24"]}});
     check_update(
         "v1",
         "Node",
-        &named,
+        &provider_and_cidrs,
         &[
             (taints(json!([])), &[]),
             (
@@ -77,7 +77,7 @@ fn nodes() {
             ),
         ],
     );
-    check_update("v1", "Node", &json!({}), &[(named, &[])]);
+    check_update("v1", "Node", &json!({}), &[(provider_and_cidrs, &[])]);
 }
 
 #[test]

@@ -64,13 +64,13 @@ fn systems_have_their_fields() {
         ),
     ]);
     let user = |name: &str| json!({"securityContext": {"windowsOptions": {"runAsUserName": name}}});
-    let at = "securityContext.windowsOptions.runAsUserName";
+    let path = "securityContext.windowsOptions.runAsUserName";
     check_container(&[
         (user("a.example\\user name"), &[]),
-        (user(""), &[at]),
-        (user("a\\b\\c"), &[at]),
-        (user("a:b\\.. "), &[at, at]),
-        (user("a\\us<er"), &[at]),
+        (user(""), &[path]),
+        (user("a\\b\\c"), &[path]),
+        (user("a:b\\.. "), &[path, path]),
+        (user("a\\us<er"), &[path]),
     ]);
 }
 
@@ -82,7 +82,7 @@ fn sysctls_are_those_of_the_pod() {
         spec["securityContext"] = json!({"sysctls": names.collect::<Vec<_>>()});
         spec
     };
-    let at = |i: usize| format!("securityContext.sysctls[{i}].name");
+    let path = |i: usize| format!("securityContext.sysctls[{i}].name");
     check_pod(&[
         (
             sysctls(
@@ -97,14 +97,14 @@ fn sysctls_are_those_of_the_pod() {
         ),
         (
             sysctls(json!({}), &["a.b", "a.b", "A", ""]),
-            &[&at(1), &at(2), &at(3)],
+            &[&path(1), &path(2), &path(3)],
         ),
         (
             sysctls(
                 json!({"hostNetwork": true, "hostIPC": true}),
                 &["net.core.somaxconn", "kernel.sem", "vm.x", "net/a.b"],
             ),
-            &[&at(0), &at(1), &at(3)],
+            &[&path(0), &path(1), &path(3)],
         ),
     ]);
     let choices = |c: Value| json!({"securityContext": c});
@@ -126,7 +126,7 @@ fn sysctls_are_those_of_the_pod() {
 fn resource_claims_are_those_of_the_pod() {
     let pod = |claims: Value, used: Value| json!({"resourceClaims": claims, "containers": [{"name": "c", "image": "i", "resources": {"claims": used}}]});
     let gpu = json!({"name": "gpu", "resourceClaimTemplateName": "t"});
-    let at = "containers[0].resources.claims";
+    let path = "containers[0].resources.claims";
     check_pod(&[
         (pod(json!([gpu]), json!([{"name": "gpu"}])), &[]),
         (
@@ -141,11 +141,11 @@ fn resource_claims_are_those_of_the_pod() {
                 json!([gpu]),
                 json!([{"name": "gpu", "request": "a"}, {"name": "gpu"}]),
             ),
-            &[&format!("{at}[1]")],
+            &[&format!("{path}[1]")],
         ),
         (
             pod(json!([gpu]), json!([{"name": "tpu"}])),
-            &[&format!("{at}[0]")],
+            &[&format!("{path}[0]")],
         ),
         (
             pod(
@@ -191,7 +191,7 @@ fn annotations_of_pods_act_as_fields() {
     let armor = "container.apparmor.security.beta.kubernetes.io/c";
     let cost = "controller.kubernetes.io/pod-deletion-cost";
     let mirror = "kubernetes.io/config.mirror";
-    let at = |key: &str| format!("metadata.annotations[{key}]");
+    let path = |key: &str| format!("metadata.annotations[{key}]");
     let mut contradiction = annotated(seccomp, "runtime/default");
     contradiction["spec"] = json!({"securityContext": {"seccompProfile": {"type": "Unconfined"}}});
     check(
@@ -206,14 +206,14 @@ fn annotations_of_pods_act_as_fields() {
             ),
             (contradiction, &["spec.securityContext.seccompProfile.type"]),
             (annotated(armor, "localhost/p"), &[]),
-            (annotated(armor, "p"), &[&at(armor)]),
+            (annotated(armor, "p"), &[&path(armor)]),
             (
                 annotated(&format!("{armor}x"), "unconfined"),
-                &[&at(&format!("{armor}x"))],
+                &[&path(&format!("{armor}x"))],
             ),
             (annotated(cost, "-7"), &[]),
-            (annotated(cost, "+7"), &[&at(cost)]),
-            (annotated(mirror, "x"), &[&at(mirror)]),
+            (annotated(cost, "+7"), &[&path(cost)]),
+            (annotated(mirror, "x"), &[&path(mirror)]),
         ],
     );
     let armored = super::with(&base, &annotated(armor, "unconfined"));
@@ -222,7 +222,7 @@ fn annotations_of_pods_act_as_fields() {
         "Pod",
         &armored,
         &[
-            (annotated(armor, "runtime/default"), &[&at(armor)]),
+            (annotated(armor, "runtime/default"), &[&path(armor)]),
             (annotated("other", "x"), &[]),
         ],
     );

@@ -86,13 +86,13 @@ fn gated_pods_narrow_their_nodes() {
     let required = "requiredDuringSchedulingIgnoredDuringExecution";
     let terms = |terms: Value| json!({"affinity": {"nodeAffinity": {required: {"nodeSelectorTerms": terms}}}});
     let expression = |key: &str| json!({"key": key, "operator": "Exists"});
-    let one = json!([{"matchExpressions": [expression("a")]}]);
+    let one_term = json!([{"matchExpressions": [expression("a")]}]);
     let gated = pod(with(
         &json!({"schedulingGates": [{"name": "g"}], "nodeSelector": {"a": "b"}}),
-        &terms(one.clone()),
+        &terms(one_term.clone()),
     ));
     let change = |spec: Value| json!({"spec": spec});
-    let at = format!("spec.affinity.nodeAffinity.{required}.nodeSelectorTerms");
+    let path = format!("spec.affinity.nodeAffinity.{required}.nodeSelectorTerms");
     check_update(
         "v1",
         "Pod",
@@ -112,17 +112,22 @@ fn gated_pods_narrow_their_nodes() {
             ),
             (
                 change(terms(json!([{"matchExpressions": [expression("b")]}]))),
-                &[&format!("{at}[0]")],
+                &[&format!("{path}[0]")],
             ),
-            (change(terms(json!([one[0], one[0]]))), &[&at]),
+            (change(terms(json!([one_term[0], one_term[0]]))), &[&path]),
             (
                 change(json!({"affinity": {"podAffinity": {required: [{"topologyKey": "zone"}]}}})),
                 &["spec"],
             ),
         ],
     );
-    let free = pod(json!({"schedulingGates": [{"name": "g"}]}));
-    check_update("v1", "Pod", &free, &[(change(terms(one)), &[])]);
+    let without_affinity = pod(json!({"schedulingGates": [{"name": "g"}]}));
+    check_update(
+        "v1",
+        "Pod",
+        &without_affinity,
+        &[(change(terms(one_term)), &[])],
+    );
 }
 
 #[test]

@@ -130,30 +130,30 @@ fn probes_and_lifecycles() {
 #[test]
 fn environments_mounts_and_ports() {
     let from = |s: Value| json!({"env": [{"name": "A", "valueFrom": s}]});
-    let at = "env[0].valueFrom";
+    let path = "env[0].valueFrom";
     check_container(&[
         (
             from(json!({"fieldRef": {"fieldPath": "metadata.labels['a']"}})),
             &[],
         ),
-        (from(json!({})), &[at]),
+        (from(json!({})), &[path]),
         (
             from(json!({"fieldRef": {"fieldPath": "spec.x"}})),
-            &[&format!("{at}.fieldRef.fieldPath")],
+            &[&format!("{path}.fieldRef.fieldPath")],
         ),
         (
             from(
                 json!({"secretKeyRef": {"name": "s", "key": "k"}, "configMapKeyRef": {"key": "a b"}}),
             ),
             &[
-                &format!("{at}.configMapKeyRef.name"),
-                &format!("{at}.configMapKeyRef.key"),
-                at,
+                &format!("{path}.configMapKeyRef.name"),
+                &format!("{path}.configMapKeyRef.key"),
+                path,
             ],
         ),
         (
             from(json!({"resourceFieldRef": {}})),
-            &[&format!("{at}.resourceFieldRef.resource")],
+            &[&format!("{path}.resourceFieldRef.resource")],
         ),
         (
             from(json!({"resourceFieldRef": {"resource": "limits.memory", "divisor": "1Mi"}})),
@@ -161,11 +161,11 @@ fn environments_mounts_and_ports() {
         ),
         (
             from(json!({"resourceFieldRef": {"resource": "limits.cpu", "divisor": "1Mi"}})),
-            &[&format!("{at}.resourceFieldRef.divisor")],
+            &[&format!("{path}.resourceFieldRef.divisor")],
         ),
         (
             from(json!({"resourceFieldRef": {"resource": "limits.disk"}})),
-            &[&format!("{at}.resourceFieldRef.resource")],
+            &[&format!("{path}.resourceFieldRef.resource")],
         ),
         (
             from(json!({"fieldRef": {"fieldPath": "metadata.annotations['A/b']"}})),
@@ -173,15 +173,15 @@ fn environments_mounts_and_ports() {
         ),
         (
             from(json!({"fieldRef": {"fieldPath": "metadata.labels['a b']"}})),
-            &[&format!("{at}.fieldRef")],
+            &[&format!("{path}.fieldRef")],
         ),
         (
             from(json!({"fieldRef": {"fieldPath": "status.phase"}})),
-            &[&format!("{at}.fieldRef.fieldPath")],
+            &[&format!("{path}.fieldRef.fieldPath")],
         ),
         (
             from(json!({"fileKeyRef": {"volumeName": "v", "path": "../x", "key": "k"}})),
-            &[&format!("{at}.fileKeyRef.path")],
+            &[&format!("{path}.fileKeyRef.path")],
         ),
         (
             json!({"envFrom": [{"secretRef": {"name": "s"}, "prefix": "P_"}]}),

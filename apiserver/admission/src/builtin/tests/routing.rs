@@ -7,13 +7,13 @@ use super::{check, check_reasons, with};
 #[test]
 fn ingresses_and_disruption_budgets() {
     let path = |p: Value| {
-        let full = with(
+        let ingress_path = with(
             &json!({"path": "/", "pathType": "Prefix", "backend": {"service": {"name": "s", "port": {"number": 80}}}}),
             &p,
         );
-        json!({"spec": {"rules": [{"host": "*.a.b", "http": {"paths": [full]}}]}})
+        json!({"spec": {"rules": [{"host": "*.a.b", "http": {"paths": [ingress_path]}}]}})
     };
-    let at = "spec.rules[0].http.paths[0]";
+    let path_field = "spec.rules[0].http.paths[0]";
     check(
         "networking.k8s.io/v1",
         "Ingress",
@@ -31,26 +31,32 @@ fn ingresses_and_disruption_budgets() {
             ),
             (
                 path(json!({"pathType": null})),
-                &[&format!("{at}.pathType")],
+                &[&format!("{path_field}.pathType")],
             ),
             (
                 path(json!({"pathType": "Regex"})),
-                &[&format!("{at}.pathType")],
+                &[&format!("{path_field}.pathType")],
             ),
-            (path(json!({"path": "x"})), &[&format!("{at}.path")]),
-            (path(json!({"path": "/a//b"})), &[&format!("{at}.path")]),
-            (path(json!({"backend": null})), &[&format!("{at}.backend")]),
+            (path(json!({"path": "x"})), &[&format!("{path_field}.path")]),
+            (
+                path(json!({"path": "/a//b"})),
+                &[&format!("{path_field}.path")],
+            ),
+            (
+                path(json!({"backend": null})),
+                &[&format!("{path_field}.backend")],
+            ),
             (
                 path(json!({"backend": {"service": {"name": ""}}})),
-                &[&format!("{at}.backend.service.name")],
+                &[&format!("{path_field}.backend.service.name")],
             ),
             (
                 path(json!({"backend": {"service": {"port": null}}})),
-                &[&format!("{at}.backend")],
+                &[&format!("{path_field}.backend")],
             ),
             (
                 path(json!({"backend": {"service": {"port": {"name": "x"}}}})),
-                &[&format!("{at}.backend")],
+                &[&format!("{path_field}.backend")],
             ),
         ],
     );
@@ -173,7 +179,7 @@ fn hosts_backends_and_classes_of_ingresses() {
             (with(&class, &spec(json!({"ingressClassName": "a"}))), &[]),
         ],
     );
-    let odd = with(
+    let stored = with(
         &base,
         &with(&tls(json!({"secretName": "a b"})), &host("*.a")),
     );
@@ -185,15 +191,15 @@ fn hosts_backends_and_classes_of_ingresses() {
     };
     check_reasons(
         kind,
-        &odd,
-        Some(&odd),
+        &stored,
+        Some(&stored),
         &[
             (class, &[]),
             (wildcard("a"), &["Invalid spec.rules[0].http.paths[0].path"]),
         ],
     );
-    let odd = with(&base, &wildcard("a"));
-    check_reasons(kind, &odd, Some(&odd), &[(wildcard("b"), &[])]);
+    let stored = with(&base, &wildcard("a"));
+    check_reasons(kind, &stored, Some(&stored), &[(wildcard("b"), &[])]);
 }
 
 #[test]

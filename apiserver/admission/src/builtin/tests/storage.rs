@@ -13,7 +13,7 @@ fn storage_classes() {
     let topologies = |terms: Value| json!({ "allowedTopologies": terms });
     let term = |key: &str, values: &[&str]| json!({"matchLabelExpressions": [{"key": key, "values": values}]});
     let first = "allowedTopologies[0].matchLabelExpressions";
-    let many: serde_json::Map<String, Value> =
+    let parameters: serde_json::Map<String, Value> =
         (0..513).map(|i| (i.to_string(), json!(""))).collect();
     check_reasons(
         kind,
@@ -24,7 +24,7 @@ fn storage_classes() {
             (json!({"provisioner": ""}), &["Required provisioner"]),
             (json!({"provisioner": "a b"}), &["Invalid provisioner"]),
             (json!({"parameters": {"": "x"}}), &["Invalid parameters"]),
-            (json!({"parameters": many}), &["TooLong parameters"]),
+            (json!({"parameters": parameters}), &["TooLong parameters"]),
             (
                 json!({"parameters": {"a": "x".repeat(256 << 10)}}),
                 &["TooLong parameters"],
@@ -148,9 +148,9 @@ fn csi_drivers_and_nodes() {
         ],
     );
     let kind = (STORAGE, "CSINode");
-    let own = json!({"name": "d.e", "nodeID": "n", "topologyKeys": ["a/b"]});
+    let node_driver = json!({"name": "d.e", "nodeID": "n", "topologyKeys": ["a/b"]});
     let drivers = |drivers: Value| json!({"spec": {"drivers": drivers}});
-    let node = drivers(json!([own]));
+    let node = drivers(json!([node_driver]));
     check_reasons(
         kind,
         &node,
@@ -177,7 +177,7 @@ fn csi_drivers_and_nodes() {
                 ],
             ),
             (
-                drivers(json!([own, own])),
+                drivers(json!([node_driver, node_driver])),
                 &["Duplicate spec.drivers[1].name"],
             ),
             (
@@ -193,12 +193,15 @@ fn csi_drivers_and_nodes() {
         &[
             (drivers(json!([])), &[]),
             (
-                drivers(json!([with(&own, &json!({"allocatable": {"count": 5}}))])),
+                drivers(json!([with(
+                    &node_driver,
+                    &json!({"allocatable": {"count": 5}})
+                )])),
                 &[],
             ),
             (drivers(json!([{"name": "f", "nodeID": "n"}])), &[]),
             (
-                drivers(json!([with(&own, &json!({"nodeID": "m"}))])),
+                drivers(json!([with(&node_driver, &json!({"nodeID": "m"}))])),
                 &["Invalid spec.drivers"],
             ),
         ],

@@ -88,12 +88,12 @@ fn webhooks_are_validated() {
         .map(|(change, fields)| (json!({"webhooks": [with(&webhook(), &change)]}), fields))
         .collect();
     check(API, "ValidatingWebhookConfiguration", &json!({}), &table);
-    let twice = json!({"webhooks": [webhook(), webhook()]});
+    let two_webhooks = json!({"webhooks": [webhook(), webhook()]});
     check(
         API,
         "MutatingWebhookConfiguration",
         &json!({}),
-        &[(twice, &["webhooks[1].name"])],
+        &[(two_webhooks, &["webhooks[1].name"])],
     );
 }
 

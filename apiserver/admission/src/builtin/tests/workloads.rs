@@ -93,9 +93,9 @@ fn containers() {
     let all = "spec.template.spec";
     let first = format!("{all}.containers[0]");
     let change = |c: Value| {
-        let mut full = json!({"name": "c", "image": "i"});
-        full = with(&full, &c);
-        json!({"spec": {"template": {"spec": {"volumes": [{"name": "v"}], "containers": [full]}}}})
+        let mut container = json!({"name": "c", "image": "i"});
+        container = with(&container, &c);
+        json!({"spec": {"template": {"spec": {"volumes": [{"name": "v"}], "containers": [container]}}}})
     };
     let table: Vec<(Value, Vec<String>)> = vec![
         (
@@ -361,7 +361,7 @@ fn update_strategies_and_revisions() {
         ],
     );
     let update = |strategy: Value| spec(json!({ "updateStrategy": strategy }));
-    let at = "spec.updateStrategy.rollingUpdate";
+    let path = "spec.updateStrategy.rollingUpdate";
     check_reasons(
         kind("DaemonSet"),
         &base,
@@ -374,7 +374,7 @@ fn update_strategies_and_revisions() {
             ),
             (
                 update(json!({"rollingUpdate": {"maxUnavailable": 0, "maxSurge": "101%"}})),
-                &[&format!("Invalid {at}.maxSurge")],
+                &[&format!("Invalid {path}.maxSurge")],
             ),
             (
                 spec(json!({"template": {"spec": {"activeDeadlineSeconds": 0}}})),
@@ -385,7 +385,7 @@ fn update_strategies_and_revisions() {
             ),
         ],
     );
-    let unavailable = format!("Invalid {at}.maxUnavailable");
+    let unavailable = format!("Invalid {path}.maxUnavailable");
     let retention = "spec.persistentVolumeClaimRetentionPolicy";
     check_reasons(
         kind("StatefulSet"),
@@ -417,14 +417,14 @@ fn update_strategies_and_revisions() {
             ),
         ],
     );
-    let odd = with(
+    let stored = with(
         &base,
         &json!({"metadata": {"name": "a.b"}, "spec": {"serviceName": "S", "template": {"spec": {"containers": [{}]}}}}),
     );
     check_reasons(
         kind("StatefulSet"),
-        &odd,
-        Some(&odd),
+        &stored,
+        Some(&stored),
         &[
             (spec(json!({"replicas": 2, "revisionHistoryLimit": 3})), &[]),
             (

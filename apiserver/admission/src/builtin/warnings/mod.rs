@@ -66,8 +66,8 @@ fn node(new: &Value, out: &mut Vec<String>) {
         out.push("spec.configSource: the feature is removed".to_owned());
     }
     if !text(new, "/spec/externalID").is_empty() {
-        let why = "this field is deprecated, and is unused by Kubernetes";
-        out.push(format!("spec.externalID: {why}"));
+        let detail = "this field is deprecated, and is unused by Kubernetes";
+        out.push(format!("spec.externalID: {detail}"));
     }
     for (i, cidr) in items(new, "/spec/podCIDRs").iter().enumerate() {
         let field = format!("spec.podCIDRs[{i}]");

@@ -40,15 +40,18 @@ const DEPRECATED_NODE_LABELS: [(&str, &str); 8] = [
 /// The warning about a deprecated label.
 pub(super) fn deprecation(label: &str) -> Option<&'static str> {
     let mut all = DEPRECATED_NODE_LABELS.iter();
-    all.find(|(key, _)| *key == label).map(|(_, why)| *why)
+    all.find(|(key, _)| *key == label)
+        .map(|(_, detail)| *detail)
 }
 
 /// Warns of deprecated keys in the expressions of a selector at `field`.
 pub(super) fn expressions(field: &str, expressions: &[Value], out: &mut Vec<String>) {
     for (i, expression) in expressions.iter().enumerate() {
         let key = text(expression, "/key");
-        if let Some(why) = deprecation(key) {
-            out.push(format!("{field}.matchExpressions[{i}].key: {key} is {why}"));
+        if let Some(detail) = deprecation(key) {
+            out.push(format!(
+                "{field}.matchExpressions[{i}].key: {key} is {detail}"
+            ));
         }
     }
 }
@@ -58,9 +61,9 @@ pub(super) fn label_values(field: &str, expressions: &[Value], out: &mut Vec<Str
     for (i, expression) in expressions.iter().enumerate() {
         for (j, value) in items(expression, "/values").iter().enumerate() {
             let value = value.as_str().unwrap_or("");
-            if let Err(why) = validate_label_value(value) {
+            if let Err(detail) = validate_label_value(value) {
                 out.push(format!(
-                    "{field}.matchExpressions[{i}].values[{j}]: {value} is invalid, {why}"
+                    "{field}.matchExpressions[{i}].values[{j}]: {value} is invalid, {detail}"
                 ));
             }
         }

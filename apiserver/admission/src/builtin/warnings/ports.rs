@@ -32,32 +32,34 @@ pub(super) fn ports(containers: &[(String, &Value)], out: &mut Vec<String>) {
                 port_definition.host_ip
             ));
         }
-        let others = defined.entry((number, protocol)).or_default();
-        for other in &*others {
-            if let Some(what) = conflict(&port_definition, other) {
+        let earlier_ports = defined.entry((number, protocol)).or_default();
+        for other in &*earlier_ports {
+            if let Some(conflict_kind) = conflict(&port_definition, other) {
                 let (field, other) = (&port_definition.field, &other.field);
-                out.push(format!("{field}: {what} port definition with {other}"));
+                out.push(format!(
+                    "{field}: {conflict_kind} port definition with {other}"
+                ));
             }
         }
-        others.push(port_definition);
+        earlier_ports.push(port_definition);
     }
 }
 
 /// Warns of a name that ports of several containers have.
 pub(super) fn port_names(containers: &[(String, &Value)], out: &mut Vec<String>) {
-    let mut named: HashMap<&str, String> = HashMap::new();
+    let mut fields_by_name: HashMap<&str, String> = HashMap::new();
     for (field, port) in all_ports(containers) {
         let name = text(port, "/name");
         if name.is_empty() {
             continue;
         }
-        match named.get(name) {
+        match fields_by_name.get(name) {
             Some(first) => out.push(format!(
                 "{field}: duplicate port name {name:?} with {first}, services and probes that \
                  select ports by name will use {first}"
             )),
             None => {
-                named.insert(name, field);
+                fields_by_name.insert(name, field);
             }
         }
     }

@@ -28,8 +28,8 @@ pub(super) fn service(service: &Value, out: &mut Vec<String>) {
     }
     warn_of_addresses("externalIPs", spec, out);
     if has_external && !is_headless && kind != "ExternalName" {
-        let why = "is deprecated and may no longer be implemented in some clusters";
-        out.push(format!("spec.externalIPs {why}"));
+        let detail = "is deprecated and may no longer be implemented in some clusters";
+        out.push(format!("spec.externalIPs {detail}"));
     }
     let balancer = text(spec, "/loadBalancerIP");
     out.extend(address_warning("spec.loadBalancerIP", balancer));

@@ -54,9 +54,9 @@ pub(super) fn storage_class(class: &Value, out: &mut Vec<String>) {
         let expressions = items(topology, "/matchLabelExpressions");
         for (j, expression) in expressions.iter().enumerate() {
             let key = text(expression, "/key");
-            if let Some(why) = node_labels::deprecation(key) {
+            if let Some(detail) = node_labels::deprecation(key) {
                 out.push(format!(
-                    "allowedTopologies[{i}].matchLabelExpressions[{j}].key: {key} is {why}"
+                    "allowedTopologies[{i}].matchLabelExpressions[{j}].key: {key} is {detail}"
                 ));
             }
         }
@@ -67,16 +67,16 @@ pub(super) fn storage_capacity(capacity: &Value, out: &mut Vec<String>) {
     let expressions = items(capacity, "/nodeTopology/matchExpressions");
     node_labels::expressions("nodeTopology", expressions, out);
     for (label, _) in entries(capacity, "/nodeTopology/matchLabels") {
-        if let Some(why) = node_labels::deprecation(label) {
-            out.push(format!("nodeTopology.matchLabels.{label}: {why}"));
+        if let Some(detail) = node_labels::deprecation(label) {
+            out.push(format!("nodeTopology.matchLabels.{label}: {detail}"));
         }
     }
 }
 
 pub(super) fn runtime_class(class: &Value, out: &mut Vec<String>) {
     for (label, _) in entries(class, "/scheduling/nodeSelector") {
-        if let Some(why) = node_labels::deprecation(label) {
-            out.push(format!("scheduling.nodeSelector: {why}"));
+        if let Some(detail) = node_labels::deprecation(label) {
+            out.push(format!("scheduling.nodeSelector: {detail}"));
         }
     }
 }

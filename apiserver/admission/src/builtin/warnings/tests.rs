@@ -95,10 +95,10 @@ fn stateful_sets_are_warned_of() {
     let old = json!({"metadata": {"name": "a"}, "spec": {}});
     let new = json!({"metadata": {"name": "a"},
         "spec": {"revisionHistoryLimit": -1, "volumeClaimTemplates": [claim]}});
-    let expected = |at: &str| {
+    let expected = |path: &str| {
         [
             format!(
-                r#"spec.volumeClaimTemplates[0]{at}.resources.requests[storage]: fractional byte value "100m" is invalid, must be an integer"#
+                r#"spec.volumeClaimTemplates[0]{path}.resources.requests[storage]: fractional byte value "100m" is invalid, must be an integer"#
             ),
             "spec.revisionHistoryLimit: a negative value retains all historical revisions; a value >= 0 is recommended".to_owned(),
         ]

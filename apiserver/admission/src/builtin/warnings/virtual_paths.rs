@@ -1,5 +1,5 @@
-//! Warns of files of one volume that hide each other: the path of one is that of another, or of a
-//! directory above it.
+//! Warns of files in one volume that hide each other, because two files have the same path or a
+//! file's path is a directory of another.
 
 use serde_json::Value;
 
@@ -24,10 +24,10 @@ impl VirtualFile {
 /// Warns of the files of a volume.
 pub(super) fn overlapping_paths(volume: &Value, out: &mut Vec<String>) {
     let name = text(volume, "/name");
-    let mut warn = |of: &str, files: Vec<VirtualFile>| {
+    let mut warn = |source_name: &str, files: Vec<VirtualFile>| {
         for overlap in overlaps(&files) {
             out.push(format!(
-                "volume {name:?} ({of}): overlapping paths: {overlap}"
+                "volume {name:?} ({source_name}): overlapping paths: {overlap}"
             ));
         }
     };
@@ -37,8 +37,8 @@ pub(super) fn overlapping_paths(volume: &Value, out: &mut Vec<String>) {
         files(map, ""),
     );
     let secret = get(volume, "/secret");
-    let of = format!("Secret {:?}", text(secret, "/secretName"));
-    warn(&of, files(secret, ""));
+    let source_name = format!("Secret {:?}", text(secret, "/secretName"));
+    warn(&source_name, files(secret, ""));
     warn("DownwardAPI", files(get(volume, "/downwardAPI"), ""));
     let sources = items(volume, "/projected/sources");
     warn("Projected", sources.iter().flat_map(source_files).collect());
@@ -85,8 +85,8 @@ fn source_files(source: &Value) -> Vec<VirtualFile> {
     let bundle = get(source, "/clusterTrustBundle");
     if !bundle.is_null() {
         let name = non_empty_or(text(bundle, "/name"), text(bundle, "/signerName"));
-        let of = format!("ClusterTrustBundle {name:?}");
-        return vec![file(text(bundle, "/path"), &of)];
+        let source_name = format!("ClusterTrustBundle {name:?}");
+        return vec![file(text(bundle, "/path"), &source_name)];
     }
     let certificate = get(source, "/podCertificate");
     let parts = [
@@ -94,16 +94,21 @@ fn source_files(source: &Value) -> Vec<VirtualFile> {
         ("/keyPath", "PodCertificate key"),
         ("/credentialBundlePath", "PodCertificate credential bundle"),
     ];
-    let named = parts.map(|(path, of)| file(text(certificate, path), of));
-    named.into_iter().filter(|f| !f.path.is_empty()).collect()
+    let certificate_files =
+        parts.map(|(path, source_name)| file(text(certificate, path), source_name));
+    certificate_files
+        .into_iter()
+        .filter(|f| !f.path.is_empty())
+        .collect()
 }
 
 fn overlaps(files: &[VirtualFile]) -> Vec<String> {
-    let below = |path: &str, above: &str| format!("{path}/").starts_with(&format!("{above}/"));
+    let is_below =
+        |path: &str, ancestor: &str| format!("{path}/").starts_with(&format!("{ancestor}/"));
     let mut all = Vec::new();
     for (i, file) in files.iter().enumerate().filter(|(_, f)| !f.path.is_empty()) {
         for other in files[..i].iter().filter(|f| !f.path.is_empty()) {
-            if below(&file.path, &other.path) || below(&other.path, &file.path) {
+            if is_below(&file.path, &other.path) || is_below(&other.path, &file.path) {
                 all.push(format!("{} with {}", file.describe(), other.describe()));
             }
         }

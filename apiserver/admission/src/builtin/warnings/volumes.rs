@@ -40,11 +40,11 @@ const CEPH: &str = "deprecated in v1.28, non-functional in v1.31+";
 pub(super) fn pod_volumes(field: &str, spec: &Value, out: &mut Vec<String>) {
     let volumes = items(spec, "/volumes");
     for (i, volume) in volumes.iter().enumerate() {
-        let at = format!("{field}.volumes[{i}]");
-        warn_of_plugins(&at, volume, &POD_PLUGINS, out);
+        let path = format!("{field}.volumes[{i}]");
+        warn_of_plugins(&path, volume, &POD_PLUGINS, out);
         let template = "ephemeral.volumeClaimTemplate.spec";
         let claim = get(volume, "/ephemeral/volumeClaimTemplate/spec");
-        claim_spec(&format!("{at}.{template}"), claim, out);
+        claim_spec(&format!("{path}.{template}"), claim, out);
     }
     for volume in volumes {
         overlapping_paths(volume, out);
@@ -57,9 +57,9 @@ pub(super) fn persistent_volume_plugins(spec: &Value, out: &mut Vec<String>) {
 }
 
 fn warn_of_plugins(field: &str, source: &Value, plugins: &[(&str, &str)], out: &mut Vec<String>) {
-    for (plugin, why) in plugins {
+    for (plugin, detail) in plugins {
         if has(source, &format!("/{plugin}")) {
-            out.push(format!("{field}.{plugin}: {why}"));
+            out.push(format!("{field}.{plugin}: {detail}"));
         }
     }
 }

@@ -92,19 +92,19 @@ fn is_raised(kind: &str, new: &Value, old: &Value) -> bool {
 }
 
 fn warn_of_name(object: &Value, used: &str, out: &mut Vec<String>) {
-    if let Err(why) = validate_dns1123_label(text(object, "/metadata/name")) {
+    if let Err(detail) = validate_dns1123_label(text(object, "/metadata/name")) {
         out.push(format!(
             "metadata.name: {used}, which can result in surprising behavior; a DNS label is \
-             recommended: [{why}]"
+             recommended: [{detail}]"
         ));
     }
 }
 
 fn warn_of_untracked_indexes(field: &str, spec: &Value, out: &mut Vec<String>) {
-    let above = |path: &str, limit: i64| int(spec, path).is_some_and(|n| n > limit);
+    let exceeds = |path: &str, limit: i64| int(spec, path).is_some_and(|n| n > limit);
     if text(spec, "/completionMode") == "Indexed"
-        && above("/completions", MAX_TRACKED_COMPLETIONS)
-        && above("/parallelism", MAX_TRACKED_PARALLELISM)
+        && exceeds("/completions", MAX_TRACKED_COMPLETIONS)
+        && exceeds("/parallelism", MAX_TRACKED_PARALLELISM)
     {
         out.push(format!(
             "{field}: In Indexed Jobs with a number of completions higher than 10^5 and a \
@@ -137,9 +137,9 @@ fn pod_spec_and_metadata(prefix: &str, template: &Value, out: &mut Vec<String>) 
     let containers = all_containers(&field, spec);
     warn_of_node_labels(&field, spec, out);
     let annotations = format!("{prefix}metadata.annotations");
-    for (key, why) in DEPRECATED_ANNOTATIONS {
+    for (key, detail) in DEPRECATED_ANNOTATIONS {
         if has_annotation(template, key) {
-            out.push(format!("{annotations}[{key}]: {why}"));
+            out.push(format!("{annotations}[{key}]: {detail}"));
         }
     }
     pod_volumes(&field, spec, out);
@@ -155,9 +155,9 @@ fn pod_spec_and_metadata(prefix: &str, template: &Value, out: &mut Vec<String>) 
             "{annotations}[{SECCOMP_POD_ANNOTATION}]: {SECCOMP_DEPRECATION}"
         ));
     }
-    for (at, container) in &containers {
+    for (path, container) in &containers {
         warn_of_profiles(&annotations, template, container, out);
-        warn_of_container(at, container, out);
+        warn_of_container(path, container, out);
     }
     ports(&containers, out);
     port_names(&containers, out);
@@ -173,8 +173,8 @@ fn pod_spec_and_metadata(prefix: &str, template: &Value, out: &mut Vec<String>) 
 
 fn warn_of_node_labels(field: &str, spec: &Value, out: &mut Vec<String>) {
     for (label, _) in entries(spec, "/nodeSelector") {
-        if let Some(why) = node_labels::deprecation(label) {
-            out.push(format!("{field}.nodeSelector[{label}]: {why}"));
+        if let Some(detail) = node_labels::deprecation(label) {
+            out.push(format!("{field}.nodeSelector[{label}]: {detail}"));
         }
     }
     let affinity = get(spec, "/affinity/nodeAffinity");
@@ -201,8 +201,8 @@ fn warn_of_lists(field: &str, spec: &Value, out: &mut Vec<String>) {
     for (i, constraint) in constraints.iter().enumerate() {
         let field = format!("{field}.topologySpreadConstraints[{i}]");
         let key = text(constraint, "/topologyKey");
-        if let Some(why) = node_labels::deprecation(key) {
-            out.push(format!("{field}.topologyKey: {key} is {why}"));
+        if let Some(detail) = node_labels::deprecation(key) {
+            out.push(format!("{field}.topologyKey: {key} is {detail}"));
         }
         warn_of_null_selector(&field, constraint, out);
     }
@@ -309,11 +309,11 @@ fn warn_of_affinity(field: &str, spec: &Value, out: &mut Vec<String>) {
 fn warn_of_addresses(field: &str, spec: &Value, out: &mut Vec<String>) {
     let servers = items(spec, "/dnsConfig/nameservers");
     for (i, server) in servers.iter().enumerate() {
-        let at = format!("{field}.dnsConfig.nameservers[{i}]");
-        out.extend(address_warning(&at, server.as_str().unwrap_or("")));
+        let path = format!("{field}.dnsConfig.nameservers[{i}]");
+        out.extend(address_warning(&path, server.as_str().unwrap_or("")));
     }
     for (i, alias) in items(spec, "/hostAliases").iter().enumerate() {
-        let at = format!("{field}.hostAliases[{i}].ip");
-        out.extend(address_warning(&at, text(alias, "/ip")));
+        let path = format!("{field}.hostAliases[{i}].ip");
+        out.extend(address_warning(&path, text(alias, "/ip")));
     }
 }

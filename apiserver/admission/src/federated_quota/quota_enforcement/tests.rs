@@ -27,10 +27,10 @@ fn binding(replicas: &[i64]) -> Value {
         "replicaRequirements": {"resourceRequest": {"cpu": "500m", "memory": "1Gi"}}}})
 }
 
-fn check_demand(new: &Value, old: Option<&Value>, more: Option<Value>) {
+fn check_demand(new: &Value, old: Option<&Value>, expected: Option<Value>) {
     let operation = old.map_or(AdmissionOperation::Create, |_| AdmissionOperation::Update);
     let actual = usage_increase(operation, new, old).unwrap();
-    assert_eq!(actual, more.map(amounts), "{new}");
+    assert_eq!(actual, expected.map(amounts), "{new}");
 }
 
 #[test]
@@ -42,10 +42,10 @@ fn unscheduled_binding_uses_nothing() {
 
 #[test]
 fn update_charges_the_difference() {
-    let more = json!({"cpu": "1", "memory": "2Gi"});
-    check_demand(&binding(&[3]), Some(&binding(&[1])), Some(more));
-    let less = json!({"cpu": "-500m", "memory": "-1Gi"});
-    check_demand(&binding(&[]), Some(&binding(&[1])), Some(less));
+    let increase = json!({"cpu": "1", "memory": "2Gi"});
+    check_demand(&binding(&[3]), Some(&binding(&[1])), Some(increase));
+    let decrease = json!({"cpu": "-500m", "memory": "-1Gi"});
+    check_demand(&binding(&[]), Some(&binding(&[1])), Some(decrease));
     check_demand(&binding(&[1, 2]), Some(&binding(&[2, 1])), None);
     let mut cheaper = binding(&[2]);
     cheaper["spec"]["replicaRequirements"]["resourceRequest"] =
@@ -56,9 +56,9 @@ fn update_charges_the_difference() {
 
 /// Raises usage by 1.5 cores and three pods and lowers it by 1 GB.
 fn check_raised(overall: Value, used: Value, expected: Result<Option<Value>, &str>) {
-    let more = amounts(json!({"cpu": "1500m", "memory": "-1Gi", "pods": "3"}));
+    let increase = amounts(json!({"cpu": "1500m", "memory": "-1Gi", "pods": "3"}));
     let quota = serde_json::from_value(quota("q", overall.clone(), used.clone())).unwrap();
-    let actual = usage_after(&quota, "n/q", &more);
+    let actual = usage_after(&quota, "n/q", &increase);
     let actual = actual.map(|used| used.map(|u| serde_json::to_value(u).unwrap()));
     assert_eq!(actual, expected.map_err(str::to_owned), "{overall} {used}");
 }
@@ -149,8 +149,8 @@ async fn charge_cores(
     dry_run: bool,
 ) -> Result<QuotaChargesOfWrite, Status> {
     let user = UserInfo::internal();
-    let more = amounts(json!({"cpu": cores}));
-    charge_quotas(api, &at(&user, dry_run), &more).await
+    let increase = amounts(json!({"cpu": cores}));
+    charge_quotas(api, &at(&user, dry_run), &increase).await
 }
 
 // proves: QUO-charged, ADM-quota-refund
@@ -161,10 +161,10 @@ async fn all_quotas_are_charged_or_none() {
     let cores = |n: &str| json!({ "cpu": n });
     assert_eq!((used(&api, "a"), used(&api, "q")), (cores("1"), cores("2")));
     assert!(api.writes().iter().all(|w| w.subresource == "status"));
-    let refused = charge_cores(&api, 1, false).await.unwrap_err();
-    assert_eq!((refused.code, &*refused.reason), (403, "QuotaExceeded"));
+    let rejection = charge_cores(&api, 1, false).await.unwrap_err();
+    assert_eq!((rejection.code, &*rejection.reason), (403, "QuotaExceeded"));
     assert_eq!(
-        refused.message,
+        rejection.message,
         "admission webhook \"resourcebinding.karmada.io\" denied the request: FederatedResourceQuota(n/q) exceeded for resource cpu: requested sum 3, limit 2."
     );
     assert_eq!(used(&api, "a"), cores("1"));
