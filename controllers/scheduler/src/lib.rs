@@ -15,6 +15,7 @@ mod controller;
 pub mod core;
 mod decision_explanation_cache;
 mod explain;
+mod inline_scheduling;
 mod metrics;
 mod reconcile;
 mod replica_estimator;
@@ -24,7 +25,7 @@ pub use cluster_cache::SchedulerClusterCache;
 pub use controller::{Scheduler, SchedulerOptions, encode_placement};
 pub use decision_explanation_cache::DecisionExplanationCache;
 pub use explain::{DecisionExplanation, FailedAffinityTermTrace, affinity_peers, explain};
-pub use metrics::{DeferredToSchedulerError, schedule_inline};
+pub use inline_scheduling::{DeferredToSchedulerError, schedule_inline};
 pub use reconcile::SchedulingSkipReason;
 pub use replica_estimator::{
     ClusterToEstimate, CurrentEstimator, EstimateRequest, EstimateSubject, ReplicaEstimator,

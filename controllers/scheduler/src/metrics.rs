@@ -8,10 +8,7 @@ use flotilla_metrics::{
 };
 use parking_lot::Mutex;
 
-use crate::core::{
-    self, ClusterSnapshot, FilterCounts, ScheduleRequest, SchedulerPluginName, SchedulingContext,
-    SchedulingDecision, StepOrPluginCompletion,
-};
+use crate::core::{FilterCounts, SchedulerPluginName, StepOrPluginCompletion};
 
 /// The event that enqueued a binding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -216,88 +213,5 @@ fn observe_mean(figures: &[Histogram; 2], count: FilterCounts, took: f64) {
         if some {
             figure.observe(took / (passed + refused) as f64);
         }
-    }
-}
-
-/// The decision cannot be made inline; the scheduler decides or reports the failure.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the decision is left to the scheduler")]
-pub struct DeferredToSchedulerError;
-
-/// [`core::make_decision`] for a caller that writes the result together with its own change;
-/// counted as one attempt. `scaled`: only the number of replicas has changed.
-pub fn schedule_inline<'a>(
-    request: &ScheduleRequest<'a>,
-    snapshot: &'a ClusterSnapshot,
-    scaled: bool,
-) -> Result<SchedulingDecision<'a>, DeferredToSchedulerError> {
-    // Only the scheduler knows the latest results of other bindings and asks estimators.
-    let rules = snapshot.settings();
-    let grouped = request.spec.workload_affinity_groups.is_some();
-    let asks = rules.estimators && core::is_estimated(request.spec);
-    if asks
-        || (rules.reserve && request.spec.is_workload())
-        || (rules.uses_workload_affinity() && grouped)
-    {
-        return Err(DeferredToSchedulerError);
-    }
-    let began = Instant::now();
-    let decision = core::make_decision(
-        request,
-        &SchedulingContext::from_snapshot(snapshot),
-        &mut step_observer(),
-    );
-    // The scheduler repeats a failed decision, and counts it.
-    if decision.failure().is_some() {
-        return Err(DeferredToSchedulerError);
-    }
-    record_attempt(true, ScheduleType::from_scale(scaled), began.elapsed());
-    Ok(decision)
-}
-
-#[cfg(test)]
-mod tests {
-    use openapi::karmada::{FeatureGates, KarmadaFeature};
-
-    use super::*;
-    use crate::core::tests::cluster;
-    use crate::core::tests::decision_table::{parse_binding, placement};
-    use crate::core::{SchedulerPluginSet, SchedulingSettings};
-
-    #[test]
-    fn decisions_that_depend_on_other_bindings_are_deferred_to_the_scheduler() {
-        let mut grouped = parse_binding("n:2").binding.spec;
-        grouped.workload_affinity_groups = Some(Default::default());
-        let single = parse_binding("n:2").binding.spec;
-        let placement = placement("");
-        let under = |spec, gate, asking| {
-            let gates = FeatureGates::default().with_feature(gate, true);
-            let rules = SchedulingSettings::new(gates, SchedulerPluginSet::default(), false)
-                .with_estimators(asking);
-            let member = cluster("a", 10, serde_json::json!({}));
-            let request = ScheduleRequest {
-                spec,
-                placement: &placement,
-                term: None,
-                fresh: false,
-            };
-            schedule_inline(
-                &request,
-                &ClusterSnapshot::new([member]).with_settings(rules),
-                false,
-            )
-            .is_ok()
-        };
-        let ahead = |spec, gate| under(spec, gate, false);
-        assert!(ahead(&grouped, KarmadaFeature::PriorityBasedScheduling));
-        assert!(!ahead(&grouped, KarmadaFeature::WorkloadAffinity));
-        assert!(ahead(&single, KarmadaFeature::WorkloadAffinity));
-        assert!(!ahead(
-            &single,
-            KarmadaFeature::SchedulingOvercommitProtection
-        ));
-        let nothing = parse_binding("").binding.spec;
-        let asking = |spec| under(spec, KarmadaFeature::PriorityBasedScheduling, true);
-        assert!(!asking(&single) && asking(&nothing));
     }
 }

@@ -18,18 +18,53 @@ use std::cmp::Reverse;
 use std::ops::Range;
 use std::rc::Rc;
 
-/// The members that a set must have.
-pub(super) struct GroupBounds {
-    /// Number of groups; the minimum is at least one.
-    pub(super) min_groups: usize,
-    pub(super) max_groups: usize,
-    pub(super) min_clusters: usize,
+use super::group_bounds::GroupBounds;
+
+/// The best candidate as indexes into the row, in order; groups have at least one cluster.
+pub(super) fn best_candidate(bounds: &GroupBounds, row: &[(usize, i64)]) -> Option<Vec<usize>> {
+    if bounds.min_groups > bounds.max_groups {
+        return None;
+    }
+    let classes = size_classes(row);
+    let mut table = BestGroupSets::new(bounds, classes.first()?.clusters);
+    let mut best: Option<(PartialGroupSet, Vec<usize>)> = None;
+    for class in &classes {
+        table.close(class);
+        if let Some(set) = table.candidate(class) {
+            let places = set.indexes();
+            let standing = |set: &PartialGroupSet, places: &Vec<usize>| {
+                (set.weight, set.clusters, Reverse(places.clone()))
+            };
+            if best
+                .as_ref()
+                .is_none_or(|(b, of)| standing(&set, &places) > standing(b, of))
+            {
+                best = Some((set, places));
+            }
+        }
+        table.extend(class);
+        table.rank();
+    }
+    best.map(|(_, places)| places)
 }
 
-impl GroupBounds {
-    pub(super) fn is_satisfied(&self, length: usize, value: usize) -> bool {
-        length >= self.min_groups && value >= self.min_clusters
-    }
+/// The classes of a row, in its order.
+fn size_classes(row: &[(usize, i64)]) -> Vec<GroupSizeClass> {
+    let mut first = 0;
+    let classes = row.chunk_by(|a, b| a.0 == b.0).map(|groups| {
+        let mut worth = vec![0];
+        for (_, weight) in groups {
+            worth.push(worth[worth.len() - 1] + weight);
+        }
+        let class = GroupSizeClass {
+            clusters: groups[0].0,
+            first,
+            prefix_weights: worth,
+        };
+        first += groups.len();
+        class
+    });
+    classes.collect()
 }
 
 /// Groups with equally many clusters.
@@ -319,50 +354,4 @@ fn best_sources(
     };
     best_sources(class, sets, places.start..middle, before, found);
     best_sources(class, sets, middle + 1..places.end, after, found);
-}
-
-fn classes(row: &[(usize, i64)]) -> Vec<GroupSizeClass> {
-    let mut first = 0;
-    let classes = row.chunk_by(|a, b| a.0 == b.0).map(|groups| {
-        let mut worth = vec![0];
-        for (_, weight) in groups {
-            worth.push(worth[worth.len() - 1] + weight);
-        }
-        let class = GroupSizeClass {
-            clusters: groups[0].0,
-            first,
-            prefix_weights: worth,
-        };
-        first += groups.len();
-        class
-    });
-    classes.collect()
-}
-
-/// The best candidate as indexes into the row, in order; groups have at least one cluster.
-pub(super) fn best_candidate(bounds: &GroupBounds, row: &[(usize, i64)]) -> Option<Vec<usize>> {
-    if bounds.min_groups > bounds.max_groups {
-        return None;
-    }
-    let classes = classes(row);
-    let mut table = BestGroupSets::new(bounds, classes.first()?.clusters);
-    let mut best: Option<(PartialGroupSet, Vec<usize>)> = None;
-    for class in &classes {
-        table.close(class);
-        if let Some(set) = table.candidate(class) {
-            let places = set.indexes();
-            let standing = |set: &PartialGroupSet, places: &Vec<usize>| {
-                (set.weight, set.clusters, Reverse(places.clone()))
-            };
-            if best
-                .as_ref()
-                .is_none_or(|(b, of)| standing(&set, &places) > standing(b, of))
-            {
-                best = Some((set, places));
-            }
-        }
-        table.extend(class);
-        table.rank();
-    }
-    best.map(|(_, places)| places)
 }

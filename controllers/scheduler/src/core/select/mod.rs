@@ -1,7 +1,12 @@
 //! Selects feasible clusters by spread constraints: how many, and which.
 //!
+//! constraints ──[`select_by_cluster`]──► clusters of any region
+//! constraints ──[`select_by_region`]──► regions as groups ──[`select_groups`]──► bounds and a row of groups
+//! ──[`group_search`]──► the best set of groups ──► clusters of these regions
+//!
 //! Source of the rules: Karmada's `pkg/scheduler/core/spreadconstraint`.
 
+mod group_bounds;
 mod group_search;
 mod select_by_cluster;
 mod select_by_region;
@@ -10,10 +15,9 @@ mod selection;
 
 use openapi::karmada::Placement;
 
-use super::{AssignmentStrategy, ClusterCandidate, ScheduleRequest, SchedulingFailure};
-use selection::group_bounds;
+use crate::core::{AssignmentStrategy, ClusterCandidate, ScheduleRequest, SchedulingFailure};
 
-pub(crate) use selection::{ClusterSelection, SpreadRegion};
+pub(crate) use selection::ClusterSelection;
 
 /// Selects from candidates that are sorted best first. `sets`: the workload is scheduled
 /// as a set.

@@ -2,7 +2,8 @@
 
 use openapi::karmada::placement::SpreadConstraint;
 
-use super::{ClusterCandidate, SchedulingFailure, group_bounds};
+use super::group_bounds::constraint_bounds;
+use crate::core::{ClusterCandidate, SchedulingFailure};
 
 /// Takes the best candidates; while they lack capacity for `need` replicas, swaps the last
 /// ones for those of the rest with the most capacity.
@@ -12,14 +13,14 @@ pub(super) fn select_clusters<'a>(
     candidates: Vec<ClusterCandidate<'a>>,
 ) -> Result<Vec<ClusterCandidate<'a>>, SchedulingFailure> {
     let total = candidates.len();
-    let (least, most) = group_bounds(constraint);
-    if total < least {
+    let (min_clusters, max_clusters) = constraint_bounds(constraint);
+    if total < min_clusters {
         return Err(SchedulingFailure::Error(
             "the number of feasible clusters is less than spreadConstraint.MinGroups".into(),
         ));
     }
     let mut chosen = candidates;
-    let mut rest = chosen.split_off(total.min(most));
+    let mut rest = chosen.split_off(total.min(max_clusters));
     let Some(need) = need else { return Ok(chosen) };
     let mut capacity: i64 = chosen.iter().map(|c| c.available).sum();
     for candidate in chosen.iter_mut().rev() {

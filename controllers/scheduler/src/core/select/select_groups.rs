@@ -12,7 +12,8 @@
 
 use std::cmp::Reverse;
 
-use super::group_search::{GroupBounds, best_candidate};
+use super::group_bounds::GroupBounds;
+use super::group_search::best_candidate;
 
 /// A group to select from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,49 +25,57 @@ pub(super) struct SpreadGroup<'a> {
     pub(super) weight: i64,
 }
 
+impl SpreadGroup<'_> {
+    /// The position of the group in the row.
+    fn row_key(&self) -> (usize, Reverse<i64>, &str) {
+        (self.clusters, Reverse(self.weight), self.name)
+    }
+}
+
 /// The indexes of the selected groups, heaviest first; `None` if no set satisfies the bounds.
 pub(super) fn select_groups(
-    units: &[SpreadGroup<'_>],
-    least: usize,
-    most: usize,
-    clusters: usize,
+    groups: &[SpreadGroup<'_>],
+    bounds: &GroupBounds,
 ) -> Option<Vec<usize>> {
     // Users choose the bounds, and the size of the search table depends on them.
-    if units.iter().map(|u| u.clusters).sum::<usize>() < clusters {
+    if groups.iter().map(|group| group.clusters).sum::<usize>() < bounds.min_clusters {
         return None;
     }
-    let mut row: Vec<usize> = (0..units.len()).collect();
-    row.sort_by_key(|at| {
-        let unit = &units[*at];
-        (unit.clusters, Reverse(unit.weight), unit.name)
-    });
     let bounds = GroupBounds {
-        min_groups: least.max(1),
-        max_groups: most.min(units.len()),
-        min_clusters: clusters,
+        min_groups: bounds.min_groups.max(1),
+        max_groups: bounds.max_groups.min(groups.len()),
+        ..*bounds
     };
-    let groups: Vec<(usize, i64)> = row
+    let mut row: Vec<usize> = (0..groups.len()).collect();
+    row.sort_by_key(|index| groups[*index].row_key());
+    let sizes_and_weights: Vec<(usize, i64)> = row
         .iter()
-        .map(|at| (units[*at].clusters, units[*at].weight))
+        .map(|index| (groups[*index].clusters, groups[*index].weight))
         .collect();
-    let places = best_candidate(&bounds, &groups)?;
-    let mut best: Vec<usize> = places.into_iter().map(|index| row[index]).collect();
-    best.sort_by_key(|at| (Reverse(units[*at].weight), units[*at].name));
-    let row_key = |at: usize| {
-        let unit = &units[at];
-        (unit.clusters, Reverse(unit.weight), unit.name)
-    };
-    let shortest = (bounds.min_groups..best.len()).find(|length| {
-        let few = &best[..*length];
-        let last = few.iter().copied().max_by_key(|at| row_key(*at));
-        let value: usize = few.iter().map(|at| units[*at].clusters).sum();
-        let of_last = last.map_or(0, |at| units[at].clusters);
-        bounds.is_satisfied(*length, value) && !bounds.is_satisfied(*length - 1, value - of_last)
-    });
-    if let Some(length) = shortest {
-        best.truncate(length);
+    let positions = best_candidate(&bounds, &sizes_and_weights)?;
+    let mut selected: Vec<usize> = positions.into_iter().map(|at| row[at]).collect();
+    selected.sort_by_key(|index| (Reverse(groups[*index].weight), groups[*index].name));
+    if let Some(length) = shorter_candidate(groups, &bounds, &selected) {
+        selected.truncate(length);
     }
-    Some(best)
+    Some(selected)
+}
+
+/// How many of the heaviest groups of a selection are a candidate by themselves, if fewer than
+/// all are.
+fn shorter_candidate(
+    groups: &[SpreadGroup<'_>],
+    bounds: &GroupBounds,
+    selected: &[usize],
+) -> Option<usize> {
+    (bounds.min_groups..selected.len()).find(|length| {
+        let heaviest = || selected[..*length].iter().map(|index| &groups[*index]);
+        let clusters: usize = heaviest().map(|group| group.clusters).sum();
+        let last = heaviest().max_by_key(|group| group.row_key());
+        let clusters_of_last = last.map_or(0, |group| group.clusters);
+        bounds.is_satisfied(*length, clusters)
+            && !bounds.is_satisfied(*length - 1, clusters - clusters_of_last)
+    })
 }
 
 #[cfg(test)]
@@ -83,6 +92,14 @@ mod tests {
         usize,
         Option<&'static [&'static str]>,
     );
+
+    fn bounds(min_groups: usize, max_groups: usize, min_clusters: usize) -> GroupBounds {
+        GroupBounds {
+            min_groups,
+            max_groups,
+            min_clusters,
+        }
+    }
 
     fn units<'a>(all: &[(&'a str, usize, i64)]) -> Vec<SpreadGroup<'a>> {
         let unit = |(name, value, weight): &(&'a str, usize, i64)| SpreadGroup {
@@ -114,7 +131,7 @@ mod tests {
         ];
         for (groups, least, most, clusters, chosen) in table {
             let units = units(groups);
-            let best = select_groups(&units, *least, *most, *clusters);
+            let best = select_groups(&units, &bounds(*least, *most, *clusters));
             let names = best.map(|best| best.iter().map(|at| units[*at].name).collect::<Vec<_>>());
             assert_eq!(
                 names.as_deref(),
@@ -194,7 +211,7 @@ mod tests {
                 .collect();
             let most = least + more;
             prop_assert_eq!(
-                select_groups(&units, least, most, clusters),
+                select_groups(&units, &bounds(least, most, clusters)),
                 exhaustive_best_set(&units, least, most, clusters)
             );
         }

@@ -1,7 +1,5 @@
 //! The clusters and regions that a selection has chosen.
 
-use openapi::karmada::placement::SpreadConstraint;
-
 use crate::core::ClusterCandidate;
 
 /// The selected clusters.
@@ -20,12 +18,4 @@ pub(crate) struct SpreadRegion<'a> {
     pub(crate) clusters: usize,
     pub(crate) score: i64,
     pub(crate) chosen: bool,
-}
-
-/// The bounds of a constraint. `maxGroups` 0 means no upper bound; Karmada takes it
-/// literally and finds nothing.
-pub(crate) fn group_bounds(constraint: &SpreadConstraint) -> (usize, usize) {
-    let least = usize::try_from(constraint.min_groups).unwrap_or(0);
-    let most = usize::try_from(constraint.max_groups).unwrap_or(0);
-    (least, if most == 0 { usize::MAX } else { most })
 }
