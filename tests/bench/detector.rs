@@ -9,13 +9,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{anyhow, ensure};
-use client::{Api, ApiResource};
+use client::{
+    Api, ApiResource, Informer, InformerFactory, ListWatchSelector, ShutdownToken, TaskGroup,
+};
 use client_fake::FakeApi;
 use controller_context::{PropagationContext, PropagationOptions};
-use flotilla_runtime::{
-    EventRecorder, HostWorkloadFilter, Informer, InformerFactory, ListWatchSelector, ShutdownToken,
-    TaskGroup,
-};
+use flotilla_runtime::{EventRecorder, HostWorkloadFilter};
 use machinery::Gvr;
 use machinery::time::SystemClock;
 use members::{MemberAccess, MemberConnectionCallback, MemberObjectCallback};

@@ -13,7 +13,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow, ensure};
-use flotilla_runtime::{ReconcileAction, ShutdownToken, TaskGroup, Workqueue, run_workers};
+use client::{ShutdownToken, TaskGroup};
+use flotilla_runtime::{ReconcileAction, Workqueue, run_workers};
 use interpreter::{LuaLimits, ResourceInterpreter};
 use jiff::Timestamp;
 use machinery::{Gvk, Object};

@@ -60,7 +60,4 @@ pub use chain::{AdmissionChain, AdmissionChainOptions, QuotaCharges};
 pub use dynamic_admission::DynamicAdmission;
 pub use expressions::ExpressionAuthorizer;
 pub use interpreter_configuration::CustomizationScriptValidator;
-pub use kubernetes_cel::{
-    AuthorizationCheck, AuthorizationDecision, CheckedResource, CheckedTarget, CheckedUser,
-};
 pub use secret_access::SecretAuthorizer;

@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, anyhow, bail, ensure};
 use clap::Args;
-use flotilla_runtime::{ShutdownToken, TaskGroup};
+use client::{ShutdownToken, TaskGroup};
 use machinery::names::split_api_version;
 use openapi::karmada::names;
 use serde_json::{Value, json};

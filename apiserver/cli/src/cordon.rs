@@ -3,7 +3,7 @@
 
 use anyhow::bail;
 use clap::Args;
-use flotilla_runtime::{ShutdownToken, TaskGroup};
+use client::{ShutdownToken, TaskGroup};
 use openapi::karmada::cluster::Taint;
 use openapi::karmada::well_known_keys::TAINT_UNSCHEDULABLE;
 

@@ -7,8 +7,7 @@ use anyhow::{Context, bail};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use client::remote::{RemoteApi, RestConfig};
-use client::{Api, ResourcePath};
-use flotilla_runtime::TaskGroup;
+use client::{Api, ResourcePath, TaskGroup};
 use machinery::Gvr;
 use machinery::bootstrap_token::{
     BootstrapToken, CLUSTER_INFO, CLUSTER_INFO_NAMESPACE, KUBECONFIG_KEY, SIGNATURE_KEY_PREFIX,

@@ -4,10 +4,9 @@ use std::path::PathBuf;
 
 use anyhow::bail;
 use clap::Args;
-use client::Api;
 use client::remote::{ImpersonationConfig, RemoteApi, RestConfig};
+use client::{Api, ShutdownToken, TaskGroup};
 use clusters::{JoinSpec, PreflightCheck, join_preflight};
-use flotilla_runtime::{ShutdownToken, TaskGroup};
 
 use crate::kubeconfig_flags::{ControlPlaneFlags, KubeconfigArgs, load_cluster_config};
 use crate::output;

@@ -6,10 +6,9 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use clap::Args;
-use client::Api;
 use client::remote::kubeconfig::KubeconfigLoadingRules;
 use client::remote::{RemoteApi, RestConfig};
-use flotilla_runtime::TaskGroup;
+use client::{Api, TaskGroup};
 
 /// How the flags of a kind of server are named and described.
 pub trait KubeconfigFlagSet {

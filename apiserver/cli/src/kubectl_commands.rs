@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context, bail, ensure};
 use clap::{Args, Subcommand};
-use flotilla_runtime::{ShutdownToken, TaskGroup};
+use client::{ShutdownToken, TaskGroup};
 
 use crate::kubectl::{ControlPlaneArgs, kubectl_command, replace_process};
 use crate::member_clusters::verify_clusters_exist;

@@ -6,9 +6,8 @@ use std::future::Future;
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
-use client::Api;
 use client::remote::{RemoteApi, RestConfig};
-use flotilla_runtime::TaskGroup;
+use client::{Api, TaskGroup};
 use openapi::karmada::resources::CLUSTERS;
 
 use crate::object_lists::list_all;

@@ -10,8 +10,7 @@ use std::path::PathBuf;
 use anyhow::{Context, ensure};
 use clap::Args;
 use client::remote::RemoteApi;
-use client::{Api, ApiResource, ResourcePath};
-use flotilla_runtime::{ShutdownToken, TaskGroup};
+use client::{Api, ApiResource, ResourcePath, ShutdownToken, TaskGroup};
 use promotion::{Promotion, PromotionOptions};
 use serde_json::Value;
 

@@ -6,8 +6,10 @@ use std::time::Duration;
 use anyhow::{Context, bail, ensure};
 use clap::Args;
 use client::remote::RemoteApi;
-use client::{Api, ApiResource, ResourcePath, WatchEvent, WatchOptions, WriteOptions};
-use flotilla_runtime::{ShutdownToken, TaskGroup};
+use client::{
+    Api, ApiResource, ResourcePath, ShutdownToken, TaskGroup, WatchEvent, WatchOptions,
+    WriteOptions,
+};
 use futures_util::StreamExt;
 use machinery::{Object, duration};
 use openapi::karmada::WorkloadRebalancer;

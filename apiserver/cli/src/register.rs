@@ -9,17 +9,16 @@ use base64::engine::general_purpose::STANDARD;
 use clap::Args;
 use client::remote::kubeconfig::KubeconfigLoadingRules;
 use client::remote::{ClientCertificate, Redacted, RemoteApi, RestConfig};
-use client::{Api, Error};
+use client::{Api, Error, ShutdownToken, TaskGroup};
 use clusters::ReportedSecrets;
 use clusters::register::{
-    AGENT_NAMESPACE, AGENT_SECRET_NAMESPACE, AgentCertificateSpec, AgentDeployment,
-    AgentRegistration, CertifiedKey, RegisterSpec, create_member_objects, preflight,
-    refuse_registered, request_certificate,
+    AGENT_NAMESPACE, AgentCertificateSpec, AgentDeployment, CertifiedKey, RegisterSpec,
+    create_member_objects, preflight, refuse_registered, request_certificate,
 };
-use flotilla_runtime::{ShutdownToken, TaskGroup};
 use machinery::bootstrap_token::{BootstrapToken, TOKEN_PATTERN};
 use machinery::duration;
 use openapi::karmada::FeatureGates;
+use openapi::karmada::agents::{AGENT_SECRET_NAMESPACE, AgentRegistration};
 use serde_json::json;
 
 use crate::discovery::{DiscoveryOptions, discover_ca};

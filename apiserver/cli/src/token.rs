@@ -9,9 +9,9 @@ use base64::engine::general_purpose::STANDARD;
 use clap::{Args, Subcommand};
 use client::remote::RestConfig;
 use client::{
-    Api, DeleteOptions, Error, ListOptions, ResourcePath, WriteOptions, ignore_not_found,
+    Api, DeleteOptions, Error, ListOptions, ResourcePath, ShutdownToken, TaskGroup, WriteOptions,
+    ignore_not_found,
 };
-use flotilla_runtime::{ShutdownToken, TaskGroup};
 use jiff::Timestamp;
 use machinery::bootstrap_token::{
     BootstrapToken, CLUSTER_INFO, CLUSTER_INFO_NAMESPACE, GROUP_PATTERN, KUBECONFIG_KEY,

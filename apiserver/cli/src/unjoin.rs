@@ -4,10 +4,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
-use client::Api;
 use client::remote::RemoteApi;
+use client::{Api, ShutdownToken, TaskGroup};
 use clusters::UnjoinSpec;
-use flotilla_runtime::{ShutdownToken, TaskGroup};
 use machinery::duration;
 
 use crate::kubeconfig_flags::{ControlPlaneFlags, KubeconfigArgs, load_named_cluster_config};

@@ -7,10 +7,10 @@ use anyhow::Context;
 use clap::Args;
 use client::remote::RemoteApi;
 use client::remote::kubeconfig::KubeconfigLoadingRules;
+use client::{ShutdownToken, TaskGroup};
 use clusters::register::{
     AGENT_NAME, AGENT_NAMESPACE, UnregisterSpec, agent_kubeconfig, unregister,
 };
-use flotilla_runtime::{ShutdownToken, TaskGroup};
 use machinery::duration;
 
 use crate::kubeconfig_flags::load_cluster_config;

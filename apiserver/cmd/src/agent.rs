@@ -15,7 +15,7 @@ use clap::Args;
 use client::remote::in_cluster::InClusterEnvironment;
 use client::remote::kubeconfig::KubeconfigLoadingRules;
 use client::remote::{NetworkSendFence, RemoteApi, RestConfig};
-use client::{Api, Informer, ListWatchSelector};
+use client::{Api, Informer, InformerFactory, ListWatchSelector, ShutdownToken, TaskGroup};
 use clusters::register::{AGENT_NAMESPACE, CertificateRotationOptions, run_certificate_rotation};
 use clusters::{
     AgentCertificateValidity, AgentClusterSpec, AgentLeaseOptions, AgentTunnelReporter,
@@ -23,10 +23,7 @@ use clusters::{
 };
 use controller_context::{ExecutionScope, PropagationContext, PropagationOptions};
 use flotilla_cli::{feature_gate_flags, output};
-use flotilla_runtime::{
-    EventRecorder, HostWorkloadFilter, InformerFactory, LeaderElector, LeaderFence, ShutdownToken,
-    TaskGroup,
-};
+use flotilla_runtime::{EventRecorder, HostWorkloadFilter, LeaderElector, LeaderFence};
 use interpreter::{ResourceInterpreter, WebhookInterpreterOptions};
 use machinery::time::{Clock, SystemClock};
 use machinery::{Object, duration};

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use clap::Args;
-use flotilla_runtime::TaskGroup;
+use client::TaskGroup;
 
 use crate::probe_server::{BindAddress, LOOPBACK_METRICS, ProbeEndpoint, serve_probes};
 

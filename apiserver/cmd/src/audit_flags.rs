@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context, anyhow, bail};
 use clap::Args;
+use client::TaskGroup;
 use client::remote::RestConfig;
 use client::remote::kubeconfig::KubeconfigLoadingRules;
 use flotilla_http::audit::{
@@ -13,7 +14,6 @@ use flotilla_http::audit::{
     AuditWebhookBatching, Auditor, start_stdout_log,
 };
 use flotilla_metrics::MetricsRegistry;
-use flotilla_runtime::TaskGroup;
 use machinery::duration;
 use machinery::time::Clock;
 

@@ -9,11 +9,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use clap::Args;
-use client::RemoteApi;
+use client::{RemoteApi, ShutdownToken, TaskGroup};
 use flotilla_cli::kubeconfig_flags::{ControlPlaneFlags, KubeconfigArgs};
 use flotilla_cli::output;
 use flotilla_http::BACKUP_PATH;
-use flotilla_runtime::{ShutdownToken, TaskGroup};
 use storage::backup::{self, BackupSummary};
 use tempfile::NamedTempFile;
 

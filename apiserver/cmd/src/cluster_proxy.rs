@@ -5,13 +5,13 @@
 use std::sync::Arc;
 
 use auth::RequestAuthorizer;
-use client::{Api, TaskGroup};
+use client::{Api, InvolvedObject, TaskGroup};
 use flotilla_http::{
     AGENT_TUNNEL, AgentTunnelEndpoint, CLUSTER_PROXY, ClusterProxy, ControlPlaneBackend,
     GLOBAL_PROXY, GlobalProxy, MemberResourceReader, MemberSearch, SEARCH, SubresourceConnector,
     SubresourceConnectors, TunnelRefusalCallback,
 };
-use flotilla_runtime::{EventRecorder, InvolvedObject};
+use flotilla_runtime::EventRecorder;
 use machinery::Object;
 use machinery::time::Clock;
 use members::{ClusterProxyBackends, RemoteMemberConnector};

@@ -6,9 +6,8 @@ use std::time::Duration;
 
 use anyhow::bail;
 use clap::Args;
-use client::{ResourcePath, WriteOptions};
+use client::{Informer, ListWatchSelector, ResourcePath, WriteOptions};
 use flotilla_cli::output;
-use flotilla_runtime::{Informer, ListWatchSelector};
 use machinery::Gvr;
 use openapi::karmada::ResourceBinding;
 use openapi::karmada::resources::{BINDINGS, OVERRIDES, POLICIES};

@@ -8,13 +8,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Context, bail};
 use clap::Args;
-use client::Api;
 use client::remote::RemoteApi;
 use client::remote::in_cluster::InClusterEnvironment;
 use client::remote::kubeconfig::KubeconfigLoadingRules;
+use client::{Api, ShutdownToken, TaskGroup};
 use estimator::{EstimatorServer, EstimatorServerOptions, EstimatorTlsServerConfig};
 use flotilla_cli::{feature_gate_flags, output};
-use flotilla_runtime::{ShutdownToken, TaskGroup};
 use openapi::karmada::KarmadaFeature;
 
 use crate::logs;

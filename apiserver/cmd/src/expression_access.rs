@@ -3,13 +3,12 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use admission::{
-    AuthorizationCheck, AuthorizationDecision, CheckedTarget, CheckedUser, ExpressionAuthorizer,
-};
+use admission::ExpressionAuthorizer;
 use async_trait::async_trait;
 use auth::RequestAuthorizer;
 use auth::rbac::{AuthorizationSelectors, AuthorizationTarget};
 use auth::token::{service_account_groups, service_account_username};
+use kubernetes_cel::{AuthorizationCheck, AuthorizationDecision, CheckedTarget, CheckedUser};
 use machinery::UserInfo;
 
 struct ServerExpressionAuthorizer(RequestAuthorizer);

@@ -9,15 +9,15 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use clap::Args;
-use client::Api;
 use client::remote::RemoteApi;
 use client::remote::in_cluster::InClusterEnvironment;
 use client::remote::kubeconfig::KubeconfigLoadingRules;
+use client::{Api, ShutdownToken, TaskGroup};
 use clusters::{
     ClusterNameResolutionReporter, NameLookup, NameResolutionOptions, NodeNameResolutionDetector,
 };
 use flotilla_cli::output;
-use flotilla_runtime::{LeaderElector, ShutdownToken, TaskGroup};
+use flotilla_runtime::LeaderElector;
 use futures_util::FutureExt;
 use machinery::duration;
 use machinery::time::{Clock, SystemClock};

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use anyhow::Context;
 use bytes::Bytes;
+use client::TaskGroup;
 use flotilla_metrics::{encode_text, process_registry};
-use flotilla_runtime::TaskGroup;
 use http::header::CONTENT_TYPE;
 use http::{HeaderValue, Response, StatusCode};
 use http_body_util::Full;

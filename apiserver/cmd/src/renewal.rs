@@ -12,7 +12,7 @@ use auth::LocalAuthenticator;
 use auth::certificate_signing::ClusterSigner;
 use auth::pki::Pki;
 use auth::tls::{ReplaceableServingCertificate, ServingCertificates};
-use flotilla_runtime::TaskGroup;
+use client::TaskGroup;
 use machinery::time::Clock;
 use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use flotilla_runtime::TaskGroup;
+use client::TaskGroup;
 use machinery::FailureLogLimiter;
 use tokio::sync::Notify;
 

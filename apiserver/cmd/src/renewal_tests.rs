@@ -258,7 +258,7 @@ async fn the_check_runs_by_itself_and_survives_a_broken_file() {
     };
     assert_eq!(in_use(), good, "the old one stays");
     std::fs::write(&file, &good).unwrap();
-    let tasks = TaskGroup::new(flotilla_runtime::ShutdownToken::new());
+    let tasks = TaskGroup::new(client::ShutdownToken::new());
     let period = Duration::from_millis(20);
     server.renewal.run(period, &Arc::default(), &tasks);
     let renewed = async {

@@ -4,10 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
-use client::Api;
+use client::{Api, TaskGroup};
 use flotilla_http::{ApiServerOptions, FlowController};
 use flotilla_metrics::MetricsRegistry;
-use flotilla_runtime::TaskGroup;
 use machinery::duration;
 
 /// The flags of in-flight limits, priority and fairness, and time.

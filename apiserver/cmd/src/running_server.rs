@@ -6,9 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use auth::tls::ReplaceableServingCertificate;
-use client::Api;
+use client::{Api, InformerFactory, TaskGroup};
 use flotilla_http::{ApiServer, HealthCheck};
-use flotilla_runtime::{InformerFactory, TaskGroup};
 use machinery::time::Clock;
 use scheduler::DecisionExplanationCache;
 use search::MemberCaches;

@@ -6,10 +6,9 @@ use std::sync::Arc;
 
 use anyhow::{Context, anyhow, bail};
 use clap::Args;
-use client::Api;
+use client::{Api, TaskGroup};
 use flotilla_http::{BackupOpener, HealthCheck, HealthProbe};
 use flotilla_metrics::{CallbackMetricDesc, CallbackMetricType};
-use flotilla_runtime::TaskGroup;
 use futures_util::{StreamExt, stream};
 use machinery::Status;
 use machinery::time::Clock;

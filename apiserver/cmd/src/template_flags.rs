@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use clap::{Args, ValueEnum};
-use client::Api;
-use flotilla_runtime::{HostWorkloadFilter, InformerFactory};
+use client::{Api, InformerFactory};
+use flotilla_runtime::HostWorkloadFilter;
 
 /// The flags for templates.
 #[derive(Args, Clone)]

@@ -6,13 +6,14 @@ mod writes;
 
 use std::sync::Arc;
 
+use admission::AuditAnnotations;
 use auth::RequestAuthorizer;
 use client::ResourcePath;
 use http::{HeaderMap, Request, Response};
 use hyper::body::Incoming;
 use machinery::time::Clock;
 use machinery::{Gvr, Status};
-use registry::{AuditAnnotations, Registry, RequestContext, ResourceInfo, options};
+use registry::{Registry, RequestContext, ResourceInfo, options};
 
 use crate::audit::RequestAudit;
 use crate::authorized_request::AuthorizedResourceRequest;

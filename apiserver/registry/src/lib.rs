@@ -58,7 +58,6 @@ mod write_pipeline;
 #[cfg(test)]
 mod tests;
 
-pub use admission::{AuditAnnotations, RequestedWriteOptions};
 pub use component_statuses::StoreHealthProbe;
 pub use computed_resources::{
     ComputedListRequest, ComputedObjects, ComputedResourceProvider, ComputedResourceProviders,

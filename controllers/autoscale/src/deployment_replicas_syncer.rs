@@ -6,10 +6,10 @@
 
 use std::sync::Arc;
 
-use client::{Api, Patch, ResourcePath, Result, WriteOptions};
-use flotilla_runtime::{
-    Informer, ListWatchSelector, ReconcileAction, TaskGroup, Workqueue, run_workers,
+use client::{
+    Api, Informer, ListWatchSelector, Patch, ResourcePath, Result, TaskGroup, WriteOptions,
 };
+use flotilla_runtime::{ReconcileAction, Workqueue, run_workers};
 use machinery::Object;
 use openapi::karmada::resources::BINDINGS;
 use openapi::karmada::well_known_keys::RETAIN_REPLICAS;

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use client::{Api, Informer, ListWatchSelector};
+use client::{Api, Informer, InformerFactory, ListWatchSelector, TaskGroup};
 use client_fake::FakeApi;
-use flotilla_runtime::{EventRecorder, InformerFactory, TaskGroup};
+use flotilla_runtime::EventRecorder;
 use jiff::SignedDuration;
 use machinery::Gvr;
 use machinery::time::{FakeClock, SystemClock};

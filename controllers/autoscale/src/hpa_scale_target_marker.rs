@@ -6,10 +6,10 @@
 
 use std::sync::Arc;
 
-use client::{Api, Error, Patch, ResourcePath, Result, WriteOptions};
-use flotilla_runtime::{
-    Informer, ListWatchSelector, ReconcileAction, TaskGroup, Workqueue, run_workers,
+use client::{
+    Api, Error, Informer, ListWatchSelector, Patch, ResourcePath, Result, TaskGroup, WriteOptions,
 };
+use flotilla_runtime::{ReconcileAction, Workqueue, run_workers};
 use machinery::Object;
 use openapi::karmada::cron_federated_hpa::ScaleTargetReference;
 use openapi::karmada::well_known_keys::{CLUSTER_POLICY_ID, POLICY_ID, RETAIN_REPLICAS};

@@ -25,8 +25,8 @@ mod tests;
 
 use std::sync::Arc;
 
-use client::Api;
-use flotilla_runtime::{EventRecorder, InformerFactory};
+use client::{Api, InformerFactory};
+use flotilla_runtime::EventRecorder;
 use machinery::Gvr;
 use machinery::time::Clock;
 use members::MemberAccess;

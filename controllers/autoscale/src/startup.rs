@@ -2,7 +2,7 @@
 
 use std::sync::LazyLock;
 
-use flotilla_runtime::TaskGroup;
+use client::TaskGroup;
 
 use super::AutoscalersContext;
 use crate::cron_federated_hpa::CronFederatedHpaController;

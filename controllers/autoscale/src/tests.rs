@@ -2,9 +2,8 @@
 
 use std::sync::Arc;
 
-use client::{Api, ApiResource};
+use client::{Api, ApiResource, InformerFactory, ShutdownToken, TaskGroup};
 use client_fake::FakeApi;
-use flotilla_runtime::{InformerFactory, ShutdownToken, TaskGroup};
 use openapi::karmada::resources::BINDINGS;
 use openapi::karmada::well_known_keys::{POLICY_ID, RETAIN_REPLICAS};
 use serde_json::{Value, json};

@@ -2,7 +2,8 @@
 
 use std::collections::HashMap;
 
-use flotilla_runtime::{InformerEvent, Workqueue};
+use client::InformerEvent;
+use flotilla_runtime::Workqueue;
 use machinery::Object;
 use parking_lot::Mutex;
 

@@ -4,19 +4,19 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use client::Api;
+use client::{Api, Informer, InformerEvent, InvolvedObject, ListWatchSelector, TaskGroup};
 use controller_context::{
     DesiredWork, Error, ManifestMemoryBudget, PropagationContext, TemplateInformers, WorkClient,
-    estimate_tree_bytes, is_small_tree,
+    is_small_tree,
 };
 use flotilla_runtime::{
-    ControllerName, EventRecorder, IndexKeyWorkqueue, Informer, InformerEvent, InvolvedObject,
-    ListWatchSelector, ReconcileAction, RestMapping, TaskGroup, Workqueue, remove_finalizers,
-    run_workers,
+    ControllerName, EventRecorder, IndexKeyWorkqueue, ReconcileAction, RestMapping, Workqueue,
+    remove_finalizers, run_workers,
 };
 use futures_util::StreamExt;
 use futures_util::stream::FuturesOrdered;
 use interpreter::{InterpreterOperation, ResourceInterpreter};
+use machinery::tree_memory::estimate_tree_bytes;
 use machinery::{Gvr, Object};
 use openapi::karmada::kind_in_namespace::{KindInNamespace, RESOURCE_GROUP_INDEX};
 use openapi::karmada::resources::{BINDINGS, CLUSTER_BINDINGS};

@@ -1,7 +1,8 @@
 //! Filters the informer events of the binding controller. Source: Karmada's
 //! `pkg/controllers/binding`.
 
-use flotilla_runtime::{InformerEvent, is_generation_or_deletion_changed};
+use client::InformerEvent;
+use flotilla_runtime::is_generation_or_deletion_changed;
 use machinery::{Gvk, Object, ObjectMeta};
 use overrides::{may_select, selects};
 

@@ -4,8 +4,9 @@
 use std::convert::Infallible;
 use std::sync::Arc;
 
+use client::TaskGroup;
 use controller_context::TemplateKey;
-use flotilla_runtime::{ReconcileAction, TaskGroup, run_workers};
+use flotilla_runtime::{ReconcileAction, run_workers};
 use machinery::Object;
 use openapi::karmada::ResourceBinding;
 use openapi::karmada::kind_in_namespace::{KindInNamespace, RESOURCE_GROUP_INDEX};

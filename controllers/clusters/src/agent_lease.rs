@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use client::{Api, Error, ResourcePath, WriteOptions, ignore_not_found};
-use flotilla_runtime::{ReconcileAction, TaskGroup, Workqueue, run_workers};
+use client::{Api, Error, ResourcePath, TaskGroup, WriteOptions, ignore_not_found};
+use flotilla_runtime::{ReconcileAction, Workqueue, run_workers};
 use machinery::time::{Clock, rfc3339_micros};
 use machinery::{Gvr, Object};
 use serde_json::{Value, json};

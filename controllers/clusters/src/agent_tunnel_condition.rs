@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use client::{Api, Error, ResourcePath, WriteOptions};
-use flotilla_runtime::{EventRecorder, InvolvedObject, TaskGroup};
+use client::{Api, Error, InvolvedObject, ResourcePath, TaskGroup, WriteOptions};
+use flotilla_runtime::EventRecorder;
 use machinery::time::{Clock, rfc3339_seconds};
 use members::AgentTunnelState;
 use openapi::karmada::Cluster;

@@ -6,11 +6,11 @@
 
 use std::sync::Arc;
 
-use client::{Api, Patch, ResourcePath, Result, WriteOptions};
-use flotilla_runtime::{
-    EventRecorder, IndexKeyWorkqueue, Informer, InformerEvent, InvolvedObject, ListWatchSelector,
-    TaskGroup,
+use client::{
+    Api, Informer, InformerEvent, InvolvedObject, ListWatchSelector, Patch, ResourcePath, Result,
+    TaskGroup, WriteOptions,
 };
+use flotilla_runtime::{EventRecorder, IndexKeyWorkqueue};
 use machinery::Object;
 use openapi::karmada::kind_in_namespace::RESOURCE_GROUP_INDEX;
 use openapi::karmada::resources::{BINDINGS, CLUSTER_BINDINGS};

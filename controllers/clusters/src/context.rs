@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use client::Api;
-use flotilla_runtime::{EventRecorder, InformerFactory, TaskGroup};
+use client::{Api, InformerFactory, TaskGroup};
+use flotilla_runtime::EventRecorder;
 use interpreter::ResourceInterpreter;
 use jiff::Timestamp;
 use machinery::certificate_request::certificate_validity;

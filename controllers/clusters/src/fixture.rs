@@ -8,11 +8,12 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use client::{
-    Api, ApiResource, DeleteOptions, ListOptions, ObjectList, Patch, ResourcePath, Result,
-    ServerResources, WatchOptions, WatchStream, WriteBody, WriteOptions,
+    Api, ApiResource, DeleteOptions, InformerFactory, ListOptions, ObjectList, Patch, ResourcePath,
+    Result, ServerResources, ShutdownToken, TaskGroup, WatchOptions, WatchStream, WriteBody,
+    WriteOptions,
 };
 use client_fake::FakeApi;
-use flotilla_runtime::{EventRecorder, InformerFactory, ShutdownToken, TaskGroup};
+use flotilla_runtime::EventRecorder;
 use interpreter::ResourceInterpreter;
 use jiff::Timestamp;
 use machinery::time::Clock;

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use client::Api;
-use flotilla_runtime::{EventRecorder, HostWorkloadFilter, InformerFactory};
+use client::{Api, InformerFactory};
+use flotilla_runtime::{EventRecorder, HostWorkloadFilter};
 use interpreter::ResourceInterpreter;
 use machinery::time::Clock;
 use openapi::karmada::FeatureGates;

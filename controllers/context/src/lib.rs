@@ -17,7 +17,6 @@ mod work_client;
 pub use binding_diff::BindingDiff;
 pub use context::{ExecutionScope, PropagationContext, PropagationOptions};
 pub use error::Error;
-pub use machinery::tree_memory::estimate_tree_bytes;
 pub use manifest_memory::{ManifestMemoryBudget, estimate_encoded_tree_bytes, is_small_tree};
 pub use object_metadata::{
     hash_without_status, is_changed_by_karmada, is_equal_except_status, set_metadata_entry,

@@ -9,11 +9,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use client::{Api, ApiResource, Error, ResourcePath, ignore_not_found};
-use flotilla_runtime::{
-    Informer, InformerEvent, InformerFactory, ListWatchSelector, ReconcileAction, RestMapper,
-    RestMapping, TaskGroup, Workqueue, run_workers,
+use client::{
+    Api, ApiResource, Error, Informer, InformerEvent, InformerFactory, ListWatchSelector,
+    ResourcePath, TaskGroup, ignore_not_found,
 };
+use flotilla_runtime::{ReconcileAction, RestMapper, RestMapping, Workqueue, run_workers};
 use machinery::backoff::exponential_delay;
 use machinery::{Gvk, Gvr, Object};
 use openapi::karmada::binding::Condition;

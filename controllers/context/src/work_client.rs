@@ -3,8 +3,8 @@
 
 use std::sync::Arc;
 
-use client::{Api, DeleteOptions, ResourcePath, WriteOptions, ignore_not_found};
-use flotilla_runtime::{Informer, ShardedMap};
+use client::{Api, DeleteOptions, Informer, ResourcePath, WriteOptions, ignore_not_found};
+use flotilla_runtime::ShardedMap;
 use machinery::Object;
 use openapi::karmada::resources::WORKS;
 use openapi::karmada::well_known_keys::{
@@ -295,8 +295,8 @@ impl WorkClient {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use client::{InformerFactory, ListWatchSelector, ShutdownToken, TaskGroup};
     use client_fake::FakeApi;
-    use flotilla_runtime::{InformerFactory, ListWatchSelector, ShutdownToken, TaskGroup};
 
     fn desired_work() -> DesiredWork {
         DesiredWork {

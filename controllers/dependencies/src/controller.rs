@@ -4,13 +4,16 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use client::{Api, Patch, ResourcePath, WriteOptions, ignore_not_found};
+use client::{
+    Api, Informer, InformerEvent, InvolvedObject, ListWatchSelector, Patch, ResourcePath,
+    TaskGroup, WriteOptions, ignore_not_found,
+};
 use controller_context::{
     BindingDiff, Error, PropagationContext, TemplateInformers, hash_without_status,
 };
 use flotilla_runtime::{
-    EventRecorder, IndexKeyWorkqueue, Informer, InformerEvent, InvolvedObject, ListWatchSelector,
-    ReconcileAction, RestMapping, TaskGroup, Workqueue, remove_finalizers, run_workers,
+    EventRecorder, IndexKeyWorkqueue, ReconcileAction, RestMapping, Workqueue, remove_finalizers,
+    run_workers,
 };
 use interpreter::{InterpreterOperation, ResourceInterpreter};
 use machinery::Object;

@@ -1,8 +1,9 @@
 //! Filters the informer events of the dependencies distributor: finds the bindings that a changed
 //! object affects, and decides which changes of bindings are reconciled.
 
+use client::InformerEvent;
 use controller_context::is_equal_except_status;
-use flotilla_runtime::{InformerEvent, RestMapping, is_generation_or_deletion_changed};
+use flotilla_runtime::{RestMapping, is_generation_or_deletion_changed};
 use machinery::Object;
 use openapi::karmada::well_known_keys::{DEPENDENCIES, DEPENDENCIES_FINALIZER};
 use openapi::karmada::{DependentObjectReference, ResourceBinding, dependency};

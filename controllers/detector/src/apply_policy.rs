@@ -1,8 +1,8 @@
 //! Applies a policy to a template: claims the template, and creates or updates the binding.
 
-use client::{ResourcePath, WriteOptions, ignore_not_found};
+use client::{Informer, InvolvedObject, ResourcePath, WriteOptions, ignore_not_found};
 use controller_context::{BindingDiff, Error, TemplateKey, hash_without_status};
-use flotilla_runtime::{Informer, InvolvedObject, ReconcileAction, RestMapping};
+use flotilla_runtime::{ReconcileAction, RestMapping};
 use machinery::Object;
 use openapi::karmada::resources::{BINDINGS, CLUSTER_BINDINGS};
 use openapi::karmada::well_known_keys::APPLIED_PLACEMENT;

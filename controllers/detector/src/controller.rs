@@ -3,11 +3,11 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use client::{Api, Patch, ResourcePath, WriteOptions};
+use client::{Api, Informer, ListWatchSelector, Patch, ResourcePath, TaskGroup, WriteOptions};
 use controller_context::{Error, PropagationContext, TemplateInformers, TemplateKey};
 use flotilla_runtime::{
-    ControllerName, EventRecorder, HostWorkloadFilter, Informer, LastAppliedVersionByKey,
-    ListWatchSelector, ReconcileAction, RestMapping, TaskGroup, Workqueue, run_workers,
+    ControllerName, EventRecorder, HostWorkloadFilter, LastAppliedVersionByKey, ReconcileAction,
+    RestMapping, Workqueue, run_workers,
 };
 use interpreter::ResourceInterpreter;
 use machinery::time::Clock;

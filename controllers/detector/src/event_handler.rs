@@ -3,10 +3,11 @@
 
 use std::sync::Arc;
 
+use client::{Informer, InformerEvent};
 use controller_context::{
     TemplateKey, claiming_policy_ids, is_changed_by_karmada, is_equal_except_status,
 };
-use flotilla_runtime::{Informer, InformerEvent, RestMapping, is_generation_or_deletion_changed};
+use flotilla_runtime::{RestMapping, is_generation_or_deletion_changed};
 use interpreter::{InterpreterOperation, InterpreterRuleChange};
 use machinery::{Gvr, Object};
 use openapi::karmada::{KarmadaFeature, PropagationPolicy, ResourceBinding};

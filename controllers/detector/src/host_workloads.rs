@@ -7,9 +7,9 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use client::{DeleteOptions, Patch, ResourcePath, WriteOptions, ignore_not_found};
+use client::{DeleteOptions, InvolvedObject, Patch, ResourcePath, WriteOptions, ignore_not_found};
 use controller_context::{Error, TemplateKey};
-use flotilla_runtime::{HostWorkloadFilter, InvolvedObject, ReconcileAction, RestMapping};
+use flotilla_runtime::{HostWorkloadFilter, ReconcileAction, RestMapping};
 use machinery::time::rfc3339_seconds;
 use machinery::{Gvr, Object};
 use openapi::karmada::ResourceBinding;

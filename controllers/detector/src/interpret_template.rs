@@ -4,9 +4,9 @@
 //! Source: Karmada's `pkg/detector/detector.go` (`applyReplicaInterpretation`,
 //! `BuildResourceBinding`).
 
-use client::ResourcePath;
+use client::{InvolvedObject, ResourcePath};
 use controller_context::Error;
-use flotilla_runtime::{InvolvedObject, RestMapping};
+use flotilla_runtime::RestMapping;
 use interpreter::{ResourceInterpreter, TemplateReplicas};
 use machinery::Object;
 use openapi::karmada::binding::Component;

@@ -7,9 +7,9 @@
 
 use std::cmp::Reverse;
 
-use client::ResourcePath;
+use client::{InvolvedObject, ResourcePath};
 use controller_context::{Error, TemplateKey};
-use flotilla_runtime::{InvolvedObject, RestMapping};
+use flotilla_runtime::RestMapping;
 use machinery::Object;
 use openapi::karmada::well_known_keys::{CLUSTER_POLICY_NAME, POLICY_NAME, POLICY_NAMESPACE};
 

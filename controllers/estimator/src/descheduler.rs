@@ -8,11 +8,11 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use client::{Api, Error, InvolvedObject, Patch, ResourcePath, Result, WriteOptions};
-use flotilla_runtime::{
-    EventRecorder, Informer, InformerFactory, ListWatchSelector, ReconcileAction, TaskGroup,
-    Workqueue, run_workers_after,
+use client::{
+    Api, Error, Informer, InformerFactory, InvolvedObject, ListWatchSelector, Patch, ResourcePath,
+    Result, TaskGroup, WriteOptions,
 };
+use flotilla_runtime::{EventRecorder, ReconcileAction, Workqueue, run_workers_after};
 use machinery::Object;
 use machinery::time::Clock;
 use members::MemberClusterManager;

@@ -9,11 +9,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use client::Api;
-use flotilla_runtime::{
-    Informer, InformerFactory, ListWatchSelector, ReconcileAction, TaskGroup, Workqueue,
-    run_workers_after,
-};
+use client::{Api, Informer, InformerFactory, ListWatchSelector, TaskGroup};
+use flotilla_runtime::{ReconcileAction, Workqueue, run_workers_after};
 use futures_util::future::join_all;
 use machinery::{FailureLogLimiter, Gvr};
 use openapi::karmada::Cluster;

@@ -5,8 +5,8 @@
 use std::future::Future;
 use std::time::Duration;
 
+use client::TaskGroup;
 use client::remote::server_name;
-use flotilla_runtime::TaskGroup;
 use http::Uri;
 use http::uri::PathAndQuery;
 use hyper_util::rt::TokioIo;

@@ -9,8 +9,7 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use client::Api;
-use flotilla_runtime::TaskGroup;
+use client::{Api, TaskGroup};
 use http::{Request, Response};
 use hyper::body::Incoming;
 use hyper::server::conn::http2;

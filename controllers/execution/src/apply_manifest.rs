@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use client::{Api, ResourcePath, WriteOptions, ignore_not_found};
-use flotilla_runtime::{Informer, ReconcileError};
+use client::{Api, Informer, ResourcePath, WriteOptions, ignore_not_found};
+use flotilla_runtime::ReconcileError;
 use machinery::Object;
 use openapi::karmada::well_known_keys::CONFLICT_RESOLUTION;
 use tokio::time::Instant;

@@ -4,8 +4,9 @@ use std::collections::HashSet;
 use std::time::Duration;
 
 use bytes::Bytes;
+use client::InvolvedObject;
 use controller_context::Error;
-use flotilla_runtime::{InvolvedObject, ReconcileAction};
+use flotilla_runtime::ReconcileAction;
 use machinery::Object;
 use tokio::time::Instant;
 

@@ -5,7 +5,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
-use flotilla_runtime::{LastAppliedVersionByKey, TaskGroup, Workqueue};
+use client::TaskGroup;
+use flotilla_runtime::{LastAppliedVersionByKey, Workqueue};
 use machinery::{Gvr, Object};
 use parking_lot::Mutex;
 
@@ -147,7 +148,7 @@ impl ClusterExecutors {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use flotilla_runtime::ShutdownToken;
+    use client::ShutdownToken;
     use std::sync::mpsc;
 
     /// Adds a key as event handlers do; no workers run.

@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use client::Api;
+use client::{Api, Informer, ListWatchSelector};
 use controller_context::WorkClient;
-use flotilla_runtime::{Informer, ListWatchSelector, RestMapper};
+use flotilla_runtime::RestMapper;
 use machinery::Gvr;
 use members::{MemberAccess, MemberConnectionCallback, MemberObjectCallback};
 use openapi::karmada::resources::{CLUSTERS, WORKS};

@@ -5,15 +5,17 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
-use client::{Api, Patch, ResourcePath, WriteOptions, ignore_not_found};
+use client::{
+    Api, Informer, InformerEvent, InvolvedObject, Patch, ResourcePath, TaskGroup, WriteOptions,
+    ignore_not_found,
+};
 use controller_context::{
     Error, ExecutionScope, ManifestMemoryBudget, PropagationContext, WorkClient,
     is_equal_except_status,
 };
 use flotilla_runtime::{
-    ControllerName, EventRecorder, Expectations, Informer, InformerEvent, InvolvedObject,
-    ReconcileAction, RestMapper, TaskGroup, Workqueue, is_generation_or_deletion_changed,
-    run_workers,
+    ControllerName, EventRecorder, Expectations, ReconcileAction, RestMapper, Workqueue,
+    is_generation_or_deletion_changed, run_workers,
 };
 use interpreter::{InterpreterOperation, InterpreterRuleChange, ResourceInterpreter};
 use machinery::conditions::set_status_condition;

@@ -3,7 +3,8 @@
 use std::convert::Infallible;
 use std::sync::Arc;
 
-use flotilla_runtime::{ReconcileAction, TaskGroup, run_workers};
+use client::TaskGroup;
+use flotilla_runtime::{ReconcileAction, run_workers};
 use machinery::Gvk;
 
 use crate::controller::ExecutionController;

@@ -5,11 +5,8 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use client::{Api, Error};
-use flotilla_runtime::{
-    Informer, InformerEvent, InformerFactory, ListWatchSelector, ReconcileAction, TaskGroup,
-    Workqueue, run_workers,
-};
+use client::{Api, Error, Informer, InformerEvent, InformerFactory, ListWatchSelector, TaskGroup};
+use flotilla_runtime::{ReconcileAction, Workqueue, run_workers};
 use machinery::time::Clock;
 use machinery::{Gvr, Object, Quantity};
 use parking_lot::Mutex;

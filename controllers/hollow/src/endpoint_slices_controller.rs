@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use client::{Api, DeleteOptions, Error, ResourcePath, WriteOptions, ignore_not_found};
-use flotilla_runtime::{
-    Informer, InformerFactory, ListWatchSelector, ReconcileAction, TaskGroup, Workqueue,
-    run_workers,
+use client::{
+    Api, DeleteOptions, Error, Informer, InformerFactory, ListWatchSelector, ResourcePath,
+    TaskGroup, WriteOptions, ignore_not_found,
 };
+use flotilla_runtime::{ReconcileAction, Workqueue, run_workers};
 use machinery::{Gvr, Object};
 use serde_json::Value;
 

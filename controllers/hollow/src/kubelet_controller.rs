@@ -1,7 +1,7 @@
 //! The kubelet's controller: binds pods and writes their status through `client::Api`.
 
-use client::{DeleteOptions, Error, ResourcePath, WriteOptions};
-use flotilla_runtime::{InformerEvent, ReconcileAction};
+use client::{DeleteOptions, Error, InformerEvent, ResourcePath, WriteOptions};
+use flotilla_runtime::ReconcileAction;
 use machinery::Object;
 use serde_json::json;
 

@@ -3,9 +3,8 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use client::Api;
+use client::{Api, InformerFactory, ShutdownToken, TaskGroup};
 use client_fake::FakeApi;
-use flotilla_runtime::{InformerFactory, ShutdownToken, TaskGroup};
 use machinery::Gvr;
 use machinery::time::SystemClock;
 use serde_json::{Value, json};

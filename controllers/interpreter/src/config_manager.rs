@@ -6,8 +6,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use arc_swap::{ArcSwap, Guard};
-use client::Api;
-use flotilla_runtime::{Informer, InformerEvent, InformerFactory, ListWatchSelector};
+use client::{Api, Informer, InformerEvent, InformerFactory, ListWatchSelector};
 use machinery::{Gvk, Gvr, Object};
 use parking_lot::Mutex;
 

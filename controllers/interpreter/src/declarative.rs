@@ -2,8 +2,7 @@
 
 use std::sync::Arc;
 
-use client::Api;
-use flotilla_runtime::InformerFactory;
+use client::{Api, InformerFactory};
 use machinery::{Gvk, Object};
 use openapi::karmada::resources::CUSTOMIZATIONS;
 

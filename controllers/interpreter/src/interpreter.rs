@@ -8,8 +8,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use client::Api;
-use flotilla_runtime::InformerFactory;
+use client::{Api, InformerFactory};
 use jiff::Timestamp;
 use machinery::{Gvk, Object};
 use openapi::karmada::binding::{AggregatedStatusItem, Component};

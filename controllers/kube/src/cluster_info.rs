@@ -7,11 +7,10 @@ use std::sync::Arc;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use client::{Api, Error, ResourcePath, WriteOptions};
-use flotilla_runtime::{
-    Informer, InformerFactory, ListWatchSelector, ReconcileAction, TaskGroup, Workqueue,
-    run_workers,
+use client::{
+    Api, Error, Informer, InformerFactory, ListWatchSelector, ResourcePath, TaskGroup, WriteOptions,
 };
+use flotilla_runtime::{ReconcileAction, Workqueue, run_workers};
 use jiff::Timestamp;
 use machinery::bootstrap_token::{
     CLUSTER_INFO, CLUSTER_INFO_NAMESPACE, KUBECONFIG_KEY, SIGNATURE_KEY_PREFIX,

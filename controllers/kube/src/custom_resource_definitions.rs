@@ -4,11 +4,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use client::{Api, DeleteOptions, Error, ListOptions, ResourcePath, WriteOptions};
-use flotilla_runtime::{
-    Informer, InformerFactory, ListWatchSelector, ReconcileAction, TaskGroup, Workqueue,
-    remove_finalizers, run_workers,
+use client::{
+    Api, DeleteOptions, Error, Informer, InformerFactory, ListOptions, ListWatchSelector,
+    ResourcePath, TaskGroup, WriteOptions,
 };
+use flotilla_runtime::{ReconcileAction, Workqueue, remove_finalizers, run_workers};
 use machinery::time::{Clock, rfc3339_seconds};
 use machinery::{Gvr, Object};
 use openapi::{

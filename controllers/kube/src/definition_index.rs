@@ -5,7 +5,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use flotilla_runtime::{Informer, InformerEvent};
+use client::{Informer, InformerEvent};
 use openapi::{DefinitionSummary, ResourceNames};
 use parking_lot::Mutex;
 

@@ -9,11 +9,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use client::{Api, Error, ResourcePath};
-use flotilla_runtime::{
-    Informer, InformerFactory, ListWatchSelector, ReconcileAction, RestMapper, TaskGroup,
-    Workqueue, run_workers,
-};
+use client::{Api, Error, Informer, InformerFactory, ListWatchSelector, ResourcePath, TaskGroup};
+use flotilla_runtime::{ReconcileAction, RestMapper, Workqueue, run_workers};
 use jiff::{SignedDuration, Timestamp};
 use machinery::object::OwnerReference;
 use machinery::time::{self, Clock, rfc3339_seconds};

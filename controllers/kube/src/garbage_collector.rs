@@ -6,12 +6,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use client::{
-    Api, DeleteOptions, DeletionPropagation, Error, Patch, ResourcePath, WriteOptions,
+    Api, DeleteOptions, DeletionPropagation, Error, Informer, InformerEvent, InformerFactory,
+    InvolvedObject, ListWatchSelector, Patch, ResourcePath, TaskGroup, WriteOptions,
     ignore_not_found,
 };
 use flotilla_runtime::{
-    EventRecorder, Informer, InformerEvent, InformerFactory, InvolvedObject, ListWatchSelector,
-    ReconcileAction, RestMapper, RestMapping, TaskGroup, Workqueue, remove_finalizers, run_workers,
+    EventRecorder, ReconcileAction, RestMapper, RestMapping, Workqueue, remove_finalizers,
+    run_workers,
 };
 use machinery::object::OwnerReference;
 use machinery::time::Clock;

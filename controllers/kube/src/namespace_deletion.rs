@@ -5,13 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use client::{
-    Api, ApiResource, DeleteOptions, DeletionPropagation, Error, ListOptions, ResourcePath,
-    WriteOptions, ignore_not_found,
+    Api, ApiResource, DeleteOptions, DeletionPropagation, Error, InformerFactory, ListOptions,
+    ListWatchSelector, ResourcePath, TaskGroup, WriteOptions, ignore_not_found,
 };
-use flotilla_runtime::{
-    InformerFactory, ListWatchSelector, ReconcileAction, RestMapper, TaskGroup, Workqueue,
-    run_workers,
-};
+use flotilla_runtime::{ReconcileAction, RestMapper, Workqueue, run_workers};
 use machinery::conditions::set_json_condition;
 use machinery::time::{Clock, rfc3339_seconds};
 use machinery::{Gvr, Object};

@@ -6,11 +6,10 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use client::{Api, Error, ListOptions, ResourcePath};
-use flotilla_runtime::{
-    Informer, InformerFactory, ListWatchSelector, ReconcileAction, RestMapper, TaskGroup,
-    Workqueue, run_workers,
+use client::{
+    Api, Error, Informer, InformerFactory, ListOptions, ListWatchSelector, ResourcePath, TaskGroup,
 };
+use flotilla_runtime::{ReconcileAction, RestMapper, Workqueue, run_workers};
 use machinery::{Gvr, Object, Quantity};
 use openapi::ResourceList;
 use openapi::quota_usage::{self, ResourceQuota, ResourceQuotaStatus};

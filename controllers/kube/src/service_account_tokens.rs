@@ -6,11 +6,11 @@ use std::sync::Arc;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use client::{Api, DeleteOptions, Error, ResourcePath, WriteOptions};
-use flotilla_runtime::{
-    Informer, InformerFactory, ListWatchSelector, ReconcileAction, TaskGroup, Workqueue,
-    run_workers,
+use client::{
+    Api, DeleteOptions, Error, Informer, InformerFactory, ListWatchSelector, ResourcePath,
+    TaskGroup, WriteOptions,
 };
+use flotilla_runtime::{ReconcileAction, Workqueue, run_workers};
 use machinery::{Gvr, Object};
 use serde_json::{Value, json};
 use tokio::sync::watch;

@@ -4,11 +4,10 @@
 
 use std::sync::Arc;
 
-use client::{Api, Error, ResourcePath, WriteOptions};
-use flotilla_runtime::{
-    Informer, InformerFactory, ListWatchSelector, ReconcileAction, TaskGroup, Workqueue,
-    run_workers,
+use client::{
+    Api, Error, Informer, InformerFactory, ListWatchSelector, ResourcePath, TaskGroup, WriteOptions,
 };
+use flotilla_runtime::{ReconcileAction, Workqueue, run_workers};
 use machinery::Gvr;
 use serde_json::{Value, json};
 use tokio::sync::watch;

@@ -1,6 +1,7 @@
 //! Waits of the controllers that end with their tasks.
 
-use flotilla_runtime::{Informer, TaskGroup, Workqueue};
+use client::{Informer, TaskGroup};
+use flotilla_runtime::Workqueue;
 use tokio::sync::watch;
 
 /// Enqueues `keys` whenever the root certificates change.

@@ -4,11 +4,10 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use client::{Api, Error, controller_client};
-use flotilla_runtime::{
-    Informer, InformerFactory, ListWatchSelector, ReconcileAction, RestMapper, TaskGroup,
-    Workqueue, run_workers,
+use client::{
+    Api, Error, Informer, InformerFactory, ListWatchSelector, TaskGroup, controller_client,
 };
+use flotilla_runtime::{ReconcileAction, RestMapper, Workqueue, run_workers};
 use machinery::time::Clock;
 use machinery::{Gvr, UserInfo};
 use tokio::sync::watch;

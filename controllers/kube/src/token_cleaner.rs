@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use client::{Api, DeleteOptions, Error, ResourcePath};
-use flotilla_runtime::{
-    Informer, InformerFactory, ListWatchSelector, ReconcileAction, TaskGroup, Workqueue,
-    run_workers,
+use client::{
+    Api, DeleteOptions, Error, Informer, InformerFactory, ListWatchSelector, ResourcePath,
+    TaskGroup,
 };
+use flotilla_runtime::{ReconcileAction, Workqueue, run_workers};
 use jiff::Timestamp;
 use machinery::bootstrap_token::{TOKEN_NAMESPACE, TOKEN_SECRET_TYPE, secret_expiration};
 use machinery::time::{self, Clock};

@@ -7,11 +7,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use client::{Api, DeleteOptions, DeletionPropagation, Error, ResourcePath, ignore_not_found};
-use flotilla_runtime::{
-    Informer, InformerFactory, ListWatchSelector, ReconcileAction, TaskGroup, Workqueue,
-    run_workers,
+use client::{
+    Api, DeleteOptions, DeletionPropagation, Error, Informer, InformerFactory, ListWatchSelector,
+    ResourcePath, TaskGroup, ignore_not_found,
 };
+use flotilla_runtime::{ReconcileAction, Workqueue, run_workers};
 use jiff::{SignedDuration, Timestamp};
 use machinery::time::{self, Clock};
 use machinery::{Gvr, Object};

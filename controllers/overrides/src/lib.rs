@@ -17,7 +17,8 @@ mod tests;
 use std::fmt;
 use std::sync::Arc;
 
-use flotilla_runtime::{EventRecorder, Informer, InformerEvent, InvolvedObject};
+use client::{Informer, InformerEvent, InvolvedObject};
+use flotilla_runtime::EventRecorder;
 use machinery::object::Label;
 use machinery::{Gvk, Object, ObjectMeta};
 use openapi::karmada::kind_in_namespace::KindInNamespace;

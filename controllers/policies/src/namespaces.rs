@@ -5,13 +5,11 @@
 
 use std::sync::Arc;
 
+use client::{Informer, InvolvedObject, ListWatchSelector, TaskGroup};
 use controller_context::{
     DesiredWork, Error, NamespaceFilter, PropagationContext, WorkClient, is_equal_except_status,
 };
-use flotilla_runtime::{
-    EventRecorder, Informer, InvolvedObject, ListWatchSelector, ReconcileAction, TaskGroup,
-    Workqueue, run_workers,
-};
+use flotilla_runtime::{EventRecorder, ReconcileAction, Workqueue, run_workers};
 use machinery::{Gvk, Gvr, Object};
 use openapi::karmada::names;
 use openapi::karmada::well_known_keys::{APPLIED_CLUSTER_OVERRIDES, SKIP_AUTO_PROPAGATION};

@@ -7,11 +7,12 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use client::{Api, DeleteOptions, Error, Patch, ResourcePath, WriteOptions};
-use controller_context::{PropagationContext, is_equal_except_status};
-use flotilla_runtime::{
-    Informer, ListWatchSelector, ReconcileAction, TaskGroup, Workqueue, run_workers,
+use client::{
+    Api, DeleteOptions, Error, Informer, ListWatchSelector, Patch, ResourcePath, TaskGroup,
+    WriteOptions,
 };
+use controller_context::{PropagationContext, is_equal_except_status};
+use flotilla_runtime::{ReconcileAction, Workqueue, run_workers};
 use machinery::Object;
 use machinery::time::{Clock, parse, rfc3339_seconds};
 use openapi::karmada::rebalancer::{

@@ -7,11 +7,9 @@
 
 use std::sync::Arc;
 
+use client::{Informer, InformerEvent, InvolvedObject, ListWatchSelector, TaskGroup};
 use controller_context::{DesiredWork, Error, PropagationContext, WorkClient};
-use flotilla_runtime::{
-    EventRecorder, Informer, InformerEvent, InvolvedObject, ListWatchSelector, ReconcileAction,
-    TaskGroup, Workqueue, run_workers,
-};
+use flotilla_runtime::{EventRecorder, ReconcileAction, Workqueue, run_workers};
 use machinery::{Gvr, Object};
 use members::{ClusterRoleGrant, ProxySubjects, RoleBindingSubjects};
 use openapi::karmada::names;

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use binding::BindingController;
+use client::{ListWatchSelector, TaskGroup};
 use controller_context::{
     ExecutionScope, ManifestMemoryBudget, NamespaceFilter, PropagationContext,
     SkippedResourceConfig, TemplateInformers, WorkClient,
@@ -11,9 +12,7 @@ use controller_context::{
 use dependencies::DependenciesDistributor;
 use detector::ResourceDetector;
 use execution::ExecutionController;
-use flotilla_runtime::{
-    ListWatchSelector, ReconcileAction, RestMapper, TaskGroup, Workqueue, run_workers,
-};
+use flotilla_runtime::{ReconcileAction, RestMapper, Workqueue, run_workers};
 use machinery::Gvr;
 use openapi::karmada::KarmadaFeature;
 use openapi::karmada::resources::{CLUSTER_OVERRIDES, OVERRIDES, WORKS};

@@ -9,15 +9,13 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use client::{
-    Api, ApiResource, DeleteOptions, Error, ListOptions, ObjectList, Patch, ResourcePath, Result,
-    ServerResources, WatchOptions, WatchStream, WriteBody, WriteOptions,
+    Api, ApiResource, DeleteOptions, Error, Informer, InformerFactory, ListOptions,
+    ListWatchSelector, ObjectList, Patch, ResourcePath, Result, ServerResources, ShutdownToken,
+    TaskGroup, WatchOptions, WatchStream, WriteBody, WriteOptions,
 };
 use client_fake::FakeApi;
 use controller_context::{PropagationContext, PropagationOptions};
-use flotilla_runtime::{
-    EventRecorder, HostWorkloadFilter, Informer, InformerFactory, ListWatchSelector, ShutdownToken,
-    TaskGroup,
-};
+use flotilla_runtime::{EventRecorder, HostWorkloadFilter};
 use interpreter::ResourceInterpreter;
 use machinery::time::SystemClock;
 use machinery::{Gvr, Object};

@@ -5,13 +5,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use client::{Api, ApiResource};
+use client::{
+    Api, ApiResource, Informer, InformerFactory, ListWatchSelector, ShutdownToken, TaskGroup,
+};
 use client_fake::FakeApi;
 use controller_context::{PropagationContext, PropagationOptions};
-use flotilla_runtime::{
-    EventRecorder, HostWorkloadFilter, Informer, InformerFactory, ListWatchSelector, ShutdownToken,
-    TaskGroup,
-};
+use flotilla_runtime::{EventRecorder, HostWorkloadFilter};
 use interpreter::ResourceInterpreter;
 use machinery::Gvr;
 use machinery::time::SystemClock;

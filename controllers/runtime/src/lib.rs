@@ -1,14 +1,14 @@
-//! Building blocks shared by all controllers: informers, a workqueue with workers, event
-//! recording, leader election.
+//! Building blocks shared by all controllers: a workqueue with workers, event recording, leader
+//! election.
 //!
-//! server ──watch──► [`Informer`] ──change──► [`Workqueue`] ──key──► [`run_workers`] ──► reconcile ──► writes, [`EventRecorder`]
+//! server ──watch──► [`Informer`](client::Informer) ──change──► [`Workqueue`] ──key──► [`run_workers`] ──► reconcile ──► writes, [`EventRecorder`]
 //!
 //! Invariants: nothing polls where an event exists; at most one worker processes a key
 //! at a time; a reconciliation that calls a server which may hang runs the call in a
 //! [`blocking_section`]; nothing here blocks a caller; every task has an owner
-//! ([`TaskGroup`]) and ends with its [`ShutdownToken`].
+//! ([`TaskGroup`](client::TaskGroup)) and ends with its [`ShutdownToken`](client::ShutdownToken).
 //!
-//! Entry points: [`InformerFactory`], [`Workqueue`], [`run_workers`], [`blocking_section`],
+//! Entry points: [`Workqueue`], [`run_workers`], [`blocking_section`],
 //! [`EventRecorder`], [`Expectations`], [`LastAppliedVersionByKey`], [`RestMapper`], [`LeaderElector`], [`LeaderFence`], [`HostWorkloadFilter`].
 
 mod blocking_section;
@@ -30,10 +30,6 @@ mod workers;
 mod workqueue;
 
 pub use blocking_section::blocking_section;
-pub use client::{
-    Informer, InformerEvent, InformerFactory, InvolvedObject, ListWatchSelector, ShutdownToken,
-    TaskGroup,
-};
 pub use event_predicates::is_generation_or_deletion_changed;
 pub use event_recorder::EventRecorder;
 pub use expectations::{Expectations, PreviousExpectation, ReconcileReadiness};

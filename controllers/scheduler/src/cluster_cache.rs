@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use flotilla_runtime::Informer;
+use client::Informer;
 use parking_lot::Mutex;
 
 use crate::core::{ClusterInfo, ClusterSnapshot, SchedulingSettings};

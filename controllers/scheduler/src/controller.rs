@@ -11,10 +11,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use client::{Api, Error};
+use client::{Api, Error, Informer, InformerFactory, ListWatchSelector, TaskGroup};
 use flotilla_runtime::{
-    ControllerName, EventRecorder, Informer, InformerFactory, ListWatchSelector, ReconcileAction,
-    TaskGroup, Workqueue, run_workers_after,
+    ControllerName, EventRecorder, ReconcileAction, Workqueue, run_workers_after,
 };
 use machinery::Object;
 use machinery::time::Clock;

@@ -4,8 +4,8 @@
 
 use std::sync::Arc;
 
-use client::{Api, ResourcePath, Result, WriteOptions};
-use flotilla_runtime::{ReconcileAction, TaskGroup, Workqueue, run_workers};
+use client::{Api, ResourcePath, Result, TaskGroup, WriteOptions};
+use flotilla_runtime::{ReconcileAction, Workqueue, run_workers};
 use machinery::Gvr;
 use openapi::{catalog, definition_of_kind};
 use serde_json::Value;

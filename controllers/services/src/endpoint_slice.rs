@@ -8,11 +8,11 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use client::{
-    Api, DeleteOptions, Error, InvolvedObject, ResourcePath, WriteOptions, ignore_not_found,
+    Api, DeleteOptions, Error, Informer, InformerFactory, InvolvedObject, ListWatchSelector,
+    ResourcePath, TaskGroup, WriteOptions, ignore_not_found,
 };
 use flotilla_runtime::{
-    ControllerName, EventRecorder, Informer, InformerFactory, ListWatchSelector, ReconcileAction,
-    TaskGroup, Workqueue, remove_finalizers, run_workers_after,
+    ControllerName, EventRecorder, ReconcileAction, Workqueue, remove_finalizers, run_workers_after,
 };
 use machinery::Object;
 use openapi::karmada::Cluster;

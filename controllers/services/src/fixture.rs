@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use client::{Api, Informer};
+use client::{Api, Informer, InformerFactory, TaskGroup};
 use client_fake::FakeApi;
-use flotilla_runtime::{EventRecorder, InformerFactory, TaskGroup};
+use flotilla_runtime::EventRecorder;
 use machinery::Gvr;
 use machinery::time::SystemClock;
 use members::{MemberAccess, MemberConnectionCallback, MemberObjectCallback};

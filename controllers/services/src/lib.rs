@@ -34,8 +34,8 @@ mod work_fields;
 
 use std::sync::Arc;
 
-use client::Api;
-use flotilla_runtime::{EventRecorder, InformerFactory};
+use client::{Api, InformerFactory};
+use flotilla_runtime::EventRecorder;
 use machinery::Gvr;
 use machinery::time::Clock;
 use members::MemberAccess;

@@ -9,11 +9,10 @@
 use std::sync::Arc;
 
 use client::{
-    Api, DeleteOptions, Error, InvolvedObject, Patch, ResourcePath, WriteOptions, ignore_not_found,
+    Api, DeleteOptions, Error, Informer, InvolvedObject, ListWatchSelector, Patch, ResourcePath,
+    TaskGroup, WriteOptions, ignore_not_found,
 };
-use flotilla_runtime::{
-    EventRecorder, Informer, ListWatchSelector, ReconcileAction, TaskGroup, Workqueue, run_workers,
-};
+use flotilla_runtime::{EventRecorder, ReconcileAction, Workqueue, run_workers};
 use machinery::Object;
 use openapi::karmada::names::derived_service_name;
 use serde::Deserialize;

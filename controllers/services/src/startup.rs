@@ -1,6 +1,6 @@
 //! Starts the enabled controllers.
 
-use flotilla_runtime::TaskGroup;
+use client::TaskGroup;
 
 use crate::ServicesContext;
 use crate::definitions;

@@ -2,9 +2,8 @@
 
 use std::sync::Arc;
 
-use client::{Api, DeleteOptions, Error, ResourcePath};
+use client::{Api, DeleteOptions, Error, InformerFactory, ResourcePath, ShutdownToken, TaskGroup};
 use client_fake::FakeApi;
-use flotilla_runtime::{InformerFactory, ShutdownToken, TaskGroup};
 use machinery::{Gvr, Status};
 use openapi::karmada::names::work_name;
 use openapi::karmada::resources::{CLUSTERS, WORKS};

@@ -12,7 +12,9 @@ mod simulation_input;
 
 use client::ApiResource;
 use controller_context::{BindingDiff, NamespaceFilter, PropagationOptions, SkippedResourceConfig};
-use detector::{DesiredBinding, InterpretedTemplate, ParsedPolicy, PolicyClaim};
+use detector::{
+    DesiredBinding, InterpretedReplicas, InterpretedTemplate, ParsedPolicy, PolicyClaim,
+};
 use flotilla_runtime::RestMapping;
 use interpreter::ResourceInterpreter;
 use machinery::Object;
@@ -23,7 +25,6 @@ use serde_json::Value;
 
 pub use claim_explanation::{ClaimExplanation, MatchingPolicy, PolicyReference};
 
-pub use detector::InterpretedReplicas;
 pub use simulation_input::{PolicyChange, SimulatedTemplate, SimulationInput};
 
 /// The result of the simulation for one template.

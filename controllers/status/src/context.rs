@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use client::Api;
-use flotilla_runtime::{EventRecorder, HostWorkloadFilter, InformerFactory, TaskGroup};
+use client::{Api, InformerFactory, TaskGroup};
+use flotilla_runtime::{EventRecorder, HostWorkloadFilter};
 use interpreter::ResourceInterpreter;
 use machinery::time::Clock;
 use members::MemberAccess;

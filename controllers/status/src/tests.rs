@@ -3,11 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use client::{Api, Error};
+use client::{Api, Error, InformerFactory, ListWatchSelector, ShutdownToken, TaskGroup};
 use client_fake::FakeApi;
-use flotilla_runtime::{
-    EventRecorder, HostWorkloadFilter, InformerFactory, ListWatchSelector, ShutdownToken, TaskGroup,
-};
+use flotilla_runtime::{EventRecorder, HostWorkloadFilter};
 use machinery::time::SystemClock;
 use machinery::{Gvr, Status};
 use members::{MemberClusterManager, MemberEndpoint};

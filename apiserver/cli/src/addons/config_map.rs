@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use anyhow::{Context, anyhow};
-use client::{Api, Patch, ResourcePath, WatchEvent, WatchOptions, WriteOptions, ignore_not_found};
-use flotilla_runtime::TaskGroup;
+use client::{
+    Api, Patch, ResourcePath, TaskGroup, WatchEvent, WatchOptions, WriteOptions, ignore_not_found,
+};
 use futures_util::StreamExt;
 use machinery::{Gvr, Object};
 use openapi::karmada::addons::{

@@ -1,7 +1,7 @@
 //! The command `flotilla addons list`.
 
 use clap::Args;
-use flotilla_runtime::{ShutdownToken, TaskGroup};
+use client::{ShutdownToken, TaskGroup};
 use openapi::karmada::addons::{Addon, AddonStatus, UNKNOWN};
 
 use super::config_map::AddonsConfigMap;

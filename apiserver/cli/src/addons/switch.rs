@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use clap::Args;
-use flotilla_runtime::{ShutdownToken, TaskGroup};
+use client::{ShutdownToken, TaskGroup};
 use machinery::duration;
 use openapi::karmada::addons::{Addon, AddonStatus, DISABLED, ENABLED};
 

@@ -5,8 +5,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use client::remote::{RemoteApi, RestConfig};
-use client::{Api, ApiResource, ResourcePath};
-use flotilla_runtime::{ShutdownToken, TaskGroup};
+use client::{Api, ApiResource, ResourcePath, ShutdownToken, TaskGroup};
 use machinery::Gvr;
 use openapi::karmada::resources::CLUSTERS;
 

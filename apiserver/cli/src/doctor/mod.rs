@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use clap::Args;
 use client::remote::RemoteApi;
-use flotilla_runtime::{ShutdownToken, TaskGroup};
+use client::{ShutdownToken, TaskGroup};
 use machinery::duration;
 
 use crate::kubeconfig_flags::{ControlPlaneFlags, KubeconfigArgs};

@@ -11,8 +11,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use clap::Args;
-use client::{Api, ResourcePath};
-use flotilla_runtime::{ShutdownToken, TaskGroup};
+use client::{Api, ResourcePath, ShutdownToken, TaskGroup};
 use machinery::duration;
 use openapi::karmada::resources::CLUSTERS;
 use placements::DrainReport;

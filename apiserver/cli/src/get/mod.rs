@@ -18,7 +18,7 @@ use std::time::Duration;
 use anyhow::{anyhow, bail, ensure};
 use clap::Args;
 use client::remote::{RemoteApi, RestConfig};
-use flotilla_runtime::{ShutdownToken, TaskGroup};
+use client::{ShutdownToken, TaskGroup};
 use machinery::duration;
 
 use crate::kubeconfig_flags::context_namespace;

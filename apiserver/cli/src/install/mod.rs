@@ -9,7 +9,7 @@ mod uninstall;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use flotilla_runtime::{ShutdownToken, TaskGroup};
+use client::{ShutdownToken, TaskGroup};
 use serde_json::Value;
 
 use crate::kubeconfig_flags::{HostClusterFlags, KubeconfigArgs};

@@ -28,7 +28,7 @@ pub(crate) struct AffectedTemplate {
     pub(crate) api_resource: ApiResource,
     pub(crate) template: Object,
     /// Its replicas and requirements, or why the interpreter failed.
-    pub(crate) interpreted_replicas: Result<simulation::InterpretedReplicas, String>,
+    pub(crate) interpreted_replicas: Result<detector::InterpretedReplicas, String>,
     pub(crate) binding: Option<Object>,
 }
 

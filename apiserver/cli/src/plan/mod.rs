@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
-use flotilla_runtime::{ShutdownToken, TaskGroup};
+use client::{ShutdownToken, TaskGroup};
 
 use crate::kubeconfig_flags::{ControlPlaneFlags, KubeconfigArgs};
 use crate::printers::{self, OutputFormat};

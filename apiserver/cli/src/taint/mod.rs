@@ -7,7 +7,7 @@ mod update;
 
 use anyhow::anyhow;
 use clap::Args;
-use flotilla_runtime::{ShutdownToken, TaskGroup};
+use client::{ShutdownToken, TaskGroup};
 
 use crate::cluster_taints::{TaintChange, change_taints};
 use crate::kubeconfig_flags::{ControlPlaneFlags, KubeconfigArgs};

@@ -5,8 +5,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use clap::Args;
-use client::{Api, ListOptions, ObjectList, ResourcePath, WatchOptions};
-use flotilla_runtime::TaskGroup;
+use client::{Api, ListOptions, ObjectList, ResourcePath, TaskGroup, WatchOptions};
 use futures_util::StreamExt;
 use futures_util::future::join_all;
 use machinery::{Object, Quantity};

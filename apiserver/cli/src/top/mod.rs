@@ -12,7 +12,7 @@ mod resource_usage;
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
-use flotilla_runtime::{ShutdownToken, TaskGroup};
+use client::{ShutdownToken, TaskGroup};
 
 /// Display the usage of CPU and memory in member clusters.
 ///

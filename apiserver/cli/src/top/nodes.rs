@@ -5,8 +5,7 @@ use std::collections::BTreeMap;
 
 use anyhow::{bail, ensure};
 use clap::Args;
-use client::{Api, ResourcePath};
-use flotilla_runtime::TaskGroup;
+use client::{Api, ResourcePath, TaskGroup};
 use machinery::{Gvr, Object, Quantity};
 use serde::Deserialize;
 use serde_json::json;

@@ -2,8 +2,7 @@
 
 use anyhow::{Context, anyhow, bail, ensure};
 use clap::Args;
-use client::{Api, ResourcePath};
-use flotilla_runtime::TaskGroup;
+use client::{Api, ResourcePath, TaskGroup};
 use jiff::{SignedDuration, Timestamp};
 use machinery::{Gvr, Object};
 use openapi::printer::human_duration;

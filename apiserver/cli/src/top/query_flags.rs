@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use anyhow::bail;
 use clap::Args;
+use client::TaskGroup;
 use client::remote::{RemoteApi, RestConfig};
-use flotilla_runtime::TaskGroup;
 use machinery::duration;
 
 use super::resource_usage::UsageOrder;

@@ -9,7 +9,7 @@ mod tests;
 mod text;
 
 use clap::Args;
-use flotilla_runtime::{ShutdownToken, TaskGroup};
+use client::{ShutdownToken, TaskGroup};
 
 use crate::kubeconfig_flags::{ControlPlaneFlags, KubeconfigArgs};
 use crate::printers::{self, OutputFormat};

@@ -9,8 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use autoscale::AutoscalersContext;
-use client::Api;
-use flotilla_runtime::{InformerFactory, TaskGroup};
+use client::{Api, InformerFactory, TaskGroup};
 use machinery::FailureLogLimiter;
 use openapi::karmada::addons::{Addon, AddonConfiguration};
 use services::ServicesContext;

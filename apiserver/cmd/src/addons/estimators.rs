@@ -3,12 +3,12 @@
 
 use std::sync::Arc;
 
-use client::Api;
+use client::{Api, InformerFactory, TaskGroup};
 use estimator::{
     AccurateEstimator, Descheduler, DeschedulerContext, DeschedulerOptions, EstimatorCache,
     EstimatorOptions,
 };
-use flotilla_runtime::{EventRecorder, InformerFactory, TaskGroup};
+use flotilla_runtime::EventRecorder;
 use machinery::time::Clock;
 use members::{MemberClusterManager, MemberTrackingOptions};
 use scheduler::{CurrentEstimator, SchedulerClusterCache};

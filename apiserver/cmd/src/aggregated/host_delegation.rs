@@ -5,9 +5,8 @@ use std::sync::Arc;
 
 use admission::webhooks::WebhookDispatcher;
 use auth::delegated::{DelegatedAuthOptions, DelegatingAuthenticator, DelegatingAuthorizer};
-use client::Api;
+use client::{Api, InformerFactory, TaskGroup};
 use flotilla_http::{ApiServer, ApiServerOptions, HealthCheck, HealthProbe};
-use flotilla_runtime::{InformerFactory, TaskGroup};
 use machinery::time::Clock;
 use registry::Registry;
 

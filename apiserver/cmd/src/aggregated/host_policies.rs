@@ -11,8 +11,8 @@ use std::time::Duration;
 use admission::ExpressionAuthorizer;
 use admission::policies::{KindResources, PolicyDispatcher, PolicyParamReader};
 use admission::webhooks::NamespaceLookup;
-use client::Api;
-use flotilla_runtime::{InformerFactory, RestMapper, TaskGroup};
+use client::{Api, InformerFactory, TaskGroup};
+use flotilla_runtime::RestMapper;
 use machinery::{Gvk, Gvr};
 use tokio::sync::Notify;
 
@@ -126,14 +126,11 @@ impl HostPolicies {
 #[cfg(test)]
 mod tests {
     use admission::webhooks::{EquivalentVersions, VersionConverter};
-    use admission::{
-        AdmissionAttributes, AdmissionOperation, AuthorizationCheck, AuthorizationDecision,
-        OperationOptions,
-    };
+    use admission::{AdmissionAttributes, AdmissionOperation, OperationOptions};
     use async_trait::async_trait;
-    use client::ApiResource;
+    use client::{ApiResource, ShutdownToken};
     use client_fake::FakeApi;
-    use flotilla_runtime::ShutdownToken;
+    use kubernetes_cel::{AuthorizationCheck, AuthorizationDecision};
     use machinery::{Object, Status, UserInfo};
     use parking_lot::Mutex;
     use serde_json::{Value, json};

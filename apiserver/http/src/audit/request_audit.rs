@@ -3,11 +3,12 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use admission::AuditAnnotations;
 use jiff::Timestamp;
 use machinery::time::rfc3339_micros;
 use machinery::{Status, UserInfo};
 use parking_lot::Mutex;
-use registry::{AuditAnnotations, ObjectListPage};
+use registry::ObjectListPage;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 

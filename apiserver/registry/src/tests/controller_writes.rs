@@ -4,16 +4,14 @@ use std::time::Duration;
 
 use admission::policies::{PolicyDispatcher, PolicyParamReader};
 use admission::webhooks::WebhookDispatcher;
-use admission::{
-    AuthorizationCheck, AuthorizationDecision, DynamicAdmission, ExpressionAuthorizer,
-    SignerAuthorizer,
-};
+use admission::{DynamicAdmission, ExpressionAuthorizer, SignerAuthorizer};
 use async_trait::async_trait;
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use bytes::Bytes;
 use client::webhook::{WebhookClient, WebhookClientConfig};
 use client::{Api, WriteOptions};
+use kubernetes_cel::{AuthorizationCheck, AuthorizationDecision};
 use machinery::UserInfo;
 
 use super::*;

@@ -5,11 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ahash::AHashMap;
-use client::{Api, ResourcePath, Result, WriteOptions};
-use flotilla_runtime::{
-    EventRecorder, Informer, InvolvedObject, ListWatchSelector, ReconcileAction, TaskGroup,
-    Workqueue, run_workers,
+use client::{
+    Api, Informer, InvolvedObject, ListWatchSelector, ResourcePath, Result, TaskGroup, WriteOptions,
 };
+use flotilla_runtime::{EventRecorder, ReconcileAction, Workqueue, run_workers};
 use jiff::Timestamp;
 use machinery::Object;
 use machinery::time::Clock;

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use client::{Api, ApiResource};
+use client::{Api, ApiResource, InformerFactory, ShutdownToken, TaskGroup};
 use client_fake::FakeApi;
-use flotilla_runtime::{EventRecorder, InformerFactory, ShutdownToken, TaskGroup};
+use flotilla_runtime::EventRecorder;
 use machinery::Gvr;
 use machinery::time::FakeClock;
 use openapi::karmada::resources::{CRON_FEDERATED_HPAS, FEDERATED_HPAS};

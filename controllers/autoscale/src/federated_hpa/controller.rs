@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use client::{Patch, ResourcePath, Result, WriteOptions};
-use flotilla_runtime::{
-    EventRecorder, Informer, InvolvedObject, ListWatchSelector, ReconcileAction, TaskGroup,
-    Workqueue, run_workers,
+use client::{
+    Informer, InvolvedObject, ListWatchSelector, Patch, ResourcePath, Result, TaskGroup,
+    WriteOptions,
 };
+use flotilla_runtime::{EventRecorder, ReconcileAction, Workqueue, run_workers};
 use jiff::Timestamp;
 use machinery::time::{Clock, rfc3339_seconds};
 use machinery::{LabelSelector, Object};

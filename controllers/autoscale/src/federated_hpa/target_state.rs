@@ -4,8 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use client::{Api, Error, ResourcePath};
-use flotilla_runtime::Informer;
+use client::{Api, Error, Informer, ResourcePath};
 use futures_util::future::join_all;
 use machinery::{Gvr, LabelSelector, Object};
 use members::MemberAccess;

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use client::{Api, ApiResource, ListWatchSelector};
+use client::{Api, ApiResource, InformerFactory, ListWatchSelector, ShutdownToken, TaskGroup};
 use client_fake::FakeApi;
-use flotilla_runtime::{EventRecorder, InformerFactory, ShutdownToken, TaskGroup};
+use flotilla_runtime::EventRecorder;
 use machinery::Gvr;
 use machinery::time::FakeClock;
 use openapi::karmada::resources::{BINDINGS, CLUSTERS, FEDERATED_HPAS};

@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
-use client::{Api, Error, ListOptions, Patch, ResourcePath, WriteOptions, ignore_not_found};
-use flotilla_runtime::{
-    Informer, ListWatchSelector, ReconcileAction, Workqueue, run_workers_after,
+use client::{
+    Api, Error, Informer, ListOptions, ListWatchSelector, Patch, ResourcePath, WriteOptions,
+    ignore_not_found,
 };
+use flotilla_runtime::{ReconcileAction, Workqueue, run_workers_after};
 use machinery::agent_user::add_agent_key;
 use machinery::bootstrap_token::{StoredBootstrapToken, TOKEN_NAMESPACE, TOKEN_SECRET_TYPE};
 use machinery::time::Clock;

@@ -4,12 +4,11 @@
 use std::sync::Arc;
 
 use client::{
-    Api, DeleteOptions, Error, ListOptions, Patch, ResourcePath, Result, WriteOptions,
-    ignore_not_found,
+    Api, DeleteOptions, Error, Informer, InformerEvent, InvolvedObject, ListOptions,
+    ListWatchSelector, Patch, ResourcePath, Result, WriteOptions, ignore_not_found,
 };
 use flotilla_runtime::{
-    EventRecorder, Informer, InformerEvent, InvolvedObject, ListWatchSelector, ReconcileAction,
-    Workqueue, remove_finalizers, run_workers_after,
+    EventRecorder, ReconcileAction, Workqueue, remove_finalizers, run_workers_after,
 };
 use machinery::time::{Clock, rfc3339_seconds};
 use machinery::{Gvr, Object};

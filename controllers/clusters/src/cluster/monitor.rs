@@ -5,10 +5,10 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use client::{Api, ResourcePath, Result, WriteOptions};
-use flotilla_runtime::{
-    Informer, InformerFactory, ListWatchSelector, ReconcileAction, Workqueue, run_workers,
+use client::{
+    Api, Informer, InformerFactory, ListWatchSelector, ResourcePath, Result, WriteOptions,
 };
+use flotilla_runtime::{ReconcileAction, Workqueue, run_workers};
 use jiff::Timestamp;
 use machinery::time::{self, Clock, rfc3339_seconds};
 use machinery::{Gvr, Object};

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use client::remote::RestConfig;
-use client::{Api, Error, ResourcePath, ignore_not_found};
-use flotilla_runtime::{
-    Informer, InformerFactory, ListWatchSelector, ReconcileAction, ShutdownToken, TaskGroup,
-    Workqueue, run_workers_after,
+use client::{
+    Api, Error, Informer, InformerFactory, ListWatchSelector, ResourcePath, ShutdownToken,
+    TaskGroup, ignore_not_found,
 };
+use flotilla_runtime::{ReconcileAction, Workqueue, run_workers_after};
 use machinery::{Gvr, Object};
 use openapi::karmada::resources::CLUSTERS;
 use openapi::karmada::well_known_keys::CLUSTER_API_CLUSTER;

@@ -5,9 +5,8 @@ use std::time::Duration;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use client::Api;
+use client::{Api, InformerFactory, ShutdownToken, TaskGroup};
 use client_fake::FakeApi;
-use flotilla_runtime::{InformerFactory, ShutdownToken, TaskGroup};
 use machinery::Gvr;
 use openapi::karmada::resources::CLUSTERS;
 use serde_json::{Value, json};

@@ -4,10 +4,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use client::{Api, Result};
-use flotilla_runtime::{
-    EventRecorder, Informer, ListWatchSelector, ReconcileAction, Workqueue, run_workers_after,
-};
+use client::{Api, Informer, ListWatchSelector, Result};
+use flotilla_runtime::{EventRecorder, ReconcileAction, Workqueue, run_workers_after};
 use machinery::time::Clock;
 use openapi::karmada::resources::CLUSTERS;
 

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use client::{Api, ResourcePath, Result, WriteOptions};
-use flotilla_runtime::{EventRecorder, InvolvedObject, ReconcileAction};
+use client::{Api, InvolvedObject, ResourcePath, Result, WriteOptions};
+use flotilla_runtime::{EventRecorder, ReconcileAction};
 use jiff::Timestamp;
 use machinery::Object;
 use machinery::time::rfc3339_seconds;

@@ -4,11 +4,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use client::{Api, Result};
-use flotilla_runtime::{
-    EventRecorder, Informer, InformerFactory, ListWatchSelector, ReconcileAction, Workqueue,
-    run_workers_after,
-};
+use client::{Api, Informer, InformerFactory, ListWatchSelector, Result};
+use flotilla_runtime::{EventRecorder, ReconcileAction, Workqueue, run_workers_after};
 use machinery::Object;
 use machinery::time::Clock;
 use openapi::karmada::Cluster;

@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock};
 
+use client::ShutdownToken;
 use flotilla_metrics::{CallbackMetricDesc, CallbackMetricType};
-use flotilla_runtime::ShutdownToken;
 use parking_lot::Mutex;
 
 use super::expiry::ExpiringCredential;

@@ -5,9 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use client::{
-    Api, Informer, InformerFactory, ListWatchSelector, ResourcePath, Result, WriteOptions,
+    Api, Informer, InformerFactory, ListWatchSelector, ResourcePath, Result, TaskGroup,
+    WriteOptions,
 };
-use flotilla_runtime::{ReconcileAction, TaskGroup, Workqueue, run_workers_after};
+use flotilla_runtime::{ReconcileAction, Workqueue, run_workers_after};
 use jiff::Timestamp;
 use machinery::Object;
 use machinery::time::{Clock, rfc3339_seconds};

@@ -4,9 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use client::{
-    Api, Error, Informer, InformerFactory, ListWatchSelector, ResourcePath, WriteOptions,
+    Api, Error, Informer, InformerFactory, ListWatchSelector, ResourcePath, TaskGroup, WriteOptions,
 };
-use flotilla_runtime::TaskGroup;
 use futures_util::future::BoxFuture;
 use jiff::Timestamp;
 use machinery::FailureLogLimiter;

@@ -15,8 +15,6 @@ mod unregister_cluster;
 pub use agent_certificate::{AgentCertificateSpec, CertifiedKey, request_certificate};
 pub use agent_kubeconfig::{AgentKubeconfig, agent_kubeconfig};
 pub use certificate_rotation::{CertificateRotationOptions, run_certificate_rotation};
-pub use openapi::karmada::agents::{AGENT_SECRET_NAMESPACE, AgentRegistration};
-pub use openapi::karmada::names::agent_user;
 pub use register_cluster::{
     create_agent_roles, create_member_objects, delete_agent_roles, preflight, refuse_registered,
 };

@@ -3,10 +3,10 @@
 
 use std::sync::Arc;
 
-use client::{Api, Patch, ResourcePath, Result, WriteOptions};
-use flotilla_runtime::{
-    Informer, InformerEvent, ListWatchSelector, ReconcileAction, Workqueue, run_workers_after,
+use client::{
+    Api, Informer, InformerEvent, ListWatchSelector, Patch, ResourcePath, Result, WriteOptions,
 };
+use flotilla_runtime::{ReconcileAction, Workqueue, run_workers_after};
 use machinery::Object;
 use openapi::karmada::resources::{CLUSTERS, REMEDIES};
 use openapi::karmada::{Cluster, Remedy};

@@ -7,10 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ahash::AHashMap;
-use client::{Api, ResourcePath, Result, WriteOptions};
-use flotilla_runtime::{
-    Informer, InformerEvent, ListWatchSelector, ReconcileAction, Workqueue, run_workers_after,
-};
+use client::{Api, Informer, InformerEvent, ListWatchSelector, ResourcePath, Result, WriteOptions};
+use flotilla_runtime::{ReconcileAction, Workqueue, run_workers_after};
 use jiff::Timestamp;
 use machinery::Object;
 use machinery::time::{Clock, rfc3339_seconds};

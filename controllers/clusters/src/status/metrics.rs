@@ -6,10 +6,10 @@
 use std::sync::LazyLock;
 use std::time::Duration;
 
+use client::{Informer, ShutdownToken};
 use flotilla_metrics::{
     CallbackMetricDesc, CallbackMetricType, CallbackMetricWriter, Histogram, MetricVec,
 };
-use flotilla_runtime::{Informer, ShutdownToken};
 use openapi::karmada::Cluster;
 use parking_lot::Mutex;
 

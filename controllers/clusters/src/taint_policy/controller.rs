@@ -3,11 +3,11 @@
 
 use std::sync::Arc;
 
-use client::{Api, Patch, ResourcePath, Result, WriteOptions};
-use flotilla_runtime::{
-    EventRecorder, Informer, InformerEvent, InvolvedObject, ListWatchSelector, ReconcileAction,
-    Workqueue, run_workers_after,
+use client::{
+    Api, Informer, InformerEvent, InvolvedObject, ListWatchSelector, Patch, ResourcePath, Result,
+    WriteOptions,
 };
+use flotilla_runtime::{EventRecorder, ReconcileAction, Workqueue, run_workers_after};
 use machinery::Object;
 use machinery::time::{Clock, rfc3339_seconds};
 use openapi::karmada::cluster::Taint;

@@ -9,12 +9,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use client::{Api, ApiResource};
-use client_fake::FakeApi;
-use flotilla_runtime::{
-    EventRecorder, HostWorkloadFilter, Informer, InformerFactory, ListWatchSelector, ShutdownToken,
-    TaskGroup,
+use client::{
+    Api, ApiResource, Informer, InformerFactory, ListWatchSelector, ShutdownToken, TaskGroup,
 };
+use client_fake::FakeApi;
+use flotilla_runtime::{EventRecorder, HostWorkloadFilter};
 use machinery::Gvr;
 use machinery::time::SystemClock;
 use openapi::karmada::resources::CLUSTERS;

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use flotilla_runtime::TaskGroup;
+use client::TaskGroup;
 use http::{Request, Response};
 use hyper::body::Incoming;
 use hyper::server::conn::http2;
@@ -72,7 +72,7 @@ impl FakeEstimator {
                 response: Mutex::new(says),
                 requests: Mutex::default(),
             }),
-            tasks: TaskGroup::new(flotilla_runtime::ShutdownToken::new()),
+            tasks: TaskGroup::new(client::ShutdownToken::new()),
         };
         let (peer, shutdown) = (it.clone(), it.tasks.shutdown().clone());
         it.tasks.spawn(async move {

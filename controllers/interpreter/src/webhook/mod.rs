@@ -15,9 +15,9 @@ mod tests;
 use std::fmt;
 use std::sync::Arc;
 
-use client::Api;
 use client::webhook::WebhookClient;
-use flotilla_runtime::{InformerFactory, blocking_section};
+use client::{Api, InformerFactory};
+use flotilla_runtime::blocking_section;
 use machinery::Gvk;
 use openapi::karmada::DependentObjectReference;
 use openapi::karmada::binding::Component;

@@ -236,7 +236,7 @@ async fn nothing_is_collected_before_every_kind_is_listed() {
     informers
         .get(
             &(fake.clone() as Arc<dyn Api>),
-            &flotilla_runtime::ListWatchSelector::all(&CONFIG_MAPS),
+            &client::ListWatchSelector::all(&CONFIG_MAPS),
         )
         .wait_for_cache_sync()
         .await;

@@ -11,9 +11,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use client::{
-    Api, DeleteOptions, DeletionPropagation, ListOptions, Patch, ResourcePath, WriteOptions,
+    Api, DeleteOptions, DeletionPropagation, InformerFactory, ListOptions, Patch, ResourcePath,
+    ShutdownToken, TaskGroup, WriteOptions,
 };
-use flotilla_runtime::{InformerFactory, ShutdownToken, TaskGroup};
 use machinery::time::SystemClock;
 use machinery::{Gvr, UserInfo};
 use registry::{LoopbackApi, Registry};

@@ -7,11 +7,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use client::{Api, Error, ListOptions, ResourcePath};
+use client::{Api, Error, Informer, ListOptions, ListWatchSelector, ResourcePath, TaskGroup};
 use controller_context::PropagationContext;
-use flotilla_runtime::{
-    EventRecorder, Informer, ListWatchSelector, ReconcileAction, TaskGroup, Workqueue, run_workers,
-};
+use flotilla_runtime::{EventRecorder, ReconcileAction, Workqueue, run_workers};
 use machinery::Object;
 use openapi::karmada::quota::{
     FederatedResourceQuota, FederatedResourceQuotaStatus, QuotaResourceList, add_amount,

@@ -12,8 +12,8 @@ mod quota_objects;
 mod status_controller;
 mod sync_controller;
 
+use client::{ListWatchSelector, TaskGroup};
 use controller_context::{PropagationContext, WorkClient};
-use flotilla_runtime::{ListWatchSelector, TaskGroup};
 use openapi::karmada::KarmadaFeature;
 use openapi::karmada::resources::QUOTAS;
 

@@ -1,7 +1,6 @@
 //! The parts that the controllers of FederatedResourceQuotas share: the Works of a quota, and its status.
 
-use client::{Api, ResourcePath, Result, WriteOptions};
-use flotilla_runtime::{Informer, InvolvedObject};
+use client::{Api, Informer, InvolvedObject, ResourcePath, Result, WriteOptions};
 use machinery::Object;
 use openapi::karmada::quota::FederatedResourceQuotaStatus;
 use openapi::karmada::resources::QUOTAS;

@@ -3,11 +3,9 @@
 
 use std::sync::Arc;
 
-use client::{Api, Error};
+use client::{Api, Error, Informer, TaskGroup};
 use controller_context::{PropagationContext, WorkClient};
-use flotilla_runtime::{
-    EventRecorder, Informer, ReconcileAction, TaskGroup, Workqueue, run_workers,
-};
+use flotilla_runtime::{EventRecorder, ReconcileAction, Workqueue, run_workers};
 use machinery::Object;
 use openapi::karmada::quota::{
     ClusterQuotaStatus, FederatedResourceQuota, FederatedResourceQuotaSpec,

@@ -3,10 +3,9 @@
 
 use std::sync::Arc;
 
+use client::{Informer, TaskGroup};
 use controller_context::{DesiredWork, Error, PropagationContext, WorkClient};
-use flotilla_runtime::{
-    EventRecorder, Informer, ReconcileAction, TaskGroup, Workqueue, run_workers,
-};
+use flotilla_runtime::{EventRecorder, ReconcileAction, Workqueue, run_workers};
 use machinery::Object;
 use openapi::karmada::names;
 use openapi::karmada::quota::{FederatedResourceQuota, FederatedResourceQuotaSpec};

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
+use client::ListWatchSelector;
 use client::webhook::{WebhookClient, WebhookClientConfig};
-use flotilla_runtime::ListWatchSelector;
 use interpreter::{LuaLimits, ResourceInterpreter, WebhookInterpreterOptions};
 use openapi::karmada::resources::{
     BINDINGS, CLUSTER_OVERRIDES, CUSTOMIZATIONS, OVERRIDES, POLICIES,

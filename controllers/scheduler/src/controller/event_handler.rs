@@ -4,7 +4,8 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use flotilla_runtime::{InformerEvent, ReconcileAction, TaskGroup, run_workers};
+use client::{InformerEvent, TaskGroup};
+use flotilla_runtime::{ReconcileAction, run_workers};
 use machinery::Object;
 use openapi::karmada::{KarmadaFeature, ResourceBinding, well_known_keys};
 

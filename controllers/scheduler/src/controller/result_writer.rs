@@ -1,7 +1,7 @@
 //! Writes the outcome of a decision: the result, the Scheduled condition and the events.
 
-use client::{Error, Patch, ResourcePath, WriteOptions};
-use flotilla_runtime::{InvolvedObject, ReconcileAction};
+use client::{Error, InvolvedObject, Patch, ResourcePath, WriteOptions};
+use flotilla_runtime::ReconcileAction;
 use machinery::Object;
 use machinery::conditions::set_json_condition;
 use machinery::time::rfc3339_seconds;

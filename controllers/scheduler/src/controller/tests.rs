@@ -53,7 +53,7 @@ impl SchedulerFixture {
         recorder: impl Fn(Arc<dyn Api>, &TaskGroup) -> EventRecorder,
     ) -> Self {
         let api: Arc<dyn Api> = fake.clone();
-        let tasks = TaskGroup::new(flotilla_runtime::ShutdownToken::new());
+        let tasks = TaskGroup::new(client::ShutdownToken::new());
         let informers = InformerFactory::new(&tasks);
         let clusters = informers.get(&api, &ListWatchSelector::all(&CLUSTERS));
         let rules = SchedulingSettings::new(options.gates, SchedulerPluginSet::default(), false);

@@ -4,11 +4,11 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use client::{Api, Error, Patch, ResourcePath, WriteOptions, ignore_not_found};
-use flotilla_runtime::{
-    Informer, ListWatchSelector, ReconcileAction, TaskGroup, Workqueue, add_finalizer,
-    remove_finalizers, run_workers,
+use client::{
+    Api, Error, Informer, ListWatchSelector, Patch, ResourcePath, TaskGroup, WriteOptions,
+    ignore_not_found,
 };
+use flotilla_runtime::{ReconcileAction, Workqueue, add_finalizer, remove_finalizers, run_workers};
 use machinery::Object;
 use openapi::karmada::names::{
     binding_name, cluster_of_execution_space, execution_space_name, work_name,

@@ -8,10 +8,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use client::{Api, Error};
+use client::{Api, Error, Informer, ListWatchSelector, TaskGroup};
 use flotilla_runtime::{
-    ControllerName, Informer, ListWatchSelector, ReconcileAction, TaskGroup, Workqueue,
-    remove_finalizers, run_workers,
+    ControllerName, ReconcileAction, Workqueue, remove_finalizers, run_workers,
 };
 use machinery::Object;
 use openapi::karmada::names::{cluster_of_execution_space, execution_space_name};

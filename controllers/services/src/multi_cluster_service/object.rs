@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use flotilla_runtime::Informer;
+use client::Informer;
 use machinery::Object;
 use openapi::karmada::Cluster;
 use openapi::karmada::cluster::ApiEnablementStatus;

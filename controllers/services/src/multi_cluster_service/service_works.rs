@@ -1,6 +1,6 @@
 //! Finds the Works of MultiClusterServices by their labels.
 
-use flotilla_runtime::Informer;
+use client::Informer;
 use machinery::Object;
 use openapi::karmada::well_known_keys::{
     ENDPOINT_SLICE_PROVISION_CLUSTER, ENDPOINT_SLICE_WORK_MANAGED_BY, MULTI_CLUSTER_SERVICE_ID,

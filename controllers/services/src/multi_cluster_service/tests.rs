@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
+use client::{InformerFactory, ShutdownToken, TaskGroup};
 use client_fake::FakeApi;
-use flotilla_runtime::{EventRecorder, InformerFactory, ShutdownToken, TaskGroup};
+use flotilla_runtime::EventRecorder;
 use machinery::Gvr;
 use openapi::karmada::FeatureGates;
 use openapi::karmada::names::work_name;

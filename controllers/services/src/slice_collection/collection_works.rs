@@ -1,6 +1,6 @@
 //! Reads from Works of which Services of which members the slices are collected.
 
-use flotilla_runtime::Informer;
+use client::Informer;
 use machinery::Object;
 use openapi::karmada::names::{cluster_of_execution_space, execution_space_name};
 use openapi::karmada::well_known_keys::{

@@ -4,11 +4,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use ahash::AHashMap;
-use client::{Api, Error, InvolvedObject};
-use flotilla_runtime::{
-    ControllerName, EventRecorder, ListWatchSelector, ReconcileAction, TaskGroup, Workqueue,
-    run_workers,
-};
+use client::{Api, Error, InvolvedObject, ListWatchSelector, TaskGroup};
+use flotilla_runtime::{ControllerName, EventRecorder, ReconcileAction, Workqueue, run_workers};
 use machinery::Object;
 use members::MemberAccess;
 use openapi::karmada::names::execution_space_name;

@@ -3,8 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use client::Api;
-use flotilla_runtime::{Informer, InformerFactory, ListWatchSelector, TaskGroup};
+use client::{Api, Informer, InformerFactory, ListWatchSelector, TaskGroup};
 use machinery::Object;
 
 use crate::slice_fields::{comes_from_other_cluster, service_name};

@@ -5,11 +5,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use client::{Api, Error, Patch, ResourcePath, WriteOptions, ignore_not_found};
+use client::{
+    Api, Error, Informer, InformerEvent, InformerFactory, InvolvedObject, ListWatchSelector, Patch,
+    ResourcePath, TaskGroup, WriteOptions, ignore_not_found,
+};
 use flotilla_runtime::{
-    ControllerName, EventRecorder, Expectations, HostWorkloadFilter, IndexKeyWorkqueue, Informer,
-    InformerEvent, InformerFactory, InvolvedObject, ListWatchSelector, ReconcileAction,
-    ReconcileReadiness, RestMapper, ShardedMap, TaskGroup, Workqueue, run_workers,
+    ControllerName, EventRecorder, Expectations, HostWorkloadFilter, IndexKeyWorkqueue,
+    ReconcileAction, ReconcileReadiness, RestMapper, ShardedMap, Workqueue, run_workers,
 };
 use interpreter::{InterpreterOperation, ResourceInterpreter};
 use machinery::time::{Clock, rfc3339_seconds};

@@ -6,10 +6,13 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
-use client::{Api, Error, Patch, ResourcePath, WriteOptions};
+use client::{
+    Api, Error, Informer, InformerEvent, InvolvedObject, ListWatchSelector, Patch, ResourcePath,
+    WriteOptions,
+};
 use flotilla_runtime::{
-    ControllerName, EventRecorder, Expectations, Informer, InformerEvent, InvolvedObject,
-    ListWatchSelector, ReconcileAction, ReconcileReadiness, RestMapper, Workqueue, run_workers,
+    ControllerName, EventRecorder, Expectations, ReconcileAction, ReconcileReadiness, RestMapper,
+    Workqueue, run_workers,
 };
 use interpreter::{InterpreterOperation, InterpreterRuleChange, ResourceInterpreter};
 use machinery::time::Clock;

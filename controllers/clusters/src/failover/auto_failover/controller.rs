@@ -5,11 +5,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use client::Result;
-use flotilla_runtime::{
-    EventRecorder, Informer, InformerEvent, InvolvedObject, ListWatchSelector, ReconcileAction,
-    Workqueue, run_workers_after,
-};
+use client::{Informer, InformerEvent, InvolvedObject, ListWatchSelector, Result};
+use flotilla_runtime::{EventRecorder, ReconcileAction, Workqueue, run_workers_after};
 use jiff::Timestamp;
 use machinery::Object;
 use machinery::time::{Clock, parse};

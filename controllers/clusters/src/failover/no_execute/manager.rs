@@ -6,11 +6,8 @@
 
 use std::sync::Arc;
 
-use client::Error;
-use flotilla_runtime::{
-    EventRecorder, Informer, InformerEvent, ListWatchSelector, ReconcileAction, ReconcileError,
-    ShutdownToken, Workqueue, run_workers,
-};
+use client::{Error, Informer, InformerEvent, ListWatchSelector, ShutdownToken};
+use flotilla_runtime::{EventRecorder, ReconcileAction, ReconcileError, Workqueue, run_workers};
 use machinery::Object;
 use machinery::object::MalformedObject;
 use machinery::time::Clock;

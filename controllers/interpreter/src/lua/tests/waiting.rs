@@ -2,7 +2,8 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use flotilla_runtime::{ReconcileAction, ShutdownToken, TaskGroup, Workqueue, run_workers};
+use client::{ShutdownToken, TaskGroup};
+use flotilla_runtime::{ReconcileAction, Workqueue, run_workers};
 use machinery::Object;
 
 use super::*;
