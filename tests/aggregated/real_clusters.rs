@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use client::{InformerFactory, ShutdownToken, TaskGroup};
+use flotilla_runtime::{ControllerContext, EventRecorder};
 use harness::cluster::{DEFAULT_CONTROLLERS, KubernetesClusterOptions};
 use harness::{ApiServerClient, EtcdCluster, KubernetesCluster, etcd};
 use hollow::HollowCluster;
@@ -105,8 +106,14 @@ async fn start_kubelet(
         run_controllers: false,
         ..hollow::HollowClusterOptions::default()
     };
-    let clock = Arc::new(SystemClock);
-    let started = HollowCluster::start(cluster.api(), clock, options, &informers, &tasks);
+    let context = ControllerContext {
+        control_plane: cluster.api(),
+        informers: informers.clone(),
+        clock: Arc::new(SystemClock),
+        recorder: EventRecorder::disabled(),
+        tasks: tasks.clone(),
+    };
+    let started = HollowCluster::start(&context, options);
     (started.await.unwrap(), informers, tasks)
 }
 

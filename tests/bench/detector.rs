@@ -9,17 +9,19 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{anyhow, ensure};
-use client::{
-    Api, ApiResource, Informer, InformerFactory, ListWatchSelector, ShutdownToken, TaskGroup,
-};
+use client::{Api, ApiResource, Informer, InformerFactory, ShutdownToken, TaskGroup};
 use client_fake::FakeApi;
-use controller_context::{PropagationContext, PropagationOptions};
-use flotilla_runtime::{EventRecorder, HostWorkloadFilter};
+use controller_context::PropagationContext;
+use detector::InlineSchedulingOptions;
+use flotilla_runtime::{ClusterLister, ControllerContext, EventRecorder, HostWorkloadFilter};
 use machinery::Gvr;
 use machinery::time::SystemClock;
 use members::{MemberAccess, MemberConnectionCallback, MemberObjectCallback};
-use openapi::karmada::resources::{BINDINGS, CLUSTERS, POLICIES};
+use openapi::karmada::FeatureGates;
+use openapi::karmada::resources::{BINDINGS, POLICIES};
 use openapi::karmada::well_known_keys::POLICY_ID;
+use propagation::PropagationOptions;
+use scheduler::SchedulerClusterCache;
 use serde_json::json;
 
 use crate::measurement::{MeasurementLimit, MeasurementRecorder};
@@ -127,21 +129,25 @@ async fn measure(report: &mut MeasurementRecorder) -> anyhow::Result<()> {
     let tasks = TaskGroup::new(ShutdownToken::new());
     let informers = InformerFactory::new(&tasks);
     let api: Arc<dyn Api> = control.clone();
-    let deps = PropagationContext {
-        interpreter: interpreter::ResourceInterpreter::default(),
-        clusters: scheduler::SchedulerClusterCache::new(
-            informers.get(&api, &ListWatchSelector::all(&CLUSTERS)),
-        ),
-        control_plane: api,
+    let clusters = ClusterLister::watch(&api, &informers);
+    let scheduled = SchedulerClusterCache::new(clusters.informer().clone());
+    let options = PropagationOptions::new(InlineSchedulingOptions::new(scheduled));
+    let context = PropagationContext {
         members: Arc::new(NoMemberAccess),
-        recorder: EventRecorder::disabled(),
-        clock: Arc::new(SystemClock),
-        informers,
+        clusters,
+        interpreter: interpreter::ResourceInterpreter::default(),
         host: HostWorkloadFilter::default(),
-        options: PropagationOptions::default(),
+        feature_gates: FeatureGates::default(),
+        controller: ControllerContext {
+            control_plane: api,
+            informers,
+            clock: Arc::new(SystemClock),
+            recorder: EventRecorder::disabled(),
+            tasks: tasks.clone(),
+        },
     };
     let start = Instant::now();
-    let started = propagation::start(deps, &tasks).await;
+    let started = propagation::start(&context, options).await;
     started.map_err(|message| anyhow!(message))?;
     wait_for_binding_writes(&control, TEMPLATES).await?;
     let setup = "10,000 ConfigMaps and 1,000 policies by labels, from the start to the last binding, server in memory";

@@ -12,14 +12,16 @@ use anyhow::{Context, anyhow, ensure};
 use async_trait::async_trait;
 use bytes::Bytes;
 use client::{
-    Api, DeleteOptions, Error, ListOptions, ObjectList, Patch, ResourcePath, ServerResources,
-    ShutdownToken, TaskGroup, WatchOptions, WatchStream, WriteBody, WriteOptions,
+    Api, DeleteOptions, Error, InformerFactory, ListOptions, ObjectList, Patch, ResourcePath,
+    ServerResources, ShutdownToken, TaskGroup, WatchOptions, WatchStream, WriteBody, WriteOptions,
 };
 use client_fake::FakeApi;
+use flotilla_runtime::{ControllerContext, EventRecorder};
+use machinery::time::SystemClock;
 use machinery::{Gvr, Object, Status};
 use members::{MemberEndpoint, MemberListRequest, MemberResourceCache};
 use openapi::karmada::resources::{CLUSTERS, RESOURCE_REGISTRIES};
-use search::{MemberCaches, SearchContext};
+use search::{MemberCaches, SearchOptions};
 use serde_json::{Value, json};
 use storage::{EmbeddedStore, EmbeddedStoreOptions};
 use tokio::sync::watch;
@@ -192,13 +194,19 @@ impl MeasuredCache {
         let store = EmbeddedStore::in_memory(EmbeddedStoreOptions::default())?;
         let watch_caches = WatchCaches::new(Arc::new(store), WatchCacheConfig::default());
         let (_, enabled) = watch::channel(true);
-        let context = SearchContext {
+        let context = ControllerContext {
             control_plane: host.clone(),
+            informers: InformerFactory::new(tasks),
+            clock: Arc::new(SystemClock),
+            recorder: EventRecorder::disabled(),
+            tasks: tasks.clone(),
+        };
+        let options = SearchOptions {
             connector: Arc::new(connect),
             caches: MemberCaches::new(&watch_caches),
             enabled,
         };
-        let cache = search::start(context, tasks);
+        let cache = search::start(&context, options);
         Ok(Self { host, cache, names })
     }
 

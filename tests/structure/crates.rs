@@ -37,7 +37,7 @@ fn metadata() -> Value {
 /// The direct dependencies that each crate may have; the crates below an arrow are included.
 fn allowed_dependencies() -> BTreeMap<&'static str, &'static [&'static str]> {
     let controllers: &[&str] = &["client", "openapi", "flotilla-runtime"];
-    let pipeline: &[&str] = &["members", "interpreter", "scheduler"];
+    let pipeline: &[&str] = &["members", "interpreter"];
     let propagation: &[&str] = &["controller-context"];
     BTreeMap::from([
         ("machinery", &[] as &[&str]),
@@ -82,14 +82,14 @@ fn allowed_dependencies() -> BTreeMap<&'static str, &'static [&'static str]> {
             &["client", "openapi", "flotilla-runtime", "members"],
         ),
         // The one controller with a watch cache: of the objects of members.
-        ("search", &["watchcache", "members"]),
+        ("search", &["watchcache", "members", "flotilla-runtime"]),
         ("controller-context", pipeline),
         // A control plane and members in memory, for tests.
         ("controller-testing", &["controller-context", "client-fake"]),
         // Each beside the others, none above.
-        ("detector", propagation),
+        ("detector", &["controller-context", "scheduler"]),
         ("overrides", controllers),
-        ("binding", &["controller-context", "overrides"]),
+        ("binding", &["controller-context", "overrides", "scheduler"]),
         ("execution", propagation),
         ("dependencies", propagation),
         ("policies", &["controller-context", "overrides"]),
@@ -105,7 +105,7 @@ fn allowed_dependencies() -> BTreeMap<&'static str, &'static [&'static str]> {
             ],
         ),
         ("simulation", &["detector", "scheduler", "interpreter"]),
-        ("flotilla-status", pipeline),
+        ("flotilla-status", propagation),
         ("clusters", pipeline),
         // The commands show what the server's own decisions would be, and join members.
         ("flotilla-cli", &["simulation", "overrides", "clusters"]),

@@ -42,7 +42,7 @@ impl SchedulerFlagValues {
     /// The default options with other feature gates.
     pub fn with_gates(gates: FeatureGates) -> Self {
         Self {
-            name: scheduler::SchedulerOptions::default().name,
+            name: scheduler::DEFAULT_SCHEDULER.into(),
             scheduling_settings: SchedulingSettings::new(
                 gates,
                 SchedulerPluginSet::default(),

@@ -19,18 +19,20 @@ use client::{Api, Informer, InformerFactory, ListWatchSelector, ShutdownToken, T
 use clusters::register::{AGENT_NAMESPACE, CertificateRotationOptions, run_certificate_rotation};
 use clusters::{
     AgentCertificateValidity, AgentClusterSpec, AgentLeaseOptions, AgentTunnelReporter,
-    ClusterControllersOptions, ReportedSecrets,
+    ClusterControllersOptions, ClusterControllersSettings, ReportedSecrets,
 };
-use controller_context::{ExecutionScope, PropagationContext, PropagationOptions};
+use controller_context::PropagationContext;
 use flotilla_cli::{feature_gate_flags, output};
-use flotilla_runtime::{EventRecorder, HostWorkloadFilter, LeaderElector, LeaderFence};
+use flotilla_runtime::{
+    ClusterLister, ControllerContext, EventRecorder, HostWorkloadFilter, LeaderElector, LeaderFence,
+};
 use interpreter::{ResourceInterpreter, WebhookInterpreterOptions};
 use machinery::time::{Clock, SystemClock};
 use machinery::{Object, duration};
 use members::{MemberClusterManager, MemberEndpoint, run_agent_tunnels};
 use openapi::karmada::names::execution_space_name;
 use openapi::karmada::resources::{CLUSTERS, WORKS};
-use scheduler::SchedulerClusterCache;
+use services::ServiceControllersOptions;
 use tokio::sync::Notify;
 
 use crate::agent_endpoints::{AgentEndpointArgs, AgentReadiness};
@@ -331,34 +333,32 @@ async fn start_controllers(
         tasks,
     );
     members.wait_for_cache_sync().await;
-    let own_cluster = informers.get(control, &ListWatchSelector::all(&CLUSTERS));
-    let clusters = SchedulerClusterCache::new(own_cluster.clone());
-    let recorder = EventRecorder::new(Arc::clone(control), COMPONENT, Arc::clone(&clock), tasks);
+    let clusters = ClusterLister::watch(control, &informers);
     let webhooks = WebhookInterpreterOptions {
         caller: WebhookClientManager::new(control, ServiceRouting::ClusterIpOrDns, tasks),
         apply_json_patch: registry::apply_webhook_patch,
     };
     let scripts = arguments.scripts.limits();
-    let interpreter = ResourceInterpreter::watch(&informers, control, scripts, webhooks);
-    let gates = arguments.gates.feature_gates;
-    clusters::start_agent(clusters::ClusterControllersContext {
-        control_plane: Arc::clone(control),
-        members: members.clone(),
-        recorder: recorder.clone(),
-        interpreter: interpreter.clone(),
-        clock: Arc::clone(&clock),
-        informers: informers.clone(),
-        tasks: tasks.clone(),
-        options: ClusterControllersOptions {
-            status_update_period: arguments.cluster_status_update_frequency,
-            success_threshold: arguments.cluster_success_threshold,
-            failure_threshold: arguments.cluster_failure_threshold,
-            agent_cluster: Some(name.to_owned()),
-            agent_certificate: certificate,
-            gates,
-            ..ClusterControllersOptions::default()
+    let context = PropagationContext {
+        interpreter: ResourceInterpreter::watch(&informers, control, scripts, webhooks),
+        members: Arc::new(members.clone()),
+        clusters,
+        host: HostWorkloadFilter::default(),
+        feature_gates: arguments.gates.feature_gates,
+        controller: ControllerContext {
+            control_plane: Arc::clone(control),
+            informers,
+            clock: Arc::clone(&clock),
+            recorder: EventRecorder::new(Arc::clone(control), COMPONENT, Arc::clone(&clock), tasks),
+            tasks: tasks.clone(),
         },
-    });
+    };
+    let own = ClusterControllersOptions {
+        members: members.clone(),
+        interpreter: context.interpreter.clone(),
+        settings: cluster_settings(arguments, name, certificate),
+    };
+    clusters::start_agent(&context, &own);
     let fraction = arguments
         .cluster_lease_renew_interval_fraction
         .clamp(0.01, 1.0);
@@ -376,42 +376,30 @@ async fn start_controllers(
         };
         run_certificate_rotation(control, member, rotation, &clock, tasks);
     }
-    flotilla_status::work::start(&flotilla_status::StatusControllersContext {
-        control_plane: Arc::clone(control),
-        members: Arc::new(members.clone()),
-        clusters: clusters.clone(),
-        recorder: recorder.clone(),
-        interpreter: interpreter.clone(),
-        clock: Arc::clone(&clock),
-        informers: informers.clone(),
-        host: HostWorkloadFilter::default(),
-        tasks: tasks.clone(),
-    });
-    let exports = services::ServicesContext {
-        control_plane: Arc::clone(control),
-        members: Arc::new(members.clone()),
-        clock: Arc::clone(&clock),
-        recorder: recorder.clone(),
-        informers: informers.clone(),
-        enabled: services::EnabledServiceControllers::of_agent().gated(gates),
-    };
-    services::start(&exports, tasks).await;
-    let execution = PropagationContext {
-        control_plane: Arc::clone(control),
+    flotilla_status::start_agent(&context);
+    let exports = ServiceControllersOptions {
         members: Arc::new(members),
-        clusters,
-        recorder,
-        interpreter,
-        clock,
-        informers,
-        host: HostWorkloadFilter::default(),
-        options: PropagationOptions {
-            execution_scope: ExecutionScope::SingleCluster(name.to_owned()),
-            feature_gates: gates,
-            ..PropagationOptions::default()
-        },
+        enabled: services::EnabledServiceControllers::of_agent().gated(context.feature_gates),
     };
-    let started = Box::pin(propagation::start(execution, tasks)).await;
+    services::start(&context, &exports).await;
+    let started = Box::pin(propagation::start_agent(&context, name)).await;
     started.map_err(anyhow::Error::msg)?;
-    Ok(own_cluster)
+    Ok(context.clusters.informer().clone())
+}
+
+/// The settings of the controllers that report the agent's cluster.
+fn cluster_settings(
+    arguments: &AgentArgs,
+    cluster: &str,
+    certificate: Option<AgentCertificateValidity>,
+) -> ClusterControllersSettings {
+    ClusterControllersSettings {
+        status_update_period: arguments.cluster_status_update_frequency,
+        success_threshold: arguments.cluster_success_threshold,
+        failure_threshold: arguments.cluster_failure_threshold,
+        agent_cluster: Some(cluster.to_owned()),
+        agent_certificate: certificate,
+        gates: arguments.gates.feature_gates,
+        ..ClusterControllersSettings::default()
+    }
 }

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use clusters::{ClusterControllersOptions, FailoverOptions, NoExecuteTaintEvictionPurgeMode};
+use clusters::{ClusterControllersSettings, FailoverOptions, NoExecuteTaintEvictionPurgeMode};
 use machinery::duration;
 
 #[derive(Args, Clone)]
@@ -70,8 +70,8 @@ enum NoExecuteTaintEvictionPurgeModeArg {
 }
 
 impl ClusterControllersArgs {
-    pub(crate) fn options(&self) -> ClusterControllersOptions {
-        ClusterControllersOptions {
+    pub(crate) fn options(&self) -> ClusterControllersSettings {
+        ClusterControllersSettings {
             status_update_period: self.cluster_status_update_frequency,
             success_threshold: self.cluster_success_threshold,
             failure_threshold: self.cluster_failure_threshold,
@@ -92,7 +92,7 @@ impl ClusterControllersArgs {
                 resource_eviction_rate: self.resource_eviction_rate,
                 graceful_eviction_timeout: self.graceful_eviction_timeout,
             },
-            ..ClusterControllersOptions::default()
+            ..ClusterControllersSettings::default()
         }
     }
 }
@@ -122,7 +122,7 @@ mod tests {
         flags: ClusterControllersArgs,
     }
 
-    fn parse(arguments: &[&str]) -> Result<ClusterControllersOptions, String> {
+    fn parse(arguments: &[&str]) -> Result<ClusterControllersSettings, String> {
         let arguments = ["flotilla"].iter().chain(arguments);
         let cli =
             ClusterControllersTestCli::try_parse_from(arguments).map_err(|e| e.to_string())?;
@@ -134,7 +134,7 @@ mod tests {
         let options = parse(&[]).unwrap();
         assert_eq!(
             format!("{options:?}"),
-            format!("{:?}", ClusterControllersOptions::default())
+            format!("{:?}", ClusterControllersSettings::default())
         );
     }
 

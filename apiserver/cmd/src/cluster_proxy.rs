@@ -5,19 +5,19 @@
 use std::sync::Arc;
 
 use auth::RequestAuthorizer;
-use client::{Api, InvolvedObject, TaskGroup};
+use client::{Api, InformerFactory, InvolvedObject, TaskGroup};
 use flotilla_http::{
     AGENT_TUNNEL, AgentTunnelEndpoint, CLUSTER_PROXY, ClusterProxy, ControlPlaneBackend,
     GLOBAL_PROXY, GlobalProxy, MemberResourceReader, MemberSearch, SEARCH, SubresourceConnector,
     SubresourceConnectors, TunnelRefusalCallback,
 };
-use flotilla_runtime::EventRecorder;
+use flotilla_runtime::{ControllerContext, EventRecorder};
 use machinery::Object;
 use machinery::time::Clock;
 use members::{ClusterProxyBackends, RemoteMemberConnector};
 use openapi::karmada::addons::Addon;
 use registry::Registry;
-use search::{MemberCaches, SearchContext};
+use search::{MemberCaches, SearchOptions};
 
 use crate::addons::{AddonSwitches, SwitchedConnector};
 
@@ -88,13 +88,19 @@ fn tunnel_refusals(context: &ClusterConnectorContext<'_>) -> TunnelRefusalCallba
 
 /// Starts the cache of resources of members, with the rights of users to read it.
 fn start_member_reader(context: ClusterConnectorContext<'_>) -> Arc<MemberResourceReader> {
-    let search = SearchContext {
+    let controller = ControllerContext {
         control_plane: Arc::clone(context.api),
+        informers: InformerFactory::new(context.tasks),
+        clock: Arc::clone(context.clock),
+        recorder: EventRecorder::disabled(),
+        tasks: context.tasks.clone(),
+    };
+    let search = SearchOptions {
         connector: Arc::new(RemoteMemberConnector::default()),
         caches: context.member_caches.clone(),
         enabled: context.addons.search_enabled(),
     };
-    let cache = search::start(search, context.tasks);
+    let cache = search::start(&controller, search);
     let registry = Arc::clone(context.registry);
     let clock = Arc::clone(context.clock);
     MemberResourceReader::new(cache, context.authorizer, registry, clock)

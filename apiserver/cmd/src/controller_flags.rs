@@ -7,7 +7,7 @@ use anyhow::Context;
 use clap::Args;
 use client::remote::RestConfig;
 use client::remote::kubeconfig::KubeconfigLoadingRules;
-use estimator::DeschedulerOptions;
+use estimator::DeschedulerSettings;
 use machinery::duration;
 
 use crate::federated_hpa_flags::FederatedHpaArgs;
@@ -77,7 +77,7 @@ pub(crate) struct ControllerOptions {
     pub(crate) services: services::EnabledServiceControllers,
     /// Whether the descheduler is enabled, and when it acts.
     pub(crate) descheduler_enabled: bool,
-    pub(crate) descheduler: DeschedulerOptions,
+    pub(crate) descheduler: DeschedulerSettings,
     pub(crate) quota_resync: Duration,
     /// The management cluster of Cluster API.
     pub(crate) cluster_api: Option<RestConfig>,
@@ -90,8 +90,8 @@ impl Default for ControllerOptions {
             federated_hpa: autoscale::FederatedHpaSettings::default(),
             services: services::EnabledServiceControllers::default(),
             descheduler_enabled: false,
-            descheduler: DeschedulerOptions::default(),
-            quota_resync: controller_context::PropagationOptions::default().quota_resync,
+            descheduler: DeschedulerSettings::default(),
+            quota_resync: propagation::QUOTA_RESYNC_PERIOD,
             cluster_api: None,
         }
     }
@@ -105,7 +105,7 @@ impl ControllerArgs {
             federated_hpa: self.federated_hpa.settings()?,
             services: enabled.services,
             descheduler_enabled: enabled.descheduler,
-            descheduler: DeschedulerOptions {
+            descheduler: DeschedulerSettings {
                 interval: self.descheduling_interval,
                 unschedulable_threshold: self.unschedulable_threshold,
             },

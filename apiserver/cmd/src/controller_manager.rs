@@ -1,33 +1,40 @@
 //! Starts the controllers of a server, as Karmada's controller manager and scheduler do.
 //!
 //! They are started again in each term of leadership, so nothing here outlives the tasks
-//! of its [`ControllerContext`].
+//! of its [`LeaderContext`].
 
 use std::sync::Arc;
 
 use admission::policies::{KindSchemas, type_check};
 use auth::certificate_signing::ClusterSigner;
 use auth::token::ServiceAccountTokens;
+use autoscale::AutoscalerOptions;
 use client::remote::{NetworkSendFence, RemoteApi, RestConfig};
-use client::{Api, InformerFactory, ListWatchSelector, TaskGroup, controller_client};
-use clusters::{ClusterApiContext, ClusterControllersOptions as ClusterOptions};
+use client::{Api, InformerFactory, TaskGroup, controller_client};
+use clusters::{ClusterApiOptions, ClusterControllersSettings as ClusterOptions};
+use controller_context::PropagationContext;
+use detector::InlineSchedulingOptions;
 use flotilla_cli::scheduler_flags::SchedulerFlagValues;
-use flotilla_runtime::EventRecorder;
+use flotilla_runtime::{ClusterLister, ControllerContext, EventRecorder};
 use interpreter::{LuaLimits, ResourceInterpreter, WebhookInterpreterOptions};
 use machinery::UserInfo;
 use machinery::time::Clock;
-use members::{MemberClusterManager, MemberConnector, RemoteMemberConnector};
+use members::{
+    MemberAccess, MemberClusterManager, MemberConnector, MemberTrackingOptions,
+    RemoteMemberConnector,
+};
 use openapi::karmada::FeatureGates;
 use openapi::karmada::addons::Addon;
 use openapi::karmada::agents::RBAC_GENERATOR;
-use openapi::karmada::resources::CLUSTERS;
-use scheduler::{DecisionExplanationCache, Scheduler, SchedulerClusterCache};
-use search::{BackendStoreContext, MemberCaches};
+use propagation::PropagationOptions;
+use scheduler::{DecisionExplanationCache, Scheduler, SchedulerClusterCache, SchedulerOptions};
+use search::{BackendStoreOptions, MemberCaches};
+use services::ServiceControllersOptions;
 use tokio::sync::watch;
 
 use crate::addons::{
-    AddonController, AddonControllerContext, AddonDefaults, AddonSwitches, EstimatorAddons,
-    EstimatorAddonsContext, LeaderAddons, member_tracking,
+    AddonController, AddonControllerOptions, AddonDefaults, AddonSwitches, EstimatorAddons,
+    EstimatorAddonsOptions, LeaderAddons, member_tracking,
 };
 use crate::controller_flags::ControllerOptions;
 use crate::running_server::RunningServer;
@@ -35,16 +42,12 @@ use crate::template_flags::TemplatePropagationOptions;
 use crate::webhook_client::{ServiceRouting, WebhookClientManager};
 
 const CONTROLLER_MANAGER: &str = "karmada-controller-manager";
-const DESCHEDULER: &str = "karmada-descheduler";
 /// How long the user may create the roles of agents who has a bootstrap token, per certificate.
 const GENERATOR_LIFETIME_SECONDS: i64 = 600;
 
-/// The clients and tasks of the controllers.
-pub(crate) struct ControllerContext {
-    pub(crate) api: Arc<dyn Api>,
-    pub(crate) clock: Arc<dyn Clock>,
-    pub(crate) informers: InformerFactory,
-    pub(crate) tasks: TaskGroup,
+/// What the controllers of a server are started with, in each term of leadership.
+pub(crate) struct LeaderContext {
+    pub(crate) controllers: ControllerContext,
     /// The scheduler's last decisions, for the subresource `decision`.
     pub(crate) decisions: DecisionExplanationCache,
     /// Connects to members.
@@ -57,21 +60,37 @@ pub(crate) struct ControllerContext {
     pub(crate) addons: AddonSwitches,
 }
 
-impl ControllerContext {
+impl LeaderContext {
     /// The context of a process without leader election, whose controllers run as long as
     /// the process.
     pub(crate) fn without_election(server: &RunningServer) -> Self {
+        let api = controller_client(&server.api, &UserInfo::karmada_controllers());
+        let (clock, tasks) = (Arc::clone(&server.clock), server.controller_tasks.clone());
         Self {
-            api: controller_client(&server.api, &UserInfo::karmada_controllers()),
-            clock: Arc::clone(&server.clock),
-            informers: server.informers.clone(),
-            tasks: server.controller_tasks.clone(),
+            controllers: controller_manager_context(api, clock, server.informers.clone(), tasks),
             decisions: server.decisions.clone(),
             connector: Arc::new(RemoteMemberConnector::default()),
             member_caches: server.member_caches.clone(),
             send_fence: None,
             addons: server.addons.clone(),
         }
+    }
+}
+
+/// A context whose events are those of the controller manager.
+pub(crate) fn controller_manager_context(
+    api: Arc<dyn Api>,
+    clock: Arc<dyn Clock>,
+    informers: InformerFactory,
+    tasks: TaskGroup,
+) -> ControllerContext {
+    let (server, time) = (Arc::clone(&api), Arc::clone(&clock));
+    ControllerContext {
+        recorder: EventRecorder::new(server, CONTROLLER_MANAGER, time, &tasks),
+        control_plane: api,
+        informers,
+        clock,
+        tasks,
     }
 }
 
@@ -104,7 +123,6 @@ pub(crate) async fn start_kube_controllers(
     let clock = Arc::clone(&context.clock);
     let limits_generator = !identity.insecure_agent_registration;
     let options = flotilla_kube::KubeControllersOptions {
-        clock: Arc::clone(&context.clock),
         serves_group: identity.serves_group,
         root_ca: identity.root_ca.clone(),
         client_ca: identity.client_ca.clone(),
@@ -124,13 +142,7 @@ pub(crate) async fn start_kube_controllers(
         type_check: Arc::new(move |policy| type_check(policy, &*schemas)),
         cluster_info_url: identity.cluster_info_url.clone(),
     };
-    flotilla_kube::start(
-        Arc::clone(&context.api),
-        options,
-        &context.informers,
-        &context.tasks,
-    )
-    .await?;
+    flotilla_kube::start(context, options).await?;
     Ok(())
 }
 
@@ -182,183 +194,172 @@ fn start_cluster_api(
     let Some(management) = management else {
         return Ok(());
     };
-    let tasks = &context.tasks;
     let connect = |config: RestConfig, tasks: &TaskGroup| {
         let api = RemoteApi::new(config, tasks);
         let api = api.map_err(|e| client::Error::Protocol(e.to_string()))?;
         Ok(Arc::new(api) as Arc<dyn Api>)
     };
-    clusters::start_cluster_api(ClusterApiContext {
-        control_plane: Arc::clone(&context.api),
-        management: Arc::new(RemoteApi::new(management.clone(), tasks)?),
+    let options = ClusterApiOptions {
+        management: Arc::new(RemoteApi::new(management.clone(), &context.tasks)?),
         connect: Arc::new(connect),
-        informers: context.informers.clone(),
-        tasks: tasks.clone(),
-    });
+    };
+    clusters::start_cluster_api(context, options);
     Ok(())
+}
+
+/// Connects the members, and returns when their Secrets are known: otherwise Works would report
+/// a member as unreachable whose Secret the informer does not have yet.
+async fn start_members(
+    leader: &LeaderContext,
+    tracking: MemberTrackingOptions,
+) -> MemberClusterManager {
+    let context = &leader.controllers;
+    let members = MemberClusterManager::start_with_tracking(
+        tracking,
+        Arc::clone(&context.control_plane),
+        &context.informers,
+        Arc::clone(&leader.connector),
+        &context.tasks,
+    );
+    members.wait_for_cache_sync().await;
+    members
+}
+
+fn watch_interpreter(context: &ControllerContext, scripts: LuaLimits) -> ResourceInterpreter {
+    let api = &context.control_plane;
+    let webhooks = WebhookInterpreterOptions {
+        caller: WebhookClientManager::new(api, ServiceRouting::ClusterIpOrDns, &context.tasks),
+        apply_json_patch: registry::apply_webhook_patch,
+    };
+    ResourceInterpreter::watch(&context.informers, api, scripts, webhooks)
 }
 
 /// Starts the multi-cluster controllers and the scheduler.
 pub(crate) async fn start_karmada_controllers(
-    context: &ControllerContext,
+    leader: &LeaderContext,
     settings: &MultiClusterControllerOptions,
 ) -> anyhow::Result<()> {
-    let tasks = &context.tasks;
-    let host = settings
-        .templates
-        .watch_host_workloads(&context.api, &context.informers);
-    let recorder = |component| {
-        EventRecorder::new(
-            Arc::clone(&context.api),
-            component,
-            Arc::clone(&context.clock),
-            tasks,
-        )
-    };
-    let connector = Arc::clone(&context.connector);
-    let SchedulerFlagValues {
-        name,
-        scheduling_settings: rules,
-    } = &settings.scheduling;
-    context.addons.wait_known().await;
+    let context = &leader.controllers;
+    leader.addons.wait_known().await;
     let defaults = settings.addon_defaults();
-    let configured = context.addons.current();
+    let configured = leader.addons.current();
     let is_enabled = |addon| defaults.is_enabled(&configured.configuration, addon);
     let scheduler_estimator = is_enabled(Addon::SchedulerEstimator);
-    let detail = member_tracking(scheduler_estimator, &settings.estimators);
-    let host_api = Arc::clone(&context.api);
-    let members = MemberClusterManager::start_with_tracking(
-        detail,
-        host_api,
-        &context.informers,
-        connector,
-        tasks,
-    );
-    // Without this, Works would report a member as unreachable whose Secret the informer
-    // does not have yet.
-    members.wait_for_cache_sync().await;
-    let informer = context
-        .informers
-        .get(&context.api, &ListWatchSelector::all(&CLUSTERS));
-    let all = SchedulerClusterCache::with_settings(informer, *rules);
-    let manager = recorder(CONTROLLER_MANAGER);
-    let outside = WebhookInterpreterOptions {
-        caller: WebhookClientManager::new(&context.api, ServiceRouting::ClusterIpOrDns, tasks),
-        apply_json_patch: registry::apply_webhook_patch,
-    };
-    let interpreter =
-        ResourceInterpreter::watch(&context.informers, &context.api, settings.scripts, outside);
-    clusters::start(clusters::ClusterControllersContext {
-        control_plane: Arc::clone(&context.api),
+    let tracking = member_tracking(scheduler_estimator, &settings.estimators);
+    let members = start_members(leader, tracking).await;
+    let interpreter = watch_interpreter(context, settings.scripts);
+    let clusters = clusters::ClusterControllersOptions {
         members: members.clone(),
-        recorder: manager.clone(),
         interpreter: interpreter.clone(),
-        clock: Arc::clone(&context.clock),
-        informers: context.informers.clone(),
-        tasks: tasks.clone(),
-        options: ClusterOptions {
+        settings: ClusterOptions {
             gates: settings.gates,
             ..settings.clusters.clone()
         },
-    });
+    };
+    clusters::start(context, &clusters);
     start_cluster_api(context, settings.controllers.cluster_api.as_ref())?;
-    let mut estimators = EstimatorAddons::new(EstimatorAddonsContext {
-        api: Arc::clone(&context.api),
-        clock: Arc::clone(&context.clock),
-        informers: context.informers.clone(),
+    let clusters = ClusterLister::watch(&context.control_plane, &context.informers);
+    let scheduled_clusters = SchedulerClusterCache::with_settings(
+        clusters.informer().clone(),
+        settings.scheduling.scheduling_settings,
+    );
+    let mut estimators = EstimatorAddons::new(EstimatorAddonsOptions {
+        context: context.clone(),
         members: members.clone(),
-        clusters: all.clone(),
-        recorder: manager.with_component(DESCHEDULER),
+        clusters: scheduled_clusters.clone(),
         estimators: settings.estimators.clone(),
         descheduler: settings.controllers.descheduler,
-        tasks: tasks.clone(),
     });
     // The scheduler waits for the estimators that it begins with.
     estimators
         .apply(scheduler_estimator, is_enabled(Addon::Descheduler))
         .await;
-    Scheduler::start(
-        Arc::clone(&context.api),
-        Arc::clone(&context.clock),
-        recorder(name),
-        all.clone(),
-        scheduler::SchedulerOptions {
-            name: name.clone(),
-            gates: settings.gates,
-            decisions: context.decisions.clone(),
-            estimator: estimators.scheduler_estimator(),
-        },
-        &context.informers,
-        tasks,
-    );
-    flotilla_status::start(flotilla_status::StatusControllersContext {
-        control_plane: Arc::clone(&context.api),
-        members: Arc::new(members.clone()),
-        clusters: all.clone(),
-        recorder: manager.clone(),
-        interpreter: interpreter.clone(),
-        clock: Arc::clone(&context.clock),
-        informers: context.informers.clone(),
-        host: host.clone(),
-        tasks: tasks.clone(),
-    });
-    let deps = controller_context::PropagationContext {
-        control_plane: Arc::clone(&context.api),
-        members: Arc::new(members.clone()),
-        clusters: all,
-        recorder: manager.clone(),
-        interpreter,
-        clock: Arc::clone(&context.clock),
-        informers: context.informers.clone(),
-        host,
-        options: controller_context::PropagationOptions {
-            scheduler_name: name.clone(),
-            feature_gates: settings.gates,
-            quota_resync: settings.controllers.quota_resync,
-            decisions: context.decisions.clone(),
-            ..settings.templates.propagation.clone()
-        },
+    let scheduling = InlineSchedulingOptions {
+        scheduler_name: settings.scheduling.name.clone(),
+        clusters: scheduled_clusters,
+        decisions: leader.decisions.clone(),
     };
-    Box::pin(propagation::start(deps, tasks))
+    start_scheduler(context, &scheduling, settings.gates, &estimators);
+    let propagation = PropagationContext {
+        controller: context.clone(),
+        members: Arc::new(members.clone()),
+        clusters,
+        interpreter,
+        host: settings
+            .templates
+            .watch_host_workloads(&context.control_plane, &context.informers),
+        feature_gates: settings.gates,
+    };
+    flotilla_status::start(&propagation);
+    let options = PropagationOptions {
+        templates: settings.templates.filter.clone(),
+        quota_resync: settings.controllers.quota_resync,
+        ..PropagationOptions::new(scheduling)
+    };
+    Box::pin(propagation::start(&propagation, options))
         .await
         .map_err(anyhow::Error::msg)?;
-    let services = services::ServicesContext {
-        control_plane: Arc::clone(&context.api),
-        members: Arc::new(members.clone()),
-        clock: Arc::clone(&context.clock),
-        recorder: manager.clone(),
-        informers: context.informers.clone(),
-        enabled: settings.controllers.services.gated(settings.gates),
+    start_addons(leader, settings, members, estimators);
+    Ok(())
+}
+
+/// Starts the scheduler, whose events have a writer of their own.
+fn start_scheduler(
+    context: &ControllerContext,
+    scheduling: &InlineSchedulingOptions,
+    gates: FeatureGates,
+    estimators: &EstimatorAddons,
+) {
+    let name = &scheduling.scheduler_name;
+    let recorder = EventRecorder::new(
+        Arc::clone(&context.control_plane),
+        name,
+        Arc::clone(&context.clock),
+        &context.tasks,
+    );
+    let context = ControllerContext {
+        recorder,
+        ..context.clone()
     };
-    let autoscalers = autoscale::AutoscalersContext {
-        control_plane: Arc::clone(&context.api),
-        clock: Arc::clone(&context.clock),
-        recorder: manager,
-        informers: context.informers.clone(),
-        members: Arc::new(members),
-        enabled: settings.controllers.autoscale,
-        federated_hpa: settings.controllers.federated_hpa,
+    let options = SchedulerOptions {
+        name: name.clone(),
+        gates,
+        decisions: scheduling.decisions.clone(),
+        estimator: estimators.scheduler_estimator(),
+        clusters: scheduling.clusters.clone(),
     };
-    let deps = BackendStoreContext {
-        control_plane: Arc::clone(&context.api),
-        caches: context.member_caches.clone(),
-        clock: Arc::clone(&context.clock),
-        informers: context.informers.clone(),
-        send_fence: context.send_fence.clone(),
+    Scheduler::start(&context, options);
+}
+
+/// Starts the backend stores of the search, and the controllers that addons switch on and off.
+fn start_addons(
+    leader: &LeaderContext,
+    settings: &MultiClusterControllerOptions,
+    members: MemberClusterManager,
+    estimators: EstimatorAddons,
+) {
+    let members: Arc<dyn MemberAccess> = Arc::new(members);
+    let stores = BackendStoreOptions {
+        caches: leader.member_caches.clone(),
+        send_fence: leader.send_fence.clone(),
     };
-    search::start_backend_stores(deps, tasks);
-    let addons = AddonControllerContext {
-        api: Arc::clone(&context.api),
-        informers: context.informers.clone(),
-        tasks: tasks.clone(),
-        switches: context.addons.clone(),
-        defaults,
-    };
+    search::start_backend_stores(&leader.controllers, stores);
     let families = LeaderAddons {
-        autoscalers,
-        services,
+        services: ServiceControllersOptions {
+            members: Arc::clone(&members),
+            enabled: settings.controllers.services.gated(settings.gates),
+        },
+        autoscalers: AutoscalerOptions {
+            members,
+            enabled: settings.controllers.autoscale,
+            federated_hpa: settings.controllers.federated_hpa,
+        },
         estimators,
     };
-    AddonController::start(addons, families);
-    Ok(())
+    let addons = AddonControllerOptions {
+        switches: leader.addons.clone(),
+        defaults: settings.addon_defaults(),
+        families,
+    };
+    AddonController::start(&leader.controllers, addons);
 }

@@ -1,6 +1,6 @@
 //! Leader election: of several processes on one store, the leader runs the controllers.
 //!
-//! flags ──► [`LeaderElector`] ──wins──► [`ControllerContext`] with a fence ──► controllers, until the term ends
+//! flags ──► [`LeaderElector`] ──wins──► [`LeaderContext`] with a fence ──► controllers, until the term ends
 //!
 //! Invariants: the controllers of a term have stopped, or are aborted, before its lease
 //! ends. The fence refuses every write that begins after the lease has ended; a write to a
@@ -25,7 +25,7 @@ use scheduler::DecisionExplanationCache;
 use search::MemberCaches;
 
 use crate::addons::AddonSwitches;
-use crate::controller_manager::ControllerContext;
+use crate::controller_manager::{LeaderContext, controller_manager_context};
 use crate::running_server::RunningServer;
 
 const HOSTNAME_FILE: &str = "/proc/sys/kernel/hostname";
@@ -137,7 +137,7 @@ pub(crate) fn host_name() -> String {
 /// start fails, the lease is released.
 pub(crate) fn run_leader_election<F, Fut>(election: LeaderElector, server: &RunningServer, start: F)
 where
-    F: Fn(ControllerContext) -> Fut + Send + Sync + 'static,
+    F: Fn(LeaderContext) -> Fut + Send + Sync + 'static,
     Fut: Future<Output = anyhow::Result<()>> + Send,
 {
     let (api, clock) = (Arc::clone(&server.api), Arc::clone(&server.clock));
@@ -166,24 +166,25 @@ async fn run_term<F, Fut>(
     term: LeaderTerm,
     start: &F,
 ) where
-    F: Fn(ControllerContext) -> Fut,
+    F: Fn(LeaderContext) -> Fut,
     Fut: Future<Output = anyhow::Result<()>>,
 {
     let tasks = TaskGroup::new(term.shutdown.clone());
-    let base = ControllerContext {
-        api: term
-            .fence
-            .wrap(controller_client(api, &UserInfo::karmada_controllers())),
-        clock: Arc::clone(clock),
-        informers: InformerFactory::new(&tasks),
-        tasks: tasks.clone(),
+    let client = controller_client(api, &UserInfo::karmada_controllers());
+    let context = LeaderContext {
+        controllers: controller_manager_context(
+            term.fence.wrap(client),
+            Arc::clone(clock),
+            InformerFactory::new(&tasks),
+            tasks.clone(),
+        ),
         decisions: decisions.clone(),
         connector: Arc::new(FencedMemberConnector(term.fence.clone())),
         member_caches: member_caches.clone(),
         send_fence: Some(network_send_fence(&term.fence)),
         addons: addons.clone(),
     };
-    match term.shutdown.run_until_triggered(start(base)).await {
+    match term.shutdown.run_until_triggered(start(context)).await {
         Some(Ok(())) => term.shutdown.wait().await,
         Some(Err(error)) => tracing::error!(%error, "the controllers cannot be started"),
         None => {}

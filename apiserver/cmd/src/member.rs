@@ -8,13 +8,14 @@ use std::time::Duration;
 use anyhow::Context;
 use clap::Args;
 use flotilla_cli::output;
+use flotilla_runtime::ControllerContext;
 use hollow::HollowCluster;
 use interpreter::LuaLimits;
 use machinery::time::{Clock, SystemClock};
 use openapi::karmada::FeatureGates;
 use scheduler::core::SchedulingSettings;
 
-use crate::controller_manager::{self, ControllerContext};
+use crate::controller_manager::{self, LeaderContext};
 use crate::hollow_metrics::hollow_metrics_providers;
 use crate::logs;
 use crate::request_limit_flags::RequestLimitArgs;
@@ -136,11 +137,8 @@ pub(crate) async fn start(
     let server = Box::pin(StandaloneServer::start_with_clock(setup, clock))
         .await
         .with_context(|| format!("member in {}", dir.display()))?;
-    controller_manager::start_kube_controllers(
-        &ControllerContext::without_election(&server),
-        &server.service_account_options(),
-    )
-    .await?;
+    let context = LeaderContext::without_election(&server).controllers;
+    controller_manager::start_kube_controllers(&context, &server.service_account_options()).await?;
     if size.workloads {
         let options = hollow::HollowClusterOptions {
             nodes: size.nodes,
@@ -150,16 +148,11 @@ pub(crate) async fn start(
             ready_after: Duration::from_millis(size.ready_after),
             ..hollow::HollowClusterOptions::default()
         };
-        let api = Arc::clone(&server.api);
-        let clock = Arc::clone(&server.clock);
-        HollowCluster::start(
-            api,
-            clock,
-            options,
-            &server.informers,
-            &server.controller_tasks,
-        )
-        .await?;
+        let context = ControllerContext {
+            control_plane: Arc::clone(&server.api),
+            ..context
+        };
+        HollowCluster::start(&context, options).await?;
     }
     Ok(server)
 }

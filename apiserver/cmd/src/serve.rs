@@ -22,7 +22,7 @@ use crate::authorization_flags::{AuthorizationArgs, AuthorizationCacheTtls, Auth
 use crate::certificate_expiry::{CertificateUse, report_certificate};
 use crate::certificate_files::CertificateFiles;
 use crate::controller_flags;
-use crate::controller_manager::{self, ControllerContext, MultiClusterControllerOptions};
+use crate::controller_manager::{self, LeaderContext, MultiClusterControllerOptions};
 use crate::encryption::EncryptableResources;
 use crate::flag_modes::{ExplicitFlagIds, ServeModeFlags};
 use crate::leader_election;
@@ -152,7 +152,7 @@ impl ServeArgs {
             .options(self.gates.feature_gates, controllers.descheduler_enabled)?;
         let accurate_estimates = self.estimators.are_used_by_scheduler();
         Ok(MultiClusterControllerOptions {
-            clusters: clusters::ClusterControllersOptions {
+            clusters: clusters::ClusterControllersSettings {
                 agent_registration: self.agent_registration(),
                 ..self.fleet.options()
             },
@@ -402,10 +402,10 @@ async fn start_standalone(arguments: &ServeArgs) -> anyhow::Result<StandaloneSer
     }
     .log();
     let identity = server.service_account_options();
-    let controllers = move |context: ControllerContext| {
+    let controllers = move |context: LeaderContext| {
         let (identity, settings) = (identity.clone(), settings.clone());
         async move {
-            controller_manager::start_kube_controllers(&context, &identity).await?;
+            controller_manager::start_kube_controllers(&context.controllers, &identity).await?;
             Box::pin(controller_manager::start_karmada_controllers(
                 &context, &settings,
             ))
@@ -423,12 +423,12 @@ async fn run_controllers<F, Fut>(
     controllers: F,
 ) -> anyhow::Result<()>
 where
-    F: Fn(ControllerContext) -> Fut + Send + Sync + 'static,
+    F: Fn(LeaderContext) -> Fut + Send + Sync + 'static,
     Fut: Future<Output = anyhow::Result<()>> + Send,
 {
     match election {
         None => {
-            controllers(ControllerContext::without_election(server)).await?;
+            controllers(LeaderContext::without_election(server)).await?;
             let synced = server.informers.wait_for_cache_sync();
             if tokio::time::timeout(SYNC_TIMEOUT, synced).await.is_err() {
                 // Such as when one stored object cannot be decrypted: the others are served.
@@ -461,7 +461,7 @@ async fn run_aggregated(
         }
         .log();
         aggregated.register().await?;
-        let controllers = move |context: ControllerContext| {
+        let controllers = move |context: LeaderContext| {
             let settings = settings.clone();
             async move {
                 Box::pin(controller_manager::start_karmada_controllers(

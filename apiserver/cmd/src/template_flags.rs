@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use clap::{Args, ValueEnum};
 use client::{Api, InformerFactory};
+use controller_context::TemplateFilterOptions;
 use flotilla_runtime::HostWorkloadFilter;
 
 /// The flags for templates.
@@ -43,10 +44,9 @@ impl TemplatePropagationArgs {
     /// The options of a standalone server, which stores the templates itself.
     pub(crate) fn standalone_options(&self) -> TemplatePropagationOptions {
         TemplatePropagationOptions {
-            propagation: controller_context::PropagationOptions {
+            filter: TemplateFilterOptions {
                 skipped_apis: self.skipped_propagating_apis.clone(),
                 skipped_namespaces: self.skipped_propagating_namespaces.clone(),
-                ..controller_context::PropagationOptions::default()
             },
             host_workloads: None,
         }
@@ -64,7 +64,7 @@ impl TemplatePropagationArgs {
 /// The values of the flags; the default is for a standalone server.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct TemplatePropagationOptions {
-    pub(crate) propagation: controller_context::PropagationOptions,
+    pub(crate) filter: TemplateFilterOptions,
     host_workloads: Option<HostWorkloadPropagationMode>,
 }
 

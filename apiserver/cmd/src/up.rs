@@ -18,7 +18,7 @@ use openapi::karmada::resources::CLUSTERS;
 
 use crate::cluster_flags;
 use crate::controller_flags;
-use crate::controller_manager::{self, ControllerContext, MultiClusterControllerOptions};
+use crate::controller_manager::{self, LeaderContext, MultiClusterControllerOptions};
 use crate::estimator_flags;
 use crate::logs;
 use crate::member::{self, HollowClusterArgs};
@@ -167,9 +167,12 @@ impl LocalFleet {
         };
         let control = async {
             let server = StandaloneServer::start(setup).await?;
-            let context = ControllerContext::without_election(&server);
-            controller_manager::start_kube_controllers(&context, &server.service_account_options())
-                .await?;
+            let context = LeaderContext::without_election(&server);
+            controller_manager::start_kube_controllers(
+                &context.controllers,
+                &server.service_account_options(),
+            )
+            .await?;
             Box::pin(controller_manager::start_karmada_controllers(
                 &context, settings,
             ))

@@ -6,10 +6,8 @@
 
 use std::sync::Arc;
 
-use client::{
-    Api, Informer, ListWatchSelector, Patch, ResourcePath, Result, TaskGroup, WriteOptions,
-};
-use flotilla_runtime::{ReconcileAction, Workqueue, run_workers};
+use client::{Api, Informer, Patch, ResourcePath, Result, WriteOptions};
+use flotilla_runtime::{ControllerContext, ReconcileAction, Workqueue, run_workers};
 use machinery::Object;
 use openapi::karmada::resources::BINDINGS;
 use openapi::karmada::well_known_keys::RETAIN_REPLICAS;
@@ -17,7 +15,7 @@ use openapi::karmada::{ResourceBinding, names};
 use serde::Deserialize;
 use serde_json::json;
 
-use crate::{AutoscalersContext, DEPLOYMENTS};
+use crate::DEPLOYMENTS;
 
 const WORKERS: usize = 1;
 const KIND: &str = "Deployment";
@@ -85,15 +83,11 @@ pub(crate) struct DeploymentReplicasSyncer {
 }
 
 impl DeploymentReplicasSyncer {
-    pub(crate) async fn start(deps: &AutoscalersContext, tasks: &TaskGroup) {
-        let informer = |resource| {
-            deps.informers
-                .get(&deps.control_plane, &ListWatchSelector::all(resource))
-        };
+    pub(crate) async fn start(context: &ControllerContext) {
         let it = Arc::new(Self {
-            api: Arc::clone(&deps.control_plane),
-            deployments: informer(&DEPLOYMENTS),
-            bindings: informer(&BINDINGS),
+            api: Arc::clone(&context.control_plane),
+            deployments: context.informer(&DEPLOYMENTS),
+            bindings: context.informer(&BINDINGS),
         });
         it.deployments.wait_for_cache_sync().await;
         it.bindings.wait_for_cache_sync().await;
@@ -114,7 +108,7 @@ impl DeploymentReplicasSyncer {
             }
         });
         run_workers(
-            tasks,
+            &context.tasks,
             "deployment-replicas-syncer",
             &queue,
             WORKERS,

@@ -5,14 +5,14 @@ use std::time::Duration;
 
 use client::{Api, Informer, InformerFactory, ListWatchSelector, TaskGroup};
 use client_fake::FakeApi;
-use flotilla_runtime::EventRecorder;
+use flotilla_runtime::{ControllerContext, EventRecorder};
 use jiff::SignedDuration;
 use machinery::Gvr;
 use machinery::time::{FakeClock, SystemClock};
 use members::{MemberAccess, MemberConnectionCallback, MemberObjectCallback};
 use serde_json::Value;
 
-use crate::{AutoscalersContext, EnabledAutoscalers, FederatedHpaSettings};
+use crate::{AutoscalerOptions, EnabledAutoscalers, FederatedHpaSettings};
 
 pub(crate) struct FakeMembers {
     pub(crate) apis: Vec<(&'static str, Arc<FakeApi>)>,
@@ -43,19 +43,24 @@ impl MemberAccess for FakeMembers {
     fn on_connection_change(&self, _: MemberConnectionCallback) {}
 }
 
-/// The controllers that run by default, without events.
-pub(crate) fn context(control_plane: &Arc<dyn Api>, tasks: &TaskGroup) -> AutoscalersContext {
-    let informers = InformerFactory::new(tasks);
-    let members = FakeMembers {
-        apis: Vec::new(),
-        informers: informers.clone(),
-    };
-    AutoscalersContext {
+/// A context without events.
+pub(crate) fn context(control_plane: &Arc<dyn Api>, tasks: &TaskGroup) -> ControllerContext {
+    ControllerContext {
         control_plane: Arc::clone(control_plane),
-        members: Arc::new(members),
+        informers: InformerFactory::new(tasks),
         clock: Arc::new(SystemClock),
         recorder: EventRecorder::disabled(),
-        informers,
+        tasks: tasks.clone(),
+    }
+}
+
+/// The controllers that run by default, without members.
+pub(crate) fn options(context: &ControllerContext) -> AutoscalerOptions {
+    AutoscalerOptions {
+        members: Arc::new(FakeMembers {
+            apis: Vec::new(),
+            informers: context.informers.clone(),
+        }),
         enabled: EnabledAutoscalers::default(),
         federated_hpa: FederatedHpaSettings::default(),
     }

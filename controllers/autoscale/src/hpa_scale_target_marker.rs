@@ -6,18 +6,16 @@
 
 use std::sync::Arc;
 
-use client::{
-    Api, Error, Informer, ListWatchSelector, Patch, ResourcePath, Result, TaskGroup, WriteOptions,
-};
-use flotilla_runtime::{ReconcileAction, Workqueue, run_workers};
+use client::{Api, Error, Informer, Patch, ResourcePath, Result, WriteOptions};
+use flotilla_runtime::{ControllerContext, ReconcileAction, Workqueue, run_workers};
 use machinery::Object;
 use openapi::karmada::cron_federated_hpa::ScaleTargetReference;
 use openapi::karmada::well_known_keys::{CLUSTER_POLICY_ID, POLICY_ID, RETAIN_REPLICAS};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
+use crate::AUTOSCALERS;
 use crate::scale_target::resolve_resource;
-use crate::{AUTOSCALERS, AutoscalersContext};
 
 /// The value of the label, as in Karmada.
 const RETAIN_REPLICAS_VALUE: &str = "true";
@@ -83,12 +81,10 @@ pub(crate) struct HpaScaleTargetMarker {
 }
 
 impl HpaScaleTargetMarker {
-    pub(crate) async fn start(deps: &AutoscalersContext, tasks: &TaskGroup) {
+    pub(crate) async fn start(context: &ControllerContext) {
         let it = Arc::new(Self {
-            api: Arc::clone(&deps.control_plane),
-            autoscalers: deps
-                .informers
-                .get(&deps.control_plane, &ListWatchSelector::all(&AUTOSCALERS)),
+            api: Arc::clone(&context.control_plane),
+            autoscalers: context.informer(&AUTOSCALERS),
         });
         it.autoscalers.wait_for_cache_sync().await;
         let queue = Workqueue::new();
@@ -99,7 +95,7 @@ impl HpaScaleTargetMarker {
             }
         });
         run_workers(
-            tasks,
+            &context.tasks,
             "hpa-scale-target-marker",
             &queue,
             WORKERS,

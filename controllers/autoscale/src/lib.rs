@@ -8,7 +8,7 @@
 //! Decisions are pure functions, and a controller writes only differences. As in Karmada, the last
 //! two run only if they are enabled.
 //!
-//! Entry points: [`start`], [`AutoscalersContext`], [`EnabledAutoscalers`],
+//! Entry points: [`start`], [`AutoscalerOptions`], [`EnabledAutoscalers`],
 //! [`FederatedHpaSettings`].
 
 mod cron_federated_hpa;
@@ -19,34 +19,25 @@ mod fixture;
 mod hpa_scale_target_marker;
 mod metrics;
 mod scale_target;
-mod startup;
+mod start;
 #[cfg(test)]
 mod tests;
 
 use std::sync::Arc;
 
-use client::{Api, InformerFactory};
-use flotilla_runtime::EventRecorder;
 use machinery::Gvr;
-use machinery::time::Clock;
 use members::MemberAccess;
 
 pub use federated_hpa::FederatedHpaSettings;
-pub use startup::start;
+pub use start::start;
 
 static AUTOSCALERS: Gvr = Gvr::from_static("autoscaling", "v2", "horizontalpodautoscalers");
 static DEPLOYMENTS: Gvr = Gvr::from_static("apps", "v1", "deployments");
 
-/// The dependencies of the controllers.
+/// What the controllers work with beside their context.
 #[derive(Clone)]
-pub struct AutoscalersContext {
-    /// The API server with templates and bindings.
-    pub control_plane: Arc<dyn Api>,
+pub struct AutoscalerOptions {
     pub members: Arc<dyn MemberAccess>,
-    pub clock: Arc<dyn Clock>,
-    pub recorder: EventRecorder,
-    /// The informers on `control_plane`.
-    pub informers: InformerFactory,
     pub enabled: EnabledAutoscalers,
     pub federated_hpa: FederatedHpaSettings,
 }

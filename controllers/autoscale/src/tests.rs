@@ -8,7 +8,7 @@ use openapi::karmada::resources::BINDINGS;
 use openapi::karmada::well_known_keys::{POLICY_ID, RETAIN_REPLICAS};
 use serde_json::{Value, json};
 
-use crate::fixture::{context, wait_until};
+use crate::fixture::{context, options, wait_until};
 use crate::{AUTOSCALERS, DEPLOYMENTS, EnabledAutoscalers, start};
 
 /// Starts both controllers. The watches end with the informers.
@@ -29,15 +29,16 @@ async fn start_controllers() -> (Arc<FakeApi>, InformerFactory, TaskGroup) {
     }
     let tasks = TaskGroup::new(ShutdownToken::new());
     let control: Arc<dyn Api> = api.clone();
-    let mut deps = context(&control, &tasks);
-    deps.enabled = EnabledAutoscalers {
+    let context = context(&control, &tasks);
+    let mut options = options(&context);
+    options.enabled = EnabledAutoscalers {
         federated_hpa: false,
         cron_federated_hpa: false,
         scale_target_marker: true,
         replicas_syncer: true,
     };
-    let informers = deps.informers.clone();
-    start(&deps, &tasks).await;
+    let informers = context.informers.clone();
+    start(&context, &options).await;
     (api, informers, tasks)
 }
 

@@ -4,14 +4,14 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use client::{Api, Informer, InformerEvent, InvolvedObject, ListWatchSelector, TaskGroup};
+use client::{Api, Informer, InformerEvent, InvolvedObject, TaskGroup};
 use controller_context::{
     DesiredWork, Error, ManifestMemoryBudget, PropagationContext, TemplateInformers, WorkClient,
     is_small_tree,
 };
 use flotilla_runtime::{
-    ControllerName, EventRecorder, IndexKeyWorkqueue, ReconcileAction, RestMapping, Workqueue,
-    remove_finalizers, run_workers,
+    ClusterLister, ControllerName, EventRecorder, IndexKeyWorkqueue, ReconcileAction, RestMapping,
+    Workqueue, remove_finalizers, run_workers,
 };
 use futures_util::StreamExt;
 use futures_util::stream::FuturesOrdered;
@@ -55,13 +55,21 @@ const REVISION_OPERATIONS: &[InterpreterOperation] = &[InterpreterOperation::Rev
 type BindingKey = String;
 
 /// Creates, updates and deletes the Works of bindings.
+/// What the controller works with beside its context.
+pub struct BindingControllerOptions {
+    pub templates: Arc<TemplateInformers>,
+    pub works: WorkClient,
+    pub overrides: OverrideManager,
+    pub memory: Arc<ManifestMemoryBudget>,
+}
+
 pub struct BindingController {
     api: Arc<dyn Api>,
     recorder: EventRecorder,
     override_recorder: EventRecorder,
     interpreter: ResourceInterpreter,
     pub(crate) templates: Arc<TemplateInformers>,
-    clusters: scheduler::SchedulerClusterCache,
+    clusters: ClusterLister,
     pub(crate) overrides: OverrideManager,
     feature_gates: FeatureGates,
     works: WorkClient,
@@ -95,32 +103,21 @@ impl RemovedBindings {
 }
 
 impl BindingController {
-    pub async fn start(
-        deps: &PropagationContext,
-        templates: &Arc<TemplateInformers>,
-        works: &WorkClient,
-        overrides: &OverrideManager,
-        memory: &Arc<ManifestMemoryBudget>,
-        tasks: &TaskGroup,
-    ) {
-        let informer = |resource: &Gvr| {
-            deps.informers
-                .get(&deps.control_plane, &ListWatchSelector::all(resource))
-        };
+    pub async fn start(context: &PropagationContext, options: BindingControllerOptions) {
         let it = Arc::new(Self {
-            api: Arc::clone(&deps.control_plane),
-            recorder: deps.recorder.clone(),
-            override_recorder: deps.recorder.with_component("override-manager"),
-            interpreter: deps.interpreter.clone(),
-            templates: Arc::clone(templates),
-            clusters: deps.clusters.clone(),
-            overrides: overrides.clone(),
-            feature_gates: deps.options.feature_gates,
-            works: works.clone(),
-            bindings: informer(&BINDINGS),
-            cluster_bindings: informer(&CLUSTER_BINDINGS),
+            api: Arc::clone(&context.control_plane),
+            recorder: context.recorder.clone(),
+            override_recorder: context.recorder.with_component("override-manager"),
+            interpreter: context.interpreter.clone(),
+            templates: options.templates,
+            clusters: context.clusters.clone(),
+            overrides: options.overrides,
+            feature_gates: context.feature_gates,
+            works: options.works,
+            bindings: context.informer(&BINDINGS),
+            cluster_bindings: context.informer(&CLUSTER_BINDINGS),
             queue: Workqueue::new(),
-            manifest_memory: Arc::clone(memory),
+            manifest_memory: options.memory,
             override_changes: ChangedOverridePolicies::default(),
             removed_bindings: Mutex::default(),
         });
@@ -133,10 +130,10 @@ impl BindingController {
         it.works.informer.wait_for_cache_sync().await;
         it.clusters.informer().wait_for_cache_sync().await;
         it.overrides.wait_synced().await;
-        it.add_event_handlers(tasks);
+        it.add_event_handlers(&context.tasks);
         let queue = it.queue.clone();
         run_workers(
-            tasks,
+            &context.tasks,
             ControllerName::with_stage("bindings", "work"),
             &queue,
             BINDING_WORKERS,
@@ -463,12 +460,12 @@ impl BindingController {
             copy = revised.map_err(|e| e.to_string())?;
         }
         common.set_completions(&mut copy, target)?;
-        let Some(member) = self.clusters.get(&target.name) else {
+        let Some(cluster) = self.clusters.get(&target.name) else {
             let name = &target.name;
             return Err(format!("clusters.cluster.karmada.io {name:?} not found"));
         };
         let overrides = &source.overrides;
-        let applied = overrides.apply(&mut copy, &common.kind, &member.attributes());
+        let applied = overrides.apply(&mut copy, &common.kind, &cluster.attributes());
         let record = applied.map_err(|failed| {
             failed.record_event(&self.override_recorder, &source.template_reference);
             failed.to_string()

@@ -12,4 +12,4 @@ mod metrics;
 mod override_event_handler;
 mod work_cleanup;
 
-pub use controller::BindingController;
+pub use controller::{BindingController, BindingControllerOptions};

@@ -7,17 +7,15 @@
 use std::sync::Arc;
 
 use client::{
-    Api, Informer, InformerEvent, InvolvedObject, ListWatchSelector, Patch, ResourcePath, Result,
-    TaskGroup, WriteOptions,
+    Api, Informer, InformerEvent, InvolvedObject, Patch, ResourcePath, Result, TaskGroup,
+    WriteOptions,
 };
-use flotilla_runtime::{EventRecorder, IndexKeyWorkqueue};
+use flotilla_runtime::{ControllerContext, EventRecorder, IndexKeyWorkqueue};
 use machinery::Object;
 use openapi::karmada::kind_in_namespace::RESOURCE_GROUP_INDEX;
 use openapi::karmada::resources::{BINDINGS, CLUSTER_BINDINGS};
 use openapi::karmada::{ResourceBinding, ResourceBindingSpec, kind_in_namespace};
 use serde_json::{Value, json};
-
-use crate::context::ClusterControllersContext;
 
 /// The index of bindings by the clusters they are scheduled to. The clusters of
 /// dependents (`requiredBy`) and of eviction tasks do not count.
@@ -30,17 +28,16 @@ pub(crate) struct BindingClient {
 }
 
 impl BindingClient {
-    pub(crate) fn new(deps: &ClusterControllersContext) -> Self {
-        let informer = |resource| {
-            deps.informers
-                .get(&deps.control_plane, &ListWatchSelector::all(resource))
-        };
-        let informers = [informer(&BINDINGS), informer(&CLUSTER_BINDINGS)];
+    pub(crate) fn new(context: &ControllerContext) -> Self {
+        let informers = [
+            context.informer(&BINDINGS),
+            context.informer(&CLUSTER_BINDINGS),
+        ];
         for informer in &informers {
             informer.add_index(SCHEDULED_CLUSTERS_INDEX, scheduled_clusters);
         }
         Self {
-            api: Arc::clone(&deps.control_plane),
+            api: Arc::clone(&context.control_plane),
             informers,
         }
     }

@@ -13,7 +13,7 @@ use client::{
     WriteOptions,
 };
 use client_fake::FakeApi;
-use flotilla_runtime::EventRecorder;
+use flotilla_runtime::{ControllerContext, EventRecorder};
 use interpreter::ResourceInterpreter;
 use jiff::Timestamp;
 use machinery::time::Clock;
@@ -25,7 +25,7 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use crate::NAMESPACES;
-use crate::context::{ClusterControllersContext, ClusterControllersOptions};
+use crate::options::{ClusterControllersOptions, ClusterControllersSettings};
 use crate::start::{start, start_agent};
 
 static EVENTS: Gvr = Gvr::from_static("", "v1", "events");
@@ -89,19 +89,19 @@ pub(crate) fn taint_keys(cluster: &Value) -> Vec<String> {
 
 impl ClustersFixture {
     pub(crate) fn start() -> Self {
-        Self::with_options(ClusterControllersOptions::default())
+        Self::with_options(ClusterControllersSettings::default())
     }
 
-    pub(crate) fn with_options(options: ClusterControllersOptions) -> Self {
+    pub(crate) fn with_options(options: ClusterControllersSettings) -> Self {
         Self::build(options, false)
     }
 
     /// Also records events.
-    pub(crate) fn with_events(options: ClusterControllersOptions) -> Self {
+    pub(crate) fn with_events(options: ClusterControllersSettings) -> Self {
         Self::build(options, true)
     }
 
-    fn build(options: ClusterControllersOptions, telling: bool) -> Self {
+    fn build(settings: ClusterControllersSettings, telling: bool) -> Self {
         let (host, member) = (FakeApi::new(), FakeApi::new());
         member.add_resource(api_resource("", "v1", "pods", "Pod"));
         member.set_raw_body("/readyz", "ok");
@@ -124,20 +124,23 @@ impl ClustersFixture {
             true => EventRecorder::new(Arc::clone(&control), "test", clock.clone(), &tasks),
             false => EventRecorder::disabled(),
         };
-        let start = match options.agent_cluster {
+        let start = match settings.agent_cluster {
             Some(_) => start_agent,
             None => start,
         };
-        start(ClusterControllersContext {
+        let context = ControllerContext {
             control_plane: control,
-            members: members.clone(),
-            recorder,
-            interpreter: ResourceInterpreter::default(),
-            clock,
             informers,
+            clock,
+            recorder,
             tasks: tasks.clone(),
-            options,
-        });
+        };
+        let options = ClusterControllersOptions {
+            members: members.clone(),
+            interpreter: ResourceInterpreter::default(),
+            settings,
+        };
+        start(&context, &options);
         Self {
             host,
             member,

@@ -22,7 +22,6 @@ mod bindings;
 mod cluster;
 mod cluster_api;
 mod condition;
-mod context;
 mod credential_expiry;
 mod failover;
 #[cfg(test)]
@@ -30,6 +29,7 @@ mod fixture;
 mod join;
 mod key_and_certificate_request;
 mod name_resolution;
+mod options;
 pub mod register;
 mod remedy;
 mod start;
@@ -39,11 +39,7 @@ mod taint_policy;
 pub use agent_cluster::{AgentClusterSpec, register_agent_cluster};
 pub use agent_lease::{AGENT_VERSION_ANNOTATION, AgentLeaseOptions, run_agent_lease};
 pub use agent_tunnel_condition::AgentTunnelReporter;
-pub use cluster_api::{ClusterApiContext, MemberClientFactory, start_cluster_api};
-pub use context::{
-    AgentCertificateValidity, AgentRegistrationMode, ClusterControllersContext,
-    ClusterControllersOptions,
-};
+pub use cluster_api::{ClusterApiOptions, MemberClientFactory, start_cluster_api};
 pub use failover::{FailoverOptions, NoExecuteTaintEvictionPurgeMode};
 pub use join::{
     JoinError, JoinSpec, JoinedCluster, PreflightCheck, PreflightFailure, PreflightReport,
@@ -53,6 +49,10 @@ pub use join::{
 pub use key_and_certificate_request::CertificateEnrollment;
 pub use name_resolution::{
     ClusterNameResolutionReporter, NameLookup, NameResolutionOptions, NodeNameResolutionDetector,
+};
+pub use options::{
+    AgentCertificateValidity, AgentRegistrationMode, ClusterControllersOptions,
+    ClusterControllersSettings,
 };
 pub use start::{start, start_agent};
 

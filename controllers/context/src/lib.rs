@@ -1,8 +1,8 @@
-//! The parts that the controllers between templates and members share: their start parameters, their error,
-//! and the clients and informers that several of them use. The model for the name is Karmada's
-//! `pkg/controllers/context`.
+//! The parts that the controllers between templates and members share: what they are started with,
+//! their error, and the clients and informers that several of them use. The model for the name is
+//! Karmada's `pkg/controllers/context`.
 //!
-//! Entry points: [`PropagationContext`] and [`PropagationOptions`], [`TemplateInformers`],
+//! Entry points: [`PropagationContext`], [`TemplateInformers`],
 //! [`WorkClient`].
 
 mod binding_diff;
@@ -15,12 +15,12 @@ mod template_informers;
 mod work_client;
 
 pub use binding_diff::BindingDiff;
-pub use context::{ExecutionScope, PropagationContext, PropagationOptions};
+pub use context::PropagationContext;
 pub use error::Error;
 pub use manifest_memory::{ManifestMemoryBudget, estimate_encoded_tree_bytes, is_small_tree};
 pub use object_metadata::{
     hash_without_status, is_changed_by_karmada, is_equal_except_status, set_metadata_entry,
 };
-pub use template_filter::{NamespaceFilter, SkippedResourceConfig};
+pub use template_filter::{NamespaceFilter, SkippedResourceConfig, TemplateFilterOptions};
 pub use template_informers::{TemplateInformers, TemplateKey, claiming_policy_ids};
 pub use work_client::{DesiredWork, WorkClient};

@@ -18,6 +18,25 @@ const SKIPPED_GROUPS: [&str; 9] = [
     "events.k8s.io",
 ];
 
+/// What is not propagated, as users configure it.
+#[derive(Clone, Debug)]
+pub struct TemplateFilterOptions {
+    /// Regular expressions of namespaces that are not propagated; each has to match a whole name.
+    pub skipped_namespaces: Vec<String>,
+    /// APIs that are never templates, in addition to the built-in list: `group`, `group/version`,
+    /// `group/version/Kind,Kind`, `v1/Kind,Kind`.
+    pub skipped_apis: Vec<String>,
+}
+
+impl Default for TemplateFilterOptions {
+    fn default() -> Self {
+        Self {
+            skipped_namespaces: vec!["kube-.*".into()],
+            skipped_apis: Vec::new(),
+        }
+    }
+}
+
 /// Kinds that are excluded from propagation in addition to the built-in list.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SkippedResourceConfig(Vec<SkippedApi>);

@@ -5,8 +5,8 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use client::{
-    Api, Informer, InformerEvent, InvolvedObject, ListWatchSelector, Patch, ResourcePath,
-    TaskGroup, WriteOptions, ignore_not_found,
+    Api, Informer, InformerEvent, InvolvedObject, Patch, ResourcePath, TaskGroup, WriteOptions,
+    ignore_not_found,
 };
 use controller_context::{
     BindingDiff, Error, PropagationContext, TemplateInformers, hash_without_status,
@@ -34,6 +34,12 @@ const BY_DEPENDENCY: &str = "dependency";
 const BY_DEPENDED_BY_LABEL: &str = "referrer";
 const DISTRIBUTOR_WORKERS: usize = 4;
 
+/// What the distributor works with beside its context.
+pub struct DependenciesDistributorOptions {
+    /// The informers of templates, which must have started.
+    pub templates: Arc<TemplateInformers>,
+}
+
 pub struct DependenciesDistributor {
     api: Arc<dyn Api>,
     recorder: EventRecorder,
@@ -59,20 +65,13 @@ struct AttachedBindingObservation {
 }
 
 impl DependenciesDistributor {
-    /// Must be called after the template informers have started.
-    pub async fn start(
-        deps: &PropagationContext,
-        templates: &Arc<TemplateInformers>,
-        tasks: &TaskGroup,
-    ) {
+    pub async fn start(context: &PropagationContext, options: DependenciesDistributorOptions) {
         let it = Arc::new(Self {
-            api: Arc::clone(&deps.control_plane),
-            recorder: deps.recorder.with_component("dependencies-distributor"),
-            interpreter: deps.interpreter.clone(),
-            templates: Arc::clone(templates),
-            bindings: deps
-                .informers
-                .get(&deps.control_plane, &ListWatchSelector::all(&BINDINGS)),
+            api: Arc::clone(&context.control_plane),
+            recorder: context.recorder.with_component("dependencies-distributor"),
+            interpreter: context.interpreter.clone(),
+            templates: options.templates,
+            bindings: context.informer(&BINDINGS),
             queue: Workqueue::new(),
             observations: Mutex::default(),
             written_attachments: Mutex::default(),
@@ -83,10 +82,10 @@ impl DependenciesDistributor {
         it.bindings
             .add_index(RESOURCE_GROUP_INDEX, kind_in_namespace::index_keys);
         it.bindings.wait_for_cache_sync().await;
-        it.add_event_handlers(tasks);
+        it.add_event_handlers(&context.tasks);
         let queue = it.queue.clone();
         run_workers(
-            tasks,
+            &context.tasks,
             "dependencies",
             &queue,
             DISTRIBUTOR_WORKERS,

@@ -13,4 +13,4 @@ mod event_filter;
 #[cfg(test)]
 mod property_tests;
 
-pub use controller::DependenciesDistributor;
+pub use controller::{DependenciesDistributor, DependenciesDistributorOptions};

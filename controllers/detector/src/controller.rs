@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use client::{Api, Informer, ListWatchSelector, Patch, ResourcePath, TaskGroup, WriteOptions};
+use client::{Api, Informer, Patch, ResourcePath, TaskGroup, WriteOptions};
 use controller_context::{Error, PropagationContext, TemplateInformers, TemplateKey};
 use flotilla_runtime::{
     ControllerName, EventRecorder, HostWorkloadFilter, LastAppliedVersionByKey, ReconcileAction,
@@ -18,11 +18,13 @@ use openapi::karmada::resources::{
 use openapi::karmada::well_known_keys::CLAIMED_BY;
 use openapi::karmada::{FeatureGates, KarmadaFeature, PropagationPolicy};
 use parking_lot::Mutex;
+use scheduler::{DecisionExplanationCache, SchedulerClusterCache};
 use serde_json::Value;
 use tokio::time::Instant;
 
 use crate::applied_policy::AppliedVersions;
 use crate::metrics::DETECTOR_METRICS;
+use crate::options::DetectorOptions;
 use crate::policy_claim::PolicyClaim;
 use crate::policy_matching::{ParsedPolicy, highest_ranked, lookup_keys};
 use crate::waiting_objects::WaitingObjects;
@@ -47,10 +49,10 @@ pub(crate) struct TemplateReconcileTrigger {
 pub struct ResourceDetector {
     pub(crate) api: Arc<dyn Api>,
     pub(crate) recorder: EventRecorder,
-    pub(crate) clusters: scheduler::SchedulerClusterCache,
+    pub(crate) clusters: SchedulerClusterCache,
     pub(crate) interpreter: ResourceInterpreter,
     pub(crate) scheduler_name: String,
-    pub(crate) decisions: scheduler::DecisionExplanationCache,
+    pub(crate) decisions: DecisionExplanationCache,
     pub(crate) templates: Arc<TemplateInformers>,
     pub(crate) policies: Informer,
     pub(crate) cluster_policies: Informer,
@@ -76,52 +78,43 @@ pub struct ResourceDetector {
 }
 
 impl ResourceDetector {
-    pub async fn start(
-        deps: &PropagationContext,
-        templates: &Arc<TemplateInformers>,
-        tasks: &TaskGroup,
-    ) {
-        Self::with_event_handlers(deps, templates, tasks)
+    pub async fn start(context: &PropagationContext, options: DetectorOptions) {
+        Self::with_event_handlers(context, options)
             .await
-            .start_workers(tasks);
+            .start_workers(&context.tasks);
     }
 
     /// Returns a detector whose event handlers are registered and whose informers have synced,
     /// without workers.
     pub(crate) async fn with_event_handlers(
-        deps: &PropagationContext,
-        templates: &Arc<TemplateInformers>,
-        tasks: &TaskGroup,
+        context: &PropagationContext,
+        options: DetectorOptions,
     ) -> Arc<Self> {
-        let informer = |resource: &Gvr| {
-            deps.informers
-                .get(&deps.control_plane, &ListWatchSelector::all(resource))
-        };
         let it = Arc::new(Self {
-            api: Arc::clone(&deps.control_plane),
-            recorder: deps.recorder.with_component("resource-detector"),
-            clusters: deps.clusters.clone(),
-            interpreter: deps.interpreter.clone(),
-            scheduler_name: deps.options.scheduler_name.clone(),
-            decisions: deps.options.decisions.clone(),
-            templates: Arc::clone(templates),
-            policies: informer(&POLICIES),
-            cluster_policies: informer(&CLUSTER_POLICIES),
-            overrides: informer(&OVERRIDES),
-            cluster_overrides: informer(&CLUSTER_OVERRIDES),
-            priority_classes: informer(&PRIORITY_CLASSES),
-            bindings: informer(&BINDINGS),
-            cluster_bindings: informer(&CLUSTER_BINDINGS),
+            api: Arc::clone(&context.control_plane),
+            recorder: context.recorder.with_component("resource-detector"),
+            clusters: options.scheduling.clusters,
+            interpreter: context.interpreter.clone(),
+            scheduler_name: options.scheduling.scheduler_name,
+            decisions: options.scheduling.decisions,
+            templates: options.templates,
+            policies: context.informer(&POLICIES),
+            cluster_policies: context.informer(&CLUSTER_POLICIES),
+            overrides: context.informer(&OVERRIDES),
+            cluster_overrides: context.informer(&CLUSTER_OVERRIDES),
+            priority_classes: context.informer(&PRIORITY_CLASSES),
+            bindings: context.informer(&BINDINGS),
+            cluster_bindings: context.informer(&CLUSTER_BINDINGS),
             queue: Workqueue::new(),
             policy_queue: Workqueue::new(),
             triggers: Mutex::default(),
             applied_policies: LastAppliedVersionByKey::default(),
             waiting_objects: Mutex::default(),
             deleted_templates: Mutex::default(),
-            host_workloads: deps.host.clone(),
+            host_workloads: context.host.clone(),
             excluded_templates: Mutex::default(),
-            clock: Arc::clone(&deps.clock),
-            feature_gates: deps.options.feature_gates,
+            clock: Arc::clone(&context.clock),
+            feature_gates: context.feature_gates,
         });
         it.add_policy_event_handlers();
         it.add_dependency_event_handlers();
@@ -140,7 +133,7 @@ impl ResourceDetector {
             informer.wait_for_cache_sync().await;
         }
         it.host_workloads.wait_for_cache_sync().await;
-        templates.run(tasks).await;
+        it.templates.run(&context.tasks).await;
         it.add_host_event_handler();
         it
     }
@@ -354,8 +347,8 @@ pub(crate) fn namespaced_name(namespace: &str, name: &str) -> String {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use controller_context::PropagationOptions;
     use controller_context::{NamespaceFilter, SkippedResourceConfig};
+    use crate::options::InlineSchedulingOptions;
     use controller_testing::{DEPLOYMENTS, FederationFixture, deployment, policy, wait_until};
     use flotilla_runtime::RestMapper;
     use serde_json::json;
@@ -364,8 +357,11 @@ pub(crate) mod tests {
     pub(crate) async fn detector_without_workers(
         plane: &mut FederationFixture,
     ) -> Arc<ResourceDetector> {
-        let deps = plane.context(PropagationOptions::default(), None);
-        let (api, informers) = (Arc::clone(&deps.control_plane), deps.informers.clone());
+        let context = plane.context(FeatureGates::default(), None);
+        let (api, informers) = (
+            Arc::clone(&context.control_plane),
+            context.informers.clone(),
+        );
         let templates = TemplateInformers::new(
             Arc::clone(&api),
             informers,
@@ -373,7 +369,13 @@ pub(crate) mod tests {
             SkippedResourceConfig::default(),
             NamespaceFilter::new(&[]).unwrap(),
         );
-        ResourceDetector::with_event_handlers(&deps, &templates, &plane.tasks).await
+        let clusters = SchedulerClusterCache::new(context.clusters.informer().clone());
+        let scheduling = InlineSchedulingOptions::new(clusters);
+        let options = DetectorOptions {
+            templates,
+            scheduling,
+        };
+        ResourceDetector::with_event_handlers(&context, options).await
     }
 
     impl ResourceDetector {

@@ -438,7 +438,7 @@ mod tests {
     // proves: DET-wide-update
     #[test]
     fn a_cluster_binding_keeps_some_fields_of_its_creation() {
-        let policy = |deps: bool| json!({"propagateDeps": deps, "schedulerName": "s", "placement": {"workloadAffinity": {"affinity": {"groupByLabelKey": "app"}}}});
+        let policy = |context: bool| json!({"propagateDeps": context, "schedulerName": "s", "placement": {"workloadAffinity": {"affinity": {"groupByLabelKey": "app"}}}});
         let findings = |priority: i64| InterpretedTemplate {
             priority: Some(priority),
             record_affinity_groups: true,

@@ -19,6 +19,7 @@ mod event_handler;
 mod host_workloads;
 mod interpret_template;
 mod metrics;
+mod options;
 mod policy_claim;
 mod policy_matching;
 mod preemption;
@@ -30,6 +31,7 @@ pub use desired_binding::DesiredBinding;
 pub use interpret_template::{
     InterpretError, InterpretedReplicas, InterpretedTemplate, interpret_replicas,
 };
+pub use options::{DetectorOptions, InlineSchedulingOptions};
 pub use policy_claim::PolicyClaim;
 pub use policy_matching::{ParsedPolicy, rank_matching};
 pub use preemption::{ClaimHolder, newly_preempting_policies, preemptable_holder};

@@ -8,13 +8,11 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use client::{
-    Api, Error, Informer, InformerFactory, InvolvedObject, ListWatchSelector, Patch, ResourcePath,
-    Result, TaskGroup, WriteOptions,
+use client::{Api, Error, Informer, InvolvedObject, Patch, ResourcePath, Result, WriteOptions};
+use flotilla_runtime::{
+    ControllerContext, EventRecorder, ReconcileAction, Workqueue, run_workers_after,
 };
-use flotilla_runtime::{EventRecorder, ReconcileAction, Workqueue, run_workers_after};
 use machinery::Object;
-use machinery::time::Clock;
 use members::MemberClusterManager;
 use openapi::karmada::ResourceBinding;
 use openapi::karmada::binding::ObjectReference;
@@ -34,14 +32,14 @@ const WORKERS: usize = 1;
 
 /// When the descheduler acts; the defaults are Karmada's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct DeschedulerOptions {
+pub struct DeschedulerSettings {
     /// The interval between two checks of all bindings.
     pub interval: Duration,
     /// How long a replica must have been unschedulable.
     pub unschedulable_threshold: Duration,
 }
 
-impl Default for DeschedulerOptions {
+impl Default for DeschedulerSettings {
     fn default() -> Self {
         Self {
             interval: Duration::from_secs(2 * 60),
@@ -50,16 +48,11 @@ impl Default for DeschedulerOptions {
     }
 }
 
-/// The parts that the descheduler works with.
-pub struct DeschedulerContext {
-    /// The API server with the bindings.
-    pub control_plane: Arc<dyn Api>,
-    pub informers: InformerFactory,
+/// What the descheduler works with beside its context.
+pub struct DeschedulerOptions {
     pub connections: Arc<EstimatorCache>,
     pub members: MemberClusterManager,
-    pub recorder: EventRecorder,
-    pub clock: Arc<dyn Clock>,
-    pub options: DeschedulerOptions,
+    pub settings: DeschedulerSettings,
 }
 
 /// The controller descheduler.
@@ -72,26 +65,25 @@ pub struct Descheduler {
 }
 
 impl Descheduler {
-    /// Starts the descheduler; it stops with `tasks`.
-    pub fn start(context: DeschedulerContext, tasks: &TaskGroup) {
-        let options = context.options;
-        let selector = ListWatchSelector::all(&BINDINGS);
+    /// Starts the descheduler; it stops with the tasks of the context.
+    pub fn start(context: &ControllerContext, options: DeschedulerOptions) {
+        let settings = options.settings;
         let it = Arc::new(Self {
-            bindings: context.informers.get(&context.control_plane, &selector),
+            bindings: context.informer(&BINDINGS),
             estimator: UnschedulableReplicaEstimator::new(
-                context.connections,
-                context.members,
-                context.clock,
-                options.unschedulable_threshold,
+                options.connections,
+                options.members,
+                Arc::clone(&context.clock),
+                settings.unschedulable_threshold,
             ),
-            api: context.control_plane,
-            recorder: context.recorder,
+            api: Arc::clone(&context.control_plane),
+            recorder: context.recorder.clone(),
             queue: Workqueue::new(),
         });
         let synced = Arc::clone(&it);
         let worker = Arc::clone(&it);
         run_workers_after(
-            tasks,
+            &context.tasks,
             async move {
                 synced.bindings.wait_for_cache_sync().await;
                 synced.estimator.connections.wait_ready().await;
@@ -104,10 +96,10 @@ impl Descheduler {
                 async move { it.reconcile(&key).await }
             },
         );
-        let shutdown = tasks.shutdown().clone();
-        tasks.spawn(async move {
+        let shutdown = context.tasks.shutdown().clone();
+        context.tasks.spawn(async move {
             shutdown
-                .run_until_triggered(it.enqueue_at_intervals(options.interval))
+                .run_until_triggered(it.enqueue_at_intervals(settings.interval))
                 .await;
         });
     }

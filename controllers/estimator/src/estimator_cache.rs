@@ -9,8 +9,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use client::{Api, Informer, InformerFactory, ListWatchSelector, TaskGroup};
-use flotilla_runtime::{ReconcileAction, Workqueue, run_workers_after};
+use client::{Informer, ListWatchSelector, TaskGroup};
+use flotilla_runtime::{ControllerContext, ReconcileAction, Workqueue, run_workers_after};
 use futures_util::future::join_all;
 use machinery::{FailureLogLimiter, Gvr};
 use openapi::karmada::Cluster;
@@ -61,29 +61,24 @@ pub struct EstimatorCache {
 }
 
 impl EstimatorCache {
-    /// Starts to discover estimators through their Services in `api`.
-    pub fn start(
-        api: &Arc<dyn Api>,
-        informers: &InformerFactory,
-        options: EstimatorOptions,
-        tasks: &TaskGroup,
-    ) -> Arc<Self> {
+    /// Starts to discover estimators through their Services in the control plane.
+    pub fn start(context: &ControllerContext, options: EstimatorOptions) -> Arc<Self> {
         let services = ListWatchSelector::all(&SERVICES).namespace(options.namespace.as_str());
         let it = Arc::new(Self {
-            clusters: informers.get(api, &ListWatchSelector::all(&CLUSTERS)),
-            services: informers.get(api, &services),
+            clusters: context.informer(&CLUSTERS),
+            services: context.select(&services),
             options,
             entries: RwLock::default(),
             queue: Workqueue::with_backoff(CONNECT_BACKOFF.0, CONNECT_BACKOFF.1),
             ready: watch::Sender::new(false),
             failures: FailureLogLimiter::new(),
-            tasks: tasks.clone(),
+            tasks: context.tasks.clone(),
         });
         it.add_event_handlers();
         let (cache, connecting) = (Arc::clone(&it), Arc::clone(&it));
-        let shutdown = tasks.shutdown().clone();
+        let shutdown = context.tasks.shutdown().clone();
         run_workers_after(
-            tasks,
+            &context.tasks,
             async move { connecting.connect_all().await },
             "scheduler-estimator",
             &it.queue,

@@ -39,7 +39,7 @@ mod unschedulable_replicas;
 mod tests;
 
 pub use accurate_estimator::AccurateEstimator;
-pub use descheduler::{Descheduler, DeschedulerContext, DeschedulerOptions};
+pub use descheduler::{Descheduler, DeschedulerOptions, DeschedulerSettings};
 pub use estimator_cache::EstimatorCache;
 pub use options::EstimatorOptions;
 pub use server::{EstimatorServer, EstimatorServerOptions};

@@ -4,18 +4,20 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use client::{Api, Informer, ListWatchSelector};
+use client::{Api, Informer};
 use controller_context::WorkClient;
 use flotilla_runtime::RestMapper;
 use machinery::Gvr;
 use members::{MemberAccess, MemberConnectionCallback, MemberObjectCallback};
+use openapi::karmada::FeatureGates;
 use openapi::karmada::resources::{CLUSTERS, WORKS};
 use openapi::karmada::well_known_keys;
 use parking_lot::{Condvar, Mutex};
 use serde_json::{Value, json};
 
-use crate::ExecutionController;
-use controller_context::{PropagationContext, PropagationOptions};
+use crate::controller::ExecutionController;
+use crate::options::{ExecutionControllerOptions, ExecutionScope, MEMBER_CALL_TIMEOUT};
+use controller_context::PropagationContext;
 use controller_testing::{CONFIG_MAPS, FederationFixture, cluster, wait_until};
 
 fn execution_namespace(cluster: &str) -> String {
@@ -33,20 +35,20 @@ fn work(cluster: &str, uid: &str, data: &str) -> Value {
         "spec": {"workload": {"manifests": [manifest]}}})
 }
 
-async fn execution_controller(
-    deps: &PropagationContext,
-    plane: &FederationFixture,
-) -> Arc<ExecutionController> {
-    let rest_mapper = Arc::new(RestMapper::new(Arc::clone(&deps.control_plane)));
+async fn execution_controller(context: &PropagationContext) -> Arc<ExecutionController> {
+    let rest_mapper = Arc::new(RestMapper::new(Arc::clone(&context.control_plane)));
     rest_mapper.refresh().await.unwrap();
-    let informer = deps
-        .informers
-        .get(&deps.control_plane, &ListWatchSelector::all(&WORKS));
+    let informer = context.informer(&WORKS);
     informer.wait_for_cache_sync().await;
-    let works = WorkClient::new(Arc::clone(&deps.control_plane), informer);
-    let memory = Arc::default();
-    ExecutionController::with_event_handlers(deps, &rest_mapper, &works, &memory, &plane.tasks)
-        .await
+    let works = WorkClient::new(Arc::clone(&context.control_plane), informer);
+    let options = ExecutionControllerOptions {
+        rest_mapper,
+        works,
+        memory: Arc::default(),
+        scope: ExecutionScope::PushClusters,
+        call_timeout: MEMBER_CALL_TIMEOUT,
+    };
+    ExecutionController::with_event_handlers(context, options).await
 }
 
 fn data_in(plane: &FederationFixture, member: usize) -> Value {
@@ -63,8 +65,8 @@ fn remove_work(plane: &FederationFixture, cluster: &str) {
 #[tokio::test]
 async fn the_workers_of_a_deleted_cluster_end_and_start_again_with_it() {
     let mut plane = FederationFixture::new();
-    let deps = plane.context(PropagationOptions::default(), None);
-    let it = execution_controller(&deps, &plane).await;
+    let context = plane.context(FeatureGates::default(), None);
+    let it = execution_controller(&context).await;
     plane.control_plane.seed(&WORKS, work("m1", "first", "1"));
     wait_until("applied", || data_in(&plane, 0) == "1").await;
     remove_work(&plane, "m1");
@@ -83,13 +85,12 @@ async fn the_workers_of_a_deleted_cluster_end_and_start_again_with_it() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_work_that_replaces_one_in_progress_is_applied() {
     let mut plane = FederationFixture::new();
-    let deps = plane.context(PropagationOptions::default(), None);
-    let it = execution_controller(&deps, &plane).await;
+    let context = plane.context(FeatureGates::default(), None);
+    let it = execution_controller(&context).await;
     let (control, first, works) = (
         Arc::clone(&plane.control_plane),
         AtomicBool::new(true),
-        deps.informers
-            .get(&deps.control_plane, &ListWatchSelector::all(&WORKS)),
+        context.informer(&WORKS),
     );
     plane.members[0].on_call(move |call| {
         if call.verb == "create" && first.swap(false, Ordering::Relaxed) {
@@ -167,14 +168,14 @@ impl MemberAccess for BlockableMembers {
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_hanging_cluster_holds_no_lock_that_another_needs() {
     let mut plane = FederationFixture::new();
-    let mut deps = plane.context(PropagationOptions::default(), None);
+    let mut context = plane.context(FeatureGates::default(), None);
     let (blocked, waits) = (Arc::default(), Arc::new(AtomicBool::new(false)));
-    deps.members = Arc::new(BlockableMembers {
-        members: Arc::clone(&deps.members),
+    context.members = Arc::new(BlockableMembers {
+        members: Arc::clone(&context.members),
         blocked: Arc::clone(&blocked),
         is_waiting: Arc::clone(&waits),
     });
-    let it = execution_controller(&deps, &plane).await;
+    let it = execution_controller(&context).await;
     for name in ["m1", "m2"] {
         plane.control_plane.seed(&WORKS, work(name, name, "1"));
     }

@@ -10,11 +10,9 @@ use client::{
     ignore_not_found,
 };
 use controller_context::{
-    Error, ExecutionScope, ManifestMemoryBudget, PropagationContext, WorkClient,
-    is_equal_except_status,
+    Error, ManifestMemoryBudget, PropagationContext, is_equal_except_status,
 };
-use flotilla_runtime::{
-    ControllerName, EventRecorder, Expectations, ReconcileAction, RestMapper, Workqueue,
+use flotilla_runtime::{ClusterLister, ControllerName, EventRecorder, Expectations, ReconcileAction, RestMapper, Workqueue,
     is_generation_or_deletion_changed, run_workers,
 };
 use interpreter::{InterpreterOperation, InterpreterRuleChange, ResourceInterpreter};
@@ -32,6 +30,7 @@ use crate::conditions::WorkCondition;
 use crate::custom_schemas::CustomSchemas;
 use crate::idle_informers::{IdleInformerChecker, manifest_kinds};
 use crate::manifest::EncodedWork;
+use crate::options::{ExecutionControllerOptions, ExecutionScope};
 
 const BY_CLUSTER: &str = "cluster";
 /// The interpreter operations that decide which fields of an observed object are retained.
@@ -42,7 +41,7 @@ const WORKERS_PER_CLUSTER: usize = 8;
 pub struct ExecutionController {
     pub(crate) control_plane: Arc<dyn Api>,
     pub(crate) members: Arc<dyn MemberAccess>,
-    pub(crate) clusters: scheduler::SchedulerClusterCache,
+    pub(crate) clusters: ClusterLister,
     pub(crate) rest_mapper: Arc<RestMapper>,
     pub(crate) recorder: EventRecorder,
     pub(crate) interpreter: ResourceInterpreter,
@@ -62,17 +61,11 @@ pub struct ExecutionController {
 }
 
 impl ExecutionController {
-    pub async fn start(
-        deps: &PropagationContext,
-        rest_mapper: &Arc<RestMapper>,
-        works: &WorkClient,
-        memory: &Arc<ManifestMemoryBudget>,
-        tasks: &TaskGroup,
-    ) {
-        let it = Self::with_event_handlers(deps, rest_mapper, works, memory, tasks).await;
+    pub async fn start(context: &PropagationContext, options: ExecutionControllerOptions) {
+        let it = Self::with_event_handlers(context, options).await;
         // The workers hold the controller; this task waits for their end.
-        let shutdown = tasks.shutdown().clone();
-        tasks.spawn(async move {
+        let shutdown = context.tasks.shutdown().clone();
+        context.tasks.spawn(async move {
             shutdown.wait().await;
             it.tasks.join().await;
         });
@@ -80,33 +73,30 @@ impl ExecutionController {
 
     /// Returns a controller whose workers end with `tasks`; the caller waits for them.
     pub(crate) async fn with_event_handlers(
-        deps: &PropagationContext,
-        rest_mapper: &Arc<RestMapper>,
-        works: &WorkClient,
-        memory: &Arc<ManifestMemoryBudget>,
-        tasks: &TaskGroup,
+        context: &PropagationContext,
+        options: ExecutionControllerOptions,
     ) -> Arc<Self> {
         let it = Arc::new(Self {
-            control_plane: Arc::clone(&deps.control_plane),
-            members: Arc::clone(&deps.members),
-            clusters: deps.clusters.clone(),
-            rest_mapper: Arc::clone(rest_mapper),
-            recorder: deps.recorder.with_component("execution-controller"),
-            interpreter: deps.interpreter.clone(),
-            call_timeout: deps.options.call_timeout,
-            clock: Arc::clone(&deps.clock),
-            scope: deps.options.execution_scope.clone(),
-            works: works.informer.clone(),
+            control_plane: Arc::clone(&context.control_plane),
+            members: Arc::clone(&context.members),
+            clusters: context.clusters.clone(),
+            rest_mapper: options.rest_mapper,
+            recorder: context.recorder.with_component("execution-controller"),
+            interpreter: context.interpreter.clone(),
+            call_timeout: options.call_timeout,
+            clock: Arc::clone(&context.clock),
+            scope: options.scope,
+            works: options.works.informer,
             executors: ClusterExecutors::default(),
             idle_informers: IdleInformerChecker::default(),
-            memory: Arc::clone(memory),
+            memory: options.memory,
             custom_schemas: CustomSchemas::new(
-                Arc::clone(&deps.control_plane),
-                deps.options.call_timeout,
+                Arc::clone(&context.control_plane),
+                options.call_timeout,
             ),
             changed_retention: Workqueue::new(),
             condition_writes: Expectations::default(),
-            tasks: tasks.child(),
+            tasks: context.tasks.child(),
         });
         it.works.add_index(BY_CLUSTER, |work| {
             let cluster = names::cluster_of_execution_space(work.namespace());

@@ -58,8 +58,8 @@ impl ExecutionController {
             return Ok(ReconcileAction::Done);
         }
         // Nothing can be deleted in a cluster that no longer exists.
-        if let Some(member) = self.clusters.get(cluster) {
-            if member.cluster.is_ready() {
+        if let Some(listed) = self.clusters.get(cluster) {
+            if listed.cluster.is_ready() {
                 for manifest in &work.manifests {
                     let manifest = EncodedManifest::new(manifest.clone());
                     let Some(place) = self.resolve_deletion_target(cluster, &manifest).await?
@@ -72,7 +72,7 @@ impl ExecutionController {
                         self.delete_object(cluster, &place).await?;
                     }
                 }
-            } else if !member.is_terminating() {
+            } else if !listed.is_terminating() {
                 // Reconciled again when the cluster becomes ready or is deleted.
                 return Ok(ReconcileAction::Done);
             }

@@ -24,7 +24,9 @@ mod member_merge;
 mod member_merge_tests;
 mod member_update;
 mod metrics;
+mod options;
 mod repair_backoff;
 mod stop_idle_informers;
 
 pub use controller::ExecutionController;
+pub use options::{ExecutionControllerOptions, ExecutionScope, MEMBER_CALL_TIMEOUT};

@@ -5,8 +5,8 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use client::{Api, Error, Informer, InformerEvent, InformerFactory, ListWatchSelector, TaskGroup};
-use flotilla_runtime::{ReconcileAction, Workqueue, run_workers};
+use client::{Api, Error, Informer, InformerEvent, TaskGroup};
+use flotilla_runtime::{ControllerContext, ReconcileAction, Workqueue, run_workers};
 use machinery::time::Clock;
 use machinery::{Gvr, Object, Quantity};
 use parking_lot::Mutex;
@@ -114,14 +114,12 @@ pub struct HollowCluster {
 }
 
 impl HollowCluster {
-    /// Creates the nodes and starts the controllers; they end with `tasks`.
+    /// Creates the nodes and starts the controllers; they end with the tasks of the context.
     pub async fn start(
-        api: Arc<dyn Api>,
-        clock: Arc<dyn Clock>,
+        context: &ControllerContext,
         options: HollowClusterOptions,
-        informers: &InformerFactory,
-        tasks: &TaskGroup,
     ) -> Result<Arc<Self>, HollowStartError> {
+        let (api, clock) = (&context.control_plane, &context.clock);
         let parse = |option, text: &str| {
             Quantity::parse(text).map_err(|e| HollowStartError::Quantity {
                 option,
@@ -134,22 +132,17 @@ impl HollowCluster {
             pods: options.pods_per_node.into(),
         };
         let names: Vec<String> = (0..options.nodes).map(|n| format!("node-{n}")).collect();
-        nodes::ensure_nodes(&*api, &names, &options, clock.now()).await?;
+        nodes::ensure_nodes(&**api, &names, &options, clock.now()).await?;
         let capacity = HollowClusterAllocations::new(names.into_iter(), node_resources);
         let kinds = WorkloadKind::ALL
             .into_iter()
             .filter(|_| options.run_controllers);
-        let parents = kinds.map(|kind| {
-            (
-                kind,
-                informers.get(&api, &ListWatchSelector::all(kind.resource())),
-            )
-        });
+        let parents = kinds.map(|kind| (kind, context.informer(kind.resource())));
         let hollow = Arc::new(Self {
-            pods: informers.get(&api, &ListWatchSelector::all(&PODS)),
+            pods: context.informer(&PODS),
             parents: parents.collect(),
-            api,
-            clock,
+            api: Arc::clone(api),
+            clock: Arc::clone(clock),
             options,
             capacity: Mutex::new(capacity),
             workloads: Workqueue::new(),
@@ -164,13 +157,13 @@ impl HollowCluster {
             }
         };
         // After a shutdown the first list may never arrive.
-        if tasks.shutdown().run_until_triggered(listed).await.is_none() {
+        let shutdown = context.tasks.shutdown();
+        if shutdown.run_until_triggered(listed).await.is_none() {
             return Ok(hollow);
         }
-        hollow.start_workers(tasks);
+        hollow.start_workers(&context.tasks);
         if hollow.options.run_controllers {
-            let (api, pods) = (&hollow.api, hollow.pods.clone());
-            HollowEndpointSliceController::start(api, pods, informers, tasks).await;
+            HollowEndpointSliceController::start(context, hollow.pods.clone()).await;
         }
         Ok(hollow)
     }

@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use client::{
-    Api, DeleteOptions, Error, Informer, InformerFactory, ListWatchSelector, ResourcePath,
-    TaskGroup, WriteOptions, ignore_not_found,
+    Api, DeleteOptions, Error, Informer, ListWatchSelector, ResourcePath, WriteOptions,
+    ignore_not_found,
 };
-use flotilla_runtime::{ReconcileAction, Workqueue, run_workers};
+use flotilla_runtime::{ControllerContext, ReconcileAction, Workqueue, run_workers};
 use machinery::{Gvr, Object};
 use serde_json::Value;
 
@@ -33,18 +33,13 @@ pub(crate) struct HollowEndpointSliceController {
 }
 
 impl HollowEndpointSliceController {
-    /// Starts the controller over the informer of pods; it ends with `tasks`.
-    pub(crate) async fn start(
-        api: &Arc<dyn Api>,
-        pods: Informer,
-        informers: &InformerFactory,
-        tasks: &TaskGroup,
-    ) {
+    /// Starts the controller over the informer of pods; it ends with the tasks of the context.
+    pub(crate) async fn start(context: &ControllerContext, pods: Informer) {
         let own = format!("{MANAGED_BY}={MANAGED_BY_VALUE}");
         let it = Arc::new(Self {
-            api: Arc::clone(api),
-            services: informers.get(api, &ListWatchSelector::all(&SERVICES)),
-            slices: informers.get(api, &ListWatchSelector::all(&ENDPOINT_SLICES).labels(own)),
+            api: Arc::clone(&context.control_plane),
+            services: context.informer(&SERVICES),
+            slices: context.select(&ListWatchSelector::all(&ENDPOINT_SLICES).labels(own)),
             pods,
         });
         for informer in [&it.services, &it.pods] {
@@ -57,13 +52,14 @@ impl HollowEndpointSliceController {
             it.slices.wait_for_cache_sync().await;
         };
         // After a shutdown the first list may never arrive.
-        if tasks.shutdown().run_until_triggered(listed).await.is_none() {
+        let shutdown = context.tasks.shutdown();
+        if shutdown.run_until_triggered(listed).await.is_none() {
             return;
         }
         let queue = Workqueue::new();
         it.add_event_handlers(&queue);
         run_workers(
-            tasks,
+            &context.tasks,
             "hollow-endpoint-slices",
             &queue,
             WORKERS,

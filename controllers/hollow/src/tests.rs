@@ -3,8 +3,9 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use client::{Api, InformerFactory, ShutdownToken, TaskGroup};
+use client::{InformerFactory, ShutdownToken, TaskGroup};
 use client_fake::FakeApi;
+use flotilla_runtime::{ControllerContext, EventRecorder};
 use machinery::Gvr;
 use machinery::time::SystemClock;
 use serde_json::{Value, json};
@@ -38,16 +39,15 @@ impl HollowFixture {
             ready_after: Duration::from_millis(10),
             ..HollowClusterOptions::default()
         };
-        let api: Arc<dyn Api> = self.fake.clone();
         self.informers = InformerFactory::new(&self.tasks);
-        let started = HollowCluster::start(
-            api,
-            Arc::new(SystemClock),
-            options,
-            &self.informers,
-            &self.tasks,
-        );
-        started.await.unwrap();
+        let context = ControllerContext {
+            control_plane: self.fake.clone(),
+            informers: self.informers.clone(),
+            clock: Arc::new(SystemClock),
+            recorder: EventRecorder::disabled(),
+            tasks: self.tasks.clone(),
+        };
+        HollowCluster::start(&context, options).await.unwrap();
     }
 
     fn deployment(&self, replicas: i64) {

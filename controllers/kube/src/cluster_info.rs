@@ -7,10 +7,8 @@ use std::sync::Arc;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use client::{
-    Api, Error, Informer, InformerFactory, ListWatchSelector, ResourcePath, TaskGroup, WriteOptions,
-};
-use flotilla_runtime::{ReconcileAction, Workqueue, run_workers};
+use client::{Api, Error, Informer, ListWatchSelector, ResourcePath, WriteOptions};
+use flotilla_runtime::{ControllerContext, ReconcileAction, Workqueue, run_workers};
 use jiff::Timestamp;
 use machinery::bootstrap_token::{
     CLUSTER_INFO, CLUSTER_INFO_NAMESPACE, KUBECONFIG_KEY, SIGNATURE_KEY_PREFIX,
@@ -37,24 +35,24 @@ struct ClusterInfoController {
     clock: Arc<dyn Clock>,
 }
 
-pub(crate) fn start(
-    api: Arc<dyn Api>,
-    server_url: String,
-    root_ca: watch::Receiver<String>,
-    clock: Arc<dyn Clock>,
-    informers: &InformerFactory,
-    tasks: &TaskGroup,
-) {
+/// What the controller works with beside its context.
+pub(crate) struct ClusterInfoOptions {
+    pub(crate) server_url: String,
+    /// PEM of the authorities that sign the serving certificate; it may change.
+    pub(crate) root_ca: watch::Receiver<String>,
+}
+
+pub(crate) fn start(context: &ControllerContext, options: ClusterInfoOptions) {
     let cluster_info = ListWatchSelector::all(&CONFIG_MAPS)
         .namespace(CLUSTER_INFO_NAMESPACE)
         .fields(format!("metadata.name={CLUSTER_INFO}"));
     let it = Arc::new(ClusterInfoController {
-        secrets: token_informer(&api, informers),
-        config_maps: informers.get(&api, &cluster_info),
-        api,
-        server_url,
-        root_ca: root_ca.clone(),
-        clock,
+        secrets: token_informer(context),
+        config_maps: context.select(&cluster_info),
+        api: Arc::clone(&context.control_plane),
+        server_url: options.server_url,
+        root_ca: options.root_ca.clone(),
+        clock: Arc::clone(&context.clock),
     });
     let queue: Workqueue<String> = Workqueue::new();
     queue.add(KEY.to_owned());
@@ -62,9 +60,14 @@ pub(crate) fn start(
         let wake = queue.clone();
         informer.add_event_handler(move |_| wake.add(KEY.to_owned()));
     }
-    requeue_on_change(root_ca, &queue, || vec![KEY.to_owned()], tasks);
-    let workers = tasks.clone();
-    tasks.spawn(async move {
+    requeue_on_change(
+        options.root_ca,
+        &queue,
+        || vec![KEY.to_owned()],
+        &context.tasks,
+    );
+    let workers = context.tasks.clone();
+    context.tasks.spawn(async move {
         if !wait_for_cache_sync(&workers, [&it.secrets, &it.config_maps]).await {
             return;
         }

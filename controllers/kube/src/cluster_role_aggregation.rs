@@ -3,10 +3,8 @@
 
 use std::sync::Arc;
 
-use client::{
-    Api, Error, Informer, InformerFactory, ListWatchSelector, ResourcePath, TaskGroup, WriteOptions,
-};
-use flotilla_runtime::{ReconcileAction, Workqueue, run_workers};
+use client::{Api, Error, Informer, ResourcePath, WriteOptions};
+use flotilla_runtime::{ControllerContext, ReconcileAction, Workqueue, run_workers};
 use machinery::{Gvr, LabelSelector, Object};
 use serde_json::Value;
 
@@ -22,9 +20,12 @@ struct ClusterRoleAggregationController {
     roles: Informer,
 }
 
-pub(crate) fn start(api: Arc<dyn Api>, informers: &InformerFactory, tasks: &TaskGroup) {
-    let roles = informers.get(&api, &ListWatchSelector::all(&CLUSTER_ROLES));
-    let it = Arc::new(ClusterRoleAggregationController { api, roles });
+pub(crate) fn start(context: &ControllerContext) {
+    let roles = context.informer(&CLUSTER_ROLES);
+    let it = Arc::new(ClusterRoleAggregationController {
+        api: Arc::clone(&context.control_plane),
+        roles,
+    });
     let queue: Workqueue<String> = Workqueue::new();
     let (wake, of) = (queue.clone(), Arc::downgrade(&it));
     it.roles.add_event_handler(move |change| {
@@ -36,8 +37,8 @@ pub(crate) fn start(api: Arc<dyn Api>, informers: &InformerFactory, tasks: &Task
             }
         }
     });
-    let workers = tasks.clone();
-    tasks.spawn(async move {
+    let workers = context.tasks.clone();
+    context.tasks.spawn(async move {
         if !wait_for_cache_sync(&workers, [&it.roles]).await {
             return;
         }

@@ -4,11 +4,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use client::{
-    Api, DeleteOptions, Error, Informer, InformerFactory, ListOptions, ListWatchSelector,
-    ResourcePath, TaskGroup, WriteOptions,
+use client::{Api, DeleteOptions, Error, Informer, ListOptions, ResourcePath, WriteOptions};
+use flotilla_runtime::{
+    ControllerContext, ReconcileAction, Workqueue, remove_finalizers, run_workers,
 };
-use flotilla_runtime::{ReconcileAction, Workqueue, remove_finalizers, run_workers};
 use machinery::time::{Clock, rfc3339_seconds};
 use machinery::{Gvr, Object};
 use openapi::{
@@ -54,18 +53,17 @@ struct CustomResourceDefinitionController {
     index: Arc<DefinitionIndex>,
 }
 
+/// What the controller works with beside its context.
+pub(crate) struct DefinitionOptions {
+    pub(crate) built_in: ServedBuiltInGroups,
+    pub(crate) index: Arc<DefinitionIndex>,
+}
+
 /// `index` must follow the same informer already.
-pub(crate) fn start(
-    api: Arc<dyn Api>,
-    clock: Arc<dyn Clock>,
-    built_in: ServedBuiltInGroups,
-    index: &Arc<DefinitionIndex>,
-    informers: &InformerFactory,
-    tasks: &TaskGroup,
-) {
-    let informer = informers.get(&api, &ListWatchSelector::all(&DEFINITIONS));
+pub(crate) fn start(context: &ControllerContext, options: DefinitionOptions) {
+    let informer = context.informer(&DEFINITIONS);
     let queue: Workqueue<String> = Workqueue::new();
-    let (wake, all) = (queue.clone(), Arc::clone(index));
+    let (wake, all) = (queue.clone(), Arc::clone(&options.index));
     informer.add_event_handler(move |change| {
         if change.new.is_some() {
             wake.add_to_lane(change.key(), change.in_initial_list);
@@ -78,14 +76,14 @@ pub(crate) fn start(
         }
     });
     let it = Arc::new(CustomResourceDefinitionController {
-        api,
-        clock,
-        built_in,
+        api: Arc::clone(&context.control_plane),
+        clock: Arc::clone(&context.clock),
+        built_in: options.built_in,
         informer,
-        index: Arc::clone(index),
+        index: options.index,
     });
-    let workers = tasks.clone();
-    tasks.spawn(async move {
+    let workers = context.tasks.clone();
+    context.tasks.spawn(async move {
         if !wait_for_cache_sync(&workers, [&it.informer]).await {
             return;
         }

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use client::{Api, Error, Informer, InformerFactory, ListWatchSelector, ResourcePath, TaskGroup};
-use flotilla_runtime::{ReconcileAction, RestMapper, Workqueue, run_workers};
+use client::{Api, Error, Informer, InformerFactory, ListWatchSelector, ResourcePath};
+use flotilla_runtime::{ControllerContext, ReconcileAction, RestMapper, Workqueue, run_workers};
 use jiff::{SignedDuration, Timestamp};
 use machinery::object::OwnerReference;
 use machinery::time::{self, Clock, rfc3339_seconds};
@@ -41,20 +41,14 @@ struct DisruptionController {
     follows_pods: AtomicBool,
 }
 
-pub(crate) fn start(
-    api: Arc<dyn Api>,
-    rest_mapper: Arc<RestMapper>,
-    clock: Arc<dyn Clock>,
-    informers: &InformerFactory,
-    tasks: &TaskGroup,
-) {
+pub(crate) fn start(context: &ControllerContext, rest_mapper: Arc<RestMapper>) {
     let queue: Workqueue<String> = Workqueue::new();
     let controller = Arc::new(DisruptionController {
-        budgets: informers.get(&api, &ListWatchSelector::all(&BUDGETS)),
-        api,
+        budgets: context.informer(&BUDGETS),
+        api: Arc::clone(&context.control_plane),
         rest_mapper,
-        informers: informers.clone(),
-        clock,
+        informers: context.informers.clone(),
+        clock: Arc::clone(&context.clock),
         queue: queue.clone(),
         follows_pods: AtomicBool::new(false),
     });
@@ -64,8 +58,8 @@ pub(crate) fn start(
             wake.add_to_lane(change.key(), change.in_initial_list);
         }
     });
-    let workers = tasks.clone();
-    tasks.spawn(async move {
+    let workers = context.tasks.clone();
+    context.tasks.spawn(async move {
         if !wait_for_cache_sync(&workers, [&controller.budgets]).await {
             return;
         }

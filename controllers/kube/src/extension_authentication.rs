@@ -5,10 +5,8 @@
 
 use std::sync::Arc;
 
-use client::{
-    Api, Error, Informer, InformerFactory, ListWatchSelector, ResourcePath, TaskGroup, WriteOptions,
-};
-use flotilla_runtime::{ReconcileAction, Workqueue, run_workers};
+use client::{Api, Error, Informer, ResourcePath, WriteOptions};
+use flotilla_runtime::{ControllerContext, ReconcileAction, Workqueue, run_workers};
 use machinery::Gvr;
 use serde_json::json;
 use tokio::sync::watch;
@@ -26,15 +24,10 @@ struct ExtensionAuthenticationController {
 }
 
 /// Starts the controller. `client_ca` is the PEM of the authorities, which may change.
-pub(crate) fn start(
-    api: Arc<dyn Api>,
-    client_ca: watch::Receiver<String>,
-    informers: &InformerFactory,
-    tasks: &TaskGroup,
-) {
+pub(crate) fn start(context: &ControllerContext, client_ca: watch::Receiver<String>) {
     let it = Arc::new(ExtensionAuthenticationController {
-        config_maps: informers.get(&api, &ListWatchSelector::all(&CONFIG_MAPS)),
-        api,
+        config_maps: context.informer(&CONFIG_MAPS),
+        api: Arc::clone(&context.control_plane),
         client_ca: client_ca.clone(),
     });
     let queue: Workqueue<String> = Workqueue::new();
@@ -46,10 +39,10 @@ pub(crate) fn start(
         }
     });
     let keys = || vec![CONFIG_MAP.to_owned()];
-    requeue_on_change(client_ca, &queue, keys, tasks);
+    requeue_on_change(client_ca, &queue, keys, &context.tasks);
     queue.add(CONFIG_MAP.to_owned());
-    let workers = tasks.clone();
-    tasks.spawn(async move {
+    let workers = context.tasks.clone();
+    context.tasks.spawn(async move {
         if !wait_for_cache_sync(&workers, [&it.config_maps]).await {
             return;
         }

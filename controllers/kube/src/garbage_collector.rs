@@ -11,11 +11,10 @@ use client::{
     ignore_not_found,
 };
 use flotilla_runtime::{
-    EventRecorder, ReconcileAction, RestMapper, RestMapping, Workqueue, remove_finalizers,
-    run_workers,
+    ControllerContext, EventRecorder, ReconcileAction, RestMapper, RestMapping, Workqueue,
+    remove_finalizers, run_workers,
 };
 use machinery::object::OwnerReference;
-use machinery::time::Clock;
 use machinery::{Gvr, Object};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
@@ -60,16 +59,16 @@ enum OwnerState {
 }
 
 impl GarbageCollector {
-    pub(crate) fn new(
-        api: Arc<dyn Api>,
-        rest_mapper: Arc<RestMapper>,
-        clock: Arc<dyn Clock>,
-        tasks: &TaskGroup,
-    ) -> Arc<Self> {
-        let name = "garbage-collector-controller";
+    pub(crate) fn new(context: &ControllerContext, rest_mapper: Arc<RestMapper>) -> Arc<Self> {
+        let recorder = EventRecorder::new(
+            Arc::clone(&context.control_plane),
+            "garbage-collector-controller",
+            Arc::clone(&context.clock),
+            &context.tasks,
+        );
         Arc::new(Self {
-            recorder: EventRecorder::new(Arc::clone(&api), name, clock, tasks),
-            api,
+            recorder,
+            api: Arc::clone(&context.control_plane),
             rest_mapper,
             graph: Mutex::default(),
             queue: Workqueue::new(),

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use client::{
-    Api, ApiResource, DeleteOptions, DeletionPropagation, Error, InformerFactory, ListOptions,
-    ListWatchSelector, ResourcePath, TaskGroup, WriteOptions, ignore_not_found,
+    Api, ApiResource, DeleteOptions, DeletionPropagation, Error, ListOptions, ResourcePath,
+    WriteOptions, ignore_not_found,
 };
-use flotilla_runtime::{ReconcileAction, RestMapper, Workqueue, run_workers};
+use flotilla_runtime::{ControllerContext, ReconcileAction, RestMapper, Workqueue, run_workers};
 use machinery::conditions::set_json_condition;
 use machinery::time::{Clock, rfc3339_seconds};
 use machinery::{Gvr, Object};
@@ -27,15 +27,9 @@ struct NamespaceDeletionController {
     clock: Arc<dyn Clock>,
 }
 
-pub(crate) fn start(
-    api: Arc<dyn Api>,
-    rest_mapper: Arc<RestMapper>,
-    clock: Arc<dyn Clock>,
-    informers: &InformerFactory,
-    tasks: &TaskGroup,
-) {
+pub(crate) fn start(context: &ControllerContext, rest_mapper: Arc<RestMapper>) {
     let queue: Workqueue<String> = Workqueue::new();
-    let informer = informers.get(&api, &ListWatchSelector::all(&NAMESPACES));
+    let informer = context.informer(&NAMESPACES);
     let wake = queue.clone();
     informer.add_event_handler(move |change| {
         if change.new.is_some_and(|n| n.meta().deleting) {
@@ -43,14 +37,20 @@ pub(crate) fn start(
         }
     });
     let it = Arc::new(NamespaceDeletionController {
-        api,
+        api: Arc::clone(&context.control_plane),
         rest_mapper,
-        clock,
+        clock: Arc::clone(&context.clock),
     });
-    run_workers(tasks, "namespaces", &queue, 2, move |name: String| {
-        let it = Arc::clone(&it);
-        async move { it.reconcile(&name).await }
-    });
+    run_workers(
+        &context.tasks,
+        "namespaces",
+        &queue,
+        2,
+        move |name: String| {
+            let it = Arc::clone(&it);
+            async move { it.reconcile(&name).await }
+        },
+    );
 }
 
 /// Remaining objects: counts by resource, and counts by finalizer; and the errors of the

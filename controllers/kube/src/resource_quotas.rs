@@ -6,10 +6,8 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use client::{
-    Api, Error, Informer, InformerFactory, ListOptions, ListWatchSelector, ResourcePath, TaskGroup,
-};
-use flotilla_runtime::{ReconcileAction, RestMapper, Workqueue, run_workers};
+use client::{Api, Error, Informer, InformerFactory, ListOptions, ListWatchSelector, ResourcePath};
+use flotilla_runtime::{ControllerContext, ReconcileAction, RestMapper, Workqueue, run_workers};
 use machinery::{Gvr, Object, Quantity};
 use openapi::ResourceList;
 use openapi::quota_usage::{self, ResourceQuota, ResourceQuotaStatus};
@@ -37,18 +35,13 @@ struct ResourceQuotaController {
     watched: Mutex<HashSet<Gvr>>,
 }
 
-pub(crate) fn start(
-    api: Arc<dyn Api>,
-    rest_mapper: Arc<RestMapper>,
-    informers: &InformerFactory,
-    tasks: &TaskGroup,
-) {
+pub(crate) fn start(context: &ControllerContext, rest_mapper: Arc<RestMapper>) {
     let queue: Workqueue<String> = Workqueue::new();
     let controller = Arc::new(ResourceQuotaController {
-        quotas: informers.get(&api, &ListWatchSelector::all(&QUOTAS)),
-        api,
+        quotas: context.informer(&QUOTAS),
+        api: Arc::clone(&context.control_plane),
         rest_mapper,
-        informers: informers.clone(),
+        informers: context.informers.clone(),
         queue: queue.clone(),
         watched: Mutex::default(),
     });
@@ -58,8 +51,8 @@ pub(crate) fn start(
             wake.add_to_lane(change.key(), change.in_initial_list);
         }
     });
-    let workers = tasks.clone();
-    tasks.spawn(async move {
+    let workers = context.tasks.clone();
+    context.tasks.spawn(async move {
         if !wait_for_cache_sync(&workers, [&controller.quotas]).await {
             return;
         }

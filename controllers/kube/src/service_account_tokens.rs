@@ -6,11 +6,8 @@ use std::sync::Arc;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use client::{
-    Api, DeleteOptions, Error, Informer, InformerFactory, ListWatchSelector, ResourcePath,
-    TaskGroup, WriteOptions,
-};
-use flotilla_runtime::{ReconcileAction, Workqueue, run_workers};
+use client::{Api, DeleteOptions, Error, Informer, ListWatchSelector, ResourcePath, WriteOptions};
+use flotilla_runtime::{ControllerContext, ReconcileAction, Workqueue, run_workers};
 use machinery::{Gvr, Object};
 use serde_json::{Value, json};
 use tokio::sync::watch;
@@ -43,24 +40,23 @@ enum TokenSecretAction {
     Fill(Value),
 }
 
-pub(crate) fn start(
-    api: Arc<dyn Api>,
-    root_ca: watch::Receiver<String>,
-    issue: TokenIssuer,
-    informers: &InformerFactory,
-    tasks: &TaskGroup,
-) {
-    let accounts = informers.get(&api, &ListWatchSelector::all(&ACCOUNTS));
-    let secrets = informers.get(
-        &api,
-        &ListWatchSelector::all(&SECRETS).fields(format!("type={TOKEN_SECRET_TYPE}")),
-    );
+/// What the controller works with beside its context.
+pub(crate) struct ServiceAccountTokenOptions {
+    /// PEM of the authorities that sign the serving certificate; it may change.
+    pub(crate) root_ca: watch::Receiver<String>,
+    pub(crate) issue_token: TokenIssuer,
+}
+
+pub(crate) fn start(context: &ControllerContext, options: ServiceAccountTokenOptions) {
+    let accounts = context.informer(&ACCOUNTS);
+    let secrets = context
+        .select(&ListWatchSelector::all(&SECRETS).fields(format!("type={TOKEN_SECRET_TYPE}")));
     let it = Arc::new(ServiceAccountTokenController {
-        api,
+        api: Arc::clone(&context.control_plane),
         accounts,
         secrets,
-        root_ca: root_ca.clone(),
-        issue_token: issue,
+        root_ca: options.root_ca.clone(),
+        issue_token: options.issue_token,
     });
     let queue: Workqueue<String> = Workqueue::new();
     let wake = queue.clone();
@@ -78,9 +74,9 @@ pub(crate) fn start(
     });
     let secrets = it.secrets.clone();
     let all = move || secrets.list().iter().map(|s| s.meta().key()).collect();
-    requeue_on_change(root_ca, &queue, all, tasks);
-    let workers = tasks.clone();
-    tasks.spawn(async move {
+    requeue_on_change(options.root_ca, &queue, all, &context.tasks);
+    let workers = context.tasks.clone();
+    context.tasks.spawn(async move {
         if !wait_for_cache_sync(&workers, [&it.accounts, &it.secrets]).await {
             return;
         }

@@ -4,10 +4,8 @@
 
 use std::sync::Arc;
 
-use client::{
-    Api, Error, Informer, InformerFactory, ListWatchSelector, ResourcePath, TaskGroup, WriteOptions,
-};
-use flotilla_runtime::{ReconcileAction, Workqueue, run_workers};
+use client::{Api, Error, Informer, ResourcePath, WriteOptions};
+use flotilla_runtime::{ControllerContext, ReconcileAction, Workqueue, run_workers};
 use machinery::Gvr;
 use serde_json::{Value, json};
 use tokio::sync::watch;
@@ -29,18 +27,12 @@ struct ServiceAccountController {
     root_ca: watch::Receiver<String>,
 }
 
-pub(crate) fn start(
-    api: Arc<dyn Api>,
-    root_ca: watch::Receiver<String>,
-    informers: &InformerFactory,
-    tasks: &TaskGroup,
-) {
-    let informer = |resource| informers.get(&api, &ListWatchSelector::all(resource));
+pub(crate) fn start(context: &ControllerContext, root_ca: watch::Receiver<String>) {
     let it = Arc::new(ServiceAccountController {
-        namespaces: informer(&NAMESPACES),
-        accounts: informer(&ACCOUNTS),
-        config_maps: informer(&CONFIG_MAPS),
-        api,
+        namespaces: context.informer(&NAMESPACES),
+        accounts: context.informer(&ACCOUNTS),
+        config_maps: context.informer(&CONFIG_MAPS),
+        api: Arc::clone(&context.control_plane),
         root_ca: root_ca.clone(),
     });
     let queue: Workqueue<String> = Workqueue::new();
@@ -70,9 +62,9 @@ pub(crate) fn start(
             .map(|n| n.name().to_owned())
             .collect()
     };
-    requeue_on_change(root_ca, &queue, all, tasks);
-    let workers = tasks.clone();
-    tasks.spawn(async move {
+    requeue_on_change(root_ca, &queue, all, &context.tasks);
+    let workers = context.tasks.clone();
+    context.tasks.spawn(async move {
         if !wait_for_cache_sync(&workers, [&it.namespaces, &it.accounts, &it.config_maps]).await {
             return;
         }

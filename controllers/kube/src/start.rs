@@ -4,20 +4,18 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use client::{
-    Api, Error, Informer, InformerFactory, ListWatchSelector, TaskGroup, controller_client,
-};
-use flotilla_runtime::{ReconcileAction, RestMapper, Workqueue, run_workers};
-use machinery::time::Clock;
+use client::{Error, Informer, InformerFactory, TaskGroup, controller_client};
+use flotilla_runtime::{ControllerContext, ReconcileAction, RestMapper, Workqueue, run_workers};
 use machinery::{Gvr, UserInfo};
 use tokio::sync::watch;
 
 use crate::certificate_signing_requests::CertificateSigner;
-use crate::custom_resource_definitions::{DEFINITIONS, ServedBuiltInGroups};
+use crate::cluster_info::ClusterInfoOptions;
+use crate::custom_resource_definitions::{DEFINITIONS, DefinitionOptions, ServedBuiltInGroups};
 use crate::definition_index::DefinitionIndex;
 use crate::deletable_resources::deletable_resources;
 use crate::garbage_collector::GarbageCollector;
-use crate::service_account_tokens::TokenIssuer;
+use crate::service_account_tokens::{ServiceAccountTokenOptions, TokenIssuer};
 use crate::shutdown_waits::wait_for_cache_sync;
 use crate::validating_policy_status::PolicyTypeChecker;
 use crate::{
@@ -29,10 +27,9 @@ use crate::{
 
 const REDISCOVERY_DELAY: Duration = Duration::from_millis(200);
 
-/// Options of the controllers.
+/// What the controllers work with beside their context.
 #[derive(Clone)]
 pub struct KubeControllersOptions {
-    pub clock: Arc<dyn Clock>,
     /// Which API groups of the catalog the server serves, as configured in the registry.
     pub serves_group: fn(&str) -> bool,
     /// PEM of the authorities that sign the serving certificate; it may change.
@@ -46,99 +43,90 @@ pub struct KubeControllersOptions {
     pub cluster_info_url: Option<String>,
 }
 
-/// Starts all controllers of this crate; they end with `tasks`.
+/// Starts all controllers of this crate; they end with the tasks of the context.
 pub async fn start(
-    api: Arc<dyn Api>,
+    context: &ControllerContext,
     options: KubeControllersOptions,
-    informers: &InformerFactory,
-    tasks: &TaskGroup,
 ) -> Result<(), Error> {
-    let rest_mapper = Arc::new(RestMapper::new(Arc::clone(&api)));
-    let clock = &options.clock;
+    let rest_mapper = Arc::new(RestMapper::new(Arc::clone(&context.control_plane)));
     let built_in = ServedBuiltInGroups {
         serves: options.serves_group,
     };
-    let client = |account| controller_client(&api, &UserInfo::kube_controller(account));
-    let (server, mapper) = (
-        client("generic-garbage-collector"),
+    let definitions = context.informer(&DEFINITIONS);
+    let collector = GarbageCollector::new(
+        &context_of_account(context, "generic-garbage-collector"),
         Arc::clone(&rest_mapper),
     );
-    let collector = GarbageCollector::new(server, mapper, Arc::clone(clock), tasks);
-    let served = informers.get(&api, &ListWatchSelector::all(&DEFINITIONS));
-    if !wait_for_cache_sync(tasks, [&served]).await {
+    if !wait_for_cache_sync(&context.tasks, [&definitions]).await {
         return Ok(());
     }
     rest_mapper.refresh().await?;
-    let definitions = DefinitionIndex::new(&served);
-    let custom = custom_resource_filter(&served, built_in);
-    collector.sync_monitors(informers, &custom, tasks).await;
-    collector.run(tasks);
+    let index = DefinitionIndex::new(&definitions);
+    let custom = custom_resource_filter(&definitions, built_in);
+    collector
+        .sync_monitors(&context.informers, &custom, &context.tasks)
+        .await;
+    collector.run(&context.tasks);
     let discovery = DiscoveryWorker {
         rest_mapper: Arc::clone(&rest_mapper),
         collector,
-        definitions: Arc::clone(&definitions),
-        informers: informers.clone(),
+        definitions: Arc::clone(&index),
+        informers: context.informers.clone(),
         custom,
-        tasks: tasks.clone(),
+        tasks: context.tasks.clone(),
     };
-    discovery.run(&served);
-    let quotas = client("resourcequota-controller");
-    resource_quotas::start(quotas, Arc::clone(&rest_mapper), informers, tasks);
-    disruption::start(
-        client("disruption-controller"),
-        Arc::clone(&rest_mapper),
-        Arc::clone(clock),
-        informers,
-        tasks,
-    );
-    namespace_deletion::start(
-        client("namespace-controller"),
-        rest_mapper,
-        Arc::clone(clock),
-        informers,
-        tasks,
-    );
-    custom_resource_definitions::start(
-        Arc::clone(&api),
-        Arc::clone(clock),
-        built_in,
-        &definitions,
-        informers,
-        tasks,
-    );
-    certificate_signing_requests::start(
-        client("certificate-controller"),
-        options.sign_certificate,
-        Arc::clone(clock),
-        informers,
-        tasks,
-    );
-    let ttl = client("ttl-after-finished-controller");
-    ttl_after_finished::start(ttl, Arc::clone(clock), informers, tasks);
-    let aggregation = client("clusterrole-aggregation-controller");
-    cluster_role_aggregation::start(aggregation, informers, tasks);
-    extension_authentication::start(Arc::clone(&api), options.client_ca, informers, tasks);
-    let policy_status = client("validatingadmissionpolicy-status-controller");
-    validating_policy_status::start(policy_status, options.type_check, informers, tasks);
-    if let Some(url) = options.cluster_info_url {
-        let cleaner = client("token-cleaner");
-        token_cleaner::start(cleaner, Arc::clone(clock), informers, tasks);
-        let root_ca = options.root_ca.clone();
-        let clock = Arc::clone(clock);
-        let signer = client("bootstrap-signer");
-        cluster_info::start(signer, url, root_ca, clock, informers, tasks);
-    }
-    let accounts = client("service-account-controller");
-    service_accounts::start(accounts, options.root_ca.clone(), informers, tasks);
-    let tokens = client("tokens-controller");
-    service_account_tokens::start(
-        tokens,
-        options.root_ca,
-        options.issue_token,
-        informers,
-        tasks,
-    );
+    discovery.run(&definitions);
+    let definitions = DefinitionOptions { built_in, index };
+    custom_resource_definitions::start(context, definitions);
+    start_controllers_of_resources(context, &rest_mapper);
+    start_controllers_of_accounts(context, options);
     Ok(())
+}
+
+/// The context of a controller that acts as an account of kube-controller-manager.
+fn context_of_account(context: &ControllerContext, account: &str) -> ControllerContext {
+    ControllerContext {
+        control_plane: controller_client(
+            &context.control_plane,
+            &UserInfo::kube_controller(account),
+        ),
+        ..context.clone()
+    }
+}
+
+/// Starts the controllers that count, finish and delete resources.
+fn start_controllers_of_resources(context: &ControllerContext, rest_mapper: &Arc<RestMapper>) {
+    let of = |account| context_of_account(context, account);
+    resource_quotas::start(&of("resourcequota-controller"), Arc::clone(rest_mapper));
+    disruption::start(&of("disruption-controller"), Arc::clone(rest_mapper));
+    namespace_deletion::start(&of("namespace-controller"), Arc::clone(rest_mapper));
+    ttl_after_finished::start(&of("ttl-after-finished-controller"));
+}
+
+/// Starts the controllers of accounts, their tokens, certificates and rights.
+fn start_controllers_of_accounts(context: &ControllerContext, options: KubeControllersOptions) {
+    let of = |account| context_of_account(context, account);
+    certificate_signing_requests::start(&of("certificate-controller"), options.sign_certificate);
+    cluster_role_aggregation::start(&of("clusterrole-aggregation-controller"));
+    extension_authentication::start(context, options.client_ca);
+    validating_policy_status::start(
+        &of("validatingadmissionpolicy-status-controller"),
+        options.type_check,
+    );
+    if let Some(server_url) = options.cluster_info_url {
+        token_cleaner::start(&of("token-cleaner"));
+        let cluster_info = ClusterInfoOptions {
+            server_url,
+            root_ca: options.root_ca.clone(),
+        };
+        cluster_info::start(&of("bootstrap-signer"), cluster_info);
+    }
+    service_accounts::start(&of("service-account-controller"), options.root_ca.clone());
+    let tokens = ServiceAccountTokenOptions {
+        root_ca: options.root_ca,
+        issue_token: options.issue_token,
+    };
+    service_account_tokens::start(&of("tokens-controller"), tokens);
 }
 
 /// Returns whether a resource belongs to a definition, by its name. A built-in resource

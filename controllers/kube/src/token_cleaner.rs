@@ -2,11 +2,8 @@
 
 use std::sync::Arc;
 
-use client::{
-    Api, DeleteOptions, Error, Informer, InformerFactory, ListWatchSelector, ResourcePath,
-    TaskGroup,
-};
-use flotilla_runtime::{ReconcileAction, Workqueue, run_workers};
+use client::{Api, DeleteOptions, Error, Informer, ListWatchSelector, ResourcePath};
+use flotilla_runtime::{ControllerContext, ReconcileAction, Workqueue, run_workers};
 use jiff::Timestamp;
 use machinery::bootstrap_token::{TOKEN_NAMESPACE, TOKEN_SECRET_TYPE, secret_expiration};
 use machinery::time::{self, Clock};
@@ -23,21 +20,16 @@ struct TokenCleaner {
 }
 
 /// The informer of bootstrap tokens.
-pub(crate) fn token_informer(api: &Arc<dyn Api>, informers: &InformerFactory) -> Informer {
+pub(crate) fn token_informer(context: &ControllerContext) -> Informer {
     let tokens = ListWatchSelector::all(&SECRETS).namespace(TOKEN_NAMESPACE);
-    informers.get(api, &tokens.fields(format!("type={TOKEN_SECRET_TYPE}")))
+    context.select(&tokens.fields(format!("type={TOKEN_SECRET_TYPE}")))
 }
 
-pub(crate) fn start(
-    api: Arc<dyn Api>,
-    clock: Arc<dyn Clock>,
-    informers: &InformerFactory,
-    tasks: &TaskGroup,
-) {
+pub(crate) fn start(context: &ControllerContext) {
     let it = Arc::new(TokenCleaner {
-        secrets: token_informer(&api, informers),
-        api,
-        clock,
+        secrets: token_informer(context),
+        api: Arc::clone(&context.control_plane),
+        clock: Arc::clone(&context.clock),
     });
     let queue: Workqueue<String> = Workqueue::new();
     let wake = queue.clone();
@@ -46,8 +38,8 @@ pub(crate) fn start(
             wake.add_to_lane(change.key(), change.in_initial_list);
         }
     });
-    let workers = tasks.clone();
-    tasks.spawn(async move {
+    let workers = context.tasks.clone();
+    context.tasks.spawn(async move {
         if !wait_for_cache_sync(&workers, [&it.secrets]).await {
             return;
         }

@@ -8,10 +8,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use client::{
-    Api, DeleteOptions, DeletionPropagation, Error, Informer, InformerFactory, ListWatchSelector,
-    ResourcePath, TaskGroup, ignore_not_found,
+    Api, DeleteOptions, DeletionPropagation, Error, Informer, ResourcePath, ignore_not_found,
 };
-use flotilla_runtime::{ReconcileAction, Workqueue, run_workers};
+use flotilla_runtime::{ControllerContext, ReconcileAction, Workqueue, run_workers};
 use jiff::{SignedDuration, Timestamp};
 use machinery::time::{self, Clock};
 use machinery::{Gvr, Object};
@@ -28,23 +27,22 @@ struct TtlAfterFinishedController {
     jobs: Informer,
 }
 
-pub(crate) fn start(
-    api: Arc<dyn Api>,
-    clock: Arc<dyn Clock>,
-    informers: &InformerFactory,
-    tasks: &TaskGroup,
-) {
+pub(crate) fn start(context: &ControllerContext) {
     let queue: Workqueue<String> = Workqueue::new();
-    let jobs = informers.get(&api, &ListWatchSelector::all(&JOBS));
-    let controller = Arc::new(TtlAfterFinishedController { api, clock, jobs });
+    let jobs = context.informer(&JOBS);
+    let controller = Arc::new(TtlAfterFinishedController {
+        api: Arc::clone(&context.control_plane),
+        clock: Arc::clone(&context.clock),
+        jobs,
+    });
     let wake = queue.clone();
     controller.jobs.add_event_handler(move |change| {
         if change.new.is_some() {
             wake.add_to_lane(change.key(), change.in_initial_list);
         }
     });
-    let workers = tasks.clone();
-    tasks.spawn(async move {
+    let workers = context.tasks.clone();
+    context.tasks.spawn(async move {
         if !wait_for_cache_sync(&workers, [&controller.jobs]).await {
             return;
         }

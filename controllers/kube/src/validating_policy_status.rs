@@ -3,11 +3,8 @@
 
 use std::sync::Arc;
 
-use client::{
-    Api, Error, Informer, InformerFactory, ListWatchSelector, Patch, ResourcePath, TaskGroup,
-    WriteOptions,
-};
-use flotilla_runtime::{ReconcileAction, Workqueue, run_workers};
+use client::{Api, Error, Informer, Patch, ResourcePath, WriteOptions};
+use flotilla_runtime::{ControllerContext, ReconcileAction, Workqueue, run_workers};
 use machinery::Gvr;
 use serde_json::{Value, json};
 
@@ -29,15 +26,10 @@ struct ValidatingPolicyStatusController {
     type_check: PolicyTypeChecker,
 }
 
-pub(crate) fn start(
-    api: Arc<dyn Api>,
-    type_check: PolicyTypeChecker,
-    informers: &InformerFactory,
-    tasks: &TaskGroup,
-) {
+pub(crate) fn start(context: &ControllerContext, type_check: PolicyTypeChecker) {
     let it = Arc::new(ValidatingPolicyStatusController {
-        policies: informers.get(&api, &ListWatchSelector::all(&POLICIES)),
-        api,
+        policies: context.informer(&POLICIES),
+        api: Arc::clone(&context.control_plane),
         type_check,
     });
     let queue: Workqueue<String> = Workqueue::new();
@@ -47,8 +39,8 @@ pub(crate) fn start(
             wake.add_to_lane(policy.name().to_owned(), change.in_initial_list);
         }
     });
-    let workers = tasks.clone();
-    tasks.spawn(async move {
+    let workers = context.tasks.clone();
+    context.tasks.spawn(async move {
         if !wait_for_cache_sync(&workers, [&it.policies]).await {
             return;
         }

@@ -2,18 +2,21 @@
 //! rights in every cluster, the shares and usage of FederatedResourceQuotas, and
 //! WorkloadRebalancers.
 //!
-//! namespaces ──[`NamespaceSyncController`]──► Works
-//! RBAC rules for the cluster proxy ──[`UnifiedAuthController`]──► Works
+//! namespaces ──[`namespaces`]──► Works
+//! RBAC rules for the cluster proxy ──[`unified_auth`]──► Works
 //! FederatedResourceQuotas ──[`quotas`]──► Works, and the status of the quotas
-//! WorkloadRebalancers ──[`RebalancerController`]──► `rescheduleTriggeredAt` of bindings
+//! WorkloadRebalancers ──[`rebalancer`]──► `rescheduleTriggeredAt` of bindings
 //!
 //! They write only through the control plane's API, and create Works without a binding.
+//!
+//! Entry point: [`start`].
 
 mod namespaces;
-pub mod quotas;
+mod options;
+mod quotas;
 mod rebalancer;
+mod start;
 mod unified_auth;
 
-pub use namespaces::NamespaceSyncController;
-pub use rebalancer::RebalancerController;
-pub use unified_auth::UnifiedAuthController;
+pub use options::PolicyControllersOptions;
+pub use start::start;

@@ -5,27 +5,30 @@
 
 use std::sync::Arc;
 
-use client::{Informer, InvolvedObject, ListWatchSelector, TaskGroup};
+use client::{Informer, InvolvedObject};
 use controller_context::{
     DesiredWork, Error, NamespaceFilter, PropagationContext, WorkClient, is_equal_except_status,
 };
-use flotilla_runtime::{EventRecorder, ReconcileAction, Workqueue, run_workers};
+use flotilla_runtime::{
+    ClusterLister, EventRecorder, ListedCluster, ReconcileAction, Workqueue, run_workers,
+};
 use machinery::{Gvk, Gvr, Object};
 use openapi::karmada::names;
 use openapi::karmada::well_known_keys::{APPLIED_CLUSTER_OVERRIDES, SKIP_AUTO_PROPAGATION};
 use overrides::{
     AppliedOverrides, CandidateOverridePolicies, OverrideFailure, OverrideManager, selects,
 };
-use scheduler::core::ClusterInfo;
 use serde_json::{Map, Value, json};
+
+use crate::options::PolicyControllersOptions;
 
 static NAMESPACES: Gvr = Gvr::from_static("", "v1", "namespaces");
 static NAMESPACE: Gvk = Gvk::from_static("", "v1", "Namespace");
 const NAMESPACE_WORKERS: usize = 2;
 
-pub struct NamespaceSyncController {
+pub(crate) struct NamespaceSyncController {
     recorder: EventRecorder,
-    clusters: scheduler::SchedulerClusterCache,
+    clusters: ClusterLister,
     overrides: OverrideManager,
     works: WorkClient,
     namespace_filter: NamespaceFilter,
@@ -34,29 +37,21 @@ pub struct NamespaceSyncController {
 }
 
 impl NamespaceSyncController {
-    pub async fn start(
-        deps: &PropagationContext,
-        works: &WorkClient,
-        overrides: &OverrideManager,
-        scope: &NamespaceFilter,
-        tasks: &TaskGroup,
-    ) {
+    pub(crate) async fn start(context: &PropagationContext, options: &PolicyControllersOptions) {
         let it = Arc::new(Self {
-            recorder: deps.recorder.with_component("override-manager"),
-            clusters: deps.clusters.clone(),
-            overrides: overrides.clone(),
-            works: works.clone(),
-            namespace_filter: scope.clone(),
-            namespaces: deps
-                .informers
-                .get(&deps.control_plane, &ListWatchSelector::all(&NAMESPACES)),
+            recorder: context.recorder.with_component("override-manager"),
+            clusters: context.clusters.clone(),
+            overrides: options.overrides.clone(),
+            works: options.works.clone(),
+            namespace_filter: options.namespace_filter.clone(),
+            namespaces: context.informer(&NAMESPACES),
             queue: Workqueue::new(),
         });
         it.namespaces.wait_for_cache_sync().await;
         it.add_event_handlers();
         let queue = it.queue.clone();
         run_workers(
-            tasks,
+            &context.tasks,
             "namespaces",
             &queue,
             NAMESPACE_WORKERS,
@@ -135,10 +130,10 @@ impl NamespaceSyncController {
         let overrides = self.overrides.candidates("");
         let about = InvolvedObject::new("v1", "Namespace", &namespace);
         let mut failed = Vec::new();
-        let snapshot = self.clusters.snapshot();
-        for member in snapshot.members().iter().filter(|m| !m.is_terminating()) {
-            let cluster = member.name();
-            let outcome = match self.build_work(&namespace, tree.clone(), member, &overrides) {
+        let clusters = self.clusters.list();
+        for listed in clusters.iter().filter(|c| !c.is_terminating()) {
+            let cluster = listed.name();
+            let outcome = match self.build_work(&namespace, tree.clone(), listed, &overrides) {
                 Ok((record, draft)) => {
                     let put = self.works.create_or_update(draft, namespace.uid()).await;
                     put.map(|written| {
@@ -168,10 +163,10 @@ impl NamespaceSyncController {
         &self,
         namespace: &Object,
         mut copy: Value,
-        member: &ClusterInfo,
+        cluster: &ListedCluster,
         overrides: &CandidateOverridePolicies,
     ) -> Result<(AppliedOverrides, DesiredWork), OverrideFailure> {
-        let record = overrides.apply(&mut copy, &NAMESPACE, &member.attributes())?;
+        let record = overrides.apply(&mut copy, &NAMESPACE, &cluster.attributes())?;
         let mut annotations = Map::new();
         if let Some(text) = record.cluster_policies_annotation() {
             annotations.insert(APPLIED_CLUSTER_OVERRIDES.into(), text.into());
@@ -179,7 +174,7 @@ impl NamespaceSyncController {
         let owner = json!({"apiVersion": "v1", "kind": "Namespace", "name": namespace.name(),
             "uid": namespace.uid(), "controller": true, "blockOwnerDeletion": true});
         let draft = DesiredWork {
-            namespace: names::execution_space_name(member.name()),
+            namespace: names::execution_space_name(cluster.name()),
             name: names::work_name("Namespace", namespace.name(), ""),
             labels: Map::new(),
             annotations,

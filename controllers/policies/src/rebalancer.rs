@@ -7,10 +7,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use client::{
-    Api, DeleteOptions, Error, Informer, ListWatchSelector, Patch, ResourcePath, TaskGroup,
-    WriteOptions,
-};
+use client::{Api, DeleteOptions, Error, Informer, Patch, ResourcePath, WriteOptions};
 use controller_context::{PropagationContext, is_equal_except_status};
 use flotilla_runtime::{ReconcileAction, Workqueue, run_workers};
 use machinery::Object;
@@ -25,20 +22,18 @@ use serde_json::json;
 
 const REBALANCER_WORKERS: usize = 1;
 
-pub struct RebalancerController {
+pub(crate) struct RebalancerController {
     api: Arc<dyn Api>,
     clock: Arc<dyn Clock>,
     rebalancers: Informer,
 }
 
 impl RebalancerController {
-    pub async fn start(deps: &PropagationContext, tasks: &TaskGroup) {
+    pub(crate) async fn start(context: &PropagationContext) {
         let it = Arc::new(Self {
-            api: Arc::clone(&deps.control_plane),
-            clock: Arc::clone(&deps.clock),
-            rebalancers: deps
-                .informers
-                .get(&deps.control_plane, &ListWatchSelector::all(&REBALANCERS)),
+            api: Arc::clone(&context.control_plane),
+            clock: Arc::clone(&context.clock),
+            rebalancers: context.informer(&REBALANCERS),
         });
         it.rebalancers.wait_for_cache_sync().await;
         let queue: Workqueue<String> = Workqueue::new();
@@ -53,7 +48,7 @@ impl RebalancerController {
             }
         });
         run_workers(
-            tasks,
+            &context.tasks,
             "workload-rebalancer",
             &queue,
             REBALANCER_WORKERS,

@@ -7,7 +7,7 @@
 
 use std::sync::Arc;
 
-use client::{Informer, InformerEvent, InvolvedObject, ListWatchSelector, TaskGroup};
+use client::{Informer, InformerEvent, InvolvedObject};
 use controller_context::{DesiredWork, Error, PropagationContext, WorkClient};
 use flotilla_runtime::{EventRecorder, ReconcileAction, Workqueue, run_workers};
 use machinery::{Gvr, Object};
@@ -16,6 +16,8 @@ use openapi::karmada::names;
 use openapi::karmada::well_known_keys::{IMPERSONATE_GROUP_MEMBERS, SYSTEM};
 use openapi::karmada::{Cluster, ImpersonatedIdentity};
 use serde_json::{Map, Value, json};
+
+use crate::options::PolicyControllersOptions;
 
 static CLUSTER_ROLES: Gvr = Gvr::from_static("rbac.authorization.k8s.io", "v1", "clusterroles");
 static CLUSTER_ROLE_BINDINGS: Gvr =
@@ -90,7 +92,7 @@ fn impersonator_manifests(rules: Vec<Value>, namespace: &str) -> [Value; 2] {
     ]
 }
 
-pub struct UnifiedAuthController {
+pub(crate) struct UnifiedAuthController {
     recorder: EventRecorder,
     clusters: Informer,
     roles: Informer,
@@ -100,17 +102,13 @@ pub struct UnifiedAuthController {
 }
 
 impl UnifiedAuthController {
-    pub async fn start(deps: &PropagationContext, works: &WorkClient, tasks: &TaskGroup) {
-        let informer = |r: &Gvr| {
-            deps.informers
-                .get(&deps.control_plane, &ListWatchSelector::all(r))
-        };
+    pub(crate) async fn start(context: &PropagationContext, options: &PolicyControllersOptions) {
         let it = Arc::new(Self {
-            recorder: deps.recorder.with_component("unified-auth-controller"),
-            clusters: deps.clusters.informer().clone(),
-            roles: informer(&CLUSTER_ROLES),
-            bindings: informer(&CLUSTER_ROLE_BINDINGS),
-            works: works.clone(),
+            recorder: context.recorder.with_component("unified-auth-controller"),
+            clusters: context.clusters.informer().clone(),
+            roles: context.informer(&CLUSTER_ROLES),
+            bindings: context.informer(&CLUSTER_ROLE_BINDINGS),
+            works: options.works.clone(),
             queue: Workqueue::new(),
         });
         // A ClusterRole that is not listed yet must not look like a deleted one.
@@ -120,7 +118,7 @@ impl UnifiedAuthController {
         it.add_event_handlers();
         let queue = it.queue.clone();
         run_workers(
-            tasks,
+            &context.tasks,
             "impersonation",
             &queue,
             UNIFIED_AUTH_WORKERS,

@@ -10,7 +10,6 @@ use openapi::karmada::well_known_keys::{POLICY_ID, POLICY_NAME};
 use serde_json::{Value, json};
 
 use crate::end_to_end_tests::{PropagationFixture, condition};
-use controller_context::PropagationOptions;
 
 static NODES: Gvr = Gvr::from_static("", "v1", "nodes");
 static THINGS: Gvr = Gvr::from_static("example.io", "v1", "things");
@@ -70,9 +69,7 @@ fn node(name: &str) -> Value {
 async fn workloads_of_a_host_with_nodes_stay_there() {
     let mut plane = PropagationFixture::new();
     plane.control_plane.seed(&NODES, node("a"));
-    plane
-        .start_with(PropagationOptions::default(), Some(false))
-        .await;
+    plane.start_on_host(false).await;
     let mut both = policy(json!({}));
     both["spec"]["resourceSelectors"] = json!([{"apiVersion": "apps/v1", "kind": "Deployment"},
         {"apiVersion": "v1", "kind": "ConfigMap"}]);
@@ -123,9 +120,7 @@ async fn a_refused_binding_is_deleted_with_its_policy() {
     let mut plane = PropagationFixture::new();
     plane.control_plane.seed(&NODES, node("a"));
     plane.control_plane.seed(&DEPLOYMENTS, deployment("web"));
-    plane
-        .start_with(PropagationOptions::default(), Some(false))
-        .await;
+    plane.start_on_host(false).await;
     for _ in 0..2 {
         plane.control_plane.seed(&POLICIES, policy(json!({})));
         wait_until("the refusal", || plane.is_refused()).await;
@@ -144,9 +139,7 @@ async fn a_refused_binding_is_deleted_with_its_policy() {
 async fn a_host_can_be_configured_to_propagate_workloads() {
     let mut plane = PropagationFixture::new();
     plane.control_plane.seed(&NODES, node("a"));
-    plane
-        .start_with(PropagationOptions::default(), Some(true))
-        .await;
+    plane.start_on_host(true).await;
     plane.control_plane.seed(&POLICIES, policy(json!({})));
     plane.control_plane.seed(&DEPLOYMENTS, deployment("web"));
     plane.wait_until_applied("web").await;

@@ -11,7 +11,8 @@
 //! controller writes only differences, so that a restart writes nothing. A slow or dead cluster
 //! does not delay another, because each cluster has its own execution workers.
 //!
-//! Entry point: [`start`].
+//! Entry points: [`start`] and [`PropagationOptions`]; [`start_agent`] in the agent of a pull-mode
+//! cluster.
 
 #[cfg(test)]
 mod end_to_end_tests;
@@ -19,6 +20,8 @@ mod end_to_end_tests;
 mod host_workload_tests;
 #[cfg(test)]
 mod late_watch_tests;
-mod startup;
+mod options;
+mod start;
 
-pub use startup::start;
+pub use options::{PropagationOptions, QUOTA_RESYNC_PERIOD};
+pub use start::{start, start_agent};

@@ -14,17 +14,19 @@ use client::{
     TaskGroup, WatchOptions, WatchStream, WriteBody, WriteOptions,
 };
 use client_fake::FakeApi;
-use controller_context::{PropagationContext, PropagationOptions};
-use flotilla_runtime::{EventRecorder, HostWorkloadFilter};
+use controller_context::PropagationContext;
+use detector::InlineSchedulingOptions;
+use flotilla_runtime::{ClusterLister, ControllerContext, EventRecorder, HostWorkloadFilter};
 use interpreter::ResourceInterpreter;
 use machinery::time::SystemClock;
 use machinery::{Gvr, Object};
 use members::{MemberAccess, MemberConnectionCallback, MemberObjectCallback};
+use openapi::karmada::FeatureGates;
 use openapi::karmada::resources::{CLUSTERS, WORKS};
 use openapi::karmada::well_known_keys::{MANAGED, MANAGED_VALUE};
 use peak_alloc::PeakAlloc;
-use propagation::start;
-use scheduler::core::{SchedulerPluginSet, SchedulingSettings};
+use propagation::{PropagationOptions, start};
+use scheduler::SchedulerClusterCache;
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 
@@ -148,33 +150,37 @@ fn cluster(name: &str, ready: &str) -> Value {
         "status": {"conditions": [{"type": "Ready", "status": ready}]}})
 }
 
-fn deps(
+fn context(
     control: &Arc<FakeApi>,
     member: &Arc<HungWritesMemberApi>,
     tasks: &TaskGroup,
 ) -> PropagationContext {
     let control: Arc<dyn Api> = control.clone();
     let informers = InformerFactory::new(tasks);
-    let clusters = informers.get(&control, &ListWatchSelector::all(&CLUSTERS));
-    let options = PropagationOptions {
-        call_timeout: Duration::from_secs(3600),
-        ..PropagationOptions::default()
-    };
-    let rules =
-        SchedulingSettings::new(options.feature_gates, SchedulerPluginSet::default(), false);
     PropagationContext {
-        interpreter: ResourceInterpreter::default(),
-        control_plane: control,
         members: Arc::new(SingleServerMemberAccess {
             api: member.clone(),
             informers: InformerFactory::new(tasks),
         }),
-        clusters: scheduler::SchedulerClusterCache::with_settings(clusters, rules),
-        recorder: EventRecorder::disabled(),
-        clock: Arc::new(SystemClock),
-        informers,
+        clusters: ClusterLister::watch(&control, &informers),
+        interpreter: ResourceInterpreter::default(),
         host: HostWorkloadFilter::default(),
-        options,
+        feature_gates: FeatureGates::default(),
+        controller: ControllerContext {
+            control_plane: control,
+            informers,
+            clock: Arc::new(SystemClock),
+            recorder: EventRecorder::disabled(),
+            tasks: tasks.clone(),
+        },
+    }
+}
+
+fn options(context: &PropagationContext) -> PropagationOptions {
+    let clusters = SchedulerClusterCache::new(context.clusters.informer().clone());
+    PropagationOptions {
+        call_timeout: Duration::from_secs(3600),
+        ..PropagationOptions::new(InlineSchedulingOptions::new(clusters))
     }
 }
 
@@ -236,7 +242,8 @@ async fn peak(data: &Value, there: Option<Value>) -> usize {
     }
     let control = control_plane(data);
     let tasks = TaskGroup::new(ShutdownToken::new());
-    let started = start(deps(&control, &member, &tasks), &tasks).await;
+    let context = context(&control, &member, &tasks);
+    let started = start(&context, options(&context)).await;
     assert_eq!(started, Ok(()));
     let before = settled_usage().await;
     ALLOCATOR.reset_peak_usage();

@@ -5,21 +5,21 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use client::{
-    Api, ApiResource, Informer, InformerFactory, ListWatchSelector, ShutdownToken, TaskGroup,
-};
+use client::{Api, ApiResource, Informer, InformerFactory, ShutdownToken, TaskGroup};
 use client_fake::FakeApi;
-use controller_context::{PropagationContext, PropagationOptions};
-use flotilla_runtime::{EventRecorder, HostWorkloadFilter};
+use controller_context::PropagationContext;
+use detector::InlineSchedulingOptions;
+use flotilla_runtime::{ClusterLister, ControllerContext, EventRecorder, HostWorkloadFilter};
 use interpreter::ResourceInterpreter;
 use machinery::Gvr;
 use machinery::time::SystemClock;
 use members::{MemberAccess, MemberConnectionCallback, MemberObjectCallback};
+use openapi::karmada::FeatureGates;
 use openapi::karmada::resources::{BINDINGS, CLUSTERS, WORKS};
 use openapi::karmada::well_known_keys::BINDING_ID;
 use peak_alloc::PeakAlloc;
-use propagation::start;
-use scheduler::core::{SchedulerPluginSet, SchedulingSettings};
+use propagation::{PropagationOptions, start};
+use scheduler::SchedulerClusterCache;
 use serde_json::{Value, json};
 
 #[global_allocator]
@@ -84,21 +84,25 @@ fn binding(template: &str) -> Value {
 fn propagation_context(control: &Arc<FakeApi>, tasks: &TaskGroup) -> PropagationContext {
     let control: Arc<dyn Api> = control.clone();
     let informers = InformerFactory::new(tasks);
-    let clusters = informers.get(&control, &ListWatchSelector::all(&CLUSTERS));
-    let options = PropagationOptions::default();
-    let rules =
-        SchedulingSettings::new(options.feature_gates, SchedulerPluginSet::default(), false);
     PropagationContext {
-        interpreter: ResourceInterpreter::default(),
-        control_plane: control,
         members: Arc::new(DisconnectedMemberAccess),
-        clusters: scheduler::SchedulerClusterCache::with_settings(clusters, rules),
-        recorder: EventRecorder::disabled(),
-        clock: Arc::new(SystemClock),
-        informers,
+        clusters: ClusterLister::watch(&control, &informers),
+        interpreter: ResourceInterpreter::default(),
         host: HostWorkloadFilter::default(),
-        options,
+        feature_gates: FeatureGates::default(),
+        controller: ControllerContext {
+            control_plane: control,
+            informers,
+            clock: Arc::new(SystemClock),
+            recorder: EventRecorder::disabled(),
+            tasks: tasks.clone(),
+        },
     }
+}
+
+fn options(context: &PropagationContext) -> PropagationOptions {
+    let clusters = SchedulerClusterCache::new(context.clusters.informer().clone());
+    PropagationOptions::new(InlineSchedulingOptions::new(clusters))
 }
 
 #[tokio::test]
@@ -137,9 +141,8 @@ async fn a_mebibyte_to_500_clusters_takes_at_most_16_mebibytes() {
     });
     control.delay_create(&WORKS, Duration::from_millis(1));
     let tasks = TaskGroup::new(ShutdownToken::new());
-    start(propagation_context(&control, &tasks), &tasks)
-        .await
-        .unwrap();
+    let context = propagation_context(&control, &tasks);
+    start(&context, options(&context)).await.unwrap();
     for template in ["texts", "lines"] {
         written.store(0, Ordering::Relaxed);
         let before = ALLOCATOR.current_usage();

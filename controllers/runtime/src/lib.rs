@@ -8,10 +8,12 @@
 //! [`blocking_section`]; nothing here blocks a caller; every task has an owner
 //! ([`TaskGroup`](client::TaskGroup)) and ends with its [`ShutdownToken`](client::ShutdownToken).
 //!
-//! Entry points: [`Workqueue`], [`run_workers`], [`blocking_section`],
+//! Entry points: [`ControllerContext`], [`ClusterLister`], [`Workqueue`], [`run_workers`], [`blocking_section`],
 //! [`EventRecorder`], [`Expectations`], [`LastAppliedVersionByKey`], [`RestMapper`], [`LeaderElector`], [`LeaderFence`], [`HostWorkloadFilter`].
 
 mod blocking_section;
+mod cluster_lister;
+mod controller_context;
 mod event_predicates;
 mod event_recorder;
 mod expectations;
@@ -30,6 +32,8 @@ mod workers;
 mod workqueue;
 
 pub use blocking_section::blocking_section;
+pub use cluster_lister::{ClusterLister, ListedCluster};
+pub use controller_context::ControllerContext;
 pub use event_predicates::is_generation_or_deletion_changed;
 pub use event_recorder::EventRecorder;
 pub use expectations::{Expectations, PreviousExpectation, ReconcileReadiness};

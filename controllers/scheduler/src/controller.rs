@@ -11,9 +11,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use client::{Api, Error, Informer, InformerFactory, ListWatchSelector, TaskGroup};
+use client::{Api, Error, Informer};
 use flotilla_runtime::{
-    ControllerName, EventRecorder, ReconcileAction, Workqueue, run_workers_after,
+    ControllerContext, ControllerName, EventRecorder, ReconcileAction, Workqueue, run_workers_after,
 };
 use machinery::Object;
 use machinery::time::Clock;
@@ -50,9 +50,11 @@ const BACKOFF_WITHOUT_PRIORITY: (Duration, Duration) =
 const UNSCHEDULABLE_RETRY_INTERVAL: Duration = Duration::from_secs(300);
 const SCHEDULER_WORKERS: usize = 4;
 
-/// Settings of the scheduler. The [`SchedulerClusterCache`] holds the rules of its decisions.
-#[derive(Clone, Debug)]
+/// What the scheduler works with beside its context.
+#[derive(Clone)]
 pub struct SchedulerOptions {
+    /// The clusters, and the settings of decisions about them.
+    pub clusters: SchedulerClusterCache,
     /// The scheduler's name; it ignores bindings that name another scheduler.
     pub name: String,
     /// Which feature gates are on.
@@ -63,9 +65,11 @@ pub struct SchedulerOptions {
     pub estimator: CurrentEstimator,
 }
 
-impl Default for SchedulerOptions {
-    fn default() -> Self {
+impl SchedulerOptions {
+    /// The default options.
+    pub fn new(clusters: SchedulerClusterCache) -> Self {
         Self {
+            clusters,
             name: DEFAULT_SCHEDULER.into(),
             gates: FeatureGates::default(),
             decisions: DecisionExplanationCache::default(),
@@ -79,7 +83,6 @@ pub struct Scheduler {
     api: Arc<dyn Api>,
     clock: Arc<dyn Clock>,
     recorder: EventRecorder,
-    clusters: SchedulerClusterCache,
     options: SchedulerOptions,
     settings: SchedulingSettings,
     bindings: Informer,
@@ -99,17 +102,9 @@ pub struct Scheduler {
 }
 
 impl Scheduler {
-    /// Starts the scheduler; it ends with `tasks`.
-    pub fn start(
-        api: Arc<dyn Api>,
-        clock: Arc<dyn Clock>,
-        recorder: EventRecorder,
-        clusters: SchedulerClusterCache,
-        options: SchedulerOptions,
-        informers: &InformerFactory,
-        tasks: &TaskGroup,
-    ) {
-        let rules = clusters.snapshot().settings();
+    /// Starts the scheduler; it ends with the tasks of the context.
+    pub fn start(context: &ControllerContext, options: SchedulerOptions) {
+        let settings = options.clusters.snapshot().settings();
         let (base, most) = if options
             .gates
             .enabled(KarmadaFeature::PriorityBasedScheduling)
@@ -119,15 +114,14 @@ impl Scheduler {
             BACKOFF_WITHOUT_PRIORITY
         };
         let scheduler = Arc::new(Self {
-            bindings: informers.get(&api, &ListWatchSelector::all(&BINDINGS)),
-            cluster_bindings: informers.get(&api, &ListWatchSelector::all(&CLUSTER_BINDINGS)),
+            bindings: context.informer(&BINDINGS),
+            cluster_bindings: context.informer(&CLUSTER_BINDINGS),
             queue: Workqueue::with_backoff(base, most),
-            api,
-            clock,
-            recorder,
-            clusters,
+            api: Arc::clone(&context.control_plane),
+            clock: Arc::clone(&context.clock),
+            recorder: context.recorder.clone(),
             options,
-            settings: rules,
+            settings,
             assume_cache: Mutex::default(),
             cluster_changed: Mutex::default(),
             placed_by_detector: Mutex::default(),
@@ -135,25 +129,30 @@ impl Scheduler {
             workers_started: AtomicBool::new(false),
             decision_lock: tokio::sync::Mutex::default(),
         });
-        if rules.uses_workload_affinity() {
+        if settings.uses_workload_affinity() {
             scheduler
                 .bindings
                 .add_index(AFFINITY_GROUP_INDEX, affinity_group_keys);
         }
         scheduler.add_event_handlers();
-        scheduler.run_cluster_update_worker(tasks);
+        scheduler.run_cluster_update_worker(&context.tasks);
         let queue = scheduler.queue.clone();
         metrics::register_queue(move || queue.pending_counts());
         let (waiting, queue) = (Arc::clone(&scheduler), scheduler.queue.clone());
         let synced = async move {
-            waiting.clusters.informer().wait_for_cache_sync().await;
+            waiting
+                .options
+                .clusters
+                .informer()
+                .wait_for_cache_sync()
+                .await;
             if let Some(estimator) = waiting.options.estimator.get() {
                 estimator.wait_ready().await;
             }
             waiting.workers_started.store(true, Ordering::Release);
         };
         run_workers_after(
-            tasks,
+            &context.tasks,
             synced,
             ControllerName::with_stage("scheduler", "scheduled"),
             &queue,
@@ -204,7 +203,7 @@ impl Scheduler {
             cluster_changed: self.cluster_changed.lock().remove(key),
             placed_by_detector,
         };
-        let snapshot = self.clusters.snapshot();
+        let snapshot = self.options.clusters.snapshot();
         let is_ending = |cluster: &str| snapshot.get(cluster).is_some_and(|m| m.is_terminating());
         let done = match scheduling_action(&binding, placement, self.settings, is_ending) {
             SchedulingAction::ObserveGeneration => self.observe_generation(&case).await,
@@ -270,14 +269,14 @@ impl Scheduler {
         fresh: bool,
     ) -> Result<(ScheduleResult, Option<PreviousAssumption>), Error> {
         let Some(estimator) = self.options.estimator.get() else {
-            return self.try_schedule(case, fresh, &self.clusters.snapshot(), None);
+            return self.try_schedule(case, fresh, &self.options.clusters.snapshot(), None);
         };
         let _turn = if self.depends_on_other_bindings() {
             Some(self.decision_lock.lock().await)
         } else {
             None
         };
-        let snapshot = self.clusters.snapshot();
+        let snapshot = self.options.clusters.snapshot();
         let spec = &case.binding.spec;
         let question = EstimateRequest::from_spec(
             spec,

@@ -26,7 +26,7 @@ pub use controller::{Scheduler, SchedulerOptions, encode_placement};
 pub use decision_explanation_cache::DecisionExplanationCache;
 pub use explain::{DecisionExplanation, FailedAffinityTermTrace, affinity_peers, explain};
 pub use inline_scheduling::{DeferredToSchedulerError, schedule_inline};
-pub use reconcile::SchedulingSkipReason;
+pub use reconcile::{DEFAULT_SCHEDULER, SchedulingSkipReason};
 pub use replica_estimator::{
     ClusterToEstimate, CurrentEstimator, EstimateRequest, EstimateSubject, ReplicaEstimator,
 };

@@ -13,7 +13,7 @@ use crate::core::{
 };
 
 /// The scheduler of bindings that name no scheduler.
-pub(crate) const DEFAULT_SCHEDULER: &str = "default-scheduler";
+pub const DEFAULT_SCHEDULER: &str = "default-scheduler";
 
 /// The scheduler's task for a binding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

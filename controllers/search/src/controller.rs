@@ -4,7 +4,8 @@
 
 use std::sync::Arc;
 
-use client::{Api, Informer, InformerFactory, ListWatchSelector, TaskGroup};
+use client::{Informer, InformerFactory, ListWatchSelector, TaskGroup};
+use flotilla_runtime::ControllerContext;
 use members::{MemberClusterManager, MemberConnector, MemberResourceCache};
 use openapi::karmada::resources::{CLUSTERS, RESOURCE_REGISTRIES};
 use tokio::sync::{Notify, watch};
@@ -28,36 +29,31 @@ impl MemberCaches {
     }
 }
 
-/// The dependencies of the cache.
-pub struct SearchContext {
-    /// The API server with ResourceRegistries, Clusters and their Secrets.
-    pub control_plane: Arc<dyn Api>,
+/// What the cache works with beside its context.
+pub struct SearchOptions {
     pub connector: Arc<dyn MemberConnector>,
     pub caches: MemberCaches,
     /// While it is false, no member is connected and nothing is cached.
     pub enabled: watch::Receiver<bool>,
 }
 
-/// Starts the cache; it stops with `tasks`.
-pub fn start(context: SearchContext, tasks: &TaskGroup) -> Arc<dyn MemberResourceCache> {
-    let caches = Arc::clone(&context.caches.0);
+/// Starts the cache; it stops with the tasks of the context.
+pub fn start(context: &ControllerContext, options: SearchOptions) -> Arc<dyn MemberResourceCache> {
+    let caches = Arc::clone(&options.caches.0);
     metrics::register(&caches);
     let cache = Arc::new(MultiClusterCache {
         caches: Arc::clone(&caches),
     });
-    let informers = InformerFactory::new(tasks);
-    let registries = ListWatchSelector::all(&RESOURCE_REGISTRIES);
-    let registries = informers.get(&context.control_plane, &registries);
+    let registries = context.informer(&RESOURCE_REGISTRIES);
     let controller = SearchController {
-        context,
+        context: context.clone(),
+        options,
         caches,
         changed: notified_by(&registries),
         registries,
         connected: None,
-        tasks: tasks.clone(),
-        _informers: informers,
     };
-    tasks.spawn(controller.run());
+    context.tasks.spawn(controller.run());
     cache
 }
 
@@ -77,25 +73,24 @@ struct ConnectedMembers {
 }
 
 struct SearchController {
-    context: SearchContext,
+    context: ControllerContext,
+    options: SearchOptions,
     caches: Arc<SelectedResourceCaches>,
     registries: Informer,
     changed: Arc<Notify>,
     connected: Option<ConnectedMembers>,
-    tasks: TaskGroup,
-    _informers: InformerFactory,
 }
 
 impl SearchController {
     async fn run(mut self) {
-        let shutdown = self.tasks.shutdown().clone();
+        let shutdown = self.context.tasks.shutdown().clone();
         loop {
             let changed = Arc::clone(&self.changed);
             let next = async {
                 tokio::select! {
                     () = changed.notified() => {}
                     // Without a sender the state stays.
-                    Ok(()) = self.context.enabled.changed() => {}
+                    Ok(()) = self.options.enabled.changed() => {}
                 }
                 self.reconcile().await;
             };
@@ -108,7 +103,7 @@ impl SearchController {
 
     async fn reconcile(&mut self) {
         let registries = self.registries.list();
-        let enabled = *self.context.enabled.borrow_and_update();
+        let enabled = *self.options.enabled.borrow_and_update();
         if registries.is_empty() || !enabled {
             self.disconnect().await;
             return;
@@ -117,8 +112,8 @@ impl SearchController {
             Some(connected) => connected,
             none => none.insert(ConnectedMembers::start(
                 &self.context,
+                &self.options,
                 &self.changed,
-                &self.tasks,
             )),
         };
         connected.manager.wait_for_cache_sync().await;
@@ -137,11 +132,11 @@ impl SearchController {
 }
 
 impl ConnectedMembers {
-    fn start(context: &SearchContext, changed: &Arc<Notify>, tasks: &TaskGroup) -> Self {
-        let tasks = tasks.child();
+    fn start(context: &ControllerContext, options: &SearchOptions, changed: &Arc<Notify>) -> Self {
+        let tasks = context.tasks.child();
         let informers = InformerFactory::new(&tasks);
         let host = &context.control_plane;
-        let connector = Arc::clone(&context.connector);
+        let connector = Arc::clone(&options.connector);
         let manager = MemberClusterManager::start(Arc::clone(host), &informers, connector, &tasks);
         let clusters = informers.get(host, &ListWatchSelector::all(&CLUSTERS));
         let notify = Arc::clone(changed);

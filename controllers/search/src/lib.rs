@@ -27,5 +27,5 @@ mod stored_value;
 #[cfg(test)]
 mod tests;
 
-pub use backend_store::{BackendStoreContext, start_backend_stores};
-pub use controller::{MemberCaches, SearchContext, start};
+pub use backend_store::{BackendStoreOptions, start_backend_stores};
+pub use controller::{MemberCaches, SearchOptions, start};

@@ -4,9 +4,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use client::{Api, ShutdownToken, TaskGroup};
+use client::{Api, InformerFactory, ShutdownToken, TaskGroup};
 use client_fake::FakeApi;
+use flotilla_runtime::{ControllerContext, EventRecorder};
 use futures_util::StreamExt;
+use machinery::time::SystemClock;
 use machinery::{Gvr, Object, Status};
 use members::{
     MemberEndpoint, MemberListPage, MemberListRequest, MemberObjectSelection, MemberResourceCache,
@@ -21,7 +23,7 @@ use watchcache::{WatchCacheConfig, WatchCaches};
 use crate::member_resource::{MemberResource, NamespaceScope};
 use crate::member_store::MemberStore;
 use crate::resource_version::MultiClusterResourceVersion;
-use crate::{MemberCaches, SearchContext, start};
+use crate::{MemberCaches, SearchOptions, start};
 
 pub(crate) static SECRETS: Gvr = Gvr::from_static("", "v1", "secrets");
 pub(crate) static MAPS: Gvr = Gvr::from_static("", "v1", "configmaps");
@@ -69,6 +71,17 @@ fn unused_store(api: Arc<dyn Api>) -> Arc<MemberStore> {
     }))
 }
 
+/// A context of the host, without events.
+pub(crate) fn context(host: &Arc<FakeApi>, tasks: &TaskGroup) -> ControllerContext {
+    ControllerContext {
+        control_plane: host.clone(),
+        informers: InformerFactory::new(tasks),
+        clock: Arc::new(SystemClock),
+        recorder: EventRecorder::disabled(),
+        tasks: tasks.clone(),
+    }
+}
+
 impl SearchFixture {
     pub(crate) fn new() -> Self {
         let (host, members) = (FakeApi::new(), [FakeApi::new(), FakeApi::new()]);
@@ -89,14 +102,13 @@ impl SearchFixture {
         let tasks = TaskGroup::new(ShutdownToken::new());
         let store = unused_store(host.clone());
         let watch_caches = WatchCaches::new(store, WatchCacheConfig::default());
-        let context = SearchContext {
-            control_plane: host.clone(),
+        let options = SearchOptions {
             connector: Arc::new(connect),
             caches: MemberCaches::new(&watch_caches),
             enabled: enabled.subscribe(),
         };
-        let caches = context.caches.clone();
-        let cache = start(context, &tasks);
+        let caches = options.caches.clone();
+        let cache = start(&context(&host, &tasks), options);
         Self {
             host,
             members,

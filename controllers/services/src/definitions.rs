@@ -4,13 +4,13 @@
 
 use std::sync::Arc;
 
-use client::{Api, ResourcePath, Result, TaskGroup, WriteOptions};
-use flotilla_runtime::{ReconcileAction, Workqueue, run_workers};
+use client::{Api, ResourcePath, Result, WriteOptions};
+use flotilla_runtime::{ControllerContext, ReconcileAction, Workqueue, run_workers};
 use machinery::Gvr;
 use openapi::{catalog, definition_of_kind};
 use serde_json::Value;
 
-use crate::{SERVICE_EXPORTS, SERVICE_IMPORTS, ServicesContext};
+use crate::{SERVICE_EXPORTS, SERVICE_IMPORTS};
 
 static DEFINITIONS: Gvr =
     Gvr::from_static("apiextensions.k8s.io", "v1", "customresourcedefinitions");
@@ -27,16 +27,22 @@ fn definitions() -> impl Iterator<Item = (String, Value)> {
 
 /// Creates the definitions that are missing when the controllers start. One that exists is the
 /// user's.
-pub(crate) fn start(deps: &ServicesContext, tasks: &TaskGroup) {
+pub(crate) fn start(context: &ControllerContext) {
     let queue = Workqueue::new();
     for (name, _) in definitions() {
         queue.add(name);
     }
-    let api = Arc::clone(&deps.control_plane);
-    run_workers(tasks, "definitions", &queue, 1, move |name: String| {
-        let api = Arc::clone(&api);
-        async move { create_if_missing(&*api, &name).await }
-    });
+    let api = Arc::clone(&context.control_plane);
+    run_workers(
+        &context.tasks,
+        "definitions",
+        &queue,
+        1,
+        move |name: String| {
+            let api = Arc::clone(&api);
+            async move { create_if_missing(&*api, &name).await }
+        },
+    );
 }
 
 async fn create_if_missing(api: &dyn Api, name: &str) -> Result<ReconcileAction> {

@@ -9,10 +9,11 @@ use std::sync::Arc;
 
 use client::{
     Api, DeleteOptions, Error, Informer, InformerFactory, InvolvedObject, ListWatchSelector,
-    ResourcePath, TaskGroup, WriteOptions, ignore_not_found,
+    ResourcePath, WriteOptions, ignore_not_found,
 };
 use flotilla_runtime::{
-    ControllerName, EventRecorder, ReconcileAction, Workqueue, remove_finalizers, run_workers_after,
+    ControllerContext, ControllerName, EventRecorder, ReconcileAction, Workqueue,
+    remove_finalizers, run_workers_after,
 };
 use machinery::Object;
 use openapi::karmada::Cluster;
@@ -28,10 +29,10 @@ use openapi::karmada::well_known_keys::{
 use serde::Deserialize;
 use serde_json::{Value, json};
 
+use crate::ENDPOINT_SLICES;
 use crate::exported_services::{MemberNamespace, exported_services};
 use crate::slice_content::rebuild_slice;
 use crate::slice_fields::{IMPORTED_VALUE, MANAGED_BY, MAX_SLICES, SERVICE_NAME};
-use crate::{ENDPOINT_SLICES, ServicesContext};
 
 const WORKERS: usize = 3;
 /// Works with a slice, by execution namespace.
@@ -161,17 +162,16 @@ pub(crate) struct EndpointSliceController {
 }
 
 impl EndpointSliceController {
-    pub(crate) async fn start(deps: &ServicesContext, tasks: &TaskGroup) {
-        let informer = |select| deps.informers.get(&deps.control_plane, &select);
-        let slice_informers = InformerFactory::new(tasks);
+    pub(crate) async fn start(context: &ControllerContext) {
+        let slice_informers = InformerFactory::new(&context.tasks);
         let imported = format!("{MANAGED_BY}={IMPORTED_VALUE}");
         let imported = ListWatchSelector::all(&ENDPOINT_SLICES).labels(imported);
         let it = Arc::new(Self {
-            api: Arc::clone(&deps.control_plane),
-            recorder: deps.recorder.clone(),
-            works: informer(ListWatchSelector::all(&WORKS)),
-            clusters: informer(ListWatchSelector::all(&CLUSTERS)),
-            slices: slice_informers.get(&deps.control_plane, &imported),
+            api: Arc::clone(&context.control_plane),
+            recorder: context.recorder.clone(),
+            works: context.informer(&WORKS),
+            clusters: context.informer(&CLUSTERS),
+            slices: slice_informers.get(&context.control_plane, &imported),
             _slice_informers: slice_informers,
         });
         it.works.add_index(SPACE_INDEX, |work| {
@@ -194,7 +194,7 @@ impl EndpointSliceController {
         it.add_event_handlers(&queue);
         let slices = it.slices.clone();
         run_workers_after(
-            tasks,
+            &context.tasks,
             async move { slices.wait_for_cache_sync().await },
             ControllerName::with_stage("endpointslice", "endpoints_imported"),
             &queue,

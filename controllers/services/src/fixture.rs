@@ -5,13 +5,13 @@ use std::time::Duration;
 
 use client::{Api, Informer, InformerFactory, TaskGroup};
 use client_fake::FakeApi;
-use flotilla_runtime::EventRecorder;
+use flotilla_runtime::{ControllerContext, EventRecorder};
 use machinery::Gvr;
 use machinery::time::SystemClock;
 use members::{MemberAccess, MemberConnectionCallback, MemberObjectCallback};
 use parking_lot::Mutex;
 
-use crate::{EnabledServiceControllers, ServicesContext};
+use crate::{EnabledServiceControllers, ServiceControllersOptions};
 
 /// Members that can be connected and disconnected.
 #[derive(Default)]
@@ -62,18 +62,21 @@ impl MemberAccess for FakeMemberConnections {
     }
 }
 
-/// All controllers, without events.
-pub(crate) fn context(
-    control_plane: &Arc<FakeApi>,
-    members: &Arc<FakeMemberConnections>,
-    tasks: &TaskGroup,
-) -> ServicesContext {
-    ServicesContext {
+/// A context without events.
+pub(crate) fn context(control_plane: &Arc<FakeApi>, tasks: &TaskGroup) -> ControllerContext {
+    ControllerContext {
         control_plane: Arc::clone(control_plane) as Arc<dyn Api>,
-        members: Arc::clone(members) as Arc<dyn MemberAccess>,
+        informers: InformerFactory::new(tasks),
         clock: Arc::new(SystemClock),
         recorder: EventRecorder::disabled(),
-        informers: InformerFactory::new(tasks),
+        tasks: tasks.clone(),
+    }
+}
+
+/// All controllers.
+pub(crate) fn options(members: &Arc<FakeMemberConnections>) -> ServiceControllersOptions {
+    ServiceControllersOptions {
+        members: Arc::clone(members) as Arc<dyn MemberAccess>,
         enabled: EnabledServiceControllers::default(),
     }
 }

@@ -15,7 +15,7 @@
 //! members report is rebuilt field by field ([`slice_content`]), and counts only for Services that the
 //! control plane has exported from them.
 //!
-//! Entry points: [`start`], [`ServicesContext`], [`EnabledServiceControllers`].
+//! Entry points: [`start`], [`ServiceControllersOptions`], [`EnabledServiceControllers`].
 
 mod definitions;
 mod endpoint_slice;
@@ -27,21 +27,18 @@ mod service_import;
 mod slice_collection;
 mod slice_content;
 mod slice_fields;
-mod startup;
+mod start;
 #[cfg(test)]
 mod tests;
 mod work_fields;
 
 use std::sync::Arc;
 
-use client::{Api, InformerFactory};
-use flotilla_runtime::EventRecorder;
 use machinery::Gvr;
-use machinery::time::Clock;
 use members::MemberAccess;
 use openapi::karmada::{FeatureGates, KarmadaFeature};
 
-pub use startup::start;
+pub use start::start;
 
 static SERVICE_EXPORTS: Gvr =
     Gvr::from_static("multicluster.x-k8s.io", "v1alpha1", "serviceexports");
@@ -50,16 +47,10 @@ static SERVICE_IMPORTS: Gvr =
 static ENDPOINT_SLICES: Gvr = Gvr::from_static("discovery.k8s.io", "v1", "endpointslices");
 static SERVICES: Gvr = Gvr::from_static("", "v1", "services");
 
-/// The dependencies of the controllers.
+/// What the controllers work with beside their context.
 #[derive(Clone)]
-pub struct ServicesContext {
-    /// The API server with exports, imports and Works.
-    pub control_plane: Arc<dyn Api>,
+pub struct ServiceControllersOptions {
     pub members: Arc<dyn MemberAccess>,
-    pub clock: Arc<dyn Clock>,
-    pub recorder: EventRecorder,
-    /// The informers on `control_plane`.
-    pub informers: InformerFactory,
     pub enabled: EnabledServiceControllers,
 }
 

@@ -9,16 +9,16 @@
 use std::sync::Arc;
 
 use client::{
-    Api, DeleteOptions, Error, Informer, InvolvedObject, ListWatchSelector, Patch, ResourcePath,
-    TaskGroup, WriteOptions, ignore_not_found,
+    Api, DeleteOptions, Error, Informer, InvolvedObject, Patch, ResourcePath, WriteOptions,
+    ignore_not_found,
 };
-use flotilla_runtime::{EventRecorder, ReconcileAction, Workqueue, run_workers};
+use flotilla_runtime::{ControllerContext, EventRecorder, ReconcileAction, Workqueue, run_workers};
 use machinery::Object;
 use openapi::karmada::names::derived_service_name;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::{SERVICE_IMPORTS, SERVICES, ServicesContext};
+use crate::{SERVICE_IMPORTS, SERVICES};
 
 const WORKERS: usize = 1;
 const API_VERSION: &str = "multicluster.x-k8s.io/v1alpha1";
@@ -120,14 +120,11 @@ pub(crate) struct ServiceImportController {
 }
 
 impl ServiceImportController {
-    pub(crate) async fn start(deps: &ServicesContext, tasks: &TaskGroup) {
+    pub(crate) async fn start(context: &ControllerContext) {
         let it = Arc::new(Self {
-            api: Arc::clone(&deps.control_plane),
-            imports: deps.informers.get(
-                &deps.control_plane,
-                &ListWatchSelector::all(&SERVICE_IMPORTS),
-            ),
-            recorder: deps.recorder.clone(),
+            api: Arc::clone(&context.control_plane),
+            imports: context.informer(&SERVICE_IMPORTS),
+            recorder: context.recorder.clone(),
         });
         it.imports.wait_for_cache_sync().await;
         let queue = Workqueue::new();
@@ -138,7 +135,7 @@ impl ServiceImportController {
             changed.add_to_lane(key, change.in_initial_list);
         });
         run_workers(
-            tasks,
+            &context.tasks,
             "service-import",
             &queue,
             WORKERS,

@@ -10,7 +10,7 @@ use openapi::karmada::resources::{CLUSTERS, WORKS};
 use openapi::karmada::well_known_keys::ENDPOINT_SLICE_FINALIZER;
 use serde_json::{Value, json};
 
-use crate::fixture::{FakeMemberConnections, context, wait_until};
+use crate::fixture::{FakeMemberConnections, context, options, wait_until};
 use crate::slice_fields::MAX_SLICES;
 use crate::{ENDPOINT_SLICES, SERVICE_EXPORTS, SERVICE_IMPORTS, SERVICES, start};
 
@@ -41,13 +41,13 @@ impl ServicesFixture {
         let tasks = TaskGroup::new(ShutdownToken::new());
         let members = Arc::new(FakeMemberConnections::default());
         members.connect("m", &member);
-        let deps = context(&control, &members, &tasks);
-        start(&deps, &tasks).await;
+        let context = context(&control, &tasks);
+        start(&context, &options(&members)).await;
         Self {
             control,
             member,
             members,
-            _informers: deps.informers,
+            _informers: context.informers,
             tasks,
         }
     }
@@ -455,10 +455,11 @@ async fn an_agent_adds_no_more_slices_than_a_member_contributes() {
     }
     let tasks = TaskGroup::new(ShutdownToken::new());
     let members = Arc::new(FakeMemberConnections::default());
-    let mut deps = context(&control, &members, &tasks);
-    deps.enabled.service_export = false;
-    deps.enabled.endpoint_slice_collect = false;
-    start(&deps, &tasks).await;
+    let context = context(&control, &tasks);
+    let mut options = options(&members);
+    options.enabled.service_export = false;
+    options.enabled.endpoint_slice_collect = false;
+    start(&context, &options).await;
     let has = |number: usize| {
         let name = format!("imported-m-web-{number:03}");
         control.get_object(&ENDPOINT_SLICES, "n", &name).is_some()

@@ -11,7 +11,9 @@ mod claim_explanation;
 mod simulation_input;
 
 use client::ApiResource;
-use controller_context::{BindingDiff, NamespaceFilter, PropagationOptions, SkippedResourceConfig};
+use controller_context::{
+    BindingDiff, NamespaceFilter, SkippedResourceConfig, TemplateFilterOptions,
+};
 use detector::{
     DesiredBinding, InterpretedReplicas, InterpretedTemplate, ParsedPolicy, PolicyClaim,
 };
@@ -47,7 +49,7 @@ pub struct SkippedPropagatingFilter {
 
 impl SkippedPropagatingFilter {
     /// An invalid option is returned as an error.
-    pub fn new(options: &PropagationOptions) -> Result<Self, String> {
+    pub fn new(options: &TemplateFilterOptions) -> Result<Self, String> {
         Ok(Self {
             skipped_apis: SkippedResourceConfig::new(&options.skipped_apis)?,
             namespaces: NamespaceFilter::new(&options.skipped_namespaces)?,

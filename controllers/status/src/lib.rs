@@ -8,17 +8,15 @@
 //! nothing; changes shortly after a write are batched into the next one. The controllers
 //! never write spec or metadata. If a member is slow or gone, the status of its Works stays.
 //!
-//! Entry points: [`start`], [`StatusControllersContext`]; separately: [`work::start`]
-//! (in the agent of a pull-mode member), [`binding::start`].
+//! Entry points: [`start`]; [`start_agent`] in the agent of a pull-mode cluster.
 
-pub mod binding;
-mod context;
+mod binding;
 mod error;
 mod partial_work;
-mod startup;
+mod start;
 #[cfg(test)]
 mod tests;
-pub mod work;
+mod work;
+mod write_interval;
 
-pub use context::StatusControllersContext;
-pub use startup::start;
+pub use start::{start, start_agent};

@@ -3,18 +3,19 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use client::{Api, Error, InformerFactory, ListWatchSelector, ShutdownToken, TaskGroup};
+use client::{Api, Error, InformerFactory, ShutdownToken, TaskGroup};
 use client_fake::FakeApi;
-use flotilla_runtime::{EventRecorder, HostWorkloadFilter};
+use controller_context::PropagationContext;
+use flotilla_runtime::{ClusterLister, ControllerContext, EventRecorder, HostWorkloadFilter};
 use machinery::time::SystemClock;
 use machinery::{Gvr, Status};
 use members::{MemberClusterManager, MemberEndpoint};
+use openapi::karmada::FeatureGates;
 use openapi::karmada::resources::{BINDINGS, CLUSTER_BINDINGS, CLUSTERS, WORKS};
 use openapi::karmada::well_known_keys;
-use scheduler::SchedulerClusterCache;
 use serde_json::{Value, json};
 
-use crate::{StatusControllersContext, start};
+use crate::start::start;
 
 static SECRETS: Gvr = Gvr::from_static("", "v1", "secrets");
 static DEPLOYMENTS: Gvr = Gvr::from_static("apps", "v1", "deployments");
@@ -59,23 +60,24 @@ impl StatusFixture {
         let connector = Arc::new(connect);
         let members =
             MemberClusterManager::start(Arc::clone(&control), &informers, connector, &self.tasks);
-        start(StatusControllersContext {
-            interpreter: interpreter::ResourceInterpreter::default(),
+        start(&PropagationContext {
             members: Arc::new(members),
-            clusters: SchedulerClusterCache::new(
-                informers.get(&control, &ListWatchSelector::all(&CLUSTERS)),
-            ),
+            clusters: ClusterLister::watch(&control, &informers),
+            interpreter: interpreter::ResourceInterpreter::default(),
             host: HostWorkloadFilter::watch(&control, &informers, true),
-            recorder: EventRecorder::new(
-                Arc::clone(&control),
-                "status",
-                clock.clone(),
-                &self.tasks,
-            ),
-            control_plane: control,
-            clock,
-            informers,
-            tasks: self.tasks.clone(),
+            feature_gates: FeatureGates::default(),
+            controller: ControllerContext {
+                recorder: EventRecorder::new(
+                    Arc::clone(&control),
+                    "status",
+                    clock.clone(),
+                    &self.tasks,
+                ),
+                control_plane: control,
+                informers,
+                clock,
+                tasks: self.tasks.clone(),
+            },
         });
     }
 

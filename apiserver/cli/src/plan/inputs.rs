@@ -166,7 +166,7 @@ async fn affected_templates(
 ) -> anyhow::Result<(Vec<(ApiResource, Object)>, BTreeSet<String>)> {
     let discovered = api.discover().await?.resources;
     let scope = simulation::SkippedPropagatingFilter::new(
-        &controller_context::PropagationOptions::default(),
+        &controller_context::TemplateFilterOptions::default(),
     )
     .map_err(anyhow::Error::msg)?;
     let mut templates: BTreeMap<(String, String), (ApiResource, Object)> = BTreeMap::new();

@@ -8,11 +8,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use autoscale::AutoscalersContext;
-use client::{Api, InformerFactory, TaskGroup};
+use autoscale::AutoscalerOptions;
+use client::TaskGroup;
+use flotilla_runtime::ControllerContext;
 use machinery::FailureLogLimiter;
 use openapi::karmada::addons::{Addon, AddonConfiguration};
-use services::ServicesContext;
+use services::ServiceControllersOptions;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
@@ -46,20 +47,17 @@ impl AddonDefaults {
     }
 }
 
-/// The dependencies of the controller.
-pub(crate) struct AddonControllerContext {
-    pub(crate) api: Arc<dyn Api>,
-    /// The informers of all controllers.
-    pub(crate) informers: InformerFactory,
-    pub(crate) tasks: TaskGroup,
+/// What the controller works with beside the context of all controllers.
+pub(crate) struct AddonControllerOptions {
     pub(crate) switches: AddonSwitches,
     pub(crate) defaults: AddonDefaults,
+    pub(crate) families: LeaderAddons,
 }
 
 /// The addons whose controllers run in the leader.
 pub(crate) struct LeaderAddons {
-    pub(crate) autoscalers: AutoscalersContext,
-    pub(crate) services: ServicesContext,
+    pub(crate) autoscalers: AutoscalerOptions,
+    pub(crate) services: ServiceControllersOptions,
     pub(crate) estimators: EstimatorAddons,
 }
 
@@ -81,8 +79,8 @@ impl RunningFamily {
 }
 
 pub(crate) struct AddonController {
-    context: AddonControllerContext,
-    addons: LeaderAddons,
+    context: ControllerContext,
+    options: AddonControllerOptions,
     autoscalers: Option<RunningFamily>,
     services: Option<RunningFamily>,
     /// Notified when a family has started.
@@ -92,20 +90,19 @@ pub(crate) struct AddonController {
 
 impl AddonController {
     /// Starts the controller; it stops with the tasks of its context.
-    pub(crate) fn start(context: AddonControllerContext, addons: LeaderAddons) {
-        let tasks = context.tasks.clone();
-        let mut it = Self {
-            context,
-            addons,
+    pub(crate) fn start(context: &ControllerContext, options: AddonControllerOptions) {
+        let mut controller = Self {
+            context: context.clone(),
+            options,
             autoscalers: None,
             services: None,
             started: Arc::default(),
             failures: FailureLogLimiter::new(),
         };
-        let shutdown = tasks.shutdown().clone();
-        tasks.spawn(async move {
-            shutdown.run_until_triggered(it.run()).await;
-            it.stop().await;
+        let shutdown = context.tasks.shutdown().clone();
+        context.tasks.spawn(async move {
+            shutdown.run_until_triggered(controller.run()).await;
+            controller.stop().await;
         });
     }
 
@@ -115,11 +112,11 @@ impl AddonController {
         for family in running.into_iter().flatten() {
             family.tasks.stop().await;
         }
-        self.addons.estimators.apply(false, false).await;
+        self.options.families.estimators.apply(false, false).await;
     }
 
     async fn run(&mut self) {
-        let mut configured = self.context.switches.subscribe();
+        let mut configured = self.options.switches.subscribe();
         let mut retry = FIRST_RETRY;
         loop {
             let now = configured.borrow_and_update().clone().unwrap_or_default();
@@ -151,7 +148,7 @@ impl AddonController {
 
     /// Starts and stops what differs from the configuration.
     async fn apply(&mut self, configuration: &AddonConfiguration) {
-        let defaults = self.context.defaults;
+        let defaults = self.options.defaults;
         let enabled = |addon| defaults.is_enabled(configuration, addon);
         let (services, autoscalers) = (
             enabled(Addon::MultiClusterServices),
@@ -161,21 +158,23 @@ impl AddonController {
             enabled(Addon::SchedulerEstimator),
             enabled(Addon::Descheduler),
         );
-        self.addons.estimators.apply(estimator, descheduler).await;
+        self.options
+            .families
+            .estimators
+            .apply(estimator, descheduler)
+            .await;
         let running = self.services.take();
         self.services = self
-            .switch_family(services, running, |informers, tasks| {
-                let mut context = self.addons.services.clone();
-                context.informers = informers;
-                async move { services::start(&context, &tasks).await }
+            .switch_family(services, running, |context| {
+                let options = self.options.families.services.clone();
+                async move { services::start(&context, &options).await }
             })
             .await;
         let running = self.autoscalers.take();
         self.autoscalers = self
-            .switch_family(autoscalers, running, |informers, tasks| {
-                let mut context = self.addons.autoscalers.clone();
-                context.informers = informers;
-                async move { autoscale::start(&context, &tasks).await }
+            .switch_family(autoscalers, running, |context| {
+                let options = self.options.families.autoscalers.clone();
+                async move { autoscale::start(&context, &options).await }
             })
             .await;
     }
@@ -185,7 +184,7 @@ impl AddonController {
         &self,
         enabled: bool,
         running: Option<RunningFamily>,
-        start: impl FnOnce(InformerFactory, TaskGroup) -> F,
+        start: impl FnOnce(ControllerContext) -> F,
     ) -> Option<RunningFamily>
     where
         F: Future<Output = ()> + Send + 'static,
@@ -201,13 +200,13 @@ impl AddonController {
     }
 
     /// Starts a family in tasks of its own, without waiting for it.
-    fn start_family<F>(&self, start: impl FnOnce(InformerFactory, TaskGroup) -> F) -> RunningFamily
+    fn start_family<F>(&self, start: impl FnOnce(ControllerContext) -> F) -> RunningFamily
     where
         F: Future<Output = ()> + Send + 'static,
     {
-        let tasks = self.context.tasks.child();
-        let informers = self.context.informers.child(&tasks);
-        let starting = start(informers, tasks.clone());
+        let context = self.context.child();
+        let tasks = context.tasks.clone();
+        let starting = start(context);
         let has_started = Arc::<AtomicBool>::default();
         let (done, started) = (Arc::clone(&has_started), Arc::clone(&self.started));
         let shutdown = tasks.shutdown().clone();
@@ -237,22 +236,22 @@ impl AddonController {
 
     /// Writes what was done, where it is not written yet. Returns whether that has succeeded.
     async fn report(&self, now: &ConfiguredAddons) -> bool {
-        let context = &self.context;
+        let options = &self.options;
         let statuses = addon_statuses(&now.configuration, |addon| {
             let family = match addon {
                 Addon::Autoscalers => self.autoscalers.as_ref(),
                 Addon::MultiClusterServices => self.services.as_ref(),
                 _ => None,
             };
-            let enabled = context.defaults.is_enabled(&now.configuration, addon);
+            let enabled = options.defaults.is_enabled(&now.configuration, addon);
             match (family, enabled) {
                 (Some(running), _) => running.state(),
                 (None, true) => AddonState::Enabled,
                 (None, false) => AddonState::Disabled,
             }
         });
-        let namespace = &context.switches.namespace;
-        match write_report(&*context.api, namespace, now, &statuses).await {
+        let namespace = &options.switches.namespace;
+        match write_report(&*self.context.control_plane, namespace, now, &statuses).await {
             Ok(()) => {
                 self.failures.record_success("report");
                 true

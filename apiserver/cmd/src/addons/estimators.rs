@@ -3,29 +3,25 @@
 
 use std::sync::Arc;
 
-use client::{Api, InformerFactory, TaskGroup};
+use client::TaskGroup;
 use estimator::{
-    AccurateEstimator, Descheduler, DeschedulerContext, DeschedulerOptions, EstimatorCache,
+    AccurateEstimator, Descheduler, DeschedulerOptions, DeschedulerSettings, EstimatorCache,
     EstimatorOptions,
 };
-use flotilla_runtime::EventRecorder;
-use machinery::time::Clock;
+use flotilla_runtime::ControllerContext;
 use members::{MemberClusterManager, MemberTrackingOptions};
 use scheduler::{CurrentEstimator, SchedulerClusterCache};
 
-/// The parts that the two work with.
-pub(crate) struct EstimatorAddonsContext {
-    pub(crate) api: Arc<dyn Api>,
-    pub(crate) clock: Arc<dyn Clock>,
-    pub(crate) informers: InformerFactory,
+const DESCHEDULER: &str = "karmada-descheduler";
+
+/// What the two work with.
+pub(crate) struct EstimatorAddonsOptions {
+    pub(crate) context: ControllerContext,
     pub(crate) members: MemberClusterManager,
     /// The clusters of the scheduler.
     pub(crate) clusters: SchedulerClusterCache,
-    /// The recorder of the descheduler.
-    pub(crate) recorder: EventRecorder,
     pub(crate) estimators: EstimatorOptions,
-    pub(crate) descheduler: DeschedulerOptions,
-    pub(crate) tasks: TaskGroup,
+    pub(crate) descheduler: DeschedulerSettings,
 }
 
 /// Connections, and the tasks that keep them.
@@ -35,7 +31,7 @@ struct RunningConnections {
 }
 
 pub(crate) struct EstimatorAddons {
-    context: EstimatorAddonsContext,
+    options: EstimatorAddonsOptions,
     /// The estimator that the scheduler asks.
     scheduler_estimator: CurrentEstimator,
     connections: Option<RunningConnections>,
@@ -54,9 +50,9 @@ pub(crate) fn member_tracking(
 }
 
 impl EstimatorAddons {
-    pub(crate) fn new(context: EstimatorAddonsContext) -> Self {
+    pub(crate) fn new(options: EstimatorAddonsOptions) -> Self {
         Self {
-            context,
+            options,
             scheduler_estimator: CurrentEstimator::default(),
             connections: None,
             descheduler: None,
@@ -84,32 +80,32 @@ impl EstimatorAddons {
         if self.scheduler_estimator.get().is_some() == enabled {
             return;
         }
-        let tracking = member_tracking(enabled, &self.context.estimators);
-        self.context.members.set_tracking(tracking);
+        let tracking = member_tracking(enabled, &self.options.estimators);
+        self.options.members.set_tracking(tracking);
         let estimator = enabled.then(|| {
             let connections = self.connections();
-            AccurateEstimator::start(&connections, &self.context.members)
+            AccurateEstimator::start(&connections, &self.options.members)
         });
         self.scheduler_estimator.set(estimator);
         // Decisions made elsewhere leave to the scheduler what it asks an estimator about.
-        self.context.clusters.set_estimators(enabled);
+        self.options.clusters.set_estimators(enabled);
     }
 
     async fn set_descheduler(&mut self, enabled: bool) {
         match (enabled, self.descheduler.take()) {
             (true, None) => {
-                let tasks = self.context.tasks.child();
-                let context = &self.context;
-                let descheduler = DeschedulerContext {
-                    control_plane: Arc::clone(&context.api),
-                    informers: context.informers.child(&tasks),
-                    members: context.members.clone(),
-                    recorder: context.recorder.clone(),
-                    clock: Arc::clone(&context.clock),
-                    options: context.descheduler,
-                    connections: self.connections(),
+                let child = self.options.context.child();
+                let tasks = child.tasks.clone();
+                let context = ControllerContext {
+                    recorder: child.recorder.with_component(DESCHEDULER),
+                    ..child
                 };
-                Descheduler::start(descheduler, &tasks);
+                let descheduler = DeschedulerOptions {
+                    connections: self.connections(),
+                    members: self.options.members.clone(),
+                    settings: self.options.descheduler,
+                };
+                Descheduler::start(&context, descheduler);
                 self.descheduler = Some(tasks);
             }
             (false, Some(running)) => running.stop().await,
@@ -119,13 +115,14 @@ impl EstimatorAddons {
 
     /// The connections, started by the first call.
     fn connections(&mut self) -> Arc<EstimatorCache> {
-        let context = &self.context;
+        let options = &self.options;
         let running = self.connections.get_or_insert_with(|| {
-            let tasks = context.tasks.child();
-            let informers = context.informers.child(&tasks);
-            let options = context.estimators.clone();
-            let cache = EstimatorCache::start(&context.api, &informers, options, &tasks);
-            RunningConnections { cache, tasks }
+            let context = options.context.child();
+            let cache = EstimatorCache::start(&context, options.estimators.clone());
+            RunningConnections {
+                cache,
+                tasks: context.tasks,
+            }
         });
         Arc::clone(&running.cache)
     }

@@ -13,7 +13,7 @@ mod status_report;
 mod switched_connector;
 mod switches;
 
-pub(crate) use controller::{AddonController, AddonControllerContext, AddonDefaults, LeaderAddons};
-pub(crate) use estimators::{EstimatorAddons, EstimatorAddonsContext, member_tracking};
+pub(crate) use controller::{AddonController, AddonControllerOptions, AddonDefaults, LeaderAddons};
+pub(crate) use estimators::{EstimatorAddons, EstimatorAddonsOptions, member_tracking};
 pub(crate) use switched_connector::SwitchedConnector;
 pub(crate) use switches::AddonSwitches;

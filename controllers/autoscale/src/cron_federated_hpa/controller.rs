@@ -5,10 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ahash::AHashMap;
-use client::{
-    Api, Informer, InvolvedObject, ListWatchSelector, ResourcePath, Result, TaskGroup, WriteOptions,
-};
-use flotilla_runtime::{EventRecorder, ReconcileAction, Workqueue, run_workers};
+use client::{Api, Informer, InvolvedObject, ResourcePath, Result, WriteOptions};
+use flotilla_runtime::{ControllerContext, EventRecorder, ReconcileAction, Workqueue, run_workers};
 use jiff::Timestamp;
 use machinery::Object;
 use machinery::time::Clock;
@@ -22,7 +20,6 @@ use tokio::time::Instant;
 use super::executor::CronExecutor;
 use super::history::{RuleExecution, updated_status};
 use super::scaling::scale;
-use crate::AutoscalersContext;
 use crate::metrics::CRON_FEDERATED_HPA_METRICS;
 
 /// Many rules are due at the same full hour.
@@ -47,15 +44,12 @@ struct DesiredStatus {
 }
 
 impl CronFederatedHpaController {
-    pub(crate) async fn start(deps: &AutoscalersContext, tasks: &TaskGroup) {
+    pub(crate) async fn start(context: &ControllerContext) {
         let it = Arc::new(Self {
-            api: Arc::clone(&deps.control_plane),
-            clock: Arc::clone(&deps.clock),
-            recorder: deps.recorder.with_component(COMPONENT),
-            objects: deps.informers.get(
-                &deps.control_plane,
-                &ListWatchSelector::all(&CRON_FEDERATED_HPAS),
-            ),
+            api: Arc::clone(&context.control_plane),
+            clock: Arc::clone(&context.clock),
+            recorder: context.recorder.with_component(COMPONENT),
+            objects: context.informer(&CRON_FEDERATED_HPAS),
             executors: Mutex::default(),
         });
         it.objects.wait_for_cache_sync().await;
@@ -65,7 +59,7 @@ impl CronFederatedHpaController {
             changed.add_to_lane(change.key(), change.in_initial_list);
         });
         run_workers(
-            tasks,
+            &context.tasks,
             "cron-federated-hpa",
             &queue,
             WORKERS,

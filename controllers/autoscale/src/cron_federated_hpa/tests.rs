@@ -11,7 +11,7 @@ use machinery::time::FakeClock;
 use openapi::karmada::resources::{CRON_FEDERATED_HPAS, FEDERATED_HPAS};
 use serde_json::{Value, json};
 
-use crate::fixture::{context, pass, wait_until};
+use crate::fixture::{context, options, pass, wait_until};
 use crate::start;
 
 static EVENTS: Gvr = Gvr::from_static("", "v1", "events");
@@ -46,12 +46,13 @@ impl CronFixture {
         let clock = Arc::new(FakeClock::new(START.parse().unwrap()));
         let tasks = TaskGroup::new(ShutdownToken::new());
         let control: Arc<dyn Api> = api.clone();
-        let mut deps = context(&control, &tasks);
-        deps.enabled.federated_hpa = false;
-        deps.clock = clock.clone();
-        deps.recorder = EventRecorder::new(control, "manager", clock.clone(), &tasks);
-        let informers = deps.informers.clone();
-        start(&deps, &tasks).await;
+        let mut context = context(&control, &tasks);
+        let mut options = options(&context);
+        options.enabled.federated_hpa = false;
+        context.clock = clock.clone();
+        context.recorder = EventRecorder::new(control, "manager", clock.clone(), &tasks);
+        let informers = context.informers.clone();
+        start(&context, &options).await;
         Self {
             api,
             clock,

@@ -3,11 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use client::{
-    Informer, InvolvedObject, ListWatchSelector, Patch, ResourcePath, Result, TaskGroup,
-    WriteOptions,
-};
-use flotilla_runtime::{EventRecorder, ReconcileAction, Workqueue, run_workers};
+use client::{Informer, InvolvedObject, Patch, ResourcePath, Result, WriteOptions};
+use flotilla_runtime::{ControllerContext, EventRecorder, ReconcileAction, Workqueue, run_workers};
 use jiff::Timestamp;
 use machinery::time::{Clock, rfc3339_seconds};
 use machinery::{LabelSelector, Object};
@@ -24,7 +21,7 @@ use super::scaling_history::ScalingHistory;
 use super::settings::FederatedHpaSettings;
 use super::spec::{FederatedHpa, FederatedHpaStatus};
 use super::target_state::{TargetReader, TargetState};
-use crate::AutoscalersContext;
+use crate::AutoscalerOptions;
 use crate::metrics::{FEDERATED_HPA_METRICS, ScaleAction, ScaleError};
 
 /// Most of a calculation is waiting for members, some of which may not answer.
@@ -78,22 +75,18 @@ impl Calculation<'_> {
 }
 
 impl FederatedHpaController {
-    pub(crate) async fn start(deps: &AutoscalersContext, tasks: &TaskGroup) {
-        let informer = |resource| {
-            deps.informers
-                .get(&deps.control_plane, &ListWatchSelector::all(resource))
-        };
+    pub(crate) async fn start(context: &ControllerContext, options: &AutoscalerOptions) {
         let it = Arc::new(Self {
             reader: TargetReader {
-                api: Arc::clone(&deps.control_plane),
-                members: Arc::clone(&deps.members),
-                bindings: informer(&BINDINGS),
-                clusters: informer(&CLUSTERS),
+                api: Arc::clone(&context.control_plane),
+                members: Arc::clone(&options.members),
+                bindings: context.informer(&BINDINGS),
+                clusters: context.informer(&CLUSTERS),
             },
-            clock: Arc::clone(&deps.clock),
-            recorder: deps.recorder.with_component(COMPONENT),
-            settings: deps.federated_hpa,
-            objects: informer(&FEDERATED_HPAS),
+            clock: Arc::clone(&context.clock),
+            recorder: context.recorder.with_component(COMPONENT),
+            settings: options.federated_hpa,
+            objects: context.informer(&FEDERATED_HPAS),
             states: Mutex::default(),
         });
         it.objects.wait_for_cache_sync().await;
@@ -108,7 +101,7 @@ impl FederatedHpaController {
             }
         });
         run_workers(
-            tasks,
+            &context.tasks,
             "federated-hpa",
             &queue,
             WORKERS,

@@ -12,7 +12,7 @@ use openapi::karmada::resources::{BINDINGS, CLUSTERS, FEDERATED_HPAS};
 use openapi::karmada::well_known_keys::POLICY_ID;
 use serde_json::{Value, json};
 
-use crate::fixture::{FakeMembers, context, pass, wait_until};
+use crate::fixture::{FakeMembers, context, options, pass, wait_until};
 use crate::{DEPLOYMENTS, start};
 
 pub(super) static EVENTS: Gvr = Gvr::from_static("", "v1", "events");
@@ -66,15 +66,16 @@ impl HpaFixture {
         let tasks = TaskGroup::new(ShutdownToken::new());
         let control_plane: Arc<dyn Api> = control.clone();
         let access = names.iter().copied().zip(members.iter().cloned());
-        let mut deps = context(&control_plane, &tasks);
-        let informers = deps.informers.clone();
-        deps.members = Arc::new(FakeMembers {
+        let mut context = context(&control_plane, &tasks);
+        let informers = context.informers.clone();
+        let mut options = options(&context);
+        options.members = Arc::new(FakeMembers {
             apis: access.collect(),
             informers: informers.clone(),
         });
-        deps.clock = clock.clone();
-        deps.recorder = EventRecorder::new(control_plane, "manager", clock.clone(), &tasks);
-        start(&deps, &tasks).await;
+        context.clock = clock.clone();
+        context.recorder = EventRecorder::new(control_plane, "manager", clock.clone(), &tasks);
+        start(&context, &options).await;
         Self {
             control,
             members,

@@ -14,8 +14,8 @@ use openapi::karmada::agents::{
 };
 use serde_json::Value;
 
-use crate::context::AgentRegistrationMode;
 use crate::join::check_cluster_name;
+use crate::options::AgentRegistrationMode;
 
 pub(super) const SIGNER: &str = "kubernetes.io/kube-apiserver-client";
 /// The reason of the approvals of this controller.

@@ -6,7 +6,7 @@ use client::{
     Api, Error, Informer, ListOptions, ListWatchSelector, Patch, ResourcePath, WriteOptions,
     ignore_not_found,
 };
-use flotilla_runtime::{ReconcileAction, Workqueue, run_workers_after};
+use flotilla_runtime::{ControllerContext, ReconcileAction, Workqueue, run_workers_after};
 use machinery::agent_user::add_agent_key;
 use machinery::bootstrap_token::{StoredBootstrapToken, TOKEN_NAMESPACE, TOKEN_SECRET_TYPE};
 use machinery::time::Clock;
@@ -22,9 +22,9 @@ use super::approval::{
     AUTO_APPROVED, AgentCertificateRequest, CertificateDecision, SELF_CLUSTER_AGENT, SIGNER,
     StoredRegistration, TokenClaim, decide_certificate, decide_generator, decide_renewal,
 };
-use crate::context::{AgentRegistrationMode, ClusterControllersContext};
 use crate::join::check_cluster_name;
 use crate::join::objects::{CLUSTER_ROLES, SECRETS};
+use crate::options::{AgentRegistrationMode, ClusterControllersOptions};
 use crate::register::create_agent_roles;
 
 static REQUESTS: Gvr = Gvr::from_static("certificates.k8s.io", "v1", "certificatesigningrequests");
@@ -37,13 +37,13 @@ struct AgentCsrApprovingController {
     mode: AgentRegistrationMode,
 }
 
-pub(crate) fn start(deps: &ClusterControllersContext) {
+pub(crate) fn start(context: &ControllerContext, options: &ClusterControllersOptions) {
     let select = ListWatchSelector::all(&REQUESTS).fields(format!("spec.signerName={SIGNER}"));
     let it = Arc::new(AgentCsrApprovingController {
-        api: Arc::clone(&deps.control_plane),
-        requests: deps.informers.get(&deps.control_plane, &select),
-        clock: Arc::clone(&deps.clock),
-        mode: deps.options.agent_registration,
+        api: Arc::clone(&context.control_plane),
+        requests: context.informers.get(&context.control_plane, &select),
+        clock: Arc::clone(&context.clock),
+        mode: options.settings.agent_registration,
     });
     if it.mode == AgentRegistrationMode::Karmada {
         tracing::warn!(
@@ -59,7 +59,7 @@ pub(crate) fn start(deps: &ClusterControllersContext) {
     });
     let requests = it.requests.clone();
     run_workers_after(
-        &deps.tasks,
+        &context.tasks,
         async move { requests.wait_for_cache_sync().await },
         "agent-csr-approving-controller",
         &queue,

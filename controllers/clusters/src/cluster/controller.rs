@@ -4,11 +4,12 @@
 use std::sync::Arc;
 
 use client::{
-    Api, DeleteOptions, Error, Informer, InformerEvent, InvolvedObject, ListOptions,
-    ListWatchSelector, Patch, ResourcePath, Result, WriteOptions, ignore_not_found,
+    Api, DeleteOptions, Error, Informer, InformerEvent, InvolvedObject, ListOptions, Patch,
+    ResourcePath, Result, WriteOptions, ignore_not_found,
 };
 use flotilla_runtime::{
-    EventRecorder, ReconcileAction, Workqueue, remove_finalizers, run_workers_after,
+    ControllerContext, EventRecorder, ReconcileAction, Workqueue, remove_finalizers,
+    run_workers_after,
 };
 use machinery::time::{Clock, rfc3339_seconds};
 use machinery::{Gvr, Object};
@@ -21,7 +22,7 @@ use super::agent_registration;
 use super::condition_taints::{desired_taints, taint_event_message};
 use crate::NAMESPACES;
 use crate::bindings::{BindingClient, scheduled_clusters};
-use crate::context::ClusterControllersContext;
+use crate::options::ClusterControllersOptions;
 
 pub(super) struct ClusterController {
     api: Arc<dyn Api>,
@@ -35,29 +36,26 @@ pub(super) struct ClusterController {
 }
 
 impl ClusterController {
-    pub(super) fn start(deps: &ClusterControllersContext, bindings: &BindingClient) {
-        let informer = |resource| {
-            deps.informers
-                .get(&deps.control_plane, &ListWatchSelector::all(resource))
-        };
+    pub(super) fn start(context: &ControllerContext, options: &ClusterControllersOptions) {
+        let bindings = BindingClient::new(context);
         let it = Arc::new(Self {
-            api: Arc::clone(&deps.control_plane),
-            clock: Arc::clone(&deps.clock),
-            recorder: deps.recorder.with_component("cluster-controller"),
-            clusters: informer(&CLUSTERS),
-            namespaces: informer(&NAMESPACES),
-            bindings: bindings.clone(),
-            works: informer(&WORKS),
+            api: Arc::clone(&context.control_plane),
+            clock: Arc::clone(&context.clock),
+            recorder: context.recorder.with_component("cluster-controller"),
+            clusters: context.informer(&CLUSTERS),
+            namespaces: context.informer(&NAMESPACES),
+            bindings,
+            works: context.informer(&WORKS),
             queue: Workqueue::new(),
         });
         it.add_event_handlers();
         let (waiting, queue) = (Arc::clone(&it), it.queue.clone());
         run_workers_after(
-            &deps.tasks,
+            &context.tasks,
             async move { waiting.wait_for_cache_sync().await },
             "cluster",
             &queue,
-            deps.options.concurrent_syncs,
+            options.settings.concurrent_syncs,
             move |name: String| {
                 let it = Arc::clone(&it);
                 async move { it.reconcile(&name).await }

@@ -9,14 +9,14 @@ mod controller;
 mod health;
 mod monitor;
 
-use crate::bindings::BindingClient;
-use crate::context::ClusterControllersContext;
+use crate::options::ClusterControllersOptions;
+use flotilla_runtime::ControllerContext;
 
 pub(crate) use condition_taints::taints_message;
 
-pub(crate) fn start(deps: &ClusterControllersContext, bindings: &BindingClient) {
-    controller::ClusterController::start(deps, bindings);
-    monitor::ClusterMonitor::start(deps);
+pub(crate) fn start(context: &ControllerContext, options: &ClusterControllersOptions) {
+    controller::ClusterController::start(context, options);
+    monitor::ClusterMonitor::start(context, options);
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use std::time::Duration;
 use client::{
     Api, Informer, InformerFactory, ListWatchSelector, ResourcePath, Result, WriteOptions,
 };
-use flotilla_runtime::{ReconcileAction, Workqueue, run_workers};
+use flotilla_runtime::{ControllerContext, ReconcileAction, Workqueue, run_workers};
 use jiff::Timestamp;
 use machinery::time::{self, Clock, rfc3339_seconds};
 use machinery::{Gvr, Object};
@@ -20,7 +20,7 @@ use serde::Deserialize;
 
 use super::health::{ClusterHealth, ClusterObservation, GracePeriods};
 use crate::condition::ConditionUpdate;
-use crate::context::ClusterControllersContext;
+use crate::options::ClusterControllersOptions;
 
 pub(super) static LEASES: Gvr = Gvr::from_static("coordination.k8s.io", "v1", "leases");
 /// The namespace of the agents' leases.
@@ -52,20 +52,18 @@ struct AgentLeaseSpecRenewTime {
 }
 
 impl ClusterMonitor {
-    pub(super) fn start(deps: &ClusterControllersContext) {
+    pub(super) fn start(context: &ControllerContext, options: &ClusterControllersOptions) {
         let it = Arc::new(Self {
-            api: Arc::clone(&deps.control_plane),
-            clock: Arc::clone(&deps.clock),
-            informers: deps.informers.clone(),
-            clusters: deps
-                .informers
-                .get(&deps.control_plane, &ListWatchSelector::all(&CLUSTERS)),
+            api: Arc::clone(&context.control_plane),
+            clock: Arc::clone(&context.clock),
+            informers: context.informers.clone(),
+            clusters: context.informer(&CLUSTERS),
             health: Mutex::default(),
             grace_periods: GracePeriods {
-                monitor: deps.options.monitor_grace_period,
-                startup: deps.options.startup_grace_period,
+                monitor: options.settings.monitor_grace_period,
+                startup: options.settings.startup_grace_period,
             },
-            period: deps.options.monitor_period,
+            period: options.settings.monitor_period,
         });
         let queue: Workqueue<String> = Workqueue::new();
         let wake = queue.clone();
@@ -79,7 +77,7 @@ impl ClusterMonitor {
             }
         });
         run_workers(
-            &deps.tasks,
+            &context.tasks,
             "cluster-monitor",
             &queue,
             1,

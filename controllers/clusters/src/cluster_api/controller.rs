@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use client::remote::RestConfig;
 use client::{
-    Api, Error, Informer, InformerFactory, ListWatchSelector, ResourcePath, ShutdownToken,
-    TaskGroup, ignore_not_found,
+    Api, Error, Informer, ListWatchSelector, ResourcePath, ShutdownToken, TaskGroup,
+    ignore_not_found,
 };
-use flotilla_runtime::{ReconcileAction, Workqueue, run_workers_after};
+use flotilla_runtime::{ControllerContext, ReconcileAction, Workqueue, run_workers_after};
 use machinery::{Gvr, Object};
 use openapi::karmada::resources::CLUSTERS;
 use openapi::karmada::well_known_keys::CLUSTER_API_CLUSTER;
@@ -27,15 +27,11 @@ const WORKERS: usize = 3;
 pub type MemberClientFactory =
     Arc<dyn Fn(RestConfig, &TaskGroup) -> Result<Arc<dyn Api>, Error> + Send + Sync>;
 
-/// The parts that the controller needs.
-pub struct ClusterApiContext {
-    pub control_plane: Arc<dyn Api>,
+/// The parts that the controller needs beside its context.
+pub struct ClusterApiOptions {
     /// The API of the management cluster.
     pub management: Arc<dyn Api>,
     pub connect: MemberClientFactory,
-    /// The informers on both.
-    pub informers: InformerFactory,
-    pub tasks: TaskGroup,
 }
 
 struct ClusterApiController {
@@ -49,11 +45,12 @@ struct ClusterApiController {
 }
 
 /// Starts the controller as soon as the management cluster serves Cluster API.
-pub fn start_cluster_api(context: ClusterApiContext) {
+pub fn start_cluster_api(context: &ControllerContext, options: ClusterApiOptions) {
+    let context = context.clone();
     let tasks = context.tasks.clone();
     tasks.spawn(async move {
-        let resource = wait_for_cluster_api(&*context.management).await;
-        ClusterApiController::start(context, &resource);
+        let resource = wait_for_cluster_api(&*options.management).await;
+        ClusterApiController::start(&context, options, &resource);
     });
 }
 
@@ -73,16 +70,14 @@ async fn wait_for_cluster_api(management: &dyn Api) -> Gvr {
 }
 
 impl ClusterApiController {
-    fn start(context: ClusterApiContext, resource: &Gvr) {
+    fn start(context: &ControllerContext, options: ClusterApiOptions, resource: &Gvr) {
         let select = ListWatchSelector::all(resource);
         let it = Arc::new(Self {
-            sources: context.informers.get(&context.management, &select),
-            clusters: context
-                .informers
-                .get(&context.control_plane, &ListWatchSelector::all(&CLUSTERS)),
-            control_plane: context.control_plane,
-            management: context.management,
-            connect: context.connect,
+            sources: context.informers.get(&options.management, &select),
+            clusters: context.informer(&CLUSTERS),
+            control_plane: Arc::clone(&context.control_plane),
+            management: options.management,
+            connect: options.connect,
         });
         let queue: Workqueue<String> = Workqueue::new();
         let wake = queue.clone();

@@ -6,4 +6,4 @@ mod management_cluster;
 #[cfg(test)]
 mod tests;
 
-pub use controller::{ClusterApiContext, MemberClientFactory, start_cluster_api};
+pub use controller::{ClusterApiOptions, MemberClientFactory, start_cluster_api};

@@ -7,11 +7,13 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use client::{Api, InformerFactory, ShutdownToken, TaskGroup};
 use client_fake::FakeApi;
+use flotilla_runtime::{ControllerContext, EventRecorder};
 use machinery::Gvr;
+use machinery::time::SystemClock;
 use openapi::karmada::resources::CLUSTERS;
 use serde_json::{Value, json};
 
-use super::{ClusterApiContext, start_cluster_api};
+use super::{ClusterApiOptions, start_cluster_api};
 use crate::NAMESPACES;
 use crate::fixture::api_resource;
 use crate::join::objects::SECRETS;
@@ -57,13 +59,18 @@ impl ClusterApiFixture {
         let tasks = TaskGroup::new(ShutdownToken::new());
         let connect = Arc::new(move |_, _: &TaskGroup| Ok(Arc::clone(&member) as Arc<dyn Api>));
         let informers = InformerFactory::new(&tasks);
-        start_cluster_api(ClusterApiContext {
+        let context = ControllerContext {
             control_plane: control.clone(),
+            informers: informers.clone(),
+            clock: Arc::new(SystemClock),
+            recorder: EventRecorder::disabled(),
+            tasks: tasks.clone(),
+        };
+        let options = ClusterApiOptions {
             management: management.clone(),
             connect,
-            informers: informers.clone(),
-            tasks: tasks.clone(),
-        });
+        };
+        start_cluster_api(&context, options);
         Self {
             control,
             management,

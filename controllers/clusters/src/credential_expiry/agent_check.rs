@@ -5,13 +5,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use client::{Api, Informer, ListWatchSelector, Result};
-use flotilla_runtime::{EventRecorder, ReconcileAction, Workqueue, run_workers_after};
+use flotilla_runtime::{
+    ControllerContext, EventRecorder, ReconcileAction, Workqueue, run_workers_after,
+};
 use machinery::time::Clock;
 use openapi::karmada::resources::CLUSTERS;
 
 use super::condition_writer::{ConditionWriter, check_again};
 use super::expiry::{AGENT_CERTIFICATE_VALID, ExpiringCredential, agent_certificate};
-use crate::context::{AgentCertificateValidity, ClusterControllersContext};
+use crate::options::{AgentCertificateValidity, ClusterControllersOptions};
 
 /// How often the agent looks for its Cluster when that is gone.
 const ABSENT_CLUSTER_INTERVAL: Duration = Duration::from_secs(60);
@@ -25,26 +27,26 @@ struct AgentCertificateCheck {
 }
 
 /// Checks the certificate, if the agent has one.
-pub(crate) fn start_agent_check(deps: &ClusterControllersContext) {
-    let options = &deps.options;
-    let (Some(cluster), Some(validity)) = (&options.agent_cluster, options.agent_certificate)
+pub(crate) fn start_agent_check(context: &ControllerContext, options: &ClusterControllersOptions) {
+    let settings = &options.settings;
+    let (Some(cluster), Some(validity)) = (&settings.agent_cluster, settings.agent_certificate)
     else {
         return;
     };
     let AgentCertificateValidity { from, until } = validity;
     let select = ListWatchSelector::all(&CLUSTERS);
     let it = Arc::new(AgentCertificateCheck {
-        api: Arc::clone(&deps.control_plane),
-        clock: Arc::clone(&deps.clock),
-        recorder: deps.recorder.clone(),
-        clusters: deps.informers.get(&deps.control_plane, &select),
+        api: Arc::clone(&context.control_plane),
+        clock: Arc::clone(&context.clock),
+        recorder: context.recorder.clone(),
+        clusters: context.informers.get(&context.control_plane, &select),
         certificate: agent_certificate(until, until.duration_since(from)),
     });
     let queue: Workqueue<String> = Workqueue::new();
     queue.add(cluster.clone());
     let waiting = it.clusters.clone();
     run_workers_after(
-        &deps.tasks,
+        &context.tasks,
         async move { waiting.wait_for_cache_sync().await },
         "agent-certificate-check",
         &queue,

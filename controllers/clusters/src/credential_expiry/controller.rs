@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use client::{Api, Informer, InformerFactory, ListWatchSelector, Result};
-use flotilla_runtime::{EventRecorder, ReconcileAction, Workqueue, run_workers_after};
+use flotilla_runtime::{
+    ControllerContext, EventRecorder, ReconcileAction, Workqueue, run_workers_after,
+};
 use machinery::Object;
 use machinery::time::Clock;
 use openapi::karmada::Cluster;
@@ -16,7 +18,6 @@ use parking_lot::Mutex;
 use super::condition_writer::{ConditionWriter, check_again};
 use super::expiry::{CREDENTIALS_VALID, ExpiringCredential, expiring_credentials};
 use super::metrics::{ExpiringCredentials, report_credentials};
-use crate::context::ClusterControllersContext;
 use crate::join::objects::SECRETS;
 
 const WORKERS: usize = 1;
@@ -33,19 +34,19 @@ struct CredentialExpiryController {
     queue: Workqueue<String>,
 }
 
-pub(crate) fn start(deps: &ClusterControllersContext) {
+pub(crate) fn start(context: &ControllerContext) {
     let select = ListWatchSelector::all(&CLUSTERS);
     let it = Arc::new(CredentialExpiryController {
-        api: Arc::clone(&deps.control_plane),
-        clock: Arc::clone(&deps.clock),
-        recorder: deps.recorder.with_component("cluster-controller"),
-        informers: deps.informers.clone(),
-        clusters: deps.informers.get(&deps.control_plane, &select),
+        api: Arc::clone(&context.control_plane),
+        clock: Arc::clone(&context.clock),
+        recorder: context.recorder.with_component("cluster-controller"),
+        informers: context.informers.clone(),
+        clusters: context.informers.get(&context.control_plane, &select),
         secrets: Mutex::default(),
         expiring: ExpiringCredentials::default(),
         queue: Workqueue::new(),
     });
-    report_credentials(&it.expiring, deps.tasks.shutdown());
+    report_credentials(&it.expiring, context.tasks.shutdown());
     let queue = it.queue.clone();
     it.clusters.add_event_handler(move |change| {
         let references = |cluster: &Object| {
@@ -62,7 +63,7 @@ pub(crate) fn start(deps: &ClusterControllersContext) {
     });
     let (waiting, queue) = (Arc::clone(&it), it.queue.clone());
     run_workers_after(
-        &deps.tasks,
+        &context.tasks,
         async move { waiting.clusters.wait_for_cache_sync().await },
         "cluster-credential-expiry",
         &queue,

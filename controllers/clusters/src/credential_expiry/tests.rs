@@ -9,8 +9,8 @@ use openapi::karmada::resources::CLUSTERS;
 use serde_json::{Value, json};
 
 use super::expiry::{agent_certificate, credentials_condition, expiring_credentials, next_check};
-use crate::context::{AgentCertificateValidity, ClusterControllersOptions};
 use crate::fixture::{ClustersFixture, cluster, condition_of};
+use crate::options::{AgentCertificateValidity, ClusterControllersSettings};
 
 static SECRETS: Gvr = Gvr::from_static("", "v1", "secrets");
 const START: i64 = 1_767_225_600;
@@ -80,13 +80,13 @@ fn a_short_certificate_that_is_renewed_is_no_warning() {
 async fn an_agent_warns_before_its_certificate_expires() {
     let at = |days: i64| Timestamp::from_second(START + days * DAY).unwrap();
     for (until, warned) in [(20, true), (40, false)] {
-        let fixture = ClustersFixture::with_events(ClusterControllersOptions {
+        let fixture = ClustersFixture::with_events(ClusterControllersSettings {
             agent_cluster: Some("m1".into()),
             agent_certificate: Some(AgentCertificateValidity {
                 from: at(until - 365),
                 until: at(until),
             }),
-            ..ClusterControllersOptions::default()
+            ..ClusterControllersSettings::default()
         });
         fixture.host.seed(&CLUSTERS, cluster("m1", "Pull"));
         fixture.wait_until_idle().await;
@@ -106,7 +106,7 @@ async fn an_agent_warns_before_its_certificate_expires() {
 // proves: CRT-member
 #[tokio::test(start_paused = true)]
 async fn a_token_that_expires_soon_is_a_condition_and_an_event_until_it_is_replaced() {
-    let fixture = ClustersFixture::with_events(ClusterControllersOptions::default());
+    let fixture = ClustersFixture::with_events(ClusterControllersSettings::default());
     fixture
         .host
         .seed(&SECRETS, secret(&token(Some(START + 31 * DAY)), ""));

@@ -12,7 +12,9 @@ mod graceful;
 mod metrics;
 mod no_execute;
 pub(crate) mod options;
-pub(crate) mod startup;
+mod start;
 mod state_preservation;
+
+pub(crate) use start::start;
 
 pub use options::{FailoverOptions, NoExecuteTaintEvictionPurgeMode};

@@ -3,17 +3,14 @@
 
 use std::sync::Arc;
 
-use client::{
-    Api, Informer, InformerEvent, ListWatchSelector, Patch, ResourcePath, Result, WriteOptions,
-};
-use flotilla_runtime::{ReconcileAction, Workqueue, run_workers_after};
+use client::{Api, Informer, InformerEvent, Patch, ResourcePath, Result, WriteOptions};
+use flotilla_runtime::{ControllerContext, ReconcileAction, Workqueue, run_workers_after};
 use machinery::Object;
 use openapi::karmada::resources::{CLUSTERS, REMEDIES};
 use openapi::karmada::{Cluster, Remedy};
 use serde_json::{Value, json};
 
 use super::reconcile::{actions_in_effect, targets_cluster};
-use crate::context::ClusterControllersContext;
 
 const WORKERS: usize = 1;
 
@@ -25,21 +22,17 @@ pub(crate) struct RemedyController {
 }
 
 impl RemedyController {
-    pub(crate) fn start(deps: &ClusterControllersContext) {
-        let informer = |resource| {
-            deps.informers
-                .get(&deps.control_plane, &ListWatchSelector::all(resource))
-        };
+    pub(crate) fn start(context: &ControllerContext) {
         let it = Arc::new(Self {
-            api: Arc::clone(&deps.control_plane),
-            clusters: informer(&CLUSTERS),
-            remedies: informer(&REMEDIES),
+            api: Arc::clone(&context.control_plane),
+            clusters: context.informer(&CLUSTERS),
+            remedies: context.informer(&REMEDIES),
             queue: Workqueue::new(),
         });
         it.add_event_handlers();
         let (remedies, queue) = (it.remedies.clone(), it.queue.clone());
         run_workers_after(
-            &deps.tasks,
+            &context.tasks,
             // With some of the Remedies unknown, actions in effect would be taken away.
             async move { remedies.wait_for_cache_sync().await },
             "remedy",

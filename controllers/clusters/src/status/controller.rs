@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ahash::AHashMap;
-use client::{Api, Informer, InformerEvent, ListWatchSelector, ResourcePath, Result, WriteOptions};
-use flotilla_runtime::{ReconcileAction, Workqueue, run_workers_after};
+use client::{Api, Informer, InformerEvent, ResourcePath, Result, WriteOptions};
+use flotilla_runtime::{ControllerContext, ReconcileAction, Workqueue, run_workers_after};
 use jiff::Timestamp;
 use machinery::Object;
 use machinery::time::{Clock, rfc3339_seconds};
@@ -25,7 +25,7 @@ use super::probe;
 use super::ready_thresholds::ReadyThresholds;
 use super::sync_state::{ClusterStatusSyncState, ClusterStatusTrigger};
 use crate::condition::ConditionUpdate;
-use crate::context::{ClusterControllersContext, ClusterControllersOptions};
+use crate::options::{ClusterControllersOptions, ClusterControllersSettings};
 
 /// A worker mostly waits for a member.
 const WORKERS: usize = 64;
@@ -39,7 +39,7 @@ pub(super) struct ClusterStatusController {
     api: Arc<dyn Api>,
     clock: Arc<dyn Clock>,
     members: MemberClusterManager,
-    options: ClusterControllersOptions,
+    settings: ClusterControllersSettings,
     clusters: Informer,
     queue: Workqueue<String>,
     pending_triggers: Mutex<AHashMap<String, ClusterStatusTrigger>>,
@@ -48,25 +48,23 @@ pub(super) struct ClusterStatusController {
 }
 
 impl ClusterStatusController {
-    pub(super) fn start(deps: &ClusterControllersContext) {
+    pub(super) fn start(context: &ControllerContext, options: &ClusterControllersOptions) {
         let it = Arc::new(Self {
-            api: Arc::clone(&deps.control_plane),
-            clock: Arc::clone(&deps.clock),
-            members: deps.members.clone(),
-            options: deps.options.clone(),
-            clusters: deps
-                .informers
-                .get(&deps.control_plane, &ListWatchSelector::all(&CLUSTERS)),
+            api: Arc::clone(&context.control_plane),
+            clock: Arc::clone(&context.clock),
+            members: options.members.clone(),
+            settings: options.settings.clone(),
+            clusters: context.informer(&CLUSTERS),
             queue: Workqueue::new(),
             pending_triggers: Mutex::default(),
             sync_states: Mutex::default(),
         });
         it.add_event_handlers();
-        metrics::report_clusters(&it.clusters, deps.tasks.shutdown());
+        metrics::report_clusters(&it.clusters, context.tasks.shutdown());
         let (waiting, queue) = (Arc::clone(&it), it.queue.clone());
-        let shutdown = deps.tasks.shutdown().clone();
+        let shutdown = context.tasks.shutdown().clone();
         run_workers_after(
-            &deps.tasks,
+            &context.tasks,
             async move { waiting.members.wait_for_cache_sync().await },
             "cluster-status",
             &queue,
@@ -164,7 +162,7 @@ impl ClusterStatusController {
     ) -> Result<ReconcileAction> {
         let cluster = object.decode::<Cluster>()?;
         let now = self.clock.now();
-        let period = self.options.status_update_period;
+        let period = self.settings.status_update_period;
         let shown = cluster.condition("Ready").map(|c| c.status.as_str());
         match self.members.get(object.name()) {
             Ok(member) => {
@@ -198,7 +196,7 @@ impl ClusterStatusController {
         wake: ClusterStatusTrigger,
         now: Timestamp,
     ) {
-        let period = self.options.status_update_period;
+        let period = self.settings.status_update_period;
         let probed = track.is_probe_due(wake, now);
         if probed {
             let verdict = probe::probe_health(&**member.api()).await;
@@ -220,7 +218,7 @@ impl ClusterStatusController {
         if probed || wake.discover {
             track.api_info = Some(probe::collect_api_info(&**member.api()).await);
         }
-        if self.options.resource_modeling && track.is_summary_due(probed) {
+        if self.settings.resource_modeling && track.is_summary_due(probed) {
             track.record_summary(self.collect_resources(member, cluster));
         }
     }
@@ -232,7 +230,7 @@ impl ClusterStatusController {
     ) -> Option<MemberResources> {
         let of = &cluster.spec.resource_models;
         let summary = member.resource_summary()?;
-        let gates = self.options.gates;
+        let gates = self.settings.gates;
         let graded = gates.enabled(KarmadaFeature::CustomizedClusterResourceModeling);
         let modelings = match graded && !of.is_empty() {
             true => cluster_status::grade_counts(
@@ -253,7 +251,7 @@ impl ClusterStatusController {
         why: &str,
         now: Timestamp,
     ) {
-        track.record_probe(now, self.options.status_update_period);
+        track.record_probe(now, self.settings.status_update_period);
         let shows = track.last_ready_observation.is_empty()
             || track
                 .last_ready_observation
@@ -267,7 +265,7 @@ impl ClusterStatusController {
     /// Whether this controller collects the status of the cluster. One in pull mode is
     /// reported by its agent, and one in push mode without a secret by someone else.
     fn is_collected_here(&self, cluster: &Object) -> bool {
-        match &self.options.agent_cluster {
+        match &self.settings.agent_cluster {
             Some(own) => cluster.name() == own,
             None => cluster
                 .decode::<Cluster>()
@@ -277,8 +275,8 @@ impl ClusterStatusController {
 
     fn thresholds(&self) -> ReadyThresholds {
         ReadyThresholds {
-            success: self.options.success_threshold,
-            failure: self.options.failure_threshold,
+            success: self.settings.success_threshold,
+            failure: self.settings.failure_threshold,
         }
     }
 

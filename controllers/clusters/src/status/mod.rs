@@ -11,10 +11,11 @@ mod probe;
 pub(crate) mod ready_thresholds;
 mod sync_state;
 
-use crate::context::ClusterControllersContext;
+use crate::options::ClusterControllersOptions;
+use flotilla_runtime::ControllerContext;
 
-pub(crate) fn start(deps: &ClusterControllersContext) {
-    controller::ClusterStatusController::start(deps);
+pub(crate) fn start(context: &ControllerContext, options: &ClusterControllersOptions) {
+    controller::ClusterStatusController::start(context, options);
 }
 
 #[cfg(test)]

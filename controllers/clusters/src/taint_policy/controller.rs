@@ -4,10 +4,11 @@
 use std::sync::Arc;
 
 use client::{
-    Api, Informer, InformerEvent, InvolvedObject, ListWatchSelector, Patch, ResourcePath, Result,
-    WriteOptions,
+    Api, Informer, InformerEvent, InvolvedObject, Patch, ResourcePath, Result, WriteOptions,
 };
-use flotilla_runtime::{EventRecorder, ReconcileAction, Workqueue, run_workers_after};
+use flotilla_runtime::{
+    ControllerContext, EventRecorder, ReconcileAction, Workqueue, run_workers_after,
+};
 use machinery::Object;
 use machinery::time::{Clock, rfc3339_seconds};
 use openapi::karmada::cluster::Taint;
@@ -17,7 +18,6 @@ use serde_json::{Value, json};
 
 use super::reconcile::{desired_taints, sort_by_age, targets_cluster};
 use crate::cluster::taints_message;
-use crate::context::ClusterControllersContext;
 
 const WORKERS: usize = 2;
 
@@ -31,25 +31,21 @@ pub(crate) struct ClusterTaintPolicyController {
 }
 
 impl ClusterTaintPolicyController {
-    pub(crate) fn start(deps: &ClusterControllersContext) {
-        let informer = |resource| {
-            deps.informers
-                .get(&deps.control_plane, &ListWatchSelector::all(resource))
-        };
+    pub(crate) fn start(context: &ControllerContext) {
         let it = Arc::new(Self {
-            api: Arc::clone(&deps.control_plane),
-            clock: Arc::clone(&deps.clock),
-            recorder: deps
+            api: Arc::clone(&context.control_plane),
+            clock: Arc::clone(&context.clock),
+            recorder: context
                 .recorder
                 .with_component("cluster-taint-policy-controller"),
-            clusters: informer(&CLUSTERS),
-            policies: informer(&TAINT_POLICIES),
+            clusters: context.informer(&CLUSTERS),
+            policies: context.informer(&TAINT_POLICIES),
             queue: Workqueue::new(),
         });
         it.add_event_handlers();
         let (policies, queue) = (it.policies.clone(), it.queue.clone());
         run_workers_after(
-            &deps.tasks,
+            &context.tasks,
             // All policies must be listed: their order matters.
             async move { policies.wait_for_cache_sync().await },
             "cluster-taint-policy",

@@ -8,15 +8,15 @@ use openapi::karmada::resources::{CLUSTERS, TAINT_POLICIES};
 use openapi::karmada::{FeatureGates, KarmadaFeature};
 use serde_json::{Value, json};
 
-use crate::context::ClusterControllersOptions;
 use crate::fixture::{ClustersFixture, taint_keys};
+use crate::options::ClusterControllersSettings;
 
 const LONG_AGO: &str = "2025-12-31T00:00:00Z";
 
 fn fixture(gate: bool) -> ClustersFixture {
-    ClustersFixture::with_options(ClusterControllersOptions {
+    ClustersFixture::with_options(ClusterControllersSettings {
         gates: FeatureGates::default().with_feature(KarmadaFeature::Failover, gate),
-        ..ClusterControllersOptions::default()
+        ..ClusterControllersSettings::default()
     })
 }
 
@@ -84,9 +84,9 @@ async fn without_the_gate_policies_do_nothing() {
 // proves: TNT-event, TNT-lock
 #[tokio::test(start_paused = true)]
 async fn taint_changes_are_recorded_as_events() {
-    let fixture = ClustersFixture::with_events(ClusterControllersOptions {
+    let fixture = ClustersFixture::with_events(ClusterControllersSettings {
         gates: FeatureGates::default().with_feature(KarmadaFeature::Failover, true),
-        ..ClusterControllersOptions::default()
+        ..ClusterControllersSettings::default()
     });
     network(&fixture, "a", "False");
     fixture.wait_until_idle().await;

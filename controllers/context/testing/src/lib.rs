@@ -13,16 +13,16 @@ use client::{
     Api, ApiResource, Informer, InformerFactory, ListWatchSelector, ShutdownToken, TaskGroup,
 };
 use client_fake::FakeApi;
-use flotilla_runtime::{EventRecorder, HostWorkloadFilter};
+use flotilla_runtime::{ClusterLister, ControllerContext, EventRecorder, HostWorkloadFilter};
 use machinery::Gvr;
 use machinery::time::SystemClock;
+use openapi::karmada::FeatureGates;
 use openapi::karmada::resources::CLUSTERS;
 use openapi::karmada::well_known_keys;
 use parking_lot::Mutex;
-use scheduler::core::{SchedulerPluginSet, SchedulingSettings};
 use serde_json::{Value, json};
 
-use controller_context::{PropagationContext, PropagationOptions};
+use controller_context::PropagationContext;
 use members::{MemberAccess, MemberConnectionCallback, MemberObjectCallback};
 
 pub static DEPLOYMENTS: Gvr = Gvr::from_static("apps", "v1", "deployments");
@@ -187,11 +187,11 @@ impl FederationFixture {
         }
     }
 
-    /// The dependencies of the controllers of a new process; `propagate` as in
-    /// [`Self::start_with`].
+    /// The context of the controllers of a new process. `propagate`: `None` if the control plane
+    /// cannot run workloads, otherwise the value of [`HostWorkloadFilter::watch`].
     pub fn context(
         &mut self,
-        options: PropagationOptions,
+        feature_gates: FeatureGates,
         propagate: Option<bool>,
     ) -> PropagationContext {
         self.tasks = TaskGroup::new(ShutdownToken::new());
@@ -207,10 +207,6 @@ impl FederationFixture {
             handlers: Arc::default(),
             started_informers: Arc::clone(&self.informed),
         };
-        let informer = informers.get(&control, &ListWatchSelector::all(&CLUSTERS));
-        let rules =
-            SchedulingSettings::new(options.feature_gates, SchedulerPluginSet::default(), false);
-        let clusters = scheduler::SchedulerClusterCache::with_settings(informer, rules);
         let clock = Arc::new(SystemClock);
         let recorder = if self.records_events {
             EventRecorder::new(Arc::clone(&control), "test", clock.clone(), &self.tasks)
@@ -221,15 +217,18 @@ impl FederationFixture {
             .map(|propagate| HostWorkloadFilter::watch(&control, &informers, propagate))
             .unwrap_or_default();
         PropagationContext {
-            interpreter: interpreter::ResourceInterpreter::default(),
-            control_plane: control,
             members: Arc::new(members),
-            clusters,
-            recorder,
-            clock,
-            informers,
+            clusters: ClusterLister::watch(&control, &informers),
+            interpreter: interpreter::ResourceInterpreter::default(),
             host,
-            options,
+            feature_gates,
+            controller: ControllerContext {
+                control_plane: control,
+                informers,
+                clock,
+                recorder,
+                tasks: self.tasks.clone(),
+            },
         }
     }
 

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use client::event::EVENTS;
-use flotilla_runtime::EventRecorder;
+use flotilla_runtime::{ControllerContext, EventRecorder};
 use machinery::Gvr;
 use machinery::time::SystemClock;
 use members::MemberTrackingOptions;
@@ -17,7 +17,7 @@ use super::fake_estimator::{FakeEstimator, FakeEstimatorResponse};
 use super::fixture::{EstimatorMembersFixture, PODS, SERVICES, wait_until};
 use super::requests::{service, short_timeout_options};
 use super::scheduling::{binding, dynamic_placement};
-use crate::{Descheduler, DeschedulerContext, DeschedulerOptions};
+use crate::{Descheduler, DeschedulerOptions, DeschedulerSettings};
 
 static DEPLOYMENTS: Gvr = Gvr::from_static("apps", "v1", "deployments");
 static REPLICA_SETS: Gvr = Gvr::from_static("apps", "v1", "replicasets");
@@ -29,19 +29,19 @@ fn start(fixture: &EstimatorMembersFixture) {
         Arc::new(SystemClock),
         &fixture.tasks,
     );
-    let context = DeschedulerContext {
-        control_plane: fixture.host.clone(),
-        informers: fixture.informers.clone(),
+    let context = ControllerContext {
+        recorder,
+        ..fixture.context()
+    };
+    let options = DeschedulerOptions {
         connections: fixture.connect(short_timeout_options()),
         members: fixture.members.clone(),
-        recorder,
-        clock: Arc::new(SystemClock),
-        options: DeschedulerOptions {
+        settings: DeschedulerSettings {
             interval: Duration::from_millis(20),
             unschedulable_threshold: Duration::from_secs(60),
         },
     };
-    Descheduler::start(context, &fixture.tasks);
+    Descheduler::start(&context, options);
 }
 
 /// A binding of a Deployment whose copies have one ready replica each.

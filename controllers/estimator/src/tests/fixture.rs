@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use client::{Api, InformerFactory, ShutdownToken, TaskGroup};
 use client_fake::FakeApi;
+use flotilla_runtime::{ControllerContext, EventRecorder};
 use machinery::Gvr;
+use machinery::time::SystemClock;
 use members::{MemberCluster, MemberClusterManager, MemberEndpoint, MemberTrackingOptions};
 use openapi::karmada::resources::CLUSTERS;
 use serde_json::{Value, json};
@@ -62,10 +64,20 @@ impl EstimatorMembersFixture {
         }
     }
 
+    /// A context of the host, without events.
+    pub(crate) fn context(&self) -> ControllerContext {
+        ControllerContext {
+            control_plane: self.host.clone(),
+            informers: self.informers.clone(),
+            clock: Arc::new(SystemClock),
+            recorder: EventRecorder::disabled(),
+            tasks: self.tasks.clone(),
+        }
+    }
+
     /// Starts to discover estimators.
     pub(crate) fn connect(&self, options: EstimatorOptions) -> Arc<EstimatorCache> {
-        let api: Arc<dyn Api> = self.host.clone();
-        EstimatorCache::start(&api, &self.informers, options, &self.tasks)
+        EstimatorCache::start(&self.context(), options)
     }
 
     /// Joins a cluster that reports capacity for `pods` pods and serves Deployments.

@@ -1,10 +1,5 @@
 //! Tests of the scheduler with accurate estimators.
 
-use std::sync::Arc;
-
-use client::{Api, ListWatchSelector};
-use flotilla_runtime::EventRecorder;
-use machinery::time::SystemClock;
 use members::MemberTrackingOptions;
 use openapi::karmada::resources::{BINDINGS, CLUSTERS};
 use openapi::karmada::{FeatureGates, KarmadaFeature, well_known_keys};
@@ -20,29 +15,19 @@ pub(super) fn start(
     test_fixture: &EstimatorMembersFixture,
     gates: FeatureGates,
 ) -> DecisionExplanationCache {
-    let api: Arc<dyn Api> = test_fixture.host.clone();
+    let context = test_fixture.context();
     let rules =
         SchedulingSettings::new(gates, SchedulerPluginSet::default(), false).with_estimators(true);
-    let clusters = test_fixture
-        .informers
-        .get(&api, &ListWatchSelector::all(&CLUSTERS));
+    let clusters = context.informer(&CLUSTERS);
     let connections = test_fixture.connect(crate::EstimatorOptions::default());
     let estimators = AccurateEstimator::start(&connections, &test_fixture.members);
     let options = SchedulerOptions {
         gates,
         estimator: estimators.into(),
-        ..SchedulerOptions::default()
+        ..SchedulerOptions::new(SchedulerClusterCache::with_settings(clusters, rules))
     };
     let decisions = options.decisions.clone();
-    Scheduler::start(
-        api,
-        Arc::new(SystemClock),
-        EventRecorder::disabled(),
-        SchedulerClusterCache::with_settings(clusters, rules),
-        options,
-        &test_fixture.informers,
-        &test_fixture.tasks,
-    );
+    Scheduler::start(&context, options);
     decisions
 }
 

@@ -12,11 +12,8 @@ use std::sync::Arc;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use client::{
-    Api, DeleteOptions, Error, Informer, InformerFactory, ListWatchSelector, ResourcePath,
-    TaskGroup, WriteOptions,
-};
-use flotilla_runtime::{ReconcileAction, Workqueue, run_workers};
+use client::{Api, DeleteOptions, Error, Informer, ResourcePath, WriteOptions};
+use flotilla_runtime::{ControllerContext, ReconcileAction, Workqueue, run_workers};
 use machinery::certificate_request::CertificateRequest;
 use machinery::time::Clock;
 use machinery::{Gvr, Object};
@@ -48,18 +45,12 @@ struct CertificateSigningRequestController {
     clock: Arc<dyn Clock>,
 }
 
-pub(crate) fn start(
-    api: Arc<dyn Api>,
-    sign: CertificateSigner,
-    clock: Arc<dyn Clock>,
-    informers: &InformerFactory,
-    tasks: &TaskGroup,
-) {
+pub(crate) fn start(context: &ControllerContext, sign: CertificateSigner) {
     let it = Arc::new(CertificateSigningRequestController {
-        requests: informers.get(&api, &ListWatchSelector::all(&REQUESTS)),
-        api,
+        requests: context.informer(&REQUESTS),
+        api: Arc::clone(&context.control_plane),
         sign,
-        clock,
+        clock: Arc::clone(&context.clock),
     });
     let queue: Workqueue<String> = Workqueue::new();
     let wake = queue.clone();
@@ -68,8 +59,8 @@ pub(crate) fn start(
             wake.add_to_lane(change.key(), change.in_initial_list);
         }
     });
-    let workers = tasks.clone();
-    tasks.spawn(async move {
+    let workers = context.tasks.clone();
+    context.tasks.spawn(async move {
         if !wait_for_cache_sync(&workers, [&it.requests]).await {
             return;
         }

@@ -215,9 +215,7 @@ async fn nothing_is_collected_before_every_kind_is_listed() {
     });
     let api: Arc<dyn Api> = fake.clone();
     let tasks = TaskGroup::new(ShutdownToken::new());
-    let informers = InformerFactory::new(&tasks);
     let options = KubeControllersOptions {
-        clock: Arc::new(SystemClock),
         serves_group: |_| true,
         root_ca: watch::channel(String::new()).1,
         client_ca: watch::channel(String::new()).1,
@@ -226,20 +224,13 @@ async fn nothing_is_collected_before_every_kind_is_listed() {
         type_check: Arc::new(|_| Vec::new()),
         cluster_info_url: None,
     };
-    crate::start(api, options, &informers, &tasks)
-        .await
-        .unwrap();
+    let context = context(&api, &tasks);
+    crate::start(&context, options).await.unwrap();
     wait_until("secrets are asked for", async || {
         tried.load(Ordering::SeqCst)
     })
     .await;
-    informers
-        .get(
-            &(fake.clone() as Arc<dyn Api>),
-            &client::ListWatchSelector::all(&CONFIG_MAPS),
-        )
-        .wait_for_cache_sync()
-        .await;
+    context.informer(&CONFIG_MAPS).wait_for_cache_sync().await;
     assert!(fake.get_object(&CONFIG_MAPS, "n", "c").is_some());
     assert!(fake.writes().iter().all(|w| w.verb != "delete"));
     closed.store(false, Ordering::SeqCst);

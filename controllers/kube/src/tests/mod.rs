@@ -14,6 +14,7 @@ use client::{
     Api, DeleteOptions, DeletionPropagation, InformerFactory, ListOptions, Patch, ResourcePath,
     ShutdownToken, TaskGroup, WriteOptions,
 };
+use flotilla_runtime::{ControllerContext, EventRecorder};
 use machinery::time::SystemClock;
 use machinery::{Gvr, UserInfo};
 use registry::{LoopbackApi, Registry};
@@ -23,6 +24,17 @@ use tokio::sync::watch;
 use watchcache::WatchCaches;
 
 use crate::KubeControllersOptions;
+
+/// A context without events.
+fn context(api: &Arc<dyn Api>, tasks: &TaskGroup) -> ControllerContext {
+    ControllerContext {
+        control_plane: Arc::clone(api),
+        informers: InformerFactory::new(tasks),
+        clock: Arc::new(SystemClock),
+        recorder: EventRecorder::disabled(),
+        tasks: tasks.clone(),
+    }
+}
 
 static NAMESPACES: Gvr = Gvr::from_static("", "v1", "namespaces");
 static CONFIG_MAPS: Gvr = Gvr::from_static("", "v1", "configmaps");
@@ -65,7 +77,6 @@ impl KubeControllersFixture {
         let root_ca = watch::Sender::new("CA".to_owned());
         let client_ca = watch::Sender::new("CLIENT CA".to_owned());
         let options = KubeControllersOptions {
-            clock: Arc::new(SystemClock),
             serves_group: |_| true,
             root_ca: root_ca.subscribe(),
             client_ca: client_ca.subscribe(),
@@ -74,10 +85,7 @@ impl KubeControllersFixture {
             type_check: Arc::new(|_| Vec::new()),
             cluster_info_url: None,
         };
-        let informers = InformerFactory::new(&tasks);
-        crate::start(Arc::clone(&api), options, &informers, &tasks)
-            .await
-            .unwrap();
+        crate::start(&context(&api, &tasks), options).await.unwrap();
         let fixture = Self {
             api,
             tasks,

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use client::{Api, Error, Informer, ListOptions, ListWatchSelector, ResourcePath, TaskGroup};
+use client::{Api, Error, Informer, ListOptions, ResourcePath};
 use controller_context::PropagationContext;
 use flotilla_runtime::{EventRecorder, ReconcileAction, Workqueue, run_workers};
 use machinery::Object;
@@ -19,6 +19,7 @@ use openapi::karmada::resources::{BINDINGS, QUOTAS};
 use openapi::karmada::{ResourceBinding, ResourceBindingSpec};
 
 use super::quota_objects::{QUOTA_WORKERS, quota_reference, write_status};
+use crate::options::PolicyControllersOptions;
 
 const LIST_PAGE_LIMIT: u64 = 500;
 
@@ -31,23 +32,21 @@ pub(super) struct QuotaEnforcementController {
 }
 
 impl QuotaEnforcementController {
-    pub(super) fn start(deps: &PropagationContext, quotas: &Informer, tasks: &TaskGroup) {
+    pub(super) fn start(context: &PropagationContext, options: &PolicyControllersOptions) {
         let it = Arc::new(Self {
-            api: Arc::clone(&deps.control_plane),
-            recorder: deps
+            api: Arc::clone(&context.control_plane),
+            recorder: context
                 .recorder
                 .with_component("federated-resource-quota-enforcement-controller"),
-            quotas: quotas.clone(),
-            resync_period: deps.options.quota_resync,
+            quotas: context.informer(&QUOTAS),
+            resync_period: options.quota_resync,
             queue: Workqueue::new(),
         });
-        let bindings = deps
-            .informers
-            .get(&deps.control_plane, &ListWatchSelector::all(&BINDINGS));
+        let bindings = context.informer(&BINDINGS);
         it.add_event_handlers(&bindings);
         let queue = it.queue.clone();
         run_workers(
-            tasks,
+            &context.tasks,
             "quota-recount",
             &queue,
             QUOTA_WORKERS,

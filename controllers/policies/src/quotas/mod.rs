@@ -12,30 +12,28 @@ mod quota_objects;
 mod status_controller;
 mod sync_controller;
 
-use client::{ListWatchSelector, TaskGroup};
-use controller_context::{PropagationContext, WorkClient};
+use controller_context::PropagationContext;
 use openapi::karmada::KarmadaFeature;
 use openapi::karmada::resources::QUOTAS;
 
+use crate::options::PolicyControllersOptions;
 use quota_objects::{BY_QUOTA, quota_key_of_work};
 
-pub async fn start(deps: &PropagationContext, works: &WorkClient, tasks: &TaskGroup) {
-    let quotas = deps
-        .informers
-        .get(&deps.control_plane, &ListWatchSelector::all(&QUOTAS));
+pub(crate) async fn start(context: &PropagationContext, options: &PolicyControllersOptions) {
+    let quotas = context.informer(&QUOTAS);
+    let works = &options.works;
     works.informer.add_index(BY_QUOTA, |work| {
         quota_key_of_work(work).into_iter().collect()
     });
     quotas.wait_for_cache_sync().await;
     works.informer.wait_for_cache_sync().await;
-    deps.clusters.informer().wait_for_cache_sync().await;
-    sync_controller::QuotaSyncController::start(deps, &quotas, works, tasks);
-    status_controller::QuotaStatusController::start(deps, &quotas, works, tasks);
-    if deps
-        .options
+    context.clusters.informer().wait_for_cache_sync().await;
+    sync_controller::QuotaSyncController::start(context, options);
+    status_controller::QuotaStatusController::start(context, options);
+    if context
         .feature_gates
         .enabled(KarmadaFeature::FederatedQuotaEnforcement)
     {
-        enforcement_controller::QuotaEnforcementController::start(deps, &quotas, tasks);
+        enforcement_controller::QuotaEnforcementController::start(context, options);
     }
 }

@@ -3,20 +3,22 @@
 
 use std::sync::Arc;
 
-use client::{Api, Error, Informer, TaskGroup};
-use controller_context::{PropagationContext, WorkClient};
+use client::{Api, Error, Informer};
+use controller_context::PropagationContext;
 use flotilla_runtime::{EventRecorder, ReconcileAction, Workqueue, run_workers};
 use machinery::Object;
 use openapi::karmada::quota::{
     ClusterQuotaStatus, FederatedResourceQuota, FederatedResourceQuotaSpec,
     FederatedResourceQuotaStatus, QuotaResourceList, add_amount,
 };
+use openapi::karmada::resources::QUOTAS;
 use openapi::karmada::{KarmadaFeature, Work, names};
 use serde::Deserialize;
 
 use super::quota_objects::{
     QUOTA_WORKERS, list_quota_works, quota_key_of_work, quota_reference, write_status,
 };
+use crate::options::PolicyControllersOptions;
 
 pub(super) struct QuotaStatusController {
     api: Arc<dyn Api>,
@@ -28,21 +30,15 @@ pub(super) struct QuotaStatusController {
 }
 
 impl QuotaStatusController {
-    pub(super) fn start(
-        deps: &PropagationContext,
-        quotas: &Informer,
-        works: &WorkClient,
-        tasks: &TaskGroup,
-    ) {
+    pub(super) fn start(context: &PropagationContext, options: &PolicyControllersOptions) {
         let it = Arc::new(Self {
-            api: Arc::clone(&deps.control_plane),
-            recorder: deps
+            api: Arc::clone(&context.control_plane),
+            recorder: context
                 .recorder
                 .with_component("federated-resource-quota-status-controller"),
-            quotas: quotas.clone(),
-            works: works.informer.clone(),
-            enforced: deps
-                .options
+            quotas: context.informer(&QUOTAS),
+            works: options.works.informer.clone(),
+            enforced: context
                 .feature_gates
                 .enabled(KarmadaFeature::FederatedQuotaEnforcement),
             queue: Workqueue::new(),
@@ -61,7 +57,7 @@ impl QuotaStatusController {
         });
         let queue = it.queue.clone();
         run_workers(
-            tasks,
+            &context.tasks,
             "quota-status",
             &queue,
             QUOTA_WORKERS,

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use client::{Informer, TaskGroup};
+use client::Informer;
 use controller_context::{DesiredWork, Error, PropagationContext, WorkClient};
 use flotilla_runtime::{EventRecorder, ReconcileAction, Workqueue, run_workers};
 use machinery::Object;
@@ -13,6 +13,8 @@ use openapi::karmada::well_known_keys::{QUOTA_NAME, QUOTA_NAMESPACE};
 use serde_json::{Map, Value, json};
 
 use super::quota_objects::{QUOTA_WORKERS, list_quota_works, quota_key_of_work, quota_reference};
+use crate::options::PolicyControllersOptions;
+use openapi::karmada::resources::QUOTAS;
 
 pub(super) struct QuotaSyncController {
     recorder: EventRecorder,
@@ -23,25 +25,20 @@ pub(super) struct QuotaSyncController {
 }
 
 impl QuotaSyncController {
-    pub(super) fn start(
-        deps: &PropagationContext,
-        quotas: &Informer,
-        works: &WorkClient,
-        tasks: &TaskGroup,
-    ) {
+    pub(super) fn start(context: &PropagationContext, options: &PolicyControllersOptions) {
         let it = Arc::new(Self {
-            recorder: deps
+            recorder: context
                 .recorder
                 .with_component("federated-resource-quota-sync-controller"),
-            quotas: quotas.clone(),
-            clusters: deps.clusters.informer().clone(),
-            works: works.clone(),
+            quotas: context.informer(&QUOTAS),
+            clusters: context.clusters.informer().clone(),
+            works: options.works.clone(),
             queue: Workqueue::new(),
         });
         it.add_event_handlers();
         let queue = it.queue.clone();
         run_workers(
-            tasks,
+            &context.tasks,
             "quota-sync",
             &queue,
             QUOTA_WORKERS,

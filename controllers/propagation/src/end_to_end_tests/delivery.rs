@@ -13,7 +13,8 @@ use super::{
     CONFIG_MAPS, DEPLOYMENTS, NAMESPACES, PropagationFixture, applied_status, cluster, condition,
     deployment, policy, serve, wait_until,
 };
-use controller_context::{ExecutionScope, PropagationOptions};
+use crate::start::start_agent;
+use openapi::karmada::FeatureGates;
 
 // proves: EXE-own-writes
 #[tokio::test]
@@ -330,11 +331,8 @@ async fn an_agent_executes_the_works_of_its_cluster_only() {
                     "metadata": {"name": "c", "namespace": "n", "labels": {well_known_keys::MANAGED: "true"}}}]}}}),
         );
     }
-    let options = PropagationOptions {
-        execution_scope: ExecutionScope::SingleCluster("m2".into()),
-        ..PropagationOptions::default()
-    };
-    plane.start_with(options, None).await;
+    let context = plane.context(FeatureGates::default(), None);
+    start_agent(&context, "m2").await.unwrap();
     let work = |space: &str| plane.control_plane.get_object(&WORKS, space, "w").unwrap();
     wait_until("m2", || {
         applied_status(&work("karmada-es-m2")) == Some("True")

@@ -10,7 +10,6 @@ use super::{
     CONFIG_MAPS, DEPLOYMENTS, PropagationFixture, SECRETS, cluster, deployment, policy, serve,
     wait_until,
 };
-use controller_context::PropagationOptions;
 
 static IMPORTS: Gvr = Gvr::from_static("multicluster.x-k8s.io", "v1alpha1", "serviceimports");
 static SLICES: Gvr = Gvr::from_static("discovery.k8s.io", "v1", "endpointslices");
@@ -281,11 +280,11 @@ async fn kinds_that_are_no_templates_are_watched_when_a_template_refers_to_them(
         .control_plane
         .seed(&POLICIES, policy_with_dependencies(json!({})));
     let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "pull", "namespace": "n"}, "data": {"k": "MQ=="}});
-    let options = PropagationOptions {
-        skipped_apis: vec!["v1/Secret".into()],
-        ..PropagationOptions::default()
-    };
-    plane.start_with(options, None).await;
+    plane
+        .start_with(FeatureGates::default(), |options| {
+            options.templates.skipped_apis = vec!["v1/Secret".into()];
+        })
+        .await;
     plane.wait_until_applied("web").await;
     let has = |data: &str| {
         let there = |m: &std::sync::Arc<client_fake::FakeApi>| {
@@ -348,11 +347,8 @@ async fn a_restart_and_a_disabled_feature_write_nothing() {
     assert!(rest.is_empty(), "{rest:?}");
     plane.tasks.stop().await;
 
-    let options = PropagationOptions {
-        feature_gates: FeatureGates::default().with_feature(KarmadaFeature::PropagateDeps, false),
-        ..PropagationOptions::default()
-    };
-    plane.start_with(options, None).await;
+    let gates = FeatureGates::default().with_feature(KarmadaFeature::PropagateDeps, false);
+    plane.start_with(gates, |_| {}).await;
     plane.control_plane.seed(&CONFIG_MAPS, config_map("c", "1"));
     plane
         .control_plane

@@ -6,10 +6,7 @@ use openapi::karmada::{FeatureGates, KarmadaFeature};
 use serde_json::{Value, json};
 
 use super::claims::{cluster_policy, policy_named, preempting_spec};
-use super::{
-    CONFIG_MAPS, DEPLOYMENTS, EVENTS, PropagationFixture, PropagationOptions, deployment, policy,
-    wait_until,
-};
+use super::{CONFIG_MAPS, DEPLOYMENTS, EVENTS, PropagationFixture, deployment, policy, wait_until};
 
 /// How many events of a reason a template has.
 fn event_count(plane: &PropagationFixture, template: &str, reason: &str) -> u64 {
@@ -120,11 +117,7 @@ async fn priority_classes_need_the_feature_gate() {
     let mut plane = PropagationFixture::new();
     let gates =
         FeatureGates::default().with_feature(KarmadaFeature::PriorityBasedScheduling, false);
-    let options = PropagationOptions {
-        feature_gates: gates,
-        ..PropagationOptions::default()
-    };
-    plane.start_with(options, None).await;
+    plane.start_with(gates, |_| {}).await;
     plane
         .control_plane
         .seed(&POLICIES, policy_with_priority_class("KubePriorityClass"));

@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use client::ListWatchSelector;
 use client::webhook::{WebhookClient, WebhookClientConfig};
 use interpreter::{LuaLimits, ResourceInterpreter, WebhookInterpreterOptions};
 use openapi::karmada::resources::{
@@ -13,9 +12,10 @@ use openapi::karmada::resources::{
 };
 use serde_json::{Value, json};
 
+use super::default_options;
 use super::{DEPLOYMENTS, PropagationFixture, deployment, policy, wait_until};
 use crate::start;
-use controller_context::PropagationOptions;
+use openapi::karmada::FeatureGates;
 
 struct UnreachableWebhookClient;
 
@@ -56,21 +56,20 @@ async fn no_event_handler_iterates_over_all_bindings() {
     let mut plane = PropagationFixture::new();
     plane.control_plane.seed(&POLICIES, policy(json!({})));
     plane.control_plane.seed(&DEPLOYMENTS, deployment("web"));
-    let mut deps = plane.context(PropagationOptions::default(), None);
+    let mut context = plane.context(FeatureGates::default(), None);
     let outside = WebhookInterpreterOptions {
         caller: Arc::new(UnreachableWebhookClient),
         apply_json_patch: |_, _| Err("nobody answers".into()),
     };
-    deps.interpreter = ResourceInterpreter::watch(
-        &deps.informers,
-        &deps.control_plane,
+    context.interpreter = ResourceInterpreter::watch(
+        &context.informers,
+        &context.control_plane,
         LuaLimits::default(),
         outside,
     );
-    let bindings = deps
-        .informers
-        .get(&deps.control_plane, &ListWatchSelector::all(&BINDINGS));
-    start(deps, &plane.tasks).await.unwrap();
+    let bindings = context.informer(&BINDINGS);
+    let options = default_options(&context);
+    start(&context, options).await.unwrap();
     plane.wait_until_applied("web").await;
     let both = |key: &str| (0..2).all(|member| plane.label(member, key) == "yes");
 

@@ -38,19 +38,32 @@ mod work_fixtures;
 
 use std::ops::{Deref, DerefMut};
 
-use controller_context::PropagationOptions;
+use controller_context::PropagationContext;
 use controller_testing::{
     CLUSTER_ROLES, CONFIG_MAPS, DEPLOYMENTS, FederationFixture, NAMESPACES, SECRETS, cluster,
     deployment, policy, serve, wait_until,
 };
+use detector::InlineSchedulingOptions;
 use machinery::Gvr;
 use openapi::karmada::resources::{BINDINGS, WORKS};
 use openapi::karmada::{FeatureGates, KarmadaFeature};
+use scheduler::SchedulerClusterCache;
+use scheduler::core::{SchedulerPluginSet, SchedulingSettings};
 use serde_json::Value;
 
-use crate::start;
+use crate::options::PropagationOptions;
+use crate::start::start;
 
 static EVENTS: Gvr = Gvr::from_static("", "v1", "events");
+
+/// The default options on the clusters of a context.
+fn default_options(context: &PropagationContext) -> PropagationOptions {
+    let clusters = context.clusters.informer().clone();
+    let settings =
+        SchedulingSettings::new(context.feature_gates, SchedulerPluginSet::default(), false);
+    let clusters = SchedulerClusterCache::with_settings(clusters, settings);
+    PropagationOptions::new(InlineSchedulingOptions::new(clusters))
+}
 
 /// A control plane with two members, whose propagation controllers run.
 pub(crate) struct PropagationFixture(FederationFixture);
@@ -82,18 +95,27 @@ impl PropagationFixture {
     }
 
     pub(crate) async fn start(&mut self) {
-        self.start_with(PropagationOptions::default(), None).await;
+        self.start_with(FeatureGates::default(), |_| {}).await;
     }
 
-    /// `propagate`: `None` if the control plane cannot run workloads, otherwise the value of
-    /// [`HostWorkloadHandling::watch`].
+    /// Starts the controllers with feature gates, and with options that `configure` has changed.
     pub(crate) async fn start_with(
         &mut self,
-        options: PropagationOptions,
-        propagate: Option<bool>,
+        gates: FeatureGates,
+        configure: impl FnOnce(&mut PropagationOptions),
     ) {
-        let deps = self.context(options, propagate);
-        start(deps, &self.tasks).await.unwrap();
+        let context = self.context(gates, None);
+        let mut options = default_options(&context);
+        configure(&mut options);
+        start(&context, options).await.unwrap();
+    }
+
+    /// Starts the controllers of a control plane that runs workloads itself if it has nodes.
+    /// `propagate`: the value of [`HostWorkloadFilter::watch`](flotilla_runtime::HostWorkloadFilter::watch).
+    pub(crate) async fn start_on_host(&mut self, propagate: bool) {
+        let context = self.context(FeatureGates::default(), Some(propagate));
+        let options = default_options(&context);
+        start(&context, options).await.unwrap();
     }
 
     pub(crate) async fn started(mut self) -> Self {
@@ -103,13 +125,10 @@ impl PropagationFixture {
 
     async fn started_with_gates(mut self, gates: &[KarmadaFeature]) -> Self {
         let all = FeatureGates::default();
-        let options = PropagationOptions {
-            feature_gates: gates
-                .iter()
-                .fold(all, |all, gate| all.with_feature(*gate, true)),
-            ..PropagationOptions::default()
-        };
-        self.start_with(options, None).await;
+        let gates = gates
+            .iter()
+            .fold(all, |all, gate| all.with_feature(*gate, true));
+        self.start_with(gates, |_| {}).await;
         self
     }
 

@@ -5,7 +5,7 @@ use openapi::karmada::{names, well_known_keys};
 use serde_json::{Value, json};
 
 use super::{NAMESPACES, PropagationFixture, cluster, wait_until};
-use controller_context::PropagationOptions;
+use openapi::karmada::FeatureGates;
 
 fn namespace(name: &str, labels: Value) -> Value {
     json!({"apiVersion": "v1", "kind": "Namespace",
@@ -82,11 +82,11 @@ async fn some_namespaces_are_not_propagated() {
             .seed(&NAMESPACES, namespace(name, labels));
     }
     let mut plane = plane;
-    let options = PropagationOptions {
-        skipped_namespaces: vec!["kube-.*".into(), "private-.*".into()],
-        ..PropagationOptions::default()
-    };
-    plane.start_with(options, None).await;
+    plane
+        .start_with(FeatureGates::default(), |options| {
+            options.templates.skipped_namespaces = vec!["kube-.*".into(), "private-.*".into()];
+        })
+        .await;
     // Namespaces that match no exclusion are propagated; the last one shows that the others are
     // done.
     let free = [

@@ -9,7 +9,6 @@ use openapi::karmada::{FeatureGates, KarmadaFeature, names, well_known_keys};
 use serde_json::{Value, json};
 
 use super::{PropagationFixture, cluster, serve, wait_until};
-use controller_context::PropagationOptions;
 
 static RESOURCE_QUOTAS: Gvr = Gvr::from_static("", "v1", "resourcequotas");
 
@@ -220,12 +219,11 @@ async fn usage_is_recounted_periodically() {
         .seed(&QUOTAS, quota(json!({"cpu": "4"}), &[]));
     let gates =
         FeatureGates::default().with_feature(KarmadaFeature::FederatedQuotaEnforcement, true);
-    let options = PropagationOptions {
-        feature_gates: gates,
-        quota_resync: Duration::from_millis(20),
-        ..PropagationOptions::default()
-    };
-    plane.start_with(options, None).await;
+    plane
+        .start_with(gates, |options| {
+            options.quota_resync = Duration::from_millis(20);
+        })
+        .await;
     let used = |cpu: &str| plane.quota_status()["overallUsed"] == json!({ "cpu": cpu });
     wait_until("counted", || used("1")).await;
     // No event reports that the sum is wrong.

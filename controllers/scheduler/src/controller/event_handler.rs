@@ -41,15 +41,18 @@ impl Scheduler {
             });
         }
         let it = Arc::downgrade(self);
-        self.clusters.informer().add_event_handler(move |change| {
-            let (Some(it), Some(new)) = (it.upgrade(), change.new) else {
-                return;
-            };
-            // At the start all bindings are enqueued anyway.
-            if !change.in_initial_list || it.workers_started.load(Ordering::Acquire) {
-                it.cluster_updates.add(change.old, new);
-            }
-        });
+        self.options
+            .clusters
+            .informer()
+            .add_event_handler(move |change| {
+                let (Some(it), Some(new)) = (it.upgrade(), change.new) else {
+                    return;
+                };
+                // At the start all bindings are enqueued anyway.
+                if !change.in_initial_list || it.workers_started.load(Ordering::Acquire) {
+                    it.cluster_updates.add(change.old, new);
+                }
+            });
     }
 
     /// Enqueues the bindings that cluster changes affect. An affinity may have any form, so

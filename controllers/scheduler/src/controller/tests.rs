@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use client_fake::FakeApi;
+use flotilla_runtime::ControllerContext;
 use machinery::time::SystemClock;
 use openapi::karmada::resources::CLUSTERS;
 use openapi::karmada::well_known_keys;
@@ -40,34 +41,32 @@ impl SchedulerFixture {
     }
 
     fn with_gates(fake: Arc<FakeApi>, gates: FeatureGates) -> Self {
-        let options = SchedulerOptions {
-            gates,
-            ..SchedulerOptions::default()
-        };
-        Self::with(fake, options, |_, _| EventRecorder::disabled())
+        let no_events = |_, _: &TaskGroup| EventRecorder::disabled();
+        Self::with(fake, no_events, |options| options.gates = gates)
     }
 
     fn with(
         fake: Arc<FakeApi>,
-        options: SchedulerOptions,
         recorder: impl Fn(Arc<dyn Api>, &TaskGroup) -> EventRecorder,
+        configure: impl FnOnce(&mut SchedulerOptions),
     ) -> Self {
         let api: Arc<dyn Api> = fake.clone();
         let tasks = TaskGroup::new(client::ShutdownToken::new());
         let informers = InformerFactory::new(&tasks);
         let clusters = informers.get(&api, &ListWatchSelector::all(&CLUSTERS));
-        let rules = SchedulingSettings::new(options.gates, SchedulerPluginSet::default(), false);
+        let mut options = SchedulerOptions::new(SchedulerClusterCache::new(clusters.clone()));
+        configure(&mut options);
+        let settings = SchedulingSettings::new(options.gates, SchedulerPluginSet::default(), false);
+        options.clusters = SchedulerClusterCache::with_settings(clusters, settings);
         let decisions = options.decisions.clone();
-        let recorder = recorder(Arc::clone(&api), &tasks);
-        Scheduler::start(
-            api,
-            Arc::new(SystemClock),
-            recorder,
-            SchedulerClusterCache::with_settings(clusters, rules),
-            options,
-            &informers,
-            &tasks,
-        );
+        let context = ControllerContext {
+            recorder: recorder(Arc::clone(&api), &tasks),
+            control_plane: api,
+            informers: informers.clone(),
+            clock: Arc::new(SystemClock),
+            tasks: tasks.clone(),
+        };
+        Scheduler::start(&context, options);
         Self {
             fake,
             tasks,

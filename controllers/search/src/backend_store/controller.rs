@@ -5,9 +5,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use client::Informer;
 use client::remote::NetworkSendFence;
-use client::{Api, Informer, InformerFactory, ListWatchSelector, TaskGroup};
-use machinery::time::Clock;
+use flotilla_runtime::ControllerContext;
 use machinery::{Gvr, Object};
 use openapi::karmada::ResourceRegistry;
 use openapi::karmada::resources::{CLUSTERS, RESOURCE_REGISTRIES};
@@ -21,45 +21,40 @@ use super::registry_status::{self, BackendStoreReport};
 use crate::controller::MemberCaches;
 use crate::selected_resources::selected_resources;
 
-/// The dependencies of the backend stores.
-pub struct BackendStoreContext {
-    /// The API server with ResourceRegistries, Clusters and Secrets.
-    pub control_plane: Arc<dyn Api>,
+/// What the backend stores work with beside their context.
+pub struct BackendStoreOptions {
     pub caches: MemberCaches,
-    pub clock: Arc<dyn Clock>,
-    pub informers: InformerFactory,
     /// Nothing is sent to a store while it is closed.
     pub send_fence: Option<NetworkSendFence>,
 }
 
-/// Starts the backend stores; they stop with `tasks`.
-pub fn start_backend_stores(context: BackendStoreContext, tasks: &TaskGroup) {
-    start_with_limits(context, BackendStoreLimits::default(), tasks);
+/// Starts the backend stores; they stop with the tasks of the context.
+pub fn start_backend_stores(context: &ControllerContext, options: BackendStoreOptions) {
+    start_with_limits(context, options, BackendStoreLimits::default());
 }
 
 pub(crate) fn start_with_limits(
-    context: BackendStoreContext,
+    context: &ControllerContext,
+    options: BackendStoreOptions,
     limits: BackendStoreLimits,
-    tasks: &TaskGroup,
 ) {
     let changed = Arc::new(Notify::new());
     let informer = |resource: &Gvr| {
-        let select = ListWatchSelector::all(resource);
-        let informer = context.informers.get(&context.control_plane, &select);
+        let informer = context.informer(resource);
         notify_of_changes(&informer, &changed);
         informer
     };
     let controller = BackendStoreController {
         registries: informer(&RESOURCE_REGISTRIES),
         clusters: informer(&CLUSTERS),
-        context,
+        context: context.clone(),
+        options,
         limits,
         changed,
         stores: BTreeMap::new(),
-        tasks: tasks.clone(),
     };
-    let shutdown = tasks.shutdown().clone();
-    tasks.spawn(async move {
+    let shutdown = context.tasks.shutdown().clone();
+    context.tasks.spawn(async move {
         shutdown.run_until_triggered(controller.run()).await;
     });
 }
@@ -70,20 +65,20 @@ fn notify_of_changes(informer: &Informer, changed: &Arc<Notify>) {
 }
 
 struct BackendStoreController {
-    context: BackendStoreContext,
+    context: ControllerContext,
+    options: BackendStoreOptions,
     limits: BackendStoreLimits,
     registries: Informer,
     clusters: Informer,
     changed: Arc<Notify>,
     stores: BTreeMap<BackendStoreKey, NamedStore>,
-    tasks: TaskGroup,
 }
 
 impl BackendStoreController {
     async fn run(mut self) {
         self.registries.wait_for_cache_sync().await;
         self.clusters.wait_for_cache_sync().await;
-        let mut caches = self.context.caches.0.subscribe();
+        let mut caches = self.options.caches.0.subscribe();
         loop {
             self.reconcile().await;
             tokio::select! {
@@ -113,10 +108,10 @@ impl BackendStoreController {
                 NamedStore::new(
                     key,
                     self.limits.clone(),
-                    context.send_fence.clone(),
+                    self.options.send_fence.clone(),
                     &context.control_plane,
                     Arc::clone(&self.changed),
-                    &self.tasks,
+                    &context.tasks,
                 )
             });
             store.update(selected).await;
@@ -145,7 +140,7 @@ impl BackendStoreController {
         };
         let mut selections = Vec::new();
         for (gvr, resource) in selected_resources(registries, clusters) {
-            let Some(caches) = self.context.caches.0.find(&gvr) else {
+            let Some(caches) = self.options.caches.0.find(&gvr) else {
                 continue;
             };
             for (cluster, scope) in resource.clusters {

@@ -27,4 +27,4 @@ mod store;
 #[cfg(test)]
 mod tests;
 
-pub use controller::{BackendStoreContext, start_backend_stores};
+pub use controller::{BackendStoreOptions, start_backend_stores};

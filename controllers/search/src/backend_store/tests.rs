@@ -5,18 +5,17 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use client::remote::NetworkSendFence;
-use client::{Api, InformerFactory, ShutdownToken, TaskGroup};
+use client::{ShutdownToken, TaskGroup};
 use harness::FakeOpenSearch;
 use harness::fake_open_search::FakeDocument;
-use machinery::time::SystemClock;
 use openapi::karmada::resources::{CLUSTERS, RESOURCE_REGISTRIES};
 use openapi::karmada::well_known_keys::CACHED_FROM_CLUSTER;
 use serde_json::{Value, json};
 
-use super::BackendStoreContext;
+use super::BackendStoreOptions;
 use super::controller::start_with_limits;
 use super::limits::BackendStoreLimits;
-use crate::tests::{MAPS, SECRETS, SearchFixture, cluster, map, registry, wait_until};
+use crate::tests::{MAPS, SECRETS, SearchFixture, cluster, context, map, registry, wait_until};
 
 const INDEX: &str = "kubernetes-configmap";
 const USER: &str = "ann";
@@ -80,14 +79,12 @@ impl BackendStoreFixture {
     async fn lead(&mut self, limits: BackendStoreLimits, fence: Option<NetworkSendFence>) {
         self.leader.stop().await;
         self.leader = TaskGroup::new(ShutdownToken::new());
-        let context = BackendStoreContext {
-            control_plane: Arc::clone(&self.search.host) as Arc<dyn Api>,
+        let context = context(&self.search.host, &self.leader);
+        let options = BackendStoreOptions {
             caches: self.search.caches.clone(),
-            clock: Arc::new(SystemClock),
-            informers: InformerFactory::new(&self.leader),
             send_fence: fence,
         };
-        start_with_limits(context, limits, &self.leader);
+        start_with_limits(&context, options, limits);
     }
 
     fn seed_secret(&self, password: &str) {

@@ -5,10 +5,11 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use client::{
-    Api, Error, Informer, ListWatchSelector, Patch, ResourcePath, TaskGroup, WriteOptions,
-    ignore_not_found,
+    Api, Error, Informer, ListWatchSelector, Patch, ResourcePath, WriteOptions, ignore_not_found,
 };
-use flotilla_runtime::{ReconcileAction, Workqueue, add_finalizer, remove_finalizers, run_workers};
+use flotilla_runtime::{
+    ControllerContext, ReconcileAction, Workqueue, add_finalizer, remove_finalizers, run_workers,
+};
 use machinery::Object;
 use openapi::karmada::names::{
     binding_name, cluster_of_execution_space, execution_space_name, work_name,
@@ -26,9 +27,9 @@ use super::claimed_service::{
 use super::object::{API_VERSION, ClusterState, MultiClusterService, cluster_states};
 use super::reports::{OutcomeCondition, ServiceReports};
 use super::service_works::{ServiceWorks, WorkRole, service_key};
+use crate::SERVICES;
 use crate::slice_fields::MULTI_CLUSTER_SERVICE_KIND;
 use crate::work_fields::{WorkFields, WorkWrite, delete_work, work_manifest, write_work};
-use crate::{SERVICES, ServicesContext};
 
 const WORKERS: usize = 3;
 
@@ -55,14 +56,14 @@ pub(crate) struct MultiClusterServiceController {
 }
 
 impl MultiClusterServiceController {
-    pub(crate) async fn start(deps: &ServicesContext, tasks: &TaskGroup) {
+    pub(crate) async fn start(context: &ControllerContext) {
         let informer = |resource| {
             let select = ListWatchSelector::all(resource);
-            deps.informers.get(&deps.control_plane, &select)
+            context.select(&select)
         };
         let it = Arc::new(Self {
-            api: Arc::clone(&deps.control_plane),
-            reports: ServiceReports::new(deps, SERVICE_APPLIED),
+            api: Arc::clone(&context.control_plane),
+            reports: ServiceReports::new(context, SERVICE_APPLIED),
             owners: informer(&MULTI_CLUSTER_SERVICES),
             services: informer(&SERVICES),
             bindings: informer(&BINDINGS),
@@ -81,7 +82,7 @@ impl MultiClusterServiceController {
         let queue = Workqueue::new();
         it.add_event_handlers(&queue);
         run_workers(
-            tasks,
+            &context.tasks,
             "multiclusterservice",
             &queue,
             WORKERS,

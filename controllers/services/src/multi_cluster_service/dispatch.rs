@@ -8,9 +8,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use client::{Api, Error, Informer, ListWatchSelector, TaskGroup};
+use client::{Api, Error, Informer, ListWatchSelector};
 use flotilla_runtime::{
-    ControllerName, ReconcileAction, Workqueue, remove_finalizers, run_workers,
+    ControllerContext, ControllerName, ReconcileAction, Workqueue, remove_finalizers, run_workers,
 };
 use machinery::Object;
 use openapi::karmada::names::{cluster_of_execution_space, execution_space_name};
@@ -24,7 +24,6 @@ use super::dispatched_work::ProvidedSlice;
 use super::object::{ClusterState, MultiClusterService, cluster_states};
 use super::reports::{OutcomeCondition, ServiceReports};
 use super::service_works::{ServiceWorks, WorkRole, service_key};
-use crate::ServicesContext;
 use crate::slice_fields::MAX_SLICES;
 use crate::work_fields::{WorkWrite, delete_work, write_work};
 
@@ -89,14 +88,14 @@ fn is_dispatched_for(work: &Object, owner: &Object, provider: &str) -> bool {
 }
 
 impl EndpointSliceDispatchController {
-    pub(crate) async fn start(deps: &ServicesContext, tasks: &TaskGroup) {
+    pub(crate) async fn start(context: &ControllerContext) {
         let informer = |resource| {
             let select = ListWatchSelector::all(resource);
-            deps.informers.get(&deps.control_plane, &select)
+            context.select(&select)
         };
         let it = Arc::new(Self {
-            api: Arc::clone(&deps.control_plane),
-            reports: ServiceReports::new(deps, ENDPOINT_SLICE_DISPATCHED),
+            api: Arc::clone(&context.control_plane),
+            reports: ServiceReports::new(context, ENDPOINT_SLICE_DISPATCHED),
             owners: informer(&MULTI_CLUSTER_SERVICES),
             clusters: informer(&CLUSTERS),
             works: ServiceWorks::new(informer(&WORKS)),
@@ -107,7 +106,7 @@ impl EndpointSliceDispatchController {
         let queue = Workqueue::new();
         it.add_event_handlers(&queue);
         run_workers(
-            tasks,
+            &context.tasks,
             ControllerName::with_stage("endpointslice-dispatch", "endpoints_dispatched"),
             &queue,
             WORKERS,

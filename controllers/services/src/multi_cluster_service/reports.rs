@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use client::{Api, Error, InvolvedObject, Patch, ResourcePath, WriteOptions};
-use flotilla_runtime::EventRecorder;
+use flotilla_runtime::{ControllerContext, EventRecorder};
 use machinery::Object;
 use machinery::conditions::set_json_condition;
 use machinery::time::{Clock, rfc3339_seconds};
@@ -13,7 +13,6 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 use super::object::{API_VERSION, ClusterStates};
-use crate::ServicesContext;
 use crate::slice_fields::{MAX_SLICES, MULTI_CLUSTER_SERVICE_KIND};
 
 /// A condition with its reasons, and the events of a success and of a failure.
@@ -38,11 +37,11 @@ pub(super) struct ServiceReports {
 }
 
 impl ServiceReports {
-    pub(super) fn new(deps: &ServicesContext, condition: OutcomeCondition) -> Self {
+    pub(super) fn new(context: &ControllerContext, condition: OutcomeCondition) -> Self {
         Self {
-            api: Arc::clone(&deps.control_plane),
-            recorder: deps.recorder.clone(),
-            clock: Arc::clone(&deps.clock),
+            api: Arc::clone(&context.control_plane),
+            recorder: context.recorder.clone(),
+            clock: Arc::clone(&context.clock),
             condition,
             reported_clusters: Mutex::default(),
         }

@@ -11,7 +11,7 @@ use openapi::karmada::names::work_name;
 use openapi::karmada::resources::{BINDINGS, CLUSTERS, MULTI_CLUSTER_SERVICES, WORKS};
 use serde_json::{Value, json};
 
-use crate::fixture::{FakeMemberConnections, context, wait_until};
+use crate::fixture::{FakeMemberConnections, context, options, wait_until};
 use crate::slice_fields::MAX_SLICES;
 use crate::{ENDPOINT_SLICES, EnabledServiceControllers, SERVICES, start};
 
@@ -77,14 +77,17 @@ impl Fixture {
         let tasks = TaskGroup::new(ShutdownToken::new());
         let members = Arc::new(FakeMemberConnections::default());
         members.connect("p", &provider);
-        let mut deps = context(&control, &members, &tasks);
-        let (api, clock) = (Arc::clone(&deps.control_plane), Arc::clone(&deps.clock));
-        deps.recorder = EventRecorder::new(api, "manager", clock, &tasks);
-        start(&deps, &tasks).await;
+        let mut context = context(&control, &tasks);
+        let (api, clock) = (
+            Arc::clone(&context.control_plane),
+            Arc::clone(&context.clock),
+        );
+        context.recorder = EventRecorder::new(api, "manager", clock, &tasks);
+        start(&context, &options(&members)).await;
         Self {
             control,
             provider,
-            _informers: deps.informers,
+            _informers: context.informers,
             tasks,
         }
     }
@@ -347,16 +350,20 @@ async fn a_provider_contributes_a_bounded_number_of_slices() {
     let tasks = TaskGroup::new(ShutdownToken::new());
     let members = Arc::new(FakeMemberConnections::default());
     members.connect("p", &provider);
-    let mut deps = context(&control, &members, &tasks);
-    let (api, clock) = (Arc::clone(&deps.control_plane), Arc::clone(&deps.clock));
-    deps.recorder = EventRecorder::new(api, "manager", clock, &tasks);
-    deps.enabled.service_export = false;
-    deps.enabled.endpoint_slice_collect = false;
-    start(&deps, &tasks).await;
+    let mut context = context(&control, &tasks);
+    let (api, clock) = (
+        Arc::clone(&context.control_plane),
+        Arc::clone(&context.clock),
+    );
+    context.recorder = EventRecorder::new(api, "manager", clock, &tasks);
+    let mut options = options(&members);
+    options.enabled.service_export = false;
+    options.enabled.endpoint_slice_collect = false;
+    start(&context, &options).await;
     let fixture = Fixture {
         control,
         provider,
-        _informers: deps.informers,
+        _informers: context.informers,
         tasks,
     };
     let dispatched = || {

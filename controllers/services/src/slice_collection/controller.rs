@@ -4,8 +4,10 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use ahash::AHashMap;
-use client::{Api, Error, InvolvedObject, ListWatchSelector, TaskGroup};
-use flotilla_runtime::{ControllerName, EventRecorder, ReconcileAction, Workqueue, run_workers};
+use client::{Api, Error, InvolvedObject, TaskGroup};
+use flotilla_runtime::{
+    ControllerContext, ControllerName, EventRecorder, ReconcileAction, Workqueue, run_workers,
+};
 use machinery::Object;
 use members::MemberAccess;
 use openapi::karmada::names::execution_space_name;
@@ -15,7 +17,7 @@ use parking_lot::Mutex;
 use super::collected_work::{CollectingKinds, collected_work_name, desired_work, relabeled_work};
 use super::collection_works::{CollectionWorks, ExportState, collected_service, provided_service};
 use super::namespace_informers::NamespaceInformers;
-use crate::ServicesContext;
+use crate::ServiceControllersOptions;
 use crate::exported_services::{MemberNamespace, exported_services};
 use crate::slice_fields::MAX_SLICES;
 use crate::work_fields::{WorkWrite, delete_work, write_work};
@@ -45,22 +47,20 @@ pub(crate) struct SliceCollectionController {
 }
 
 impl SliceCollectionController {
-    pub(crate) async fn start(deps: &ServicesContext, tasks: &TaskGroup) {
-        let works = deps
-            .informers
-            .get(&deps.control_plane, &ListWatchSelector::all(&WORKS));
+    pub(crate) async fn start(context: &ControllerContext, options: &ServiceControllersOptions) {
+        let works = context.informer(&WORKS);
         let it = Arc::new(Self {
-            api: Arc::clone(&deps.control_plane),
-            members: Arc::clone(&deps.members),
+            api: Arc::clone(&context.control_plane),
+            members: Arc::clone(&options.members),
             works: CollectionWorks::new(works),
-            recorder: deps.recorder.clone(),
+            recorder: context.recorder.clone(),
             enabled: CollectingKinds {
-                export: deps.enabled.service_export,
-                multi_cluster_service: deps.enabled.endpoint_slice_collect,
+                export: options.enabled.service_export,
+                multi_cluster_service: options.enabled.endpoint_slice_collect,
             },
             running: Mutex::default(),
             queue: Workqueue::new(),
-            tasks: tasks.clone(),
+            tasks: context.tasks.clone(),
         });
         it.works.0.wait_for_cache_sync().await;
         let queue = it.queue.clone();
@@ -83,10 +83,12 @@ impl SliceCollectionController {
                 it.queue.add(CollectionKey::Namespace(namespace));
             }
         };
-        deps.members.on_connection_change(Box::new(on_connection));
+        options
+            .members
+            .on_connection_change(Box::new(on_connection));
         let queue = it.queue.clone();
         let name = ControllerName::with_stage("service-export", "endpoints_collected");
-        run_workers(tasks, name, &queue, WORKERS, move |key| {
+        run_workers(&context.tasks, name, &queue, WORKERS, move |key| {
             let it = Arc::clone(&it);
             async move {
                 match key {

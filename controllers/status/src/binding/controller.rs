@@ -9,6 +9,7 @@ use client::{
     Api, Error, Informer, InformerEvent, InformerFactory, InvolvedObject, ListWatchSelector, Patch,
     ResourcePath, TaskGroup, WriteOptions, ignore_not_found,
 };
+use controller_context::PropagationContext;
 use flotilla_runtime::{
     ControllerName, EventRecorder, Expectations, HostWorkloadFilter, IndexKeyWorkqueue,
     ReconcileAction, ReconcileReadiness, RestMapper, ShardedMap, Workqueue, run_workers,
@@ -28,8 +29,8 @@ use super::aggregate::{
     aggregate, has_fully_applied_condition, is_progressing, is_same_status, update_conditions,
 };
 use super::template_aggregation::TemplateAggregation;
-use crate::context::{MIN_WRITE_INTERVAL, StatusControllersContext};
 use crate::error::StatusControllersError;
+use crate::write_interval::MIN_WRITE_INTERVAL;
 
 /// Many, because a worker mostly waits for its write, and stores commit in groups.
 const WORKERS: usize = 16;
@@ -91,38 +92,26 @@ struct BindingStatusController {
     progressing_until: ShardedMap<BindingStatusKey, Instant>,
 }
 
-/// Starts only the controller of binding status; it ends with the tasks.
-pub fn start_standalone(deps: &StatusControllersContext) {
-    start(
-        deps,
-        &Arc::new(RestMapper::new(Arc::clone(&deps.control_plane))),
-    );
-}
-
-pub(crate) fn start(deps: &StatusControllersContext, mapper: &Arc<RestMapper>) {
-    let follow = |resource: &Gvr| {
-        deps.informers
-            .get(&deps.control_plane, &ListWatchSelector::all(resource))
-    };
+pub(crate) fn start(context: &PropagationContext, mapper: &Arc<RestMapper>) {
     let shell = Arc::new(BindingStatusController {
-        control_plane: Arc::clone(&deps.control_plane),
-        recorder: deps.recorder.clone(),
-        clock: Arc::clone(&deps.clock),
-        interpreter: deps.interpreter.clone(),
+        control_plane: Arc::clone(&context.control_plane),
+        recorder: context.recorder.clone(),
+        clock: Arc::clone(&context.clock),
+        interpreter: context.interpreter.clone(),
         rest_mapper: Arc::clone(mapper),
-        informers: deps.informers.clone(),
-        host: deps.host.clone(),
-        works: follow(&WORKS),
-        bindings: follow(&BINDINGS),
-        cluster_bindings: follow(&CLUSTER_BINDINGS),
+        informers: context.informers.clone(),
+        host: context.host.clone(),
+        works: context.informer(&WORKS),
+        bindings: context.informer(&BINDINGS),
+        cluster_bindings: context.informer(&CLUSTER_BINDINGS),
         queue: Workqueue::new(),
         expectations: Expectations::with_min_write_interval(MIN_WRITE_INTERVAL),
         template_expectations: Expectations::with_min_write_interval(MIN_WRITE_INTERVAL),
         progressing_until: ShardedMap::default(),
     });
-    shell.add_event_handlers(&deps.tasks);
-    let tasks = deps.tasks.clone();
-    deps.tasks.spawn(async move {
+    shell.add_event_handlers(&context.tasks);
+    let tasks = context.tasks.clone();
+    context.tasks.spawn(async move {
         let synced = async {
             shell.works.wait_for_cache_sync().await;
             shell.interpreter.wait_for_cache_sync().await;

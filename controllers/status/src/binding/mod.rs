@@ -4,5 +4,3 @@
 mod aggregate;
 pub(crate) mod controller;
 mod template_aggregation;
-
-pub use controller::start_standalone as start;

@@ -7,12 +7,12 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use client::{
-    Api, Error, Informer, InformerEvent, InvolvedObject, ListWatchSelector, Patch, ResourcePath,
-    WriteOptions,
+    Api, Error, Informer, InformerEvent, InvolvedObject, Patch, ResourcePath, WriteOptions,
 };
+use controller_context::PropagationContext;
 use flotilla_runtime::{
-    ControllerName, EventRecorder, Expectations, ReconcileAction, ReconcileReadiness, RestMapper,
-    Workqueue, run_workers,
+    ClusterLister, ControllerName, EventRecorder, Expectations, ReconcileAction,
+    ReconcileReadiness, RestMapper, Workqueue, run_workers,
 };
 use interpreter::{InterpreterOperation, InterpreterRuleChange, ResourceInterpreter};
 use machinery::time::Clock;
@@ -20,15 +20,14 @@ use machinery::{Gvk, Object};
 use members::MemberAccess;
 use openapi::karmada::names::{cluster_of_execution_space, execution_space_name};
 use openapi::karmada::resources::WORKS;
-use scheduler::SchedulerClusterCache;
 use serde_json::json;
 
 use super::reflect::{
     WorkEventToRecord, first_status_delay, interpret, owning_work_key, reflect_status,
 };
-use crate::context::{MIN_WRITE_INTERVAL, StatusControllersContext};
 use crate::error::StatusControllersError;
 use crate::partial_work::PartialWork;
+use crate::write_interval::MIN_WRITE_INTERVAL;
 
 /// Many, because a worker mostly waits for its write, and stores commit in groups.
 const WORKERS: usize = 16;
@@ -52,7 +51,7 @@ enum WorkClusterOrKindKey {
 struct WorkStatusController {
     control_plane: Arc<dyn Api>,
     members: Arc<dyn MemberAccess>,
-    clusters: SchedulerClusterCache,
+    clusters: ClusterLister,
     recorder: EventRecorder,
     clock: Arc<dyn Clock>,
     interpreter: ResourceInterpreter,
@@ -64,33 +63,23 @@ struct WorkStatusController {
     kinds: ArcSwap<HashSet<Gvk>>,
 }
 
-/// Starts only the controller of Work status; it ends with the tasks.
-pub fn start_standalone(deps: &StatusControllersContext) {
-    start(
-        deps,
-        &Arc::new(RestMapper::new(Arc::clone(&deps.control_plane))),
-    );
-}
-
-pub(crate) fn start(deps: &StatusControllersContext, mapper: &Arc<RestMapper>) {
+pub(crate) fn start(context: &PropagationContext, mapper: &Arc<RestMapper>) {
     let shell = Arc::new(WorkStatusController {
-        control_plane: Arc::clone(&deps.control_plane),
-        members: Arc::clone(&deps.members),
-        clusters: deps.clusters.clone(),
-        recorder: deps.recorder.with_component("work-status-controller"),
-        clock: Arc::clone(&deps.clock),
-        interpreter: deps.interpreter.clone(),
+        control_plane: Arc::clone(&context.control_plane),
+        members: Arc::clone(&context.members),
+        clusters: context.clusters.clone(),
+        recorder: context.recorder.with_component("work-status-controller"),
+        clock: Arc::clone(&context.clock),
+        interpreter: context.interpreter.clone(),
         rest_mapper: Arc::clone(mapper),
-        works: deps
-            .informers
-            .get(&deps.control_plane, &ListWatchSelector::all(&WORKS)),
+        works: context.informer(&WORKS),
         queue: Workqueue::new(),
         expectations: Expectations::with_min_write_interval(MIN_WRITE_INTERVAL),
         kinds: ArcSwap::default(),
     });
     shell.add_event_handlers();
-    let tasks = deps.tasks.clone();
-    deps.tasks.spawn(async move {
+    let tasks = context.tasks.clone();
+    context.tasks.spawn(async move {
         let ready = async {
             shell.clusters.informer().wait_for_cache_sync().await;
             shell.works.wait_for_cache_sync().await;

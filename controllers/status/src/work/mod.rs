@@ -3,5 +3,3 @@
 
 pub(crate) mod controller;
 mod reflect;
-
-pub use controller::start_standalone as start;

@@ -5,7 +5,9 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use client::Error;
-use flotilla_runtime::{EventRecorder, ReconcileAction, ReconcileError, Workqueue, run_workers};
+use flotilla_runtime::{
+    ControllerContext, EventRecorder, ReconcileAction, ReconcileError, Workqueue, run_workers,
+};
 use interpreter::{InterpreterOperation, ResourceInterpreter};
 use machinery::Object;
 use machinery::object::MalformedObject;
@@ -21,8 +23,8 @@ use super::reconcile::{
     eviction_task,
 };
 use crate::bindings::{BindingClient, record_eviction};
-use crate::context::ClusterControllersContext;
 use crate::failover::graceful::{creation_timestamp, requeue_at};
+use crate::options::ClusterControllersOptions;
 
 const WORKERS: usize = 4;
 
@@ -52,13 +54,17 @@ pub(in crate::failover) struct ApplicationFailoverController {
 }
 
 impl ApplicationFailoverController {
-    pub(in crate::failover) fn start(deps: &ClusterControllersContext, bindings: &BindingClient) {
+    pub(in crate::failover) fn start(
+        context: &ControllerContext,
+        options: &ClusterControllersOptions,
+    ) {
+        let bindings = BindingClient::new(context);
         let it = Arc::new(Self {
             bindings: bindings.clone(),
-            clock: Arc::clone(&deps.clock),
-            recorder: deps.recorder.clone(),
-            interpreter: deps.interpreter.clone(),
-            gates: deps.options.gates,
+            clock: Arc::clone(&context.clock),
+            recorder: context.recorder.clone(),
+            interpreter: options.interpreter.clone(),
+            gates: options.settings.gates,
             unhealthy_since: Mutex::default(),
         });
         let queue: Workqueue<String> = Workqueue::new();
@@ -79,8 +85,8 @@ impl ApplicationFailoverController {
                 wake.add_low(binding.meta().key());
             }
         };
-        let sweep = bindings.start_index_key_workqueue(&deps.tasks, "failover-of-kinds", visit);
-        deps.interpreter.add_change_listener(move |changed| {
+        let sweep = bindings.start_index_key_workqueue(&context.tasks, "failover-of-kinds", visit);
+        options.interpreter.add_change_listener(move |changed| {
             const HEALTH_OPERATIONS: &[InterpreterOperation] =
                 &[InterpreterOperation::InterpretHealth];
             if changed.affects_operations(HEALTH_OPERATIONS) {
@@ -91,7 +97,7 @@ impl ApplicationFailoverController {
             }
         });
         run_workers(
-            &deps.tasks,
+            &context.tasks,
             "application-failover",
             &queue,
             WORKERS,

@@ -5,8 +5,10 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use client::{Informer, InformerEvent, InvolvedObject, ListWatchSelector, Result};
-use flotilla_runtime::{EventRecorder, ReconcileAction, Workqueue, run_workers_after};
+use client::{Informer, InformerEvent, InvolvedObject, Result};
+use flotilla_runtime::{
+    ControllerContext, EventRecorder, ReconcileAction, Workqueue, run_workers_after,
+};
 use jiff::Timestamp;
 use machinery::Object;
 use machinery::time::{Clock, parse};
@@ -24,7 +26,6 @@ use super::reconcile::{
     TargetsBeforeFailoverByCluster, decide_failover, is_own_task, saved_targets,
 };
 use crate::bindings::{BindingClient, record_eviction};
-use crate::context::ClusterControllersContext;
 use crate::failover::graceful::requeue_at;
 
 /// The index of bindings by the key of their policy.
@@ -47,28 +48,30 @@ pub(in crate::failover) struct AutoFailoverController {
 }
 
 impl AutoFailoverController {
-    pub(in crate::failover) fn start(deps: &ClusterControllersContext, bindings: &BindingClient) {
-        let informer = |resource| {
-            deps.informers
-                .get(&deps.control_plane, &ListWatchSelector::all(resource))
-        };
+    pub(in crate::failover) fn start(context: &ControllerContext) {
+        let bindings = BindingClient::new(context);
         bindings.add_index(POLICY_INDEX, |binding| {
             policy_key(binding).into_iter().collect()
         });
         bindings.add_index(EVICTED_CLUSTER_INDEX, evicted_clusters);
         let it = Arc::new(Self {
-            bindings: bindings.clone(),
-            clusters: informer(&CLUSTERS),
-            policies: [informer(&POLICIES), informer(&CLUSTER_POLICIES)],
-            clock: Arc::clone(&deps.clock),
-            recorder: deps.recorder.with_component("cluster-failover-controller"),
+            bindings,
+            clusters: context.informer(&CLUSTERS),
+            policies: [
+                context.informer(&POLICIES),
+                context.informer(&CLUSTER_POLICIES),
+            ],
+            clock: Arc::clone(&context.clock),
+            recorder: context
+                .recorder
+                .with_component("cluster-failover-controller"),
             not_ready_since: Mutex::default(),
             queue: Workqueue::new(),
         });
         it.add_event_handlers();
         let (waiting, queue) = (Arc::clone(&it), it.queue.clone());
         run_workers_after(
-            &deps.tasks,
+            &context.tasks,
             async move { waiting.wait_for_cache_sync().await },
             "failover",
             &queue,

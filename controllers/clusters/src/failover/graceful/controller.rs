@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use client::Result;
-use flotilla_runtime::{EventRecorder, ReconcileAction, Workqueue, run_workers};
+use flotilla_runtime::{ControllerContext, EventRecorder, ReconcileAction, Workqueue, run_workers};
 use jiff::Timestamp;
 use machinery::Object;
 use machinery::time::Clock;
@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use super::reconcile::assess_eviction_tasks;
 use crate::bindings::{BindingClient, record_eviction};
-use crate::context::ClusterControllersContext;
+use crate::options::ClusterControllersOptions;
 
 const WORKERS: usize = 4;
 
@@ -26,12 +26,16 @@ pub(in crate::failover) struct GracefulEvictionController {
 }
 
 impl GracefulEvictionController {
-    pub(in crate::failover) fn start(deps: &ClusterControllersContext, bindings: &BindingClient) {
+    pub(in crate::failover) fn start(
+        context: &ControllerContext,
+        options: &ClusterControllersOptions,
+    ) {
+        let bindings = BindingClient::new(context);
         let it = Arc::new(Self {
             bindings: bindings.clone(),
-            clock: Arc::clone(&deps.clock),
-            recorder: deps.recorder.clone(),
-            timeout: deps.options.failover.graceful_eviction_timeout,
+            clock: Arc::clone(&context.clock),
+            recorder: context.recorder.clone(),
+            timeout: options.settings.failover.graceful_eviction_timeout,
         });
         let queue: Workqueue<String> = Workqueue::new();
         let wake = queue.clone();
@@ -41,7 +45,7 @@ impl GracefulEvictionController {
             }
         });
         run_workers(
-            &deps.tasks,
+            &context.tasks,
             "graceful-eviction",
             &queue,
             WORKERS,

@@ -9,8 +9,8 @@ use openapi::karmada::{FeatureGates, KarmadaFeature};
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
-use crate::context::ClusterControllersOptions;
 use crate::fixture::ClustersFixture;
+use crate::options::ClusterControllersSettings;
 
 async fn seed_evicting_binding(fixture: &ClustersFixture, name: &str, more: Value) {
     fixture.seed_binding(name, &["b"], &json!([]));
@@ -73,7 +73,7 @@ async fn a_task_ends_with_its_timeout() {
 // proves: GRA-event
 #[tokio::test(start_paused = true)]
 async fn the_end_of_an_eviction_is_recorded_as_an_event() {
-    let fixture = ClustersFixture::with_events(ClusterControllersOptions::default());
+    let fixture = ClustersFixture::with_events(ClusterControllersSettings::default());
     seed_evicting_binding(&fixture, "x", json!({})).await;
     fixture.wait_until_idle().await;
     assert_eq!(
@@ -135,9 +135,9 @@ async fn a_conflicting_write_is_assessed_again() {
 // proves: GRA-gate
 #[tokio::test(start_paused = true)]
 async fn without_its_feature_gate_nothing_happens() {
-    let fixture = ClustersFixture::with_options(ClusterControllersOptions {
+    let fixture = ClustersFixture::with_options(ClusterControllersSettings {
         gates: FeatureGates::default().with_feature(KarmadaFeature::GracefulEviction, false),
-        ..ClusterControllersOptions::default()
+        ..ClusterControllersSettings::default()
     });
     seed_evicting_binding(&fixture, "x", json!({})).await;
     sleep(Duration::from_secs(1000)).await;

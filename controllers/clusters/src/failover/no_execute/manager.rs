@@ -6,8 +6,10 @@
 
 use std::sync::Arc;
 
-use client::{Error, Informer, InformerEvent, ListWatchSelector, ShutdownToken};
-use flotilla_runtime::{EventRecorder, ReconcileAction, ReconcileError, Workqueue, run_workers};
+use client::{Error, Informer, InformerEvent, ShutdownToken};
+use flotilla_runtime::{
+    ControllerContext, EventRecorder, ReconcileAction, ReconcileError, Workqueue, run_workers,
+};
 use machinery::Object;
 use machinery::object::MalformedObject;
 use machinery::time::Clock;
@@ -23,11 +25,11 @@ use super::reconcile::{
     eviction_task, has_no_execute_taint, tolerations,
 };
 use crate::bindings::{BindingClient, record_eviction};
-use crate::context::ClusterControllersContext;
 use crate::failover::graceful::{creation_timestamp, requeue_at};
 use crate::failover::metrics::EVICTION_METRICS;
 use crate::failover::options::FailoverOptions;
 use crate::failover::state_preservation::StatePreservationError;
+use crate::options::ClusterControllersOptions;
 
 /// At a high rate the writes take the time.
 const WORKERS: usize = 8;
@@ -72,28 +74,30 @@ enum EvictionDecision {
 }
 
 impl NoExecuteTaintManager {
-    pub(in crate::failover) fn start(deps: &ClusterControllersContext, bindings: &BindingClient) {
-        let options = deps.options.failover;
+    pub(in crate::failover) fn start(
+        context: &ControllerContext,
+        options: &ClusterControllersOptions,
+    ) {
+        let bindings = BindingClient::new(context);
+        let failover = options.settings.failover;
         let it = Arc::new(Self {
-            bindings: bindings.clone(),
-            clusters: deps
-                .informers
-                .get(&deps.control_plane, &ListWatchSelector::all(&CLUSTERS)),
-            clock: Arc::clone(&deps.clock),
-            recorder: deps.recorder.with_component("taint-manager"),
-            gates: deps.options.gates,
-            options,
+            bindings,
+            clusters: context.informer(&CLUSTERS),
+            clock: Arc::clone(&context.clock),
+            recorder: context.recorder.with_component("taint-manager"),
+            gates: options.settings.gates,
+            options: failover,
             rate_limiter: Mutex::new(ResourceEvictionRateLimiter::new(
-                options.resource_eviction_rate,
+                failover.resource_eviction_rate,
             )),
             queue: Workqueue::new(),
             pending: PendingEvictions::default(),
-            shutdown: deps.tasks.shutdown().clone(),
+            shutdown: context.tasks.shutdown().clone(),
         });
         it.add_event_handlers();
         let queue = it.queue.clone();
         run_workers(
-            &deps.tasks,
+            &context.tasks,
             "taint-manager",
             &queue,
             WORKERS,

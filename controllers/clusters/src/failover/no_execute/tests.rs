@@ -11,16 +11,16 @@ use openapi::karmada::{FeatureGates, KarmadaFeature};
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
-use crate::context::ClusterControllersOptions;
 use crate::failover::{FailoverOptions, NoExecuteTaintEvictionPurgeMode};
 use crate::fixture::ClustersFixture;
+use crate::options::ClusterControllersSettings;
 
 const LONG_AGO: &str = "2025-12-31T00:00:00Z";
 /// When the fixture's clock starts.
 const FIXTURE_START: &str = "2026-01-01T00:00:00Z";
 
-fn options(gate: bool, manager: bool, eviction: bool, rate: f64) -> ClusterControllersOptions {
-    ClusterControllersOptions {
+fn options(gate: bool, manager: bool, eviction: bool, rate: f64) -> ClusterControllersSettings {
+    ClusterControllersSettings {
         gates: FeatureGates::default().with_feature(KarmadaFeature::Failover, gate),
         failover: FailoverOptions {
             taint_manager: manager,
@@ -28,7 +28,7 @@ fn options(gate: bool, manager: bool, eviction: bool, rate: f64) -> ClusterContr
             resource_eviction_rate: rate,
             ..FailoverOptions::default()
         },
-        ..ClusterControllersOptions::default()
+        ..ClusterControllersSettings::default()
     }
 }
 

@@ -12,9 +12,10 @@ fn fixture_with_events(clusters: &[&str], binding: Value) -> SchedulerFixture {
         fake.seed(&CLUSTERS, member.value().unwrap());
     }
     fake.seed(&BINDINGS, binding);
-    SchedulerFixture::with(fake, SchedulerOptions::default(), |api, tasks| {
+    let recorder = |api, tasks: &TaskGroup| {
         EventRecorder::new(api, "default-scheduler", Arc::new(SystemClock), tasks)
-    })
+    };
+    SchedulerFixture::with(fake, recorder, |_| {})
 }
 
 /// The events as `Kind type reason message`, once there are `count`.

@@ -60,11 +60,10 @@ async fn a_scheduler_handles_claimed_bindings_with_its_name() {
                 taken.push(name);
             }
         }
-        let options = SchedulerOptions {
-            name: scheduler.into(),
-            ..SchedulerOptions::default()
-        };
-        let plane = SchedulerFixture::with(fake, options, |_, _| EventRecorder::disabled());
+        let no_events = |_, _: &TaskGroup| EventRecorder::disabled();
+        let plane = SchedulerFixture::with(fake, no_events, |options| {
+            options.name = scheduler.into();
+        });
         for name in &taken {
             plane
                 .wait_for_named_binding(name, |b| condition(b).0 == "True")

@@ -1,32 +1,20 @@
-//! The start parameters of the controllers of this crate.
+//! What the controllers of this crate work with beside their context.
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use client::{Api, InformerFactory, TaskGroup};
-use flotilla_runtime::EventRecorder;
 use interpreter::ResourceInterpreter;
 use jiff::Timestamp;
 use machinery::certificate_request::certificate_validity;
-use machinery::time::Clock;
 use members::MemberClusterManager;
 use openapi::karmada::FeatureGates;
 
 use crate::failover::options::FailoverOptions;
 
-/// The dependencies of the controllers.
-pub struct ClusterControllersContext {
-    /// The API of the control plane.
-    pub control_plane: Arc<dyn Api>,
+/// The parts and settings that the controllers need beside their context.
+pub struct ClusterControllersOptions {
     pub members: MemberClusterManager,
-    pub recorder: EventRecorder,
     pub interpreter: ResourceInterpreter,
-    pub clock: Arc<dyn Clock>,
-    /// The informers on the control plane.
-    pub informers: InformerFactory,
-    /// The controllers' tasks; stopping them stops the controllers.
-    pub tasks: TaskGroup,
-    pub options: ClusterControllersOptions,
+    pub settings: ClusterControllersSettings,
 }
 
 /// The times from and until which the certificate of an agent is valid.
@@ -59,10 +47,10 @@ pub enum AgentRegistrationMode {
     Karmada,
 }
 
-/// The options of the controllers. The defaults are those of
+/// The settings of the controllers. The defaults are those of
 /// `karmada-controller-manager`.
 #[derive(Clone, Debug)]
-pub struct ClusterControllersOptions {
+pub struct ClusterControllersSettings {
     /// `--cluster-status-update-frequency`
     pub status_update_period: Duration,
     /// `--cluster-success-threshold`
@@ -90,7 +78,7 @@ pub struct ClusterControllersOptions {
     pub failover: FailoverOptions,
 }
 
-impl Default for ClusterControllersOptions {
+impl Default for ClusterControllersSettings {
     fn default() -> Self {
         Self {
             status_update_period: Duration::from_secs(10),

@@ -1,0 +1,17 @@
+//! What the controllers of this crate work with beside their context.
+
+use std::time::Duration;
+
+use controller_context::{NamespaceFilter, WorkClient};
+use overrides::OverrideManager;
+
+/// The parts that the controllers need.
+pub struct PolicyControllersOptions {
+    pub works: WorkClient,
+    pub overrides: OverrideManager,
+    /// The namespaces that are created in every cluster.
+    pub namespace_filter: NamespaceFilter,
+    /// Interval of the full recount of quota usage where quotas are enforced; zero: recount only on
+    /// events.
+    pub quota_resync: Duration,
+}

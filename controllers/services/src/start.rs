@@ -1,0 +1,33 @@
+//! Starts the enabled controllers.
+
+use flotilla_runtime::ControllerContext;
+
+use crate::ServiceControllersOptions;
+use crate::definitions;
+use crate::endpoint_slice::EndpointSliceController;
+use crate::multi_cluster_service::{
+    EndpointSliceDispatchController, MultiClusterServiceController,
+};
+use crate::service_import::ServiceImportController;
+use crate::slice_collection::SliceCollectionController;
+
+/// Starts the enabled controllers; they stop with the tasks of the context.
+pub async fn start(context: &ControllerContext, options: &ServiceControllersOptions) {
+    let enabled = options.enabled;
+    if enabled.service_export || enabled.endpoint_slice_collect {
+        SliceCollectionController::start(context, options).await;
+    }
+    if enabled.endpoint_slice {
+        EndpointSliceController::start(context).await;
+    }
+    if enabled.service_import {
+        definitions::start(context);
+        ServiceImportController::start(context).await;
+    }
+    if enabled.multi_cluster_service {
+        MultiClusterServiceController::start(context).await;
+    }
+    if enabled.endpoint_slice_dispatch {
+        EndpointSliceDispatchController::start(context).await;
+    }
+}
