@@ -359,23 +359,7 @@ async fn start_controllers(
         settings: cluster_settings(arguments, name, certificate),
     };
     clusters::start_agent(&context, &own);
-    let fraction = arguments
-        .cluster_lease_renew_interval_fraction
-        .clamp(0.01, 1.0);
-    let lease = AgentLeaseOptions {
-        duration: arguments.cluster_lease_duration,
-        renew_interval: arguments.cluster_lease_duration.mul_f64(fraction),
-    };
-    clusters::run_agent_lease(control, cluster, lease, &clock, tasks);
-    if arguments.enable_cert_rotation {
-        let rotation = CertificateRotationOptions {
-            cluster: name.to_owned(),
-            agent_namespace: arguments.agent_namespace.clone(),
-            checking_interval: arguments.cert_rotation_checking_interval,
-            remaining_time_threshold: arguments.cert_rotation_remaining_time_threshold,
-        };
-        run_certificate_rotation(control, member, rotation, &clock, tasks);
-    }
+    run_lease_and_rotation(arguments, (control, member), cluster, &clock, tasks);
     flotilla_status::start_agent(&context);
     let exports = ServiceControllersOptions {
         members: Arc::new(members),
@@ -385,6 +369,33 @@ async fn start_controllers(
     let started = Box::pin(propagation::start_agent(&context, name)).await;
     started.map_err(anyhow::Error::msg)?;
     Ok(context.clusters.informer().clone())
+}
+
+/// Renews the lease of the cluster and, if enabled, the agent's certificate.
+fn run_lease_and_rotation(
+    arguments: &AgentArgs,
+    (control, member): (&Arc<dyn Api>, &Arc<dyn Api>),
+    cluster: &Object,
+    clock: &Arc<dyn Clock>,
+    tasks: &TaskGroup,
+) {
+    let fraction = arguments
+        .cluster_lease_renew_interval_fraction
+        .clamp(0.01, 1.0);
+    let lease = AgentLeaseOptions {
+        duration: arguments.cluster_lease_duration,
+        renew_interval: arguments.cluster_lease_duration.mul_f64(fraction),
+    };
+    clusters::run_agent_lease(control, cluster, lease, clock, tasks);
+    if arguments.enable_cert_rotation {
+        let rotation = CertificateRotationOptions {
+            cluster: cluster.name().to_owned(),
+            agent_namespace: arguments.agent_namespace.clone(),
+            checking_interval: arguments.cert_rotation_checking_interval,
+            remaining_time_threshold: arguments.cert_rotation_remaining_time_threshold,
+        };
+        run_certificate_rotation(control, member, rotation, clock, tasks);
+    }
 }
 
 /// The settings of the controllers that report the agent's cluster.

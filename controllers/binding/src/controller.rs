@@ -488,19 +488,9 @@ impl BindingController {
         {
             common.inject_preserved_labels(&mut copy, &target.name);
         }
-        let text = |field: &str| {
-            copy["metadata"][field]
-                .as_str()
-                .unwrap_or_default()
-                .to_owned()
-        };
         let draft = DesiredWork {
             namespace: names::execution_space_name(&target.name),
-            name: names::work_name(
-                copy["kind"].as_str().unwrap_or_default(),
-                &text("name"),
-                &text("namespace"),
-            ),
+            name: work_name_of(&copy),
             labels,
             annotations,
             owner_references: Vec::new(),
@@ -510,6 +500,17 @@ impl BindingController {
         };
         Ok((record, draft))
     }
+}
+
+/// The name of the Work that holds a manifest.
+fn work_name_of(manifest: &Value) -> String {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let metadata = &manifest["metadata"];
+    names::work_name(
+        &text(&manifest["kind"]),
+        &text(&metadata["name"]),
+        &text(&metadata["namespace"]),
+    )
 }
 
 /// The inputs that the manifests of all clusters of a binding share.

@@ -157,7 +157,7 @@ mod tests {
     // proves: DET-skipped-namespaces
     #[test]
     fn patterns_match_whole_namespace_names() {
-        let defaults = crate::PropagationOptions::default().skipped_namespaces;
+        let defaults = TemplateFilterOptions::default().skipped_namespaces;
         let defaults: Vec<&str> = defaults.iter().map(String::as_str).collect();
         let system = [("kube-system", false), ("my-kube-x", true), ("kube", true)];
         check_namespace_filter(&defaults, &system);

@@ -63,30 +63,39 @@ impl ResourceDetector {
         DETECTOR_METRICS
             .apply_policy_outcomes
             .observe(began.elapsed(), outcome.is_ok());
-        let about = InvolvedObject::new(&served.api_version, served.kind(), &template);
+        self.record_outcome(served, &template, &claim, &outcome);
+        outcome?;
+        let generation = versions.policy_generation;
+        self.applied_policies.finish(key.clone(), versions);
+        self.recheck_policy(key, served, &template, claim, generation, cause)
+            .await?;
+        Ok(ReconcileAction::Done)
+    }
+
+    /// Records the event of an applied policy, if its binding was written or cannot be.
+    fn record_outcome(
+        &self,
+        served: &RestMapping,
+        template: &Object,
+        claim: &PolicyClaim,
+        outcome: &Result<bool, Error>,
+    ) {
+        let about = InvolvedObject::new(&served.api_version, served.kind(), template);
         let named = if claim.is_cluster_scoped() {
             format!("Apply cluster policy({})", claim.name)
         } else {
             format!("Apply policy({}/{})", claim.namespace, claim.name)
         };
         match outcome {
-            Ok(changed) => {
-                if changed {
-                    let text = format!("{named} succeed");
-                    self.recorder.normal(&about, "ApplyPolicySucceed", text);
-                }
-                let generation = versions.policy_generation;
-                self.applied_policies.finish(key.clone(), versions);
-                self.recheck_policy(key, served, &template, claim, generation, cause)
-                    .await?;
-                Ok(ReconcileAction::Done)
+            Ok(false) => {}
+            Ok(true) => {
+                let text = format!("{named} succeed");
+                self.recorder.normal(&about, "ApplyPolicySucceed", text);
             }
+            Err(e) if e.is_conflict() => {}
             Err(e) => {
-                if !e.is_conflict() {
-                    let text = format!("{named} failed: {e}");
-                    self.recorder.warning(&about, "ApplyPolicyFailed", text);
-                }
-                Err(e)
+                let text = format!("{named} failed: {e}");
+                self.recorder.warning(&about, "ApplyPolicyFailed", text);
             }
         }
     }

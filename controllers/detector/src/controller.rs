@@ -347,8 +347,8 @@ pub(crate) fn namespaced_name(namespace: &str, name: &str) -> String {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use controller_context::{NamespaceFilter, SkippedResourceConfig};
     use crate::options::InlineSchedulingOptions;
+    use controller_context::{NamespaceFilter, SkippedResourceConfig};
     use controller_testing::{DEPLOYMENTS, FederationFixture, deployment, policy, wait_until};
     use flotilla_runtime::RestMapper;
     use serde_json::json;

@@ -6,6 +6,7 @@ use controller_context::BindingDiff;
 use flotilla_runtime::RestMapping;
 use machinery::{Object, ObjectMeta};
 use openapi::karmada::placement::WorkloadAffinityTerm;
+use openapi::karmada::policy::PropagationSpec;
 use openapi::karmada::well_known_keys::{
     BINDING_FINALIZER, CLUSTER_BINDING_FINALIZER, CLUSTER_POLICY_ID, CLUSTER_POLICY_NAME,
 };
@@ -52,6 +53,63 @@ pub struct DesiredBinding {
     suspension: Value,
 }
 
+/// The owned fields of the spec that are set.
+fn desired_spec(
+    served: &RestMapping,
+    template: &Object,
+    policy: &PropagationSpec,
+    findings: InterpretedTemplate,
+) -> Result<Map<String, Value>, serde_json::Error> {
+    let resource = ObjectReference {
+        api_version: served.api_version.clone(),
+        kind: served.kind().to_owned(),
+        namespace: template.namespace().to_owned(),
+        name: template.name().to_owned(),
+        uid: template.uid().to_owned(),
+        resource_version: template.revision().to_string(),
+    };
+    let mut spec = Map::new();
+    let mut set = |field: &str, value: Value| {
+        if !value.is_null() && value != "" && value != json!(false) && value != json!(0) {
+            spec.insert(field.to_owned(), value);
+        }
+    };
+    set("resource", serde_json::to_value(resource)?);
+    match findings.replicas {
+        InterpretedReplicas::NotReplicated => {}
+        InterpretedReplicas::Replicas(replicas) => {
+            set("replicas", replicas.count.into());
+            set("replicaRequirements", replicas.requirements.into());
+        }
+        InterpretedReplicas::Components(components) if components.is_empty() => {}
+        InterpretedReplicas::Components(components) => {
+            set("components", serde_json::to_value(components)?);
+        }
+    }
+    set("propagateDeps", policy.propagate_deps.into());
+    set("schedulerName", policy.scheduler_name.as_str().into());
+    set("placement", serde_json::to_value(&policy.placement)?);
+    set("failover", policy.failover.clone().into());
+    set(
+        "conflictResolution",
+        policy.conflict_resolution.as_str().into(),
+    );
+    if let Some(preserve) = policy.preserve_resources_on_deletion {
+        spec.insert("preserveResourcesOnDeletion".into(), preserve.into());
+    }
+    if !template.namespace().is_empty() {
+        if let Some(priority) = findings.priority {
+            spec.insert("schedulePriority".into(), json!({"priority": priority}));
+        }
+        if findings.record_affinity_groups
+            && let Some(groups) = workload_affinity_groups(&policy.placement, template.meta())
+        {
+            spec.insert("workloadAffinityGroups".into(), groups);
+        }
+    }
+    Ok(spec)
+}
+
 impl DesiredBinding {
     pub fn new(
         served: &RestMapping,
@@ -60,54 +118,6 @@ impl DesiredBinding {
         claim: &PolicyClaim,
         findings: InterpretedTemplate,
     ) -> Result<Self, serde_json::Error> {
-        let from = &policy.view.spec;
-        let resource = ObjectReference {
-            api_version: served.api_version.clone(),
-            kind: served.kind().to_owned(),
-            namespace: template.namespace().to_owned(),
-            name: template.name().to_owned(),
-            uid: template.uid().to_owned(),
-            resource_version: template.revision().to_string(),
-        };
-        let mut spec = Map::new();
-        let mut set = |field: &str, value: Value| {
-            if !value.is_null() && value != "" && value != json!(false) && value != json!(0) {
-                spec.insert(field.to_owned(), value);
-            }
-        };
-        set("resource", serde_json::to_value(resource)?);
-        match findings.replicas {
-            InterpretedReplicas::NotReplicated => {}
-            InterpretedReplicas::Replicas(replicas) => {
-                set("replicas", replicas.count.into());
-                set("replicaRequirements", replicas.requirements.into());
-            }
-            InterpretedReplicas::Components(components) if components.is_empty() => {}
-            InterpretedReplicas::Components(components) => {
-                set("components", serde_json::to_value(components)?);
-            }
-        }
-        set("propagateDeps", from.propagate_deps.into());
-        set("schedulerName", from.scheduler_name.as_str().into());
-        set("placement", serde_json::to_value(&from.placement)?);
-        set("failover", from.failover.clone().into());
-        set(
-            "conflictResolution",
-            from.conflict_resolution.as_str().into(),
-        );
-        if let Some(preserve) = from.preserve_resources_on_deletion {
-            spec.insert("preserveResourcesOnDeletion".into(), preserve.into());
-        }
-        if !template.namespace().is_empty() {
-            if let Some(priority) = findings.priority {
-                spec.insert("schedulePriority".into(), json!({"priority": priority}));
-            }
-            if findings.record_affinity_groups
-                && let Some(groups) = workload_affinity_groups(&from.placement, template.meta())
-            {
-                spec.insert("workloadAffinityGroups".into(), groups);
-            }
-        }
         let owner = json!({
             "apiVersion": served.api_version, "kind": served.kind(),
             "name": template.name(), "uid": template.uid(),
@@ -123,8 +133,8 @@ impl DesiredBinding {
             } else {
                 BINDING_FINALIZER
             },
-            spec,
-            suspension: serde_json::to_value(&from.suspension)?,
+            spec: desired_spec(served, template, &policy.view.spec, findings)?,
+            suspension: serde_json::to_value(&policy.view.spec.suspension)?,
         })
     }
 

@@ -66,6 +66,39 @@ pub(crate) struct AppliedManifest {
 }
 
 impl ManifestApplyAttempt<'_> {
+    /// The state of the object after an outcome; an outdated one is a failure.
+    fn applied_manifest(
+        &self,
+        outcome: ManifestWriteOutcome,
+    ) -> Result<AppliedManifest, ManifestApplyError> {
+        let (object, wrote, written_content) = match outcome {
+            ManifestWriteOutcome::Written(object, content) => (object, true, content),
+            ManifestWriteOutcome::Unchanged(object) => (object, false, self.last_written),
+            ManifestWriteOutcome::Delayed(delay) => {
+                return Ok(AppliedManifest {
+                    synced: None,
+                    wrote: false,
+                    repair_delay: Some(delay),
+                });
+            }
+            ManifestWriteOutcome::Outdated(_, refused) => {
+                return Err(ManifestApplyError::from_client_error(&refused));
+            }
+        };
+        let synced = SyncedObjectVersion {
+            resource: self.target.mapping.gvr.clone(),
+            namespace: self.target.namespace.to_owned(),
+            name: self.target.name.to_owned(),
+            revision: object.revision(),
+            written_content,
+        };
+        Ok(AppliedManifest {
+            synced: Some(synced),
+            wrote,
+            repair_delay: None,
+        })
+    }
+
     fn count_create(&self, success: bool) {
         let again = self.work.mode == UpdateMode::Repair;
         EXECUTION_METRICS.record_create(
@@ -212,33 +245,8 @@ impl ExecutionController {
             last_written: last.and_then(|synced| synced.written_content),
         };
         let observed = informer.get(namespace, target.name);
-        let (object, wrote, written_content) =
-            match self.create_or_update(&attempt, observed).await? {
-                ManifestWriteOutcome::Written(object, content) => (object, true, content),
-                ManifestWriteOutcome::Unchanged(object) => (object, false, attempt.last_written),
-                ManifestWriteOutcome::Delayed(delay) => {
-                    return Ok(AppliedManifest {
-                        synced: None,
-                        wrote: false,
-                        repair_delay: Some(delay),
-                    });
-                }
-                ManifestWriteOutcome::Outdated(_, refused) => {
-                    return Err(ManifestApplyError::from_client_error(&refused));
-                }
-            };
-        let synced = SyncedObjectVersion {
-            resource: resource.clone(),
-            namespace: namespace.to_owned(),
-            name: target.name.to_owned(),
-            revision: object.revision(),
-            written_content,
-        };
-        Ok(AppliedManifest {
-            synced: Some(synced),
-            wrote,
-            repair_delay: None,
-        })
+        let outcome = self.create_or_update(&attempt, observed).await?;
+        attempt.applied_manifest(outcome)
     }
 
     /// Writes an object until the member has what it should have, or refuses. The outcome is
@@ -373,13 +381,7 @@ impl ExecutionController {
         };
         if let RepairTiming::After { delay, unexplained } = of.timing() {
             if unexplained {
-                // Asks the member once for each repair that waits.
-                let current = self.with_call_timeout(of.api.get(of.path())).await;
-                let current = current.as_ref().unwrap_or(&observed);
-                if let Some(text) = self.find_contested_field(of.target, current).await {
-                    let backoff = &of.work.executor.repairs;
-                    backoff.explain(of.work.key, &of.object_key(), text);
-                }
+                self.explain_repair(of, &observed).await;
             }
             return Ok(ManifestWriteOutcome::Delayed(delay));
         }
@@ -387,22 +389,42 @@ impl ExecutionController {
         match self.write_update(of, write).await? {
             // The remaining fields may contradict the manifest, such as the other choice of a union.
             ManifestWriteOutcome::Outdated(_, refused) if is_invalid(&refused) && !is_whole => {
-                let whole = self.decide_update(
-                    of.target,
-                    |_| (),
-                    &observed,
-                    UpdateMode::Edit,
-                    &FieldOwnership::Own,
-                );
-                match whole.await.map_err(ManifestApplyError::Failed)? {
-                    MemberObjectDecision::Write(write) => {
-                        let outcome = self.write_update(of, write).await?;
-                        fail_if_invalid(outcome)
-                    }
-                    _ => Err(ManifestApplyError::from_client_error(&refused)),
-                }
+                self.write_whole(of, &observed, &refused).await
             }
             outcome => fail_if_invalid(outcome),
+        }
+    }
+
+    /// Asks the member, once for each repair that waits, which field somebody else sets.
+    async fn explain_repair(&self, of: &ManifestApplyAttempt<'_>, observed: &Object) {
+        let current = self.with_call_timeout(of.api.get(of.path())).await;
+        let current = current.as_ref().unwrap_or(observed);
+        if let Some(text) = self.find_contested_field(of.target, current).await {
+            let backoff = &of.work.executor.repairs;
+            backoff.explain(of.work.key, &of.object_key(), text);
+        }
+    }
+
+    /// Writes the manifest as if nobody else had set a field; without a difference then, what the
+    /// member has refused remains the error.
+    async fn write_whole(
+        &self,
+        of: &ManifestApplyAttempt<'_>,
+        observed: &Object,
+        refused: &client::Error,
+    ) -> Result<ManifestWriteOutcome, ManifestApplyError> {
+        let whole = self.decide_update(
+            of.target,
+            |_| (),
+            observed,
+            UpdateMode::Edit,
+            &FieldOwnership::Own,
+        );
+        match whole.await.map_err(ManifestApplyError::Failed)? {
+            MemberObjectDecision::Write(write) => {
+                fail_if_invalid(self.write_update(of, write).await?)
+            }
+            _ => Err(ManifestApplyError::from_client_error(refused)),
         }
     }
 

@@ -60,28 +60,17 @@ impl ExecutionController {
             self.recorder
                 .normal(&Self::work_reference(object), "WorkDispatching", text);
         }
-        if suspended {
-            self.update_conditions(object, work, &[dispatch]).await?;
-            return Ok(ReconcileAction::Done);
-        }
-        let current = work.condition(APPLIED);
-        let generation = object.meta().generation;
-        let was_applied =
-            current.is_some_and(|c| c.status == "True" && c.observed_generation == generation);
         let ready = self
             .clusters
             .get(cluster)
             .is_some_and(|c| c.cluster.is_ready());
-        if !ready {
-            // The Applied condition stays as it is: the Work waits for the cluster.
+        if suspended || !ready {
+            // The Applied condition stays as it is: the Work waits.
             self.update_conditions(object, work, &[dispatch]).await?;
             return Ok(ReconcileAction::Done);
         }
         let key = object.meta().key();
-        let mode = match was_applied || self.synced_work(object).is_some() {
-            true => UpdateMode::Repair,
-            false => UpdateMode::Edit,
-        };
+        let generation = object.meta().generation;
         let last = executor.synced_works.get(&key);
         let last = last.filter(|last| last.uid == object.uid());
         let began = Instant::now();
@@ -90,7 +79,7 @@ impl ExecutionController {
             executor,
             key: &key,
             generation,
-            mode,
+            mode: self.update_mode(object, work),
             attempt,
             last_synced: last.as_ref().map_or(&[], |last| &last.objects),
         };
@@ -99,30 +88,55 @@ impl ExecutionController {
         EXECUTION_METRICS
             .sync_workload_outcomes
             .observe(began.elapsed(), succeeded);
-        let result = result?;
-        if let Some(failure) = result.failure {
+        let mut result = result?;
+        if let Some(failure) = result.failure.take() {
             return self
                 .record_failure(cluster, object, work, dispatch, failure)
                 .await;
         }
         if result.wrote {
             let text = format!("Sync work({key}) to cluster({cluster}) successful.");
-            let about = Self::work_reference(object);
-            self.recorder.normal(&about, "SyncSucceed", text);
+            self.recorder
+                .normal(&Self::work_reference(object), "SyncSucceed", text);
         }
+        self.record_applied(executor, object, work, dispatch, result)
+            .await
+    }
+
+    /// Records that all manifests of a Work are applied, or wait for a repair.
+    async fn record_applied(
+        &self,
+        executor: &ClusterExecutor,
+        object: &Object,
+        work: &EncodedWork,
+        dispatch: WorkCondition,
+        result: WorkSyncResult,
+    ) -> Result<ReconcileAction, Error> {
         let mut conditions = vec![dispatch, applied_condition(Ok(()))];
         let quiet_after = self.add_field_conflict(executor, object, work, &mut conditions);
         self.update_conditions(object, work, &conditions).await?;
         if result.repair_delay.is_none() {
             let synced_versions = SyncedWork {
                 uid: object.uid().to_owned(),
-                generation,
+                generation: object.meta().generation,
                 objects: result.targets,
             };
             self.record_synced(object, synced_versions);
         }
         let delay = result.repair_delay.into_iter().chain(quiet_after).min();
         Ok(delay.map_or(ReconcileAction::Done, ReconcileAction::RequeueAfter))
+    }
+
+    /// A Work that was applied before is repaired; one of another generation is an edit.
+    fn update_mode(&self, object: &Object, work: &EncodedWork) -> UpdateMode {
+        let generation = object.meta().generation;
+        let was_applied = work
+            .condition(APPLIED)
+            .is_some_and(|c| c.status == "True" && c.observed_generation == generation);
+        match was_applied || self.synced_work(object).is_some() {
+            true => UpdateMode::Repair,
+            false => UpdateMode::Edit,
+        }
     }
 
     /// Records that manifests of a Work are not applied.

@@ -9,11 +9,10 @@ use client::{
     Api, Informer, InformerEvent, InvolvedObject, Patch, ResourcePath, TaskGroup, WriteOptions,
     ignore_not_found,
 };
-use controller_context::{
-    Error, ManifestMemoryBudget, PropagationContext, is_equal_except_status,
-};
-use flotilla_runtime::{ClusterLister, ControllerName, EventRecorder, Expectations, ReconcileAction, RestMapper, Workqueue,
-    is_generation_or_deletion_changed, run_workers,
+use controller_context::{Error, ManifestMemoryBudget, PropagationContext, is_equal_except_status};
+use flotilla_runtime::{
+    ClusterLister, ControllerName, EventRecorder, Expectations, ReconcileAction, RestMapper,
+    Workqueue, is_generation_or_deletion_changed, run_workers,
 };
 use interpreter::{InterpreterOperation, InterpreterRuleChange, ResourceInterpreter};
 use machinery::conditions::set_status_condition;

@@ -127,17 +127,7 @@ pub(crate) fn plan_rollout(
         scale_down_old(&old, &new, desired, unavailable, &mut rollout.scale);
     }
     let current = new.as_ref().map_or(0, |s| s.revision).max(newest + 1);
-    let current_text = current.to_string();
-    let patch = json!({"metadata": {"annotations": {REVISION_ANNOTATION: current_text}}});
-    if current > 1
-        && deployment["metadata"]["annotations"][REVISION_ANNOTATION] != current_text
-        && !paused
-    {
-        rollout.deployment_patch = Some(patch.clone());
-    }
-    if let Some(set) = new.as_ref().filter(|s| s.revision < current) {
-        rollout.revision_patch = Some((set.name.to_owned(), patch));
-    }
+    plan_revision(deployment, new.as_ref(), current, &mut rollout);
     rollout.delete = surplus_replica_sets(deployment, &old);
     update_status(
         deployment,
@@ -148,6 +138,27 @@ pub(crate) fn plan_rollout(
         now,
     );
     rollout
+}
+
+/// Plans the annotation with the current revision on the Deployment, unless it is paused, and on
+/// its new replica set.
+fn plan_revision(
+    deployment: &Value,
+    new: Option<&ReplicaSetCounts<'_>>,
+    current: i64,
+    rollout: &mut DeploymentPlan,
+) {
+    let text = current.to_string();
+    let patch = json!({"metadata": {"annotations": {REVISION_ANNOTATION: text}}});
+    if current > 1
+        && deployment["metadata"]["annotations"][REVISION_ANNOTATION] != text
+        && deployment["spec"]["paused"] != true
+    {
+        rollout.deployment_patch = Some(patch.clone());
+    }
+    if let Some(set) = new.filter(|s| s.revision < current) {
+        rollout.revision_patch = Some((set.name.to_owned(), patch));
+    }
 }
 
 /// The oldest empty replica sets beyond the revision history limit.
@@ -233,7 +244,6 @@ fn update_status(
     let before = &deployment["status"];
     let mut status = updated_status(before, &[], &counters).unwrap_or_else(|| before.clone());
     let complete = updated == desired && pods == desired && available == desired;
-    let enough = available >= desired - unavailable;
     let name = rollout
         .create
         .as_ref()
@@ -242,7 +252,18 @@ fn update_status(
     // A rollout that was complete stays complete while it only changes its size.
     let done =
         complete || pods == updated && progressing_reason(before) == NEW_REPLICA_SET_AVAILABLE;
-    let available = if enough {
+    let available = available_condition(available >= desired - unavailable);
+    let progressing = progressing_condition(done, name);
+    let conditions = &mut status["conditions"];
+    set_deployment_condition(conditions, "Available", available, now);
+    set_deployment_condition(conditions, "Progressing", progressing, now);
+    rollout.stable = complete && rollout.scale.is_empty();
+    rollout.status = (status != *before).then_some(status);
+}
+
+/// The status, reason and message of the condition Available.
+fn available_condition(enough: bool) -> (&'static str, &'static str, String) {
+    if enough {
         (
             "True",
             "MinimumReplicasAvailable",
@@ -254,25 +275,24 @@ fn update_status(
             "MinimumReplicasUnavailable",
             "Deployment does not have minimum availability.".to_owned(),
         )
-    };
-    let progressing = if done {
+    }
+}
+
+/// The status, reason and message of the condition Progressing, for the newest replica set.
+fn progressing_condition(done: bool, set: &str) -> (&'static str, &'static str, String) {
+    if done {
         (
             "True",
             NEW_REPLICA_SET_AVAILABLE,
-            format!("ReplicaSet {name:?} has successfully progressed."),
+            format!("ReplicaSet {set:?} has successfully progressed."),
         )
     } else {
         (
             "True",
             "ReplicaSetUpdated",
-            format!("ReplicaSet {name:?} is progressing."),
+            format!("ReplicaSet {set:?} is progressing."),
         )
-    };
-    let conditions = &mut status["conditions"];
-    set_deployment_condition(conditions, "Available", available, now);
-    set_deployment_condition(conditions, "Progressing", progressing, now);
-    rollout.stable = complete && rollout.scale.is_empty();
-    rollout.status = (status != *before).then_some(status);
+    }
 }
 
 const NEW_REPLICA_SET_AVAILABLE: &str = "NewReplicaSetAvailable";

@@ -39,29 +39,9 @@ pub(crate) fn plan_pods(
     let missing = completions.map_or(if succeeded > 0 { 0 } else { parallelism }, |c| {
         parallelism.min(c - succeeded)
     }) - active.len() as i64;
-    let mut nth = 0;
-    while !complete && (plan.create.len() as i64) < missing {
-        let name = format!(
-            "{}-{}",
-            parent.object.name(),
-            pod_name_suffix(parent.object.uid(), nth)
-        );
-        nth += 1;
-        if pods.iter().all(|p| p.metadata.name != name) {
-            plan.create.push(pod_from_template(
-                parent,
-                &job["spec"]["template"],
-                &name,
-                &[],
-            ));
-        }
+    if !complete {
+        plan.create = new_pods(parent, job, pods, missing);
     }
-    let mut status = Map::new();
-    let start = old
-        .get("startTime")
-        .cloned()
-        .unwrap_or_else(|| rfc3339_seconds(now).into());
-    status.insert("startTime".into(), start);
     let running = active.len() + plan.create.len();
     let counters = [
         ("active", if complete { 0 } else { running as i64 }),
@@ -71,6 +51,37 @@ pub(crate) fn plan_pods(
             active.iter().filter(|p| p.is_ready()).count() as i64,
         ),
     ];
+    let status = job_status(old, counters, complete, now);
+    plan.stable = complete;
+    plan.status = (status != *old).then_some(status);
+    plan
+}
+
+/// As many new pods as are missing, with names that no pod has.
+fn new_pods(
+    parent: &ParentWorkload<'_>,
+    job: &Value,
+    pods: &[&HollowPodFields],
+    missing: i64,
+) -> Vec<Value> {
+    let names = (0..).map(|nth| {
+        let suffix = pod_name_suffix(parent.object.uid(), nth);
+        format!("{}-{suffix}", parent.object.name())
+    });
+    names
+        .filter(|name| pods.iter().all(|p| p.metadata.name != *name))
+        .take(usize::try_from(missing).unwrap_or(0))
+        .map(|name| pod_from_template(parent, &job["spec"]["template"], &name, &[]))
+        .collect()
+}
+
+fn job_status(old: &Value, counters: [(&str, i64); 3], complete: bool, now: Timestamp) -> Value {
+    let mut status = Map::new();
+    let start = old
+        .get("startTime")
+        .cloned()
+        .unwrap_or_else(|| rfc3339_seconds(now).into());
+    status.insert("startTime".into(), start);
     for (field, value) in counters {
         if value != 0 || field == "ready" {
             status.insert(field.into(), value.into());
@@ -90,10 +101,7 @@ pub(crate) fn plan_pods(
         );
         status.insert("completionTime".into(), time.clone().into());
     }
-    plan.stable = complete;
-    let status = Value::Object(status);
-    plan.status = (status != *old).then_some(status);
-    plan
+    Value::Object(status)
 }
 
 #[cfg(test)]

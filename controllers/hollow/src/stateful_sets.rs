@@ -28,96 +28,132 @@ fn add_claim_volumes(pod: &mut Value, set: &Value) {
     }
 }
 
+/// A StatefulSet whose pods are planned.
+struct StatefulSetRollout<'a> {
+    parent: &'a ParentWorkload<'a>,
+    set: &'a Value,
+    pods: &'a [&'a HollowPodFields],
+    desired: i64,
+    /// The name of the revision that all pods should have.
+    revision: String,
+}
+
+/// Pods of the latest revision, counted by ordinal up to the first one that the others wait for.
+#[derive(Default)]
+struct UpdatedPods {
+    count: i64,
+    ready: i64,
+}
+
 /// Plans one StatefulSet, given the pods that belong to it.
 pub(crate) fn plan_pods(
     parent: &ParentWorkload<'_>,
     set: &Value,
     pods: &[&HollowPodFields],
 ) -> WorkloadPlan {
-    let desired = set["spec"]["replicas"].as_i64().unwrap_or(1).max(0);
-    let parallel = set["spec"]["podManagementPolicy"] == "Parallel";
     let template = &set["spec"]["template"];
-    let revision = format!(
-        "{}-{}",
-        parent.object.name(),
-        short_hash(&template.to_string())
-    );
-    let named = |ordinal: i64| format!("{}-{ordinal}", parent.object.name());
-    let find = |name: &str| pods.iter().copied().find(|p| p.metadata.name == name);
-
+    let rollout = StatefulSetRollout {
+        parent,
+        set,
+        pods,
+        desired: set["spec"]["replicas"].as_i64().unwrap_or(1).max(0),
+        revision: format!(
+            "{}-{}",
+            parent.object.name(),
+            short_hash(&template.to_string())
+        ),
+    };
     let mut plan = WorkloadPlan::default();
-    let mut updated = 0;
-    let mut ready = 0;
-    let mut existing = 0;
-    for ordinal in 0..desired {
-        let name = named(ordinal);
-        match find(&name) {
-            Some(pod) if pod.is_deleting() => break,
-            Some(pod) if pod.label(REVISION_LABEL) != revision || pod.is_finished() => {
-                // One at a time: the next pod waits until this one is recreated.
-                plan.delete.push(name);
-                break;
-            }
-            Some(pod) => {
-                existing += 1;
-                updated += 1;
-                ready += i64::from(pod.is_ready());
-                if !pod.is_ready() && !parallel {
-                    break;
-                }
-            }
-            None => {
-                let labels = [
-                    (REVISION_LABEL, &*revision),
-                    ("statefulset.kubernetes.io/pod-name", &*name),
-                ];
-                let mut pod = pod_from_template(parent, template, &name, &labels);
-                add_claim_volumes(&mut pod, set);
-                plan.create.push(pod);
-                if !parallel {
-                    break;
-                }
-            }
-        }
-    }
-    for pod in pods {
-        let ordinal = pod
-            .metadata
-            .name
-            .rsplit('-')
-            .next()
-            .and_then(|o| o.parse::<i64>().ok());
-        if ordinal.is_none_or(|o| o >= desired) && !pod.is_deleting() {
-            plan.delete.push(pod.metadata.name.clone());
-        }
-    }
-    // Pods with a higher ordinal than the replaced one still count.
-    let counted: Vec<&&HollowPodFields> = pods
-        .iter()
-        .filter(|p| !p.is_deleting() && !plan.delete.contains(&p.metadata.name))
-        .collect();
-    existing = existing.max(counted.len() as i64) + plan.create.len() as i64;
-    ready = ready.max(counted.iter().filter(|p| p.is_ready()).count() as i64);
-    let counters = [
-        ("replicas", existing),
-        ("readyReplicas", ready),
-        ("availableReplicas", ready),
-        ("currentReplicas", updated),
-        ("updatedReplicas", updated),
-        ("observedGeneration", generation(set)),
-    ];
-    let mut old = set["status"].clone();
-    if old.is_null() {
-        old = serde_json::json!({});
-    }
-    let mut status = updated_status(&old, &["replicas", "availableReplicas"], &counters)
-        .unwrap_or_else(|| old.clone());
-    for field in ["currentRevision", "updateRevision"] {
-        status[field] = (&*revision).into();
-    }
-    plan.stable = plan.create.is_empty() && updated == desired && ready == desired;
-    plan.status = (status != set["status"]).then_some(status);
+    let updated = rollout.plan_ordinals(&mut plan);
+    plan.delete.extend(rollout.surplus_pods());
+    rollout.plan_status(&updated, &mut plan);
     plan
+}
+
+impl StatefulSetRollout<'_> {
+    /// Plans the creation and the replacement of pods, by ordinal.
+    fn plan_ordinals(&self, plan: &mut WorkloadPlan) -> UpdatedPods {
+        let parallel = self.set["spec"]["podManagementPolicy"] == "Parallel";
+        let mut updated = UpdatedPods::default();
+        for ordinal in 0..self.desired {
+            let name = format!("{}-{ordinal}", self.parent.object.name());
+            match self.pods.iter().find(|pod| pod.metadata.name == name) {
+                Some(pod) if pod.is_deleting() => break,
+                Some(pod) if pod.label(REVISION_LABEL) != self.revision || pod.is_finished() => {
+                    // One at a time: the next pod waits until this one is recreated.
+                    plan.delete.push(name);
+                    break;
+                }
+                Some(pod) => {
+                    updated.count += 1;
+                    updated.ready += i64::from(pod.is_ready());
+                    if !pod.is_ready() && !parallel {
+                        break;
+                    }
+                }
+                None => {
+                    plan.create.push(self.new_pod(&name));
+                    if !parallel {
+                        break;
+                    }
+                }
+            }
+        }
+        updated
+    }
+
+    fn new_pod(&self, name: &str) -> Value {
+        let labels = [
+            (REVISION_LABEL, &*self.revision),
+            ("statefulset.kubernetes.io/pod-name", name),
+        ];
+        let template = &self.set["spec"]["template"];
+        let mut pod = pod_from_template(self.parent, template, name, &labels);
+        add_claim_volumes(&mut pod, self.set);
+        pod
+    }
+
+    /// The names of pods without an ordinal below the number of replicas.
+    fn surplus_pods(&self) -> impl Iterator<Item = String> {
+        self.pods.iter().filter_map(|pod| {
+            let name = &pod.metadata.name;
+            let ordinal = name.rsplit('-').next().and_then(|o| o.parse::<i64>().ok());
+            let surplus = ordinal.is_none_or(|ordinal| ordinal >= self.desired);
+            (surplus && !pod.is_deleting()).then(|| name.clone())
+        })
+    }
+
+    fn plan_status(&self, updated: &UpdatedPods, plan: &mut WorkloadPlan) {
+        // Pods with a higher ordinal than the replaced one still count.
+        let counted: Vec<&&HollowPodFields> = self
+            .pods
+            .iter()
+            .filter(|p| !p.is_deleting() && !plan.delete.contains(&p.metadata.name))
+            .collect();
+        let existing = updated.count.max(counted.len() as i64) + plan.create.len() as i64;
+        let ready = counted.iter().filter(|p| p.is_ready()).count() as i64;
+        let ready = updated.ready.max(ready);
+        let counters = [
+            ("replicas", existing),
+            ("readyReplicas", ready),
+            ("availableReplicas", ready),
+            ("currentReplicas", updated.count),
+            ("updatedReplicas", updated.count),
+            ("observedGeneration", generation(self.set)),
+        ];
+        let mut old = self.set["status"].clone();
+        if old.is_null() {
+            old = json!({});
+        }
+        let mut status = updated_status(&old, &["replicas", "availableReplicas"], &counters)
+            .unwrap_or_else(|| old.clone());
+        for field in ["currentRevision", "updateRevision"] {
+            status[field] = (&*self.revision).into();
+        }
+        plan.stable =
+            plan.create.is_empty() && updated.count == self.desired && ready == self.desired;
+        plan.status = (status != self.set["status"]).then_some(status);
+    }
 }
 
 #[cfg(test)]

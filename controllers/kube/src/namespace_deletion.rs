@@ -89,16 +89,6 @@ impl RemainingContent {
     }
 
     fn conditions(&self, now: &str) -> [Value; 5] {
-        let content: Vec<String> = self
-            .resources
-            .iter()
-            .map(|(name, n)| format!("{name} has {n} resource instances"))
-            .collect();
-        let finalizers: Vec<String> = self
-            .finalizers
-            .iter()
-            .map(|(name, n)| format!("{name} in {n} resource instances"))
-            .collect();
         let one = |kind: &str, bad: bool, reasons: (&str, &str), texts: (String, &str)| {
             json!({"type": kind, "status": if bad { "True" } else { "False" }, "lastTransitionTime": now,
                    "reason": if bad { reasons.0 } else { reasons.1 }, "message": if bad { texts.0 } else { texts.1.to_owned() }})
@@ -108,10 +98,13 @@ impl RemainingContent {
             self.failures.len(),
             self.failures.join(", ")
         );
-        let remaining = format!("Some resources are remaining: {}", content.join(", "));
+        let remaining = format!(
+            "Some resources are remaining: {}",
+            list_counts(&self.resources, "has")
+        );
         let kept = format!(
             "Some content in the namespace has finalizers remaining: {}",
-            finalizers.join(", ")
+            list_counts(&self.finalizers, "in")
         );
         [
             one(
@@ -137,18 +130,26 @@ impl RemainingContent {
             ),
             one(
                 "NamespaceContentRemaining",
-                !content.is_empty(),
+                !self.resources.is_empty(),
                 ("SomeResourcesRemain", "ContentRemoved"),
                 (remaining, "All content successfully removed"),
             ),
             one(
                 "NamespaceFinalizersRemaining",
-                !finalizers.is_empty(),
+                !self.finalizers.is_empty(),
                 ("SomeFinalizersRemain", "ContentHasNoFinalizers"),
                 (kept, "All content-preserving finalizers finished"),
             ),
         ]
     }
+}
+
+/// Lists how many instances each name has, or is in.
+fn list_counts<N: std::fmt::Display>(counts: &[(String, N)], verb: &str) -> String {
+    let texts = counts
+        .iter()
+        .map(|(name, count)| format!("{name} {verb} {count} resource instances"));
+    texts.collect::<Vec<_>>().join(", ")
 }
 
 impl NamespaceDeletionController {

@@ -44,54 +44,20 @@ pub(super) fn select_container(
     name: &str,
     requested: Option<&str>,
 ) -> Result<StartedContainer, Status> {
-    let names = |of: &str| -> Vec<String> {
-        let all = pod["spec"][of].as_array();
-        let names = all.into_iter().flatten().filter_map(|c| c["name"].as_str());
-        names.map(str::to_owned).collect()
-    };
-    let (main, initial) = (names("containers"), names("initContainers"));
-    let container = match (requested.filter(|r| !r.is_empty()), main.as_slice()) {
-        (Some(requested), _) if main.iter().chain(&initial).any(|n| n == requested) => {
-            requested.to_owned()
-        }
-        (Some(requested), _) => {
-            let text = format!("container {requested} is not valid for pod {name}");
-            return Err(Status::bad_request(text));
-        }
-        (None, [one]) => one.clone(),
-        (None, many) => {
-            let text = format!(
-                "a container name must be specified for pod {name}, choose one of: [{}]",
-                many.join(" ")
-            );
-            return Err(Status::bad_request(text));
-        }
-    };
+    let container = requested_name(pod, name, requested)?;
     let states =
         ["containerStatuses", "initContainerStatuses"].map(|f| pod["status"][f].as_array());
     let mut states = states.into_iter().flatten().flatten();
     let state = states
         .find(|s| s["name"] == *container)
         .map(|s| &s["state"]);
-    let time = |state: &str, field: &str, of: &Value| of[state][field].as_str()?.parse().ok();
-    let running = state.and_then(|s| time("running", "startedAt", s));
-    let ended = state.and_then(|s| {
-        Some((
-            time("terminated", "startedAt", s)?,
-            time("terminated", "finishedAt", s)?,
-        ))
-    });
-    let (started, finished): (Timestamp, Option<Timestamp>) = match (running, ended) {
-        (Some(started), _) => (started, None),
-        (None, Some((started, finished))) => (started, Some(finished)),
-        (None, None) => {
-            let why = state.and_then(|s| s["waiting"]["reason"].as_str());
-            let text = format!(
-                "container {container:?} in pod {name:?} is waiting to start: {}",
-                why.unwrap_or("ContainerCreating")
-            );
-            return Err(Status::bad_request(text));
-        }
+    let Some((started, finished)) = state.and_then(run_times) else {
+        let why = state.and_then(|s| s["waiting"]["reason"].as_str());
+        let text = format!(
+            "container {container:?} in pod {name:?} is waiting to start: {}",
+            why.unwrap_or("ContainerCreating")
+        );
+        return Err(Status::bad_request(text));
     };
     Ok(StartedContainer {
         namespace: namespace.to_owned(),
@@ -104,6 +70,43 @@ pub(super) fn select_container(
         started,
         finished,
     })
+}
+
+/// The name of the requested container, or of the only one.
+fn requested_name(pod: &Value, name: &str, requested: Option<&str>) -> Result<String, Status> {
+    let names = |of: &str| -> Vec<String> {
+        let all = pod["spec"][of].as_array();
+        let names = all.into_iter().flatten().filter_map(|c| c["name"].as_str());
+        names.map(str::to_owned).collect()
+    };
+    let (main, initial) = (names("containers"), names("initContainers"));
+    match (requested.filter(|r| !r.is_empty()), main.as_slice()) {
+        (Some(requested), _) if main.iter().chain(&initial).any(|n| n == requested) => {
+            Ok(requested.to_owned())
+        }
+        (Some(requested), _) => {
+            let text = format!("container {requested} is not valid for pod {name}");
+            Err(Status::bad_request(text))
+        }
+        (None, [one]) => Ok(one.clone()),
+        (None, many) => {
+            let text = format!(
+                "a container name must be specified for pod {name}, choose one of: [{}]",
+                many.join(" ")
+            );
+            Err(Status::bad_request(text))
+        }
+    }
+}
+
+/// When a container has started and, unless it runs, finished; `None` if it waits.
+fn run_times(state: &Value) -> Option<(Timestamp, Option<Timestamp>)> {
+    let time = |of: &str, field: &str| state[of][field].as_str()?.parse().ok();
+    if let Some(started) = time("running", "startedAt") {
+        return Some((started, None));
+    }
+    let finished: Timestamp = time("terminated", "finishedAt")?;
+    Some((time("terminated", "startedAt")?, Some(finished)))
 }
 
 #[cfg(test)]

@@ -192,6 +192,31 @@ pub(super) struct LuaVm {
     scripts: HashMap<ScriptHash, LoadedScript>,
 }
 
+/// Adds the allowed functions of the libraries to the globals, read-only; returns `math.randomseed`.
+fn add_libraries(lua: &Lua, base: &Table) -> mlua::Result<Function> {
+    let mut reseed = None;
+    for (name, allowed) in LIBRARIES {
+        let library: Table = lua.globals().raw_get(name)?;
+        retain_functions(&library, allowed)?;
+        match name {
+            "math" => {
+                let modulo = lua.load("local a, b = ... return a % b").into_function()?;
+                library.raw_set("mod", modulo)?;
+                reseed = Some(library.raw_get::<Function>("randomseed")?);
+            }
+            "string" => {
+                library.raw_set("dump", unsupported_function(lua, "string.dump")?)?;
+                let older = library.raw_get::<Function>("gmatch")?;
+                library.raw_set("gfind", older)?;
+            }
+            _ => {}
+        }
+        library.set_readonly(true);
+        base.raw_set(name, library)?;
+    }
+    reseed.ok_or_else(|| mlua::Error::runtime("there is no math library"))
+}
+
 impl LuaVm {
     pub(super) fn new() -> mlua::Result<Self> {
         let libraries = StdLib::TABLE | StdLib::STRING | StdLib::MATH | StdLib::OS;
@@ -219,33 +244,14 @@ impl LuaVm {
             .load(PATTERN_GUARD_SOURCE)
             .set_name(format!("={LIBRARY_CHUNK}"));
         guard.call::<()>(lengthy)?;
-        let mut reseed = None;
-        for (name, allowed) in LIBRARIES {
-            let library: Table = globals.raw_get(name)?;
-            retain_functions(&library, allowed)?;
-            match name {
-                "math" => {
-                    let modulo = lua.load("local a, b = ... return a % b").into_function()?;
-                    library.raw_set("mod", modulo)?;
-                    reseed = Some(library.raw_get::<Function>("randomseed")?);
-                }
-                "string" => {
-                    library.raw_set("dump", unsupported_function(&lua, "string.dump")?)?;
-                    let older = library.raw_get::<Function>("gmatch")?;
-                    library.raw_set("gfind", older)?;
-                }
-                _ => {}
-            }
-            library.set_readonly(true);
-            base.raw_set(name, library)?;
-        }
+        let reseed = add_libraries(&lua, &base)?;
         // Reserves the entry; each copy of the globals sets it to itself.
         base.raw_set("_G", false)?;
         base.raw_set("require", kube_library::require(&lua, &tables, &watch)?)?;
         let ticking = Rc::clone(&watch);
         lua.set_interrupt(move |_| ticking.on_interrupt());
         Ok(Self {
-            reseed: reseed.ok_or_else(|| mlua::Error::runtime("there is no math library"))?,
+            reseed,
             lua,
             tables,
             base,

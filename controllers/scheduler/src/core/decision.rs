@@ -83,15 +83,7 @@ impl SchedulingDecision<'_> {
     ) -> Result<(), SchedulingFailure> {
         let (request, scheduling_context) = (self.request, self.context);
         let targets = CurrentTargets::from_spec(request.spec);
-        let filter = ClusterFilter::new(&request, &scheduling_context, &targets);
-        self.filter_result =
-            filter.run(&mut |plugin, count| ended(StepOrPluginCompletion::Plugin(plugin, count)));
-        let (passed, refused) = (&self.filter_result.feasible, &self.filter_result.rejected);
-        let count = FilterCounts {
-            passed: passed.len(),
-            rejected: refused.len(),
-        };
-        ended(StepOrPluginCompletion::Step(SchedulingStep::Filter, count));
+        self.filter_result = run_filters(&request, &scheduling_context, &targets, ended);
         if self.filter_result.feasible.is_empty() {
             return Err(self.filter_result.failure());
         }
@@ -104,24 +96,7 @@ impl SchedulingDecision<'_> {
             }
         }
         let scored = score_clusters(scheduling_context.settings, &targets, &self.filter_result);
-        if scheduling_context
-            .settings
-            .plugins
-            .has(SchedulerPluginName::ClusterLocality)
-        {
-            let count = FilterCounts {
-                passed: scored.len(),
-                rejected: 0,
-            };
-            ended(StepOrPluginCompletion::Plugin(
-                SchedulerPluginName::ClusterLocality,
-                count,
-            ));
-        }
-        ended(StepOrPluginCompletion::Step(
-            SchedulingStep::Score,
-            FilterCounts::from_success(true),
-        ));
+        report_scores(scheduling_context.settings, scored.len(), ended);
         let strategy = AssignmentStrategy::from_placement(request.placement);
         let sets =
             schedules_component_sets(request.spec, request.placement, scheduling_context.settings);
@@ -145,6 +120,44 @@ impl SchedulingDecision<'_> {
         self.assignment = division.map_err(|e| e.with_context("assign replicas"))?;
         Ok(())
     }
+}
+
+/// Filters the clusters, and reports each filter and the step.
+fn run_filters<'a>(
+    request: &ScheduleRequest<'a>,
+    context: &SchedulingContext<'a>,
+    targets: &CurrentTargets<'_>,
+    ended: &mut dyn FnMut(StepOrPluginCompletion),
+) -> FilterResult<'a> {
+    let filter = ClusterFilter::new(request, context, targets);
+    let result =
+        filter.run(&mut |plugin, count| ended(StepOrPluginCompletion::Plugin(plugin, count)));
+    let count = FilterCounts {
+        passed: result.feasible.len(),
+        rejected: result.rejected.len(),
+    };
+    ended(StepOrPluginCompletion::Step(SchedulingStep::Filter, count));
+    result
+}
+
+/// Reports the score plugin, if it is enabled, and the step.
+fn report_scores(
+    settings: SchedulingSettings,
+    clusters: usize,
+    ended: &mut dyn FnMut(StepOrPluginCompletion),
+) {
+    let plugin = SchedulerPluginName::ClusterLocality;
+    if settings.plugins.has(plugin) {
+        let count = FilterCounts {
+            passed: clusters,
+            rejected: 0,
+        };
+        ended(StepOrPluginCompletion::Plugin(plugin, count));
+    }
+    ended(StepOrPluginCompletion::Step(
+        SchedulingStep::Score,
+        FilterCounts::from_success(true),
+    ));
 }
 
 /// A feasible cluster with its score.

@@ -71,9 +71,19 @@ impl NamespaceInformers {
             _factory: factory,
             tasks,
         };
-        let (exports, slices) = (started.exports.clone(), started.slices.clone());
-        let shutdown = started.tasks.shutdown().clone();
-        started.tasks.spawn(async move {
+        started.enqueue_when_synced(services, on_change);
+        started
+    }
+
+    /// Calls `on_change` for all exported Services and `services` once all objects are listed.
+    fn enqueue_when_synced(
+        &self,
+        services: BTreeSet<String>,
+        on_change: impl Fn(&str) + Send + Sync + 'static,
+    ) {
+        let (exports, slices) = (self.exports.clone(), self.slices.clone());
+        let shutdown = self.tasks.shutdown().clone();
+        self.tasks.spawn(async move {
             let synced = async {
                 if let Some(exports) = &exports {
                     exports.wait_for_cache_sync().await;
@@ -87,7 +97,6 @@ impl NamespaceInformers {
                 services.iter().for_each(|service| on_change(service));
             }
         });
-        started
     }
 
     pub(super) fn uses(&self, api: &Arc<dyn Api>) -> bool {
