@@ -29,6 +29,9 @@ mod crates;
 /// One set of features to run and to test.
 mod one_build;
 
+/// Where the files of modules, and their tests, stand.
+mod modules;
+
 /// Names of types, functions, locals, modules and files, and the header of every file.
 mod names;
 

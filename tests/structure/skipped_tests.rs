@@ -25,7 +25,7 @@ const READERS: [(&str, &str); 8] = [
         "CASE, which fails where no theme has it",
     ),
     ("tests/fuzz/mod.rs", "seconds of a fuzzer"),
-    ("tests/robustness/soak.rs", "seconds of the soak test"),
+    ("tests/robustness/soak/", "seconds of the soak test"),
     (
         "controllers/interpreter/src/fuzz/",
         "seconds and seed of a fuzzer",

@@ -33,8 +33,6 @@ mod expression_access;
 mod federated_hpa_flags;
 mod file_changes;
 mod flag_modes;
-#[cfg(test)]
-mod flag_modes_tests;
 mod hollow_containers;
 mod hollow_custom_metrics;
 mod hollow_metrics;
@@ -67,6 +65,8 @@ mod startup;
 mod storage_engine;
 mod store_events;
 mod template_flags;
+#[cfg(test)]
+mod tests;
 mod tracing_flags;
 mod up;
 mod version;

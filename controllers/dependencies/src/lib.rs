@@ -11,6 +11,6 @@ mod attached_binding;
 mod controller;
 mod event_filter;
 #[cfg(test)]
-mod property_tests;
+mod tests;
 
 pub use controller::{DependenciesDistributor, DependenciesDistributorOptions};

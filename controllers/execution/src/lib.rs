@@ -7,8 +7,6 @@
 mod apply_manifest;
 mod apply_work;
 mod cluster_executor;
-#[cfg(test)]
-mod cluster_executor_tests;
 mod compare;
 mod conditions;
 mod containment;
@@ -20,13 +18,13 @@ mod idle_informers;
 mod list_keys;
 mod manifest;
 mod member_merge;
-#[cfg(test)]
-mod member_merge_tests;
 mod member_update;
 mod metrics;
 mod options;
 mod repair_backoff;
 mod stop_idle_informers;
+#[cfg(test)]
+mod tests;
 
 pub use controller::ExecutionController;
 pub use options::{ExecutionControllerOptions, ExecutionScope, MEMBER_CALL_TIMEOUT};

@@ -5,12 +5,8 @@ mod granted_rights;
 mod image_reference;
 mod json_document;
 mod json_patch;
-#[cfg(test)]
-mod overrider_tests;
 mod overriders;
 mod pod_spec;
-#[cfg(test)]
-mod property_tests;
 #[cfg(test)]
 mod tests;
 

@@ -14,14 +14,10 @@
 //! Entry points: [`start`] and [`PropagationOptions`]; [`start_agent`] in the agent of a pull-mode
 //! cluster.
 
-#[cfg(test)]
-mod end_to_end_tests;
-#[cfg(test)]
-mod host_workload_tests;
-#[cfg(test)]
-mod late_watch_tests;
 mod options;
 mod start;
+#[cfg(test)]
+mod tests;
 
 pub use options::{PropagationOptions, QUOTA_RESYNC_PERIOD};
 pub use start::{start, start_agent};

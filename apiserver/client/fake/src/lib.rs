@@ -7,10 +7,6 @@
 //! object is the object itself, of which a write changes only `spec.replicas`.
 
 mod api;
-#[cfg(test)]
-mod group_split_tests;
-#[cfg(test)]
-mod informer_tests;
 mod store;
 #[cfg(test)]
 mod tests;

@@ -17,13 +17,13 @@ mod metrics;
 mod pool;
 mod proxy_url;
 mod raw_stream;
-#[cfg(test)]
-mod remote_tests;
 mod request;
 mod server_verifier;
 mod tables;
 #[cfg(test)]
 mod test_https_server;
+#[cfg(test)]
+mod tests;
 mod tls;
 mod transport;
 mod tunnel;

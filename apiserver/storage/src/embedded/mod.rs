@@ -18,25 +18,17 @@ mod event_ring;
 #[cfg(test)]
 mod failpoint;
 mod fault_classification;
-#[cfg(test)]
-mod fault_tests;
 mod health;
-#[cfg(test)]
-mod history_tests;
 mod mvcc_index;
 mod notifier;
 mod options;
 mod read_pool;
 mod recovery;
 mod restore;
-#[cfg(test)]
-mod restore_tests;
 mod snapshot;
 #[cfg(test)]
 mod tests;
 mod watcher;
-#[cfg(test)]
-mod watcher_tests;
 mod writer;
 
 use std::path::{Path, PathBuf};

@@ -15,8 +15,6 @@ mod native_interpreter;
 mod networking;
 mod pdb_and_hpa;
 pub(crate) mod pod_template;
-#[cfg(test)]
-mod readiness_tests;
 mod rules;
 mod service_accounts;
 #[cfg(test)]

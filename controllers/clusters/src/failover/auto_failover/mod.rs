@@ -7,8 +7,6 @@
 //! healthy. If the cluster is Ready again before that, the previous targets are restored.
 
 mod controller;
-#[cfg(test)]
-mod property_tests;
 mod reconcile;
 
 pub(super) use controller::AutoFailoverController;

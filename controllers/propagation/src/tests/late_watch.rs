@@ -1,0 +1,79 @@
+//! Tests in which a controller's own writes arrive late by the watch.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use client::{Api, Error};
+use controller_testing::{DEPLOYMENTS, deployment, policy, wait_until};
+use machinery::Status;
+use openapi::karmada::resources::{POLICIES, WORKS};
+use serde_json::json;
+
+use crate::tests::{PropagationFixture, condition};
+
+/// A Work fails and is repaired before the watch delivers its failed condition. The cached Work
+/// shows `Applied=True` all the while.
+// proves: EXE-conditions, EXE-retry
+#[tokio::test]
+async fn a_recovery_is_written_though_the_cache_lacks_the_failure() {
+    let plane = PropagationFixture::new();
+    plane.control_plane.seed(&POLICIES, policy(json!({})));
+    plane.control_plane.seed(&DEPLOYMENTS, deployment("web"));
+    let plane = plane.started().await;
+    plane.wait_until_applied("web").await;
+    plane.control_plane.pause_watches(&WORKS);
+    let full = Arc::new(AtomicBool::new(true));
+    let refusing = Arc::clone(&full);
+    plane.members[0].on_call(move |call| {
+        let refused = call.verb == "update" && refusing.load(Ordering::SeqCst);
+        refused.then(|| Error::from(Status::internal("no room")))
+    });
+    let mut drifted = plane.deployment_in_member(0, "web").unwrap();
+    drifted["spec"]["replicas"] = 9.into();
+    drifted["metadata"]["generation"] = 77.into();
+    plane.members[0].seed(&DEPLOYMENTS, drifted);
+    let says = |verdict: &str| {
+        let work = plane.work("m1", "web");
+        work.is_some_and(|w| condition(&w, "Applied")["status"] == verdict)
+    };
+    wait_until("the failure", || says("False")).await;
+    full.store(false, Ordering::SeqCst);
+    wait_until("the recovery", || says("True")).await;
+    assert_eq!(
+        plane.deployment_in_member(0, "web").unwrap()["spec"]["replicas"],
+        4
+    );
+    plane.control_plane.resume_watches(&WORKS);
+    plane.tasks.stop().await;
+}
+
+/// A late Work of a former leader, or of a reconciliation that ran while the binding was deleted.
+// proves: BND-late-work
+#[tokio::test]
+async fn a_late_work_of_a_deleted_binding_is_deleted() {
+    let plane = PropagationFixture::new();
+    plane.control_plane.seed(&POLICIES, policy(json!({})));
+    plane.control_plane.seed(&DEPLOYMENTS, deployment("web"));
+    let plane = plane.started().await;
+    plane.wait_until_applied("web").await;
+    let mut late = plane.work("m1", "web").unwrap();
+    let template = client::ResourcePath::object(&DEPLOYMENTS, "n", "web");
+    let options = client::DeleteOptions::default();
+    plane
+        .control_plane
+        .delete(template, &options)
+        .await
+        .unwrap();
+    let all_deleted = || {
+        plane.work("m1", "web").is_none()
+            && plane.work("m2", "web").is_none()
+            && plane.deployment_in_member(0, "web").is_none()
+    };
+    wait_until("all of it gone", all_deleted).await;
+    for made_anew in ["uid", "resourceVersion"] {
+        late["metadata"].as_object_mut().unwrap().remove(made_anew);
+    }
+    plane.control_plane.seed(&WORKS, late);
+    wait_until("the late one gone", all_deleted).await;
+    plane.tasks.stop().await;
+}
