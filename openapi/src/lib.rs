@@ -1,14 +1,13 @@
-//! The API as data: its kinds, their fields, and how objects are defaulted, validated,
-//! published and printed; also the typed views and names of Karmada's API.
+//! The API as data: its kinds, their fields and columns, and how objects are defaulted, validated
+//! and published.
 //!
 //! `schemas/*.api` ──► [`KindCatalog`] (kinds + definitions) ──► [`Schema`] ──► default, prune, validate;
-//! ──► [`publish`] (OpenAPI); ──► [`printer`] (tables)
+//! ──► [`publish`] (OpenAPI)
 //!
 //! Invariants: no I/O, no clock, no async runtime. The only parsed state is the static
 //! catalog. Depth, number of errors and size of documents are bounded.
 //!
-//! Entry points: [`catalog()`], [`Schema`], [`SchemaCursor`], [`publish`], [`printer`],
-//! [`karmada`], [`pod_requests()`], [`quota_usage`], [`disruption_budget`].
+//! Entry points: [`catalog()`], [`Schema`], [`SchemaCursor`], [`publish`], [`disruption_budget`].
 
 mod api_approval;
 mod catalog;
@@ -16,15 +15,10 @@ pub mod defaults;
 mod definition_status;
 pub mod disruption_budget;
 mod jsonpath;
-pub mod karmada;
-pub mod karmada_prune;
 mod kind_definition;
 mod model;
-mod pod_requests;
-pub mod printer;
 pub mod protobuf;
 pub mod publish;
-pub mod quota_usage;
 mod resource_names;
 mod schema;
 mod schema_file_parser;
@@ -38,9 +32,6 @@ pub use model::{
     KindInfo, ListType, PatchMeta, PrinterColumn, RegexPattern, ScalePaths, SchemaComposition,
     SchemaDefinition, SchemaDefinitionArena, SchemaDefinitionId, SchemaField, SchemaNode,
     SchemaType, UntypedSchema, ValueValidation,
-};
-pub use pod_requests::{
-    RequestingContainer, ResourceList, ResourceRequirements, pod_limits, pod_requests,
 };
 pub use resource_names::{NameConflict, ResourceNames, shadows_built_in};
 pub use schema::{

@@ -11,7 +11,7 @@ use harness::cluster::{HOST_CONTROLLERS, KubernetesClusterOptions};
 use harness::daemon::TestDir;
 use harness::objects::{API_SERVICES, SERVICES};
 use harness::{ApiServerClient, EtcdCluster, KubernetesCluster, ServerProcess, etcd, port};
-use openapi::karmada::is_karmada_group;
+use karmada_api::is_karmada_group;
 use serde_json::{Value, json};
 use tokio::sync::{Semaphore, SemaphorePermit};
 

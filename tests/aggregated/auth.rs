@@ -8,7 +8,7 @@ use harness::ApiServerClient;
 use harness::api_server_client::wait_until;
 use harness::cluster::FRONT_PROXY_NAME;
 use harness::objects::{POLICIES, config_map, policy, secret};
-use openapi::karmada::is_karmada_group;
+use karmada_api::is_karmada_group;
 use serde_json::{Value, json};
 
 use crate::aggregated::aggregated_control_plane::AggregatedControlPlane;

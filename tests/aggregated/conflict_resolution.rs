@@ -81,7 +81,7 @@ async fn resolve_conflict(
         .await;
     control.create(template.clone()).await;
     let kind = template["kind"].as_str().unwrap();
-    let work = openapi::karmada::names::work_name(kind, &name, &ns);
+    let work = karmada_api::names::work_name(kind, &name, &ns);
     let space = execution_space(member.name);
     let wait_for_applied = async |what: &str| {
         let expected = if what == "applied" { "True" } else { "False" };

@@ -73,7 +73,7 @@ fn name_of(object: &Value) -> &str {
 /// Waits until the current generation of a Work is applied.
 async fn wait_until_applied(control: &ApiServerClient, cluster: &str, object: &Value, ns: &str) {
     let kind = object["kind"].as_str().unwrap_or_default();
-    let work = openapi::karmada::names::work_name(kind, name_of(object), ns);
+    let work = karmada_api::names::work_name(kind, name_of(object), ns);
     control
         .wait_until(&WORKS, &execution_space(cluster), &work, "applied", |w| {
             let applied = find_condition(w, "Applied");

@@ -11,9 +11,9 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use anyhow::ensure;
+use karmada_api::ResourceBindingSpec;
 use machinery::Object;
 use measurement::{MeasurementLimit, MeasurementRecorder, median};
-use openapi::karmada::ResourceBindingSpec;
 use scheduler::core::{
     ClusterSnapshot, ScheduleRequest, SchedulingContext, make_decision, schedule,
 };

@@ -17,10 +17,10 @@ use client::{
 };
 use client_fake::FakeApi;
 use flotilla_runtime::{ControllerContext, EventRecorder};
+use karmada_api::resources::{CLUSTERS, RESOURCE_REGISTRIES};
 use machinery::time::SystemClock;
 use machinery::{Gvr, Object, Status};
 use members::{MemberEndpoint, MemberListRequest, MemberResourceCache};
-use openapi::karmada::resources::{CLUSTERS, RESOURCE_REGISTRIES};
 use search::{MemberCaches, SearchOptions};
 use serde_json::{Value, json};
 use storage::{EmbeddedStore, EmbeddedStoreOptions};

@@ -8,7 +8,7 @@ use harness::cluster::{HOST_CONTROLLERS, KubernetesClusterOptions};
 use harness::daemon::TestDir;
 use harness::objects::API_SERVICES;
 use harness::{ApiServerClient, EtcdCluster, KubernetesCluster, ServerProcess, etcd, port};
-use openapi::karmada::is_karmada_group;
+use karmada_api::is_karmada_group;
 use serde_json::json;
 
 use crate::clients::{BINARY, RestartableServer, client_go, kube_rs, kubectl, python};

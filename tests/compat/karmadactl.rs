@@ -6,7 +6,7 @@
 //! [`HttpTestClient`] decides.
 
 use hyper::Method;
-use openapi::karmada::names;
+use karmada_api::names;
 use serde_json::{Value, json};
 
 use crate::compat::karmadactl_requests::KarmadactlRequestChecker;

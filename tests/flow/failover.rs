@@ -238,7 +238,7 @@ async fn workloads_leave_a_dead_cluster_if_the_policy_enables_failover() {
         eviction_task_count(b) == 1 && placed_replicas(b) == target_replicas(&[("b", 3)])
     })
     .await;
-    let work = openapi::karmada::names::work_name("ConfigMap", "single", NAMESPACE);
+    let work = karmada_api::names::work_name("ConfigMap", "single", NAMESPACE);
     let kept = control
         .get(&WORKS, &execution_space("a"), &work)
         .await
@@ -411,7 +411,7 @@ async fn unhealthy_workload_is_replaced_and_its_state_preserved() {
         .server
         .wait_until_deleted(&DEPLOYMENTS, NAMESPACE, "app")
         .await;
-    let work = openapi::karmada::names::work_name("Deployment", "app", NAMESPACE);
+    let work = karmada_api::names::work_name("Deployment", "app", NAMESPACE);
     let replacement = control
         .wait_until_exists(&WORKS, &execution_space("b"), &work)
         .await;

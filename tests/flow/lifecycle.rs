@@ -117,7 +117,7 @@ async fn sample_from_creation_to_deletion() {
     for member in &fleet.members[..2] {
         member.wait_until_deleted(&DEPLOYMENTS, ns, "web").await;
         let works = execution_space(&member.name);
-        let name = openapi::karmada::names::work_name("Deployment", "web", ns);
+        let name = karmada_api::names::work_name("Deployment", "web", ns);
         control.wait_until_deleted(&WORKS, &works, &name).await;
     }
     control.get(&POLICIES, ns, "web").await.unwrap();

@@ -97,7 +97,7 @@ async fn conflicts_with_existing_objects_of_a_member() {
         .await;
     control.create(template).await;
 
-    let work = openapi::karmada::names::work_name("ConfigMap", "c", ns);
+    let work = karmada_api::names::work_name("ConfigMap", "c", ns);
     let conflicting_work = control
         .wait_until(&WORKS, &execution_space("member1"), &work, "refused", |w| {
             find_condition(w, "Applied")["status"] == "False"
@@ -158,7 +158,7 @@ async fn objects_are_preserved_when_the_template_is_deleted() {
     control.create(keeping).await;
     control.create(object).await;
     one.wait_until_exists(&CONFIG_MAPS, ns, "c").await;
-    let work = openapi::karmada::names::work_name("ConfigMap", "c", ns);
+    let work = karmada_api::names::work_name("ConfigMap", "c", ns);
     control
         .wait_until(&WORKS, &execution_space("member1"), &work, "applied", |w| {
             find_condition(w, "Applied")["status"] == "True"
@@ -191,7 +191,7 @@ async fn dispatching_is_suspended_and_goes_on() {
     suspended_policy["spec"]["suspension"] = json!({"dispatching": true});
     control.create(suspended_policy).await;
     control.create(object).await;
-    let work = openapi::karmada::names::work_name("ConfigMap", "c", ns);
+    let work = karmada_api::names::work_name("ConfigMap", "c", ns);
     let works = execution_space("member1");
     let suspended = control
         .wait_until(&WORKS, &works, &work, "suspended", |w| {
@@ -238,7 +238,7 @@ async fn a_service_that_holds_its_node_port_already_is_adopted() {
         policy["spec"]["conflictResolution"] = resolution.into();
         control.create(policy).await;
         control.create(template).await;
-        let work = openapi::karmada::names::work_name("Service", name, ns);
+        let work = karmada_api::names::work_name("Service", name, ns);
         let work = control
             .wait_until(&WORKS, &execution_space("member1"), &work, "decided", |w| {
                 find_condition(w, "Applied")["status"].is_string()

@@ -25,7 +25,7 @@ async fn condition_of_work(control: &ApiServerClient, object: &Value, kind: &str
     let name = object["metadata"]["name"].as_str().unwrap();
     let namespace = object["metadata"]["namespace"].as_str().unwrap_or("");
     let kind_name = object["kind"].as_str().unwrap();
-    let work = openapi::karmada::names::work_name(kind_name, name, namespace);
+    let work = karmada_api::names::work_name(kind_name, name, namespace);
     let work = control
         .get(&WORKS, &execution_space("member1"), &work)
         .await;

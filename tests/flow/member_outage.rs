@@ -82,7 +82,7 @@ async fn dead_member_delays_no_other_member_and_catches_up() {
                 },
             )
             .await;
-        let work = openapi::karmada::names::work_name("Deployment", name, ns);
+        let work = karmada_api::names::work_name("Deployment", name, ns);
         let work = control
             .wait_until(
                 &WORKS,

@@ -36,7 +36,7 @@ async fn namespace_is_synced_to_all_members_and_deleted_with_its_content() {
     control.wait_until_deleted(&NAMESPACES, "", ns).await;
     for member in &fleet.members {
         member.wait_until_deleted(&NAMESPACES, "", ns).await;
-        let work = openapi::karmada::names::work_name("Namespace", ns, "");
+        let work = karmada_api::names::work_name("Namespace", ns, "");
         control
             .wait_until_deleted(&WORKS, &execution_space(&member.name), &work)
             .await;
@@ -69,7 +69,7 @@ async fn cluster_overrides_apply_to_namespaces() {
         n["metadata"]["labels"]["team"] == "b"
     })
     .await;
-    let name = openapi::karmada::names::work_name("Namespace", ns, "");
+    let name = karmada_api::names::work_name("Namespace", ns, "");
     let applied = "policy.karmada.io/applied-cluster-overrides";
     let work = control
         .wait_until_exists(&WORKS, &execution_space("member1"), &name)

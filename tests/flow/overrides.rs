@@ -31,7 +31,7 @@ async fn wait_for_work(
     name: &str,
     ns: &str,
 ) -> Value {
-    let name = openapi::karmada::names::work_name(kind, name, ns);
+    let name = karmada_api::names::work_name(kind, name, ns);
     control
         .wait_until_exists(&WORKS, &execution_space(cluster), &name)
         .await

@@ -11,7 +11,7 @@ use crate::flow::objects::{
 fn work_name(object: &Value) -> String {
     let text = |field: &str| object["metadata"][field].as_str().unwrap_or_default();
     let kind = object["kind"].as_str().unwrap();
-    openapi::karmada::names::work_name(kind, text("name"), text("namespace"))
+    karmada_api::names::work_name(kind, text("name"), text("namespace"))
 }
 
 async fn wait_until_applied(control: &ApiServerClient, cluster: &str, work: &str) -> Value {

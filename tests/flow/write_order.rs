@@ -141,7 +141,7 @@ async fn writes_go_from_the_template_to_members_and_back() {
     )
     .await;
     let web = deployment(ns, "web", 1);
-    let work = openapi::karmada::names::work_name("Deployment", "web", ns);
+    let work = karmada_api::names::work_name("Deployment", "web", ns);
     control
         .create(policy(ns, "p", &web, &["member1", "member2"]))
         .await;
@@ -257,7 +257,7 @@ async fn deletion_goes_from_the_template_to_the_members() {
     )
     .await;
     let map = config_map(ns, "c", "v");
-    let work = openapi::karmada::names::work_name("ConfigMap", "c", ns);
+    let work = karmada_api::names::work_name("ConfigMap", "c", ns);
     control.create(policy(ns, "p", &map, &["member1"])).await;
     control.create(map).await;
     let one = fleet.member("member1");

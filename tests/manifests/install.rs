@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use client::{InformerFactory, ListOptions, ResourcePath, ShutdownToken, TaskGroup};
+use flotilla_runtime::{ControllerContext, EventRecorder};
 use harness::cluster::{DEFAULT_CONTROLLERS, KubernetesClusterOptions};
 use harness::daemon::TestDir;
 use harness::objects::{
@@ -81,8 +82,14 @@ impl InstallHost {
             run_controllers: false,
             ..hollow::HollowClusterOptions::default()
         };
-        let clock = Arc::new(SystemClock);
-        let hollow = HollowCluster::start(cluster.api(), clock, options, &informers, &tasks);
+        let context = ControllerContext {
+            control_plane: cluster.api(),
+            informers: informers.clone(),
+            clock: Arc::new(SystemClock),
+            recorder: EventRecorder::disabled(),
+            tasks: tasks.clone(),
+        };
+        let hollow = HollowCluster::start(&context, options);
         let server = ApiServerClient::connect("host", &cluster.kubeconfig);
         server.wait_until_exists(&NAMESPACES, "", "default").await;
         Some(Self {

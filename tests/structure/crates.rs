@@ -36,12 +36,15 @@ fn metadata() -> Value {
 
 /// The direct dependencies that each crate may have; the crates below an arrow are included.
 fn allowed_dependencies() -> BTreeMap<&'static str, &'static [&'static str]> {
-    let controllers: &[&str] = &["client", "openapi", "flotilla-runtime"];
+    let controllers: &[&str] = &["client", "quota", "flotilla-runtime"];
     let pipeline: &[&str] = &["members", "interpreter"];
     let propagation: &[&str] = &["controller-context"];
     BTreeMap::from([
         ("machinery", &[] as &[&str]),
         ("openapi", &["machinery"]),
+        ("karmada-api", &["openapi"]),
+        ("table-printers", &["openapi"]),
+        ("quota", &["karmada-api"]),
         ("kubernetes-cel", &["machinery"]),
         ("flotilla-metrics", &[]),
         ("flotilla-tracing", &[]),
@@ -57,30 +60,29 @@ fn allowed_dependencies() -> BTreeMap<&'static str, &'static [&'static str]> {
         ("patch", &["openapi"]),
         ("managed-fields", &["openapi"]),
         ("auth", &["client", "kubernetes-cel"]),
-        ("members", &["client", "openapi"]),
-        ("admission", &["client", "openapi", "kubernetes-cel"]),
+        ("members", &["client", "quota"]),
+        ("admission", &["client", "quota", "kubernetes-cel"]),
         (
             "registry",
             &["patch", "managed-fields", "watchcache", "admission", "auth"],
         ),
         (
             "flotilla-http",
-            &["registry", "members", "flotilla-profiling"],
+            &[
+                "registry",
+                "members",
+                "flotilla-profiling",
+                "table-printers",
+            ],
         ),
-        ("flotilla-runtime", &["client", "openapi"]),
+        ("flotilla-runtime", &["client", "karmada-api"]),
         ("interpreter", controllers),
         ("scheduler", controllers),
         ("estimator", &["members", "scheduler"]),
         ("flotilla-kube", controllers),
         ("hollow", controllers),
-        (
-            "autoscale",
-            &["client", "openapi", "flotilla-runtime", "members"],
-        ),
-        (
-            "services",
-            &["client", "openapi", "flotilla-runtime", "members"],
-        ),
+        ("autoscale", &["flotilla-runtime", "members"]),
+        ("services", &["flotilla-runtime", "members"]),
         // The one controller with a watch cache: of the objects of members.
         ("search", &["watchcache", "members", "flotilla-runtime"]),
         ("controller-context", pipeline),
@@ -108,7 +110,10 @@ fn allowed_dependencies() -> BTreeMap<&'static str, &'static [&'static str]> {
         ("flotilla-status", propagation),
         ("clusters", pipeline),
         // The commands show what the server's own decisions would be, and join members.
-        ("flotilla-cli", &["simulation", "overrides", "clusters"]),
+        (
+            "flotilla-cli",
+            &["simulation", "overrides", "clusters", "table-printers"],
+        ),
         // Tests alone stand on it.
         ("harness", &["auth", "harness-macros"]),
         ("harness-macros", &[]),

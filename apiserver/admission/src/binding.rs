@@ -4,11 +4,11 @@
 
 use std::collections::HashSet;
 
+use karmada_api::binding::ObjectReference;
+use karmada_api::prune;
+use karmada_api::well_known_keys::WORK_ID;
+use karmada_api::{FeatureGates, KarmadaFeature};
 use machinery::FieldError;
-use openapi::karmada::binding::ObjectReference;
-use openapi::karmada::well_known_keys::WORK_ID;
-use openapi::karmada::{FeatureGates, KarmadaFeature};
-use openapi::karmada_prune;
 use serde_json::Value;
 use uuid::Uuid;
 
@@ -53,11 +53,11 @@ pub(crate) fn mutate_work(work: &mut Value) {
         .cloned()
         .unwrap_or(Value::Null);
     for manifest in items_mut(work, "/spec/workload/manifests") {
-        karmada_prune::prune(manifest, true);
+        prune::prune(manifest, true);
         if let Some(labels) = object_mut(manifest, &["metadata", "labels"]) {
             labels.insert(WORK_ID.into(), id.clone());
         }
-        karmada_prune::record_managed_keys(manifest);
+        prune::record_managed_keys(manifest);
     }
 }
 
@@ -165,9 +165,9 @@ fn validate_dependencies(annotation: &str, errors: &mut Vec<FieldError>) {
 mod tests {
     use super::*;
     use crate::attributes::{AdmissionOperation, OperationOptions};
+    use karmada_api::resources::BINDINGS;
+    use karmada_api::well_known_keys::{BINDING_ID, CLUSTER_BINDING_ID, MANAGED_LABELS};
     use machinery::{Gvk, UserInfo};
-    use openapi::karmada::resources::BINDINGS;
-    use openapi::karmada::well_known_keys::{BINDING_ID, CLUSTER_BINDING_ID, MANAGED_LABELS};
     use serde_json::json;
 
     fn check_validity(binding: &Value, old: Option<&Value>, gates: FeatureGates) -> Vec<String> {

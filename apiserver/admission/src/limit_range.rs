@@ -3,7 +3,7 @@
 //! Does no I/O.
 
 use machinery::Quantity;
-use openapi::{ResourceList, quota_usage};
+use quota::{ResourceList, resource_quota};
 use serde_json::Value;
 
 use crate::unstructured::{entries, get, items, items_mut, object_mut, text};
@@ -82,7 +82,7 @@ pub(crate) fn validate_pod(ranges: &[Value], pod: &Value) -> Vec<String> {
         }
     }
     for limit in limits_of_type(ranges, "Pod") {
-        let (requests, limits) = quota_usage::pod_totals(pod);
+        let (requests, limits) = resource_quota::pod_totals(pod);
         let usage = DeclaredResources {
             kind: "Pod",
             requests,

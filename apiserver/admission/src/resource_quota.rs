@@ -6,8 +6,8 @@
 
 use client::{Api, Error, ResourcePath, WriteOptions};
 use machinery::{Gvr, Object, Quantity, Status};
-use openapi::ResourceList;
-use openapi::quota_usage::{self, ResourceQuota};
+use quota::ResourceList;
+use quota::resource_quota::{self, ResourceQuota};
 use serde_json::Value;
 
 use crate::attributes::{AdmissionAttributes, AdmissionOperation};
@@ -50,7 +50,7 @@ pub(crate) async fn list_quotas(
         // Requests of pods do not change.
         AdmissionOperation::Update => {
             attributes.subresource.is_empty()
-                && quota_usage::usage_may_change(attributes.gvr)
+                && resource_quota::usage_may_change(attributes.gvr)
                 && &*attributes.gvr.resource != "pods"
         }
         _ => false,
@@ -96,9 +96,9 @@ pub(crate) async fn charge_quotas(
 
 /// The usage of the new object minus the usage of the old one.
 fn usage_increase(resource: &Gvr, new: &Value, old: Option<&Value>) -> ResourceList {
-    let before = old.map(|old| quota_usage::usage(resource, old));
+    let before = old.map(|old| resource_quota::usage(resource, old));
     let before = before.unwrap_or_default();
-    let mut increase = quota_usage::usage(resource, new);
+    let mut increase = resource_quota::usage(resource, new);
     for (name, amount) in &mut increase {
         if let Some(used) = before.get(name) {
             *amount -= *used;
@@ -156,9 +156,9 @@ impl ChargedWrite<'_> {
         }
         let (hard, used) = (&quota.status.hard, &quota.status.used);
         let mut limits = hard.clone();
-        limits.retain(|name, _| quota_usage::counts(name, resource));
+        limits.retain(|name, _| resource_quota::counts(name, resource));
         if let Some(message) =
-            quota_usage::missing_container_resources(resource, self.object, &limits)
+            resource_quota::missing_container_resources(resource, self.object, &limits)
         {
             return Err(self.forbidden(format!("failed quota: {name}: {message}")));
         }

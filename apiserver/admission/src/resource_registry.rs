@@ -1,9 +1,9 @@
 //! Validates ResourceRegistry. Does no I/O. Rules of Karmada's `apis/search/validation`, and TLS
 //! for its backend.
 
+use karmada_api::well_known_keys::INSECURE_BACKEND_STORE;
 use machinery::FieldError;
 use machinery::names::validate_dns1123_label;
-use openapi::karmada::well_known_keys::INSECURE_BACKEND_STORE;
 use serde_json::Value;
 
 use crate::secret_access::{SecretReferenceFields, is_changed};

@@ -10,8 +10,8 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, anyhow, bail, ensure};
 use clap::Args;
 use client::{ShutdownToken, TaskGroup};
+use karmada_api::names;
 use machinery::names::split_api_version;
-use openapi::karmada::names;
 use serde_json::{Value, json};
 
 use crate::kubectl::{ControlPlaneArgs, kubectl_command, replace_process, start_error};

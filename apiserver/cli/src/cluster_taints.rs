@@ -2,8 +2,8 @@
 
 use anyhow::bail;
 use client::{Api, Patch, ResourcePath, WriteOptions};
-use openapi::karmada::cluster::{Cluster, Taint};
-use openapi::karmada::resources::CLUSTERS;
+use karmada_api::cluster::{Cluster, Taint};
+use karmada_api::resources::CLUSTERS;
 use serde_json::{Value, json};
 
 /// How often a change is computed again because another client has changed the cluster

@@ -4,8 +4,8 @@
 use anyhow::bail;
 use clap::Args;
 use client::{ShutdownToken, TaskGroup};
-use openapi::karmada::cluster::Taint;
-use openapi::karmada::well_known_keys::TAINT_UNSCHEDULABLE;
+use karmada_api::cluster::Taint;
+use karmada_api::well_known_keys::TAINT_UNSCHEDULABLE;
 
 use crate::cluster_taints::{TaintChange, change_taints};
 use crate::kubeconfig_flags::{ControlPlaneFlags, KubeconfigArgs};

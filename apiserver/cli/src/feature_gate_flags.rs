@@ -1,7 +1,7 @@
 //! The flag `--feature-gates`, which several commands share.
 
 use clap::Args;
-use openapi::karmada::FeatureGates;
+use karmada_api::FeatureGates;
 
 #[derive(Args, Clone, Copy)]
 #[group(id = "gates")]

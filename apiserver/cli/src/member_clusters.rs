@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::{Context, ensure};
 use client::remote::{RemoteApi, RestConfig};
 use client::{Api, TaskGroup};
-use openapi::karmada::resources::CLUSTERS;
+use karmada_api::resources::CLUSTERS;
 
 use crate::object_lists::list_all;
 

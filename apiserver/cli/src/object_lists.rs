@@ -2,8 +2,8 @@
 
 use anyhow::Context;
 use client::{Api, ListOptions, ResourcePath};
+use karmada_api::resources::{CLUSTER_OVERRIDES, CLUSTER_POLICIES, OVERRIDES, POLICIES};
 use machinery::{Gvr, Object};
-use openapi::karmada::resources::{CLUSTER_OVERRIDES, CLUSTER_POLICIES, OVERRIDES, POLICIES};
 
 pub(crate) async fn list_all(
     api: &dyn Api,

@@ -1,6 +1,6 @@
 //! Formats the clusters of a placement for people.
 
-use openapi::karmada::TargetCluster;
+use karmada_api::TargetCluster;
 
 /// The most clusters of a placement that are printed without `-o wide`.
 const MAX_PRINTED_CLUSTERS: usize = 6;

@@ -11,12 +11,12 @@ use client::{
     WriteOptions,
 };
 use futures_util::StreamExt;
-use machinery::{Object, duration};
-use openapi::karmada::WorkloadRebalancer;
-use openapi::karmada::rebalancer::{
+use karmada_api::WorkloadRebalancer;
+use karmada_api::rebalancer::{
     ObservedWorkload, REASON_BINDING_NOT_FOUND, REBALANCE_SUCCESSFUL, WorkloadReference,
 };
-use openapi::karmada::resources::REBALANCERS;
+use karmada_api::resources::REBALANCERS;
+use machinery::{Object, duration};
 use serde_json::json;
 
 use crate::kubeconfig_flags::context_namespace;

@@ -15,10 +15,10 @@ use clusters::register::{
     AGENT_NAMESPACE, AgentCertificateSpec, AgentDeployment, CertifiedKey, RegisterSpec,
     create_member_objects, preflight, refuse_registered, request_certificate,
 };
+use karmada_api::FeatureGates;
+use karmada_api::agents::{AGENT_SECRET_NAMESPACE, AgentRegistration};
 use machinery::bootstrap_token::{BootstrapToken, TOKEN_PATTERN};
 use machinery::duration;
-use openapi::karmada::FeatureGates;
-use openapi::karmada::agents::{AGENT_SECRET_NAMESPACE, AgentRegistration};
 use serde_json::json;
 
 use crate::discovery::{DiscoveryOptions, discover_ca};

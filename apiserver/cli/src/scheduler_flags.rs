@@ -1,7 +1,7 @@
 //! Flags of karmada-scheduler.
 
 use clap::Args;
-use openapi::karmada::FeatureGates;
+use karmada_api::FeatureGates;
 use scheduler::core::{SchedulerPluginSet, SchedulingSettings, UnknownPluginError};
 
 #[derive(Args, Clone)]

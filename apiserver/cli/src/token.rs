@@ -13,6 +13,7 @@ use client::{
     ignore_not_found,
 };
 use jiff::Timestamp;
+use karmada_api::agents::TOKEN_CLUSTER;
 use machinery::bootstrap_token::{
     BootstrapToken, CLUSTER_INFO, CLUSTER_INFO_NAMESPACE, GROUP_PATTERN, KUBECONFIG_KEY,
     StoredBootstrapToken, TOKEN_ID_PATTERN, TOKEN_NAMESPACE, TOKEN_SECRET_TYPE, USAGES,
@@ -21,10 +22,9 @@ use machinery::bootstrap_token::{
 use machinery::certificate_request::public_key_pins;
 use machinery::time::{Clock, SystemClock, rfc3339_seconds};
 use machinery::{Gvr, duration, time};
-use openapi::karmada::agents::TOKEN_CLUSTER;
-use openapi::printer::human_duration;
 use rand::Rng;
 use serde_json::{Value, json};
+use table_printers::human_duration;
 
 use crate::kubeconfig_flags::{ControlPlaneFlags, KubeconfigArgs};
 use crate::output;

@@ -27,11 +27,11 @@ use flotilla_runtime::{
     ClusterLister, ControllerContext, EventRecorder, HostWorkloadFilter, LeaderElector, LeaderFence,
 };
 use interpreter::{ResourceInterpreter, WebhookInterpreterOptions};
+use karmada_api::names::execution_space_name;
+use karmada_api::resources::{CLUSTERS, WORKS};
 use machinery::time::{Clock, SystemClock};
 use machinery::{Object, duration};
 use members::{MemberClusterManager, MemberEndpoint, run_agent_tunnels};
-use openapi::karmada::names::execution_space_name;
-use openapi::karmada::resources::{CLUSTERS, WORKS};
 use services::ServiceControllersOptions;
 use tokio::sync::Notify;
 

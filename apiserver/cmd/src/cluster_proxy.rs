@@ -12,10 +12,10 @@ use flotilla_http::{
     SubresourceConnectors, TunnelRefusalCallback,
 };
 use flotilla_runtime::{ControllerContext, EventRecorder};
+use karmada_api::addons::Addon;
 use machinery::Object;
 use machinery::time::Clock;
 use members::{ClusterProxyBackends, RemoteMemberConnector};
-use openapi::karmada::addons::Addon;
 use registry::Registry;
 use search::{MemberCaches, SearchOptions};
 

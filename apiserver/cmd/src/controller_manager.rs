@@ -17,15 +17,15 @@ use detector::InlineSchedulingOptions;
 use flotilla_cli::scheduler_flags::SchedulerFlagValues;
 use flotilla_runtime::{ClusterLister, ControllerContext, EventRecorder};
 use interpreter::{LuaLimits, ResourceInterpreter, WebhookInterpreterOptions};
+use karmada_api::FeatureGates;
+use karmada_api::addons::Addon;
+use karmada_api::agents::RBAC_GENERATOR;
 use machinery::UserInfo;
 use machinery::time::Clock;
 use members::{
     MemberAccess, MemberClusterManager, MemberConnector, MemberTrackingOptions,
     RemoteMemberConnector,
 };
-use openapi::karmada::FeatureGates;
-use openapi::karmada::addons::Addon;
-use openapi::karmada::agents::RBAC_GENERATOR;
 use propagation::PropagationOptions;
 use scheduler::{DecisionExplanationCache, Scheduler, SchedulerClusterCache, SchedulerOptions};
 use search::{BackendStoreOptions, MemberCaches};

@@ -8,9 +8,9 @@ use anyhow::bail;
 use clap::Args;
 use client::{Informer, ListWatchSelector, ResourcePath, WriteOptions};
 use flotilla_cli::output;
+use karmada_api::ResourceBinding;
+use karmada_api::resources::{BINDINGS, OVERRIDES, POLICIES};
 use machinery::Gvr;
-use openapi::karmada::ResourceBinding;
-use openapi::karmada::resources::{BINDINGS, OVERRIDES, POLICIES};
 use serde::Deserialize;
 use serde_json::{Value, json};
 

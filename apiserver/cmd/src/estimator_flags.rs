@@ -6,8 +6,8 @@ use std::time::Duration;
 use anyhow::Context;
 use clap::Args;
 use estimator::{EstimatorOptions, EstimatorTlsClientConfig};
+use karmada_api::{FeatureGates, KarmadaFeature};
 use machinery::duration;
-use openapi::karmada::{FeatureGates, KarmadaFeature};
 
 #[derive(Args, Clone)]
 #[group(id = "estimators")]

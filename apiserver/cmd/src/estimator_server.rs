@@ -14,7 +14,7 @@ use client::remote::kubeconfig::KubeconfigLoadingRules;
 use client::{Api, ShutdownToken, TaskGroup};
 use estimator::{EstimatorServer, EstimatorServerOptions, EstimatorTlsServerConfig};
 use flotilla_cli::{feature_gate_flags, output};
-use openapi::karmada::KarmadaFeature;
+use karmada_api::KarmadaFeature;
 
 use crate::logs;
 use crate::probe_server::{BindAddress, LOOPBACK_METRICS, ProbeEndpoint, serve_probes};

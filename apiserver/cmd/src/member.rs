@@ -11,8 +11,8 @@ use flotilla_cli::output;
 use flotilla_runtime::ControllerContext;
 use hollow::HollowCluster;
 use interpreter::LuaLimits;
+use karmada_api::FeatureGates;
 use machinery::time::{Clock, SystemClock};
-use openapi::karmada::FeatureGates;
 use scheduler::core::SchedulingSettings;
 
 use crate::controller_manager::{self, LeaderContext};

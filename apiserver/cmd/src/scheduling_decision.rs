@@ -9,9 +9,9 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use client::{Api, Error, ListOptions, ResourcePath};
 use flotilla_http::{SubresourceGetter, SubresourceGetters};
+use karmada_api::ResourceBinding;
+use karmada_api::resources::{BINDINGS, CLUSTER_BINDINGS, CLUSTERS, DECISION_SUBRESOURCE};
 use machinery::{Gvr, Object, Status};
-use openapi::karmada::ResourceBinding;
-use openapi::karmada::resources::{BINDINGS, CLUSTER_BINDINGS, CLUSTERS, DECISION_SUBRESOURCE};
 use scheduler::core::{ClusterSnapshot, SchedulingContext, SchedulingSettings};
 use scheduler::{DecisionExplanation, DecisionExplanationCache};
 use serde::Serialize;
@@ -145,7 +145,7 @@ fn to_status(error: Error) -> Status {
 mod tests {
     use super::*;
     use client_fake::FakeApi;
-    use openapi::karmada::{FeatureGates, KarmadaFeature};
+    use karmada_api::{FeatureGates, KarmadaFeature};
     use scheduler::core::SchedulerPluginSet;
     use serde_json::json;
 

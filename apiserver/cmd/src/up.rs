@@ -12,9 +12,9 @@ use clap::Args;
 use client::{Error, Informer, ListWatchSelector, ResourcePath};
 use clusters::JoinSpec;
 use flotilla_cli::{feature_gate_flags, output, scheduler_flags};
+use karmada_api::Cluster;
+use karmada_api::resources::CLUSTERS;
 use machinery::Object;
-use openapi::karmada::Cluster;
-use openapi::karmada::resources::CLUSTERS;
 
 use crate::cluster_flags;
 use crate::controller_flags;

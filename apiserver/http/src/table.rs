@@ -3,7 +3,7 @@
 
 use bytes::Bytes;
 use machinery::{Object, Status, go_format};
-use openapi::{KindInfo, printer};
+use openapi::KindInfo;
 use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -65,7 +65,7 @@ pub(crate) fn list_metadata(
 /// every watch event but the first.
 pub(crate) fn table_opening(kind: &KindInfo, beta: bool, metadata: &str, columns: bool) -> String {
     let definitions = if columns {
-        let headers = printer::columns(kind);
+        let headers = table_printers::columns(kind);
         serde_json::to_string(&headers).unwrap_or_else(|_| "[]".into())
     } else {
         "null".into()
@@ -87,7 +87,7 @@ pub(crate) fn table_row(
     let value = object
         .value()
         .map_err(|e| registry::decode_failure(kind, object, e))?;
-    let cells = Value::Array(printer::cells(kind, &value, now));
+    let cells = Value::Array(table_printers::cells(kind, &value, now));
     let mut text = format!("{{\"cells\":{cells},\"object\":");
     match include {
         IncludeObjectPolicy::None => text.push_str("null"),

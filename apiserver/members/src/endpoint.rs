@@ -10,9 +10,9 @@ use base64::Engine;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use client::remote::{NetworkSendFence, Redacted, RestConfig};
 use client::{Api, RemoteApi, TaskGroup};
+use karmada_api::cluster::ClusterSpec;
 use machinery::Object;
 use machinery::user::split_service_account_username;
-use openapi::karmada::cluster::ClusterSpec;
 use serde::Deserialize;
 
 /// Everything that a connection to a member depends on. A change means a new connection.

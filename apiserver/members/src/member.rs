@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use ahash::AHashMap;
 use client::{Api, Informer, InformerEvent, InformerFactory, ListWatchSelector, TaskGroup};
+use karmada_api::well_known_keys::{MANAGED, MANAGED_VALUE};
 use machinery::Gvr;
-use openapi::karmada::well_known_keys::{MANAGED, MANAGED_VALUE};
 use parking_lot::Mutex;
 
 use crate::aggregator::NodePodAggregator;

@@ -1,9 +1,9 @@
 //! Single nodes of a member, with the resources that each has free. They are read in
 //! place; what decides about scheduling is kept as compactly as possible.
 
+use karmada_api::cluster::Taint;
 use machinery::Quantity;
 use machinery::object::Label;
-use openapi::karmada::cluster::Taint;
 
 use crate::running_total::{AmountsByResourceId, RunningTotalsByResourceId};
 

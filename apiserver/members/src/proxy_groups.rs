@@ -10,9 +10,9 @@ use std::time::Duration;
 
 use ahash::AHashMap;
 use client::{Api, Informer, InformerFactory, ListWatchSelector};
+use karmada_api::ImpersonatedIdentity;
 use machinery::Gvr;
 use machinery::user::{ALL_AUTHENTICATED, ALL_UNAUTHENTICATED, split_service_account_username};
-use openapi::karmada::ImpersonatedIdentity;
 use parking_lot::Mutex;
 use serde::de::DeserializeOwned;
 

@@ -6,9 +6,9 @@
 use std::time::Duration;
 
 use client::{Api, Informer, Patch, ResourcePath, WriteOptions};
-use openapi::karmada::Cluster;
-use openapi::karmada::resources::CLUSTERS;
-use openapi::karmada::well_known_keys::{AGENT_TUNNEL_CONDITION, TUNNEL_REQUESTED_BY};
+use karmada_api::Cluster;
+use karmada_api::resources::CLUSTERS;
+use karmada_api::well_known_keys::{AGENT_TUNNEL_CONDITION, TUNNEL_REQUESTED_BY};
 use serde_json::json;
 
 use crate::agent_tunnels::AgentTunnels;

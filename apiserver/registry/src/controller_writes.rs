@@ -197,7 +197,7 @@ fn aggregates(role: &Object, other: &Value) -> Result<bool, Status> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use openapi::karmada::agents::TOKEN_CLUSTER;
+    use karmada_api::agents::TOKEN_CLUSTER;
     use serde_json::json;
 
     #[test]

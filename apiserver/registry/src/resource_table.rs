@@ -9,9 +9,9 @@ use std::collections::HashMap;
 use std::fmt::Display;
 use std::sync::Arc;
 
+use karmada_api::resources::DECISION_SUBRESOURCE;
 use kubernetes_cel::RuleValidator;
 use machinery::{Gvk, Gvr, Object, Status};
-use openapi::karmada::resources::DECISION_SUBRESOURCE;
 use openapi::{KindInfo, Schema};
 use tokio::sync::watch;
 use watchcache::{Cacher, WatchCaches};

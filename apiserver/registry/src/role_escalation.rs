@@ -5,11 +5,11 @@ use admission::AdmissionOperation;
 use auth::rbac::{PolicyRule, uncovered_rules};
 use auth::{ReferencedRole, RoleEscalationCheck, RoleWrite};
 use client::ResourcePath;
-use machinery::{FieldError, Gvr, Status};
-use openapi::karmada::agents::{
+use karmada_api::agents::{
     AGENT_SECRET_NAMESPACE, RBAC_GENERATOR, cluster_of_agent_role, is_reserved_cluster_name,
     karmadactl_agent_rbac,
 };
+use machinery::{FieldError, Gvr, Status};
 use serde_json::Value;
 
 use crate::object_meta;

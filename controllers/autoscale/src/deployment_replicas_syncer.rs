@@ -8,10 +8,10 @@ use std::sync::Arc;
 
 use client::{Api, Informer, Patch, ResourcePath, Result, WriteOptions};
 use flotilla_runtime::{ControllerContext, ReconcileAction, Workqueue, run_workers};
+use karmada_api::resources::BINDINGS;
+use karmada_api::well_known_keys::RETAIN_REPLICAS;
+use karmada_api::{ResourceBinding, names};
 use machinery::Object;
-use openapi::karmada::resources::BINDINGS;
-use openapi::karmada::well_known_keys::RETAIN_REPLICAS;
-use openapi::karmada::{ResourceBinding, names};
 use serde::Deserialize;
 use serde_json::json;
 

@@ -8,9 +8,9 @@ use std::sync::Arc;
 
 use client::{Api, Error, Informer, Patch, ResourcePath, Result, WriteOptions};
 use flotilla_runtime::{ControllerContext, ReconcileAction, Workqueue, run_workers};
+use karmada_api::cron_federated_hpa::ScaleTargetReference;
+use karmada_api::well_known_keys::{CLUSTER_POLICY_ID, POLICY_ID, RETAIN_REPLICAS};
 use machinery::Object;
-use openapi::karmada::cron_federated_hpa::ScaleTargetReference;
-use openapi::karmada::well_known_keys::{CLUSTER_POLICY_ID, POLICY_ID, RETAIN_REPLICAS};
 use serde::Deserialize;
 use serde_json::{Value, json};
 

@@ -1,9 +1,9 @@
 //! Finds the resource of a scale target by discovery.
 
 use client::{Api, Result};
+use karmada_api::cron_federated_hpa::ScaleTargetReference;
 use machinery::Gvr;
 use machinery::names::split_api_version;
-use openapi::karmada::cron_federated_hpa::ScaleTargetReference;
 
 /// The namespaced resource of the target's kind; `None` if the server does not serve it.
 pub(crate) async fn resolve_resource(

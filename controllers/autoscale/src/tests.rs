@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use client::{Api, ApiResource, InformerFactory, ShutdownToken, TaskGroup};
 use client_fake::FakeApi;
-use openapi::karmada::resources::BINDINGS;
-use openapi::karmada::well_known_keys::{POLICY_ID, RETAIN_REPLICAS};
+use karmada_api::resources::BINDINGS;
+use karmada_api::well_known_keys::{POLICY_ID, RETAIN_REPLICAS};
 use serde_json::{Value, json};
 
 use crate::fixture::{context, options, wait_until};

@@ -16,17 +16,17 @@ use flotilla_runtime::{
 use futures_util::StreamExt;
 use futures_util::stream::FuturesOrdered;
 use interpreter::{InterpreterOperation, ResourceInterpreter};
-use machinery::tree_memory::estimate_tree_bytes;
-use machinery::{Gvr, Object};
-use openapi::karmada::kind_in_namespace::{KindInNamespace, RESOURCE_GROUP_INDEX};
-use openapi::karmada::resources::{BINDINGS, CLUSTER_BINDINGS};
-use openapi::karmada::well_known_keys::{
+use karmada_api::kind_in_namespace::{KindInNamespace, RESOURCE_GROUP_INDEX};
+use karmada_api::resources::{BINDINGS, CLUSTER_BINDINGS};
+use karmada_api::well_known_keys::{
     APPLIED_CLUSTER_OVERRIDES, APPLIED_OVERRIDES, BINDING_FINALIZER, BINDING_ID, BINDING_NAME,
     BINDING_NAMESPACE, CLUSTER_BINDING_FINALIZER, CLUSTER_BINDING_ID, CLUSTER_BINDING_NAME,
 };
-use openapi::karmada::{
+use karmada_api::{
     FeatureGates, KarmadaFeature, ResourceBinding, TargetCluster, kind_in_namespace, names,
 };
+use machinery::tree_memory::estimate_tree_bytes;
+use machinery::{Gvr, Object};
 use overrides::{AppliedOverrides, CandidateOverridePolicies, OverrideManager};
 use parking_lot::Mutex;
 use serde_json::Value;

@@ -4,12 +4,12 @@
 use std::collections::HashMap;
 
 use controller_context::set_metadata_entry;
-use machinery::{Gvk, Object};
-use openapi::karmada::well_known_keys::{
+use karmada_api::well_known_keys::{
     BINDING_ID, BINDING_NAME, BINDING_NAMESPACE, CLUSTER_BINDING_ID, CLUSTER_BINDING_NAME,
     CONFLICT_RESOLUTION, TEMPLATE_GENERATION,
 };
-use openapi::karmada::{ResourceBindingSpec, TargetCluster};
+use karmada_api::{ResourceBindingSpec, TargetCluster};
+use machinery::{Gvk, Object};
 use scheduler::core::webster::{TieBreak, apportion};
 use serde_json::{Map, Value};
 

@@ -7,9 +7,9 @@ use std::sync::Arc;
 use client::TaskGroup;
 use controller_context::TemplateKey;
 use flotilla_runtime::{ReconcileAction, run_workers};
+use karmada_api::ResourceBinding;
+use karmada_api::kind_in_namespace::{KindInNamespace, RESOURCE_GROUP_INDEX};
 use machinery::Object;
-use openapi::karmada::ResourceBinding;
-use openapi::karmada::kind_in_namespace::{KindInNamespace, RESOURCE_GROUP_INDEX};
 use overrides::may_select_in;
 
 use crate::controller::BindingController;

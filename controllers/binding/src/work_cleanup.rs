@@ -1,9 +1,9 @@
 //! Finds the orphan Works of a binding, and decides whether new Works have to wait for their
 //! deletion. Source: Karmada's `pkg/util/helper/binding.go`.
 
+use karmada_api::ResourceBindingSpec;
+use karmada_api::names::cluster_of_execution_space;
 use machinery::Object;
-use openapi::karmada::ResourceBindingSpec;
-use openapi::karmada::names::cluster_of_execution_space;
 
 /// The Works of a binding to delete, and whether creating new Works has to wait.
 #[derive(Debug, Default)]

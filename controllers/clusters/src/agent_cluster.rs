@@ -1,9 +1,9 @@
 //! The Cluster that an agent registers, with the Secrets that it reports.
 
 use client::{Api, Error, ResourcePath, WriteOptions, ignore_not_found};
+use karmada_api::resources::CLUSTERS;
+use karmada_api::{Cluster, names};
 use machinery::Object;
-use openapi::karmada::resources::CLUSTERS;
-use openapi::karmada::{Cluster, names};
 use serde_json::{Value, json};
 
 use crate::join::{

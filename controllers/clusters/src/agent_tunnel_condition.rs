@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use client::{Api, Error, InvolvedObject, ResourcePath, TaskGroup, WriteOptions};
 use flotilla_runtime::EventRecorder;
+use karmada_api::Cluster;
+use karmada_api::resources::CLUSTERS;
+use karmada_api::well_known_keys::AGENT_TUNNEL_CONDITION;
 use machinery::time::{Clock, rfc3339_seconds};
 use members::AgentTunnelState;
-use openapi::karmada::Cluster;
-use openapi::karmada::resources::CLUSTERS;
-use openapi::karmada::well_known_keys::AGENT_TUNNEL_CONDITION;
 use tokio::sync::watch;
 
 use crate::condition::ConditionUpdate;

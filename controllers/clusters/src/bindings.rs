@@ -11,10 +11,10 @@ use client::{
     WriteOptions,
 };
 use flotilla_runtime::{ControllerContext, EventRecorder, IndexKeyWorkqueue};
+use karmada_api::kind_in_namespace::RESOURCE_GROUP_INDEX;
+use karmada_api::resources::{BINDINGS, CLUSTER_BINDINGS};
+use karmada_api::{ResourceBinding, ResourceBindingSpec, kind_in_namespace};
 use machinery::Object;
-use openapi::karmada::kind_in_namespace::RESOURCE_GROUP_INDEX;
-use openapi::karmada::resources::{BINDINGS, CLUSTER_BINDINGS};
-use openapi::karmada::{ResourceBinding, ResourceBindingSpec, kind_in_namespace};
 use serde_json::{Value, json};
 
 /// The index of bindings by the clusters they are scheduled to. The clusters of

@@ -16,11 +16,11 @@ use client_fake::FakeApi;
 use flotilla_runtime::{ControllerContext, EventRecorder};
 use interpreter::ResourceInterpreter;
 use jiff::Timestamp;
+use karmada_api::resources::{BINDINGS, CLUSTERS};
+use karmada_api::well_known_keys::APPLIED_PLACEMENT;
 use machinery::time::Clock;
 use machinery::{Gvr, Object};
 use members::{MemberClusterManager, MemberEndpoint};
-use openapi::karmada::resources::{BINDINGS, CLUSTERS};
-use openapi::karmada::well_known_keys::APPLIED_PLACEMENT;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
@@ -180,7 +180,7 @@ impl ClustersFixture {
     }
 
     pub(crate) fn execution_space(&self, name: &str) -> Option<Value> {
-        let space = openapi::karmada::names::execution_space_name(name);
+        let space = karmada_api::names::execution_space_name(name);
         self.host.get_object(&NAMESPACES, "", &space)
     }
 

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use interpreter::ResourceInterpreter;
 use jiff::Timestamp;
+use karmada_api::FeatureGates;
 use machinery::certificate_request::certificate_validity;
 use members::MemberClusterManager;
-use openapi::karmada::FeatureGates;
 
 use crate::failover::options::FailoverOptions;
 

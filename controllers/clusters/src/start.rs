@@ -1,7 +1,7 @@
 //! Starts the controllers of this crate.
 
 use flotilla_runtime::ControllerContext;
-use openapi::karmada::KarmadaFeature;
+use karmada_api::KarmadaFeature;
 
 use crate::options::ClusterControllersOptions;
 use crate::{

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use flotilla_runtime::{ClusterLister, ControllerContext, HostWorkloadFilter};
 use interpreter::ResourceInterpreter;
+use karmada_api::FeatureGates;
 use members::MemberAccess;
-use openapi::karmada::FeatureGates;
 
 /// A [`ControllerContext`] on a control plane with members. Karmada's is
 /// `pkg/controllers/context`.

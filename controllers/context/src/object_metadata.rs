@@ -61,7 +61,7 @@ fn without_karmada_metadata(object: Value) -> Value {
             if let Some(Value::Object(entries)) = metadata.get_mut(map) {
                 entries.retain(|key, _| {
                     !key.contains(".karmada.io")
-                        || key == openapi::karmada::well_known_keys::SKIP_AUTO_PROPAGATION
+                        || key == karmada_api::well_known_keys::SKIP_AUTO_PROPAGATION
                 });
                 if entries.is_empty() {
                     metadata.remove(map);
@@ -94,7 +94,7 @@ pub fn set_metadata_entry(object: &mut Value, map: &str, key: &str, value: &str)
 #[cfg(test)]
 mod tests {
     use super::*;
-    use openapi::karmada::well_known_keys::POLICY_ID;
+    use karmada_api::well_known_keys::POLICY_ID;
     use serde_json::json;
 
     fn check(old: Value, new: Value, status_only: bool, ours: bool) {

@@ -3,7 +3,7 @@
 //! Source of the exclusions: Karmada's `pkg/util/apigroup.go` and `pkg/detector`.
 
 use client::ApiResource;
-use openapi::karmada::well_known_keys::is_reserved_namespace;
+use karmada_api::well_known_keys::is_reserved_namespace;
 use regex::Regex;
 
 const SKIPPED_GROUPS: [&str; 9] = [

@@ -14,10 +14,10 @@ use client::{
     ResourcePath, TaskGroup, ignore_not_found,
 };
 use flotilla_runtime::{ReconcileAction, RestMapper, RestMapping, Workqueue, run_workers};
+use karmada_api::binding::Condition;
+use karmada_api::well_known_keys::{CLUSTER_POLICY_ID, POLICY_ID};
 use machinery::backoff::exponential_delay;
 use machinery::{Gvk, Gvr, Object};
-use openapi::karmada::binding::Condition;
-use openapi::karmada::well_known_keys::{CLUSTER_POLICY_ID, POLICY_ID};
 use parking_lot::Mutex;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
@@ -502,7 +502,7 @@ impl ApiServiceFields {
     fn is_aggregated(&self) -> bool {
         let group = &*self.spec.group;
         let has_templates =
-            !openapi::karmada::is_karmada_group(group) && !METRICS_GROUPS.contains(&group);
+            !karmada_api::is_karmada_group(group) && !METRICS_GROUPS.contains(&group);
         self.spec.service.is_some() && has_templates
     }
 }

@@ -5,13 +5,13 @@ use std::sync::Arc;
 
 use client::{Api, DeleteOptions, Informer, ResourcePath, WriteOptions, ignore_not_found};
 use flotilla_runtime::ShardedMap;
-use machinery::Object;
-use openapi::karmada::resources::WORKS;
-use openapi::karmada::well_known_keys::{
+use karmada_api::prune::{prune, record_managed_keys};
+use karmada_api::resources::WORKS;
+use karmada_api::well_known_keys::{
     APPLIED_CLUSTER_OVERRIDES, APPLIED_OVERRIDES, BINDING_ID, CLUSTER_BINDING_ID, MANAGED,
     MANAGED_VALUE, TEMPLATE_UID, WORK_FINALIZER, WORK_ID, WORK_NAME, WORK_NAMESPACE,
 };
-use openapi::karmada_prune::{prune, record_managed_keys};
+use machinery::Object;
 use serde_json::{Map, Value, json};
 
 use crate::error::Error;

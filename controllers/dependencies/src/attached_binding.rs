@@ -2,10 +2,10 @@
 
 use controller_context::{BindingDiff, set_metadata_entry};
 use flotilla_runtime::RestMapping;
+use karmada_api::binding::ObjectReference;
+use karmada_api::well_known_keys::{BINDING_FINALIZER, BINDING_ID, DEPENDED_BY_PREFIX};
+use karmada_api::{DependentObjectReference, ResourceBindingSpec, names};
 use machinery::{Object, ObjectMeta};
-use openapi::karmada::binding::ObjectReference;
-use openapi::karmada::well_known_keys::{BINDING_FINALIZER, BINDING_ID, DEPENDED_BY_PREFIX};
-use openapi::karmada::{DependentObjectReference, ResourceBindingSpec, names};
 use serde_json::{Value, json};
 
 /// A binding whose template refers to other objects.

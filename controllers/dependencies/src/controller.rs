@@ -16,12 +16,12 @@ use flotilla_runtime::{
     run_workers,
 };
 use interpreter::{InterpreterOperation, ResourceInterpreter};
+use karmada_api::dependency::{GoFormattedDependencies, encode_annotation};
+use karmada_api::kind_in_namespace::{KindInNamespace, RESOURCE_GROUP_INDEX};
+use karmada_api::resources::BINDINGS;
+use karmada_api::well_known_keys::{DEPENDENCIES, DEPENDENCIES_FINALIZER};
+use karmada_api::{DependentObjectReference, ResourceBinding, kind_in_namespace, names};
 use machinery::Object;
-use openapi::karmada::dependency::{GoFormattedDependencies, encode_annotation};
-use openapi::karmada::kind_in_namespace::{KindInNamespace, RESOURCE_GROUP_INDEX};
-use openapi::karmada::resources::BINDINGS;
-use openapi::karmada::well_known_keys::{DEPENDENCIES, DEPENDENCIES_FINALIZER};
-use openapi::karmada::{DependentObjectReference, ResourceBinding, kind_in_namespace, names};
 use parking_lot::Mutex;
 use serde_json::json;
 

@@ -4,9 +4,9 @@
 use client::InformerEvent;
 use controller_context::is_equal_except_status;
 use flotilla_runtime::{RestMapping, is_generation_or_deletion_changed};
+use karmada_api::well_known_keys::{DEPENDENCIES, DEPENDENCIES_FINALIZER};
+use karmada_api::{DependentObjectReference, ResourceBinding, dependency};
 use machinery::Object;
-use openapi::karmada::well_known_keys::{DEPENDENCIES, DEPENDENCIES_FINALIZER};
-use openapi::karmada::{DependentObjectReference, ResourceBinding, dependency};
 
 /// The dependencies that a binding's annotation records.
 fn recorded_dependencies(binding: &Object) -> Vec<DependentObjectReference> {

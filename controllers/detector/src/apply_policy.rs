@@ -3,10 +3,10 @@
 use client::{Informer, InvolvedObject, ResourcePath, WriteOptions, ignore_not_found};
 use controller_context::{BindingDiff, Error, TemplateKey, hash_without_status};
 use flotilla_runtime::{ReconcileAction, RestMapping};
+use karmada_api::resources::{BINDINGS, CLUSTER_BINDINGS};
+use karmada_api::well_known_keys::APPLIED_PLACEMENT;
+use karmada_api::{KarmadaFeature, Placement, ResourceBinding, ResourceBindingSpec, names};
 use machinery::Object;
-use openapi::karmada::resources::{BINDINGS, CLUSTER_BINDINGS};
-use openapi::karmada::well_known_keys::APPLIED_PLACEMENT;
-use openapi::karmada::{KarmadaFeature, Placement, ResourceBinding, ResourceBindingSpec, names};
 use scheduler::core::{ScheduleRequest, SchedulingDecision};
 use scheduler::{DecisionExplanation, schedule_inline};
 use serde_json::{Value, json};

@@ -10,13 +10,13 @@ use flotilla_runtime::{
     RestMapping, Workqueue, run_workers,
 };
 use interpreter::ResourceInterpreter;
-use machinery::time::Clock;
-use machinery::{Gvr, Object};
-use openapi::karmada::resources::{
+use karmada_api::resources::{
     BINDINGS, CLUSTER_BINDINGS, CLUSTER_OVERRIDES, CLUSTER_POLICIES, OVERRIDES, POLICIES,
 };
-use openapi::karmada::well_known_keys::CLAIMED_BY;
-use openapi::karmada::{FeatureGates, KarmadaFeature, PropagationPolicy};
+use karmada_api::well_known_keys::CLAIMED_BY;
+use karmada_api::{FeatureGates, KarmadaFeature, PropagationPolicy};
+use machinery::time::Clock;
+use machinery::{Gvr, Object};
 use parking_lot::Mutex;
 use scheduler::{DecisionExplanationCache, SchedulerClusterCache};
 use serde_json::Value;

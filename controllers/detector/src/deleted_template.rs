@@ -5,7 +5,7 @@
 
 use client::{DeleteOptions, ResourcePath, ignore_not_found};
 use controller_context::{Error, TemplateKey};
-use openapi::karmada::names;
+use karmada_api::names;
 
 use crate::controller::ResourceDetector;
 

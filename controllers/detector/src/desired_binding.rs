@@ -4,13 +4,13 @@
 
 use controller_context::BindingDiff;
 use flotilla_runtime::RestMapping;
-use machinery::{Object, ObjectMeta};
-use openapi::karmada::placement::WorkloadAffinityTerm;
-use openapi::karmada::policy::PropagationSpec;
-use openapi::karmada::well_known_keys::{
+use karmada_api::placement::WorkloadAffinityTerm;
+use karmada_api::policy::PropagationSpec;
+use karmada_api::well_known_keys::{
     BINDING_FINALIZER, CLUSTER_BINDING_FINALIZER, CLUSTER_POLICY_ID, CLUSTER_POLICY_NAME,
 };
-use openapi::karmada::{Placement, binding::ObjectReference, names};
+use karmada_api::{Placement, binding::ObjectReference, names};
+use machinery::{Object, ObjectMeta};
 use serde_json::{Map, Value, json};
 
 use crate::interpret_template::{InterpretedReplicas, InterpretedTemplate};
@@ -257,8 +257,8 @@ fn remove_key(map: &mut Value, key: &str) {
 mod tests {
     use super::*;
     use interpreter::TemplateReplicas;
+    use karmada_api::well_known_keys::{POLICY_ID, POLICY_NAME, POLICY_NAMESPACE};
     use machinery::{Gvk, Gvr};
-    use openapi::karmada::well_known_keys::{POLICY_ID, POLICY_NAME, POLICY_NAMESPACE};
 
     fn desired_binding(policy: Value, revision: &str) -> DesiredBinding {
         let template = json!({"metadata": {"name": "Web", "namespace": "n", "uid": "u", "resourceVersion": revision}});

@@ -9,8 +9,8 @@ use controller_context::{
 };
 use flotilla_runtime::{RestMapping, is_generation_or_deletion_changed};
 use interpreter::{InterpreterOperation, InterpreterRuleChange};
+use karmada_api::{KarmadaFeature, PropagationPolicy, ResourceBinding};
 use machinery::{Gvr, Object};
-use openapi::karmada::{KarmadaFeature, PropagationPolicy, ResourceBinding};
 
 use crate::controller::{BY_KIND, ResourceDetector, TemplateReconcileTrigger, namespaced_name};
 use crate::policy_claim::PolicyClaim;
@@ -281,7 +281,7 @@ mod tests {
     use super::super::controller::tests::detector_without_workers;
     use super::*;
     use controller_testing::{DEPLOYMENTS, FederationFixture, deployment, policy, wait_until};
-    use openapi::karmada::resources::{BINDINGS, POLICIES};
+    use karmada_api::resources::{BINDINGS, POLICIES};
     use serde_json::{Value, json};
     use std::sync::atomic::{AtomicUsize, Ordering};
 

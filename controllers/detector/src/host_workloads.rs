@@ -10,10 +10,10 @@ use std::sync::Arc;
 use client::{DeleteOptions, InvolvedObject, Patch, ResourcePath, WriteOptions, ignore_not_found};
 use controller_context::{Error, TemplateKey};
 use flotilla_runtime::{HostWorkloadFilter, ReconcileAction, RestMapping};
+use karmada_api::ResourceBinding;
+use karmada_api::binding::{Condition, HOST_RUNS_WORKLOADS};
 use machinery::time::rfc3339_seconds;
 use machinery::{Gvr, Object};
-use openapi::karmada::ResourceBinding;
-use openapi::karmada::binding::{Condition, HOST_RUNS_WORKLOADS};
 use serde_json::{Value, json};
 
 use crate::apply_policy::OWNER_MISMATCH_MESSAGE;
@@ -67,7 +67,7 @@ impl ResourceDetector {
         if let Some(claim) = PolicyClaim::on_object(template) {
             self.release_claim(served, template, &claim).await?;
         }
-        let name = openapi::karmada::names::binding_name(served.kind(), template.name());
+        let name = karmada_api::names::binding_name(served.kind(), template.name());
         let (resource, informer) = self.binding_resource(template.namespace());
         let existing = informer.get(template.namespace(), &name);
         let Some(policy) = matching_policy else {

@@ -8,10 +8,10 @@ use client::{InvolvedObject, ResourcePath};
 use controller_context::Error;
 use flotilla_runtime::RestMapping;
 use interpreter::{ResourceInterpreter, TemplateReplicas};
+use karmada_api::binding::Component;
+use karmada_api::policy::SchedulePriority;
+use karmada_api::{FeatureGates, KarmadaFeature};
 use machinery::Object;
-use openapi::karmada::binding::Component;
-use openapi::karmada::policy::SchedulePriority;
-use openapi::karmada::{FeatureGates, KarmadaFeature};
 use serde::Deserialize;
 
 use crate::controller::{PRIORITY_CLASSES, ResourceDetector};

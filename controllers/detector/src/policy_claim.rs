@@ -1,10 +1,10 @@
 //! Reads, makes and removes the claim of a policy on a template or a binding: a label with the
 //! policy's permanent id and annotations with its name. Source: Karmada's `pkg/detector/claim.go`.
 
-use machinery::Object;
-use openapi::karmada::well_known_keys::{
+use karmada_api::well_known_keys::{
     CLUSTER_POLICY_ID, CLUSTER_POLICY_NAME, POLICY_ID, POLICY_NAME, POLICY_NAMESPACE,
 };
+use machinery::Object;
 use serde_json::{Map, Value, json};
 
 /// The policy that a claim names; the namespace of a cluster policy is empty.

@@ -5,9 +5,9 @@ use std::cmp::Reverse;
 use std::sync::Arc;
 
 use flotilla_runtime::RestMapping;
+use karmada_api::PropagationPolicy;
+use karmada_api::policy::{ImplicitPriority, ResourceSelector, highest_implicit_priority};
 use machinery::{Object, ObjectMeta};
-use openapi::karmada::PropagationPolicy;
-use openapi::karmada::policy::{ImplicitPriority, ResourceSelector, highest_implicit_priority};
 
 /// A policy and its typed view.
 #[derive(Clone, Debug)]

@@ -10,8 +10,8 @@ use std::cmp::Reverse;
 use client::{InvolvedObject, ResourcePath};
 use controller_context::{Error, TemplateKey};
 use flotilla_runtime::RestMapping;
+use karmada_api::well_known_keys::{CLUSTER_POLICY_NAME, POLICY_NAME, POLICY_NAMESPACE};
 use machinery::Object;
-use openapi::karmada::well_known_keys::{CLUSTER_POLICY_NAME, POLICY_NAME, POLICY_NAMESPACE};
 
 use crate::controller::{ResourceDetector, namespaced_name};
 use crate::metrics::DETECTOR_METRICS;

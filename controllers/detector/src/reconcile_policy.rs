@@ -6,11 +6,11 @@ use std::collections::HashSet;
 use client::ResourcePath;
 use controller_context::{Error, TemplateKey};
 use flotilla_runtime::{ReconcileAction, remove_finalizers};
+use karmada_api::policy::ImplicitPriority;
+use karmada_api::resources::{CLUSTER_POLICIES, POLICIES};
+use karmada_api::well_known_keys::{CLUSTER_POLICY_FINALIZER, POLICY_FINALIZER};
+use karmada_api::{KarmadaFeature, names};
 use machinery::Object;
-use openapi::karmada::policy::ImplicitPriority;
-use openapi::karmada::resources::{CLUSTER_POLICIES, POLICIES};
-use openapi::karmada::well_known_keys::{CLUSTER_POLICY_FINALIZER, POLICY_FINALIZER};
-use openapi::karmada::{KarmadaFeature, names};
 
 use crate::controller::{ResourceDetector, TemplateReconcileTrigger, namespaced_name};
 use crate::policy_claim::PolicyClaim;

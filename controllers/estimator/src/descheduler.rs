@@ -12,13 +12,13 @@ use client::{Api, Error, Informer, InvolvedObject, Patch, ResourcePath, Result, 
 use flotilla_runtime::{
     ControllerContext, EventRecorder, ReconcileAction, Workqueue, run_workers_after,
 };
+use karmada_api::ResourceBinding;
+use karmada_api::binding::ObjectReference;
+use karmada_api::placement::Placement;
+use karmada_api::resources::BINDINGS;
+use karmada_api::well_known_keys::APPLIED_PLACEMENT;
 use machinery::Object;
 use members::MemberClusterManager;
-use openapi::karmada::ResourceBinding;
-use openapi::karmada::binding::ObjectReference;
-use openapi::karmada::placement::Placement;
-use openapi::karmada::resources::BINDINGS;
-use openapi::karmada::well_known_keys::APPLIED_PLACEMENT;
 use serde_json::{Value, json};
 use tokio::time::MissedTickBehavior;
 

@@ -5,9 +5,9 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-use openapi::karmada::ResourceBinding;
-use openapi::karmada::binding::ObjectReference;
-use openapi::karmada::placement::Placement;
+use karmada_api::ResourceBinding;
+use karmada_api::binding::ObjectReference;
+use karmada_api::placement::Placement;
 use scheduler::core::AssignmentStrategy;
 
 const SUCCESS_MESSAGE: &str = "Binding has been descheduled";

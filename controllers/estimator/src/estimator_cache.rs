@@ -12,9 +12,9 @@ use std::time::Duration;
 use client::{Informer, ListWatchSelector, TaskGroup};
 use flotilla_runtime::{ControllerContext, ReconcileAction, Workqueue, run_workers_after};
 use futures_util::future::join_all;
+use karmada_api::Cluster;
+use karmada_api::resources::CLUSTERS;
 use machinery::{FailureLogLimiter, Gvr};
-use openapi::karmada::Cluster;
-use openapi::karmada::resources::CLUSTERS;
 use parking_lot::RwLock;
 use tokio::sync::watch;
 

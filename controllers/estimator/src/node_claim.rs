@@ -6,10 +6,10 @@
 
 use std::collections::BTreeMap;
 
+use karmada_api::cluster::Taint;
+use karmada_api::placement::Toleration;
 use machinery::selector::{LabelRequirement, SelectorOperator};
 use members::NodeInfo;
-use openapi::karmada::cluster::Taint;
-use openapi::karmada::placement::Toleration;
 use serde::Deserialize;
 use serde_json::Value;
 

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use openapi::karmada::binding::Component;
+use karmada_api::binding::Component;
 use prost::Message;
 use scheduler::core::AssumedWorkload;
 use serde_json::{Map, Value, json};

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
+use karmada_api::binding::ObjectReference;
 use machinery::FailureLogLimiter;
 use machinery::time::Clock;
 use members::MemberClusterManager;
-use openapi::karmada::binding::ObjectReference;
 
 use crate::estimator_cache::{EstimatorCache, EstimatorConnection};
 use crate::metrics;

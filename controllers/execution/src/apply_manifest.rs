@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use client::{Api, Informer, ResourcePath, WriteOptions, ignore_not_found};
 use flotilla_runtime::ReconcileError;
+use karmada_api::well_known_keys::CONFLICT_RESOLUTION;
 use machinery::Object;
-use openapi::karmada::well_known_keys::CONFLICT_RESOLUTION;
 use tokio::time::Instant;
 
 use crate::cluster_executor::{ClusterExecutor, SyncedObjectVersion};

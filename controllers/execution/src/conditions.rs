@@ -1,6 +1,6 @@
 //! Builds the Dispatching and Applied conditions of a Work.
 
-use openapi::karmada::binding::Condition;
+use karmada_api::binding::Condition;
 
 pub(crate) const DISPATCHING: &str = "Dispatching";
 pub(crate) const APPLIED: &str = "Applied";

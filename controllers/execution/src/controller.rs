@@ -15,13 +15,13 @@ use flotilla_runtime::{
     Workqueue, is_generation_or_deletion_changed, run_workers,
 };
 use interpreter::{InterpreterOperation, InterpreterRuleChange, ResourceInterpreter};
+use karmada_api::names;
+use karmada_api::resources::WORKS;
+use karmada_api::well_known_keys::{WORK_NAME, WORK_NAMESPACE};
 use machinery::conditions::set_status_condition;
 use machinery::time::{Clock, rfc3339_seconds};
 use machinery::{Gvk, Object};
 use members::MemberAccess;
-use openapi::karmada::names;
-use openapi::karmada::resources::WORKS;
-use openapi::karmada::well_known_keys::{WORK_NAME, WORK_NAMESPACE};
 use serde_json::json;
 
 use crate::cluster_executor::{ClusterExecutor, ClusterExecutors, SyncedWork};
@@ -201,7 +201,7 @@ impl ExecutionController {
     fn on_cluster_event(self: &Arc<Self>, change: &InformerEvent<'_>) {
         let name = change.object().name();
         let ready = |o: Option<&Object>| {
-            o.and_then(|o| o.decode::<openapi::karmada::Cluster>().ok())
+            o.and_then(|o| o.decode::<karmada_api::Cluster>().ok())
                 .is_some_and(|c| c.is_ready())
         };
         let deleting = |o: Option<&Object>| o.is_some_and(|o| o.meta().deleting);

@@ -7,14 +7,14 @@ use client::{
 };
 use controller_context::Error;
 use flotilla_runtime::{ReconcileAction, RestMapping, remove_finalizers};
-use machinery::Object;
-use openapi::karmada::resources::WORKS;
-use openapi::karmada::well_known_keys::{
+use karmada_api::resources::WORKS;
+use karmada_api::well_known_keys::{
     BINDING_ID, BINDING_NAME, BINDING_NAMESPACE, CLUSTER_BINDING_ID, CLUSTER_BINDING_NAME,
     CLUSTER_POLICY_ID, CLUSTER_POLICY_NAME, MANAGED, MANAGED_ANNOTATIONS, MANAGED_LABELS,
     MANAGED_VALUE, POLICY_ID, POLICY_NAME, POLICY_NAMESPACE, TEMPLATE_GENERATION, TEMPLATE_UID,
     WORK_FINALIZER, WORK_ID, WORK_NAME, WORK_NAMESPACE,
 };
+use machinery::Object;
 use serde_json::Value;
 
 use crate::compare::UpdateMode;

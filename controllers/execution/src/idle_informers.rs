@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use flotilla_runtime::{RestMapping, Workqueue};
+use karmada_api::names::cluster_of_execution_space;
+use karmada_api::work::{ManifestIdentity, WorkSpecManifestIdentities};
 use machinery::{Gvk, Gvr, Object};
-use openapi::karmada::names::cluster_of_execution_space;
-use openapi::karmada::work::{ManifestIdentity, WorkSpecManifestIdentities};
 use serde::Deserialize;
 
 /// How long an informer outlives the last Work of its kind.

@@ -5,8 +5,8 @@
 
 use std::collections::BTreeMap;
 
+use karmada_api::names::safe_encoded_hash;
 use machinery::Object;
-use openapi::karmada::names::safe_encoded_hash;
 use serde::Deserialize;
 use serde_json::{Value, json};
 

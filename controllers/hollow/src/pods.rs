@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use machinery::Object;
 use machinery::object::MalformedObject;
-use openapi::{RequestingContainer, ResourceList, ResourceRequirements, pod_requests};
+use quota::{RequestingContainer, ResourceList, ResourceRequirements, pod_requests};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 

@@ -1,9 +1,9 @@
 //! The built-in rules: those of third-party kinds, then the native ones.
 
 use jiff::Timestamp;
+use karmada_api::DependentObjectReference;
+use karmada_api::binding::Component;
 use machinery::{Gvk, Object};
-use openapi::karmada::DependentObjectReference;
-use openapi::karmada::binding::Component;
 use serde_json::{Value, json};
 
 use crate::native::pod_template::object_json;

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use client::{Api, InformerFactory};
+use karmada_api::resources::CUSTOMIZATIONS;
 use machinery::{Gvk, Object};
-use openapi::karmada::resources::CUSTOMIZATIONS;
 
 use crate::config_manager::ConfigManager;
 use crate::customizations::{CustomizationScript, ScriptIndex};

@@ -1,6 +1,6 @@
 //! Why a resource could not be interpreted.
 
-use openapi::karmada::identity_fields::IdentityChange;
+use karmada_api::identity_fields::IdentityChange;
 
 /// Why an object could not be interpreted.
 #[derive(Debug, thiserror::Error)]

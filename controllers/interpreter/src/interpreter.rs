@@ -10,9 +10,9 @@ use std::sync::Arc;
 
 use client::{Api, InformerFactory};
 use jiff::Timestamp;
+use karmada_api::binding::{AggregatedStatusItem, Component};
+use karmada_api::{DependentObjectReference, IdentityFields};
 use machinery::{Gvk, Object};
-use openapi::karmada::binding::{AggregatedStatusItem, Component};
-use openapi::karmada::{DependentObjectReference, IdentityFields};
 use serde_json::{Value, json};
 
 use crate::built_in::BuiltInInterpreter;

@@ -1,7 +1,7 @@
 //! The requirements of one replica of a pod template: resource requests and node claim
 //! (`GenerateReplicaRequirements` in Karmada's `pkg/util/helper/binding.go`).
 
-use openapi::{RequestingContainer, ResourceList, ResourceRequirements, pod_requests};
+use quota::{RequestingContainer, ResourceList, ResourceRequirements, pod_requests};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 

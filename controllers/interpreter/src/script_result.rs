@@ -5,9 +5,9 @@
 
 use std::sync::Arc;
 
+use karmada_api::DependentObjectReference;
+use karmada_api::binding::Component;
 use machinery::Quantity;
-use openapi::karmada::DependentObjectReference;
-use openapi::karmada::binding::Component;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 

@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 
 use jiff::Timestamp;
+use karmada_api::binding::AggregatedStatusItem;
 use machinery::{Gvk, Object};
-use openapi::karmada::binding::AggregatedStatusItem;
 use serde_json::{Value, json};
 
 use crate::native::fixtures::object;

@@ -12,13 +12,13 @@ use std::time::Duration;
 use client::{Api, Error, Informer, InformerFactory, ListWatchSelector, ResourcePath};
 use flotilla_runtime::{ControllerContext, ReconcileAction, RestMapper, Workqueue, run_workers};
 use jiff::{SignedDuration, Timestamp};
+use karmada_api::well_known_keys::{CLUSTER_POLICY_ID, MANAGED, POLICY_ID};
 use machinery::object::OwnerReference;
 use machinery::time::{self, Clock, rfc3339_seconds};
 use machinery::{Gvk, Gvr, Object};
 use openapi::disruption_budget::{
     PodDisruptionBudget, PodDisruptionBudgetSpec, PodDisruptionBudgetStatus, PodReadiness,
 };
-use openapi::karmada::well_known_keys::{CLUSTER_POLICY_ID, MANAGED, POLICY_ID};
 use serde_json::Value;
 
 use crate::shutdown_waits::wait_for_cache_sync;

@@ -9,9 +9,9 @@ use std::time::Duration;
 use client::{Api, Error, Informer, InformerFactory, ListOptions, ListWatchSelector, ResourcePath};
 use flotilla_runtime::{ControllerContext, ReconcileAction, RestMapper, Workqueue, run_workers};
 use machinery::{Gvr, Object, Quantity};
-use openapi::ResourceList;
-use openapi::quota_usage::{self, ResourceQuota, ResourceQuotaStatus};
 use parking_lot::Mutex;
+use quota::ResourceList;
+use quota::resource_quota::{self, ResourceQuota, ResourceQuotaStatus};
 use serde_json::{Value, json};
 
 use crate::shutdown_waits::wait_for_cache_sync;
@@ -137,11 +137,11 @@ impl ResourceQuotaController {
         let at = ResourcePath::collection(resource, namespace);
         let listed = self.api.list(at, &ListOptions::default()).await?;
         // The objects of most resources use one each, whatever they are.
-        let is_uniform = !quota_usage::usage_may_change(resource);
+        let is_uniform = !resource_quota::usage_may_change(resource);
         if is_uniform {
             if quota.spec.covers(resource, &Value::Null) {
                 let count = i64::try_from(listed.items.len()).unwrap_or(i64::MAX);
-                for name in quota_usage::usage(resource, &Value::Null).into_keys() {
+                for name in resource_quota::usage(resource, &Value::Null).into_keys() {
                     if let Some(sum) = used.get_mut(&name) {
                         *sum = Quantity::from_units(count);
                     }
@@ -154,7 +154,7 @@ impl ResourceQuotaController {
             if !quota.spec.covers(resource, &object) {
                 continue;
             }
-            for (name, amount) in quota_usage::usage(resource, &object) {
+            for (name, amount) in resource_quota::usage(resource, &object) {
                 if let Some(sum) = used.get_mut(&name) {
                     *sum += amount;
                 }
@@ -191,11 +191,11 @@ fn changes_usage(resource: &Gvr, old: Option<&Object>, new: Option<&Object>) -> 
     let (Some(old), Some(new)) = (old, new) else {
         return true;
     };
-    if !quota_usage::usage_may_change(resource) {
+    if !resource_quota::usage_may_change(resource) {
         return false;
     }
     match (old.value(), new.value()) {
-        (Ok(old), Ok(new)) => quota_usage::changes_usage(resource, &old, &new),
+        (Ok(old), Ok(new)) => resource_quota::changes_usage(resource, &old, &new),
         _ => true,
     }
 }

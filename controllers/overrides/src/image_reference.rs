@@ -3,7 +3,7 @@
 
 use std::fmt;
 
-use openapi::karmada::policy::ImageOverrider;
+use karmada_api::policy::ImageOverrider;
 use serde_json::Value;
 
 use crate::pod_spec::pod_spec_path;

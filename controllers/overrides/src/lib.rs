@@ -15,13 +15,11 @@ use std::sync::Arc;
 
 use client::{Informer, InformerEvent, InvolvedObject};
 use flotilla_runtime::EventRecorder;
+use karmada_api::kind_in_namespace::KindInNamespace;
+use karmada_api::policy::{ImplicitPriority, OverrideSpec, Overriders, highest_implicit_priority};
+use karmada_api::{ClusterAffinity, ClusterAttributes, OverridePolicy, ResourceSelector};
 use machinery::object::Label;
 use machinery::{Gvk, Object, ObjectMeta};
-use openapi::karmada::kind_in_namespace::KindInNamespace;
-use openapi::karmada::policy::{
-    ImplicitPriority, OverrideSpec, Overriders, highest_implicit_priority,
-};
-use openapi::karmada::{ClusterAffinity, ClusterAttributes, OverridePolicy, ResourceSelector};
 use serde_json::Value;
 
 use granted_rights::GrantedRights;

@@ -3,8 +3,8 @@
 
 use std::fmt;
 
-use openapi::karmada::IdentityFields;
-use openapi::karmada::policy::{
+use karmada_api::IdentityFields;
+use karmada_api::policy::{
     CommandArgsOverrider, FieldOverrider, LabelAnnotationOverrider, Overriders,
 };
 use serde_json::{Map, Value, json};

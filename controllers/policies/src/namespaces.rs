@@ -12,9 +12,9 @@ use controller_context::{
 use flotilla_runtime::{
     ClusterLister, EventRecorder, ListedCluster, ReconcileAction, Workqueue, run_workers,
 };
+use karmada_api::names;
+use karmada_api::well_known_keys::{APPLIED_CLUSTER_OVERRIDES, SKIP_AUTO_PROPAGATION};
 use machinery::{Gvk, Gvr, Object};
-use openapi::karmada::names;
-use openapi::karmada::well_known_keys::{APPLIED_CLUSTER_OVERRIDES, SKIP_AUTO_PROPAGATION};
 use overrides::{
     AppliedOverrides, CandidateOverridePolicies, OverrideFailure, OverrideManager, selects,
 };

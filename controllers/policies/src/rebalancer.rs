@@ -10,14 +10,14 @@ use std::time::Duration;
 use client::{Api, DeleteOptions, Error, Informer, Patch, ResourcePath, WriteOptions};
 use controller_context::{PropagationContext, is_equal_except_status};
 use flotilla_runtime::{ReconcileAction, Workqueue, run_workers};
-use machinery::Object;
-use machinery::time::{Clock, parse, rfc3339_seconds};
-use openapi::karmada::rebalancer::{
+use karmada_api::rebalancer::{
     ObservedWorkload, REASON_BINDING_NOT_FOUND, REBALANCE_FAILED, REBALANCE_SUCCESSFUL,
     WorkloadRebalancerStatus, WorkloadReference,
 };
-use openapi::karmada::resources::{BINDINGS, CLUSTER_BINDINGS, REBALANCERS};
-use openapi::karmada::{ResourceBinding, WorkloadRebalancer, names};
+use karmada_api::resources::{BINDINGS, CLUSTER_BINDINGS, REBALANCERS};
+use karmada_api::{ResourceBinding, WorkloadRebalancer, names};
+use machinery::Object;
+use machinery::time::{Clock, parse, rfc3339_seconds};
 use serde_json::json;
 
 const REBALANCER_WORKERS: usize = 1;

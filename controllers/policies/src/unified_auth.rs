@@ -10,11 +10,11 @@ use std::sync::Arc;
 use client::{Informer, InformerEvent, InvolvedObject};
 use controller_context::{DesiredWork, Error, PropagationContext, WorkClient};
 use flotilla_runtime::{EventRecorder, ReconcileAction, Workqueue, run_workers};
+use karmada_api::names;
+use karmada_api::well_known_keys::{IMPERSONATE_GROUP_MEMBERS, SYSTEM};
+use karmada_api::{Cluster, ImpersonatedIdentity};
 use machinery::{Gvr, Object};
 use members::{ClusterRoleGrant, ProxySubjects, RoleBindingSubjects};
-use openapi::karmada::names;
-use openapi::karmada::well_known_keys::{IMPERSONATE_GROUP_MEMBERS, SYSTEM};
-use openapi::karmada::{Cluster, ImpersonatedIdentity};
 use serde_json::{Map, Value, json};
 
 use crate::options::PolicyControllersOptions;

@@ -15,9 +15,9 @@ use execution::{
     ExecutionController, ExecutionControllerOptions, ExecutionScope, MEMBER_CALL_TIMEOUT,
 };
 use flotilla_runtime::{ReconcileAction, RestMapper, Workqueue, run_workers};
-use openapi::karmada::KarmadaFeature;
-use openapi::karmada::names::execution_space_name;
-use openapi::karmada::resources::{CLUSTER_OVERRIDES, OVERRIDES, WORKS};
+use karmada_api::KarmadaFeature;
+use karmada_api::names::execution_space_name;
+use karmada_api::resources::{CLUSTER_OVERRIDES, OVERRIDES, WORKS};
 use overrides::OverrideManager;
 use policies::PolicyControllersOptions;
 

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use client::{Api, Informer, InformerFactory, ListWatchSelector};
 use machinery::Object;
-use openapi::karmada::resources::CLUSTERS;
-use openapi::karmada::{Cluster, ClusterAttributes};
+use karmada_api::resources::CLUSTERS;
+use karmada_api::{Cluster, ClusterAttributes};
 use parking_lot::RwLock;
 
 /// A Cluster and its decoded form.

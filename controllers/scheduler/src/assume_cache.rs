@@ -9,9 +9,9 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use flotilla_runtime::{Expectations, PreviousExpectation};
+use karmada_api::binding::WorkloadAffinityGroups;
+use karmada_api::{ResourceBinding, ResourceBindingSpec, TargetCluster};
 use machinery::Object;
-use openapi::karmada::binding::WorkloadAffinityGroups;
-use openapi::karmada::{ResourceBinding, ResourceBindingSpec, TargetCluster};
 
 use crate::core::SchedulingSettings;
 use crate::core::reservations::{BindingReservation, Reservations};
@@ -149,7 +149,7 @@ impl AssumeCache {
 
 #[cfg(test)]
 mod tests {
-    use openapi::karmada::{FeatureGates, KarmadaFeature};
+    use karmada_api::{FeatureGates, KarmadaFeature};
     use serde_json::json;
 
     use super::*;

@@ -44,7 +44,7 @@ pub fn schedule_inline<'a>(
 
 #[cfg(test)]
 mod tests {
-    use openapi::karmada::{FeatureGates, KarmadaFeature};
+    use karmada_api::{FeatureGates, KarmadaFeature};
 
     use super::*;
     use crate::core::tests::cluster;

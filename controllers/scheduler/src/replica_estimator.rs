@@ -8,8 +8,8 @@ use std::fmt;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use openapi::karmada::ResourceBindingSpec;
-use openapi::karmada::binding::Component;
+use karmada_api::ResourceBindingSpec;
+use karmada_api::binding::Component;
 use parking_lot::RwLock;
 use serde_json::Value;
 

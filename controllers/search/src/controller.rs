@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use client::{Informer, InformerFactory, ListWatchSelector, TaskGroup};
 use flotilla_runtime::ControllerContext;
+use karmada_api::resources::{CLUSTERS, RESOURCE_REGISTRIES};
 use members::{MemberClusterManager, MemberConnector, MemberResourceCache};
-use openapi::karmada::resources::{CLUSTERS, RESOURCE_REGISTRIES};
 use tokio::sync::{Notify, watch};
 use watchcache::WatchCaches;
 

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use karmada_api::{Cluster, ResourceRegistry};
 use machinery::names::split_api_version;
 use machinery::{Gvk, Gvr, Object};
-use openapi::karmada::{Cluster, ResourceRegistry};
 
 use crate::member_resource::NamespaceScope;
 

@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
+use karmada_api::well_known_keys::CACHED_FROM_CLUSTER;
 use machinery::Object;
-use openapi::karmada::well_known_keys::CACHED_FROM_CLUSTER;
 use serde_json::value::{RawValue, to_raw_value};
 
 type RawFields<'a> = BTreeMap<String, &'a RawValue>;

@@ -8,14 +8,14 @@ use client::{Api, InformerFactory, ShutdownToken, TaskGroup};
 use client_fake::FakeApi;
 use flotilla_runtime::{ControllerContext, EventRecorder};
 use futures_util::StreamExt;
+use karmada_api::resources::{CLUSTERS, RESOURCE_REGISTRIES};
+use karmada_api::well_known_keys::CACHED_FROM_CLUSTER;
 use machinery::time::SystemClock;
 use machinery::{Gvr, Object, Status};
 use members::{
     MemberEndpoint, MemberListPage, MemberListRequest, MemberObjectSelection, MemberResourceCache,
     MemberWatchEvent, MemberWatchRequest, MemberWatchStream,
 };
-use openapi::karmada::resources::{CLUSTERS, RESOURCE_REGISTRIES};
-use openapi::karmada::well_known_keys::CACHED_FROM_CLUSTER;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 use watchcache::{WatchCacheConfig, WatchCaches};

@@ -15,17 +15,17 @@ use flotilla_runtime::{
     ControllerContext, ControllerName, EventRecorder, ReconcileAction, Workqueue,
     remove_finalizers, run_workers_after,
 };
-use machinery::Object;
-use openapi::karmada::Cluster;
-use openapi::karmada::names::{
+use karmada_api::Cluster;
+use karmada_api::names::{
     cluster_of_execution_space, derived_service_name, execution_space_name,
     imported_endpoint_slice_name,
 };
-use openapi::karmada::resources::{CLUSTERS, WORKS};
-use openapi::karmada::well_known_keys::{
+use karmada_api::resources::{CLUSTERS, WORKS};
+use karmada_api::well_known_keys::{
     ENDPOINT_SLICE_FINALIZER, ENDPOINT_SLICE_SERVICE_NAME, ENDPOINT_SLICE_SERVICE_NAMESPACE,
     WORK_ID, WORK_NAME, WORK_NAMESPACE,
 };
+use machinery::Object;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -50,7 +50,7 @@ const SLICE_FIELDS: [&str; 3] = ["addressType", "endpoints", "ports"];
 
 #[derive(Deserialize)]
 struct WorkWithManifests {
-    spec: openapi::karmada::work::WorkSpec,
+    spec: karmada_api::work::WorkSpec,
 }
 
 /// Whether a Work has a slice that is exported, or was.

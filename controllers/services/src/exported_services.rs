@@ -1,9 +1,9 @@
 //! Reads from Works which Services the control plane has exported from which members.
 
+use karmada_api::binding::Condition;
+use karmada_api::names::cluster_of_execution_space;
+use karmada_api::work::WorkSpecManifestIdentities;
 use machinery::Object;
-use openapi::karmada::binding::Condition;
-use openapi::karmada::names::cluster_of_execution_space;
-use openapi::karmada::work::WorkSpecManifestIdentities;
 use serde::Deserialize;
 
 use crate::slice_fields::EXPORT_KIND;
@@ -49,7 +49,7 @@ pub(crate) fn exported_services(work: &Object) -> Vec<(MemberNamespace, String)>
     let manifests = decoded.spec.manifests().iter();
     let exports = manifests.filter(|m| {
         let gvk = m.gvk();
-        gvk.group == openapi::karmada::MULTICLUSTER_GROUP && gvk.kind == EXPORT_KIND
+        gvk.group == karmada_api::MULTICLUSTER_GROUP && gvk.kind == EXPORT_KIND
     });
     exports
         .map(|export| {

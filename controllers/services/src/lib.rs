@@ -34,9 +34,9 @@ mod work_fields;
 
 use std::sync::Arc;
 
+use karmada_api::{FeatureGates, KarmadaFeature};
 use machinery::Gvr;
 use members::MemberAccess;
-use openapi::karmada::{FeatureGates, KarmadaFeature};
 
 pub use start::start;
 

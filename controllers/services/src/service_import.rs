@@ -13,8 +13,8 @@ use client::{
     ignore_not_found,
 };
 use flotilla_runtime::{ControllerContext, EventRecorder, ReconcileAction, Workqueue, run_workers};
+use karmada_api::names::derived_service_name;
 use machinery::Object;
-use openapi::karmada::names::derived_service_name;
 use serde::Deserialize;
 use serde_json::{Value, json};
 

@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use client::{Api, DeleteOptions, Error, InformerFactory, ResourcePath, ShutdownToken, TaskGroup};
 use client_fake::FakeApi;
+use karmada_api::names::work_name;
+use karmada_api::resources::{CLUSTERS, WORKS};
+use karmada_api::well_known_keys::ENDPOINT_SLICE_FINALIZER;
 use machinery::{Gvr, Status};
-use openapi::karmada::names::work_name;
-use openapi::karmada::resources::{CLUSTERS, WORKS};
-use openapi::karmada::well_known_keys::ENDPOINT_SLICE_FINALIZER;
 use serde_json::{Value, json};
 
 use crate::fixture::{FakeMemberConnections, context, options, wait_until};

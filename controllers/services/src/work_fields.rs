@@ -1,13 +1,13 @@
 //! Builds Works, and writes them to the control plane when they differ.
 
 use client::{Api, DeleteOptions, Error, ResourcePath, WriteOptions, ignore_not_found};
-use machinery::Object;
-use machinery::object::MalformedObject;
-use openapi::karmada::resources::WORKS;
-use openapi::karmada::well_known_keys::{
+use karmada_api::prune::{prune, record_managed_keys};
+use karmada_api::resources::WORKS;
+use karmada_api::well_known_keys::{
     MANAGED, MANAGED_VALUE, TEMPLATE_UID, WORK_ID, WORK_NAME, WORK_NAMESPACE,
 };
-use openapi::karmada_prune::{prune, record_managed_keys};
+use machinery::Object;
+use machinery::object::MalformedObject;
 use serde_json::{Value, json};
 
 /// Keys and values of labels or annotations; `None` removes.

@@ -7,10 +7,10 @@ use detector::{
     rank_matching,
 };
 use flotilla_runtime::RestMapping;
+use karmada_api::KarmadaFeature;
+use karmada_api::policy::ImplicitPriority;
+use karmada_api::well_known_keys::{CLAIMED_BY, is_reserved_namespace};
 use machinery::Object;
-use openapi::karmada::KarmadaFeature;
-use openapi::karmada::policy::ImplicitPriority;
-use openapi::karmada::well_known_keys::{CLAIMED_BY, is_reserved_namespace};
 use serde::Serialize;
 
 use crate::simulation_input::{PolicyChange, SimulationInput};

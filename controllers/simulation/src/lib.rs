@@ -19,9 +19,9 @@ use detector::{
 };
 use flotilla_runtime::RestMapping;
 use interpreter::ResourceInterpreter;
+use karmada_api::well_known_keys::CLAIMED_BY;
+use karmada_api::{FeatureGates, KarmadaFeature, ResourceBinding, TargetCluster};
 use machinery::Object;
-use openapi::karmada::well_known_keys::CLAIMED_BY;
-use openapi::karmada::{FeatureGates, KarmadaFeature, ResourceBinding, TargetCluster};
 use scheduler::{DecisionExplanation, SchedulingSimulation};
 use serde_json::Value;
 

@@ -2,8 +2,8 @@
 
 use client::ApiResource;
 use detector::InterpretedReplicas;
+use karmada_api::FeatureGates;
 use machinery::Object;
-use openapi::karmada::FeatureGates;
 use scheduler::core::ClusterSnapshot;
 
 /// The inputs of the simulation.

@@ -3,10 +3,10 @@
 use interpreter::TemplateReplicas;
 use std::time::Instant;
 
-use machinery::Gvr;
-use openapi::karmada::well_known_keys::{
+use karmada_api::well_known_keys::{
     CLUSTER_POLICY_ID, CLUSTER_POLICY_NAME, POLICY_ID, POLICY_NAME, POLICY_NAMESPACE,
 };
+use machinery::Gvr;
 use scheduler::core::ClusterSnapshot;
 use serde_json::json;
 

@@ -1,9 +1,9 @@
 //! The few fields of a Work that the status controllers read, decoded from its bytes
 //! without the manifests' content, which the shared decoded Work has.
 
+use karmada_api::binding::Condition;
+use karmada_api::work::{ManifestIdentity, WorkSpecManifestIdentities, WorkStatus};
 use machinery::{Object, object};
-use openapi::karmada::binding::Condition;
-use openapi::karmada::work::{ManifestIdentity, WorkSpecManifestIdentities, WorkStatus};
 use serde::Deserialize;
 
 #[derive(Deserialize)]

@@ -7,12 +7,12 @@ use client::{Api, Error, InformerFactory, ShutdownToken, TaskGroup};
 use client_fake::FakeApi;
 use controller_context::PropagationContext;
 use flotilla_runtime::{ClusterLister, ControllerContext, EventRecorder, HostWorkloadFilter};
+use karmada_api::FeatureGates;
+use karmada_api::resources::{BINDINGS, CLUSTER_BINDINGS, CLUSTERS, WORKS};
+use karmada_api::well_known_keys;
 use machinery::time::SystemClock;
 use machinery::{Gvr, Status};
 use members::{MemberClusterManager, MemberEndpoint};
-use openapi::karmada::FeatureGates;
-use openapi::karmada::resources::{BINDINGS, CLUSTER_BINDINGS, CLUSTERS, WORKS};
-use openapi::karmada::well_known_keys;
 use serde_json::{Value, json};
 
 use crate::start::start;

@@ -13,12 +13,12 @@ mod cluster_status;
 mod reviews;
 mod work;
 
-use machinery::UserInfo;
-use openapi::karmada::agents::{
+use karmada_api::agents::{
     AGENT_PUBLIC_KEYS, AGENT_SECRET_NAMESPACE, AGENTS_GROUP, AgentRegistration, RBAC_GENERATOR,
     cluster_of_agent, cluster_of_agent_role,
 };
-use openapi::karmada::names::{execution_space_name, impersonation_secret_name, work_name};
+use karmada_api::names::{execution_space_name, impersonation_secret_name, work_name};
+use machinery::UserInfo;
 use serde_json::{Value, json};
 
 use crate::attributes::AdmissionOperation;

@@ -1,6 +1,6 @@
 //! The changes that an agent may make to the Works in its execution namespace. Does no I/O.
 
-use openapi::karmada::well_known_keys::{
+use karmada_api::well_known_keys::{
     ENDPOINT_SLICE_SERVICE_NAME, ENDPOINT_SLICE_SERVICE_NAMESPACE, ENDPOINT_SLICE_WORK_MANAGED_BY,
     MULTI_CLUSTER_SERVICE_NAME, MULTI_CLUSTER_SERVICE_NAMESPACE, WORK_ID,
 };

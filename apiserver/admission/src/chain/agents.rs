@@ -2,11 +2,9 @@
 //! to look up.
 
 use client::ResourcePath;
+use karmada_api::agents::{AGENT_CLUSTER_UID, AgentRegistration, RBAC_GENERATOR, agent_role_name};
+use karmada_api::resources::{CLUSTERS, WORKS};
 use machinery::{FieldError, Gvr, Status};
-use openapi::karmada::agents::{
-    AGENT_CLUSTER_UID, AgentRegistration, RBAC_GENERATOR, agent_role_name,
-};
-use openapi::karmada::resources::{CLUSTERS, WORKS};
 use serde_json::Value;
 
 use super::{AdmissionChain, find_object, object_name};

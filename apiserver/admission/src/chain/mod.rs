@@ -7,12 +7,12 @@
 use std::sync::{Arc, OnceLock};
 
 use client::{Api, ListOptions, ResourcePath, ignore_not_found};
+use karmada_api::agents::RBAC_GENERATOR;
+use karmada_api::resources::CUSTOMIZATIONS;
+use karmada_api::{FeatureGates, KarmadaFeature, well_known_keys};
 use machinery::field_error::aggregate;
 use machinery::time::{Clock, SystemClock};
 use machinery::{FieldError, Gvr, Object, Status};
-use openapi::karmada::agents::RBAC_GENERATOR;
-use openapi::karmada::resources::CUSTOMIZATIONS;
-use openapi::karmada::{FeatureGates, KarmadaFeature, well_known_keys};
 use serde_json::Value;
 use tokio::sync::Mutex;
 

@@ -1,8 +1,8 @@
 //! Charges the quotas of a write: the ResourceQuotas of its namespace, and the
 //! FederatedResourceQuotas of a binding.
 
+use karmada_api::KarmadaFeature;
 use machinery::Status;
-use openapi::karmada::KarmadaFeature;
 use serde_json::Value;
 
 use super::{AdmissionChain, is_object_write};

@@ -1,9 +1,9 @@
 //! Tests of the admission chain.
 
 use client_fake::FakeApi;
+use karmada_api::resources::BINDINGS;
 use machinery::time::FakeClock;
 use machinery::{Gvk, UserInfo};
-use openapi::karmada::resources::BINDINGS;
 use proptest::prelude::*;
 use serde_json::json;
 

@@ -4,12 +4,12 @@
 mod resource_models;
 
 use jiff::Timestamp;
+use karmada_api::cluster::Taint;
+use karmada_api::impersonated_identity::{extra_keys, validate_extra_key};
+use karmada_api::well_known_keys::{IMPERSONATE_EXTRA_KEYS, IMPERSONATE_UID};
 use machinery::FieldError;
 use machinery::names::{validate_dns1123_label, validate_label_value};
 use machinery::time::rfc3339_seconds;
-use openapi::karmada::cluster::Taint;
-use openapi::karmada::impersonated_identity::{extra_keys, validate_extra_key};
-use openapi::karmada::well_known_keys::{IMPERSONATE_EXTRA_KEYS, IMPERSONATE_UID};
 use serde_json::Value;
 
 use crate::attributes::AdmissionOperation;

@@ -7,7 +7,7 @@ use std::collections::HashSet;
 
 use machinery::FieldError;
 use machinery::Quantity;
-use openapi::karmada::quota::is_requested_by_bindings;
+use quota::federated_resource_quota::is_requested_by_bindings;
 use serde_json::Value;
 
 use crate::cluster;

@@ -6,9 +6,9 @@
 use std::collections::HashSet;
 
 use jiff::tz;
+use karmada_api::well_known_keys::MULTI_CLUSTER_SERVICE_ID;
 use machinery::names::{validate_dns1035_label, validate_dns1123_label};
 use machinery::{FieldError, Gvk};
-use openapi::karmada::well_known_keys::MULTI_CLUSTER_SERVICE_ID;
 use serde_json::Value;
 
 use crate::binding::set_permanent_id;

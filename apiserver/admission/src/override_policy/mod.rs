@@ -1,10 +1,10 @@
 //! Mutates and validates OverridePolicy and ClusterOverridePolicy. Does no I/O. Rules
 //! of Karmada's `webhook/overridepolicy` and `util/validation/validation.go`.
 
+use karmada_api::affinity::ClusterAffinity;
+use karmada_api::identity_fields::IDENTITY_FIELDS;
+use karmada_api::policy::{FieldOverrider, Overriders};
 use machinery::FieldError;
-use openapi::karmada::affinity::ClusterAffinity;
-use openapi::karmada::identity_fields::IDENTITY_FIELDS;
-use openapi::karmada::policy::{FieldOverrider, Overriders};
 use serde_json::Value;
 
 use crate::attributes::AdmissionAttributes;

@@ -1,7 +1,7 @@
 //! Tests of the override policy rules.
 
+use karmada_api::resources::OVERRIDES;
 use machinery::{Gvk, UserInfo};
-use openapi::karmada::resources::OVERRIDES;
 use serde_json::json;
 
 use super::*;

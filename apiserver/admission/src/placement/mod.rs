@@ -3,11 +3,11 @@
 
 use std::collections::{HashMap, HashSet};
 
-use machinery::FieldError;
-use machinery::names::validate_qualified_name;
-use openapi::karmada::placement::{
+use karmada_api::placement::{
     ClusterAffinityTerm, OverflowClusterAffinityTerm, Placement, SpreadConstraint,
 };
+use machinery::FieldError;
+use machinery::names::validate_qualified_name;
 use serde_json::Value;
 
 use crate::cluster_affinity;

@@ -3,10 +3,10 @@
 //! Karmada's `webhook/{propagationpolicy,clusterpropagationpolicy}` and
 //! `util/validation/validation.go`.
 
+use karmada_api::failover::automatic_failover_delay;
+use karmada_api::well_known_keys;
 use machinery::FieldError;
 use machinery::names::validate_qualified_name;
-use openapi::karmada::failover::automatic_failover_delay;
-use openapi::karmada::well_known_keys;
 use serde_json::Value;
 use uuid::Uuid;
 

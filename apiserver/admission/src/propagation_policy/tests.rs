@@ -1,7 +1,7 @@
 //! Tests of the propagation policy rules.
 
+use karmada_api::resources::POLICIES;
 use machinery::{Gvk, UserInfo};
-use openapi::karmada::resources::POLICIES;
 use serde_json::json;
 
 use super::*;

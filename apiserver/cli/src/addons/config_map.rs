@@ -7,10 +7,10 @@ use client::{
     Api, Patch, ResourcePath, TaskGroup, WatchEvent, WatchOptions, WriteOptions, ignore_not_found,
 };
 use futures_util::StreamExt;
-use machinery::{Gvr, Object};
-use openapi::karmada::addons::{
+use karmada_api::addons::{
     ADDONS_CONFIG_MAP, ADDONS_NAMESPACE, Addon, AddonStatus, CONFIG_MAPS, DISABLED, ENABLED,
 };
+use machinery::{Gvr, Object};
 use serde_json::{Value, json};
 
 use super::server_flags::AddonsServerArgs;

@@ -2,7 +2,7 @@
 
 use clap::Args;
 use client::{ShutdownToken, TaskGroup};
-use openapi::karmada::addons::{Addon, AddonStatus, UNKNOWN};
+use karmada_api::addons::{Addon, AddonStatus, UNKNOWN};
 
 use super::config_map::AddonsConfigMap;
 use super::server_flags::AddonsServerArgs;

@@ -1,7 +1,7 @@
 //! The names that the commands take.
 
 use anyhow::bail;
-use openapi::karmada::addons::Addon;
+use karmada_api::addons::Addon;
 
 /// The name that stands for all addons.
 const ALL_ADDONS: &str = "all";

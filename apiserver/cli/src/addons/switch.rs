@@ -6,8 +6,8 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use clap::Args;
 use client::{ShutdownToken, TaskGroup};
+use karmada_api::addons::{Addon, AddonStatus, DISABLED, ENABLED};
 use machinery::duration;
-use openapi::karmada::addons::{Addon, AddonStatus, DISABLED, ENABLED};
 
 use super::config_map::AddonsConfigMap;
 use super::names::addons_of;

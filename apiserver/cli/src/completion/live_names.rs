@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use client::remote::{RemoteApi, RestConfig};
 use client::{Api, ApiResource, ResourcePath, ShutdownToken, TaskGroup};
+use karmada_api::resources::CLUSTERS;
 use machinery::Gvr;
-use openapi::karmada::resources::CLUSTERS;
 
 use super::argument_names::ArgumentNames;
 use super::invocation::Invocation;

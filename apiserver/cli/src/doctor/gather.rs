@@ -12,10 +12,10 @@ use clusters::AGENT_VERSION_ANNOTATION;
 use futures_util::StreamExt;
 use futures_util::stream;
 use jiff::{SignedDuration, Timestamp};
+use karmada_api::Work;
+use karmada_api::resources::{CLUSTERS, WORKS};
 use machinery::certificate_request::certificate_expiry;
 use machinery::{Gvr, Object, time};
-use openapi::karmada::Work;
-use openapi::karmada::resources::{CLUSTERS, WORKS};
 use serde_json::Value;
 
 use super::metric_samples::MetricSamples;

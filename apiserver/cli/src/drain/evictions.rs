@@ -7,12 +7,12 @@ use anyhow::{Context, bail};
 use client::{Api, ListOptions, ResourcePath, WatchEvent, WatchOptions, WriteOptions};
 use futures_util::StreamExt;
 use futures_util::stream::{BoxStream, select_all};
+use karmada_api::binding::GracefulEvictionTask;
+use karmada_api::failover::PURGE_MODE_GRACEFULLY;
+use karmada_api::resources::{BINDINGS, CLUSTER_BINDINGS, WORKS};
+use karmada_api::well_known_keys::{BINDING_ID, CLUSTER_BINDING_ID};
+use karmada_api::{ResourceBinding, names};
 use machinery::{Gvr, Object};
-use openapi::karmada::binding::GracefulEvictionTask;
-use openapi::karmada::failover::PURGE_MODE_GRACEFULLY;
-use openapi::karmada::resources::{BINDINGS, CLUSTER_BINDINGS, WORKS};
-use openapi::karmada::well_known_keys::{BINDING_ID, CLUSTER_BINDING_ID};
-use openapi::karmada::{ResourceBinding, names};
 use serde_json::json;
 
 use super::placements::DrainedTemplate;

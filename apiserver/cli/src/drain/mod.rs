@@ -12,8 +12,8 @@ use std::time::Duration;
 use anyhow::Context;
 use clap::Args;
 use client::{Api, ResourcePath, ShutdownToken, TaskGroup};
+use karmada_api::resources::CLUSTERS;
 use machinery::duration;
-use openapi::karmada::resources::CLUSTERS;
 use placements::DrainReport;
 
 use crate::cluster_taints::change_taints;

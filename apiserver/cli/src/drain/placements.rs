@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use client::Api;
+use karmada_api::binding::GracefulEvictionTask;
+use karmada_api::resources::{BINDINGS, CLUSTER_BINDINGS, CLUSTERS};
+use karmada_api::{ResourceBinding, TargetCluster};
 use machinery::Object;
-use openapi::karmada::binding::GracefulEvictionTask;
-use openapi::karmada::resources::{BINDINGS, CLUSTER_BINDINGS, CLUSTERS};
-use openapi::karmada::{ResourceBinding, TargetCluster};
 use scheduler::SchedulingSimulation;
 use scheduler::core::ClusterSnapshot;
 use serde::Serialize;

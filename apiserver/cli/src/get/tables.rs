@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use client::ApiResource;
-use openapi::karmada::well_known_keys::{MANAGED, MANAGED_VALUE};
+use karmada_api::well_known_keys::{MANAGED, MANAGED_VALUE};
 use serde_json::Value;
 
 use super::query::ServerAnswer;

@@ -10,9 +10,9 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use client::{Api, DeleteOptions, DeletionPropagation, Error, ListOptions, ResourcePath};
+use karmada_api::names::cluster_of_execution_space;
+use karmada_api::well_known_keys::SYSTEM;
 use machinery::{Gvr, Object};
-use openapi::karmada::names::cluster_of_execution_space;
-use openapi::karmada::well_known_keys::SYSTEM;
 use serde_json::Value;
 use tokio::time::Instant;
 

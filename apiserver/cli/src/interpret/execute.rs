@@ -2,9 +2,9 @@
 //! `karmadactl interpret` does.
 
 use interpreter::{InterpreterOperation, LuaLimits, ResourceInterpreter};
+use karmada_api::binding::AggregatedStatusItem;
 use machinery::time::{Clock, SystemClock};
 use machinery::{Gvk, Object};
-use openapi::karmada::binding::AggregatedStatusItem;
 use serde_json::{Value, json};
 
 /// The inputs of an operation.

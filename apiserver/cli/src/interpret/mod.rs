@@ -175,7 +175,7 @@ fn read_object(file: Option<&Path>, what: &str) -> anyhow::Result<Option<Value>>
 
 fn read_status_items(
     file: &Path,
-) -> anyhow::Result<Vec<openapi::karmada::binding::AggregatedStatusItem>> {
+) -> anyhow::Result<Vec<karmada_api::binding::AggregatedStatusItem>> {
     let documents = manifest_files::read_documents(file)?.into_iter();
     let items: Result<Vec<_>, _> = documents.map(serde_json::from_value).collect();
     items.with_context(|| format!("{}: fail to get status items", file.display()))

@@ -6,12 +6,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use anyhow::Context;
 use client::{Api, ApiResource, ResourcePath, WriteOptions};
 use interpreter::{LuaLimits, ResourceInterpreter};
-use machinery::{Gvr, Object};
-use openapi::karmada::policy::ResourceSelector;
-use openapi::karmada::resources::{
+use karmada_api::policy::ResourceSelector;
+use karmada_api::resources::{
     BINDINGS, CLUSTER_BINDINGS, CLUSTER_POLICIES, CLUSTERS, CUSTOMIZATIONS, POLICIES,
 };
-use openapi::karmada::{FeatureGates, PropagationPolicy, names};
+use karmada_api::{FeatureGates, PropagationPolicy, names};
+use machinery::{Gvr, Object};
 use serde_json::Value;
 
 use super::policies::{self, DefaultPolicyNamespace};

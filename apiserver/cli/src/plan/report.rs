@@ -3,7 +3,7 @@
 
 use std::time::Instant;
 
-use openapi::karmada::{FeatureGates, ResourceBinding, TargetCluster};
+use karmada_api::{FeatureGates, ResourceBinding, TargetCluster};
 use scheduler::core::ClusterSnapshot;
 use scheduler::{DecisionExplanation, SchedulingSimulation};
 use serde::Serialize;

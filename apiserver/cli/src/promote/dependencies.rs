@@ -4,10 +4,10 @@ use anyhow::{Context, anyhow};
 use client::remote::RemoteApi;
 use client::{Api, ApiResource, ListOptions, Patch, ResourcePath, WriteOptions};
 use interpreter::{LuaLimits, ResourceInterpreter};
+use karmada_api::dependency::DependentObjectReference;
+use karmada_api::resources::CUSTOMIZATIONS;
+use karmada_api::well_known_keys::{MANAGED, WORK_ID};
 use machinery::{Gvk, Gvr, Object};
-use openapi::karmada::dependency::DependentObjectReference;
-use openapi::karmada::resources::CUSTOMIZATIONS;
-use openapi::karmada::well_known_keys::{MANAGED, WORK_ID};
 use serde_json::json;
 
 use super::promotion::{Promotion, PromotionOptions};

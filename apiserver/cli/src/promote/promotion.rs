@@ -3,11 +3,11 @@
 
 use anyhow::{Context, bail};
 use client::{Api, ApiResource, ResourcePath, WriteOptions};
+use karmada_api::names;
+use karmada_api::prune::prune;
+use karmada_api::resources::{CLUSTER_POLICIES, POLICIES};
+use karmada_api::well_known_keys::CONFLICT_RESOLUTION;
 use machinery::{Gvr, Object};
-use openapi::karmada::names;
-use openapi::karmada::resources::{CLUSTER_POLICIES, POLICIES};
-use openapi::karmada::well_known_keys::CONFLICT_RESOLUTION;
-use openapi::karmada_prune::prune;
 use serde_json::{Value, json};
 
 /// How objects are promoted.

@@ -3,8 +3,8 @@
 //! (`pkg/cmd/taint/utils.go`).
 
 use anyhow::{bail, ensure};
+use karmada_api::cluster::Taint;
 use machinery::names::{validate_label_value, validate_qualified_name};
-use openapi::karmada::cluster::Taint;
 
 const EFFECTS: [&str; 3] = ["NoSchedule", "PreferNoSchedule", "NoExecute"];
 

@@ -2,7 +2,7 @@
 //! has happened to them.
 
 use anyhow::{bail, ensure};
-use openapi::karmada::cluster::Taint;
+use karmada_api::cluster::Taint;
 
 use super::arguments::{TaintUpdate, is_same_taint};
 

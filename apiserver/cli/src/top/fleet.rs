@@ -8,10 +8,10 @@ use clap::Args;
 use client::{Api, ListOptions, ObjectList, ResourcePath, TaskGroup, WatchOptions};
 use futures_util::StreamExt;
 use futures_util::future::join_all;
+use karmada_api::Cluster;
+use karmada_api::names::execution_space_name;
+use karmada_api::resources::CLUSTERS;
 use machinery::{Object, Quantity};
-use openapi::karmada::Cluster;
-use openapi::karmada::names::execution_space_name;
-use openapi::karmada::resources::CLUSTERS;
 use serde::{Deserialize, Serialize};
 
 use super::nodes::NodeMetrics;

@@ -5,9 +5,9 @@ use clap::Args;
 use client::{Api, ResourcePath, TaskGroup};
 use jiff::{SignedDuration, Timestamp};
 use machinery::{Gvr, Object};
-use openapi::printer::human_duration;
 use serde::Deserialize;
 use serde_json::json;
+use table_printers::human_duration;
 
 use super::query_flags::{MetricsQueryArgs, print_failures};
 use super::resource_usage::{

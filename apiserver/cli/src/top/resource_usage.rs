@@ -6,8 +6,8 @@ use std::time::Duration;
 use anyhow::Context;
 use client::{Api, ListOptions, ResourcePath};
 use futures_util::future::join_all;
+use karmada_api::well_known_keys::QUERY_FROM_CLUSTER;
 use machinery::{Gvr, Object, Quantity};
-use openapi::karmada::well_known_keys::QUERY_FROM_CLUSTER;
 use serde::Deserialize;
 use serde_json::Value;
 

@@ -5,12 +5,10 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use client::{Api, ApiResource, ListOptions, ResourcePath};
+use karmada_api::resources::{BINDINGS, CLUSTER_BINDINGS, CLUSTERS, DECISION_SUBRESOURCE, WORKS};
+use karmada_api::well_known_keys::{BINDING_ID, CLUSTER_BINDING_ID};
+use karmada_api::{Cluster, ResourceBinding, Work, names};
 use machinery::Object;
-use openapi::karmada::resources::{
-    BINDINGS, CLUSTER_BINDINGS, CLUSTERS, DECISION_SUBRESOURCE, WORKS,
-};
-use openapi::karmada::well_known_keys::{BINDING_ID, CLUSTER_BINDING_ID};
-use openapi::karmada::{Cluster, ResourceBinding, Work, names};
 use serde_json::Value;
 
 use crate::object_lists::{ListedPolicyNamespaces, list_all, list_overrides, list_policies};

@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use karmada_api::{FeatureGates, ResourceBinding, Work, names};
 use machinery::Object;
-use openapi::karmada::{FeatureGates, ResourceBinding, Work, names};
 use overrides::CandidateOverridePolicies;
 use scheduler::core::ClusterSnapshot;
 use serde::{Deserialize, Serialize};
@@ -347,7 +347,7 @@ fn pending_of_binding(object: &Object, binding: &ResourceBinding) -> Vec<String>
 fn pending_of_cluster(row: &ClusterRow, binding: &ResourceBinding) -> Option<String> {
     let name = &row.name;
     let suspended =
-        |s: &openapi::karmada::policy::Suspension| s.dispatching != Some(true) && s.suspends(name);
+        |s: &karmada_api::policy::Suspension| s.dispatching != Some(true) && s.suspends(name);
     if row.target && binding.spec.suspension.as_ref().is_some_and(suspended) {
         return Some(format!("{name}: dispatching is suspended for this cluster"));
     }

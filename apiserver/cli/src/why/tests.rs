@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use client::ApiResource;
+use karmada_api::well_known_keys::{POLICY_ID, POLICY_NAME, POLICY_NAMESPACE};
+use karmada_api::{Cluster, ResourceBinding, Work};
 use machinery::{Gvr, Object};
-use openapi::karmada::well_known_keys::{POLICY_ID, POLICY_NAME, POLICY_NAMESPACE};
-use openapi::karmada::{Cluster, ResourceBinding, Work};
 use serde_json::{Value, json};
 
 use super::inputs::WhyInputs;

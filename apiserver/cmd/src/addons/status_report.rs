@@ -1,7 +1,7 @@
 //! The server's report of the addons, in an annotation of their ConfigMap. No I/O but the write.
 
 use client::{Api, Patch, ResourcePath, WriteOptions};
-use openapi::karmada::addons::{
+use karmada_api::addons::{
     ADDON_STATUSES, ADDONS_CONFIG_MAP, Addon, AddonConfiguration, AddonStatus, CONFIG_MAPS,
     DISABLED, ENABLED, UNHEALTHY, UNKNOWN,
 };

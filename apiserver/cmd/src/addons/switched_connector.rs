@@ -5,8 +5,8 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use flotilla_http::{ServerResponseBody, SubresourceConnectRequest, SubresourceConnector};
 use http::Response;
+use karmada_api::addons::Addon;
 use machinery::Status;
-use openapi::karmada::addons::Addon;
 use serde_json::Value;
 
 use super::switches::AddonSwitches;

@@ -4,10 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use client::{Api, InformerFactory, ListWatchSelector, TaskGroup};
+use karmada_api::addons::{ADDONS_CONFIG_MAP, Addon, AddonConfiguration, AddonStatus, CONFIG_MAPS};
 use machinery::Status;
-use openapi::karmada::addons::{
-    ADDONS_CONFIG_MAP, Addon, AddonConfiguration, AddonStatus, CONFIG_MAPS,
-};
 use tokio::sync::watch;
 
 /// How long the start waits for the ConfigMap. Later changes act whenever they come.

@@ -12,7 +12,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use client::{Api, Error};
 use flotilla_http::AdmissionReviewHandler;
-use openapi::karmada::agents::{AGENTS_GROUP, RBAC_GENERATOR};
+use karmada_api::agents::{AGENTS_GROUP, RBAC_GENERATOR};
 use serde_json::{Value, json};
 
 use super::host_admission::{WEBHOOKS, apply, serves_policies};

@@ -12,9 +12,9 @@ use auth::ca_bundle::merge_bundles;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use client::{Api, DeleteOptions, Patch, ResourcePath, TaskGroup, WriteOptions, ignore_not_found};
+use karmada_api::addons::Addon;
 use machinery::time::{Clock, rfc3339_seconds};
 use machinery::{FailureLogLimiter, Gvr, Object};
-use openapi::karmada::addons::Addon;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 

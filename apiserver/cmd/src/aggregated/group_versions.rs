@@ -2,7 +2,7 @@
 //! one: an error for Flotilla's own groups, a choice of the operator for those of metrics.
 
 use clap::ValueEnum;
-use openapi::karmada::is_karmada_group;
+use karmada_api::is_karmada_group;
 use registry::ResourceTable;
 use serde_json::{Value, json};
 

@@ -13,10 +13,10 @@ use client::{Api, GroupSplitApi, InformerFactory, RemoteApi, ShutdownToken, Task
 use flotilla_http::{AdmissionReviewHandlers, ApiServerOptions, HealthProbe, HostControlPlane};
 use flotilla_metrics::MetricsRegistry;
 use interpreter::LuaLimits;
+use karmada_api::{FeatureGates, is_karmada_group};
 use machinery::UserInfo;
 use machinery::time::{Clock, SystemClock};
 use members::ClusterProxyBackends;
-use openapi::karmada::{FeatureGates, is_karmada_group};
 use registry::{LoopbackApi, Registry};
 use scheduler::DecisionExplanationCache;
 use scheduler::core::SchedulingSettings;

@@ -4,8 +4,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use karmada_api::is_karmada_group;
 use machinery::FieldError;
-use openapi::{KindInfo, karmada};
+use openapi::KindInfo;
 use serde_json::json;
 use storage::encryption::{PrefixTransformer, PrefixTransformers, ResourceTransformers};
 
@@ -110,7 +111,7 @@ fn prefixes(
         return Ok(vec![ALL_PREFIX.to_owned()]);
     }
     let refuse = |why: String| Err(FieldError::invalid(field, &json!(resource.text()), why));
-    if matches!(scope, EncryptableResources::OwnGroups) && !karmada::is_karmada_group(group) {
+    if matches!(scope, EncryptableResources::OwnGroups) && !is_karmada_group(group) {
         return refuse(
             "behind another API server Flotilla stores only the resources of Karmada's groups; \
              configure the encryption of others there"

@@ -5,8 +5,8 @@ use async_trait::async_trait;
 use flotilla_http::{
     DynamicGroupProvider, DynamicResourceRequest, DynamicResponse, MemberRead, MemberReply,
 };
+use karmada_api::well_known_keys::QUERY_FROM_CLUSTER;
 use machinery::{Quantity, Status, UserInfo};
-use openapi::karmada::well_known_keys::QUERY_FROM_CLUSTER;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 

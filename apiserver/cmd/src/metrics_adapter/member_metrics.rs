@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use flotilla_http::{MemberRead, MemberReader, MemberReply, is_unserved_path};
+use karmada_api::addons::Addon;
 use machinery::{Status, UserInfo};
 use members::ClusterProxyBackends;
-use openapi::karmada::addons::Addon;
 
 use crate::addons::AddonSwitches;
 

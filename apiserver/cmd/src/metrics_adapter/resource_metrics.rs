@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use flotilla_http::{MemberRead, MemberReply};
+use karmada_api::well_known_keys::QUERY_FROM_CLUSTER;
 use machinery::{Gvr, Object, Status};
-use openapi::karmada::well_known_keys::QUERY_FROM_CLUSTER;
 use registry::{
     ComputedListRequest, ComputedObjects, ComputedResourceProvider, ComputedResourceProviders,
     RegistryReader,

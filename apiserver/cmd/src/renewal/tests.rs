@@ -148,7 +148,7 @@ async fn start(dir: &Path, clock: &Arc<FakeClock>) -> StandaloneServer {
         insecure_agent_registration: false,
         allow_no_execute: false,
         scripts: interpreter::LuaLimits::default(),
-        gates: openapi::karmada::FeatureGates::default(),
+        gates: karmada_api::FeatureGates::default(),
     };
     let clock = Arc::clone(clock) as Arc<dyn Clock>;
     Box::pin(StandaloneServer::start_with_clock(setup, clock))

@@ -4,10 +4,10 @@
 use std::sync::Arc;
 
 use auth::RequestAuthorizer;
+use karmada_api::agents::{AgentAccess, AgentScope, agent_scope};
+use karmada_api::resources::CLUSTERS;
 use machinery::agent_user::cluster_of_agent_user;
 use machinery::{Gvr, Status, UserInfo};
-use openapi::karmada::agents::{AgentAccess, AgentScope, agent_scope};
-use openapi::karmada::resources::CLUSTERS;
 
 use super::request::ResolvedRequest;
 use crate::requestinfo::{RequestInfo, RequestedResource, selected_name};

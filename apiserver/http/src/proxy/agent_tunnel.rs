@@ -17,10 +17,10 @@ use http::header::{CONNECTION, HeaderValue, SEC_WEBSOCKET_PROTOCOL, UPGRADE};
 use http::{HeaderMap, Request, Response, StatusCode};
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
+use karmada_api::names::agent_user;
+use karmada_api::resources::CLUSTERS;
 use machinery::{Object, Status, UserInfo};
 use members::{ClusterProxyBackends, TUNNEL_SUBRESOURCE};
-use openapi::karmada::names::agent_user;
-use openapi::karmada::resources::CLUSTERS;
 use serde_json::Value;
 
 use super::{backend_error_status, headers};

@@ -6,9 +6,9 @@ use http::header::{
     SEC_WEBSOCKET_PROTOCOL, TE, TRAILER, TRANSFER_ENCODING, UPGRADE,
 };
 use http::{HeaderMap, Request, StatusCode, Version};
+use karmada_api::ImpersonatedIdentity;
 use machinery::{Status, UserInfo};
 use members::ImpersonationScope;
-use openapi::karmada::ImpersonatedIdentity;
 
 /// WebSocket subprotocol by which browsers pass a bearer token; it is never forwarded.
 const BEARER_TOKEN_SUBPROTOCOL: &str = "base64url.bearer.authorization.k8s.io.";

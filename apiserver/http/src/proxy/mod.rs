@@ -41,9 +41,9 @@ use http_body::Body as _;
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use hyper::upgrade::OnUpgrade;
+use karmada_api::resources::CLUSTERS;
 use machinery::Status;
 use members::{ClusterProxyBackends, ClusterProxyError};
-use openapi::karmada::resources::CLUSTERS;
 
 use crate::own_requests::ControlPlaneBackend;
 use crate::request_body;

@@ -3,7 +3,7 @@
 
 use bytes::Bytes;
 use http::HeaderValue;
-use openapi::karmada::well_known_keys::CACHED_FROM_CLUSTER;
+use karmada_api::well_known_keys::CACHED_FROM_CLUSTER;
 use serde_json::Value;
 
 use super::TransformedBody;

@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use ahash::AHashMap;
 use client::{Api, Error, ListWatchSelector, ReflectorSink, TaskGroup, run_reflector};
+use karmada_api::cluster::Taint;
 use machinery::{Gvr, Object, Quantity};
-use openapi::karmada::cluster::Taint;
-use openapi::{RequestingContainer, ResourceList, ResourceRequirements, pod_requests};
 use parking_lot::Mutex;
+use quota::{RequestingContainer, ResourceList, ResourceRequirements, pod_requests};
 use serde::Deserialize;
 
 use crate::node_infos::NodeInfos as AllNodes;

@@ -16,10 +16,10 @@ use client::{
     Api, Informer, InformerEvent, InformerFactory, ListOptions, ListWatchSelector, ResourcePath,
     TaskGroup,
 };
+use karmada_api::cluster::LocalSecretReference;
+use karmada_api::resources::CLUSTERS;
+use karmada_api::{Cluster, ImpersonatedIdentity};
 use machinery::{Gvr, Object};
-use openapi::karmada::cluster::LocalSecretReference;
-use openapi::karmada::resources::CLUSTERS;
-use openapi::karmada::{Cluster, ImpersonatedIdentity};
 use parking_lot::Mutex;
 
 use crate::agent_tunnels::AgentTunnels;

@@ -8,10 +8,10 @@ use std::sync::Arc;
 
 use ahash::AHashMap;
 use client::{Api, Informer, InformerEvent, InformerFactory, ListWatchSelector, TaskGroup};
+use karmada_api::Cluster;
+use karmada_api::cluster::LocalSecretReference;
+use karmada_api::resources::CLUSTERS;
 use machinery::Gvr;
-use openapi::karmada::Cluster;
-use openapi::karmada::cluster::LocalSecretReference;
-use openapi::karmada::resources::CLUSTERS;
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::{Notify, watch};
 

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
+use karmada_api::resources::{BINDINGS, QUOTAS};
+use karmada_api::{FeatureGates, KarmadaFeature};
 use machinery::UserInfo;
-use openapi::karmada::resources::{BINDINGS, QUOTAS};
-use openapi::karmada::{FeatureGates, KarmadaFeature};
 
 use super::*;
 use crate::LoopbackApi;

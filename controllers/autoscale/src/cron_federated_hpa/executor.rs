@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
-use openapi::karmada::cron_federated_hpa::{
+use karmada_api::cron_federated_hpa::{
     CronFederatedHpaRule, CronFederatedHpaSpec, ScaleTargetReference,
 };
 

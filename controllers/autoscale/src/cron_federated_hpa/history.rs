@@ -1,11 +1,11 @@
 //! Computes the status of a CronFederatedHPA: the histories of its rules.
 
 use jiff::Timestamp;
-use machinery::time::rfc3339_seconds;
-use openapi::karmada::cron_federated_hpa::{
+use karmada_api::cron_federated_hpa::{
     CronFederatedHpaRule, CronFederatedHpaStatus, ExecutionHistory, FailedExecution,
     SuccessfulExecution,
 };
+use machinery::time::rfc3339_seconds;
 
 /// Executions that are kept when the rule does not say how many.
 const DEFAULT_HISTORY_LIMIT: usize = 3;

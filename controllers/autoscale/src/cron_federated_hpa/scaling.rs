@@ -1,8 +1,8 @@
 //! Scales the target of a CronFederatedHPA.
 
 use client::{Api, Patch, ResourcePath, WriteOptions};
-use openapi::karmada::cron_federated_hpa::{CronFederatedHpaRule, ScaleTargetReference};
-use openapi::karmada::resources::FEDERATED_HPAS;
+use karmada_api::cron_federated_hpa::{CronFederatedHpaRule, ScaleTargetReference};
+use karmada_api::resources::FEDERATED_HPAS;
 use serde_json::{Map, Value, json};
 
 use crate::scale_target::resolve_resource;

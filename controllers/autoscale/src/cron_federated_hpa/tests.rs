@@ -6,9 +6,9 @@ use std::time::Duration;
 use client::{Api, ApiResource, InformerFactory, ShutdownToken, TaskGroup};
 use client_fake::FakeApi;
 use flotilla_runtime::EventRecorder;
+use karmada_api::resources::{CRON_FEDERATED_HPAS, FEDERATED_HPAS};
 use machinery::Gvr;
 use machinery::time::FakeClock;
-use openapi::karmada::resources::{CRON_FEDERATED_HPAS, FEDERATED_HPAS};
 use serde_json::{Value, json};
 
 use crate::fixture::{context, options, pass, wait_until};

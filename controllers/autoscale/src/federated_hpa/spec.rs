@@ -1,7 +1,7 @@
 //! Typed view of a FederatedHPA (`autoscaling.karmada.io/v1alpha1`).
 
+use karmada_api::cron_federated_hpa::ScaleTargetReference;
 use machinery::Quantity;
-use openapi::karmada::cron_federated_hpa::ScaleTargetReference;
 use serde::Deserialize;
 use serde_json::{Value, json};
 

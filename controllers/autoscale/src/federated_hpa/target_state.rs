@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use client::{Api, Error, Informer, ResourcePath};
 use futures_util::future::join_all;
+use karmada_api::cron_federated_hpa::ScaleTargetReference;
+use karmada_api::well_known_keys::{CLUSTER_POLICY_ID, POLICY_ID};
+use karmada_api::{Cluster, ResourceBinding, names};
 use machinery::{Gvr, LabelSelector, Object};
 use members::MemberAccess;
-use openapi::karmada::cron_federated_hpa::ScaleTargetReference;
-use openapi::karmada::well_known_keys::{CLUSTER_POLICY_ID, POLICY_ID};
-use openapi::karmada::{Cluster, ResourceBinding, names};
 use tokio::time::timeout;
 
 use super::member_metrics::{LabeledPod, read_pods};

@@ -6,12 +6,12 @@
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use machinery::agent_user::{PUBLIC_KEY_EXTRA, agent_keys, public_key_id};
-use machinery::certificate_request::CertificateRequest;
-use openapi::karmada::agents::{
+use karmada_api::agents::{
     AGENT_CLUSTER_UID, AGENT_PUBLIC_KEYS, AGENTS_GROUP, RBAC_GENERATOR, cluster_of_agent,
     is_reserved_cluster_name,
 };
+use machinery::agent_user::{PUBLIC_KEY_EXTRA, agent_keys, public_key_id};
+use machinery::certificate_request::CertificateRequest;
 use serde_json::Value;
 
 use crate::join::check_cluster_name;

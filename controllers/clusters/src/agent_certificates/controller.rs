@@ -7,15 +7,15 @@ use client::{
     ignore_not_found,
 };
 use flotilla_runtime::{ControllerContext, ReconcileAction, Workqueue, run_workers_after};
+use karmada_api::agents::{
+    AGENT_PUBLIC_KEYS, AGENT_REGISTRATION, AGENT_SECRET_NAMESPACE, AgentRegistration,
+    TOKEN_CLUSTER, TOKEN_REGISTRATION, agent_role_name,
+};
+use karmada_api::resources::CLUSTERS;
 use machinery::agent_user::add_agent_key;
 use machinery::bootstrap_token::{StoredBootstrapToken, TOKEN_NAMESPACE, TOKEN_SECRET_TYPE};
 use machinery::time::Clock;
 use machinery::{Gvr, Object};
-use openapi::karmada::agents::{
-    AGENT_PUBLIC_KEYS, AGENT_REGISTRATION, AGENT_SECRET_NAMESPACE, AgentRegistration,
-    TOKEN_CLUSTER, TOKEN_REGISTRATION, agent_role_name,
-};
-use openapi::karmada::resources::CLUSTERS;
 use serde_json::{Value, json};
 
 use super::approval::{

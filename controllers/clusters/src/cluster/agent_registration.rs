@@ -2,8 +2,8 @@
 //! Cluster: then the certificates of the agent have no rights any more.
 
 use client::{Api, Patch, ResourcePath, Result, WriteOptions, ignore_not_found};
+use karmada_api::agents::{AGENT_CLUSTER_UID, AGENT_SECRET_NAMESPACE, agent_role_name};
 use machinery::Object;
-use openapi::karmada::agents::{AGENT_CLUSTER_UID, AGENT_SECRET_NAMESPACE, agent_role_name};
 use serde_json::json;
 
 use crate::join::objects::CLUSTER_ROLES;

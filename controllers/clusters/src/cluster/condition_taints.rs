@@ -1,7 +1,7 @@
 //! The taints that a Cluster gets from its Ready condition. Pure.
 
-use openapi::karmada::cluster::Taint;
-use openapi::karmada::well_known_keys::{TAINT_NOT_READY, TAINT_UNREACHABLE};
+use karmada_api::cluster::Taint;
+use karmada_api::well_known_keys::{TAINT_NOT_READY, TAINT_UNREACHABLE};
 
 const NO_SCHEDULE: &str = "NoSchedule";
 

@@ -11,11 +11,11 @@ use flotilla_runtime::{
     ControllerContext, EventRecorder, ReconcileAction, Workqueue, remove_finalizers,
     run_workers_after,
 };
+use karmada_api::resources::{CLUSTERS, WORKS};
+use karmada_api::well_known_keys::{CLUSTER_FINALIZER, SYSTEM, WORK_FINALIZER};
+use karmada_api::{Cluster, names};
 use machinery::time::{Clock, rfc3339_seconds};
 use machinery::{Gvr, Object};
-use openapi::karmada::resources::{CLUSTERS, WORKS};
-use openapi::karmada::well_known_keys::{CLUSTER_FINALIZER, SYSTEM, WORK_FINALIZER};
-use openapi::karmada::{Cluster, names};
 use serde_json::{Value, json};
 
 use super::agent_registration;

@@ -10,11 +10,11 @@ use client::{
 };
 use flotilla_runtime::{ControllerContext, ReconcileAction, Workqueue, run_workers};
 use jiff::Timestamp;
+use karmada_api::Cluster;
+use karmada_api::resources::CLUSTERS;
+use karmada_api::well_known_keys::AGENT_TUNNEL_CONDITION;
 use machinery::time::{self, Clock, rfc3339_seconds};
 use machinery::{Gvr, Object};
-use openapi::karmada::Cluster;
-use openapi::karmada::resources::CLUSTERS;
-use openapi::karmada::well_known_keys::AGENT_TUNNEL_CONDITION;
 use parking_lot::Mutex;
 use serde::Deserialize;
 

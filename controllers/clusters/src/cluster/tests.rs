@@ -4,11 +4,9 @@
 use std::time::Duration;
 
 use client::{Api, DeleteOptions, ResourcePath};
+use karmada_api::agents::{AGENT_CLUSTER_UID, AGENT_SECRET_NAMESPACE, agent_rbac, agent_role_name};
+use karmada_api::resources::{BINDINGS, CLUSTERS, WORKS};
 use machinery::time::rfc3339_micros;
-use openapi::karmada::agents::{
-    AGENT_CLUSTER_UID, AGENT_SECRET_NAMESPACE, agent_rbac, agent_role_name,
-};
-use openapi::karmada::resources::{BINDINGS, CLUSTERS, WORKS};
 use serde_json::{Value, json};
 
 use super::monitor::{LEASE_NAMESPACE, LEASES};

@@ -10,9 +10,9 @@ use client::{
     ignore_not_found,
 };
 use flotilla_runtime::{ControllerContext, ReconcileAction, Workqueue, run_workers_after};
+use karmada_api::resources::CLUSTERS;
+use karmada_api::well_known_keys::CLUSTER_API_CLUSTER;
 use machinery::{Gvr, Object};
-use openapi::karmada::resources::CLUSTERS;
-use openapi::karmada::well_known_keys::CLUSTER_API_CLUSTER;
 
 use super::management_cluster::{
     GROUP, find_clusters_resource, is_provisioned, workload_cluster_config,

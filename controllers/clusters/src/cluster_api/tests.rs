@@ -8,9 +8,9 @@ use base64::engine::general_purpose::STANDARD;
 use client::{Api, InformerFactory, ShutdownToken, TaskGroup};
 use client_fake::FakeApi;
 use flotilla_runtime::{ControllerContext, EventRecorder};
+use karmada_api::resources::CLUSTERS;
 use machinery::Gvr;
 use machinery::time::SystemClock;
-use openapi::karmada::resources::CLUSTERS;
 use serde_json::{Value, json};
 
 use super::{ClusterApiOptions, start_cluster_api};

@@ -8,8 +8,8 @@ use client::{Api, Informer, ListWatchSelector, Result};
 use flotilla_runtime::{
     ControllerContext, EventRecorder, ReconcileAction, Workqueue, run_workers_after,
 };
+use karmada_api::resources::CLUSTERS;
 use machinery::time::Clock;
-use openapi::karmada::resources::CLUSTERS;
 
 use super::condition_writer::{ConditionWriter, check_again};
 use super::expiry::{AGENT_CERTIFICATE_VALID, ExpiringCredential, agent_certificate};

@@ -5,10 +5,10 @@ use std::time::Duration;
 use client::{Api, InvolvedObject, ResourcePath, Result, WriteOptions};
 use flotilla_runtime::{EventRecorder, ReconcileAction};
 use jiff::Timestamp;
+use karmada_api::Cluster;
+use karmada_api::resources::CLUSTERS;
 use machinery::Object;
 use machinery::time::rfc3339_seconds;
-use openapi::karmada::Cluster;
-use openapi::karmada::resources::CLUSTERS;
 
 use super::expiry::{ExpiringCredential, credentials_condition, next_check};
 use crate::condition::ConditionUpdate;

@@ -8,11 +8,11 @@ use client::{Api, Informer, InformerFactory, ListWatchSelector, Result};
 use flotilla_runtime::{
     ControllerContext, EventRecorder, ReconcileAction, Workqueue, run_workers_after,
 };
+use karmada_api::Cluster;
+use karmada_api::cluster::{ClusterSpec, LocalSecretReference};
+use karmada_api::resources::CLUSTERS;
 use machinery::Object;
 use machinery::time::Clock;
-use openapi::karmada::Cluster;
-use openapi::karmada::cluster::{ClusterSpec, LocalSecretReference};
-use openapi::karmada::resources::CLUSTERS;
 use parking_lot::Mutex;
 
 use super::condition_writer::{ConditionWriter, check_again};

@@ -4,8 +4,8 @@
 use base64::Engine;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use jiff::{SignedDuration, Timestamp};
+use karmada_api::resources::CLUSTERS;
 use machinery::{Gvr, Object};
-use openapi::karmada::resources::CLUSTERS;
 use serde_json::{Value, json};
 
 use super::expiry::{agent_certificate, credentials_condition, expiring_credentials, next_check};

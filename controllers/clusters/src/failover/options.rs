@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use openapi::karmada::failover::{PURGE_MODE_DIRECTLY, PURGE_MODE_GRACEFULLY};
+use karmada_api::failover::{PURGE_MODE_DIRECTLY, PURGE_MODE_GRACEFULLY};
 
 /// How a workload with untolerated taints is evicted if its policy does not say.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -1,7 +1,7 @@
 //! Starts the controllers of failover.
 
 use flotilla_runtime::ControllerContext;
-use openapi::karmada::KarmadaFeature;
+use karmada_api::KarmadaFeature;
 
 use super::application::ApplicationFailoverController;
 use super::auto_failover::AutoFailoverController;

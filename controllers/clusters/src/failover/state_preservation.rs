@@ -6,9 +6,9 @@
 
 use std::collections::BTreeMap;
 
+use karmada_api::binding::AggregatedStatusItem;
+use karmada_api::failover::{StatePreservation, StatePreservationRule};
 use openapi::JsonPath;
-use openapi::karmada::binding::AggregatedStatusItem;
-use openapi::karmada::failover::{StatePreservation, StatePreservationRule};
 use serde_json::Value;
 
 /// Why the state cannot be preserved; the workload must not be evicted then.

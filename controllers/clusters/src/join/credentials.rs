@@ -8,8 +8,8 @@ use std::time::Duration;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use client::{Api, Error, Patch, ResourcePath, WriteOptions, ignore_not_found};
+use karmada_api::names;
 use machinery::{Gvr, Object};
-use openapi::karmada::names;
 use serde_json::{Value, json};
 
 use super::ProgressCallback;

@@ -5,10 +5,10 @@
 //! be repeated.
 
 use client::{Api, ListOptions, ResourcePath, WriteOptions};
+use karmada_api::resources::CLUSTERS;
+use karmada_api::{Cluster, names};
 use machinery::Object;
 use machinery::names::validate_dns1123_label;
-use openapi::karmada::resources::CLUSTERS;
-use openapi::karmada::{Cluster, names};
 
 use super::credentials::{
     MemberCredentials, create_if_absent, host_error, obtain_member_credentials, set_secret_owners,

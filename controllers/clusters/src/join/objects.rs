@@ -1,8 +1,8 @@
 //! The objects that a join creates in the member and in the control plane. Pure.
 
+use karmada_api::names;
+use karmada_api::well_known_keys::{CONTROL_PLANE_ID, SYSTEM};
 use machinery::Gvr;
-use openapi::karmada::names;
-use openapi::karmada::well_known_keys::{CONTROL_PLANE_ID, SYSTEM};
 use serde_json::{Value, json};
 
 use super::join_spec::JoinSpec;

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use client::{Api, Error, ListOptions, ResourcePath, WriteOptions, ignore_not_found};
 use jiff::Timestamp;
+use karmada_api::resources::CLUSTERS;
+use karmada_api::well_known_keys::{CONTROL_PLANE_ID, SYSTEM};
 use machinery::Gvr;
-use openapi::karmada::resources::CLUSTERS;
-use openapi::karmada::well_known_keys::{CONTROL_PLANE_ID, SYSTEM};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 

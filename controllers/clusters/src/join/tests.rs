@@ -6,8 +6,8 @@ use std::time::Duration;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use client_fake::FakeApi;
+use karmada_api::resources::{CLUSTERS, WORKS};
 use machinery::Gvr;
-use openapi::karmada::resources::{CLUSTERS, WORKS};
 use serde_json::{Value, json};
 
 use super::objects::{CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, SECRETS, SERVICE_ACCOUNTS};

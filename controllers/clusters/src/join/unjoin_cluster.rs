@@ -9,11 +9,11 @@ use client::{
     Api, DeleteOptions, Error, ListOptions, ResourcePath, WriteOptions, ignore_not_found,
 };
 use flotilla_runtime::remove_finalizers;
+use karmada_api::cluster::LocalSecretReference;
+use karmada_api::resources::{CLUSTERS, WORKS};
+use karmada_api::well_known_keys::{CLUSTER_FINALIZER, WORK_FINALIZER};
+use karmada_api::{Cluster, names};
 use machinery::{Gvr, Object};
-use openapi::karmada::cluster::LocalSecretReference;
-use openapi::karmada::resources::{CLUSTERS, WORKS};
-use openapi::karmada::well_known_keys::{CLUSTER_FINALIZER, WORK_FINALIZER};
-use openapi::karmada::{Cluster, names};
 use serde_json::json;
 
 use super::join_error::error_suffix;

@@ -10,11 +10,11 @@ use client::{
 };
 use flotilla_runtime::{ReconcileAction, Workqueue, run_workers_after};
 use jiff::Timestamp;
+use karmada_api::Cluster;
+use karmada_api::resources::CLUSTERS;
+use karmada_api::well_known_keys::SERVICE_NAME_RESOLUTION_CONDITION;
 use machinery::Object;
 use machinery::time::{Clock, rfc3339_seconds};
-use openapi::karmada::Cluster;
-use openapi::karmada::resources::CLUSTERS;
-use openapi::karmada::well_known_keys::SERVICE_NAME_RESOLUTION_CONDITION;
 use serde::Deserialize;
 
 use super::options::{FAILED, NODES, NameResolutionOptions, READY};

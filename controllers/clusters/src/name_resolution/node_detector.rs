@@ -8,9 +8,9 @@ use client::{
 };
 use futures_util::future::BoxFuture;
 use jiff::Timestamp;
+use karmada_api::well_known_keys::SERVICE_NAME_RESOLUTION_CONDITION;
 use machinery::FailureLogLimiter;
 use machinery::time::{Clock, rfc3339_seconds};
-use openapi::karmada::well_known_keys::SERVICE_NAME_RESOLUTION_CONDITION;
 use serde_json::{Value, json};
 use tokio::time::MissedTickBehavior;
 

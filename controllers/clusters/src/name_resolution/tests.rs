@@ -8,10 +8,10 @@ use client::{Api, ShutdownToken, TaskGroup};
 use client_fake::FakeApi;
 use futures_util::FutureExt;
 use jiff::Timestamp;
+use karmada_api::resources::CLUSTERS;
+use karmada_api::well_known_keys::SERVICE_NAME_RESOLUTION_CONDITION as CONDITION;
 use machinery::Object;
 use machinery::time::Clock;
-use openapi::karmada::resources::CLUSTERS;
-use openapi::karmada::well_known_keys::SERVICE_NAME_RESOLUTION_CONDITION as CONDITION;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 

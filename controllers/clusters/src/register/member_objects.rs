@@ -1,7 +1,7 @@
 //! The objects of the agent in the member. Pure.
 
+use karmada_api::well_known_keys::SYSTEM;
 use machinery::Gvr;
-use openapi::karmada::well_known_keys::SYSTEM;
 use serde_json::{Value, json};
 
 use super::register_spec::RegisterSpec;

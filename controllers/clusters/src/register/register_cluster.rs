@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use client::{Api, DeleteOptions, Error, ResourcePath, WriteOptions, ignore_not_found};
+use karmada_api::agents::{AgentRegistration, agent_rbac};
+use karmada_api::resources::CLUSTERS;
 use machinery::{Gvr, Object};
-use openapi::karmada::agents::{AgentRegistration, agent_rbac};
-use openapi::karmada::resources::CLUSTERS;
 use serde_json::json;
 
 use super::member_objects::{self, AGENT, AGENT_ACCOUNT, DEPLOYMENTS, KUBECONFIG_SECRET};

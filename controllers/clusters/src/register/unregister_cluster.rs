@@ -4,9 +4,9 @@
 use std::time::Duration;
 
 use client::{Api, DeleteOptions, Error, ListOptions, ResourcePath, ignore_not_found};
+use karmada_api::resources::{CLUSTERS, WORKS};
+use karmada_api::{Cluster, names};
 use machinery::{Gvr, Object};
-use openapi::karmada::resources::{CLUSTERS, WORKS};
-use openapi::karmada::{Cluster, names};
 
 use super::member_objects::{AGENT, AGENT_ACCOUNT, DEPLOYMENTS, KUBECONFIG_SECRET};
 use super::register_cluster::delete_agent_roles;

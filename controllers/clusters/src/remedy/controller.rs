@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use client::{Api, Informer, InformerEvent, Patch, ResourcePath, Result, WriteOptions};
 use flotilla_runtime::{ControllerContext, ReconcileAction, Workqueue, run_workers_after};
+use karmada_api::resources::{CLUSTERS, REMEDIES};
+use karmada_api::{Cluster, Remedy};
 use machinery::Object;
-use openapi::karmada::resources::{CLUSTERS, REMEDIES};
-use openapi::karmada::{Cluster, Remedy};
 use serde_json::{Value, json};
 
 use super::reconcile::{actions_in_effect, targets_cluster};

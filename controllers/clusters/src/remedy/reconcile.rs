@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use openapi::karmada::binding::Condition;
-use openapi::karmada::remedy::{ClusterConditionRequirement, RemedySpec};
+use karmada_api::binding::Condition;
+use karmada_api::remedy::{ClusterConditionRequirement, RemedySpec};
 
 /// Whether a Remedy applies to the cluster with this name.
 pub(super) fn targets_cluster(spec: &RemedySpec, cluster: &str) -> bool {

@@ -1,6 +1,6 @@
 //! Tests of the remedy controller.
 
-use openapi::karmada::resources::{CLUSTERS, REMEDIES};
+use karmada_api::resources::{CLUSTERS, REMEDIES};
 use serde_json::{Value, json};
 
 use crate::fixture::ClustersFixture;

@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 
 use client::{ApiResource, ServerResources};
-use machinery::Quantity;
-use members::{ClusterResourceSummary, ResourceModelGradeMinimums};
-use openapi::karmada::cluster::{
+use karmada_api::cluster::{
     AllocatableModeling, ApiEnablement, ClusterApiResource as Served, ResourceModel,
 };
+use machinery::Quantity;
+use members::{ClusterResourceSummary, ResourceModelGradeMinimums};
 use serde_json::{Map, Value, json};
 
 use crate::condition::ConditionUpdate;

@@ -10,12 +10,12 @@ use ahash::AHashMap;
 use client::{Api, Informer, InformerEvent, ResourcePath, Result, WriteOptions};
 use flotilla_runtime::{ControllerContext, ReconcileAction, Workqueue, run_workers_after};
 use jiff::Timestamp;
+use karmada_api::resources::CLUSTERS;
+use karmada_api::well_known_keys::CLUSTER_FINALIZER;
+use karmada_api::{Cluster, KarmadaFeature};
 use machinery::Object;
 use machinery::time::{Clock, rfc3339_seconds};
 use members::{MemberCluster, MemberClusterManager};
-use openapi::karmada::resources::CLUSTERS;
-use openapi::karmada::well_known_keys::CLUSTER_FINALIZER;
-use openapi::karmada::{Cluster, KarmadaFeature};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 

@@ -10,7 +10,7 @@ use client::{Informer, ShutdownToken};
 use flotilla_metrics::{
     CallbackMetricDesc, CallbackMetricType, CallbackMetricWriter, Histogram, MetricVec,
 };
-use openapi::karmada::Cluster;
+use karmada_api::Cluster;
 use parking_lot::Mutex;
 
 const MEMBER_LABEL: [&str; 1] = ["member_cluster"];

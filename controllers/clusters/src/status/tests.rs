@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use client::Error;
+use karmada_api::resources::CLUSTERS;
 use machinery::{Gvr, Status};
-use openapi::karmada::resources::CLUSTERS;
 use serde_json::json;
 
 use crate::fixture::{

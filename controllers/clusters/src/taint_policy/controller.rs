@@ -9,11 +9,11 @@ use client::{
 use flotilla_runtime::{
     ControllerContext, EventRecorder, ReconcileAction, Workqueue, run_workers_after,
 };
+use karmada_api::cluster::Taint;
+use karmada_api::resources::{CLUSTERS, TAINT_POLICIES};
+use karmada_api::{Cluster, ClusterTaintPolicy};
 use machinery::Object;
 use machinery::time::{Clock, rfc3339_seconds};
-use openapi::karmada::cluster::Taint;
-use openapi::karmada::resources::{CLUSTERS, TAINT_POLICIES};
-use openapi::karmada::{Cluster, ClusterTaintPolicy};
 use serde_json::{Value, json};
 
 use super::reconcile::{desired_taints, sort_by_age, targets_cluster};

@@ -1,10 +1,10 @@
 //! The taints that ClusterTaintPolicies give to a cluster. Pure.
 
+use karmada_api::ClusterAttributes;
+use karmada_api::binding::Condition;
+use karmada_api::cluster::Taint;
+use karmada_api::taint_policy::{ClusterTaintPolicySpec, MatchCondition};
 use machinery::Object;
-use openapi::karmada::ClusterAttributes;
-use openapi::karmada::binding::Condition;
-use openapi::karmada::cluster::Taint;
-use openapi::karmada::taint_policy::{ClusterTaintPolicySpec, MatchCondition};
 
 /// Whether a policy targets a cluster.
 pub(super) fn targets_cluster(

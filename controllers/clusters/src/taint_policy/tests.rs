@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use karmada_api::resources::{CLUSTERS, TAINT_POLICIES};
+use karmada_api::{FeatureGates, KarmadaFeature};
 use machinery::Status;
-use openapi::karmada::resources::{CLUSTERS, TAINT_POLICIES};
-use openapi::karmada::{FeatureGates, KarmadaFeature};
 use serde_json::{Value, json};
 
 use crate::fixture::{ClustersFixture, taint_keys};

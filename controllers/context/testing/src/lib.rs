@@ -14,11 +14,11 @@ use client::{
 };
 use client_fake::FakeApi;
 use flotilla_runtime::{ClusterLister, ControllerContext, EventRecorder, HostWorkloadFilter};
+use karmada_api::FeatureGates;
+use karmada_api::resources::CLUSTERS;
+use karmada_api::well_known_keys;
 use machinery::Gvr;
 use machinery::time::SystemClock;
-use openapi::karmada::FeatureGates;
-use openapi::karmada::resources::CLUSTERS;
-use openapi::karmada::well_known_keys;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 

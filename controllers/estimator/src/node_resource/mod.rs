@@ -7,8 +7,8 @@
 //! (`pkg/estimator/server/framework/plugins/noderesource`) and
 //! `pkg/estimator/scheduling_simulator_components.go`.
 
+use karmada_api::binding::Component;
 use members::{NodeInfo, NodeInfos};
-use openapi::karmada::binding::Component;
 use scheduler::EstimateSubject;
 use scheduler::core::{AssumedWorkload, ReplicaResourceRequest, ResourceName};
 use serde_json::Value;

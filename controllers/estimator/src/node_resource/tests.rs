@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
+use karmada_api::binding::Component;
 use members::{MemberCluster, MemberTrackingOptions};
-use openapi::karmada::binding::Component;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 

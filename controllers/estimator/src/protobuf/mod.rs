@@ -5,9 +5,9 @@
 
 use std::collections::BTreeMap;
 
+use karmada_api::binding::Component;
+use karmada_api::placement::Toleration;
 use machinery::Quantity;
-use openapi::karmada::binding::Component;
-use openapi::karmada::placement::Toleration;
 use prost::Message;
 use scheduler::core::AssumedWorkload;
 use serde_json::Value;

@@ -6,10 +6,10 @@
 
 use std::collections::BTreeMap;
 
+use karmada_api::binding::Component;
 use machinery::Quantity;
 use machinery::selector::{LabelRequirement, SelectorOperator};
 use members::{MemberResourceQuota, ScopedResourceSelectorRequirement};
-use openapi::karmada::binding::Component;
 use scheduler::EstimateSubject;
 use scheduler::core::{AssumedWorkload, ResourceName};
 use serde_json::Value;

@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use client::event::EVENTS;
 use flotilla_runtime::{ControllerContext, EventRecorder};
+use karmada_api::resources::BINDINGS;
+use karmada_api::well_known_keys::APPLIED_PLACEMENT;
 use machinery::Gvr;
 use machinery::time::SystemClock;
 use members::MemberTrackingOptions;
-use openapi::karmada::resources::BINDINGS;
-use openapi::karmada::well_known_keys::APPLIED_PLACEMENT;
 use serde_json::{Value, json};
 
 use super::fake_estimator::{FakeEstimator, FakeEstimatorResponse};

@@ -7,10 +7,10 @@ use std::time::Duration;
 use client::{Api, InformerFactory, ShutdownToken, TaskGroup};
 use client_fake::FakeApi;
 use flotilla_runtime::{ControllerContext, EventRecorder};
+use karmada_api::resources::CLUSTERS;
 use machinery::Gvr;
 use machinery::time::SystemClock;
 use members::{MemberCluster, MemberClusterManager, MemberEndpoint, MemberTrackingOptions};
-use openapi::karmada::resources::CLUSTERS;
 use serde_json::{Value, json};
 
 use crate::{EstimatorCache, EstimatorOptions};

@@ -4,8 +4,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use karmada_api::binding::Component;
 use members::MemberTrackingOptions;
-use openapi::karmada::binding::Component;
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 use rustls::crypto::aws_lc_rs;
 use rustls::server::WebPkiClientVerifier;

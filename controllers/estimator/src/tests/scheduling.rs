@@ -1,8 +1,8 @@
 //! Tests of the scheduler with accurate estimators.
 
+use karmada_api::resources::{BINDINGS, CLUSTERS};
+use karmada_api::{FeatureGates, KarmadaFeature, well_known_keys};
 use members::MemberTrackingOptions;
-use openapi::karmada::resources::{BINDINGS, CLUSTERS};
-use openapi::karmada::{FeatureGates, KarmadaFeature, well_known_keys};
 use scheduler::core::{EstimateSource, SchedulerPluginSet, SchedulingSettings};
 use scheduler::{DecisionExplanationCache, Scheduler, SchedulerClusterCache, SchedulerOptions};
 use serde_json::{Value, json};

@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use client::Api;
 use client_fake::FakeApi;
+use karmada_api::FeatureGates;
+use karmada_api::binding::Component;
+use karmada_api::resources::BINDINGS;
 use members::MemberTrackingOptions;
-use openapi::karmada::FeatureGates;
-use openapi::karmada::binding::Component;
-use openapi::karmada::resources::BINDINGS;
 use prost::Message;
 use scheduler::EstimateSubject;
 use scheduler::core::AccurateEstimate;

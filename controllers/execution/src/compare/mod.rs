@@ -1,7 +1,7 @@
 //! Compares the object in a member with the manifest of a Work, and computes the update. Source:
 //! Karmada's `pkg/util/objectwatcher` and `pkg/util/{label,annotation}.go`. Pure.
 
-use openapi::karmada::well_known_keys::{
+use karmada_api::well_known_keys::{
     CONFLICT_RESOLUTION, MANAGED, MANAGED_ANNOTATIONS, MANAGED_LABELS, MANAGED_VALUE,
 };
 use openapi::{Schema, SchemaCursor};

@@ -7,11 +7,11 @@ use std::time::Duration;
 use client::{Api, Informer};
 use controller_context::WorkClient;
 use flotilla_runtime::RestMapper;
+use karmada_api::FeatureGates;
+use karmada_api::resources::{CLUSTERS, WORKS};
+use karmada_api::well_known_keys;
 use machinery::Gvr;
 use members::{MemberAccess, MemberConnectionCallback, MemberObjectCallback};
-use openapi::karmada::FeatureGates;
-use openapi::karmada::resources::{CLUSTERS, WORKS};
-use openapi::karmada::well_known_keys;
 use parking_lot::{Condvar, Mutex};
 use serde_json::{Value, json};
 

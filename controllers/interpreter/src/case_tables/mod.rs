@@ -9,9 +9,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
+use karmada_api::DependentObjectReference;
+use karmada_api::binding::AggregatedStatusItem;
 use machinery::{Gvk, Object};
-use openapi::karmada::DependentObjectReference;
-use openapi::karmada::binding::AggregatedStatusItem;
 use serde::Deserialize;
 use serde_json::{Value, json};
 

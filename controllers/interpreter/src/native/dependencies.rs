@@ -7,9 +7,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use karmada_api::affinity::ApiLabelSelector;
+use karmada_api::{DependentObjectReference, names};
 use machinery::{Gvk, Object};
-use openapi::karmada::affinity::ApiLabelSelector;
-use openapi::karmada::{DependentObjectReference, names};
 use serde_json::Value;
 
 use crate::native::Error;

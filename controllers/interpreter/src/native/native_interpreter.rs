@@ -4,8 +4,8 @@
 //! `pkg/resourceinterpreter/default/native`.
 
 use jiff::Timestamp;
+use karmada_api::DependentObjectReference;
 use machinery::{Gvk, Object};
-use openapi::karmada::DependentObjectReference;
 use serde_json::{Map, Value};
 
 use super::rules::{CollectedStatus, NativeRules, TemplateReplicas};

@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
+use karmada_api::well_known_keys::{RETAIN_REPLICAS, TEMPLATE_GENERATION};
 use machinery::Object;
-use openapi::karmada::well_known_keys::{RETAIN_REPLICAS, TEMPLATE_GENERATION};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 

@@ -1,6 +1,6 @@
 //! Third-party rules of Argo's Workflow.
 
-use openapi::karmada::DependentObjectReference;
+use karmada_api::DependentObjectReference;
 use serde_json::{Map, Value, json};
 
 use super::ThirdPartyKindRules;

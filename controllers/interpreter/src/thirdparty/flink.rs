@@ -1,7 +1,7 @@
 //! Third-party rules of Flink's FlinkDeployment: one job manager and its task managers.
 
+use karmada_api::binding::Component;
 use machinery::Quantity;
-use openapi::karmada::binding::Component;
 use serde_json::{Map, Value};
 
 use super::json_map::{

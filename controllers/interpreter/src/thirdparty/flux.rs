@@ -1,6 +1,6 @@
 //! Third-party rules of Flux: HelmRelease, Kustomization, and the sources they are built from.
 
-use openapi::karmada::DependentObjectReference;
+use karmada_api::DependentObjectReference;
 use serde_json::Value;
 
 use super::collected_statuses::{has_true_condition, merged_conditions};

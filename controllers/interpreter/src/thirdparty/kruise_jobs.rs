@@ -1,6 +1,6 @@
 //! Third-party rules of OpenKruise's BroadcastJob, AdvancedCronJob and SidecarSet.
 
-use openapi::karmada::DependentObjectReference;
+use karmada_api::DependentObjectReference;
 use serde_json::{Value, json};
 
 use super::collected_statuses::condition_is;

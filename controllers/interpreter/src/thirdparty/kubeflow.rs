@@ -1,8 +1,8 @@
 //! Third-party rules of Kubeflow's PyTorchJob and TFJob, which have a pod template per replica type.
 
+use karmada_api::DependentObjectReference;
+use karmada_api::binding::Component;
 use machinery::time::rfc3339_seconds;
-use openapi::karmada::DependentObjectReference;
-use openapi::karmada::binding::Component;
 use serde_json::{Map, Value, json};
 
 use super::collected_statuses::{CollectedStatuses, condition_is};

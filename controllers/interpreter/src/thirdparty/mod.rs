@@ -27,9 +27,9 @@ mod volcano;
 mod zero_values;
 
 use jiff::Timestamp;
+use karmada_api::DependentObjectReference;
+use karmada_api::binding::Component;
 use machinery::Gvk;
-use openapi::karmada::DependentObjectReference;
-use openapi::karmada::binding::Component;
 use serde_json::Value;
 
 use crate::empty_values::prune_empty;

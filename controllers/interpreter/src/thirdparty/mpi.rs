@@ -1,6 +1,6 @@
 //! Third-party rules of Kubeflow's MPIJob, whose replica types are the keys of a map.
 
-use openapi::karmada::binding::Component;
+use karmada_api::binding::Component;
 use serde_json::{Map, Value, json};
 
 use super::collected_statuses::{CollectedStatuses, condition_is};

@@ -1,7 +1,7 @@
 //! Copies status fields with the generations, and decides whether all members have observed the current
 //! template.
 
-use openapi::karmada::well_known_keys::TEMPLATE_GENERATION;
+use karmada_api::well_known_keys::TEMPLATE_GENERATION;
 use serde_json::Value;
 
 use super::collected_statuses::CollectedStatuses;

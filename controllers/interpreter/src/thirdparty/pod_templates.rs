@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use openapi::karmada::DependentObjectReference;
-use openapi::karmada::binding::Component;
+use karmada_api::DependentObjectReference;
+use karmada_api::binding::Component;
 use serde::Deserialize;
 use serde_json::Value;
 

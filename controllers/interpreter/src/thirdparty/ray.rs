@@ -1,8 +1,8 @@
 //! Third-party rules of RayCluster and RayJob: a head and groups of workers.
 
+use karmada_api::DependentObjectReference;
+use karmada_api::binding::Component;
 use machinery::Quantity;
-use openapi::karmada::DependentObjectReference;
-use openapi::karmada::binding::Component;
 use serde_json::Value;
 
 use super::collected_statuses::{CollectedStatuses, condition_is};

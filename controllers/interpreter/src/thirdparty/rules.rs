@@ -1,7 +1,7 @@
 //! The rules of one kind: one function for each operation.
 
-use openapi::karmada::DependentObjectReference;
-use openapi::karmada::binding::Component;
+use karmada_api::DependentObjectReference;
+use karmada_api::binding::Component;
 use serde_json::Value;
 
 use super::StatusAggregation;

@@ -1,7 +1,7 @@
 //! Third-party rules of Spark's SparkApplication: a driver and its executors.
 
+use karmada_api::binding::Component;
 use machinery::Quantity;
-use openapi::karmada::binding::Component;
 use serde_json::{Map, Value};
 
 use super::json_map::{

@@ -1,7 +1,7 @@
 //! Third-party rules of Volcano's Job, which has a pod template per task.
 
+use karmada_api::binding::Component;
 use machinery::time::rfc3339_seconds;
-use openapi::karmada::binding::Component;
 use serde_json::{Map, Value, json};
 
 use super::collected_statuses::CollectedStatuses;

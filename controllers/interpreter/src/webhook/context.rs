@@ -7,9 +7,9 @@
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
+use karmada_api::DependentObjectReference;
+use karmada_api::binding::{AggregatedStatusItem, Component};
 use machinery::Gvk;
-use openapi::karmada::DependentObjectReference;
-use openapi::karmada::binding::{AggregatedStatusItem, Component};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 

@@ -18,10 +18,10 @@ use std::sync::Arc;
 use client::webhook::WebhookClient;
 use client::{Api, InformerFactory};
 use flotilla_runtime::blocking_section;
+use karmada_api::DependentObjectReference;
+use karmada_api::binding::Component;
+use karmada_api::resources::WEBHOOK_CONFIGURATIONS;
 use machinery::Gvk;
-use openapi::karmada::DependentObjectReference;
-use openapi::karmada::binding::Component;
-use openapi::karmada::resources::WEBHOOK_CONFIGURATIONS;
 use serde_json::Value;
 
 use crate::config_manager::ConfigManager;

@@ -3,8 +3,8 @@
 mod overrider;
 mod properties;
 
+use karmada_api::ClusterAttributes;
 use machinery::{Gvk, Object};
-use openapi::karmada::ClusterAttributes;
 use serde_json::{Value, json};
 
 use crate::{AppliedOverrides, CandidateOverridePolicies, may_select, selects};

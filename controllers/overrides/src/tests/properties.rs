@@ -1,8 +1,8 @@
 //! Property tests: no override rule makes the overriders panic, and what an overrider does not
 //! name in a YAML text keeps its value.
 
-use openapi::karmada::IdentityFields;
-use openapi::karmada::policy::Overriders;
+use karmada_api::IdentityFields;
+use karmada_api::policy::Overriders;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 

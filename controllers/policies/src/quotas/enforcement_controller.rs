@@ -10,13 +10,11 @@ use std::time::Duration;
 use client::{Api, Error, Informer, ListOptions, ResourcePath};
 use controller_context::PropagationContext;
 use flotilla_runtime::{EventRecorder, ReconcileAction, Workqueue, run_workers};
+use karmada_api::quota::{FederatedResourceQuota, FederatedResourceQuotaStatus, QuotaResourceList};
+use karmada_api::resources::{BINDINGS, QUOTAS};
+use karmada_api::{ResourceBinding, ResourceBindingSpec};
 use machinery::Object;
-use openapi::karmada::quota::{
-    FederatedResourceQuota, FederatedResourceQuotaStatus, QuotaResourceList, add_amount,
-    calculate_resource_usage, retain_limited,
-};
-use openapi::karmada::resources::{BINDINGS, QUOTAS};
-use openapi::karmada::{ResourceBinding, ResourceBindingSpec};
+use quota::federated_resource_quota::{add_amount, calculate_resource_usage, retain_limited};
 
 use super::quota_objects::{QUOTA_WORKERS, quota_reference, write_status};
 use crate::options::PolicyControllersOptions;

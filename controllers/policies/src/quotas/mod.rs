@@ -13,8 +13,8 @@ mod status_controller;
 mod sync_controller;
 
 use controller_context::PropagationContext;
-use openapi::karmada::KarmadaFeature;
-use openapi::karmada::resources::QUOTAS;
+use karmada_api::KarmadaFeature;
+use karmada_api::resources::QUOTAS;
 
 use crate::options::PolicyControllersOptions;
 use quota_objects::{BY_QUOTA, quota_key_of_work};

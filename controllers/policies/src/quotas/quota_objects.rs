@@ -1,10 +1,10 @@
 //! The parts that the controllers of FederatedResourceQuotas share: the Works of a quota, and its status.
 
 use client::{Api, Informer, InvolvedObject, ResourcePath, Result, WriteOptions};
+use karmada_api::quota::FederatedResourceQuotaStatus;
+use karmada_api::resources::QUOTAS;
+use karmada_api::well_known_keys::{QUOTA_NAME, QUOTA_NAMESPACE};
 use machinery::Object;
-use openapi::karmada::quota::FederatedResourceQuotaStatus;
-use openapi::karmada::resources::QUOTAS;
-use openapi::karmada::well_known_keys::{QUOTA_NAME, QUOTA_NAMESPACE};
 use serde_json::json;
 
 /// The index of Works by the FederatedResourceQuota they belong to.

@@ -6,13 +6,14 @@ use std::sync::Arc;
 use client::{Api, Error, Informer};
 use controller_context::PropagationContext;
 use flotilla_runtime::{EventRecorder, ReconcileAction, Workqueue, run_workers};
-use machinery::Object;
-use openapi::karmada::quota::{
+use karmada_api::quota::{
     ClusterQuotaStatus, FederatedResourceQuota, FederatedResourceQuotaSpec,
-    FederatedResourceQuotaStatus, QuotaResourceList, add_amount,
+    FederatedResourceQuotaStatus, QuotaResourceList,
 };
-use openapi::karmada::resources::QUOTAS;
-use openapi::karmada::{KarmadaFeature, Work, names};
+use karmada_api::resources::QUOTAS;
+use karmada_api::{KarmadaFeature, Work, names};
+use machinery::Object;
+use quota::federated_resource_quota::add_amount;
 use serde::Deserialize;
 
 use super::quota_objects::{

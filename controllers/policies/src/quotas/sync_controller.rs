@@ -6,15 +6,15 @@ use std::sync::Arc;
 use client::Informer;
 use controller_context::{DesiredWork, Error, PropagationContext, WorkClient};
 use flotilla_runtime::{EventRecorder, ReconcileAction, Workqueue, run_workers};
+use karmada_api::names;
+use karmada_api::quota::{FederatedResourceQuota, FederatedResourceQuotaSpec};
+use karmada_api::well_known_keys::{QUOTA_NAME, QUOTA_NAMESPACE};
 use machinery::Object;
-use openapi::karmada::names;
-use openapi::karmada::quota::{FederatedResourceQuota, FederatedResourceQuotaSpec};
-use openapi::karmada::well_known_keys::{QUOTA_NAME, QUOTA_NAMESPACE};
 use serde_json::{Map, Value, json};
 
 use super::quota_objects::{QUOTA_WORKERS, list_quota_works, quota_key_of_work, quota_reference};
 use crate::options::PolicyControllersOptions;
-use openapi::karmada::resources::QUOTAS;
+use karmada_api::resources::QUOTAS;
 
 pub(super) struct QuotaSyncController {
     recorder: EventRecorder,

@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use client::{Api, DeleteOptions, Error, ResourcePath};
-use machinery::Status;
-use openapi::karmada::resources::{
+use karmada_api::resources::{
     BINDINGS, CLUSTER_OVERRIDES, CLUSTER_POLICIES, OVERRIDES, POLICIES, WORKS,
 };
-use openapi::karmada::{names, well_known_keys};
+use karmada_api::{names, well_known_keys};
+use machinery::Status;
 use serde_json::{Value, json};
 
 use super::{

@@ -4,11 +4,9 @@ use std::sync::Arc;
 
 use client::{Api, DeleteOptions, ResourcePath};
 use client_fake::FakeApi;
+use karmada_api::resources::{BINDINGS, CLUSTER_BINDINGS, CLUSTER_POLICIES, OVERRIDES, POLICIES};
+use karmada_api::{KarmadaFeature, well_known_keys};
 use machinery::Gvr;
-use openapi::karmada::resources::{
-    BINDINGS, CLUSTER_BINDINGS, CLUSTER_POLICIES, OVERRIDES, POLICIES,
-};
-use openapi::karmada::{KarmadaFeature, well_known_keys};
 use serde_json::{Value, json};
 
 use super::{

@@ -2,11 +2,9 @@
 
 use client::{Api, DeleteOptions, Error, ResourcePath};
 use client_fake::FakeApi;
+use karmada_api::resources::{BINDINGS, CLUSTER_OVERRIDES, CLUSTERS, OVERRIDES, POLICIES, WORKS};
+use karmada_api::well_known_keys;
 use machinery::{Gvr, Status};
-use openapi::karmada::resources::{
-    BINDINGS, CLUSTER_OVERRIDES, CLUSTERS, OVERRIDES, POLICIES, WORKS,
-};
-use openapi::karmada::well_known_keys;
 use serde_json::json;
 
 use super::{
@@ -14,7 +12,7 @@ use super::{
     deployment, policy, serve, wait_until,
 };
 use crate::start::start_agent;
-use openapi::karmada::FeatureGates;
+use karmada_api::FeatureGates;
 
 // proves: EXE-own-writes
 #[tokio::test]
@@ -369,7 +367,7 @@ async fn a_work_of_a_kind_that_is_no_longer_served_deletes_its_object() {
     plane.control_plane.remove_resource(&CONFIG_MAPS);
     serve(&plane.members[0], &CONFIG_MAPS, "ConfigMap", true);
     plane.start().await;
-    let work = openapi::karmada::names::work_name("ConfigMap", "c", "n");
+    let work = karmada_api::names::work_name("ConfigMap", "c", "n");
     for cluster in ["m1", "m2"] {
         let space = format!("karmada-es-{cluster}");
         let at = ResourcePath::object(&WORKS, &space, &work);

@@ -1,9 +1,9 @@
 //! Tests of the dependencies distributor.
 
 use client::{Api, DeleteOptions, ResourcePath};
+use karmada_api::resources::{BINDINGS, CLUSTERS, POLICIES, WORKS};
+use karmada_api::{FeatureGates, KarmadaFeature, names, well_known_keys};
 use machinery::Gvr;
-use openapi::karmada::resources::{BINDINGS, CLUSTERS, POLICIES, WORKS};
-use openapi::karmada::{FeatureGates, KarmadaFeature, names, well_known_keys};
 use serde_json::{Value, json};
 
 use super::{

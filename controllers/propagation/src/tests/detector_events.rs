@@ -1,8 +1,8 @@
 //! Tests of the detector's events and metrics.
 
+use karmada_api::resources::{CLUSTER_POLICIES, POLICIES};
+use karmada_api::{FeatureGates, KarmadaFeature};
 use machinery::Status;
-use openapi::karmada::resources::{CLUSTER_POLICIES, POLICIES};
-use openapi::karmada::{FeatureGates, KarmadaFeature};
 use serde_json::{Value, json};
 
 use super::claims::{cluster_policy, policy_named, preempting_spec};

@@ -7,15 +7,13 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use client::webhook::{WebhookClient, WebhookClientConfig};
 use interpreter::{LuaLimits, ResourceInterpreter, WebhookInterpreterOptions};
-use openapi::karmada::resources::{
-    BINDINGS, CLUSTER_OVERRIDES, CUSTOMIZATIONS, OVERRIDES, POLICIES,
-};
+use karmada_api::resources::{BINDINGS, CLUSTER_OVERRIDES, CUSTOMIZATIONS, OVERRIDES, POLICIES};
 use serde_json::{Value, json};
 
 use super::default_options;
 use super::{DEPLOYMENTS, PropagationFixture, deployment, policy, wait_until};
 use crate::start;
-use openapi::karmada::FeatureGates;
+use karmada_api::FeatureGates;
 
 struct UnreachableWebhookClient;
 

@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use client::Error;
+use karmada_api::KarmadaFeature;
+use karmada_api::resources::{BINDINGS, POLICIES};
 use machinery::Status;
-use openapi::karmada::KarmadaFeature;
-use openapi::karmada::resources::{BINDINGS, POLICIES};
 use serde_json::json;
 
 use super::{DEPLOYMENTS, PropagationFixture, deployment, policy, wait_until};

@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use controller_testing::{CONFIG_MAPS, DEPLOYMENTS, deployment, policy, serve, wait_until};
+use karmada_api::resources::{BINDINGS, POLICIES};
+use karmada_api::well_known_keys::{POLICY_ID, POLICY_NAME};
 use machinery::{Gvr, Status};
-use openapi::karmada::resources::{BINDINGS, POLICIES};
-use openapi::karmada::well_known_keys::{POLICY_ID, POLICY_NAME};
 use serde_json::{Value, json};
 
 use crate::tests::{PropagationFixture, condition};

@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use client::{Api, Error};
 use controller_testing::{DEPLOYMENTS, deployment, policy, wait_until};
+use karmada_api::resources::{POLICIES, WORKS};
 use machinery::Status;
-use openapi::karmada::resources::{POLICIES, WORKS};
 use serde_json::json;
 
 use crate::tests::{PropagationFixture, condition};

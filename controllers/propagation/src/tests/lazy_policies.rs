@@ -1,8 +1,8 @@
 //! Tests of Lazy policies.
 
-use openapi::karmada::KarmadaFeature;
-use openapi::karmada::resources::{BINDINGS, POLICIES};
-use openapi::karmada::well_known_keys;
+use karmada_api::KarmadaFeature;
+use karmada_api::resources::{BINDINGS, POLICIES};
+use karmada_api::well_known_keys;
 use serde_json::{Value, json};
 
 use super::claims::{policy_named, preempting_spec};

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use karmada_api::resources::WORKS;
 use machinery::Gvr;
-use openapi::karmada::resources::WORKS;
 use serde_json::{Value, json};
 
 use super::work_fixtures::{manifest, one_map, work};

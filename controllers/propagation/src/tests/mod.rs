@@ -46,9 +46,9 @@ use controller_testing::{
     deployment, policy, serve, wait_until,
 };
 use detector::InlineSchedulingOptions;
+use karmada_api::resources::{BINDINGS, WORKS};
+use karmada_api::{FeatureGates, KarmadaFeature};
 use machinery::Gvr;
-use openapi::karmada::resources::{BINDINGS, WORKS};
-use openapi::karmada::{FeatureGates, KarmadaFeature};
 use scheduler::SchedulerClusterCache;
 use scheduler::core::{SchedulerPluginSet, SchedulingSettings};
 use serde_json::Value;
@@ -151,7 +151,7 @@ impl PropagationFixture {
     }
 
     pub(crate) fn work(&self, cluster: &str, name: &str) -> Option<Value> {
-        let name = openapi::karmada::names::work_name("Deployment", name, "n");
+        let name = karmada_api::names::work_name("Deployment", name, "n");
         self.control_plane
             .get_object(&WORKS, &format!("karmada-es-{cluster}"), &name)
     }

@@ -1,11 +1,11 @@
 //! Tests of the propagation of namespaces.
 
-use openapi::karmada::resources::{BINDINGS, CLUSTER_BINDINGS, CLUSTER_OVERRIDES, CLUSTERS, WORKS};
-use openapi::karmada::{names, well_known_keys};
+use karmada_api::resources::{BINDINGS, CLUSTER_BINDINGS, CLUSTER_OVERRIDES, CLUSTERS, WORKS};
+use karmada_api::{names, well_known_keys};
 use serde_json::{Value, json};
 
 use super::{NAMESPACES, PropagationFixture, cluster, wait_until};
-use openapi::karmada::FeatureGates;
+use karmada_api::FeatureGates;
 
 fn namespace(name: &str, labels: Value) -> Value {
     json!({"apiVersion": "v1", "kind": "Namespace",

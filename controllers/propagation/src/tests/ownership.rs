@@ -1,8 +1,8 @@
 //! Tests of what a policy and a binding may not touch: another object than the template, and the
 //! Works of other bindings.
 
-use openapi::karmada::resources::{BINDINGS, CLUSTER_OVERRIDES, OVERRIDES, WORKS};
-use openapi::karmada::{names, well_known_keys};
+use karmada_api::resources::{BINDINGS, CLUSTER_OVERRIDES, OVERRIDES, WORKS};
+use karmada_api::{names, well_known_keys};
 use serde_json::{Value, json};
 
 use super::{DEPLOYMENTS, PropagationFixture, SECRETS, deployment, wait_until};

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use client::{Api, Patch, ResourcePath, WriteOptions};
+use karmada_api::resources::{BINDINGS, CLUSTERS, QUOTAS, WORKS};
+use karmada_api::{FeatureGates, KarmadaFeature, names, well_known_keys};
 use machinery::Gvr;
-use openapi::karmada::resources::{BINDINGS, CLUSTERS, QUOTAS, WORKS};
-use openapi::karmada::{FeatureGates, KarmadaFeature, names, well_known_keys};
 use serde_json::{Value, json};
 
 use super::{PropagationFixture, cluster, serve, wait_until};

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use karmada_api::resources::{BINDINGS, CLUSTER_BINDINGS, REBALANCERS};
 use machinery::Status;
 use machinery::time::{Clock, SystemClock, parse};
-use openapi::karmada::resources::{BINDINGS, CLUSTER_BINDINGS, REBALANCERS};
 use serde_json::{Value, json};
 
 use super::{PropagationFixture, wait_until};

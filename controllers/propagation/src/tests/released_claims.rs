@@ -3,12 +3,12 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use client::{Api, DeleteOptions, ResourcePath};
-use machinery::{Gvr, Status};
-use openapi::karmada::KarmadaFeature;
-use openapi::karmada::resources::{
+use karmada_api::KarmadaFeature;
+use karmada_api::resources::{
     BINDINGS, CLUSTER_BINDINGS, CLUSTER_POLICIES, OVERRIDES, POLICIES, WORKS,
 };
-use openapi::karmada::well_known_keys;
+use karmada_api::well_known_keys;
+use machinery::{Gvr, Status};
 use serde_json::{Value, json};
 
 use super::claims::{cluster_policy, policy_named, preempting_spec};

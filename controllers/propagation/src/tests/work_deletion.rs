@@ -5,8 +5,8 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use client::{Api, DeleteOptions, ResourcePath};
-use openapi::karmada::resources::{CLUSTERS, WORKS};
-use openapi::karmada::well_known_keys;
+use karmada_api::resources::{CLUSTERS, WORKS};
+use karmada_api::well_known_keys;
 use serde_json::json;
 
 use super::work_fixtures::{EXECUTION_NAMESPACE, manifest, one_map, reject_calls, work};

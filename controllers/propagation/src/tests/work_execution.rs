@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use client::Error;
+use karmada_api::resources::{CLUSTERS, WORKS};
+use karmada_api::well_known_keys;
 use machinery::{Gvr, Status};
-use openapi::karmada::resources::{CLUSTERS, WORKS};
-use openapi::karmada::well_known_keys;
 use serde_json::{Value, json};
 
 use super::work_fixtures::{EXECUTION_NAMESPACE, manifest, one_map, reject_calls, work};

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use client::{Api, DeleteOptions, Error, ResourcePath};
+use karmada_api::resources::WORKS;
+use karmada_api::well_known_keys;
 use machinery::{Gvr, Status};
-use openapi::karmada::resources::WORKS;
-use openapi::karmada::well_known_keys;
 use serde_json::{Value, json};
 
 use super::{CONFIG_MAPS, EVENTS, PropagationFixture, applied_status, condition, wait_until};

@@ -1,7 +1,7 @@
 //! Index of bindings by their affinity and anti-affinity groups.
 
+use karmada_api::ResourceBinding;
 use machinery::Object;
-use openapi::karmada::ResourceBinding;
 
 /// The name of the index.
 pub(super) const AFFINITY_GROUP_INDEX: &str = "affinity-group";

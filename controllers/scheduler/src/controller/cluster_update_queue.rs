@@ -4,8 +4,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use flotilla_runtime::Workqueue;
+use karmada_api::Cluster;
 use machinery::Object;
-use openapi::karmada::Cluster;
 use parking_lot::Mutex;
 
 /// Whether affinities may match a cluster that they did not match before, or the reverse.

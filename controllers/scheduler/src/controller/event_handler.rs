@@ -6,8 +6,8 @@ use std::sync::atomic::Ordering;
 
 use client::{InformerEvent, TaskGroup};
 use flotilla_runtime::{ReconcileAction, run_workers};
+use karmada_api::{KarmadaFeature, ResourceBinding, well_known_keys};
 use machinery::Object;
-use openapi::karmada::{KarmadaFeature, ResourceBinding, well_known_keys};
 
 use super::cluster_update_queue::{affinity_match_may_change, api_enablements_changed};
 use super::{Scheduler, SchedulingKey};

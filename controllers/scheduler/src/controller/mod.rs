@@ -15,10 +15,10 @@ use client::{Api, Error, Informer};
 use flotilla_runtime::{
     ControllerContext, ControllerName, EventRecorder, ReconcileAction, Workqueue, run_workers_after,
 };
+use karmada_api::resources::{BINDINGS, CLUSTER_BINDINGS};
+use karmada_api::{FeatureGates, KarmadaFeature, ResourceBinding};
 use machinery::Object;
 use machinery::time::Clock;
-use openapi::karmada::resources::{BINDINGS, CLUSTER_BINDINGS};
-use openapi::karmada::{FeatureGates, KarmadaFeature, ResourceBinding};
 use parking_lot::Mutex;
 
 use crate::assume_cache::{AssumeCache, PreviousAssumption};

@@ -2,11 +2,11 @@
 
 use client::{Error, InvolvedObject, Patch, ResourcePath, WriteOptions};
 use flotilla_runtime::ReconcileAction;
+use karmada_api::binding::Condition;
+use karmada_api::{Placement, ResourceBinding, TargetCluster, well_known_keys};
 use machinery::Object;
 use machinery::conditions::set_json_condition;
 use machinery::time::rfc3339_seconds;
-use openapi::karmada::binding::Condition;
-use openapi::karmada::{Placement, ResourceBinding, TargetCluster, well_known_keys};
 use serde_json::{Map, Value, json};
 
 use super::{Scheduler, SchedulingTask, UNSCHEDULABLE_RETRY_INTERVAL};

@@ -1,8 +1,8 @@
 //! The binding that a worker schedules.
 
+use karmada_api::resources::{BINDINGS, CLUSTER_BINDINGS};
+use karmada_api::{Placement, ResourceBinding};
 use machinery::{Gvr, Object};
-use openapi::karmada::resources::{BINDINGS, CLUSTER_BINDINGS};
-use openapi::karmada::{Placement, ResourceBinding};
 
 /// A binding: its resource and `namespace/name`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

@@ -5,8 +5,8 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use openapi::karmada::binding::TargetComponent;
-use openapi::karmada::{ResourceBindingSpec, TargetCluster};
+use karmada_api::binding::TargetComponent;
+use karmada_api::{ResourceBindingSpec, TargetCluster};
 use serde::Serialize;
 
 use super::assignment_strategy::unsupported_strategy;

@@ -1,6 +1,6 @@
 //! How a placement divides replicas among clusters.
 
-use openapi::karmada::{ResourceBindingSpec, placement::Placement};
+use karmada_api::{ResourceBindingSpec, placement::Placement};
 use serde::Serialize;
 
 use super::failure::SchedulingFailure;
@@ -45,7 +45,7 @@ pub(crate) fn is_duplicated(placement: &Placement) -> bool {
 
 pub(crate) fn unsupported_strategy(placement: &Placement) -> SchedulingFailure {
     let scheduling = placement.replica_scheduling.as_ref();
-    let of = |get: fn(&openapi::karmada::placement::ReplicaSchedulingStrategy) -> &String| {
+    let of = |get: fn(&karmada_api::placement::ReplicaSchedulingStrategy) -> &String| {
         scheduling.map_or("", |s| get(s).as_str())
     };
     let kind = of(|s| &s.replica_scheduling_type);

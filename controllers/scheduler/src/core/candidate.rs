@@ -2,7 +2,7 @@
 
 use std::cmp::Ordering;
 
-use openapi::karmada::ResourceBindingSpec;
+use karmada_api::ResourceBindingSpec;
 
 use super::estimate_source::EstimateSource;
 use super::snapshot::ClusterInfo;

@@ -4,7 +4,7 @@
 use std::ops::Deref;
 use std::sync::Arc;
 
-use openapi::karmada::ResourceBindingSpec;
+use karmada_api::ResourceBindingSpec;
 
 use super::accurate_estimates::AccurateEstimates;
 use super::estimate_source::EstimateSource;

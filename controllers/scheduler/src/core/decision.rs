@@ -1,6 +1,6 @@
 //! Runs the steps of one decision in order: filter, score, select, assign replicas.
 
-use openapi::karmada::TargetCluster;
+use karmada_api::TargetCluster;
 
 use super::assignment::{self, Assignment};
 use super::assignment_strategy::{AssignmentStrategy, schedules_component_sets};

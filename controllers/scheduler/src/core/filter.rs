@@ -5,9 +5,9 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use openapi::karmada::ClusterAffinityMatcher;
-use openapi::karmada::cluster::Taint;
-use openapi::karmada::placement::{ClusterAffinityTerm, Toleration};
+use karmada_api::ClusterAffinityMatcher;
+use karmada_api::cluster::Taint;
+use karmada_api::placement::{ClusterAffinityTerm, Toleration};
 
 use super::{
     ApiKindHash, ClusterInfo, CurrentTargets, FilterCounts, ScheduleRequest, SchedulerPluginName,

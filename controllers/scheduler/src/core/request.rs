@@ -1,6 +1,6 @@
 //! The input of one decision: the binding to schedule and its context.
 
-use openapi::karmada::{
+use karmada_api::{
     ResourceBindingSpec,
     placement::{ClusterAffinityTerm, Placement},
 };

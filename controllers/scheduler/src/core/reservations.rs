@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use openapi::karmada::{ResourceBindingSpec, TargetCluster};
+use karmada_api::{ResourceBindingSpec, TargetCluster};
 use parking_lot::Mutex;
 
 use super::resource_models::ModeledNodes;

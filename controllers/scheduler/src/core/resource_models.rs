@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 
-use openapi::karmada::Cluster;
+use karmada_api::Cluster;
 
 use super::resource_request::{ComponentResourceRequest, ReplicaResourceRequest, ResourceName};
 

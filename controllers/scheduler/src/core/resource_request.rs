@@ -1,9 +1,9 @@
 //! Resource requests of replicas and components, parsed once for all clusters of a
 //! decision from `replicaRequirements` and `components` of a binding.
 
+use karmada_api::ResourceBindingSpec;
+use karmada_api::binding::Component;
 use machinery::Quantity;
-use openapi::karmada::ResourceBindingSpec;
-use openapi::karmada::binding::Component;
 use serde_json::Value;
 
 /// The name of a resource; the common ones compare without text.

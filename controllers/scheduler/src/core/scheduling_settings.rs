@@ -4,7 +4,7 @@
 //! Source: Karmada's `pkg/scheduler/framework/plugins/registry.go` and
 //! `framework/runtime/registry.go`.
 
-use openapi::karmada::{FeatureGates, KarmadaFeature};
+use karmada_api::{FeatureGates, KarmadaFeature};
 use serde::Serialize;
 
 /// A plugin that filters or scores clusters, under Karmada's name.

@@ -3,8 +3,8 @@
 use std::sync::{Arc, LazyLock};
 
 use ahash::AHashSet;
+use karmada_api::{Cluster, ClusterAttributes};
 use machinery::{Object, Quantity};
-use openapi::karmada::{Cluster, ClusterAttributes};
 
 use super::SchedulingSettings;
 use super::resource_models::ModeledNodes;

@@ -5,7 +5,7 @@
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
 
-use openapi::karmada::names::fnv1a;
+use karmada_api::names::fnv1a;
 
 /// How parties with equal quotients and seats are ordered by name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

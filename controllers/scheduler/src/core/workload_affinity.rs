@@ -5,7 +5,7 @@
 
 use std::collections::BTreeSet;
 
-use openapi::karmada::binding::WorkloadAffinityGroups;
+use karmada_api::binding::WorkloadAffinityGroups;
 
 /// A binding and its affinity groups.
 #[derive(Clone, Copy, Debug)]

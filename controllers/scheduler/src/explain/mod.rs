@@ -3,8 +3,8 @@
 //! Builds a [`DecisionExplanation`] of bounded size from a binding, the clusters and the
 //! other bindings of its affinity groups. Pure.
 
+use karmada_api::ResourceBinding;
 use machinery::Object;
-use openapi::karmada::ResourceBinding;
 use serde::Serialize;
 
 use crate::assume_cache::AssumeCache;

@@ -2,8 +2,8 @@
 //! first affinity term with a result (`doScheduleBinding` of Karmada's
 //! `pkg/scheduler/scheduler.go`). Pure.
 
-use openapi::karmada::placement::ClusterAffinityTerm;
-use openapi::karmada::{
+use karmada_api::placement::ClusterAffinityTerm;
+use karmada_api::{
     Placement, ResourceBinding, ResourceBindingSpec, TargetCluster, well_known_keys,
 };
 

@@ -19,7 +19,7 @@ fn parse_and_decide(line: &str) -> (String, &str) {
         panic!("{line}");
     };
     let (mut plain, mut ending) = (Vec::new(), "");
-    let mut status = openapi::karmada::ResourceBindingStatus::default();
+    let mut status = karmada_api::ResourceBindingStatus::default();
     let mut trigger = None;
     let mut generation = 0;
     for word in words.split_whitespace() {
@@ -29,13 +29,11 @@ fn parse_and_decide(line: &str) -> (String, &str) {
             "asked-then" => trigger = Some("2026-01-01T00:00:05Z".to_owned()),
             "unseen" => generation = 1,
             "asked-before" => trigger = Some("2026-01-01T00:00:04Z".to_owned()),
-            "refused" => status
-                .conditions
-                .push(openapi::karmada::binding::Condition {
-                    condition_type: "Scheduled".into(),
-                    reason: openapi::karmada::binding::HOST_RUNS_WORKLOADS.into(),
-                    ..Default::default()
-                }),
+            "refused" => status.conditions.push(karmada_api::binding::Condition {
+                condition_type: "Scheduled".into(),
+                reason: karmada_api::binding::HOST_RUNS_WORKLOADS.into(),
+                ..Default::default()
+            }),
             _ => match word.strip_prefix("ending:") {
                 Some(cluster) => ending = cluster,
                 None => plain.push(word),

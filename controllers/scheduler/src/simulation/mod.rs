@@ -6,8 +6,8 @@
 use std::collections::HashMap;
 use std::time::Instant;
 
+use karmada_api::{ResourceBinding, ResourceBindingSpec, TargetCluster};
 use machinery::Object;
-use openapi::karmada::{ResourceBinding, ResourceBindingSpec, TargetCluster};
 use serde_json::Value;
 
 use crate::core::reservations::Reservations;

@@ -167,8 +167,8 @@ fn the_same_capacity_is_not_used_twice() {
 
 #[test]
 fn earlier_simulated_bindings_count_for_their_group() {
-    let gates = openapi::karmada::FeatureGates::default();
-    let gates = gates.with_feature(openapi::karmada::KarmadaFeature::WorkloadAffinity, true);
+    let gates = karmada_api::FeatureGates::default();
+    let gates = gates.with_feature(karmada_api::KarmadaFeature::WorkloadAffinity, true);
     let rules = SchedulingSettings::new(gates, crate::core::SchedulerPluginSet::default(), false);
     let snapshot = snapshot(2).with_settings(rules);
     let mut simulation = SchedulingSimulation::new(Instant::now());

@@ -9,8 +9,8 @@ use std::collections::BTreeMap;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use client::remote::{ClientCertificate, NetworkSendFence, Redacted, RestConfig};
+use karmada_api::OpenSearchConfig;
 use machinery::Object;
-use openapi::karmada::OpenSearchConfig;
 use serde::Deserialize;
 
 /// The identity of a backend store. Registries with the same addresses and Secret share one.

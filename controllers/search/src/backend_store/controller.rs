@@ -8,9 +8,9 @@ use std::sync::Arc;
 use client::Informer;
 use client::remote::NetworkSendFence;
 use flotilla_runtime::ControllerContext;
+use karmada_api::ResourceRegistry;
+use karmada_api::resources::{CLUSTERS, RESOURCE_REGISTRIES};
 use machinery::{Gvr, Object};
-use openapi::karmada::ResourceRegistry;
-use openapi::karmada::resources::{CLUSTERS, RESOURCE_REGISTRIES};
 use tokio::sync::Notify;
 
 use super::config::BackendStoreKey;

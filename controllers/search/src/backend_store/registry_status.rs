@@ -2,10 +2,10 @@
 //! to its backend store.
 
 use client::{Api, Patch, ResourcePath, WriteOptions};
+use karmada_api::resources::RESOURCE_REGISTRIES;
 use machinery::Object;
 use machinery::conditions::set_json_condition;
 use machinery::time::{Clock, rfc3339_seconds};
-use openapi::karmada::resources::RESOURCE_REGISTRIES;
 use serde_json::{Value, json};
 
 use super::health::{Availability, BackendStoreHealth, Failure};

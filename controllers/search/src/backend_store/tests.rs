@@ -8,8 +8,8 @@ use client::remote::NetworkSendFence;
 use client::{ShutdownToken, TaskGroup};
 use harness::FakeOpenSearch;
 use harness::fake_open_search::FakeDocument;
-use openapi::karmada::resources::{CLUSTERS, RESOURCE_REGISTRIES};
-use openapi::karmada::well_known_keys::CACHED_FROM_CLUSTER;
+use karmada_api::resources::{CLUSTERS, RESOURCE_REGISTRIES};
+use karmada_api::well_known_keys::CACHED_FROM_CLUSTER;
 use serde_json::{Value, json};
 
 use super::BackendStoreOptions;

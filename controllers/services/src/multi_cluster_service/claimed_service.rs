@@ -2,14 +2,14 @@
 
 use std::collections::BTreeSet;
 
-use machinery::Object;
-use machinery::object::MalformedObject;
-use openapi::karmada::names::binding_name;
-use openapi::karmada::well_known_keys::{
+use karmada_api::names::binding_name;
+use karmada_api::well_known_keys::{
     BINDING_FINALIZER, BINDING_MANAGED_BY, CLAIMED_BY, CLUSTER_POLICY_ID, CLUSTER_POLICY_NAME,
     MULTI_CLUSTER_SERVICE_ID, MULTI_CLUSTER_SERVICE_NAME, MULTI_CLUSTER_SERVICE_NAMESPACE,
     POLICY_ID, POLICY_NAME, POLICY_NAMESPACE,
 };
+use machinery::Object;
+use machinery::object::MalformedObject;
 use serde_json::{Map, Value, json};
 
 use crate::slice_fields::MULTI_CLUSTER_SERVICE_KIND;

@@ -10,15 +10,15 @@ use client::{
 use flotilla_runtime::{
     ControllerContext, ReconcileAction, Workqueue, add_finalizer, remove_finalizers, run_workers,
 };
-use machinery::Object;
-use openapi::karmada::names::{
+use karmada_api::names::{
     binding_name, cluster_of_execution_space, execution_space_name, work_name,
 };
-use openapi::karmada::resources::{BINDINGS, CLUSTERS, MULTI_CLUSTER_SERVICES, WORKS};
-use openapi::karmada::well_known_keys::{
+use karmada_api::resources::{BINDINGS, CLUSTERS, MULTI_CLUSTER_SERVICES, WORKS};
+use karmada_api::well_known_keys::{
     MULTI_CLUSTER_SERVICE_FINALIZER, MULTI_CLUSTER_SERVICE_ID, MULTI_CLUSTER_SERVICE_NAME,
     MULTI_CLUSTER_SERVICE_NAMESPACE,
 };
+use machinery::Object;
 use serde_json::{Value, json};
 
 use super::claimed_service::{

@@ -12,13 +12,13 @@ use client::{Api, Error, Informer, ListWatchSelector};
 use flotilla_runtime::{
     ControllerContext, ControllerName, ReconcileAction, Workqueue, remove_finalizers, run_workers,
 };
-use machinery::Object;
-use openapi::karmada::names::{cluster_of_execution_space, execution_space_name};
-use openapi::karmada::resources::{CLUSTERS, MULTI_CLUSTER_SERVICES, WORKS};
-use openapi::karmada::well_known_keys::{
+use karmada_api::names::{cluster_of_execution_space, execution_space_name};
+use karmada_api::resources::{CLUSTERS, MULTI_CLUSTER_SERVICES, WORKS};
+use karmada_api::well_known_keys::{
     ENDPOINT_SLICE_DISPATCH_FINALIZER, ENDPOINT_SLICE_WORK_MANAGED_BY,
     MULTI_CLUSTER_SERVICE_NAMESPACE,
 };
+use machinery::Object;
 
 use super::dispatched_work::ProvidedSlice;
 use super::object::{ClusterState, MultiClusterService, cluster_states};

@@ -1,12 +1,12 @@
 //! Builds the Work that brings an EndpointSlice of a provider to a consumer. Pure.
 
-use machinery::Object;
-use machinery::object::MalformedObject;
-use openapi::karmada::names::work_name;
-use openapi::karmada::well_known_keys::{
+use karmada_api::names::work_name;
+use karmada_api::well_known_keys::{
     ENDPOINT_SLICE_PROVISION_CLUSTER, MULTI_CLUSTER_SERVICE_NAME, MULTI_CLUSTER_SERVICE_NAMESPACE,
     WORK_FINALIZER,
 };
+use machinery::Object;
+use machinery::object::MalformedObject;
 use serde_json::{Value, json};
 
 use crate::slice_content::{SliceContent, rebuild_slice};

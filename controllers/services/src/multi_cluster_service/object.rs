@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use client::Informer;
+use karmada_api::Cluster;
+use karmada_api::cluster::ApiEnablementStatus;
 use machinery::Object;
-use openapi::karmada::Cluster;
-use openapi::karmada::cluster::ApiEnablementStatus;
 use serde::Deserialize;
 
 pub(super) const API_VERSION: &str = "networking.karmada.io/v1alpha1";

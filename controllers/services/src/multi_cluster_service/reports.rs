@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use client::{Api, Error, InvolvedObject, Patch, ResourcePath, WriteOptions};
 use flotilla_runtime::{ControllerContext, EventRecorder};
+use karmada_api::resources::MULTI_CLUSTER_SERVICES;
 use machinery::Object;
 use machinery::conditions::set_json_condition;
 use machinery::time::{Clock, rfc3339_seconds};
-use openapi::karmada::resources::MULTI_CLUSTER_SERVICES;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 

@@ -1,11 +1,11 @@
 //! Finds the Works of MultiClusterServices by their labels.
 
 use client::Informer;
-use machinery::Object;
-use openapi::karmada::well_known_keys::{
+use karmada_api::well_known_keys::{
     ENDPOINT_SLICE_PROVISION_CLUSTER, ENDPOINT_SLICE_WORK_MANAGED_BY, MULTI_CLUSTER_SERVICE_ID,
     MULTI_CLUSTER_SERVICE_NAME, MULTI_CLUSTER_SERVICE_NAMESPACE,
 };
+use machinery::Object;
 
 use crate::slice_fields::MULTI_CLUSTER_SERVICE_KIND;
 

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use client::{InformerFactory, ShutdownToken, TaskGroup};
 use client_fake::FakeApi;
 use flotilla_runtime::EventRecorder;
+use karmada_api::FeatureGates;
+use karmada_api::names::work_name;
+use karmada_api::resources::{BINDINGS, CLUSTERS, MULTI_CLUSTER_SERVICES, WORKS};
 use machinery::Gvr;
-use openapi::karmada::FeatureGates;
-use openapi::karmada::names::work_name;
-use openapi::karmada::resources::{BINDINGS, CLUSTERS, MULTI_CLUSTER_SERVICES, WORKS};
 use serde_json::{Value, json};
 
 use crate::fixture::{FakeMemberConnections, context, options, wait_until};

@@ -1,13 +1,13 @@
 //! Builds the Work that reports an EndpointSlice of a member to the control plane. Pure.
 
-use machinery::Object;
-use machinery::object::MalformedObject;
-use openapi::karmada::names::{execution_space_name, work_name};
-use openapi::karmada::well_known_keys::{
+use karmada_api::names::{execution_space_name, work_name};
+use karmada_api::well_known_keys::{
     ENDPOINT_SLICE_DISPATCH_FINALIZER, ENDPOINT_SLICE_FINALIZER, ENDPOINT_SLICE_SERVICE_NAME,
     ENDPOINT_SLICE_SERVICE_NAMESPACE, ENDPOINT_SLICE_WORK_MANAGED_BY, MULTI_CLUSTER_SERVICE_NAME,
     MULTI_CLUSTER_SERVICE_NAMESPACE,
 };
+use machinery::Object;
+use machinery::object::MalformedObject;
 use serde_json::{Value, json};
 
 use crate::slice_fields::{EXPORT_KIND, MULTI_CLUSTER_SERVICE_KIND};
@@ -119,8 +119,8 @@ pub(super) fn relabeled_work(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use openapi::karmada::well_known_keys::WORK_ID;
-    use openapi::karmada_prune::record_managed_keys;
+    use karmada_api::prune::record_managed_keys;
+    use karmada_api::well_known_keys::WORK_ID;
 
     const EXPORT: CollectingKinds = CollectingKinds {
         export: true,

@@ -1,12 +1,12 @@
 //! Reads from Works of which Services of which members the slices are collected.
 
 use client::Informer;
-use machinery::Object;
-use openapi::karmada::names::{cluster_of_execution_space, execution_space_name};
-use openapi::karmada::well_known_keys::{
+use karmada_api::names::{cluster_of_execution_space, execution_space_name};
+use karmada_api::well_known_keys::{
     ENDPOINT_SLICE_SERVICE_NAME, ENDPOINT_SLICE_SERVICE_NAMESPACE, MULTI_CLUSTER_SERVICE_ID,
     MULTI_CLUSTER_SERVICE_NAME, MULTI_CLUSTER_SERVICE_NAMESPACE,
 };
+use machinery::Object;
 
 use super::collected_work::CollectingKinds;
 use crate::exported_services::{MemberNamespace, exported_services, is_applied_export};

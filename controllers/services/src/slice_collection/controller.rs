@@ -8,10 +8,10 @@ use client::{Api, Error, InvolvedObject, TaskGroup};
 use flotilla_runtime::{
     ControllerContext, ControllerName, EventRecorder, ReconcileAction, Workqueue, run_workers,
 };
+use karmada_api::names::execution_space_name;
+use karmada_api::resources::WORKS;
 use machinery::Object;
 use members::MemberAccess;
-use openapi::karmada::names::execution_space_name;
-use openapi::karmada::resources::WORKS;
 use parking_lot::Mutex;
 
 use super::collected_work::{CollectingKinds, collected_work_name, desired_work, relabeled_work};

@@ -3,12 +3,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use karmada_api::ResourceBindingSpec;
+use karmada_api::binding::{AggregatedStatusItem, Condition, ObjectReference};
+use karmada_api::names::cluster_of_execution_space;
+use karmada_api::work::{ManifestStatus, ResourceIdentifier};
 use machinery::conditions::set_status_condition;
 use machinery::{Gvk, Object, object};
-use openapi::karmada::ResourceBindingSpec;
-use openapi::karmada::binding::{AggregatedStatusItem, Condition, ObjectReference};
-use openapi::karmada::names::cluster_of_execution_space;
-use openapi::karmada::work::{ManifestStatus, ResourceIdentifier};
 use serde_json::Value;
 
 use crate::partial_work::PartialWork;

@@ -15,12 +15,12 @@ use flotilla_runtime::{
     ReconcileAction, ReconcileReadiness, RestMapper, ShardedMap, Workqueue, run_workers,
 };
 use interpreter::{InterpreterOperation, ResourceInterpreter};
+use karmada_api::binding::{AggregatedStatusItem, ObjectReference};
+use karmada_api::kind_in_namespace::{KindInNamespace, RESOURCE_GROUP_INDEX};
+use karmada_api::resources::{BINDINGS, CLUSTER_BINDINGS, WORKS};
+use karmada_api::{ResourceBinding, ResourceBindingSpec, kind_in_namespace, well_known_keys};
 use machinery::time::{Clock, rfc3339_seconds};
 use machinery::{Gvk, Gvr, Object};
-use openapi::karmada::binding::{AggregatedStatusItem, ObjectReference};
-use openapi::karmada::kind_in_namespace::{KindInNamespace, RESOURCE_GROUP_INDEX};
-use openapi::karmada::resources::{BINDINGS, CLUSTER_BINDINGS, WORKS};
-use openapi::karmada::{ResourceBinding, ResourceBindingSpec, kind_in_namespace, well_known_keys};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use tokio::time::Instant;

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use interpreter::{Error, ResourceInterpreter};
 use jiff::Timestamp;
+use karmada_api::binding::AggregatedStatusItem;
 use machinery::{Gvk, Object};
-use openapi::karmada::binding::AggregatedStatusItem;
 use serde_json::Value;
 
 /// An aggregation of reported statuses into that of a template.

@@ -15,11 +15,11 @@ use flotilla_runtime::{
     ReconcileReadiness, RestMapper, Workqueue, run_workers,
 };
 use interpreter::{InterpreterOperation, InterpreterRuleChange, ResourceInterpreter};
+use karmada_api::names::{cluster_of_execution_space, execution_space_name};
+use karmada_api::resources::WORKS;
 use machinery::time::Clock;
 use machinery::{Gvk, Object};
 use members::MemberAccess;
-use openapi::karmada::names::{cluster_of_execution_space, execution_space_name};
-use openapi::karmada::resources::WORKS;
 use serde_json::json;
 
 use super::reflect::{
@@ -324,6 +324,6 @@ impl WorkStatusController {
 }
 
 fn is_cluster_ready(cluster: &Object) -> bool {
-    let view = cluster.decode::<openapi::karmada::Cluster>();
+    let view = cluster.decode::<karmada_api::Cluster>();
     view.is_ok_and(|c| c.is_ready())
 }

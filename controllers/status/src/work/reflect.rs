@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use interpreter::ResourceInterpreter;
 use jiff::{SignedDuration, Timestamp};
+use karmada_api::names::cluster_of_execution_space;
+use karmada_api::well_known_keys::{WORK_NAME, WORK_NAMESPACE};
+use karmada_api::work::{ManifestIdentity, ManifestStatus, ResourceIdentifier};
 use machinery::{Gvk, Object};
-use openapi::karmada::names::cluster_of_execution_space;
-use openapi::karmada::well_known_keys::{WORK_NAME, WORK_NAMESPACE};
-use openapi::karmada::work::{ManifestIdentity, ManifestStatus, ResourceIdentifier};
 use serde_json::Value;
 
 use crate::partial_work::PartialWork;

@@ -8,13 +8,14 @@
 //! refunded.
 
 use client::{Api, Error, ResourcePath, WriteOptions};
+use karmada_api::quota::QuotaResourceList;
+use karmada_api::resources::QUOTAS;
+use karmada_api::{FederatedResourceQuota, ResourceBindingSpec};
 use machinery::{Object, Quantity, Status};
-use openapi::karmada::quota::{
-    QuotaResourceList, add_amount, calculate_resource_usage, may_change_usage, requested_resource,
-    retain_limited, usage_difference,
+use quota::federated_resource_quota::{
+    add_amount, calculate_resource_usage, may_change_usage, requested_resource, retain_limited,
+    usage_difference,
 };
-use openapi::karmada::resources::QUOTAS;
-use openapi::karmada::{FederatedResourceQuota, ResourceBindingSpec};
 use serde::Deserialize;
 use serde_json::Value;
 

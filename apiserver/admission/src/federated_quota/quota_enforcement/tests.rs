@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use client_fake::FakeApi;
+use karmada_api::resources::BINDINGS;
 use machinery::{Gvk, UserInfo};
-use openapi::karmada::resources::BINDINGS;
 use serde_json::json;
 
 use super::*;

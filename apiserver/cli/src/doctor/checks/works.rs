@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use openapi::karmada::names;
+use karmada_api::names;
 
 use crate::doctor::observations::{ControlPlaneObservations, FailedWork};
 use crate::doctor::report::{CheckResult, CheckResults};

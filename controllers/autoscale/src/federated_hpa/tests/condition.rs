@@ -2,8 +2,8 @@
 //! controller and its two members.
 
 use client::Error;
+use karmada_api::resources::{BINDINGS, FEDERATED_HPAS};
 use machinery::Status;
-use openapi::karmada::resources::{BINDINGS, FEDERATED_HPAS};
 use serde_json::{Value, json};
 
 use super::{EVENTS, HpaFixture, PERIOD, PODS, cpu_utilization, deployment, pod, pods_metric};

@@ -14,10 +14,10 @@ use std::time::Duration;
 use client::{Api, ApiResource, InformerFactory, ListWatchSelector, ShutdownToken, TaskGroup};
 use client_fake::FakeApi;
 use flotilla_runtime::EventRecorder;
+use karmada_api::resources::{BINDINGS, CLUSTERS, FEDERATED_HPAS};
+use karmada_api::well_known_keys::POLICY_ID;
 use machinery::Gvr;
 use machinery::time::FakeClock;
-use openapi::karmada::resources::{BINDINGS, CLUSTERS, FEDERATED_HPAS};
-use openapi::karmada::well_known_keys::POLICY_ID;
 use serde_json::{Value, json};
 
 use crate::fixture::{FakeMembers, context, options, pass, wait_until};

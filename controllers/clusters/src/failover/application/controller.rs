@@ -9,12 +9,12 @@ use flotilla_runtime::{
     ControllerContext, EventRecorder, ReconcileAction, ReconcileError, Workqueue, run_workers,
 };
 use interpreter::{InterpreterOperation, ResourceInterpreter};
+use karmada_api::failover::ApplicationFailoverBehavior;
+use karmada_api::kind_in_namespace::KindInNamespace;
+use karmada_api::{FeatureGates, ResourceBinding};
 use machinery::Object;
 use machinery::object::MalformedObject;
 use machinery::time::Clock;
-use openapi::karmada::failover::ApplicationFailoverBehavior;
-use openapi::karmada::kind_in_namespace::KindInNamespace;
-use openapi::karmada::{FeatureGates, ResourceBinding};
 use parking_lot::Mutex;
 use serde_json::Value;
 

@@ -4,11 +4,9 @@
 use std::collections::BTreeMap;
 
 use jiff::{SignedDuration, Timestamp};
-use openapi::karmada::binding::GracefulEvictionTask;
-use openapi::karmada::failover::{
-    ApplicationFailoverBehavior, PURGE_MODE_GRACEFULLY, PURGE_MODE_NEVER,
-};
-use openapi::karmada::{FeatureGates, KarmadaFeature, ResourceBinding};
+use karmada_api::binding::GracefulEvictionTask;
+use karmada_api::failover::{ApplicationFailoverBehavior, PURGE_MODE_GRACEFULLY, PURGE_MODE_NEVER};
+use karmada_api::{FeatureGates, KarmadaFeature, ResourceBinding};
 
 use crate::failover::state_preservation::{StatePreservationError, preserved_labels};
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use openapi::karmada::resources::{BINDINGS, CLUSTER_BINDINGS};
+use karmada_api::resources::{BINDINGS, CLUSTER_BINDINGS};
 use serde_json::{Value, json};
 use tokio::time::sleep;
 

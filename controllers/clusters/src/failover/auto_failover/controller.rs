@@ -10,14 +10,14 @@ use flotilla_runtime::{
     ControllerContext, EventRecorder, ReconcileAction, Workqueue, run_workers_after,
 };
 use jiff::Timestamp;
-use machinery::Object;
-use machinery::time::{Clock, parse};
-use openapi::karmada::failover::automatic_failover_delay;
-use openapi::karmada::resources::{CLUSTER_POLICIES, CLUSTERS, POLICIES};
-use openapi::karmada::well_known_keys::{
+use karmada_api::failover::automatic_failover_delay;
+use karmada_api::resources::{CLUSTER_POLICIES, CLUSTERS, POLICIES};
+use karmada_api::well_known_keys::{
     APPLIED_PLACEMENT, BEFORE_FAILOVER, CLUSTER_POLICY_NAME, POLICY_NAME, POLICY_NAMESPACE,
 };
-use openapi::karmada::{Cluster, ResourceBinding};
+use karmada_api::{Cluster, ResourceBinding};
+use machinery::Object;
+use machinery::time::{Clock, parse};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 

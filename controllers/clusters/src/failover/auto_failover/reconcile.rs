@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
+use karmada_api::binding::GracefulEvictionTask;
+use karmada_api::failover::PURGE_MODE_GRACEFULLY;
+use karmada_api::well_known_keys::BEFORE_FAILOVER;
+use karmada_api::{ResourceBinding, ResourceBindingSpec, TargetCluster};
 use machinery::time::rfc3339_seconds;
-use openapi::karmada::binding::GracefulEvictionTask;
-use openapi::karmada::failover::PURGE_MODE_GRACEFULLY;
-use openapi::karmada::well_known_keys::BEFORE_FAILOVER;
-use openapi::karmada::{ResourceBinding, ResourceBindingSpec, TargetCluster};
 
 use crate::failover::graceful::all_healthy;
 

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use client::Result;
 use flotilla_runtime::{ControllerContext, EventRecorder, ReconcileAction, Workqueue, run_workers};
 use jiff::Timestamp;
+use karmada_api::ResourceBinding;
 use machinery::Object;
 use machinery::time::Clock;
-use openapi::karmada::ResourceBinding;
 use serde_json::Value;
 use std::time::Duration;
 

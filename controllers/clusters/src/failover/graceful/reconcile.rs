@@ -4,9 +4,9 @@
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
+use karmada_api::binding::GracefulEvictionTask;
+use karmada_api::{FeatureGates, KarmadaFeature, ResourceBinding};
 use machinery::time::{parse, rfc3339_seconds};
-use openapi::karmada::binding::GracefulEvictionTask;
-use openapi::karmada::{FeatureGates, KarmadaFeature, ResourceBinding};
 
 /// The creation timestamp of a new task. Setting it with the eviction saves the write
 /// that would only add it. Without the graceful eviction controller there is none, as in

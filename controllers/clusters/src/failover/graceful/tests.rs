@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use openapi::karmada::resources::BINDINGS;
-use openapi::karmada::{FeatureGates, KarmadaFeature};
+use karmada_api::resources::BINDINGS;
+use karmada_api::{FeatureGates, KarmadaFeature};
 use serde_json::{Value, json};
 use tokio::time::sleep;
 

@@ -10,11 +10,11 @@ use client::{Error, Informer, InformerEvent, ShutdownToken};
 use flotilla_runtime::{
     ControllerContext, EventRecorder, ReconcileAction, ReconcileError, Workqueue, run_workers,
 };
+use karmada_api::resources::CLUSTERS;
+use karmada_api::{Cluster, FeatureGates, ResourceBinding, well_known_keys};
 use machinery::Object;
 use machinery::object::MalformedObject;
 use machinery::time::Clock;
-use openapi::karmada::resources::CLUSTERS;
-use openapi::karmada::{Cluster, FeatureGates, ResourceBinding, well_known_keys};
 use parking_lot::Mutex;
 use serde_json::Value;
 use tokio::time::{Instant, sleep_until};

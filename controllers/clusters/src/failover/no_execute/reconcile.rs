@@ -4,12 +4,12 @@
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
+use karmada_api::binding::GracefulEvictionTask;
+use karmada_api::cluster::Taint;
+use karmada_api::failover::{FailoverBehavior, PURGE_MODE_GRACEFULLY};
+use karmada_api::placement::Toleration;
+use karmada_api::{FeatureGates, KarmadaFeature, Placement, ResourceBinding, well_known_keys};
 use machinery::time::parse;
-use openapi::karmada::binding::GracefulEvictionTask;
-use openapi::karmada::cluster::Taint;
-use openapi::karmada::failover::{FailoverBehavior, PURGE_MODE_GRACEFULLY};
-use openapi::karmada::placement::Toleration;
-use openapi::karmada::{FeatureGates, KarmadaFeature, Placement, ResourceBinding, well_known_keys};
 use tokio::time::Instant;
 
 use crate::failover::options::NoExecuteTaintEvictionPurgeMode;

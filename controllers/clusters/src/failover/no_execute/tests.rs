@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use karmada_api::resources::{BINDINGS, CLUSTER_BINDINGS, CLUSTERS};
+use karmada_api::well_known_keys::APPLIED_PLACEMENT;
+use karmada_api::{FeatureGates, KarmadaFeature};
 use machinery::Status;
-use openapi::karmada::resources::{BINDINGS, CLUSTER_BINDINGS, CLUSTERS};
-use openapi::karmada::well_known_keys::APPLIED_PLACEMENT;
-use openapi::karmada::{FeatureGates, KarmadaFeature};
 use serde_json::{Value, json};
 use tokio::time::sleep;
 

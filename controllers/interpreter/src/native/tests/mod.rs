@@ -3,8 +3,8 @@
 mod readiness;
 
 use jiff::Timestamp;
+use karmada_api::well_known_keys::{RETAIN_REPLICAS, TEMPLATE_GENERATION};
 use machinery::Gvk;
-use openapi::karmada::well_known_keys::{RETAIN_REPLICAS, TEMPLATE_GENERATION};
 use serde_json::{Value, json};
 
 use crate::native::fixtures::object;

@@ -1,6 +1,6 @@
 //! Tests of apps.kruise.io.
 
-use openapi::karmada::well_known_keys::TEMPLATE_GENERATION;
+use karmada_api::well_known_keys::TEMPLATE_GENERATION;
 
 use super::*;
 

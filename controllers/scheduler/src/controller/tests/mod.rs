@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use client_fake::FakeApi;
 use flotilla_runtime::ControllerContext;
+use karmada_api::resources::CLUSTERS;
+use karmada_api::well_known_keys;
 use machinery::time::SystemClock;
-use openapi::karmada::resources::CLUSTERS;
-use openapi::karmada::well_known_keys;
 use serde_json::{Value, json};
 
 use super::*;

@@ -1,6 +1,6 @@
 //! How many groups, and how many clusters of them, a selection must have.
 
-use openapi::karmada::placement::SpreadConstraint;
+use karmada_api::placement::SpreadConstraint;
 
 /// The bounds on a set of groups.
 #[derive(Clone, Copy, Debug)]

@@ -13,7 +13,7 @@ mod select_by_region;
 mod select_groups;
 mod selection;
 
-use openapi::karmada::Placement;
+use karmada_api::Placement;
 
 use crate::core::{AssignmentStrategy, ClusterCandidate, ScheduleRequest, SchedulingFailure};
 

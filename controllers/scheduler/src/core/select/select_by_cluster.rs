@@ -1,6 +1,6 @@
 //! Selects a number of clusters in any region (Karmada's `select_clusters_by_cluster.go`).
 
-use openapi::karmada::placement::SpreadConstraint;
+use karmada_api::placement::SpreadConstraint;
 
 use super::group_bounds::constraint_bounds;
 use crate::core::{ClusterCandidate, SchedulingFailure};

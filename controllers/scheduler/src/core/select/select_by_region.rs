@@ -2,7 +2,7 @@
 //! `select_clusters_by_region.go` and `group_clusters.go`).
 
 use ahash::AHashMap;
-use openapi::karmada::placement::SpreadConstraint;
+use karmada_api::placement::SpreadConstraint;
 
 use super::group_bounds::{GroupBounds, constraint_bounds};
 use super::select_groups::{SpreadGroup, select_groups};

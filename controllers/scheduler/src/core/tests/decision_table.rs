@@ -21,8 +21,8 @@
 //! - result: `a:1 b:2` in order, `(term)` first if terms are tried, or `NoFit`,
 //!   `Unschedulable`, `Error` and the text
 
-use openapi::karmada::binding::WorkloadAffinityGroups;
-use openapi::karmada::{FeatureGates, KarmadaFeature, Placement, ResourceBinding};
+use karmada_api::binding::WorkloadAffinityGroups;
+use karmada_api::{FeatureGates, KarmadaFeature, Placement, ResourceBinding};
 use serde_json::{Map, Value, json};
 
 use super::super::workload_affinity::{AffinityPeerClusters, BindingWithAffinityGroups};

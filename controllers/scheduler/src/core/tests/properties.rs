@@ -1,7 +1,7 @@
 //! Properties that hold for any clusters and placement.
 
+use karmada_api::{Placement, ResourceBindingSpec, TargetCluster};
 use machinery::Object;
-use openapi::karmada::{Placement, ResourceBindingSpec, TargetCluster};
 use proptest::prelude::*;
 use serde_json::json;
 

@@ -4,8 +4,8 @@ mod properties;
 
 use std::time::Duration;
 
-use openapi::karmada::resources::{BINDINGS, CLUSTERS, POLICIES};
-use openapi::karmada::well_known_keys::{
+use karmada_api::resources::{BINDINGS, CLUSTERS, POLICIES};
+use karmada_api::well_known_keys::{
     APPLIED_PLACEMENT, BEFORE_FAILOVER, FAILOVER, FAILOVER_AFTER, POLICY_NAME, POLICY_NAMESPACE,
 };
 use serde_json::{Value, json};

@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use openapi::karmada::ResourceBinding;
-use openapi::karmada::well_known_keys::BEFORE_FAILOVER;
+use karmada_api::ResourceBinding;
+use karmada_api::well_known_keys::BEFORE_FAILOVER;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 

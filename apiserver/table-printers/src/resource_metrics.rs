@@ -5,7 +5,7 @@ use machinery::Quantity;
 use serde_json::Value;
 
 use super::{TableColumnDefinition, name_cell};
-use crate::model::KindInfo;
+use openapi::KindInfo;
 
 const RESOURCES: [&str; 2] = ["cpu", "memory"];
 
@@ -55,7 +55,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::catalog;
+    use openapi::catalog;
 
     #[test]
     fn the_usage_of_containers_is_summed() {

@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use super::PrintHandler;
 use super::printer_input::{NONE, PrinterInput, condition, join, or_default, scalar, string};
-use crate::printer::human_duration;
+use crate::human_duration;
 
 pub(super) const NAMESPACE: PrintHandler = PrintHandler {
     columns: &[("Name", "string"), ("Status", "string"), ("Age", "string")],

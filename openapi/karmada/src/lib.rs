@@ -20,6 +20,7 @@ pub mod names;
 mod object_meta;
 pub mod placement;
 pub mod policy;
+pub mod prune;
 mod purge_mode;
 pub mod quota;
 pub mod rebalancer;
@@ -53,7 +54,7 @@ pub const MULTICLUSTER_GROUP: &str = "multicluster.x-k8s.io";
 /// Whether this is a group of Karmada's API that the catalog has. Other groups of the same
 /// domain are not.
 pub fn is_karmada_group(group: &str) -> bool {
-    let mut kinds = crate::catalog().kinds().iter();
+    let mut kinds = openapi::catalog().kinds().iter();
     (group.ends_with(".karmada.io") || group == MULTICLUSTER_GROUP)
         && kinds.any(|kind| kind.gvk.group == group)
 }

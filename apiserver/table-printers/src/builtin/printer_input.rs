@@ -5,7 +5,7 @@ use machinery::selector::LabelSelector;
 use machinery::time;
 use serde_json::{Map, Value};
 
-use crate::printer::age;
+use crate::age;
 
 pub(super) const NONE: &str = "<none>";
 pub(super) const UNSET: &str = "<unset>";

@@ -13,8 +13,8 @@ mod resource_metrics;
 use jiff::Timestamp;
 use serde_json::Value;
 
-use crate::model::{KindInfo, PrinterColumn};
 use metadata_cells::{age_cell, name_cell};
+use openapi::{KindInfo, PrinterColumn};
 
 pub use column_definition::TableColumnDefinition;
 pub use human_duration::{age, human_duration};
@@ -120,7 +120,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::catalog;
+    use openapi::catalog;
 
     #[test]
     fn durations_are_those_of_kubectl() {

@@ -4,7 +4,7 @@ use machinery::{Gvk, time};
 use serde_json::{Value, json};
 
 use super::{cells, columns};
-use crate::catalog::catalog;
+use openapi::catalog;
 
 const NOW: &str = "2026-01-02T04:00:00Z";
 

@@ -41,7 +41,7 @@ mod tests {
     #[test]
     fn all_are_in_the_catalog() {
         for gvr in super::ALL {
-            let mut kinds = crate::catalog().kinds().iter();
+            let mut kinds = openapi::catalog().kinds().iter();
             assert!(kinds.any(|kind| kind.gvr == **gvr), "{gvr:?}");
         }
     }

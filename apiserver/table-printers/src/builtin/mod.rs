@@ -6,8 +6,8 @@ use jiff::Timestamp;
 use serde_json::Value;
 
 use super::TableColumnDefinition;
-use crate::model::KindInfo;
 use column_descriptions::column_description;
+use openapi::KindInfo;
 use print_handler::{ColumnHeader, PrintHandler};
 
 mod admission_policies;

@@ -6,7 +6,7 @@
 
 use serde_json::{Map, Value};
 
-use crate::karmada::well_known_keys::{MANAGED_ANNOTATIONS, MANAGED_LABELS};
+use crate::well_known_keys::{MANAGED_ANNOTATIONS, MANAGED_LABELS};
 
 const PRUNED_METADATA_FIELDS: [&str; 10] = [
     "creationTimestamp",

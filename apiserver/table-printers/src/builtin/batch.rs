@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::PrintHandler;
 use super::printer_input::{NONE, PrinterInput, elapsed, format_bool, or_default};
-use crate::printer::age;
+use crate::age;
 
 const WIDE_COLUMNS: &[&str] = &["Containers", "Images", "Selector"];
 

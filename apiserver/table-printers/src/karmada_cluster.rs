@@ -5,7 +5,7 @@ use jiff::Timestamp;
 use serde_json::Value;
 
 use super::{TableColumnDefinition, age_cell, name_cell};
-use crate::model::KindInfo;
+use openapi::KindInfo;
 
 fn is_cluster(kind: &KindInfo) -> bool {
     kind.gvk.group == "cluster.karmada.io" && kind.gvk.kind == "Cluster"
