@@ -6,6 +6,7 @@ use scheduler::core::{SchedulerPluginSet, SchedulingSettings, UnknownPluginError
 
 #[derive(Args, Clone)]
 #[group(id = "scheduling")]
+#[command(next_help_heading = "Scheduler flags")]
 pub struct SchedulerArgs {
     /// A list of plugins to enable. '*' enables all built-in plugins, 'foo'
     /// enables the plugin named 'foo', '*,-foo' disables the plugin named 'foo'.

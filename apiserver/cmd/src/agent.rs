@@ -16,10 +16,10 @@ use client::remote::in_cluster::InClusterEnvironment;
 use client::remote::kubeconfig::KubeconfigLoadingRules;
 use client::remote::{NetworkSendFence, RemoteApi, RestConfig};
 use client::{Api, Informer, InformerFactory, ListWatchSelector, ShutdownToken, TaskGroup};
-use clusters::register::{AGENT_NAMESPACE, CertificateRotationOptions, run_certificate_rotation};
+use clusters::register::{AGENT_NAMESPACE, run_certificate_rotation};
 use clusters::{
-    AgentCertificateValidity, AgentClusterSpec, AgentLeaseOptions, AgentTunnelReporter,
-    ClusterControllersOptions, ClusterControllersSettings, ReportedSecrets,
+    AgentCertificateValidity, AgentClusterSpec, AgentTunnelReporter, ClusterControllersOptions,
+    ClusterControllersSettings, ReportedSecrets,
 };
 use controller_context::PropagationContext;
 use flotilla_cli::{feature_gate_flags, output};
@@ -29,13 +29,14 @@ use flotilla_runtime::{
 use interpreter::{ResourceInterpreter, WebhookInterpreterOptions};
 use karmada_api::names::execution_space_name;
 use karmada_api::resources::{CLUSTERS, WORKS};
+use machinery::Object;
 use machinery::time::{Clock, SystemClock};
-use machinery::{Object, duration};
 use members::{MemberClusterManager, MemberEndpoint, run_agent_tunnels};
 use services::ServiceControllersOptions;
 use tokio::sync::Notify;
 
 use crate::agent_endpoints::{AgentEndpointArgs, AgentReadiness};
+use crate::agent_flags::{AgentClusterArgs, CertificateRotationArgs};
 use crate::agent_leader_election::AgentLeaderElectionArgs;
 use crate::file_changes::watch_files;
 use crate::leader_election::run_elected_terms;
@@ -53,6 +54,7 @@ const RETRY_INTERVAL: Duration = Duration::from_secs(2);
 #[command(
     after_help = "Example:\n  flotilla agent --cluster-name m1 --karmada-kubeconfig agent.kubeconfig --kubeconfig m1.kubeconfig"
 )]
+#[command(next_help_heading = "Connection flags")]
 pub(crate) struct AgentArgs {
     /// Path to the kubeconfig of the control plane, which `flotilla register` creates. The
     /// agent reads it again when it changes.
@@ -64,55 +66,6 @@ pub(crate) struct AgentArgs {
     /// Path to the kubeconfig of the member; that of the pod by default.
     #[arg(long, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
-    /// Name of the member cluster that the agent serves for.
-    #[arg(long, value_name = "NAME")]
-    cluster_name: String,
-    /// APIEndpoint of the cluster, if the control plane can reach it.
-    #[arg(long, value_name = "URL")]
-    cluster_api_endpoint: Option<String>,
-    /// Address of the proxy server that is used to proxy to the cluster.
-    #[arg(long, value_name = "URL")]
-    proxy_server_address: Option<String>,
-    /// Provider of the joining cluster.
-    #[arg(long, value_name = "NAME")]
-    cluster_provider: Option<String>,
-    /// The region of the joining cluster.
-    #[arg(long, value_name = "NAME")]
-    cluster_region: Option<String>,
-    /// The zones of the joining cluster.
-    #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
-    cluster_zones: Vec<String>,
-    /// Namespace in the control plane and in the cluster where secrets are stored.
-    #[arg(long, value_name = "NAMESPACE", default_value = "karmada-cluster")]
-    cluster_namespace: String,
-    /// The secrets that are reported to the control plane during registering: KubeCredentials
-    /// and KubeImpersonator, or None.
-    #[arg(long, value_name = "SECRET,...", default_value_t = ReportedSecrets::ALL)]
-    report_secrets: ReportedSecrets,
-    /// Specifies how often the agent posts cluster status to the control plane.
-    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = duration::parse)]
-    cluster_status_update_frequency: Duration,
-    /// The duration of successes for the cluster to be considered healthy after recovery.
-    #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = duration::parse)]
-    cluster_success_threshold: Duration,
-    /// The duration of failure for the cluster to be considered unhealthy.
-    #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = duration::parse)]
-    cluster_failure_threshold: Duration,
-    /// Specifies the expiration period of a cluster lease.
-    #[arg(long, value_name = "DURATION", default_value = "40s", value_parser = duration::parse)]
-    cluster_lease_duration: Duration,
-    /// Specifies the cluster lease renew interval fraction.
-    #[arg(long, value_name = "FRACTION", default_value_t = 0.25)]
-    cluster_lease_renew_interval_fraction: f64,
-    /// Renew the certificate of the agent when it is about to expire.
-    #[arg(long)]
-    enable_cert_rotation: bool,
-    /// The interval of checking if the certificate needs to be rotated.
-    #[arg(long, value_name = "DURATION", default_value = "5m", value_parser = duration::parse)]
-    cert_rotation_checking_interval: Duration,
-    /// The remaining fraction of its lifetime below which the certificate is rotated.
-    #[arg(long, value_name = "FRACTION", default_value_t = 0.2)]
-    cert_rotation_remaining_time_threshold: f64,
     /// Keep a connection to each replica of the control plane open, over which users reach the
     /// member with clusters/NAME/proxy as they reach members in push mode.
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_value_t = true, default_missing_value = "true", action = clap::ArgAction::Set)]
@@ -120,6 +73,10 @@ pub(crate) struct AgentArgs {
     /// The namespace of the agent and its Secret in the member.
     #[arg(long, value_name = "NAMESPACE", default_value = AGENT_NAMESPACE)]
     agent_namespace: String,
+    #[command(flatten)]
+    cluster: AgentClusterArgs,
+    #[command(flatten)]
+    rotation: CertificateRotationArgs,
     #[command(flatten)]
     election: AgentLeaderElectionArgs,
     #[command(flatten)]
@@ -146,7 +103,10 @@ pub(crate) async fn run(arguments: AgentArgs) -> anyhow::Result<()> {
         let tasks = TaskGroup::new(ShutdownToken::new());
         let election_tasks = TaskGroup::new(ShutdownToken::new());
         let running = async {
-            match arguments.election.election(&arguments.cluster_name)? {
+            match arguments
+                .election
+                .election(&arguments.cluster.cluster_name)?
+            {
                 None => Box::pin(start_until_connected(&arguments, None, &tasks)).await?,
                 // An agent that waits for the lease is ready.
                 Some(election) => start_election(&arguments, election, &tasks, &election_tasks)?,
@@ -234,16 +194,7 @@ async fn start_until_connected(
     let member_config = member_config(arguments)?;
     let member_url = member_config.server.to_string();
     let member = fenced_api(member_config.clone(), fence, tasks)?;
-    let spec = AgentClusterSpec {
-        name: arguments.cluster_name.clone(),
-        api_endpoint: arguments.cluster_api_endpoint.clone(),
-        proxy_url: arguments.proxy_server_address.clone(),
-        provider: arguments.cluster_provider.clone(),
-        region: arguments.cluster_region.clone(),
-        zones: arguments.cluster_zones.clone(),
-        secret_namespace: arguments.cluster_namespace.clone(),
-        secrets: arguments.report_secrets,
-    };
+    let spec = arguments.cluster.spec();
     let cluster = loop {
         match clusters::register_agent_cluster(&*control, &*member, &spec).await {
             Ok(cluster) => break cluster,
@@ -356,10 +307,20 @@ async fn start_controllers(
     let own = ClusterControllersOptions {
         members: members.clone(),
         interpreter: context.interpreter.clone(),
-        settings: cluster_settings(arguments, name, certificate),
+        settings: ClusterControllersSettings {
+            agent_cluster: Some(name.to_owned()),
+            agent_certificate: certificate,
+            gates: arguments.gates.feature_gates,
+            ..arguments.cluster.settings()
+        },
     };
     clusters::start_agent(&context, &own);
-    run_lease_and_rotation(arguments, (control, member), cluster, &clock, tasks);
+    let lease = arguments.cluster.lease();
+    clusters::run_agent_lease(control, cluster, lease, &clock, tasks);
+    let namespace = &arguments.agent_namespace;
+    if let Some(rotation) = arguments.rotation.options(name, namespace) {
+        run_certificate_rotation(control, member, rotation, &clock, tasks);
+    }
     flotilla_status::start_agent(&context);
     let exports = ServiceControllersOptions {
         members: Arc::new(members),
@@ -370,47 +331,5 @@ async fn start_controllers(
     started.map_err(anyhow::Error::msg)?;
     Ok(context.clusters.informer().clone())
 }
-
-/// Renews the lease of the cluster and, if enabled, the agent's certificate.
-fn run_lease_and_rotation(
-    arguments: &AgentArgs,
-    (control, member): (&Arc<dyn Api>, &Arc<dyn Api>),
-    cluster: &Object,
-    clock: &Arc<dyn Clock>,
-    tasks: &TaskGroup,
-) {
-    let fraction = arguments
-        .cluster_lease_renew_interval_fraction
-        .clamp(0.01, 1.0);
-    let lease = AgentLeaseOptions {
-        duration: arguments.cluster_lease_duration,
-        renew_interval: arguments.cluster_lease_duration.mul_f64(fraction),
-    };
-    clusters::run_agent_lease(control, cluster, lease, clock, tasks);
-    if arguments.enable_cert_rotation {
-        let rotation = CertificateRotationOptions {
-            cluster: cluster.name().to_owned(),
-            agent_namespace: arguments.agent_namespace.clone(),
-            checking_interval: arguments.cert_rotation_checking_interval,
-            remaining_time_threshold: arguments.cert_rotation_remaining_time_threshold,
-        };
-        run_certificate_rotation(control, member, rotation, clock, tasks);
-    }
-}
-
-/// The settings of the controllers that report the agent's cluster.
-fn cluster_settings(
-    arguments: &AgentArgs,
-    cluster: &str,
-    certificate: Option<AgentCertificateValidity>,
-) -> ClusterControllersSettings {
-    ClusterControllersSettings {
-        status_update_period: arguments.cluster_status_update_frequency,
-        success_threshold: arguments.cluster_success_threshold,
-        failure_threshold: arguments.cluster_failure_threshold,
-        agent_cluster: Some(cluster.to_owned()),
-        agent_certificate: certificate,
-        gates: arguments.gates.feature_gates,
-        ..ClusterControllersSettings::default()
     }
 }

@@ -9,6 +9,7 @@ use client::TaskGroup;
 use crate::probe_server::{BindAddress, LOOPBACK_METRICS, ProbeEndpoint, serve_probes};
 
 #[derive(Args)]
+#[command(next_help_heading = "Metrics and health probe flags")]
 pub(crate) struct AgentEndpointArgs {
     /// The TCP address that the agent should bind to for serving prometheus metrics (e.g.
     /// 127.0.0.1:8080, :8080). It can be set to "0" to disable the metrics serving. They are

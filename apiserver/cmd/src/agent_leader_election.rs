@@ -10,6 +10,7 @@ use crate::leader_election::{LeaseTimesArgs, leader_elector};
 
 /// The leader election flags of karmada-agent.
 #[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Leader election flags")]
 pub(crate) struct AgentLeaderElectionArgs {
     /// Start a leader election client and gain leadership before executing the main loop. Enable
     /// this when running more than one agent for a cluster.

@@ -24,6 +24,7 @@ const JSON: &str = "json";
 
 /// The flags of the audit log.
 #[derive(Args)]
+#[command(next_help_heading = "Auditing flags")]
 pub(crate) struct AuditArgs {
     /// The file that defines the audit policy (Policy of audit.k8s.io/v1). It is read
     /// once, at the start.

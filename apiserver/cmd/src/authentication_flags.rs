@@ -20,70 +20,75 @@ use parking_lot::Mutex;
 
 use crate::authorization_flags::review_endpoint;
 use crate::file_changes::{FileWatch, watch_files};
+use crate::flag_modes::EffectiveMode;
 use crate::renewal_loop::{CHECK_PERIOD, run_renewal_loop};
 
+/// The heading of the flags of authentication in the help.
+pub(crate) const HELP_HEADING: &str = "Authentication flags";
 const TOKEN_REVIEW_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The flags of authentication, besides `--anonymous-auth` and `--api-audiences`.
 #[derive(Args)]
+#[command(next_help_heading = HELP_HEADING)]
 pub(crate) struct AuthenticationArgs {
     /// If set, any request presenting a client certificate signed by one of the authorities
     /// in this file is authenticated with an identity corresponding to the CommonName of the
     /// client certificate, as those of the server's own authority are. The file is read again
     /// when it changes.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", add = EffectiveMode::Standalone)]
     pub(crate) client_ca_file: Option<PathBuf>,
     /// The file that will be used to secure the secure port of the API server via token
     /// authentication: lines of token, user, uid and optionally groups.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", add = EffectiveMode::Standalone)]
     token_auth_file: Option<PathBuf>,
     /// Enable to allow secrets of type 'bootstrap.kubernetes.io/token' in the 'kube-system'
     /// namespace to be used for TLS bootstrapping authentication. The address in
     /// kube-public/cluster-info has the first name of --tls-san.
-    #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
+    #[arg(long, default_value_t = true, action = clap::ArgAction::Set, add = EffectiveMode::Standalone)]
     enable_bootstrap_token_auth: bool,
     /// File with webhook configuration for token authentication in kubeconfig format. The API
     /// server sends a TokenReview v1 to the service for tokens that nothing else accepts.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", add = EffectiveMode::Standalone)]
     pub(crate) authentication_token_webhook_config_file: Option<PathBuf>,
     /// File with an AuthenticationConfiguration, which configures the JWT authenticators.
     /// Mutually exclusive with the --oidc-* flags. The file is read again when it changes.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", add = EffectiveMode::Standalone)]
     authentication_config: Option<PathBuf>,
     /// The URL of the OpenID issuer, only the HTTPS scheme is accepted. If set, it is used to
     /// verify the OIDC JSON Web Token (JWT).
-    #[arg(long, value_name = "URL")]
+    #[arg(long, value_name = "URL", add = EffectiveMode::Standalone)]
     oidc_issuer_url: Option<String>,
     /// The client ID for the OpenID Connect client, must be set if --oidc-issuer-url is set.
-    #[arg(long, value_name = "ID")]
+    #[arg(long, value_name = "ID", add = EffectiveMode::Standalone)]
     oidc_client_id: Option<String>,
     /// If set, the OpenID server's certificate is verified by one of the authorities in this
     /// file, otherwise the host's root CA set is used.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", add = EffectiveMode::Standalone)]
     oidc_ca_file: Option<PathBuf>,
     /// The OpenID claim to use as the user name.
-    #[arg(long, value_name = "CLAIM", default_value = "sub")]
+    #[arg(long, value_name = "CLAIM", default_value = "sub", add = EffectiveMode::Standalone)]
     oidc_username_claim: String,
     /// If provided, all user names are prefixed with this value. By default claims other than
     /// 'email' are prefixed by the issuer URL; '-' means no prefix.
-    #[arg(long, value_name = "PREFIX")]
+    #[arg(long, value_name = "PREFIX", add = EffectiveMode::Standalone)]
     oidc_username_prefix: Option<String>,
     /// If provided, the name of a custom OpenID Connect claim for specifying user groups. The
     /// claim value is expected to be a string or array of strings.
-    #[arg(long, value_name = "CLAIM")]
+    #[arg(long, value_name = "CLAIM", add = EffectiveMode::Standalone)]
     oidc_groups_claim: Option<String>,
     /// If provided, all groups are prefixed with this value.
-    #[arg(long, value_name = "PREFIX", default_value = "")]
+    #[arg(long, value_name = "PREFIX", default_value = "", add = EffectiveMode::Standalone)]
     oidc_groups_prefix: String,
     /// A key=value pair that describes a required claim in the ID token; may be repeated.
-    #[arg(long, value_name = "KEY=VALUE", value_delimiter = ',')]
+    #[arg(long, value_name = "KEY=VALUE", value_delimiter = ',', add = EffectiveMode::Standalone)]
     oidc_required_claim: Vec<String>,
     /// Allowed JOSE asymmetric signing algorithms.
     #[arg(
         long,
         value_name = "ALGORITHM",
         value_delimiter = ',',
-        default_value = "RS256"
+        default_value = "RS256",
+        add = EffectiveMode::Standalone
     )]
     oidc_signing_algs: Vec<String>,
 }

@@ -21,7 +21,11 @@ use flotilla_metrics::MetricsRegistry;
 use parking_lot::Mutex;
 
 use crate::file_changes::{FileWatch, watch_files};
+use crate::flag_modes::EffectiveMode;
 use crate::renewal_loop::{CHECK_PERIOD, run_renewal_loop};
+
+/// The heading of the flags of authorization in the help.
+pub(crate) const HELP_HEADING: &str = "Authorization flags";
 
 /// The timeout of the webhook of `--authorization-webhook-config-file`.
 const WEBHOOK_TIMEOUT: Duration = Duration::from_secs(30);
@@ -29,15 +33,16 @@ const RBAC: &str = "RBAC";
 
 /// The flags of authorization.
 #[derive(Args, Clone, Default)]
+#[command(next_help_heading = HELP_HEADING)]
 pub(crate) struct AuthorizationArgs {
     /// Ordered list of plug-ins to do authorization on secure port: AlwaysAllow, AlwaysDeny,
     /// Webhook, RBAC. Defaults to RBAC. Node and ABAC are not served.
-    #[arg(long, value_name = "MODE", value_delimiter = ',')]
+    #[arg(long, value_name = "MODE", value_delimiter = ',', add = EffectiveMode::Standalone)]
     authorization_mode: Vec<String>,
     /// File with webhook configuration in kubeconfig format, used with
     /// --authorization-mode=Webhook. The API server sends a SubjectAccessReview v1 to the
     /// service to determine access on the API server's secure port.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", add = EffectiveMode::Standalone)]
     authorization_webhook_config_file: Option<PathBuf>,
     /// File with an AuthorizationConfiguration, which configures the authorizers in order, and
     /// webhooks with match conditions. Mutually exclusive with --authorization-mode and
@@ -45,7 +50,8 @@ pub(crate) struct AuthorizationArgs {
     #[arg(
         long,
         value_name = "FILE",
-        conflicts_with_all = ["authorization_mode", "authorization_webhook_config_file"]
+        conflicts_with_all = ["authorization_mode", "authorization_webhook_config_file"],
+        add = EffectiveMode::Standalone
     )]
     authorization_config: Option<PathBuf>,
 }

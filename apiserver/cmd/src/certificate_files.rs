@@ -9,34 +9,40 @@ use auth::tls::SniCertificate;
 use auth::x509::CertificateVerifier;
 use clap::Args;
 
+use crate::flag_modes::EffectiveMode;
+
+/// The heading of the flags of serving certificates in the help.
+pub(crate) const HELP_HEADING: &str = "Secure serving flags";
+
 /// The flags of serving certificates and of the cluster's authority.
 #[derive(Args, Clone, Default)]
+#[command(next_help_heading = HELP_HEADING)]
 pub(crate) struct CertificateFiles {
     /// File containing the default x509 certificate for HTTPS, with intermediate certificates
     /// after it. By default the server signs a certificate by its own authority. The file is
     /// read again when it changes, as are those of the following flags.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", add = EffectiveMode::Standalone)]
     tls_cert_file: Option<PathBuf>,
     /// File containing the x509 private key matching --tls-cert-file.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", add = EffectiveMode::Standalone)]
     tls_private_key_file: Option<PathBuf>,
     /// A pair of x509 certificate and private key files, optionally suffixed with a list of
     /// domain patterns: CERT,KEY:*.example.com,example.com. Without patterns the names of the
     /// certificate are used. May be repeated.
-    #[arg(long, value_name = "CERT,KEY[:NAMES]")]
+    #[arg(long, value_name = "CERT,KEY[:NAMES]", add = EffectiveMode::Standalone)]
     tls_sni_cert_key: Vec<String>,
     /// The authorities that are published to clients in service account token Secrets, in the
     /// ConfigMaps kube-root-ca.crt and in the administrator's kubeconfig; by default the
     /// server's own. Required if the server's own authority does not sign --tls-cert-file.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", add = EffectiveMode::Standalone)]
     root_ca_file: Option<PathBuf>,
     /// The x509 certificate of the authority that signs CertificateSigningRequests; by default
     /// the server's own. Clients are authenticated by its certificates only if it is in
     /// --client-ca-file.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", add = EffectiveMode::Standalone)]
     cluster_signing_cert_file: Option<PathBuf>,
     /// The private key of --cluster-signing-cert-file.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", add = EffectiveMode::Standalone)]
     cluster_signing_key_file: Option<PathBuf>,
 }
 

@@ -9,6 +9,7 @@ use machinery::duration;
 
 #[derive(Args, Clone)]
 #[group(id = "fleet")]
+#[command(next_help_heading = "Cluster and failover flags")]
 pub(crate) struct ClusterControllersArgs {
     /// Specifies how often the status of a cluster is updated.
     #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = parse_positive_duration)]

@@ -26,6 +26,7 @@ const DESCHEDULER: &str = "descheduler";
 
 #[derive(Args, Clone)]
 #[group(id = "manager")]
+#[command(next_help_heading = "Controller flags")]
 pub(crate) struct ControllerArgs {
     /// A list of controllers to enable. '*' enables all on-by-default controllers, 'foo'
     /// enables the controller named 'foo', '-foo' disables it. Controllers that can be
@@ -50,8 +51,6 @@ pub(crate) struct ControllerArgs {
         value_parser = duration::parse
     )]
     federated_resource_quota_sync_period: Duration,
-    #[command(flatten)]
-    federated_hpa: FederatedHpaArgs,
     /// The time interval between two consecutive descheduling executions, if the controller
     /// descheduler is enabled.
     #[arg(long, value_name = "DURATION", default_value = "2m", value_parser = positive_duration)]
@@ -67,6 +66,8 @@ pub(crate) struct ControllerArgs {
     /// Name of the context in that kubeconfig; the current context by default.
     #[arg(long, value_name = "CONTEXT", requires = "cluster_api_kubeconfig")]
     cluster_api_context: Option<String>,
+    #[command(flatten)]
+    federated_hpa: FederatedHpaArgs,
 }
 
 /// The values of the flags; the defaults are Karmada's.

@@ -11,6 +11,7 @@ use machinery::duration;
 
 #[derive(Args, Clone)]
 #[group(id = "estimators")]
+#[command(next_help_heading = "Scheduler estimator flags")]
 pub(crate) struct EstimatorArgs {
     /// Enable calling cluster scheduler estimator for adjusting replicas. Clusters with a
     /// karmada-scheduler-estimator are called by gRPC; for other clusters in push mode

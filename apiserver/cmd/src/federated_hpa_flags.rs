@@ -12,6 +12,7 @@ const MIN_SYNC_PERIOD: Duration = Duration::from_millis(100);
 
 #[derive(Args, Clone)]
 #[group(id = "federated-hpa")]
+#[command(next_help_heading = "FederatedHPA flags")]
 pub(crate) struct FederatedHpaArgs {
     /// The period for syncing the number of replicas of FederatedHPAs.
     #[arg(

@@ -26,6 +26,7 @@ use search::MemberCaches;
 
 use crate::addons::AddonSwitches;
 use crate::controller_manager::{LeaderContext, controller_manager_context};
+use crate::flag_modes::EffectiveMode;
 use crate::running_server::RunningServer;
 
 const HOSTNAME_FILE: &str = "/proc/sys/kernel/hostname";
@@ -38,20 +39,21 @@ const STOP_LEASE_FRACTION: f64 = 0.8;
 pub(crate) struct LeaseTimesArgs {
     /// The duration that non-leader candidates will wait after observing a leadership
     /// renewal until attempting to acquire leadership; whole seconds.
-    #[arg(long, value_name = "DURATION", default_value = "15s", value_parser = duration::parse)]
+    #[arg(long, value_name = "DURATION", default_value = "15s", value_parser = duration::parse, add = EffectiveMode::LeaderElection)]
     leader_elect_lease_duration: Duration,
     /// The interval between attempts by the acting leader to renew a leadership slot
     /// before it stops leading.
-    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = duration::parse)]
+    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = duration::parse, add = EffectiveMode::LeaderElection)]
     leader_elect_renew_deadline: Duration,
     /// The duration the clients should wait between attempting acquisition and renewal of
     /// a leadership.
-    #[arg(long, value_name = "DURATION", default_value = "2s", value_parser = duration::parse)]
+    #[arg(long, value_name = "DURATION", default_value = "2s", value_parser = duration::parse, add = EffectiveMode::LeaderElection)]
     leader_elect_retry_period: Duration,
 }
 
 /// The leader election flags of Kubernetes components, with their defaults.
 #[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Leader election flags")]
 pub(crate) struct LeaderElectionArgs {
     /// Start a leader election client and gain leadership before running the controllers
     /// [default: true with --etcd-servers, else false].
@@ -61,10 +63,10 @@ pub(crate) struct LeaderElectionArgs {
     times: LeaseTimesArgs,
     /// The namespace of resource object that is used for locking during leader election;
     /// by default kube-system, or Flotilla's own behind another API server.
-    #[arg(long, value_name = "NAMESPACE")]
+    #[arg(long, value_name = "NAMESPACE", add = EffectiveMode::LeaderElection)]
     leader_elect_resource_namespace: Option<String>,
     /// The name of resource object that is used for locking during leader election.
-    #[arg(long, value_name = "NAME", default_value = "flotilla")]
+    #[arg(long, value_name = "NAME", default_value = "flotilla", add = EffectiveMode::LeaderElection)]
     leader_elect_resource_name: String,
 }
 

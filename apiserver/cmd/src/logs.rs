@@ -15,6 +15,7 @@ pub(crate) const STARTUP_TARGET: &str = "flotilla::startup";
 /// The logging flag of commands that serve, named as kube-apiserver's.
 #[derive(Args, Clone, Copy, Debug)]
 #[group(id = "logs")]
+#[command(next_help_heading = "Logs flags")]
 pub(crate) struct LoggingArgs {
     /// Sets the log format.
     #[arg(long, value_name = "FORMAT", default_value = "text")]

@@ -10,6 +10,7 @@ mod admission_policies;
 mod admission_webhooks;
 mod agent;
 mod agent_endpoints;
+mod agent_flags;
 mod agent_leader_election;
 mod aggregated;
 mod audit_flags;

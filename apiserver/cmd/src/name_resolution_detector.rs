@@ -97,6 +97,7 @@ pub(crate) struct NameResolutionDetectorArgs {
 
 /// The leader election flags of Kubernetes components, with the defaults of Karmada's detector.
 #[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Leader election flags")]
 struct DetectorLeaderElectionArgs {
     /// Start a leader election client and gain leadership before reporting on the cluster.
     /// Without it, each detector reports.

@@ -9,12 +9,15 @@ use flotilla_http::{ApiServerOptions, FlowController};
 use flotilla_metrics::MetricsRegistry;
 use machinery::duration;
 
+use crate::flag_modes::EffectiveMode;
+
 /// The flags of in-flight limits, priority and fairness, and time.
 #[derive(Args, Clone, Copy, Debug, PartialEq, Eq)]
+#[command(next_help_heading = "Generic flags")]
 pub(crate) struct RequestLimitArgs {
     /// If true, replaces the limits of requests in flight by queuing and dispatching with
     /// priority and fairness (FlowSchemas and PriorityLevelConfigurations).
-    #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
+    #[arg(long, default_value_t = true, action = clap::ArgAction::Set, add = EffectiveMode::Standalone)]
     enable_priority_and_fairness: bool,
     /// The maximum number of non-mutating requests in flight. With priority and fairness,
     /// the sum of both limits is the concurrency limit of the server.

@@ -10,6 +10,7 @@ use machinery::duration;
 /// The limits of one call of a script.
 #[derive(Args, Clone)]
 #[group(id = "scripts")]
+#[command(next_help_heading = "Interpreter flags")]
 pub(crate) struct ScriptLimitArgs {
     /// The timeout of one call of a customization's script.
     #[arg(

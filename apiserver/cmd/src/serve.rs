@@ -18,13 +18,15 @@ use machinery::duration;
 
 use crate::aggregated::{self, AggregatedServer, ApiServiceTarget, MetricsApiServicePolicy};
 use crate::authentication_flags::{self, TokenWebhookOptions};
-use crate::authorization_flags::{AuthorizationArgs, AuthorizationCacheTtls, AuthorizationOptions};
+use crate::authorization_flags::{
+    self, AuthorizationArgs, AuthorizationCacheTtls, AuthorizationOptions,
+};
 use crate::certificate_expiry::{CertificateUse, report_certificate};
-use crate::certificate_files::CertificateFiles;
+use crate::certificate_files::{self, CertificateFiles};
 use crate::controller_flags;
 use crate::controller_manager::{self, LeaderContext, MultiClusterControllerOptions};
 use crate::encryption::EncryptableResources;
-use crate::flag_modes::{ExplicitFlagIds, ServeModeFlags};
+use crate::flag_modes::{EffectiveMode, ExplicitFlagIds, ServeModeFlags};
 use crate::leader_election;
 use crate::logs;
 use crate::running_server::RunningServer;
@@ -63,6 +65,7 @@ const SYNC_TIMEOUT: Duration = Duration::from_secs(20);
 #[command(
     after_help = "Examples:\n  flotilla serve --data-dir /var/lib/flotilla --listen 0.0.0.0:6443\n  flotilla serve --data-dir /var/lib/flotilla --listen 0.0.0.0:6443 --in-cluster\n  flotilla serve --data-dir /var/lib/flotilla --etcd-servers https://10.0.0.1:2379,https://10.0.0.2:2379 \\\n    --etcd-cafile ca.crt --etcd-certfile client.crt --etcd-keyfile client.key"
 )]
+#[command(next_help_heading = "Generic flags")]
 pub(crate) struct ServeArgs {
     #[command(flatten)]
     command_line_flags: ExplicitFlagIds,
@@ -75,7 +78,7 @@ pub(crate) struct ServeArgs {
     listen: SocketAddr,
     /// An additional DNS name or address for the serving certificate of a standalone
     /// server; may be repeated.
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, help_heading = certificate_files::HELP_HEADING, value_name = "NAME", add = EffectiveMode::Standalone)]
     tls_san: Vec<String>,
     /// Time to delay the termination. During that time the server keeps serving requests
     /// normally, but /readyz fails, so that load balancers stop sending requests.
@@ -172,6 +175,7 @@ impl ServeArgs {
 
 /// The flags of the aggregated mode.
 #[derive(Args)]
+#[command(next_help_heading = "Host flags")]
 struct AggregatedServerArgs {
     /// Serve behind the API server of this kubeconfig, with its current user.
     #[arg(long, value_name = "FILE", conflicts_with = "in_cluster")]
@@ -180,40 +184,40 @@ struct AggregatedServerArgs {
     #[arg(long)]
     in_cluster: bool,
     /// The Service by which that API server reaches Flotilla.
-    #[arg(long, value_name = "NAME", default_value = DEFAULT_SERVICE)]
+    #[arg(long, value_name = "NAME", default_value = DEFAULT_SERVICE, add = EffectiveMode::BehindHost)]
     service_name: String,
     /// The namespace of that Service and of Flotilla's own objects; by default the pod's
     /// namespace, else flotilla-system.
-    #[arg(long, value_name = "NAMESPACE")]
+    #[arg(long, value_name = "NAMESPACE", add = EffectiveMode::BehindHost)]
     service_namespace: Option<String>,
     /// The port of that Service.
-    #[arg(long, value_name = "PORT", default_value_t = 443)]
+    #[arg(long, value_name = "PORT", default_value_t = 443, add = EffectiveMode::BehindHost)]
     service_port: u16,
     /// When the APIServices of the metrics of members are registered at that API server
     /// (metrics.k8s.io, custom.metrics.k8s.io, external.metrics.k8s.io).
-    #[arg(long, value_enum, value_name = "WHEN", default_value_t = MetricsApiServicePolicy::default())]
+    #[arg(long, value_enum, value_name = "WHEN", default_value_t = MetricsApiServicePolicy::default(), add = EffectiveMode::BehindHost)]
     metrics_api_services: MetricsApiServicePolicy,
     /// Enables anonymous requests to the secure port of the API server. Requests that are
     /// not rejected by another authentication method are treated as anonymous requests.
     /// Without it they are rejected, including probes.
-    #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
+    #[arg(long, help_heading = authentication_flags::HELP_HEADING, default_value_t = true, action = clap::ArgAction::Set)]
     anonymous_auth: bool,
     /// Identifiers of the API: tokens must be for at least one of these audiences; by
     /// default those of the API server to serve behind, or the issuer of Flotilla's own
     /// tokens.
-    #[arg(long, value_name = "AUDIENCE", value_delimiter = ',')]
+    #[arg(long, help_heading = authentication_flags::HELP_HEADING, value_name = "AUDIENCE", value_delimiter = ',')]
     api_audiences: Vec<String>,
     /// The duration to cache responses from TokenReviews: of the host, by default 10s, or of
     /// the webhook token authenticator, by default 2m.
-    #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
+    #[arg(long, help_heading = authentication_flags::HELP_HEADING, value_name = "DURATION", value_parser = duration::parse)]
     authentication_token_webhook_cache_ttl: Option<Duration>,
     /// The duration to cache 'authorized' responses from SubjectAccessReviews: of the host, by
     /// default 10s, or of the webhook authorizer, by default 5m.
-    #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
+    #[arg(long, help_heading = authorization_flags::HELP_HEADING, value_name = "DURATION", value_parser = duration::parse)]
     authorization_webhook_cache_authorized_ttl: Option<Duration>,
     /// The duration to cache 'unauthorized' responses from SubjectAccessReviews: of the host,
     /// by default 10s, or of the webhook authorizer, by default 30s.
-    #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
+    #[arg(long, help_heading = authorization_flags::HELP_HEADING, value_name = "DURATION", value_parser = duration::parse)]
     authorization_webhook_cache_unauthorized_ttl: Option<Duration>,
 }
 
@@ -290,7 +294,9 @@ impl AggregatedServerArgs {
 }
 
 pub(crate) async fn run(arguments: ServeArgs) -> anyhow::Result<()> {
-    arguments.command_line_flags.check(arguments.mode())?;
+    arguments
+        .command_line_flags
+        .check::<ServeArgs>(arguments.mode())?;
     let tracer_provider = arguments.tracing.install()?;
     let ended = Box::pin(run_in_mode(&arguments)).await;
     if let Some(provider) = tracer_provider {

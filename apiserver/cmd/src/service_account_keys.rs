@@ -7,18 +7,22 @@ use auth::pki::Pki;
 use auth::token::ServiceAccountTokens;
 use clap::Args;
 
+use crate::authentication_flags;
+use crate::flag_modes::EffectiveMode;
+
 /// The keys that sign and verify service account tokens.
 #[derive(Args, Clone, Default)]
+#[command(next_help_heading = authentication_flags::HELP_HEADING)]
 pub(crate) struct ServiceAccountKeyArgs {
     /// File containing PEM-encoded x509 RSA or ECDSA private or public keys, used to verify
     /// service account tokens. The file can contain multiple keys, and the flag can be
     /// specified multiple times. The key that signs verifies in any case.
-    #[arg(long, value_name = "FILE", value_delimiter = ',')]
+    #[arg(long, value_name = "FILE", value_delimiter = ',', add = EffectiveMode::Standalone)]
     service_account_key_file: Vec<PathBuf>,
     /// Path to the file that contains the current private key of the service account token
     /// issuer; by default a key that the server creates. Tokens of another key are valid while
     /// --service-account-key-file lists it.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", add = EffectiveMode::Standalone)]
     service_account_signing_key_file: Option<PathBuf>,
 }
 

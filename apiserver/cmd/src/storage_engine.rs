@@ -20,6 +20,7 @@ use tokio::sync::watch;
 
 use crate::certificate_expiry::{CertificateUse, report_certificate};
 use crate::encryption::{self, EncryptableResources};
+use crate::flag_modes::EffectiveMode;
 use crate::store_events::StoreFaultEventRecorder;
 
 /// The chosen engine with its options.
@@ -35,6 +36,7 @@ pub(crate) enum StorageBackendConfig {
 
 /// The flags that select an etcd, named as kube-apiserver's.
 #[derive(Args)]
+#[command(next_help_heading = "Etcd flags")]
 pub(crate) struct EtcdConnectionArgs {
     /// List of etcd servers to connect with (https://ip:port), comma separated, of version
     /// 3.4 or newer; several replicas can share them. Without it, objects are stored in
@@ -88,6 +90,7 @@ impl EtcdConnectionArgs {
 /// The storage flags, named as kube-apiserver's.
 #[derive(Args)]
 #[group(id = "storage")]
+#[command(next_help_heading = "Etcd flags")]
 pub(crate) struct StorageArgs {
     #[command(flatten)]
     etcd: EtcdConnectionArgs,
@@ -95,7 +98,8 @@ pub(crate) struct StorageArgs {
     /// in Flotilla's own namespace; etcd is started with its ca.crt, server.crt and
     /// server.key. Only behind another API server.
     #[arg(long, value_name = "NAME", requires = "etcd_servers",
-          conflicts_with_all = ["etcd_cafile", "etcd_certfile"])]
+          conflicts_with_all = ["etcd_cafile", "etcd_certfile"],
+          add = EffectiveMode::BehindHost)]
     etcd_certificates_secret: Option<String>,
     /// The file containing configuration for encryption providers to be used for storing
     /// resources (EncryptionConfiguration, with the providers aesgcm, secretbox and

@@ -8,9 +8,12 @@ use client::{Api, InformerFactory};
 use controller_context::TemplateFilterOptions;
 use flotilla_runtime::HostWorkloadFilter;
 
+use crate::flag_modes::EffectiveMode;
+
 /// The flags for templates.
 #[derive(Args, Clone)]
 #[group(id = "templates")]
+#[command(next_help_heading = "Resource propagation flags")]
 pub(crate) struct TemplatePropagationArgs {
     /// Semicolon separated resources that should be skipped from propagating in addition
     /// to the default skip list: group, group/version, group/version/Kind,Kind or
@@ -28,7 +31,7 @@ pub(crate) struct TemplatePropagationArgs {
     skipped_propagating_namespaces: Vec<String>,
     /// Whether workloads such as Deployments are propagated if the cluster of the API
     /// server to serve behind has nodes, and so runs them itself.
-    #[arg(long, value_enum, value_name = "WHAT", default_value_t = HostWorkloadPropagationMode::Refuse)]
+    #[arg(long, value_enum, value_name = "WHAT", default_value_t = HostWorkloadPropagationMode::Refuse, add = EffectiveMode::BehindHost)]
     host_workloads: HostWorkloadPropagationMode,
 }
 

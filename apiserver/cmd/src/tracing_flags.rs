@@ -26,6 +26,7 @@ const MAX_SAMPLING_RATE: i64 = 1_000_000;
 
 /// The flag of traces.
 #[derive(Args)]
+#[command(next_help_heading = "Traces flags")]
 pub(crate) struct TracingArgs {
     /// File with the tracing configuration (TracingConfiguration of
     /// apiserver.config.k8s.io): the collector that receives spans of requests and
