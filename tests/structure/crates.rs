@@ -109,6 +109,30 @@ fn allowed_dependencies() -> BTreeMap<&'static str, &'static [&'static str]> {
         ("simulation", &["detector", "scheduler", "interpreter"]),
         ("flotilla-status", propagation),
         ("clusters", pipeline),
+        // What a server is made of besides the API: the binary wires it.
+        ("webhook-client", &["client"]),
+        ("server-certificates", &["auth", "storage"]),
+        (
+            "encryption-configuration",
+            &["server-certificates", "karmada-api"],
+        ),
+        ("admission-configuration", &["registry"]),
+        (
+            "addons",
+            &["flotilla-http", "estimator", "autoscale", "services"],
+        ),
+        ("metrics-adapter", &["addons"]),
+        ("simulated-member", &["hollow", "metrics-adapter"]),
+        (
+            "aggregation",
+            &[
+                "admission-configuration",
+                "webhook-client",
+                "server-certificates",
+                "metrics-adapter",
+            ],
+        ),
+        ("subresources", &["addons", "search"]),
         // The commands show what the server's own decisions would be, and join members.
         (
             "flotilla-cli",

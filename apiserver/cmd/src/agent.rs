@@ -34,6 +34,7 @@ use machinery::time::{Clock, SystemClock};
 use members::{MemberClusterManager, MemberEndpoint, run_agent_tunnels};
 use services::ServiceControllersOptions;
 use tokio::sync::Notify;
+use webhook_client::{ServiceRouting, WebhookClientManager};
 
 use crate::agent_endpoints::{AgentEndpointArgs, AgentReadiness};
 use crate::agent_flags::{AgentClusterArgs, CertificateRotationArgs};
@@ -43,7 +44,6 @@ use crate::leader_election::run_elected_terms;
 use crate::logs;
 use crate::script_flags;
 use crate::signals::TerminationSignals;
-use crate::webhook_client::{ServiceRouting, WebhookClientManager};
 
 const COMPONENT: &str = "karmada-agent";
 /// How long the agent waits before it asks an unreachable server again.

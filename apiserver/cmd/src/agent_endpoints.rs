@@ -5,8 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use clap::Args;
 use client::TaskGroup;
-
-use crate::probe_server::{BindAddress, LOOPBACK_METRICS, ProbeEndpoint, serve_probes};
+use flotilla_http::{BindAddress, LOOPBACK_METRICS, ProbeEndpoint, serve_probes};
 
 #[derive(Args)]
 #[command(next_help_heading = "Metrics and health probe flags")]

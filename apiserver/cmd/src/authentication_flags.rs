@@ -17,11 +17,11 @@ use auth::webhook::WebhookTokenAuthenticator;
 use clap::Args;
 use client::TaskGroup;
 use parking_lot::Mutex;
+use server_certificates::{CHECK_PERIOD, run_renewal_loop};
 
 use crate::authorization_flags::review_endpoint;
 use crate::file_changes::{FileWatch, watch_files};
 use crate::flag_modes::EffectiveMode;
-use crate::renewal_loop::{CHECK_PERIOD, run_renewal_loop};
 
 /// The heading of the flags of authentication in the help.
 pub(crate) const HELP_HEADING: &str = "Authentication flags";

@@ -19,10 +19,10 @@ use client::TaskGroup;
 use client::remote::kubeconfig::KubeconfigLoadingRules;
 use flotilla_metrics::MetricsRegistry;
 use parking_lot::Mutex;
+use server_certificates::{CHECK_PERIOD, run_renewal_loop};
 
 use crate::file_changes::{FileWatch, watch_files};
 use crate::flag_modes::EffectiveMode;
-use crate::renewal_loop::{CHECK_PERIOD, run_renewal_loop};
 
 /// The heading of the flags of authorization in the help.
 pub(crate) const HELP_HEADING: &str = "Authorization flags";

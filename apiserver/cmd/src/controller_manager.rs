@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 
+use addons::{AddonController, AddonControllerOptions, AddonDefaults, AddonSwitches, EstimatorAddons, EstimatorAddonsOptions, LeaderAddons, member_tracking};
 use admission::policies::{KindSchemas, type_check};
 use auth::certificate_signing::ClusterSigner;
 use auth::token::ServiceAccountTokens;
@@ -31,15 +32,11 @@ use scheduler::{DecisionExplanationCache, Scheduler, SchedulerClusterCache, Sche
 use search::{BackendStoreOptions, MemberCaches};
 use services::ServiceControllersOptions;
 use tokio::sync::watch;
+use webhook_client::{ServiceRouting, WebhookClientManager};
 
-use crate::addons::{
-    AddonController, AddonControllerOptions, AddonDefaults, AddonSwitches, EstimatorAddons,
-    EstimatorAddonsOptions, LeaderAddons, member_tracking,
-};
 use crate::controller_flags::ControllerOptions;
 use crate::running_server::RunningServer;
 use crate::template_flags::TemplatePropagationOptions;
-use crate::webhook_client::{ServiceRouting, WebhookClientManager};
 
 const CONTROLLER_MANAGER: &str = "karmada-controller-manager";
 /// How long the user may create the roles of agents who has a bootstrap token, per certificate.

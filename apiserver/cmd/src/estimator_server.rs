@@ -14,10 +14,10 @@ use client::remote::kubeconfig::KubeconfigLoadingRules;
 use client::{Api, ShutdownToken, TaskGroup};
 use estimator::{EstimatorServer, EstimatorServerOptions, EstimatorTlsServerConfig};
 use flotilla_cli::{feature_gate_flags, output};
+use flotilla_http::{BindAddress, LOOPBACK_METRICS, ProbeEndpoint, serve_probes};
 use karmada_api::KarmadaFeature;
 
 use crate::logs;
-use crate::probe_server::{BindAddress, LOOPBACK_METRICS, ProbeEndpoint, serve_probes};
 use crate::signals::TerminationSignals;
 
 /// Run the scheduler estimator of a member cluster beside that cluster.

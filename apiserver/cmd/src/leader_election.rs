@@ -13,6 +13,7 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
+use addons::AddonSwitches;
 use anyhow::bail;
 use clap::Args;
 use client::remote::NetworkSendFence;
@@ -24,7 +25,6 @@ use members::{MemberConnector, MemberEndpoint, RemoteMemberConnector};
 use scheduler::DecisionExplanationCache;
 use search::MemberCaches;
 
-use crate::addons::AddonSwitches;
 use crate::controller_manager::{LeaderContext, controller_manager_context};
 use crate::flag_modes::EffectiveMode;
 use crate::running_server::RunningServer;

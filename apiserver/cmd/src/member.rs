@@ -14,9 +14,9 @@ use interpreter::LuaLimits;
 use karmada_api::FeatureGates;
 use machinery::time::{Clock, SystemClock};
 use scheduler::core::SchedulingSettings;
+use simulated_member::hollow_metrics_providers;
 
 use crate::controller_manager::{self, LeaderContext};
-use crate::hollow_metrics::hollow_metrics_providers;
 use crate::logs;
 use crate::request_limit_flags::RequestLimitArgs;
 use crate::signals::TerminationSignals;

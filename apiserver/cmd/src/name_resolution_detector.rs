@@ -17,6 +17,7 @@ use clusters::{
     ClusterNameResolutionReporter, NameLookup, NameResolutionOptions, NodeNameResolutionDetector,
 };
 use flotilla_cli::output;
+use flotilla_http::{BindAddress, ProbeEndpoint, serve_probes};
 use flotilla_runtime::LeaderElector;
 use futures_util::FutureExt;
 use machinery::duration;
@@ -24,7 +25,6 @@ use machinery::time::{Clock, SystemClock};
 
 use crate::leader_election::{LeaseTimesArgs, host_name, leader_elector, run_elected_terms};
 use crate::logs;
-use crate::probe_server::{BindAddress, ProbeEndpoint, serve_probes};
 use crate::signals::TerminationSignals;
 
 /// The only detector.

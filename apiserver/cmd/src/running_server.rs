@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use addons::AddonSwitches;
 use auth::tls::ReplaceableServingCertificate;
 use client::{Api, InformerFactory, TaskGroup};
 use flotilla_http::{ApiServer, HealthCheck};
@@ -14,7 +15,6 @@ use search::MemberCaches;
 use tokio::net::TcpListener;
 use watchcache::WatchCaches;
 
-use crate::addons::AddonSwitches;
 use crate::storage_engine::OpenedStorageEngine;
 use crate::{listener, version};
 
@@ -79,7 +79,7 @@ pub(crate) fn http_options(
     let informers = informers.clone();
     let mut checks = engine.checks();
     checks.push(HealthCheck::readiness("informer-sync", move || {
-        check_synced(&informers)
+        informers.check_synced()
     }));
     flotilla_http::ApiServerOptions {
         version: version::current(),
@@ -88,14 +88,6 @@ pub(crate) fn http_options(
         backup: Some(engine.backup_opener(clock)),
         shutdown_delay: delay,
         ..flotilla_http::ApiServerOptions::default()
-    }
-}
-
-/// Fails with the informers that have not synced yet.
-pub(crate) fn check_synced(informers: &InformerFactory) -> Result<(), String> {
-    match informers.unsynced().as_slice() {
-        [] => Ok(()),
-        missing => Err(missing.join("; ")),
     }
 }
 

@@ -5,27 +5,28 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use aggregation::{ApiServiceTarget, MetricsApiServicePolicy};
 use auth::authenticator;
 use auth::oidc::AnonymousRequests;
-use clap::Args;
+use clap::{Args, ValueEnum};
 use client::remote::RestConfig;
 use client::remote::in_cluster::InClusterEnvironment;
 use client::remote::kubeconfig::KubeconfigLoadingRules;
 use clusters::AgentRegistrationMode;
+use encryption_configuration::EncryptableResources;
 use flotilla_cli::{feature_gate_flags, output, scheduler_flags};
 use flotilla_runtime::LeaderElector;
 use machinery::duration;
+use server_certificates::{CertificateUse, report_certificate};
 
-use crate::aggregated::{self, AggregatedServer, ApiServiceTarget, MetricsApiServicePolicy};
+use crate::aggregated::{self, AggregatedServer};
 use crate::authentication_flags::{self, TokenWebhookOptions};
 use crate::authorization_flags::{
     self, AuthorizationArgs, AuthorizationCacheTtls, AuthorizationOptions,
 };
-use crate::certificate_expiry::{CertificateUse, report_certificate};
 use crate::certificate_files::{self, CertificateFiles};
 use crate::controller_flags;
 use crate::controller_manager::{self, LeaderContext, MultiClusterControllerOptions};
-use crate::encryption::EncryptableResources;
 use crate::flag_modes::{EffectiveMode, ExplicitFlagIds, ServeModeFlags};
 use crate::leader_election;
 use crate::logs;
@@ -168,8 +169,32 @@ impl ServeArgs {
             gates: self.gates.feature_gates,
             allow_no_execute: self.fleet.allow_no_execute_taint_policy,
             unregistered_metrics: self.mode().behind_host
-                && self.host.metrics_api_services == MetricsApiServicePolicy::Never,
+                && self.host.metrics_api_services == MetricsApiServicesMode::Never,
         })
+    }
+}
+
+/// When the APIServices of metrics are registered.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+#[value(rename_all = "PascalCase")]
+enum MetricsApiServicesMode {
+    /// Where no other server, such as metrics-server, is registered.
+    IfNotPresent,
+    /// Also in place of another server.
+    Always,
+    /// Not; those that lead to Flotilla are removed. As long as no member has custom metrics,
+    /// `kubectl api-resources` fails at their empty groups, so they are not registered unasked.
+    #[default]
+    Never,
+}
+
+impl From<MetricsApiServicesMode> for MetricsApiServicePolicy {
+    fn from(mode: MetricsApiServicesMode) -> Self {
+        match mode {
+            MetricsApiServicesMode::IfNotPresent => Self::IfNotPresent,
+            MetricsApiServicesMode::Always => Self::Always,
+            MetricsApiServicesMode::Never => Self::Never,
+        }
     }
 }
 
@@ -195,8 +220,8 @@ struct AggregatedServerArgs {
     service_port: u16,
     /// When the APIServices of the metrics of members are registered at that API server
     /// (metrics.k8s.io, custom.metrics.k8s.io, external.metrics.k8s.io).
-    #[arg(long, value_enum, value_name = "WHEN", default_value_t = MetricsApiServicePolicy::default(), add = EffectiveMode::BehindHost)]
-    metrics_api_services: MetricsApiServicePolicy,
+    #[arg(long, value_enum, value_name = "WHEN", default_value_t = MetricsApiServicesMode::default(), add = EffectiveMode::BehindHost)]
+    metrics_api_services: MetricsApiServicesMode,
     /// Enables anonymous requests to the secure port of the API server. Requests that are
     /// not rejected by another authentication method are treated as anonymous requests.
     /// Without it they are rejected, including probes.
@@ -320,7 +345,7 @@ async fn run_in_mode(arguments: &ServeArgs) -> anyhow::Result<()> {
                     .encryption(EncryptableResources::OwnGroups)?,
                 host,
                 service: arguments.host.service(pod_namespace),
-                metrics_api_services: arguments.host.metrics_api_services,
+                metrics_api_services: arguments.host.metrics_api_services.into(),
                 etcd_secret: arguments.store.certificates_secret().map(str::to_owned),
                 delegated: arguments.host.delegated(),
                 scheduling_settings: settings.scheduling.scheduling_settings,

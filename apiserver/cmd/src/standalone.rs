@@ -8,7 +8,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use addons::AddonSwitches;
 use admission::{AdmissionChain, DynamicAdmission};
+use admission_configuration::{ConfigurationSource, watch_policies, watch_webhook_configurations};
 use anyhow::Context;
 use auth::certificate_signing::ClusterSigner;
 use auth::oidc::OidcAuthenticator;
@@ -18,48 +20,40 @@ use auth::token::ServiceAccountTokens;
 use auth::{LocalAuthenticator, RoleEscalationCheck, authenticator};
 use client::{Api, InformerFactory, ShutdownToken, TaskGroup};
 use flotilla_http::{ApiServer, OwnControlPlane};
+use flotilla_kube::kubernetes_service::{self, KubernetesServiceOptions};
 use interpreter::LuaLimits;
 use karmada_api::FeatureGates;
 use karmada_api::addons::ADDONS_NAMESPACE;
 use machinery::UserInfo;
 use machinery::time::{Clock, SystemClock};
 use members::ClusterProxyBackends;
+use metrics_adapter::MetricsAdapter;
+use metrics_adapter::metrics_api::METRICS_GROUPS;
 use registry::{ComputedResourceProviders, LoopbackApi, Registry};
 use scheduler::DecisionExplanationCache;
 use scheduler::core::SchedulingSettings;
 use search::MemberCaches;
+use server_certificates::{CHECK_PERIOD, ClientAuthorities, ServerKeysLocation};
+use simulated_member::hollow_custom_metrics_providers;
 use storage::encryption::ResourceTransformers;
+use subresources::{ClusterConnectorContext, cluster_connectors};
 use tokio::sync::watch;
 use watchcache::WatchCaches;
+use webhook_client::{ServiceRouting, WebhookClientManager};
 
-use crate::addons::AddonSwitches;
-use crate::admission_policies::watch_policies;
-use crate::admission_webhooks::{ConfigurationSource, watch_webhook_configurations};
 use crate::audit_flags::AuditConfig;
 use crate::authentication_flags::{AuthenticationConfigurationFile, TokenWebhookOptions};
 use crate::authorization_flags::{AuthorizationOptions, run_reload_loop};
 use crate::certificate_files::CertificateFiles;
-use crate::client_authorities::ClientAuthorities;
-use crate::cluster_proxy::{ClusterConnectorContext, cluster_connectors};
 use crate::controller_manager::ServerIdentity;
 use crate::data_dir_metrics;
 use crate::file_changes::{FileWatch, watch_files};
-use crate::hollow_custom_metrics::hollow_custom_metrics_providers;
-use crate::kubernetes_service::{self, KubernetesServiceOptions};
-use crate::metrics_adapter::MetricsAdapter;
-use crate::metrics_api::METRICS_GROUPS;
 use crate::renewal::{CertificateRenewal, RenewedCertificateTargets};
-use crate::renewal_loop::CHECK_PERIOD;
 use crate::request_limit_flags::RequestLimitArgs;
 use crate::running_server::{self, RunningServer};
-use crate::server_keys::ServerKeysLocation;
 use crate::service_account_keys::ServiceAccountKeyArgs;
 use crate::storage_engine::{OpenedStorageEngine, StorageBackendConfig};
-use crate::webhook_client::{ServiceRouting, WebhookClientManager};
-use crate::{
-    expression_access, hollow_containers, listener, scheduling_decision, script_flags,
-    secret_access, signer_access,
-};
+use crate::{listener, script_flags};
 
 pub(crate) const STORE_DIR: &str = "store";
 const KEYS_DIR: &str = "pki";
@@ -196,8 +190,12 @@ impl StandaloneServer {
             customization_script_validator: Some(script_flags::script_validator(setup.scripts)),
             feature_gates: setup.gates,
             deletion_protection: setup.federation,
-            secret_authorizer: Some(secret_access::secret_authorizer(authorizer.clone())),
-            signer_authorizer: Some(signer_access::signer_authorizer(authorizer.clone())),
+            secret_authorizer: Some(admission_configuration::secret_authorizer(
+                authorizer.clone(),
+            )),
+            signer_authorizer: Some(admission_configuration::signer_authorizer(
+                authorizer.clone(),
+            )),
             insecure_agent_registration: setup.insecure_agent_registration,
         }));
         let hub = WatchCaches::new(engine.store(), watchcache::WatchCacheConfig::default());
@@ -261,7 +259,8 @@ impl StandaloneServer {
         });
         rbac.wait_synced().await;
         let admission_informers = InformerFactory::new(&server);
-        let expression_authorizer = expression_access::expression_authorizer(authorizer.clone());
+        let expression_authorizer =
+            admission_configuration::expression_authorizer(authorizer.clone());
         let webhooks = watch_webhook_configurations(
             ConfigurationSource::Own,
             &api,
@@ -301,7 +300,7 @@ impl StandaloneServer {
                 (connectors, metrics_adapter.dynamic_groups())
             }
             false => (
-                hollow_containers::container_connectors(&api, &clock, &server),
+                simulated_member::container_connectors(&api, &clock, &server),
                 hollow_custom_metrics_providers(&api, &clock),
             ),
         };
@@ -312,7 +311,7 @@ impl StandaloneServer {
             connectors,
             own_control_plane: Some(own_control_plane),
             dynamic_groups,
-            subresource_getters: scheduling_decision::decision_getters(
+            subresource_getters: subresources::decision_getters(
                 &api,
                 &decisions,
                 setup.scheduling_settings,

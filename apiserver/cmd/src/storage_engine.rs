@@ -7,19 +7,19 @@ use std::sync::Arc;
 use anyhow::{Context, anyhow, bail};
 use clap::Args;
 use client::{Api, TaskGroup};
+use encryption_configuration::EncryptableResources;
 use flotilla_http::{BackupOpener, HealthCheck, HealthProbe};
 use flotilla_metrics::{CallbackMetricDesc, CallbackMetricType};
 use futures_util::{StreamExt, stream};
 use machinery::Status;
 use machinery::time::Clock;
+use server_certificates::{CertificateUse, report_certificate};
 use storage::backup::{BackupSource, BackupStream};
 use storage::encryption::{EncryptedStore, ResourceTransformers, is_encrypted};
 use storage::etcd::{self, CurrentEtcdTlsFn, EtcdStore, EtcdTls};
 use storage::{EmbeddedStore, Error, RangeRequest, Store, StoreFaultKind, StoreHealth, format};
 use tokio::sync::watch;
 
-use crate::certificate_expiry::{CertificateUse, report_certificate};
-use crate::encryption::{self, EncryptableResources};
 use crate::flag_modes::EffectiveMode;
 use crate::store_events::StoreFaultEventRecorder;
 
@@ -120,7 +120,8 @@ impl StorageArgs {
         scope: EncryptableResources,
     ) -> anyhow::Result<Option<ResourceTransformers>> {
         let file = self.encryption_provider_config.as_ref();
-        file.map(|file| encryption::load(file, scope)).transpose()
+        file.map(|file| encryption_configuration::load(file, scope))
+            .transpose()
     }
 
     /// The Secret in which certificates for etcd are created.

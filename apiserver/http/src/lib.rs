@@ -32,6 +32,7 @@ mod non_resource_paths;
 mod openapi_v3;
 mod options;
 mod own_requests;
+mod probe_server;
 mod profiling;
 mod protobuf_responses;
 mod proxy;
@@ -69,6 +70,7 @@ pub use health::{HealthCheck, HealthProbe};
 pub use negotiation::RequestBodySerialization;
 pub use options::ApiServerOptions;
 pub use own_requests::{ControlPlaneBackend, OwnControlPlane};
+pub use probe_server::{BindAddress, LOOPBACK_METRICS, ProbeEndpoint, serve_probes};
 pub use proxy::{
     AGENT_TUNNEL, AgentTunnelEndpoint, CLUSTER_PROXY, ClusterProxy, GLOBAL_PROXY, GlobalProxy,
     HostControlPlane, MemberRead, MemberReader, MemberReply, MemberResourceReader, MemberSearch,

@@ -2,10 +2,10 @@
 //! `pkg/printers/internalversion/printers.go`).
 
 use jiff::Timestamp;
+use openapi::KindInfo;
 use serde_json::Value;
 
 use super::{TableColumnDefinition, age_cell, name_cell};
-use openapi::KindInfo;
 
 fn is_cluster(kind: &KindInfo) -> bool {
     kind.gvk.group == "cluster.karmada.io" && kind.gvk.kind == "Cluster"

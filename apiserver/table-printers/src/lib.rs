@@ -11,10 +11,10 @@ mod metadata_cells;
 mod resource_metrics;
 
 use jiff::Timestamp;
+use openapi::{KindInfo, PrinterColumn};
 use serde_json::Value;
 
 use metadata_cells::{age_cell, name_cell};
-use openapi::{KindInfo, PrinterColumn};
 
 pub use column_definition::TableColumnDefinition;
 pub use human_duration::{age, human_duration};

@@ -2,10 +2,10 @@
 //! CPU and memory, summed over the containers of a pod, and the window of the measurement.
 
 use machinery::Quantity;
+use openapi::KindInfo;
 use serde_json::Value;
 
 use super::{TableColumnDefinition, name_cell};
-use openapi::KindInfo;
 
 const RESOURCES: [&str; 2] = ["cpu", "memory"];
 

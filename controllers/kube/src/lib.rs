@@ -10,7 +10,7 @@
 //! Invariants: nothing is collected before every kind has been listed, and never without
 //! reading the owner from the server. Resources that discovery does not report are ignored.
 //!
-//! Entry points: [`start`].
+//! Entry points: [`start`]; [`kubernetes_service`], which every server runs, as kube-apiserver does.
 
 mod certificate_signing_requests;
 mod cluster_info;
@@ -21,6 +21,7 @@ mod deletable_resources;
 mod disruption;
 mod extension_authentication;
 mod garbage_collector;
+pub mod kubernetes_service;
 mod namespace_deletion;
 mod owner_graph;
 mod resource_quotas;

@@ -195,6 +195,14 @@ impl InformerFactory {
             .collect()
     }
 
+    /// Fails with the informers that have not synced yet.
+    pub fn check_synced(&self) -> Result<(), String> {
+        match self.unsynced().as_slice() {
+            [] => Ok(()),
+            missing => Err(missing.join("; ")),
+        }
+    }
+
     /// Waits for the first list of every informer started so far.
     pub async fn wait_for_cache_sync(&self) {
         for informer in self.all_informers() {

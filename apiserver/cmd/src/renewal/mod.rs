@@ -15,13 +15,10 @@ use auth::tls::{ReplaceableServingCertificate, ServingCertificates};
 use client::TaskGroup;
 use machinery::time::Clock;
 use parking_lot::Mutex;
+use server_certificates::{CertificateUse, ClientAuthorities, ClientAuthorityBundle, ServerKeysLocation, report_certificate, run_renewal_loop};
 use tokio::sync::{Notify, watch};
 
-use crate::certificate_expiry::{CertificateUse, report_certificate};
 use crate::certificate_files::{CertificateFiles, CertificatesOfFiles};
-use crate::client_authorities::{ClientAuthorities, ClientAuthorityBundle};
-use crate::renewal_loop::run_renewal_loop;
-use crate::server_keys::ServerKeysLocation;
 
 /// The users of the certificates, which a renewal updates.
 pub(crate) struct RenewedCertificateTargets {

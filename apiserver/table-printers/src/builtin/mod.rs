@@ -3,11 +3,11 @@
 //! and cells.
 
 use jiff::Timestamp;
+use openapi::KindInfo;
 use serde_json::Value;
 
 use super::TableColumnDefinition;
 use column_descriptions::column_description;
-use openapi::KindInfo;
 use print_handler::{ColumnHeader, PrintHandler};
 
 mod admission_policies;

@@ -1,10 +1,10 @@
 //! Tests of the rows that `kubectl get -o wide` shows.
 
 use machinery::{Gvk, time};
+use openapi::catalog;
 use serde_json::{Value, json};
 
 use super::{cells, columns};
-use openapi::catalog;
 
 const NOW: &str = "2026-01-02T04:00:00Z";
 
