@@ -122,16 +122,25 @@ pub(crate) fn answer_shell() -> bool {
 /// error, is printed, and its exit code returned.
 pub(crate) fn parse(arguments: impl Iterator<Item = OsString>) -> Result<Cli, ExitCode> {
     let words: Vec<OsString> = arguments.collect();
-    let is_plan = words.iter().skip(1).any(|word| word == "plan");
-    Cli::try_parse_from(words).map_err(|error| {
+    Cli::try_parse_from(&words).map_err(|error| {
         // A closed pipe is ignored.
         let _ = error.print();
-        match (error.use_stderr(), is_plan) {
-            (false, _) => ExitCode::SUCCESS,
-            (true, true) => ExitCode::from(PLAN_USAGE_ERROR),
-            (true, false) => ExitCode::from(USAGE_ERROR),
+        match error.use_stderr() {
+            false => ExitCode::SUCCESS,
+            true => ExitCode::from(usage_error_code(&words)),
         }
     })
+}
+
+/// The exit code of a command line that cannot be parsed, by its first word that is a command.
+fn usage_error_code(words: &[OsString]) -> u8 {
+    let cli = Cli::command();
+    let mut commands = words.iter().skip(1);
+    let command = commands.find_map(|word| cli.find_subcommand(word));
+    match command.map(clap::Command::get_name) {
+        Some("plan") => PLAN_USAGE_ERROR,
+        _ => USAGE_ERROR,
+    }
 }
 
 impl CliCommand {
@@ -215,6 +224,20 @@ mod tests {
     #[test]
     fn the_command_line_is_valid() {
         Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn only_the_command_plan_has_an_exit_code_of_its_own() {
+        for (line, expected) in [
+            ("plan --fly", PLAN_USAGE_ERROR),
+            ("-v 3 plan --fly", PLAN_USAGE_ERROR),
+            ("get plan --fly", USAGE_ERROR),
+            ("--fly", USAGE_ERROR),
+        ] {
+            let words = std::iter::once("flotilla").chain(line.split(' '));
+            let words: Vec<OsString> = words.map(OsString::from).collect();
+            assert_eq!(usage_error_code(&words), expected, "{line}");
+        }
     }
 
     #[test]

@@ -25,6 +25,8 @@ use super::observations::{
 };
 
 static LEASES: Gvr = Gvr::from_static("coordination.k8s.io", "v1", "leases");
+/// The discovery of the version of Clusters.
+const KARMADA_API: &str = "/apis/cluster.karmada.io/v1alpha1";
 const LEASE_NAMESPACE: &str = "karmada-cluster";
 /// Members that are asked at once.
 const MEMBERS_AT_ONCE: usize = 64;
@@ -48,8 +50,9 @@ pub(super) struct Examination<'a> {
 impl Examination<'_> {
     pub(super) async fn gather(&self) -> ControlPlaneObservations {
         let config = self.api.config();
-        let (readiness, server_version, metrics, members, leases, failed_works) = tokio::join!(
+        let (readiness, karmada_api, server_version, metrics, members, leases, failed_works) = tokio::join!(
             self.get("/readyz?verbose", MAX_ANSWER_BYTES),
+            self.get(KARMADA_API, MAX_ANSWER_BYTES),
             self.server_version(),
             self.metrics(),
             self.members(),
@@ -61,6 +64,7 @@ impl Examination<'_> {
             now: Timestamp::now(),
             client_version: env!("CARGO_PKG_VERSION").to_owned(),
             readiness,
+            karmada_api,
             server_version,
             metrics,
             members,

@@ -99,6 +99,8 @@ pub(super) struct ControlPlaneObservations {
     pub(super) client_version: String,
     /// `/readyz?verbose`.
     pub(super) readiness: QueryResult<HttpAnswer>,
+    /// The discovery of `cluster.karmada.io/v1alpha1`.
+    pub(super) karmada_api: QueryResult<HttpAnswer>,
     /// `gitVersion` of `/version`.
     pub(super) server_version: QueryResult<String>,
     pub(super) metrics: QueryResult<MetricSamples>,
@@ -120,5 +122,14 @@ impl ControlPlaneObservations {
             .and_then(HttpAnswer::clock_ahead);
         let ahead = ahead.unwrap_or(SignedDuration::ZERO);
         self.now.checked_add(ahead).unwrap_or(self.now)
+    }
+}
+
+impl ControlPlaneObservations {
+    /// Whether the server is no control plane. One whose Flotilla is away answers 503.
+    pub(super) fn lacks_karmada_api(&self) -> bool {
+        self.karmada_api
+            .as_ref()
+            .is_ok_and(|answer| answer.code == 404)
     }
 }

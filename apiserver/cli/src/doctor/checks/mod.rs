@@ -11,12 +11,12 @@ mod works;
 use super::observations::ControlPlaneObservations;
 use super::report::CheckResult;
 
-/// Judges all observations. A server that does not answer is one result, beside what is known
-/// without it.
+/// Judges all observations. A server that does not answer, or is another one, is one result, beside
+/// what is known without it.
 pub(super) fn run_checks(observations: &ControlPlaneObservations) -> Vec<CheckResult> {
     let mut results = server::check_api_server(observations);
     results.extend(certificates::check_user_credentials(observations));
-    if observations.readiness.is_err() {
+    if observations.readiness.is_err() || observations.lacks_karmada_api() {
         return results;
     }
     let checks: [fn(&ControlPlaneObservations) -> Vec<CheckResult>; 14] = [

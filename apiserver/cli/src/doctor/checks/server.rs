@@ -37,6 +37,12 @@ pub(super) fn check_api_server(observations: &ControlPlaneObservations) -> Vec<C
         Ok(answer) if answer.code != 200 => fail_readiness(&mut results, server, answer),
         Ok(_) => {}
     }
+    if observations.lacks_karmada_api() {
+        results.fail(
+            format!("{server} is not a control plane: it does not serve cluster.karmada.io"),
+            "use the kubeconfig of Flotilla, or of the API server that it is installed behind",
+        );
+    }
     results.or_well(format!("{server} answers and is ready"))
 }
 

@@ -71,6 +71,7 @@ fn healthy() -> ControlPlaneObservations {
         now: now(),
         client_version: "0.1.0".to_owned(),
         readiness: Ok(answer(200, "[+]ping ok\nreadyz check passed\n", 0)),
+        karmada_api: Ok(answer(200, "{}", 0)),
         server_version: Ok("v1.36.0+flotilla.0.1.0".to_owned()),
         metrics: Ok(metrics("")),
         members: Ok(vec![member("m1", "Push"), member("m2", "Pull")]),
@@ -168,6 +169,14 @@ fn failures_of_the_server_are_named() {
         (
             |f| f.readiness = Ok(answer(503, "", 0)),
             "error api-server: https://plane is not ready: /readyz answers 503",
+        ),
+        (
+            |f| {
+                f.karmada_api = Ok(answer(404, "404 page not found", 0));
+                f.members = Err("the server could not find the requested resource".to_owned());
+                f.metrics = Err("the server is the host of Flotilla and shows its own".to_owned());
+            },
+            "error api-server: https://plane is not a control plane: it does not serve cluster.karmada.io",
         ),
         (
             |f| f.readiness = Ok(answer(401, "", 0)),
