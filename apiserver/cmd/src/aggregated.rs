@@ -11,7 +11,11 @@ use std::time::Duration;
 
 use addons::AddonSwitches;
 use admission::{AdmissionChain, DynamicAdmission};
-use aggregation::{ApiServiceController, ApiServiceTarget, EtcdCertificateSecretManager, HostDelegation, MetricsApiServicePolicy, ServingCertificateSecretManager, agent_restriction, deletion_protection};
+use aggregation::{
+    ApiServiceController, ApiServiceTarget, EtcdCertificateSecretManager, HostDelegation,
+    MetricsApiServicePolicy, ServingCertificateSecretManager, agent_restriction,
+    deletion_protection,
+};
 use anyhow::Context;
 use auth::delegated;
 use client::remote::{RequestForwarder, RestConfig};

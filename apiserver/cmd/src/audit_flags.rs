@@ -9,7 +9,10 @@ use clap::Args;
 use client::TaskGroup;
 use client::remote::RestConfig;
 use client::remote::kubeconfig::KubeconfigLoadingRules;
-use flotilla_http::audit::{AuditErrorCounters, AuditLogFile, AuditLogRotation, AuditPolicy, AuditWebhook, AuditWebhookBatching, Auditor, start_stdout_log};
+use flotilla_http::audit::{
+    AuditErrorCounters, AuditLogFile, AuditLogRotation, AuditPolicy, AuditWebhook,
+    AuditWebhookBatching, Auditor, start_stdout_log,
+};
 use flotilla_metrics::MetricsRegistry;
 use machinery::duration;
 use machinery::time::Clock;

@@ -5,7 +5,10 @@
 
 use std::sync::Arc;
 
-use addons::{AddonController, AddonControllerOptions, AddonDefaults, AddonSwitches, EstimatorAddons, EstimatorAddonsOptions, LeaderAddons, member_tracking};
+use addons::{
+    AddonController, AddonControllerOptions, AddonDefaults, AddonSwitches, EstimatorAddons,
+    EstimatorAddonsOptions, LeaderAddons, member_tracking,
+};
 use admission::policies::{KindSchemas, type_check};
 use auth::certificate_signing::ClusterSigner;
 use auth::token::ServiceAccountTokens;

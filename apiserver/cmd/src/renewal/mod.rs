@@ -4,7 +4,7 @@
 //! Open connections are kept; new ones use the new serving certificate. Clients that trust
 //! an earlier certificate of the authority still trust the server.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,7 +15,10 @@ use auth::tls::{ReplaceableServingCertificate, ServingCertificates};
 use client::TaskGroup;
 use machinery::time::Clock;
 use parking_lot::Mutex;
-use server_certificates::{CertificateUse, ClientAuthorities, ClientAuthorityBundle, ServerKeysLocation, report_certificate, run_renewal_loop};
+use server_certificates::{
+    CertificateUse, ClientAuthorities, ClientAuthorityBundle, ServerKeysLocation,
+    report_certificate, run_renewal_loop,
+};
 use tokio::sync::{Notify, watch};
 
 use crate::certificate_files::{CertificateFiles, CertificatesOfFiles};
@@ -40,6 +43,15 @@ pub(crate) struct RenewedCertificateTargets {
     pub(crate) kubeconfig: PathBuf,
     /// The server URL in the kubeconfig.
     pub(crate) url: String,
+}
+
+impl RenewedCertificateTargets {
+    /// The files whose content is used again when it changes.
+    pub(crate) fn watched_files(&self) -> Vec<PathBuf> {
+        let mut files = self.files.paths();
+        files.extend(self.client_authorities.path().map(Path::to_path_buf));
+        files
+    }
 }
 
 /// The certificates in use, as PEM.
