@@ -105,46 +105,24 @@ impl AggregatedServer {
             HostDelegation::start(&host, &clock, &setup.delegated, &connections, &server_tasks);
         let resources = FlotillaRegistry::new(&setup, &engine, &delegation, &metrics, &clock);
         resources.chain.set_role_api(Arc::clone(&host));
-        let controller_tasks = TaskGroup::new(ShutdownToken::new());
-        let api: Arc<dyn Api> =
-            GroupSplitApi::new(resources.api, Arc::clone(&host), is_karmada_group);
-        let running = RunningServer {
-            addons: AddonSwitches::watch(&api, &setup.service.namespace, &server_tasks),
-            api,
-            clock: Arc::clone(&clock),
-            informers: InformerFactory::new(&controller_tasks),
-            decisions: DecisionExplanationCache::default(),
-            controller_tasks,
-            url: listener::url(address),
-            address,
-            listener_tasks: TaskGroup::new(ShutdownToken::new()),
-            server_tasks,
-            engine,
-            member_caches: MemberCaches::new(&resources.watch_caches),
-            watch_caches: resources.watch_caches,
-        };
+        let running = running_server(&resources, &host, &setup, engine, address, server_tasks);
         let server_tasks = &running.server_tasks;
         running
             .engine
             .record_faults(&running.api, &clock, server_tasks);
         let ready = delegation.readiness_probe(running.engine.probe());
-        let audit = setup.audit.take();
-        let auditor = audit.map(|audit| audit.start(&metrics, &clock, server_tasks));
+        let forwarder = RequestForwarder::new(setup.host.clone(), &connections)?;
+        let control_plane = HostControlPlane::new(forwarder, &metrics);
         let options = ApiServerOptions {
-            auditor: auditor.transpose()?,
             resources_installed: Some(Arc::clone(&ready)),
             ..http_options(
-                &setup,
+                &mut setup,
                 &running,
-                &resources.registry,
+                &resources,
                 &delegation,
-                &resources.metrics_adapter,
-                HostControlPlane::new(
-                    RequestForwarder::new(setup.host.clone(), &connections)?,
-                    &metrics,
-                ),
+                control_plane,
                 metrics,
-            )
+            )?
         };
         let table = resources.registry.table();
         let served = aggregation::registered_versions(&table, setup.metrics_api_services);
@@ -190,6 +168,36 @@ impl AggregatedServer {
     pub(crate) async fn stop(&self) {
         self.running.stop().await;
         self.host_connection_tasks.stop().await;
+    }
+}
+
+/// The parts of the server that controllers use: the API has Flotilla's groups, and those of the
+/// host.
+fn running_server(
+    resources: &FlotillaRegistry,
+    host: &Arc<dyn Api>,
+    setup: &AggregatedServerOptions<'_>,
+    engine: OpenedStorageEngine,
+    address: SocketAddr,
+    server_tasks: TaskGroup,
+) -> RunningServer {
+    let own = Arc::clone(&resources.api);
+    let api: Arc<dyn Api> = GroupSplitApi::new(own, Arc::clone(host), is_karmada_group);
+    let controller_tasks = TaskGroup::new(ShutdownToken::new());
+    RunningServer {
+        addons: AddonSwitches::watch(&api, &setup.service.namespace, &server_tasks),
+        api,
+        clock: Arc::new(SystemClock),
+        informers: InformerFactory::new(&controller_tasks),
+        decisions: DecisionExplanationCache::default(),
+        controller_tasks,
+        url: listener::url(address),
+        address,
+        listener_tasks: TaskGroup::new(ShutdownToken::new()),
+        server_tasks,
+        engine,
+        member_caches: MemberCaches::new(&resources.watch_caches),
+        watch_caches: Arc::clone(&resources.watch_caches),
     }
 }
 
@@ -281,14 +289,16 @@ impl FlotillaRegistry {
 }
 
 fn http_options(
-    setup: &AggregatedServerOptions<'_>,
+    setup: &mut AggregatedServerOptions<'_>,
     running: &RunningServer,
-    registry: &Arc<Registry>,
+    resources: &FlotillaRegistry,
     delegation: &HostDelegation,
-    metrics_adapter: &MetricsAdapter,
     host: Arc<HostControlPlane>,
     metrics: MetricsRegistry,
-) -> ApiServerOptions {
+) -> anyhow::Result<ApiServerOptions> {
+    let metrics_adapter = &resources.metrics_adapter;
+    let audit = setup.audit.take();
+    let auditor = audit.map(|audit| audit.start(&metrics, &running.clock, &running.server_tasks));
     let shared = setup.request_limits.apply_to(running_server::http_options(
         running.address,
         &running.engine,
@@ -303,7 +313,7 @@ fn http_options(
     metrics_adapter.set_backends(backends.clone(), &running.addons);
     let connectors = ClusterConnectorContext {
         api,
-        registry,
+        registry: &resources.registry,
         authorizer: Arc::clone(&delegation.authorizer).into(),
         control_plane: host,
         member_caches: &running.member_caches,
@@ -312,7 +322,8 @@ fn http_options(
         metrics: &metrics,
         addons: &running.addons,
     };
-    ApiServerOptions {
+    Ok(ApiServerOptions {
+        auditor: auditor.transpose()?,
         checks,
         dynamic_groups: metrics_adapter.dynamic_groups(),
         connectors: cluster_connectors(backends, connectors),
@@ -331,7 +342,7 @@ fn http_options(
             (agent_restriction::WEBHOOK_PATH, agent_restriction::REVIEW),
         ]),
         ..shared
-    }
+    })
 }
 
 async fn wait_until_ready(ready: &HealthProbe) {

@@ -10,15 +10,11 @@ use clap::Args;
 use flotilla_cli::output;
 use flotilla_runtime::ControllerContext;
 use hollow::HollowCluster;
-use interpreter::LuaLimits;
-use karmada_api::FeatureGates;
 use machinery::time::{Clock, SystemClock};
-use scheduler::core::SchedulingSettings;
 use simulated_member::hollow_metrics_providers;
 
 use crate::controller_manager::{self, LeaderContext};
 use crate::logs;
-use crate::request_limit_flags::RequestLimitArgs;
 use crate::signals::TerminationSignals;
 use crate::standalone::{StandaloneServer, StandaloneServerOptions};
 use crate::startup::StartupLogFields;
@@ -108,31 +104,11 @@ pub(crate) async fn start(
         false => Default::default(),
     };
     let setup = StandaloneServerOptions {
-        dir,
-        listen,
-        storage_backend: STORE,
-        encryption: None,
         reuse_port: true,
         federation: false,
-        scheduling_settings: SchedulingSettings::default(),
         computed_resources,
         annotated_metrics: size.custom_metrics,
-        names: &[],
-        authentication: Default::default(),
-        authentication_configuration: None,
-        client_ca_file: None,
-        certificate_files: Default::default(),
-        service_account_keys: Default::default(),
-        token_webhook: None,
-        authorization: Default::default(),
-        shutdown_delay: Duration::ZERO,
-        request_limits: RequestLimitArgs::default(),
-        profiling: false,
-        audit: None,
-        insecure_agent_registration: false,
-        allow_no_execute: false,
-        scripts: LuaLimits::default(),
-        gates: FeatureGates::default(),
+        ..StandaloneServerOptions::new(dir, listen, STORE)
     };
     let server = Box::pin(StandaloneServer::start_with_clock(setup, clock))
         .await

@@ -9,9 +9,9 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use clap::Args;
-use client::remote::RemoteApi;
 use client::remote::in_cluster::InClusterEnvironment;
 use client::remote::kubeconfig::KubeconfigLoadingRules;
+use client::remote::{RemoteApi, RestConfig};
 use client::{Api, ShutdownToken, TaskGroup};
 use clusters::{
     ClusterNameResolutionReporter, NameLookup, NameResolutionOptions, NodeNameResolutionDetector,
@@ -163,6 +163,37 @@ impl NameResolutionDetectorArgs {
         })
     }
 
+    /// How the member is reached.
+    fn member(&self) -> anyhow::Result<RestConfig> {
+        let Some(file) = &self.kubeconfig else {
+            return Ok(InClusterEnvironment::from_environment()?.load()?);
+        };
+        let rules = KubeconfigLoadingRules::from_file(file);
+        rules.load().context("the cluster's kubeconfig")
+    }
+
+    /// How the control plane is reached.
+    fn control_plane(&self) -> anyhow::Result<RestConfig> {
+        let rules = KubeconfigLoadingRules {
+            context: self.karmada_context.clone(),
+            ..KubeconfigLoadingRules::from_file(&self.host_kubeconfig)
+        };
+        rules.load().context("the kubeconfig of the control plane")
+    }
+
+    /// Serves `/healthz`, unless the port is 0.
+    async fn serve_health(&self, tasks: &TaskGroup) -> anyhow::Result<()> {
+        if self.healthz_port == 0 {
+            return Ok(());
+        }
+        let address = SocketAddr::new(self.bind_address, self.healthz_port);
+        if let Some(listener) = BindAddress::Address(address).bind().await? {
+            let ready = Arc::new(AtomicBool::new(true));
+            serve_probes(listener, ProbeEndpoint::Health(ready), tasks);
+        }
+        Ok(())
+    }
+
     /// Looks the name up with the resolver of the system, on a thread for blocking calls.
     fn lookup(&self) -> NameLookup {
         let name: Arc<str> = self.coredns_lookup_name.as_str().into();
@@ -204,29 +235,11 @@ async fn start(
     let options = arguments.options()?;
     let node = arguments.host_name.clone().unwrap_or_else(host_name);
     let election = arguments.election.election(&node)?;
-    let member = match &arguments.kubeconfig {
-        Some(file) => KubeconfigLoadingRules::from_file(file)
-            .load()
-            .context("the cluster's kubeconfig")?,
-        None => InClusterEnvironment::from_environment()?.load()?,
-    };
-    let control = KubeconfigLoadingRules {
-        context: arguments.karmada_context.clone(),
-        ..KubeconfigLoadingRules::from_file(&arguments.host_kubeconfig)
-    };
-    let control = control
-        .load()
-        .context("the kubeconfig of the control plane")?;
+    let (member, control) = (arguments.member()?, arguments.control_plane()?);
     let control_plane = control.server.to_string();
     let member: Arc<dyn Api> = Arc::new(RemoteApi::new(member, connections)?);
     let control: Arc<dyn Api> = Arc::new(RemoteApi::new(control, connections)?);
-    if arguments.healthz_port != 0 {
-        let address = SocketAddr::new(arguments.bind_address, arguments.healthz_port);
-        if let Some(listener) = BindAddress::Address(address).bind().await? {
-            let ready = Arc::new(AtomicBool::new(true));
-            serve_probes(listener, ProbeEndpoint::Health(ready), tasks);
-        }
-    }
+    arguments.serve_health(tasks).await?;
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
     let detector = NodeNameResolutionDetector {
         member: Arc::clone(&member),

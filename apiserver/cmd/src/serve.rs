@@ -379,11 +379,13 @@ async fn run_standalone(arguments: &ServeArgs) -> anyhow::Result<()> {
     ended
 }
 
-async fn start_standalone(arguments: &ServeArgs) -> anyhow::Result<StandaloneServer> {
-    let settings = arguments.control_plane_options(arguments.templates.standalone_options())?;
+fn standalone_options<'a>(
+    arguments: &'a ServeArgs,
+    settings: &MultiClusterControllerOptions,
+) -> anyhow::Result<StandaloneServerOptions<'a>> {
     let mut authentication = arguments.host.authentication();
     let configuration = arguments.authentication.complete(&mut authentication)?;
-    let setup = StandaloneServerOptions {
+    Ok(StandaloneServerOptions {
         dir: &arguments.data_dir,
         listen: arguments.listen,
         storage_backend: arguments.store.backend()?,
@@ -417,7 +419,12 @@ async fn start_standalone(arguments: &ServeArgs) -> anyhow::Result<StandaloneSer
         allow_no_execute: settings.allow_no_execute,
         insecure_agent_registration: arguments.fleet.insecure_agent_registration,
         gates: arguments.gates.feature_gates,
-    };
+    })
+}
+
+async fn start_standalone(arguments: &ServeArgs) -> anyhow::Result<StandaloneServer> {
+    let settings = arguments.control_plane_options(arguments.templates.standalone_options())?;
+    let setup = standalone_options(arguments, &settings)?;
     let store = setup.storage_backend.clone();
     let election = arguments
         .leadership

@@ -22,7 +22,6 @@ use crate::controller_manager::{self, LeaderContext, MultiClusterControllerOptio
 use crate::estimator_flags;
 use crate::logs;
 use crate::member::{self, HollowClusterArgs};
-use crate::request_limit_flags::RequestLimitArgs;
 use crate::script_flags;
 use crate::signals::TerminationSignals;
 use crate::standalone::{StandaloneServer, StandaloneServerOptions};
@@ -136,34 +135,16 @@ impl LocalFleet {
         settings: &MultiClusterControllerOptions,
     ) -> anyhow::Result<Self> {
         let setup = StandaloneServerOptions {
-            dir,
-            listen,
-            storage_backend: STORE,
-            encryption: None,
-            reuse_port: false,
-            federation: true,
             scheduling_settings: settings.scheduling.scheduling_settings,
-            computed_resources: Default::default(),
-            annotated_metrics: false,
-            names: &[],
             authentication: LocalAuthenticatorOptions {
                 bootstrap_tokens: true,
                 ..Default::default()
             },
-            authentication_configuration: None,
-            client_ca_file: None,
-            certificate_files: Default::default(),
-            service_account_keys: Default::default(),
-            token_webhook: None,
-            authorization: Default::default(),
-            shutdown_delay: Duration::ZERO,
-            request_limits: RequestLimitArgs::default(),
             profiling: true,
-            audit: None,
-            insecure_agent_registration: false,
             allow_no_execute: settings.allow_no_execute,
             scripts: settings.scripts,
             gates: settings.gates,
+            ..StandaloneServerOptions::new(dir, listen, STORE)
         };
         let control = async {
             let server = StandaloneServer::start(setup).await?;

@@ -7,6 +7,7 @@ use auth::RequestAuthenticator;
 use http::header::{CONTENT_TYPE, HeaderValue};
 use http::{HeaderMap, Response};
 use machinery::{Status, UserInfo};
+use serde_json::Value;
 
 use crate::backup::{self, BACKUP_PATH, BackupOpener};
 use crate::documents::CurrentApiDocuments;
@@ -64,22 +65,11 @@ impl NonResourcePathHandler {
             "/metrics/slis" => Ok(prometheus_response(self.metrics.slis_text())),
             "/openapi/v2" => self.documents.v2(headers).await,
             "/" => Ok(response_writers::write_paths(&self.all_paths(), form()?)),
-            "/openid/v1/jwks" => {
-                let jwks = self.token_issuer()?.jwks();
-                Ok(response_writers::write_value(
-                    200,
-                    &jwks,
-                    ResponseFormat::PLAIN_JSON,
-                ))
-            }
+            "/openid/v1/jwks" => Ok(issuer_response(&self.token_issuer()?.jwks())),
             "/.well-known/openid-configuration" => {
                 let issuer = self.token_issuer()?;
                 let uri = format!("{}/openid/v1/jwks", issuer.issuer());
-                Ok(response_writers::write_value(
-                    200,
-                    &issuer.openid_configuration(&uri),
-                    ResponseFormat::PLAIN_JSON,
-                ))
+                Ok(issuer_response(&issuer.openid_configuration(&uri)))
             }
             BACKUP_PATH => {
                 let open = self.backup.as_ref().ok_or_else(Status::page_not_found)?;
@@ -130,6 +120,11 @@ impl NonResourcePathHandler {
         all.sort_unstable();
         all
     }
+}
+
+/// A document about the issuer of service account tokens.
+fn issuer_response(document: &Value) -> Response<ServerResponseBody> {
+    response_writers::write_value(200, document, ResponseFormat::PLAIN_JSON)
 }
 
 /// Metrics in Prometheus' text format.

@@ -293,12 +293,7 @@ fn parse_resource(
         requested.subpath = path_after(path, index + 3);
     }
     if !requested.has_name {
-        verb = match verb {
-            "get" if query.flag("watch") => "watch",
-            "get" => "list",
-            "delete" => "deletecollection",
-            other => other,
-        };
+        verb = collection_verb(verb, query);
         if matches!(verb, "list" | "watch" | "deletecollection") {
             requested.name = selected_name(query).unwrap_or_default().into_owned();
             if !verb_in_path {
@@ -309,6 +304,16 @@ fn parse_resource(
         }
     }
     Ok(Some((verb, requested)))
+}
+
+/// The verb of a request without a name.
+fn collection_verb(verb: &'static str, query: &QueryParams) -> &'static str {
+    match verb {
+        "get" if query.flag("watch") => "watch",
+        "get" => "list",
+        "delete" => "deletecollection",
+        other => other,
+    }
 }
 
 /// The name that a field selector requires, so that RBAC rules with resourceNames apply

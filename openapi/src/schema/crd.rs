@@ -14,6 +14,22 @@ use crate::model::{
 use crate::schema_file_parser::{OBJECT_META_TYPE, object_fields};
 
 const PRESERVE_UNKNOWN_FIELDS: &str = "x-kubernetes-preserve-unknown-fields";
+/// The keys of a schema that [`ValueValidation`] has, besides compositions.
+const VALUE_VALIDATIONS: [&str; 13] = [
+    "enum",
+    "minimum",
+    "maximum",
+    "multipleOf",
+    "minLength",
+    "maxLength",
+    "minItems",
+    "maxItems",
+    "minProperties",
+    "maxProperties",
+    "uniqueItems",
+    "pattern",
+    "x-kubernetes-validations",
+];
 /// How many definitions one schema may have.
 const MAX_DEFINITIONS: usize = 50_000;
 
@@ -319,40 +335,14 @@ impl CrdSchemaParser {
         let number = |key: &str| map.get(key).and_then(Value::as_f64);
         let count = |key: &str| map.get(key).and_then(Value::as_u64);
         let logic = self.build_composition(map, depth)?;
-        let names = [
-            "enum",
-            "minimum",
-            "maximum",
-            "multipleOf",
-            "minLength",
-            "maxLength",
-            "minItems",
-            "maxItems",
-            "minProperties",
-            "maxProperties",
-            "uniqueItems",
-            "pattern",
-            "x-kubernetes-validations",
-        ];
-        if logic.is_none() && !names.iter().any(|n| map.contains_key(*n)) {
+        if logic.is_none() && !VALUE_VALIDATIONS.iter().any(|n| map.contains_key(*n)) {
             return Ok(None);
         }
-        let pattern = match map.get("pattern").and_then(Value::as_str) {
-            Some(source) => {
-                let pattern = RegexPattern::new(source);
-                if pattern.matches("").is_none() {
-                    return Err(format!("pattern {source:?} cannot be compiled"));
-                }
-                Some(pattern)
-            }
-            None => None,
-        };
+        let source = map.get("pattern").and_then(Value::as_str);
+        let pattern = source.map(compile_pattern).transpose()?;
+        let array = |key: &str| map.get(key).and_then(Value::as_array).cloned();
         Ok(Some(ValueValidation {
-            enum_values: map
-                .get("enum")
-                .and_then(Value::as_array)
-                .cloned()
-                .unwrap_or_default(),
+            enum_values: array("enum").unwrap_or_default(),
             minimum: number("minimum"),
             maximum: number("maximum"),
             exclusive_minimum: bool_field(map, "exclusiveMinimum"),
@@ -367,11 +357,7 @@ impl CrdSchemaParser {
             unique_items: bool_field(map, "uniqueItems"),
             pattern,
             composition: logic.map(Box::new),
-            cel_rules: map
-                .get("x-kubernetes-validations")
-                .and_then(Value::as_array)
-                .cloned()
-                .unwrap_or_default(),
+            cel_rules: array("x-kubernetes-validations").unwrap_or_default(),
         }))
     }
 
@@ -416,6 +402,14 @@ impl CrdSchemaParser {
 
 fn string_field<'v>(map: &'v Map<String, Value>, key: &str) -> &'v str {
     map.get(key).and_then(Value::as_str).unwrap_or_default()
+}
+
+fn compile_pattern(source: &str) -> Result<RegexPattern, String> {
+    let pattern = RegexPattern::new(source);
+    match pattern.matches("") {
+        Some(_) => Ok(pattern),
+        None => Err(format!("pattern {source:?} cannot be compiled")),
+    }
 }
 
 fn bool_field(map: &Map<String, Value>, key: &str) -> bool {

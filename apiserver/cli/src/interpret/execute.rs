@@ -61,15 +61,39 @@ pub(super) async fn execute(
         return Err(RULE_NOT_ENABLED.into());
     }
     let object = Object::from_value(tree).map_err(|e| e.to_string())?;
+    let outputs = Box::pin(run_operation(
+        &interpreter,
+        operation,
+        &kind,
+        &object,
+        inputs,
+    ))
+    .await?;
+    let results = outputs.into_iter();
+    let results = results.map(|(name, value)| Some((name, value?)));
+    results
+        .collect::<Option<Vec<_>>>()
+        .ok_or_else(|| RULE_NOT_ENABLED.into())
+}
+
+/// The outputs of an operation by name; `None` for one that no rule has.
+async fn run_operation(
+    interpreter: &ResourceInterpreter,
+    operation: InterpreterOperation,
+    kind: &Gvk,
+    object: &Object,
+    inputs: &InterpreterOperationInputs,
+) -> Result<Vec<(&'static str, Option<Value>)>, String> {
     let text_of = |e: interpreter::Error| e.to_string();
-    let outputs: Vec<(&str, Option<Value>)> = match operation {
+    Ok(match operation {
         InterpreterOperation::Retain => {
             let observed = inputs.observed()?;
-            let retained = interpreter.retain(&kind, tree.clone(), observed).await;
+            let desired = inputs.desired()?.clone();
+            let retained = interpreter.retain(kind, desired, observed).await;
             vec![("retained", Some(retained.map_err(text_of)?))]
         }
         InterpreterOperation::InterpretReplica => {
-            let replicas = interpreter.replicas(&kind, &object).await;
+            let replicas = interpreter.replicas(kind, object).await;
             let replicas = replicas.map_err(text_of)?.ok_or(RULE_NOT_ENABLED)?;
             let requires = json!(replicas.requirements);
             vec![
@@ -78,43 +102,39 @@ pub(super) async fn execute(
             ]
         }
         InterpreterOperation::InterpretComponent => {
-            let components = interpreter.components(&kind, &object).await;
+            let components = interpreter.components(kind, object).await;
             vec![(
                 "components",
                 components.map_err(text_of)?.map(|all| json!(all)),
             )]
         }
         InterpreterOperation::ReviseReplica => {
+            let template = inputs.object()?.clone();
             let revised = interpreter
-                .revise_replica(&kind, tree.clone(), inputs.replicas)
+                .revise_replica(kind, template, inputs.replicas)
                 .await;
             vec![("revised", Some(revised.map_err(text_of)?))]
         }
         InterpreterOperation::InterpretStatus => {
-            let status = interpreter.reflect_status(&kind, &object).await;
+            let status = interpreter.reflect_status(kind, object).await;
             vec![("status", Some(json!(status.map_err(text_of)?)))]
         }
         InterpreterOperation::AggregateStatus => {
             let now = SystemClock.now();
             let summed =
-                interpreter.with_aggregated_status(&kind, &object, inputs.items.as_deref(), now);
+                interpreter.with_aggregated_status(kind, object, inputs.items.as_deref(), now);
             vec![("aggregatedStatus", summed.await.map_err(text_of)?)]
         }
         InterpreterOperation::InterpretHealth => {
-            let healthy = interpreter.interpret_health(&kind, &object).await;
+            let healthy = interpreter.interpret_health(kind, object).await;
             vec![("healthy", healthy.map_err(text_of)?.map(Value::Bool))]
         }
         InterpreterOperation::InterpretDependency => {
-            let dependencies = interpreter.dependencies(&kind, &object).await;
+            let dependencies = interpreter.dependencies(kind, object).await;
             let dependencies = dependencies.map_err(text_of)?;
             vec![("dependencies", dependencies.map(|all| json!(all)))]
         }
-    };
-    let results = outputs.into_iter();
-    let results = results.map(|(name, value)| Some((name, value?)));
-    results
-        .collect::<Option<Vec<_>>>()
-        .ok_or_else(|| RULE_NOT_ENABLED.into())
+    })
 }
 
 /// The results as YAML documents, without a line feed at the end.

@@ -20,8 +20,6 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
 use super::*;
-use crate::request_limit_flags::RequestLimitArgs;
-use crate::service_account_keys::ServiceAccountKeyArgs;
 use crate::standalone::{StandaloneServer, StandaloneServerOptions};
 use crate::storage_engine::StorageBackendConfig;
 
@@ -123,32 +121,11 @@ impl TlsTestConnection {
 }
 
 async fn start(dir: &Path, clock: &Arc<FakeClock>) -> StandaloneServer {
+    let listen = "127.0.0.1:0".parse().unwrap();
+    let backend = StorageBackendConfig::Embedded { sync: false };
     let setup = StandaloneServerOptions {
-        dir,
-        listen: "127.0.0.1:0".parse().unwrap(),
-        storage_backend: StorageBackendConfig::Embedded { sync: false },
-        encryption: None,
-        reuse_port: false,
         federation: false,
-        scheduling_settings: scheduler::core::SchedulingSettings::default(),
-        computed_resources: Default::default(),
-        annotated_metrics: false,
-        names: &[],
-        authentication: auth::authenticator::LocalAuthenticatorOptions::default(),
-        authentication_configuration: None,
-        client_ca_file: None,
-        certificate_files: CertificateFiles::default(),
-        service_account_keys: ServiceAccountKeyArgs::default(),
-        token_webhook: None,
-        authorization: Default::default(),
-        shutdown_delay: Duration::ZERO,
-        request_limits: RequestLimitArgs::default(),
-        profiling: false,
-        audit: None,
-        insecure_agent_registration: false,
-        allow_no_execute: false,
-        scripts: interpreter::LuaLimits::default(),
-        gates: karmada_api::FeatureGates::default(),
+        ..StandaloneServerOptions::new(dir, listen, backend)
     };
     let clock = Arc::clone(clock) as Arc<dyn Clock>;
     Box::pin(StandaloneServer::start_with_clock(setup, clock))

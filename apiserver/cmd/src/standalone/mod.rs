@@ -22,7 +22,6 @@ use auth::token::ServiceAccountTokens;
 use flotilla_http::{ApiServer, ApiServerOptions};
 use flotilla_kube::kubernetes_service::{self, KubernetesServiceOptions};
 use flotilla_metrics::MetricsRegistry;
-use flotilla_runtime::{InformerFactory, ShutdownToken, TaskGroup};
 use machinery::time::{Clock, SystemClock};
 use registry::LoopbackApi;
 use scheduler::DecisionExplanationCache;

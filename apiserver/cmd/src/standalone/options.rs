@@ -64,3 +64,40 @@ pub(crate) struct StandaloneServerOptions<'a> {
     /// The feature gates.
     pub(crate) gates: FeatureGates,
 }
+
+impl<'a> StandaloneServerOptions<'a> {
+    /// The options of a control plane of built-in and Karmada's kinds without flags.
+    pub(crate) fn new(
+        dir: &'a Path,
+        listen: SocketAddr,
+        storage_backend: StorageBackendConfig,
+    ) -> Self {
+        Self {
+            dir,
+            listen,
+            storage_backend,
+            encryption: None,
+            reuse_port: false,
+            federation: true,
+            scheduling_settings: SchedulingSettings::default(),
+            computed_resources: ComputedResourceProviders::default(),
+            annotated_metrics: false,
+            names: &[],
+            authentication: authenticator::LocalAuthenticatorOptions::default(),
+            authentication_configuration: None,
+            client_ca_file: None,
+            certificate_files: CertificateFiles::default(),
+            service_account_keys: ServiceAccountKeyArgs::default(),
+            token_webhook: None,
+            authorization: AuthorizationOptions::default(),
+            shutdown_delay: Duration::ZERO,
+            request_limits: RequestLimitArgs::default(),
+            profiling: false,
+            audit: None,
+            allow_no_execute: false,
+            insecure_agent_registration: false,
+            scripts: LuaLimits::default(),
+            gates: FeatureGates::default(),
+        }
+    }
+}

@@ -11,7 +11,7 @@ use anyhow::Context;
 use auth::RoleEscalationCheck;
 use client::{Api, TaskGroup};
 use flotilla_metrics::MetricsRegistry;
-use flotilla_runtime::InformerFactory;
+use client::InformerFactory;
 use machinery::UserInfo;
 use machinery::time::Clock;
 use metrics_adapter::MetricsAdapter;

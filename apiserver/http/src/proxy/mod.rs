@@ -42,7 +42,7 @@ use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use hyper::upgrade::OnUpgrade;
 use karmada_api::resources::CLUSTERS;
-use machinery::Status;
+use machinery::{Status, UserInfo};
 use members::{ClusterProxyBackends, ClusterProxyError};
 
 use crate::own_requests::ControlPlaneBackend;
@@ -193,17 +193,7 @@ impl ClusterProxy {
         let mut headers =
             headers::build_request_headers(headers, &user, &scope, protocol.as_ref())?;
         let body = match transform {
-            Some(transform) => {
-                let charge = MemoryCharge::of_user(&user, None);
-                let (body, _charge) = request_body::read_body(body, charge).await?.into_parts();
-                let content_type = headers.get(CONTENT_TYPE).and_then(|v| v.to_str().ok());
-                let body = transform(body, content_type.unwrap_or(""));
-                headers.insert(CONTENT_LENGTH, body.bytes.len().into());
-                if let Some(content_type) = body.content_type {
-                    headers.insert(CONTENT_TYPE, content_type);
-                }
-                MemberRequestBody::Replaced(body.bytes)
-            }
+            Some(transform) => transform_body(body, transform, &mut headers, &user).await?,
             None => MemberRequestBody::Streamed(body),
         };
         let outgoing = MemberRequest {
@@ -224,19 +214,7 @@ impl ClusterProxy {
             let error = format!("cluster {cluster:?} refused the token of its impersonator");
             return Err(service_unavailable(error, "ImpersonatorRefused"));
         }
-        let forwarder = guard.permit.forwarder();
-        let prefix = format!(
-            "/apis/{}/{}/{}/{cluster}/proxy",
-            CLUSTERS.group, CLUSTERS.version, CLUSTERS.resource
-        );
-        headers::rewrite_response_headers(response.status(), response.headers_mut(), &|location| {
-            path::rewrite_location(
-                location,
-                forwarder.authority(),
-                forwarder.base_path(),
-                &prefix,
-            )
-        });
+        rewrite_locations(response, &cluster, guard);
         Ok(proxied)
     }
 
@@ -336,4 +314,43 @@ fn backend_error_status(error: ClusterProxyError) -> Status {
         ClusterProxyError::NotPull(_) => Status::bad_request(error.to_string()),
         ClusterProxyError::TooManyRequests(_) => Status::too_many_requests(error.to_string(), 1),
     }
+}
+
+/// Reads a body and replaces it.
+async fn transform_body(
+    body: Incoming,
+    transform: BodyTransform<'_>,
+    headers: &mut HeaderMap,
+    user: &UserInfo,
+) -> Result<MemberRequestBody, Status> {
+    let charge = MemoryCharge::of_user(user, None);
+    let (body, _charge) = request_body::read_body(body, charge).await?.into_parts();
+    let content_type = headers.get(CONTENT_TYPE).and_then(|v| v.to_str().ok());
+    let body = transform(body, content_type.unwrap_or(""));
+    headers.insert(CONTENT_LENGTH, body.bytes.len().into());
+    if let Some(content_type) = body.content_type {
+        headers.insert(CONTENT_TYPE, content_type);
+    }
+    Ok(MemberRequestBody::Replaced(body.bytes))
+}
+
+/// Makes the locations in a member's response lead through the proxy.
+fn rewrite_locations(
+    response: &mut Response<ServerResponseBody>,
+    cluster: &str,
+    guard: &ProxyRequestGuard,
+) {
+    let forwarder = guard.permit.forwarder();
+    let prefix = format!(
+        "/apis/{}/{}/{}/{cluster}/proxy",
+        CLUSTERS.group, CLUSTERS.version, CLUSTERS.resource
+    );
+    headers::rewrite_response_headers(response.status(), response.headers_mut(), &|location| {
+        path::rewrite_location(
+            location,
+            forwarder.authority(),
+            forwarder.base_path(),
+            &prefix,
+        )
+    });
 }
