@@ -10,10 +10,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow, ensure};
 use async_trait::async_trait;
-use bytes::Bytes;
 use client::{
-    Api, DeleteOptions, Error, InformerFactory, ListOptions, ObjectList, Patch, ResourcePath,
-    ServerResources, ShutdownToken, TaskGroup, WatchOptions, WatchStream, WriteBody, WriteOptions,
+    Api, ApiCall, ApiReply, Error, InformerFactory, ListOptions, ObjectList, ServerResources,
+    ShutdownToken, TaskGroup, WatchStream,
 };
 use client_fake::FakeApi;
 use flotilla_runtime::{ControllerContext, EventRecorder};
@@ -68,18 +67,8 @@ impl GeneratedMember {
         .to_string();
         Ok(Object::from_json(text.into())?)
     }
-}
 
-#[async_trait]
-impl Api for GeneratedMember {
-    async fn list(
-        &self,
-        at: ResourcePath<'_>,
-        options: &ListOptions,
-    ) -> client::Result<ObjectList> {
-        if *at.resource != CONFIG_MAPS {
-            return Err(not_served());
-        }
+    fn page(&self, options: &ListOptions) -> client::Result<ObjectList> {
         let first: usize = options.continue_token.parse().unwrap_or(0);
         let limit = usize::try_from(options.limit).unwrap_or(usize::MAX).max(1);
         let end = OBJECTS_PER_MEMBER.min(first.saturating_add(limit));
@@ -93,65 +82,22 @@ impl Api for GeneratedMember {
             },
         })
     }
+}
 
-    async fn watch(&self, _: ResourcePath<'_>, _: &WatchOptions) -> client::Result<WatchStream> {
-        Ok(Box::pin(futures_util::stream::pending()))
-    }
-
-    async fn get(&self, _: ResourcePath<'_>) -> client::Result<Object> {
-        Err(not_served())
-    }
-
-    async fn create(
-        &self,
-        _: ResourcePath<'_>,
-        _: WriteBody,
-        _: &WriteOptions,
-    ) -> client::Result<Object> {
-        Err(not_served())
-    }
-
-    async fn update(
-        &self,
-        _: ResourcePath<'_>,
-        _: WriteBody,
-        _: &WriteOptions,
-    ) -> client::Result<Object> {
-        Err(not_served())
-    }
-
-    async fn patch(
-        &self,
-        _: ResourcePath<'_>,
-        _: Patch,
-        _: &WriteOptions,
-    ) -> client::Result<Object> {
-        Err(not_served())
-    }
-
-    async fn delete(
-        &self,
-        _: ResourcePath<'_>,
-        _: &DeleteOptions,
-    ) -> client::Result<Option<Object>> {
-        Err(not_served())
-    }
-
-    async fn delete_collection(
-        &self,
-        _: ResourcePath<'_>,
-        _: &DeleteOptions,
-        _: &ListOptions,
-    ) -> client::Result<()> {
-        Err(not_served())
-    }
-
-    async fn discover(&self) -> client::Result<ServerResources> {
-        Ok(ServerResources::default())
-    }
-
-    async fn get_raw(&self, _: &str) -> client::Result<Bytes> {
-        Err(not_served())
+#[async_trait]
+impl Api for GeneratedMember {
+    async fn call(&self, call: ApiCall<'_>) -> client::Result<ApiReply> {
+        match call {
+            ApiCall::List(at, options) if *at.resource == CONFIG_MAPS => {
+                Ok(self.page(options)?.into())
+            }
+            ApiCall::Watch(..) => {
+                let no_events: WatchStream = Box::pin(futures_util::stream::pending());
+                Ok(no_events.into())
+            }
+            ApiCall::Discover(_) => Ok(ServerResources::default().into()),
+            _ => Err(not_served()),
+        }
     }
 }
 

@@ -1,5 +1,8 @@
-//! The API of one server as a trait, for controllers, commands and tests. The registry in
-//! this process, a remote server and the fake implement it.
+//! The API of one server as a trait of one function, for controllers, commands and tests.
+//! The registry in this process, a remote server and the fake implement it; wrappers limit,
+//! fence or route its calls.
+//!
+//! caller ──► [`Api::get`], [`Api::create`], … ──[`ApiCall`]──► [`Api::call`] ──► [`ApiReply`]
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -14,12 +17,11 @@ use serde_json::Value;
 use crate::event::{CoreEvent, EVENTS};
 use crate::write_body::WriteBody;
 
-/// How many events [`Api::create_events`] creates concurrently when each is a call of its
-/// own.
+/// How many events [`create_each_event`] creates concurrently.
 const MAX_CONCURRENT_EVENT_WRITES: usize = 8;
 
 /// The error of a call, by what the caller does next.
-#[derive(Debug, thiserror::Error)]
+#[derive(Clone, Debug, thiserror::Error)]
 pub enum Error {
     /// The server answered with a `Status`.
     #[error("{0}")]
@@ -279,42 +281,145 @@ impl ApiResource {
     }
 }
 
+/// One call to a server. `at` comes first, then the body, then the options.
+pub enum ApiCall<'a> {
+    Get(ResourcePath<'a>),
+    GetCached(ResourcePath<'a>),
+    List(ResourcePath<'a>, &'a ListOptions),
+    Watch(ResourcePath<'a>, &'a WatchOptions),
+    Create(ResourcePath<'a>, WriteBody, &'a WriteOptions),
+    CreateEvents(Vec<CoreEvent>),
+    Update(ResourcePath<'a>, WriteBody, &'a WriteOptions),
+    Patch(ResourcePath<'a>, Patch, &'a WriteOptions),
+    Delete(ResourcePath<'a>, &'a DeleteOptions),
+    DeleteCollection(ResourcePath<'a>, &'a DeleteOptions, &'a ListOptions),
+    Discover(GroupFilter<'a>),
+    GetRaw(&'a str),
+}
+
+impl<'a> ApiCall<'a> {
+    /// The path of the resource; `None` for discovery and for raw paths.
+    pub fn path(&self) -> Option<ResourcePath<'a>> {
+        match self {
+            Self::Get(at)
+            | Self::GetCached(at)
+            | Self::List(at, _)
+            | Self::Watch(at, _)
+            | Self::Create(at, ..)
+            | Self::Update(at, ..)
+            | Self::Patch(at, ..)
+            | Self::Delete(at, _)
+            | Self::DeleteCollection(at, ..) => Some(*at),
+            Self::CreateEvents(_) => Some(ResourcePath::collection(&EVENTS, "")),
+            Self::Discover(_) | Self::GetRaw(_) => None,
+        }
+    }
+
+    /// The verb as RBAC has it; `discover` and `raw` for calls without a resource.
+    pub fn verb(&self) -> &'static str {
+        match self {
+            Self::Get(_) | Self::GetCached(_) => "get",
+            Self::List(..) => "list",
+            Self::Watch(..) => "watch",
+            Self::Create(..) | Self::CreateEvents(_) => "create",
+            Self::Update(..) => "update",
+            Self::Patch(..) => "patch",
+            Self::Delete(..) => "delete",
+            Self::DeleteCollection(..) => "deletecollection",
+            Self::Discover(_) => "discover",
+            Self::GetRaw(_) => "raw",
+        }
+    }
+
+    /// Whether the call changes objects, if it is no dry run.
+    pub fn is_write(&self) -> bool {
+        !matches!(self.verb(), "get" | "list" | "watch" | "discover" | "raw")
+    }
+}
+
+/// Declares [`ApiReply`] and its conversions from and to the types that calls return.
+macro_rules! api_reply {
+    ($($variant:ident($reply:ty),)*) => {
+        /// The reply to an [`ApiCall`].
+        pub enum ApiReply {
+            $($variant($reply),)*
+        }
+        $(
+            impl From<$reply> for ApiReply {
+                fn from(reply: $reply) -> Self {
+                    Self::$variant(reply)
+                }
+            }
+
+            impl TryFrom<ApiReply> for $reply {
+                type Error = Error;
+
+                fn try_from(reply: ApiReply) -> Result<Self> {
+                    match reply {
+                        ApiReply::$variant(reply) => Ok(reply),
+                        _ => Err(Error::Protocol("the reply to another call".into())),
+                    }
+                }
+            }
+        )*
+    };
+}
+
+api_reply! {
+    Object(Object),
+    List(ObjectList),
+    Watch(WatchStream),
+    Events(Vec<Result<()>>),
+    Deleted(Option<Object>),
+    CollectionDeleted(()),
+    Resources(ServerResources),
+    Raw(Bytes),
+}
+
 /// The API of one server. Dropping a call cancels it; a canceled write may or may not
 /// have happened.
+///
+/// A server implements [`Api::call`]; the methods named after verbs are for callers. A
+/// wrapper looks at the call and passes it on.
 #[async_trait]
 pub trait Api: Send + Sync + 'static {
+    async fn call(&self, call: ApiCall<'_>) -> Result<ApiReply>;
     /// GET of one object or subresource.
-    async fn get(&self, at: ResourcePath<'_>) -> Result<Object>;
+    async fn get(&self, at: ResourcePath<'_>) -> Result<Object> {
+        self.call(ApiCall::Get(at)).await?.try_into()
+    }
     /// GET of one object with `resourceVersion=0`: the server may answer from its watch
     /// cache, which can lag behind its store. A server without a watch cache returns the
     /// most recent object.
     async fn get_cached(&self, at: ResourcePath<'_>) -> Result<Object> {
-        self.get(at).await
+        self.call(ApiCall::GetCached(at)).await?.try_into()
     }
     /// GET of a collection. A remote server may leave out `managedFields`, here and in a
     /// watch.
-    async fn list(&self, at: ResourcePath<'_>, options: &ListOptions) -> Result<ObjectList>;
+    async fn list(&self, at: ResourcePath<'_>, options: &ListOptions) -> Result<ObjectList> {
+        self.call(ApiCall::List(at, options)).await?.try_into()
+    }
     /// GET of a collection with `watch=1`.
-    async fn watch(&self, at: ResourcePath<'_>, options: &WatchOptions) -> Result<WatchStream>;
+    async fn watch(&self, at: ResourcePath<'_>, options: &WatchOptions) -> Result<WatchStream> {
+        self.call(ApiCall::Watch(at, options)).await?.try_into()
+    }
     /// POST to a collection, or to a named subresource.
     async fn create(
         &self,
         at: ResourcePath<'_>,
         body: WriteBody,
         options: &WriteOptions,
-    ) -> Result<Object>;
+    ) -> Result<Object> {
+        let call = ApiCall::Create(at, body, options);
+        self.call(call).await?.try_into()
+    }
     /// Creates events independently of each other; the results are in the order of the
-    /// events. The loopback implementation has a cheaper way than one [`Api::create`] per
-    /// event.
+    /// events. The loopback implementation has a cheaper way than [`create_each_event`].
     async fn create_events(&self, events: Vec<CoreEvent>) -> Vec<Result<()>> {
-        let writes = events.into_iter().map(|event| async move {
-            let body = serde_json::to_value(&event).map_err(|e| Error::Protocol(e.to_string()))?;
-            let at = ResourcePath::collection(&EVENTS, &event.metadata.namespace);
-            let created = self.create(at, body.into(), &WriteOptions::default()).await;
-            created.map(drop)
-        });
-        let writes = futures_util::stream::iter(writes.collect::<Vec<_>>());
-        writes.buffered(MAX_CONCURRENT_EVENT_WRITES).collect().await
+        let count = events.len();
+        let reply = self.call(ApiCall::CreateEvents(events)).await;
+        let results = reply.and_then(TryInto::<Vec<Result<()>>>::try_into);
+        results.unwrap_or_else(|error| vec![Err(error); count])
     }
     /// PUT.
     async fn update(
@@ -322,37 +427,55 @@ pub trait Api: Send + Sync + 'static {
         at: ResourcePath<'_>,
         body: WriteBody,
         options: &WriteOptions,
-    ) -> Result<Object>;
+    ) -> Result<Object> {
+        let call = ApiCall::Update(at, body, options);
+        self.call(call).await?.try_into()
+    }
     /// PATCH.
     async fn patch(
         &self,
         at: ResourcePath<'_>,
         patch: Patch,
         options: &WriteOptions,
-    ) -> Result<Object>;
+    ) -> Result<Object> {
+        let call = ApiCall::Patch(at, patch, options);
+        self.call(call).await?.try_into()
+    }
     /// DELETE of one object. Returns the object if finalizers or a graceful deletion keep
     /// it, `None` if it is gone.
-    async fn delete(&self, at: ResourcePath<'_>, options: &DeleteOptions)
-    -> Result<Option<Object>>;
+    async fn delete(
+        &self,
+        at: ResourcePath<'_>,
+        options: &DeleteOptions,
+    ) -> Result<Option<Object>> {
+        self.call(ApiCall::Delete(at, options)).await?.try_into()
+    }
     /// DELETE of the objects in a collection that `select` matches.
     async fn delete_collection(
         &self,
         at: ResourcePath<'_>,
         options: &DeleteOptions,
         select: &ListOptions,
-    ) -> Result<()>;
+    ) -> Result<()> {
+        let call = ApiCall::DeleteCollection(at, options, select);
+        self.call(call).await?.try_into()
+    }
     /// Discovery: every resource served, each group's preferred version first. A group
     /// that cannot be read is reported in `failed_group_versions`; the others are
     /// returned.
-    async fn discover(&self) -> Result<ServerResources>;
+    async fn discover(&self) -> Result<ServerResources> {
+        self.discover_groups(&|_| true).await
+    }
     /// As [`Self::discover`], limited to the groups that pass the filter. Where each
     /// group has its own discovery document, a remote server is not asked for the other
     /// groups.
     async fn discover_groups(&self, filter: GroupFilter<'_>) -> Result<ServerResources> {
-        Ok(self.discover().await?.retain_groups(filter))
+        self.call(ApiCall::Discover(filter)).await?.try_into()
     }
     /// GET of a path outside the resources, such as `/version` or `/readyz`.
-    async fn get_raw(&self, path: &str) -> Result<Bytes>;
+    async fn get_raw(&self, path: &str) -> Result<Bytes> {
+        self.call(ApiCall::GetRaw(path)).await?.try_into()
+    }
     /// Ends when the server answers a call after it could not be reached, so that others need not
     /// wait for the end of their backoff. Never ends where that is not observed.
     async fn wait_until_reachable_again(&self) {
@@ -367,6 +490,18 @@ pub trait Api: Send + Sync + 'static {
     fn server_identity(&self) -> Option<usize> {
         None
     }
+}
+
+/// Creates each event with a call of its own.
+pub async fn create_each_event(api: &dyn Api, events: Vec<CoreEvent>) -> Vec<Result<()>> {
+    let writes = events.into_iter().map(|event| async move {
+        let body = serde_json::to_value(&event).map_err(|e| Error::Protocol(e.to_string()))?;
+        let at = ResourcePath::collection(&EVENTS, &event.metadata.namespace);
+        let created = api.create(at, body.into(), &WriteOptions::default()).await;
+        created.map(drop)
+    });
+    let writes = futures_util::stream::iter(writes.collect::<Vec<_>>());
+    writes.buffered(MAX_CONCURRENT_EVENT_WRITES).collect().await
 }
 
 /// The client with which a controller calls a server: as its own user where that can be

@@ -4,15 +4,11 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use bytes::Bytes;
 use machinery::{Object, Status};
 
 use crate::api::{
-    Api, DeleteOptions, ListOptions, ObjectList, Patch, ResourcePath, Result, ServerResources,
-    WatchOptions, WatchStream, WriteOptions,
+    Api, ApiCall, ApiReply, GroupFilter, ListOptions, ResourcePath, Result, ServerResources,
 };
-use crate::event::{CoreEvent, EVENTS};
-use crate::write_body::WriteBody;
 
 /// Routes calls for our own API groups to `own` and all others to `host`. What the host's
 /// discovery reports for the own groups is ignored and not requested: the host would
@@ -33,100 +29,34 @@ impl GroupSplitApi {
         })
     }
 
-    fn api_for(&self, at: ResourcePath<'_>) -> &dyn Api {
-        if (self.is_own_group)(&at.resource.group) {
-            &*self.own
-        } else {
-            &*self.host
-        }
-    }
-}
-
-#[async_trait]
-impl Api for GroupSplitApi {
-    async fn get(&self, at: ResourcePath<'_>) -> Result<Object> {
-        if (self.is_own_group)(&at.resource.group) || !at.subresource.is_empty() {
-            self.api_for(at).get(at).await
-        } else {
-            get_by_list(&*self.host, at).await
-        }
-    }
-
-    async fn list(&self, at: ResourcePath<'_>, options: &ListOptions) -> Result<ObjectList> {
-        self.api_for(at).list(at, options).await
-    }
-
-    async fn watch(&self, at: ResourcePath<'_>, options: &WatchOptions) -> Result<WatchStream> {
-        self.api_for(at).watch(at, options).await
-    }
-
-    async fn create(
-        &self,
-        at: ResourcePath<'_>,
-        body: WriteBody,
-        options: &WriteOptions,
-    ) -> Result<Object> {
-        self.api_for(at).create(at, body, options).await
-    }
-
-    async fn create_events(&self, events: Vec<CoreEvent>) -> Vec<Result<()>> {
-        self.api_for(ResourcePath::collection(&EVENTS, ""))
-            .create_events(events)
-            .await
-    }
-
-    async fn update(
-        &self,
-        at: ResourcePath<'_>,
-        body: WriteBody,
-        options: &WriteOptions,
-    ) -> Result<Object> {
-        self.api_for(at).update(at, body, options).await
-    }
-
-    async fn patch(
-        &self,
-        at: ResourcePath<'_>,
-        patch: Patch,
-        options: &WriteOptions,
-    ) -> Result<Object> {
-        self.api_for(at).patch(at, patch, options).await
-    }
-
-    async fn delete(
-        &self,
-        at: ResourcePath<'_>,
-        options: &DeleteOptions,
-    ) -> Result<Option<Object>> {
-        self.api_for(at).delete(at, options).await
-    }
-
-    async fn delete_collection(
-        &self,
-        at: ResourcePath<'_>,
-        options: &DeleteOptions,
-        select: &ListOptions,
-    ) -> Result<()> {
-        self.api_for(at)
-            .delete_collection(at, options, select)
-            .await
-    }
-
-    async fn discover(&self) -> Result<ServerResources> {
-        let others = |group: &str| !(self.is_own_group)(group);
+    async fn discover_both(&self, filter: GroupFilter<'_>) -> Result<ServerResources> {
+        let is_own = |group: &str| filter(group) && (self.is_own_group)(group);
+        let is_of_host = |group: &str| filter(group) && !(self.is_own_group)(group);
         let (own, host) = tokio::join!(
-            self.own.discover_groups(&self.is_own_group),
-            self.host.discover_groups(&others),
+            self.own.discover_groups(&is_own),
+            self.host.discover_groups(&is_of_host),
         );
         let (mut all, own) = (host?, own?);
         all.resources.extend(own.resources);
         all.failed_group_versions.extend(own.failed_group_versions);
         Ok(all)
     }
+}
 
-    /// Always the host's.
-    async fn get_raw(&self, path: &str) -> Result<Bytes> {
-        self.host.get_raw(path).await
+#[async_trait]
+impl Api for GroupSplitApi {
+    /// Raw paths are always the host's.
+    async fn call(&self, call: ApiCall<'_>) -> Result<ApiReply> {
+        let path = call.path();
+        let is_own = path.is_some_and(|at| (self.is_own_group)(&at.resource.group));
+        match call {
+            ApiCall::Discover(filter) => Ok(self.discover_both(filter).await?.into()),
+            call if is_own => self.own.call(call).await,
+            ApiCall::Get(at) | ApiCall::GetCached(at) if at.subresource.is_empty() => {
+                Ok(get_by_list(&*self.host, at).await?.into())
+            }
+            call => self.host.call(call).await,
+        }
     }
 }
 

@@ -21,9 +21,10 @@ pub mod webhook;
 pub mod write_body;
 
 pub use api::{
-    Api, ApiResource, DeleteOptions, DeletionPropagation, Error, GroupFilter, ListOptions,
-    ObjectList, Patch, ResourcePath, ResourceVersionMatch, Result, ServerResources, WatchEvent,
-    WatchOptions, WatchStream, WriteOptions, controller_client, ignore_not_found,
+    Api, ApiCall, ApiReply, ApiResource, DeleteOptions, DeletionPropagation, Error, GroupFilter,
+    ListOptions, ObjectList, Patch, ResourcePath, ResourceVersionMatch, Result, ServerResources,
+    WatchEvent, WatchOptions, WatchStream, WriteOptions, controller_client, create_each_event,
+    ignore_not_found,
 };
 pub use event::{CoreEvent, CoreEventObjectMeta, InvolvedObject};
 pub use group_split::GroupSplitApi;

@@ -9,17 +9,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use bytes::Bytes;
-use client::{
-    Api, DeleteOptions, Error, ListOptions, ObjectList, Patch, ResourcePath, Result,
-    ServerResources, WatchOptions, WatchStream, WriteBody, WriteOptions,
-};
-use machinery::Object;
+use client::{Api, ApiCall, ApiReply, Error, Result};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use crate::metrics::{MemberRequestMetrics, MemberRequestVerb};
+use crate::metrics::MemberRequestMetrics;
 
 const INITIAL_LIMIT: f64 = 32.0;
 const MIN_LIMIT: f64 = 1.0;
@@ -143,7 +138,7 @@ impl ConcurrencyLimitedApi {
 
     async fn call_with_permit<T>(
         &self,
-        verb: MemberRequestVerb,
+        verb: &'static str,
         work: impl Future<Output = Result<T>> + Send,
     ) -> Result<T> {
         let permit = self.acquire().await;
@@ -172,85 +167,14 @@ impl ConcurrencyLimitedApi {
 
 #[async_trait]
 impl Api for ConcurrencyLimitedApi {
-    async fn get(&self, path: ResourcePath<'_>) -> Result<Object> {
-        self.call_with_permit(MemberRequestVerb::Get, self.api.get(path))
-            .await
-    }
-
-    async fn list(&self, path: ResourcePath<'_>, options: &ListOptions) -> Result<ObjectList> {
-        self.call_with_permit(MemberRequestVerb::List, self.api.list(path, options))
-            .await
-    }
-
-    async fn watch(&self, path: ResourcePath<'_>, options: &WatchOptions) -> Result<WatchStream> {
-        self.observe_reachability(self.api.watch(path, options).await)
-    }
-
-    async fn create(
-        &self,
-        path: ResourcePath<'_>,
-        body: WriteBody,
-        options: &WriteOptions,
-    ) -> Result<Object> {
-        self.call_with_permit(
-            MemberRequestVerb::Create,
-            self.api.create(path, body, options),
-        )
-        .await
-    }
-
-    async fn update(
-        &self,
-        path: ResourcePath<'_>,
-        body: WriteBody,
-        options: &WriteOptions,
-    ) -> Result<Object> {
-        self.call_with_permit(
-            MemberRequestVerb::Update,
-            self.api.update(path, body, options),
-        )
-        .await
-    }
-
-    async fn patch(
-        &self,
-        path: ResourcePath<'_>,
-        patch: Patch,
-        options: &WriteOptions,
-    ) -> Result<Object> {
-        self.call_with_permit(
-            MemberRequestVerb::Patch,
-            self.api.patch(path, patch, options),
-        )
-        .await
-    }
-
-    async fn delete(
-        &self,
-        path: ResourcePath<'_>,
-        options: &DeleteOptions,
-    ) -> Result<Option<Object>> {
-        self.call_with_permit(MemberRequestVerb::Delete, self.api.delete(path, options))
-            .await
-    }
-
-    async fn delete_collection(
-        &self,
-        path: ResourcePath<'_>,
-        options: &DeleteOptions,
-        select: &ListOptions,
-    ) -> Result<()> {
-        let deleted = self.api.delete_collection(path, options, select);
-        self.call_with_permit(MemberRequestVerb::DeleteCollection, deleted)
-            .await
-    }
-
-    async fn discover(&self) -> Result<ServerResources> {
-        self.observe_reachability(self.api.discover().await)
-    }
-
-    async fn get_raw(&self, path: &str) -> Result<Bytes> {
-        self.observe_reachability(self.api.get_raw(path).await)
+    async fn call(&self, call: ApiCall<'_>) -> Result<ApiReply> {
+        let verb = call.verb();
+        match call {
+            ApiCall::Watch(..) | ApiCall::Discover(_) | ApiCall::GetRaw(_) => {
+                self.observe_reachability(self.api.call(call).await)
+            }
+            _ => self.call_with_permit(verb, self.api.call(call)).await,
+        }
     }
 
     async fn wait_until_reachable_again(&self) {
@@ -261,7 +185,7 @@ impl Api for ConcurrencyLimitedApi {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use client::{InformerFactory, ListWatchSelector, ShutdownToken, TaskGroup};
+    use client::{InformerFactory, ListWatchSelector, ResourcePath, ShutdownToken, TaskGroup};
     use client_fake::FakeApi;
     use machinery::{Gvr, Status};
 
@@ -304,10 +228,8 @@ mod tests {
             Ok(())
         };
         let start = Instant::now();
-        futures_util::future::join_all(
-            (0..6).map(|_| limited.call_with_permit(MemberRequestVerb::Get, work())),
-        )
-        .await;
+        futures_util::future::join_all((0..6).map(|_| limited.call_with_permit("get", work())))
+            .await;
         assert!(
             start.elapsed() >= Duration::from_millis(20),
             "{:?}",
@@ -315,7 +237,7 @@ mod tests {
         );
         let cancelled = tokio::time::timeout(
             Duration::from_millis(1),
-            limited.call_with_permit(MemberRequestVerb::Get, work()),
+            limited.call_with_permit("get", work()),
         )
         .await;
         assert!(cancelled.is_err());

@@ -16,18 +16,7 @@ const DURATION_BUCKETS: [f64; 11] = [
     0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1.0, 5.0, 30.0,
 ];
 
-/// The verb of a call to a member.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum MemberRequestVerb {
-    Get,
-    List,
-    Create,
-    Update,
-    Patch,
-    Delete,
-    DeleteCollection,
-}
-
+/// The verbs of the calls that are measured.
 const VERBS: [&str; 7] = [
     "get",
     "list",
@@ -104,18 +93,15 @@ impl MemberRequestMetrics {
 
     /// Observes a call. Only transport errors, 429 and 5xx count as errors; "not found"
     /// or a conflict does not.
-    pub(crate) fn observe_call(
-        &self,
-        verb: MemberRequestVerb,
-        duration: Duration,
-        error: Option<&Error>,
-    ) {
-        let of_verb = self.durations[verb as usize].get_or_init(|| {
-            METRIC_FAMILIES
-                .durations
-                .with_label_values([&self.member, VERBS[verb as usize]])
-        });
-        of_verb.observe(duration.as_secs_f64());
+    pub(crate) fn observe_call(&self, verb: &'static str, duration: Duration, error: Option<&Error>) {
+        if let Some(index) = VERBS.iter().position(|v| *v == verb) {
+            let of_verb = self.durations[index].get_or_init(|| {
+                METRIC_FAMILIES
+                    .durations
+                    .with_label_values([&*self.member, verb])
+            });
+            of_verb.observe(duration.as_secs_f64());
+        }
         let reason = match error {
             Some(Error::Transport { .. } | Error::Protocol(_)) => 0,
             Some(Error::Status(status)) if status.code == 429 => 1,

@@ -9,10 +9,9 @@ use admission::RequestedWriteOptions;
 use admission::policies::{KindResources, KindSchemas};
 use admission::webhooks::NamespaceLookup;
 use async_trait::async_trait;
-use bytes::Bytes;
 use client::{
-    Api, ApiResource, CoreEvent, DeleteOptions, ListOptions, ObjectList, Patch, ResourcePath,
-    ResourceVersionMatch, Result, ServerResources, WatchEvent, WatchStream, WriteBody,
+    Api, ApiCall, ApiReply, ApiResource, ObjectList, ResourcePath, ResourceVersionMatch, Result,
+    ServerResources, WatchEvent, WatchStream,
 };
 use machinery::{Gvk, Gvr, Object, Status, UserInfo};
 use openapi::publish::{PublishedResource, inline_schema};
@@ -40,6 +39,76 @@ impl LoopbackApi {
             ..RequestContext::internal()
         };
         Arc::new(Self { registry, ctx })
+    }
+
+    async fn open_watch(
+        &self,
+        at: ResourcePath<'_>,
+        options: &client::WatchOptions,
+    ) -> Result<WatchStream> {
+        let initial = options.send_initial_events;
+        let options = RegistryWatchOptions {
+            label_selector: options.label_selector.clone(),
+            field_selector: options.field_selector.clone(),
+            resource_version: options.resource_version.clone(),
+            resource_version_match: if initial {
+                ResourceVersionMatch::NotOlderThan
+            } else {
+                ResourceVersionMatch::Unset
+            },
+            send_initial_events: initial.then_some(true),
+            bookmarks: options.bookmarks,
+            timeout: (options.timeout_seconds > 0)
+                .then(|| Duration::from_secs(options.timeout_seconds.into())),
+        };
+        let watch = self.registry.watch(&self.ctx, at, &options).await?;
+        let stream = futures_util::stream::unfold(Some(watch), |watch| async move {
+            let mut watch = watch?;
+            match watch.next().await? {
+                Ok(item) => Some((Ok(watch_event(item)), Some(watch))),
+                Err(status) => Some((Err(status.into()), None)),
+            }
+        });
+        Ok(Box::pin(stream))
+    }
+
+    fn resources(&self) -> ServerResources {
+        let table = self.registry.table();
+        let served = table
+            .groups()
+            .iter()
+            .flat_map(|g| &g.versions)
+            .flat_map(|v| &v.resources);
+        let resources = served
+            .map(|resource| ApiResource {
+                resource: resource.kind.gvr.clone(),
+                kind: resource.kind.gvk.kind.to_string(),
+                namespaced: resource.kind.namespaced,
+                verbs: resource.verbs.clone(),
+                subresources: resource
+                    .subresources
+                    .iter()
+                    .map(|s| s.name.to_owned())
+                    .collect(),
+                categories: resource.kind.categories.clone(),
+                short_names: resource.kind.short_names.clone(),
+            })
+            .collect();
+        ServerResources {
+            resources,
+            failed_group_versions: Vec::new(),
+        }
+    }
+}
+
+/// The object that a delete left, with pending finalizers.
+fn remaining_object(response: DeleteResponse) -> Option<Object> {
+    match response {
+        DeleteResponse::Object {
+            object,
+            gone: false,
+        } => Some(object),
+        DeleteResponse::Object { .. } | DeleteResponse::Status(_) => None,
     }
 }
 
@@ -117,169 +186,62 @@ impl KindSchemas for LoopbackApi {
 
 #[async_trait]
 impl Api for LoopbackApi {
-    async fn get(&self, path: ResourcePath<'_>) -> Result<Object> {
-        Ok(self
-            .registry
-            .get(&self.ctx, path, &GetOptions::default())
-            .await?)
-    }
-
-    async fn get_cached(&self, path: ResourcePath<'_>) -> Result<Object> {
-        let options = GetOptions {
-            resource_version: "0".into(),
-        };
-        Ok(self.registry.get(&self.ctx, path, &options).await?)
-    }
-
-    async fn list(&self, path: ResourcePath<'_>, options: &ListOptions) -> Result<ObjectList> {
-        let reply = self.registry.list(&self.ctx, path, options).await?;
-        Ok(ObjectList {
-            items: reply.items,
-            revision: reply.revision.unwrap_or_default(),
-            continue_token: reply.continue_token.unwrap_or_default(),
-        })
-    }
-
-    async fn watch(
-        &self,
-        path: ResourcePath<'_>,
-        options: &client::WatchOptions,
-    ) -> Result<WatchStream> {
-        let initial = options.send_initial_events;
-        let options = RegistryWatchOptions {
-            label_selector: options.label_selector.clone(),
-            field_selector: options.field_selector.clone(),
-            resource_version: options.resource_version.clone(),
-            resource_version_match: if initial {
-                ResourceVersionMatch::NotOlderThan
-            } else {
-                ResourceVersionMatch::Unset
-            },
-            send_initial_events: initial.then_some(true),
-            bookmarks: options.bookmarks,
-            timeout: (options.timeout_seconds > 0)
-                .then(|| Duration::from_secs(options.timeout_seconds.into())),
-        };
-        let watch = self.registry.watch(&self.ctx, path, &options).await?;
-        let stream = futures_util::stream::unfold(Some(watch), |watch| async move {
-            let mut watch = watch?;
-            match watch.next().await? {
-                Ok(item) => Some((Ok(watch_event(item)), Some(watch))),
-                Err(status) => Some((Err(status.into()), None)),
+    async fn call(&self, call: ApiCall<'_>) -> Result<ApiReply> {
+        let (registry, ctx) = (&self.registry, &self.ctx);
+        Ok(match call {
+            ApiCall::Get(at) => registry.get(ctx, at, &GetOptions::default()).await?.into(),
+            ApiCall::GetCached(at) => {
+                let options = GetOptions {
+                    resource_version: "0".into(),
+                };
+                registry.get(ctx, at, &options).await?.into()
             }
-        });
-        Ok(Box::pin(stream))
-    }
-
-    async fn create(
-        &self,
-        path: ResourcePath<'_>,
-        body: WriteBody,
-        options: &client::WriteOptions,
-    ) -> Result<Object> {
-        let body = ObjectBody::from(body.into_tree()?);
-        let written = self
-            .registry
-            .create(&self.ctx, path, body, &registry_write_options(options))
-            .await?;
-        Ok(written.object)
-    }
-
-    async fn create_events(&self, events: Vec<CoreEvent>) -> Vec<Result<()>> {
-        let outcomes = self.registry.create_events(&self.ctx, events).await;
-        let outcomes = outcomes.into_iter().map(|o| o.map_err(Into::into));
-        outcomes.collect()
-    }
-
-    async fn update(
-        &self,
-        path: ResourcePath<'_>,
-        body: WriteBody,
-        options: &client::WriteOptions,
-    ) -> Result<Object> {
-        let body = ObjectBody::from(body.into_tree()?);
-        let written = self
-            .registry
-            .update(&self.ctx, path, body, &registry_write_options(options))
-            .await?;
-        Ok(written.object)
-    }
-
-    async fn patch(
-        &self,
-        path: ResourcePath<'_>,
-        patch: Patch,
-        options: &client::WriteOptions,
-    ) -> Result<Object> {
-        let written = self
-            .registry
-            .patch(&self.ctx, path, patch, &registry_write_options(options))
-            .await?;
-        Ok(written.object)
-    }
-
-    async fn delete(
-        &self,
-        path: ResourcePath<'_>,
-        options: &DeleteOptions,
-    ) -> Result<Option<Object>> {
-        match self
-            .registry
-            .delete(&self.ctx, path, options)
-            .await?
-            .response
-        {
-            DeleteResponse::Object {
-                object,
-                gone: false,
-            } => Ok(Some(object)),
-            DeleteResponse::Object { .. } | DeleteResponse::Status(_) => Ok(None),
-        }
-    }
-
-    async fn delete_collection(
-        &self,
-        path: ResourcePath<'_>,
-        options: &DeleteOptions,
-        select: &ListOptions,
-    ) -> Result<()> {
-        self.registry
-            .delete_collection(&self.ctx, path, options, select)
-            .await?;
-        Ok(())
-    }
-
-    async fn discover(&self) -> Result<ServerResources> {
-        let table = self.registry.table();
-        let rows = table
-            .groups()
-            .iter()
-            .flat_map(|g| &g.versions)
-            .flat_map(|v| &v.resources);
-        let resources = rows
-            .map(|resource| ApiResource {
-                resource: resource.kind.gvr.clone(),
-                kind: resource.kind.gvk.kind.to_string(),
-                namespaced: resource.kind.namespaced,
-                verbs: resource.verbs.clone(),
-                subresources: resource
-                    .subresources
-                    .iter()
-                    .map(|s| s.name.to_owned())
-                    .collect(),
-                categories: resource.kind.categories.clone(),
-                short_names: resource.kind.short_names.clone(),
-            })
-            .collect();
-        Ok(ServerResources {
-            resources,
-            failed_group_versions: Vec::new(),
+            ApiCall::List(at, options) => {
+                let page = registry.list(ctx, at, options).await?;
+                let list = ObjectList {
+                    items: page.items,
+                    revision: page.revision.unwrap_or_default(),
+                    continue_token: page.continue_token.unwrap_or_default(),
+                };
+                list.into()
+            }
+            ApiCall::Watch(at, options) => self.open_watch(at, options).await?.into(),
+            ApiCall::Create(at, body, options) => {
+                let body = ObjectBody::from(body.into_tree()?);
+                let options = registry_write_options(options);
+                let created = registry.create(ctx, at, body, &options).await?;
+                created.object.into()
+            }
+            ApiCall::CreateEvents(events) => {
+                let results = registry.create_events(ctx, events).await.into_iter();
+                let results: Vec<Result<()>> = results.map(|r| r.map_err(Into::into)).collect();
+                results.into()
+            }
+            ApiCall::Update(at, body, options) => {
+                let body = ObjectBody::from(body.into_tree()?);
+                let options = registry_write_options(options);
+                let updated = registry.update(ctx, at, body, &options).await?;
+                updated.object.into()
+            }
+            ApiCall::Patch(at, patch, options) => {
+                let options = registry_write_options(options);
+                let patched = registry.patch(ctx, at, patch, &options).await?;
+                patched.object.into()
+            }
+            ApiCall::Delete(at, options) => {
+                let deleted = registry.delete(ctx, at, options).await?;
+                remaining_object(deleted.response).into()
+            }
+            ApiCall::DeleteCollection(at, options, select) => {
+                let deleted = registry.delete_collection(ctx, at, options, select).await;
+                deleted.map(drop)?.into()
+            }
+            ApiCall::Discover(filter) => self.resources().retain_groups(filter).into(),
+            ApiCall::GetRaw(path) => {
+                let body = registry.get_raw(path);
+                body.ok_or_else(Status::path_not_found)?.into()
+            }
         })
-    }
-
-    async fn get_raw(&self, path: &str) -> Result<Bytes> {
-        let object = self.registry.get_raw(path);
-        object.ok_or_else(|| Status::path_not_found().into())
     }
 
     fn with_user(&self, user: &UserInfo) -> Option<Arc<dyn Api>> {

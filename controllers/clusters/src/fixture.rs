@@ -6,11 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use bytes::Bytes;
 use client::{
-    Api, ApiResource, DeleteOptions, InformerFactory, ListOptions, ObjectList, Patch, ResourcePath,
-    Result, ServerResources, ShutdownToken, TaskGroup, WatchOptions, WatchStream, WriteBody,
-    WriteOptions,
+    Api, ApiCall, ApiReply, ApiResource, InformerFactory, Patch, ResourcePath, Result,
+    ShutdownToken, TaskGroup, WriteOptions,
 };
 use client_fake::FakeApi;
 use flotilla_runtime::{ControllerContext, EventRecorder};
@@ -18,8 +16,8 @@ use interpreter::ResourceInterpreter;
 use jiff::Timestamp;
 use karmada_api::resources::{BINDINGS, CLUSTERS};
 use karmada_api::well_known_keys::APPLIED_PLACEMENT;
+use machinery::Gvr;
 use machinery::time::Clock;
-use machinery::{Gvr, Object};
 use members::{MemberClusterManager, MemberEndpoint};
 use serde_json::{Value, json};
 use tokio::time::Instant;
@@ -284,39 +282,7 @@ pub(crate) struct HangingApi;
 
 #[async_trait]
 impl Api for HangingApi {
-    async fn get(&self, _: ResourcePath<'_>) -> Result<Object> {
-        pending().await
-    }
-    async fn list(&self, _: ResourcePath<'_>, _: &ListOptions) -> Result<ObjectList> {
-        pending().await
-    }
-    async fn watch(&self, _: ResourcePath<'_>, _: &WatchOptions) -> Result<WatchStream> {
-        pending().await
-    }
-    async fn create(&self, _: ResourcePath<'_>, _: WriteBody, _: &WriteOptions) -> Result<Object> {
-        pending().await
-    }
-    async fn update(&self, _: ResourcePath<'_>, _: WriteBody, _: &WriteOptions) -> Result<Object> {
-        pending().await
-    }
-    async fn patch(&self, _: ResourcePath<'_>, _: Patch, _: &WriteOptions) -> Result<Object> {
-        pending().await
-    }
-    async fn delete(&self, _: ResourcePath<'_>, _: &DeleteOptions) -> Result<Option<Object>> {
-        pending().await
-    }
-    async fn delete_collection(
-        &self,
-        _: ResourcePath<'_>,
-        _: &DeleteOptions,
-        _: &ListOptions,
-    ) -> Result<()> {
-        pending().await
-    }
-    async fn discover(&self) -> Result<ServerResources> {
-        pending().await
-    }
-    async fn get_raw(&self, _: &str) -> Result<Bytes> {
+    async fn call(&self, _: ApiCall<'_>) -> Result<ApiReply> {
         pending().await
     }
 }

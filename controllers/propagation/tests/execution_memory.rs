@@ -1,17 +1,14 @@
 //! How much memory Works of 1 MiB take while hundreds of members do not answer the writes
 //! of their manifests. Alone in its process: the allocator counts all of it.
 
-use std::future::pending;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use bytes::Bytes;
 use client::{
-    Api, ApiResource, DeleteOptions, Error, Informer, InformerFactory, ListOptions,
-    ListWatchSelector, ObjectList, Patch, ResourcePath, Result, ServerResources, ShutdownToken,
-    TaskGroup, WatchOptions, WatchStream, WriteBody, WriteOptions,
+    Api, ApiCall, ApiReply, ApiResource, Error, Informer, InformerFactory, ListWatchSelector,
+    Result, ShutdownToken, TaskGroup,
 };
 use client_fake::FakeApi;
 use controller_context::PropagationContext;
@@ -21,8 +18,8 @@ use interpreter::ResourceInterpreter;
 use karmada_api::FeatureGates;
 use karmada_api::resources::{CLUSTERS, WORKS};
 use karmada_api::well_known_keys::{MANAGED, MANAGED_VALUE};
+use machinery::Gvr;
 use machinery::time::SystemClock;
-use machinery::{Gvr, Object};
 use members::{MemberAccess, MemberConnectionCallback, MemberObjectCallback};
 use peak_alloc::PeakAlloc;
 use propagation::{PropagationOptions, start};
@@ -47,61 +44,17 @@ struct HungWritesMemberApi {
     answers: Semaphore,
 }
 
-impl HungWritesMemberApi {
-    async fn hang<T>(&self, body: T) -> Result<Object> {
-        self.writes.fetch_add(1, Ordering::Relaxed);
-        let _body = body;
-        let _closed = self.answers.acquire().await;
-        Err(Error::Protocol("closed".into()))
-    }
-}
-
 #[async_trait]
 impl Api for HungWritesMemberApi {
-    async fn get(&self, at: ResourcePath<'_>) -> Result<Object> {
-        self.objects.get(at).await
-    }
-    async fn list(&self, at: ResourcePath<'_>, options: &ListOptions) -> Result<ObjectList> {
-        self.objects.list(at, options).await
-    }
-    async fn watch(&self, at: ResourcePath<'_>, options: &WatchOptions) -> Result<WatchStream> {
-        self.objects.watch(at, options).await
-    }
-    async fn create(
-        &self,
-        _: ResourcePath<'_>,
-        body: WriteBody,
-        _: &WriteOptions,
-    ) -> Result<Object> {
-        self.hang(body).await
-    }
-    async fn update(
-        &self,
-        _: ResourcePath<'_>,
-        body: WriteBody,
-        _: &WriteOptions,
-    ) -> Result<Object> {
-        self.hang(body).await
-    }
-    async fn patch(&self, _: ResourcePath<'_>, patch: Patch, _: &WriteOptions) -> Result<Object> {
-        self.hang(patch).await
-    }
-    async fn delete(&self, _: ResourcePath<'_>, _: &DeleteOptions) -> Result<Option<Object>> {
-        pending().await
-    }
-    async fn delete_collection(
-        &self,
-        _: ResourcePath<'_>,
-        _: &DeleteOptions,
-        _: &ListOptions,
-    ) -> Result<()> {
-        pending().await
-    }
-    async fn discover(&self) -> Result<ServerResources> {
-        self.objects.discover().await
-    }
-    async fn get_raw(&self, path: &str) -> Result<Bytes> {
-        self.objects.get_raw(path).await
+    async fn call(&self, call: ApiCall<'_>) -> Result<ApiReply> {
+        if !call.is_write() {
+            return self.objects.call(call).await;
+        }
+        self.writes.fetch_add(1, Ordering::Relaxed);
+        let _closed = self.answers.acquire().await;
+        // The call holds its body until here.
+        drop(call);
+        Err(Error::Protocol("closed".into()))
     }
 }
 

@@ -9,12 +9,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use bytes::Bytes;
-use client::{
-    Api, CoreEvent, DeleteOptions, Error, ListOptions, ObjectList, Patch, ResourcePath, Result,
-    ServerResources, WatchOptions, WatchStream, WriteBody, WriteOptions,
-};
-use machinery::{Object, UserInfo};
+use client::{Api, ApiCall, ApiReply, Error, Result};
+use machinery::UserInfo;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
@@ -48,20 +44,6 @@ impl LeaderFence {
             fence: self.clone(),
         })
     }
-
-    fn check_open(&self) -> Result<()> {
-        if self.remaining().is_zero() {
-            return Err(closed_error());
-        }
-        Ok(())
-    }
-}
-
-fn closed_error() -> Error {
-    Error::Transport {
-        host: "this process".into(),
-        message: "no longer the leader; write refused".into(),
-    }
 }
 
 struct FencedApi {
@@ -71,80 +53,18 @@ struct FencedApi {
 
 #[async_trait]
 impl Api for FencedApi {
-    async fn get(&self, at: ResourcePath<'_>) -> Result<Object> {
-        self.api.get(at).await
-    }
-
-    async fn list(&self, at: ResourcePath<'_>, options: &ListOptions) -> Result<ObjectList> {
-        self.api.list(at, options).await
-    }
-
-    async fn watch(&self, at: ResourcePath<'_>, options: &WatchOptions) -> Result<WatchStream> {
-        self.api.watch(at, options).await
-    }
-
-    async fn create(
-        &self,
-        at: ResourcePath<'_>,
-        body: WriteBody,
-        options: &WriteOptions,
-    ) -> Result<Object> {
-        self.fence.check_open()?;
-        self.api.create(at, body, options).await
-    }
-
-    async fn create_events(&self, events: Vec<CoreEvent>) -> Vec<Result<()>> {
-        if self.fence.check_open().is_ok() {
-            return self.api.create_events(events).await;
+    async fn call(&self, call: ApiCall<'_>) -> Result<ApiReply> {
+        if call.is_write() && self.fence.remaining().is_zero() {
+            return Err(Error::Transport {
+                host: "this process".into(),
+                message: "no longer the leader; write refused".into(),
+            });
         }
-        events.iter().map(|_| Err(closed_error())).collect()
+        self.api.call(call).await
     }
 
-    async fn update(
-        &self,
-        at: ResourcePath<'_>,
-        body: WriteBody,
-        options: &WriteOptions,
-    ) -> Result<Object> {
-        self.fence.check_open()?;
-        self.api.update(at, body, options).await
-    }
-
-    async fn patch(
-        &self,
-        at: ResourcePath<'_>,
-        patch: Patch,
-        options: &WriteOptions,
-    ) -> Result<Object> {
-        self.fence.check_open()?;
-        self.api.patch(at, patch, options).await
-    }
-
-    async fn delete(
-        &self,
-        at: ResourcePath<'_>,
-        options: &DeleteOptions,
-    ) -> Result<Option<Object>> {
-        self.fence.check_open()?;
-        self.api.delete(at, options).await
-    }
-
-    async fn delete_collection(
-        &self,
-        at: ResourcePath<'_>,
-        options: &DeleteOptions,
-        select: &ListOptions,
-    ) -> Result<()> {
-        self.fence.check_open()?;
-        self.api.delete_collection(at, options, select).await
-    }
-
-    async fn discover(&self) -> Result<ServerResources> {
-        self.api.discover().await
-    }
-
-    async fn get_raw(&self, path: &str) -> Result<Bytes> {
-        self.api.get_raw(path).await
+    async fn wait_until_reachable_again(&self) {
+        self.api.wait_until_reachable_again().await;
     }
 
     fn with_user(&self, user: &UserInfo) -> Option<Arc<dyn Api>> {
@@ -159,7 +79,9 @@ impl Api for FencedApi {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use client::InvolvedObject;
+    use client::{
+        CoreEvent, DeleteOptions, InvolvedObject, ListOptions, ResourcePath, WriteOptions,
+    };
     use client_fake::FakeApi;
     use machinery::Gvr;
     use serde_json::json;

@@ -5,7 +5,6 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use bytes::Bytes;
 use futures_util::stream;
 use machinery::{FieldSelector, Gvr, LabelSelector, Object, Status};
 use serde_json::Value;
@@ -13,10 +12,10 @@ use tokio::sync::watch;
 
 use super::store::{FakeHistoryChange, FakeHistoryEntry, FakeStore};
 use super::{FakeApi, FakeApiState, FakeCall, RecordedWrite};
-use client::WriteBody;
 use client::{
-    Api, DeleteOptions, ListOptions, ObjectList, Patch, ResourcePath, Result, ServerResources,
-    WatchEvent, WatchOptions, WatchStream, WriteOptions,
+    Api, ApiCall, ApiReply, DeleteOptions, ListOptions, ObjectList, Patch, ResourcePath, Result,
+    ServerResources, WatchEvent, WatchOptions, WatchStream, WriteBody, WriteOptions,
+    create_each_event,
 };
 
 /// The selectors of a list or watch.
@@ -92,10 +91,9 @@ fn with_revision(object: &Object, revision: u64) -> Object {
 }
 
 impl FakeApi {
-    fn run_call_hook(&self, verb: &str, at: Option<ResourcePath<'_>>, path: &str) -> Result<()> {
+    fn run_call_hook(&self, call: &FakeCall<'_>) -> Result<()> {
         let callback = self.call_hook.lock().clone();
-        let call = fake_call(verb, at, path);
-        callback.and_then(|h| h(&call)).map_or(Ok(()), Err)
+        callback.and_then(|h| h(call)).map_or(Ok(()), Err)
     }
 
     fn record_write<T>(
@@ -106,7 +104,6 @@ impl FakeApi {
         dry_run: bool,
         act: impl FnOnce(&mut FakeStore) -> Result<T>,
     ) -> Result<T> {
-        self.run_call_hook(verb, Some(at), "")?;
         if dry_run {
             let mut copy = self.server.store.lock().clone();
             return act(&mut copy);
@@ -126,27 +123,8 @@ impl FakeApi {
         }
         result
     }
-}
 
-fn fake_call<'a>(verb: &'a str, at: Option<ResourcePath<'a>>, path: &'a str) -> FakeCall<'a> {
-    FakeCall {
-        verb,
-        resource: at.map(|a| a.resource),
-        namespace: at.map_or("", |a| a.namespace),
-        name: at.map_or(path, |a| a.name),
-        subresource: at.map_or("", |a| a.subresource),
-    }
-}
-
-#[async_trait]
-impl Api for FakeApi {
-    async fn get(&self, at: ResourcePath<'_>) -> Result<Object> {
-        self.run_call_hook("get", Some(at), "")?;
-        self.server.store.lock().get(at)
-    }
-
-    async fn list(&self, at: ResourcePath<'_>, options: &ListOptions) -> Result<ObjectList> {
-        self.run_call_hook("list", Some(at), "")?;
+    fn list_page(&self, at: ResourcePath<'_>, options: &ListOptions) -> Result<ObjectList> {
         let selector =
             FakeListWatchSelector::new(at, &options.label_selector, &options.field_selector)?;
         let state = self.server.store.lock();
@@ -178,8 +156,7 @@ impl Api for FakeApi {
         Ok(list)
     }
 
-    async fn watch(&self, at: ResourcePath<'_>, options: &WatchOptions) -> Result<WatchStream> {
-        self.run_call_hook("watch", Some(at), "")?;
+    fn open_watch(&self, at: ResourcePath<'_>, options: &WatchOptions) -> Result<WatchStream> {
         let mut selector =
             FakeListWatchSelector::new(at, &options.label_selector, &options.field_selector)?;
         if !at.name.is_empty() {
@@ -228,20 +205,15 @@ impl Api for FakeApi {
         Ok(Box::pin(stream::unfold(cursor, FakeWatch::next)))
     }
 
-    async fn create(
+    fn create_object(
         &self,
         at: ResourcePath<'_>,
         body: WriteBody,
         options: &WriteOptions,
     ) -> Result<Object> {
         let body = body.into_tree()?;
-        let delay = self.create_delays.lock().get(at.resource).copied();
-        if let Some(delay) = delay {
-            tokio::time::sleep(delay).await;
-        }
         let respond = self.create_responders.lock().get(at.resource).cloned();
         if let Some(respond) = respond {
-            self.run_call_hook("create", Some(at), "")?;
             return Ok(Object::from_value(&respond(body))?);
         }
         let kind = self.kind_of(at.resource);
@@ -255,18 +227,7 @@ impl Api for FakeApi {
         })
     }
 
-    async fn update(
-        &self,
-        at: ResourcePath<'_>,
-        body: WriteBody,
-        options: &WriteOptions,
-    ) -> Result<Object> {
-        let body = body.into_tree()?;
-        let sent = body.clone();
-        self.record_write("update", at, &sent, options.dry_run, |s| s.update(at, body))
-    }
-
-    async fn patch(
+    fn patch_object(
         &self,
         at: ResourcePath<'_>,
         patch: Patch,
@@ -292,17 +253,7 @@ impl Api for FakeApi {
         })
     }
 
-    async fn delete(
-        &self,
-        at: ResourcePath<'_>,
-        options: &DeleteOptions,
-    ) -> Result<Option<Object>> {
-        self.record_write("delete", at, &Value::Null, options.dry_run, |s| {
-            s.delete(at, options)
-        })
-    }
-
-    async fn delete_collection(
+    fn delete_objects(
         &self,
         at: ResourcePath<'_>,
         options: &DeleteOptions,
@@ -318,19 +269,70 @@ impl Api for FakeApi {
             Ok(())
         })
     }
+}
 
-    async fn discover(&self) -> Result<ServerResources> {
-        self.run_call_hook("resources", None, "")?;
-        Ok(ServerResources {
-            resources: self.resources.lock().clone(),
-            failed_group_versions: Vec::new(),
-        })
+fn fake_call<'a>(verb: &'a str, at: Option<ResourcePath<'a>>, path: &'a str) -> FakeCall<'a> {
+    FakeCall {
+        verb,
+        resource: at.map(|a| a.resource),
+        namespace: at.map_or("", |a| a.namespace),
+        name: at.map_or(path, |a| a.name),
+        subresource: at.map_or("", |a| a.subresource),
     }
+}
 
-    async fn get_raw(&self, path: &str) -> Result<Bytes> {
-        self.run_call_hook("raw", None, path)?;
-        let found = self.raw_bodies.lock().get(path).cloned();
-        found.ok_or_else(|| Status::path_not_found().into())
+#[async_trait]
+impl Api for FakeApi {
+    async fn call(&self, call: ApiCall<'_>) -> Result<ApiReply> {
+        if let ApiCall::Create(at, ..) = &call {
+            let delay = self.create_delays.lock().get(at.resource).copied();
+            if let Some(delay) = delay {
+                tokio::time::sleep(delay).await;
+            }
+        }
+        let path = match call {
+            ApiCall::GetRaw(path) => path,
+            _ => "",
+        };
+        // Each event is a call of its own.
+        if !matches!(call, ApiCall::CreateEvents(_)) {
+            self.run_call_hook(&fake_call(call.verb(), call.path(), path))?;
+        }
+        Ok(match call {
+            ApiCall::Get(at) | ApiCall::GetCached(at) => self.server.store.lock().get(at)?.into(),
+            ApiCall::List(at, options) => self.list_page(at, options)?.into(),
+            ApiCall::Watch(at, options) => self.open_watch(at, options)?.into(),
+            ApiCall::Create(at, body, options) => self.create_object(at, body, options)?.into(),
+            ApiCall::CreateEvents(events) => create_each_event(self, events).await.into(),
+            ApiCall::Update(at, body, options) => {
+                let body = body.into_tree()?;
+                let sent = body.clone();
+                let update = |s: &mut FakeStore| s.update(at, body);
+                let updated = self.record_write("update", at, &sent, options.dry_run, update);
+                updated?.into()
+            }
+            ApiCall::Patch(at, patch, options) => self.patch_object(at, patch, options)?.into(),
+            ApiCall::Delete(at, options) => {
+                let delete = |s: &mut FakeStore| s.delete(at, options);
+                let deleted =
+                    self.record_write("delete", at, &Value::Null, options.dry_run, delete);
+                deleted?.into()
+            }
+            ApiCall::DeleteCollection(at, options, select) => {
+                self.delete_objects(at, options, select)?.into()
+            }
+            ApiCall::Discover(filter) => {
+                let resources = ServerResources {
+                    resources: self.resources.lock().clone(),
+                    failed_group_versions: Vec::new(),
+                };
+                resources.retain_groups(filter).into()
+            }
+            ApiCall::GetRaw(path) => {
+                let body = self.raw_bodies.lock().get(path).cloned();
+                body.ok_or_else(Status::path_not_found)?.into()
+            }
+        })
     }
 }
 

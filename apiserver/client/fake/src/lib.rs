@@ -28,9 +28,9 @@ use store::FakeStore;
 /// A call as the call hook sees it.
 #[derive(Clone, Copy, Debug)]
 pub struct FakeCall<'a> {
-    /// `get list watch create update patch delete deletecollection resources raw`.
+    /// `get list watch create update patch delete deletecollection discover raw`.
     pub verb: &'a str,
-    /// `None` for `resources` and `raw`.
+    /// `None` for `discover` and `raw`.
     pub resource: Option<&'a Gvr>,
     pub namespace: &'a str,
     /// The path for `raw`.

@@ -44,11 +44,10 @@ use serde::Deserialize;
 use tokio::time::Instant;
 
 use crate::api::{
-    Api, DeleteOptions, Error, GroupFilter, ListOptions, ObjectList, Patch, ResourcePath, Result,
-    ServerResources, WatchEvent, WatchOptions, WatchStream, WriteOptions,
+    Api, ApiCall, ApiReply, Error, ListOptions, ResourcePath, Result, WatchEvent, WatchOptions,
+    WatchStream, create_each_event,
 };
 use crate::tasks::TaskGroup;
-use crate::write_body::WriteBody;
 pub use body::RequestBody;
 pub use config::{
     AuthInfo, ClientCertificate, ExecConfig, Http2FlowControl, ImpersonationConfig, Redacted,
@@ -329,6 +328,25 @@ impl RemoteApi {
     async fn fetch_object(&self, ask: ApiRequest) -> Result<Object> {
         Ok(Object::from_json(self.fetch_body(&ask).await?)?)
     }
+
+    async fn open_watch(
+        &self,
+        at: ResourcePath<'_>,
+        options: &WatchOptions,
+    ) -> Result<WatchStream> {
+        let ask = ApiRequest::watch(at, options);
+        let body = self.open_body(&ask).await?;
+        let timeout_seconds = u64::from(options.timeout_seconds);
+        let watch = RemoteWatch {
+            body: Box::pin(body),
+            decoder: WatchEventDecoder::default(),
+            host: self.host.clone(),
+            deadline: (timeout_seconds > 0)
+                .then(|| Instant::now() + Duration::from_secs(timeout_seconds) + WATCH_GRACE),
+            ended: false,
+        };
+        Ok(Box::pin(stream::unfold(watch, RemoteWatch::next)))
+    }
 }
 
 fn reply_too_large(most: usize) -> Error {
@@ -447,94 +465,52 @@ impl RemoteWatch {
 
 #[async_trait]
 impl Api for RemoteApi {
-    async fn get(&self, at: ResourcePath<'_>) -> Result<Object> {
-        self.fetch_object(ApiRequest::get(at)).await
+    async fn call(&self, call: ApiCall<'_>) -> Result<ApiReply> {
+        Ok(match call {
+            ApiCall::Get(at) | ApiCall::GetCached(at) => {
+                self.fetch_object(ApiRequest::get(at)).await?.into()
+            }
+            ApiCall::List(at, options) => {
+                decode::decode_list(&self.fetch_list(at, options).await?)?.into()
+            }
+            ApiCall::Watch(at, options) => self.open_watch(at, options).await?.into(),
+            ApiCall::Create(at, body, options) => {
+                let request = ApiRequest::create(at, body.into_encoded(), options);
+                self.fetch_object(request).await?.into()
+            }
+            ApiCall::CreateEvents(events) => create_each_event(self, events).await.into(),
+            ApiCall::Update(at, body, options) => {
+                let request = ApiRequest::update(at, body.into_encoded(), options);
+                self.fetch_object(request).await?.into()
+            }
+            ApiCall::Patch(at, patch, options) => {
+                let request = ApiRequest::patch(at, patch, options);
+                self.fetch_object(request).await?.into()
+            }
+            ApiCall::Delete(at, options) => {
+                let body = self.fetch_body(&ApiRequest::delete(at, options)).await?;
+                remaining_object(body)?.into()
+            }
+            ApiCall::DeleteCollection(at, options, select) => {
+                let request = ApiRequest::delete_collection(at, options, select);
+                self.fetch_body(&request).await.map(drop)?.into()
+            }
+            ApiCall::Discover(filter) => self.discover_resources(filter).await?.into(),
+            ApiCall::GetRaw(path) => {
+                let request = ApiRequest::new(Method::GET, path.to_owned());
+                self.fetch_body(&request).await?.into()
+            }
+        })
     }
+}
 
-    async fn list(&self, at: ResourcePath<'_>, options: &ListOptions) -> Result<ObjectList> {
-        decode::decode_list(&self.fetch_list(at, options).await?)
+/// The object in the reply to a delete, if it still exists.
+fn remaining_object(body: Bytes) -> Result<Option<Object>> {
+    let kind: ResponseBodyKindField =
+        machinery::json::from_slice(&body).map_err(|e| Error::Protocol(e.to_string()))?;
+    if kind.kind == "Status" {
+        return Ok(None);
     }
-
-    async fn watch(&self, at: ResourcePath<'_>, options: &WatchOptions) -> Result<WatchStream> {
-        let ask = ApiRequest::watch(at, options);
-        let body = self.open_body(&ask).await?;
-        let timeout_seconds = u64::from(options.timeout_seconds);
-        let watch = RemoteWatch {
-            body: Box::pin(body),
-            decoder: WatchEventDecoder::default(),
-            host: self.host.clone(),
-            deadline: (timeout_seconds > 0)
-                .then(|| Instant::now() + Duration::from_secs(timeout_seconds) + WATCH_GRACE),
-            ended: false,
-        };
-        Ok(Box::pin(stream::unfold(watch, RemoteWatch::next)))
-    }
-
-    async fn create(
-        &self,
-        at: ResourcePath<'_>,
-        body: WriteBody,
-        options: &WriteOptions,
-    ) -> Result<Object> {
-        self.fetch_object(ApiRequest::create(at, body.into_encoded(), options))
-            .await
-    }
-
-    async fn update(
-        &self,
-        at: ResourcePath<'_>,
-        body: WriteBody,
-        options: &WriteOptions,
-    ) -> Result<Object> {
-        self.fetch_object(ApiRequest::update(at, body.into_encoded(), options))
-            .await
-    }
-
-    async fn patch(
-        &self,
-        at: ResourcePath<'_>,
-        patch: Patch,
-        options: &WriteOptions,
-    ) -> Result<Object> {
-        self.fetch_object(ApiRequest::patch(at, patch, options))
-            .await
-    }
-
-    async fn delete(
-        &self,
-        at: ResourcePath<'_>,
-        options: &DeleteOptions,
-    ) -> Result<Option<Object>> {
-        let body = self.fetch_body(&ApiRequest::delete(at, options)).await?;
-        let kind: ResponseBodyKindField =
-            machinery::json::from_slice(&body).map_err(|e| Error::Protocol(e.to_string()))?;
-        if kind.kind == "Status" {
-            return Ok(None);
-        }
-        let object = Object::from_json(body)?;
-        Ok(object.meta().deleting.then_some(object))
-    }
-
-    async fn delete_collection(
-        &self,
-        at: ResourcePath<'_>,
-        options: &DeleteOptions,
-        select: &ListOptions,
-    ) -> Result<()> {
-        let ask = ApiRequest::delete_collection(at, options, select);
-        self.fetch_body(&ask).await.map(|_| ())
-    }
-
-    async fn discover(&self) -> Result<ServerResources> {
-        self.discover_resources(&|_| true).await
-    }
-
-    async fn discover_groups(&self, filter: GroupFilter<'_>) -> Result<ServerResources> {
-        self.discover_resources(filter).await
-    }
-
-    async fn get_raw(&self, path: &str) -> Result<Bytes> {
-        self.fetch_body(&ApiRequest::new(Method::GET, path.to_owned()))
-            .await
-    }
+    let object = Object::from_json(body)?;
+    Ok(object.meta().deleting.then_some(object))
 }

@@ -10,6 +10,7 @@ use tokio::net::TcpListener;
 
 use super::test_https_server::TestHttpsServer;
 use super::*;
+use crate::api::WriteOptions;
 use crate::tasks::ShutdownToken;
 use crate::write_body::EncodedObjectBody;
 

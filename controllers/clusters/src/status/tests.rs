@@ -77,7 +77,7 @@ async fn a_short_outage_is_not_reported() {
     );
     let (is_down, asked) = (Arc::clone(&down), Arc::clone(&discoveries));
     fixture.member.on_call(move |call| {
-        if call.verb == "resources" {
+        if call.verb == "discover" {
             asked.fetch_add(1, Ordering::SeqCst);
         }
         (call.verb == "raw" && is_down.load(Ordering::SeqCst)).then(transport_error)

@@ -39,7 +39,7 @@ impl PropagationFixture {
         let requests = Arc::new(AtomicU32::new(0));
         let count = Arc::clone(&requests);
         self.control_plane.on_call(move |call| {
-            if call.verb == "resources" {
+            if call.verb == "discover" {
                 count.fetch_add(1, Ordering::SeqCst);
             }
             let hidden = call.resource.is_some() && call.resource == hidden_resource;

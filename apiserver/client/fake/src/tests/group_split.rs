@@ -116,7 +116,7 @@ async fn the_own_groups_are_not_taken_from_the_host() {
     let found = both.discover().await.unwrap();
     let kinds: Vec<&str> = found.resources.iter().map(|r| &*r.kind).collect();
     assert_eq!(kinds, ["ConfigMap", "Work"]);
-    host.on_call(|call| (call.verb == "resources").then(|| Status::unavailable("later").into()));
+    host.on_call(|call| (call.verb == "discover").then(|| Status::unavailable("later").into()));
     assert!(
         both.discover().await.is_err(),
         "a partial result is an error"
