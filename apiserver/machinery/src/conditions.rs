@@ -21,7 +21,9 @@ impl ConditionAccessor for Value {
     }
 
     fn keep_transition_time(&mut self, old: &Self) {
-        self["lastTransitionTime"] = old["lastTransitionTime"].clone();
+        if let Some(time) = old.get("lastTransitionTime") {
+            self["lastTransitionTime"] = time.clone();
+        }
     }
 }
 

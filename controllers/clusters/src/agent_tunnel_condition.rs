@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use client::{Api, Error, InvolvedObject, ResourcePath, TaskGroup, WriteOptions};
-use flotilla_runtime::EventRecorder;
+use client::{Api, Error, InvolvedObject, ResourcePath, TaskGroup};
+use flotilla_runtime::{EventRecorder, StatusWriter};
 use karmada_api::Cluster;
 use karmada_api::resources::CLUSTERS;
 use karmada_api::well_known_keys::AGENT_TUNNEL_CONDITION;
@@ -85,17 +85,13 @@ impl AgentTunnelReporter {
             (&*c.status, &*c.reason) != (condition.status, condition.reason)
                 || condition.is_true() && c.message != condition.message
         });
-        if !changed {
-            return Ok(());
-        }
-        let mut value = object.value()?;
+        let mut updated = object.value()?["status"].take();
         let now = rfc3339_seconds(self.clock.now());
-        let conditions = &mut value["status"]["conditions"];
-        condition.set_in(conditions, AGENT_TUNNEL_CONDITION, &now);
-        let options = WriteOptions::default();
-        let at = at.subresource("status");
-        self.control.update(at, value.into(), &options).await?;
-        if status != Some(condition.status) {
+        condition.set_in(&mut updated["conditions"], AGENT_TUNNEL_CONDITION, &now);
+        let writer = StatusWriter::new(&*self.control, "agent-tunnels");
+        let updated = changed.then_some(updated);
+        let written = writer.update(&CLUSTERS, &object, updated).await?;
+        if written.is_some() && status != Some(condition.status) {
             let about = InvolvedObject::from_object(&object);
             let (reason, message) = (condition.reason, condition.message.clone());
             match condition.is_true() {

@@ -7,11 +7,12 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use client::{DeleteOptions, InvolvedObject, Patch, ResourcePath, WriteOptions, ignore_not_found};
+use client::{DeleteOptions, InvolvedObject, ResourcePath, WriteOptions, ignore_not_found};
 use controller_context::{Error, TemplateKey};
-use flotilla_runtime::{HostWorkloadFilter, ReconcileAction, RestMapping};
+use flotilla_runtime::{HostWorkloadFilter, ReconcileAction, RestMapping, StatusWriter};
 use karmada_api::ResourceBinding;
 use karmada_api::binding::{Condition, HOST_RUNS_WORKLOADS};
+use machinery::conditions::set_status_condition;
 use machinery::time::rfc3339_seconds;
 use machinery::{Gvr, Object};
 use serde_json::{Value, json};
@@ -138,23 +139,19 @@ impl ResourceDetector {
             served.kind()
         );
         let mut conditions = view.status.conditions.clone();
-        conditions.retain(|c| c.condition_type != "Scheduled");
-        conditions.push(Condition {
+        let condition = Condition {
             condition_type: "Scheduled".into(),
             status: "False".into(),
             reason: HOST_RUNS_WORKLOADS.into(),
             message: text.clone(),
             last_transition_time: rfc3339_seconds(self.clock.now()),
             ..Condition::default()
-        });
-        let patch = json!({
-            "metadata": {"resourceVersion": binding.revision().to_string()},
-            "status": {"conditions": conditions},
-        });
-        let at = ResourcePath::of_object(resource, binding).subresource("status");
-        let options = WriteOptions::default();
-        let written = self.api.patch(at, Patch::Merge(patch), &options).await;
-        if ignore_not_found(written)?.is_none() {
+        };
+        let fields = set_status_condition(&mut conditions, condition)
+            .then(|| json!({"conditions": conditions}));
+        let writer = StatusWriter::new(&*self.api, "resource-detector");
+        let written = writer.patch(resource, binding, fields).await;
+        if ignore_not_found(written)?.flatten().is_none() {
             return Ok(ReconcileAction::Done);
         }
         let about = InvolvedObject::new(&served.api_version, served.kind(), template);

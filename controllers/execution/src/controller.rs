@@ -6,13 +6,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use client::{
-    Api, Informer, InformerEvent, InvolvedObject, Patch, ResourcePath, TaskGroup, WriteOptions,
-    ignore_not_found,
+    Api, Informer, InformerEvent, InvolvedObject, Patch, ResourcePath, TaskGroup, ignore_not_found,
 };
 use controller_context::{Error, ManifestMemoryBudget, PropagationContext, is_equal_except_status};
 use flotilla_runtime::{
     ClusterLister, ControllerName, EventRecorder, Expectations, ReconcileAction, RestMapper,
-    Workqueue, is_generation_or_deletion_changed, run_workers,
+    StatusWriter, Workqueue, is_generation_or_deletion_changed, run_workers,
 };
 use interpreter::{InterpreterOperation, InterpreterRuleChange, ResourceInterpreter};
 use karmada_api::names;
@@ -360,7 +359,6 @@ impl ExecutionController {
         conditions: &[WorkCondition],
     ) -> Result<(), Error> {
         let key = object.meta().key();
-        let at = ResourcePath::of_object(&WORKS, object).subresource("status");
         // The last write may not have arrived by the watch yet: compared with the older copy, a
         // recovery would look unchanged.
         let newer = if self.condition_writes.is_ahead_of(&key, object) {
@@ -380,15 +378,15 @@ impl ExecutionController {
             let condition = condition.to_condition(object.meta().generation, &now);
             changed |= set_status_condition(&mut all, condition);
         }
-        if !changed {
-            return Ok(());
-        }
         // Only this controller writes the conditions, so the patch is guarded by the uid and not by
         // the resourceVersion: the controller that writes the collected status does not delay it.
-        let patch = json!({"metadata": {"uid": object.uid()}, "status": {"conditions": all}});
-        let options = WriteOptions::default();
-        let patched = self.control_plane.patch(at, Patch::Merge(patch), &options);
-        if let Some(written) = ignore_not_found(patched.await)? {
+        let patch = changed.then(|| {
+            let uid = object.uid();
+            Patch::Merge(json!({"metadata": {"uid": uid}, "status": {"conditions": all}}))
+        });
+        let writer = StatusWriter::new(&*self.control_plane, "execution");
+        let written = writer.send(&WORKS, object, patch).await;
+        if let Some(written) = ignore_not_found(written)?.flatten() {
             let look = || self.works.get_by_key(&key);
             self.condition_writes.expect(&key, &written, look);
         }

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use client::{DeleteOptions, Error, Patch, ResourcePath, WriteOptions};
-use flotilla_runtime::ReconcileAction;
+use flotilla_runtime::{ReconcileAction, StatusWriter};
 use futures_util::stream::{self, StreamExt, TryStreamExt};
 use machinery::{Gvr, Object};
 use serde_json::{Value, json};
@@ -200,13 +200,8 @@ impl HollowCluster {
         object: &Object,
         status: Value,
     ) -> Result<(), Error> {
-        let mut body = object.value()?;
-        body["status"] = status;
-        let at = ResourcePath::of_object(resource, object).subresource("status");
-        let written = self
-            .api
-            .update(at, body.into(), &WriteOptions::default())
-            .await;
+        let writer = StatusWriter::new(&*self.api, "simulated-workloads");
+        let written = writer.update(resource, object, Some(status)).await;
         ignore_not_found_or_conflict(written.map(drop))
     }
 }

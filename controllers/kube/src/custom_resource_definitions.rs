@@ -4,9 +4,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use client::{Api, DeleteOptions, Error, Informer, ListOptions, ResourcePath, WriteOptions};
+use client::{Api, DeleteOptions, Error, Informer, ListOptions, ResourcePath};
 use flotilla_runtime::{
-    ControllerContext, ReconcileAction, Workqueue, remove_finalizers, run_workers,
+    ControllerContext, ReconcileAction, StatusWriter, Workqueue, remove_finalizers, run_workers,
 };
 use machinery::time::{Clock, rfc3339_seconds};
 use machinery::{Gvr, Object};
@@ -102,20 +102,14 @@ impl CustomResourceDefinitionController {
         if object.meta().deleting {
             return self.finalize(&object).await;
         }
-        let mut value = object.value()?;
+        let value = object.value()?;
         let group = value["spec"]["group"].as_str().unwrap_or_default();
         let taken = self.index.accepted_names(group, name);
         if value["status"] != self.desired_status(&value, &taken) {
             let taken = self.newest_accepted_names(group, name).await?;
-            value["status"] = self.desired_status(&value, &taken);
-            let at = ResourcePath::object(&DEFINITIONS, "", name);
-            self.api
-                .update(
-                    at.subresource("status"),
-                    value.into(),
-                    &WriteOptions::default(),
-                )
-                .await?;
+            let status = self.desired_status(&value, &taken);
+            let writer = StatusWriter::new(&*self.api, "definitions");
+            writer.update(&DEFINITIONS, &object, Some(status)).await?;
         }
         Ok(ReconcileAction::Done)
     }

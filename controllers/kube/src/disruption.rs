@@ -10,7 +10,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use client::{Api, Error, Informer, InformerFactory, ListWatchSelector, ResourcePath};
-use flotilla_runtime::{ControllerContext, ReconcileAction, RestMapper, Workqueue, run_workers};
+use flotilla_runtime::{
+    ControllerContext, ReconcileAction, RestMapper, StatusWriter, Workqueue, run_workers,
+};
 use jiff::{SignedDuration, Timestamp};
 use karmada_api::well_known_keys::{CLUSTER_POLICY_ID, MANAGED, POLICY_ID};
 use machinery::object::OwnerReference;
@@ -19,10 +21,9 @@ use machinery::{Gvk, Gvr, Object};
 use openapi::disruption_budget::{
     PodDisruptionBudget, PodDisruptionBudgetSpec, PodDisruptionBudgetStatus, PodReadiness,
 };
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::shutdown_waits::wait_for_cache_sync;
-use crate::status_update::update_status;
 
 static BUDGETS: Gvr = Gvr::from_static("policy", "v1", "poddisruptionbudgets");
 static PODS: Gvr = Gvr::from_static("", "v1", "pods");
@@ -123,11 +124,10 @@ impl DisruptionController {
                 status.update_condition(&rfc3339_seconds(now));
             }
         }
-        if status == budget.status {
-            return Ok(next);
-        }
-        let status = serde_json::to_value(&status).map_err(|e| Error::Protocol(e.to_string()))?;
-        update_status(&*self.api, &BUDGETS, &object, status, next).await
+        let changed = (status != budget.status).then(|| json!(status));
+        let writer = StatusWriter::new(&*self.api, "disruption");
+        let written = writer.update(&BUDGETS, &object, changed).await;
+        ReconcileAction::after_write(written, next)
     }
 
     /// The informer of pods, with an event handler that reconciles their budgets.
@@ -328,7 +328,6 @@ fn set_counts(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
 
     #[test]
     fn percentages_are_rounded_up() {

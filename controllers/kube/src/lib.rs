@@ -29,7 +29,6 @@ mod service_account_tokens;
 mod service_accounts;
 mod shutdown_waits;
 mod start;
-mod status_update;
 mod token_cleaner;
 mod ttl_after_finished;
 mod validating_policy_status;

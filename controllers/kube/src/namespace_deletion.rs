@@ -8,7 +8,9 @@ use client::{
     Api, ApiResource, DeleteOptions, DeletionPropagation, Error, ListOptions, ResourcePath,
     WriteOptions, ignore_not_found,
 };
-use flotilla_runtime::{ControllerContext, ReconcileAction, RestMapper, Workqueue, run_workers};
+use flotilla_runtime::{
+    ControllerContext, ReconcileAction, RestMapper, StatusWriter, Workqueue, run_workers,
+};
 use machinery::conditions::set_json_condition;
 use machinery::time::{Clock, rfc3339_seconds};
 use machinery::{Gvr, Object};
@@ -181,8 +183,7 @@ impl NamespaceDeletionController {
         if remains.failures.is_empty() && remains.resources.is_empty() {
             return self.finalize(name, value, &finalizers).await;
         }
-        self.update_conditions(name, value.clone(), &remains)
-            .await?;
+        self.update_conditions(&namespace, &remains).await?;
         Ok(ReconcileAction::RequeueAfter(self.retry_delay(&value)))
     }
 
@@ -242,11 +243,11 @@ impl NamespaceDeletionController {
 
     async fn update_conditions(
         &self,
-        name: &str,
-        mut value: Value,
+        namespace: &Object,
         remains: &RemainingContent,
     ) -> Result<(), Error> {
-        let mut conditions = value["status"]["conditions"].clone();
+        let mut status = namespace.value()?["status"].take();
+        let mut conditions = status["conditions"].clone();
         for condition in remains.conditions(&rfc3339_seconds(self.clock.now())) {
             set_json_condition(&mut conditions, condition);
         }
@@ -254,16 +255,11 @@ impl NamespaceDeletionController {
             let pick = |c: &Value| (c["type"].to_string(), c["message"].to_string());
             all.as_array().into_iter().flatten().map(pick).collect()
         };
-        if messages(&value["status"]["conditions"]) == messages(&conditions) {
-            return Ok(());
-        }
-        value["status"]["conditions"] = conditions;
-        let at = ResourcePath::object(&NAMESPACES, "", name).subresource("status");
-        match self
-            .api
-            .update(at, value.into(), &WriteOptions::default())
-            .await
-        {
+        let is_changed = messages(&status["conditions"]) != messages(&conditions);
+        status["conditions"] = conditions;
+        let writer = StatusWriter::new(&*self.api, "namespace");
+        let changed = is_changed.then_some(status);
+        match writer.update(&NAMESPACES, namespace, changed).await {
             Err(e) if !e.is_not_found() && !e.is_conflict() => Err(e),
             _ => Ok(()),
         }

@@ -7,7 +7,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use client::{Api, Error, Informer, InformerFactory, ListOptions, ListWatchSelector, ResourcePath};
-use flotilla_runtime::{ControllerContext, ReconcileAction, RestMapper, Workqueue, run_workers};
+use flotilla_runtime::{
+    ControllerContext, ReconcileAction, RestMapper, StatusWriter, Workqueue, run_workers,
+};
 use machinery::{Gvr, Object, Quantity};
 use parking_lot::Mutex;
 use quota::ResourceList;
@@ -15,7 +17,6 @@ use quota::resource_quota::{self, ResourceQuota, ResourceQuotaStatus};
 use serde_json::{Value, json};
 
 use crate::shutdown_waits::wait_for_cache_sync;
-use crate::status_update::update_status;
 
 static QUOTAS: Gvr = Gvr::from_static("", "v1", "resourcequotas");
 /// How often usage is recalculated without a change, as it is too high when a process ended
@@ -111,11 +112,11 @@ impl ResourceQuotaController {
             hard: fields.spec.hard.clone(),
             used,
         };
-        if status == fields.status {
-            return Ok(next);
-        }
-        let status = json!({"hard": status.hard, "used": status.used});
-        update_status(&*self.api, &QUOTAS, &quota, status, next).await
+        let changed =
+            (status != fields.status).then(|| json!({"hard": status.hard, "used": status.used}));
+        let writer = StatusWriter::new(&*self.api, "resource-quota");
+        let written = writer.update(&QUOTAS, &quota, changed).await;
+        ReconcileAction::after_write(written, next)
     }
 
     fn served_resource(&self, group: &str, plural: &str) -> Option<Gvr> {

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use client::{Api, DeleteOptions, Error, Informer, Patch, ResourcePath, WriteOptions};
 use controller_context::{PropagationContext, is_equal_except_status};
-use flotilla_runtime::{ReconcileAction, Workqueue, run_workers};
+use flotilla_runtime::{ReconcileAction, StatusWriter, Workqueue, run_workers};
 use karmada_api::rebalancer::{
     ObservedWorkload, REASON_BINDING_NOT_FOUND, REBALANCE_FAILED, REBALANCE_SUCCESSFUL,
     WorkloadRebalancerStatus, WorkloadReference,
@@ -64,9 +64,8 @@ impl RebalancerController {
             return Ok(ReconcileAction::Done);
         };
         match self.rebalance(object).await {
-            Err(e) if e.is_conflict() => Ok(ReconcileAction::AFTER_CONFLICT),
-            Err(e) if e.is_not_found() => Ok(ReconcileAction::Done),
-            other => other,
+            Ok(next) => Ok(next),
+            failed => ReconcileAction::after_write(failed, ReconcileAction::Done),
         }
     }
 
@@ -91,17 +90,13 @@ impl RebalancerController {
             observed_generation: object.meta().generation,
             finish_time: seen.status.finish_time.clone(),
         };
-        if status != seen.status {
-            if failed.is_empty() {
-                status.finish_time = Some(rfc3339_seconds(self.clock.now()));
-            }
-            let mut body = object.value()?;
-            body["status"] = json!(status);
-            let at = ResourcePath::of_object(&REBALANCERS, &object).subresource("status");
-            object = self
-                .api
-                .update(at, body.into(), &WriteOptions::default())
-                .await?;
+        if status != seen.status && failed.is_empty() {
+            status.finish_time = Some(rfc3339_seconds(self.clock.now()));
+        }
+        let changed = (status != seen.status).then(|| json!(status));
+        let writer = StatusWriter::new(&*self.api, "workload-rebalancer");
+        if let Some(written) = writer.update(&REBALANCERS, &object, changed).await? {
+            object = written;
         }
         if !failed.is_empty() {
             return Err(Error::Protocol(format!(

@@ -9,7 +9,7 @@
 //! ([`TaskGroup`](client::TaskGroup)) and ends with its [`ShutdownToken`](client::ShutdownToken).
 //!
 //! Entry points: [`ControllerContext`], [`ClusterLister`], [`Workqueue`], [`run_workers`], [`blocking_section`],
-//! [`EventRecorder`], [`Expectations`], [`LastAppliedVersionByKey`], [`RestMapper`], [`LeaderElector`], [`LeaderFence`], [`HostWorkloadFilter`].
+//! [`EventRecorder`], [`Expectations`], [`LastAppliedVersionByKey`], [`StatusWriter`], [`RestMapper`], [`LeaderElector`], [`LeaderFence`], [`HostWorkloadFilter`].
 
 mod blocking_section;
 mod cluster_lister;
@@ -27,6 +27,7 @@ mod metrics;
 mod reconcile_error;
 mod rest_mapper;
 mod sharded_map;
+mod status_writer;
 mod token_bucket;
 mod workers;
 mod workqueue;
@@ -47,5 +48,6 @@ pub use metrics::ControllerName;
 pub use reconcile_error::ReconcileError;
 pub use rest_mapper::{DiscoveredResource, RestMapper, RestMapping};
 pub use sharded_map::ShardedMap;
+pub use status_writer::StatusWriter;
 pub use workers::{ReconcileAction, run_workers, run_workers_after};
 pub use workqueue::Workqueue;

@@ -12,7 +12,9 @@ use client::{
     Api, DeleteOptions, Error, Informer, InvolvedObject, Patch, ResourcePath, WriteOptions,
     ignore_not_found,
 };
-use flotilla_runtime::{ControllerContext, EventRecorder, ReconcileAction, Workqueue, run_workers};
+use flotilla_runtime::{
+    ControllerContext, EventRecorder, ReconcileAction, StatusWriter, Workqueue, run_workers,
+};
 use karmada_api::names::derived_service_name;
 use machinery::Object;
 use serde::Deserialize;
@@ -101,15 +103,14 @@ fn service_patch(service: &Value, ports: &[Value], owner: &Value) -> Option<Valu
 }
 
 /// The merge patch of the status with the addresses of the ServiceImport; `None` if it has them.
-fn status_patch(service: &Value, ips: &[String]) -> Option<Value> {
+fn status_fields(service: &Value, ips: &[String]) -> Option<Value> {
     let desired: Vec<Value> = ips.iter().map(|ip| json!({"ip": ip})).collect();
     let existing = service["status"]["loadBalancer"]["ingress"].as_array();
     let existing = existing
         .into_iter()
         .flatten()
         .map(|i| json!({"ip": i["ip"]}));
-    (!existing.eq(desired.iter().cloned()))
-        .then(|| json!({"status": {"loadBalancer": {"ingress": desired}}}))
+    (!existing.eq(desired.iter().cloned())).then(|| json!({"loadBalancer": {"ingress": desired}}))
 }
 
 /// The controller serviceImport.
@@ -201,12 +202,10 @@ impl ServiceImportController {
             }
             Err(e) => return Err(e),
         };
-        if let Some(patch) = status_patch(&service.value()?, &spec.ips) {
-            let at = at.subresource("status");
-            self.api.patch(at, Patch::Merge(patch), &options).await?;
-            written = true;
-        }
-        Ok(written)
+        let fields = status_fields(&service.value()?, &spec.ips);
+        let writer = StatusWriter::new(&*self.api, "service-import");
+        let patched = writer.patch(&SERVICES, &service, fields).await?;
+        Ok(written || patched.is_some())
     }
 
     async fn delete_service(&self, namespace: &str, import_name: &str) -> Result<(), Error> {
@@ -282,18 +281,18 @@ mod tests {
     #[test]
     fn addresses_become_those_of_the_load_balancer() {
         let ips = import().ips;
-        let patch = status_patch(&json!({}), &ips).unwrap();
+        let patch = status_fields(&json!({}), &ips).unwrap();
         assert_eq!(
             patch["status"]["loadBalancer"]["ingress"],
             json!([{"ip": "42.0.0.1"}])
         );
         let stored =
             json!({"status": {"loadBalancer": {"ingress": [{"ip": "42.0.0.1", "ipMode": "VIP"}]}}});
-        assert_eq!(status_patch(&stored, &ips), None);
+        assert_eq!(status_fields(&stored, &ips), None);
         assert_eq!(
-            status_patch(&json!({"status": {"loadBalancer": {}}}), &[]),
+            status_fields(&json!({"status": {"loadBalancer": {}}}), &[]),
             None
         );
-        assert!(status_patch(&stored, &[]).is_some());
+        assert!(status_fields(&stored, &[]).is_some());
     }
 }

@@ -5,8 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ahash::AHashMap;
-use client::{Api, Informer, InvolvedObject, ResourcePath, Result, WriteOptions};
-use flotilla_runtime::{ControllerContext, EventRecorder, ReconcileAction, Workqueue, run_workers};
+use client::{Api, Informer, InvolvedObject, Result};
+use flotilla_runtime::{
+    ControllerContext, EventRecorder, ReconcileAction, StatusWriter, Workqueue, run_workers,
+};
 use jiff::Timestamp;
 use karmada_api::CronFederatedHpa;
 use karmada_api::cron_federated_hpa::CronFederatedHpaStatus;
@@ -128,25 +130,21 @@ impl CronFederatedHpaController {
         let Some(desired) = self.desired_status(key, cron) else {
             return Ok(ReconcileAction::Done);
         };
-        if desired.status != cron.status {
-            let mut body = object.value()?;
-            body["status"] = json!(desired.status);
-            let at = ResourcePath::of_object(&CRON_FEDERATED_HPAS, object).subresource("status");
-            let options = WriteOptions::default();
-            match self.api.update(at, body.into(), &options).await {
-                Err(e) if e.is_not_found() => return Ok(ReconcileAction::Done),
-                // The executions are kept for the newer object.
-                Err(e) if e.is_conflict() => return Ok(ReconcileAction::AFTER_CONFLICT),
-                Err(e) => {
-                    let reason = match desired.executions {
-                        0 => "UpdateCronFederatedHPAFailed",
-                        _ => "UpdateStatusFailed",
-                    };
-                    self.recorder.warning(about, reason, e.to_string());
-                    return Err(e);
-                }
-                Ok(_) => {}
+        let changed = (desired.status != cron.status).then(|| json!(desired.status));
+        let writer = StatusWriter::new(&*self.api, "cron-federated-hpa");
+        match writer.update(&CRON_FEDERATED_HPAS, object, changed).await {
+            Err(e) if e.is_not_found() => return Ok(ReconcileAction::Done),
+            // The executions are kept for the newer object.
+            Err(e) if e.is_conflict() => return Ok(ReconcileAction::AFTER_CONFLICT),
+            Err(e) => {
+                let reason = match desired.executions {
+                    0 => "UpdateCronFederatedHPAFailed",
+                    _ => "UpdateStatusFailed",
+                };
+                self.recorder.warning(about, reason, e.to_string());
+                return Err(e);
             }
+            Ok(_) => {}
         }
         if let Some(executor) = self.executors.lock().get_mut(key) {
             executor.recorded(desired.executions);

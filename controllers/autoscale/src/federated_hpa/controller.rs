@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use client::{Informer, InvolvedObject, Patch, ResourcePath, Result, WriteOptions};
-use flotilla_runtime::{ControllerContext, EventRecorder, ReconcileAction, Workqueue, run_workers};
+use flotilla_runtime::{
+    ControllerContext, EventRecorder, ReconcileAction, StatusWriter, Workqueue, run_workers,
+};
 use jiff::Timestamp;
 use karmada_api::resources::{BINDINGS, CLUSTERS, FEDERATED_HPAS};
 use machinery::time::{Clock, rfc3339_seconds};
@@ -142,12 +144,10 @@ impl FederatedHpaController {
         self.calculate(&mut calculation).await;
         let (action, error) = (calculation.action, calculation.error);
         FEDERATED_HPA_METRICS.record_reconciliation(action, error, began.elapsed());
-        match self.write_status(&calculation).await {
-            Err(e) if e.is_conflict() => Ok(ReconcileAction::AFTER_CONFLICT),
-            Err(e) if e.is_not_found() => Ok(ReconcileAction::Done),
-            // An object that cannot be calculated is tried again in the next period, too.
-            written => written.map(|()| ReconcileAction::RequeueAfter(self.settings.sync_period)),
-        }
+        let written = self.write_status(&calculation).await;
+        // An object that cannot be calculated is tried again in the next period, too.
+        let next = ReconcileAction::RequeueAfter(self.settings.sync_period);
+        ReconcileAction::after_write(written, next)
     }
 
     /// Scales the target if that is needed, and brings the status up to date.
@@ -383,15 +383,11 @@ impl FederatedHpaController {
     }
 
     async fn write_status(&self, calculation: &Calculation<'_>) -> Result<()> {
-        if calculation.status == calculation.hpa.status {
-            return Ok(());
-        }
-        let object = calculation.object;
-        let mut body = object.value()?;
-        body["status"] = calculation.status.value();
-        let at = ResourcePath::of_object(&FEDERATED_HPAS, object).subresource("status");
-        let options = WriteOptions::default();
-        let written = self.reader.api.update(at, body.into(), &options).await;
+        let is_changed = calculation.status != calculation.hpa.status;
+        let changed = is_changed.then(|| calculation.status.value());
+        let writer = StatusWriter::new(&*self.reader.api, "federated-hpa");
+        let written = writer.update(&FEDERATED_HPAS, calculation.object, changed);
+        let written = written.await;
         if let Err(error) = &written
             && !error.is_conflict()
             && !error.is_not_found()

@@ -5,10 +5,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use client::{
-    Api, Informer, InformerFactory, ListWatchSelector, ResourcePath, Result, WriteOptions,
-};
-use flotilla_runtime::{ControllerContext, ReconcileAction, Workqueue, run_workers};
+use client::{Api, Informer, InformerFactory, ListWatchSelector, Result};
+use flotilla_runtime::{ControllerContext, ReconcileAction, StatusWriter, Workqueue, run_workers};
 use jiff::Timestamp;
 use karmada_api::Cluster;
 use karmada_api::resources::CLUSTERS;
@@ -141,8 +139,8 @@ impl ClusterMonitor {
         verdict: &ConditionUpdate,
         now: Timestamp,
     ) -> Result<()> {
-        let mut value = object.value()?;
-        let conditions = &mut value["status"]["conditions"];
+        let mut status = object.value()?["status"].take();
+        let conditions = &mut status["conditions"];
         let now = rfc3339_seconds(now);
         verdict.set_in(conditions, "Ready", &now);
         let cluster = object.decode::<Cluster>()?;
@@ -154,11 +152,9 @@ impl ClusterMonitor {
                 &now,
             );
         }
-        let at = ResourcePath::of_object(&CLUSTERS, object).subresource("status");
-        self.api
-            .update(at, value.into(), &WriteOptions::default())
-            .await
-            .map(drop)
+        let writer = StatusWriter::new(&*self.api, "cluster");
+        let written = writer.update(&CLUSTERS, object, Some(status));
+        written.await.map(drop)
     }
 }
 

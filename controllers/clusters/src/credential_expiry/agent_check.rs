@@ -70,10 +70,7 @@ impl AgentCertificateCheck {
             kind: AGENT_CERTIFICATE_VALID,
         };
         let written = writer.write_if_changed(&object, Some(&self.certificate), now);
-        match written.await {
-            Err(e) if e.is_not_found() => Ok(ReconcileAction::Done),
-            Err(e) if e.is_conflict() => Ok(ReconcileAction::AFTER_CONFLICT),
-            written => written.map(|()| check_again(Some(&self.certificate), now)),
-        }
+        let next = check_again(Some(&self.certificate), now);
+        ReconcileAction::after_write(written.await, next)
     }
 }

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use client::{Api, InvolvedObject, ResourcePath, Result, WriteOptions};
-use flotilla_runtime::{EventRecorder, ReconcileAction};
+use client::{Api, InvolvedObject, Result};
+use flotilla_runtime::{EventRecorder, ReconcileAction, StatusWriter};
 use jiff::Timestamp;
 use karmada_api::Cluster;
 use karmada_api::resources::CLUSTERS;
@@ -11,7 +11,6 @@ use machinery::Object;
 use machinery::time::rfc3339_seconds;
 
 use super::expiry::{ExpiringCredential, credentials_condition, next_check};
-use crate::condition::ConditionUpdate;
 
 /// Timers are not kept longer, whatever the clock of the machine does.
 const MAX_CHECK_INTERVAL: Duration = Duration::from_secs(24 * 60 * 60);
@@ -34,31 +33,20 @@ impl ConditionWriter<'_> {
         let view = object.decode::<Cluster>()?;
         let current = view.condition(self.kind);
         let desired = credentials_condition(first, current.is_some(), now);
-        let changed = desired.filter(|desired| {
-            current.is_none_or(|c| {
-                (&*c.status, &*c.reason, &*c.message)
-                    != (desired.status, desired.reason, &desired.message)
-            })
-        });
-        match changed {
-            Some(condition) => self.write(object, &condition, now).await,
-            None => Ok(()),
+        let Some(condition) = desired else {
+            return Ok(());
+        };
+        let mut status = object.value()?["status"].take();
+        condition.set_in(&mut status["conditions"], self.kind, &rfc3339_seconds(now));
+        // By an update, since agents may not patch the status of their Cluster.
+        let writer = StatusWriter::new(self.api, "credential-expiry");
+        if writer
+            .update(&CLUSTERS, object, Some(status))
+            .await?
+            .is_none()
+        {
+            return Ok(());
         }
-    }
-
-    /// By an update, since agents may not patch the status of their Cluster.
-    async fn write(
-        &self,
-        object: &Object,
-        condition: &ConditionUpdate,
-        now: Timestamp,
-    ) -> Result<()> {
-        let mut value = object.value()?;
-        let now = rfc3339_seconds(now);
-        condition.set_in(&mut value["status"]["conditions"], self.kind, &now);
-        let at = ResourcePath::of_object(&CLUSTERS, object).subresource("status");
-        let options = WriteOptions::default();
-        self.api.update(at, value.into(), &options).await?;
         let about = InvolvedObject::from_object(object);
         let (reason, message) = (condition.reason, condition.message.clone());
         match condition.is_true() {

@@ -137,11 +137,7 @@ impl CredentialExpiryController {
             recorder: &self.recorder,
             kind: CREDENTIALS_VALID,
         };
-        match writer.write_if_changed(&object, first.as_ref(), now).await {
-            Err(e) if e.is_not_found() => return Ok(ReconcileAction::Done),
-            Err(e) if e.is_conflict() => return Ok(ReconcileAction::AFTER_CONFLICT),
-            written => written?,
-        }
-        Ok(check_again(first.as_ref(), now))
+        let written = writer.write_if_changed(&object, first.as_ref(), now).await;
+        ReconcileAction::after_write(written, check_again(first.as_ref(), now))
     }
 }

@@ -4,13 +4,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use client::{
-    Api, Informer, InformerFactory, ListWatchSelector, ResourcePath, Result, TaskGroup,
-    WriteOptions,
-};
-use flotilla_runtime::{ReconcileAction, Workqueue, run_workers_after};
+use client::{Api, Informer, InformerFactory, ListWatchSelector, Result, TaskGroup};
+use flotilla_runtime::{ReconcileAction, StatusWriter, Workqueue, run_workers_after};
 use jiff::Timestamp;
-use karmada_api::Cluster;
 use karmada_api::resources::CLUSTERS;
 use karmada_api::well_known_keys::SERVICE_NAME_RESOLUTION_CONDITION;
 use machinery::Object;
@@ -115,28 +111,17 @@ impl RunningReporter {
             return Ok(ReconcileAction::Done);
         };
         let desired = cluster_condition(ready);
-        let view = object.decode::<Cluster>()?;
-        let is_same = view
-            .condition(SERVICE_NAME_RESOLUTION_CONDITION)
-            .is_some_and(|current| {
-                (&*current.status, &*current.reason, &*current.message)
-                    == (desired.status, desired.reason, &*desired.message)
-            });
-        if is_same || object.meta().deleting {
+        if object.meta().deleting {
             return Ok(ReconcileAction::Done);
         }
-        let mut value = object.value()?;
-        let conditions = &mut value["status"]["conditions"];
+        let mut status = object.value()?["status"].take();
+        let conditions = &mut status["conditions"];
         let now = rfc3339_seconds(now);
         desired.set_in(conditions, SERVICE_NAME_RESOLUTION_CONDITION, &now);
-        let at = ResourcePath::of_object(&CLUSTERS, &object).subresource("status");
         // By an update, since agents may not patch the status of their Cluster.
-        let options = WriteOptions::default();
-        match control.update(at, value.into(), &options).await {
-            Err(error) if error.is_conflict() => Ok(ReconcileAction::AFTER_CONFLICT),
-            Err(error) if error.is_not_found() => Ok(ReconcileAction::Done),
-            other => other.map(|_| ReconcileAction::Done),
-        }
+        let writer = StatusWriter::new(&**control, "service-name-resolution");
+        let written = writer.update(&CLUSTERS, &object, Some(status)).await;
+        ReconcileAction::after_write(written, ReconcileAction::Done)
     }
 }
 

@@ -3,9 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use client::{
-    Api, Error, Informer, InformerFactory, ListWatchSelector, ResourcePath, TaskGroup, WriteOptions,
-};
+use client::{Api, Error, Informer, InformerFactory, ListWatchSelector, TaskGroup};
+use flotilla_runtime::StatusWriter;
 use futures_util::future::BoxFuture;
 use jiff::Timestamp;
 use karmada_api::well_known_keys::SERVICE_NAME_RESOLUTION_CONDITION;
@@ -115,8 +114,8 @@ impl RunningNodeDetector {
             return Err(Error::Protocol(missing));
         };
         let now = clock.now();
-        let mut value = object.value()?;
-        let conditions = &mut value["status"]["conditions"];
+        let mut status = object.value()?["status"].take();
+        let conditions = &mut status["conditions"];
         let current = condition_of(conditions);
         let shown = current.and_then(|c| c["status"].as_str());
         let thresholds = ReadyThresholds {
@@ -134,13 +133,11 @@ impl RunningNodeDetector {
             (&current["status"], &current["reason"]) == (&desired["status"], &desired["reason"])
         });
         // Two reports may be lost before the condition is stale.
-        if is_same && age(current, now).is_some_and(|age| age < options.stale_threshold / 3) {
-            return Ok(());
-        }
+        let is_fresh = age(current, now).is_some_and(|age| age < options.stale_threshold / 3);
         set_node_condition(conditions, desired, now);
-        let at = ResourcePath::of_object(&NODES, &object).subresource("status");
-        let options = WriteOptions::default();
-        match member.update(at, value.into(), &options).await {
+        let changed = (!is_same || !is_fresh).then_some(status);
+        let writer = StatusWriter::new(&**member, "service-name-resolution");
+        match writer.update(&NODES, &object, changed).await {
             // The kubelet has written meanwhile: the next lookup reports.
             Err(error) if error.is_conflict() => Ok(()),
             other => other.map(drop),

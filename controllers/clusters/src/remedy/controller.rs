@@ -3,8 +3,10 @@
 
 use std::sync::Arc;
 
-use client::{Api, Informer, InformerEvent, Patch, ResourcePath, Result, WriteOptions};
-use flotilla_runtime::{ControllerContext, ReconcileAction, Workqueue, run_workers_after};
+use client::{Api, Informer, InformerEvent, Result};
+use flotilla_runtime::{
+    ControllerContext, ReconcileAction, StatusWriter, Workqueue, run_workers_after,
+};
 use karmada_api::resources::{CLUSTERS, REMEDIES};
 use karmada_api::{Cluster, Remedy};
 use machinery::Object;
@@ -97,27 +99,15 @@ impl RemedyController {
         }
         let specs = remedies.iter().map(|remedy| &remedy.spec);
         let actions = actions_in_effect(specs, name, &cluster.status.conditions);
-        if actions == cluster.status.remedy_actions {
-            return Ok(ReconcileAction::Done);
-        }
-        match self.patch_actions(&object, &actions).await {
-            Err(e) if e.is_not_found() => Ok(ReconcileAction::Done),
-            Err(e) if e.is_conflict() => Ok(ReconcileAction::AFTER_CONFLICT),
-            written => written.map(|()| ReconcileAction::Done),
-        }
-    }
-
-    async fn patch_actions(&self, object: &Object, actions: &[String]) -> Result<()> {
         // An empty list is an absent field, as with Go's `omitempty`.
-        let list = match actions {
+        let list = match &*actions {
             [] => Value::Null,
             actions => json!(actions),
         };
-        let patch = json!({"metadata": {"resourceVersion": object.revision().to_string()},
-                           "status": {"remedyActions": list}});
-        let at = ResourcePath::of_object(&CLUSTERS, object).subresource("status");
-        let options = WriteOptions::default();
-        let written = self.api.patch(at, Patch::Merge(patch), &options).await;
-        written.map(drop)
+        let changed = actions != cluster.status.remedy_actions;
+        let fields = changed.then(|| json!({"remedyActions": list}));
+        let writer = StatusWriter::new(&*self.api, "remedy");
+        let written = writer.patch(&CLUSTERS, &object, fields).await;
+        ReconcileAction::after_write(written, ReconcileAction::Done)
     }
 }

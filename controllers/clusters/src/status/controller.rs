@@ -7,8 +7,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ahash::AHashMap;
-use client::{Api, Informer, InformerEvent, ResourcePath, Result, WriteOptions};
-use flotilla_runtime::{ControllerContext, ReconcileAction, Workqueue, run_workers_after};
+use client::{Api, Informer, InformerEvent, Result};
+use flotilla_runtime::{
+    ControllerContext, ReconcileAction, StatusWriter, Workqueue, run_workers_after,
+};
 use jiff::Timestamp;
 use karmada_api::resources::CLUSTERS;
 use karmada_api::well_known_keys::CLUSTER_FINALIZER;
@@ -20,10 +22,9 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use super::cluster_status::{self, ClusterStatusUpdate, MemberResources};
-use super::metrics;
-use super::probe;
 use super::ready_thresholds::ReadyThresholds;
 use super::sync_state::{ClusterStatusSyncState, ClusterStatusTrigger};
+use super::{metrics, probe};
 use crate::condition::ConditionUpdate;
 use crate::options::{ClusterControllersOptions, ClusterControllersSettings};
 
@@ -286,17 +287,10 @@ impl ClusterStatusController {
         findings: &ClusterStatusUpdate<'_>,
         now: Timestamp,
     ) -> Result<()> {
-        let mut value = object.value()?;
-        let now = rfc3339_seconds(now);
-        let Some(status) = cluster_status::updated_status(&value["status"], findings, &now) else {
-            return Ok(());
-        };
-        value["status"] = status;
-        let at = ResourcePath::of_object(&CLUSTERS, object).subresource("status");
-        self.api
-            .update(at, value.into(), &WriteOptions::default())
-            .await
-            .map(drop)
+        let status = object.value()?["status"].take();
+        let status = cluster_status::updated_status(&status, findings, &rfc3339_seconds(now));
+        let writer = StatusWriter::new(&*self.api, "cluster-status");
+        writer.update(&CLUSTERS, object, status).await.map(drop)
     }
 }
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use client::{Api, Error, Informer, ListOptions, ResourcePath};
 use controller_context::PropagationContext;
-use flotilla_runtime::{EventRecorder, ReconcileAction, Workqueue, run_workers};
+use flotilla_runtime::{EventRecorder, ReconcileAction, StatusWriter, Workqueue, run_workers};
 use karmada_api::quota::{FederatedResourceQuota, FederatedResourceQuotaStatus, QuotaResourceList};
 use karmada_api::resources::{BINDINGS, QUOTAS};
 use karmada_api::{ResourceBinding, ResourceBindingSpec};
@@ -141,11 +141,8 @@ impl QuotaEnforcementController {
             overall_used: retain_limited(&sum, &seen.spec.overall),
             ..seen.status.clone()
         };
-        if status == seen.status {
-            return Ok(false);
-        }
-        write_status(&*self.api, &quota, &status).await?;
-        Ok(true)
+        let writer = StatusWriter::new(&*self.api, "federated-resource-quota-enforcement");
+        write_status(writer, (&quota, &seen.status), &status).await
     }
 }
 

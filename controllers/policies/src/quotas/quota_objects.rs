@@ -1,6 +1,7 @@
 //! The parts that the controllers of FederatedResourceQuotas share: the Works of a quota, and its status.
 
-use client::{Api, Informer, InvolvedObject, ResourcePath, Result, WriteOptions};
+use client::{Informer, InvolvedObject, Result};
+use flotilla_runtime::StatusWriter;
 use karmada_api::quota::FederatedResourceQuotaStatus;
 use karmada_api::resources::QUOTAS;
 use karmada_api::well_known_keys::{QUOTA_NAME, QUOTA_NAMESPACE};
@@ -33,15 +34,12 @@ pub(super) fn quota_reference(quota: &Object) -> InvolvedObject {
     )
 }
 
-/// Updates the status; fails with a conflict if the quota has changed since it was read.
+/// Updates the status if it differs from that of the quota as it was read; returns whether it did.
 pub(super) async fn write_status(
-    api: &dyn Api,
-    quota: &Object,
+    writer: StatusWriter<'_>,
+    (quota, read): (&Object, &FederatedResourceQuotaStatus),
     status: &FederatedResourceQuotaStatus,
-) -> Result<()> {
-    let mut body = quota.value()?;
-    body["status"] = json!(status);
-    let at = ResourcePath::of_object(&QUOTAS, quota).subresource("status");
-    let written = api.update(at, body.into(), &WriteOptions::default()).await;
-    written.map(drop)
+) -> Result<bool> {
+    let changed = (status != read).then(|| json!(status));
+    Ok(writer.update(&QUOTAS, quota, changed).await?.is_some())
 }

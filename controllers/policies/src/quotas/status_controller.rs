@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use client::{Api, Error, Informer};
 use controller_context::PropagationContext;
-use flotilla_runtime::{EventRecorder, ReconcileAction, Workqueue, run_workers};
+use flotilla_runtime::{EventRecorder, ReconcileAction, StatusWriter, Workqueue, run_workers};
 use karmada_api::quota::{
     ClusterQuotaStatus, FederatedResourceQuota, FederatedResourceQuotaSpec,
     FederatedResourceQuotaStatus, QuotaResourceList,
@@ -104,11 +104,8 @@ impl QuotaStatusController {
         let works = works.iter().map(|(space, work)| (space.as_str(), &**work));
         let status = aggregate_status(&seen.spec, &seen.status, works, self.enforced);
         let status = status.map_err(Error::Protocol)?;
-        if status == seen.status {
-            return Ok(false);
-        }
-        write_status(&*self.api, quota, &status).await?;
-        Ok(true)
+        let writer = StatusWriter::new(&*self.api, "federated-resource-quota-status");
+        write_status(writer, (quota, &seen.status), &status).await
     }
 }
 

@@ -42,6 +42,16 @@ impl ReconcileAction {
             false => Self::Done,
         }
     }
+
+    /// What follows a write: a conflict is about to be resolved by a newer object, and an object
+    /// that is gone needs no write.
+    pub fn after_write<T>(written: client::Result<T>, next: Self) -> client::Result<Self> {
+        match written {
+            Err(error) if error.is_conflict() => Ok(Self::AFTER_CONFLICT),
+            Err(error) if error.is_not_found() => Ok(Self::Done),
+            written => written.map(|_| next),
+        }
+    }
 }
 
 /// The longest backoff of a key whose reconciliation got no answer. On a network that breaks again

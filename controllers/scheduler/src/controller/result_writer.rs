@@ -1,7 +1,7 @@
 //! Writes the outcome of a decision: the result, the Scheduled condition and the events.
 
 use client::{Error, InvolvedObject, Patch, ResourcePath, WriteOptions};
-use flotilla_runtime::ReconcileAction;
+use flotilla_runtime::{ReconcileAction, StatusWriter};
 use karmada_api::binding::Condition;
 use karmada_api::{Placement, ResourceBinding, TargetCluster, well_known_keys};
 use machinery::Object;
@@ -255,15 +255,9 @@ impl Scheduler {
             *condition = all;
         }
         status.retain(|field, value| old[field] != *value);
-        if status.is_empty() {
-            return Ok(());
-        }
-        let patch = json!({"metadata": {"resourceVersion": object.revision().to_string()}, "status": status});
-        let at = ResourcePath::of_object(resource, object).subresource("status");
-        self.api
-            .patch(at, Patch::Merge(patch), &WriteOptions::default())
-            .await
-            .map(drop)
+        let fields = (!status.is_empty()).then(|| status.into());
+        let writer = StatusWriter::new(&*self.api, "scheduler");
+        writer.patch(resource, object, fields).await.map(drop)
     }
 
     fn record_failed_terms(&self, case: &SchedulingTask<'_>, failed: &[FailedAffinityTerm]) {

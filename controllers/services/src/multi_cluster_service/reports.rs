@@ -3,14 +3,14 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use client::{Api, Error, InvolvedObject, Patch, ResourcePath, WriteOptions};
-use flotilla_runtime::{ControllerContext, EventRecorder};
+use client::{Api, Error, InvolvedObject};
+use flotilla_runtime::{ControllerContext, EventRecorder, StatusWriter};
 use karmada_api::resources::MULTI_CLUSTER_SERVICES;
 use machinery::Object;
 use machinery::conditions::set_json_condition;
 use machinery::time::{Clock, rfc3339_seconds};
 use parking_lot::Mutex;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::object::{API_VERSION, ClusterStates};
 use crate::slice_fields::{MAX_SLICES, MULTI_CLUSTER_SERVICE_KIND};
@@ -148,24 +148,12 @@ impl ServiceReports {
     ) -> Result<bool, Error> {
         let condition_type = self.condition.condition_type;
         let mut conditions = service.value()?["status"]["conditions"].take();
-        let is_same = |c: &Value| {
-            c["type"] == condition_type
-                && c["status"] == status
-                && c["reason"] == reason
-                && c["message"] == message
-        };
-        let mut present = conditions.as_array().into_iter().flatten();
-        if present.any(is_same) {
-            return Ok(false);
-        }
         let condition = json!({"type": condition_type, "status": status, "reason": reason,
             "message": message, "lastTransitionTime": rfc3339_seconds(self.clock.now())});
-        set_json_condition(&mut conditions, condition);
-        let patch = json!({"metadata": {"resourceVersion": service.revision().to_string()},
-            "status": {"conditions": conditions}});
-        let at = ResourcePath::of_object(&MULTI_CLUSTER_SERVICES, service).subresource("status");
-        let options = WriteOptions::default();
-        self.api.patch(at, Patch::Merge(patch), &options).await?;
-        Ok(true)
+        let fields = set_json_condition(&mut conditions, condition)
+            .then(|| json!({"conditions": conditions}));
+        let writer = StatusWriter::new(&*self.api, "multi-cluster-service");
+        let written = writer.patch(&MULTI_CLUSTER_SERVICES, service, fields);
+        Ok(written.await?.is_some())
     }
 }

@@ -7,12 +7,13 @@ use std::time::Duration;
 
 use client::{
     Api, Error, Informer, InformerEvent, InformerFactory, InvolvedObject, ListWatchSelector, Patch,
-    ResourcePath, TaskGroup, WriteOptions, ignore_not_found,
+    ResourcePath, TaskGroup, ignore_not_found,
 };
 use controller_context::PropagationContext;
 use flotilla_runtime::{
     ControllerName, EventRecorder, Expectations, HostWorkloadFilter, IndexKeyWorkqueue,
-    ReconcileAction, ReconcileReadiness, RestMapper, ShardedMap, Workqueue, run_workers,
+    ReconcileAction, ReconcileReadiness, RestMapper, ShardedMap, StatusWriter, Workqueue,
+    run_workers,
 };
 use interpreter::{InterpreterOperation, ResourceInterpreter};
 use karmada_api::binding::{AggregatedStatusItem, ObjectReference};
@@ -389,21 +390,11 @@ impl BindingStatusController {
         if let Some(conditions) = updated {
             status.insert("conditions".into(), json!(conditions));
         }
-        if status.is_empty() {
-            return Ok(ReconcileAction::Done);
-        }
-        let patch = json!({
-            "metadata": {"resourceVersion": object.revision().to_string()},
-            "status": status,
-        });
-        let at = ResourcePath::of_object(key.resource(), object).subresource("status");
-        let options = WriteOptions::default();
-        match self
-            .control_plane
-            .patch(at, Patch::Merge(patch), &options)
-            .await
-        {
-            Ok(written) => {
+        let fields = (!status.is_empty()).then(|| status.into());
+        let writer = StatusWriter::new(&*self.control_plane, "binding-status");
+        match writer.patch(key.resource(), object, fields).await {
+            Ok(None) => {}
+            Ok(Some(written)) => {
                 self.expect_write(&self.expectations, key, &written);
                 if news {
                     let about = InvolvedObject::new("work.karmada.io/v1alpha2", key.kind(), object);
@@ -473,23 +464,16 @@ impl BindingStatusController {
             }
         };
         let old = read_status(&template)?.status.unwrap_or_else(|| json!({}));
-        if is_same_status(&old, &status) {
-            return Ok(ReconcileAction::Done);
-        }
         let first = old == json!({});
         // Replaces the whole status without reading the rest; the revision is the guard.
-        let patch = json!([
+        let patch = (!is_same_status(&old, &status)).then(|| Patch::Json(json!([
             {"op": "add", "path": "/metadata/resourceVersion", "value": template.revision().to_string()},
             {"op": "add", "path": "/status", "value": status},
-        ]);
-        let at = ResourcePath::of_object(&resource, &template).subresource("status");
-        let options = WriteOptions::default();
-        match self
-            .control_plane
-            .patch(at, Patch::Json(patch), &options)
-            .await
-        {
-            Ok(written) => {
+        ])));
+        let writer = StatusWriter::new(&*self.control_plane, "template-status");
+        match writer.send(&resource, &template, patch).await {
+            Ok(None) => {}
+            Ok(Some(written)) => {
                 self.expect_write(&self.template_expectations, key, &written);
                 if first {
                     let text = "Update Resource with AggregatedStatus successfully.";

@@ -6,13 +6,11 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
-use client::{
-    Api, Error, Informer, InformerEvent, InvolvedObject, Patch, ResourcePath, WriteOptions,
-};
+use client::{Api, Error, Informer, InformerEvent, InvolvedObject};
 use controller_context::PropagationContext;
 use flotilla_runtime::{
     ClusterLister, ControllerName, EventRecorder, Expectations, ReconcileAction,
-    ReconcileReadiness, RestMapper, Workqueue, run_workers,
+    ReconcileReadiness, RestMapper, StatusWriter, Workqueue, run_workers,
 };
 use interpreter::{InterpreterOperation, InterpreterRuleChange, ResourceInterpreter};
 use karmada_api::names::{cluster_of_execution_space, execution_space_name};
@@ -243,21 +241,12 @@ impl WorkStatusController {
             None => Ok(ReconcileAction::Done),
             Some(why) => Err(StatusControllersError::InterpreterUnavailable(why)),
         };
-        let Some(statuses) = outcome.statuses else {
-            return end;
-        };
-        let patch = json!({
-            "metadata": {"resourceVersion": work.revision().to_string()},
-            "status": {"manifestStatuses": statuses},
-        });
-        let at = ResourcePath::of_object(&WORKS, &work).subresource("status");
-        let options = WriteOptions::default();
-        match self
-            .control_plane
-            .patch(at, Patch::Merge(patch), &options)
-            .await
-        {
-            Ok(written) => {
+        let statuses = outcome.statuses;
+        let fields = statuses.map(|statuses| json!({"manifestStatuses": statuses}));
+        let writer = StatusWriter::new(&*self.control_plane, "work-status");
+        match writer.patch(&WORKS, &work, fields).await {
+            Ok(None) => {}
+            Ok(Some(written)) => {
                 let look = || self.works.get_by_key(&key);
                 self.expectations.expect(&key, &written, look);
             }
