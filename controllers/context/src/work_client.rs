@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use client::{Api, DeleteOptions, Informer, ResourcePath, WriteOptions, ignore_not_found};
-use flotilla_runtime::ShardedMap;
+use flotilla_runtime::Expectations;
 use karmada_api::prune::{prune, record_managed_keys};
 use karmada_api::resources::WORKS;
 use karmada_api::well_known_keys::{
@@ -148,53 +148,12 @@ impl DesiredWork {
     }
 }
 
-/// The last update of a Work by [`WorkClient::create_or_update`].
-enum OwnWorkUpdate {
-    /// The server has not answered yet. `newest_revision` is the newest revision that event handlers have
-    /// attributed to the update.
-    InProgress { newest_revision: u64 },
-    /// The update produced this revision.
-    Done(u64),
-}
-
 /// Writes Works and remembers its own updates.
 #[derive(Clone)]
 pub struct WorkClient {
     api: Arc<dyn Api>,
     pub informer: Informer,
-    own_updates: Arc<ShardedMap<String, OwnWorkUpdate>>,
-}
-
-/// An update of a Work that is not answered yet. Dropping it without an answer forgets the update.
-struct OwnWorkUpdateInProgressGuard<'a> {
-    works: &'a WorkClient,
-    key: &'a String,
-}
-
-impl OwnWorkUpdateInProgressGuard<'_> {
-    /// Records that the update produced `revision`. Returns whether another writer changed the Work
-    /// right after it and event handlers attributed that change to the update.
-    fn complete(self, revision: u64) -> bool {
-        let mut updates = self.works.own_updates.lock(self.key);
-        let before = updates.insert(self.key.clone(), OwnWorkUpdate::Done(revision));
-        drop(updates);
-        matches!(before, Some(OwnWorkUpdate::InProgress { newest_revision }) if newest_revision > revision)
-    }
-}
-
-impl Drop for OwnWorkUpdateInProgressGuard<'_> {
-    fn drop(&mut self) {
-        let mut updates = self.works.own_updates.lock(self.key);
-        let is_deleted = || self.works.informer.get_by_key(self.key).is_none();
-        // The handler that forgets a deleted Work may have run before the answer arrived.
-        if matches!(
-            updates.get(self.key),
-            Some(OwnWorkUpdate::InProgress { .. })
-        ) || is_deleted()
-        {
-            updates.remove(self.key);
-        }
-    }
+    own_updates: Arc<Expectations<String>>,
 }
 
 impl WorkClient {
@@ -206,27 +165,15 @@ impl WorkClient {
         }
     }
 
-    /// Whether [`Self::create_or_update`] wrote this version of a Work. While an update is not
-    /// answered, this returns true; [`Self::create_or_update`] then finds out whether that was
-    /// right.
+    /// Whether [`Self::create_or_update`] wrote this version of a Work, or may have written it while
+    /// an update is not answered.
     pub fn is_own_update(&self, work: &Object) -> bool {
-        let key = work.meta().key();
-        match self.own_updates.lock(&key).get_mut(&key) {
-            Some(OwnWorkUpdate::InProgress {
-                newest_revision: seen,
-            }) => {
-                *seen = work.revision().max(*seen);
-                true
-            }
-            Some(OwnWorkUpdate::Done(revision)) => *revision == work.revision(),
-            None => false,
-        }
+        self.own_updates.is_own_write(&work.meta().key(), work)
     }
 
     /// Forgets the own updates of a deleted Work.
     pub fn forget(&self, work: &Object) {
-        let key = work.meta().key();
-        self.own_updates.lock(&key).remove(&key);
+        self.own_updates.forget(&work.meta().key());
     }
 
     /// Creates or updates a Work; returns whether it was written.
@@ -255,25 +202,17 @@ impl WorkClient {
         let Some(body) = draft.into_updated_work(existing.value()?) else {
             return Ok(false);
         };
-        let in_progress = self.begin_update(&key);
+        let _pending = self.own_updates.begin_write(&key);
         let at = ResourcePath::of_object(&WORKS, &existing);
         let updated = self
             .api
             .update(at, body.into(), &WriteOptions::default())
             .await?;
-        if in_progress.complete(updated.revision()) {
-            return Err(Error::ConcurrentUpdate(key));
+        let look = || self.informer.get_by_key(&key);
+        if self.own_updates.expect(&key, &updated, look) {
+            return Err(Error::ConcurrentUpdate(key.clone()));
         }
         Ok(true)
-    }
-
-    fn begin_update<'a>(&'a self, key: &'a String) -> OwnWorkUpdateInProgressGuard<'a> {
-        let mut updates = self.own_updates.lock(key);
-        updates.insert(
-            key.clone(),
-            OwnWorkUpdate::InProgress { newest_revision: 0 },
-        );
-        OwnWorkUpdateInProgressGuard { works: self, key }
     }
 
     /// Deletes a Work unless its deletion has begun.
@@ -417,9 +356,10 @@ mod tests {
         });
         let mut changed = desired_work();
         changed.labels.insert("more".into(), json!("2"));
-        works.create_or_update(changed, "t").await.unwrap();
         let key = "karmada-es-m/w".to_owned();
-        assert!(works.own_updates.lock(&key).is_empty());
+        let existing = works.informer.get_by_key(&key).unwrap();
+        works.create_or_update(changed, "t").await.unwrap();
+        assert!(!works.own_updates.is_ahead_of(&key, &existing));
         tasks.stop().await;
     }
 

@@ -37,7 +37,7 @@ pub use cluster_lister::{ClusterLister, ListedCluster};
 pub use controller_context::ControllerContext;
 pub use event_predicates::is_generation_or_deletion_changed;
 pub use event_recorder::EventRecorder;
-pub use expectations::{Expectations, PreviousExpectation, ReconcileReadiness};
+pub use expectations::{Expectations, PendingWrite, PreviousExpectation, ReconcileReadiness};
 pub use fence::LeaderFence;
 pub use finalizers::{add_finalizer, remove_finalizers};
 pub use host_workloads::HostWorkloadFilter;

@@ -21,6 +21,8 @@ use crate::sharded_map::ShardedMap;
 struct Expectation<V> {
     /// Revision that the write made; `None` while it is sent.
     revision: Option<u64>,
+    /// The newest revision that counted as this write while it was sent.
+    newest_counted: u64,
     written_at: Instant,
     /// A reconciliation waits until the informer shows the write.
     awaited: bool,
@@ -29,6 +31,16 @@ struct Expectation<V> {
 }
 
 impl<V> Expectation<V> {
+    fn sent(assumed: Option<V>) -> Self {
+        Self {
+            revision: None,
+            newest_counted: 0,
+            written_at: Instant::now(),
+            awaited: false,
+            assumed,
+        }
+    }
+
     fn is_ahead_of(&self, revision: u64) -> bool {
         self.revision.is_none_or(|written| written > revision)
     }
@@ -44,6 +56,25 @@ pub struct Expectations<K, V = ()> {
 /// The value that an assumption replaced, for [`Expectations::restore`].
 #[derive(Debug)]
 pub struct PreviousExpectation<V>(Option<Expectation<V>>);
+
+/// A write that is not answered yet.
+#[derive(Debug)]
+pub struct PendingWrite<'a, K: Clone + Eq + Hash, V: Clone = ()> {
+    expectations: &'a Expectations<K, V>,
+    key: &'a K,
+}
+
+impl<K: Clone + Eq + Hash, V: Clone> Drop for PendingWrite<'_, K, V> {
+    fn drop(&mut self) {
+        let mut all = self.expectations.entries.lock(self.key);
+        if all
+            .get(self.key)
+            .is_some_and(|entry| entry.revision.is_none())
+        {
+            all.remove(self.key);
+        }
+    }
+}
 
 /// Whether a key can be reconciled now.
 #[derive(Debug)]
@@ -77,13 +108,19 @@ impl<K, V> Expectations<K, V> {
 impl<K: Clone + Eq + Hash, V: Clone> Expectations<K, V> {
     /// Assumes a value that is about to be written. [`Self::expect`] or [`Self::restore`] follows.
     pub fn assume(&self, key: &K, value: V) -> PreviousExpectation<V> {
-        let entry = Expectation {
-            revision: None,
-            written_at: Instant::now(),
-            awaited: false,
-            assumed: Some(value),
-        };
+        let entry = Expectation::sent(Some(value));
         PreviousExpectation(self.entries.lock(key).insert(key.clone(), entry))
+    }
+
+    /// Records that a write is sent: until [`Self::expect`], every copy counts as it. Dropping the
+    /// result without an answer forgets the write.
+    pub fn begin_write<'a>(&'a self, key: &'a K) -> PendingWrite<'a, K, V> {
+        let mut all = self.entries.lock(key);
+        all.insert(key.clone(), Expectation::sent(None));
+        PendingWrite {
+            expectations: self,
+            key,
+        }
     }
 
     /// The assumed value could not be written.
@@ -97,24 +134,23 @@ impl<K: Clone + Eq + Hash, V: Clone> Expectations<K, V> {
 
     /// Records an own write. `look` reads the informer's copy of the object. If there is none,
     /// the handler that called [`Self::forget`] was faster than the response to the write, and
-    /// nothing is recorded, since nobody would forget it later.
-    pub fn expect(&self, key: &K, written: &Object, look: impl FnOnce() -> Option<Object>) {
+    /// nothing is recorded, since nobody would forget it later. Returns whether
+    /// [`Self::is_own_write`] has meanwhile counted a newer copy of another writer as this write.
+    pub fn expect(&self, key: &K, written: &Object, look: impl FnOnce() -> Option<Object>) -> bool {
         let mut all = self.entries.lock(key);
-        let Some(copy) = look() else {
-            all.remove(key);
-            return;
-        };
         let sent = all.remove(key).filter(|entry| entry.revision.is_none());
+        let sent = sent.unwrap_or_else(|| Expectation::sent(None));
         let revision = written.revision();
+        let Some(copy) = look() else {
+            return sent.newest_counted > revision;
+        };
         let entry = Expectation {
             revision: Some(revision),
-            written_at: Instant::now(),
-            awaited: false,
-            assumed: sent
-                .and_then(|entry| entry.assumed)
-                .filter(|_| copy.revision() < revision),
+            assumed: sent.assumed.filter(|_| copy.revision() < revision),
+            ..Expectation::sent(None)
         };
         all.insert(key.clone(), entry);
+        sent.newest_counted > revision
     }
 
     /// Checks whether a key can be reconciled. `look` reads the informer's copy; no change of
@@ -167,11 +203,19 @@ impl<K: Clone + Eq + Hash, V: Clone> Expectations<K, V> {
         all.get(key).is_some_and(|e| e.is_ahead_of(copy.revision()))
     }
 
-    /// Whether a copy is the last own write.
+    /// Whether a copy is the last own write. While that is sent, this returns true, and
+    /// [`Self::expect`] then finds out whether that was right.
     pub fn is_own_write(&self, key: &K, copy: &Object) -> bool {
-        let all = self.entries.lock(key);
-        all.get(key)
-            .is_some_and(|e| e.revision == Some(copy.revision()))
+        let mut all = self.entries.lock(key);
+        let Some(entry) = all.get_mut(key) else {
+            return false;
+        };
+        if entry.revision.is_none() {
+            entry.newest_counted = copy.revision().max(entry.newest_counted);
+        }
+        entry
+            .revision
+            .is_none_or(|written| written == copy.revision())
     }
 
     /// The object was deleted.
