@@ -12,20 +12,15 @@ use std::time::Duration;
 
 use anyhow::Context;
 use clap::Args;
+use client::{Api, Informer, InformerFactory, ListWatchSelector, ShutdownToken, TaskGroup};
+use client::remote::{RemoteApi, RestConfig};
 use client::remote::in_cluster::InClusterEnvironment;
 use client::remote::kubeconfig::KubeconfigLoadingRules;
-use client::remote::{NetworkSendFence, RemoteApi, RestConfig};
-use client::{Api, Informer, InformerFactory, ListWatchSelector, ShutdownToken, TaskGroup};
+use clusters::{AgentCertificateValidity, AgentClusterSpec, AgentTunnelReporter, ClusterControllersOptions, ClusterControllersSettings, ReportedSecrets};
 use clusters::register::{AGENT_NAMESPACE, run_certificate_rotation};
-use clusters::{
-    AgentCertificateValidity, AgentClusterSpec, AgentTunnelReporter, ClusterControllersOptions,
-    ClusterControllersSettings, ReportedSecrets,
-};
 use controller_context::PropagationContext;
 use flotilla_cli::{feature_gate_flags, output};
-use flotilla_runtime::{
-    ClusterLister, ControllerContext, EventRecorder, HostWorkloadFilter, LeaderElector, LeaderFence,
-};
+use flotilla_runtime::{ClusterLister, ControllerContext, EventRecorder, HostWorkloadFilter, LeaderElector, LeaderFence};
 use interpreter::{ResourceInterpreter, WebhookInterpreterOptions};
 use karmada_api::names::execution_space_name;
 use karmada_api::resources::{CLUSTERS, WORKS};
@@ -36,13 +31,12 @@ use services::ServiceControllersOptions;
 use tokio::sync::Notify;
 use webhook_client::{ServiceRouting, WebhookClientManager};
 
+use crate::{logs, script_flags};
 use crate::agent_endpoints::{AgentEndpointArgs, AgentReadiness};
 use crate::agent_flags::{AgentClusterArgs, CertificateRotationArgs};
 use crate::agent_leader_election::AgentLeaderElectionArgs;
 use crate::file_changes::watch_files;
 use crate::leader_election::run_elected_terms;
-use crate::logs;
-use crate::script_flags;
 use crate::signals::TerminationSignals;
 
 const COMPONENT: &str = "karmada-agent";
@@ -173,9 +167,7 @@ fn fenced_api(
     let Some(fence) = fence else {
         return Ok(Arc::new(RemoteApi::new(config, tasks)?));
     };
-    let open = fence.clone();
-    let send_fence = NetworkSendFence::new(move || !open.remaining().is_zero());
-    config.send_fence = Some(send_fence);
+    config.send_fence = Some(fence.network());
     Ok(fence.wrap(Arc::new(RemoteApi::new(config, tasks)?)))
 }
 

@@ -16,7 +16,6 @@ use std::time::Duration;
 use addons::AddonSwitches;
 use anyhow::bail;
 use clap::Args;
-use client::remote::NetworkSendFence;
 use client::{Api, InformerFactory, TaskGroup, controller_client};
 use flotilla_runtime::{LeaderElector, LeaderFence, LeaderTerm};
 use machinery::time::{Clock, SystemClock};
@@ -183,7 +182,7 @@ async fn run_term<F, Fut>(
         decisions: decisions.clone(),
         connector: Arc::new(FencedMemberConnector(term.fence.clone())),
         member_caches: member_caches.clone(),
-        send_fence: Some(network_send_fence(&term.fence)),
+        send_fence: Some(term.fence.network()),
         addons: addons.clone(),
     };
     match term.shutdown.run_until_triggered(start(context)).await {
@@ -236,14 +235,7 @@ async fn stop_term(term: &LeaderTerm, tasks: &TaskGroup) {
     }
 }
 
-/// Open while the term lasts.
-fn network_send_fence(fence: &LeaderFence) -> NetworkSendFence {
-    let fence = fence.clone();
-    NetworkSendFence::new(move || !fence.remaining().is_zero())
-}
-
-/// Connects to members behind the fence, which is checked before a call starts and again
-/// before its bytes are sent, since the process may be suspended in between.
+/// Connects to members behind both checks of the fence.
 struct FencedMemberConnector(LeaderFence);
 
 impl MemberConnector for FencedMemberConnector {
@@ -253,7 +245,7 @@ impl MemberConnector for FencedMemberConnector {
         tasks: &TaskGroup,
     ) -> Result<Arc<dyn Api>, String> {
         let remote = RemoteMemberConnector {
-            send_fence: Some(network_send_fence(&self.0)),
+            send_fence: Some(self.0.network()),
         };
         Ok(self.0.wrap(remote.connect(endpoint, tasks)?))
     }

@@ -1,14 +1,20 @@
 //! Fences off writes that only the leader may make.
 //!
-//! [`LeaderFence`] knows until when the lease is certainly held; it wraps an [`Api`] so
-//! that writes fail once that time has passed. A process that was suspended and resumes
-//! later may hold calls it prepared while it led; the fence reads the clock right before
-//! each write and stops them. Writes that pass are guarded by the observed revision.
+//! controller ──► [`LeaderFence::wrap`]: may this call start? ──► client ──► [`LeaderFence::network`]: may these bytes leave? ──► server
+//!
+//! [`LeaderFence`] knows until when the lease is certainly held, and is checked twice, because the
+//! process may be suspended at any point and resume after another one has taken the lead. The
+//! first check refuses a call by its verb, so that reads pass, and gives the caller an error that
+//! says why. A call that passed may still wait for its connection; the second check reads the clock
+//! right before the system call. It does not know requests, so it ends the connection, and reads
+//! end with it. In this process, where no connection is between, the first check is enough. Writes
+//! that pass are guarded by the observed revision.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use client::remote::NetworkSendFence;
 use client::{Api, ApiCall, ApiReply, Error, Result};
 use machinery::UserInfo;
 use parking_lot::Mutex;
@@ -35,6 +41,12 @@ impl LeaderFence {
     /// How long the fence stays open; zero when it is closed.
     pub fn remaining(&self) -> Duration {
         self.0.lock().saturating_duration_since(Instant::now())
+    }
+
+    /// The check of a connection before each write to the network.
+    pub fn network(&self) -> NetworkSendFence {
+        let fence = self.clone();
+        NetworkSendFence::new(move || !fence.remaining().is_zero())
     }
 
     /// Wraps `api` so that writes fail once the fence is closed.

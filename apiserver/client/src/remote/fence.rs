@@ -1,10 +1,9 @@
-//! A write fence: checks right before each write to the network whether this process may
-//! still send.
+//! The network's part of a write fence: checks right before each write of a connection whether
+//! this process may still send.
 //!
-//! A request handed to a connection waits until the connection's task runs, and the
-//! process may be paused in between. Only a check right before the system call notices
-//! that, say, a lease was lost meanwhile. A write that the fence refuses ends the
-//! connection.
+//! A request waits in its connection after the call was allowed, and the process may be suspended
+//! meanwhile. The fence of leaders, `flotilla_runtime::LeaderFence`, has both checks and says what
+//! each is for. A write that is refused ends the connection.
 
 use std::fmt;
 use std::io;
