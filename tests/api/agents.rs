@@ -261,6 +261,12 @@ fn assert_works_and_events_are_its_own(agent: &CertifiedClient<'_>) {
     );
     let stolen = json!({"metadata": {"labels": binding}});
     agent.assert_forbidden("PATCH", &format!("{own}/slice"), &stolen);
+    for kept in [
+        json!({"metadata": {"finalizers": ["a.b/c"]}}),
+        json!({"metadata": {"ownerReferences": [{"apiVersion": "v1", "kind": "Namespace", "name": "default", "uid": "u"}]}}),
+    ] {
+        agent.assert_forbidden("PATCH", &format!("{own}/slice"), &kept);
+    }
     agent.assert_forbidden("GET", &works("agent-b"), &Value::Null);
     agent.assert_forbidden(
         "POST",
@@ -499,6 +505,26 @@ fn whoever_creates_the_roles_of_agents_has_no_other_rights() {
     assert_eq!(reply.code, 201, "{}", reply.text());
     let other = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "gen-a"}});
     generator.assert_forbidden("POST", "/api/v1/namespaces", &other);
+    let skipped = json!({"namespace.karmada.io/skip-auto-propagation": "true"});
+    for (pointer, value) in [
+        (
+            "metadata",
+            json!({"name": "karmada-es-gen-b", "labels": skipped}),
+        ),
+        ("spec", json!({"finalizers": ["a.b/c"]})),
+    ] {
+        let mut space = space.clone();
+        space["metadata"]["name"] = "karmada-es-gen-b".into();
+        space[pointer] = value;
+        generator.assert_forbidden("POST", "/api/v1/namespaces", &space);
+    }
+    // A role without rights does not block the name.
+    let empty = role("ClusterRole", "system:karmada:gen-b:agent", json!([]));
+    let reply = generator.send("POST", &cluster_roles, &empty);
+    assert_eq!(reply.code, 201, "{}", reply.text());
+    let agent = CertifiedClient::register(&server, "gen-b");
+    let reply = agent.send("POST", CLUSTERS, &cluster("gen-b"));
+    assert_eq!(reply.code, 201, "{}", reply.text());
 }
 
 // proves: CSR-insecure

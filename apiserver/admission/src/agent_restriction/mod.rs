@@ -4,29 +4,29 @@
 //! An agent creates its own Pull Cluster as it was registered, its own leases and Secrets, and
 //! certificate requests for itself. In its execution namespace it reports EndpointSlices, and changes
 //! nothing by which a Work belongs to a binding. Its events are about these objects, and about the
-//! templates of its Works.
+//! templates of its Works. No finalizer or owner that it sets keeps anything from going.
 //!
 //! The rules are applied here to what this server stores, and in a webhook to what a host stores.
 
 mod agent_write;
 mod cluster_status;
+mod generator;
+mod ownership;
 mod reviews;
 mod work;
 
-use karmada_api::agents::{
-    AGENT_PUBLIC_KEYS, AGENT_SECRET_NAMESPACE, AGENTS_GROUP, AgentRegistration, RBAC_GENERATOR,
-    cluster_of_agent, cluster_of_agent_role,
-};
+use karmada_api::agents::{AGENT_SECRET_NAMESPACE, AGENTS_GROUP, AgentRegistration, RBAC_GENERATOR, cluster_of_agent};
 use karmada_api::names::{execution_space_name, impersonation_secret_name, work_name};
 use machinery::UserInfo;
-use serde_json::{Value, json};
+use serde_json::Value;
 
-use crate::attributes::AdmissionOperation;
 use crate::builtin;
-use crate::unstructured::{entries, get, items, text};
+use crate::attributes::AdmissionOperation;
+use crate::unstructured::{entries, get, text};
 
 pub(crate) use agent_write::AgentWrite;
 use agent_write::shown;
+pub(crate) use generator::mark_generated_role;
 pub use reviews::{WEBHOOK_NAME, WEBHOOK_PATH, review_agent_write};
 
 /// The reasons of an agent's events about templates.
@@ -43,6 +43,11 @@ pub(crate) enum RequiredLookup {
         namespace: String,
         name: String,
     },
+    /// The Cluster of the agent has this UID.
+    ClusterUid {
+        cluster: String,
+        uid: String,
+    },
 }
 
 /// Decides about a write of an agent; the error says what it may do. Users who are no agents, and
@@ -55,24 +60,32 @@ pub(crate) fn check_agent_write(
         return Ok(RequiredLookup::None);
     }
     if user.name == RBAC_GENERATOR {
-        return check_generator(write).map(|()| RequiredLookup::None);
+        return generator::check_generator(write).map(|()| RequiredLookup::None);
     }
     let Some(cluster) = cluster_of_agent(&user.name) else {
         return Ok(RequiredLookup::None);
     };
     let agent = AgentIdentity { cluster };
-    let checked = match (write.group, write.kind) {
-        ("cluster.karmada.io", "Cluster") => return agent.check_cluster(write),
-        ("", "Event") | ("events.k8s.io", "Event") => return agent.check_event(write),
-        ("work.karmada.io", "Work") => work::check_work(&agent.space(), write),
-        ("coordination.k8s.io", "Lease") => agent.check_lease(write.namespace, write.name),
-        ("", "Secret") => agent.check_secret(write),
+    let mut lookup = RequiredLookup::None;
+    match (write.group, write.kind) {
+        ("cluster.karmada.io", "Cluster") => lookup = agent.check_cluster(write)?,
+        ("", "Event") | ("events.k8s.io", "Event") => lookup = agent.check_event(write)?,
+        ("work.karmada.io", "Work") => work::check_work(&agent.space(), write)?,
+        ("coordination.k8s.io", "Lease") => agent.check_lease(write.namespace, write.name)?,
+        ("", "Secret") => agent.check_secret(write)?,
         ("certificates.k8s.io", "CertificateSigningRequest") => {
-            agent.check_certificate_request(user, write)
+            agent.check_certificate_request(user, write)?;
         }
-        _ => Ok(()),
-    };
-    checked.map(|()| RequiredLookup::None)
+        _ => return Ok(lookup),
+    }
+    // Objects whose owner is the Cluster need no other lookup.
+    match ownership::check_ownership(cluster, write)? {
+        Some(uid) => Ok(RequiredLookup::ClusterUid {
+            cluster: cluster.to_owned(),
+            uid,
+        }),
+        None => Ok(lookup),
+    }
 }
 
 /// Fails unless the new Cluster is what was registered.
@@ -85,65 +98,6 @@ pub(crate) fn check_registration(
         return Ok(());
     }
     Err("spec.provider, spec.region and spec.zones must be those of the registration".into())
-}
-
-/// The user who creates the roles of agents creates nothing else.
-fn check_generator(write: &AgentWrite<'_>) -> Result<(), String> {
-    if write.operation != AdmissionOperation::Create {
-        return Err("this user changes and deletes nothing".into());
-    }
-    let allowed = match (write.group, write.kind) {
-        ("rbac.authorization.k8s.io", _) => cluster_of_agent_role(write.name).is_some(),
-        ("", "Namespace") => {
-            let space = execution_space_name("");
-            write.name == AGENT_SECRET_NAMESPACE || write.name.starts_with(&space)
-        }
-        _ => true,
-    };
-    if !allowed {
-        return Err("this user creates the roles of agents only".into());
-    }
-    check_generated_metadata(write.new)
-}
-
-/// Metadata gives no further rights: labels aggregate roles, annotations record registrations, and
-/// finalizers keep a role.
-fn check_generated_metadata(object: &Value) -> Result<(), String> {
-    for field in ["finalizers", "ownerReferences"] {
-        if !items(object, &format!("/metadata/{field}")).is_empty() {
-            return Err(format!("this user sets no metadata.{field}"));
-        }
-    }
-    let is_karmada = |key: &str| {
-        key.split('/')
-            .next()
-            .is_some_and(|domain| domain == "karmada.io" || domain.ends_with(".karmada.io"))
-    };
-    for field in ["labels", "annotations"] {
-        for (key, value) in entries(object, &format!("/metadata/{field}")) {
-            let is_mark = field == "annotations" && key == AGENT_PUBLIC_KEYS && value == "";
-            // The server itself sets this one.
-            let is_name = key == "kubernetes.io/metadata.name";
-            if !is_mark && !is_name && !is_karmada(key) {
-                return Err(format!("this user sets no metadata.{field}[{key}]"));
-            }
-        }
-    }
-    Ok(())
-}
-
-/// Marks a role that the generator creates, so that it admits no certificate until one is approved
-/// for it. An agent whose Cluster of this name was deleted stays locked out.
-pub(crate) fn mark_generated_role(kind: &str, new: &mut Value) {
-    if kind != "ClusterRole" {
-        return;
-    }
-    if let Some(metadata) = new.get_mut("metadata").and_then(Value::as_object_mut) {
-        let annotations = metadata.entry("annotations").or_insert_with(|| json!({}));
-        if let Some(annotations) = annotations.as_object_mut() {
-            annotations.insert(AGENT_PUBLIC_KEYS.into(), "".into());
-        }
-    }
 }
 
 /// The agent of a cluster.

@@ -69,9 +69,14 @@ fn check_report(work: &Value) -> Result<(), String> {
     Ok(())
 }
 
+/// Whether an agent may have created the Work.
+pub(super) fn is_report(work: &Value) -> bool {
+    check_report(work).is_ok()
+}
+
 /// The fields that an agent's report may change; of other Works an agent changes finalizers.
 fn check_update(new: &Value, old: &Value) -> Result<(), String> {
-    if check_report(old).is_ok() {
+    if is_report(old) {
         return check_report(new);
     }
     for field in [

@@ -53,6 +53,15 @@ impl AdmissionChain {
                     )),
                 }
             }
+            RequiredLookup::ClusterUid { cluster, uid } => {
+                let at = ResourcePath::object(&CLUSTERS, "", &cluster);
+                match find_object(self.api.get(), at).await? {
+                    Some(cluster) if cluster.uid() == uid => Ok(()),
+                    _ => Err(forbidden(
+                        "metadata.ownerReferences: the Cluster of the agent has another uid".into(),
+                    )),
+                }
+            }
         }
     }
 

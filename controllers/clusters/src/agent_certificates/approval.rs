@@ -229,7 +229,8 @@ pub(super) fn decide_certificate(
     }
 }
 
-/// Decides about the renewal of the certificate of an agent. `cluster_uid` is that of its Cluster.
+/// Decides about the renewal of the certificate of an agent. `cluster_uid` is that of its Cluster, unless
+/// that is being deleted.
 pub(super) fn decide_renewal(
     request: &AgentCertificateRequest,
     cluster_uid: Option<&str>,

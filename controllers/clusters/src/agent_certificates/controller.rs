@@ -25,7 +25,7 @@ use super::approval::{
 use crate::join::check_cluster_name;
 use crate::join::objects::{CLUSTER_ROLES, SECRETS};
 use crate::options::{AgentRegistrationMode, ClusterControllersOptions};
-use crate::register::create_agent_roles;
+use crate::register::{complete_generated_roles, create_agent_roles};
 
 static REQUESTS: Gvr = Gvr::from_static("certificates.k8s.io", "v1", "certificatesigningrequests");
 static REVIEWS: Gvr = Gvr::from_static("authorization.k8s.io", "v1", "subjectaccessreviews");
@@ -141,10 +141,9 @@ impl AgentCsrApprovingController {
         }
     }
 
-    async fn cluster_uid(&self, cluster: &str) -> Result<Option<String>, Error> {
+    async fn cluster(&self, cluster: &str) -> Result<Option<Object>, Error> {
         let at = ResourcePath::object(&CLUSTERS, "", cluster);
-        let existing = ignore_not_found(self.api.get(at).await)?;
-        Ok(existing.map(|cluster| cluster.uid().to_owned()))
+        ignore_not_found(self.api.get(at).await)
     }
 
     async fn prepare_renewal(
@@ -153,8 +152,10 @@ impl AgentCsrApprovingController {
         cluster: &str,
     ) -> Result<CertificateDecision, Error> {
         let role = self.registration(cluster).await?;
-        let uid = self.cluster_uid(cluster).await?;
-        let decision = decide_renewal(request, uid.as_deref(), role.as_ref());
+        let stored = self.cluster(cluster).await?;
+        // The certificate at hand outlasts a deletion.
+        let living = stored.filter(|cluster| !cluster.meta().deleting);
+        let decision = decide_renewal(request, living.as_ref().map(Object::uid), role.as_ref());
         if let (CertificateDecision::Approve, Some(role)) = (&decision, &role) {
             self.record_on_role(cluster, role, request, None).await?;
         }
@@ -168,7 +169,7 @@ impl AgentCsrApprovingController {
         csr: &Value,
     ) -> Result<CertificateDecision, Error> {
         let role = self.registration(cluster).await?;
-        let exists = self.cluster_uid(cluster).await?.is_some();
+        let exists = self.cluster(cluster).await?.is_some();
         let registered = match AgentRegistration::of_object(csr).transpose() {
             Ok(registered) => registered,
             Err(why) => {
@@ -192,6 +193,7 @@ impl AgentCsrApprovingController {
             _ => return Ok(decision),
         }
         create_agent_roles(&*self.api, cluster, AGENT_SECRET_NAMESPACE).await?;
+        complete_generated_roles(&*self.api, cluster, AGENT_SECRET_NAMESPACE).await?;
         let Some(role) = self.registration(cluster).await? else {
             return Err(Error::Protocol(format!(
                 "the roles of the agent of {cluster:?} are gone"

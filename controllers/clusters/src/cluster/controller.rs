@@ -1,7 +1,9 @@
 //! The cluster controller: reacts to Clusters, namespaces and bindings, and writes
-//! execution spaces, taints and finalizers. A deletion waits for events, never for time.
+//! execution spaces, taints and finalizers. A deletion waits for events, and for an agent no longer than
+//! [`AGENT_DEPARTURE_TIMEOUT`].
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use client::{
     Api, DeleteOptions, Error, Informer, InformerEvent, InvolvedObject, ListOptions, Patch,
@@ -11,6 +13,7 @@ use flotilla_runtime::{
     ControllerContext, EventRecorder, ReconcileAction, Workqueue, remove_finalizers,
     run_workers_after,
 };
+use jiff::Timestamp;
 use karmada_api::resources::{CLUSTERS, WORKS};
 use karmada_api::well_known_keys::{CLUSTER_FINALIZER, SYSTEM, WORK_FINALIZER};
 use karmada_api::{Cluster, names};
@@ -23,6 +26,10 @@ use super::condition_taints::{desired_taints, taint_event_message};
 use crate::NAMESPACES;
 use crate::bindings::{BindingClient, scheduled_clusters};
 use crate::options::ClusterControllersOptions;
+
+/// How long the agent of a Cluster that is being deleted keeps its rights, to finish its Works. After
+/// that it may be unwilling; a silent one is not waited for at all.
+const AGENT_DEPARTURE_TIMEOUT: Duration = Duration::from_secs(15 * 60);
 
 pub(super) struct ClusterController {
     api: Arc<dyn Api>,
@@ -139,10 +146,11 @@ impl ClusterController {
         let done = if object.meta().deleting {
             self.remove_cluster(&object, &cluster).await
         } else {
-            self.sync_cluster(&object, &cluster).await
+            let synced = self.sync_cluster(&object, &cluster).await;
+            synced.map(|()| ReconcileAction::Done)
         };
         match done {
-            Ok(()) => Ok(ReconcileAction::Done),
+            Ok(action) => Ok(action),
             Err(e) if e.is_not_found() => Ok(ReconcileAction::Done),
             Err(e) if e.is_conflict() => Ok(ReconcileAction::AFTER_CONFLICT),
             Err(e) => Err(e),
@@ -227,25 +235,46 @@ impl ClusterController {
         }
     }
 
-    async fn remove_cluster(&self, object: &Object, cluster: &Cluster) -> Result<()> {
+    async fn remove_cluster(&self, object: &Object, cluster: &Cluster) -> Result<ReconcileAction> {
         let finalizers = &cluster.metadata.finalizers;
         if !finalizers.iter().any(|f| f == CLUSTER_FINALIZER) {
-            return Ok(());
+            return Ok(ReconcileAction::Done);
         }
-        if !self.remove_execution_space(object, cluster).await? {
-            return Ok(());
+        if cluster.spec.sync_mode == "Pull" {
+            let left = self.remaining_departure_time(object)?;
+            if !left.is_zero() && cluster.is_ready() && self.waits_for_agent(object).await? {
+                return Ok(ReconcileAction::RequeueAfter(left));
+            }
         }
-        if !self.bindings.scheduled_to(object.name()).is_empty() {
-            return Ok(());
+        // From here on nothing waits for the agent, so its rights end, whatever else keeps the Cluster.
+        self.end_agent_registration(object).await?;
+        if !self.remove_execution_space(object, cluster).await?
+            || !self.bindings.scheduled_to(object.name()).is_empty()
+        {
+            return Ok(ReconcileAction::Done);
         }
-        if let Err(error) = agent_registration::end(&*self.api, object.name()).await {
+        remove_finalizers(&*self.api, &CLUSTERS, object, &[CLUSTER_FINALIZER]).await?;
+        Ok(ReconcileAction::Done)
+    }
+
+    /// How long the agent of a Cluster that is being deleted still has.
+    fn remaining_departure_time(&self, object: &Object) -> Result<Duration> {
+        let deleted = object.value()?["metadata"]["deletionTimestamp"]
+            .as_str()
+            .and_then(|text| text.parse::<Timestamp>().ok())
+            .unwrap_or_default();
+        let passed = self.clock.now().duration_since(deleted).unsigned_abs();
+        Ok(AGENT_DEPARTURE_TIMEOUT.saturating_sub(passed))
+    }
+
+    async fn end_agent_registration(&self, object: &Object) -> Result<()> {
+        let ended = agent_registration::end(&*self.api, object.name()).await;
+        ended.inspect_err(|error| {
             let about = InvolvedObject::from_object(object);
             let text = error.to_string();
             self.recorder
                 .warning(&about, "RemoveAgentRolesFailed", text);
-            return Err(error);
-        }
-        remove_finalizers(&*self.api, &CLUSTERS, object, &[CLUSTER_FINALIZER]).await
+        })
     }
 
     /// Deletes the execution space; returns whether it is gone.
@@ -253,17 +282,12 @@ impl ClusterController {
         let space = names::execution_space_name(object.name());
         let about = InvolvedObject::from_object(object);
         let done = async {
-            let known = self.namespaces.get("", &space);
-            let deleting = known.is_some_and(|n| n.meta().deleting);
             if cluster.spec.sync_mode == "Pull" {
-                if !cluster.is_ready() {
-                    // A silent agent does not remove the finalizers of its Works.
-                    self.remove_work_finalizers(&space).await?;
-                } else if !deleting && self.waits_for_agent(object.name(), &space).await? {
-                    return Ok(false);
-                }
+                // An agent without rights does not remove the finalizers of its Works.
+                self.remove_work_finalizers(&space).await?;
             }
-            if deleting {
+            let known = self.namespaces.get("", &space);
+            if known.is_some_and(|n| n.meta().deleting) {
                 return Ok(false);
             }
             let at = ResourcePath::object(&NAMESPACES, "", &space);
@@ -285,12 +309,15 @@ impl ClusterController {
     }
 
     /// Deletes the Works of an agent that lives; returns whether there are any, or may be new
-    /// ones. The role that lets the agent finish them goes with the execution space.
-    async fn waits_for_agent(&self, cluster: &str, space: &str) -> Result<bool> {
-        if !self.bindings.scheduled_to(cluster).is_empty() {
+    /// ones.
+    async fn waits_for_agent(&self, cluster: &Object) -> Result<bool> {
+        let space = names::execution_space_name(cluster.name());
+        let known = self.namespaces.get("", &space);
+        let may_have_new_works = known.is_some_and(|n| !n.meta().deleting);
+        if may_have_new_works && !self.bindings.scheduled_to(cluster.name()).is_empty() {
             return Ok(true);
         }
-        let all = ResourcePath::collection(&WORKS, space);
+        let all = ResourcePath::collection(&WORKS, &space);
         let works = self.api.list(all, &ListOptions::default()).await?.items;
         for work in works.iter().filter(|work| !work.meta().deleting) {
             let at = ResourcePath::of_object(&WORKS, work);

@@ -4,7 +4,11 @@
 use std::time::Duration;
 
 use client::{Api, DeleteOptions, ResourcePath};
-use karmada_api::agents::{AGENT_CLUSTER_UID, AGENT_SECRET_NAMESPACE, agent_rbac, agent_role_name};
+use client_fake::FakeApi;
+use karmada_api::agents::{
+    AGENT_CLUSTER_UID, AGENT_PUBLIC_KEYS, AGENT_SECRET_NAMESPACE, AgentRbacObject, agent_rbac,
+    agent_role_name, karmadactl_agent_rbac,
+};
 use karmada_api::resources::{BINDINGS, CLUSTERS, WORKS};
 use machinery::time::rfc3339_micros;
 use serde_json::{Value, json};
@@ -13,6 +17,7 @@ use super::monitor::{LEASE_NAMESPACE, LEASES};
 use crate::NAMESPACES;
 use crate::fixture::{ClustersFixture, cluster, ready_condition, taint_keys};
 use crate::join::objects::CLUSTER_ROLES;
+use crate::register::complete_generated_roles;
 
 fn finalizers(of: &Value) -> &Value {
     &of["metadata"]["finalizers"]
@@ -244,6 +249,99 @@ async fn the_execution_space_of_a_living_agent_waits_for_its_works() {
     assert_eq!(fixture.execution_space("p1"), None);
     assert!(fixture.cluster("p1").is_null());
     fixture.tasks.stop().await;
+}
+
+// proves: AGT-departure
+#[tokio::test(start_paused = true)]
+async fn the_rights_of_an_agent_end_though_it_keeps_its_cluster() {
+    let fixture = ClustersFixture::start();
+    let role_of = |name: &str| {
+        let role = agent_role_name(name);
+        fixture.host.get_object(&CLUSTER_ROLES, "", &role)
+    };
+    // One agent does not finish its Work, the Works of the other are gone.
+    for name in ["p1", "p2"] {
+        for object in agent_rbac(name, AGENT_SECRET_NAMESPACE) {
+            fixture.host.seed(object.resource, object.body);
+        }
+        fixture.host.seed(&CLUSTERS, cluster(name, "Pull"));
+        let mut ready = fixture
+            .wait_for_cluster(name, |c| finalizers(c).is_array())
+            .await;
+        ready["status"] = json!({"conditions": [{"type": "Ready", "status": "True", "reason": "ClusterReady",
+            "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}]});
+        fixture.host.seed(&CLUSTERS, ready);
+        let mut space = fixture.execution_space(name).unwrap();
+        space["metadata"]["finalizers"] = json!(["test"]);
+        fixture.host.seed(&NAMESPACES, space);
+    }
+    let kept = ["karmada.io/execution-controller", "x"];
+    fixture.host.seed(
+        &WORKS,
+        json!({"apiVersion": "work.karmada.io/v1alpha1", "kind": "Work", "metadata":
+            {"name": "w", "namespace": "karmada-es-p1", "finalizers": kept}}),
+    );
+    delete(&fixture, "p1").await;
+    delete(&fixture, "p2").await;
+    fixture.wait_until_idle().await;
+    assert!(fixture.cluster("p2").is_object());
+    assert_eq!(role_of("p2"), None);
+    let renewal = |second: i64| {
+        let now = jiff::Timestamp::from_second(1_767_225_600 + second).unwrap();
+        json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata":
+            {"name": "p1", "namespace": LEASE_NAMESPACE}, "spec": {"renewTime": rfc3339_micros(now)}})
+    };
+    let begun = fixture.started_at.elapsed().as_secs();
+    for second in (begun..begun + 14 * 60).step_by(20) {
+        fixture.host.seed(&LEASES, renewal(second.cast_signed()));
+        tokio::time::sleep(Duration::from_secs(20)).await;
+    }
+    assert_eq!(ready_condition(&fixture.cluster("p1")).0, "True");
+    assert!(role_of("p1").is_some());
+    for second in (begun + 14 * 60..begun + 16 * 60).step_by(20) {
+        fixture.host.seed(&LEASES, renewal(second.cast_signed()));
+        tokio::time::sleep(Duration::from_secs(20)).await;
+    }
+    assert_eq!(ready_condition(&fixture.cluster("p1")).0, "True");
+    assert_eq!(role_of("p1"), None);
+    let work = fixture.host.get_object(&WORKS, "karmada-es-p1", "w");
+    assert_eq!(finalizers(&work.unwrap()), &json!(["x"]));
+    assert!(fixture.cluster("p1").is_object());
+    fixture.tasks.stop().await;
+}
+
+// proves: AGT-generator
+#[tokio::test]
+async fn a_registration_completes_generated_roles() {
+    let host = FakeApi::new();
+    let generated = |mut object: AgentRbacObject| {
+        object.body["rules"] = json!([]);
+        object.body["metadata"]["annotations"] = json!({AGENT_PUBLIC_KEYS: ""});
+        host.seed(object.resource, object.body);
+    };
+    let objects = || agent_rbac("m1", AGENT_SECRET_NAMESPACE).into_iter();
+    let mut roles = objects().filter(|object| !object.body["rules"].is_null());
+    generated(roles.next().unwrap());
+    generated(roles.next().unwrap());
+    let by_hand = roles.next().unwrap();
+    let mut body = by_hand.body;
+    body["rules"] = json!([]);
+    host.seed(by_hand.resource, body);
+    complete_generated_roles(&*host, "m1", AGENT_SECRET_NAMESPACE)
+        .await
+        .unwrap();
+    let mut stored = objects()
+        .filter_map(|object| host.get_object(object.resource, &object.namespace, &object.name));
+    let [cluster_role, secrets, works] = [(); 3].map(|()| stored.next().unwrap());
+    let expected = karmadactl_agent_rbac("m1", AGENT_SECRET_NAMESPACE);
+    assert_eq!(cluster_role["rules"], expected[0].body["rules"]);
+    assert_eq!(
+        cluster_role["metadata"]["annotations"],
+        json!({AGENT_PUBLIC_KEYS: ""})
+    );
+    assert_eq!(secrets["rules"], expected[2].body["rules"]);
+    assert!(secrets["metadata"]["annotations"][AGENT_PUBLIC_KEYS].is_null());
+    assert_eq!(works["rules"], json!([]));
 }
 
 #[tokio::test(start_paused = true)]

@@ -2,11 +2,13 @@
 
 use std::time::Duration;
 
-use client::{Api, DeleteOptions, Error, ResourcePath, WriteOptions, ignore_not_found};
-use karmada_api::agents::{AgentRegistration, agent_rbac};
+use client::{Api, DeleteOptions, Error, Patch, ResourcePath, WriteOptions, ignore_not_found};
+use karmada_api::agents::{
+    AGENT_PUBLIC_KEYS, AgentRegistration, agent_rbac, karmadactl_agent_rbac,
+};
 use karmada_api::resources::CLUSTERS;
 use machinery::{Gvr, Object};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::member_objects::{self, AGENT, AGENT_ACCOUNT, DEPLOYMENTS, KUBECONFIG_SECRET};
 use super::register_spec::RegisterSpec;
@@ -106,6 +108,37 @@ pub async fn create_agent_roles(
     Ok(())
 }
 
+/// Gives the roles that `rbac-generator` created before a registration the rules of the agent. Whoever
+/// has a bootstrap token creates them for any name, also with fewer rules, which would leave the agent
+/// without rights.
+pub async fn complete_generated_roles(
+    control: &dyn Api,
+    cluster: &str,
+    cluster_namespace: &str,
+) -> Result<(), Error> {
+    for object in karmadactl_agent_rbac(cluster, cluster_namespace) {
+        let rules = &object.body["rules"];
+        let at = ResourcePath::object(object.resource, &object.namespace, &object.name);
+        if rules.is_null() {
+            continue;
+        }
+        let Some(role) = ignore_not_found(control.get(at).await)? else {
+            continue;
+        };
+        if role.value()?["metadata"]["annotations"][AGENT_PUBLIC_KEYS] != "" {
+            continue;
+        }
+        let mut patch = json!({"rules": rules});
+        // The mark of the ClusterRole goes with the first key that is recorded on it.
+        if !object.namespace.is_empty() {
+            patch["metadata"]["annotations"] = json!({AGENT_PUBLIC_KEYS: null});
+        }
+        let options = WriteOptions::default();
+        control.patch(at, Patch::Merge(patch), &options).await?;
+    }
+    Ok(())
+}
+
 /// Deletes the roles of the agent of a cluster.
 pub async fn delete_agent_roles(
     control: &dyn Api,
@@ -128,7 +161,7 @@ pub async fn create_member_objects(
     timeout: Duration,
 ) -> Result<(), Error> {
     let namespace = spec.agent_namespace.as_str();
-    let all: [(&Gvr, &str, serde_json::Value); 6] = [
+    let all: [(&Gvr, &str, Value); 6] = [
         (&NAMESPACES, "", objects::namespace(namespace)),
         (
             &SECRETS,
