@@ -65,7 +65,9 @@ fn is_depth_error(error: &serde_json::Error) -> bool {
     error.is_syntax() && error.to_string().starts_with("recursion limit exceeded")
 }
 
-fn check_depth(text: &[u8]) -> Result<()> {
+/// Fails if a text is nested deeper than [`MAX_DEPTH`]. What is skipped, or passed on as text, is not read
+/// here, but by somebody else.
+pub fn check_depth(text: &[u8]) -> Result<()> {
     if text_exceeds_depth(text, MAX_DEPTH) {
         return Err(serde_json::Error::custom(depth_error(MAX_DEPTH)));
     }

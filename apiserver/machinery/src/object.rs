@@ -116,6 +116,7 @@ pub struct Object(Arc<ObjectInner>);
 impl Object {
     /// Creates an object from JSON with `resourceVersion`, as a server returns it.
     pub fn from_json(bytes: Bytes) -> Result<Self, MalformedObject> {
+        crate::json::check_depth(&bytes)?;
         let outer: ObjectRawMetadataJson<'_> = crate::json::from_slice(&bytes)?;
         let head = match outer.metadata {
             Some(raw) => parse_meta(raw.get())?,
@@ -127,6 +128,7 @@ impl Object {
     /// Copies an object out of a larger text, without `metadata.managedFields`: in a cache of
     /// many objects they often take more memory than all other fields, and nothing reads them.
     pub fn from_json_trimmed(text: &[u8]) -> Result<Self, MalformedObject> {
+        crate::json::check_depth(text)?;
         let outer: ObjectRawMetadataJson<'_> = crate::json::from_slice(text)?;
         let Some(raw) = outer.metadata else {
             let bytes = Bytes::copy_from_slice(text);
@@ -459,6 +461,16 @@ mod tests {
         );
         let empty = stored(r#"{"metadata":{ }}"#, 9);
         assert_eq!(empty.value().unwrap()["metadata"]["resourceVersion"], "9");
+    }
+
+    #[test]
+    fn an_object_of_another_server_has_a_bounded_depth() {
+        for (depth, is_read) in [(1_000, true), (50_000, false)] {
+            let nested = format!("{}{}", "[".repeat(depth), "]".repeat(depth));
+            let text = format!(r#"{{"metadata":{{"name":"a"}},"spec":{nested}}}"#);
+            assert_eq!(Object::from_json_trimmed(text.as_bytes()).is_ok(), is_read);
+            assert_eq!(Object::from_json(text.into()).is_ok(), is_read);
+        }
     }
 
     #[test]

@@ -7,6 +7,7 @@
 //! `pkg/registry/cluster/storage/aggregate.go`.
 
 use std::collections::BTreeMap;
+use std::error::Error;
 
 use bytes::Bytes;
 use client::remote::{RequestBody as ForwardedRequestBody, ResponseBody};
@@ -14,6 +15,7 @@ use futures_util::future::join_all;
 use http::header::{ACCEPT, CONTENT_TYPE, HeaderValue};
 use http::uri::PathAndQuery;
 use http::{HeaderMap, Request, Response, StatusCode, Uri};
+use http_body::Body;
 use http_body_util::{BodyExt, Limited};
 use machinery::{Status, UserInfo};
 use members::ClusterProxyPermit;
@@ -74,11 +76,8 @@ impl ClusterProxy {
             .query_all_clusters(&connection.user, &without_paging(&path)?)
             .await?
         {
-            match Limited::new(response.response.into_body(), MAX_CLUSTER_LIST_BYTES)
-                .collect()
-                .await
-            {
-                Ok(body) => lists.push(body.to_bytes()),
+            match read_list(response.response).await {
+                Ok(list) => lists.push(list),
                 Err(error) => {
                     tracing::warn!(cluster = response.cluster, %error, "cannot read the list of a cluster")
                 }
@@ -139,6 +138,18 @@ impl ClusterProxy {
             }
         }
     }
+}
+
+/// The list of a cluster. Its items go to the client unread, so that their depth is bounded here.
+async fn read_list<B>(response: Response<B>) -> Result<Bytes, Box<dyn Error + Send + Sync>>
+where
+    B: Body,
+    B::Error: Into<Box<dyn Error + Send + Sync>>,
+{
+    let body = Limited::new(response.into_body(), MAX_CLUSTER_LIST_BYTES);
+    let list = body.collect().await?.to_bytes();
+    machinery::json::check_depth(&list)?;
+    Ok(list)
 }
 
 /// The path without `limit` and `continue`, which are valid in one cluster only.
@@ -209,6 +220,17 @@ mod tests {
             without_paging(&path).unwrap(),
             "/api/v1/pods?labelSelector=a"
         );
+    }
+
+    #[tokio::test]
+    async fn a_list_that_is_nested_too_deep_is_left_out() {
+        for (depth, is_read) in [(1_000, true), (50_000, false)] {
+            let item = format!("{}{}", "[".repeat(depth), "]".repeat(depth));
+            let list = format!(r#"{{"kind":"PodList","items":[{{"a":{item}}}]}}"#);
+            let body = http_body_util::Full::new(Bytes::from(list.clone()));
+            let read = read_list(Response::new(body)).await;
+            assert_eq!(read.ok(), is_read.then_some(list.into()), "{depth}");
+        }
     }
 
     #[test]

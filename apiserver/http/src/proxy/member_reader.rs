@@ -149,9 +149,13 @@ impl MemberReader {
         let body = body
             .await
             .map_err(|error| Status::unavailable(error.to_string()))?;
+        let body = body.to_bytes();
         match code {
-            StatusCode::OK => Ok(body.to_bytes()),
-            code => Err(failure_of_member(code, &body.to_bytes())),
+            StatusCode::OK => match machinery::json::check_depth(&body) {
+                Ok(()) => Ok(body),
+                Err(error) => Err(Status::unavailable(error.to_string())),
+            },
+            code => Err(failure_of_member(code, &body)),
         }
     }
 }
