@@ -3,7 +3,7 @@
 //! Size, depth and memory are bounded, and duplicate JSON keys are reported by their paths.
 
 use std::cell::RefCell;
-use std::fmt::{self, Display};
+use std::fmt::Display;
 use std::ops::Deref;
 
 use bytes::Bytes;
@@ -14,9 +14,10 @@ use machinery::bounded_text::{
 };
 use machinery::json_errors::value_type_name;
 use machinery::tree_memory::{estimate_json_tree_bytes, estimate_yaml_tree_bytes};
+use machinery::value_visitor::{CompoundReader, ValueVisitor};
 use machinery::{Status, go_numbers, json, yaml};
-use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
-use serde_json::{Map, Number, Value};
+use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess};
+use serde_json::{Map, Value};
 
 use crate::lone_surrogates::replace_lone_surrogates;
 use crate::negotiation::RequestBodySerialization;
@@ -295,18 +296,21 @@ fn decode_configuration_text(bytes: &[u8]) -> Result<DecodedConfiguration, Statu
     let malformed =
         |message: &dyn Display| Status::bad_request(format!("error decoding YAML: {message}"));
     let text = std::str::from_utf8(bytes).map_err(|_| malformed(&"yaml: invalid UTF-8"))?;
-    let value =
-        yaml::from_str_with_duplicate_keys(text).map_err(|e| malformed(&conversion_error(&e)))?;
+    // Few texts have duplicate keys, and are read again.
+    let (read, strict_error) = match yaml::from_str(text) {
+        Ok(value) => (Ok(value), None),
+        Err(error) => (yaml::from_str_with_duplicate_keys(text), Some(error)),
+    };
+    let value = read.map_err(|e| malformed(&conversion_error(&e)))?;
     if !value.is_object() {
         return Err(malformed(&format!(
             "error unmarshaling JSON: while decoding JSON: json: cannot unmarshal {} into Go value of type map[string]interface {{}}",
             value_type_name(&value)
         )));
     }
-    let strict = yaml::from_str(text);
     Ok(DecodedConfiguration {
         value,
-        strict_errors: strict.err().iter().map(conversion_error).collect(),
+        strict_errors: strict_error.iter().map(conversion_error).collect(),
     })
 }
 
@@ -461,48 +465,14 @@ impl<'de> DeserializeSeed<'de> for JsonValueSeed<'_> {
     type Value = Value;
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
-        deserializer.deserialize_any(self)
+        deserializer.deserialize_any(ValueVisitor(self))
     }
 }
 
-impl<'de> Visitor<'de> for JsonValueSeed<'_> {
-    type Value = Value;
+impl<'de> CompoundReader<'de> for JsonValueSeed<'_> {
+    const EXPECTED: &'static str = "any JSON value";
 
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("any JSON value")
-    }
-
-    fn visit_bool<E>(self, v: bool) -> Result<Value, E> {
-        Ok(Value::Bool(v))
-    }
-
-    fn visit_i64<E>(self, v: i64) -> Result<Value, E> {
-        Ok(v.into())
-    }
-
-    fn visit_u64<E>(self, v: u64) -> Result<Value, E> {
-        Ok(v.into())
-    }
-
-    fn visit_f64<E: serde::de::Error>(self, v: f64) -> Result<Value, E> {
-        Number::from_f64(v)
-            .map(Value::Number)
-            .ok_or_else(|| E::custom("number out of range"))
-    }
-
-    fn visit_str<E>(self, v: &str) -> Result<Value, E> {
-        Ok(v.into())
-    }
-
-    fn visit_string<E>(self, v: String) -> Result<Value, E> {
-        Ok(Value::String(v))
-    }
-
-    fn visit_unit<E>(self) -> Result<Value, E> {
-        Ok(Value::Null)
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Value, A::Error> {
+    fn read_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Value, A::Error> {
         let mut items = Vec::new();
         loop {
             let step = |path: &mut String| push_path_step(path, "", &format!("[{}]", items.len()));
@@ -520,7 +490,7 @@ impl<'de> Visitor<'de> for JsonValueSeed<'_> {
         }
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, mut access: A) -> Result<Value, A::Error> {
+    fn read_map<A: MapAccess<'de>>(self, mut access: A) -> Result<Value, A::Error> {
         let mut map = Map::new();
         while let Some(key) = access.next_key::<String>()? {
             let step = |path: &mut String| {
@@ -536,6 +506,10 @@ impl<'de> Visitor<'de> for JsonValueSeed<'_> {
             map.insert(key, value?);
         }
         Ok(Value::Object(map))
+    }
+
+    fn non_finite<E: serde::de::Error>() -> Result<Value, E> {
+        Err(E::custom("number out of range"))
     }
 }
 

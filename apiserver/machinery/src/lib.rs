@@ -32,6 +32,7 @@ pub mod time;
 pub mod tree_memory;
 mod uncached_metadata;
 pub mod user;
+pub mod value_visitor;
 pub mod yaml;
 
 pub use backoff::ExponentialBackoff;

@@ -4,20 +4,24 @@
 //! Aliases and merges repeat parts of a document: the work and the memory that they come to are
 //! bounded by the length of the text.
 
+use std::collections::BTreeSet;
 use std::fmt;
 
 use serde::de::{Deserialize, DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
-use serde_json::{Map, Number, Value};
+use serde_json::{Map, Value};
 use serde_saphyr::{DuplicateKeyPolicy, Options, alias_limits, budget, options};
 
 use crate::json::{MAX_DEPTH, depth_error};
 use crate::tree_memory::{max_yaml_replays, max_yaml_scalar_bytes};
+use crate::value_visitor::{CompoundReader, ValueVisitor};
 
 type Result<T, E = serde_saphyr::Error> = std::result::Result<T, E>;
 
-/// The stack on which YAML is read: `serde_saphyr` takes up to 24 KiB for each level, in a debug
+/// The stack on which deep YAML is read: `serde_saphyr` takes up to 24 KiB for each level, in a debug
 /// build, which is ten times as much as anything else does with an object.
 const STACK_BYTES: usize = 64 << 20;
+/// How deep a text may be that is read on the stack of the caller: in a debug build within a megabyte.
+const MAX_CALLER_DEPTH: usize = 40;
 /// How many merges (`<<`) a text may have.
 const MAX_MERGES: usize = 1_000;
 /// How many nodes a text may have that has merges: each nested one copies what is below it.
@@ -37,7 +41,7 @@ pub fn from_str_with_duplicate_keys(text: &str) -> Result<Value> {
 
 /// Reads all documents; a key occurs once in each map.
 pub fn from_documents(text: &str) -> Result<Vec<Value>> {
-    on_large_stack(|| {
+    on_sufficient_stack(text, || {
         let options = yaml_options(text, DuplicateKeyPolicy::Error);
         let read: Vec<YamlValue> = serde_saphyr::from_multiple_with_options(text, options)?;
         Ok(read.into_iter().map(|document| document.0).collect())
@@ -45,10 +49,39 @@ pub fn from_documents(text: &str) -> Result<Vec<Value>> {
 }
 
 fn read_one(text: &str, duplicate_keys: DuplicateKeyPolicy) -> Result<Value> {
-    on_large_stack(|| {
+    on_sufficient_stack(text, || {
         let options = yaml_options(text, duplicate_keys);
         serde_saphyr::from_str_with_options(text, options).map(|YamlValue(value)| value)
     })
+}
+
+/// Runs `read`, in a thread of its own if the text may be deep.
+fn on_sufficient_stack<T: Send>(text: &str, read: impl FnOnce() -> Result<T> + Send) -> Result<T> {
+    match max_depth(text) > MAX_CALLER_DEPTH {
+        true => on_large_stack(read),
+        false => read(),
+    }
+}
+
+/// A bound of the depth of a text, found without reading it. A list or map in block style is within one
+/// that begins further left, or within a map that begins in the same column; one in flow style has a
+/// bracket. An alias repeats at most all of this.
+fn max_depth(text: &str) -> usize {
+    let mut columns = BTreeSet::new();
+    for line in text.split(['\n', '\r']) {
+        for (column, byte) in line.bytes().enumerate() {
+            match byte {
+                b' ' | b'\t' => {}
+                _ => _ = columns.insert(column),
+            }
+            if !matches!(byte, b' ' | b'\t' | b'-' | b'?' | b':') {
+                break;
+            }
+        }
+    }
+    let count = |wanted: &[u8]| text.bytes().filter(|byte| wanted.contains(byte)).count();
+    let depth = 2 * columns.len() + count(b"[{");
+    depth.saturating_mul(1 + count(b"&"))
 }
 
 /// Runs `read` in a thread of its own, and waits for it.
@@ -120,46 +153,14 @@ impl<'de> DeserializeSeed<'de> for YamlValueSeed {
     type Value = Value;
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
-        deserializer.deserialize_any(self)
+        deserializer.deserialize_any(ValueVisitor(self))
     }
 }
 
-impl<'de> Visitor<'de> for YamlValueSeed {
-    type Value = Value;
+impl<'de> CompoundReader<'de> for YamlValueSeed {
+    const EXPECTED: &'static str = "any YAML value";
 
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("any YAML value")
-    }
-
-    fn visit_bool<E>(self, v: bool) -> Result<Value, E> {
-        Ok(Value::Bool(v))
-    }
-
-    fn visit_i64<E>(self, v: i64) -> Result<Value, E> {
-        Ok(v.into())
-    }
-
-    fn visit_u64<E>(self, v: u64) -> Result<Value, E> {
-        Ok(v.into())
-    }
-
-    fn visit_f64<E>(self, v: f64) -> Result<Value, E> {
-        Ok(Number::from_f64(v).map_or(Value::Null, Value::Number))
-    }
-
-    fn visit_str<E>(self, v: &str) -> Result<Value, E> {
-        Ok(v.into())
-    }
-
-    fn visit_string<E>(self, v: String) -> Result<Value, E> {
-        Ok(Value::String(v))
-    }
-
-    fn visit_unit<E>(self) -> Result<Value, E> {
-        Ok(Value::Null)
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Value, A::Error> {
+    fn read_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Value, A::Error> {
         let seed = self.nested()?;
         let mut items = Vec::new();
         while let Some(item) = seq.next_element_seed(seed)? {
@@ -168,13 +169,17 @@ impl<'de> Visitor<'de> for YamlValueSeed {
         Ok(Value::Array(items))
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Value, A::Error> {
+    fn read_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Value, A::Error> {
         let seed = self.nested()?;
         let mut fields = Map::new();
         while let Some(YamlKey(key)) = map.next_key()? {
             fields.insert(key, map.next_value_seed(seed)?);
         }
         Ok(Value::Object(fields))
+    }
+
+    fn non_finite<E: Error>() -> Result<Value, E> {
+        Ok(Value::Null)
     }
 }
 
@@ -322,6 +327,29 @@ mod tests {
         ] {
             assert_eq!(from_str(text).unwrap(), expected, "{text}");
         }
+    }
+
+    #[test]
+    fn the_depth_of_a_text_is_no_more_than_its_bound() {
+        for text in [
+            "a",
+            "a: b",
+            "- - - - a",
+            "a:\n- b:\n  - c: {d: [e]}",
+            "? a\n: - b\n  - ? c\n    : - - d",
+            "--- - - a",
+            "-\ta: b",
+            "a:\r- b:\r  - c",
+            "a: &x [[b]]\nb: &y [[*x]]\nc: [[*y]]",
+            "a: &x\n  b: {c: d}\ne:\n  f:\n    <<: *x",
+        ] {
+            let depth = crate::json::depth(&from_str(text).unwrap());
+            assert!(depth <= max_depth(text), "{text:?} is {depth} deep");
+        }
+        let manifest =
+            "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: a\n  labels:\n    b: c\n";
+        assert!(max_depth(manifest) <= MAX_CALLER_DEPTH);
+        assert!(max_depth(&"[".repeat(MAX_CALLER_DEPTH)) > MAX_CALLER_DEPTH);
     }
 
     #[test]

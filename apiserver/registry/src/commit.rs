@@ -45,8 +45,7 @@ impl EncodedObject {
     /// Fails with 400 for an object that could not be read as part of a list or a review.
     pub(crate) fn from_bytes(bytes: Bytes) -> Result<Self, Status> {
         if json::text_exceeds_depth(&bytes, json::MAX_OBJECT_DEPTH) {
-            let message = json::depth_error(json::MAX_OBJECT_DEPTH);
-            return Err(Status::bad_request(format!("the object {message}")));
+            return Err(depth_rejection());
         }
         Ok(Self {
             bytes,
@@ -60,6 +59,22 @@ impl EncodedObject {
         let is_smaller = trimmed.bytes().len() < self.bytes.len();
         (is_smaller && !self.keeps_managers).then(|| trimmed.bytes().clone())
     }
+}
+
+/// Fails as [`EncodedObject::new`] does, without encoding the tree.
+pub(crate) fn check_object_depth(value: &Value, managers: Option<&str>) -> Result<(), Status> {
+    // The list of managers is encoded within `metadata`.
+    let limit = json::MAX_OBJECT_DEPTH - 2;
+    let managers_exceed = |text: &str| json::text_exceeds_depth(text.as_bytes(), limit);
+    match json::depth(value) > json::MAX_OBJECT_DEPTH || managers.is_some_and(managers_exceed) {
+        true => Err(depth_rejection()),
+        false => Ok(()),
+    }
+}
+
+fn depth_rejection() -> Status {
+    let why = json::depth_error(json::MAX_OBJECT_DEPTH);
+    Status::bad_request(format!("the object {why}"))
 }
 
 /// When a write gives up.

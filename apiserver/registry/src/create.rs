@@ -8,7 +8,7 @@ use client::ResourcePath;
 use machinery::{Object, Status};
 use serde_json::Value;
 
-use crate::commit::{CommitResult, EncodedObject};
+use crate::commit::{CommitResult, EncodedObject, check_object_depth};
 use crate::field_management::{ManagersAfterWrite, ResourceFieldManager};
 use crate::object_meta;
 use crate::read::{check_verb, convert_object};
@@ -306,15 +306,16 @@ impl Registry {
             name: &name,
             ..path
         };
-        let stored = match EncodedObject::new(&new, managers.as_deref()) {
-            Err(too_deep) => Err(too_deep),
-            Ok(_) if options.dry_run => {
-                self.dry_run_create(resource, object_path, &new, managers.as_deref())
-                    .await
-            }
-            Ok(mut encoded) => {
-                encoded.keeps_managers = is_applied;
-                self.store_new(resource, object_path, encoded).await
+        let stored = if options.dry_run {
+            self.dry_run_create(resource, object_path, &new, managers.as_deref())
+                .await
+        } else {
+            match EncodedObject::new(&new, managers.as_deref()) {
+                Err(too_deep) => Err(too_deep),
+                Ok(mut encoded) => {
+                    encoded.keeps_managers = is_applied;
+                    self.store_new(resource, object_path, encoded).await
+                }
             }
         };
         if stored.is_err() {
@@ -355,6 +356,7 @@ impl Registry {
         new: &Value,
         managers: Option<&str>,
     ) -> Result<Object, Status> {
+        check_object_depth(new, managers)?;
         let key = self.storage_key(resource, path.namespace, path.name);
         let existing = self.get_newest(resource, &key).await?;
         if existing.is_some() {

@@ -13,7 +13,9 @@ use machinery::{FieldError, Object, Status};
 use serde_json::Value;
 
 use crate::allocation::WriteAllocation;
-use crate::commit::{CommitResult, EncodedObject, check_deadline, write_deadline};
+use crate::commit::{
+    CommitResult, EncodedObject, check_deadline, check_object_depth, write_deadline,
+};
 use crate::conversion::VersionConversion;
 use crate::deletion_plan::is_removable;
 use crate::field_management::{Configuration, ManagersAfterWrite};
@@ -57,6 +59,14 @@ impl ObjectUpdate {
         };
         object.keeps_managers = self.keeps_managers;
         Ok(object)
+    }
+
+    /// Fails as [`Self::encode`] does.
+    fn check_depth(&self) -> Result<(), Status> {
+        match &self.encoded {
+            Some(bytes) => EncodedObject::from_bytes(bytes.clone()).map(drop),
+            None => check_object_depth(&self.new, self.managers.as_deref()),
+        }
     }
 }
 
@@ -164,7 +174,7 @@ impl Registry {
                 }
             };
             if options.dry_run {
-                changed.encode()?;
+                changed.check_depth()?;
                 return write.uncommitted_result(changed, &object, warnings);
             }
             match write.commit(&key, &changed, object.revision()).await? {

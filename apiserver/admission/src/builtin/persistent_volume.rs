@@ -178,14 +178,7 @@ fn validate_update(new: &Value, old: &Value, errors: &mut Vec<FieldError>) {
             "spec.persistentvolumesource is immutable after creation",
         ));
     }
-    let mode = get(new_spec, "/volumeMode");
-    if mode != get(old_spec, "/volumeMode") {
-        errors.push(FieldError::invalid(
-            "volumeMode",
-            mode,
-            "field is immutable",
-        ));
-    }
+    validate_immutable_mode(new_spec, old_spec, errors);
     let (old_affinity, affinity) = (
         get(old_spec, "/nodeAffinity"),
         get(new_spec, "/nodeAffinity"),
@@ -276,6 +269,14 @@ pub(super) fn validate_positive(field: &str, amount: &Value, errors: &mut Vec<Fi
             amount,
             "must be greater than zero",
         ));
+    }
+}
+
+/// The mode of a volume and of a claim does not change.
+pub(super) fn validate_immutable_mode(spec: &Value, old: &Value, errors: &mut Vec<FieldError>) {
+    let mode = get(spec, "/volumeMode");
+    if mode != get(old, "/volumeMode") {
+        errors.push(FieldError::invalid("volumeMode", mode, "field is immutable"));
     }
 }
 

@@ -5,7 +5,9 @@ use machinery::names::validate_dns1123_subdomain;
 use serde_json::{Map, Value};
 
 use super::label_selectors::{SelectorValues, validate_label_selector};
-use super::persistent_volume::{validate_access_modes, validate_class_and_mode, validate_positive};
+use super::persistent_volume::{
+    validate_access_modes, validate_class_and_mode, validate_immutable_mode, validate_positive,
+};
 use crate::metadata;
 use crate::resource_list::resource_quantity;
 use crate::unstructured::{entries, get, has, object_mut, report_invalid, text};
@@ -176,14 +178,7 @@ fn validate_update(new: &Value, old: &Value, errors: &mut Vec<FieldError>) {
         errors.push(FieldError::forbidden("spec", IMMUTABLE_SPEC));
     }
     validate_amount(new, old, errors);
-    let mode = get(new_spec, "/volumeMode");
-    if mode != get(old_spec, "/volumeMode") {
-        errors.push(FieldError::invalid(
-            "volumeMode",
-            mode,
-            "field is immutable",
-        ));
-    }
+    validate_immutable_mode(new_spec, old_spec, errors);
     let path = "/volumeAttributesClassName";
     if has(old_spec, path)
         && get(old_spec, path) != get(new_spec, path)

@@ -17,34 +17,15 @@ const MAX_LABEL_LENGTH: usize = 63;
 pub(super) fn validate(field: &str, context: &Value, errors: &mut Vec<FieldError>) {
     let options = get(context, "/windowsOptions");
     let field = format!("{field}.windowsOptions");
-    let name = text(options, "/gmsaCredentialSpecName");
-    if has(options, "/gmsaCredentialSpecName") {
-        let result = validate_dns1123_subdomain(name);
-        report_invalid(
-            format!("{field}.gmsaCredentialSpecName"),
-            name,
-            result,
-            errors,
-        );
-    }
-    let credential = text(options, "/gmsaCredentialSpec");
-    if has(options, "/gmsaCredentialSpec") {
-        let result = if credential.is_empty() {
-            Err("gmsaCredentialSpec cannot be an empty string".to_owned())
-        } else if credential.len() > MAX_CREDENTIAL_KIB * 1024 {
-            Err(format!(
-                "gmsaCredentialSpec size must be under {MAX_CREDENTIAL_KIB} KiB"
-            ))
-        } else {
-            Ok(())
-        };
-        report_invalid(
-            format!("{field}.gmsaCredentialSpec"),
-            credential,
-            result,
-            errors,
-        );
-    }
+    let mut check_text = |name: &str, check: fn(&str) -> Result<(), String>| {
+        let path = format!("/{name}");
+        if has(options, &path) {
+            let value = text(options, &path);
+            report_invalid(format!("{field}.{name}"), value, check(value), errors);
+        }
+    };
+    check_text("gmsaCredentialSpecName", validate_dns1123_subdomain);
+    check_text("gmsaCredentialSpec", validate_credential_spec);
     let user = text(options, "/runAsUserName");
     if has(options, "/runAsUserName") {
         for detail in user_name_faults(user) {
@@ -56,6 +37,18 @@ pub(super) fn validate(field: &str, context: &Value, errors: &mut Vec<FieldError
             ));
         }
     }
+}
+
+fn validate_credential_spec(credential: &str) -> Result<(), String> {
+    if credential.is_empty() {
+        return Err("gmsaCredentialSpec cannot be an empty string".to_owned());
+    }
+    if credential.len() > MAX_CREDENTIAL_KIB * 1024 {
+        return Err(format!(
+            "gmsaCredentialSpec size must be under {MAX_CREDENTIAL_KIB} KiB"
+        ));
+    }
+    Ok(())
 }
 
 /// The errors of a name of the form `[DOMAIN\]USER`; each continues "runAsUserName".
