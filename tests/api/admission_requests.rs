@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::api::audit::{only_event, start_audited};
 use crate::api::test_server::ApiTestServer;
-use crate::api::webhooks::{WebhookTest, config_map, retry_until};
+use crate::api::webhook_fixture::{WebhookTest, config_map, retry_until};
 
 const MAPS: &str = "/api/v1/namespaces/hooked/configmaps";
 const SECRETS: &str = "/api/v1/namespaces/hooked/secrets";

@@ -107,6 +107,9 @@ mod pods;
 /// HTTP: admission policies.
 mod policies;
 
+/// A webhook server of the tests, and a server that calls it.
+mod webhook_fixture;
+
 /// HTTP: admission webhooks that are registered with the server.
 mod webhooks;
 

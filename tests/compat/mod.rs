@@ -10,6 +10,9 @@ mod test_server;
 /// The cluster proxy: requests, streams, impersonation and errors.
 mod proxy;
 
+/// The cluster proxy: members that are reached through a proxy.
+mod proxy_connect;
+
 /// The cluster proxy: uid and extras of users.
 mod proxy_identity;
 
