@@ -74,6 +74,23 @@ fn half_sent_bodies_of_one_user_hold_up_nobody_else() {
     drop(half_sent);
 }
 
+/// More than a server reads of a body that it refuses.
+const LARGE_BODY_BYTES: usize = 20 << 20;
+
+#[test]
+fn a_client_that_is_refused_while_it_sends_reads_the_answer() {
+    let server = ApiTestServer::shared();
+    let body = " ".repeat(LARGE_BODY_BYTES);
+    let refused = server.request("POST", MAPS);
+    let refused = refused.body("application/json", &*body).send();
+    assert_eq!(refused.code, 413, "{}", refused.text());
+    let stranger = RawHttpRequest::new(&server.address, &server.anonymous, "POST", MAPS)
+        .header("Authorization", "Bearer of.nothing")
+        .body("application/json", body);
+    let refused = stranger.send();
+    assert_eq!(refused.code, 401, "{}", refused.text());
+}
+
 #[test]
 fn an_object_that_is_too_large_for_the_store_is_413() {
     let server = ApiTestServer::shared();

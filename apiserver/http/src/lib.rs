@@ -25,6 +25,7 @@ mod filters;
 mod flowcontrol;
 mod handler;
 mod health;
+mod lingering_stream;
 mod lone_surrogates;
 mod metrics;
 mod negotiation;

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use auth::PeerCertificates;
 use http::Request;
-use hyper::body::Incoming;
+use hyper::body::{Body, Incoming};
 use hyper::server::conn::{http1, http2};
 use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
@@ -27,6 +27,7 @@ use tokio_rustls::server::TlsStream;
 use tokio_util::sync::CancellationToken;
 
 use crate::filters::{InnerService, ReceivedRequest, ServerResponse};
+use crate::lingering_stream::LingeringStream;
 use crate::metrics::ApiServerMetrics;
 use crate::server_drain::ServerDrain;
 
@@ -168,6 +169,7 @@ impl SecureServing {
             chain,
             peer,
             address: address.map(|a| a.ip().to_canonical()),
+            has_body: Arc::default(),
         };
         let result = if h2 {
             serve_http2(service, stream, stop).await
@@ -185,6 +187,8 @@ struct ConnectionService<C> {
     chain: Arc<C>,
     peer: PeerCertificates,
     address: Option<IpAddr>,
+    /// Whether the last request has a body: the answer may come before all of it is read.
+    has_body: Arc<AtomicBool>,
 }
 
 impl<C: HandlerChainService> Service<Request<Incoming>> for ConnectionService<C> {
@@ -193,6 +197,8 @@ impl<C: HandlerChainService> Service<Request<Incoming>> for ConnectionService<C>
     type Future = C::Future;
 
     fn call(&self, http: Request<Incoming>) -> C::Future {
+        let has_body = !http.body().is_end_stream();
+        self.has_body.store(has_body, Ordering::Relaxed);
         let received = ReceivedRequest::new(self.peer.clone(), self.address, http);
         self.chain.call(received)
     }
@@ -203,6 +209,7 @@ async fn serve_http1(
     stream: TlsStream<TcpStream>,
     stop: CancellationToken,
 ) -> hyper::Result<()> {
+    let stream = LingeringStream::new(stream, Arc::clone(&service.has_body));
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(READ_HEADER_TIMEOUT)
