@@ -8,9 +8,12 @@ use futures_util::stream::{self, StreamExt, TryStreamExt};
 use machinery::{Gvr, Object};
 use serde_json::{Value, json};
 
-use crate::controller::{DEPLOYMENTS, HollowCluster, PODS, REPLICA_SETS, WorkloadKey};
-use crate::deployments::DeploymentPlan;
+use crate::controller::{
+    DEPLOYMENTS, HollowCluster, PODS, REPLICA_SETS, WorkloadKey, WorkloadKind,
+};
+use crate::deployments::{self, DeploymentPlan, REPLICA_SET_CREATE_ERROR};
 use crate::pods::{HollowPodFields, ParentWorkload};
+use crate::replica_sets;
 use crate::workload_plan::WorkloadPlan;
 
 /// Concurrent writes for one workload.
@@ -35,11 +38,16 @@ impl HollowCluster {
         stream::iter(leaving.map(Ok))
             .try_for_each_concurrent(MAX_CONCURRENT_WRITES, |pod| self.delete_pod(namespace, pod))
             .await?;
-        stream::iter(plan.create)
-            .map(|pod| self.create_pod(parent, pod))
+        let created = stream::iter(plan.create)
+            .map(|pod| self.create_pod(key.0, parent, pod))
             .buffer_unordered(MAX_CONCURRENT_WRITES)
             .try_collect::<()>()
-            .await?;
+            .await;
+        if let Err(error) = created {
+            self.report_replica_failure(key.0, parent.object, pods, &error)
+                .await?;
+            return Err(error);
+        }
         self.update_status(key, parent.object, plan.status, plan.stable)
             .await
     }
@@ -53,8 +61,32 @@ impl HollowCluster {
         ignore_not_found_or_conflict(self.api.delete(at, &options).await.map(drop))
     }
 
+    /// Sets the condition of a workload whose pods could not be created. Of the kinds with pods only
+    /// ReplicaSets have one.
+    async fn report_replica_failure(
+        &self,
+        kind: WorkloadKind,
+        workload: &Object,
+        pods: &[&HollowPodFields],
+        error: &Error,
+    ) -> Result<(), Error> {
+        if kind != WorkloadKind::ReplicaSet {
+            return Ok(());
+        }
+        let set = workload.value()?;
+        match replica_sets::failure_status(&set, pods, &error.to_string(), self.clock.now()) {
+            Some(status) => self.write_status(&REPLICA_SETS, workload, status).await,
+            None => Ok(()),
+        }
+    }
+
     /// Creates a pod with its node already assigned, which saves a binding.
-    async fn create_pod(&self, parent: &ParentWorkload<'_>, mut pod: Value) -> Result<(), Error> {
+    async fn create_pod(
+        &self,
+        kind: WorkloadKind,
+        parent: &ParentWorkload<'_>,
+        mut pod: Value,
+    ) -> Result<(), Error> {
         let namespace = parent.object.namespace();
         let name = pod["metadata"]["name"].as_str().unwrap_or("").to_owned();
         let key = format!("{namespace}/{name}");
@@ -79,10 +111,17 @@ impl HollowCluster {
             self.release_capacity(&key);
         }
         if refused.is_namespace_terminating() {
-            Ok(())
-        } else {
-            Err(refused)
+            return Ok(());
         }
+        let message = match kind {
+            WorkloadKind::StatefulSet => {
+                let set = parent.object.name();
+                format!("create Pod {name} in StatefulSet {set} failed error: {refused}")
+            }
+            _ => format!("Error creating: {refused}"),
+        };
+        self.record_warning(kind, parent.object, "FailedCreate", message);
+        Err(refused)
     }
 
     /// Adopts an object that has the required name but no owner, because its owner was
@@ -127,7 +166,11 @@ impl HollowCluster {
                     self.adopt(&REPLICA_SETS, parent, &name).await?;
                 }
                 Err(e) if e.is_namespace_terminating() => {}
-                Err(e) => return Err(e),
+                Err(e) => {
+                    let message = format!("Failed to create new replica set {name:?}: {e}");
+                    self.report_creation_failure(parent.object, message).await?;
+                    return Err(e);
+                }
             }
         }
         for (name, replicas) in rollout.scale {
@@ -156,6 +199,22 @@ impl HollowCluster {
         }
         self.update_status(key, parent.object, rollout.status, rollout.stable)
             .await
+    }
+
+    /// Reports that the replica set of a Deployment could not be created.
+    async fn report_creation_failure(
+        &self,
+        deployment: &Object,
+        message: String,
+    ) -> Result<(), Error> {
+        let value = deployment.value()?;
+        let failed = deployments::creation_failure_status(&value, &message, self.clock.now());
+        let kind = WorkloadKind::Deployment;
+        self.record_warning(kind, deployment, REPLICA_SET_CREATE_ERROR, message);
+        match failed {
+            Some(status) => self.write_status(&DEPLOYMENTS, deployment, status).await,
+            None => Ok(()),
+        }
     }
 
     async fn merge_patch(&self, at: ResourcePath<'_>, patch: Value) -> Result<(), Error> {

@@ -5,8 +5,8 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use client::{Api, Error, Informer, InformerEvent, TaskGroup};
-use flotilla_runtime::{ControllerContext, ReconcileAction, Workqueue, run_workers};
+use client::{Api, Error, Informer, InformerEvent, InvolvedObject, TaskGroup};
+use flotilla_runtime::{ControllerContext, EventRecorder, ReconcileAction, Workqueue, run_workers};
 use machinery::time::Clock;
 use machinery::{Gvr, Object, Quantity};
 use parking_lot::Mutex;
@@ -92,6 +92,17 @@ impl WorkloadKind {
         }
     }
 
+    /// The controller of the kind, as events name it.
+    fn component(self) -> &'static str {
+        match self {
+            Self::Deployment => "deployment-controller",
+            Self::ReplicaSet => "replicaset-controller",
+            Self::StatefulSet => "statefulset-controller",
+            Self::DaemonSet => "daemonset-controller",
+            Self::Job => "job-controller",
+        }
+    }
+
     fn from_name(kind: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|k| k.name() == kind)
     }
@@ -102,6 +113,7 @@ pub struct HollowCluster {
     pub(crate) api: Arc<dyn Api>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) options: HollowClusterOptions,
+    recorder: EventRecorder,
     pub(crate) capacity: Mutex<HollowClusterAllocations>,
     parents: HashMap<WorkloadKind, Informer>,
     pub(crate) pods: Informer,
@@ -141,6 +153,7 @@ impl HollowCluster {
         let hollow = Arc::new(Self {
             pods: context.informer(&PODS),
             parents: parents.collect(),
+            recorder: EventRecorder::new(Arc::clone(api), "", Arc::clone(clock), &context.tasks),
             api: Arc::clone(api),
             clock: Arc::clone(clock),
             options,
@@ -221,6 +234,19 @@ impl HollowCluster {
                 }
             }
         });
+    }
+
+    /// Records a warning about a workload.
+    pub(crate) fn record_warning(
+        &self,
+        kind: WorkloadKind,
+        workload: &Object,
+        reason: &str,
+        message: String,
+    ) {
+        let recorder = self.recorder.with_component(kind.component());
+        let about = InvolvedObject::from_object(workload);
+        recorder.warning(&about, reason, message);
     }
 
     async fn reconcile(&self, key: WorkloadKey) -> Result<ReconcileAction, Error> {

@@ -7,7 +7,9 @@ use machinery::time::rfc3339_seconds;
 use serde_json::{Value, json};
 
 use crate::pods::{ParentWorkload, short_hash};
-use crate::workload_plan::{generation, updated_status};
+use crate::workload_plan::{
+    REPLICA_FAILURE, find_condition, generation, remove_condition, updated_status,
+};
 
 const HASH_LABEL: &str = "pod-template-hash";
 /// The annotation by which `kubectl rollout` orders replica sets.
@@ -38,6 +40,8 @@ struct ReplicaSetCounts<'a> {
     pods: i64,
     available: i64,
     revision: i64,
+    /// Why its pods cannot be created or deleted.
+    failure: Option<&'a Value>,
 }
 
 impl<'a> ReplicaSetCounts<'a> {
@@ -52,6 +56,7 @@ impl<'a> ReplicaSetCounts<'a> {
                 .as_str()
                 .and_then(|r| r.parse().ok())
                 .unwrap_or(0),
+            failure: find_condition(&set["status"], REPLICA_FAILURE),
         }
     }
 }
@@ -257,6 +262,11 @@ fn update_status(
     let conditions = &mut status["conditions"];
     set_deployment_condition(conditions, "Available", available, now);
     set_deployment_condition(conditions, "Progressing", progressing, now);
+    let failure = new.into_iter().chain(old).find_map(|set| set.failure);
+    match failure {
+        Some(failure) => _ = set_json_condition(conditions, failure_condition(failure)),
+        None => remove_condition(&mut status, REPLICA_FAILURE),
+    }
     rollout.stable = complete && rollout.scale.is_empty();
     rollout.status = (status != *before).then_some(status);
 }
@@ -295,6 +305,28 @@ fn progressing_condition(done: bool, set: &str) -> (&'static str, &'static str, 
     }
 }
 
+/// The condition of a Deployment whose replica set has this one.
+fn failure_condition(failure: &Value) -> Value {
+    let mut condition = failure.clone();
+    condition["lastUpdateTime"] = failure["lastTransitionTime"].clone();
+    condition
+}
+
+/// The status of a Deployment whose replica set could not be created; `None` if it does not change.
+pub(crate) fn creation_failure_status(
+    deployment: &Value,
+    message: &str,
+    now: Timestamp,
+) -> Option<Value> {
+    let before = &deployment["status"];
+    let mut status = before.clone();
+    let progressing = ("False", REPLICA_SET_CREATE_ERROR, message.to_owned());
+    set_deployment_condition(&mut status["conditions"], "Progressing", progressing, now);
+    (status != *before).then_some(status)
+}
+
+/// The reason of the event and of the condition when a replica set could not be created.
+pub(crate) const REPLICA_SET_CREATE_ERROR: &str = "ReplicaSetCreateError";
 const NEW_REPLICA_SET_AVAILABLE: &str = "NewReplicaSetAvailable";
 
 fn progressing_reason(status: &Value) -> &str {
@@ -383,6 +415,24 @@ mod tests {
             end.status.unwrap()["conditions"][1]["reason"],
             "NewReplicaSetAvailable"
         );
+    }
+
+    #[test]
+    fn the_failure_of_a_replica_set_is_that_of_its_deployment() {
+        let mut d = deployment(2, rolling("25%", "25%"));
+        let mut failing = set(&d, true, 2, 1);
+        failing["status"]["conditions"] = json!([{"type": "ReplicaFailure", "status": "True",
+            "reason": "FailedCreate", "message": "m", "lastTransitionTime": "t"}]);
+        let status = plan_rollout_for(&d, &[failing]).status.unwrap();
+        let condition = find_condition(&status, "ReplicaFailure").unwrap();
+        assert_eq!(condition["reason"], "FailedCreate");
+        assert_eq!(condition["lastUpdateTime"], "t");
+        d["status"] = status;
+        let status = plan_rollout_for(&d, &[set(&d, true, 2, 2)]).status.unwrap();
+        assert_eq!(find_condition(&status, "ReplicaFailure"), None);
+        let failed = creation_failure_status(&d, "m", Timestamp::UNIX_EPOCH).unwrap();
+        let progressing = find_condition(&failed, "Progressing").unwrap();
+        assert_eq!(progressing["reason"], REPLICA_SET_CREATE_ERROR);
     }
 
     #[test]

@@ -1,9 +1,14 @@
 //! Plans the pods of a ReplicaSet.
 
-use serde_json::Value;
+use jiff::Timestamp;
+use machinery::conditions::set_json_condition;
+use machinery::time::rfc3339_seconds;
+use serde_json::{Value, json};
 
 use crate::pods::{HollowPodFields, ParentWorkload, pod_from_template, pod_name_suffix};
-use crate::workload_plan::{WorkloadPlan, generation, updated_status};
+use crate::workload_plan::{
+    REPLICA_FAILURE, WorkloadPlan, find_condition, generation, remove_condition, updated_status,
+};
 
 /// Plans one ReplicaSet, given the pods that belong to it.
 pub(crate) fn plan_pods(
@@ -11,12 +16,8 @@ pub(crate) fn plan_pods(
     set: &Value,
     pods: &[&HollowPodFields],
 ) -> WorkloadPlan {
-    let desired = usize::try_from(set["spec"]["replicas"].as_i64().unwrap_or(1)).unwrap_or(0);
-    let mut alive: Vec<&HollowPodFields> = pods
-        .iter()
-        .copied()
-        .filter(|p| !p.is_deleting() && !p.is_finished())
-        .collect();
+    let desired = desired_replicas(set);
+    let mut alive: Vec<&HollowPodFields> = alive_pods(pods).collect();
     // Pods that are not ready are deleted first, as in Kubernetes.
     alive.sort_by_key(|p| (p.is_ready(), p.metadata.name.clone()));
     let mut plan = WorkloadPlan::default();
@@ -43,20 +44,56 @@ pub(crate) fn plan_pods(
             ));
         }
     }
-    let ready = alive.iter().filter(|p| p.is_ready()).count() as i64;
+    let ready = alive.iter().filter(|p| p.is_ready()).count();
+    plan.stable = plan.create.is_empty() && ready == desired;
+    let mut status = counted_status(set, alive.len() + plan.create.len(), ready);
+    remove_condition(&mut status, REPLICA_FAILURE);
+    plan.status = (status != set["status"]).then_some(status);
+    plan
+}
+
+/// The status of a ReplicaSet after a pod could not be created or deleted; `None` if it does not change.
+pub(crate) fn failure_status(
+    set: &Value,
+    pods: &[&HollowPodFields],
+    message: &str,
+    now: Timestamp,
+) -> Option<Value> {
+    let alive = alive_pods(pods).count();
+    let ready = alive_pods(pods).filter(|p| p.is_ready()).count();
+    let mut status = counted_status(set, alive, ready);
+    // As in Kubernetes, the first failure stays until all went well.
+    if find_condition(&status, REPLICA_FAILURE).is_none() {
+        let reason = match alive > desired_replicas(set) {
+            true => "FailedDelete",
+            false => "FailedCreate",
+        };
+        let condition = json!({"type": REPLICA_FAILURE, "status": "True", "reason": reason,
+            "message": message, "lastTransitionTime": rfc3339_seconds(now)});
+        set_json_condition(&mut status["conditions"], condition);
+    }
+    (status != set["status"]).then_some(status)
+}
+
+fn desired_replicas(set: &Value) -> usize {
+    usize::try_from(set["spec"]["replicas"].as_i64().unwrap_or(1)).unwrap_or(0)
+}
+
+fn alive_pods<'a>(pods: &[&'a HollowPodFields]) -> impl Iterator<Item = &'a HollowPodFields> {
+    let all = pods.iter().copied();
+    all.filter(|p| !p.is_deleting() && !p.is_finished())
+}
+
+fn counted_status(set: &Value, alive: usize, ready: usize) -> Value {
     let counters = [
-        ("replicas", (alive.len() + plan.create.len()) as i64),
-        (
-            "fullyLabeledReplicas",
-            (alive.len() + plan.create.len()) as i64,
-        ),
-        ("readyReplicas", ready),
-        ("availableReplicas", ready),
+        ("replicas", alive as i64),
+        ("fullyLabeledReplicas", alive as i64),
+        ("readyReplicas", ready as i64),
+        ("availableReplicas", ready as i64),
         ("observedGeneration", generation(set)),
     ];
-    plan.stable = plan.create.is_empty() && ready == desired as i64;
-    plan.status = updated_status(&set["status"], &["replicas"], &counters);
-    plan
+    let before = &set["status"];
+    updated_status(before, &["replicas"], &counters).unwrap_or_else(|| before.clone())
 }
 
 #[cfg(test)]
@@ -93,6 +130,40 @@ mod tests {
         check(1, &[pod("a", "Ready"), pod("b", "Pending")], 0, &["b"], 1);
         check(0, &[pod("a", "Ready")], 0, &["a"], 0);
         check(1, &[pod("a", "Failed")], 1, &[], 0);
+    }
+
+    #[test]
+    fn a_failure_is_a_condition_until_all_went_well() {
+        let mut set = json!({"metadata": {"name": "s", "uid": "u"},
+            "spec": {"replicas": 2, "template": {"spec": {}}}});
+        let pod = pod("a", "Ready");
+        let fail =
+            |set: &Value, why: &str| failure_status(set, &[&pod], why, Timestamp::UNIX_EPOCH);
+        let failed = fail(&set, "over quota").unwrap();
+        let condition = json!({"type": "ReplicaFailure", "status": "True", "reason": "FailedCreate",
+            "message": "over quota", "lastTransitionTime": "1970-01-01T00:00:00Z"});
+        assert_eq!(
+            (&failed["replicas"], &failed["conditions"]),
+            (&json!(1), &json!([condition]))
+        );
+        set["status"] = failed;
+        assert_eq!(fail(&set, "over quota again"), None);
+        set["spec"]["replicas"] = 1.into();
+        let object = Object::from_value(&set).unwrap();
+        let parent = ParentWorkload {
+            api_version: "apps/v1",
+            kind: "ReplicaSet",
+            object: &object,
+        };
+        let status = plan_pods(&parent, &set, &[&pod]).status.unwrap();
+        assert_eq!(
+            (&status["replicas"], status.get("conditions")),
+            (&json!(1), None)
+        );
+        set["spec"]["replicas"] = 0.into();
+        set["status"] = Value::Null;
+        let failed = fail(&set, "not deleted").unwrap();
+        assert_eq!(failed["conditions"][0]["reason"], "FailedDelete");
     }
 
     #[test]

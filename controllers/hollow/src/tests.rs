@@ -1,17 +1,20 @@
 //! Tests of the hollow cluster over a fake API server: which writes it makes.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use client::{InformerFactory, ShutdownToken, TaskGroup};
-use client_fake::FakeApi;
+use client_fake::{FakeApi, FakeCall};
 use flotilla_runtime::{ControllerContext, EventRecorder};
-use machinery::Gvr;
 use machinery::time::SystemClock;
+use machinery::{Gvr, Status};
 use serde_json::{Value, json};
 
 use crate::controller::{DEPLOYMENTS, PODS, REPLICA_SETS};
 use crate::{HollowCluster, HollowClusterOptions};
+
+static EVENTS: Gvr = Gvr::from_static("", "v1", "events");
 
 struct HollowFixture {
     fake: Arc<FakeApi>,
@@ -137,6 +140,49 @@ async fn unschedulable_pods_wait_for_capacity() {
         fixture.count_writes("create", &PODS, "binding") >= 1
     })
     .await;
+    fixture.tasks.stop().await;
+}
+
+#[tokio::test]
+async fn pods_that_cannot_be_created_are_an_event_and_a_condition() {
+    let mut fixture = HollowFixture::new();
+    let over_quota = Arc::new(AtomicBool::new(true));
+    let is_over = Arc::clone(&over_quota);
+    let refuse = move |call: &FakeCall<'_>| {
+        let is_refused = call.verb == "create" && call.resource == Some(&PODS);
+        (is_refused && is_over.load(Ordering::Relaxed))
+            .then(|| Status::forbidden(&PODS, "x", "exceeded quota: q").into())
+    };
+    fixture.fake.on_call(refuse);
+    fixture.start(10).await;
+    fixture.deployment(2);
+    let condition = || {
+        let status = fixture.fake.get_object(&DEPLOYMENTS, "n", "d")?["status"].take();
+        let all = status["conditions"].as_array()?.iter();
+        all.into_iter()
+            .find(|c| c["type"] == "ReplicaFailure")
+            .cloned()
+    };
+    wait_until("the condition", || condition().is_some()).await;
+    let condition_text = condition().unwrap().to_string();
+    assert!(
+        condition_text.contains("exceeded quota: q"),
+        "{condition_text}"
+    );
+    let events = || fixture.fake.list_objects(&EVENTS);
+    wait_until("an event", || !events().is_empty()).await;
+    let event = events().remove(0);
+    assert_eq!(event["reason"], "FailedCreate");
+    assert_eq!(event["involvedObject"]["kind"], "ReplicaSet");
+    assert_eq!(event["source"]["component"], "replicaset-controller");
+    let message = event["message"].as_str().unwrap();
+    assert!(
+        message.starts_with("Error creating: pods \"x\" is forbidden"),
+        "{message}"
+    );
+    over_quota.store(false, Ordering::Relaxed);
+    wait_until("all are ready", || fixture.ready_replicas("d") == 2).await;
+    wait_until("the condition is gone", || condition().is_none()).await;
     fixture.tasks.stop().await;
 }
 

@@ -34,6 +34,28 @@ pub(crate) fn updated_status(
     (status != *old).then_some(status)
 }
 
+/// The type of the condition of a workload whose pods cannot be created or deleted.
+pub(crate) const REPLICA_FAILURE: &str = "ReplicaFailure";
+
+/// A condition of a status.
+pub(crate) fn find_condition<'a>(status: &'a Value, kind: &str) -> Option<&'a Value> {
+    let all = status["conditions"].as_array()?;
+    all.iter().find(|condition| condition["type"] == kind)
+}
+
+/// Removes a condition from a status, and the list with the last one.
+pub(crate) fn remove_condition(status: &mut Value, kind: &str) {
+    let Some(all) = status["conditions"].as_array_mut() else {
+        return;
+    };
+    all.retain(|condition| condition["type"] != kind);
+    if all.is_empty()
+        && let Some(fields) = status.as_object_mut()
+    {
+        fields.remove("conditions");
+    }
+}
+
 /// `metadata.generation` of a parent.
 pub(crate) fn generation(parent: &Value) -> i64 {
     parent["metadata"]["generation"].as_i64().unwrap_or(0)
