@@ -36,10 +36,12 @@ impl ResourceDetector {
         let Some(claim) = PolicyClaim::by_policy(&policy.object) else {
             return Err(missing_permanent_id(&policy.object.meta().key()));
         };
+        let about = InvolvedObject::new(&served.api_version, served.kind(), &template);
         let template = match claim.claim_patch(&template) {
             Some(patch) => {
-                self.patch(ResourcePath::of_object(&served.gvr, &template), patch)
-                    .await?
+                let at = ResourcePath::of_object(&served.gvr, &template);
+                let claimed = self.patch(at, patch).await;
+                claimed.map_err(|e| self.record_failure(&about, &claim, e))?
             }
             None => template,
         };
@@ -63,8 +65,11 @@ impl ResourceDetector {
         DETECTOR_METRICS
             .apply_policy_outcomes
             .observe(began.elapsed(), outcome.is_ok());
-        self.record_outcome(served, &template, &claim, &outcome);
-        outcome?;
+        let changed = outcome.map_err(|e| self.record_failure(&about, &claim, e))?;
+        if changed {
+            let text = format!("{} succeed", application_name(&claim));
+            self.recorder.normal(&about, "ApplyPolicySucceed", text);
+        }
         let generation = versions.policy_generation;
         self.applied_policies.finish(key.clone(), versions);
         self.recheck_policy(key, served, &template, claim, generation, cause)
@@ -72,32 +77,13 @@ impl ResourceDetector {
         Ok(ReconcileAction::Done)
     }
 
-    /// Records the event of an applied policy, if its binding was written or cannot be.
-    fn record_outcome(
-        &self,
-        served: &RestMapping,
-        template: &Object,
-        claim: &PolicyClaim,
-        outcome: &Result<bool, Error>,
-    ) {
-        let about = InvolvedObject::new(&served.api_version, served.kind(), template);
-        let named = if claim.is_cluster_scoped() {
-            format!("Apply cluster policy({})", claim.name)
-        } else {
-            format!("Apply policy({}/{})", claim.namespace, claim.name)
-        };
-        match outcome {
-            Ok(false) => {}
-            Ok(true) => {
-                let text = format!("{named} succeed");
-                self.recorder.normal(&about, "ApplyPolicySucceed", text);
-            }
-            Err(e) if e.is_conflict() => {}
-            Err(e) => {
-                let text = format!("{named} failed: {e}");
-                self.recorder.warning(&about, "ApplyPolicyFailed", text);
-            }
+    /// Records on the template why a policy is not applied to it.
+    fn record_failure(&self, about: &InvolvedObject, claim: &PolicyClaim, error: Error) -> Error {
+        if !error.is_conflict() {
+            let text = format!("{} failed: {error}", application_name(claim));
+            self.recorder.warning(about, "ApplyPolicyFailed", text);
         }
+        error
     }
 
     /// Creates or updates the binding; returns whether it was written.
@@ -337,4 +323,12 @@ fn is_only_scaled(
 
 fn placement_json(placement: &Placement) -> Result<String, Error> {
     serde_json::to_string(placement).map_err(Error::blocked)
+}
+
+/// The application of a policy, as events name it.
+fn application_name(claim: &PolicyClaim) -> String {
+    match claim.is_cluster_scoped() {
+        true => format!("Apply cluster policy({})", claim.name),
+        false => format!("Apply policy({}/{})", claim.namespace, claim.name),
+    }
 }

@@ -273,6 +273,13 @@ impl ResourceDetector {
         if !policy.matches(served, template.meta()) {
             return Ok(ReconcileAction::Done);
         }
+        if self
+            .preempt_claimed_template(served, &template, claim)
+            .await?
+        {
+            // The change of the claim is reconciled next.
+            return Ok(ReconcileAction::Done);
+        }
         self.check_dependent_overrides(&policy)?;
         self.apply_policy(key, served, template, &policy, cause)
             .await
@@ -357,7 +364,14 @@ pub(crate) mod tests {
     pub(crate) async fn detector_without_workers(
         plane: &mut FederationFixture,
     ) -> Arc<ResourceDetector> {
-        let context = plane.context(FeatureGates::default(), None);
+        detector_with_gates(plane, FeatureGates::default()).await
+    }
+
+    pub(crate) async fn detector_with_gates(
+        plane: &mut FederationFixture,
+        gates: FeatureGates,
+    ) -> Arc<ResourceDetector> {
+        let context = plane.context(gates, None);
         let (api, informers) = (
             Arc::clone(&context.control_plane),
             context.informers.clone(),

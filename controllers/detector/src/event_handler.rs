@@ -245,7 +245,7 @@ fn priority_class_names(policy: &Object) -> Vec<String> {
 }
 
 /// Whether every cluster creates the object for itself.
-fn is_created_by_every_cluster(template: &TemplateKey) -> bool {
+pub fn is_created_by_every_cluster(template: &TemplateKey) -> bool {
     let name = &template.name;
     let gvr = &template.gvr;
     if *gvr == CONFIG_MAPS {

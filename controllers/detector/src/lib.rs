@@ -28,6 +28,7 @@ mod waiting_objects;
 
 pub use controller::ResourceDetector;
 pub use desired_binding::DesiredBinding;
+pub use event_handler::is_created_by_every_cluster;
 pub use interpret_template::{
     InterpretError, InterpretedReplicas, InterpretedTemplate, interpret_replicas,
 };

@@ -36,6 +36,21 @@ impl ParsedPolicy {
         self.implicit_priority(served, head) > ImplicitPriority::Mismatch
     }
 
+    /// Whether a selector names the template. Preemption considers no others.
+    pub fn names_template(&self, served: &RestMapping, template: &Object) -> bool {
+        let local = self.object.namespace();
+        let mut selectors = self.view.spec.resource_selectors.iter();
+        selectors.any(|selector| {
+            let namespace = match local {
+                "" => selector.namespace.as_str(),
+                local => local,
+            };
+            (selector.api_version.as_str(), selector.kind.as_str()) == served.api_version_and_kind()
+                && selector.name == template.name()
+                && namespace == template.namespace()
+        })
+    }
+
     fn implicit_priority(&self, served: &RestMapping, head: &ObjectMeta) -> ImplicitPriority {
         let local = self.object.namespace();
         if !local.is_empty() && local != &*head.namespace {

@@ -7,16 +7,17 @@
 
 use std::cmp::Reverse;
 
-use client::{InvolvedObject, ResourcePath};
+use client::{Informer, InvolvedObject, ResourcePath};
 use controller_context::{Error, TemplateKey};
 use flotilla_runtime::RestMapping;
+use karmada_api::KarmadaFeature;
 use karmada_api::well_known_keys::{CLUSTER_POLICY_NAME, POLICY_NAME, POLICY_NAMESPACE};
 use machinery::Object;
 
-use crate::controller::{ResourceDetector, namespaced_name};
+use crate::controller::{BY_KIND, ResourceDetector, namespaced_name};
 use crate::metrics::DETECTOR_METRICS;
 use crate::policy_claim::PolicyClaim;
-use crate::policy_matching::ParsedPolicy;
+use crate::policy_matching::{ParsedPolicy, lookup_keys};
 
 /// The policy that holds a template according to the template's annotations; the namespace of a
 /// cluster policy is empty.
@@ -139,6 +140,69 @@ impl ResourceDetector {
         Error::aggregate(failed)
     }
 
+    /// Lets a policy take over a claimed template that it has missed: it may have been reconciled after
+    /// the claim was decided, and before the claim was in the cache. Returns whether there is one.
+    pub(crate) async fn preempt_claimed_template(
+        &self,
+        served: &RestMapping,
+        template: &Object,
+        holder: &PolicyClaim,
+    ) -> Result<bool, Error> {
+        if !self.is_enabled(KarmadaFeature::PropagationPolicyPreemption) {
+            return Ok(false);
+        }
+        let Some((policy, claim)) = self.preempting_policy(served, template, holder) else {
+            return Ok(false);
+        };
+        self.preempt_template(served, template, &policy, &claim)
+            .await?;
+        Ok(true)
+    }
+
+    fn preempting_policy(
+        &self,
+        served: &RestMapping,
+        template: &Object,
+        holder: &PolicyClaim,
+    ) -> Option<(ParsedPolicy, PolicyClaim)> {
+        let find = |informer: &Informer, namespace: &str| {
+            let keys = lookup_keys(namespace, served, template.meta()).into_iter();
+            let found = keys.flat_map(|key| informer.by_index(BY_KIND, &key));
+            found.collect::<Vec<_>>()
+        };
+        let local = match template.namespace() {
+            "" => Vec::new(),
+            namespace => find(&self.policies, namespace),
+        };
+        let all = local.into_iter().chain(find(&self.cluster_policies, ""));
+        let living = all.filter(|policy| !policy.meta().deleting);
+        let claims = living.filter_map(|object| {
+            let claim = PolicyClaim::by_policy(&object)?;
+            Some((ParsedPolicy::new(object)?, claim))
+        });
+        let priority_of = |holder: &ClaimHolder| self.priority_of(holder);
+        let able = claims.filter(|(policy, claim)| {
+            claim.id != holder.id
+                && policy.preempts()
+                && policy.names_template(served, template)
+                && preemptable_holder(policy, template, priority_of)
+                    .is_ok_and(|victim| victim.is_some())
+        });
+        able.max_by_key(|(policy, _)| {
+            let is_local = !policy.object.namespace().is_empty();
+            (is_local, policy.view.spec.priority)
+        })
+    }
+
+    fn priority_of(&self, holder: &ClaimHolder) -> Option<i64> {
+        let informer = match holder.namespace.as_str() {
+            "" => &self.cluster_policies,
+            _ => &self.policies,
+        };
+        let held_by = informer.get(&holder.namespace, &holder.name)?;
+        Some(ParsedPolicy::new(held_by)?.view.spec.priority)
+    }
+
     async fn preempt_template(
         &self,
         served: &RestMapping,
@@ -146,15 +210,7 @@ impl ResourceDetector {
         policy: &ParsedPolicy,
         claim: &PolicyClaim,
     ) -> Result<(), Error> {
-        let priority_of = |holder: &ClaimHolder| {
-            let informer = if holder.namespace.is_empty() {
-                &self.cluster_policies
-            } else {
-                &self.policies
-            };
-            let held_by = informer.get(&holder.namespace, &holder.name)?;
-            Some(ParsedPolicy::new(held_by)?.view.spec.priority)
-        };
+        let priority_of = |holder: &ClaimHolder| self.priority_of(holder);
         let Some(victim) = preemptable_holder(policy, template, priority_of)? else {
             return Ok(());
         };
@@ -189,8 +245,50 @@ impl ResourceDetector {
 
 #[cfg(test)]
 mod tests {
+    use super::super::controller::tests::detector_with_gates;
     use super::*;
+    use controller_testing::{DEPLOYMENTS, FederationFixture, deployment, wait_until};
+    use karmada_api::FeatureGates;
+    use karmada_api::resources::POLICIES;
+    use karmada_api::well_known_keys::POLICY_ID;
     use serde_json::{Value, json};
+
+    // proves: DET-preempt-race
+    #[tokio::test]
+    async fn a_policy_that_misses_a_claim_preempts_it_later() {
+        let mut plane = FederationFixture::new();
+        let named = |name: &str, priority: i64| {
+            let selector = json!({"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"});
+            let mut policy = controller_testing::policy(
+                json!({"resourceSelectors": [selector], "priority": priority, "preemption": "Always"}),
+            );
+            policy["metadata"]["name"] = name.into();
+            policy["metadata"]["labels"][POLICY_ID] = name.into();
+            policy
+        };
+        plane.control_plane.seed(&DEPLOYMENTS, deployment("web"));
+        plane.control_plane.seed(&POLICIES, named("low", 1));
+        let gates = FeatureGates::default()
+            .with_feature(KarmadaFeature::PropagationPolicyPreemption, true);
+        let detector = detector_with_gates(&mut plane, gates).await;
+        let claimed_by = || {
+            let stored = plane.control_plane.get_object(&DEPLOYMENTS, "n", "web");
+            stored.unwrap()["metadata"]["labels"][POLICY_ID].clone()
+        };
+        plane.control_plane.pause_watches(&DEPLOYMENTS);
+        detector.reconcile_queued().await;
+        assert_eq!(claimed_by(), "low");
+        plane.control_plane.seed(&POLICIES, named("high", 2));
+        wait_until("the policy", || detector.policies.get_by_key("n/high").is_some()).await;
+        detector.reconcile_policy("n/high").await.unwrap();
+        detector.reconcile_queued().await;
+        assert_eq!(claimed_by(), "low");
+        plane.control_plane.resume_watches(&DEPLOYMENTS);
+        wait_until("the claim", || !detector.queue.is_empty()).await;
+        detector.reconcile_queued().await;
+        assert_eq!(claimed_by(), "high");
+        plane.tasks.stop().await;
+    }
 
     fn policy(namespace: &str, name: &str, priority: i64) -> Object {
         let value = json!({"metadata": {"name": name, "namespace": namespace},

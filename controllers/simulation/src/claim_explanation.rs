@@ -236,7 +236,7 @@ pub(crate) fn claiming_policy_after(
     let taker = preempting_policies(input, changes)
         .into_iter()
         .filter(|policy| {
-            is_named_by_selector(policy, served, template) && can_preempt(input, policy, template)
+            policy.names_template(served, template) && can_preempt(input, policy, template)
         })
         .max_by_key(|policy| {
             (
@@ -289,21 +289,6 @@ fn preempting_policies(
         }
     }
     found
-}
-
-/// Preemption considers only templates that a selector names.
-fn is_named_by_selector(policy: &ParsedPolicy, served: &RestMapping, template: &Object) -> bool {
-    let local = policy.object.namespace();
-    policy.view.spec.resource_selectors.iter().any(|selector| {
-        let namespace = if local.is_empty() {
-            selector.namespace.as_str()
-        } else {
-            local
-        };
-        (selector.api_version.as_str(), selector.kind.as_str()) == served.api_version_and_kind()
-            && selector.name == template.name()
-            && namespace == template.namespace()
-    })
 }
 
 fn can_preempt(input: &SimulationInput<'_>, policy: &ParsedPolicy, template: &Object) -> bool {

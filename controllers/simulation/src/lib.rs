@@ -11,16 +11,12 @@ mod claim_explanation;
 mod simulation_input;
 
 use client::ApiResource;
-use controller_context::{
-    BindingDiff, NamespaceFilter, SkippedResourceConfig, TemplateFilterOptions,
-};
-use detector::{
-    DesiredBinding, InterpretedReplicas, InterpretedTemplate, ParsedPolicy, PolicyClaim,
-};
+use controller_context::{BindingDiff, NamespaceFilter, SkippedResourceConfig, TemplateFilterOptions, TemplateKey};
+use detector::{DesiredBinding, InterpretedReplicas, InterpretedTemplate, ParsedPolicy, PolicyClaim, is_created_by_every_cluster};
 use flotilla_runtime::RestMapping;
 use interpreter::ResourceInterpreter;
-use karmada_api::well_known_keys::CLAIMED_BY;
 use karmada_api::{FeatureGates, KarmadaFeature, ResourceBinding, TargetCluster};
+use karmada_api::well_known_keys::{CLAIMED_BY, is_reserved_namespace};
 use machinery::Object;
 use scheduler::{DecisionExplanation, SchedulingSimulation};
 use serde_json::Value;
@@ -97,7 +93,41 @@ pub fn explain_claim(
     kind: &ApiResource,
     template: &Object,
 ) -> ClaimExplanation {
-    claim_explanation::explain_present_claim(input, &RestMapping::from_api_resource(kind), template)
+    let served = RestMapping::from_api_resource(kind);
+    let mut claim = claim_explanation::explain_present_claim(input, &served, template);
+    if claim.policy.is_none()
+        && let Some(why) = never_claimed_reason(kind, template)
+    {
+        claim.why = why;
+    }
+    claim
+}
+
+/// Why no policy claims a template, whatever it selects. The flags of the control plane, by which it may
+/// propagate less or more, are not known here.
+fn never_claimed_reason(kind: &ApiResource, template: &Object) -> Option<String> {
+    let (name, namespace) = (&kind.kind, template.namespace());
+    let key = TemplateKey {
+        gvr: kind.resource.clone(),
+        name: template.meta().key(),
+    };
+    if template.meta().deleting {
+        return Some("the template is being deleted".to_owned());
+    }
+    if !SkippedResourceConfig::default().is_template(kind) {
+        return Some(format!("objects of the kind {name} are never propagated"));
+    }
+    if is_created_by_every_cluster(&key) {
+        return Some("every cluster creates this object for itself".to_owned());
+    }
+    let defaults = PropagationOptions::default().skipped_namespaces;
+    let is_skipped = NamespaceFilter::new(&defaults).is_ok_and(|filter| !filter.allows(namespace));
+    match is_skipped && !is_reserved_namespace(namespace) {
+        true => Some(format!(
+            "nothing is propagated from the namespace {namespace}, unless --skipped-propagating-namespaces allows it"
+        )),
+        false => None,
+    }
 }
 
 /// Computes where a template would go after the changes, which `input` contains already. `before`

@@ -8,11 +8,15 @@ use client::{Api, ApiResource, ListOptions, ResourcePath};
 use karmada_api::resources::{BINDINGS, CLUSTER_BINDINGS, CLUSTERS, DECISION_SUBRESOURCE, WORKS};
 use karmada_api::well_known_keys::{BINDING_ID, CLUSTER_BINDING_ID};
 use karmada_api::{Cluster, ResourceBinding, Work, names};
-use machinery::Object;
+use machinery::{Gvr, Object};
 use serde_json::Value;
 
 use crate::object_lists::{ListedPolicyNamespaces, list_all, list_overrides, list_policies};
 use crate::resource_args;
+
+static EVENTS: Gvr = Gvr::from_static("", "v1", "events");
+/// The reason of the detector's events about templates.
+const FAILURE_REASON: &str = "ApplyPolicyFailed";
 
 /// A template with its policies, binding, decision and Works.
 pub(crate) struct WhyInputs {
@@ -21,6 +25,8 @@ pub(crate) struct WhyInputs {
     pub(crate) policies: Vec<Object>,
     pub(crate) overrides: Vec<Object>,
     pub(crate) binding: Option<(Object, Arc<ResourceBinding>)>,
+    /// The last event that reports why a policy was not applied to the template.
+    pub(crate) last_failure: Option<String>,
     /// The document of the binding's subresource `decision`, or why it cannot be read.
     pub(crate) decision: Option<Result<Value, String>>,
     pub(crate) clusters: BTreeMap<String, (Object, Arc<Cluster>)>,
@@ -65,6 +71,7 @@ pub(crate) async fn collect_inputs(
         None => BTreeMap::new(),
     };
     Ok(WhyInputs {
+        last_failure: find_last_failure(api, &kind, &template).await,
         policies: list_policies(api, ListedPolicyNamespaces::for_namespace(namespace)).await?,
         overrides: list_overrides(api, ListedPolicyNamespaces::for_namespace(namespace)).await?,
         clusters: list_clusters(api).await?,
@@ -104,6 +111,37 @@ async fn find_template(
     let template = read(kind, &of.namespace, &of.name).await;
     let template = template.context("the template of the binding cannot be read")?;
     Ok((kind.clone(), template))
+}
+
+/// The message of the newest event that reports why a policy was not applied to the template; none for
+/// users who may not list events.
+async fn find_last_failure(api: &dyn Api, kind: &ApiResource, template: &Object) -> Option<String> {
+    let options = ListOptions {
+        field_selector: format!(
+            "involvedObject.kind={},involvedObject.name={},reason={FAILURE_REASON}",
+            kind.kind,
+            template.name()
+        ),
+        ..ListOptions::default()
+    };
+    // The events of what has no namespace are in `default`.
+    let namespace = match template.namespace() {
+        "" => "default",
+        namespace => namespace,
+    };
+    let events = api
+        .list(ResourcePath::collection(&EVENTS, namespace), &options)
+        .await
+        .ok()?
+        .items;
+    let events = events.iter().filter_map(|event| event.value().ok());
+    let of_template = events.filter(|event| event["involvedObject"]["uid"] == template.uid());
+    let last = of_template.max_by_key(|event| text(&event["lastTimestamp"]))?;
+    Some(text(&last["message"]))
+}
+
+fn text(value: &Value) -> String {
+    value.as_str().unwrap_or_default().to_owned()
 }
 
 /// All clusters, by name; one that cannot be parsed is left out, as in the scheduler.

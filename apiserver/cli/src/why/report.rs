@@ -191,6 +191,9 @@ pub(crate) fn build_report(inputs: &WhyInputs) -> WhyReport {
             );
         }
     }
+    if inputs.binding.is_none() {
+        pending.extend(inputs.last_failure.clone());
+    }
     pending.extend(undecided);
     WhyReport {
         template: TemplateReference {

@@ -43,7 +43,7 @@ fn claimed_template() -> WhyInputs {
             resource: Gvr::from_static("apps", "v1", "deployments"),
             kind: "Deployment".into(),
             namespaced: true,
-            verbs: vec![],
+            verbs: ["list", "watch", "delete"].map(str::to_owned).into(),
             subresources: vec![],
             categories: vec![],
             short_names: vec![],
@@ -52,6 +52,7 @@ fn claimed_template() -> WhyInputs {
         policies: vec![object(&policy)],
         overrides: vec![],
         binding: None,
+        last_failure: None,
         decision: None,
         clusters: BTreeMap::new(),
         works: BTreeMap::new(),
@@ -190,6 +191,56 @@ fn a_template_without_clusters() {
     alone.policies.clear();
     let none = "no policy selects it (PropagationPolicies in n: 0, ClusterPropagationPolicies: 0)";
     assert_eq!(pending(alone), [none]);
+    for (name, kind, namespace, deleted, expected) in [
+        (
+            "web",
+            "Deployment",
+            "n",
+            true,
+            "the template is being deleted",
+        ),
+        (
+            "web",
+            "Event",
+            "n",
+            false,
+            "objects of the kind Event are never propagated",
+        ),
+        (
+            "kube-root-ca.crt",
+            "ConfigMap",
+            "n",
+            false,
+            "every cluster creates this object for itself",
+        ),
+        (
+            "web",
+            "ConfigMap",
+            "karmada-system",
+            false,
+            "nothing is propagated from the namespace karmada-system",
+        ),
+        (
+            "web",
+            "ConfigMap",
+            "kube-system",
+            false,
+            "nothing is propagated from the namespace kube-system, unless --skipped-propagating-namespaces allows it",
+        ),
+    ] {
+        let mut alone = claimed_template();
+        let mut template = json!({"metadata": {"name": name, "namespace": namespace}});
+        if deleted {
+            template["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z".into();
+        }
+        alone.template = object(&template);
+        let plural = format!("{}s", kind.to_lowercase());
+        alone.api_resource.resource = Gvr::new("", "v1", &*plural);
+        alone.api_resource.kind = kind.into();
+        alone.last_failure = Some("Apply policy(n/p) failed: over quota".to_owned());
+        let expected = [expected, "Apply policy(n/p) failed: over quota"];
+        assert_eq!(pending(alone), expected);
+    }
 
     let failed = json!({"conditions": [{"type": "Scheduled", "status": "False", "reason": "NoClusterFit", "message": "0/2 clusters"}]});
     let of = |spec: Value, status: &Value| {

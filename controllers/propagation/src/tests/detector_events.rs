@@ -80,6 +80,30 @@ async fn a_template_whose_name_is_too_long_for_a_binding_says_so() {
     plane.tasks.stop().await;
 }
 
+// proves: DET-failure-event
+#[tokio::test]
+async fn a_template_that_cannot_be_claimed_says_so() {
+    let plane = PropagationFixture::with_events().started().await;
+    plane.control_plane.on_call(|call| {
+        let is_claim = call.verb == "patch" && call.resource == Some(&DEPLOYMENTS);
+        is_claim.then(|| Status::forbidden(&DEPLOYMENTS, call.name, "it is frozen").into())
+    });
+    plane
+        .control_plane
+        .seed(&POLICIES, policy_named("p", json!({})));
+    plane.control_plane.seed(&DEPLOYMENTS, deployment("web"));
+    wait_until("the failure", || {
+        event_count(&plane, "web", "ApplyPolicyFailed") > 0
+    })
+    .await;
+    let failed = plane.event_messages("ApplyPolicyFailed").remove(0);
+    assert!(
+        failed.starts_with("Apply policy(n/p) failed: ") && failed.ends_with("it is frozen"),
+        "{failed}"
+    );
+    plane.tasks.stop().await;
+}
+
 // proves: DET-replicas-failed
 #[tokio::test]
 async fn invalid_replicas_record_an_event_and_end_the_attempt() {
