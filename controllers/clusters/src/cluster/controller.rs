@@ -13,7 +13,6 @@ use flotilla_runtime::{
     ControllerContext, EventRecorder, ReconcileAction, Workqueue, remove_finalizers,
     run_workers_after,
 };
-use jiff::Timestamp;
 use karmada_api::resources::{CLUSTERS, WORKS};
 use karmada_api::well_known_keys::{CLUSTER_FINALIZER, SYSTEM, WORK_FINALIZER};
 use karmada_api::{Cluster, names};
@@ -241,7 +240,7 @@ impl ClusterController {
             return Ok(ReconcileAction::Done);
         }
         if cluster.spec.sync_mode == "Pull" {
-            let left = self.remaining_departure_time(object)?;
+            let left = self.remaining_departure_time(object);
             if !left.is_zero() && cluster.is_ready() && self.waits_for_agent(object).await? {
                 return Ok(ReconcileAction::RequeueAfter(left));
             }
@@ -258,13 +257,10 @@ impl ClusterController {
     }
 
     /// How long the agent of a Cluster that is being deleted still has.
-    fn remaining_departure_time(&self, object: &Object) -> Result<Duration> {
-        let deleted = object.value()?["metadata"]["deletionTimestamp"]
-            .as_str()
-            .and_then(|text| text.parse::<Timestamp>().ok())
-            .unwrap_or_default();
+    fn remaining_departure_time(&self, object: &Object) -> Duration {
+        let deleted = object.deletion_timestamp().unwrap_or_default();
         let passed = self.clock.now().duration_since(deleted).unsigned_abs();
-        Ok(AGENT_DEPARTURE_TIMEOUT.saturating_sub(passed))
+        AGENT_DEPARTURE_TIMEOUT.saturating_sub(passed)
     }
 
     async fn end_agent_registration(&self, object: &Object) -> Result<()> {
