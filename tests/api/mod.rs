@@ -138,6 +138,9 @@ mod flow_control;
 /// HTTP: promises of Kubernetes' own end-to-end specs.
 mod conformance_specs;
 
+/// HTTP: the example of the manual.
+mod example;
+
 /// HTTP: the audit log.
 mod audit;
 

@@ -1,7 +1,7 @@
-//! Every behavior has a test and a section of the specification, and every test names
-//! the behaviors that it proves.
+//! Every behavior has a test and a section of the specification, every test names the
+//! behaviors that it proves, and every example of the specification is a scenario.
 //!
-//! Reads `tests/behaviors.txt` (id, section of `controllers/BEHAVIOR.md`, one line), the
+//! Reads `tests/behaviors.txt` (id, section of a `BEHAVIOR.md`, one line), the
 //! comments `// proves: A, B` above tests, those `# proves: A, B` above rows of the
 //! `.txt` tables that tests read, and the `proves` of scenarios.
 
@@ -39,18 +39,38 @@ fn ids(list: &str) -> impl Iterator<Item = String> {
     ids.map(str::to_owned)
 }
 
+/// The parts of the specification: `BEHAVIOR.md` in folders of crates and above them.
+fn specification() -> Vec<String> {
+    let mut files = Vec::new();
+    for dir in ["apiserver", "controllers", "openapi"] {
+        collect_files(&root().join(dir), "md", &mut files);
+    }
+    files.retain(|path| path.ends_with("BEHAVIOR.md"));
+    let texts = files.iter();
+    texts
+        .map(|path| std::fs::read_to_string(path).unwrap())
+        .collect()
+}
+
 /// The numbers of the headings of the specification: `### 4.2 Templates` has 4.2.
 fn specified_sections() -> BTreeSet<String> {
-    let text = std::fs::read_to_string(root().join("controllers/BEHAVIOR.md")).unwrap();
-    let headings = text.lines().filter_map(|line| {
-        let title = line.trim_start_matches('#');
-        (title.len() < line.len()).then(|| title.trim())
-    });
-    headings
-        .filter_map(|title| title.split(' ').next())
-        .filter(|number| number.starts_with(|c: char| c.is_ascii_digit()))
-        .map(str::to_owned)
-        .collect()
+    let mut sections = BTreeSet::new();
+    for text in specification() {
+        let headings = text.lines().filter_map(|line| {
+            let title = line.trim_start_matches('#');
+            (title.len() < line.len()).then(|| title.trim())
+        });
+        let numbers = headings
+            .filter_map(|title| title.split(' ').next())
+            .filter(|number| number.starts_with(|c: char| c.is_ascii_digit()));
+        for number in numbers {
+            assert!(
+                sections.insert(number.to_owned()),
+                "{number} is there twice"
+            );
+        }
+    }
+    sections
 }
 
 #[test]
@@ -63,8 +83,43 @@ fn every_cited_section_is_specified() {
         .collect();
     assert!(
         missing.is_empty(),
-        "sections without a heading in controllers/BEHAVIOR.md: {missing:?}"
+        "sections without a heading in any BEHAVIOR.md: {missing:?}"
     );
+}
+
+/// The spans of code of an example that look like names of scenarios: words with dashes.
+fn cited_scenarios(paragraph: &str) -> impl Iterator<Item = &str> {
+    let spans = paragraph.split('`').skip(1).step_by(2);
+    let is_name = |c: char| c.is_ascii_lowercase() || c == '-';
+    spans.filter(move |span| span.matches('-').count() > 1 && span.chars().all(is_name))
+}
+
+#[test]
+fn every_example_of_the_specification_is_a_scenario() {
+    let mut files = Vec::new();
+    collect_files(&root().join("tests/scenarios"), "yaml", &mut files);
+    let texts = files
+        .iter()
+        .map(|path| std::fs::read_to_string(path).unwrap());
+    let names: BTreeSet<String> = texts
+        .flat_map(|text| {
+            let names = text.lines().filter_map(|line| line.strip_prefix("name: "));
+            names.map(str::to_owned).collect::<Vec<_>>()
+        })
+        .collect();
+    let mut cited = 0;
+    for text in specification() {
+        // A table belongs to the paragraph before it.
+        let text = text.replace("\n\n|", "\n|");
+        let examples = text
+            .split("\n\n")
+            .filter(|paragraph| paragraph.starts_with("Example"));
+        for name in examples.flat_map(cited_scenarios) {
+            assert!(names.contains(name), "no scenario {name}");
+            cited += 1;
+        }
+    }
+    assert!(cited > 15, "{cited}");
 }
 
 /// Of one source file: a comment stands directly above the attributes of its test.

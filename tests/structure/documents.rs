@@ -21,7 +21,7 @@ const TOP_FOLDERS: [&str; 7] = [
 const EXTENSIONS: [&str; 5] = [".rs", ".md", ".api", ".txt", ".toml"];
 
 /// Every document of the repository.
-fn documents() -> Vec<PathBuf> {
+pub(crate) fn documents() -> Vec<PathBuf> {
     let mut files = vec![root().join("README.md")];
     for dir in ["apiserver", "controllers", "manifests", "openapi", "tests"] {
         collect_files(&root().join(dir), "md", &mut files);

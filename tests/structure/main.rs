@@ -14,6 +14,9 @@
 /// Every behavior of the list has a test, and every test names a listed behavior.
 mod behaviors;
 
+/// What documents show in Rust and YAML is compiled and tested.
+mod code_blocks;
+
 /// The paths that documents name, and the items of the contract that comments cite.
 mod documents;
 

@@ -13,6 +13,8 @@ pub mod cordon;
 mod discovery;
 pub mod doctor;
 pub mod drain;
+#[cfg(test)]
+mod example_command;
 pub mod feature_gate_flags;
 pub mod get;
 pub mod install;

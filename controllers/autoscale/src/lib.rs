@@ -13,6 +13,8 @@
 
 mod cron_federated_hpa;
 mod deployment_replicas_syncer;
+#[cfg(test)]
+mod example_controller;
 mod federated_hpa;
 #[cfg(test)]
 mod fixture;
