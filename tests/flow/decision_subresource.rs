@@ -6,9 +6,7 @@ use machinery::{Gvr, Object, Status};
 use serde_json::{Value, json};
 
 use crate::flow::fleet::{ApiServerClient, FleetFixture, find_condition};
-use crate::flow::objects::{
-    BINDINGS, CLUSTER_BINDINGS, cluster_scoped, config_map, deployment, divided_policy, policy,
-};
+use crate::flow::objects::{BINDINGS, CLUSTER_BINDINGS, cluster_scoped, config_map, policy};
 
 async fn get_decision(
     server: &ApiServerClient,
@@ -33,77 +31,6 @@ fn is_scheduled(binding: &Value) -> bool {
 fn cluster_decision<'a>(decision: &'a Value, name: &str) -> &'a Value {
     let mut all = decision["clusters"].as_array().unwrap().iter();
     all.find(|row| row["name"] == name).unwrap()
-}
-
-// proves: DCN-content, DCN-refused
-#[tokio::test]
-async fn decision_of_a_binding_explains_its_placement() {
-    let ns = "decision";
-    let fleet = FleetFixture::shared(ns).await;
-    let control = &fleet.control;
-    let web = deployment(ns, "web", 6);
-    let weights = [("member1", 1), ("member2", 2)];
-    control
-        .create(divided_policy(ns, "web", &web, &weights))
-        .await;
-    control.create(web).await;
-    let binding = control
-        .wait_until(&BINDINGS, ns, "web-deployment", "scheduled", is_scheduled)
-        .await;
-    let answer = get_decision(control, &BINDINGS, ns, "web-deployment")
-        .await
-        .unwrap();
-    let head =
-        json!({"name": "web-deployment", "namespace": ns, "uid": binding["metadata"]["uid"]});
-    assert_eq!(
-        (&answer["kind"], &answer["apiVersion"], &answer["metadata"]),
-        (
-            &json!("Decision"),
-            &json!("work.karmada.io/v1alpha2"),
-            &head
-        )
-    );
-    assert_eq!(answer["recomputed"], Value::Null, "{answer:#}");
-    assert_eq!(answer["generation"], binding["metadata"]["generation"]);
-    assert_eq!(
-        (&answer["rule"], &answer["strategy"]),
-        (&json!("StaticWeight"), &json!("StaticWeight")),
-        "{answer:#}"
-    );
-    let replicas =
-        ["member1", "member2"].map(|name| cluster_decision(&answer, name)["replicas"].clone());
-    assert_eq!(replicas, [json!(2), json!(4)]);
-    let decision = cluster_decision(&answer, "member3");
-    assert_eq!(
-        decision["refused"][0]["plugin"], "ClusterAffinity",
-        "{decision}"
-    );
-    assert_eq!(binding.get("decision"), None);
-    assert!(answer.to_string().len() <= 16 * 1024);
-
-    // Scaling makes a new decision.
-    control
-        .merge_patch(
-            &crate::flow::objects::DEPLOYMENTS,
-            ns,
-            "web",
-            json!({"spec": {"replicas": 9}}),
-        )
-        .await;
-    let of_nine = |b: &Value| {
-        b["spec"]["replicas"] == 9
-            && b["status"]["schedulerObservedGeneration"] == b["metadata"]["generation"]
-    };
-    let binding = control
-        .wait_until(&BINDINGS, ns, "web-deployment", "scaled", of_nine)
-        .await;
-    let answer = get_decision(control, &BINDINGS, ns, "web-deployment")
-        .await
-        .unwrap();
-    assert_eq!(
-        (&answer["replicas"], &answer["generation"]),
-        (&json!(9), &binding["metadata"]["generation"])
-    );
 }
 
 // proves: DCN-content, DCN-recomputed

@@ -228,36 +228,3 @@ async fn scripts_define_components_and_a_hostile_script_affects_no_other_object(
     })
     .await;
 }
-
-// proves: ADM-interpreter-scripts
-#[tokio::test]
-async fn invalid_scripts_are_denied_with_operation_and_line() {
-    let fleet = FleetFixture::shared("refused-scripts").await;
-    let control = &fleet.control;
-    for (field, operation, script, message) in [
-        (
-            "replicaResource",
-            "InterpretReplica",
-            "function GetReplicas(obj)\nreturn 1",
-            "line 2",
-        ),
-        (
-            "retention",
-            "Retain",
-            "function Keep() end",
-            "not found function Retain",
-        ),
-        (
-            "healthInterpretation",
-            "InterpretHealth",
-            "function InterpretHealth() goto x end",
-            "goto",
-        ),
-    ] {
-        let kind = ("refused.example.org/v1", "Refused");
-        let bad = customization("refused", kind, &[(field, script)]);
-        let error = control.try_create(bad).await.unwrap_err().to_string();
-        let named = format!("InterpreterOperation({operation}) Lua script error: ");
-        assert!(error.contains(&named) && error.contains(message), "{error}");
-    }
-}

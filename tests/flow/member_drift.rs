@@ -1,6 +1,6 @@
 //! Objects in members that are edited, deleted or already exist.
 
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::flow::fleet::{FleetFixture, find_condition, wait_for_namespace};
 use crate::flow::objects::{
@@ -141,78 +141,6 @@ async fn conflicts_with_existing_objects_of_a_member() {
     control
         .wait_until(&BINDINGS, ns, "c-configmap", "applied", |b| {
             find_condition(b, "FullyApplied")["status"] == "True"
-        })
-        .await;
-}
-
-// proves: EXE-preserve
-#[tokio::test]
-async fn objects_are_preserved_when_the_template_is_deleted() {
-    let ns = "preserve";
-    let fleet = FleetFixture::shared(ns).await;
-    let control = &fleet.control;
-    let one = fleet.member("member1");
-    let object = config_map(ns, "c", "v");
-    let mut keeping = policy(ns, "p", &object, &["member1"]);
-    keeping["spec"]["preserveResourcesOnDeletion"] = json!(true);
-    control.create(keeping).await;
-    control.create(object).await;
-    one.wait_until_exists(&CONFIG_MAPS, ns, "c").await;
-    let work = karmada_api::names::work_name("ConfigMap", "c", ns);
-    control
-        .wait_until(&WORKS, &execution_space("member1"), &work, "applied", |w| {
-            find_condition(w, "Applied")["status"] == "True"
-        })
-        .await;
-    control.delete(&CONFIG_MAPS, ns, "c").await;
-    control
-        .wait_until_deleted(&BINDINGS, ns, "c-configmap")
-        .await;
-    control
-        .wait_until_deleted(&WORKS, &execution_space("member1"), &work)
-        .await;
-    let kept = one.get(&CONFIG_MAPS, ns, "c").await.unwrap();
-    assert_eq!(kept["metadata"]["labels"], Value::Null);
-    // The only key that Karmada does not remove.
-    let left = json!({"work.karmada.io/conflict-resolution": "abort"});
-    assert_eq!(kept["metadata"]["annotations"], left);
-    assert_eq!(kept["data"]["k"], "v");
-}
-
-// proves: EXE-suspend
-#[tokio::test]
-async fn dispatching_is_suspended_and_goes_on() {
-    let ns = "suspend";
-    let fleet = FleetFixture::shared(ns).await;
-    let control = &fleet.control;
-    let one = fleet.member("member1");
-    let object = config_map(ns, "c", "v1");
-    let mut suspended_policy = policy(ns, "p", &object, &["member1"]);
-    suspended_policy["spec"]["suspension"] = json!({"dispatching": true});
-    control.create(suspended_policy).await;
-    control.create(object).await;
-    let work = karmada_api::names::work_name("ConfigMap", "c", ns);
-    let works = execution_space("member1");
-    let suspended = control
-        .wait_until(&WORKS, &works, &work, "suspended", |w| {
-            find_condition(w, "Dispatching")["status"] == "False"
-        })
-        .await;
-    assert_eq!(
-        find_condition(&suspended, "Dispatching")["reason"],
-        "SuspendDispatching"
-    );
-    assert_eq!(suspended["spec"]["suspendDispatching"], true);
-    assert_eq!(one.get(&CONFIG_MAPS, ns, "c").await, None);
-
-    control
-        .merge_patch(&POLICIES, ns, "p", json!({"spec": {"suspension": null}}))
-        .await;
-    one.wait_until(&CONFIG_MAPS, ns, "c", "there", |c| c["data"]["k"] == "v1")
-        .await;
-    control
-        .wait_until(&WORKS, &works, &work, "dispatching", |w| {
-            find_condition(w, "Dispatching")["reason"] == "Dispatching"
         })
         .await;
 }

@@ -1,12 +1,11 @@
-//! Federated resource quotas, the workload rebalancer, and templates that follow the
+//! Federated resource quotas, and templates that follow the
 //! replicas of a workload scaled in a member.
 
 use serde_json::{Value, json};
 
 use crate::flow::fleet::{FleetFixture, find_condition, wait_for_namespace};
 use crate::flow::objects::{
-    AUTOSCALERS, BINDINGS, CLUSTERS, DEPLOYMENTS, QUOTAS, REBALANCERS, RESOURCE_QUOTAS, deployment,
-    divided_policy, policy,
+    AUTOSCALERS, BINDINGS, CLUSTERS, DEPLOYMENTS, QUOTAS, deployment, divided_policy, policy,
 };
 
 const FLAGS: &[&str] = &[
@@ -160,106 +159,5 @@ async fn check_scaling_by_member(fleet: &FleetFixture) {
     control.delete(&AUTOSCALERS, ns, "web").await;
     control
         .wait_until(&DEPLOYMENTS, ns, "web", "unmarked", |d| !is_marked(d))
-        .await;
-}
-
-// proves: QUO-share, QUO-collected, QUO-leaves
-#[tokio::test]
-async fn static_assignments_become_resource_quotas() {
-    let ns = "shares";
-    let fleet = FleetFixture::shared(ns).await;
-    let control = &fleet.control;
-    wait_for_namespace(&fleet, ns).await;
-    let hard = json!({"cpu": "2"});
-    let bad = federated_quota(
-        ns,
-        "q",
-        json!({"overall": hard, "staticAssignments": [{"clusterName": "member1", "hard": {"cpu": "3"}}]}),
-    );
-    let rejection = control.try_create(bad).await.unwrap_err().to_string();
-    assert!(
-        rejection
-            .contains("spec.overall[cpu]: Invalid value: \"2\": overall is less than assignments"),
-        "{rejection}"
-    );
-    let assigned = json!([{"clusterName": "member1", "hard": hard}]);
-    let spec = json!({"overall": {"cpu": "4"}, "staticAssignments": assigned});
-    control.create(federated_quota(ns, "q", spec)).await;
-    let one = fleet.member("member1");
-    let share = one.wait_until_exists(&RESOURCE_QUOTAS, ns, "q").await;
-    assert_eq!(share["spec"], json!({"hard": hard}));
-    // The member's own controller may replace the usage that a test writes by its own count.
-    let container = json!({"name": "c", "image": "i", "resources": {"requests": {"cpu": "1"}}});
-    one.create(
-        json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"namespace": ns, "name": "user"},
-        "spec": {"containers": [container]}}),
-    )
-    .await;
-    let status = json!({"overall": {"cpu": "4"}, "overallUsed": {"cpu": "1"},
-        "aggregatedStatus": [{"clusterName": "member1", "hard": hard, "used": {"cpu": "1"}}]});
-    control
-        .wait_until(&QUOTAS, ns, "q", "collected", |q| q["status"] == status)
-        .await;
-    let two = fleet.member("member2");
-    assert_eq!(two.get(&RESOURCE_QUOTAS, ns, "q").await, None);
-    control.delete(&QUOTAS, ns, "q").await;
-    one.wait_until_deleted(&RESOURCE_QUOTAS, ns, "q").await;
-}
-
-// proves: REB-marks, REB-missing, REB-ttl
-#[tokio::test]
-async fn rebalancer_reschedules_a_workload() {
-    let ns = "rebalanced";
-    let fleet = FleetFixture::shared(ns).await;
-    let control = &fleet.control;
-    let object = deployment(ns, "web", 2);
-    let weights = [("member1", 1), ("member2", 1)];
-    control
-        .create(divided_policy(ns, "p", &object, &weights))
-        .await;
-    control.create(object).await;
-    control
-        .wait_until(&BINDINGS, ns, "web-deployment", "placed", |b| {
-            scheduled_reason(b) == "Success"
-        })
-        .await;
-    let workload = |name: &str| json!({"apiVersion": "apps/v1", "kind": "Deployment", "name": name, "namespace": ns});
-    let rebalancer = |spec: Value| {
-        json!({"apiVersion": "apps.karmada.io/v1alpha1", "kind": "WorkloadRebalancer",
-            "metadata": {"name": "rebalanced"}, "spec": spec})
-    };
-    let rejection = control.try_create(rebalancer(json!({"workloads": []})));
-    let rejection = rejection.await.unwrap_err().to_string();
-    assert!(rejection.contains("spec.workloads"), "{rejection}");
-    let workloads = json!([workload("web"), workload("none")]);
-    control
-        .create(rebalancer(json!({"workloads": workloads})))
-        .await;
-    let done = control
-        .wait_until(&REBALANCERS, "", "rebalanced", "done", |r| {
-            !r["status"]["finishTime"].is_null()
-        })
-        .await;
-    let observed = json!([
-        {"workload": workload("none"), "result": "Failed", "reason": "ReferencedBindingNotFound"},
-        {"workload": workload("web"), "result": "Successful"},
-    ]);
-    assert_eq!(done["status"]["observedWorkloads"], observed);
-    assert_eq!(done["status"]["observedGeneration"], 1);
-    let created = done["metadata"]["creationTimestamp"].clone();
-    control
-        .wait_until(&BINDINGS, ns, "web-deployment", "placed anew", |b| {
-            let observed = &b["status"]["schedulerObservedGeneration"];
-            b["spec"]["rescheduleTriggeredAt"] == created
-                && *observed == b["metadata"]["generation"]
-                && placed_replicas(b) == 2
-        })
-        .await;
-    let ttl = json!({"spec": {"ttlSecondsAfterFinished": 0}});
-    control
-        .merge_patch(&REBALANCERS, "", "rebalanced", ttl)
-        .await;
-    control
-        .wait_until_deleted(&REBALANCERS, "", "rebalanced")
         .await;
 }

@@ -4,8 +4,8 @@ use serde_json::{Value, json};
 
 use crate::flow::fleet::{ApiServerClient, FleetFixture, find_condition};
 use crate::flow::objects::{
-    BINDINGS, CLUSTER_BINDINGS, CLUSTER_ROLES, CONFIG_MAPS, DEPLOYMENTS, POLICIES, WORKS,
-    cluster_scoped, config_map, deployment, execution_space, policy,
+    BINDINGS, CLUSTER_BINDINGS, CLUSTER_ROLES, CONFIG_MAPS, POLICIES, WORKS, cluster_scoped,
+    config_map, execution_space, policy,
 };
 
 fn work_name(object: &Value) -> String {
@@ -115,8 +115,18 @@ async fn expect_no_write_without_a_change(fleet: &FleetFixture, ns: &str, work: 
         })
         .await;
     let finalizers = json!({"metadata": {"finalizers": ["example.io/kept"]}});
-    control.merge_patch(&CONFIG_MAPS, ns, "c", finalizers).await;
-    // When a later template has passed all controllers, this one has passed them, too.
+    let patched = control.merge_patch(&CONFIG_MAPS, ns, "c", finalizers).await;
+    let version = &patched["metadata"]["resourceVersion"];
+    control
+        .wait_until(
+            &BINDINGS,
+            ns,
+            "c-configmap",
+            "of the patched template",
+            |b| b["spec"]["resource"]["resourceVersion"] == *version,
+        )
+        .await;
+    // When a later template has passed all controllers, this binding has passed them, too.
     let later = config_map(ns, "later", "v");
     control
         .create(policy(ns, "later", &later, &["member1"]))
@@ -379,39 +389,4 @@ async fn cluster_scoped_objects_are_preserved() {
         kept["metadata"]["annotations"],
         json!({"work.karmada.io/conflict-resolution": "abort"})
     );
-}
-
-// proves: EXE-retain
-#[tokio::test]
-async fn member_replicas_are_retained_if_the_template_has_the_label() {
-    let ns = "retain";
-    let fleet = FleetFixture::shared(ns).await;
-    let control = &fleet.control;
-    let one = fleet.member("member1");
-    let mut template = deployment(ns, "web", 2);
-    template["metadata"]["labels"]["resourcetemplate.karmada.io/retain-replicas"] = "true".into();
-    control
-        .create(policy(ns, "p", &template, &["member1"]))
-        .await;
-    control.create(template).await;
-    one.wait_until(&DEPLOYMENTS, ns, "web", "two", |d| {
-        d["spec"]["replicas"] == 2
-    })
-    .await;
-    one.merge_patch(&DEPLOYMENTS, ns, "web", json!({"spec": {"replicas": 5}}))
-        .await;
-    control
-        .merge_patch(
-            &DEPLOYMENTS,
-            ns,
-            "web",
-            json!({"spec": {"minReadySeconds": 1}}),
-        )
-        .await;
-    let kept = one
-        .wait_until(&DEPLOYMENTS, ns, "web", "changed", |d| {
-            d["spec"]["minReadySeconds"] == 1
-        })
-        .await;
-    assert_eq!(kept["spec"]["replicas"], 5);
 }
