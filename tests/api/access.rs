@@ -14,7 +14,7 @@ const CLUSTERS: &str = "/apis/cluster.karmada.io/v1alpha1/clusters";
 pub(crate) const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
 const REGISTRIES: &str = "/apis/search.karmada.io/v1alpha1/resourceregistries";
 const ENDPOINT: &str = "https://127.0.0.1:1";
-const RBAC_TIMEOUT: Duration = Duration::from_secs(30);
+const RBAC_TIMEOUT: Duration = Duration::from_secs(90);
 
 impl ApiTestServer {
     /// Grants a user a rule, in a namespace or cluster-wide.

@@ -18,7 +18,7 @@ const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/karmada-cluster/le
 const SERVICES: &str = "/api/v1/services";
 const SECRETS: &str = "/api/v1/namespaces/karmada-cluster/secrets";
 const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
-const TIMEOUT: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(90);
 const REGISTRATION: &str = r#"{"provider":"","region":"north","zones":[]}"#;
 
 /// A request for the certificate of an agent, with the token; returns its status when it is decided,

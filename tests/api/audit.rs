@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use crate::api::test_server::ApiTestServer;
 
-const EVENTS_TIMEOUT: Duration = Duration::from_secs(30);
+const EVENTS_TIMEOUT: Duration = Duration::from_secs(90);
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 const SECRETS: &str = "/api/v1/namespaces/default/secrets";
 const POLICY: &str = "

@@ -205,7 +205,7 @@ fn check_selectors_of_expressions(server: &ApiTestServer) {
         "spec": {"policyName": "selectors", "validationActions": ["Warn"]}});
     let path = format!("{admission}/validatingadmissionpolicybindings");
     assert_eq!(server.post(&path, &binding).code, 201);
-    let end = Instant::now() + Duration::from_secs(30);
+    let end = Instant::now() + Duration::from_secs(90);
     loop {
         let path = "/api/v1/namespaces/default/configmaps?dryRun=All";
         let request = RawHttpRequest::new(&server.address, &server.anonymous, "POST", path);
@@ -277,7 +277,7 @@ fn check_webhooks(tokens: &ReviewServer, access: &ReviewServer) {
         "subjects": [{"kind": "Group", "name": "staff"}]});
     let bindings = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings";
     assert_eq!(server.post(bindings, &everything).code, 201);
-    let end = Instant::now() + Duration::from_secs(30);
+    let end = Instant::now() + Duration::from_secs(90);
     while get_as(&server, "carl", secrets).code != 200 {
         assert!(Instant::now() < end, "the role does not act");
     }

@@ -37,7 +37,7 @@ fn wait_until_allowed(
     namespace: &str,
     right: (&str, &str, &str),
 ) {
-    let end = std::time::Instant::now() + std::time::Duration::from_secs(30);
+    let end = std::time::Instant::now() + std::time::Duration::from_secs(90);
     while !can(server, user, namespace, right) {
         assert!(
             std::time::Instant::now() < end,
@@ -148,7 +148,7 @@ fn rights_follow_the_roles_that_are_aggregated() {
         let mut rules = role["rules"].as_array().unwrap().iter();
         rules.any(|rule| rule["apiGroups"] == json!(["example.com"]))
     };
-    let end = std::time::Instant::now() + std::time::Duration::from_secs(30);
+    let end = std::time::Instant::now() + std::time::Duration::from_secs(90);
     let mut stored = admin.json();
     while !names_widgets(&stored) {
         assert!(std::time::Instant::now() < end, "{stored}");

@@ -18,7 +18,7 @@ const CSRS: &str = "/apis/certificates.k8s.io/v1/certificatesigningrequests";
 const CLUSTER_INFO: &str = "/api/v1/namespaces/kube-public/configmaps/cluster-info";
 const SECRETS: &str = "/api/v1/namespaces/kube-system/secrets";
 const REVIEW: &str = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
-const TIMEOUT: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(90);
 
 fn flotilla(kubeconfig: &Path, line: &str) -> (bool, String, String) {
     let output = Command::new(BINARY)

@@ -34,7 +34,7 @@ fn serve(server: &ApiTestServer, definition: &Value) -> String {
     assert_eq!(reply.code, 201, "{}", reply.text());
     let plural = definition["spec"]["names"]["plural"].as_str().unwrap();
     let path = format!("/apis/cel.example.com/v1/namespaces/default/{plural}");
-    let deadline = Instant::now() + Duration::from_secs(30);
+    let deadline = Instant::now() + Duration::from_secs(90);
     while server.get(&path).code != 200 {
         assert!(Instant::now() < deadline, "{path} is not served");
         harness::sleep_blocking(Duration::from_millis(20));
@@ -229,7 +229,7 @@ fn unchanged_values_are_tolerated_when_rules_are_added() {
     );
     assert_eq!(reply.code, 200, "{}", reply.text());
     let one = format!("{path}/r");
-    let deadline = Instant::now() + Duration::from_secs(30);
+    let deadline = Instant::now() + Duration::from_secs(90);
     while patch(&server, &one, MERGE_PATCH, &json!({"spec": {"a": "other"}})).code != 422 {
         assert!(Instant::now() < deadline, "the new rule is not evaluated");
         let restored = patch(&server, &one, MERGE_PATCH, &json!({"spec": {"a": "long"}}));
@@ -278,7 +278,7 @@ fn rules_are_published_in_openapi_v3() {
         &server,
         &crd("celpublisheds", "CelPublished", &cluster_spec()),
     );
-    let deadline = Instant::now() + Duration::from_secs(30);
+    let deadline = Instant::now() + Duration::from_secs(90);
     let published = || {
         let document = server.get("/openapi/v3/apis/cel.example.com/v1").json();
         let kind = &document["components"]["schemas"]["com.example.cel.v1.CelPublished"];

@@ -1,9 +1,9 @@
 //! Tests that expressions evaluate to what cel-go, the library of Kubernetes, makes of them.
 
-use std::io::Write;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Command;
 
+use harness::process::run_with_input;
 use kubernetes_cel::{Environment, Program};
 use serde_json::{Value as Json, json};
 
@@ -234,23 +234,11 @@ fn evaluate(expression: &str, x: &Json) -> Result<Json, String> {
 }
 
 fn evaluate_with_cel_go(program: &Path, expressions: &[&str], x: &Json) -> Vec<String> {
-    let mut child = Command::new(program)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut questions = child.stdin.take().unwrap();
-    let lines: Vec<String> = expressions
+    let lines: String = expressions
         .iter()
-        .map(|e| json!({"expression": e, "variables": {"x": x}}).to_string())
+        .map(|e| format!("{}\n", json!({"expression": e, "variables": {"x": x}})))
         .collect();
-    let writer = std::thread::spawn(move || {
-        for line in lines {
-            writeln!(questions, "{line}").unwrap();
-        }
-    });
-    let out = child.wait_with_output().unwrap();
-    writer.join().unwrap();
+    let out = run_with_input(&Command::new(program), lines.as_bytes());
     assert!(out.status.success(), "{out:?}");
     let output = String::from_utf8(out.stdout).unwrap();
     output.lines().map(str::to_owned).collect()

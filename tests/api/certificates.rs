@@ -16,7 +16,7 @@ const CSRS: &str = "/apis/certificates.k8s.io/v1/certificatesigningrequests";
 const API_SERVER_CLIENT: &str = "kubernetes.io/kube-apiserver-client";
 const KUBELET_CLIENT: &str = "kubernetes.io/kube-apiserver-client-kubelet";
 const KUBELET_SERVING: &str = "kubernetes.io/kubelet-serving";
-const TIMEOUT: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(90);
 
 fn csr(name: &str, signer: &str, request_pem: &str, usages: &[&str]) -> Value {
     json!({"apiVersion": "certificates.k8s.io/v1", "kind": "CertificateSigningRequest",

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use crate::api::test_server::ApiTestServer;
 
 const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
-const TIMEOUT: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(90);
 
 /// Repeats a check until it holds.
 fn eventually(description: &str, check: impl Fn() -> bool) {

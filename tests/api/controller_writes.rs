@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use crate::api::access::RBAC;
 use crate::api::test_server::ApiTestServer;
 
-const TIMEOUT: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(90);
 const ADMISSION: &str = "/apis/admissionregistration.k8s.io/v1";
 const COLLECTOR: &str = "system:serviceaccount:kube-system:generic-garbage-collector";
 

@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use crate::api::test_server::ApiTestServer;
 
 /// How long a changed definition may take to be served.
-const SERVED_TIMEOUT: Duration = Duration::from_secs(20);
+const SERVED_TIMEOUT: Duration = Duration::from_secs(90);
 const NAMES: [&str; 2] = ["127.0.0.1", "convert.default.svc"];
 
 /// A webhook that converts `spec.host` of v1 into the list `spec.hosts` of v2.

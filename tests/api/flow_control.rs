@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use crate::api::test_server::ApiTestServer;
 
 const GROUP: &str = "/apis/flowcontrol.apiserver.k8s.io/v1";
-const CONFIG_TIMEOUT: Duration = Duration::from_secs(30);
+const CONFIG_TIMEOUT: Duration = Duration::from_secs(90);
 
 fn uid(server: &ApiTestServer, resource: &str, name: &str) -> String {
     let reply = server.get(&format!("{GROUP}/{resource}/{name}"));

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::api::test_server::ApiTestServer;
 
-const TIMEOUT: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(90);
 
 fn config_map(name: &str, data: &str) -> Value {
     json!({"metadata": {"name": name}, "data": {"a": data}})

@@ -117,7 +117,7 @@ fn json_log_format_covers_startup_errors() {
     std::fs::write(&file, "text").unwrap();
     let mut command = std::process::Command::new(BINARY);
     let command = command.args(["serve", "--logging-format=json", "--data-dir"]);
-    let out = command.arg(&file).output().unwrap();
+    let out = harness::process::run(command.arg(&file));
     assert_eq!(out.status.code(), Some(1));
     let document: Value = machinery::json::from_slice(&out.stderr).unwrap();
     assert_eq!(document["level"], "ERROR");

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::api::test_server::ApiTestServer;
 
-const TIMEOUT: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(90);
 const ABSENT_UID: &str = "6c8a1d70-0000-4000-8000-000000000000";
 
 fn maps(namespace: &str) -> String {

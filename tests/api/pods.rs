@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use crate::api::test_server::ApiTestServer;
 
 /// How long the status of a budget may take to be recalculated.
-const TIMEOUT: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(90);
 
 fn create(server: &ApiTestServer, path: &str, body: &Value) -> Value {
     let reply = server.post(path, body);

@@ -10,7 +10,7 @@ use crate::api::test_server::ApiTestServer;
 const ADMISSION: &str = "/apis/admissionregistration.k8s.io/v1";
 const MAPS: &str = "/api/v1/namespaces/ruled/configmaps";
 /// How long a changed policy may take to act.
-const TIMEOUT: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(90);
 
 struct PolicyTest {
     server: ApiTestServer,

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use crate::api::test_server::ApiTestServer;
 
 /// How long the usage of a quota may take to be recalculated.
-const TIMEOUT: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(90);
 
 fn create(server: &ApiTestServer, namespace: &str, resource: &str, body: &Value) -> (u16, String) {
     let reply = server.post(&format!("/api/v1/namespaces/{namespace}/{resource}"), body);

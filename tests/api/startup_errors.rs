@@ -3,17 +3,13 @@
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use crate::api::test_server::{ApiTestServer, BINARY};
 
 /// Runs a command, which must fail with one line on standard error that contains all fragments.
 fn assert_fails(arguments: &[&str], fragments: &[&str]) {
-    let out = Command::new(BINARY)
-        .args(arguments)
-        .stdin(Stdio::null())
-        .output()
-        .unwrap();
+    let out = harness::process::run(Command::new(BINARY).args(arguments));
     let errors = String::from_utf8_lossy(&out.stderr);
     assert_eq!(out.status.code(), Some(1), "{arguments:?}: {errors}");
     assert!(out.stdout.is_empty(), "{arguments:?}");

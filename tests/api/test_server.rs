@@ -118,12 +118,12 @@ impl ApiTestServer {
 /// The error of a server that does not start.
 pub(crate) fn start_error(flags: &[&str]) -> String {
     let dir = tempfile::tempdir().unwrap();
-    let output = std::process::Command::new(BINARY)
+    let mut serve = std::process::Command::new(BINARY);
+    serve
         .args(["serve", "--listen", "127.0.0.1:0", "--data-dir"])
         .arg(dir.path())
-        .args(flags)
-        .output()
-        .unwrap();
+        .args(flags);
+    let output = harness::process::run(&serve);
     assert!(!output.status.success(), "it starts with {flags:?}");
     String::from_utf8_lossy(&output.stderr).into_owned()
 }

@@ -3,10 +3,10 @@
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
-use std::io::Write as _;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Command;
 
+use harness::process::run_with_input;
 use machinery::FieldErrorType;
 use openapi::{KindInfo, SchemaCursor, SchemaType, catalog, defaults};
 use serde::Deserialize;
@@ -145,16 +145,8 @@ fn probes() -> Vec<Value> {
 }
 
 fn decode_with_kubernetes(program: &Path, objects: &[Value]) -> Vec<DecodeResult> {
-    let mut child = Command::new(program)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut input = child.stdin.take().unwrap();
     let lines: String = objects.iter().map(|object| format!("{object}\n")).collect();
-    let writer = std::thread::spawn(move || input.write_all(lines.as_bytes()).unwrap());
-    let output = child.wait_with_output().unwrap();
-    writer.join().unwrap();
+    let output = run_with_input(&Command::new(program), lines.as_bytes());
     assert!(output.status.success(), "{output:?}");
     let text = String::from_utf8(output.stdout).unwrap();
     let results = text

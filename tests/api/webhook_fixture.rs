@@ -17,7 +17,7 @@ use crate::api::test_server::ApiTestServer;
 
 pub(crate) const CONFIGURATIONS: &str = "/apis/admissionregistration.k8s.io/v1";
 /// How long a changed configuration may take to act.
-const TIMEOUT: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(90);
 
 /// A webhook server that records the requests of the reviews, and a server that calls it.
 /// It patches ConfigMaps, and denies objects that are named or labelled `bad`.

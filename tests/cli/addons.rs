@@ -1,8 +1,6 @@
 //! `addons`: what karmadactl's command prints, and what it refuses.
 
-use std::io::Write;
-use std::process::Stdio;
-
+use harness::process::run_with_input;
 use serde_json::Value;
 
 use crate::cli::fixture::CliFixture;
@@ -85,16 +83,8 @@ fn addons_are_listed_enabled_and_disabled() {
 fn addons_are_disabled_after_a_confirmation() {
     let fixture = CliFixture::start();
     for (answer, expected) in [("n\n", "enabled"), ("what\nyes\n", "disabled")] {
-        let mut command = fixture.command(&["addons", "disable", "karmada-search"]);
-        let mut asking = command
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut stdin = asking.stdin.take().unwrap();
-        stdin.write_all(answer.as_bytes()).unwrap();
-        drop(stdin);
-        let output = asking.wait_with_output().unwrap();
+        let command = fixture.command(&["addons", "disable", "karmada-search"]);
+        let output = run_with_input(&command, answer.as_bytes());
         let text = String::from_utf8(output.stdout).unwrap();
         assert!(output.status.success(), "{text}");
         let question = "Please type (y)es or (n)o and then press enter:";

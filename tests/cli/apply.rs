@@ -1,8 +1,6 @@
 //! `apply`: without clusters as kubectl, with clusters also a policy for each object.
 
-use std::io::Write;
-use std::process::Stdio;
-
+use harness::process::run_with_input;
 use serde_json::json;
 
 use crate::cli::fixture::CliFixture;
@@ -24,15 +22,8 @@ fn a_policy_is_applied_for_each_object() {
     let Some(fixture) = CliFixture::shared_with_tools() else {
         return;
     };
-    let mut apply = fixture.command(&["apply", "-f", "-", "-C", "member1,member2"]);
-    let mut child = apply.stdin(Stdio::piped()).spawn().unwrap();
-    child
-        .stdin
-        .take()
-        .unwrap()
-        .write_all(MANIFEST.as_bytes())
-        .unwrap();
-    let out = child.wait_with_output().unwrap();
+    let apply = fixture.command(&["apply", "-f", "-", "-C", "member1,member2"]);
+    let out = run_with_input(&apply, MANIFEST.as_bytes());
     assert!(out.status.success(), "{out:?}");
     let text = String::from_utf8_lossy(&out.stdout);
     for line in [

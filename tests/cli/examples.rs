@@ -1,10 +1,10 @@
 //! The help of every command has an example, and a test runs it: here, or in the file of the
 //! command by `run_examples`.
 
+use harness::process::RunningCommand;
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
-use std::process::Child;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
@@ -150,16 +150,6 @@ fn the_examples_of_interpret_work() {
     fixture.run_examples("interpret");
 }
 
-/// A server that is killed at the end of its test.
-struct StartedServer(Child);
-
-impl Drop for StartedServer {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
 /// Starts a server by an example in its help, in which some texts are replaced, with more
 /// arguments, and waits for a line of its output.
 fn start(
@@ -168,14 +158,14 @@ fn start(
     replaced: &[(&str, &str)],
     more: &str,
     line: &str,
-) -> StartedServer {
+) -> RunningCommand {
     let mut example = format!("{example} {more}");
     for (text, by) in replaced {
         example = example.replace(text, by);
     }
     let words: Vec<&str> = example.split_whitespace().collect();
-    let mut server = StartedServer(fixture.spawn(&words));
-    let lines = BufReader::new(server.0.stdout.take().unwrap()).lines();
+    let mut server = fixture.spawn(&words);
+    let lines = BufReader::new(server.child.stdout.take().unwrap()).lines();
     let mut lines = lines.map_while(Result::ok);
     assert!(lines.any(|l| l.starts_with(line)), "{example}: no {line:?}");
     // The rest of the output is read, so that the server does not wait for a reader.

@@ -2,10 +2,11 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::{Arc, Weak, mpsc};
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use harness::objects::{DEPLOYMENTS, POLICIES, deployment, policy};
+use harness::process::RunningCommand;
 use harness::{FlotillaUpProcess, ServerProcess};
 use machinery::Gvr;
 use parking_lot::Mutex;
@@ -174,12 +175,12 @@ impl CliFixture {
     pub(crate) fn run(&self, line: &str) -> CommandOutput {
         let words = harness::kubectl::split_words(line);
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
-        run_command(self.command(&words))
+        run_command(&self.command(&words))
     }
 
-    /// Starts a command that runs until it is killed.
-    pub(crate) fn spawn(&self, arguments: &[&str]) -> Child {
-        self.command(arguments).spawn().unwrap()
+    /// Starts a command that runs until it is dropped.
+    pub(crate) fn spawn(&self, arguments: &[&str]) -> RunningCommand {
+        RunningCommand::start(&self.command(arguments))
     }
 
     /// The examples in the help of a command, without the name of the binary.
@@ -245,18 +246,9 @@ impl CliFixture {
     }
 }
 
-/// Runs a command to its end. One that takes too long is killed and fails the test.
-pub(crate) fn run_command(mut command: Command) -> CommandOutput {
-    let child = command.spawn().unwrap();
-    let id = child.id().to_string();
-    let (sender, output) = mpsc::channel();
-    std::thread::spawn(move || sender.send(child.wait_with_output()));
-    let out = output.recv_timeout(TIMEOUT);
-    if out.is_err() {
-        let _ = Command::new("kill").args(["-KILL", &id]).status();
-    }
-    assert!(out.is_ok(), "runs for over {TIMEOUT:?}: {command:?}");
-    let out = out.unwrap().unwrap();
+/// Runs a command to its end.
+pub(crate) fn run_command(command: &Command) -> CommandOutput {
+    let out = harness::process::run(command);
     let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
     CommandOutput {
         code: out.status.code().unwrap_or(-1),

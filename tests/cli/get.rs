@@ -210,11 +210,11 @@ fn a_watch_prints_the_changes_of_all_members() {
         "-w",
     ];
     let mut watch = fixture.spawn(&arguments);
-    let lines = lines_of(&mut watch);
+    let lines = lines_of(&mut watch.child);
     let wait_for = |expected: &[&str]| {
         let mut missing: Vec<&str> = expected.to_vec();
         while !missing.is_empty() {
-            let line = lines.recv_timeout(Duration::from_secs(30)).unwrap();
+            let line = lines.recv_timeout(TIMEOUT).unwrap();
             let line = rows(&line).concat();
             missing.retain(|start| !line.starts_with(start));
         }
@@ -232,8 +232,6 @@ fn a_watch_prints_the_changes_of_all_members() {
     let patched = fixture.command(&["patch"]).args(patch).status().unwrap();
     assert!(patched.success());
     wait_for(&["web member1 3/3", "web member2 3/3"]);
-    watch.kill().unwrap();
-    watch.wait().unwrap();
 }
 
 // proves: CLI-watch-screen

@@ -97,7 +97,7 @@ fn port_forward_reaches_the_member() {
         out.contains("Running")
     });
     let forward = ["port-forward", "echo", ":80", "-C", "member1"];
-    let echoed = echo_through_port_forward(fixture.command(&forward));
+    let echoed = echo_through_port_forward(&fixture.command(&forward));
     assert_eq!(echoed, ["first", "second"]);
     fixture
         .run("port-forward deployment/web :80")

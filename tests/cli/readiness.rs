@@ -11,7 +11,7 @@ const MEMBERS: [&str; 2] = ["member1", "member2"];
 fn kubectl(fixture: &CliFixture, line: &str) -> String {
     let line = format!("{line} --namespace {NAMESPACE} --timeout 60s");
     let words: Vec<&str> = line.split(' ').collect();
-    run_command(fixture.command_of("kubectl", &words)).succeeded()
+    run_command(&fixture.command_of("kubectl", &words)).succeeded()
 }
 
 /// A template of another kind with the pod template of a Deployment.
@@ -55,7 +55,7 @@ fn kubectl_waits_for_templates() {
     // The edit is observed, rolled out and available.
     let set = "set image deployment/web --namespace readiness *=other";
     let words: Vec<&str> = set.split(' ').collect();
-    run_command(fixture.command_of("kubectl", &words)).succeeded();
+    run_command(&fixture.command_of("kubectl", &words)).succeeded();
     kubectl(&fixture, "rollout status deployment/web");
     kubectl(&fixture, "wait --for=condition=Available deployment/web");
     let web = fixture.json("get deployment web --namespace readiness");
@@ -136,7 +136,7 @@ fn helm_waits_for_a_release() {
             "{command} release chart --namespace helm --set image={image} --wait --wait-for-jobs --timeout 60s"
         );
         let words: Vec<&str> = line.split(' ').collect();
-        let printed = run_command(fixture.command_of(helm, &words)).succeeded();
+        let printed = run_command(&fixture.command_of(helm, &words)).succeeded();
         assert!(printed.contains("STATUS: deployed"), "{printed}");
     }
     let ready = fixture.json("get deployment release --namespace helm");

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use crate::clients::StandaloneServer;
 
 const REQUESTS: &str = include_str!("requests.yaml");
-const TIMEOUT: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(90);
 
 /// A request of a client, and what the client needs of the reply.
 #[derive(Deserialize)]

@@ -4,10 +4,11 @@
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use crate::compat::test_server::{BINARY, CompatTestServer};
 use harness::http_client::{HttpTestClient, cluster_proxy_path, within_timeout};
+use harness::process::{RunningCommand, run_with_input};
 
 /// A control plane with one joined simulated cluster, `m1`.
 pub(crate) struct ContainersFixture {
@@ -18,13 +19,12 @@ pub(crate) struct ContainersFixture {
 impl ContainersFixture {
     pub(crate) fn start() -> Self {
         let (control, member) = (CompatTestServer::start(), CompatTestServer::start_member());
-        let joined = Command::new(BINARY)
-            .args(["join", "m1", "--cluster-kubeconfig"])
+        let mut join = Command::new(BINARY);
+        join.args(["join", "m1", "--cluster-kubeconfig"])
             .arg(member.kubeconfig())
             .arg("--kubeconfig")
-            .arg(control.kubeconfig())
-            .output()
-            .unwrap();
+            .arg(control.kubeconfig());
+        let joined = harness::process::run(&join);
         assert!(joined.status.success(), "{joined:?}");
         Self { control, member }
     }
@@ -44,35 +44,22 @@ fn kubectl_command(
         .arg(test_server.kubeconfig())
         .args(["--server", &server, "--cache-dir"])
         .arg(test_server.kubeconfig().with_extension("cache"))
-        .args(line.split(' '))
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped());
+        .args(line.split(' '));
     command
 }
 
 /// Runs a command to its end; returns its exit code, standard output and standard error.
-fn run(mut command: Command, input: &[u8]) -> (i32, Vec<u8>, String) {
-    let mut child = command.spawn().unwrap();
-    let mut stdin = child.stdin.take().unwrap();
-    let input = input.to_vec();
-    let feeding = std::thread::spawn(move || {
-        let _ = stdin.write_all(&input);
-    });
-    let out = child.wait_with_output().unwrap();
-    feeding.join().unwrap();
+fn run(command: &Command, input: &[u8]) -> (i32, Vec<u8>, String) {
+    let out = run_with_input(command, input);
     let errors = String::from_utf8_lossy(&out.stderr).into_owned();
     (out.status.code().unwrap_or(-1), out.stdout, errors)
 }
 
 /// Runs a command until it has printed `count` lines, and kills it.
-fn first_lines(mut command: Command, count: usize) -> Vec<String> {
-    let mut child = command.spawn().unwrap();
-    let output = BufReader::new(child.stdout.take().unwrap());
-    let lines = output.lines().take(count).map(Result::unwrap).collect();
-    child.kill().unwrap();
-    child.wait().unwrap();
-    lines
+fn first_lines(command: &Command, count: usize) -> Vec<String> {
+    let mut running = RunningCommand::start(command);
+    let output = BufReader::new(running.child.stdout.take().unwrap());
+    output.lines().take(count).map(Result::unwrap).collect()
 }
 
 async fn wait_until_ok(target: &HttpTestClient, path: &str) {
@@ -99,7 +86,7 @@ async fn kubectl_logs_and_exec_work_directly_and_through_the_proxy() {
         let through = (&fixture.control, prefix.as_str());
         let run_kubectl = |line: &str| {
             run(
-                kubectl_command(&kubectls[1], through.0, through.1, line),
+                &kubectl_command(&kubectls[1], through.0, through.1, line),
                 b"",
             )
         };
@@ -126,22 +113,20 @@ async fn kubectl_logs_and_exec_work_directly_and_through_the_proxy() {
 
 /// Checks that the newest kubectl uses WebSockets, without falling back to SPDY.
 fn check_websockets(kubectl: &dyn Fn(&str) -> Command) {
-    let (_, pods, _) = run(kubectl("get pods -o name"), b"");
+    let (_, pods, _) = run(&kubectl("get pods -o name"), b"");
     let pods = String::from_utf8(pods).unwrap();
     let pod = pods.lines().next().unwrap();
-    let (_, discovered, _) = run(kubectl("get --raw /api/v1"), b"");
+    let (_, discovered, _) = run(&kubectl("get --raw /api/v1"), b"");
     let discovered = String::from_utf8(discovered).unwrap();
     for subresource in ["attach", "exec", "log", "portforward"] {
         let name = format!("\"pods/{subresource}\"");
         assert!(discovered.contains(&name), "{name}: {discovered}");
     }
-    let (code, output, log) = run(kubectl(&format!("exec -v=4 -i {pod} -- cat")), b"input");
+    let (code, output, log) = run(&kubectl(&format!("exec -v=4 -i {pod} -- cat")), b"input");
     assert_eq!((code, output.as_slice()), (0, &b"input"[..]), "{log}");
     assert!(!log.to_lowercase().contains("fallback"), "{log}");
-    let mut forward = kubectl(&format!("port-forward -v=4 {pod} :80"))
-        .spawn()
-        .unwrap();
-    let mut lines = BufReader::new(forward.stdout.take().unwrap()).lines();
+    let mut forward = RunningCommand::start(&kubectl(&format!("port-forward -v=4 {pod} :80")));
+    let mut lines = BufReader::new(forward.child.stdout.take().unwrap()).lines();
     let line = lines.next().unwrap().unwrap();
     let address = line.strip_prefix("Forwarding from ").unwrap();
     let address = address.split(" -> ").next().unwrap();
@@ -150,44 +135,46 @@ fn check_websockets(kubectl: &dyn Fn(&str) -> Command) {
     connection.shutdown(Shutdown::Write).unwrap();
     let mut echoed = Vec::new();
     connection.read_to_end(&mut echoed).unwrap();
-    forward.kill().unwrap();
-    let log = forward.wait_with_output().unwrap().stderr;
-    let log = String::from_utf8_lossy(&log).to_lowercase();
+    let mut errors = forward.child.stderr.take().unwrap();
+    drop(forward);
+    let mut log = String::new();
+    errors.read_to_string(&mut log).unwrap();
+    let log = log.to_lowercase();
     assert_eq!(echoed, b"ping", "{log}");
     assert!(!log.contains("fallback"), "{log}");
 }
 
 /// Checks logs, watches and exec with one kubectl and one server.
 fn check_logs_and_exec(kubectl: &dyn Fn(&str) -> Command) {
-    let (_, pods, _) = run(kubectl("get pods -o name"), b"");
+    let (_, pods, _) = run(&kubectl("get pods -o name"), b"");
     let pods = String::from_utf8(pods).unwrap();
     let pod = pods.lines().next().unwrap().strip_prefix("pod/").unwrap();
-    let (code, log, errors) = run(kubectl(&format!("logs {pod} --timestamps")), b"");
+    let (code, log, errors) = run(&kubectl(&format!("logs {pod} --timestamps")), b"");
     let log = String::from_utf8(log).unwrap();
     assert_eq!(code, 0, "{errors}");
     let first_line = format!("hollow container nginx of default/{pod}: second 0");
     assert!(log.lines().next().unwrap().ends_with(&first_line), "{log}");
     // The container has not written the last of these lines when the command begins.
-    let followed = first_lines(kubectl(&format!("logs -f --tail=1 {pod}")), 3);
+    let followed = first_lines(&kubectl(&format!("logs -f --tail=1 {pod}")), 3);
     let second = |line: &String| line.rsplit(' ').next().unwrap().parse::<u64>().unwrap();
     let seconds: Vec<u64> = followed.iter().map(second).collect();
     assert_eq!([seconds[0] + 1, seconds[0] + 2], seconds[1..]);
-    let watched = first_lines(kubectl("get pods -w"), 3);
+    let watched = first_lines(&kubectl("get pods -w"), 3);
     assert!(
         watched[1].starts_with("web-") && watched[2].starts_with("web-"),
         "{watched:?}"
     );
 
-    let (code, output, errors) = run(kubectl(&format!("exec {pod} -- say this and that")), b"");
+    let (code, output, errors) = run(&kubectl(&format!("exec {pod} -- say this and that")), b"");
     assert_eq!(
         (code, output.as_slice()),
         (0, &b"say this and that\n"[..]),
         "{errors}"
     );
-    let (code, _, errors) = run(kubectl(&format!("exec {pod} -- exit 7")), b"");
+    let (code, _, errors) = run(&kubectl(&format!("exec {pod} -- exit 7")), b"");
     assert_eq!(code, 7, "{errors}");
     let input: Vec<u8> = (0..200_000u32).flat_map(u32::to_le_bytes).collect();
-    let (code, output, errors) = run(kubectl(&format!("exec -i {pod} -- cat")), &input);
+    let (code, output, errors) = run(&kubectl(&format!("exec -i {pod} -- cat")), &input);
     assert_eq!(code, 0, "{errors}");
     assert!(output == input, "{} bytes of {}", output.len(), input.len());
     for (line, expected) in [
@@ -202,7 +189,7 @@ fn check_logs_and_exec(kubectl: &dyn Fn(&str) -> Command) {
         ("logs none".to_owned(), "pods \"none\" not found"),
         ("exec none -- date".to_owned(), "pods \"none\" not found"),
     ] {
-        let (code, _, errors) = run(kubectl(&line), b"");
+        let (code, _, errors) = run(&kubectl(&line), b"");
         assert!(code == 1 && errors.contains(expected), "{line}: {errors}");
     }
 }

@@ -18,7 +18,7 @@ use crate::differential::request::{
 use crate::differential::servers::{ServerConnection, ServerPair};
 
 const CONCURRENT_CASES: usize = 4;
-const UNTIL_TIMEOUT: Duration = Duration::from_secs(10);
+const UNTIL_TIMEOUT: Duration = Duration::from_secs(30);
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// The replies of one server, each with its step.

@@ -100,8 +100,8 @@ impl TunneledMember {
         command.args(line.split(' '));
         command.env("HOME", self.kubeconfig.parent().unwrap());
         command.stdin(Stdio::null());
-        let out = tokio::task::spawn_blocking(move || command.output());
-        let out = out.await.unwrap().unwrap();
+        let out = tokio::task::spawn_blocking(move || harness::process::run(&command));
+        let out = out.await.unwrap();
         let text = String::from_utf8_lossy(&out.stdout).into_owned();
         assert!(out.status.success(), "{line}: {text} {out:?}");
         text
@@ -378,7 +378,7 @@ async fn logs_and_exec_pass_through_a_tunnel() {
         forward.arg("--kubeconfig").arg(&member.kubeconfig);
         forward.args(["-n", NS, "port-forward", pod, ":80"]);
         forward.env("HOME", member.kubeconfig.parent().unwrap());
-        let forwarded = move || echo_through_port_forward(forward);
+        let forwarded = move || echo_through_port_forward(&forward);
         let forwarded = tokio::task::spawn_blocking(forwarded);
         assert_eq!(forwarded.await.unwrap(), ["first", "second"]);
     }

@@ -119,7 +119,7 @@ fn every_alert_fires_on_its_series() {
     let tests = dir.path().join("tests.yaml");
     std::fs::write(&tests, file.to_string()).unwrap();
     let run = |arguments: &[&str]| {
-        let out = Command::new(&promtool).args(arguments).output().unwrap();
+        let out = harness::process::run(Command::new(&promtool).args(arguments));
         let output = [out.stdout, out.stderr].concat();
         assert!(out.status.success(), "{}", String::from_utf8_lossy(&output));
     };

@@ -225,8 +225,8 @@ async fn each_value_acts_and_wrong_values_are_refused() {
         ),
         ("etcd.servers={a:2379}", "at '/etcd/servers/0'"),
     ] {
-        let mut command = helm_command(&helm, &["template", "flotilla", &chart, "--set", value]);
-        let output = command.output().unwrap();
+        let command = helm_command(&helm, &["template", "flotilla", &chart, "--set", value]);
+        let output = harness::process::run(&command);
         let text = String::from_utf8_lossy(&output.stderr);
         assert!(
             !output.status.success() && text.contains(error),

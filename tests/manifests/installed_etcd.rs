@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use auth::pki::Pki;
@@ -132,9 +132,8 @@ impl InstalledEtcd {
             .arg(format!("--endpoints={scheme}://{}", self.address))
             .args(["--command-timeout=3s", "--dial-timeout=3s"])
             .args(flags)
-            .args(["get", "--prefix", "--keys-only", "/registry/"])
-            .stdin(Stdio::null());
-        let out = command.output().unwrap();
+            .args(["get", "--prefix", "--keys-only", "/registry/"]);
+        let out = harness::process::run(&command);
         let text = String::from_utf8_lossy(&out.stdout).into_owned();
         out.status.success().then_some(text)
     }

@@ -7,6 +7,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use harness::daemon::TestDir;
+use harness::process::run_with_input;
 use harness::{ApiServerClient, ServerProcess, tools};
 use serde_json::Value;
 
@@ -176,18 +177,9 @@ async fn assert_metrics_well_formed(control: &ApiServerClient, promtool: &Path) 
     ] {
         assert_eq!(types.get(name).map(String::as_str), Some(kind), "{name}");
     }
-    let mut check = Command::new(promtool)
-        .args(["check", "metrics"])
-        .stdin(std::process::Stdio::piped())
-        .stdout(std::process::Stdio::piped())
-        .stderr(std::process::Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut input = check.stdin.take().unwrap();
-    let writing =
-        std::thread::spawn(move || std::io::Write::write_all(&mut input, text.as_bytes()));
-    let out = check.wait_with_output().unwrap();
-    writing.join().unwrap().unwrap();
+    let mut check = Command::new(promtool);
+    check.args(["check", "metrics"]);
+    let out = run_with_input(&check, text.as_bytes());
     // Exit code 3: metric names that break Prometheus' conventions, as some of Karmada's do.
     let output = String::from_utf8_lossy(&out.stderr);
     assert!(matches!(out.status.code(), Some(0 | 3)), "{output}");

@@ -13,6 +13,7 @@ use base64::prelude::BASE64_STANDARD;
 use client::{Api, Error, ListOptions, ResourcePath, WatchOptions, WriteOptions};
 use futures_util::StreamExt;
 use harness::objects::{CONFIG_MAPS, config_map, deployment, policy, secret, widget};
+use harness::process::{RunningCommand, run};
 use harness::{ApiServerClient, EtcdCluster, ServerProcess};
 use serde::Deserialize;
 use serde_json::json;
@@ -159,7 +160,7 @@ impl BackupTestServer {
 }
 
 pub(crate) fn flotilla(arguments: &[&str]) -> Output {
-    tokio::task::block_in_place(|| Command::new(PROGRAM).args(arguments).output().unwrap())
+    tokio::task::block_in_place(|| run(Command::new(PROGRAM).args(arguments)))
 }
 
 pub(crate) fn assert_success(output: &Output) -> String {
@@ -281,7 +282,7 @@ fn copy_keys(from: &Path, to: &Path) {
 
 /// All keys of a stopped server's store as they were at a revision.
 async fn stored_records(data: &Path, revision: Option<u64>) -> Vec<BackupRecord> {
-    let end = Instant::now() + Duration::from_secs(30);
+    let end = Instant::now() + Duration::from_secs(90);
     let store = loop {
         // A program that another test starts inherits the lock for a moment, from its fork to
         // its exec.
@@ -522,16 +523,14 @@ async fn a_damaged_backup_is_refused_and_nothing_is_written() {
 
 /// Starts a restore and kills it while it writes. Returns whether it was in time.
 async fn kill_restore(file: &Path, data: &Path) -> bool {
-    let mut restore = Command::new(PROGRAM)
-        .args(["restore", &text(file), "--data-dir", &text(data)])
-        .spawn()
-        .unwrap();
+    let mut restore = Command::new(PROGRAM);
+    restore.args(["restore", &text(file), "--data-dir", &text(data)]);
+    let mut restore = RunningCommand::start(&restore);
     let building = data.join("store/restore-incomplete/store.db");
-    while restore.try_wait().unwrap().is_none() && !building.exists() {
+    while restore.child.try_wait().unwrap().is_none() && !building.exists() {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
-    restore.kill().unwrap();
-    restore.wait().unwrap();
+    drop(restore);
     data.join("store/restore-incomplete").exists()
 }
 

@@ -9,6 +9,7 @@ use std::time::Duration;
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use harness::objects::{SECRETS, config_map};
+use harness::process::RunningCommand;
 use harness::{ApiServerClient, EtcdCluster, etcd};
 use serde_json::Value;
 use storage::backup::BackupReader;
@@ -187,18 +188,16 @@ async fn no_server_starts_on_an_etcd_where_a_restore_was_killed() {
 
 /// Starts a restore and kills it after it has begun to write. Returns whether it was in time.
 async fn kill_restore(file: &Path, servers: &str, etcd: &EtcdCluster) -> bool {
-    let mut restore = Command::new(PROGRAM)
-        .args(["restore", &text(file), servers, "--force"])
-        .spawn()
-        .unwrap();
+    let mut restore = Command::new(PROGRAM);
+    restore.args(["restore", &text(file), servers, "--force"]);
+    let mut restore = RunningCommand::start(&restore);
     let is_restoring = || {
         let format = tokio::task::block_in_place(|| etcd.list_prefix(FORMAT_KEY));
         format.iter().any(|f| f.value == b"{\"restoring\":true}")
     };
-    while restore.try_wait().unwrap().is_none() && !is_restoring() {
+    while restore.child.try_wait().unwrap().is_none() && !is_restoring() {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
-    restore.kill().unwrap();
-    restore.wait().unwrap();
+    drop(restore);
     is_restoring()
 }

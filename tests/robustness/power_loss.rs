@@ -61,7 +61,7 @@ struct WriterProcessConfig<'a> {
 impl WriterProcessConfig<'_> {
     /// Kills it after `writes` acknowledged writes, and returns them.
     async fn run_and_kill(&self, writes: u64) -> WriteHistory {
-        kill_after(self.command(), writes).await
+        kill_after(&self.command(), writes).await
     }
 
     fn command(&self) -> Command {
@@ -178,7 +178,7 @@ fn store_whose_fsync_failed_writes_again_and_loses_nothing() {
     };
     let mut history = WriteHistory::new();
     for round in 0..4 {
-        let mut running = WriterProcess::start(child.command());
+        let mut running = WriterProcess::start(&child.command());
         for failure in 1..=3 {
             // The log has been checkpointed in part, or not at all.
             running.wait_until(|report| report.acknowledged_count >= failure * (20 + round * 200));
@@ -213,7 +213,7 @@ fn process_after_one_whose_fsync_failed_loses_nothing() {
         sync: true,
         writers: WRITERS,
     };
-    let mut running = WriterProcess::start(child.command());
+    let mut running = WriterProcess::start(&child.command());
     running.wait_until(|report| report.acknowledged_count >= 50);
     disk.set_fsync(FsyncMode::Fails);
     running.wait_until(|report| report.failed_count > 0);

@@ -4,12 +4,12 @@
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::hash::{BuildHasher, RandomState};
-use std::io::{BufRead, BufReader};
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use harness::process::{RunningCommand, lines_of};
 use storage::{SingleKeyTxn, SingleKeyTxnOp, Store, StoreEvent, TxnResponse};
 
 const CHILD_TIMEOUT: Duration = Duration::from_secs(120);
@@ -117,11 +117,11 @@ pub(crate) async fn run_and_kill(test: &str, variable: &str, value: &OsStr) -> W
     let mut command = child_command(test);
     command.env(variable, value);
     // The process is sometimes killed while it opens the store, otherwise after some writes.
-    kill_after(command, random_below(5) * random_below(200)).await
+    kill_after(&command, random_below(5) * random_below(200)).await
 }
 
 /// Kills the child a moment after `writes` acknowledged writes, and returns them.
-pub(crate) async fn kill_after(command: Command, writes: u64) -> WriteHistory {
+pub(crate) async fn kill_after(command: &Command, writes: u64) -> WriteHistory {
     let mut running = WriterProcess::start(command);
     running.wait_until(|now| now.acknowledged_count >= writes);
     let pause = if writes == 0 {
@@ -147,24 +147,17 @@ pub(crate) struct WriterReport {
 
 /// A child that writes. Dropping it kills the process.
 pub(crate) struct WriterProcess {
-    child: Child,
+    process: RunningCommand,
     lines: mpsc::Receiver<String>,
     report: WriterReport,
 }
 
 impl WriterProcess {
-    pub(crate) fn start(mut command: Command) -> Self {
-        let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
-        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        let (sender, receiver) = mpsc::channel();
-        std::thread::spawn(move || {
-            for line in lines.map_while(Result::ok) {
-                let _ = sender.send(line);
-            }
-        });
+    pub(crate) fn start(command: &Command) -> Self {
+        let mut process = RunningCommand::start(command);
         Self {
-            child,
-            lines: receiver,
+            lines: lines_of(&mut process.child),
+            process,
             report: WriterReport::default(),
         }
     }
@@ -185,20 +178,11 @@ impl WriterProcess {
     }
 
     /// SIGKILL; reads the lines that it printed before.
-    pub(crate) fn kill(mut self) -> WriterReport {
-        self.child.kill().unwrap();
-        self.child.wait().unwrap();
-        for line in self.lines.iter() {
-            self.report.record_line(&line);
-        }
-        std::mem::take(&mut self.report)
-    }
-}
-
-impl Drop for WriterProcess {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+    pub(crate) fn kill(self) -> WriterReport {
+        let (lines, mut report) = (self.lines, self.report);
+        drop(self.process);
+        lines.iter().for_each(|line| report.record_line(&line));
+        report
     }
 }
 

@@ -10,13 +10,13 @@ use crate::robustness::ReplicaProcess;
 /// Runs `flotilla serve`, which must fail, and returns its error line.
 pub(crate) fn startup_error(servers: &str, more: &[&str]) -> String {
     let dir = tempfile::tempdir().unwrap();
-    let out = Command::new(env!("CARGO_BIN_EXE_flotilla"))
+    let mut serve = Command::new(env!("CARGO_BIN_EXE_flotilla"));
+    serve
         .args(["serve", "--listen", "127.0.0.1:0", "--data-dir"])
         .arg(dir.path())
         .args(["--etcd-servers", servers])
-        .args(more)
-        .output()
-        .unwrap();
+        .args(more);
+    let out = harness::process::run(&serve);
     assert!(!out.status.success());
     assert!(out.stdout.is_empty(), "nothing is ready");
     let output = String::from_utf8(out.stderr).unwrap();

@@ -170,11 +170,11 @@ fn a_data_directory_of_a_newer_release_is_refused_and_untouched() {
     let mut content = std::fs::read(&file).unwrap();
     content[USER_VERSION_BYTES].copy_from_slice(&3_u32.to_be_bytes());
     std::fs::write(&file, &content).unwrap();
-    let out = Command::new(BINARY)
+    let mut serve = Command::new(BINARY);
+    serve
         .args(["serve", "--listen=127.0.0.1:0", "--data-dir"])
-        .arg(dir.path())
-        .output()
-        .unwrap();
+        .arg(dir.path());
+    let out = harness::process::run(&serve);
     let output = String::from_utf8(out.stderr).unwrap();
     assert_eq!(out.status.code(), Some(1), "{output}");
     let parts = [

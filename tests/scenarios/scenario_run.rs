@@ -19,7 +19,7 @@ use crate::scenarios::scenario::{ExpectedEvent, Scenario, ScenarioStep, Template
 use crate::scenarios::scenario_control_plane::ScenarioControlPlane;
 use crate::scenarios::written_objects::WrittenObjects;
 
-const STEP_TIMEOUT: Duration = Duration::from_secs(20);
+const STEP_TIMEOUT: Duration = Duration::from_secs(60);
 /// Longer than the resolution of object timestamps.
 const SECOND_STEP_TIME: Duration = Duration::from_millis(1001);
 const POLL_INTERVAL: Duration = Duration::from_millis(50);

@@ -143,7 +143,7 @@ fn custom_resources_are_merged_by_their_schema() {
     let definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
     fixture.written("POST", definitions, "application/json", &definition);
     let path = |version: &str| format!("/apis/ssa.io/{version}/namespaces/ssa-custom/applieds/a");
-    let end = Instant::now() + Duration::from_secs(20);
+    let end = Instant::now() + Duration::from_secs(90);
     while fixture.server.get(path("v1").trim_end_matches("/a")).code != 200 {
         assert!(Instant::now() < end, "the definition is not served");
         harness::sleep_blocking(Duration::from_millis(20));

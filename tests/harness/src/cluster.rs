@@ -18,7 +18,7 @@ use rcgen::KeyPair;
 use crate::daemon::TestDir;
 use crate::{Daemon, EtcdCluster, port, tools};
 
-/// After a restart, a kube-apiserver of 1.20 merges the OpenAPI of each APIService before it is
+/// After a restart, a kube-apiserver of 1.20, which the tests have by default, merges the OpenAPI of each APIService before it is
 /// ready, which takes minutes on a machine that is busy.
 const READY_TIMEOUT: Duration = Duration::from_secs(300);
 const POLL_INTERVAL: Duration = Duration::from_millis(100);

@@ -2,15 +2,16 @@
 //!
 //! A command with another result than expected panics with its command line and output.
 
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
+use crate::process::{RunningCommand, run_with_input};
 use crate::tools;
 
-const WAIT_TIMEOUT: Duration = Duration::from_secs(30);
+const WAIT_TIMEOUT: Duration = Duration::from_secs(90);
 
 /// A command with its expected result. The line is split as a shell splits it; `NS` stands
 /// for the namespace. A prefix `old:` or `new:` restricts the command to that kubectl. Each
@@ -139,10 +140,7 @@ impl Kubectl {
             .args(split_words(&line.replace("NS", &self.namespace)))
             .env("KUBECONFIG", &self.kubeconfig)
             .env("HOME", &self.home)
-            .env_remove("KUBE_EDITOR")
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped());
+            .env_remove("KUBE_EDITOR");
         command
     }
 
@@ -159,8 +157,8 @@ impl Kubectl {
             Some(("old" | "new", _)) => return,
             _ => step.command_line,
         };
-        let mut command = self.command(line);
-        let (code, printed) = run_to_end(&mut command, &step.input);
+        let command = self.command(line);
+        let (code, printed) = run_to_end(&command, &step.input);
         let output = collapse_whitespace(&printed);
         let context = format!("kubectl-{} {line}\n{printed}", self.label);
         assert_eq!(code, step.exit_code, "{context}");
@@ -181,7 +179,7 @@ impl Kubectl {
 
     /// Runs a command that must succeed and returns its output.
     pub fn output(&self, line: &str) -> String {
-        let (code, printed) = run_to_end(&mut self.command(line), "");
+        let (code, printed) = run_to_end(&self.command(line), "");
         assert_eq!(code, 0, "kubectl-{} {line}\n{printed}", self.label);
         printed
     }
@@ -191,7 +189,7 @@ impl Kubectl {
     pub fn wait_for_exit_code(&self, line: &str, expected: i32) {
         let end = Instant::now() + WAIT_TIMEOUT;
         loop {
-            let (code, printed) = run_to_end(&mut self.command(line), "");
+            let (code, printed) = run_to_end(&self.command(line), "");
             if code == expected {
                 return;
             }
@@ -202,20 +200,20 @@ impl Kubectl {
 
     /// Runs a command with standard input; returns exit code and output.
     pub fn run_with_input(&self, line: &str, input: &str) -> (i32, String) {
-        run_to_end(&mut self.command(line), input)
+        run_to_end(&self.command(line), input)
     }
 
     /// Runs a command whose editor is `sed` with this script.
     pub fn edit(&self, line: &str, script: &str) -> (i32, String) {
         let mut command = self.command(line);
         command.env("EDITOR", format!("sed -i {script}"));
-        run_to_end(&mut command, "")
+        run_to_end(&command, "")
     }
 
     /// Starts a command that runs until the handle is dropped.
     pub fn spawn(&self, line: &str) -> RunningKubectl {
-        let mut process = self.command(line).spawn().unwrap();
-        let output = process.stdout.take().unwrap();
+        let mut process = RunningCommand::start(&self.command(line));
+        let output = process.child.stdout.take().unwrap();
         let (sender, lines) = mpsc::channel();
         std::thread::spawn(move || {
             for line in BufReader::new(output).lines().map_while(Result::ok) {
@@ -224,13 +222,16 @@ impl Kubectl {
                 }
             }
         });
-        RunningKubectl { process, lines }
+        RunningKubectl {
+            _process: process,
+            lines,
+        }
     }
 }
 
 /// A running command. Dropping it kills the process.
 pub struct RunningKubectl {
-    process: Child,
+    _process: RunningCommand,
     lines: mpsc::Receiver<String>,
 }
 
@@ -250,23 +251,9 @@ impl RunningKubectl {
     }
 }
 
-impl Drop for RunningKubectl {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-    }
-}
-
 /// Runs a command to its end; returns exit code and output.
-fn run_to_end(command: &mut Command, input: &str) -> (i32, String) {
-    let mut process = command
-        .spawn()
-        .unwrap_or_else(|message| panic!("{:?} cannot be run: {message}", command.get_program()));
-    let mut pipe = process.stdin.take().unwrap();
-    // A command that fails early does not read all of its input.
-    let _ = pipe.write_all(input.as_bytes());
-    drop(pipe);
-    let out = process.wait_with_output().unwrap();
+fn run_to_end(command: &Command, input: &str) -> (i32, String) {
+    let out = run_with_input(command, input.as_bytes());
     let printed = [out.stdout, out.stderr].concat();
     let printed = String::from_utf8_lossy(&printed).into_owned();
     (out.status.code().unwrap_or(-1), printed)

@@ -2,28 +2,26 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
-use std::process::{Command, Stdio};
+use std::process::Command;
+
+use crate::process::RunningCommand;
 
 /// Starts the command, which forwards port 80 of a pod, and ends it. Returns what two connections
 /// send back, each of which sends a word.
 ///
 /// # Panics
 /// When the command or a connection fails.
-pub fn echo_through_port_forward(mut command: Command) -> [String; 2] {
-    command.stdin(Stdio::null()).stdout(Stdio::piped());
-    let mut child = command.spawn().unwrap();
-    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+pub fn echo_through_port_forward(command: &Command) -> [String; 2] {
+    let mut forward = RunningCommand::start(command);
+    let mut lines = BufReader::new(forward.child.stdout.take().unwrap()).lines();
     let line = lines.next().unwrap().unwrap();
     let address = line.strip_prefix("Forwarding from ").unwrap();
     let (address, _) = address.split_once(" -> 80").unwrap();
-    let echoed = ["first", "second"].map(|word| {
+    ["first", "second"].map(|word| {
         let mut stream = TcpStream::connect(address).unwrap();
         stream.write_all(word.as_bytes()).unwrap();
         let mut echo = vec![0; word.len()];
         stream.read_exact(&mut echo).unwrap();
         String::from_utf8(echo).unwrap()
-    });
-    child.kill().unwrap();
-    child.wait().unwrap();
-    echoed
+    })
 }
