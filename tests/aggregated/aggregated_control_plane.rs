@@ -128,6 +128,13 @@ impl AggregatedControlPlane {
         })
     }
 
+    /// The release of the host, as `v1.36.0`.
+    pub(crate) async fn version(&self) -> String {
+        let body = self.client.api.get_raw("/version").await.unwrap();
+        let version: Value = machinery::json::from_slice(&body).unwrap();
+        version["gitVersion"].as_str().unwrap().to_owned()
+    }
+
     /// Reads the audit events of the host: one for each response to a `get` in group
     /// work.karmada.io.
     pub(crate) fn audit_events(&self) -> Vec<Value> {

@@ -21,21 +21,17 @@ pub(crate) const ADMIN_HEADERS: &[(&str, &str)] = &[
     ("X-Remote-Group", "system:masters"),
 ];
 
-#[tokio::test(flavor = "multi_thread")]
-async fn aggregated_api_authenticates_and_authorizes() {
-    let Some(control_plane) = AggregatedControlPlane::start().await else {
-        return;
-    };
-    control_plane.wait_until_available().await;
+/// Its namespace `default` must have no policies yet.
+pub(crate) async fn run_scenario(control_plane: &AggregatedControlPlane) {
     grant_policy_reader(&control_plane.client, "jane").await;
     let caller = control_plane.direct_client().await;
-    check_requests_through_host(&control_plane).await;
+    check_requests_through_host(control_plane).await;
     tokio::task::block_in_place(|| {
-        check_direct_requests(&control_plane, &caller);
-        check_requests_of_newer_hosts(&control_plane, &caller);
+        check_direct_requests(control_plane, &caller);
+        check_requests_of_newer_hosts(control_plane, &caller);
     });
-    check_service_account_token(&control_plane, &caller).await;
-    check_cluster_secret_refs(&control_plane).await;
+    check_service_account_token(control_plane, &caller).await;
+    check_cluster_secret_refs(control_plane).await;
 }
 
 /// Grants a user, and the service account `bot`, read access to policies in all namespaces.

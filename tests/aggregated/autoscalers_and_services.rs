@@ -1,7 +1,7 @@
 //! Autoscalers, MultiClusterServices and ServiceExports whose targets the host stores, and Karmada's user guide.
 //!
-//! One member is of real components; simulated members have metrics of their pods, and
-//! EndpointSlices of the version that the control plane reads.
+//! Simulated members have metrics of their pods, and EndpointSlices of the version that the control
+//! plane reads. The slow test has a member of real components beside them.
 
 use std::path::Path;
 
@@ -31,8 +31,8 @@ use crate::cli::guide_families::{self, follow_guide};
 const NS: &str = "default";
 const REAL: &str = "real";
 /// The simulated members have the names of the guide.
-const PROVIDER: &str = "member1";
-const CONSUMER: &str = "member2";
+pub(crate) const PROVIDER: &str = "member1";
+pub(crate) const CONSUMER: &str = "member2";
 
 /// The host's Deployment gets its replicas from a schedule, and its pods start in a real member.
 async fn scale_by_schedule(control: &ApiServerClient, member: &RealMemberCluster) {
@@ -86,12 +86,15 @@ async fn scale_by_usage(control: &ApiServerClient) {
 }
 
 /// Kubernetes 1.20 has EndpointSlices of v1beta1 only. An extension API server gives the host
-/// EndpointSlices of v1, which later versions have themselves.
+/// EndpointSlices of v1. `None`: the host is newer and has them itself.
 async fn serve_endpoint_slices(
     control_plane: &AggregatedControlPlane,
     dir: &Path,
-) -> ServerProcess {
+) -> Option<ServerProcess> {
     let (host, client) = (&control_plane.host, &control_plane.client);
+    if are_endpoint_slices_served(client).await {
+        return None;
+    }
     let data = path_string(&dir.join("data"));
     let front_proxy_ca = host.kubeconfig.with_file_name("front").join("ca.crt");
     let (ca, log) = (path_string(&front_proxy_ca), dir.join("log"));
@@ -128,11 +131,15 @@ async fn serve_endpoint_slices(
             "service": {"namespace": NS, "name": "slices", "port": port}}});
     client.create(registration).await;
     wait_until("EndpointSlices of v1", async || {
-        let at = ResourcePath::collection(&ENDPOINT_SLICES, NS);
-        client.api.list(at, &ListOptions::default()).await.is_ok()
+        are_endpoint_slices_served(client).await
     })
     .await;
-    process
+    Some(process)
+}
+
+async fn are_endpoint_slices_served(client: &ApiServerClient) -> bool {
+    let at = ResourcePath::collection(&ENDPOINT_SLICES, NS);
+    client.api.list(at, &ListOptions::default()).await.is_ok()
 }
 
 async fn scale_to_three(control: &ApiServerClient, ns: &str) {
@@ -181,9 +188,37 @@ async fn export_endpoints(control: &ApiServerClient, consumer: &ApiServerClient)
     wait_for_service_endpoints(consumer, ns, derived, 0).await;
 }
 
-// proves: CRH-host, FHP-host, MCS-host, SVC-host, SVC-definitions
+/// Starts Flotilla with the feature gates of the guide behind a host that serves EndpointSlices, and
+/// joins the members of the guide.
+pub(crate) async fn start_with_members(
+    control_plane: &mut AggregatedControlPlane,
+    flags: &[&str],
+    [provider, consumer]: [&SimulatedMember; 2],
+    dir: &Path,
+) -> Option<ServerProcess> {
+    let slices = serve_endpoint_slices(control_plane, dir).await;
+    let flags = [&guide_families::FEATURE_GATES[..], flags].concat();
+    control_plane.start_flotilla_with(&flags);
+    control_plane.wait_until_available().await;
+    let (control, kubeconfig) = (&control_plane.client, &control_plane.host.kubeconfig);
+    join_cluster(control, kubeconfig, PROVIDER, &provider.kubeconfig()).await;
+    join_cluster(control, kubeconfig, CONSUMER, &consumer.kubeconfig()).await;
+    slices
+}
+
+pub(crate) async fn run_scenario(control: &ApiServerClient, consumer: &ApiServerClient) {
+    tokio::join!(
+        scale_by_usage(control),
+        share_endpoints(control, consumer),
+        export_endpoints(control, consumer),
+        propagate_service_definitions(control, consumer, CONSUMER),
+    );
+}
+
+// proves: CRH-host
+#[harness::slow]
 #[tokio::test(flavor = "multi_thread")]
-async fn autoscalers_and_services_work_behind_a_host() {
+async fn schedules_act_and_the_guide_is_followed_behind_a_host() {
     let simulated = async {
         (
             SimulatedMember::start(PROVIDER).await,
@@ -201,21 +236,14 @@ async fn autoscalers_and_services_work_behind_a_host() {
         return;
     };
     let dir = tempfile::tempdir().unwrap();
-    let _slices = serve_endpoint_slices(&control_plane, dir.path()).await;
-    control_plane.start_flotilla_with(&guide_families::FEATURE_GATES);
-    control_plane.wait_until_available().await;
+    let members = [&provider, &consumer];
+    let _slices = start_with_members(&mut control_plane, &[], members, dir.path()).await;
     let (control, kubeconfig) = (&control_plane.client, &control_plane.host.kubeconfig);
     join(control, kubeconfig, &real).await;
-    join_cluster(control, kubeconfig, PROVIDER, &provider.kubeconfig()).await;
-    join_cluster(control, kubeconfig, CONSUMER, &consumer.kubeconfig()).await;
     let namespace = guide_families::NAMESPACE;
     let kubectl = Kubectl::of_1_36(kubeconfig, dir.path(), namespace).unwrap();
     tokio::join!(
         scale_by_schedule(control, &real),
-        scale_by_usage(control),
-        share_endpoints(control, &consumer.server),
-        export_endpoints(control, &consumer.server),
-        propagate_service_definitions(control, &real.server, REAL),
         follow_guide(kubectl, control, [&provider.server, &consumer.server]),
     );
 }

@@ -1,12 +1,10 @@
-//! Resource templates that the host stores: served API versions, concurrent writers, deletion
-//! protection, and CRDs that are deleted and created again.
+//! Resource templates that the host stores: served API versions, concurrent writers, and CRDs that are
+//! deleted and created again.
 
-use client::{DeleteOptions, ListOptions, ResourcePath, WriteOptions};
+use client::{ResourcePath, WriteOptions};
 use harness::ApiServerClient;
 use harness::api_server_client::wait_until;
-use harness::objects::{
-    BINDINGS, CONFIG_MAPS, DEPLOYMENTS, NAMESPACES, cluster_scoped, config_map, deployment, policy,
-};
+use harness::objects::{BINDINGS, DEPLOYMENTS, NAMESPACES, cluster_scoped, deployment, policy};
 use machinery::Gvr;
 use serde_json::{Value, json};
 
@@ -15,14 +13,13 @@ use crate::aggregated::host_workloads;
 use crate::aggregated::real_clusters::{MEMBER_NAMES, RealMemberClusters, join};
 
 const NS: &str = "templates";
-const DELETION_PROTECTED_LABEL: &str = "resourcetemplate.karmada.io/deletion-protected";
 
 static EVENTS: Gvr = Gvr::from_static("", "v1", "events");
 static DEFINITIONS: Gvr =
     Gvr::from_static("apiextensions.k8s.io", "v1", "customresourcedefinitions");
 static KARMADAS: Gvr = Gvr::from_static("operator.karmada.io", "v1alpha1", "karmadas");
 
-// proves: ADM-protection-host
+#[harness::slow]
 #[tokio::test(flavor = "multi_thread")]
 async fn host_objects_are_resource_templates() {
     // The members start when it is this control plane's turn.
@@ -42,7 +39,6 @@ async fn host_objects_are_resource_templates() {
         .await;
     }
     run_scenario(&control_plane.client, &members).await;
-    check_deletion_protection_while_stopped(&mut control_plane).await;
     host_workloads::run_scenario(&mut control_plane, &members).await;
 }
 
@@ -51,7 +47,6 @@ async fn run_scenario(host: &ApiServerClient, members: &RealMemberClusters) {
     tokio::join!(
         check_served_versions(host, members),
         check_concurrent_writers(host, members),
-        check_deletion_protection(host),
         check_crd_lifecycle(host, members),
     );
     host.delete(&NAMESPACES, "", NS).await;
@@ -154,70 +149,6 @@ async fn check_concurrent_writers(host: &ApiServerClient, members: &RealMemberCl
         let space = harness::objects::execution_space(member.name);
         host.wait_until_exists(&NAMESPACES, "", &space).await;
     }
-}
-
-/// The host calls the deletion protection webhook before it deletes a protected object.
-async fn check_deletion_protection(host: &ApiServerClient) {
-    let mut protected = config_map(NS, "kept", "1");
-    protected["metadata"]["labels"] = json!({DELETION_PROTECTED_LABEL: "Always"});
-    host.create(protected).await;
-    let mut free = config_map(NS, "free", "1");
-    free["metadata"]["labels"] = json!({DELETION_PROTECTED_LABEL: "sometimes"});
-    host.create(free).await;
-    host.delete(&CONFIG_MAPS, NS, "free").await;
-    let options = DeleteOptions::default();
-    let at = ResourcePath::object(&CONFIG_MAPS, NS, "kept");
-    let error = host.api.delete(at, &options).await.unwrap_err();
-    let status = error.status().unwrap();
-    assert_eq!(status.code, 403, "{status:?}");
-    assert!(
-        status.message.contains(DELETION_PROTECTED_LABEL),
-        "{status:?}"
-    );
-    let (all, everything) = (
-        ResourcePath::collection(&CONFIG_MAPS, NS),
-        ListOptions::default(),
-    );
-    let many = host.api.delete_collection(all, &options, &everything);
-    assert!(many.await.is_err());
-    host.wait_until_exists(&CONFIG_MAPS, NS, "kept").await;
-    let unlock = json!({"metadata": {"labels": {DELETION_PROTECTED_LABEL: null}}});
-    host.merge_patch(&CONFIG_MAPS, NS, "kept", unlock).await;
-    host.delete(&CONFIG_MAPS, NS, "kept").await;
-}
-
-/// While Flotilla is down, the host rejects the deletion of labelled objects and does not call
-/// the webhook for others.
-async fn check_deletion_protection_while_stopped(control_plane: &mut AggregatedControlPlane) {
-    let ns = "default";
-    for (name, labels) in [
-        ("labelled", json!({DELETION_PROTECTED_LABEL: "sometimes"})),
-        ("free", json!({})),
-    ] {
-        let mut object = config_map(ns, name, "1");
-        object["metadata"]["labels"] = labels;
-        control_plane.client.create(object).await;
-    }
-    control_plane.kill();
-    control_plane.client.delete(&CONFIG_MAPS, ns, "free").await;
-    let at = ResourcePath::object(&CONFIG_MAPS, ns, "labelled");
-    let options = DeleteOptions::default();
-    let error = control_plane
-        .client
-        .api
-        .delete(at, &options)
-        .await
-        .unwrap_err();
-    let status = error.status().unwrap();
-    assert_eq!(status.code, 500, "{status:?}");
-    let hook = "resourcedeletionprotection.karmada.io";
-    assert!(status.message.contains(hook), "{status:?}");
-    control_plane.start_flotilla();
-    control_plane.wait_until_available().await;
-    control_plane
-        .client
-        .delete(&CONFIG_MAPS, ns, "labelled")
-        .await;
 }
 
 /// Instances of a CRD in a `karmada.io` group that Flotilla does not serve are templates, also

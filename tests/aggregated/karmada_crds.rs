@@ -15,6 +15,7 @@ const NS: &str = "definitions";
 const API_SERVICE: &str = "v1alpha1.policy.karmada.io";
 const POLICIES_CRD: &str = "propagationpolicies.policy.karmada.io";
 
+#[harness::slow]
 #[tokio::test(flavor = "multi_thread")]
 async fn registration_supersedes_existing_crds() {
     let Some(mut control_plane) = AggregatedControlPlane::prepare().await else {

@@ -9,7 +9,12 @@ use crate::aggregated::aggregated_control_plane::AggregatedControlPlane;
 pub(crate) async fn run_scenario(control_plane: &AggregatedControlPlane) {
     let kubeconfig = control_plane.host.kubeconfig.clone();
     let folder = control_plane.host.dir().to_owned();
-    let all = move || with_each_kubectl(&kubeconfig, &folder, "kubectl", run_policy_commands);
+    let version = control_plane.version().await;
+    let all = move || {
+        with_each_kubectl(&kubeconfig, &folder, "kubectl", |kubectl| {
+            run_policy_commands(kubectl, &version);
+        });
+    };
     tokio::task::spawn_blocking(all).await.unwrap();
 }
 
@@ -38,7 +43,9 @@ spec:
     .to_owned()
 }
 
-fn run_policy_commands(kubectl: &Kubectl) {
+/// `version`: the release of the members.
+fn run_policy_commands(kubectl: &Kubectl, version: &str) {
+    let member = format!("cluster.cluster.karmada.io/member1 {version} Push True");
     // The aggregator fetches OpenAPI documents of an APIService some time after it routes
     // requests to it.
     kubectl.wait_for_exit_code("explain pp.spec.placement", 0);
@@ -65,7 +72,7 @@ fn run_policy_commands(kubectl: &Kubectl) {
         succeeds_with_input("create -f -", &override_policy(), &["overridepolicy.policy.karmada.io/o created"]),
         succeeds("get clusters,pp,op,rb,work -A", &[
             "NAME VERSION MODE READY AGE",
-            "cluster.cluster.karmada.io/member1 v1.20.2 Push True",
+            &member,
             "NAMESPACE NAME CONFLICT-RESOLUTION PRIORITY AGE",
             "NS propagationpolicy.policy.karmada.io/p Abort 0",
             "NAMESPACE NAME AGE",

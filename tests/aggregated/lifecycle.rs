@@ -7,6 +7,7 @@ use crate::aggregated::{
     conflict_resolution, garbage_collection, kubectl, propagation_scenario, restarts,
 };
 
+#[harness::slow]
 #[tokio::test(flavor = "multi_thread")]
 async fn aggregated_control_plane_lifecycle() {
     // The members start when it is this control plane's turn.

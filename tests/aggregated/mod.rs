@@ -5,6 +5,12 @@
 //! its host. A scenario polls until the expected state is reached; when it times out, the
 //! panic shows the last state.
 
+/// Each promise once, on one control plane.
+mod promises;
+
+/// Objects of the host that must not be deleted.
+mod deletion_protection;
+
 /// 503 instead of 404 while the store is unavailable.
 mod store_outage;
 

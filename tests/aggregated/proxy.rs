@@ -3,7 +3,7 @@
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::sync::Arc;
 
 use auth::pki::CertKeyPair;
@@ -26,6 +26,7 @@ use harness::http_client::{HttpTestClient, cluster_proxy_path, within_timeout};
 use harness::https_server::{
     FakeHttpsServer, HALF_CLOSE_MESSAGE, TestRequestHandler, pseudo_random_bytes, upgrade_handler,
 };
+use harness::process::{RunningCommand, run};
 
 static NODES: Gvr = Gvr::from_static("", "v1", "nodes");
 static PODS: Gvr = Gvr::from_static("", "v1", "pods");
@@ -149,9 +150,7 @@ fn kubectl_command(program: &Path, control_plane: &AggregatedControlPlane, line:
         .arg(&control_plane.host.kubeconfig)
         .args(["--server", &server, "--cache-dir"])
         .arg(control_plane.host.dir().join("kubectl"))
-        .args(line.split(' '))
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped());
+        .args(line.split(' '));
     command
 }
 
@@ -162,15 +161,15 @@ fn check_log_follow(
     feed: &ContainerLogSenderSlot,
     pod: &str,
 ) {
-    let mut child = kubectl_command(program, control_plane, &format!("logs -f {pod} -c echo"))
-        .spawn()
-        .unwrap();
-    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let follow = kubectl_command(program, control_plane, &format!("logs -f {pod} -c echo"));
+    let mut follow = RunningCommand::start(&follow);
+    let mut lines = BufReader::new(follow.child.stdout.take().unwrap()).lines();
     let sender = loop {
         if let Some(sender) = feed.lock().take() {
             break sender;
         }
-        assert!(child.try_wait().unwrap().is_none(), "kubectl logs ended");
+        let ended = follow.child.try_wait().unwrap();
+        assert!(ended.is_none(), "kubectl logs ended");
         std::thread::yield_now();
     };
     for line in ["one", "two", "three"] {
@@ -178,23 +177,19 @@ fn check_log_follow(
         assert_eq!(lines.next().unwrap().unwrap(), line);
     }
     drop(sender);
-    assert!(child.wait().unwrap().success());
+    follow.wait_for_success();
 }
 
 /// `kubectl get pods -w` prints a pod again when it changes.
 fn check_watch(program: &Path, control_plane: &AggregatedControlPlane, pod: &str) {
-    let mut child = kubectl_command(program, control_plane, "get pods -w")
-        .spawn()
-        .unwrap();
-    let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let watch = kubectl_command(program, control_plane, "get pods -w");
+    let mut watch = RunningCommand::start(&watch);
+    let lines = BufReader::new(watch.child.stdout.take().unwrap()).lines();
     let mut rows = lines.map(Result::unwrap).filter(|l| l.starts_with(pod));
     rows.next().unwrap();
-    let label =
-        kubectl_command(program, control_plane, &format!("label pod {pod} seen=yes")).output();
-    assert!(label.unwrap().status.success());
+    let label = kubectl_command(program, control_plane, &format!("label pod {pod} seen=yes"));
+    assert!(run(&label).status.success());
     rows.next().unwrap();
-    child.kill().unwrap();
-    child.wait().unwrap();
 }
 
 /// Checks `exec` sessions byte by byte.
@@ -230,6 +225,7 @@ async fn check_exec(target: &HttpTestClient, pod: &str) {
     }
 }
 
+#[harness::slow]
 #[tokio::test(flavor = "multi_thread")]
 async fn cluster_proxy_works_through_the_host() {
     let Some([kubectl]) = harness::tools(["kubectl-new"]) else {

@@ -2,7 +2,7 @@
 //! The host has no `kube-public/cluster-info`, as one without kubeadm.
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -99,7 +99,7 @@ async fn assert_proxied(control_plane: &AggregatedControlPlane, member: &Simulat
             let mut command = Command::new(&program);
             command.arg("--kubeconfig").arg(&kubeconfig);
             command.args(line.split(' ')).env("HOME", member.dir.path());
-            let out = command.stdin(Stdio::null()).output().unwrap();
+            let out = harness::process::run(&command);
             assert!(out.status.success(), "{line}: {out:?}");
             String::from_utf8(out.stdout).unwrap()
         };
@@ -112,15 +112,8 @@ async fn assert_proxied(control_plane: &AggregatedControlPlane, member: &Simulat
     }
 }
 
-// proves: PUL-host, TUN-host
-#[tokio::test(flavor = "multi_thread")]
-async fn a_member_is_registered_behind_a_host() {
-    let member = SimulatedMember::start(NAME);
-    let (Some(control_plane), member) = tokio::join!(AggregatedControlPlane::start(), member)
-    else {
-        return;
-    };
-    control_plane.wait_until_available().await;
+pub(crate) async fn run_scenario(control_plane: &AggregatedControlPlane) {
+    let member = SimulatedMember::start(NAME).await;
     let host = &control_plane.client;
     install_agent_roles(host).await;
     let control = path_string(&control_plane.host.kubeconfig);
@@ -152,7 +145,7 @@ async fn a_member_is_registered_behind_a_host() {
         config_map("default", "settings", "v")["data"]
     );
 
-    assert_proxied(&control_plane, &member).await;
+    assert_proxied(control_plane, &member).await;
 
     let files = [
         "--cluster-kubeconfig",

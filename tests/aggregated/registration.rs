@@ -13,6 +13,7 @@ use crate::aggregated::aggregated_control_plane::{AggregatedControlPlane, NAMESP
 const SERVING_CERT_SECRET: &str = "flotilla-serving-cert";
 const API_SERVICE: &str = "v1alpha1.policy.karmada.io";
 
+#[harness::slow]
 #[tokio::test(flavor = "multi_thread")]
 async fn api_services_stay_registered() {
     let Some(mut control_plane) = AggregatedControlPlane::start().await else {
@@ -129,7 +130,21 @@ async fn wait_for_metrics_services(
     .await;
 }
 
+/// Waits until the APIServices of metrics lead to Flotilla and are available.
+pub(crate) async fn expect_metrics(control_plane: &AggregatedControlPlane) {
+    let own = METRICS_API_SERVICES.map(|name| (name, "flotilla"));
+    wait_for_metrics_services(control_plane, &own).await;
+    for name in METRICS_API_SERVICES {
+        let is_available = |s: &Value| find_condition(s, "Available")["status"] == "True";
+        control_plane
+            .client
+            .wait_until(&API_SERVICES, "", name, "available", is_available)
+            .await;
+    }
+}
+
 // proves: MAG-register, MAG-others, ADD-metrics-adapter
+#[harness::slow]
 #[tokio::test(flavor = "multi_thread")]
 async fn metrics_are_registered_where_no_other_server_has_them() {
     let Some(mut control_plane) = AggregatedControlPlane::prepare().await else {

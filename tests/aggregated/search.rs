@@ -1,15 +1,15 @@
 //! The search and the global proxy in aggregated mode: through a kube-apiserver, from the cache of
-//! a member of real components.
+//! a member.
 
+use harness::ApiServerClient;
 use harness::api_server_client::wait_until;
 use harness::http_client::{HttpTestClient, HttpTestRequest};
 use hyper::Method;
 use serde_json::{Value, json};
 
 use crate::aggregated::aggregated_control_plane::AggregatedControlPlane;
-use crate::aggregated::real_clusters::{RealMemberCluster, join};
+use crate::aggregated::autoscalers_and_services::PROVIDER as MEMBER;
 
-const MEMBER: &str = "member1";
 const GROUP: &str = "/apis/search.karmada.io/v1alpha1";
 
 fn config_map(name: &str) -> Value {
@@ -17,26 +17,16 @@ fn config_map(name: &str) -> Value {
         "metadata": {"namespace": "default", "name": name, "labels": {"search": "yes"}}})
 }
 
-// proves: SRC-search, SRC-native-rights
-#[tokio::test(flavor = "multi_thread")]
-async fn members_are_searched_through_the_host() {
-    let (Some(control_plane), Some((member, _etcd))) = tokio::join!(
-        AggregatedControlPlane::start(),
-        RealMemberCluster::start(MEMBER)
-    ) else {
-        return;
-    };
-    control_plane.wait_until_available().await;
+/// `member` is joined as [`MEMBER`].
+pub(crate) async fn run_scenario(control_plane: &AggregatedControlPlane, member: &ApiServerClient) {
     let (control, host) = (&control_plane.client, &control_plane.host);
-    join(control, &host.kubeconfig, &member).await;
-    control.wait_until_cluster_ready(MEMBER).await;
     let service = control_plane.api_services().await.into_iter();
     let service = service.map(|s| s["spec"].clone());
     let mut own = service.filter(|s| s["group"] == "search.karmada.io");
     let service = own.next().unwrap();
     assert_eq!(service["groupPriorityMinimum"], 2000);
 
-    member.server.create(config_map("a")).await;
+    member.create(config_map("a")).await;
     let registry = json!({"apiVersion": "search.karmada.io/v1alpha1", "kind": "ResourceRegistry",
         "metadata": {"name": "maps"}, "spec": {"targetCluster": {"clusterNames": [MEMBER]},
             "resourceSelectors": [{"apiVersion": "v1", "kind": "ConfigMap"}],
@@ -84,7 +74,7 @@ async fn members_are_searched_through_the_host() {
         "metadata": {"name": "own", "namespace": "default"}, "spec": {"ports": [{"port": 80}]}});
     assert_eq!(client.post(&services, &service).await.code, 201);
     let version = client.get(&format!("{proxy}/version")).await.json();
-    assert_eq!(version["gitVersion"], "v1.20.2");
+    assert_eq!(version["gitVersion"], control_plane.version().await);
     // The host sees the user himself.
     let role = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
         "metadata": {"name": "proxy-user"}, "rules": [{"apiGroups": ["search.karmada.io"],

@@ -9,6 +9,7 @@ use crate::aggregated::real_clusters::{
 };
 use crate::aggregated::{conflict_resolution, propagation_scenario, retention};
 
+#[harness::slow]
 #[tokio::test(flavor = "multi_thread")]
 async fn real_clusters_as_members() {
     let Some(members) = RealMemberClusters::start().await else {

@@ -3,8 +3,8 @@
 
 use std::time::{Duration, Instant};
 
+use harness::EtcdCluster;
 use harness::cluster::FRONT_PROXY_NAME;
-use harness::{EtcdCluster, etcd};
 
 use crate::aggregated::aggregated_control_plane::AggregatedControlPlane;
 use crate::aggregated::auth::ADMIN_HEADERS;
@@ -16,17 +16,8 @@ const OWNER_PATHS: [&str; 3] = [
 ];
 const RECOVERY_TIMEOUT: Duration = Duration::from_secs(60);
 
-#[tokio::test(flavor = "multi_thread")]
-async fn an_unavailable_store_is_503_not_404() {
-    let Some(mut control_plane) = AggregatedControlPlane::prepare().await else {
-        return;
-    };
-    let Some(mut own) = tokio::task::block_in_place(|| EtcdCluster::start(etcd::VERSION_3_5, 1))
-    else {
-        return;
-    };
-    control_plane.start_flotilla_with(&["--etcd-servers", &own.endpoints()]);
-    control_plane.wait_until_available().await;
+/// `own` is Flotilla's etcd.
+pub(crate) async fn run_scenario(control_plane: &AggregatedControlPlane, own: &mut EtcdCluster) {
     let caller = control_plane.direct_client().await;
     let proxy = control_plane.host.front_proxy_certificate(FRONT_PROXY_NAME);
     let codes = || -> Vec<u16> {

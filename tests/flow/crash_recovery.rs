@@ -14,7 +14,7 @@ const NAMESPACE: &str = "crash";
 const WRITERS: usize = 4;
 /// The process is killed after this many acknowledged writes; writers go on until their
 /// call fails.
-const WRITES_BEFORE_KILL: usize = 60;
+const WRITES_BEFORE_KILL: usize = 30;
 
 fn revision(object: &Value) -> u64 {
     object["metadata"]["resourceVersion"]

@@ -166,6 +166,7 @@ impl AlertIncident {
     }
 }
 
+#[harness::slow]
 #[test]
 fn alerts_ignore_short_disturbances_and_resolve() {
     let Some([promtool]) = tools(["promtool"]) else {
@@ -182,11 +183,7 @@ fn alerts_ignore_short_disturbances_and_resolve() {
     let file = json!({"rule_files": ["rules.yaml"], "evaluation_interval": "1m", "tests": tests});
     let path = dir.path().join("tests.yaml");
     std::fs::write(&path, file.to_string()).unwrap();
-    let out = Command::new(&promtool)
-        .args(["test", "rules"])
-        .arg(&path)
-        .output()
-        .unwrap();
+    let out = harness::process::run(Command::new(&promtool).args(["test", "rules"]).arg(&path));
     let output = [out.stdout, out.stderr].concat();
     assert!(out.status.success(), "{}", String::from_utf8_lossy(&output));
 }

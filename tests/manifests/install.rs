@@ -2,9 +2,8 @@
 //! grant are enough for Flotilla, and `flotilla uninstall` removes everything.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -15,6 +14,7 @@ use harness::daemon::TestDir;
 use harness::objects::{
     API_SERVICES, CLUSTERS, CONFIG_MAPS, NAMESPACES, POLICIES, config_map, policy,
 };
+use harness::process::run_with_input;
 use harness::{
     ApiServerClient, Daemon, EtcdCluster, KubernetesCluster, ServerProcess, etcd, port, tools,
 };
@@ -26,7 +26,7 @@ use serde_json::{Value, json};
 use crate::manifests::installed_etcd::{self, InstalledEtcd};
 use crate::manifests::{BINARY, manifest_path};
 
-const ROUTE_TIMEOUT: Duration = Duration::from_secs(30);
+const ROUTE_TIMEOUT: Duration = Duration::from_secs(90);
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 const SERVICE_ACCOUNT_USER: &str = "system:serviceaccount:flotilla-system:flotilla";
 /// Resources of which `flotilla uninstall` must not leave objects.
@@ -139,21 +139,11 @@ impl InstallHost {
     }
 }
 
-pub(crate) async fn run_command(mut command: Command, input: String) -> String {
+pub(crate) async fn run_command(command: Command, input: String) -> String {
     let done = tokio::task::spawn_blocking(move || {
-        let shown = format!("{command:?}");
-        let started = command
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn();
-        let mut child = started.unwrap();
-        let mut stdin = child.stdin.take().unwrap();
-        let writing = std::thread::spawn(move || stdin.write_all(input.as_bytes()));
-        let out = child.wait_with_output().unwrap();
-        let _ = writing.join();
+        let out = run_with_input(&command, input.as_bytes());
         let errors = String::from_utf8_lossy(&out.stderr).into_owned();
-        assert!(out.status.success(), "{shown}: {errors}");
+        assert!(out.status.success(), "{command:?}: {errors}");
         format!("{}{errors}", String::from_utf8_lossy(&out.stdout))
     });
     done.await.unwrap()
@@ -248,6 +238,7 @@ async fn monitoring_manifests_build() {
 
 /// Installs and uninstalls twice in one cluster: with `kubectl apply`, and with
 /// `flotilla install --apply`.
+#[harness::slow]
 #[tokio::test(flavor = "multi_thread")]
 async fn installed_rights_are_enough_and_uninstall_removes_everything() {
     let Some(host) = InstallHost::start().await else {

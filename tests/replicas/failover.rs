@@ -147,6 +147,7 @@ async fn a_killed_leader_is_replaced_within_twenty_seconds_by_default() {
     .await;
 }
 
+#[harness::slow]
 #[tokio::test]
 async fn a_killed_aggregated_leader_is_replaced_within_four_seconds_with_a_short_lease() {
     check_killed_leader(
@@ -168,6 +169,7 @@ async fn a_killed_aggregated_leader_is_replaced_within_twenty_seconds_by_default
     .await;
 }
 
+#[harness::slow]
 #[tokio::test]
 async fn a_suspended_leader_writes_nothing_after_it_lost_the_lease() {
     check_suspended_leader(Duration::from_secs(8)).await;
@@ -215,7 +217,7 @@ async fn check_suspended_leader(time: Duration) {
     let mut before = wait_until_rolled_out(&other, &members, NS, &expected).await;
     tokio::time::sleep(time.saturating_sub(suspended.elapsed())).await;
     pair.replicas[leader].signal("-CONT");
-    let end = Instant::now() + Duration::from_secs(30);
+    let end = Instant::now() + Duration::from_secs(90);
     while !pair.replicas[leader]
         .log_text()
         .contains("no longer leading")

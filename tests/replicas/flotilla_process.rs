@@ -95,9 +95,9 @@ impl FlotillaProcess {
 
     /// Waits until the process exits successfully after a signal.
     pub(crate) async fn wait_for_exit(&mut self) {
-        let mut process = self.process.take().unwrap();
-        let wait = move || process.child.wait().unwrap();
-        let status = tokio::task::spawn_blocking(wait).await.unwrap();
+        let process = self.process.take().unwrap();
+        let status = tokio::task::spawn_blocking(move || process.wait());
+        let status = status.await.unwrap();
         assert!(status.success(), "{status}: {}", self.log_text());
     }
 
@@ -125,8 +125,8 @@ pub(crate) async fn join(name: &str, member: &FlotillaProcess, control: &Path) {
     let mut command = Command::new(BINARY);
     command.args(["join", name, "--cluster-kubeconfig"]);
     command.arg(&cluster).arg("--kubeconfig").arg(control);
-    let out = tokio::task::spawn_blocking(move || command.output());
-    let out = out.await.unwrap().unwrap();
+    let out = tokio::task::spawn_blocking(move || harness::process::run(&command));
+    let out = out.await.unwrap();
     let errors = String::from_utf8_lossy(&out.stderr).into_owned();
     assert!(out.status.success(), "join {name}: {errors}");
 }

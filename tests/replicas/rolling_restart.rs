@@ -25,7 +25,7 @@ const NS: &str = "rolling";
 const WRITERS: usize = 4;
 const WATCHERS: usize = 6;
 const OBJECTS_PER_WRITER: usize = 5;
-const TIMEOUT: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(90);
 /// The object that is created last, which ends the watches.
 const END_MARKER: &str = "the-end";
 const RETRY_INTERVAL: Duration = Duration::from_millis(20);

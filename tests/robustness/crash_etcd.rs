@@ -29,7 +29,7 @@ const RETRY_INTERVAL: Duration = Duration::from_millis(5);
 const QUICK_ROUNDS: usize = 4;
 
 /// The test that is the writer when its parent sets [`SERVER_VARIABLE`].
-const WRITER_TEST: &str = "robustness::crash_etcd::writer_is_killed_34";
+const WRITER_TEST: &str = "robustness::crash_etcd::writer_is_killed_35";
 
 async fn open_store(server: &str) -> Arc<EtcdStore> {
     let options = EtcdOptions {
@@ -220,22 +220,12 @@ async fn kill_etcd(version: &str, rounds: usize) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn writer_is_killed_34() {
+async fn writer_is_killed_35() {
     if let Some(server) = variable_from_parent(SERVER_VARIABLE) {
         write_until_killed(server.to_str().unwrap()).await;
         return;
     }
-    kill_writer(harness::etcd::VERSION_3_4, QUICK_ROUNDS).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn writer_is_killed_35() {
     kill_writer(harness::etcd::VERSION_3_5, QUICK_ROUNDS).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn etcd_is_killed_34() {
-    kill_etcd(harness::etcd::VERSION_3_4, QUICK_ROUNDS).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

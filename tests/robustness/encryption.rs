@@ -173,8 +173,9 @@ fn read_all(dir: &Path, all: &mut Vec<u8>) {
     }
 }
 
+/// Searches files of 64 MiB; the search of strings is that of the standard library, which is optimized.
 fn contains_text(all: &[u8], text: &str) -> bool {
-    all.windows(text.len()).any(|w| w == text.as_bytes())
+    String::from_utf8_lossy(all).contains(text)
 }
 
 fn has_secret(all: &[u8]) -> bool {
@@ -390,7 +391,7 @@ fn invalid_configuration_ends_the_start() {
         let mut arguments = storage.arguments(&[]);
         arguments.push(flag.to_owned());
         let mut command = Command::new(env!("CARGO_BIN_EXE_flotilla"));
-        let out = command.args(&arguments).output().unwrap();
+        let out = harness::process::run(command.args(&arguments));
         let output = String::from_utf8(out.stderr).unwrap();
         assert_eq!(out.status.code(), Some(1), "{output}");
         assert_contains_all(&output, expected);
@@ -446,6 +447,7 @@ fn configuration_readable_by_others_is_logged() {
 }
 
 /// Flotilla and a kube-apiserver each read what the other one encrypted.
+#[harness::slow]
 #[tokio::test(flavor = "multi_thread")]
 async fn kube_apiserver_and_flotilla_decrypt_each_others_secrets() {
     let Some(etcd) = EtcdCluster::start(VERSION_3_5, 1) else {

@@ -271,6 +271,7 @@ impl EtcdNodeFailureTraffic {
     }
 }
 
+#[harness::slow]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn clients_see_a_consistent_history_while_nodes_and_network_fail() {
     check_node_and_network_failures(Duration::from_secs(6)).await;

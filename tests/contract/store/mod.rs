@@ -11,27 +11,32 @@ mod store_under_test;
 mod watches;
 mod writes;
 
+macro_rules! case {
+    ([$(#[$lane:meta])*] $engine:ident $area:ident $case:ident) => {
+        $(#[$lane])*
+        #[tokio::test]
+        async fn $case() {
+            let Some(engine) = crate::contract::store::store_under_test::StoreUnderTest::$engine().await else {
+                return;
+            };
+            let store = engine.store.clone();
+            crate::contract::store::$area::$case(&store).await;
+            engine.close().await;
+        }
+    };
+}
+
 macro_rules! cases {
-    ($engine:ident: $($area:ident::$case:ident,)+) => {
+    ($lane:tt $engine:ident: $($area:ident::$case:ident,)+) => {
         mod $engine {
-            $(
-                #[tokio::test]
-                async fn $case() {
-                    let Some(engine) = crate::contract::store::store_under_test::StoreUnderTest::$engine().await else {
-                        return;
-                    };
-                    let store = engine.store.clone();
-                    crate::contract::store::$area::$case(&store).await;
-                    engine.close().await;
-                }
-            )+
+            $(case! { $lane $engine $area $case })+
         }
     };
 }
 
 macro_rules! contract {
-    ($($engine:ident)+) => {
-        $(cases! { $engine:
+    ($($(#[$lane:meta])* $engine:ident)+) => {
+        $(cases! { [$(#[$lane])*] $engine:
             writes::create_returns_the_next_revision,
             writes::create_of_an_existing_key_conflicts,
             writes::update_requires_the_current_revision,
@@ -69,4 +74,4 @@ macro_rules! contract {
     };
 }
 
-contract! { memory disk disk_without_sync etcd_34 etcd_35 }
+contract! { memory disk disk_without_sync #[harness::slow] etcd_34 etcd_35 }
