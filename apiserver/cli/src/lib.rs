@@ -14,7 +14,7 @@ mod discovery;
 pub mod doctor;
 pub mod drain;
 #[cfg(test)]
-mod example_command;
+pub mod example_command;
 pub mod feature_gate_flags;
 pub mod get;
 pub mod install;
