@@ -1,8 +1,7 @@
 //! The example of "How to add a command" in `apiserver/README.md`, so that it compiles.
 
 use clap::Args;
-use client::{ListOptions, ResourcePath};
-use flotilla_runtime::{ShutdownToken, TaskGroup};
+use client::{ListOptions, ResourcePath, ShutdownToken, TaskGroup};
 use openapi::karmada::resources::CLUSTERS;
 
 use crate::kubeconfig_flags::{ControlPlaneFlags, KubeconfigArgs};
