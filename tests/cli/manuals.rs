@@ -95,7 +95,7 @@ fn flags(words: &[&str]) -> BTreeSet<String> {
 
 /// Each command of the binary, as its words with blanks, with the flags that its help names.
 fn known_commands() -> BTreeMap<String, BTreeSet<String>> {
-    let (mut known, mut open) = (BTreeMap::new(), vec![String::new()]);
+    let (mut flags_by_command, mut open) = (BTreeMap::new(), vec![String::new()]);
     while let Some(command) = open.pop() {
         let mut help = Command::new(BINARY);
         help.args(command.split_whitespace()).arg("--help");
@@ -110,32 +110,32 @@ fn known_commands() -> BTreeMap<String, BTreeSet<String>> {
         let subcommands = subcommands.filter(|name| *name != "help");
         open.extend(subcommands.map(|name| format!("{command} {name}").trim().to_owned()));
         let words: Vec<&str> = help.split([' ', '\n', '`', '[', ',', '(']).collect();
-        known.insert(command, flags(&words));
+        flags_by_command.insert(command, flags(&words));
     }
-    known
+    flags_by_command
 }
 
 /// The longest beginning of the arguments that is a command.
 fn command_of<'a>(
     arguments: &[&str],
-    known: &'a BTreeMap<String, BTreeSet<String>>,
+    flags_by_command: &'a BTreeMap<String, BTreeSet<String>>,
 ) -> (&'a str, &'a BTreeSet<String>) {
     let lengths = (0..=arguments.len()).rev();
-    let mut beginnings = lengths.filter_map(|n| known.get_key_value(&arguments[..n].join(" ")));
+    let mut beginnings = lengths.filter_map(|n| flags_by_command.get_key_value(&arguments[..n].join(" ")));
     let (command, flags) = beginnings.next().unwrap();
     (command, flags)
 }
 
 #[test]
 fn manuals_name_commands_and_flags_that_exist() {
-    let known = known_commands();
-    let all: BTreeSet<&String> = known.values().flatten().collect();
+    let flags_by_command = known_commands();
+    let all: BTreeSet<&String> = flags_by_command.values().flatten().collect();
     let (mut wrong, mut checked) = (Vec::new(), 0);
     for (file, text) in manuals() {
         for command in commands(&text) {
             if let Some(arguments) = arguments(&command) {
-                let (found, allowed) = command_of(&arguments, &known);
-                let takes_none = found.is_empty() && !arguments.is_empty();
+                let (name, allowed) = command_of(&arguments, &flags_by_command);
+                let takes_none = name.is_empty() && !arguments.is_empty();
                 if takes_none && !arguments[0].starts_with('-') && arguments[0] != EXAMPLE {
                     wrong.push(format!("{file}: no such command: {command}"));
                 }

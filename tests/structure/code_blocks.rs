@@ -32,8 +32,8 @@ fn missing_blocks(documents: &[impl AsRef<Path>], language: &str, texts: &[Strin
         let path = path.as_ref();
         let document = std::fs::read_to_string(path).unwrap();
         for block in blocks(&document, language) {
-            let wanted = normalized(&block);
-            if !texts.iter().any(|text| text.contains(&wanted)) {
+            let block_text = normalized(&block);
+            if !texts.iter().any(|text| text.contains(&block_text)) {
                 missing.push(format!("{}:\n{block}", path.display()));
             }
         }

@@ -74,7 +74,7 @@ fn spawn_piped(command: &Command) -> Child {
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped());
-    spawn_bound(bound).unwrap_or_else(|why| panic!("{command:?}: {why}"))
+    spawn_bound(bound).unwrap_or_else(|error| panic!("{command:?}: {error}"))
 }
 
 /// A command that runs until it is dropped, with pipes as its streams.
