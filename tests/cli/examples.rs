@@ -116,6 +116,7 @@ fn the_examples_of_decisions_and_tokens_work() {
     fixture.run_examples("plan");
     fixture.run_examples("version");
     fixture.run_examples("completion");
+    fixture.run_examples("man");
     let secret = json!({"apiVersion": "v1", "kind": "Secret", "type": "bootstrap.kubernetes.io/token",
         "metadata": {"name": "bootstrap-token-abcdef", "namespace": "kube-system"},
         "stringData": {"token-id": "abcdef", "token-secret": "0123456789abcdef"}});

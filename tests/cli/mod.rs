@@ -47,6 +47,9 @@ mod examples;
 /// `addons` that are listed, enabled and disabled.
 mod addons;
 
+/// What `up` prints to try next.
+mod first_steps;
+
 /// `drain` of clusters.
 mod drain;
 

@@ -13,7 +13,7 @@ use crate::manifests::install::{InstallHost, parse_objects, run_command, run_flo
 use crate::manifests::manifest_path;
 
 /// Runs Helm, which must succeed; returns its output without its remarks about linked files.
-async fn run_helm(helm: &Path, arguments: &[&str]) -> String {
+pub(crate) async fn run_helm(helm: &Path, arguments: &[&str]) -> String {
     let output = run_command(helm_command(helm, arguments), String::new()).await;
     let lines = output
         .lines()
@@ -27,13 +27,22 @@ fn helm_command(helm: &Path, arguments: &[&str]) -> Command {
     command
 }
 
-fn chart() -> String {
+pub(crate) fn chart() -> String {
     manifest_path("chart").display().to_string()
 }
 
 async fn render(helm: &Path, arguments: &[&str]) -> BTreeMap<String, Value> {
+    render_in(helm, "fleet", arguments).await
+}
+
+/// The objects of the chart in a namespace, without what only a release of Helm has.
+pub(crate) async fn render_in(
+    helm: &Path,
+    namespace: &str,
+    arguments: &[&str],
+) -> BTreeMap<String, Value> {
     let chart = chart();
-    let command = ["template", "flotilla", &chart, "--namespace", "fleet"];
+    let command = ["template", "flotilla", &chart, "--namespace", namespace];
     let text = run_helm(helm, &[&command, arguments].concat()).await;
     let documents = text.split("\n---\n").filter(|text| text.contains("kind:"));
     let mut objects = parse_objects(&documents.collect::<Vec<_>>().join("\n---\n"));
@@ -44,7 +53,7 @@ async fn render(helm: &Path, arguments: &[&str]) -> BTreeMap<String, Value> {
 }
 
 /// Removes the metadata that only a release of Helm has.
-fn remove_release_metadata(object: &mut Value) {
+pub(crate) fn remove_release_metadata(object: &mut Value) {
     let metadata = object["metadata"].as_object_mut().unwrap();
     if let Some(labels) = metadata.get_mut("labels").and_then(Value::as_object_mut) {
         labels.remove("app.kubernetes.io/managed-by");
@@ -66,7 +75,7 @@ async fn install_objects(arguments: &[&str]) -> BTreeMap<String, Value> {
         "--namespace",
         "fleet",
         "--image",
-        "flotilla:0.1.0",
+        concat!("flotilla:", env!("CARGO_PKG_VERSION")),
     ];
     let mut objects = parse_objects(&run_flotilla(&[&command, arguments].concat()).await);
     objects.remove("\"Namespace\" /\"fleet\"").unwrap();

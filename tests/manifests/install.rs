@@ -332,7 +332,10 @@ async fn installed_rights_are_enough_and_uninstall_removes_everything() {
 ///
 /// Flotilla has the rights of the installed service account. It must serve through the host and
 /// propagate objects, and its log must have no forbidden request.
-async fn check_installed_flotilla(host: &InstallHost, installed: &BTreeMap<String, Value>) {
+pub(crate) async fn check_installed_flotilla(
+    host: &InstallHost,
+    installed: &BTreeMap<String, Value>,
+) {
     let dir = TestDir::new();
     let path = |name: &str| dir.path().join(name).display().to_string();
     let groups = [

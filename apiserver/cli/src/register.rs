@@ -6,14 +6,14 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use clap::Args;
+use clap::{Args, ValueEnum};
 use client::remote::kubeconfig::KubeconfigLoadingRules;
 use client::remote::{ClientCertificate, Redacted, RemoteApi, RestConfig};
 use client::{Api, Error, ShutdownToken, TaskGroup};
 use clusters::ReportedSecrets;
 use clusters::register::{
     AGENT_NAMESPACE, AgentCertificateSpec, AgentDeployment, CertifiedKey, RegisterSpec,
-    create_member_objects, preflight, refuse_registered, request_certificate,
+    agent_objects, create_member_objects, preflight, refuse_registered, request_certificate,
 };
 use karmada_api::FeatureGates;
 use karmada_api::agents::{AGENT_SECRET_NAMESPACE, AgentRegistration};
@@ -21,7 +21,9 @@ use machinery::bootstrap_token::{BootstrapToken, TOKEN_PATTERN};
 use machinery::duration;
 use serde_json::json;
 
+use crate::default_image::DEFAULT_IMAGE;
 use crate::discovery::{DiscoveryOptions, discover_ca};
+use crate::install::encode_manifests;
 use crate::output;
 use crate::token::random_text;
 
@@ -79,7 +81,7 @@ pub struct RegisterArgs {
     #[arg(long, value_name = "DURATION", default_value = "5m", value_parser = duration::parse)]
     discovery_timeout: Duration,
     /// Image of the agent, which contains flotilla.
-    #[arg(long, value_name = "IMAGE", default_value = "flotilla:latest")]
+    #[arg(long, value_name = "IMAGE", default_value = DEFAULT_IMAGE)]
     karmada_agent_image: String,
     /// The replicas of the agent. Of several, an elected leader works, and the others wait.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..))]
@@ -100,9 +102,29 @@ pub struct RegisterArgs {
     /// Address of the proxy server that is used to proxy to the cluster.
     #[arg(long, value_name = "URL")]
     proxy_server_address: Option<String>,
+    /// Print the agent's objects, or its kubeconfig, instead of creating the agent; both have the key
+    /// of its certificate. The kubeconfig is a value of the chart of the agent.
+    #[arg(long, value_name = "WHAT", conflicts_with = "dry_run")]
+    print: Option<PrintedPart>,
     /// Run the command in dry-run mode, without making any server requests that write.
     #[arg(long)]
     dry_run: bool,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum PrintedPart {
+    Manifests,
+    Kubeconfig,
+}
+
+impl RegisterArgs {
+    /// Prints progress: to standard error, if standard output has the result.
+    fn print_progress(&self, text: &str) {
+        match self.print {
+            Some(_) => output::print_progress(text),
+            None => output::print_line(text),
+        }
+    }
 }
 
 fn feature_gates(text: &str) -> Result<String, String> {
@@ -138,7 +160,7 @@ async fn register(
     let member_config = rules.load().context("the cluster's kubeconfig")?;
     let spec = register_spec(arguments, name, &member_config);
     let member = RemoteApi::new(member_config, tasks)?;
-    output::print_line("[preflight] Running pre-flight checks");
+    arguments.print_progress("[preflight] Running pre-flight checks");
     let errors = preflight(&member, &spec).await;
     if !errors.is_empty() {
         let lines: Vec<String> = errors.iter().map(|e| format!("\t[ERROR]: {e}")).collect();
@@ -147,11 +169,11 @@ async fn register(
             lines.join("\n")
         );
     }
-    output::print_line("[preflight] All pre-flight checks were passed");
+    arguments.print_progress("[preflight] All pre-flight checks were passed");
     if arguments.dry_run {
         return Ok(());
     }
-    output::print_line("[karmada-agent-start] Waiting to perform the TLS Bootstrap");
+    arguments.print_progress("[karmada-agent-start] Waiting to perform the TLS Bootstrap");
     let discovery = DiscoveryOptions {
         endpoint: &arguments.endpoint,
         token,
@@ -163,7 +185,9 @@ async fn register(
     let mut control = RestConfig::new(&format!("https://{}", arguments.endpoint))?;
     control.ca = Some(ca);
     create_agent(arguments, &spec, &control, &member, tasks).await?;
-    output::print_line(format!("\ncluster({}) is joined successfully", spec.name));
+    if arguments.print.is_none() {
+        output::print_line(format!("\ncluster({}) is joined successfully", spec.name));
+    }
     Ok(())
 }
 
@@ -236,8 +260,9 @@ async fn create_agent(
     let mut with_token = control.clone();
     with_token.auth.token = Some(Redacted(arguments.token.clone()));
     let bootstrap = RemoteApi::new(with_token, tasks)?;
-    output::print_line("[karmada-agent-start] Assign the necessary RBAC permissions to the agent");
-    output::print_line("[karmada-agent-start] Waiting to construct karmada-agent kubeconfig");
+    arguments
+        .print_progress("[karmada-agent-start] Assign the necessary RBAC permissions to the agent");
+    arguments.print_progress("[karmada-agent-start] Waiting to construct karmada-agent kubeconfig");
     let agent = issue(arguments, &bootstrap, &spec.name).await?;
     let kubeconfig = agent_kubeconfig(&arguments.endpoint, &spec.name, control, &agent)?;
     let mut with_certificate = control.clone();
@@ -246,11 +271,18 @@ async fn create_agent(
         key: Redacted(agent.key_pem.into_bytes()),
     });
     let agent = RemoteApi::new(with_certificate, tasks)?;
-    output::print_line("[karmada-agent-start] Waiting to check cluster exists");
+    arguments.print_progress("[karmada-agent-start] Waiting to check cluster exists");
     let registration = registration(arguments);
     check_not_registered(&agent, member, &spec.name, &registration).await?;
-    output::print_line("[karmada-agent-start] Waiting the necessary secret and RBAC");
-    output::print_line("[karmada-agent-start] Waiting karmada-agent Deployment");
+    if let Some(part) = arguments.print {
+        output::print_line(match part {
+            PrintedPart::Kubeconfig => kubeconfig,
+            PrintedPart::Manifests => encode_manifests(&agent_objects(spec, &kubeconfig), false)?,
+        });
+        return Ok(());
+    }
+    arguments.print_progress("[karmada-agent-start] Waiting the necessary secret and RBAC");
+    arguments.print_progress("[karmada-agent-start] Waiting karmada-agent Deployment");
     let timeout = arguments.discovery_timeout;
     create_member_objects(member, spec, &kubeconfig, timeout)
         .await

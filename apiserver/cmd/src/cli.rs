@@ -6,8 +6,8 @@ use std::process::ExitCode;
 use clap::{CommandFactory, Parser, Subcommand};
 use flotilla_cli::{
     addons, apply, completion, cordon, doctor, drain, get, install, interpret, join,
-    kubectl_commands, plan, promote, rebalance, register, taint, token, top, unjoin, unregister,
-    why,
+    kubectl_commands, man, plan, promote, rebalance, register, taint, token, top, unjoin,
+    unregister, why,
 };
 use machinery::json::THREAD_STACK_BYTES;
 use tokio::runtime::{Builder, Runtime};
@@ -20,7 +20,7 @@ use crate::{
 
 /// A multi-cluster Kubernetes control plane in one process.
 #[derive(Parser)]
-#[command(name = "flotilla", version, about, max_term_width = 100)]
+#[command(name = "flotilla", version = version::text(), about, max_term_width = 100)]
 pub(crate) struct Cli {
     /// Number for the log level verbosity: 0 logs warnings, 1 information, 2 to 4 details.
     #[arg(
@@ -106,6 +106,8 @@ pub(crate) enum CliCommand {
     Version(version::VersionArgs),
     /// Print a completion script for a shell.
     Completion(completion::CompletionArgs),
+    /// Print manual pages.
+    Man(man::ManArgs),
 }
 
 /// The exit code of a command line that cannot be parsed, as of kubectl.
@@ -210,6 +212,7 @@ impl CliCommand {
             Self::Restore(arguments) => Box::pin(restore::run(arguments)).await,
             Self::Version(arguments) => version::run(&arguments),
             Self::Completion(arguments) => completion::run(&arguments),
+            Self::Man(arguments) => man::run(&arguments, Cli::command()),
         }?;
         Ok(ExitCode::SUCCESS)
     }

@@ -107,12 +107,36 @@ pub(crate) async fn run(arguments: UpArgs) -> anyhow::Result<()> {
     }
     .log();
     output::print_line(member::ready_line(&fleet.control_plane));
+    output::print_line(next_steps(&fleet.control_plane.kubeconfig, members));
     let ended = tokio::select! {
         () = signals.wait() => Ok(()),
         error = fleet.wait_for_failure() => Err(error),
     };
     fleet.stop().await;
     ended
+}
+
+/// What to try next, for another terminal. Scripts read only the line before it.
+fn next_steps(kubeconfig: &Path, members: usize) -> String {
+    let workload = "kubectl create deployment web --image=nginx:1.27 --replicas=4";
+    let steps = if members == 0 {
+        [
+            "flotilla join member1 --cluster-kubeconfig FILE".to_owned(),
+            format!("{workload} --dry-run=client -o yaml | flotilla apply -f - --all-clusters"),
+            "flotilla why deployment/web".to_owned(),
+        ]
+    } else {
+        [
+            format!("{workload} --dry-run=client -o yaml | flotilla apply -f - --all-clusters"),
+            "flotilla get deployments -s all".to_owned(),
+            "flotilla why deployment/web".to_owned(),
+        ]
+    };
+    format!(
+        "Try next, in another terminal:\n  export KUBECONFIG={}\n  {}",
+        kubeconfig.display(),
+        steps.join("\n  ")
+    )
 }
 
 /// `$XDG_DATA_HOME/flotilla`, by default `~/.local/share/flotilla`.

@@ -151,7 +151,7 @@ pub(super) fn resource(object: &Value) -> anyhow::Result<Gvr> {
 }
 
 /// Encodes objects as the documents of one file.
-pub(super) fn encode_manifests(objects: &[Value], json: bool) -> anyhow::Result<String> {
+pub(crate) fn encode_manifests(objects: &[Value], json: bool) -> anyhow::Result<String> {
     if json {
         let list = json!({"apiVersion": "v1", "kind": "List", "items": objects});
         return Ok(serde_json::to_string_pretty(&list)?);

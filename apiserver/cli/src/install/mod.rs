@@ -12,8 +12,10 @@ use clap::{Args, ValueEnum};
 use client::{ShutdownToken, TaskGroup};
 use serde_json::Value;
 
+use crate::default_image::DEFAULT_IMAGE;
 use crate::kubeconfig_flags::{HostClusterFlags, KubeconfigArgs};
 use crate::output;
+pub(crate) use manifests::encode_manifests;
 use manifests::{InstallOptions, NAMESPACE};
 
 /// Install Flotilla into a cluster, or print the manifests.
@@ -25,7 +27,7 @@ use manifests::{InstallOptions, NAMESPACE};
 )]
 pub struct InstallArgs {
     /// The image of Flotilla.
-    #[arg(long, default_value = "flotilla:latest", value_name = "IMAGE")]
+    #[arg(long, default_value = DEFAULT_IMAGE, value_name = "IMAGE")]
     image: String,
     /// The namespace in which Flotilla is installed.
     #[arg(long, default_value = NAMESPACE, value_name = "NAMESPACE")]
@@ -111,7 +113,7 @@ pub async fn install(arguments: InstallArgs) -> anyhow::Result<()> {
     let objects = arguments.manifests()?;
     if !arguments.apply {
         let json = matches!(arguments.output, ManifestFormat::Json);
-        output::print_line(manifests::encode_manifests(&objects, json)?);
+        output::print_line(encode_manifests(&objects, json)?);
         return Ok(());
     }
     let tasks = TaskGroup::new(ShutdownToken::new());

@@ -16,8 +16,8 @@ pub use agent_certificate::{AgentCertificateSpec, CertifiedKey, request_certific
 pub use agent_kubeconfig::{AgentKubeconfig, agent_kubeconfig};
 pub use certificate_rotation::{CertificateRotationOptions, run_certificate_rotation};
 pub use register_cluster::{
-    complete_generated_roles, create_agent_roles, create_member_objects, delete_agent_roles,
-    preflight, refuse_registered,
+    agent_objects, complete_generated_roles, create_agent_roles, create_member_objects,
+    delete_agent_roles, preflight, refuse_registered,
 };
 pub use register_spec::{AgentDeployment, RegisterSpec};
 pub use unregister_cluster::{UnregisterSpec, unregister};

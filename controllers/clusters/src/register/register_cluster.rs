@@ -153,15 +153,12 @@ pub async fn delete_agent_roles(
     Ok(())
 }
 
-/// Creates the agent in the member, and waits until its Deployment is available.
-pub async fn create_member_objects(
-    member: &dyn Api,
-    spec: &RegisterSpec,
-    kubeconfig: &str,
-    timeout: Duration,
-) -> Result<(), Error> {
+/// An object of the agent in the member, with its resource and namespace.
+type MemberObject<'a> = (&'static Gvr, &'a str, serde_json::Value);
+
+fn resources_of_agent<'a>(spec: &'a RegisterSpec, kubeconfig: &str) -> [MemberObject<'a>; 6] {
     let namespace = spec.agent_namespace.as_str();
-    let all: [(&Gvr, &str, Value); 6] = [
+    [
         (&NAMESPACES, "", objects::namespace(namespace)),
         (
             &SECRETS,
@@ -180,8 +177,24 @@ pub async fn create_member_objects(
             member_objects::cluster_role_binding(namespace),
         ),
         (&DEPLOYMENTS, namespace, member_objects::deployment(spec)),
-    ];
-    for (resource, namespace, body) in all {
+    ]
+}
+
+/// The objects of the agent in the member, in the order in which they are created.
+pub fn agent_objects(spec: &RegisterSpec, kubeconfig: &str) -> Vec<serde_json::Value> {
+    let resources = resources_of_agent(spec, kubeconfig).into_iter();
+    resources.map(|(_, _, body)| body).collect()
+}
+
+/// Creates the agent in the member, and waits until its Deployment is available.
+pub async fn create_member_objects(
+    member: &dyn Api,
+    spec: &RegisterSpec,
+    kubeconfig: &str,
+    timeout: Duration,
+) -> Result<(), Error> {
+    let namespace = spec.agent_namespace.as_str();
+    for (resource, namespace, body) in resources_of_agent(spec, kubeconfig) {
         create_if_absent(member, resource, namespace, body).await?;
     }
     let at = ResourcePath::object(&DEPLOYMENTS, namespace, AGENT);
