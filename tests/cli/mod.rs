@@ -29,6 +29,9 @@ mod apply;
 /// The commands that kubectl does, and the binary as a plugin of kubectl.
 mod kubectl;
 
+/// `convert` of manifests of KubeFed.
+mod convert;
+
 /// `promote` of objects in a member.
 mod promote;
 

@@ -2,7 +2,7 @@
 
 use clap::Args;
 use client::{ListOptions, ResourcePath, ShutdownToken, TaskGroup};
-use openapi::karmada::resources::CLUSTERS;
+use karmada_api::resources::CLUSTERS;
 
 use crate::kubeconfig_flags::{ControlPlaneFlags, KubeconfigArgs};
 use crate::output;

@@ -9,6 +9,7 @@ pub mod addons;
 pub mod apply;
 mod cluster_taints;
 pub mod completion;
+pub mod convert;
 pub mod cordon;
 mod default_image;
 mod discovery;

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
 use flotilla_cli::{
-    addons, apply, completion, cordon, doctor, drain, get, install, interpret, join,
+    addons, apply, completion, convert, cordon, doctor, drain, get, install, interpret, join,
     kubectl_commands, man, plan, promote, rebalance, register, taint, token, top, unjoin,
     unregister, why,
 };
@@ -98,6 +98,8 @@ pub(crate) enum CliCommand {
     Plan(Box<plan::PlanArgs>),
     /// Validate and test interpreter customizations.
     Interpret(interpret::InterpretArgs),
+    /// Convert manifests of another multi-cluster control plane.
+    Convert(convert::ConvertArgs),
     /// Back up everything that a control plane stores, while it serves.
     Backup(backup::BackupArgs),
     /// Restore a backup into a data directory, while no server uses it.
@@ -178,6 +180,7 @@ impl CliCommand {
     pub(crate) async fn run(self) -> anyhow::Result<ExitCode> {
         match self {
             Self::Interpret(arguments) => return interpret::run(arguments).await,
+            Self::Convert(arguments) => return convert::run(&arguments),
             Self::Drain(arguments) => return Box::pin(drain::run(*arguments)).await,
             Self::Doctor(arguments) => return Box::pin(doctor::run(arguments)).await,
             Self::Plan(arguments) => return Ok(Box::pin(plan::run(*arguments)).await),

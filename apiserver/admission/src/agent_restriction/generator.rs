@@ -1,9 +1,9 @@
 //! What the user who creates the roles of agents for `karmadactl register` may create: anybody with a
 //! bootstrap token is this user, and the objects outlive the token. Does no I/O.
 
-use openapi::karmada::agents::{AGENT_PUBLIC_KEYS, AGENT_SECRET_NAMESPACE, cluster_of_agent_role};
-use openapi::karmada::names::execution_space_name;
-use openapi::karmada::well_known_keys::SYSTEM;
+use karmada_api::agents::{AGENT_PUBLIC_KEYS, AGENT_SECRET_NAMESPACE, cluster_of_agent_role};
+use karmada_api::names::execution_space_name;
+use karmada_api::well_known_keys::SYSTEM;
 use serde_json::{Value, json};
 
 use super::agent_write::{AgentWrite, shown};

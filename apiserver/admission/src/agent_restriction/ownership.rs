@@ -1,7 +1,7 @@
 //! Bounds the finalizers and owners that an agent gives its objects: with them an object outlives its
 //! deletion, keeps its Cluster with it, or holds up the deletion of another object. Does no I/O.
 
-use openapi::karmada::well_known_keys::{
+use karmada_api::well_known_keys::{
     ENDPOINT_SLICE_DISPATCH_FINALIZER, ENDPOINT_SLICE_FINALIZER, WORK_FINALIZER,
 };
 use serde_json::Value;

@@ -1,0 +1,201 @@
+//! Converts a federated object to a template, a policy and an override policy.
+
+use anyhow::ensure;
+use machinery::Gvk;
+use karmada_api::names;
+use karmada_api::well_known_keys::{RETAIN_REPLICAS, SKIP_AUTO_PROPAGATION};
+use serde_json::{Value, json};
+
+use super::cluster_set::ClusterSet;
+use super::inventory::{Inventory, name, namespace, object_text};
+use super::overrides;
+use super::replica_preference::{self, ReplicaDivision};
+use crate::convert::conversion::{Conversion, Severity};
+
+/// The annotation with which a federated object leaves its copies behind when it is deleted.
+const ORPHAN: &str = "kubefed.io/orphan";
+
+pub(super) fn convert(
+    object: &Value,
+    inventory: &Inventory,
+    conversion: &mut Conversion,
+) -> anyhow::Result<()> {
+    let text = object_text(object);
+    let federated_kind = object["kind"].as_str().unwrap_or_default();
+    let target = inventory.target_kind(federated_kind)?;
+    let is_namespace = target.group.is_empty() && target.kind == "Namespace";
+    let namespace = if is_namespace { "" } else { namespace(object) };
+    let division = match inventory.preference(object) {
+        Some(preference) => Some(replica_preference::convert(preference, conversion)?),
+        None => None,
+    };
+    let api_version = object["spec"]["template"]["apiVersion"].as_str();
+    let selector = Selector {
+        target: &target,
+        api_version: api_version.map_or_else(|| target.api_version(), str::to_owned),
+        namespace,
+        name: name(object),
+    };
+    let mut template = template(object, &selector, &text, conversion)?;
+    if let Some(division) = &division {
+        template["spec"]["replicas"] = json!(division.total);
+    }
+    let rules = overrides::rules(object, &text, division.is_some(), conversion)?;
+    let clusters = clusters(object, namespace, division.as_ref(), inventory, conversion)?;
+    if clusters.is_nowhere() || !inventory.propagates(federated_kind) {
+        let message = "it goes to no cluster; its template has no policy";
+        conversion.report(Severity::Note, &text, "spec.placement", message);
+    } else if !(is_namespace && clusters.is_all()) {
+        let policy = policy(object, &selector, &clusters, division.as_ref());
+        conversion.policies.push(policy);
+    }
+    if is_namespace && !clusters.is_all() {
+        template["metadata"]["labels"][SKIP_AUTO_PROPAGATION] = json!("true");
+    }
+    if !rules.is_empty() {
+        conversion.policies.push(override_policy(&selector, &rules));
+    }
+    conversion.templates.push(template);
+    Ok(())
+}
+
+/// The object that policies select.
+struct Selector<'a> {
+    target: &'a Gvk,
+    /// The version of the template, if it has one, or of the type configuration.
+    api_version: String,
+    namespace: &'a str,
+    name: &'a str,
+}
+
+impl Selector<'_> {
+    /// A policy of a kind that selects the object; its name is that of `flotilla promote`.
+    fn policy(&self, kind: &str) -> Value {
+        let Gvk {
+            group,
+            version,
+            kind: target_kind,
+        } = self.target;
+        let gvk = format!("{group}/{version}, Kind={target_kind}");
+        let mut policy = json!({
+            "apiVersion": "policy.karmada.io/v1alpha1",
+            "kind": format!("Cluster{kind}"),
+            "metadata": {"name": names::policy_name(self.namespace, self.name, &gvk)},
+            "spec": {"resourceSelectors": [{
+                "apiVersion": self.api_version,
+                "kind": target_kind,
+                "name": self.name,
+            }]},
+        });
+        if !self.namespace.is_empty() {
+            policy["kind"] = json!(kind);
+            policy["metadata"]["namespace"] = json!(self.namespace);
+        }
+        policy
+    }
+}
+
+/// The object's template, with what KubeFed sets in every copy.
+fn template(
+    object: &Value,
+    selector: &Selector<'_>,
+    text: &str,
+    conversion: &mut Conversion,
+) -> anyhow::Result<Value> {
+    let mut template = object["spec"]["template"].clone();
+    if template.is_null() {
+        template = json!({});
+    }
+    ensure!(template.is_object(), "spec.template: must be an object");
+    let labels = template["metadata"]["labels"].as_object();
+    let mut labels = labels.cloned().unwrap_or_default();
+    for field in ["annotations", "finalizers"] {
+        if !template["metadata"][field].is_null() {
+            let field = format!("spec.template.metadata.{field}");
+            let message = "KubeFed puts them into no copy, and they are left out here";
+            conversion.report(Severity::Note, text, &field, message);
+        }
+    }
+    if object["spec"]["retainReplicas"] == true {
+        if selector.target.kind == "Deployment" {
+            labels.insert(RETAIN_REPLICAS.to_owned(), json!("true"));
+        } else {
+            let message = "only Deployments keep the replicas that a member has set";
+            conversion.report(Severity::Loss, text, "spec.retainReplicas", message);
+        }
+    }
+    template["apiVersion"] = json!(selector.api_version);
+    template["kind"] = json!(selector.target.kind);
+    template["metadata"] = json!({"name": selector.name});
+    if !selector.namespace.is_empty() {
+        template["metadata"]["namespace"] = json!(selector.namespace);
+    }
+    if !labels.is_empty() {
+        template["metadata"]["labels"] = json!(labels);
+    }
+    if let Some(fields) = template.as_object_mut() {
+        fields.remove("status");
+    }
+    Ok(template)
+}
+
+/// Where the object goes: to the clusters of its placement, or of its replica preference, that
+/// its namespace is placed in too.
+fn clusters(
+    object: &Value,
+    namespace: &str,
+    division: Option<&ReplicaDivision>,
+    inventory: &Inventory,
+    conversion: &mut Conversion,
+) -> anyhow::Result<ClusterSet> {
+    let placement = &object["spec"]["placement"];
+    let clusters = match division {
+        None => ClusterSet::of_placement(placement)?,
+        Some(division) if division.intersects => {
+            let selected = ClusterSet::of_selector(placement)?;
+            selected.intersect(&division.clusters)
+        }
+        Some(division) => division.clusters.clone(),
+    };
+    if namespace.is_empty() {
+        return Ok(clusters);
+    }
+    match inventory.namespace_placement(namespace) {
+        Some(namespace_clusters) => Ok(clusters.intersect(namespace_clusters)),
+        None if inventory.one_namespace => Ok(clusters),
+        None => {
+            let message = format!(
+                "the FederatedNamespace {namespace} is not among the manifests, and KubeFed propagates nothing from a namespace without one; pass it, or a KubeFedConfig with scope Namespaced"
+            );
+            let text = object_text(object);
+            conversion.report(Severity::Loss, &text, "metadata.namespace", &message);
+            Ok(ClusterSet::nowhere())
+        }
+    }
+}
+
+/// The policy that places the object. The copies exist already, and are taken over.
+fn policy(
+    object: &Value,
+    selector: &Selector<'_>,
+    clusters: &ClusterSet,
+    division: Option<&ReplicaDivision>,
+) -> Value {
+    let mut policy = selector.policy("PropagationPolicy");
+    let spec = &mut policy["spec"];
+    spec["placement"] = json!({"clusterAffinity": clusters.affinity()});
+    if let Some(division) = division {
+        spec["placement"]["replicaScheduling"] = division.scheduling.clone();
+    }
+    spec["conflictResolution"] = json!("Overwrite");
+    if object["metadata"]["annotations"][ORPHAN] == "true" {
+        spec["preserveResourcesOnDeletion"] = json!(true);
+    }
+    policy
+}
+
+fn override_policy(selector: &Selector<'_>, rules: &[Value]) -> Value {
+    let mut policy = selector.policy("OverridePolicy");
+    policy["spec"]["overrideRules"] = json!(rules);
+    policy
+}

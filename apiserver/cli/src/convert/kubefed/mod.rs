@@ -1,0 +1,69 @@
+//! Converts KubeFed's objects. Source: KubeFed v0.10's API types, `pkg/controller/sync/resource.go`,
+//! `pkg/controller/util/placement.go` and `overrides.go`, and its user guide.
+//!
+//! documents ──► [`inventory`] (by role) ──► [`cluster`], [`federated_object`] ──► manifests
+//! placement of the object ∩ placement of its namespace ──► [`cluster_set`]; replicas ──► [`replica_preference`]
+
+mod cluster;
+mod cluster_set;
+mod federated_object;
+mod inventory;
+mod overrides;
+mod replica_preference;
+#[cfg(test)]
+mod tests;
+
+use anyhow::Context;
+use inventory::Inventory;
+use serde_json::{Value, json};
+
+use super::conversion::{Conversion, Severity};
+use karmada_api::well_known_keys::SKIP_AUTO_PROPAGATION;
+
+/// Converts all documents at once.
+///
+/// # Errors
+///
+/// A document that KubeFed's API would have refused, by object and field.
+pub(super) fn convert(documents: Vec<Value>) -> anyhow::Result<Conversion> {
+    let inventory = Inventory::new(documents)?;
+    let mut conversion = Conversion::default();
+    for cluster in &inventory.clusters {
+        let converted = cluster::convert(cluster, &inventory, &mut conversion);
+        converted.with_context(|| inventory::object_text(cluster))?;
+    }
+    for object in &inventory.federated {
+        let converted = federated_object::convert(object, &inventory, &mut conversion);
+        converted.with_context(|| inventory::object_text(object))?;
+    }
+    for preference in inventory.unused_preferences() {
+        let text = inventory::object_text(preference);
+        let message = "its target is not among the manifests; it is left out";
+        conversion.report(Severity::Loss, &text, "spec.targetKind", message);
+    }
+    for object in &inventory.others {
+        let object = keep(object.clone(), &inventory, &mut conversion);
+        conversion.prerequisites.extend(object);
+    }
+    Ok(conversion)
+}
+
+/// An object that is not KubeFed's stays as it is. A namespace that was not federated must not
+/// be created in every cluster, as namespaces are here.
+fn keep(mut object: Value, inventory: &Inventory, conversion: &mut Conversion) -> Option<Value> {
+    if object["kind"] == "Namespace" && object["apiVersion"] == "v1" {
+        let name = inventory::name(&object);
+        if inventory.namespace_placement(name).is_some() {
+            return None;
+        }
+        let labels = &mut object["metadata"]["labels"];
+        if !labels.is_object() {
+            *labels = json!({});
+        }
+        labels[SKIP_AUTO_PROPAGATION] = json!("true");
+        let message = "the namespace was not federated; its label keeps it out of the members";
+        let text = inventory::object_text(&object);
+        conversion.report(Severity::Note, &text, "metadata.labels", message);
+    }
+    Some(object)
+}

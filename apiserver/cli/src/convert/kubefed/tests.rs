@@ -1,0 +1,489 @@
+use serde_json::{Value, json};
+
+use super::convert;
+use crate::convert::conversion::{Conversion, Severity};
+use crate::manifest_files::parse_documents;
+
+fn converted(manifests: &str) -> Conversion {
+    convert(parse_documents(manifests).unwrap()).unwrap()
+}
+
+fn error(manifests: &str) -> String {
+    let result = convert(parse_documents(manifests).unwrap());
+    let error = result.err().expect("the manifests are refused");
+    format!("{error:#}")
+}
+
+fn of_kind<'a>(conversion: &'a Conversion, kind: &str) -> Vec<&'a Value> {
+    conversion
+        .manifests()
+        .filter(|m| m["kind"] == kind)
+        .collect()
+}
+
+/// The findings of a severity, as object and field.
+fn findings(conversion: &Conversion, severity: Severity) -> Vec<String> {
+    let findings = conversion.findings.iter();
+    let findings = findings.filter(|f| f.severity == severity);
+    findings
+        .map(|f| format!("{} {}", f.object, f.field))
+        .collect()
+}
+
+/// A federated ConfigMap `shop/settings` and its namespace, with the given placements.
+fn placed(placement: &str, namespace_placement: &str) -> String {
+    format!(
+        r#"
+apiVersion: types.kubefed.io/v1beta1
+kind: FederatedConfigMap
+metadata: {{namespace: shop, name: settings}}
+spec:
+  template: {{data: {{color: blue}}}}
+  placement: {placement}
+---
+apiVersion: types.kubefed.io/v1beta1
+kind: FederatedNamespace
+metadata: {{namespace: shop, name: shop}}
+spec:
+  placement: {namespace_placement}
+"#
+    )
+}
+
+#[test]
+fn a_federated_object_becomes_a_template_a_policy_and_an_override_policy() {
+    let conversion = converted(
+        r#"
+apiVersion: types.kubefed.io/v1beta1
+kind: FederatedDeployment
+metadata: {namespace: shop, name: web, annotations: {kubefed.io/orphan: "true"}}
+spec:
+  retainReplicas: true
+  template:
+    metadata: {labels: {app: web}, annotations: {a: b}}
+    spec:
+      replicas: 3
+      template: {spec: {containers: [{name: web, image: web:1}]}}
+  placement: {clusters: [{name: east}, {name: west}, {name: north}]}
+  overrides:
+  - clusterName: west
+    clusterOverrides:
+    - {path: /spec/replicas, value: 5}
+    - {path: /metadata/annotations, op: add, value: {team: shop}}
+    - {path: /metadata/annotations/old, op: remove}
+  - clusterName: north
+    clusterOverrides:
+    - {path: /spec/template/spec/containers/0/args/0, op: add, value: -q}
+  - clusterName: east
+    clusterOverrides:
+    - {path: /spec/template/spec/containers/0/args/0, op: add, value: -q}
+---
+apiVersion: types.kubefed.io/v1beta1
+kind: FederatedNamespace
+metadata: {namespace: shop, name: shop}
+spec: {placement: {clusterSelector: {}}}
+"#,
+    );
+    assert_eq!(findings(&conversion, Severity::Loss), Vec::<String>::new());
+    let deployment = of_kind(&conversion, "Deployment")[0];
+    assert_eq!(deployment["apiVersion"], "apps/v1");
+    assert_eq!(
+        deployment["metadata"],
+        json!({
+            "namespace": "shop",
+            "name": "web",
+            "labels": {"app": "web", "resourcetemplate.karmada.io/retain-replicas": "true"},
+        })
+    );
+    assert_eq!(deployment["spec"]["replicas"], 3);
+    let policy = of_kind(&conversion, "PropagationPolicy")[0];
+    assert_eq!(
+        policy["spec"],
+        json!({
+            "resourceSelectors": [{"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}],
+            "placement": {"clusterAffinity": {"clusterNames": ["east", "north", "west"]}},
+            "conflictResolution": "Overwrite",
+            "preserveResourcesOnDeletion": true,
+        })
+    );
+    let overrides = of_kind(&conversion, "OverridePolicy")[0];
+    assert_eq!(overrides["metadata"], policy["metadata"]);
+    assert_eq!(
+        overrides["spec"]["overrideRules"],
+        json!([
+            {
+                "targetCluster": {"clusterNames": ["west"]},
+                "overriders": {
+                    "annotationsOverrider": [
+                        {"operator": "add", "value": {"team": "shop"}},
+                        {"operator": "remove", "value": {"old": ""}},
+                    ],
+                    "plaintext": [{"operator": "replace", "path": "/spec/replicas", "value": 5}],
+                },
+            },
+            {
+                "targetCluster": {"clusterNames": ["north", "east"]},
+                "overriders": {"plaintext": [
+                    {"operator": "add", "path": "/spec/template/spec/containers/0/args/0", "value": "-q"},
+                ]},
+            },
+        ])
+    );
+    // A namespace that goes everywhere is one that is not kept out.
+    let namespace = of_kind(&conversion, "Namespace")[0];
+    assert_eq!(namespace["metadata"], json!({"name": "shop"}));
+    assert!(of_kind(&conversion, "ClusterPropagationPolicy").is_empty());
+}
+
+#[test]
+fn an_object_goes_where_its_placement_and_that_of_its_namespace_agree() {
+    let both = r#"{clusterNames: [b]}"#;
+    let selector = r#"{clusterSelector: {matchLabels: {tier: "1"}}}"#;
+    let names = "{clusters: [{name: a}, {name: b}]}";
+    let table = [
+        (names, "{clusters: [{name: b}, {name: c}]}", Some(both)),
+        (
+            names,
+            "{clusterSelector: {}}",
+            Some("{clusterNames: [a, b]}"),
+        ),
+        (
+            names,
+            selector,
+            Some(r#"{clusterNames: [a, b], labelSelector: {matchLabels: {tier: "1"}}}"#),
+        ),
+        ("{clusterSelector: {}}", "{clusterSelector: {}}", Some("{}")),
+        (
+            selector,
+            r#"{clusterSelector: {matchLabels: {tier: "2"}}}"#,
+            Some(
+                r#"{labelSelector: {matchLabels: {tier: "1"}, matchExpressions: [{key: tier, operator: In, values: ["2"]}]}}"#,
+            ),
+        ),
+        // The list is stronger than the selector, even an empty one.
+        (
+            "{clusters: [], clusterSelector: {}}",
+            "{clusterSelector: {}}",
+            None,
+        ),
+        (
+            "{clusters: [{name: b}], clusterSelector: {}}",
+            "{clusterSelector: {}}",
+            Some(both),
+        ),
+        ("{}", "{clusterSelector: {}}", None),
+        (names, "{clusters: [{name: c}]}", None),
+    ];
+    for (placement, namespace, affinity) in table {
+        let conversion = converted(&placed(placement, namespace));
+        let policies = of_kind(&conversion, "PropagationPolicy");
+        let affinities: Vec<&Value> = policies
+            .iter()
+            .map(|p| &p["spec"]["placement"]["clusterAffinity"])
+            .collect();
+        let expected: Vec<Value> = affinity
+            .into_iter()
+            .flat_map(|text| parse_documents(text).unwrap())
+            .collect();
+        assert_eq!(
+            affinities,
+            expected.iter().collect::<Vec<_>>(),
+            "{placement} in {namespace}"
+        );
+        assert_eq!(of_kind(&conversion, "ConfigMap").len(), 1);
+    }
+}
+
+#[test]
+fn a_namespace_in_some_clusters_is_kept_out_of_the_others() {
+    let conversion = converted(&placed("{clusterSelector: {}}", "{clusters: [{name: a}]}"));
+    let namespace = of_kind(&conversion, "Namespace")[0];
+    assert_eq!(
+        namespace["metadata"]["labels"],
+        json!({"namespace.karmada.io/skip-auto-propagation": "true"})
+    );
+    let policy = of_kind(&conversion, "ClusterPropagationPolicy")[0];
+    assert_eq!(
+        policy["spec"]["placement"],
+        json!({"clusterAffinity": {"clusterNames": ["a"]}})
+    );
+    let plain = converted("{apiVersion: v1, kind: Namespace, metadata: {name: host}}");
+    assert_eq!(
+        of_kind(&plain, "Namespace")[0]["metadata"]["labels"],
+        json!({"namespace.karmada.io/skip-auto-propagation": "true"})
+    );
+}
+
+#[test]
+fn a_namespace_that_is_not_federated_stops_the_conversion() {
+    let object = placed("{clusterSelector: {}}", "{}");
+    let object = object.split("---").next().unwrap();
+    let conversion = converted(object);
+    assert_eq!(
+        findings(&conversion, Severity::Loss),
+        ["FederatedConfigMap shop/settings metadata.namespace"]
+    );
+    let scope = "---\n{apiVersion: core.kubefed.io/v1beta1, kind: KubeFedConfig, metadata: {name: kubefed}, spec: {scope: Namespaced}}";
+    let conversion = converted(&format!("{object}{scope}"));
+    assert_eq!(findings(&conversion, Severity::Loss), Vec::<String>::new());
+    assert_eq!(of_kind(&conversion, "PropagationPolicy").len(), 1);
+}
+
+/// A federated Deployment `shop/web` with a replica preference of this spec.
+fn divided(spec: &str, placement: &str) -> Conversion {
+    converted(&format!(
+        r#"
+apiVersion: scheduling.kubefed.io/v1alpha1
+kind: ReplicaSchedulingPreference
+metadata: {{namespace: shop, name: web}}
+spec: {spec}
+---
+apiVersion: types.kubefed.io/v1beta1
+kind: FederatedDeployment
+metadata: {{namespace: shop, name: web}}
+spec:
+  template: {{spec: {{replicas: 1}}}}
+  placement: {placement}
+  overrides:
+  - clusterName: a
+    clusterOverrides: [{{path: /spec/replicas, value: 7}}]
+---
+apiVersion: types.kubefed.io/v1beta1
+kind: FederatedNamespace
+metadata: {{namespace: shop, name: shop}}
+spec: {{placement: {{clusterSelector: {{}}}}}}
+"#
+    ))
+}
+
+#[test]
+fn a_replica_preference_becomes_static_weights() {
+    let any = json!({"targetCluster": {}, "weight": 1});
+    let table = [
+        ("{}", json!({}), json!([any])),
+        (r#"{"*": {weight: 1}}"#, json!({}), json!([any])),
+        (
+            "{a: {weight: 1}, b: {weight: 2}, c: {weight: 2}, d: {}}",
+            json!({"clusterNames": ["a", "b", "c"]}),
+            json!([
+                {"targetCluster": {"clusterNames": ["a"]}, "weight": 1},
+                {"targetCluster": {"clusterNames": ["b", "c"]}, "weight": 2},
+            ]),
+        ),
+        (
+            r#"{"*": {weight: 3}, a: {weight: 1}, b: {weight: 0}}"#,
+            json!({"exclude": ["b"]}),
+            json!([
+                {"targetCluster": {"clusterNames": ["a"]}, "weight": 1},
+                {"targetCluster": {"exclude": ["a", "b"]}, "weight": 3},
+            ]),
+        ),
+    ];
+    for (clusters, affinity, weights) in table {
+        let spec =
+            format!("{{targetKind: FederatedDeployment, totalReplicas: 9, clusters: {clusters}}}");
+        let conversion = divided(&spec, "{clusters: [{name: z}]}");
+        let policy = of_kind(&conversion, "PropagationPolicy")[0];
+        assert_eq!(
+            policy["spec"]["placement"],
+            json!({
+                "clusterAffinity": affinity,
+                "replicaScheduling": {
+                    "replicaSchedulingType": "Divided",
+                    "replicaDivisionPreference": "Weighted",
+                    "weightPreference": {"staticWeightList": weights},
+                },
+            }),
+            "{clusters}"
+        );
+        assert_eq!(of_kind(&conversion, "Deployment")[0]["spec"]["replicas"], 9);
+        // KubeFed's scheduler has written the replicas of each cluster there.
+        assert!(of_kind(&conversion, "OverridePolicy").is_empty());
+    }
+}
+
+#[test]
+fn the_selector_of_the_object_decides_too_where_the_preference_says_so() {
+    let spec = "{targetKind: FederatedDeployment, totalReplicas: 4, intersectWithClusterSelector: true, clusters: {c: {weight: 1}, d: {weight: 1}}}";
+    let conversion = divided(spec, "{clusterSelector: {matchLabels: {zone: x}}}");
+    let policy = of_kind(&conversion, "PropagationPolicy")[0];
+    assert_eq!(
+        policy["spec"]["placement"]["clusterAffinity"],
+        json!({"clusterNames": ["c", "d"], "labelSelector": {"matchLabels": {"zone": "x"}}})
+    );
+}
+
+#[test]
+fn what_has_no_equal_is_listed() {
+    let spec = "{targetKind: FederatedDeployment, totalReplicas: 4, rebalance: true, clusters: {c: {weight: 1, minReplicas: 1, maxReplicas: 2}}}";
+    let conversion = divided(spec, "{}");
+    let preference = "ReplicaSchedulingPreference shop/web";
+    assert_eq!(
+        findings(&conversion, Severity::Loss),
+        [
+            format!("{preference} spec.clusters[c].minReplicas"),
+            format!("{preference} spec.clusters[c].maxReplicas"),
+        ]
+    );
+    assert_eq!(
+        findings(&conversion, Severity::Note),
+        [format!("{preference} spec.rebalance")]
+    );
+    let manifests = placed("{clusterSelector: {}}", "{clusterSelector: {}}").replace(
+        "  placement: {clusterSelector: {}}\n---",
+        "  placement: {clusterSelector: {}}\n  retainReplicas: true\n  overrides: [{clusterName: a, clusterOverrides: [{path: /kind, value: A}]}]\n---",
+    );
+    let conversion = converted(&manifests);
+    assert_eq!(
+        findings(&conversion, Severity::Loss),
+        [
+            "FederatedConfigMap shop/settings spec.retainReplicas",
+            "FederatedConfigMap shop/settings spec.overrides[0].clusterOverrides[0].path",
+        ]
+    );
+    let lone = converted(
+        "{apiVersion: scheduling.kubefed.io/v1alpha1, kind: ReplicaSchedulingPreference, metadata: {namespace: shop, name: p}, spec: {targetKind: FederatedDeployment, totalReplicas: 1}}",
+    );
+    assert_eq!(
+        findings(&lone, Severity::Loss),
+        ["ReplicaSchedulingPreference shop/p spec.targetKind"]
+    );
+}
+
+#[test]
+fn a_cluster_keeps_its_labels_token_and_authority() {
+    let conversion = converted(
+        r#"
+apiVersion: core.kubefed.io/v1beta1
+kind: KubeFedCluster
+metadata: {namespace: fed, name: east, labels: {zone: x}}
+spec:
+  apiEndpoint: 10.0.0.1:6443
+  caBundle: Y2E=
+  secretRef: {name: east-token}
+  disabledTLSValidations: ["*"]
+  proxyURL: ""
+status: {region: r1, zones: [r1-a], conditions: []}
+---
+{apiVersion: v1, kind: Secret, metadata: {namespace: fed, name: east-token}, data: {token: dG9rZW4=}}
+---
+apiVersion: core.kubefed.io/v1beta1
+kind: KubeFedCluster
+metadata: {namespace: fed, name: west}
+spec: {apiEndpoint: "https://west", secretRef: {name: west-token}, disabledTLSValidations: [ValidityPeriod]}
+"#,
+    );
+    let clusters = of_kind(&conversion, "Cluster");
+    assert_eq!(
+        *clusters[0],
+        json!({
+            "apiVersion": "cluster.karmada.io/v1alpha1",
+            "kind": "Cluster",
+            "metadata": {"name": "east", "labels": {"zone": "x"}},
+            "spec": {
+                "syncMode": "Push",
+                "apiEndpoint": "https://10.0.0.1:6443",
+                "insecureSkipTLSVerification": true,
+                "region": "r1",
+                "zones": ["r1-a"],
+                "secretRef": {"namespace": "karmada-cluster", "name": "east"},
+            },
+        })
+    );
+    assert_eq!(clusters[1]["spec"]["apiEndpoint"], "https://west");
+    let secrets = of_kind(&conversion, "Secret");
+    assert_eq!(secrets.len(), 1);
+    assert_eq!(
+        secrets[0]["data"],
+        json!({"token": "dG9rZW4=", "caBundle": "Y2E="})
+    );
+    assert_eq!(
+        findings(&conversion, Severity::Loss),
+        ["KubeFedCluster fed/west spec.disabledTLSValidations"]
+    );
+    assert_eq!(
+        findings(&conversion, Severity::Note),
+        ["KubeFedCluster fed/west spec.secretRef"]
+    );
+}
+
+#[test]
+fn a_type_configuration_names_the_kind_of_the_copies() {
+    let widget = r#"
+apiVersion: types.kubefed.io/v1beta1
+kind: FederatedWidget
+metadata: {name: w}
+spec: {template: {spec: {size: 1}}, placement: {clusterSelector: {}}}
+"#;
+    assert_eq!(
+        error(widget),
+        "FederatedWidget w: kind: the kind of FederatedWidget's copies is not known; pass its FederatedTypeConfig too"
+    );
+    let config = |propagation: &str| {
+        format!(
+            r#"{widget}---
+apiVersion: core.kubefed.io/v1beta1
+kind: FederatedTypeConfig
+metadata: {{name: widgets.example.org}}
+spec:
+  federatedType: {{group: types.kubefed.io, version: v1beta1, kind: FederatedWidget}}
+  targetType: {{group: example.org, version: v1, kind: Widget, scope: Cluster}}
+  propagation: {propagation}
+"#
+        )
+    };
+    let conversion = converted(&config("Enabled"));
+    assert_eq!(
+        of_kind(&conversion, "Widget")[0]["apiVersion"],
+        "example.org/v1"
+    );
+    assert_eq!(of_kind(&conversion, "ClusterPropagationPolicy").len(), 1);
+    let conversion = converted(&config("Disabled"));
+    assert!(of_kind(&conversion, "ClusterPropagationPolicy").is_empty());
+}
+
+#[test]
+fn malformed_objects_are_refused_by_object_and_field() {
+    let cluster =
+        "apiVersion: core.kubefed.io/v1beta1\nkind: KubeFedCluster\nmetadata: {name: a}\n";
+    let settings = |spec: &str| {
+        format!(
+            "apiVersion: types.kubefed.io/v1beta1\nkind: FederatedConfigMap\nmetadata: {{namespace: shop, name: c}}\nspec: {spec}\n"
+        )
+    };
+    let table = [
+        (cluster.to_owned(), "KubeFedCluster a: spec.apiEndpoint: must be set"),
+        (
+            format!("{cluster}spec: {{apiEndpoint: a}}\n"),
+            "KubeFedCluster a: spec.secretRef.name: must be set",
+        ),
+        (format!("{cluster}---\n{cluster}"), "KubeFedCluster a appears more than once"),
+        (
+            settings("{placement: {clusters: [{}]}}"),
+            "FederatedConfigMap shop/c: spec.placement.clusters[0].name: must be set",
+        ),
+        (
+            settings("{template: 1}"),
+            "FederatedConfigMap shop/c: spec.template: must be an object",
+        ),
+        (
+            settings("{overrides: [{clusterName: a}, {clusterName: a}]}"),
+            "FederatedConfigMap shop/c: spec.overrides[1].clusterName: a appears more than once",
+        ),
+        (
+            settings("{overrides: [{clusterName: a, clusterOverrides: [{path: /data, op: move}]}]}"),
+            "FederatedConfigMap shop/c: spec.overrides[0].clusterOverrides[0].op: move is none of add, remove and replace",
+        ),
+        (
+            "{apiVersion: types.kubefed.io/v1beta1, kind: FederatedNamespace, metadata: {namespace: a, name: b}}".to_owned(),
+            "FederatedNamespace a/b: metadata.namespace: a federated namespace lies in the namespace of its name",
+        ),
+        (
+            "{apiVersion: v1, kind: ConfigMap}".to_owned(),
+            "ConfigMap : metadata.name: must be set",
+        ),
+    ];
+    for (manifests, message) in table {
+        assert_eq!(error(&manifests), message);
+    }
+}
