@@ -53,7 +53,7 @@ impl MeasuredProcess {
     }
 
     fn spawn(arguments: &[&str]) -> anyhow::Result<(Self, String)> {
-        let start = Instant::now();
+        let began = Instant::now();
         let mut child = Command::new(BINARY)
             .args(arguments)
             .stdout(Stdio::piped())
@@ -65,7 +65,7 @@ impl MeasuredProcess {
         }
         let process = Self {
             child,
-            startup_time: start.elapsed(),
+            startup_time: began.elapsed(),
             kubeconfig: PathBuf::new(),
         };
         let line = line.trim().to_owned();

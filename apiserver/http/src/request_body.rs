@@ -438,7 +438,7 @@ struct DuplicateKeyTracker {
 }
 
 impl DuplicateKeyTracker {
-    /// Runs `visit` with the path extended by `step`.
+    /// Runs `inside` with the path extended by `step`.
     fn with_path_step<T>(&self, step: impl FnOnce(&mut String), visit: impl FnOnce() -> T) -> T {
         let before = self.path.borrow().len();
         step(&mut self.path.borrow_mut());

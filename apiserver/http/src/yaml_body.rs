@@ -19,7 +19,7 @@ pub(crate) fn conversion_error(error: &Error) -> String {
 mod tests {
     use super::*;
 
-    fn error_message(text: &str) -> String {
+    fn decode_error(text: &str) -> String {
         decode_yaml(text.as_bytes()).unwrap_err()
     }
 
@@ -44,7 +44,7 @@ mod tests {
             ),
             (format!("a:\n{}", "- <<: {b: 1}\n".repeat(1_001)), "budget"),
         ] {
-            let message = error_message(&text);
+            let message = decode_error(&text);
             assert!(message.contains(expected), "{message}");
         }
         // As deep as documents may be nested, with few nodes.

@@ -82,7 +82,9 @@ fn validate_metric(field: &str, metric: &Value, rules: MetricRules, errors: &mut
     let kind = text(metric, "/type");
     let path = format!("{field}.type");
     let allowed_types = METRIC_TYPES.iter().filter(|(_, source)| allowed(source));
-    let own_source = allowed_types.clone().find(|(name, _)| *name == kind);
+    let own_source = allowed_types
+        .clone()
+        .find(|(allowed_types, _)| *allowed_types == kind);
     let own_source = own_source.map(|(_, source)| *source);
     if kind.is_empty() {
         errors.push(FieldError::required(
@@ -91,7 +93,9 @@ fn validate_metric(field: &str, metric: &Value, rules: MetricRules, errors: &mut
         ));
     }
     if own_source.is_none() {
-        let types: Vec<&str> = allowed_types.map(|(name, _)| *name).collect();
+        let types: Vec<&str> = allowed_types
+            .map(|(allowed_types, _)| *allowed_types)
+            .collect();
         errors.push(FieldError::not_supported(&path, &kind.into(), &types));
     }
     let is_present = |source: &&&str| allowed(source) && has(metric, &format!("/{source}"));
@@ -100,7 +104,7 @@ fn validate_metric(field: &str, metric: &Value, rules: MetricRules, errors: &mut
         let source = get(metric, &format!("/{first}"));
         validate_source(&format!("{field}.{first}"), first, source, rules, errors);
     }
-    if let Some(own_source) = own_source.filter(|source| !present.contains(source)) {
+    if let Some(own_source) = own_source.filter(|own_source| !present.contains(own_source)) {
         errors.push(FieldError::required(
             format!("{field}.{own_source}"),
             "must populate information for the given metric source",
