@@ -121,7 +121,8 @@ fn command_of<'a>(
     flags_by_command: &'a BTreeMap<String, BTreeSet<String>>,
 ) -> (&'a str, &'a BTreeSet<String>) {
     let lengths = (0..=arguments.len()).rev();
-    let mut beginnings = lengths.filter_map(|n| flags_by_command.get_key_value(&arguments[..n].join(" ")));
+    let mut beginnings =
+        lengths.filter_map(|n| flags_by_command.get_key_value(&arguments[..n].join(" ")));
     let (command, flags) = beginnings.next().unwrap();
     (command, flags)
 }

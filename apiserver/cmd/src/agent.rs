@@ -12,15 +12,20 @@ use std::time::Duration;
 
 use anyhow::Context;
 use clap::Args;
-use client::{Api, Informer, InformerFactory, ListWatchSelector, ShutdownToken, TaskGroup};
-use client::remote::{RemoteApi, RestConfig};
 use client::remote::in_cluster::InClusterEnvironment;
 use client::remote::kubeconfig::KubeconfigLoadingRules;
-use clusters::{AgentCertificateValidity, AgentClusterSpec, AgentTunnelReporter, ClusterControllersOptions, ClusterControllersSettings, ReportedSecrets};
+use client::remote::{RemoteApi, RestConfig};
+use client::{Api, Informer, InformerFactory, ListWatchSelector, ShutdownToken, TaskGroup};
 use clusters::register::{AGENT_NAMESPACE, run_certificate_rotation};
+use clusters::{
+    AgentCertificateValidity, AgentTunnelReporter, ClusterControllersOptions,
+    ClusterControllersSettings,
+};
 use controller_context::PropagationContext;
 use flotilla_cli::{feature_gate_flags, output};
-use flotilla_runtime::{ClusterLister, ControllerContext, EventRecorder, HostWorkloadFilter, LeaderElector, LeaderFence};
+use flotilla_runtime::{
+    ClusterLister, ControllerContext, EventRecorder, HostWorkloadFilter, LeaderElector, LeaderFence,
+};
 use interpreter::{ResourceInterpreter, WebhookInterpreterOptions};
 use karmada_api::names::execution_space_name;
 use karmada_api::resources::{CLUSTERS, WORKS};
@@ -31,13 +36,13 @@ use services::ServiceControllersOptions;
 use tokio::sync::Notify;
 use webhook_client::{ServiceRouting, WebhookClientManager};
 
-use crate::{logs, script_flags};
 use crate::agent_endpoints::{AgentEndpointArgs, AgentReadiness};
 use crate::agent_flags::{AgentClusterArgs, CertificateRotationArgs};
 use crate::agent_leader_election::AgentLeaderElectionArgs;
 use crate::file_changes::watch_files;
 use crate::leader_election::run_elected_terms;
 use crate::signals::TerminationSignals;
+use crate::{logs, script_flags};
 
 const COMPONENT: &str = "karmada-agent";
 /// How long the agent waits before it asks an unreachable server again.
@@ -322,6 +327,4 @@ async fn start_controllers(
     let started = Box::pin(propagation::start_agent(&context, name)).await;
     started.map_err(anyhow::Error::msg)?;
     Ok(context.clusters.informer().clone())
-}
-    }
 }

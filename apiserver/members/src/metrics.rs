@@ -93,7 +93,12 @@ impl MemberRequestMetrics {
 
     /// Observes a call. Only transport errors, 429 and 5xx count as errors; "not found"
     /// or a conflict does not.
-    pub(crate) fn observe_call(&self, verb: &'static str, duration: Duration, error: Option<&Error>) {
+    pub(crate) fn observe_call(
+        &self,
+        verb: &'static str,
+        duration: Duration,
+        error: Option<&Error>,
+    ) {
         if let Some(index) = VERBS.iter().position(|v| *v == verb) {
             let of_verb = self.durations[index].get_or_init(|| {
                 METRIC_FAMILIES

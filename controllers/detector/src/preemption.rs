@@ -268,8 +268,8 @@ mod tests {
         };
         plane.control_plane.seed(&DEPLOYMENTS, deployment("web"));
         plane.control_plane.seed(&POLICIES, named("low", 1));
-        let gates = FeatureGates::default()
-            .with_feature(KarmadaFeature::PropagationPolicyPreemption, true);
+        let gates =
+            FeatureGates::default().with_feature(KarmadaFeature::PropagationPolicyPreemption, true);
         let detector = detector_with_gates(&mut plane, gates).await;
         let claimed_by = || {
             let stored = plane.control_plane.get_object(&DEPLOYMENTS, "n", "web");
@@ -279,7 +279,10 @@ mod tests {
         detector.reconcile_queued().await;
         assert_eq!(claimed_by(), "low");
         plane.control_plane.seed(&POLICIES, named("high", 2));
-        wait_until("the policy", || detector.policies.get_by_key("n/high").is_some()).await;
+        wait_until("the policy", || {
+            detector.policies.get_by_key("n/high").is_some()
+        })
+        .await;
         detector.reconcile_policy("n/high").await.unwrap();
         detector.reconcile_queued().await;
         assert_eq!(claimed_by(), "low");

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use client::{Api, Informer, InformerFactory, ListWatchSelector};
-use machinery::Object;
 use karmada_api::resources::CLUSTERS;
 use karmada_api::{Cluster, ClusterAttributes};
+use machinery::Object;
 use parking_lot::RwLock;
 
 /// A Cluster and its decoded form.

@@ -11,12 +11,17 @@ mod claim_explanation;
 mod simulation_input;
 
 use client::ApiResource;
-use controller_context::{BindingDiff, NamespaceFilter, SkippedResourceConfig, TemplateFilterOptions, TemplateKey};
-use detector::{DesiredBinding, InterpretedReplicas, InterpretedTemplate, ParsedPolicy, PolicyClaim, is_created_by_every_cluster};
+use controller_context::{
+    BindingDiff, NamespaceFilter, SkippedResourceConfig, TemplateFilterOptions, TemplateKey,
+};
+use detector::{
+    DesiredBinding, InterpretedReplicas, InterpretedTemplate, ParsedPolicy, PolicyClaim,
+    is_created_by_every_cluster,
+};
 use flotilla_runtime::RestMapping;
 use interpreter::ResourceInterpreter;
-use karmada_api::{FeatureGates, KarmadaFeature, ResourceBinding, TargetCluster};
 use karmada_api::well_known_keys::{CLAIMED_BY, is_reserved_namespace};
+use karmada_api::{FeatureGates, KarmadaFeature, ResourceBinding, TargetCluster};
 use machinery::Object;
 use scheduler::{DecisionExplanation, SchedulingSimulation};
 use serde_json::Value;
@@ -120,7 +125,7 @@ fn never_claimed_reason(kind: &ApiResource, template: &Object) -> Option<String>
     if is_created_by_every_cluster(&key) {
         return Some("every cluster creates this object for itself".to_owned());
     }
-    let defaults = PropagationOptions::default().skipped_namespaces;
+    let defaults = TemplateFilterOptions::default().skipped_namespaces;
     let is_skipped = NamespaceFilter::new(&defaults).is_ok_and(|filter| !filter.allows(namespace));
     match is_skipped && !is_reserved_namespace(namespace) {
         true => Some(format!(

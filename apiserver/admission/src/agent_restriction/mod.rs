@@ -15,13 +15,15 @@ mod ownership;
 mod reviews;
 mod work;
 
-use karmada_api::agents::{AGENT_SECRET_NAMESPACE, AGENTS_GROUP, AgentRegistration, RBAC_GENERATOR, cluster_of_agent};
+use karmada_api::agents::{
+    AGENT_SECRET_NAMESPACE, AGENTS_GROUP, AgentRegistration, RBAC_GENERATOR, cluster_of_agent,
+};
 use karmada_api::names::{execution_space_name, impersonation_secret_name, work_name};
 use machinery::UserInfo;
 use serde_json::Value;
 
-use crate::builtin;
 use crate::attributes::AdmissionOperation;
+use crate::builtin;
 use crate::unstructured::{entries, get, text};
 
 pub(crate) use agent_write::AgentWrite;

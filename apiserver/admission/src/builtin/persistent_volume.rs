@@ -276,7 +276,11 @@ pub(super) fn validate_positive(field: &str, amount: &Value, errors: &mut Vec<Fi
 pub(super) fn validate_immutable_mode(spec: &Value, old: &Value, errors: &mut Vec<FieldError>) {
     let mode = get(spec, "/volumeMode");
     if mode != get(old, "/volumeMode") {
-        errors.push(FieldError::invalid("volumeMode", mode, "field is immutable"));
+        errors.push(FieldError::invalid(
+            "volumeMode",
+            mode,
+            "field is immutable",
+        ));
     }
 }
 

@@ -19,6 +19,7 @@ use anyhow::Context;
 use auth::LocalAuthenticator;
 use auth::tls::ReplaceableServingCertificate;
 use auth::token::ServiceAccountTokens;
+use client::{InformerFactory, ShutdownToken, TaskGroup};
 use flotilla_http::{ApiServer, ApiServerOptions};
 use flotilla_kube::kubernetes_service::{self, KubernetesServiceOptions};
 use flotilla_metrics::MetricsRegistry;

@@ -9,9 +9,9 @@ use admission_configuration::{
 };
 use anyhow::Context;
 use auth::RoleEscalationCheck;
+use client::InformerFactory;
 use client::{Api, TaskGroup};
 use flotilla_metrics::MetricsRegistry;
-use client::InformerFactory;
 use machinery::UserInfo;
 use machinery::time::Clock;
 use metrics_adapter::MetricsAdapter;

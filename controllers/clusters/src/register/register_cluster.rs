@@ -154,7 +154,7 @@ pub async fn delete_agent_roles(
 }
 
 /// An object of the agent in the member, with its resource and namespace.
-type MemberObject<'a> = (&'static Gvr, &'a str, serde_json::Value);
+type MemberObject<'a> = (&'static Gvr, &'a str, Value);
 
 fn resources_of_agent<'a>(spec: &'a RegisterSpec, kubeconfig: &str) -> [MemberObject<'a>; 6] {
     let namespace = spec.agent_namespace.as_str();
@@ -181,7 +181,7 @@ fn resources_of_agent<'a>(spec: &'a RegisterSpec, kubeconfig: &str) -> [MemberOb
 }
 
 /// The objects of the agent in the member, in the order in which they are created.
-pub fn agent_objects(spec: &RegisterSpec, kubeconfig: &str) -> Vec<serde_json::Value> {
+pub fn agent_objects(spec: &RegisterSpec, kubeconfig: &str) -> Vec<Value> {
     let resources = resources_of_agent(spec, kubeconfig).into_iter();
     resources.map(|(_, _, body)| body).collect()
 }

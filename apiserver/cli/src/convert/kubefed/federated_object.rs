@@ -1,9 +1,9 @@
 //! Converts a federated object to a template, a policy and an override policy.
 
 use anyhow::ensure;
-use machinery::Gvk;
 use karmada_api::names;
 use karmada_api::well_known_keys::{RETAIN_REPLICAS, SKIP_AUTO_PROPAGATION};
+use machinery::Gvk;
 use serde_json::{Value, json};
 
 use super::cluster_set::ClusterSet;

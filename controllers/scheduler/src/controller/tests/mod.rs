@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use client::{InformerFactory, ListWatchSelector, TaskGroup};
 use client_fake::FakeApi;
 use flotilla_runtime::ControllerContext;
 use karmada_api::resources::CLUSTERS;
