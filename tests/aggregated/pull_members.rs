@@ -53,7 +53,11 @@ async fn install_agent_roles(host: &ApiServerClient) {
     let text = std::fs::read_to_string(file).unwrap();
     for document in text.split("\n---\n") {
         let object: Value = serde_saphyr::from_str(document).unwrap();
-        host.create(object).await;
+        // The registration of a cluster in push mode has created the namespace of Secrets.
+        match host.try_create(object.clone()).await {
+            Err(error) if object["kind"] == "Namespace" && error.is_already_exists() => {}
+            created => _ = created.unwrap_or_else(|error| panic!("{error}: {object:#}")),
+        }
     }
 }
 

@@ -81,14 +81,14 @@ const LARGE_BODY_BYTES: usize = 20 << 20;
 fn a_client_that_is_refused_while_it_sends_reads_the_answer() {
     let server = ApiTestServer::shared();
     let body = " ".repeat(LARGE_BODY_BYTES);
-    let refused = server.request("POST", MAPS);
-    let refused = refused.body("application/json", &*body).send();
-    assert_eq!(refused.code, 413, "{}", refused.text());
+    let request = server.request("POST", MAPS);
+    let reply = request.body("application/json", &*body).send();
+    assert_eq!(reply.code, 413, "{}", reply.text());
     let stranger = RawHttpRequest::new(&server.address, &server.anonymous, "POST", MAPS)
         .header("Authorization", "Bearer of.nothing")
         .body("application/json", body);
-    let refused = stranger.send();
-    assert_eq!(refused.code, 401, "{}", refused.text());
+    let reply = stranger.send();
+    assert_eq!(reply.code, 401, "{}", reply.text());
 }
 
 #[test]

@@ -135,15 +135,15 @@ impl WebhookTest {
     /// The last recorded request that fits.
     pub(crate) fn recorded(&self, fits: impl Fn(&Value) -> bool) -> Value {
         let requests = self.requests.lock();
-        let found = requests.iter().rev().find(|r| fits(r));
-        found.unwrap().clone()
+        let request = requests.iter().rev().find(|r| fits(r));
+        request.unwrap().clone()
     }
 
     /// The recorded requests for an object of this name.
     pub(crate) fn requests_of(&self, name: &Value) -> Vec<Value> {
         let requests = self.requests.lock();
-        let found = requests.iter().filter(|r| r["name"] == *name);
-        found.cloned().collect()
+        let matching = requests.iter().filter(|r| r["name"] == *name);
+        matching.cloned().collect()
     }
 }
 

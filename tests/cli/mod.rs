@@ -8,9 +8,6 @@
 /// The control plane, and runs of the binary.
 mod fixture;
 
-/// Commands and flags that the manuals name.
-mod manuals;
-
 /// `cordon`, `uncordon` and `taint`.
 mod taints;
 

@@ -68,9 +68,9 @@ async fn socks5_proxies_and_ipv6_members_are_reached() {
     let spec = json!({"proxyURL": format!("socks5://me:wrong-secret@{}", proxy.address)});
     test_server.register_cluster("refused", &peer, spec).await;
     let path = cluster_proxy_path("refused", "/api");
-    let refused = test_server.admin.get(&path).await;
-    let text = String::from_utf8_lossy(&refused.body);
-    assert_eq!(refused.code, 503, "{text}");
+    let reply = test_server.admin.get(&path).await;
+    let text = String::from_utf8_lossy(&reply.body);
+    assert_eq!(reply.code, 503, "{text}");
     assert!(text.contains("proxy refused: "), "{text}");
     assert!(!text.contains("wrong-secret"), "{text}");
     assert!(!test_server.log().contains("wrong-secret"));

@@ -34,8 +34,8 @@ static YAML_ERROR: LazyLock<Regex> =
     LazyLock::new(|| Regex::new("(?s)(error converting YAML to JSON: ).*").unwrap());
 static JSON_ERROR: LazyLock<Regex> = LazyLock::new(|| {
     let go = r"invalid character '.{1,6}' (looking for beginning of (value|object key string)|after (object key:value pair|object key|array element|top-level value)|in string literal)|unexpected end of JSON input|exceeded max depth(: JSON may be nested [0-9]+ levels deep)?";
-    let ours = r"(expected `.`( or `.`)?|control character \(.*?\) found while parsing a string|[A-Za-z][A-Za-z ]*) at line \d+ column \d+";
-    Regex::new(&format!("{go}|{ours}")).unwrap()
+    let syntax_error = r"(expected `.`( or `.`)?|control character \(.*?\) found while parsing a string|[A-Za-z][A-Za-z ]*) at line \d+ column \d+";
+    Regex::new(&format!("{go}|{syntax_error}")).unwrap()
 });
 
 /// The values of a reply that later requests of the case use, and the names given to values.

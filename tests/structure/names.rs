@@ -42,26 +42,6 @@ const BANNED_LOCALS: [&str; 19] = [
     "refused", "said", "seen", "theirs", "told", "wanted", "whole", "why",
 ];
 
-/// Folders in which all local variables bear nouns; the others follow.
-const FOLDERS_WITH_PLAIN_LOCALS: [&str; 16] = [
-    "apiserver/admission/",
-    "apiserver/apply/",
-    "apiserver/auth/",
-    "apiserver/cel/",
-    "apiserver/http/",
-    "apiserver/machinery/",
-    "apiserver/members/",
-    "apiserver/metrics/",
-    "apiserver/patch/",
-    "apiserver/profiling/",
-    "apiserver/registry/",
-    "apiserver/storage/",
-    "apiserver/tracing/",
-    "apiserver/watchcache/",
-    "openapi/",
-    "tests/",
-];
-
 /// The field's own names that have an `And`.
 const NAMES_WITH_AND: [&str; 2] = ["PriorityAndFairnessLayer", "PriorityAndFairnessService"];
 
@@ -144,16 +124,11 @@ fn functions_and_constants_use_the_words_of_the_field() {
 fn local_variables_bear_nouns() {
     let mut wrong = Vec::new();
     for file in read_all() {
-        let is_checked = FOLDERS_WITH_PLAIN_LOCALS
-            .iter()
-            .any(|folder| file.path.starts_with(folder));
         let banned = file
             .locals
             .iter()
             .filter(|name| BANNED_LOCALS.contains(&name.as_str()));
-        if is_checked {
-            wrong.extend(banned.map(|name| format!("{}: {name}", file.path)));
-        }
+        wrong.extend(banned.map(|name| format!("{}: {name}", file.path)));
     }
     assert!(wrong.is_empty(), "{} locals: {wrong:#?}", wrong.len());
 }

@@ -51,6 +51,7 @@ const STARTERS: [&str; 17] = [
     "SmallDisk::mount(",
     "spawn_on_terminal(",
     "EncryptionTestStorage::with_etcd(",
+    "Artifacts::build(",
 ];
 
 /// File → its lines that belong to tests.

@@ -141,8 +141,8 @@ fn check_pins(ca: &[u8], hashes: &[String]) -> anyhow::Result<()> {
     }
     let pem = std::str::from_utf8(ca).context("the cluster CA is not PEM")?;
     let pins = public_key_pins(pem).map_err(anyhow::Error::msg)?;
-    let known = |hash: &String| pins.contains(&hash.to_ascii_lowercase());
-    if hashes.iter().any(known) {
+    let is_pinned = |hash: &String| pins.contains(&hash.to_ascii_lowercase());
+    if hashes.iter().any(is_pinned) {
         return Ok(());
     }
     bail!(

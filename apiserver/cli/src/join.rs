@@ -69,8 +69,8 @@ struct ImpersonationArgs {
 }
 
 fn check_name(text: &str) -> Result<String, String> {
-    let known = |check: &PreflightCheck| check.name().eq_ignore_ascii_case(text);
-    if text.eq_ignore_ascii_case(ALL_CHECKS) || PreflightCheck::ALL.iter().any(known) {
+    let has_name = |check: &PreflightCheck| check.name().eq_ignore_ascii_case(text);
+    if text.eq_ignore_ascii_case(ALL_CHECKS) || PreflightCheck::ALL.iter().any(has_name) {
         return Ok(text.to_owned());
     }
     let names = PreflightCheck::ALL.map(PreflightCheck::name).join(", ");

@@ -179,11 +179,13 @@ impl KarmadactlFlags {
         if scope == CommandScope::ControlPlane {
             return Ok(None);
         }
-        let asked = match (self.scope, scope) {
+        let operation_scope = match (self.scope, scope) {
             (None, CommandScope::Member) => OperationScope::Members,
-            (asked, _) => OperationScope::resolve(asked, self.cluster.is_some())?,
+            (operation_scope, _) => {
+                OperationScope::resolve(operation_scope, self.cluster.is_some())?
+            }
         };
-        match asked {
+        match operation_scope {
             OperationScope::Karmada if scope == CommandScope::Member => {
                 bail!("not support operation scope: karmada")
             }
@@ -323,8 +325,8 @@ mod tests {
             ),
         ];
         for (line, scope, member, others) in table {
-            let (found, rest) = member_of(line, *scope);
-            assert_eq!(found, *member, "{line}");
+            let (actual, rest) = member_of(line, *scope);
+            assert_eq!(actual, *member, "{line}");
             assert_eq!(rest, *others, "{line}");
         }
     }

@@ -77,10 +77,10 @@ async fn run_in(arguments: &UnregisterArgs, tasks: &TaskGroup) -> anyhow::Result
         .load()?,
         None => {
             let (namespace, agent) = (&arguments.namespace, &arguments.agent_name);
-            let found = agent_kubeconfig(&member, namespace, agent).await;
-            let found =
-                found.context("failed to get karmada config from karmada-agent deployment")?;
-            KubeconfigLoadingRules::parse_context(&found.text, found.context.as_deref())?
+            let kubeconfig = agent_kubeconfig(&member, namespace, agent).await;
+            let kubeconfig =
+                kubeconfig.context("failed to get karmada config from karmada-agent deployment")?;
+            KubeconfigLoadingRules::parse_context(&kubeconfig.text, kubeconfig.context.as_deref())?
         }
     };
     let control = RemoteApi::new(config, tasks)?;

@@ -72,7 +72,7 @@ async fn get_by_list(host: &dyn Api, at: ResourcePath<'_>) -> Result<Object> {
         ResourcePath::collection(at.resource, at.namespace),
         &options,
     );
-    let mut found = list.await?.items.into_iter();
-    let found = found.find(|o| o.name() == at.name && o.namespace() == at.namespace);
-    found.ok_or_else(|| Status::not_found(at.resource, at.name).into())
+    let mut items = list.await?.items.into_iter();
+    let items = items.find(|o| o.name() == at.name && o.namespace() == at.namespace);
+    items.ok_or_else(|| Status::not_found(at.resource, at.name).into())
 }

@@ -192,16 +192,16 @@ mod tests {
     async fn tasks_that_ignore_the_token_are_aborted_in_children_too() {
         let tasks = TaskGroup::new(ShutdownToken::new());
         let child = tasks.child().child();
-        let held = Arc::new(());
+        let resource = Arc::new(());
         for owner in [&tasks, &child] {
-            let held = Arc::clone(&held);
+            let resource = Arc::clone(&resource);
             owner.spawn(async move {
                 std::future::pending::<()>().await;
-                drop(held);
+                drop(resource);
             });
         }
         assert!(!tasks.stop_with_timeout(Duration::from_secs(3)).await);
-        assert_eq!(Arc::strong_count(&held), 1);
+        assert_eq!(Arc::strong_count(&resource), 1);
         assert!(tasks.stop_with_timeout(Duration::from_secs(3)).await);
     }
 

@@ -155,8 +155,8 @@ mod tests {
                 path: path.into(),
                 ca: ca.into(),
             };
-            let found: WebhookClientConfig = serde_json::from_value(config.clone()).unwrap();
-            assert_eq!(found, expected, "{config}");
+            let parsed: WebhookClientConfig = serde_json::from_value(config.clone()).unwrap();
+            assert_eq!(parsed, expected, "{config}");
         }
         for bad in [
             json!({}),
@@ -165,8 +165,8 @@ mod tests {
             json!({"url": "https://a", "caBundle": "?"}),
             json!({"service": {"namespace": "n"}}),
         ] {
-            let found: Result<WebhookClientConfig, _> = serde_json::from_value(bad.clone());
-            assert!(found.is_err(), "{bad}");
+            let parsed: Result<WebhookClientConfig, _> = serde_json::from_value(bad.clone());
+            assert!(parsed.is_err(), "{bad}");
         }
     }
 }

@@ -124,14 +124,14 @@ impl AuthorizationOptions {
         if modes.is_empty() {
             modes.push(RBAC);
         }
-        let mut seen = BTreeSet::new();
+        let mut distinct = BTreeSet::new();
         let webhook_file = self.flags.authorization_webhook_config_file.as_ref();
         if webhook_file.is_some() && !modes.contains(&"Webhook") {
             bail!("cannot specify --authorization-webhook-config-file without mode Webhook");
         }
         let mut configured = Vec::new();
         for mode in modes {
-            if !seen.insert(mode) {
+            if !distinct.insert(mode) {
                 bail!("authorization-mode {mode:?} has mode specified more than once");
             }
             let name = mode.to_ascii_lowercase();

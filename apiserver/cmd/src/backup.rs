@@ -66,9 +66,9 @@ pub(crate) async fn run(arguments: BackupArgs) -> anyhow::Result<()> {
         );
     }
     let tasks = TaskGroup::new(ShutdownToken::new());
-    let taken = take(&arguments, &tasks).await;
+    let result = take(&arguments, &tasks).await;
     tasks.stop().await;
-    let (backup, bytes) = taken?;
+    let (backup, bytes) = result?;
     output::print_line(format!(
         "Backed up to {} ({bytes} bytes): {}",
         file.display(),

@@ -173,8 +173,8 @@ mod tests {
                 "scheduler estimators: /none/ca.crt: ",
             ),
         ] {
-            let refused = parse(arguments).unwrap_err();
-            assert!(refused.contains(part), "{arguments}: {refused}");
+            let error = parse(arguments).unwrap_err();
+            assert!(error.contains(part), "{arguments}: {error}");
         }
     }
 }

@@ -431,10 +431,10 @@ async fn check_foreign_data(store: &EtcdStore, options: &etcd::EtcdOptions) -> a
         ..RangeRequest::prefix("/registry/")
     };
     entries.extend(store.range(&range).await?.kvs);
-    let ours = |e: &storage::KeyValue| {
+    let is_own = |e: &storage::KeyValue| {
         e.value.first() == Some(&b'{') || (encrypts && is_encrypted(&e.value))
     };
-    let foreign = entries.iter().find(|e| !ours(e));
+    let foreign = entries.iter().find(|e| !is_own(e));
     if let Some(entry) = foreign {
         bail!(
             "the etcd prefix {} holds data of another program, such as a kube-apiserver ({} is \

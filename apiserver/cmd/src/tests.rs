@@ -38,14 +38,18 @@ const MODES: [ServeModeFlags; 4] = [
 /// Flags of every command.
 const COMMON_FLAGS: [&str; 3] = ["verbosity", "help", "version"];
 /// Flags of other programs that the manuals name alone.
-const FOREIGN_FLAGS: [&str; 6] = [
+const FOREIGN_FLAGS: [&str; 8] = [
     "allow-privileged",
+    "cluster-signing-duration",
     "edit",
     "kube-api-burst",
     "kube-api-qps",
     "master",
     "parallelism",
+    "set",
 ];
+/// A command that a manual adds as an example.
+const EXAMPLE_COMMAND: &str = "cluster-names";
 
 fn flotilla() -> Command {
     let mut cli = Cli::command();
@@ -238,7 +242,7 @@ fn collect_commands<'a>(command: &'a Command, commands: &mut Vec<&'a Command>) {
 }
 
 #[test]
-fn manuals_name_flags_that_exist() {
+fn manuals_name_commands_and_flags_that_exist() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let mut manuals = vec![root.join("README.md")];
     for folder in ["apiserver", "controllers", "manifests", "openapi"] {
@@ -259,6 +263,13 @@ fn manuals_name_flags_that_exist() {
                     while let Some(below) = rest.next().and_then(|w| command.find_subcommand(w)) {
                         command = below;
                     }
+                    let argument = words.get(1).copied().unwrap_or("-");
+                    let is_command = command.get_name() != cli.get_name()
+                        || argument.starts_with('-')
+                        || argument == EXAMPLE_COMMAND;
+                    if !is_command {
+                        wrong.push(format!("{}: no such command: {snippet}", manual.display()));
+                    }
                     vec![command]
                 }
                 Some(word) if word.starts_with("--") => all.clone(),
@@ -275,6 +286,6 @@ fn manuals_name_flags_that_exist() {
             }
         }
     }
-    assert!(wrong.is_empty(), "flags that do not exist: {wrong:#?}");
+    assert!(wrong.is_empty(), "{wrong:#?}");
     assert!(checked > 50, "{checked}");
 }

@@ -73,8 +73,8 @@ pub(crate) fn check_object_depth(value: &Value, managers: Option<&str>) -> Resul
 }
 
 fn depth_rejection() -> Status {
-    let why = json::depth_error(json::MAX_OBJECT_DEPTH);
-    Status::bad_request(format!("the object {why}"))
+    let message = json::depth_error(json::MAX_OBJECT_DEPTH);
+    Status::bad_request(format!("the object {message}"))
 }
 
 /// When a write gives up.

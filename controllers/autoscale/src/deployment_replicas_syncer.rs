@@ -214,12 +214,12 @@ mod tests {
             if !path.is_empty() {
                 *all.pointer_mut(path).unwrap() = value;
             }
-            let found = desired_replicas(
+            let actual = desired_replicas(
                 &serde_json::from_value(all["deployment"].take()).unwrap(),
                 &serde_json::from_value(all["binding"].take()).unwrap(),
                 3,
             );
-            assert_eq!(found, expected, "{path}");
+            assert_eq!(actual, expected, "{path}");
         }
     }
 }

@@ -22,8 +22,8 @@ pub(crate) struct FakeMembers {
 
 impl MemberAccess for FakeMembers {
     fn api(&self, cluster: &str) -> Result<Arc<dyn Api>, String> {
-        let found = self.apis.iter().find(|(name, _)| *name == cluster);
-        let (_, api) = found.ok_or("unknown cluster")?;
+        let entry = self.apis.iter().find(|(name, _)| *name == cluster);
+        let (_, api) = entry.ok_or("unknown cluster")?;
         Ok(Arc::clone(api) as Arc<dyn Api>)
     }
 

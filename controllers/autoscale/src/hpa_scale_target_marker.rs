@@ -150,7 +150,7 @@ mod tests {
     // proves: AUT-propagated
     #[test]
     fn changes_affect_former_and_current_targets() {
-        let (ours, other, moved) = (
+        let (own, other, moved) = (
             autoscaler(true, "a"),
             autoscaler(false, "a"),
             autoscaler(true, "b"),
@@ -159,18 +159,18 @@ mod tests {
         value["metadata"]["labels"] = json!({CLUSTER_POLICY_ID: "x"});
         let of_cluster = Object::from_value(&value).unwrap();
         for (old, new, expected) in [
-            (None, Some(&ours), vec!["a"]),
+            (None, Some(&own), vec!["a"]),
             (None, Some(&of_cluster), vec!["a"]),
             (None, Some(&other), vec![]),
-            (Some(&ours), Some(&ours), vec!["a"]),
-            (Some(&ours), Some(&other), vec![]),
-            (Some(&ours), Some(&moved), vec!["a", "b"]),
+            (Some(&own), Some(&own), vec!["a"]),
+            (Some(&own), Some(&other), vec![]),
+            (Some(&own), Some(&moved), vec!["a", "b"]),
             (Some(&moved), Some(&other), vec!["b"]),
-            (Some(&ours), None, vec!["a"]),
+            (Some(&own), None, vec!["a"]),
             (Some(&other), None, vec!["a"]),
         ] {
-            let found = affected_targets(old, new);
-            let names: Vec<&str> = found.iter().map(|t| &*t.reference.name).collect();
+            let targets = affected_targets(old, new);
+            let names: Vec<&str> = targets.iter().map(|t| &*t.reference.name).collect();
             assert_eq!(names, expected);
         }
     }

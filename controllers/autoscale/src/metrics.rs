@@ -181,8 +181,8 @@ impl FederatedHpaMetrics {
         error: ScaleError,
         took: Duration,
     ) {
-        let found = METRIC_SOURCE_TYPES.iter().position(|t| *t == source_type);
-        let Some(index) = found else { return };
+        let position = METRIC_SOURCE_TYPES.iter().position(|t| *t == source_type);
+        let Some(index) = position else { return };
         let labels = [action.label(), error.label(), METRIC_SOURCE_TYPES[index]];
         let (all, series) = (&self.computations, &self.computation_series[index]);
         all.observe(series, (action, error), took, labels);

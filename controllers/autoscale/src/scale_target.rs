@@ -12,9 +12,9 @@ pub(crate) async fn resolve_resource(
 ) -> Result<Option<Gvr>> {
     let (group, version) = split_api_version(&target.api_version);
     let discovered = api.discover_groups(&|g: &str| g == group).await?;
-    let found = discovered
+    let served = discovered
         .resources
         .into_iter()
         .find(|r| r.kind == target.kind && *r.resource.version == *version && r.namespaced);
-    Ok(found.map(|r| r.resource))
+    Ok(served.map(|r| r.resource))
 }

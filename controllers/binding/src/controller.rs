@@ -245,15 +245,18 @@ impl BindingController {
     ) -> Result<ReconcileAction, Error> {
         self.delete_works(&binding.meta().key(), binding_id(binding))
             .await?;
-        let ours = [BINDING_FINALIZER, CLUSTER_BINDING_FINALIZER];
+        let own_finalizers = [BINDING_FINALIZER, CLUSTER_BINDING_FINALIZER];
         let view = binding.decode::<ResourceBinding>()?;
         let finalizers = &view.metadata.finalizers;
-        if !finalizers.iter().any(|f| ours.contains(&f.as_str())) {
+        if !finalizers
+            .iter()
+            .any(|f| own_finalizers.contains(&f.as_str()))
+        {
             return Ok(ReconcileAction::Done);
         }
         let (key, id) = (binding.meta().key(), binding_id(binding).to_owned());
         self.removed_bindings.lock().insert(key, id);
-        remove_finalizers(&*self.api, resource, binding, &ours).await?;
+        remove_finalizers(&*self.api, resource, binding, &own_finalizers).await?;
         Ok(ReconcileAction::Done)
     }
 
@@ -306,11 +309,11 @@ impl BindingController {
             return Ok(ReconcileAction::Done);
         }
         let revision = of.resource_version.parse().unwrap_or(0);
-        let found = self
+        let lookup = self
             .templates
             .get_at_least(&served, &of.namespace, &of.name, revision)
             .await?;
-        let Some(template) = found else {
+        let Some(template) = lookup else {
             return Ok(ReconcileAction::Done);
         };
         let began = Instant::now();

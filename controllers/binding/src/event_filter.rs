@@ -115,8 +115,8 @@ mod tests {
             let change = change(old, new, false);
             assert!(is_spec_change(&change));
             let versions: Vec<_> = [old, new].into_iter().flatten().cloned().collect();
-            let found = any_version_selects(&versions, &kind, template.meta(), false);
-            assert_eq!(found, expected, "{old:?} {new:?}");
+            let actual = any_version_selects(&versions, &kind, template.meta(), false);
+            assert_eq!(actual, expected, "{old:?} {new:?}");
         }
         let same = policy(1, Some("a"));
         assert!(!is_spec_change(&change(Some(&a), Some(&same), false)));

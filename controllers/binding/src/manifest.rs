@@ -389,8 +389,8 @@ mod tests {
                 [true, false],
             ),
         ] {
-            let found = ["a", "b"].map(|cluster| suspends(suspension.clone(), cluster));
-            assert_eq!(found, expected, "{suspension}");
+            let actual = ["a", "b"].map(|cluster| suspends(suspension.clone(), cluster));
+            assert_eq!(actual, expected, "{suspension}");
         }
         let kept = |preserve: Value| {
             let spec = spec(json!({"preserveResourcesOnDeletion": preserve}));
@@ -398,8 +398,8 @@ mod tests {
             PerClusterManifestPreparer::new(JOB, &template, &json!({}), &binding, &spec, &[])
                 .preserves_on_deletion()
         };
-        let found = [Value::Null, json!(false), json!(true)].map(kept);
-        assert_eq!(found, [false, false, true]);
+        let actual = [Value::Null, json!(false), json!(true)].map(kept);
+        assert_eq!(actual, [false, false, true]);
     }
 
     // proves: WRK-marks, WRK-resolution-template, WRK-resolution-binding, WRK-generation, BND-wide

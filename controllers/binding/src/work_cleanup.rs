@@ -20,17 +20,17 @@ pub(crate) fn plan_cleanup<'a>(
     works: &'a [Object],
 ) -> WorkCleanupDecision<'a> {
     let (existing, purged) = (spec.existing_clusters(), spec.purged_clusters());
-    let mut found = WorkCleanupDecision::default();
+    let mut decision = WorkCleanupDecision::default();
     for work in works {
         let Some(cluster) = cluster_of_execution_space(work.namespace()) else {
             continue;
         };
-        found.must_wait |= purged.contains(cluster);
+        decision.must_wait |= purged.contains(cluster);
         if !existing.contains(cluster) {
-            found.orphans.push(work);
+            decision.orphans.push(work);
         }
     }
-    found
+    decision
 }
 
 #[cfg(test)]
@@ -46,10 +46,10 @@ mod tests {
         };
         let works = ["karmada-es-a", "karmada-es-b", "default"].map(work);
         let parsed: ResourceBindingSpec = serde_json::from_value(spec.clone()).unwrap();
-        let found = plan_cleanup(&parsed, &works);
-        let found_orphans: Vec<_> = found.orphans.iter().map(|w| w.namespace()).collect();
+        let actual = plan_cleanup(&parsed, &works);
+        let found_orphans: Vec<_> = actual.orphans.iter().map(|w| w.namespace()).collect();
         assert_eq!(
-            (found_orphans.as_slice(), found.must_wait),
+            (found_orphans.as_slice(), actual.must_wait),
             (orphans, waits),
             "{spec}"
         );

@@ -95,8 +95,8 @@ impl BindingClient {
     }
 
     pub(crate) fn by_index(&self, index: &str, key: &str) -> Vec<Object> {
-        let found = self.informers.iter().map(|i| i.by_index(index, key));
-        found.flatten().collect()
+        let objects = self.informers.iter().map(|i| i.by_index(index, key));
+        objects.flatten().collect()
     }
 
     /// Patches the clusters and eviction tasks that differ between the two specs, with

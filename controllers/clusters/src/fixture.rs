@@ -66,8 +66,8 @@ pub(crate) fn cluster(name: &str, mode: &str) -> Value {
 
 pub(crate) fn condition_of<'a>(cluster: &'a Value, kind: &str) -> (&'a str, &'a str) {
     let all = cluster["status"]["conditions"].as_array();
-    let found = all.into_iter().flatten().find(|c| c["type"] == kind);
-    found.map_or(("", ""), |c| {
+    let condition = all.into_iter().flatten().find(|c| c["type"] == kind);
+    condition.map_or(("", ""), |c| {
         (c["status"].as_str().unwrap(), c["reason"].as_str().unwrap())
     })
 }

@@ -88,11 +88,11 @@ mod tests {
     #[test]
     fn one_member_without_an_answer_is_asked_again_soon() {
         let silent = || Error::Unanswered("connection reset".to_owned());
-        let refused = || Error::blocked("refused");
+        let rejection = || Error::blocked("refused");
         for (failed, expected) in [
             (vec![silent()], true),
-            (vec![refused()], false),
-            (vec![refused(), silent()], true),
+            (vec![rejection()], false),
+            (vec![rejection(), silent()], true),
         ] {
             let error = Error::aggregate(failed).unwrap_err();
             assert_eq!(error.is_unanswered(), expected, "{error}");

@@ -97,13 +97,13 @@ mod tests {
     use karmada_api::well_known_keys::POLICY_ID;
     use serde_json::json;
 
-    fn check(old: Value, new: Value, status_only: bool, ours: bool) {
+    fn check(old: Value, new: Value, status_only: bool, by_karmada: bool) {
         let (a, b) = (
             Object::from_value(&old).unwrap(),
             Object::from_value(&new).unwrap(),
         );
         assert_eq!(is_equal_except_status(&a, &b), status_only, "{old} {new}");
-        assert_eq!(is_changed_by_karmada(&a, &b), ours, "{old} {new}");
+        assert_eq!(is_changed_by_karmada(&a, &b), by_karmada, "{old} {new}");
         assert_eq!(
             hash_without_status(&a) == hash_without_status(&b),
             status_only,

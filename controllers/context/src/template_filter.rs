@@ -136,8 +136,12 @@ mod tests {
     fn check_namespace_filter(patterns: &[&str], table: &[(&str, bool)]) {
         let patterns: Vec<String> = patterns.iter().map(ToString::to_string).collect();
         let scope = NamespaceFilter::new(&patterns).unwrap();
-        for (namespace, taken) in table {
-            assert_eq!(scope.allows(namespace), *taken, "{patterns:?} {namespace}");
+        for (namespace, is_template) in table {
+            assert_eq!(
+                scope.allows(namespace),
+                *is_template,
+                "{patterns:?} {namespace}"
+            );
         }
     }
 
@@ -203,7 +207,7 @@ mod tests {
     #[test]
     fn karmada_kinds_events_and_leases_are_no_templates() {
         let skips = SkippedResourceConfig::default();
-        for (group, version, kind, taken) in [
+        for (group, version, kind, is_template) in [
             ("apps", "v1", "Deployment", true),
             ("", "v1", "Event", false),
             ("events.k8s.io", "v1", "Event", false),
@@ -213,7 +217,7 @@ mod tests {
             ("operator.karmada.io", "v1alpha1", "Karmada", true),
         ] {
             let found = skips.is_template(&resource(group, version, kind, &TEMPLATE_VERBS));
-            assert_eq!(found, taken, "{group} {version} {kind}");
+            assert_eq!(found, is_template, "{group} {version} {kind}");
         }
         for group in [
             "cluster",
@@ -238,7 +242,7 @@ mod tests {
     fn further_apis_are_skipped_by_group_version_and_kind() {
         let skips =
             SkippedResourceConfig::new(&["a.io; b.io/v1 ;c.io/v1/X,Y;v1/Secret".into()]).unwrap();
-        for (group, version, kind, taken) in [
+        for (group, version, kind, is_template) in [
             ("a.io", "v1", "X", false),
             ("a.io", "v2", "Y", false),
             ("b.io", "v1", "X", false),
@@ -250,7 +254,7 @@ mod tests {
             ("", "v1", "ConfigMap", true),
         ] {
             let found = skips.is_template(&resource(group, version, kind, &TEMPLATE_VERBS));
-            assert_eq!(found, taken, "{group} {version} {kind}");
+            assert_eq!(found, is_template, "{group} {version} {kind}");
         }
         assert!(SkippedResourceConfig::new(&["a/b/c/d".into()]).is_err());
     }

@@ -180,7 +180,7 @@ impl TemplateInformers {
             let it = Arc::clone(&it);
             async move { it.refresh().await }
         });
-        let known: Vec<Informer> = {
+        let informers: Vec<Informer> = {
             let followed = self.kind_informers.lock();
             followed
                 .values()
@@ -188,7 +188,7 @@ impl TemplateInformers {
                 .collect()
         };
         let all = async {
-            for informer in known {
+            for informer in informers {
                 informer.wait_for_cache_sync().await;
             }
         };
@@ -249,8 +249,8 @@ impl TemplateInformers {
     /// The kinds whose objects may be propagated.
     fn template_mappings(&self) -> Vec<Arc<RestMapping>> {
         let is_template = |r: &ApiResource| self.skipped_resources.is_template(r);
-        let found = self.rest_mapper.preferred(is_template);
-        found.iter().map(|r| Arc::clone(&r.mapping)).collect()
+        let resources = self.rest_mapper.preferred(is_template);
+        resources.iter().map(|r| Arc::clone(&r.mapping)).collect()
     }
 
     /// The kinds that need an informer, and whether their objects may be propagated.
@@ -384,10 +384,10 @@ impl TemplateInformers {
         revision: u64,
     ) -> Result<Option<Object>, Error> {
         let informer = self.informer(served);
-        if let Some(found) = informer.and_then(|i| i.get(namespace, name))
-            && found.revision() >= revision
+        if let Some(cached) = informer.and_then(|i| i.get(namespace, name))
+            && cached.revision() >= revision
         {
-            return Ok(Some(found));
+            return Ok(Some(cached));
         }
         let at = ResourcePath::object(&served.gvr, namespace, name);
         ignore_not_found(self.api.get(at).await)
@@ -416,8 +416,8 @@ impl TemplateInformers {
         let followed = self.kind_informers.lock();
         let mut all = Vec::new();
         for kind in followed.values() {
-            let found = kind.informer.by_index(BY_CLAIM, id);
-            all.extend(found.into_iter().map(|o| (Arc::clone(&kind.mapping), o)));
+            let claimed = kind.informer.by_index(BY_CLAIM, id);
+            all.extend(claimed.into_iter().map(|o| (Arc::clone(&kind.mapping), o)));
         }
         all
     }

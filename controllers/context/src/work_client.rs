@@ -106,9 +106,9 @@ impl DesiredWork {
         let spec = self.take_spec();
         let metadata = &mut work["metadata"];
         let mut changed = false;
-        for (field, ours) in [("labels", self.labels), ("annotations", self.annotations)] {
+        for (field, own_values) in [("labels", self.labels), ("annotations", self.annotations)] {
             // The API server drops empty maps; writing one would change nothing.
-            if ours.is_empty() && metadata.get(field).is_none() {
+            if own_values.is_empty() && metadata.get(field).is_none() {
                 continue;
             }
             let map = &mut metadata[field];
@@ -117,11 +117,11 @@ impl DesiredWork {
             }
             if let Some(map) = map.as_object_mut() {
                 for annotation in [APPLIED_OVERRIDES, APPLIED_CLUSTER_OVERRIDES] {
-                    if field == "annotations" && !ours.contains_key(annotation) {
+                    if field == "annotations" && !own_values.contains_key(annotation) {
                         changed |= map.remove(annotation).is_some();
                     }
                 }
-                for (key, value) in ours {
+                for (key, value) in own_values {
                     changed |= map.get(&key) != Some(&value);
                     map.insert(key, value);
                 }
@@ -253,18 +253,18 @@ mod tests {
     // proves: WRK-merged
     #[test]
     fn an_update_keeps_foreign_metadata_but_not_the_foreign_spec() {
-        let mut theirs = desired_work();
-        theirs.prepare_manifest("t", None);
-        let mut theirs = theirs.into_new_work();
-        theirs["metadata"]["labels"] = json!({"theirs": "1", "l": "old"});
-        theirs["metadata"]["annotations"] = json!({"note": "theirs"});
-        theirs["metadata"]["finalizers"] = json!(["their/finalizer"]);
-        theirs["spec"]["preserveResourcesOnDeletion"] = true.into();
-        theirs["spec"]["more"] = "theirs".into();
-        theirs["spec"]["workload"]["manifests"] = json!([{"kind": "Y"}, {"kind": "Z"}]);
-        let mut ours = desired_work();
-        ours.prepare_manifest("t", None);
-        let new = ours.into_updated_work(theirs).unwrap();
+        let mut existing = desired_work();
+        existing.prepare_manifest("t", None);
+        let mut existing = existing.into_new_work();
+        existing["metadata"]["labels"] = json!({"theirs": "1", "l": "old"});
+        existing["metadata"]["annotations"] = json!({"note": "theirs"});
+        existing["metadata"]["finalizers"] = json!(["their/finalizer"]);
+        existing["spec"]["preserveResourcesOnDeletion"] = true.into();
+        existing["spec"]["more"] = "theirs".into();
+        existing["spec"]["workload"]["manifests"] = json!([{"kind": "Y"}, {"kind": "Z"}]);
+        let mut desired = desired_work();
+        desired.prepare_manifest("t", None);
+        let new = desired.into_updated_work(existing).unwrap();
         let metadata = &new["metadata"];
         assert_eq!(metadata["labels"], json!({"theirs": "1", "l": "1"}));
         assert_eq!(

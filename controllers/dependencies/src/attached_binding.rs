@@ -354,11 +354,11 @@ mod tests {
     // proves: DEP-attached, DEP-required-by
     #[test]
     fn an_attached_binding_has_karmadas_form() {
-        let made = independent_binding("web-deployment", "m1", json!({}))
+        let attached = independent_binding("web-deployment", "m1", json!({}))
             .new_attached_binding(&secrets(), &secret("7"));
         let key = names::binding_reference_key("n", "web-deployment");
         assert_eq!(
-            made,
+            attached,
             json!({
                 "apiVersion": "work.karmada.io/v1alpha2", "kind": "ResourceBinding",
                 "metadata": {
@@ -409,10 +409,10 @@ mod tests {
     fn independent_bindings_attach_and_detach() {
         let first = independent_binding("a", "m1", json!({}));
         let second = independent_binding("b", "m2", json!({"conflictResolution": "Overwrite"}));
-        let made = first.new_attached_binding(&secrets(), &secret("7"));
+        let attached = first.new_attached_binding(&secrets(), &secret("7"));
         let wish_of = |_: &str, name: &str| (name == "a").then_some(first.preferences);
         let (both, conflict) =
-            expect_changed(second.attach(&made, &secrets(), &secret("7"), wish_of));
+            expect_changed(second.attach(&attached, &secrets(), &secret("7"), wish_of));
         assert_eq!(
             both["spec"]["requiredBy"],
             json!([first.binding_snapshot(), second.binding_snapshot()])
@@ -456,7 +456,7 @@ mod tests {
         let none_left = second.detach(&one_left, no_preferences);
         assert_eq!(
             none_left["spec"],
-            json!({"resource": made["spec"]["resource"]})
+            json!({"resource": attached["spec"]["resource"]})
         );
         assert_eq!(none_left["metadata"]["labels"], json!({}));
     }
@@ -465,10 +465,10 @@ mod tests {
     #[test]
     fn deleted_bindings_have_no_preferences() {
         let first = independent_binding("a", "m1", json!({"conflictResolution": "Overwrite"}));
-        let made = first.new_attached_binding(&secrets(), &secret("7"));
+        let attached = first.new_attached_binding(&secrets(), &secret("7"));
         let second = independent_binding("b", "m2", json!({}));
         let (both, conflict) =
-            expect_changed(second.attach(&made, &secrets(), &secret("7"), no_preferences));
+            expect_changed(second.attach(&attached, &secrets(), &secret("7"), no_preferences));
         assert_eq!(both["spec"]["conflictResolution"], "Abort");
         assert_eq!(conflict, None);
     }
@@ -495,16 +495,16 @@ mod tests {
     #[test]
     fn versions_and_owners_are_distinguished() {
         let it = independent_binding("a", "m1", json!({}));
-        let made = it.new_attached_binding(&secrets(), &secret("7"));
-        let newer = it.attach(&made, &secrets(), &secret("8"), no_preferences);
+        let attached = it.new_attached_binding(&secrets(), &secret("7"));
+        let newer = it.attach(&attached, &secrets(), &secret("8"), no_preferences);
         let Ok((BindingDiff::ObjectVersion(newer), None)) = newer else {
             panic!("{newer:?}")
         };
         assert_eq!(newer["spec"]["resource"]["resourceVersion"], "8");
         let another = json!({"metadata": {"name": "S:1", "namespace": "n", "uid": "v"}});
         let another = Object::from_value(&another).unwrap();
-        let found = it.attach(&made, &secrets(), &another, no_preferences);
-        assert_eq!(found, Err(OwnerMismatch));
+        let actual = it.attach(&attached, &secrets(), &another, no_preferences);
+        assert_eq!(actual, Err(OwnerMismatch));
     }
 
     // proves: DEP-orphan
@@ -536,8 +536,8 @@ mod tests {
         };
         let check =
             |dependencies: &[DependentObjectReference], object: Option<Object>, orphan: bool| {
-                let found = is_orphan(&of, object.as_ref().map(Object::meta), dependencies);
-                assert_eq!(found, Ok(orphan), "{dependencies:?}");
+                let actual = is_orphan(&of, object.as_ref().map(Object::meta), dependencies);
+                assert_eq!(actual, Ok(orphan), "{dependencies:?}");
             };
         check(&[], None, true);
         check(&[named("t"), named("s")], None, false);

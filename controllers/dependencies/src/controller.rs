@@ -160,8 +160,8 @@ impl DependenciesDistributor {
         if binding.meta().deleting || !view.spec.propagate_deps {
             let attached = self.list_attached(&referrer).await?;
             self.detach(&referrer, attached).await?;
-            let ours = [DEPENDENCIES_FINALIZER];
-            remove_finalizers(&*self.api, &BINDINGS, &binding, &ours).await?;
+            let finalizers = [DEPENDENCIES_FINALIZER];
+            remove_finalizers(&*self.api, &BINDINGS, &binding, &finalizers).await?;
             self.written_attachments
                 .lock()
                 .remove(&referrer.depended_by_index_key());
@@ -314,7 +314,7 @@ impl DependenciesDistributor {
         referrer
             .check_dependency(&served, dependency)
             .map_err(Error::Blocked)?;
-        let found = match dependency
+        let objects = match dependency
             .compile_label_selector()
             .map_err(Error::Blocked)?
         {
@@ -331,37 +331,37 @@ impl DependenciesDistributor {
                 all.ok_or_else(|| Error::Blocked(format!("{kind} is not listed yet")))?
             }
         };
-        Ok((served, found))
+        Ok((served, objects))
     }
 
     async fn list_attached(&self, referrer: &IndependentBinding) -> Result<Vec<Object>, Error> {
         let mark = referrer.depended_by_index_key();
-        let mut found = self.bindings.by_index(BY_DEPENDED_BY_LABEL, &mark);
-        found.retain(|attached| attached.namespace() == referrer.namespace);
+        let mut bindings = self.bindings.by_index(BY_DEPENDED_BY_LABEL, &mark);
+        bindings.retain(|attached| attached.namespace() == referrer.namespace);
         let mut uncached = self
             .written_attachments
             .lock()
             .get(&mark)
             .cloned()
             .unwrap_or_default();
-        found.iter().for_each(|attached| {
+        bindings.iter().for_each(|attached| {
             uncached.remove(attached.name());
         });
         for name in uncached {
             let at = ResourcePath::object(&BINDINGS, &referrer.namespace, &name);
             match ignore_not_found(self.api.get(at).await)? {
                 Some(attached) if depended_by_index_keys(&attached).contains(&mark) => {
-                    found.push(attached)
+                    bindings.push(attached)
                 }
                 _ => self.forget_attachment(&mark, &name),
             }
         }
-        Ok(found)
+        Ok(bindings)
     }
 
     fn forget_attachment(&self, mark: &str, name: &str) {
-        if let Some(made) = self.written_attachments.lock().get_mut(mark) {
-            made.remove(name);
+        if let Some(attachments) = self.written_attachments.lock().get_mut(mark) {
+            attachments.remove(name);
         }
     }
 
@@ -470,8 +470,9 @@ impl DependenciesDistributor {
     }
 
     fn remember_attachment(&self, referrer: &IndependentBinding, attached: String) {
-        let mut made = self.written_attachments.lock();
-        made.entry(referrer.depended_by_index_key())
+        let mut attachments = self.written_attachments.lock();
+        attachments
+            .entry(referrer.depended_by_index_key())
             .or_default()
             .insert(attached);
     }
@@ -482,22 +483,23 @@ impl DependenciesDistributor {
             .observations
             .lock()
             .get(key)
-            .and_then(|seen| seen.object_hash);
+            .and_then(|observation| observation.object_hash);
         before.is_some_and(|before| before != hash_without_status(object))
     }
 
     fn observe_object(&self, key: &str, object: &Object) {
-        let mut seen = self.observations.lock();
-        seen.entry(key.to_owned()).or_default().object_hash = Some(hash_without_status(object));
+        let mut observations = self.observations.lock();
+        observations.entry(key.to_owned()).or_default().object_hash =
+            Some(hash_without_status(object));
     }
 
     fn record_conflict_event(&self, attached: &Object, conflict: Option<String>) {
-        let known = {
-            let mut seen = self.observations.lock();
-            let seen = seen.entry(attached.meta().key()).or_default();
-            std::mem::replace(&mut seen.conflict, conflict.clone())
+        let previous = {
+            let mut observations = self.observations.lock();
+            let observations = observations.entry(attached.meta().key()).or_default();
+            std::mem::replace(&mut observations.conflict, conflict.clone())
         };
-        if let Some(text) = conflict.filter(|text| known.as_ref() != Some(text)) {
+        if let Some(text) = conflict.filter(|text| previous.as_ref() != Some(text)) {
             let about = InvolvedObject::from_object(attached);
             self.recorder
                 .warning(&about, "DependencyPolicyConflict", text);

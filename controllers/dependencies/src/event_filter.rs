@@ -43,15 +43,15 @@ pub(crate) fn affected_bindings(
 ) -> Vec<Object> {
     let (object, (api_version, kind)) = (change.object(), served.api_version_and_kind());
     let namespace = object.namespace();
-    let mut found = at(&dependency_index_key(
+    let mut bindings = at(&dependency_index_key(
         api_version,
         kind,
         namespace,
         object.name(),
     ));
     let by_labels = at(&dependency_index_key(api_version, kind, namespace, ""));
-    if found.is_empty() && by_labels.is_empty() {
-        return found;
+    if bindings.is_empty() && by_labels.is_empty() {
+        return bindings;
     }
     if let (Some(old), Some(new)) = (change.old, change.new)
         && is_equal_except_status(old, new)
@@ -59,13 +59,13 @@ pub(crate) fn affected_bindings(
         return Vec::new();
     }
     let versions = || [change.old, change.new].into_iter().flatten();
-    found.extend(by_labels.into_iter().filter(|binding| {
+    bindings.extend(by_labels.into_iter().filter(|binding| {
         let mut selecting = recorded_dependencies(binding)
             .into_iter()
             .filter(|d| d.refers_to_kind(api_version, kind, namespace) && d.name.is_empty());
         selecting.any(|d| versions().any(|o| d.matches(o.meta()) == Ok(true)))
     }));
-    found
+    bindings
 }
 
 /// Whether a change of a binding has to be reconciled.
@@ -170,9 +170,9 @@ mod tests {
             dependency_index_keys(&it),
             ["v1|Secret|n|", "v1|Secret|n|s"]
         );
-        let at = |place: &str| {
-            let known = dependency_index_keys(&it).iter().any(|p| p == place);
-            known.then(|| it.clone()).into_iter().collect()
+        let at = |index_key: &str| {
+            let is_indexed = dependency_index_keys(&it).iter().any(|p| p == index_key);
+            is_indexed.then(|| it.clone()).into_iter().collect()
         };
         let secret = |name: &str, a: &str, data: &str| {
             let value = json!({"metadata": {"name": name, "namespace": "n", "labels": {"a": a}}, "data": {"k": data}});
@@ -184,8 +184,8 @@ mod tests {
                 new,
                 in_initial_list: false,
             };
-            let found = affected_bindings(&secrets, &change, at);
-            assert_eq!(!found.is_empty(), expected, "{old:?} {new:?}");
+            let actual = affected_bindings(&secrets, &change, at);
+            assert_eq!(!actual.is_empty(), expected, "{old:?} {new:?}");
         };
         let (named, other) = (secret("s", "c", "1"), secret("t", "c", "1"));
         let selected = secret("t", "b", "1");

@@ -164,8 +164,8 @@ impl ResourceDetector {
         // A quota may reject the clusters; the scheduler reports that on the binding, which has to
         // exist.
         let limited = self.is_enabled(KarmadaFeature::FederatedQuotaEnforcement);
-        let ours = spec.scheduler_name.is_empty() || spec.scheduler_name == self.scheduler_name;
-        if limited || !ours || !placement.cluster_affinities.is_empty() {
+        let is_own = spec.scheduler_name.is_empty() || spec.scheduler_name == self.scheduler_name;
+        if limited || !is_own || !placement.cluster_affinities.is_empty() {
             return Ok(());
         }
         let request = ScheduleRequest {
@@ -292,8 +292,8 @@ impl ResourceDetector {
         ]
         .into_iter()
         .flat_map(|(resource, informer)| {
-            let found = informer.by_index("claim", &claim.id);
-            found.into_iter().filter_map(move |o| {
+            let claimed = informer.by_index("claim", &claim.id);
+            claimed.into_iter().filter_map(move |o| {
                 let view = o.decode::<ResourceBinding>().ok()?;
                 Some((resource, o, view))
             })

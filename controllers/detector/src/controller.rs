@@ -173,9 +173,9 @@ impl ResourceDetector {
     /// A change by anyone but Karmada's controllers overrides the changes by them.
     fn merge_trigger(&self, key: &TemplateKey, cause: TemplateReconcileTrigger) {
         let mut causes = self.triggers.lock();
-        let known = causes.entry(key.clone()).or_insert(cause);
-        known.template_changed |= cause.template_changed;
-        known.by_karmada &= cause.by_karmada;
+        let trigger = causes.entry(key.clone()).or_insert(cause);
+        trigger.template_changed |= cause.template_changed;
+        trigger.by_karmada &= cause.by_karmada;
     }
 
     pub(crate) async fn process_template(
@@ -303,8 +303,8 @@ impl ResourceDetector {
     ) -> Option<ParsedPolicy> {
         let find = |informer: &Informer, namespace: &str| {
             let keys = lookup_keys(namespace, served, template.meta()).into_iter();
-            let found = keys.flat_map(|key| informer.by_index(BY_KIND, &key));
-            highest_ranked(found, served, template.meta())
+            let policies = keys.flat_map(|key| informer.by_index(BY_KIND, &key));
+            highest_ranked(policies, served, template.meta())
         };
         let namespace = template.namespace();
         let local = (!namespace.is_empty())

@@ -436,10 +436,10 @@ mod tests {
                 record_affinity_groups: grouped,
                 ..InterpretedTemplate::default()
             };
-            let made =
+            let binding =
                 desired_binding_of(template(labels.clone()), policy, findings).to_new_binding();
             assert_eq!(
-                made["spec"]["workloadAffinityGroups"], expected,
+                binding["spec"]["workloadAffinityGroups"], expected,
                 "{affinity} {labels}"
             );
         }
@@ -455,20 +455,20 @@ mod tests {
             ..InterpretedTemplate::default()
         };
         let of_cluster = json!({"metadata": {"name": "a", "uid": "u", "labels": {"app": "x"}}});
-        let made = desired_binding_of(of_cluster.clone(), policy(true), findings(7));
-        let made = made.to_new_binding();
-        assert_eq!(made["kind"], "ClusterResourceBinding");
-        assert_eq!(made["spec"]["propagateDeps"], true);
-        assert_eq!(made["spec"].get("schedulePriority"), None);
-        assert_eq!(made["spec"].get("workloadAffinityGroups"), None);
-        let later = desired_binding_of(of_cluster, policy(false), findings(8)).diff(&made);
+        let created = desired_binding_of(of_cluster.clone(), policy(true), findings(7));
+        let created = created.to_new_binding();
+        assert_eq!(created["kind"], "ClusterResourceBinding");
+        assert_eq!(created["spec"]["propagateDeps"], true);
+        assert_eq!(created["spec"].get("schedulePriority"), None);
+        assert_eq!(created["spec"].get("workloadAffinityGroups"), None);
+        let later = desired_binding_of(of_cluster, policy(false), findings(8)).diff(&created);
         assert_eq!(later, BindingDiff::Unchanged);
 
         let mut local = json!({"metadata": {"name": "a", "namespace": "n", "uid": "u", "labels": {"app": "x"}}});
-        let made = desired_binding_of(local.clone(), policy(true), findings(0)).to_new_binding();
-        assert_eq!(made["spec"]["schedulePriority"], json!({"priority": 0}));
+        let created = desired_binding_of(local.clone(), policy(true), findings(0)).to_new_binding();
+        assert_eq!(created["spec"]["schedulePriority"], json!({"priority": 0}));
         local["metadata"]["labels"]["app"] = "y".into();
-        let later = desired_binding_of(local, policy(false), findings(8)).diff(&made);
+        let later = desired_binding_of(local, policy(false), findings(8)).diff(&created);
         let BindingDiff::Changed(later) = later else {
             panic!("{later:?}")
         };

@@ -264,14 +264,14 @@ fn reconcile_trigger(
     change: &InformerEvent<'_>,
     is_lazy: impl Fn(&Object) -> bool,
 ) -> Option<(TemplateReconcileTrigger, bool)> {
-    let ours = match (change.old, change.new) {
+    let by_karmada = match (change.old, change.new) {
         (Some(old), Some(new)) if is_equal_except_status(old, new) => return None,
         (Some(old), Some(new)) => is_lazy(new) && is_changed_by_karmada(old, new),
         _ => false,
     };
     let cause = TemplateReconcileTrigger {
         template_changed: !change.in_initial_list,
-        by_karmada: ours,
+        by_karmada,
     };
     Some((cause, change.in_initial_list))
 }
@@ -298,12 +298,12 @@ mod tests {
         wait_until("the binding", || binding().is_some()).await;
         it.reconcile_queued().await;
 
-        let (updates, known) = (Arc::new(AtomicUsize::new(0)), binding().unwrap());
+        let (updates, deleted) = (Arc::new(AtomicUsize::new(0)), binding().unwrap());
         let (counted, detector) = (Arc::clone(&updates), Arc::downgrade(&it));
         plane.control_plane.on_call(move |call| {
             let of_binding = call.resource == Some(&BINDINGS) && call.verb == "update";
             if of_binding && counted.fetch_add(1, Ordering::Relaxed) == 0 {
-                detector.upgrade().unwrap().on_binding_deleted(&known);
+                detector.upgrade().unwrap().on_binding_deleted(&deleted);
             }
             None
         });
@@ -372,9 +372,9 @@ mod tests {
                 new,
                 in_initial_list: initial,
             };
-            let found = reconcile_trigger(&change, |_| lazy);
-            let found = found.map(|(cause, low)| (cause.template_changed, cause.by_karmada, low));
-            assert_eq!(found, expected, "{old:?} {new:?} {initial} {lazy}");
+            let actual = reconcile_trigger(&change, |_| lazy);
+            let actual = actual.map(|(cause, low)| (cause.template_changed, cause.by_karmada, low));
+            assert_eq!(actual, expected, "{old:?} {new:?} {initial} {lazy}");
         }
     }
 

@@ -138,22 +138,22 @@ pub async fn interpret_replicas(
     gates: FeatureGates,
 ) -> Result<InterpretedReplicas, InterpretError> {
     if gates.enabled(KarmadaFeature::MultiplePodTemplatesScheduling) {
-        let found = interpreter.components(&served.gvk, template).await;
-        let found = found.map_err(|error| InterpretError {
+        let result = interpreter.components(&served.gvk, template).await;
+        let result = result.map_err(|error| InterpretError {
             reason: "GetComponentsFailed",
             error,
         })?;
-        if let Some(components) = found {
+        if let Some(components) = result {
             return Ok(InterpretedReplicas::Components(components));
         }
     }
     let quota = gates.enabled(KarmadaFeature::ResourceQuotaEstimate);
-    let found = get_replicas(interpreter, served, template, quota).await;
-    let found = found.map_err(|error| InterpretError {
+    let result = get_replicas(interpreter, served, template, quota).await;
+    let result = result.map_err(|error| InterpretError {
         reason: "GetReplicasFailed",
         error,
     })?;
-    Ok(found.map_or(
+    Ok(result.map_or(
         InterpretedReplicas::NotReplicated,
         InterpretedReplicas::Replicas,
     ))
@@ -167,14 +167,14 @@ async fn get_replicas(
     template: &Object,
     quota: bool,
 ) -> Result<Option<TemplateReplicas>, interpreter::Error> {
-    let mut found = interpreter.replicas(&served.gvk, template).await?;
-    if quota && let Some(requirements) = found.as_mut().and_then(|r| r.requirements.as_mut()) {
+    let mut replicas = interpreter.replicas(&served.gvk, template).await?;
+    if quota && let Some(requirements) = replicas.as_mut().and_then(|r| r.requirements.as_mut()) {
         requirements["namespace"] = template.namespace().into();
         if let Some(class) = interpreter.priority_class(&served.gvk, template)? {
             requirements["priorityClassName"] = class.into();
         }
     }
-    Ok(found)
+    Ok(replicas)
 }
 
 #[cfg(test)]
@@ -203,9 +203,9 @@ mod tests {
             ),
         ] {
             let interpreter = ResourceInterpreter::default();
-            let found = get_replicas(&interpreter, &deployment, &template, quota);
-            let found = found.now_or_never().unwrap().unwrap();
-            assert_eq!(found.unwrap().requirements, Some(expected), "{quota}");
+            let actual = get_replicas(&interpreter, &deployment, &template, quota);
+            let actual = actual.now_or_never().unwrap().unwrap();
+            assert_eq!(actual.unwrap().requirements, Some(expected), "{quota}");
         }
     }
 }

@@ -282,8 +282,8 @@ mod tests {
             fields.extend(more.as_object().unwrap().clone());
             let head = json!({"metadata": {"name": account, "namespace": "n"}});
             let head = Object::from_value(&head).unwrap();
-            let found = highest_ranked([policy("p", 0, selector)], &accounts, head.meta());
-            assert_eq!(found.is_some(), matched, "{account}: {more}");
+            let actual = highest_ranked([policy("p", 0, selector)], &accounts, head.meta());
+            assert_eq!(actual.is_some(), matched, "{account}: {more}");
         }
     }
 
@@ -316,10 +316,10 @@ mod tests {
                 let value = json!({"metadata": {"name": name, "namespace": "n", "labels": labels}});
                 let template = Object::from_value(&value).unwrap();
                 let keys = lookup_keys("n", &deployments(), template.meta());
-                let found = keys.iter().any(|key| at.contains(key));
+                let actual = keys.iter().any(|key| at.contains(key));
                 let policy = ParsedPolicy::new(policy.clone()).unwrap();
                 let is_match = policy.matches(&deployments(), template.meta());
-                assert!(found || !is_match, "{selector} {name} {labels}");
+                assert!(actual || !is_match, "{selector} {name} {labels}");
             }
         }
         let at = |selector: Value| index_keys(&policy("p", 0, selector)).len();

@@ -96,13 +96,14 @@ fn policy_not_found(holder: &ClaimHolder) -> Error {
 /// The policies that may preempt a policy now that its priority is lowered, and could not before.
 /// The highest priority comes first, so that no policy takes what the next one would take again.
 pub fn newly_preempting_policies(before: i64, now: i64, others: Vec<Object>) -> Vec<ParsedPolicy> {
-    let mut found: Vec<ParsedPolicy> = others.into_iter().filter_map(ParsedPolicy::new).collect();
-    found.retain(|other| {
+    let mut policies: Vec<ParsedPolicy> =
+        others.into_iter().filter_map(ParsedPolicy::new).collect();
+    policies.retain(|other| {
         let priority = other.view.spec.priority;
         other.preempts() && now < priority && priority < before
     });
-    found.sort_by_key(|other| Reverse(other.view.spec.priority));
-    found
+    policies.sort_by_key(|other| Reverse(other.view.spec.priority));
+    policies
 }
 
 impl ResourceDetector {
@@ -364,8 +365,8 @@ mod tests {
         let never = Object::from_value(&never).unwrap();
         let with = |priority: i64| policy("n", &priority.to_string(), priority);
         let all = vec![with(1), with(2), never, with(4), with(3), with(5)];
-        let found = newly_preempting_policies(5, 1, all);
-        let names: Vec<&str> = found.iter().map(|p| p.object.name()).collect();
+        let policies = newly_preempting_policies(5, 1, all);
+        let names: Vec<&str> = policies.iter().map(|p| p.object.name()).collect();
         assert_eq!(names, ["4", "3", "2"]);
     }
 }

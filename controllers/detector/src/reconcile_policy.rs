@@ -119,8 +119,8 @@ impl ResourceDetector {
     }
 
     fn enqueue_waiting(&self, policy: &ParsedPolicy) -> Result<(), Error> {
-        let found = self.waiting_templates_for(policy);
-        if found.is_empty() {
+        let waiting = self.waiting_templates_for(policy);
+        if waiting.is_empty() {
             return Ok(());
         }
         self.check_dependent_overrides(policy)?;
@@ -128,7 +128,7 @@ impl ResourceDetector {
             template_changed: false,
             by_karmada: policy.is_lazy(),
         };
-        for key in found {
+        for key in waiting {
             self.remove_waiting(&key);
             self.enqueue(key, cause, true);
         }
@@ -136,7 +136,7 @@ impl ResourceDetector {
     }
 
     fn waiting_templates_for(&self, policy: &ParsedPolicy) -> HashSet<TemplateKey> {
-        let mut found = HashSet::new();
+        let mut keys = HashSet::new();
         let local = policy.object.namespace();
         for selector in &policy.view.spec.resource_selectors {
             let kinds = &self.templates.rest_mapper;
@@ -157,8 +157,8 @@ impl ResourceDetector {
                 ready.implicit_priority(api_version, kind, o.meta()) > ImplicitPriority::Mismatch
             };
             let fits = |key: &TemplateKey| self.templates.get(key).is_some_and(|(_, o)| fits(&o));
-            found.extend(candidates.into_iter().filter(fits));
+            keys.extend(candidates.into_iter().filter(fits));
         }
-        found
+        keys
     }
 }

@@ -81,8 +81,8 @@ mod tests {
             ("c", "", &[]),
             ("b", "y", &[]),
         ] {
-            let found = waiting.find(&THINGS, namespace, name);
-            let names: Vec<&str> = found.iter().map(|k| k.name.as_str()).collect();
+            let keys = waiting.find(&THINGS, namespace, name);
+            let names: Vec<&str> = keys.iter().map(|k| k.name.as_str()).collect();
             assert_eq!(names, expected, "{namespace} {name}");
         }
         assert_eq!(waiting.find(&OTHERS, "", ""), []);

@@ -129,7 +129,7 @@ mod tests {
                 ("gone", json!({"readyReplicas": 0})),
             ],
         );
-        let found: Vec<_> = undesired_clusters(&binding)
+        let actual: Vec<_> = undesired_clusters(&binding)
             .into_iter()
             .map(|status| (status.index, status.cluster, status.ready))
             .collect();
@@ -140,7 +140,7 @@ mod tests {
             (5, "f", None),
         ];
         assert_eq!(
-            found,
+            actual,
             expected.map(|(i, name, ready)| (i, name.to_owned(), ready))
         );
     }
@@ -166,10 +166,10 @@ mod tests {
                 ready,
             };
             let result = deschedule(&[status], &[unschedulable]);
-            let found = result.map(|result| result.remaining);
+            let actual = result.map(|result| result.remaining);
             let row = format!("{assigned} {ready:?} {unschedulable}");
             assert_eq!(
-                found,
+                actual,
                 remaining.map(|replicas| vec![(3, replicas)]),
                 "{row}"
             );

@@ -141,8 +141,10 @@ impl EstimatorCache {
     /// Waits until all connections were attempted, up to a timeout.
     pub(crate) async fn wait_ready(&self) {
         let mut ready = self.ready.subscribe();
-        let known = ready.wait_for(|ready| *ready);
-        let late = tokio::time::timeout(READY_TIMEOUT, known).await.is_err();
+        let first_ready = ready.wait_for(|ready| *ready);
+        let late = tokio::time::timeout(READY_TIMEOUT, first_ready)
+            .await
+            .is_err();
         if late && self.failures.record_failure("ready", "late") {
             tracing::warn!("not all estimators of clusters are connected yet");
         }

@@ -25,12 +25,12 @@ pub(crate) fn estimate_locally(
     assumed: &[Arc<AssumedWorkload>],
     quotas: bool,
 ) -> AccurateEstimate {
-    let (began, asked) = (Instant::now(), question.subject);
-    let point = match asked {
+    let (began, subject) = (Instant::now(), question.subject);
+    let point = match subject {
         EstimateSubject::Replicas(_) => EstimatorExtensionPoint::Replicas,
         EstimateSubject::Sets { .. } => EstimatorExtensionPoint::Components,
     };
-    let estimate = match ParsedEstimateRequest::from_subject(asked, assumed) {
+    let estimate = match ParsedEstimateRequest::from_subject(subject, assumed) {
         Ok(estimate) => {
             FAILURES.record_success(&question.object);
             estimate
@@ -50,12 +50,12 @@ pub(crate) fn estimate_locally(
     let is_empty = capacity.is_empty();
     let mut least = (estimate.count(capacity), EstimateSource::Nodes);
     metrics::record_plugin(EstimatorPluginName::Nodes, point, began.elapsed());
-    let namespace = resource_quota::quota_namespace(&asked);
+    let namespace = resource_quota::quota_namespace(&subject);
     if quotas && !is_empty && !namespace.is_empty() {
         let counting = Instant::now();
         let all = member.quotas(namespace).unwrap_or_default();
         let fits =
-            resource_quota::fit_within_quotas(all.iter().map(|quota| &**quota), &asked, assumed);
+            resource_quota::fit_within_quotas(all.iter().map(|quota| &**quota), &subject, assumed);
         if fits < least.0 {
             least = (fits, EstimateSource::ResourceQuota);
         }

@@ -101,8 +101,8 @@ mod tests {
             let text = json!({"metadata": {"name": "s"}, "spec": spec}).to_string();
             Object::from_json(text.into_bytes().into()).unwrap()
         });
-        let found = addresses(service.as_ref(), "m1", &EstimatorOptions::default())?;
-        Ok(found.iter().map(ToString::to_string).collect())
+        let resolved = addresses(service.as_ref(), "m1", &EstimatorOptions::default())?;
+        Ok(resolved.iter().map(ToString::to_string).collect())
     }
 
     // proves: EST-service, EST-service-dns

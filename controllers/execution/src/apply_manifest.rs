@@ -167,12 +167,12 @@ impl ManifestApplyAttempt<'_> {
     }
 
     fn foreign_object_error(&self) -> ManifestApplyError {
-        let (cluster, place) = (self.work.cluster, self.target);
+        let (cluster, target) = (self.work.cluster, self.target);
         ManifestApplyError::Failed(format!(
             "resource(kind={}, {}/{}) already exists in the cluster {cluster} and the {CONFLICT_RESOLUTION} strategy value is empty, Karmada will not manage this resource",
-            place.mapping.kind(),
-            place.namespace,
-            place.name
+            target.mapping.kind(),
+            target.namespace,
+            target.name
         ))
     }
 }
@@ -258,13 +258,13 @@ impl ExecutionController {
     ) -> Result<ManifestWriteOutcome, ManifestApplyError> {
         let mut lost = 0;
         loop {
-            let known = observed.take();
-            let was_known = known.is_some();
-            let outcome = match known {
-                Some(known) => self.update_object(of, known).await?,
+            let cached = observed.take();
+            let was_known = cached.is_some();
+            let outcome = match cached {
+                Some(cached) => self.update_object(of, cached).await?,
                 None => self.create_object(of).await?,
             };
-            let ManifestWriteOutcome::Outdated(now, refused) = outcome else {
+            let ManifestWriteOutcome::Outdated(now, rejection) = outcome else {
                 return Ok(outcome);
             };
             // An object that a create has revealed is no lost race.
@@ -276,7 +276,7 @@ impl ExecutionController {
                     } else {
                         of.count_create(false);
                     }
-                    return Ok(ManifestWriteOutcome::Outdated(None, refused));
+                    return Ok(ManifestWriteOutcome::Outdated(None, rejection));
                 }
                 tokio::time::sleep(CONFLICT_RETRY_DELAY).await;
             }
@@ -305,7 +305,7 @@ impl ExecutionController {
         let created = of
             .api
             .create(at, of.target.manifest.body().into(), &options);
-        let refused = match self.with_call_timeout(created).await {
+        let rejection = match self.with_call_timeout(created).await {
             Ok(created) => {
                 of.count_create(true);
                 of.record_write();
@@ -314,24 +314,24 @@ impl ExecutionController {
             }
             Err(e) => e,
         };
-        if refused.is_already_exists() {
-            return self.read_outdated(of, refused).await;
+        if rejection.is_already_exists() {
+            return self.read_outdated(of, rejection).await;
         }
-        if may_exist(&refused) {
-            let found = self.with_call_timeout(of.api.get(of.path())).await.ok();
+        if may_exist(&rejection) {
+            let existing = self.with_call_timeout(of.api.get(of.path())).await.ok();
             // The admission of quotas refuses creates that race with a conflict.
-            if found.is_some() || refused.is_conflict() {
-                return Ok(ManifestWriteOutcome::Outdated(found, refused));
+            if existing.is_some() || rejection.is_conflict() {
+                return Ok(ManifestWriteOutcome::Outdated(existing, rejection));
             }
         }
         of.count_create(false);
-        if refused.is_not_found()
+        if rejection.is_not_found()
             && !namespace.is_empty()
             && of.work.attempt < MAX_SILENT_NAMESPACE_ATTEMPTS
         {
-            return Err(ManifestApplyError::Retryable(refused.to_string()));
+            return Err(ManifestApplyError::Retryable(rejection.to_string()));
         }
-        Err(ManifestApplyError::from_client_error(&refused))
+        Err(ManifestApplyError::from_client_error(&rejection))
     }
 
     /// Changes an object that the member has.
@@ -453,11 +453,11 @@ impl ExecutionController {
     async fn read_outdated(
         &self,
         of: &ManifestApplyAttempt<'_>,
-        refused: client::Error,
+        rejection: client::Error,
     ) -> Result<ManifestWriteOutcome, ManifestApplyError> {
-        let found = ignore_not_found(self.with_call_timeout(of.api.get(of.path())).await);
-        let observed = found.map_err(|e| ManifestApplyError::from_client_error(&e))?;
-        Ok(ManifestWriteOutcome::Outdated(observed, refused))
+        let newest = ignore_not_found(self.with_call_timeout(of.api.get(of.path())).await);
+        let observed = newest.map_err(|e| ManifestApplyError::from_client_error(&e))?;
+        Ok(ManifestWriteOutcome::Outdated(observed, rejection))
     }
 
     /// Where a manifest goes.
@@ -492,8 +492,8 @@ impl ExecutionController {
     }
 }
 
-fn is_invalid(refused: &client::Error) -> bool {
-    refused.status().is_some_and(|status| status.code == 422)
+fn is_invalid(error: &client::Error) -> bool {
+    error.status().is_some_and(|status| status.code == 422)
 }
 
 /// An update that the member calls invalid is not tried again.
@@ -510,8 +510,8 @@ fn fail_if_invalid(
 
 /// Whether the object may exist although its create was rejected. Every rejection may come before
 /// the API server compares the name, except those for a missing namespace, credentials or load.
-fn may_exist(refused: &client::Error) -> bool {
-    let status = refused.status();
+fn may_exist(error: &client::Error) -> bool {
+    let status = error.status();
     status.is_some_and(|status| !matches!(status.code, 401 | 404 | 429))
 }
 

@@ -228,7 +228,7 @@ impl ExecutionController {
         let (mut result, mut failed) = (WorkSyncResult::default(), Vec::new());
         // They are kept for as long as the Work.
         result.targets.reserve_exact(manifests.len());
-        let (mut awaited, mut unanswered, mut done) = (None, false, 0);
+        let (mut retry_reason, mut unanswered, mut done) = (None, false, 0);
         for manifest in manifests {
             let manifest = &EncodedManifest::new(manifest.clone());
             let applied = self.apply_manifest(work, manifest).await;
@@ -244,14 +244,14 @@ impl ExecutionController {
                         self.record_template_event(work.cluster, manifest, None);
                     }
                 }
-                Err(ManifestApplyError::Retryable(why)) => awaited = Some(why),
+                Err(ManifestApplyError::Retryable(why)) => retry_reason = Some(why),
                 Err(ManifestApplyError::Failed(why) | ManifestApplyError::Unanswered(why)) => {
                     self.record_template_event(work.cluster, manifest, Some(&why));
                     failed.push(why);
                 }
             }
         }
-        if let Some(why) = awaited {
+        if let Some(why) = retry_reason {
             if failed.is_empty() {
                 return Err(Error::Blocked(why));
             }

@@ -196,8 +196,8 @@ mod tests {
         lanes.stop_unused("m", Some("last"), || true);
         assert!(lanes.get("m").is_some());
         let queue = &lanes.get("m").unwrap().queue;
-        let held = futures_util::FutureExt::now_or_never(queue.get()).unwrap();
-        assert_eq!(held.as_deref(), Some("held"));
+        let running_key = futures_util::FutureExt::now_or_never(queue.get()).unwrap();
+        assert_eq!(running_key.as_deref(), Some("held"));
         lanes.stop_unused("m", Some("last"), || true);
         assert!(lanes.get("m").is_some());
         queue.done(&"held".to_owned());

@@ -82,9 +82,11 @@ impl WorkCondition {
 }
 
 /// Whether a condition differs from the existing one.
-pub(crate) fn is_changed(old: &[Condition], said: &WorkCondition) -> bool {
+pub(crate) fn is_changed(old: &[Condition], condition: &WorkCondition) -> bool {
     !old.iter().any(|c| {
-        c.condition_type == said.kind && c.status == said.status && c.message == said.message
+        c.condition_type == condition.kind
+            && c.status == condition.status
+            && c.message == condition.message
     })
 }
 
@@ -96,12 +98,12 @@ mod tests {
     /// The list after the conditions were set; `None` if it has not changed.
     fn merge_conditions(
         old: &[Condition],
-        said: &[WorkCondition],
+        conditions: &[WorkCondition],
         generation: i64,
         now: &str,
     ) -> Option<Vec<Condition>> {
         let mut all = old.to_vec();
-        for condition in said {
+        for condition in conditions {
             set_status_condition(&mut all, condition.to_condition(generation, now));
         }
         (all != old).then_some(all)
@@ -110,8 +112,8 @@ mod tests {
     // proves: EXE-conditions, EXE-generation, EXE-dispatching, EXE-applied
     #[test]
     fn conditions_are_written_when_they_differ() {
-        let said = [dispatching_condition(false), applied_condition(Ok(()))];
-        let old = merge_conditions(&[], &said, 1, "t1").unwrap();
+        let conditions = [dispatching_condition(false), applied_condition(Ok(()))];
+        let old = merge_conditions(&[], &conditions, 1, "t1").unwrap();
         assert_eq!(
             (old[1].observed_generation, old[0].observed_generation),
             (1, 0)
@@ -127,10 +129,10 @@ mod tests {
             words(&old[1]),
             ["Applied", "True", "AppliedSuccessful", APPLIED_MESSAGE]
         );
-        assert_eq!(merge_conditions(&old, &said, 1, "t2"), None);
-        let held = merge_conditions(&old, &[dispatching_condition(true)], 1, "t2").unwrap();
+        assert_eq!(merge_conditions(&old, &conditions, 1, "t2"), None);
+        let suspended = merge_conditions(&old, &[dispatching_condition(true)], 1, "t2").unwrap();
         assert_eq!(
-            words(&held[0]),
+            words(&suspended[0]),
             [
                 "Dispatching",
                 "False",
@@ -139,10 +141,10 @@ mod tests {
             ]
         );
         assert_eq!(
-            (&held[0].last_transition_time, &held[1]),
+            (&suspended[0].last_transition_time, &suspended[1]),
             (&"t2".to_owned(), &old[1])
         );
-        let newer = merge_conditions(&old, &said, 2, "t2").unwrap();
+        let newer = merge_conditions(&old, &conditions, 2, "t2").unwrap();
         assert_eq!(
             newer[1].last_transition_time, "t1",
             "the status is the same"

@@ -15,75 +15,75 @@ pub(crate) enum ElementOrder {
 
 /// Whether an object contains everything that is wanted. Empty and absent values are equal.
 pub(crate) fn is_subset(
-    wanted: &Value,
-    found: &Value,
+    desired: &Value,
+    observed: &Value,
     schema: Option<SchemaCursor<'_>>,
     order: ElementOrder,
 ) -> bool {
-    reversed_difference(wanted, found, schema, order).is_none()
+    reversed_difference(desired, observed, schema, order).is_none()
 }
 
 /// The path of the first wanted field that an object lacks or has otherwise, as keys of
 /// `fieldsV1`.
 pub(crate) fn first_difference(
-    wanted: &Value,
-    found: &Value,
+    desired: &Value,
+    observed: &Value,
     schema: Option<SchemaCursor<'_>>,
 ) -> Option<Vec<String>> {
-    let mut path = reversed_difference(wanted, found, schema, ElementOrder::Any)?;
+    let mut path = reversed_difference(desired, observed, schema, ElementOrder::Any)?;
     path.reverse();
     Some(path)
 }
 
 fn reversed_difference(
-    wanted: &Value,
-    found: &Value,
+    desired: &Value,
+    observed: &Value,
     schema: Option<SchemaCursor<'_>>,
     order: ElementOrder,
 ) -> Option<Vec<String>> {
-    let differs = match (wanted, found) {
-        (Value::Object(wanted), Value::Object(found)) => {
-            return wanted.iter().find_map(|(name, value)| {
+    let differs = match (desired, observed) {
+        (Value::Object(desired), Value::Object(observed)) => {
+            return desired.iter().find_map(|(name, value)| {
                 let field = schema.and_then(|s| s.field(name));
-                let found = found.get(name).unwrap_or(&Value::Null);
-                let mut path = reversed_difference(value, found, field, order)?;
+                let observed = observed.get(name).unwrap_or(&Value::Null);
+                let mut path = reversed_difference(value, observed, field, order)?;
                 path.push(format!("f:{name}"));
                 Some(path)
             });
         }
-        (Value::Array(wanted), Value::Array(found)) => {
-            return list_difference(wanted, found, schema, order);
+        (Value::Array(desired), Value::Array(observed)) => {
+            return list_difference(desired, observed, schema, order);
         }
-        (Value::Null, found) => !is_empty(found),
-        (wanted, Value::Null) => !is_empty(wanted),
+        (Value::Null, observed) => !is_empty(observed),
+        (desired, Value::Null) => !is_empty(desired),
         (Value::Number(a), Value::Number(b)) => a != b && a.as_f64() != b.as_f64(),
-        (wanted, found) => wanted != found,
+        (desired, observed) => desired != observed,
     };
     differs.then(Vec::new)
 }
 
 /// The difference of two lists: by the keys of the schema, else by position.
 fn list_difference(
-    wanted: &[Value],
-    found: &[Value],
+    desired: &[Value],
+    observed: &[Value],
     schema: Option<SchemaCursor<'_>>,
     order: ElementOrder,
 ) -> Option<Vec<String>> {
     let item_schema = schema.and_then(SchemaCursor::item);
     let is_contained = |(w, f): (&Value, &Value)| is_subset(w, f, item_schema, order);
-    if wanted.len() == found.len() && wanted.iter().zip(found).all(is_contained) {
+    if desired.len() == observed.len() && desired.iter().zip(observed).all(is_contained) {
         return None;
     }
     let keys = ListKeys::of_schema(schema);
-    let (Some(_), Some(positions)) = (keys.index(wanted), keys.index(found)) else {
+    let (Some(_), Some(positions)) = (keys.index(desired), keys.index(observed)) else {
         return Some(Vec::new());
     };
     let mut last = None;
-    for item in wanted {
+    for item in desired {
         let key = keys.key_of(item)?;
         let position = positions.get(&key).copied();
         let difference = match position {
-            Some(at) => reversed_difference(item, &found[at], item_schema, order),
+            Some(at) => reversed_difference(item, &observed[at], item_schema, order),
             None => Some(Vec::new()),
         };
         if let Some(mut path) = difference {
@@ -99,15 +99,15 @@ fn list_difference(
 }
 
 /// Whether a list that two objects have is another one, compared by position.
-pub(crate) fn has_different_list(wanted: &Value, found: &Value) -> bool {
-    match (wanted, found) {
-        (Value::Object(wanted), Value::Object(found)) => wanted.iter().any(|(name, value)| {
-            let found = found.get(name);
-            found.is_some_and(|found| has_different_list(value, found))
+pub(crate) fn has_different_list(desired: &Value, observed: &Value) -> bool {
+    match (desired, observed) {
+        (Value::Object(desired), Value::Object(observed)) => desired.iter().any(|(name, value)| {
+            let observed = observed.get(name);
+            observed.is_some_and(|observed| has_different_list(value, observed))
         }),
-        (Value::Array(wanted), Value::Array(found)) => {
+        (Value::Array(desired), Value::Array(observed)) => {
             let is_same = |(w, f)| is_subset(w, f, None, ElementOrder::Same);
-            wanted.len() != found.len() || !wanted.iter().zip(found).all(is_same)
+            desired.len() != observed.len() || !desired.iter().zip(observed).all(is_same)
         }
         _ => false,
     }
@@ -144,10 +144,10 @@ mod tests {
             (json!({"a": 1}), json!({"a": 1.0}), true),
             (json!({"a": "1"}), json!({"a": 1}), false),
         ];
-        for (wanted, found, expected) in table {
+        for (desired, actual, expected) in table {
             for order in [ElementOrder::Any, ElementOrder::Same] {
-                let contained = is_subset(&wanted, &found, None, order);
-                assert_eq!(contained, expected, "{wanted} {found}");
+                let contained = is_subset(&desired, &actual, None, order);
+                assert_eq!(contained, expected, "{desired} {actual}");
             }
         }
     }
@@ -156,14 +156,14 @@ mod tests {
     #[test]
     fn lists_are_compared_by_the_keys_of_the_schema() {
         let schema = schema_of(&Gvk::from_static("", "v1", "Pod")).unwrap();
-        let check = |wanted: Value, found: Value, drift: Option<&str>, same_order: bool| {
+        let check = |desired: Value, actual: Value, drift: Option<&str>, same_order: bool| {
             let in_pod = |containers: &Value| json!({"spec": {"containers": containers}});
-            let (wanted, found) = (in_pod(&wanted), in_pod(&found));
-            let path = first_difference(&wanted, &found, Some(schema.root()));
+            let (desired, actual) = (in_pod(&desired), in_pod(&actual));
+            let path = first_difference(&desired, &actual, Some(schema.root()));
             let path = path.map(|path| path.join("/"));
-            assert_eq!(path.as_deref(), drift, "{wanted} {found}");
-            let contained = is_subset(&wanted, &found, Some(schema.root()), ElementOrder::Same);
-            assert_eq!(contained, same_order, "{wanted} {found}");
+            assert_eq!(path.as_deref(), drift, "{desired} {actual}");
+            let contained = is_subset(&desired, &actual, Some(schema.root()), ElementOrder::Same);
+            assert_eq!(contained, same_order, "{desired} {actual}");
         };
         let (a, b) = (json!({"name": "a"}), json!({"name": "b", "image": "i"}));
         check(json!([a, b]), json!([a, b]), None, true);

@@ -174,8 +174,8 @@ impl ExecutionController {
 
     /// Enqueues the Works with objects of kinds whose retention rules have changed.
     fn on_retention_rules_changed(&self, changed: &InterpreterRuleChange<'_>) {
-        let known = self.idle_informers.kinds();
-        let concerned = known
+        let kinds = self.idle_informers.kinds();
+        let concerned = kinds
             .iter()
             .filter(|kind| changed.affects_kind(kind, RETENTION_OPERATIONS));
         for kind in concerned {
@@ -314,8 +314,8 @@ impl ExecutionController {
     /// The recorded sync state of this version of a Work.
     pub(crate) fn synced_work(&self, work: &Object) -> Option<Arc<SyncedWork>> {
         let lane = self.executor_of(work)?;
-        let found = lane.synced_works.get(&work.meta().key());
-        found.filter(|in_order| in_order.matches_work(work))
+        let synced = lane.synced_works.get(&work.meta().key());
+        synced.filter(|in_order| in_order.matches_work(work))
     }
 
     pub(crate) fn record_synced(&self, work: &Object, in_order: SyncedWork) {
@@ -337,12 +337,12 @@ impl ExecutionController {
     }
 
     fn is_synced(&self, cluster: &str, lane: &ClusterExecutor, work: &Object) -> bool {
-        let Some(known) = lane.synced_works.get(&work.meta().key()) else {
+        let Some(synced) = lane.synced_works.get(&work.meta().key()) else {
             return false;
         };
-        known.matches_work(work)
+        synced.matches_work(work)
             && lane.repairs.conflicts(&work.meta().key()).is_empty()
-            && known.objects.iter().all(|t| {
+            && synced.objects.iter().all(|t| {
                 let informer = self.members.managed_informer(cluster, &t.resource);
                 informer
                     .ok()
@@ -363,10 +363,10 @@ impl ExecutionController {
         // recovery would look unchanged.
         let newer = if self.condition_writes.is_ahead_of(&key, object) {
             let at = ResourcePath::of_object(&WORKS, object);
-            let Some(found) = ignore_not_found(self.control_plane.get(at).await)? else {
+            let Some(newest) = ignore_not_found(self.control_plane.get(at).await)? else {
                 return Ok(());
             };
-            let newer = EncodedWork::parse(&found).map_err(Error::blocked)?;
+            let newer = EncodedWork::parse(&newest).map_err(Error::blocked)?;
             Some(newer.conditions)
         } else {
             None

@@ -62,14 +62,14 @@ impl ExecutionController {
             if listed.cluster.is_ready() {
                 for manifest in &work.manifests {
                     let manifest = EncodedManifest::new(manifest.clone());
-                    let Some(place) = self.resolve_deletion_target(cluster, &manifest).await?
+                    let Some(target) = self.resolve_deletion_target(cluster, &manifest).await?
                     else {
                         continue;
                     };
                     if work.preserve_resources_on_deletion {
-                        self.preserve_object(cluster, &place).await?;
+                        self.preserve_object(cluster, &target).await?;
                     } else {
-                        self.delete_object(cluster, &place).await?;
+                        self.delete_object(cluster, &target).await?;
                     }
                 }
             } else if !listed.is_terminating() {
@@ -88,19 +88,22 @@ impl ExecutionController {
         cluster: &str,
         manifest: &'a EncodedManifest,
     ) -> Result<Option<MappedManifest<'a>>, Error> {
-        if let Ok(place) = self.resolve_target(manifest) {
-            return Ok(Some(place));
+        if let Ok(target) = self.resolve_target(manifest) {
+            return Ok(Some(target));
         }
-        let found = self
+        let discovered = self
             .with_call_timeout(self.api(cluster)?.discover())
             .await?;
         let kind = manifest.gvk();
         let version = kind.api_version();
-        let mut served = found.resources.iter().map(RestMapping::from_api_resource);
+        let mut served = discovered
+            .resources
+            .iter()
+            .map(RestMapping::from_api_resource);
         if let Some(served) = served.find(|served| served.gvk == kind) {
             return Ok(Some(MappedManifest::new(Arc::new(served), manifest)));
         }
-        match found
+        match discovered
             .failed_group_versions
             .iter()
             .find(|(failed, _)| *failed == version)
@@ -115,20 +118,20 @@ impl ExecutionController {
     async fn get_observed(
         &self,
         cluster: &str,
-        place: &MappedManifest<'_>,
+        target: &MappedManifest<'_>,
     ) -> Result<Option<Object>, Error> {
         // No informer is started for an object that is about to be deleted.
         let informer = self
             .members
-            .find_managed_informer(cluster, &place.mapping.gvr);
-        let seen = informer.filter(|i| i.has_synced());
-        if let Some(found) = seen.and_then(|i| i.get(place.namespace, place.name)) {
-            return Ok(Some(found));
+            .find_managed_informer(cluster, &target.mapping.gvr);
+        let synced = informer.filter(|i| i.has_synced());
+        if let Some(object) = synced.and_then(|i| i.get(target.namespace, target.name)) {
+            return Ok(Some(object));
         }
         // An object that was just created may not be in the informer yet; deletions are rare enough
         // for a GET.
         let api = self.api(cluster)?;
-        let at = ResourcePath::object(&place.mapping.gvr, place.namespace, place.name);
+        let at = ResourcePath::object(&target.mapping.gvr, target.namespace, target.name);
         Ok(ignore_not_found(self.with_call_timeout(api.get(at)).await)?)
     }
 
@@ -136,19 +139,19 @@ impl ExecutionController {
         self.members.api(cluster).map_err(Error::Blocked)
     }
 
-    async fn delete_object(&self, cluster: &str, place: &MappedManifest<'_>) -> Result<(), Error> {
-        let Some(observed) = self.get_observed(cluster, place).await? else {
+    async fn delete_object(&self, cluster: &str, target: &MappedManifest<'_>) -> Result<(), Error> {
+        let Some(observed) = self.get_observed(cluster, target).await? else {
             return Ok(());
         };
         let Some(options) = delete_options(&observed) else {
             return Ok(());
         };
         let api = self.api(cluster)?;
-        let at = ResourcePath::object(&place.mapping.gvr, place.namespace, place.name);
+        let at = ResourcePath::object(&target.mapping.gvr, target.namespace, target.name);
         let outcome = ignore_not_found(self.with_call_timeout(api.delete(at, &options)).await);
         EXECUTION_METRICS.record_delete(
             outcome.is_ok(),
-            place.mapping.api_version_and_kind(),
+            target.mapping.api_version_and_kind(),
             cluster,
         );
         outcome?;
@@ -159,14 +162,14 @@ impl ExecutionController {
     async fn preserve_object(
         &self,
         cluster: &str,
-        place: &MappedManifest<'_>,
+        target: &MappedManifest<'_>,
     ) -> Result<(), Error> {
-        let Some(observed) = self.get_observed(cluster, place).await? else {
+        let Some(observed) = self.get_observed(cluster, target).await? else {
             return Ok(());
         };
         let decided = self
             .decide_update(
-                place,
+                target,
                 strip_karmada_metadata,
                 &observed,
                 UpdateMode::Release,
@@ -177,13 +180,13 @@ impl ExecutionController {
             return Ok(());
         };
         let api = self.api(cluster)?;
-        let at = ResourcePath::object(&place.mapping.gvr, place.namespace, place.name);
+        let at = ResourcePath::object(&target.mapping.gvr, target.namespace, target.name);
         let written = self
             .with_call_timeout(api.update(at, write.body.into(), &WriteOptions::default()))
             .await;
         EXECUTION_METRICS.record_update(
             written.is_ok(),
-            place.mapping.api_version_and_kind(),
+            target.mapping.api_version_and_kind(),
             cluster,
             true,
         );
@@ -195,8 +198,8 @@ impl ExecutionController {
 /// How a member's object is deleted; `None` if it must not be.
 fn delete_options(observed: &Object) -> Option<DeleteOptions> {
     let head = observed.meta();
-    let ours = !head.deleting && head.label(MANAGED) == Some(MANAGED_VALUE);
-    ours.then(|| DeleteOptions {
+    let is_managed = !head.deleting && head.label(MANAGED) == Some(MANAGED_VALUE);
+    is_managed.then(|| DeleteOptions {
         uid: Some(observed.uid().to_owned()),
         propagation: Some(DeletionPropagation::Background),
         ..DeleteOptions::default()

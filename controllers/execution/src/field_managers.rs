@@ -120,10 +120,10 @@ impl<'a> FieldOwners<'a> {
     /// The owners of the elements of a list.
     pub(crate) fn elements(&self) -> ElementOwners<'a> {
         let mut elements = ElementOwners::default();
-        for (nodes, ours) in [(&self.ours, true), (&self.others, false)] {
+        for (nodes, is_own) in [(&self.ours, true), (&self.others, false)] {
             let children = nodes.iter().filter_map(|node| node.as_object()).flatten();
             for (key, node) in children {
-                elements.insert(key, node, ours);
+                elements.insert(key, node, is_own);
             }
         }
         elements
@@ -175,7 +175,7 @@ pub(crate) struct ElementOwners<'a> {
 }
 
 impl<'a> ElementOwners<'a> {
-    fn insert(&mut self, key: &str, node: &'a Value, ours: bool) {
+    fn insert(&mut self, key: &str, node: &'a Value, is_own: bool) {
         let (keyed, json) = match key.split_once(':') {
             Some(("k", json)) => (true, json),
             Some(("v", json)) => (false, json),
@@ -188,7 +188,7 @@ impl<'a> ElementOwners<'a> {
             self.key_names.insert(fields.keys().cloned().collect());
         }
         let owners = self.by_key.entry(key.to_string()).or_default();
-        match ours {
+        match is_own {
             true => owners.ours.push(node),
             false => owners.others.push(node),
         }
@@ -241,16 +241,16 @@ mod tests {
 
     #[test]
     fn what_only_this_control_plane_set_goes() {
-        let ours = json!({"f:spec": {
+        let own_fields = json!({"f:spec": {
             "f:a": {}, "f:both": {}, "f:moved": {"f:x": {}},
             "f:map": {".": {}, "f:k": {}}, "f:gone": {".": {}, "f:k": {}}, "f:whole": {},
             "f:list": {".": {}, "k:{\"name\":\"o\"}": {".": {}, "f:name": {}, "f:v": {}}},
             "f:set": {"v:\"o\"": {}}, "f:empty": {}}});
-        let theirs = json!({"f:spec": {"f:both": {}, "f:empty": {"f:t": {}}, "f:map": {"f:t": {}},
+        let foreign_fields = json!({"f:spec": {"f:both": {}, "f:empty": {"f:t": {}}, "f:map": {"f:t": {}},
             "f:list": {"k:{\"name\":\"o\"}": {"f:t": {}}, "k:{\"name\":\"t\"}": {}}}});
         let managers = managers(json!([
-            entry("flotilla", "", ours),
-            entry("injector", "", theirs),
+            entry("flotilla", "", own_fields),
+            entry("injector", "", foreign_fields),
             entry("flotilla", "status", json!({"f:spec": {"f:unknown": {}}})),
         ]));
         let spec = json!({"a": 1, "both": 2, "moved": {"x": 1, "y": 2}, "map": {"k": 1, "t": 2},

@@ -35,10 +35,10 @@ impl IdleInformerChecker {
         if self.watched_kinds.load().get(&served.gvk) == Some(&served.gvr) {
             return;
         }
-        self.watched_kinds.rcu(|known| {
-            let mut known = HashMap::clone(known);
-            known.insert(served.gvk.clone(), served.gvr.clone());
-            known
+        self.watched_kinds.rcu(|kinds| {
+            let mut kinds = HashMap::clone(kinds);
+            kinds.insert(served.gvk.clone(), served.gvr.clone());
+            kinds
         });
     }
 

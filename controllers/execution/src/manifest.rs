@@ -294,8 +294,8 @@ mod tests {
         let object = Object::from_value(&object).unwrap();
         let work = EncodedWork::parse(&object).unwrap();
         assert_eq!(work.manifests, [&b"{\"kind\":\"X\"}"[..], b"1"]);
-        let whole = object.bytes().as_ptr_range();
-        assert!(whole.contains(&work.manifests[0].as_ptr()));
+        let work_bytes = object.bytes().as_ptr_range();
+        assert!(work_bytes.contains(&work.manifests[0].as_ptr()));
         assert!(work.suspend_dispatching && !work.preserve_resources_on_deletion);
         assert_eq!(work.finalizers, ["f"]);
         assert_eq!(work.condition("Applied").unwrap().status, "True");
@@ -307,13 +307,13 @@ mod tests {
 
     #[test]
     fn a_manifest_tells_which_object_it_is() {
-        let whole = json!({"apiVersion": "v1", "kind": "X", "data": {"name": "d"}, "metadata":
+        let object = json!({"apiVersion": "v1", "kind": "X", "data": {"name": "d"}, "metadata":
             {"name": "a", "namespace": "n", "annotations": {"a": "b", TEMPLATE_UID: "u"}}});
-        let it = manifest(&whole);
+        let it = manifest(&object);
         let names = [&*it.api_version, &it.kind, &it.namespace, &it.name];
         assert_eq!(names, ["v1", "X", "n", "a"]);
         assert_eq!(it.template_uid(), "u");
-        assert_eq!(tree(it.body()), whole);
+        assert_eq!(tree(it.body()), object);
         let odd = manifest(&json!({"apiVersion": 1, "kind": "X", "metadata": {"name": ["a"]}}));
         assert_eq!((&*odd.api_version, &*odd.kind, &*odd.name), ("", "X", ""));
         assert_eq!(odd.template_uid(), "");
@@ -325,10 +325,10 @@ mod tests {
     #[test]
     fn what_is_as_in_the_manifest_shares_its_bytes() {
         let long = "x\n".repeat(MIN_SHARED_BYTES);
-        let whole = json!({"a": {}, "data": {"k": long}, "metadata": {"name": "a"},
+        let full_object = json!({"a": {}, "data": {"k": long}, "metadata": {"name": "a"},
             "spec": {"deep": {"k": long, "n": 1}, "list": [long]}});
-        let it = manifest(&whole);
-        let mut object = whole.clone();
+        let it = manifest(&full_object);
+        let mut object = full_object.clone();
         object["metadata"]["resourceVersion"] = "5".into();
         object["spec"]["deep"]["n"] = 2.into();
         object["spec"]["list"][0] = "short".into();
@@ -341,7 +341,13 @@ mod tests {
             2
         );
         assert_eq!(tree(body), object);
-        for other in [json!({}), json!([]), json!({"data": {}}), json!("x"), whole] {
+        for other in [
+            json!({}),
+            json!([]),
+            json!({"data": {}}),
+            json!("x"),
+            full_object,
+        ] {
             let body = it.encode(&other).unwrap();
             assert_eq!(tree(body), other);
         }

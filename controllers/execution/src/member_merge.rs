@@ -137,9 +137,9 @@ impl MemberMerge {
         let mut merged = Map::new();
         for (name, value) in observed {
             let field = schema.and_then(|s| s.field(name));
-            let wanted = desired.remove(name);
-            if wanted.is_some() || !drops_others {
-                let value = self.merge_field(wanted, value, field, &rule.field(name));
+            let desired_value = desired.remove(name);
+            if desired_value.is_some() || !drops_others {
+                let value = self.merge_field(desired_value, value, field, &rule.field(name));
                 merged.extend(value.map(|value| (name.clone(), value)));
             }
         }
@@ -159,13 +159,14 @@ impl MemberMerge {
             ListKeys::Atomic if schema.is_none() => rules.keys().unwrap_or(ListKeys::Atomic),
             keys => keys,
         };
-        let (Some(wanted), Some(mut left)) = (keys.index(&desired), keys.index(observed)) else {
+        let (Some(desired_index), Some(mut left)) = (keys.index(&desired), keys.index(observed))
+        else {
             return self.merge_whole(desired.into(), &observed.into(), schema, rule);
         };
         let retain_keys = schema.is_some_and(|s| s.patch_strategy().retain_keys);
         let item_schema = schema.and_then(SchemaCursor::item);
         let mut key_at = vec![""; desired.len()];
-        for (key, at) in &wanted {
+        for (key, at) in &desired_index {
             key_at[*at] = key;
         }
         let mut merged = Vec::with_capacity(desired.len());

@@ -56,13 +56,13 @@ impl ExecutionController {
     /// asked what to retain holds them until its time limit.
     pub(crate) async fn decide_update(
         &self,
-        place: &MappedManifest<'_>,
+        target: &MappedManifest<'_>,
         change: fn(&mut Value),
         observed: &Object,
         mode: UpdateMode,
         ownership: &FieldOwnership,
     ) -> Result<MemberObjectDecision, String> {
-        let manifest = place.manifest;
+        let manifest = target.manifest;
         let bytes = estimate_encoded_tree_bytes(manifest.bytes())
             + estimate_encoded_tree_bytes(observed.bytes());
         let _memory = self.memory.reserve(bytes, COPIES).await;
@@ -78,10 +78,10 @@ impl ExecutionController {
             FieldOwnership::Kept | FieldOwnership::Unknown => RemovalRule::Nothing,
             FieldOwnership::Managers(managers) => RemovalRule::Owned(managers.owners()),
         };
-        let kind = &place.mapping.gvk;
+        let kind = &target.mapping.gvk;
         let retained = self.interpreter.retain(kind, desired.tree, &observed).await;
         let retained = retained.map_err(|e| e.to_string())?;
-        let schema = self.schema_of(&place.mapping, &retained, &observed).await;
+        let schema = self.schema_of(&target.mapping, &retained, &observed).await;
         let update = update_of(retained, &observed, schema.as_ref(), mode, &rule);
         let is_unknown = !desired.adopts && matches!(ownership, FieldOwnership::Unknown);
         if is_unknown && update.keeps_member_fields {
@@ -114,24 +114,24 @@ impl ExecutionController {
     /// does.
     pub(crate) async fn find_contested_field(
         &self,
-        place: &MappedManifest<'_>,
+        target: &MappedManifest<'_>,
         current: &Object,
     ) -> Option<String> {
-        let bytes = estimate_encoded_tree_bytes(place.manifest.bytes())
+        let bytes = estimate_encoded_tree_bytes(target.manifest.bytes())
             + estimate_encoded_tree_bytes(current.bytes());
         let _memory = self.memory.reserve(bytes, COPIES).await;
         let observed = current.value().ok()?;
-        let desired = desired_object(place.manifest.tree().ok()?, &observed)?;
-        let kind = &place.mapping.gvk;
+        let desired = desired_object(target.manifest.tree().ok()?, &observed)?;
+        let kind = &target.mapping.gvk;
         let retained = self.interpreter.retain(kind, desired.tree, &observed).await;
         let retained = retained.ok()?;
-        let schema = self.schema_of(&place.mapping, &retained, &observed).await;
+        let schema = self.schema_of(&target.mapping, &retained, &observed).await;
         let root = schema.as_ref().map(Schema::root);
         let path = first_difference(&retained, &observed, root)?;
         let managers = FieldManagers::from_object(current);
         let manager = managers.and_then(|managers| managers.other_manager_of(&path));
         let manager = manager.as_deref().unwrap_or("an unknown manager");
-        let (object, field) = (place.object_key(), shown_path(&path));
+        let (object, field) = (target.object_key(), shown_path(&path));
         Some(format!(
             "{object}: field {field} is changed back by {manager}"
         ))

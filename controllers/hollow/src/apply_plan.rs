@@ -97,7 +97,7 @@ impl HollowCluster {
             }
         }
         let at = ResourcePath::collection(&PODS, namespace);
-        let refused = match self
+        let error = match self
             .api
             .create(at, pod.into(), &WriteOptions::default())
             .await
@@ -110,18 +110,18 @@ impl HollowCluster {
         if self.pods.get_by_key(&key).is_none() {
             self.release_capacity(&key);
         }
-        if refused.is_namespace_terminating() {
+        if error.is_namespace_terminating() {
             return Ok(());
         }
         let message = match kind {
             WorkloadKind::StatefulSet => {
                 let set = parent.object.name();
-                format!("create Pod {name} in StatefulSet {set} failed error: {refused}")
+                format!("create Pod {name} in StatefulSet {set} failed error: {error}")
             }
-            _ => format!("Error creating: {refused}"),
+            _ => format!("Error creating: {error}"),
         };
         self.record_warning(kind, parent.object, "FailedCreate", message);
-        Err(refused)
+        Err(error)
     }
 
     /// Adopts an object that has the required name but no owner, because its owner was

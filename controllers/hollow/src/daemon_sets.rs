@@ -98,16 +98,16 @@ mod tests {
                 .collect::<Vec<_>>(),
             ["a", "b"]
         );
-        let mut made: Vec<HollowPodFields> = first
+        let mut pods: Vec<HollowPodFields> = first
             .create
             .iter()
             .map(|p| serde_json::from_value(p.clone()).unwrap())
             .collect();
-        let again = plan_pods(&parent, &set, &made.iter().collect::<Vec<_>>(), &nodes);
+        let again = plan_pods(&parent, &set, &pods.iter().collect::<Vec<_>>(), &nodes);
         assert!(again.create.is_empty() && again.delete.is_empty());
         assert_eq!(again.status.unwrap()["numberUnavailable"], 2);
-        made[0].metadata.labels.clear();
-        let outdated = plan_pods(&parent, &set, &made.iter().collect::<Vec<_>>(), &nodes);
+        pods[0].metadata.labels.clear();
+        let outdated = plan_pods(&parent, &set, &pods.iter().collect::<Vec<_>>(), &nodes);
         assert_eq!(outdated.delete.len(), 1);
         let status = outdated.status.unwrap();
         assert_eq!(status["currentNumberScheduled"], 2);

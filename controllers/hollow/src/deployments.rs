@@ -331,8 +331,8 @@ const NEW_REPLICA_SET_AVAILABLE: &str = "NewReplicaSetAvailable";
 
 fn progressing_reason(status: &Value) -> &str {
     let all = status["conditions"].as_array();
-    let found = all.and_then(|all| all.iter().find(|c| c["type"] == "Progressing"));
-    found.and_then(|c| c["reason"].as_str()).unwrap_or("")
+    let condition = all.and_then(|all| all.iter().find(|c| c["type"] == "Progressing"));
+    condition.and_then(|c| c["reason"].as_str()).unwrap_or("")
 }
 
 /// Sets a condition; one with the same status and reason keeps its message and times.
@@ -391,11 +391,11 @@ mod tests {
     fn the_first_replica_set_has_the_full_size() {
         let d = deployment(3, rolling("25%", "25%"));
         let rollout = plan_rollout_for(&d, &[]);
-        let made = rollout.create.unwrap();
-        assert_eq!(made["spec"]["replicas"], 3);
+        let replica_set = rollout.create.unwrap();
+        assert_eq!(replica_set["spec"]["replicas"], 3);
         assert_eq!(
-            made["spec"]["selector"]["matchLabels"],
-            made["spec"]["template"]["metadata"]["labels"]
+            replica_set["spec"]["selector"]["matchLabels"],
+            replica_set["spec"]["template"]["metadata"]["labels"]
         );
         assert_eq!(rollout.status.unwrap()["unavailableReplicas"], 3);
     }

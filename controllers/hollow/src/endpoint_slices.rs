@@ -68,11 +68,12 @@ impl ServiceSpecFields {
                 "" => "TCP",
                 protocol => protocol,
             };
-            let mut made = json!({"name": port.name, "protocol": protocol, "port": number});
+            let mut endpoint_port =
+                json!({"name": port.name, "protocol": protocol, "port": number});
             if let Some(protocol) = &port.app_protocol {
-                made["appProtocol"] = protocol.as_str().into();
+                endpoint_port["appProtocol"] = protocol.as_str().into();
             }
-            Some(made)
+            Some(endpoint_port)
         });
         ports.collect()
     }

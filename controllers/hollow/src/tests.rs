@@ -62,8 +62,8 @@ impl HollowFixture {
     }
 
     fn ready_replicas(&self, name: &str) -> i64 {
-        let found = self.fake.get_object(&DEPLOYMENTS, "n", name);
-        found.map_or(0, |d| d["status"]["readyReplicas"].as_i64().unwrap_or(0))
+        let deployment = self.fake.get_object(&DEPLOYMENTS, "n", name);
+        deployment.map_or(0, |d| d["status"]["readyReplicas"].as_i64().unwrap_or(0))
     }
 
     fn count_pods(&self, of: impl Fn(&Value) -> bool) -> usize {

@@ -73,12 +73,12 @@ impl BuildableInterpreterRuleIndex for ScriptIndex {
         let mut table = Self::default();
         for object in all {
             let name: Arc<str> = object.name().into();
-            let found = match machinery::json::from_slice::<ResourceInterpreterCustomization>(
+            let spec = match machinery::json::from_slice::<ResourceInterpreterCustomization>(
                 object.bytes(),
             ) {
-                Ok(found) => {
+                Ok(spec) => {
                     PARSE_FAILURES.record_success(object.uid());
-                    found.spec
+                    spec.spec
                 }
                 Err(error) => {
                     if PARSE_FAILURES.record_failure(object.uid(), &error.to_string()) {
@@ -87,10 +87,10 @@ impl BuildableInterpreterRuleIndex for ScriptIndex {
                     continue;
                 }
             };
-            let kind = Gvk::from_api_version(&found.target.api_version, &found.target.kind);
+            let kind = Gvk::from_api_version(&spec.target.api_version, &spec.target.kind);
             let rules = table.kinds.entry(kind).or_default();
             for operation in InterpreterOperation::ALL {
-                let customized = found.customizations.get(operation.customization_field());
+                let customized = spec.customizations.get(operation.customization_field());
                 let source = customized.and_then(Option::as_ref).map(|c| &*c.lua_script);
                 let Some(source) = source.filter(|source| !source.is_empty()) else {
                     continue;

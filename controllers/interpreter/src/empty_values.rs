@@ -112,10 +112,10 @@ mod tests {
     // proves: CRD-empty
     #[test]
     fn empty_values_are_pruned_unless_a_reference_has_them() {
-        let made = json!({"a": {}, "b": [], "c": null, "d": {"e": {"f": null}}, "g": 0, "h": ""});
-        check_pruned(made.clone(), &[], json!({"d": {}, "g": 0, "h": ""}));
+        let object = json!({"a": {}, "b": [], "c": null, "d": {"e": {"f": null}}, "g": 0, "h": ""});
+        check_pruned(object.clone(), &[], json!({"d": {}, "g": 0, "h": ""}));
         check_pruned(
-            made,
+            object,
             &[json!({"a": [], "b": []}), json!({"a": {}, "d": {"e": {}}})],
             json!({"a": {}, "b": [], "d": {"e": {}}, "g": 0, "h": ""}),
         );

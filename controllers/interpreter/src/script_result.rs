@@ -146,10 +146,10 @@ impl ScriptResult {
 
     pub(crate) fn dependencies(mut self) -> Result<Vec<DependentObjectReference>, Error> {
         let table = self.take_table()?;
-        let found =
+        let dependencies =
             Vec::<DependentObjectReference>::deserialize(table).map_err(|e| self.error(e))?;
-        validate_dependencies(&found).map_err(|why| self.error(why))?;
-        Ok(found)
+        validate_dependencies(&dependencies).map_err(|why| self.error(why))?;
+        Ok(dependencies)
     }
 }
 

@@ -105,9 +105,9 @@ async fn replicas_and_what_they_require() {
     ] {
         let script = format!("function GetReplicas(obj) {body} end");
         let it = interpreter_with_scripts(&[("replicaResource", &script)]);
-        let found = it.replicas(&thing(), &bare).await.unwrap().unwrap();
-        assert_eq!(found.count, count, "{body}");
-        assert_eq!(json!(found.requirements), requirements, "{body}");
+        let actual = it.replicas(&thing(), &bare).await.unwrap().unwrap();
+        assert_eq!(actual.count, count, "{body}");
+        assert_eq!(json!(actual.requirements), requirements, "{body}");
     }
     for (body, why) in [
         ("", "type is number but got nil"),
@@ -141,9 +141,9 @@ async fn components_come_sorted_by_name() {
         return all
     end";
     let it = interpreter_with_scripts(&[("componentResource", script)]);
-    let found = it.components(&thing(), &job).await.unwrap();
+    let actual = it.components(&thing(), &job).await.unwrap();
     assert_eq!(
-        json!(found),
+        json!(actual),
         json!([{"name": "master", "replicas": 1},
                {"name": "worker", "replicas": 3, "replicaRequirements": {"resourceRequest": {"cpu": "1"}}}])
     );
@@ -287,8 +287,8 @@ async fn dependencies_of_all_customizations_are_joined_sorted_and_verified() {
         customization("y", &[("dependencyInterpretation", &second)]),
     ]);
     let bare = object(json!({"metadata": {"name": "a"}}));
-    let found = it.dependencies(&thing(), &bare).await.unwrap().unwrap();
-    let names: Vec<&str> = found.iter().map(|d| d.name.as_str()).collect();
+    let actual = it.dependencies(&thing(), &bare).await.unwrap().unwrap();
+    let names: Vec<&str> = actual.iter().map(|d| d.name.as_str()).collect();
     assert_eq!(names, ["a", "b", "z"]);
     for (body, why) in [
         (
@@ -318,9 +318,9 @@ async fn dependencies_of_all_customizations_are_joined_sorted_and_verified() {
     let selected = "function GetDependencies(obj)
         return {{apiVersion = 'v1', kind = 'Secret', namespace = 'n', labelSelector = {matchLabels = {app = 'a'}}}} end";
     let it = interpreter_with_scripts(&[("dependencyInterpretation", selected)]);
-    let found = it.dependencies(&thing(), &bare).await.unwrap();
+    let actual = it.dependencies(&thing(), &bare).await.unwrap();
     assert_eq!(
-        json!(found),
+        json!(actual),
         json!([{"apiVersion": "v1", "kind": "Secret", "namespace": "n", "labelSelector": {"matchLabels": {"app": "a"}}}])
     );
 }

@@ -104,21 +104,21 @@ impl CustomResourceDefinitionController {
         }
         let value = object.value()?;
         let group = value["spec"]["group"].as_str().unwrap_or_default();
-        let taken = self.index.accepted_names(group, name);
-        if value["status"] != self.desired_status(&value, &taken) {
-            let taken = self.newest_accepted_names(group, name).await?;
-            let status = self.desired_status(&value, &taken);
+        let taken_names = self.index.accepted_names(group, name);
+        if value["status"] != self.desired_status(&value, &taken_names) {
+            let taken_names = self.newest_accepted_names(group, name).await?;
+            let status = self.desired_status(&value, &taken_names);
             let writer = StatusWriter::new(&*self.api, "definitions");
             writer.update(&DEFINITIONS, &object, Some(status)).await?;
         }
         Ok(ReconcileAction::Done)
     }
 
-    fn desired_status(&self, definition: &Value, taken: &[ResourceNames]) -> Value {
+    fn desired_status(&self, definition: &Value, taken_names: &[ResourceNames]) -> Value {
         let group = definition["spec"]["group"].as_str().unwrap_or_default();
         let built_in = self.built_in.names_in(group);
         let now = rfc3339_seconds(self.clock.now());
-        desired_definition_status(definition, taken, &built_in, &now)
+        desired_definition_status(definition, taken_names, &built_in, &now)
     }
 
     /// The accepted names of the other definitions of a group, from the server: the informer
@@ -130,15 +130,15 @@ impl CustomResourceDefinitionController {
     ) -> Result<Vec<ResourceNames>, Error> {
         let all = ResourcePath::collection(&DEFINITIONS, "");
         let newest = self.api.list(all, &ListOptions::default()).await?;
-        let mut taken = Vec::new();
+        let mut taken_names = Vec::new();
         for other in newest.items.iter().filter(|other| other.name() != name) {
             let other = DefinitionSummary::decode(other.bytes());
             let other = other.map_err(|e| Error::Protocol(e.to_string()))?;
             if other.group == group {
-                taken.push(other.accepted);
+                taken_names.push(other.accepted);
             }
         }
-        Ok(taken)
+        Ok(taken_names)
     }
 
     /// Deletes the instances of a definition before the definition itself. A definition that

@@ -187,12 +187,12 @@ impl DisruptionController {
     /// not count.
     async fn expected_scale(&self, pods: &[&Object]) -> Result<i64, String> {
         let mut scales: HashMap<String, i64> = HashMap::new();
-        let mut known = HashSet::new();
+        let mut counted_owners = HashSet::new();
         for pod in pods {
             let Some(owner) = pod.meta().controller() else {
                 continue;
             };
-            if !known.insert(owner.uid.clone()) {
+            if !counted_owners.insert(owner.uid.clone()) {
                 continue;
             }
             let scale = self.controller_scale(pod.namespace(), owner).await?;

@@ -235,8 +235,8 @@ impl GarbageCollector {
         if has_finalizer(&value, FOREGROUND_FINALIZER) {
             let blocking = self.graph.lock().blocking_dependents(&identity.uid);
             if blocking.is_empty() {
-                let ours = [FOREGROUND_FINALIZER];
-                remove_finalizers(&*self.api, &identity.resource, object, &ours).await?;
+                let finalizers = [FOREGROUND_FINALIZER];
+                remove_finalizers(&*self.api, &identity.resource, object, &finalizers).await?;
                 return Ok(ReconcileAction::Done);
             }
             // One that is being deleted already is processed by its own events.
@@ -316,8 +316,8 @@ impl GarbageCollector {
         owner: &OwnerReference,
     ) -> Result<OwnerState, Error> {
         let (version, kind) = (&owner.api_version, &owner.kind);
-        let found = deletable_resource_of_kind(&self.rest_mapper, version, kind);
-        let Some(mapping) = found.map(|found| Arc::clone(&found.mapping)) else {
+        let resource = deletable_resource_of_kind(&self.rest_mapper, version, kind);
+        let Some(mapping) = resource.map(|resource| Arc::clone(&resource.mapping)) else {
             return Ok(OwnerState::Unknown);
         };
         if mapping.namespaced && identity.namespace.is_empty() {
@@ -334,9 +334,9 @@ impl GarbageCollector {
             .get(ResourcePath::object(&mapping.gvr, namespace, &owner.name))
             .await
         {
-            Ok(found) if found.uid() != &*owner.uid => Ok(OwnerState::Absent),
-            Ok(found) if found.meta().deleting => {
-                let foreground = has_finalizer(&found.value()?, FOREGROUND_FINALIZER);
+            Ok(resource) if resource.uid() != &*owner.uid => Ok(OwnerState::Absent),
+            Ok(resource) if resource.meta().deleting => {
+                let foreground = has_finalizer(&resource.value()?, FOREGROUND_FINALIZER);
                 Ok(if foreground {
                     OwnerState::WaitingForDependents
                 } else {

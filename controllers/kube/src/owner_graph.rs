@@ -182,12 +182,13 @@ impl OwnerGraph {
     /// Whether the deletion of an object waits for that of another, over at most
     /// [`MAX_WAITING_OBJECTS`] objects that are being deleted.
     fn waits_for(&self, uid: &str, other: &str) -> bool {
-        let (mut seen, mut open) = (HashSet::new(), vec![uid]);
+        let (mut visited, mut open) = (HashSet::new(), vec![uid]);
         while let Some(next) = open.pop() {
             if next == other {
                 return true;
             }
-            if seen.len() < MAX_WAITING_OBJECTS && self.is_deleting(next) && seen.insert(next) {
+            if visited.len() < MAX_WAITING_OBJECTS && self.is_deleting(next) && visited.insert(next)
+            {
                 open.extend(self.blocking_nodes(next).map(|node| &*node.head().uid));
             }
         }

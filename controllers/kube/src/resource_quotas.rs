@@ -84,11 +84,15 @@ fn is_usage_only(old: Option<&Object>, new: Option<&Object>) -> bool {
 
 impl ResourceQuotaController {
     async fn reconcile(self: &Arc<Self>, key: &str) -> Result<ReconcileAction, Error> {
-        let Some(known) = self.quotas.get_by_key(key) else {
+        let Some(cached) = self.quotas.get_by_key(key) else {
             return Ok(ReconcileAction::Done);
         };
         // Read before the objects are listed: a charge in between makes the write conflict.
-        let quota = match self.api.get(ResourcePath::of_object(&QUOTAS, &known)).await {
+        let quota = match self
+            .api
+            .get(ResourcePath::of_object(&QUOTAS, &cached))
+            .await
+        {
             Err(e) if e.is_not_found() => return Ok(ReconcileAction::Done),
             other => other?,
         };

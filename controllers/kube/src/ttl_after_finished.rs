@@ -56,10 +56,10 @@ pub(crate) fn start(context: &ControllerContext) {
 
 impl TtlAfterFinishedController {
     async fn reconcile(&self, key: &str) -> Result<ReconcileAction, Error> {
-        let Some(known) = self.jobs.get_by_key(key) else {
+        let Some(cached) = self.jobs.get_by_key(key) else {
             return Ok(ReconcileAction::Done);
         };
-        match self.remaining_time(&known)? {
+        match self.remaining_time(&cached)? {
             None => return Ok(ReconcileAction::Done),
             Some(remaining) if !remaining.is_zero() => {
                 return Ok(ReconcileAction::RequeueAfter(remaining));
@@ -67,11 +67,11 @@ impl TtlAfterFinishedController {
             Some(_) => {}
         }
         // The informer may not show yet that somebody prolonged its life.
-        let at = ResourcePath::of_object(&JOBS, &known);
+        let at = ResourcePath::of_object(&JOBS, &cached);
         let Some(job) = ignore_not_found(self.api.get(at).await)? else {
             return Ok(ReconcileAction::Done);
         };
-        if job.uid() != known.uid() || self.remaining_time(&job)? != Some(Duration::ZERO) {
+        if job.uid() != cached.uid() || self.remaining_time(&job)? != Some(Duration::ZERO) {
             return Ok(ReconcileAction::Done);
         }
         let options = DeleteOptions {

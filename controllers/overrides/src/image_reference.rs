@@ -202,8 +202,8 @@ mod tests {
             operator: operator.into(),
             value: value.into(),
         };
-        let found = override_image(image, &overrider).unwrap();
-        assert_eq!(found, expected, "{image} {component} {operator} {value}");
+        let actual = override_image(image, &overrider).unwrap();
+        assert_eq!(actual, expected, "{image} {component} {operator} {value}");
     }
 
     // proves: OVR-image-host, OVR-image-operators

@@ -213,10 +213,10 @@ mod tests {
     }
 
     fn check_error(text: &str, operator: &str, path: &str, expected: JsonPatchError) {
-        let found = LazyJsonDocument::parse(text)
+        let actual = LazyJsonDocument::parse(text)
             .unwrap()
             .apply(operator, path, &json!(1));
-        assert_eq!(found, Err(expected), "{text} {operator} {path}");
+        assert_eq!(actual, Err(expected), "{text} {operator} {path}");
     }
 
     #[test]

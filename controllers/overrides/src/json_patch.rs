@@ -94,7 +94,7 @@ mod tests {
 
     fn check(operator: &str, path: &str, expected: Result<Value, JsonPatchError>) {
         let mut tree = json!({"a": {"x/y": 1, "t~": 2}, "l": [1, 2], "s": "t"});
-        let found = apply_operation(&mut tree, operator, path, &json!("new")).map(|()| tree);
+        let actual = apply_operation(&mut tree, operator, path, &json!("new")).map(|()| tree);
         let merged = |part: Value| {
             let mut all = json!({"a": {"x/y": 1, "t~": 2}, "l": [1, 2], "s": "t"});
             for (key, value) in part.as_object().into_iter().flatten() {
@@ -102,7 +102,7 @@ mod tests {
             }
             all
         };
-        assert_eq!(found, expected.map(merged), "{operator} {path}");
+        assert_eq!(actual, expected.map(merged), "{operator} {path}");
     }
 
     #[test]

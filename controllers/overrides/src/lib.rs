@@ -331,13 +331,13 @@ fn selecting_policies(
     let about = |policy: &Object| {
         let view = policy.decode::<OverridePolicy>().ok()?;
         let closeness = implicit_priority(&view.spec, kind, &head);
-        let found = (closeness, policy.meta().key(), view);
-        (closeness > ImplicitPriority::Mismatch).then_some(found)
+        let selecting = (closeness, policy.meta().key(), view);
+        (closeness > ImplicitPriority::Mismatch).then_some(selecting)
     };
-    let mut found: Vec<_> = policies.iter().filter_map(about).collect();
+    let mut selecting: Vec<_> = policies.iter().filter_map(about).collect();
     // All policies are of one namespace, or all are cluster-scoped.
-    found.sort_by(|a, b| (a.0, &a.1).cmp(&(b.0, &b.1)));
-    found
+    selecting.sort_by(|a, b| (a.0, &a.1).cmp(&(b.0, &b.1)));
+    selecting
         .into_iter()
         .map(|(_, key, view)| (key, view))
         .collect()

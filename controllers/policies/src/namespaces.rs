@@ -85,9 +85,9 @@ impl NamespaceSyncController {
         self.overrides
             .add_cluster_policy_event_handler(move |change| {
                 let Some(it) = it.upgrade() else { return };
-                let seen = |o: &Object| o.meta().generation;
+                let generation = |o: &Object| o.meta().generation;
                 let same =
-                    matches!((change.old, change.new), (Some(a), Some(b)) if seen(a) == seen(b));
+                    matches!((change.old, change.new), (Some(a), Some(b)) if generation(a) == generation(b));
                 if !change.in_initial_list && !same {
                     let versions = [change.old, change.new];
                     it.enqueue_matching(|namespace| {

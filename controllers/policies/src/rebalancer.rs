@@ -70,8 +70,8 @@ impl RebalancerController {
     }
 
     async fn rebalance(&self, mut object: Object) -> Result<ReconcileAction, Error> {
-        let seen = object.decode::<WorkloadRebalancer>()?;
-        let mut observed = sync_observed_workloads(&seen);
+        let view = object.decode::<WorkloadRebalancer>()?;
+        let mut observed = sync_observed_workloads(&view);
         let mut failed = Vec::new();
         let created = object.creation_timestamp().map(rfc3339_seconds);
         let created = created.unwrap_or_default();
@@ -88,12 +88,12 @@ impl RebalancerController {
         let mut status = WorkloadRebalancerStatus {
             observed_workloads: observed,
             observed_generation: object.meta().generation,
-            finish_time: seen.status.finish_time.clone(),
+            finish_time: view.status.finish_time.clone(),
         };
-        if status != seen.status && failed.is_empty() {
+        if status != view.status && failed.is_empty() {
             status.finish_time = Some(rfc3339_seconds(self.clock.now()));
         }
-        let changed = (status != seen.status).then(|| json!(status));
+        let changed = (status != view.status).then(|| json!(status));
         let writer = StatusWriter::new(&*self.api, "workload-rebalancer");
         if let Some(written) = writer.update(&REBALANCERS, &object, changed).await? {
             object = written;
@@ -105,7 +105,7 @@ impl RebalancerController {
                 failed.join(", ")
             )));
         }
-        match seen.spec.ttl_seconds_after_finished {
+        match view.spec.ttl_seconds_after_finished {
             Some(ttl) => self.delete_if_expired(&object, &status, ttl).await,
             None => Ok(ReconcileAction::Done),
         }
@@ -166,8 +166,8 @@ impl RebalancerController {
 /// were rescheduled successfully.
 fn sync_observed_workloads(rebalancer: &WorkloadRebalancer) -> Vec<ObservedWorkload> {
     let mut new: BTreeSet<&WorkloadReference> = rebalancer.spec.workloads.iter().collect();
-    let known = rebalancer.status.observed_workloads.iter();
-    let mut all: Vec<ObservedWorkload> = known
+    let observed = rebalancer.status.observed_workloads.iter();
+    let mut all: Vec<ObservedWorkload> = observed
         .filter(|item| new.remove(&item.workload) || item.result == REBALANCE_SUCCESSFUL)
         .cloned()
         .collect();
@@ -218,10 +218,9 @@ mod tests {
                 json!([item("b", REBALANCE_SUCCESSFUL)]),
             ),
         ];
-        for (names, known, expected) in table {
+        for (names, observed, expected) in table {
             let workloads: Vec<Value> = names.into_iter().map(workload).collect();
-            let rebalancer =
-                json!({"spec": {"workloads": workloads}, "status": {"observedWorkloads": known}});
+            let rebalancer = json!({"spec": {"workloads": workloads}, "status": {"observedWorkloads": observed}});
             let rebalancer = serde_json::from_value(rebalancer).unwrap();
             assert_eq!(json!(sync_observed_workloads(&rebalancer)), expected);
         }

@@ -182,8 +182,8 @@ impl UnifiedAuthController {
     }
 
     fn is_in_push_mode(&self, cluster: &str) -> bool {
-        let known = self.clusters.get("", cluster);
-        let cluster = known.and_then(|known| known.decode::<Cluster>().ok());
+        let object = self.clusters.get("", cluster);
+        let cluster = object.and_then(|object| object.decode::<Cluster>().ok());
         cluster.is_some_and(|cluster| cluster.spec.sync_mode == "Push")
     }
 
@@ -346,9 +346,9 @@ mod tests {
         ];
         let of = |cluster| -> Vec<String> {
             let subjects = ProxySubjects::of_cluster(&roles, &bindings, cluster);
-            let found = impersonation_rules(&subjects, false);
+            let rules = impersonation_rules(&subjects, false);
             let line = |r: &Value| format!("{} {}", r["resources"][0], r["resourceNames"]);
-            found.iter().map(line).collect()
+            rules.iter().map(line).collect()
         };
         let first = [
             r#""users" ["ann","bob"]"#,
@@ -399,9 +399,9 @@ mod tests {
                 service_accounts: names(&["bot"]),
                 groups: names(groups),
             };
-            let found = impersonation_rules(&subjects, allows_groups);
+            let rules = impersonation_rules(&subjects, allows_groups);
             let line = |r: &Value| format!("{} {}", r["resources"][0], r["resourceNames"]);
-            found.iter().map(line).collect()
+            rules.iter().map(line).collect()
         };
         let (ann, bot) = (r#""users" ["ann"]"#, r#""serviceaccounts" ["bot"]"#);
         let (users, accounts) = (r#""users" null"#, r#""serviceaccounts" null"#);

@@ -213,8 +213,8 @@ impl EventWriter {
             );
             let key = (own, event.warning, &event.reason, &event.message);
             let id = (self.hasher.hash_one(key), self.second_hasher.hash_one(key));
-            if let Some(known) = at.get(&id) {
-                let same: &mut EventWithBatchCount = &mut pending[*known];
+            if let Some(index) = at.get(&id) {
+                let same: &mut EventWithBatchCount = &mut pending[*index];
                 same.count += 1;
                 same.event = event;
                 continue;
@@ -237,14 +237,14 @@ impl EventWriter {
     async fn write(&mut self, events: Vec<RecordedEvent>) {
         self.batch += 1;
         let now = rfc3339_seconds(self.clock.now());
-        let (mut new, mut known) = (Vec::new(), Vec::new());
+        let (mut new, mut repeated) = (Vec::new(), Vec::new());
         for event in self.coalesce(events) {
             match self.cached.remove(&event.id) {
-                Some(before) => known.push((event, before)),
+                Some(before) => repeated.push((event, before)),
                 None => new.push(event),
             }
         }
-        new.extend(self.increment_counts(known, &now).await);
+        new.extend(self.increment_counts(repeated, &now).await);
         while !new.is_empty() {
             let rest = new.split_off(new.len().min(MAX_EVENTS_PER_WRITE));
             self.create(std::mem::replace(&mut new, rest), &now).await;
@@ -256,19 +256,19 @@ impl EventWriter {
     /// because events expire; they are created anew.
     async fn increment_counts(
         &mut self,
-        known: Vec<(EventWithBatchCount, CachedEvent)>,
+        cached: Vec<(EventWithBatchCount, CachedEvent)>,
         now: &str,
     ) -> Vec<EventWithBatchCount> {
         let (api, round) = (Arc::clone(&self.api), self.batch);
         let api = &*api;
-        let writes = known.into_iter().map(|(event, mut known)| async move {
-            known.count += event.count;
-            known.last_batch = round;
-            let at = ResourcePath::object(&EVENTS, &known.namespace, &known.name);
-            let body = json!({"count": known.count, "lastTimestamp": now});
+        let writes = cached.into_iter().map(|(event, mut cached)| async move {
+            cached.count += event.count;
+            cached.last_batch = round;
+            let at = ResourcePath::object(&EVENTS, &cached.namespace, &cached.name);
+            let body = json!({"count": cached.count, "lastTimestamp": now});
             let options = WriteOptions::default();
             let written = api.patch(at, Patch::Merge(body), &options).await;
-            (event, known, written)
+            (event, cached, written)
         });
         let writes = futures_util::stream::iter(writes.collect::<Vec<_>>());
         let outcomes: Vec<_> = writes
@@ -276,9 +276,9 @@ impl EventWriter {
             .collect()
             .await;
         let mut gone = Vec::new();
-        for (event, known, written) in outcomes {
+        for (event, cached, written) in outcomes {
             match written {
-                Ok(_) => drop(self.cached.insert(event.id, known)),
+                Ok(_) => drop(self.cached.insert(event.id, cached)),
                 Err(error) if error.is_not_found() => gone.push(event),
                 Err(error) => self.record_failure(&error),
             }
@@ -287,7 +287,7 @@ impl EventWriter {
     }
 
     async fn create(&mut self, pending: Vec<EventWithBatchCount>, now: &str) {
-        let (mut known, mut events) = (Vec::new(), Vec::new());
+        let (mut cached_events, mut events) = (Vec::new(), Vec::new());
         for EventWithBatchCount {
             id,
             event: recorded,
@@ -310,13 +310,13 @@ impl EventWriter {
                 count: times,
                 last_batch: self.batch,
             };
-            known.push((id, cached));
+            cached_events.push((id, cached));
             events.push(event);
         }
         let outcomes = self.api.create_events(events).await;
-        for ((id, known), outcome) in known.into_iter().zip(outcomes) {
+        for ((id, cached_events), outcome) in cached_events.into_iter().zip(outcomes) {
             match outcome {
-                Ok(()) => drop(self.cached.insert(id, known)),
+                Ok(()) => drop(self.cached.insert(id, cached_events)),
                 Err(error) => self.record_failure(&error),
             }
         }
@@ -383,7 +383,7 @@ mod tests {
         recorder.normal(&involved_object("a"), "R", "m");
         wait_for_flush().await;
         let events = fake.list_objects(&EVENTS);
-        let mut seen: Vec<_> = events
+        let mut actual: Vec<_> = events
             .iter()
             .map(|e| {
                 let by = e["source"]["component"].as_str().unwrap();
@@ -391,13 +391,13 @@ mod tests {
                 (e["type"].as_str().unwrap(), e["count"].as_u64(), by)
             })
             .collect();
-        seen.sort_unstable();
+        actual.sort_unstable();
         let expected = [
             ("Normal", Some(4), "test"),
             ("Warning", Some(1), "other"),
             ("Warning", Some(1), "test"),
         ];
-        assert_eq!(seen, expected);
+        assert_eq!(actual, expected);
         assert_eq!(fake.writes().len(), 4);
         let first = events.iter().find(|e| e["count"] == 4).unwrap();
         assert_eq!(

@@ -128,7 +128,7 @@ impl LeaderElector {
                 fence: fence.clone(),
             });
             tokio::pin!(leading);
-            let held = tokio::select! {
+            let is_leader = tokio::select! {
                 () = candidate.renew_until_lost(since, &fence) => false,
                 () = shutdown.wait() => true,
                 () = &mut leading => {
@@ -147,7 +147,7 @@ impl LeaderElector {
             token.trigger();
             leading.await;
             fence.close();
-            if held {
+            if is_leader {
                 candidate.release().await;
             }
         }
@@ -210,8 +210,8 @@ impl LeaderElectionCandidate<'_> {
             };
             match change {
                 Some(Ok(WatchEvent::Added(lease) | WatchEvent::Modified(lease))) => {
-                    let known = self.observed.as_ref().map_or(0, |o| o.revision);
-                    if lease.revision() <= known {
+                    let observed_revision = self.observed.as_ref().map_or(0, |o| o.revision);
+                    if lease.revision() <= observed_revision {
                         continue;
                     }
                     let Ok(spec) = self.observe(&lease) else {
@@ -273,33 +273,33 @@ impl LeaderElectionCandidate<'_> {
 
     /// Tries once to acquire or renew. `false`: another candidate holds the lease.
     async fn try_acquire_or_renew(&mut self) -> Result<bool, Error> {
-        let found = match self.api.get(self.elector.lease_ref()).await {
-            Ok(found) => found,
+        let lease = match self.api.get(self.elector.lease_ref()).await {
+            Ok(lease) => lease,
             Err(error) if error.is_not_found() => return self.create().await,
             Err(error) => return Err(error),
         };
-        let spec = self.observe(&found)?;
-        let ours = spec.holder_identity.as_deref() == Some(&self.elector.identity);
+        let spec = self.observe(&lease)?;
+        let is_holder = spec.holder_identity.as_deref() == Some(&self.elector.identity);
         let lapsed = self.lease_expiry().is_some_and(|end| end <= Instant::now());
-        if !ours && !spec.is_free() && !lapsed {
+        if !is_holder && !spec.is_free() && !lapsed {
             return Ok(false);
         }
         let mut next = self.new_lease_spec();
-        if ours {
+        if is_holder {
             next["acquireTime"] = json!(spec.acquire_time);
             next["leaseTransitions"] = json!(spec.lease_transitions.unwrap_or(0));
         } else {
             next["leaseTransitions"] = json!(spec.lease_transitions.unwrap_or(0) + 1);
         }
-        self.update(&found, next).await
+        self.update(&lease, next).await
     }
 
-    fn observe(&mut self, found: &Object) -> Result<LeaderLeaseSpec, Error> {
-        let spec = found.decode::<LeaderLease>()?.spec.clone();
+    fn observe(&mut self, lease: &Object) -> Result<LeaderLeaseSpec, Error> {
+        let spec = lease.decode::<LeaderLease>()?.spec.clone();
         if self.observed.as_ref().is_none_or(|o| o.spec != spec) {
             self.observed = Some(ObservedLease {
                 spec: spec.clone(),
-                revision: found.revision(),
+                revision: lease.revision(),
                 changed_at: Instant::now(),
             });
         }
@@ -334,20 +334,20 @@ impl LeaderElectionCandidate<'_> {
             "spec": self.new_lease_spec(),
         });
         let at = ResourcePath::collection(&LEASES, &self.elector.namespace);
-        let made = self
+        let created = self
             .api
             .create(at, body.into(), &WriteOptions::default())
             .await;
-        match made {
-            Ok(made) => self.observe(&made).map(|_| true),
+        match created {
+            Ok(created) => self.observe(&created).map(|_| true),
             Err(error) if error.is_already_exists() => Ok(false),
             Err(error) => Err(error),
         }
     }
 
     /// Writes on top of the version that was read: of two concurrent writers, one fails.
-    async fn update(&mut self, found: &Object, spec: Value) -> Result<bool, Error> {
-        let mut body = found.value()?;
+    async fn update(&mut self, lease: &Object, spec: Value) -> Result<bool, Error> {
+        let mut body = lease.value()?;
         body["spec"] = spec;
         let options = WriteOptions::default();
         match self
@@ -365,8 +365,8 @@ impl LeaderElectionCandidate<'_> {
     async fn release(&mut self) {
         let timeout = self.elector.retry_period;
         let attempt = async {
-            let found = self.api.get(self.elector.lease_ref()).await?;
-            let spec = self.observe(&found)?;
+            let lease = self.api.get(self.elector.lease_ref()).await?;
+            let spec = self.observe(&lease)?;
             if spec.holder_identity.as_deref() != Some(&self.elector.identity) {
                 return Ok(false);
             }
@@ -374,7 +374,7 @@ impl LeaderElectionCandidate<'_> {
             next["holderIdentity"] = json!("");
             next["leaseDurationSeconds"] = json!(1);
             next["leaseTransitions"] = json!(spec.lease_transitions.unwrap_or(0));
-            self.update(&found, next).await
+            self.update(&lease, next).await
         };
         match tokio::time::timeout(timeout, attempt).await {
             Ok(Ok(_)) => {}

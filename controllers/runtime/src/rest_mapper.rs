@@ -90,8 +90,8 @@ impl RestMapper {
         Ok(self.update(self.api.discover().await?))
     }
 
-    fn update(&self, found: ServerResources) -> bool {
-        for (group, why) in &found.failed_group_versions {
+    fn update(&self, discovered: ServerResources) -> bool {
+        for (group, why) in &discovered.failed_group_versions {
             if self.failures.record_failure(group, why) {
                 tracing::warn!(group, why, "API discovery of a group failed");
             }
@@ -99,12 +99,12 @@ impl RestMapper {
         let old = self.discovery.load();
         let is_kept = |old: &&Arc<DiscoveredResource>| {
             let version = &old.mapping.api_version;
-            let failed = found.failed_group_versions.iter();
+            let failed = discovered.failed_group_versions.iter();
             failed.map(|(failed, _)| failed).any(|f| f == version)
         };
         let kept: Vec<_> = old.resources.iter().filter(is_kept).cloned().collect();
         let mut resources = Vec::new();
-        for resource in found.resources {
+        for resource in discovered.resources {
             let mapping = Arc::new(RestMapping::from_api_resource(&resource));
             if self.failures.record_success(&mapping.api_version) {
                 let group = &mapping.api_version;
@@ -121,7 +121,7 @@ impl RestMapper {
         let by_kind = mappings.map(|m| (m.gvk.clone(), Arc::clone(m))).collect();
         self.discovery
             .store(Arc::new(DiscoverySnapshot { resources, by_kind }));
-        found.failed_group_versions.is_empty()
+        discovered.failed_group_versions.is_empty()
     }
 
     pub fn find(&self, api_version: &str, kind: &str) -> Option<Arc<RestMapping>> {
@@ -139,10 +139,10 @@ impl RestMapper {
         condition: impl Fn(&ApiResource) -> bool,
     ) -> Vec<Arc<DiscoveredResource>> {
         let discovery = self.discovery.load();
-        let mut seen = HashSet::new();
-        let selected = discovery.resources.iter().filter(|found| {
-            let gvr = &found.resource.resource;
-            condition(&found.resource) && seen.insert((&gvr.group, &gvr.resource))
+        let mut distinct = HashSet::new();
+        let selected = discovery.resources.iter().filter(|discovered| {
+            let gvr = &discovered.resource.resource;
+            condition(&discovered.resource) && distinct.insert((&gvr.group, &gvr.resource))
         });
         selected.cloned().collect()
     }
@@ -153,8 +153,8 @@ impl RestMapper {
         if let Some(built_in) = openapi::resource_of_kind(kind) {
             return Ok(built_in.clone());
         }
-        if let Some(found) = self.get(kind) {
-            return Ok(found.gvr.clone());
+        if let Some(mapping) = self.get(kind) {
+            return Ok(mapping.gvr.clone());
         }
         let mut last_discovery = self.last_discovery.lock().await;
         // Another task may have discovered the kind while it held the lock.
@@ -165,7 +165,7 @@ impl RestMapper {
         }
         let missing = || Error::Protocol(format!("no matches for kind {kind}"));
         self.get(kind)
-            .map(|found| found.gvr.clone())
+            .map(|mapping| mapping.gvr.clone())
             .ok_or_else(missing)
     }
 }
@@ -195,8 +195,8 @@ mod tests {
         let fake = FakeApi::new();
         let mapper = RestMapper::new(fake.clone());
         let find = async |group: &str, kind: &str| {
-            let found = mapper.resource_for(&Gvk::new(group, "v1", kind)).await;
-            found.map(|r| r.to_string()).ok()
+            let resource = mapper.resource_for(&Gvk::new(group, "v1", kind)).await;
+            resource.map(|r| r.to_string()).ok()
         };
         let deployments = Gvr::from_static("apps", "v1", "deployments");
         assert_eq!(
@@ -254,13 +254,13 @@ mod tests {
     }
 
     fn server_resources(results: &[GeneratedGroupVersionDiscovery; 4]) -> ServerResources {
-        let mut found = ServerResources {
+        let mut resources = ServerResources {
             resources: vec![],
             failed_group_versions: vec![],
         };
         for (version, result) in VERSIONS.iter().zip(results) {
             let GeneratedGroupVersionDiscovery::Served(kinds) = result else {
-                found
+                resources
                     .failed_group_versions
                     .push(((*version).into(), "?".into()));
                 continue;
@@ -273,12 +273,12 @@ mod tests {
                 } else {
                     &["get"]
                 };
-                found
+                resources
                     .resources
                     .push(api_resource(group, version, kind, verbs));
             }
         }
-        found
+        resources
     }
 
     proptest! {
@@ -302,9 +302,9 @@ mod tests {
                 }
                 for version in VERSIONS {
                     for kind in KINDS {
-                        let found = mapper.find(version, kind);
-                        prop_assert_eq!(found.is_some(), model.contains_key(&(version, kind)));
-                        prop_assert!(found.is_none_or(|m| m.api_version_and_kind() == (version, kind)));
+                        let actual = mapper.find(version, kind);
+                        prop_assert_eq!(actual.is_some(), model.contains_key(&(version, kind)));
+                        prop_assert!(actual.is_none_or(|m| m.api_version_and_kind() == (version, kind)));
                     }
                 }
                 // One version of each resource that some version can list.

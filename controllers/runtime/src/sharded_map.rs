@@ -45,11 +45,11 @@ mod tests {
         }
         let locked = map.lock(&0);
         let others = (1..1000).filter(|key| !locked.contains_key(key));
-        let mut found = 0;
+        let mut actual = 0;
         for key in others {
             assert_eq!(map.lock(&key).get(&key), Some(&(key * 2)));
-            found += 1;
+            actual += 1;
         }
-        assert!(found > 900, "{found}");
+        assert!(actual > 900, "{actual}");
     }
 }

@@ -182,7 +182,7 @@ mod tests {
         let rules = SchedulingSettings::new(gates, SchedulerPluginSet::default(), false);
         let old = binding("other", &["m1"], 5);
         let view = old.decode::<ResourceBinding>().unwrap();
-        let given = [TargetCluster {
+        let input = [TargetCluster {
             name: "m2".into(),
             ..TargetCluster::default()
         }];
@@ -190,7 +190,7 @@ mod tests {
         assert_eq!(excluded_clusters(&book, &old), ["m1"]);
         let key = "n/other".to_owned();
         let enter =
-            |book: &mut AssumeCache| book.assume(&key, &view.spec, &given, rules, Instant::now());
+            |book: &mut AssumeCache| book.assume(&key, &view.spec, &input, rules, Instant::now());
         let entry = enter(&mut book);
         assert_eq!(
             excluded_clusters(&book, &old),

@@ -32,27 +32,27 @@ impl DecisionExplanationCache {
         state
             .explanations
             .get(key)
-            .map(|(_, held)| Arc::clone(held))
+            .map(|(_, explanation)| Arc::clone(explanation))
     }
 
     /// Caches a decision. A decision that changed nothing does not replace the one that
     /// assigned the replicas.
     pub fn insert(&self, key: &str, mut explanation: DecisionExplanation) {
         let mut state = self.0.lock();
-        if let Some((_, held)) = state.explanations.get(key)
-            && explanation.confirms(held)
+        if let Some((_, previous)) = state.explanations.get(key)
+            && explanation.confirms(previous)
         {
             explanation = DecisionExplanation {
                 generation: explanation.generation,
-                ..DecisionExplanation::clone(held)
+                ..DecisionExplanation::clone(previous)
             };
         }
         state.last_sequence += 1;
         let turn = state.last_sequence;
         state.forget(key);
         state.by_age.insert(turn, key.to_owned());
-        let held = (turn, Arc::new(explanation));
-        state.explanations.insert(key.to_owned(), held);
+        let previous = (turn, Arc::new(explanation));
+        state.explanations.insert(key.to_owned(), previous);
         while state.explanations.len() > MAX_CACHED_DECISIONS
             && let Some((_, oldest)) = state.by_age.pop_first()
         {
@@ -154,9 +154,9 @@ mod tests {
         ] {
             let generation = replicas * 10;
             decisions.insert("n/a", explanation(generation, rule, replicas));
-            let held = decisions.get("n/a").unwrap();
+            let cached = decisions.get("n/a").unwrap();
             assert_eq!(
-                (held.generation, held.trace.rule),
+                (cached.generation, cached.trace.rule),
                 (generation, cached_rule)
             );
         }

@@ -207,11 +207,11 @@ pub(crate) fn step_observer() -> impl FnMut(StepOrPluginCompletion) {
 fn observe_mean(figures: &[Histogram; 2], count: FilterCounts, took: f64) {
     let FilterCounts {
         passed,
-        rejected: refused,
+        rejected: rejected_count,
     } = count;
-    for (figure, some) in figures.iter().zip([passed > 0, refused > 0]) {
+    for (figure, some) in figures.iter().zip([passed > 0, rejected_count > 0]) {
         if some {
-            figure.observe(took / (passed + refused) as f64);
+            figure.observe(took / (passed + rejected_count) as f64);
         }
     }
 }

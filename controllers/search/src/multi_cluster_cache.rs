@@ -140,13 +140,13 @@ impl MultiClusterCache {
             "" => name.to_owned(),
             namespace => format!("{namespace}/{name}"),
         };
-        let mut found: Vec<(&str, Object)> = Vec::new();
+        let mut matches: Vec<(&str, Object)> = Vec::new();
         for (cluster, member) in &caches.members {
             let object = member.cacher.get(&key, freshness(version, cluster)).await;
             let object = object.map_err(|error| member_status(cluster, &error))?;
-            found.extend(object.map(|object| (cluster.as_str(), object)));
+            matches.extend(object.map(|object| (cluster.as_str(), object)));
         }
-        match found.as_slice() {
+        match matches.as_slice() {
             [] => Err(Status::not_found(resource, name).with_warnings(caches.warnings())),
             [(cluster, object)] => Ok(((*cluster).to_owned(), object.clone())),
             several => {
@@ -172,8 +172,8 @@ impl MemberResourceCache for MultiClusterCache {
         resource_version: &str,
     ) -> Result<Object, Status> {
         let version = MultiClusterResourceVersion::parse(resource_version)?;
-        let found = self.get_with_cluster(resource, namespace, name, &version);
-        let (cluster, object) = found.await?;
+        let result = self.get_with_cluster(resource, namespace, name, &version);
+        let (cluster, object) = result.await?;
         let version = MultiClusterResourceVersion::of_cluster(&cluster, object.revision());
         let object = object.with_resource_version(&version.encode());
         object.map_err(Status::internal)
@@ -186,8 +186,8 @@ impl MemberResourceCache for MultiClusterCache {
         name: &str,
     ) -> Result<String, Status> {
         let any = MultiClusterResourceVersion::Any;
-        let found = self.get_with_cluster(resource, namespace, name, &any);
-        Ok(found.await?.0)
+        let result = self.get_with_cluster(resource, namespace, name, &any);
+        Ok(result.await?.0)
     }
 
     async fn list(

@@ -34,8 +34,8 @@ pub(crate) fn selected_resources(registries: &[Object], clusters: &[Object]) -> 
         for selector in &registry.spec.resource_selectors {
             let (group, version) = split_api_version(&selector.api_version);
             let kind = Gvk::new(group, version, &selector.kind);
-            if let Some(known) = openapi::catalog().kind(&kind) {
-                resource_of(&mut selected, known.gvr.clone(), &kind);
+            if let Some(kind_info) = openapi::catalog().kind(&kind) {
+                resource_of(&mut selected, kind_info.gvr.clone(), &kind);
             }
             for (object, cluster) in &clusters {
                 let Some(name) = served_name(cluster, &selector.api_version, &selector.kind) else {

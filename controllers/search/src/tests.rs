@@ -390,10 +390,10 @@ async fn only_the_selected_namespaces_are_cached() {
     for (registry, expected) in [(registry("other"), "m1/b"), (two, "m1/a")] {
         fixture.host.seed(&RESOURCE_REGISTRIES, registry);
         wait_until(async || {
-            let found = fixture
+            let result = fixture
                 .cache
                 .search(&MAPS, MemberObjectSelection::default());
-            names(&found.await.unwrap().items) == [expected]
+            names(&result.await.unwrap().items) == [expected]
         })
         .await;
     }
@@ -434,12 +434,12 @@ async fn searches_name_the_members_that_are_missing() {
     pull["spec"]["syncMode"] = "Pull".into();
     fixture.host.seed(&CLUSTERS, pull);
     wait_until(async || {
-        let found = fixture
+        let result = fixture
             .cache
             .search(&MAPS, MemberObjectSelection::default());
-        let found = found.await.unwrap();
-        let warned = found.warnings == ["cluster(m2): cluster \"m2\" is in pull mode"];
-        warned && names(&found.items) == ["m1/a"]
+        let result = result.await.unwrap();
+        let warned = result.warnings == ["cluster(m2): cluster \"m2\" is in pull mode"];
+        warned && names(&result.items) == ["m1/a"]
     })
     .await;
     fixture.stop().await;

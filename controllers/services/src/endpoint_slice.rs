@@ -285,8 +285,8 @@ impl EndpointSliceController {
     /// control plane has not exported the Service from there.
     fn desired_slice(&self, work: &Object) -> Option<Value> {
         let cluster = cluster_of_execution_space(work.namespace())?;
-        let found = self.clusters.get("", cluster);
-        let available = found.as_ref().is_some_and(is_available);
+        let object = self.clusters.get("", cluster);
+        let available = object.as_ref().is_some_and(is_available);
         if work.meta().deleting || !reports_slice(work) || !available {
             return None;
         }

@@ -41,8 +41,8 @@ impl FakeMemberConnections {
 impl MemberAccess for FakeMemberConnections {
     fn api(&self, cluster: &str) -> Result<Arc<dyn Api>, String> {
         let connected = self.connected.lock();
-        let found = connected.iter().find(|(name, _)| name == cluster);
-        Ok(Arc::clone(&found.ok_or("not connected")?.1))
+        let entry = connected.iter().find(|(name, _)| name == cluster);
+        Ok(Arc::clone(&entry.ok_or("not connected")?.1))
     }
 
     fn managed_informer(&self, _: &str, _: &Gvr) -> Result<Informer, String> {

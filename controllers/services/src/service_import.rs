@@ -57,14 +57,15 @@ fn service_ports(import: &ServiceImportSpec) -> Vec<Value> {
             "" => "TCP",
             other => other,
         };
-        let mut made = json!({"protocol": protocol, "port": port.port, "targetPort": port.port});
+        let mut service_port =
+            json!({"protocol": protocol, "port": port.port, "targetPort": port.port});
         if !port.name.is_empty() {
-            made["name"] = port.name.as_str().into();
+            service_port["name"] = port.name.as_str().into();
         }
         if let Some(protocol) = &port.app_protocol {
-            made["appProtocol"] = protocol.as_str().into();
+            service_port["appProtocol"] = protocol.as_str().into();
         }
-        made
+        service_port
     });
     ports.collect()
 }
@@ -281,9 +282,9 @@ mod tests {
     #[test]
     fn addresses_become_those_of_the_load_balancer() {
         let ips = import().ips;
-        let patch = status_fields(&json!({}), &ips).unwrap();
+        let fields = status_fields(&json!({}), &ips).unwrap();
         assert_eq!(
-            patch["status"]["loadBalancer"]["ingress"],
+            fields["loadBalancer"]["ingress"],
             json!([{"ip": "42.0.0.1"}])
         );
         let stored =

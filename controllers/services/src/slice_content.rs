@@ -343,8 +343,8 @@ mod tests {
             ("/ports", json!([{"port": 80, "appProtocol": long}])),
         ] {
             let reported = with(pointer, value);
-            let refused = rebuild_slice(&reported, "n").unwrap_err();
-            assert!(refused.len() < 200, "{refused}");
+            let rejection = rebuild_slice(&reported, "n").unwrap_err();
+            assert!(rejection.len() < 200, "{rejection}");
         }
     }
 

@@ -299,10 +299,10 @@ async fn only_namespaces_with_applied_exports_are_watched() {
     let (control, member) = ServicesFixture::seeded();
     control.seed(&WORKS, export_work("False"));
     let lists = Arc::new(parking_lot::Mutex::new(Vec::new()));
-    let seen = Arc::clone(&lists);
+    let listed_namespaces = Arc::clone(&lists);
     member.on_call(move |call| {
         if call.verb == "list" {
-            seen.lock().push(call.namespace.to_owned());
+            listed_namespaces.lock().push(call.namespace.to_owned());
         }
         None
     });
@@ -381,9 +381,9 @@ async fn derived_services_follow_their_import() {
     fixture.control.remove(&SERVICE_IMPORTS, "n", "web");
     wait_until("deleted", || derived().is_none()).await;
     // The Service of somebody else stays.
-    let theirs = json!({"apiVersion": "v1", "kind": "Service",
+    let foreign_service = json!({"apiVersion": "v1", "kind": "Service",
         "metadata": {"namespace": "n", "name": "derived-db"}, "spec": {"ports": [{"port": 1}]}});
-    fixture.control.seed(&SERVICES, theirs);
+    fixture.control.seed(&SERVICES, foreign_service);
     let mut headless = import("Headless", 80);
     headless["metadata"]["name"] = "db".into();
     fixture.control.seed(&SERVICE_IMPORTS, headless);

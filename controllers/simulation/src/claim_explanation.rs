@@ -273,22 +273,22 @@ fn preempting_policies(
     }
     let priority =
         |policy: &Object| ParsedPolicy::new(policy.clone()).map(|p| p.view.spec.priority);
-    let mut found = Vec::new();
+    let mut policies = Vec::new();
     for change in changes {
-        found.extend(ParsedPolicy::new(change.after.clone()).filter(ParsedPolicy::preempts));
+        policies.extend(ParsedPolicy::new(change.after.clone()).filter(ParsedPolicy::preempts));
         if let Some(before) = change.before
             && let (Some(before), Some(now)) = (priority(before), priority(change.after))
         {
             let namespace = change.after.namespace();
             let others = input.policies.iter().filter(|p| p.namespace() == namespace);
-            found.extend(newly_preempting_policies(
+            policies.extend(newly_preempting_policies(
                 before,
                 now,
                 others.cloned().collect(),
             ));
         }
     }
-    found
+    policies
 }
 
 fn can_preempt(input: &SimulationInput<'_>, policy: &ParsedPolicy, template: &Object) -> bool {

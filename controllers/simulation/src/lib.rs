@@ -82,14 +82,14 @@ pub async fn interpret_replicas(
     kind: &ApiResource,
     template: &Object,
 ) -> Result<InterpretedReplicas, String> {
-    let found = detector::interpret_replicas(
+    let result = detector::interpret_replicas(
         interpreter,
         &RestMapping::from_api_resource(kind),
         template,
         gates,
     )
     .await;
-    found.map_err(|unknown| unknown.error.to_string())
+    result.map_err(|unknown| unknown.error.to_string())
 }
 
 /// Which policy a template belongs to at present, and why.
@@ -190,12 +190,12 @@ fn simulate_binding(
     let claim =
         PolicyClaim::by_policy(&policy.object).ok_or("the policy has no permanent id yet")?;
     let gates = input.gates;
-    let found = InterpretedTemplate {
+    let interpreted = InterpretedTemplate {
         replicas: case.replicas.clone()?,
         priority: None,
         record_affinity_groups: gates.enabled(KarmadaFeature::WorkloadAffinity),
     };
-    let desired = DesiredBinding::new(served, case.template, policy, &claim, found);
+    let desired = DesiredBinding::new(served, case.template, policy, &claim, interpreted);
     let desired = desired.map_err(|e| e.to_string())?;
     let body: Value = match case.binding {
         None => desired.to_new_binding(),

@@ -121,16 +121,20 @@ fn check(
         replicas: &wants,
         binding: None,
     };
-    let seen = simulate(
+    let simulated = simulate(
         &input,
         &changes,
         &case,
         &mut SchedulingSimulation::new(Instant::now()),
     );
-    let names: Vec<&str> = seen.clusters.iter().map(|c| c.name.as_str()).collect();
-    let by = seen.claim.policy.as_ref().map(|p| p.name.as_str());
-    let blocked_by = seen.blocked_by.clone().unwrap_or_default();
-    assert_eq!((names.as_slice(), by), (expected.0, expected.1), "{seen:?}");
+    let names: Vec<&str> = simulated.clusters.iter().map(|c| c.name.as_str()).collect();
+    let by = simulated.claim.policy.as_ref().map(|p| p.name.as_str());
+    let blocked_by = simulated.blocked_by.clone().unwrap_or_default();
+    assert_eq!(
+        (names.as_slice(), by),
+        (expected.0, expected.1),
+        "{simulated:?}"
+    );
     assert!(
         blocked_by.contains(expected.2) && blocked_by.is_empty() == expected.2.is_empty(),
         "{blocked_by}"
@@ -213,19 +217,19 @@ fn the_simulation_starts_from_the_existing_binding() {
         replicas: &wants,
         binding: Some(&binding),
     };
-    let seen = simulate(
+    let simulated = simulate(
         &input,
         &[],
         &case,
         &mut SchedulingSimulation::new(Instant::now()),
     );
-    let to: Vec<(&str, i64)> = seen
+    let to: Vec<(&str, i64)> = simulated
         .clusters
         .iter()
         .map(|c| (c.name.as_str(), c.replicas))
         .collect();
     assert_eq!(to, [("m2", 2)]);
-    assert_eq!(seen.explanation.map(|e| e.generation), Some(5));
+    assert_eq!(simulated.explanation.map(|e| e.generation), Some(5));
 }
 
 #[test]
@@ -256,9 +260,9 @@ fn simulated_templates_do_not_share_the_same_capacity() {
             replicas: &wants,
             binding: None,
         };
-        let seen = simulate(&input, &[], &case, &mut before);
-        let clusters = seen.clusters.into_iter().map(|c| c.name);
-        (clusters.collect::<Vec<_>>(), seen.failure.is_some())
+        let simulated = simulate(&input, &[], &case, &mut before);
+        let clusters = simulated.clusters.into_iter().map(|c| c.name);
+        (clusters.collect::<Vec<_>>(), simulated.failure.is_some())
     };
     assert_eq!(to("a"), (vec!["m1".to_owned()], false));
     assert_eq!(to("b"), (vec!["m2".to_owned()], false));

@@ -311,11 +311,11 @@ async fn a_host_that_runs_workloads_owns_their_status() {
 async fn conflicts_are_retried_and_a_missing_template_is_no_error() {
     let plane = StatusFixture::new();
     plane.control.remove(&DEPLOYMENTS, "n", "web");
-    let refused = parking_lot::Mutex::new(std::collections::HashSet::new());
+    let rejection = parking_lot::Mutex::new(std::collections::HashSet::new());
     plane.control.on_call(move |call| {
         let first = call.verb == "patch"
             && call.subresource == "status"
-            && refused
+            && rejection
                 .lock()
                 .insert((call.resource.cloned(), call.namespace.to_owned()));
         first.then(|| Error::from(Status::conflict(&WORKS, call.name, "changed meanwhile")))
@@ -498,11 +498,11 @@ async fn the_last_status_of_a_deleted_object_stays() {
 #[tokio::test]
 async fn a_failed_status_write_has_an_event_and_is_retried() {
     let plane = StatusFixture::new();
-    let refused = parking_lot::Mutex::new(std::collections::HashSet::new());
+    let rejection = parking_lot::Mutex::new(std::collections::HashSet::new());
     plane.control.on_call(move |call| {
         let resource = call.resource?;
-        let ours = call.verb == "patch" && [&BINDINGS, &DEPLOYMENTS].contains(&resource);
-        let first = ours && refused.lock().insert(resource.clone());
+        let is_status_patch = call.verb == "patch" && [&BINDINGS, &DEPLOYMENTS].contains(&resource);
+        let first = is_status_patch && rejection.lock().insert(resource.clone());
         first.then(|| Error::from(Status::internal(format!("no {}", resource.resource))))
     });
     plane.start();

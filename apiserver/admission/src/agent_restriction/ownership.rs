@@ -36,7 +36,11 @@ fn check_finalizers(write: &AgentWrite<'_>) -> Result<(), String> {
     let path = "/metadata/finalizers";
     let has = |object: &Value, name: &str| texts(object, path).any(|finalizer| finalizer == name);
     let is_report = write.kind == "Work" && (write.old.is_null() || is_report(write.old));
-    let is_report_finalizer = |name: &str| is_report && REPORT_FINALIZERS.contains(&name);
+    // The control plane removes each of these, should the agent not do so.
+    let may_change = |name: &str| {
+        is_report && REPORT_FINALIZERS.contains(&name)
+            || write.kind == "Work" && name == WORK_FINALIZER
+    };
     let refuse = |name: &str, verb: &str| {
         let name = shown(name);
         Err(format!(
@@ -44,13 +48,12 @@ fn check_finalizers(write: &AgentWrite<'_>) -> Result<(), String> {
         ))
     };
     for name in texts(write.new, path) {
-        if !has(write.old, name) && !is_report_finalizer(name) {
+        if !has(write.old, name) && !may_change(name) {
             return refuse(name, "added");
         }
     }
     for name in texts(write.old, path) {
-        let is_execution = write.kind == "Work" && name == WORK_FINALIZER;
-        if !has(write.new, name) && !is_report_finalizer(name) && !is_execution {
+        if !has(write.new, name) && !may_change(name) {
             return refuse(name, "removed");
         }
     }
@@ -110,12 +113,12 @@ mod tests {
 
     // proves: AGT-finalizers
     #[test]
-    fn an_agent_adds_finalizers_of_reports_and_removes_those_of_the_execution() {
+    fn an_agent_changes_the_finalizers_of_reports_and_of_the_execution() {
         let slice = "karmada.io/endpointslice-controller";
         let [report, dispatched] = ["EndpointSlice", "Deployment"];
         for (kind, new, old, is_allowed) in [
             (report, &[slice][..], None, true),
-            (report, &[WORK_FINALIZER], None, false),
+            (report, &[WORK_FINALIZER], None, true),
             (report, &["a.b/c"], None, false),
             (report, &[slice], Some(&[][..]), true),
             (report, &[slice, "a.b/c"], Some(&[slice]), false),
@@ -128,7 +131,7 @@ mod tests {
                 Some(&["a.b/c", WORK_FINALIZER]),
                 true,
             ),
-            (dispatched, &[WORK_FINALIZER], Some(&[]), false),
+            (dispatched, &[WORK_FINALIZER], Some(&[]), true),
             (dispatched, &[slice], Some(&[]), false),
             (dispatched, &[], Some(&["a.b/c"]), false),
         ] {

@@ -45,9 +45,9 @@ const VALUE_FLAGS: [(&str, char, &str); 4] = [
 /// Gives the commands that kubectl does arguments that can be completed.
 pub(super) fn replace_kubectl_arguments(command_line: Command) -> Command {
     command_line.mut_subcommands(|command| {
-        let mut known = KUBECTL_COMMANDS.iter();
-        let known = known.find(|(name, ..)| *name == command.get_name());
-        match known {
+        let mut kubectl_command = KUBECTL_COMMANDS.iter();
+        let kubectl_command = kubectl_command.find(|(name, ..)| *name == command.get_name());
+        match kubectl_command {
             Some((name, arguments, has_members)) => {
                 let about = command.get_about().cloned().unwrap_or_default();
                 with_flags(Command::new(*name).about(about), *arguments, *has_members)

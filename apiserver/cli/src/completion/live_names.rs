@@ -27,7 +27,7 @@ pub(super) fn complete(
     invocation: &Invocation,
     current: &str,
 ) -> Vec<String> {
-    let found = match names {
+    let candidates = match names {
         ArgumentNames::Contexts => invocation.contexts(false),
         ArgumentNames::ClusterContexts => invocation.contexts(true),
         ArgumentNames::Addons => {
@@ -37,7 +37,7 @@ pub(super) fn complete(
         _ => ask_servers(names, invocation, current).unwrap_or_default(),
     };
     let is_completion = |name: &String| name.starts_with(current);
-    found.into_iter().filter(is_completion).collect()
+    candidates.into_iter().filter(is_completion).collect()
 }
 
 fn ask_servers(
@@ -48,14 +48,14 @@ fn ask_servers(
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
-    let found = runtime.block_on(async {
+    let result = runtime.block_on(async {
         let tasks = TaskGroup::new(ShutdownToken::new());
         let query = find_names(names, invocation, current, &tasks);
         tokio::time::timeout(COMPLETION_TIMEOUT, query).await
     });
     // A name server may still not have answered; the process ends without it.
     runtime.shutdown_background();
-    found?
+    result?
 }
 
 async fn find_names(
@@ -64,16 +64,22 @@ async fn find_names(
     current: &str,
     tasks: &TaskGroup,
 ) -> anyhow::Result<Vec<String>> {
-    let given = &invocation.arguments;
+    let arguments = &invocation.arguments;
     match names {
         ArgumentNames::Clusters => {
             let (config, _) = invocation.control_plane()?;
-            Ok(without(list(config, &CLUSTERS, "", tasks).await?, given))
+            Ok(without(
+                list(config, &CLUSTERS, "", tasks).await?,
+                arguments,
+            ))
         }
-        ArgumentNames::TaintedClusters if given.is_empty() => Ok(vec!["clusters".to_owned()]),
+        ArgumentNames::TaintedClusters if arguments.is_empty() => Ok(vec!["clusters".to_owned()]),
         ArgumentNames::TaintedClusters => {
             let (config, _) = invocation.control_plane()?;
-            Ok(without(list(config, &CLUSTERS, "", tasks).await?, given))
+            Ok(without(
+                list(config, &CLUSTERS, "", tasks).await?,
+                arguments,
+            ))
         }
         ArgumentNames::Namespaces => {
             let (config, _) = invocation.object_server()?;
@@ -87,11 +93,11 @@ async fn find_names(
             let (config, _) = invocation.object_server()?;
             list(config, &NODES, "", tasks).await
         }
-        ArgumentNames::PodOrResource if given.is_empty() && !current.contains('/') => {
+        ArgumentNames::PodOrResource if arguments.is_empty() && !current.contains('/') => {
             let (config, namespace) = invocation.object_server()?;
             list(config, &PODS, &namespace, tasks).await
         }
-        ArgumentNames::PodOrResource if !given.is_empty() => Ok(Vec::new()),
+        ArgumentNames::PodOrResource if !arguments.is_empty() => Ok(Vec::new()),
         ArgumentNames::Resources
         | ArgumentNames::ResourcePaths
         | ArgumentNames::Types
@@ -99,7 +105,7 @@ async fn find_names(
             let (config, namespace) = invocation.object_server()?;
             let api = RemoteApi::new(config, tasks)?;
             let served = api.discover().await?.resources;
-            complete_resources(names, given, current, &served, &api, &namespace).await
+            complete_resources(names, arguments, current, &served, &api, &namespace).await
         }
         // Of which member is not said.
         ArgumentNames::Pods | ArgumentNames::Nodes => Ok(Vec::new()),
@@ -112,32 +118,32 @@ async fn find_names(
 
 async fn complete_resources(
     names: ArgumentNames,
-    given: &[String],
+    arguments: &[String],
     current: &str,
     served: &[ApiResource],
     api: &RemoteApi,
     namespace: &str,
 ) -> anyhow::Result<Vec<String>> {
     let objects = async |typed: &str| {
-        let found = find_resource(served, typed)?;
-        let namespace = if found.namespaced { namespace } else { "" };
-        list_names(api, ResourcePath::collection(&found.resource, namespace)).await
+        let resource = find_resource(served, typed)?;
+        let namespace = if resource.namespaced { namespace } else { "" };
+        list_names(api, ResourcePath::collection(&resource.resource, namespace)).await
     };
     if names == ArgumentNames::Types {
         return Ok(type_names(served));
     }
     if let Some((typed, _)) = current.split_once('/') {
-        let found = objects(typed).await?;
-        let paths = found.iter().map(|name| format!("{typed}/{name}"));
-        return Ok(without(paths.collect(), given));
+        let resource = objects(typed).await?;
+        let paths = resource.iter().map(|name| format!("{typed}/{name}"));
+        return Ok(without(paths.collect(), arguments));
     }
     let suffixed = |suffix: &str| type_names(served).into_iter().map(|t| t + suffix).collect();
-    match given.first() {
+    match arguments.first() {
         _ if names == ArgumentNames::ResourcePaths => Ok(suffixed("/")),
         Some(first) if first.contains('/') => Ok(suffixed("/")),
         Some(types) => {
             let first = types.split(',').next().unwrap_or_default();
-            Ok(without(objects(first).await?, given))
+            Ok(without(objects(first).await?, arguments))
         }
         None => Ok(match current.rsplit_once(',') {
             Some((before, _)) => {
@@ -174,7 +180,7 @@ async fn list(
 }
 
 /// The names that are not given yet.
-fn without(names: Vec<String>, given: &[String]) -> Vec<String> {
-    let is_new = |name: &String| !given.contains(name);
+fn without(names: Vec<String>, arguments: &[String]) -> Vec<String> {
+    let is_new = |name: &String| !arguments.contains(name);
     names.into_iter().filter(is_new).collect()
 }

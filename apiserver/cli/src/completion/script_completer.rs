@@ -49,9 +49,10 @@ impl EnvCompleter for ScriptCompleter<'_> {
         answer: &mut dyn Write,
     ) -> Result<(), Error> {
         let words = self.words;
-        let found = engine::complete(command_line, words.words.clone(), words.index, current_dir)?;
+        let candidates =
+            engine::complete(command_line, words.words.clone(), words.index, current_dir)?;
         let is_flag_typed = words.current().to_string_lossy().starts_with('-');
-        let lines = found.iter().filter_map(|candidate| {
+        let lines = candidates.iter().filter_map(|candidate| {
             let value = candidate.get_value().to_string_lossy();
             if value.starts_with('-') && !is_flag_typed {
                 return None;

@@ -21,8 +21,11 @@ pub(super) fn add_completers(command: Command, invocation: &Arc<Invocation>) -> 
             let Some(current) = current.to_str() else {
                 return Vec::new();
             };
-            let found = live_names::complete(names, &invocation, current);
-            found.into_iter().map(CompletionCandidate::new).collect()
+            let candidates = live_names::complete(names, &invocation, current);
+            candidates
+                .into_iter()
+                .map(CompletionCandidate::new)
+                .collect()
         }))
     });
     command.mut_subcommands(|subcommand| add_completers(subcommand, invocation))

@@ -7,7 +7,7 @@ use serde_json::Value;
 /// Manifests in the order in which they have to be applied, and findings.
 #[derive(Default)]
 pub(super) struct Conversion {
-    /// Secrets of clusters, clusters, and objects that stay as they are.
+    /// Secrets of clusters, clusters, namespaces, definitions, and objects that stay as they are.
     pub(super) prerequisites: Vec<Value>,
     /// Propagation and override policies. They precede the templates, so that a template is
     /// placed as it is meant to be from its first moment.

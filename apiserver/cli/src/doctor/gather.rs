@@ -120,9 +120,9 @@ impl Examination<'_> {
         let at = ResourcePath::collection(&CLUSTERS, "");
         let options = ListOptions::default();
         let listed = self.answer(self.api.list(at, &options)).await?;
-        let asked = stream::iter(listed.items.into_iter().map(|cluster| self.member(cluster)));
+        let queries = stream::iter(listed.items.into_iter().map(|cluster| self.member(cluster)));
         let mut members: Vec<ObservedMember> =
-            asked.buffer_unordered(MEMBERS_AT_ONCE).collect().await;
+            queries.buffer_unordered(MEMBERS_AT_ONCE).collect().await;
         members.sort_by(|a, b| a.name.cmp(&b.name));
         Ok(members)
     }
@@ -237,8 +237,8 @@ fn user_credentials(config: &RestConfig) -> Vec<UserCredential> {
     });
     let token = auth.token.as_ref().filter(|_| auth.token_file.is_none());
     let token = token.and_then(|token| token_expiry(&token.0));
-    let found = [("client certificate", certificate), ("token", token)];
-    let expiring = found.into_iter().filter_map(|(kind, seconds)| {
+    let credentials = [("client certificate", certificate), ("token", token)];
+    let expiring = credentials.into_iter().filter_map(|(kind, seconds)| {
         let expires = Timestamp::from_second(seconds?).ok()?;
         Some(UserCredential { kind, expires })
     });
@@ -263,10 +263,10 @@ mod tests {
         assert!(user_credentials(&config).is_empty());
         let payload = URL_SAFE_NO_PAD.encode(r#"{"exp":1700000000}"#);
         config.auth.token = Some(client::remote::Redacted(format!("h.{payload}.s")));
-        let found = user_credentials(&config);
-        assert_eq!(found.len(), 1);
-        assert_eq!(found[0].kind, "token");
-        assert_eq!(found[0].expires.as_second(), 1_700_000_000);
+        let credentials = user_credentials(&config);
+        assert_eq!(credentials.len(), 1);
+        assert_eq!(credentials[0].kind, "token");
+        assert_eq!(credentials[0].expires.as_second(), 1_700_000_000);
         config.auth.token_file = Some("token".into());
         assert!(user_credentials(&config).is_empty());
     }

@@ -31,8 +31,11 @@ pub(super) struct MetricSample {
 impl MetricSample {
     /// The value of a label, empty if the sample does not have it.
     pub(super) fn label(&self, name: &str) -> &str {
-        let found = self.labels.iter().find(|(known, _)| known == name);
-        found.map_or("", |(_, value)| value)
+        let label = self
+            .labels
+            .iter()
+            .find(|(label_name, _)| label_name == name);
+        label.map_or("", |(_, value)| value)
     }
 }
 

@@ -43,8 +43,8 @@ pub(super) fn merge(answers: Vec<ServerAnswer>, query: &Query) -> Option<Value> 
 /// Refuses a field to sort by that no object or row has.
 pub(super) fn ensure_sortable(answers: &[ServerAnswer], field: &SortField) -> anyhow::Result<()> {
     let resources = || answers.iter().flat_map(|answer| &answer.resources);
-    let objects = resources().flat_map(|found| &found.objects);
-    let rows = resources().flat_map(|found| found.tables.iter().flat_map(|t| &t.rows));
+    let objects = resources().flat_map(|answered| &answered.objects);
+    let rows = resources().flat_map(|answered| answered.tables.iter().flat_map(|t| &t.rows));
     let keys = objects.map(|object| field.key_of(object));
     let keys = keys.chain(rows.filter_map(|row| row.sort_key.clone()));
     field.ensure_found(keys.collect::<Vec<_>>().iter())
@@ -53,10 +53,10 @@ pub(super) fn ensure_sortable(answers: &[ServerAnswer], field: &SortField) -> an
 /// A line `kind.group/name` for each object.
 pub(super) fn names(answers: &[ServerAnswer], sort_by: Option<&SortField>) -> String {
     let resources = answers.iter().flat_map(|answer| &answer.resources);
-    let lines = resources.flat_map(|found| {
-        let group = &found.resource.resource.group;
+    let lines = resources.flat_map(|answered| {
+        let group = &answered.resource.resource.group;
         let dot = if group.is_empty() { "" } else { "." };
-        let kind = found.resource.kind.to_lowercase();
+        let kind = answered.resource.kind.to_lowercase();
         let name = |object: &Value| {
             object["metadata"]["name"]
                 .as_str()
@@ -67,7 +67,7 @@ pub(super) fn names(answers: &[ServerAnswer], sort_by: Option<&SortField>) -> St
             let key = sort_by.map(|field| field.key_of(object));
             (key, format!("{kind}{dot}{group}/{}", name(object)))
         };
-        found.objects.iter().map(line)
+        answered.objects.iter().map(line)
     });
     let mut lines: Vec<(Option<SortKey>, String)> = lines.collect();
     lines.sort_by(|(a, _), (b, _)| a.cmp(b));

@@ -58,19 +58,19 @@ pub(super) async fn query_all(
     query: &Query,
     timeout: Duration,
 ) -> Vec<ServerAnswer> {
-    let asked = servers.iter().map(|server| async move {
+    let queries = servers.iter().map(|server| async move {
         let mut answer = ServerAnswer {
             cluster: server.name.clone(),
             is_control_plane: server.is_control_plane,
             ..ServerAnswer::default()
         };
-        let asked = ask_with_deadline(timeout, query_server(server, query, &mut answer)).await;
-        if let Err(failure) = asked {
+        let queries = ask_with_deadline(timeout, query_server(server, query, &mut answer)).await;
+        if let Err(failure) = queries {
             answer.fail(failure);
         }
         answer
     });
-    join_all(asked).await
+    join_all(queries).await
 }
 
 impl ServerAnswer {
@@ -101,16 +101,16 @@ async fn query_server(
             }
         };
         for resource in resources {
-            let mut found = AnsweredResource {
+            let mut answered = AnsweredResource {
                 resource: resource.clone(),
                 tables: Vec::new(),
                 objects: Vec::new(),
             };
             if typed.objects.is_empty() {
-                read_list(&server.api, query, &mut found).await?;
+                read_list(&server.api, query, &mut answered).await?;
             }
             for name in &typed.objects {
-                let read = read_object(&server.api, query, &mut found, name).await;
+                let read = read_object(&server.api, query, &mut answered, name).await;
                 match read {
                     Ok(()) => {}
                     Err(error) if error.is_not_found() && query.ignore_not_found => {}
@@ -118,7 +118,7 @@ async fn query_server(
                     Err(error) => answer.errors.push(error.to_string()),
                 }
             }
-            answer.resources.push(found);
+            answer.resources.push(answered);
         }
     }
     Ok(())
@@ -147,21 +147,21 @@ impl Query {
 async fn read_list(
     api: &RemoteApi,
     query: &Query,
-    found: &mut AnsweredResource,
+    answered: &mut AnsweredResource,
 ) -> anyhow::Result<()> {
-    let resource = found.resource.clone();
+    let resource = answered.resource.clone();
     let at = ResourcePath::collection(&resource.resource, query.namespace_of(&resource));
     let mut options = query.list_options();
     loop {
         options.continue_token = if query.as_tables {
             let table = read_table(api, query, at, &options).await?;
             let next = table.metadata.continue_token.clone();
-            found.tables.push(table);
+            answered.tables.push(table);
             next
         } else {
             let page = api.list(at, &options).await?;
             for object in &page.items {
-                found.objects.push(object.value()?);
+                answered.objects.push(object.value()?);
             }
             page.continue_token
         };
@@ -188,29 +188,29 @@ pub(super) async fn list_table(
         options.field_selector = format!("metadata.name={name}{comma}{}", options.field_selector);
     }
     let at = ResourcePath::collection(&resource.resource, query.namespace_of(resource));
-    let mut whole = read_table(api, query, at, &options).await?;
-    while !whole.metadata.continue_token.is_empty() {
-        options.continue_token = std::mem::take(&mut whole.metadata.continue_token);
+    let mut table = read_table(api, query, at, &options).await?;
+    while !table.metadata.continue_token.is_empty() {
+        options.continue_token = std::mem::take(&mut table.metadata.continue_token);
         let page = read_table(api, query, at, &options).await?;
-        whole.rows.extend(page.rows);
-        whole.metadata = page.metadata;
+        table.rows.extend(page.rows);
+        table.metadata = page.metadata;
     }
-    Ok(whole)
+    Ok(table)
 }
 
 async fn read_object(
     api: &RemoteApi,
     query: &Query,
-    found: &mut AnsweredResource,
+    answered: &mut AnsweredResource,
     name: &str,
 ) -> client::Result<()> {
-    let namespace = query.namespace_of(&found.resource);
-    let at = ResourcePath::object(&found.resource.resource, namespace, name);
+    let namespace = query.namespace_of(&answered.resource);
+    let at = ResourcePath::object(&answered.resource.resource, namespace, name);
     if query.as_tables {
         let table = read_table(api, query, at, &ListOptions::default()).await?;
-        found.tables.push(table);
+        answered.tables.push(table);
     } else {
-        found.objects.push(api.get(at).await?.value()?);
+        answered.objects.push(api.get(at).await?.value()?);
     }
     Ok(())
 }

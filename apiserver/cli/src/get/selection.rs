@@ -92,14 +92,14 @@ pub(super) fn find_resources<'a>(
     served: &'a [ApiResource],
     typed: &SelectedType,
 ) -> anyhow::Result<Vec<&'a ApiResource>> {
-    let found = find_resource(served, &typed.name);
-    if found.is_ok() {
-        return Ok(vec![found?]);
+    let result = find_resource(served, &typed.name);
+    if result.is_ok() {
+        return Ok(vec![result?]);
     }
     let is_member = |r: &&ApiResource| r.categories.contains(&typed.name) && r.allows("list");
     let members: Vec<&ApiResource> = served.iter().filter(is_member).collect();
     if members.is_empty() {
-        return Ok(vec![found?]);
+        return Ok(vec![result?]);
     }
     Ok(members)
 }
@@ -134,8 +134,8 @@ mod tests {
             ("deploy/", "arguments in resource/name form"),
             ("a,,b", "arguments in resource/name form"),
         ] {
-            let refused = parse(line).unwrap_err();
-            assert!(refused.starts_with(message), "{line}: {refused}");
+            let error = parse(line).unwrap_err();
+            assert!(error.starts_with(message), "{line}: {error}");
         }
     }
 

@@ -99,9 +99,9 @@ impl SortField {
 
 /// `0]`, `'key']` or `"key"]`, and what follows it.
 fn parse_subscript<'a>(inner: &'a str, expression: &str) -> anyhow::Result<(FieldStep, &'a str)> {
-    let refused =
+    let unsupported =
         || anyhow!("--sort-by takes a path of fields and positions, which {expression:?} is not");
-    let (subscript, after) = inner.split_once(']').ok_or_else(refused)?;
+    let (subscript, after) = inner.split_once(']').ok_or_else(unsupported)?;
     let quoted = ['\'', '"'].into_iter().find_map(|quote| {
         let key = subscript.strip_prefix(quote)?.strip_suffix(quote)?;
         Some(key.to_owned())
@@ -109,7 +109,7 @@ fn parse_subscript<'a>(inner: &'a str, expression: &str) -> anyhow::Result<(Fiel
     if let Some(key) = quoted {
         return Ok((FieldStep::Key(key), after));
     }
-    let index = subscript.parse().map_err(|_| refused())?;
+    let index = subscript.parse().map_err(|_| unsupported())?;
     Ok((FieldStep::Index(index), after))
 }
 
@@ -212,8 +212,8 @@ mod tests {
             let field = SortField::parse(expression).unwrap();
             assert_eq!(field.key_of(&object), key, "{expression}");
         }
-        for refused in ["", "{.a", ".a[*]", ".a[?(@.b)]", "..a", ".*"] {
-            assert!(SortField::parse(refused).is_err(), "{refused}");
+        for unsupported in ["", "{.a", ".a[*]", ".a[?(@.b)]", "..a", ".*"] {
+            assert!(SortField::parse(unsupported).is_err(), "{unsupported}");
         }
         let missing = SortField::parse(".x.y").unwrap();
         let error = missing.ensure_found([SortKey::Missing].iter()).unwrap_err();

@@ -182,13 +182,13 @@ fn cell_text(cell: &Value) -> String {
 /// separated by an empty line.
 pub(super) fn format_answers(answers: Vec<ServerAnswer>, options: &ColumnOptions) -> String {
     let mut resources: Vec<&ApiResource> = Vec::new();
-    for found in answers.iter().flat_map(|answer| &answer.resources) {
-        let has_rows = found.tables.iter().any(|table| !table.rows.is_empty());
+    for answered in answers.iter().flat_map(|answer| &answer.resources) {
+        let has_rows = answered.tables.iter().any(|table| !table.rows.is_empty());
         let is_new = !resources
             .iter()
-            .any(|r| r.resource == found.resource.resource);
+            .any(|r| r.resource == answered.resource.resource);
         if has_rows && is_new {
-            resources.push(&found.resource);
+            resources.push(&answered.resource);
         }
     }
     let with_kind = options.show_kind || resources.len() > 1;
@@ -219,10 +219,10 @@ fn collect_rows<'a>(
             is_control_plane: answer.is_control_plane,
             event: "",
         };
-        let found = answer.resources.iter();
-        let same = found.filter(|found| found.resource.resource == resource.resource);
+        let answered = answer.resources.iter();
+        let same = answered.filter(|answered| answered.resource.resource == resource.resource);
         let mut columns: &[ColumnDefinition] = &[];
-        for table in same.flat_map(|found| &found.tables) {
+        for table in same.flat_map(|answered| &answered.tables) {
             // A later page of a list has no column definitions.
             if !table.column_definitions.is_empty() {
                 columns = &table.column_definitions;

@@ -95,8 +95,8 @@ async fn watch_server(
     let name = typed.objects.first().map_or("", String::as_str);
     let list = async {
         let served = server.api.discover().await?.resources;
-        let found = find_resources(&served, typed)?;
-        let [resource] = found.as_slice() else {
+        let resources = find_resources(&served, typed)?;
+        let [resource] = resources.as_slice() else {
             bail!("{} is a category; watch one of its types", typed.name);
         };
         let table = list_table(&server.api, query, resource, name).await?;

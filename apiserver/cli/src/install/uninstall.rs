@@ -81,7 +81,7 @@ pub(super) async fn uninstall_all(
         removal.delete(at).await?;
     }
     // The names are Karmada's: roles of a Karmada installation stay.
-    let ours = |role: &Object| {
+    let is_own = |role: &Object| {
         let named = role.name() == PROXY_ADMIN_ROLE || role.name().starts_with(AGENT_ROLE_PREFIX);
         named && role.meta().label("app.kubernetes.io/name") == Some(NAME)
     };
@@ -91,7 +91,7 @@ pub(super) async fn uninstall_all(
         &ROLE_BINDINGS,
         &ROLES,
     ] {
-        removal.delete_where(resource, ours).await?;
+        removal.delete_where(resource, is_own).await?;
     }
     for name in [METRICS_READER_ROLE, NAME, AGENTS_ROLE, IMPERSONATOR_ROLE] {
         let at = ResourcePath::object(&CLUSTER_ROLES, "", name);
@@ -127,11 +127,11 @@ impl Uninstaller<'_> {
 
     /// Removes the APIServices and webhooks that lead to Flotilla, and its policies.
     async fn delete_registrations(&self) -> anyhow::Result<()> {
-        let ours = |object: &Object| {
+        let is_own = |object: &Object| {
             let value = object.value().unwrap_or_default();
             is_flotilla_service(&value["spec"]["service"], self.namespace)
         };
-        self.delete_where(&API_SERVICES, ours).await?;
+        self.delete_where(&API_SERVICES, is_own).await?;
         for resource in [
             "validatingwebhookconfigurations",
             "mutatingwebhookconfigurations",
@@ -139,14 +139,14 @@ impl Uninstaller<'_> {
             "validatingadmissionpolicies",
         ] {
             let resource = Gvr::new(ADMISSION_GROUP, "v1", resource);
-            let ours = |object: &Object| {
+            let is_own = |object: &Object| {
                 let value = object.value().unwrap_or_default();
                 let hooks = value["webhooks"].as_array().into_iter().flatten();
                 let mut services = hooks.map(|hook| &hook["clientConfig"]["service"]);
                 object.meta().label(MANAGED_BY) == Some(NAME)
                     || services.any(|service| is_flotilla_service(service, self.namespace))
             };
-            self.delete_where(&resource, ours).await?;
+            self.delete_where(&resource, is_own).await?;
         }
         Ok(())
     }
@@ -172,7 +172,7 @@ impl Uninstaller<'_> {
     /// Removes the namespaces of members and Flotilla's own namespace, and waits until they
     /// are gone.
     async fn delete_namespaces(&self) -> anyhow::Result<()> {
-        let ours = |object: &Object| {
+        let is_own = |object: &Object| {
             let name = object.name();
             let is_system = object.meta().label(SYSTEM) == Some("true");
             name == self.namespace
@@ -180,10 +180,10 @@ impl Uninstaller<'_> {
                     && (name == MEMBER_CREDENTIALS_NAMESPACE
                         || cluster_of_execution_space(name).is_some())
         };
-        self.delete_where(&NAMESPACES, ours).await?;
+        self.delete_where(&NAMESPACES, is_own).await?;
         loop {
             let all = self.list(&NAMESPACES).await?;
-            let left: Vec<&str> = all.iter().filter(|o| ours(o)).map(Object::name).collect();
+            let left: Vec<&str> = all.iter().filter(|o| is_own(o)).map(Object::name).collect();
             if left.is_empty() {
                 return Ok(());
             }

@@ -37,8 +37,8 @@ fn check_policies(policies: Vec<Value>) -> anyhow::Result<Vec<Value>> {
 fn check_policy(policy: &Value) -> anyhow::Result<()> {
     let text = |at: &str| policy.pointer(at).and_then(Value::as_str).unwrap_or("");
     let (version, kind, name) = (text("/apiVersion"), text("/kind"), text("/metadata/name"));
-    let known = matches!(kind, "PropagationPolicy" | "ClusterPropagationPolicy");
-    if !known || version != "policy.karmada.io/v1alpha1" {
+    let is_policy = matches!(kind, "PropagationPolicy" | "ClusterPropagationPolicy");
+    if !is_policy || version != "policy.karmada.io/v1alpha1" {
         bail!(
             "{kind:?} of {version:?} is no policy that moves templates; only PropagationPolicies and ClusterPropagationPolicies of policy.karmada.io/v1alpha1 are supported"
         );
@@ -114,22 +114,19 @@ mod tests {
             (policy("PropagationPolicy", ""), "no metadata.name"),
             (String::new(), "the file has no policy"),
         ] {
-            let refused = names(&text).unwrap_err();
-            assert!(refused.contains(expected), "{refused}");
+            let error = names(&text).unwrap_err();
+            assert!(error.contains(expected), "{error}");
         }
     }
 
     #[test]
     fn a_policy_without_a_namespace_gets_the_flags_or_the_default() {
-        let settled = |own: &str, asked: Option<&str>| {
+        let settled = |own: &str, flag: Option<&str>| {
             let mut policy = json!({"kind": "PropagationPolicy", "metadata": {"name": "a"}});
             if !own.is_empty() {
                 policy["metadata"]["namespace"] = own.into();
             }
-            let default = DefaultPolicyNamespace {
-                flag: asked,
-                default: "d",
-            };
+            let default = DefaultPolicyNamespace { flag, default: "d" };
             default.set_namespace(&mut policy).ok()?;
             policy["metadata"]["namespace"].as_str().map(str::to_owned)
         };

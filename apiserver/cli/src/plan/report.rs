@@ -182,7 +182,7 @@ mod tests {
         let prospect = |name: &str,
                         now: &[(&str, i64)],
                         then: &[(&str, i64)],
-                        held: Option<&str>| TemplatePlacementReport {
+                        message: Option<&str>| TemplatePlacementReport {
             kind: "Deployment".into(),
             namespace: "n".into(),
             name: name.into(),
@@ -190,7 +190,7 @@ mod tests {
             claim: ClaimExplanation::default(),
             now: to(now),
             then: to(then),
-            held: held.map(str::to_owned),
+            held: message.map(str::to_owned),
             failure: None,
             decision: None,
         };

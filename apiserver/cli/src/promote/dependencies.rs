@@ -31,7 +31,7 @@ pub(super) async fn read(
     let kind = Gvk::new(group, version, promotion.resource.kind.clone());
     let references = interpreter.dependencies(&kind, &template).await;
     let references = references.map_err(|why| anyhow!("the dependencies are unknown: {why}"))?;
-    let mut found = Vec::new();
+    let mut promotions = Vec::new();
     for reference in references.unwrap_or_default() {
         let read = read_objects(member, served, &reference).await;
         let (resource, objects) = read.with_context(|| {
@@ -41,10 +41,10 @@ pub(super) async fn read(
             )
         })?;
         for object in objects {
-            found.push(Promotion::new(options, resource, &object)?);
+            promotions.push(Promotion::new(options, resource, &object)?);
         }
     }
-    Ok(found)
+    Ok(promotions)
 }
 
 /// The objects of a reference, which must be there if it has a name.

@@ -189,8 +189,8 @@ mod tests {
             ),
         ];
         for (line, message) in table {
-            let refused = parse_line(line).unwrap_err();
-            assert!(refused.starts_with(message), "{line}: {refused}");
+            let error = parse_line(line).unwrap_err();
+            assert!(error.starts_with(message), "{line}: {error}");
         }
     }
 }

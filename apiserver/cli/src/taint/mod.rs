@@ -38,14 +38,14 @@ pub struct TaintArgs {
 /// Changes one cluster after the other. A failure does not keep the others from being
 /// changed.
 pub async fn run(arguments: TaintArgs) -> anyhow::Result<()> {
-    let wanted = arguments::parse(&arguments.arguments)?;
+    let taint_update = arguments::parse(&arguments.arguments)?;
     let tasks = TaskGroup::new(ShutdownToken::new());
     let api = arguments.control.connect(&tasks)?;
     let mut failures = Vec::new();
-    for cluster in &wanted.clusters {
+    for cluster in &taint_update.clusters {
         let change = |taints| {
             let (taints, operation) =
-                update::update_taints(cluster, taints, &wanted, arguments.overwrite)?;
+                update::update_taints(cluster, taints, &taint_update, arguments.overwrite)?;
             Ok(TaintChange {
                 taints: Some(taints),
                 outcome: operation,

@@ -141,7 +141,7 @@ pub(super) async fn ask_members<'a, T, F>(
 where
     F: Future<Output = anyhow::Result<T>>,
 {
-    let asked = members.iter().map(|member| {
+    let queries = members.iter().map(|member| {
         let request = ask(member);
         async move {
             MemberAnswer {
@@ -150,7 +150,7 @@ where
             }
         }
     });
-    join_all(asked).await
+    join_all(queries).await
 }
 
 /// The object with an annotation that names its cluster.

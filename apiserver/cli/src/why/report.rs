@@ -242,10 +242,10 @@ fn rows(inputs: &WhyInputs, decision: Option<&DecisionSummary>) -> Vec<ClusterRo
         None => BTreeMap::new(),
     };
     let mut names: Vec<&str> = decided.iter().map(|row| row.name.as_str()).collect();
-    let known: BTreeSet<&str> = names.iter().copied().collect();
+    let target_names: BTreeSet<&str> = names.iter().copied().collect();
     let others = targets.keys().copied();
     let others = others.chain(inputs.works.keys().map(String::as_str));
-    let others: BTreeSet<&str> = others.filter(|name| !known.contains(name)).collect();
+    let others: BTreeSet<&str> = others.filter(|name| !target_names.contains(name)).collect();
     names.extend(others);
     let counted = inputs
         .binding

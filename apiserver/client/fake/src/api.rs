@@ -49,8 +49,8 @@ impl FakeListWatchSelector {
         }
         let value = object.value().unwrap_or_default();
         self.fields.matches(|field| {
-            let found = field.split('.').try_fold(&value, |v, step| v.get(step));
-            Some(match found {
+            let field_value = field.split('.').try_fold(&value, |v, step| v.get(step));
+            Some(match field_value {
                 Some(Value::String(s)) => Cow::Owned(s.clone()),
                 Some(other) => Cow::Owned(other.to_string()),
                 None => Cow::Borrowed(""),

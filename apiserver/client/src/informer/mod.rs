@@ -306,10 +306,10 @@ impl ReflectorSink for InformerSink {
 
     fn delete(&mut self, object: Object) {
         let mut handlers = self.shared.handlers.lock();
-        let known = self.shared.indexer.write().remove(&object.meta().key());
+        let removed = self.shared.indexer.write().remove(&object.meta().key());
         // Handlers get the state they saw last.
-        if let Some(known) = known {
-            notify_handlers(&mut handlers, Some(&known), None, false);
+        if let Some(removed) = removed {
+            notify_handlers(&mut handlers, Some(&removed), None, false);
         }
     }
 

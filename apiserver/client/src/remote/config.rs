@@ -152,12 +152,12 @@ pub(super) fn parse_server_url(text: &str) -> Result<Uri, String> {
     };
     let bad = || format!("server {text:?} is not an http(s) address");
     let uri: Uri = full.parse().map_err(|_| bad())?;
-    let known = matches!(uri.scheme_str(), Some("https" | "http"));
+    let has_scheme = matches!(uri.scheme_str(), Some("https" | "http"));
     let user = uri.authority().is_some_and(|a| a.as_str().contains('@'));
     if user {
         return Err("server address must not hold credentials".into());
     }
-    if !known || uri.host().is_none_or(str::is_empty) || uri.query().is_some() {
+    if !has_scheme || uri.host().is_none_or(str::is_empty) || uri.query().is_some() {
         return Err(bad());
     }
     Ok(uri)

@@ -313,14 +313,14 @@ mod tests {
     fn items_of_typed_lists_get_their_kind() {
         let typed = br#"{"kind":"DeploymentList","apiVersion":"apps/v1","metadata":{"resourceVersion":"9","continue":"c"},
             "items":[{"metadata":{"name":"a","resourceVersion":"3","managedFields":[{}]},"spec":{"kind":"inner"}},{ },{"metadata":{"name":"b"},"kind":"Own"}]}"#;
-        let found = decode_list(typed).unwrap();
-        assert_eq!((found.revision, found.continue_token.as_str()), (9, "c"));
-        let values: Vec<_> = found.items.iter().map(|o| o.value().unwrap()).collect();
+        let list = decode_list(typed).unwrap();
+        assert_eq!((list.revision, list.continue_token.as_str()), (9, "c"));
+        let values: Vec<_> = list.items.iter().map(|o| o.value().unwrap()).collect();
         assert_eq!(
             (&values[0]["apiVersion"], &values[0]["kind"]),
             (&"apps/v1".into(), &"Deployment".into())
         );
-        assert_eq!((found.items[0].name(), found.items[0].revision()), ("a", 3));
+        assert_eq!((list.items[0].name(), list.items[0].revision()), ("a", 3));
         assert!(values[0]["metadata"].get("managedFields").is_none());
         assert_eq!(
             (&values[1]["kind"], &values[2]["kind"]),
@@ -333,8 +333,8 @@ mod tests {
         let item = r#"{"metadata":{"name":"a"}}"#;
         let long = vec![item; MAX_LIST_ITEMS + 1].join(",");
         let long = format!(r#"{{"kind":"XList","items":[{long}]}}"#);
-        let refused = decode_list(long.as_bytes()).unwrap_err().to_string();
-        assert!(refused.contains("more than 200000 items"), "{refused}");
+        let error = decode_list(long.as_bytes()).unwrap_err().to_string();
+        assert!(error.contains("more than 200000 items"), "{error}");
         for bad in [
             &br#"{"kind":"Pod"}"#[..],
             b"[]",

@@ -144,7 +144,7 @@ impl RemoteApi {
     ) -> Result<ServerResources> {
         let core = fetch_document(self, "/api").await;
         let groups = fetch_document(self, "/apis").await?;
-        let mut found = ServerResources::default();
+        let mut discovered = ServerResources::default();
         // An aggregated API server may serve no core group.
         let core = match core {
             Err(error) if error.is_not_found() => None,
@@ -156,9 +156,9 @@ impl RemoteApi {
         };
         if aggregated(&groups) && core.as_deref().is_none_or(aggregated) {
             for body in core.iter().chain([&groups]) {
-                add_aggregated_groups(decode(body)?, &mut found);
+                add_aggregated_groups(decode(body)?, &mut discovered);
             }
-            return Ok(found.retain_groups(filter));
+            return Ok(discovered.retain_groups(filter));
         }
         let mut versions: Vec<String> = Vec::new();
         if let Some(core) = &core {
@@ -178,7 +178,7 @@ impl RemoteApi {
         }
         versions.retain(|version| filter(split_api_version(version).0));
         for version in versions.split_off(versions.len().min(MAX_GROUP_VERSIONS)) {
-            found.fail(version, "the server has too many group versions");
+            discovered.fail(version, "the server has too many group versions");
         }
         let documents = stream::iter(versions).map(|version| async move {
             let body = self.get_raw(&group_version_path(&version)).await;
@@ -188,16 +188,16 @@ impl RemoteApi {
         let mut documents = documents.buffered(MAX_CONCURRENT_REQUESTS);
         while let Some((version, document)) = documents.next().await {
             match document {
-                Ok(_) if found.resources.len() >= MAX_RESOURCES => {
-                    found.fail(version, TOO_MANY_RESOURCES);
+                Ok(_) if discovered.resources.len() >= MAX_RESOURCES => {
+                    discovered.fail(version, TOO_MANY_RESOURCES);
                 }
-                Ok(document) => add_legacy_resources(&version, document, &mut found),
+                Ok(document) => add_legacy_resources(&version, document, &mut discovered),
                 // Removed between the two requests, or not served yet.
                 Err(error) if error.is_not_found() => {}
-                Err(error) => found.fail(version, error.to_string()),
+                Err(error) => discovered.fail(version, error.to_string()),
             }
         }
-        Ok(found)
+        Ok(discovered)
     }
 }
 
@@ -218,21 +218,21 @@ fn decode<T: DeserializeOwned>(body: &[u8]) -> Result<T> {
     machinery::json::from_slice(body).map_err(|e| Error::Protocol(format!("discovery: {e}")))
 }
 
-fn add_aggregated_groups(list: ApiGroupDiscoveryList, found: &mut ServerResources) {
+fn add_aggregated_groups(list: ApiGroupDiscoveryList, discovered: &mut ServerResources) {
     for group in list.items {
         let name = group.metadata.name;
         for version in group.versions {
             let gv = Gvr::new(name.as_str(), version.version.as_str(), "").api_version();
             if version.freshness == "Stale" {
-                found.fail(gv, "stale GroupVersion discovery");
+                discovered.fail(gv, "stale GroupVersion discovery");
                 continue;
             }
-            if found.resources.len() >= MAX_RESOURCES {
-                found.fail(gv, TOO_MANY_RESOURCES);
+            if discovered.resources.len() >= MAX_RESOURCES {
+                discovered.fail(gv, TOO_MANY_RESOURCES);
                 continue;
             }
             for own in version.resources {
-                found.resources.push(ApiResource {
+                discovered.resources.push(ApiResource {
                     resource: Gvr::new(name.as_str(), version.version.as_str(), own.resource),
                     kind: own.response_kind.map(|k| k.kind).unwrap_or_default(),
                     namespaced: own.scope == "Namespaced",
@@ -253,7 +253,7 @@ fn add_aggregated_groups(list: ApiGroupDiscoveryList, found: &mut ServerResource
 fn add_legacy_resources(
     version: &str,
     document: LegacyApiResourceList,
-    found: &mut ServerResources,
+    discovered: &mut ServerResources,
 ) {
     let (group, version) = split_api_version(version);
     let mut below: BTreeMap<String, Vec<String>> = BTreeMap::new();
@@ -268,7 +268,7 @@ fn add_legacy_resources(
         }
     }
     for resource in own {
-        found.resources.push(ApiResource {
+        discovered.resources.push(ApiResource {
             subresources: below.remove(&resource.name).unwrap_or_default(),
             resource: Gvr::new(group, version, resource.name),
             kind: resource.kind,

@@ -138,16 +138,16 @@ impl RequestForwarder {
         let mut parts = self.server().clone().into_parts();
         parts.path_and_query = Some(path_and_query);
         *request.uri_mut() = Uri::from_parts(parts).map_err(|_| invalid_request("address"))?;
-        let ours = match &self.transport {
+        let authorization = match &self.transport {
             ForwardTransport::Pool(pool) => pool.credentials().authorization_header().await,
             ForwardTransport::Tunnel { .. } => Ok(None),
         };
-        let ours = ours.map_err(|message| ForwardError {
+        let authorization = authorization.map_err(|message| ForwardError {
             message,
             unprocessed: true,
         })?;
-        match ours {
-            Some(ours) => request.headers_mut().insert(AUTHORIZATION, ours),
+        match authorization {
+            Some(authorization) => request.headers_mut().insert(AUTHORIZATION, authorization),
             None => request.headers_mut().remove(AUTHORIZATION),
         };
         Ok(())

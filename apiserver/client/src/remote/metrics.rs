@@ -59,8 +59,8 @@ impl RestClientMetricsOfHost {
         code: Option<StatusCode>,
         took: Duration,
     ) {
-        let known = METHODS.iter().position(|m| *m == method.as_str());
-        let at = known.unwrap_or(METHODS.len() - 1);
+        let position = METHODS.iter().position(|m| *m == method.as_str());
+        let at = position.unwrap_or(METHODS.len() - 1);
         self.durations[at]
             .get_or_init(|| {
                 METRIC_FAMILIES

@@ -160,7 +160,7 @@ impl RemoteApi {
     /// fresh credentials, and once if the connection breaks.
     async fn send_with_retries(&self, ask: &ApiRequest) -> Result<Response<ResponseBody>> {
         let mut attempt = 1;
-        let mut refused = false;
+        let mut was_unauthorized = false;
         loop {
             let response = match self.send_once(ask).await {
                 Ok(response) => response,
@@ -175,8 +175,8 @@ impl RemoteApi {
                 }
             };
             let code = response.status();
-            if code == StatusCode::UNAUTHORIZED && !refused {
-                refused = true;
+            if code == StatusCode::UNAUTHORIZED && !was_unauthorized {
+                was_unauthorized = true;
                 if self.pool.credentials().can_refresh() {
                     self.pool.credentials().invalidate().await;
                     self.pool.drop_connections();

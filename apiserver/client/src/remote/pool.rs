@@ -195,8 +195,8 @@ impl ConnectionPool {
     ) -> Result<Response<ResponseBody>, SendError> {
         let mut tries = 0;
         loop {
-            let lent = self.acquire().await.map_err(SendError::unsent)?;
-            let (failure, back) = match lent {
+            let acquired = self.acquire().await.map_err(SendError::unsent)?;
+            let (failure, back) = match acquired {
                 AcquiredConnection::Http2(mut sender, permit) => {
                     match sender.try_send_request(request).await {
                         Ok(response) => {
@@ -271,14 +271,14 @@ impl ConnectionPool {
     }
 
     async fn acquire(&self) -> Result<AcquiredConnection, String> {
-        if let Some(lent) = self.try_acquire() {
-            return Ok(lent);
+        if let Some(acquired) = self.try_acquire() {
+            return Ok(acquired);
         }
         let single = {
             let _one = self.0.dial_lock.lock().await;
             self.wait_for_settings().await;
-            if let Some(lent) = self.try_acquire() {
-                return Ok(lent);
+            if let Some(acquired) = self.try_acquire() {
+                return Ok(acquired);
             }
             self.check_dial_backoff()?;
             self.dial_connection().await?

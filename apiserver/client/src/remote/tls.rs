@@ -91,8 +91,8 @@ fn roots(authorities: &[CertificateDer<'static>]) -> Result<RootCertStore, Strin
 
 fn native_roots() -> RootCertStore {
     let mut roots = RootCertStore::empty();
-    let found = rustls_native_certs::load_native_certs();
-    roots.add_parsable_certificates(found.certs);
+    let certificates = rustls_native_certs::load_native_certs();
+    roots.add_parsable_certificates(certificates.certs);
     roots
 }
 

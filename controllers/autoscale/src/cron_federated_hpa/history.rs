@@ -157,7 +157,7 @@ mod tests {
             &[execution(&kept, 1, None), execution(&gone, 1, None)],
         );
         let after = updated_status(&before, &[(&added, Some(next)), (&kept, None)], &[]);
-        let found = after.execution_histories.iter().map(|history| {
+        let actual = after.execution_histories.iter().map(|history| {
             let next = history.next_execution_time.as_deref();
             (
                 &*history.rule_name,
@@ -165,9 +165,9 @@ mod tests {
                 history.successful_executions.len(),
             )
         });
-        let found: Vec<_> = found.collect();
+        let actual: Vec<_> = actual.collect();
         assert_eq!(
-            found,
+            actual,
             [
                 ("kept", None, 1),
                 ("added", Some("1970-01-01T01:00:00Z"), 0)

@@ -110,8 +110,8 @@ mod tests {
                 "2026-10-25T01:30:00Z",
             ),
         ] {
-            let found = next("30 2 * * *", Some(zone), now);
-            assert_eq!(found.as_deref(), Some(expected), "{zone} {now}");
+            let actual = next("30 2 * * *", Some(zone), now);
+            assert_eq!(actual.as_deref(), Some(expected), "{zone} {now}");
         }
     }
 

@@ -227,7 +227,7 @@ impl MetricsReader<'_> {
         let Some(average) = source.target.average_value else {
             return Err("invalid pods metric source: no average value target was set".into());
         };
-        let asked = self.state.members.iter().map(|member| {
+        let queries = self.state.members.iter().map(|member| {
             let series = &series;
             async move {
                 let (api, cluster) = (&*member.api, &member.cluster);
@@ -237,7 +237,7 @@ impl MetricsReader<'_> {
                 values.await.map_err(|e| e.to_string())
             }
         });
-        let pull = pod_metrics(asked.map(within_timeout), "custom");
+        let pull = pod_metrics(queries.map(within_timeout), "custom");
         let metrics = observe_pull(&FEDERATED_HPA_METRICS.pull_raw_metric, pull).await;
         let metrics = metrics.map_err(|e| format!("unable to get metric {metric}: {e}"))?;
         let target = PodTarget::Average {
@@ -310,12 +310,12 @@ impl MetricsReader<'_> {
             name: &target.name,
         };
         let metric = &*source.metric.name;
-        let asked = self.state.members.iter().map(|member| {
+        let queries = self.state.members.iter().map(|member| {
             let read = read_object_metric(&*member.api, &object, metric, series);
             within_timeout(async { read.await.map_err(|e| e.to_string()) })
         });
         let (mut sum, mut first_error) = (None, None);
-        for answer in join_all(asked).await {
+        for answer in join_all(queries).await {
             match answer {
                 Ok(Some(value)) => sum = Some(value.saturating_add(sum.unwrap_or(0))),
                 Ok(None) => {}
@@ -330,7 +330,7 @@ impl MetricsReader<'_> {
         resource: &str,
         container: &str,
     ) -> Result<PodMetrics, String> {
-        let asked = self.state.members.iter().map(|member| {
+        let queries = self.state.members.iter().map(|member| {
             let TargetMember {
                 api,
                 cluster,
@@ -345,17 +345,17 @@ impl MetricsReader<'_> {
                 container,
             ))
         });
-        pod_metrics(asked, "resource").await
+        pod_metrics(queries, "resource").await
     }
 }
 
 /// The answers of all members. Those of a member that does not answer are missing.
 async fn pod_metrics(
-    asked: impl Iterator<Item = impl Future<Output = Result<Vec<(PodKey, PodMetric)>, String>>>,
+    queries: impl Iterator<Item = impl Future<Output = Result<Vec<(PodKey, PodMetric)>, String>>>,
     api: &str,
 ) -> Result<PodMetrics, String> {
     let (mut metrics, mut first_error) = (PodMetrics::new(), None);
-    for answer in join_all(asked).await {
+    for answer in join_all(queries).await {
         match answer {
             Ok(found) => metrics.extend(found),
             Err(error) => first_error = first_error.or(Some(error)),

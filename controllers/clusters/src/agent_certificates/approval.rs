@@ -323,9 +323,9 @@ mod tests {
     use serde_json::json;
 
     fn csr(user: &str, group: &str, usages: &[&str]) -> Value {
-        let made = CertificateEnrollment::generate(user, group).unwrap();
+        let enrollment = CertificateEnrollment::generate(user, group).unwrap();
         json!({"metadata": {"name": "a"}, "spec": {"signerName": SIGNER, "usages": usages,
-            "request": STANDARD.encode(made.request_pem), "username": "system:bootstrap:abcdef"}})
+            "request": STANDARD.encode(enrollment.request_pem), "username": "system:bootstrap:abcdef"}})
     }
 
     fn names(csr: &Value) -> Vec<&'static str> {

@@ -70,8 +70,8 @@ mod tests {
     }
 
     fn check(current: &[Taint], ready: Option<&str>, expected: Option<&[Taint]>) {
-        let found = desired_taints(current, ready, "now");
-        assert_eq!(found.as_deref(), expected, "{current:?} with {ready:?}");
+        let actual = desired_taints(current, ready, "now");
+        assert_eq!(actual.as_deref(), expected, "{current:?} with {ready:?}");
     }
 
     #[test]

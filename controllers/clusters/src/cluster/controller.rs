@@ -114,8 +114,8 @@ impl ClusterController {
     }
 
     fn is_terminating(&self, cluster: &str) -> bool {
-        let known = self.clusters.get("", cluster);
-        known.is_some_and(|c| c.meta().deleting)
+        let object = self.clusters.get("", cluster);
+        object.is_some_and(|c| c.meta().deleting)
     }
 
     /// Enqueues the terminating clusters that this binding was the last to block.
@@ -282,8 +282,8 @@ impl ClusterController {
                 // An agent without rights does not remove the finalizers of its Works.
                 self.remove_work_finalizers(&space).await?;
             }
-            let known = self.namespaces.get("", &space);
-            if known.is_some_and(|n| n.meta().deleting) {
+            let namespace = self.namespaces.get("", &space);
+            if namespace.is_some_and(|n| n.meta().deleting) {
                 return Ok(false);
             }
             let at = ResourcePath::object(&NAMESPACES, "", &space);

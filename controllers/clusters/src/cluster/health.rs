@@ -33,15 +33,15 @@ pub(super) struct ClusterHealth {
 }
 
 impl ClusterHealth {
-    pub(super) fn new(seen: &ClusterObservation<'_>, now: Timestamp) -> Self {
+    pub(super) fn new(observation: &ClusterObservation<'_>, now: Timestamp) -> Self {
         Self {
-            ready: seen.ready.map(to_owned_pair),
-            lease_renewed: seen.lease_renewed,
+            ready: observation.ready.map(to_owned_pair),
+            lease_renewed: observation.lease_renewed,
             // Without a condition and a lease the silence counts from the Cluster's
             // creation, no matter when this process started; a lease shows that an agent
             // exists.
-            last_alive: match (seen.ready, seen.lease_renewed) {
-                (None, None) => seen.created,
+            last_alive: match (observation.ready, observation.lease_renewed) {
+                (None, None) => observation.created,
                 _ => now,
             },
         }
@@ -50,20 +50,20 @@ impl ClusterHealth {
     /// The update of the Ready condition, if the grace period has passed.
     pub(super) fn observe(
         &mut self,
-        seen: &ClusterObservation<'_>,
+        observation: &ClusterObservation<'_>,
         now: Timestamp,
         grace: GracePeriods,
     ) -> Option<ConditionUpdate> {
-        let ready = seen.ready.map(to_owned_pair);
+        let ready = observation.ready.map(to_owned_pair);
         if self.ready != ready {
             self.ready = ready;
             self.last_alive = now;
         }
-        if seen.lease_renewed > self.lease_renewed {
-            self.lease_renewed = seen.lease_renewed;
+        if observation.lease_renewed > self.lease_renewed {
+            self.lease_renewed = observation.lease_renewed;
             self.last_alive = now;
         }
-        let grace = match seen.ready {
+        let grace = match observation.ready {
             None => grace.startup,
             Some(_) => grace.monitor,
         };
@@ -71,7 +71,7 @@ impl ClusterHealth {
         if now < self.last_alive || silent <= grace {
             return None;
         }
-        match seen.ready {
+        match observation.ready {
             None => Some(ConditionUpdate::new(
                 "Unknown",
                 "ClusterStatusNeverUpdated",
@@ -107,13 +107,14 @@ mod tests {
         };
         let mut health = None;
         for (second, ready, renewed, expected) in steps {
-            let seen = ClusterObservation {
+            let observation = ClusterObservation {
                 ready: ready.map(|r| (r, "then")),
                 created: at(0),
                 lease_renewed: renewed.map(at),
             };
-            let health = health.get_or_insert_with(|| ClusterHealth::new(&seen, at(*second)));
-            let verdict = health.observe(&seen, at(*second), grace);
+            let health =
+                health.get_or_insert_with(|| ClusterHealth::new(&observation, at(*second)));
+            let verdict = health.observe(&observation, at(*second), grace);
             let reason = verdict.map_or("", |v| v.reason);
             assert_eq!(reason, *expected, "at {second} of {steps:?}");
         }

@@ -87,8 +87,8 @@ impl ClusterMonitor {
     }
 
     async fn check_health(&self, name: &str) -> Result<ReconcileAction> {
-        let found = self.clusters.get("", name);
-        let Some(object) = found else {
+        let cached = self.clusters.get("", name);
+        let Some(object) = cached else {
             self.health.lock().remove(name);
             return Ok(ReconcileAction::Done);
         };
@@ -103,7 +103,7 @@ impl ClusterMonitor {
             return Ok(ReconcileAction::RequeueAfter(UNSYNCED_RETRY_DELAY));
         }
         let ready = cluster.condition("Ready");
-        let seen = ClusterObservation {
+        let observation = ClusterObservation {
             ready: ready.map(|c| (c.status.as_str(), c.last_transition_time.as_str())),
             created: match ready {
                 Some(_) => Timestamp::UNIX_EPOCH,
@@ -118,8 +118,8 @@ impl ClusterMonitor {
             let mut health = self.health.lock();
             let health = health
                 .entry(name.to_owned())
-                .or_insert_with(|| ClusterHealth::new(&seen, now));
-            health.observe(&seen, now, self.grace_periods)
+                .or_insert_with(|| ClusterHealth::new(&observation, now));
+            health.observe(&observation, now, self.grace_periods)
         };
         let Some(verdict) = verdict else {
             return Ok(ReconcileAction::RequeueAfter(self.period));

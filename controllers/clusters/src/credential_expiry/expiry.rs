@@ -51,7 +51,7 @@ pub(super) fn expiring_credentials(secret: &Object) -> Vec<ExpiringCredential> {
         let bytes = STANDARD.decode(value["data"][key].as_str()?).ok()?;
         String::from_utf8(bytes).ok()
     };
-    let found = [
+    let credentials = [
         (TOKEN_KEY, text(TOKEN_KEY).and_then(|t| token_expiry(&t))),
         (
             CA_BUNDLE_KEY,
@@ -59,7 +59,7 @@ pub(super) fn expiring_credentials(secret: &Object) -> Vec<ExpiringCredential> {
         ),
     ];
     let at = secret.meta().key();
-    let expiring = found.into_iter().filter_map(|(key, seconds)| {
+    let expiring = credentials.into_iter().filter_map(|(key, seconds)| {
         let expires = Timestamp::from_second(seconds?).ok()?;
         Some(ExpiringCredential {
             description: format!("{key} in the Secret {at}"),

@@ -42,26 +42,26 @@ fn tokens_and_authorities_expire() {
     let at = |days: i64| Timestamp::from_second(START + days * DAY).unwrap();
     let bundle = format!("{}{}", authority(at(50)), authority(at(10)));
     let value = secret(&token(Some(START + DAY)), &bundle);
-    let found = expiring_credentials(&Object::from_value(&value).unwrap());
-    let found: Vec<_> = found.iter().map(|c| (&*c.label, c.expires)).collect();
-    assert_eq!(found, [("kc/m1/token", at(1)), ("kc/m1/caBundle", at(50))]);
+    let actual = expiring_credentials(&Object::from_value(&value).unwrap());
+    let actual: Vec<_> = actual.iter().map(|c| (&*c.label, c.expires)).collect();
+    assert_eq!(actual, [("kc/m1/token", at(1)), ("kc/m1/caBundle", at(50))]);
     for endless in [token(None), "opaque".to_owned(), "a.!.c".to_owned()] {
         let value = secret(&endless, "no certificate");
-        let found = expiring_credentials(&Object::from_value(&value).unwrap());
-        assert_eq!(found, [], "{endless}");
+        let actual = expiring_credentials(&Object::from_value(&value).unwrap());
+        assert_eq!(actual, [], "{endless}");
     }
 }
 
 #[test]
 fn the_next_check_is_when_something_changes() {
     let value = secret(&token(Some(START + 40 * DAY)), "");
-    let found = expiring_credentials(&Object::from_value(&value).unwrap());
+    let credentials = expiring_credentials(&Object::from_value(&value).unwrap());
     let at = |days: i64| Timestamp::from_second(START + days * DAY).unwrap();
     for (now, days) in [(0, Some(10)), (10, Some(30)), (39, Some(1)), (40, None)] {
-        let next = next_check(found.first(), at(now));
+        let next = next_check(credentials.first(), at(now));
         let expected = days.map(|days| SignedDuration::from_secs(days * DAY + 1));
         assert_eq!(next, expected, "{now}");
-        let soon = credentials_condition(found.first(), false, at(now)).is_some();
+        let soon = credentials_condition(credentials.first(), false, at(now)).is_some();
         assert_eq!(soon, now >= 10, "{now}");
     }
 }

@@ -62,12 +62,12 @@ fn render_template(template: &str, status: &Value) -> Result<String, String> {
     while let Some((before, after)) = rest.split_once('{') {
         let (path, next) = after.split_once('}').ok_or("a brace is not closed")?;
         text.push_str(before);
-        let found = JsonPath::compile(path)?;
-        let found = found.find(status);
-        if found.is_empty() {
+        let matches = JsonPath::compile(path)?;
+        let matches = matches.find(status);
+        if matches.is_empty() {
             return Err(format!("{} is not found", path.trim()));
         }
-        let shown: Vec<String> = found.into_iter().map(json_text).collect();
+        let shown: Vec<String> = matches.into_iter().map(json_text).collect();
         text.push_str(&shown.join(" "));
         rest = next;
     }
@@ -105,8 +105,8 @@ mod tests {
             ("{.missing}", Err(".missing is not found")),
             ("{.replicas", Err("a brace is not closed")),
         ] {
-            let found = render_template(path, &status);
-            assert_eq!(found, expected.map(str::to_owned).map_err(str::to_owned));
+            let actual = render_template(path, &status);
+            assert_eq!(actual, expected.map(str::to_owned).map_err(str::to_owned));
         }
         assert!(render_template("{.a[}", &status).is_err());
     }

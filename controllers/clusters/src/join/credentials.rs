@@ -106,8 +106,8 @@ pub(crate) async fn obtain_member_credentials(
         let what = format!("create {}", resource.group_resource());
         let within = body["metadata"]["namespace"].as_str().unwrap_or_default();
         let within = within.to_owned();
-        let made = create_if_absent(cluster, resource, &within, body).await;
-        let created = made.map_err(member_error(what))?;
+        let result = create_if_absent(cluster, resource, &within, body).await;
+        let created = result.map_err(member_error(what))?;
         if let (false, Some(id)) = (created, manager.filter(|_| *resource == CLUSTER_ROLES)) {
             claim_member(cluster, name, id).await?;
         }
@@ -151,14 +151,14 @@ async fn ensure_member_namespace(
         return Ok(());
     }
     let at = ResourcePath::object(&NAMESPACES, "", name);
-    let found = ignore_not_found(cluster.get(at).await).map_err(failed())?;
-    if found.is_some_and(|namespace| !namespace.meta().deleting) {
+    let existing = ignore_not_found(cluster.get(at).await).map_err(failed())?;
+    if existing.is_some_and(|namespace| !namespace.meta().deleting) {
         return Ok(());
     }
     progress(&format!(
         "waiting for the namespace {name:?} of an earlier join to be deleted in the member cluster"
     ));
-    let is_gone = |found: Option<&Object>| found.is_none().then_some(());
+    let is_gone = |existing: Option<&Object>| existing.is_none().then_some(());
     let gone = wait_until(cluster, at, NAMESPACE_TIMEOUT, is_gone).await;
     gone.map_err(|WaitTimeoutError(last)| JoinError::NamespaceTerminating {
         name: name.to_owned(),

@@ -165,15 +165,15 @@ async fn register(
 ) -> Result<Object, JoinError> {
     progress("registering the cluster in the control plane");
     let namespace = &spec.namespace;
-    let made = create_if_absent(control, &NAMESPACES, "", objects::namespace(namespace)).await;
-    made.map_err(host_error(format!("create the namespace {namespace:?}")))?;
+    let result = create_if_absent(control, &NAMESPACES, "", objects::namespace(namespace)).await;
+    result.map_err(host_error(format!("create the namespace {namespace:?}")))?;
     write_credentials(control, &spec.name, namespace, credentials).await?;
     let at = ResourcePath::collection(&CLUSTERS, "");
     let body = objects::cluster(spec, id);
-    let made = control
+    let result = control
         .create(at, body.into(), &WriteOptions::default())
         .await;
-    made.map_err(|e| match e.is_already_exists() {
+    result.map_err(|e| match e.is_already_exists() {
         true => JoinError::NameTaken(spec.name.clone()),
         false => host_error("create the cluster")(e),
     })

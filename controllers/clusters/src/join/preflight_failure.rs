@@ -142,8 +142,8 @@ fn tls_failure(error: &Error, message: &str) -> PreflightFailure {
             "set the clock of this machine, or that of the machine that issued the certificate",
         ),
     ];
-    let known = causes.iter().find(|(cause, _)| message.contains(cause));
-    let remedy = known.map_or(
+    let cause_and_remedy = causes.iter().find(|(cause, _)| message.contains(cause));
+    let remedy = cause_and_remedy.map_or(
         "check that server in the kubeconfig is an https address of the member",
         |(_, remedy)| remedy,
     );
@@ -283,10 +283,10 @@ mod tests {
                 "an https address",
             ),
         ] {
-            let found = connection_failure(&transport(message));
-            assert_eq!(found.check, check, "{message}");
-            assert!(found.remedy.contains(remedy), "{found}");
-            assert!(found.to_string().contains(message), "{found}");
+            let actual = connection_failure(&transport(message));
+            assert_eq!(actual.check, check, "{message}");
+            assert!(actual.remedy.contains(remedy), "{actual}");
+            assert!(actual.to_string().contains(message), "{actual}");
         }
     }
 

@@ -145,11 +145,11 @@ async fn registered_clusters_are_refused() {
         ..JoinFixture::new()
     };
     another.member.seed(&NAMESPACES, json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "kube-system", "uid": "id-2"}}));
-    let taken = another.join(&spec("m1")).await.unwrap_err();
-    assert!(matches!(taken, JoinError::NameTaken(_)));
+    let error = another.join(&spec("m1")).await.unwrap_err();
+    assert!(matches!(error, JoinError::NameTaken(_)));
     for bad in ["", "Upper", "a.b", &"x".repeat(49)] {
-        let refused = another.join(&spec(bad)).await.unwrap_err();
-        assert!(matches!(refused, JoinError::InvalidName(..)), "{bad:?}");
+        let rejection = another.join(&spec(bad)).await.unwrap_err();
+        assert!(matches!(rejection, JoinError::InvalidName(..)), "{bad:?}");
     }
 }
 
@@ -243,8 +243,8 @@ async fn pull_clusters_are_refused() {
     sides
         .host
         .seed(&CLUSTERS, crate::fixture::cluster("m1", "Pull"));
-    let refused = unjoin(&*sides.host, None, &unjoin_spec(true), &|_| {}).await;
-    assert!(matches!(refused, Err(UnjoinError::PullMode(_))));
+    let rejection = unjoin(&*sides.host, None, &unjoin_spec(true), &|_| {}).await;
+    assert!(matches!(rejection, Err(UnjoinError::PullMode(_))));
     assert_eq!(sides.host.writes(), []);
 }
 
@@ -252,15 +252,15 @@ async fn pull_clusters_are_refused() {
 async fn finalizers_are_removed_only_with_force() {
     let sides = JoinFixture::new();
     sides.join(&spec("m1")).await.unwrap();
-    let held = |resource: &Gvr, namespace: &str, name: &str, finalizer: &str| {
+    let seed_with_finalizer = |resource: &Gvr, namespace: &str, name: &str, finalizer: &str| {
         let mut object = sides.host.get_object(resource, namespace, name).unwrap_or_else(
             || json!({"apiVersion": resource.api_version(), "kind": "X", "metadata": {"namespace": namespace, "name": name}}),
         );
         object["metadata"]["finalizers"] = json!([finalizer]);
         sides.host.seed(resource, object);
     };
-    held(&CLUSTERS, "", "m1", "karmada.io/cluster-controller");
-    held(
+    seed_with_finalizer(&CLUSTERS, "", "m1", "karmada.io/cluster-controller");
+    seed_with_finalizer(
         &WORKS,
         "karmada-es-m1",
         "w",
@@ -392,8 +392,8 @@ async fn preflight_finds_what_is_wrong_and_writes_nothing() {
         .set_now("2026-01-01T02:00:00Z".parse().unwrap());
     let reviews = Gvr::from_static("authorization.k8s.io", "v1", "selfsubjectaccessreviews");
     sides.member.respond_to_create(&reviews, |mut review| {
-        let wanted = &review["spec"]["resourceAttributes"];
-        let allowed = wanted["resource"] == "namespaces" || wanted["resource"] == "secrets";
+        let access = &review["spec"]["resourceAttributes"];
+        let allowed = access["resource"] == "namespaces" || access["resource"] == "secrets";
         review["status"] = json!({"allowed": allowed});
         review
     });

@@ -180,8 +180,8 @@ async fn wait_until_gone(
     let at = ResourcePath::of_object(&CLUSTERS, object);
     // A Cluster of the same name created since is another one.
     let was_unready = AtomicBool::new(report.was_unready);
-    let is_gone = |found: Option<&Object>| {
-        let Some(current) = found.filter(|o| o.uid() == object.uid()) else {
+    let is_gone = |observed: Option<&Object>| {
+        let Some(current) = observed.filter(|o| o.uid() == object.uid()) else {
             return Some(());
         };
         let view = current.decode::<Cluster>();

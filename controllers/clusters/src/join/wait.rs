@@ -24,7 +24,7 @@ pub(crate) async fn wait_until<T>(
     let search = async {
         loop {
             match list_and_watch(api, at, &check).await {
-                Ok(Some(found)) => return found,
+                Ok(Some(result)) => return result,
                 Ok(None) => {}
                 Err(e) => {
                     last = Some(e);
@@ -33,8 +33,8 @@ pub(crate) async fn wait_until<T>(
             }
         }
     };
-    let found = tokio::time::timeout(limit, search).await;
-    found.map_err(|_| WaitTimeoutError(last))
+    let result = tokio::time::timeout(limit, search).await;
+    result.map_err(|_| WaitTimeoutError(last))
 }
 
 /// One list and one watch; `None` if the watch ended first.
@@ -50,8 +50,8 @@ async fn list_and_watch<T>(
         ..ListOptions::default()
     };
     let list = api.list(all, &select).await?;
-    if let Some(found) = check(list.items.first()) {
-        return Ok(Some(found));
+    if let Some(outcome) = check(list.items.first()) {
+        return Ok(Some(outcome));
     }
     let options = WatchOptions {
         field_selector,
@@ -60,13 +60,13 @@ async fn list_and_watch<T>(
     };
     let mut events = api.watch(all, &options).await?;
     while let Some(event) = events.next().await {
-        let found = match event? {
+        let outcome = match event? {
             WatchEvent::Added(o) | WatchEvent::Modified(o) => check(Some(&o)),
             WatchEvent::Deleted(_) => check(None),
             WatchEvent::Bookmark { .. } => None,
         };
-        if found.is_some() {
-            return Ok(found);
+        if outcome.is_some() {
+            return Ok(outcome);
         }
     }
     Ok(None)

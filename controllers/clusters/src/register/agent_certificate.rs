@@ -60,9 +60,9 @@ pub async fn request_certificate(
     spec: &AgentCertificateSpec<'_>,
     timeout: Duration,
 ) -> Result<CertifiedKey, Error> {
-    let made = CertificateEnrollment::generate(&agent_user(spec.cluster), AGENTS_GROUP);
-    let made = made.map_err(Error::Protocol)?;
-    let (name, body) = (spec.name, spec.request(&made.request_pem)?);
+    let enrollment = CertificateEnrollment::generate(&agent_user(spec.cluster), AGENTS_GROUP);
+    let enrollment = enrollment.map_err(Error::Protocol)?;
+    let (name, body) = (spec.name, spec.request(&enrollment.request_pem)?);
     let at = ResourcePath::collection(&REQUESTS, "");
     let options = WriteOptions::default();
     control.create(at, body.into(), &options).await?;
@@ -75,7 +75,7 @@ pub async fn request_certificate(
     })??;
     Ok(CertifiedKey {
         certificate_pem,
-        key_pem: made.key_pem,
+        key_pem: enrollment.key_pem,
     })
 }
 
@@ -98,7 +98,7 @@ async fn wait_for_certificate(control: &dyn Api, name: &str) -> Result<String, E
 
 fn refusal(status: &Value) -> Option<&str> {
     let conditions = status["conditions"].as_array()?;
-    let refused = |c: &&Value| c["type"] == "Denied" || c["type"] == "Failed";
-    let message = conditions.iter().find(refused)?["message"].as_str();
+    let is_refusal = |c: &&Value| c["type"] == "Denied" || c["type"] == "Failed";
+    let message = conditions.iter().find(is_refusal)?["message"].as_str();
     Some(message.unwrap_or("without a reason"))
 }

@@ -21,11 +21,11 @@ use crate::join::{agent_preflight, cluster_identity, create_if_absent};
 /// wrong with the member, each with what to do.
 pub async fn preflight(member: &dyn Api, spec: &RegisterSpec) -> Vec<String> {
     let namespace = spec.agent_namespace.as_str();
-    let found = agent_preflight(member, namespace).await;
-    let unanswered = found
+    let failures = agent_preflight(member, namespace).await;
+    let unanswered = failures
         .iter()
         .any(|failure| !failure.check.is_after_connection());
-    let mut errors: Vec<String> = found
+    let mut errors: Vec<String> = failures
         .iter()
         .map(|failure| format!("{}; {}", failure.reason, failure.remedy))
         .collect();
@@ -37,10 +37,10 @@ pub async fn preflight(member: &dyn Api, spec: &RegisterSpec) -> Vec<String> {
         (&SERVICE_ACCOUNTS, "ServiceAccount", AGENT_ACCOUNT),
         (&DEPLOYMENTS, "Deployment", AGENT),
     ] {
-        let found = member
+        let failures = member
             .get(ResourcePath::object(resource, namespace, name))
             .await;
-        match ignore_not_found(found) {
+        match ignore_not_found(failures) {
             Ok(Some(_)) => errors.push(format!("{namespace}/{name} {kind} already exists")),
             Ok(None) => {}
             Err(e) => errors.push(e.to_string()),
@@ -198,8 +198,8 @@ pub async fn create_member_objects(
         create_if_absent(member, resource, namespace, body).await?;
     }
     let at = ResourcePath::object(&DEPLOYMENTS, namespace, AGENT);
-    let available = |found: Option<&Object>| {
-        let value = found?.value().ok()?;
+    let available = |observed: Option<&Object>| {
+        let value = observed?.value().ok()?;
         let current = value["status"]["observedGeneration"] == value["metadata"]["generation"];
         let ready = value["status"]["availableReplicas"]
             .as_i64()

@@ -176,8 +176,8 @@ async fn wait_until_gone(
     limit: Duration,
 ) -> Result<(), Error> {
     // An object of the same name created since is another one.
-    let is_gone = |found: Option<&Object>| {
-        let same = found.is_some_and(|o| o.uid() == object.uid());
+    let is_gone = |observed: Option<&Object>| {
+        let same = observed.is_some_and(|o| o.uid() == object.uid());
         (!same).then_some(())
     };
     let waited = wait_until(control, at, limit, is_gone).await;

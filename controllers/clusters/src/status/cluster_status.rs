@@ -44,15 +44,15 @@ pub(super) struct ClusterStatusUpdate<'a> {
 
 impl MemberApiInfo {
     /// `found` is `None` if discovery failed entirely.
-    pub(super) fn new(version: Option<String>, found: Option<&ServerResources>) -> Self {
-        let served = found.map_or(&[][..], |f| &f.resources);
+    pub(super) fn new(version: Option<String>, discovered: Option<&ServerResources>) -> Self {
+        let served = discovered.map_or(&[][..], |f| &f.resources);
         let listed = listed_resources(served);
         let all_listed = listed.len() == served.iter().filter(|r| !is_subresource(r)).count();
         let enablements = api_enablements(&listed);
-        let completeness = match found {
-            Some(found)
+        let completeness = match discovered {
+            Some(discovered)
                 if !enablements.is_empty()
-                    && found.failed_group_versions.is_empty()
+                    && discovered.failed_group_versions.is_empty()
                     && all_listed =>
             {
                 ConditionUpdate::new(
@@ -273,17 +273,21 @@ mod tests {
                 {"groupVersion": "v1", "resources": [{"name": "pods", "kind": "Pod"}, {"name": "services", "kind": "Service"}]},
             ])
         );
-        let told = |facts: &MemberApiInfo| (facts.completeness.status, facts.completeness.reason);
-        assert_eq!(told(&facts), ("True", "Complete"));
+        let completeness =
+            |facts: &MemberApiInfo| (facts.completeness.status, facts.completeness.reason);
+        assert_eq!(completeness(&facts), ("True", "Complete"));
         found
             .failed_group_versions
             .push(("metrics.k8s.io/v1".into(), "down".into()));
         let partial = MemberApiInfo::new(None, Some(&found));
-        assert_eq!(told(&partial), ("False", "Partial"));
+        assert_eq!(completeness(&partial), ("False", "Partial"));
         assert!(partial.completeness.message.contains("(2)"));
-        assert_eq!(told(&MemberApiInfo::new(None, None)), ("False", "Empty"));
+        assert_eq!(
+            completeness(&MemberApiInfo::new(None, None)),
+            ("False", "Empty")
+        );
         let nothing = MemberApiInfo::new(None, Some(&ServerResources::default()));
-        assert_eq!(told(&nothing), ("False", "Empty"));
+        assert_eq!(completeness(&nothing), ("False", "Empty"));
     }
 
     fn quantities_by_name(of: &[(&str, &str)]) -> BTreeMap<String, Quantity> {

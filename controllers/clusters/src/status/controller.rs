@@ -132,8 +132,8 @@ impl ClusterStatusController {
             .lock()
             .remove(name)
             .unwrap_or_default();
-        let found = self.clusters.get("", name);
-        let Some(object) = found.filter(|cluster| self.is_collected_here(cluster)) else {
+        let cached = self.clusters.get("", name);
+        let Some(object) = cached.filter(|cluster| self.is_collected_here(cluster)) else {
             self.sync_states.lock().remove(name);
             metrics::forget_cluster(name);
             return Ok(ReconcileAction::Done);

@@ -40,7 +40,7 @@ pub(super) async fn probe_health(api: &dyn Api) -> ConditionUpdate {
 
 /// The version and the APIs; what cannot be read is empty.
 pub(super) async fn collect_api_info(api: &dyn Api) -> MemberApiInfo {
-    let (version, found) = tokio::join!(
+    let (version, discovered) = tokio::join!(
         with_timeout(PROBE_TIMEOUT, api.get_raw("/version")),
         with_timeout(DISCOVERY_TIMEOUT, api.discover())
     );
@@ -48,7 +48,7 @@ pub(super) async fn collect_api_info(api: &dyn Api) -> MemberApiInfo {
         let version: MemberVersionInfo = machinery::json::from_slice(&body).ok()?;
         Some(version.git_version)
     });
-    MemberApiInfo::new(version, found.ok().as_ref())
+    MemberApiInfo::new(version, discovered.ok().as_ref())
 }
 
 #[derive(Deserialize)]

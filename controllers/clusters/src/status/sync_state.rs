@@ -52,10 +52,10 @@ impl ClusterStatusSyncState {
         probed || self.summary_misses.is_some()
     }
 
-    pub(super) fn record_summary(&mut self, found: Option<MemberResources>) {
-        self.summary_misses = match found {
-            Some(found) => {
-                self.resources = Some(found);
+    pub(super) fn record_summary(&mut self, resources: Option<MemberResources>) {
+        self.summary_misses = match resources {
+            Some(resources) => {
+                self.resources = Some(resources);
                 None
             }
             None => Some(self.summary_misses.map_or(0, |n| n.saturating_add(1))),

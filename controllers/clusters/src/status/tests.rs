@@ -75,10 +75,10 @@ async fn a_short_outage_is_not_reported() {
         Arc::new(AtomicBool::new(false)),
         Arc::new(AtomicUsize::new(0)),
     );
-    let (is_down, asked) = (Arc::clone(&down), Arc::clone(&discoveries));
+    let (is_down, count) = (Arc::clone(&down), Arc::clone(&discoveries));
     fixture.member.on_call(move |call| {
         if call.verb == "discover" {
-            asked.fetch_add(1, Ordering::SeqCst);
+            count.fetch_add(1, Ordering::SeqCst);
         }
         (call.verb == "raw" && is_down.load(Ordering::SeqCst)).then(transport_error)
     });
@@ -139,10 +139,10 @@ async fn a_server_that_answers_badly_is_not_ready() {
         failing.then(|| Status::failure(500, "InternalError", "no").into())
     });
     fixture.seed_push_cluster("m1");
-    let told = fixture
+    let cluster = fixture
         .wait_for_cluster("m1", |c| ready_condition(c).0 == "False")
         .await;
-    assert_eq!(ready_condition(&told), ("False", "ClusterNotReady"));
+    assert_eq!(ready_condition(&cluster), ("False", "ClusterNotReady"));
     fixture.tasks.stop().await;
 }
 
@@ -169,11 +169,13 @@ async fn a_missing_secret_is_reported_and_recovers_at_once() {
     fixture
         .host
         .seed(&CLUSTERS, crate::fixture::cluster("m1", "Push"));
-    let told = fixture
+    let cluster = fixture
         .wait_for_cluster("m1", |c| ready_condition(c).0 == "False")
         .await;
-    assert_eq!(ready_condition(&told).1, "StatusCollectionFailed");
-    let text = told["status"]["conditions"][0]["message"].as_str().unwrap();
+    assert_eq!(ready_condition(&cluster).1, "StatusCollectionFailed");
+    let text = cluster["status"]["conditions"][0]["message"]
+        .as_str()
+        .unwrap();
     assert!(text.contains("secret \"kc/m1\""), "{text}");
     let since = fixture.started_at.elapsed();
     fixture.seed_secret("m1");
@@ -257,12 +259,12 @@ async fn a_hanging_member_delays_no_other_and_no_shutdown() {
         .wait_for_cluster("m1", |c| ready_condition(c).0 == "True")
         .await;
     assert!(fixture.started_at.elapsed() < Duration::from_millis(100));
-    let told = fixture
+    let cluster = fixture
         .wait_for_cluster(&format!("{HANGING_MEMBER_PREFIX}-3"), |c| {
             ready_condition(c).0 == "False"
         })
         .await;
-    assert_eq!(ready_condition(&told).1, "ClusterNotReachable");
+    assert_eq!(ready_condition(&cluster).1, "ClusterNotReachable");
     let before = tokio::time::Instant::now();
     tokio::time::sleep(Duration::from_secs(11)).await;
     fixture.tasks.stop().await;

@@ -118,11 +118,11 @@ impl ClusterTaintPolicyController {
         let current = &cluster.spec.taints;
         let now = rfc3339_seconds(self.clock.now());
         let specs = policies.iter().map(|policy| &policy.spec);
-        let wanted = desired_taints(current, &cluster.status.conditions, specs, &now);
-        if wanted == *current {
+        let desired = desired_taints(current, &cluster.status.conditions, specs, &now);
+        if desired == *current {
             return Ok(ReconcileAction::Done);
         }
-        match self.patch_taints(&object, &wanted).await {
+        match self.patch_taints(&object, &desired).await {
             Err(e) if e.is_not_found() => Ok(ReconcileAction::Done),
             Err(e) if e.is_conflict() => Ok(ReconcileAction::AFTER_CONFLICT),
             Err(e) => Err(e),
@@ -144,8 +144,8 @@ impl ClusterTaintPolicyController {
         let about = InvolvedObject::from_object(object);
         match &written {
             Ok(_) => {
-                let (name, told) = (object.name(), taints_message(taints));
-                let text = format!("Update Cluster({name}) with taints({told}) succeed");
+                let (name, taints_text) = (object.name(), taints_message(taints));
+                let text = format!("Update Cluster({name}) with taints({taints_text}) succeed");
                 self.recorder.normal(&about, "TaintClusterSucceed", text);
             }
             Err(e) if e.is_conflict() || e.is_not_found() => {}

@@ -32,8 +32,8 @@ pub(super) fn desired_taints<'a>(
     for policy in policies {
         if conditions_match(&policy.add_on_conditions, conditions) {
             for taint in &policy.taints {
-                let known = |t: &Taint| t.key == taint.key && t.effect == taint.effect;
-                if !taints.iter().any(known) {
+                let is_same = |t: &Taint| t.key == taint.key && t.effect == taint.effect;
+                if !taints.iter().any(is_same) {
                     taints.push(Taint {
                         key: taint.key.clone(),
                         value: taint.value.clone(),
@@ -59,11 +59,11 @@ pub(super) fn desired_taints<'a>(
 fn conditions_match(required: &[MatchCondition], conditions: &[Condition]) -> bool {
     !required.is_empty()
         && required.iter().all(|r| {
-            let found = conditions
+            let condition = conditions
                 .iter()
                 .find(|c| c.condition_type == r.condition_type);
             let listed = |c: &Condition| r.status_values.contains(&c.status);
-            found.is_some_and(|c| match r.operator.as_str() {
+            condition.is_some_and(|c| match r.operator.as_str() {
                 "In" => listed(c),
                 "NotIn" => !listed(c),
                 _ => false,
@@ -134,9 +134,9 @@ mod tests {
             )
             .unwrap();
             let policies: Vec<_> = policies.iter().map(|p| policy((*p).clone())).collect();
-            let found = desired_taints(&current, &conditions, policies.iter(), "now");
+            let actual = desired_taints(&current, &conditions, policies.iter(), "now");
             let expected: Vec<Taint> = serde_json::from_value(expected).unwrap();
-            assert_eq!(found, expected);
+            assert_eq!(actual, expected);
         };
         let both = json!({"addOnConditions": down(), "removeOnConditions": up(), "taints": [taint("a", "x"), taint("b", "")]});
         let all = json!([there("a", "x", "now"), there("b", "", "now")]);
@@ -166,12 +166,16 @@ mod tests {
     // proves: TNT-order
     #[test]
     fn the_oldest_policy_comes_first() {
-        let made = |name: &str, at: &str| {
+        let policy_created = |name: &str, at: &str| {
             let policy = json!({"metadata": {"name": name, "creationTimestamp": at}});
             Object::from_value(&policy).unwrap()
         };
         let (early, late) = ("2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z");
-        let mut all = [made("c", late), made("b", early), made("a", late)];
+        let mut all = [
+            policy_created("c", late),
+            policy_created("b", early),
+            policy_created("a", late),
+        ];
         sort_by_age(&mut all);
         assert_eq!(all.each_ref().map(Object::name), ["b", "a", "c"]);
     }

@@ -31,11 +31,11 @@ fn policy(key: &str) -> Value {
 fn network(fixture: &ClustersFixture, name: &str, status: &str) {
     fixture.seed_unprobed_cluster(name, "True", LONG_AGO);
     let mut cluster = fixture.cluster(name);
-    let told = json!({"type": "Net", "status": status, "reason": "R", "message": "", "lastTransitionTime": LONG_AGO});
+    let condition = json!({"type": "Net", "status": status, "reason": "R", "message": "", "lastTransitionTime": LONG_AGO});
     cluster["status"]["conditions"]
         .as_array_mut()
         .unwrap()
-        .push(told);
+        .push(condition);
     fixture.host.seed(&CLUSTERS, cluster);
 }
 

@@ -45,8 +45,8 @@ fn managed_selector(resource: &Gvr) -> ListWatchSelector {
 
 impl MemberAccess for FakeMembers {
     fn api(&self, cluster: &str) -> Result<Arc<dyn Api>, String> {
-        let found = self.apis.iter().find(|(name, _)| name == cluster);
-        found
+        let entry = self.apis.iter().find(|(name, _)| name == cluster);
+        entry
             .map(|(_, api)| Arc::clone(api))
             .ok_or_else(|| "no connection".to_owned())
     }

@@ -142,8 +142,8 @@ async fn replicas_leave_the_clusters_that_cannot_run_them() {
     let first = AtomicBool::new(true);
     fixture.host.on_call(move |call| {
         let is_refused = call.verb == "patch" && call.resource == Some(&BINDINGS);
-        let refused = is_refused && first.swap(false, Ordering::Relaxed);
-        refused.then(|| client::Error::Protocol("refused once".into()))
+        let is_rejected = is_refused && first.swap(false, Ordering::Relaxed);
+        is_rejected.then(|| client::Error::Protocol("refused once".into()))
     });
     start(&fixture);
     // The estimator of m1 counts one more replica each time; its ready replica stays.
@@ -157,15 +157,16 @@ async fn replicas_leave_the_clusters_that_cannot_run_them() {
         "GetUnschedulableReplicas m1 kind=Deployment, name=n/web"
     );
     wait_until(async || events(&fixture).len() >= 4).await;
-    let found = events(&fixture);
+    let actual = events(&fixture);
     let text = "DescheduleBindingSucceed: Binding has been descheduled, \
                 1 replica(s) in cluster(m1), 1 replica(s) in cluster(m2), 2 total descheduled replica(s)";
     for about in ["Deployment/web", "ResourceBinding/web"] {
         let line = format!("karmada-descheduler Normal {about} {text}");
-        assert!(found.contains(&line), "{line}: {found:?}");
+        assert!(actual.contains(&line), "{line}: {actual:?}");
     }
     assert_eq!(clusters(&fixture, "fixed")[0]["replicas"], 3);
-    let refused = |event: &String| event.contains("Warning Deployment/web DescheduleBindingFailed");
-    wait_until(async || events(&fixture).iter().any(refused)).await;
+    let is_rejected =
+        |event: &String| event.contains("Warning Deployment/web DescheduleBindingFailed");
+    wait_until(async || events(&fixture).iter().any(is_rejected)).await;
     fixture.tasks.stop().await;
 }

@@ -26,13 +26,13 @@ impl StartedContainer {
         pod: &str,
         requested: Option<&str>,
     ) -> Result<Self, Status> {
-        let found = api.get(ResourcePath::object(&PODS, namespace, pod)).await;
-        let found = found.map_err(|e| match e.status() {
+        let stored = api.get(ResourcePath::object(&PODS, namespace, pod)).await;
+        let stored = stored.map_err(|e| match e.status() {
             Some(status) => status.clone(),
             None => Status::internal(e),
         })?;
-        let found = found.value().map_err(Status::internal)?;
-        select_container(&found, namespace, pod, requested)
+        let stored = stored.value().map_err(Status::internal)?;
+        select_container(&stored, namespace, pod, requested)
     }
 }
 

@@ -27,13 +27,13 @@ struct PortForwardStream {
 
 /// Fails if the pod does not run.
 pub async fn check_pod_running(api: &dyn Api, namespace: &str, pod: &str) -> Result<(), Status> {
-    let found = api.get(ResourcePath::object(&PODS, namespace, pod)).await;
-    let found = found.map_err(|e| match e.status() {
+    let stored = api.get(ResourcePath::object(&PODS, namespace, pod)).await;
+    let stored = stored.map_err(|e| match e.status() {
         Some(status) => status.clone(),
         None => Status::internal(e),
     })?;
-    let found = found.value().map_err(Status::internal)?;
-    match found["status"]["phase"].as_str() {
+    let stored = stored.value().map_err(Status::internal)?;
+    match stored["status"]["phase"].as_str() {
         Some("Running") => Ok(()),
         phase => {
             let phase = phase.unwrap_or("Pending");

@@ -83,8 +83,8 @@ struct InterpreterCase {
 
 fn operation(table: &InterpreterCaseTable) -> InterpreterOperation {
     let mut all = InterpreterOperation::ALL.into_iter();
-    let found = all.find(|operation| format!("{operation:?}") == table.operation);
-    found.unwrap_or_else(|| panic!("unknown operation {}", table.operation))
+    let operation_of_table = all.find(|operation| format!("{operation:?}") == table.operation);
+    operation_of_table.unwrap_or_else(|| panic!("unknown operation {}", table.operation))
 }
 
 const RULE_LETTERS: [(char, InterpreterOperation); 8] = [
@@ -125,9 +125,9 @@ fn kind(text: &str) -> Gvk {
 }
 
 /// The object of a case, with a name, a namespace and a generation added.
-fn object(given: &Value) -> Object {
+fn object(input: &Value) -> Object {
     let mut complete = json!({"metadata": {"name": "x", "namespace": "n", "generation": 1}});
-    for (field, value) in given.as_object().into_iter().flatten() {
+    for (field, value) in input.as_object().into_iter().flatten() {
         if field == "metadata" {
             let named = complete["metadata"].as_object_mut().unwrap();
             named.extend(value.as_object().unwrap().clone());
@@ -171,17 +171,17 @@ async fn interpret(
     operation: InterpreterOperation,
     case: &InterpreterCase,
 ) -> Result<Value, crate::Error> {
-    let given = || object(&case.given);
+    let input = || object(&case.given);
     let now: Timestamp = NOW.parse().unwrap();
     Ok(match operation {
-        InterpreterOperation::InterpretReplica => match it.replicas(kind, &given()).await? {
-            Some(found) => match found.requirements {
-                Some(requires) => json!({"count": found.count, "requires": requires}),
-                None => json!({"count": found.count}),
+        InterpreterOperation::InterpretReplica => match it.replicas(kind, &input()).await? {
+            Some(result) => match result.requirements {
+                Some(requires) => json!({"count": result.count, "requires": requires}),
+                None => json!({"count": result.count}),
             },
             None => Value::Null,
         },
-        InterpreterOperation::InterpretComponent => json!(it.components(kind, &given()).await?),
+        InterpreterOperation::InterpretComponent => json!(it.components(kind, &input()).await?),
         InterpreterOperation::ReviseReplica => {
             let to = case.to.unwrap();
             it.revise_replica(kind, case.given.clone(), to).await?
@@ -190,11 +190,11 @@ async fn interpret(
             let observed = case.observed.as_ref().unwrap();
             it.retain(kind, case.given.clone(), observed).await?
         }
-        InterpreterOperation::InterpretStatus => json!(it.reflect_status(kind, &given()).await?),
+        InterpreterOperation::InterpretStatus => json!(it.reflect_status(kind, &input()).await?),
         InterpreterOperation::AggregateStatus => {
             let items = items(case.items.as_ref().unwrap());
             let scheduled = items.iter().map(|item| &*item.cluster_name).collect();
-            let template = given();
+            let template = input();
             let status = it.aggregate_status(kind, &template, &items, &scheduled, now);
             let mut status = json!(status.await?);
             // The conditions of native kinds have tables of their own.
@@ -206,17 +206,17 @@ async fn interpret(
             }
             status
         }
-        InterpreterOperation::InterpretHealth => json!(it.interpret_health(kind, &given()).await?),
+        InterpreterOperation::InterpretHealth => json!(it.interpret_health(kind, &input()).await?),
         InterpreterOperation::InterpretDependency => {
-            let found = it.dependencies(kind, &given()).await?;
-            json!(found.map(|all| all.into_iter().map(dependency_summary).collect::<Vec<_>>()))
+            let result = it.dependencies(kind, &input()).await?;
+            json!(result.map(|all| all.into_iter().map(dependency_summary).collect::<Vec<_>>()))
         }
     })
 }
 
 /// The cases whose result differs from the expected one.
 async fn mismatches(it: &ResourceInterpreter, tables: &[InterpreterCaseTable]) -> Vec<String> {
-    let mut found = Vec::new();
+    let mut mismatches = Vec::new();
     for table in tables {
         for name in &table.of {
             for case in &table.cases {
@@ -230,18 +230,18 @@ async fn mismatches(it: &ResourceInterpreter, tables: &[InterpreterCaseTable]) -
                     let result = result.map(|value| value.to_string());
                     let result = result.unwrap_or_else(|why| format!("fails: {why}"));
                     let says = &case.says;
-                    found.push(format!("{name} {} {says}: {result}", table.operation));
+                    mismatches.push(format!("{name} {} {says}: {result}", table.operation));
                 }
             }
         }
     }
-    found
+    mismatches
 }
 
 #[tokio::test]
 async fn built_in_rules_match_the_tables() {
-    let found = mismatches(&ResourceInterpreter::default(), &built_in()).await;
-    assert!(found.is_empty(), "{}", found.join("\n"));
+    let actual = mismatches(&ResourceInterpreter::default(), &built_in()).await;
+    assert!(actual.is_empty(), "{}", actual.join("\n"));
 }
 
 // proves: LUA-samples
@@ -250,8 +250,8 @@ async fn sample_customizations_match_their_tables() {
     for (name, file) in SAMPLES {
         let (customization, tables) = sample(file);
         let it = ResourceInterpreter::from_customizations(&[customization], LuaLimits::default());
-        let found = mismatches(&it, &tables).await;
-        assert!(found.is_empty(), "{name}: {}", found.join("\n"));
+        let actual = mismatches(&it, &tables).await;
+        assert!(actual.is_empty(), "{name}: {}", actual.join("\n"));
     }
 }
 

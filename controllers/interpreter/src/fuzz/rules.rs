@@ -37,10 +37,10 @@ fn check_object_operations(
         drop(BuiltInInterpreter.components(kind, object));
         drop(BuiltInInterpreter.priority_class(kind, object));
         drop(BuiltInInterpreter.interpret_health(kind, object));
-        if let Ok(found) = BuiltInInterpreter.dependencies(kind, object) {
-            let found = found.unwrap_or_default();
+        if let Ok(actual) = BuiltInInterpreter.dependencies(kind, object) {
+            let actual = actual.unwrap_or_default();
             prop_assert!(
-                found
+                actual
                     .iter()
                     .all(|d| !d.name.is_empty() || d.label_selector.is_some())
             );

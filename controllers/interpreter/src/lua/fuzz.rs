@@ -69,16 +69,16 @@ const ACCESS_PATTERNS: [&str; 3] = [
      return some",
 ];
 
-fn collect_field_names(tree: &Value, found: &mut BTreeSet<String>) {
+fn collect_field_names(tree: &Value, names: &mut BTreeSet<String>) {
     match tree {
         Value::Array(items) => items
             .iter()
-            .for_each(|item| collect_field_names(item, found)),
+            .for_each(|item| collect_field_names(item, names)),
         Value::Object(fields) => {
-            found.extend(fields.keys().cloned());
+            names.extend(fields.keys().cloned());
             fields
                 .values()
-                .for_each(|value| collect_field_names(value, found));
+                .for_each(|value| collect_field_names(value, names));
         }
         _ => {}
     }
@@ -217,10 +217,11 @@ fn lua_values() -> impl Strategy<Value = GeneratedLuaValue> {
 fn results_become_json_or_an_error() {
     let lua = Lua::new();
     let tables = LazyTables::install(&lua).unwrap();
-    let show = |made: &GeneratedLuaValue| format!("{made:?}");
-    run("Lua to JSON and back", &lua_values(), show, |made| {
+    let show = |generated: &GeneratedLuaValue| format!("{generated:?}");
+    run("Lua to JSON and back", &lua_values(), show, |generated| {
         let around = lua.create_table().unwrap();
-        let Ok(Some(tree)) = to_json(&tables, made.to_lua(&lua, &around), RESULT_LIMITS) else {
+        let Ok(Some(tree)) = to_json(&tables, generated.to_lua(&lua, &around), RESULT_LIMITS)
+        else {
             return Ok(());
         };
         prop_assert_eq!(
@@ -272,8 +273,8 @@ fn library_accepts_any_arguments() {
             let function: Function = library.raw_get(name).unwrap();
             for many in 0..=items.len() {
                 let some = MultiValue::from_vec(items[..many].to_vec());
-                if let Ok(found) = function.call::<Item>(some) {
-                    prop_assert!(to_json(&tables, found, RESULT_LIMITS).is_ok(), "{}", name);
+                if let Ok(actual) = function.call::<Item>(some) {
+                    prop_assert!(to_json(&tables, actual, RESULT_LIMITS).is_ok(), "{}", name);
                 }
             }
         }

@@ -116,10 +116,10 @@ fn get_pod_dependencies(lua: &Lua, host: &KubeLibraryContext, args: MultiValue) 
         Item::Number(number) => number.to_string(),
         other => return Err(bad_argument(2, "string", &other)),
     };
-    let found = pod_template_dependencies(&template, &namespace);
-    let found = serde_json::to_value(found).map_err(Error::runtime)?;
+    let dependencies = pod_template_dependencies(&template, &namespace);
+    let dependencies = serde_json::to_value(dependencies).map_err(Error::runtime)?;
     host.tables
-        .to_lua(lua, &Arc::new(FlatJson::from_value(&found)), None)
+        .to_lua(lua, &Arc::new(FlatJson::from_value(&dependencies)), None)
 }
 
 fn single_argument(function: &str, args: MultiValue) -> Result<Item> {

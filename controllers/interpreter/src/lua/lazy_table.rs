@@ -208,10 +208,10 @@ impl LazyTables {
             accessed_path: cursor,
             ..
         } = all.get_mut(&table_address(table))?;
-        let found = unfilled
+        let index = unfilled
             .iter()
             .position(|at| json.field_name(*at) == name)?;
-        let at = unfilled.swap_remove(found);
+        let at = unfilled.swap_remove(index);
         Some((Arc::clone(json), at, cursor.clone()))
     }
 

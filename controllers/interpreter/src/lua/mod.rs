@@ -76,14 +76,14 @@ impl LuaEngine {
         args: Vec<LuaArg>,
     ) -> Result<[Option<Value>; 2], LuaCallError> {
         let began = Instant::now();
-        let found = thread_vm::run_inline(script, operation, &args, self.limits);
-        if let Some(found) = found {
+        let inline_result = thread_vm::run_inline(script, operation, &args, self.limits);
+        if let Some(inline_result) = inline_result {
             if began.elapsed() > YIELD_AFTER {
                 tokio::task::yield_now().await;
             } else {
                 tokio::task::consume_budget().await;
             }
-            return Ok(found);
+            return Ok(inline_result);
         }
         let deadline = self.limits.deadline;
         let admission = script.breaker().check(began, deadline);

@@ -223,7 +223,7 @@ struct OpenBracket<'a> {
 
 /// The texts to insert, and their byte offsets.
 fn insertions(tokens: &[LuaToken<'_>]) -> Vec<(usize, String)> {
-    let mut found = Vec::new();
+    let mut insertions = Vec::new();
     let mut open: Vec<OpenBracket<'_>> = Vec::new();
     for (at, token) in tokens.iter().enumerate() {
         if token.kind != LuaTokenKind::Symbol {
@@ -234,9 +234,9 @@ fn insertions(tokens: &[LuaToken<'_>]) -> Vec<(usize, String)> {
                 let before = at.checked_sub(1).map(|at| tokens[at]);
                 let call = before.filter(LuaToken::is_callable);
                 if let Some(before) = call {
-                    found.push((before.end(), "(".to_owned()));
+                    insertions.push((before.end(), "(".to_owned()));
                 }
-                found.push((token.at, format!("{ORDERED_TABLE_FUNCTION}(")));
+                insertions.push((token.at, format!("{ORDERED_TABLE_FUNCTION}(")));
                 open.push(OpenBracket {
                     symbol: token.text,
                     is_argument: call.is_some(),
@@ -266,12 +266,12 @@ fn insertions(tokens: &[LuaToken<'_>]) -> Vec<(usize, String)> {
                     }
                 }
                 text.push_str(if closed.is_argument { "))" } else { ")" });
-                found.push((token.end(), text));
+                insertions.push((token.end(), text));
             }
             _ => {}
         }
     }
-    found
+    insertions
 }
 
 /// The name of the field that begins here, as a Lua expression.
@@ -294,7 +294,7 @@ fn leading_field<'a>(tokens: &[LuaToken<'a>]) -> Option<Cow<'a, str>> {
 /// The tokens of a script; `None` if it is not Lua.
 fn tokenize(source: &str) -> Option<Vec<LuaToken<'_>>> {
     let bytes = source.as_bytes();
-    let mut found = Vec::new();
+    let mut tokens = Vec::new();
     let mut at = 0;
     while let Some(&byte) = bytes.get(at) {
         let rest = &source[at..];
@@ -323,10 +323,10 @@ fn tokenize(source: &str) -> Option<Vec<LuaToken<'_>>> {
             _ => return None,
         };
         let text = &source[at..at + length];
-        found.push(LuaToken { kind, text, at });
+        tokens.push(LuaToken { kind, text, at });
         at += length;
     }
-    Some(found)
+    Some(tokens)
 }
 
 fn word_length(text: &str) -> usize {
@@ -392,7 +392,7 @@ mod tests {
         let mut visited = String::new();
         for (field, what) in steps {
             match what {
-                0 => live.retain(|known| known != field),
+                0 => live.retain(|existing| existing != field),
                 1 | 2 => {
                     visited.extend(order.iter().filter(|field| live.contains(field)));
                     visited.push('|');

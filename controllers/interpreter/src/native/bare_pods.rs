@@ -194,10 +194,10 @@ mod tests {
     fn a_pod_is_one_replica() {
         let pod = object(json!({"metadata": {"name": "p"}, "spec": {"containers": [
             {"name": "c", "resources": {"requests": {"cpu": "1"}}}]}}));
-        let found = NativePodRules.replicas(&pod).unwrap().unwrap();
-        assert_eq!(found.count, 1);
+        let actual = NativePodRules.replicas(&pod).unwrap().unwrap();
+        assert_eq!(actual.count, 1);
         assert_eq!(
-            found.requirements,
+            actual.requirements,
             Some(json!({"resourceRequest": {"cpu": "1"}}))
         );
         assert_eq!(NativePodRules.replica_field(), None);

@@ -37,7 +37,7 @@ pub(crate) fn dependencies(
     kind: &Gvk,
     template: &Object,
 ) -> Result<Option<Vec<DependentObjectReference>>, Error> {
-    let found = match (&*kind.group, &*kind.kind) {
+    let dependencies = match (&*kind.group, &*kind.kind) {
         ("networking.k8s.io", "Ingress") => {
             ingress_dependencies(&object_json(template, ERROR_CONTEXT)?, template.namespace())
         }
@@ -53,8 +53,8 @@ pub(crate) fn dependencies(
             pod_spec_dependencies(spec, template.namespace(), &own_claims.unwrap_or_default())
         }
     };
-    validate_dependencies(&found)?;
-    Ok(Some(found))
+    validate_dependencies(&dependencies)?;
+    Ok(Some(dependencies))
 }
 
 /// The dependencies of a pod template.
@@ -67,8 +67,10 @@ pub(crate) fn pod_template_dependencies(
 }
 
 /// Fails when a dependency lacks its apiVersion, its kind, or both name and label selector.
-pub(crate) fn validate_dependencies(found: &[DependentObjectReference]) -> Result<(), Error> {
-    for (at, one) in found.iter().enumerate() {
+pub(crate) fn validate_dependencies(
+    dependencies: &[DependentObjectReference],
+) -> Result<(), Error> {
+    for (at, one) in dependencies.iter().enumerate() {
         for (field, text) in [("apiVersion", &one.api_version), ("kind", &one.kind)] {
             if text.is_empty() {
                 return Err(Error::Dependency(format!(
@@ -171,14 +173,14 @@ fn service_import_dependencies(import: &Object) -> Vec<DependentObjectReference>
 }
 
 fn list_items<'a>(tree: &'a Value, list: &str) -> impl Iterator<Item = &'a Value> {
-    let found = tree.pointer(list).and_then(Value::as_array);
-    found.into_iter().flatten()
+    let items = tree.pointer(list).and_then(Value::as_array);
+    items.into_iter().flatten()
 }
 
 /// The string at a JSON pointer, unless it is empty.
 fn non_empty_string<'a>(tree: &'a Value, pointer: &str) -> Option<&'a str> {
-    let found = tree.pointer(pointer).and_then(Value::as_str);
-    found.filter(|text| !text.is_empty())
+    let text_at_pointer = tree.pointer(pointer).and_then(Value::as_str);
+    text_at_pointer.filter(|text| !text.is_empty())
 }
 
 /// The strings at a JSON pointer in every element of a list.

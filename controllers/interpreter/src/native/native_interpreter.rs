@@ -206,13 +206,13 @@ mod tests {
             let kind = Gvk::new(group, "v1", name);
             let bare = object(json!({"metadata": {"name": "x"}, "spec": {}}));
             let template_status = it.aggregate_status(&kind, &bare, &items, Timestamp::UNIX_EPOCH);
-            let found = [
+            let actual = [
                 it.replicas(&kind, &bare).unwrap().is_some(),
                 rules_for(&kind).replica_field().is_some(),
                 it.interpret_health(&kind, &bare).unwrap().is_some(),
                 template_status.unwrap().is_some(),
             ];
-            assert_eq!(found, expected, "{name}");
+            assert_eq!(actual, expected, "{name}");
         }
     }
 

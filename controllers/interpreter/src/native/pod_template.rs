@@ -67,8 +67,8 @@ mod tests {
             (Gvk::from_static("", "v1", "ConfigMap"), pod, None),
         ] {
             let template = object(json!({"metadata": {"name": "x"}, "spec": spec}));
-            let found = priority_class(&kind, &template).unwrap();
-            assert_eq!(found.as_deref(), class, "{kind}");
+            let actual = priority_class(&kind, &template).unwrap();
+            assert_eq!(actual.as_deref(), class, "{kind}");
         }
     }
 }

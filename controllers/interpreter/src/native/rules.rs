@@ -80,8 +80,8 @@ struct ObjectWithStatus {
 
 /// The whole status of an object (Karmada's `reflectWholeStatus`).
 pub(crate) fn reflect_whole_status(observed: &Object) -> Result<Option<Value>, Error> {
-    let found: ObjectWithStatus = parse_object(observed, "status")?;
-    Ok(found.status.filter(|s| !s.is_null()))
+    let object: ObjectWithStatus = parse_object(observed, "status")?;
+    Ok(object.status.filter(|s| !s.is_null()))
 }
 
 /// Deserializes the fields that a rule needs from the bytes of an object.
@@ -126,8 +126,8 @@ pub(crate) fn collected_counter(
     status: &Map<String, Value>,
     field: &str,
 ) -> Result<i64, Error> {
-    let found = status.get(field).filter(|value| !value.is_null());
-    found.map_or(Ok(0), |value| parse_collected_status(item, value))
+    let value_of_field = status.get(field).filter(|value| !value.is_null());
+    value_of_field.map_or(Ok(0), |value| parse_collected_status(item, value))
 }
 
 /// Sets a field to the value that the member has; removes it when the member has none.

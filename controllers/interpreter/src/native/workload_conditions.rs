@@ -231,6 +231,6 @@ pub(crate) fn replica_failure(copies: &[WorkloadCopy<'_>]) -> Option<TemplateCon
 /// Whether a template has a condition Progressing that is not False.
 pub(crate) fn is_progressing(old: &[Value]) -> bool {
     let progressing = |c: &&Value| c["type"] == PROGRESSING;
-    let found = old.iter().find(progressing);
-    found.is_some_and(|c| c["status"] != "False")
+    let condition = old.iter().find(progressing);
+    condition.is_some_and(|c| c["status"] != "False")
 }

@@ -405,10 +405,10 @@ mod tests {
             json!({"metadata": {"name": "d"}, "spec": {"replicas": 3, "template": {"spec": {
             "containers": [{"name": "c", "resources": {"requests": {"cpu": "100m"}}}]}}}}),
         );
-        let found = DEPLOYMENT.replicas(&template).unwrap().unwrap();
-        assert_eq!(found.count, 3);
+        let actual = DEPLOYMENT.replicas(&template).unwrap().unwrap();
+        assert_eq!(actual.count, 3);
         assert_eq!(
-            found.requirements,
+            actual.requirements,
             Some(json!({"resourceRequest": {"cpu": "100m"}}))
         );
         assert_eq!(DAEMON_SET.replicas(&template).unwrap(), None);

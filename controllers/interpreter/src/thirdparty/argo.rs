@@ -56,9 +56,9 @@ const VOLUME_SECRET_POINTERS: [&str; 10] = [
 ];
 
 fn workflow_dependencies(workflow: &Value) -> Result<Vec<DependentObjectReference>, Error> {
-    let mut found = Vec::new();
+    let mut dependencies = Vec::new();
     let mut add_dependency = |kind: &str, from: &Value, pointer: &str| {
-        found.extend(
+        dependencies.extend(
             non_empty_string_at(from, pointer).map(|name| core_dependency(workflow, kind, name)),
         );
     };
@@ -93,5 +93,5 @@ fn workflow_dependencies(workflow: &Value) -> Result<Vec<DependentObjectReferenc
             add_dependency("Secret", volume, pointer);
         }
     }
-    Ok(found)
+    Ok(dependencies)
 }

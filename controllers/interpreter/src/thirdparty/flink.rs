@@ -48,7 +48,9 @@ fn is_healthy(observed: &Value) -> bool {
         "CANCELLING" | "FAILING" | "RESTARTING" => true,
         "CREATED" | "INITIALIZING" | "RECONCILING" => {
             let error = string_at(observed, "/status/error").unwrap_or_default();
-            USER_ERRORS.iter().any(|known| error.contains(known))
+            USER_ERRORS
+                .iter()
+                .any(|user_error| error.contains(user_error))
         }
         _ => false,
     }

@@ -285,14 +285,14 @@ fn secret_dependencies(
     object: &Value,
     pointers: &[&str],
 ) -> Result<Vec<DependentObjectReference>, Error> {
-    let mut found = Vec::new();
-    add_secret_dependencies(object, &mut found, pointers)?;
-    Ok(found)
+    let mut dependencies = Vec::new();
+    add_secret_dependencies(object, &mut dependencies, pointers)?;
+    Ok(dependencies)
 }
 
 fn add_secret_dependencies(
     object: &Value,
-    found: &mut Vec<DependentObjectReference>,
+    dependencies: &mut Vec<DependentObjectReference>,
     pointers: &[&str],
 ) -> Result<(), Error> {
     for pointer in pointers {
@@ -301,7 +301,7 @@ fn add_secret_dependencies(
         };
         let name = string_at(reference, "/name").ok_or_else(|| field_error(pointer, "a name"))?;
         if !name.is_empty() {
-            found.push(core_dependency(object, "Secret", name));
+            dependencies.push(core_dependency(object, "Secret", name));
         }
     }
     Ok(())

@@ -18,7 +18,7 @@ pub(super) fn field_error(pointer: &str, expected: &'static str) -> Error {
 
 /// The value at a JSON pointer, unless it is null.
 pub(super) fn value_at<'a>(tree: &'a Value, pointer: &str) -> Option<&'a Value> {
-    tree.pointer(pointer).filter(|found| !found.is_null())
+    tree.pointer(pointer).filter(|value| !value.is_null())
 }
 
 pub(super) fn string_at<'a>(tree: &'a Value, pointer: &str) -> Option<&'a str> {
@@ -31,8 +31,8 @@ pub(super) fn non_empty_string_at<'a>(tree: &'a Value, pointer: &str) -> Option<
 }
 
 pub(super) fn list_at<'a>(tree: &'a Value, pointer: &str) -> &'a [Value] {
-    let found = tree.pointer(pointer).and_then(Value::as_array);
-    found.map(Vec::as_slice).unwrap_or_default()
+    let items = tree.pointer(pointer).and_then(Value::as_array);
+    items.map(Vec::as_slice).unwrap_or_default()
 }
 
 /// The fields of the object at a JSON pointer, without nulls.
@@ -40,9 +40,9 @@ pub(super) fn fields_at<'a>(
     tree: &'a Value,
     pointer: &str,
 ) -> impl Iterator<Item = (&'a String, &'a Value)> {
-    let found = tree.pointer(pointer).and_then(Value::as_object);
+    let fields = tree.pointer(pointer).and_then(Value::as_object);
     let present = |(_, value): &(&String, &Value)| !value.is_null();
-    found.into_iter().flatten().filter(present)
+    fields.into_iter().flatten().filter(present)
 }
 
 pub(super) fn required_value<'a>(
@@ -54,8 +54,8 @@ pub(super) fn required_value<'a>(
 }
 
 pub(super) fn required_number(tree: &Value, pointer: &str) -> Result<f64, Error> {
-    let found = value_at(tree, pointer).and_then(Value::as_f64);
-    found.ok_or_else(|| field_error(pointer, "a number"))
+    let number = value_at(tree, pointer).and_then(Value::as_f64);
+    number.ok_or_else(|| field_error(pointer, "a number"))
 }
 
 /// Zero when absent; fails when it is not a number.

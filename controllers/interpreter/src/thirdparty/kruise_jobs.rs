@@ -173,11 +173,11 @@ fn retain_labels(desired: &mut Value, observed: &Value) -> Result<(), Error> {
 
 /// The dependencies of the sidecar containers.
 fn sidecar_set_dependencies(object: &Value) -> Vec<DependentObjectReference> {
-    let mut found = Vec::new();
+    let mut dependencies = Vec::new();
     let mut add_dependency = |source: &Value, pointer: &str, kind: &str, name: &str| {
         if let Some(reference) = value_at(source, pointer) {
             let name = non_empty_string_at(reference, name).unwrap_or_default();
-            found.push(core_dependency(object, kind, name));
+            dependencies.push(core_dependency(object, kind, name));
         }
     };
     for container in list_at(object, "/spec/containers") {
@@ -198,5 +198,5 @@ fn sidecar_set_dependencies(object: &Value) -> Vec<DependentObjectReference> {
             add_dependency(source, "/secret", "Secret", "/name");
         }
     }
-    found
+    dependencies
 }

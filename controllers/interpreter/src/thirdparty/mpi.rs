@@ -31,7 +31,7 @@ pub(super) static MPI_JOB: ThirdPartyKindRules = ThirdPartyKindRules {
 };
 
 fn components(job: &Value) -> Result<Vec<Component>, Error> {
-    let mut found = Vec::new();
+    let mut components = Vec::new();
     for (role, spec) in fields_at(job, "/spec/mpiReplicaSpecs") {
         let Some(template) = value_at(spec, "/template") else {
             continue;
@@ -42,13 +42,13 @@ fn components(job: &Value) -> Result<Vec<Component>, Error> {
             1.0
         };
         let replicas = lenient_number(spec.get("replicas")).unwrap_or(absent);
-        found.push(new_component(
+        components.push(new_component(
             role,
             replicas,
             pod_template_requirements(template)?,
         )?);
     }
-    Ok(found)
+    Ok(components)
 }
 
 fn reflect(observed: &Value) -> JsonMap {

@@ -91,8 +91,8 @@ mod tests {
             ),
             (copy(json!({})), json!({"a": 1, "b": null})),
         ] {
-            let found = copy_status_fields_with_generations(&observed, &[&["a"], &["b", "d"]]);
-            assert_eq!(Value::Object(found), expected, "{observed}");
+            let actual = copy_status_fields_with_generations(&observed, &[&["a"], &["b", "d"]]);
+            assert_eq!(Value::Object(actual), expected, "{observed}");
         }
     }
 

@@ -115,9 +115,9 @@ pub(super) fn core_dependency(object: &Value, kind: &str, name: &str) -> Depende
 
 /// The dependencies sorted and without duplicates; fails when one is invalid.
 pub(super) fn sorted_dependencies(
-    mut found: Vec<DependentObjectReference>,
+    mut dependencies: Vec<DependentObjectReference>,
 ) -> Result<Vec<DependentObjectReference>, Error> {
-    validate_dependencies(&found)?;
+    validate_dependencies(&dependencies)?;
     let key = |d: &DependentObjectReference| {
         let DependentObjectReference {
             api_version,
@@ -128,7 +128,7 @@ pub(super) fn sorted_dependencies(
         } = d;
         [api_version, kind, namespace, name].map(Clone::clone)
     };
-    found.sort_by_cached_key(key);
-    found.dedup();
-    Ok(found)
+    dependencies.sort_by_cached_key(key);
+    dependencies.dedup();
+    Ok(dependencies)
 }

@@ -65,12 +65,12 @@ pub(super) static RAY_JOB: ThirdPartyKindRules = ThirdPartyKindRules {
 };
 
 fn components(cluster: Option<&Value>) -> Result<Vec<Component>, Error> {
-    let mut found = Vec::new();
+    let mut components = Vec::new();
     let Some(cluster) = cluster else {
-        return Ok(found);
+        return Ok(components);
     };
     if let Some(head) = value_at(cluster, HEAD_TEMPLATE) {
-        found.push(new_component(
+        components.push(new_component(
             "ray-head",
             1.0,
             pod_template_requirements(head)?,
@@ -82,13 +82,13 @@ fn components(cluster: Option<&Value>) -> Result<Vec<Component>, Error> {
         let template = value_at(group, "/template")
             .map(pod_template_requirements)
             .transpose()?;
-        found.push(new_component(
+        components.push(new_component(
             &name,
             worker_count(group)?,
             template.flatten(),
         )?);
     }
-    Ok(found)
+    Ok(components)
 }
 
 /// The number of workers in a group.

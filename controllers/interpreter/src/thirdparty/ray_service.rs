@@ -139,8 +139,8 @@ fn aggregate(status: &mut JsonMap, input: &AggregationInput<'_>) -> Result<(), E
         observed_generation =
             observed_generation.max(number_or_zero(reported, "/observedGeneration")?);
         for (name, application) in fields_at(reported, "/activeServiceStatus/applicationStatuses") {
-            let known = applications.get(name).map(application_rank);
-            if known.is_none_or(|known| application_rank(application) > known) {
+            let rank = applications.get(name).map(application_rank);
+            if rank.is_none_or(|rank| application_rank(application) > rank) {
                 applications.insert(name.clone(), application.clone());
             }
         }

@@ -118,18 +118,19 @@ impl SortedInterpreterWebhooks {
     ) -> Result<InterpreterWebhook, serde_json::Error> {
         let written: ResourceInterpreterWebhook = serde_json::from_value(webhook)?;
         let uid = format!("{configuration}/{}", written.name);
-        let place = serde_json::from_value(written.client_config).map_err(|e| e.to_string());
+        let client_config =
+            serde_json::from_value(written.client_config).map_err(|e| e.to_string());
         let seconds = written.timeout_seconds.unwrap_or(DEFAULT_TIMEOUT_SECONDS);
         // The calls in flight of an unchanged webhook still count.
         let former = self
             .0
             .iter()
-            .find(|h| h.uid == uid && h.client_config == place);
+            .find(|h| h.uid == uid && h.client_config == client_config);
         let gate = former.map_or_else(Arc::default, |h| Arc::clone(&h.concurrency));
         let versions = written.interpreter_context_versions;
         Ok(InterpreterWebhook {
             uid,
-            client_config: place,
+            client_config,
             rules: written.rules,
             timeout: Duration::from_secs(seconds.clamp(1, MAX_TIMEOUT_SECONDS)),
             supports_version: versions.iter().any(|v| v == CONTEXT_VERSION),
@@ -270,8 +271,8 @@ mod tests {
                 &[configuration("c", &[hook])],
                 &SortedInterpreterWebhooks::default(),
             );
-            let found = hooks.find(&THING, InterpreterOperation::ReviseReplica);
-            assert_eq!(found.is_some(), covered, "{rule}");
+            let actual = hooks.find(&THING, InterpreterOperation::ReviseReplica);
+            assert_eq!(actual.is_some(), covered, "{rule}");
         };
         let rule = |operation: &str, group: &str, version: &str, kind: &str| json!({"operations": ["Retain", operation], "apiGroups": ["", group], "apiVersions": ["v0", version], "kinds": ["None", kind]});
         let revise = "ReviseReplica";
@@ -326,8 +327,8 @@ mod tests {
             assert_eq!(now.changed_operations(&before), touched, "{hooks:?}");
             let differs = |kind: &Gvk, o: &InterpreterOperation| now.differs(&before, kind, *o);
             let all = InterpreterOperation::ALL.into_iter();
-            let found: Vec<_> = all.filter(|o| differs(&THING, o)).collect();
-            assert_eq!(found, thing, "{hooks:?}");
+            let actual: Vec<_> = all.filter(|o| differs(&THING, o)).collect();
+            assert_eq!(actual, thing, "{hooks:?}");
             let any = InterpreterOperation::ALL.iter().any(|o| differs(&other, o));
             assert_eq!(any, others, "{hooks:?}");
         };

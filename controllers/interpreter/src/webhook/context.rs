@@ -367,11 +367,11 @@ mod tests {
     #[test]
     fn incomplete_response_is_an_error() {
         let check = |operation, body: &[u8], why: Option<&str>| {
-            let found = parse_response("u", operation, body).err();
+            let actual = parse_response("u", operation, body).err();
             let body = String::from_utf8_lossy(body);
             match why {
-                None => assert_eq!(found, None, "{body}"),
-                Some(why) => assert!(found.is_some_and(|f| f.contains(why)), "{body}: {why}"),
+                None => assert_eq!(actual, None, "{body}"),
+                Some(why) => assert!(actual.is_some_and(|f| f.contains(why)), "{body}: {why}"),
             }
         };
         let ok = |more: Value| {
@@ -503,10 +503,13 @@ mod tests {
                 patch: Some(STANDARD.encode(patch)),
                 ..ResourceInterpreterResponse::default()
             };
-            let found = response.apply_patch(json!({"kind": "Thing", "a": 1}), apply);
+            let actual = response.apply_patch(json!({"kind": "Thing", "a": 1}), apply);
             match expected {
-                Ok(object) => assert_eq!(found, Ok(object)),
-                Err(why) => assert!(found.as_ref().is_err_and(|f| f.contains(why)), "{found:?}"),
+                Ok(object) => assert_eq!(actual, Ok(object)),
+                Err(why) => assert!(
+                    actual.as_ref().is_err_and(|f| f.contains(why)),
+                    "{actual:?}"
+                ),
             }
         };
         check(b"", Ok(json!({"kind": "Thing", "a": 1})));

@@ -289,9 +289,9 @@ async fn hanging_webhook_times_out_and_further_calls_fail_fast() {
             && *after == Duration::from_secs(5)
     });
     assert_eq!(hung.count(), MAX_CALLS_IN_FLIGHT, "{all:?}");
-    let refused = all.iter().filter(|(why, after)| {
+    let rejection = all.iter().filter(|(why, after)| {
         why.contains("the webhook does not respond and 32 calls are in flight")
             && *after == Duration::from_secs(1)
     });
-    assert_eq!(refused.count(), 8, "{all:?}");
+    assert_eq!(rejection.count(), 8, "{all:?}");
 }

@@ -99,8 +99,9 @@ fn check_node_name(request: &CertificateRequest) -> Result<(), String> {
 fn check_kubelet_usages(usages: &[String], required: &str) -> Result<(), String> {
     let has = |usage: &str| usages.iter().any(|u| u == usage);
     let expected = [DIGITAL_SIGNATURE, required];
-    let known = |usage: &String| usage == KEY_ENCIPHERMENT || expected.contains(&usage.as_str());
-    if expected.iter().all(|usage| has(usage)) && usages.iter().all(known) {
+    let is_allowed =
+        |usage: &String| usage == KEY_ENCIPHERMENT || expected.contains(&usage.as_str());
+    if expected.iter().all(|usage| has(usage)) && usages.iter().all(is_allowed) {
         return Ok(());
     }
     Err(format!(

@@ -206,12 +206,12 @@ async fn nothing_is_collected_before_every_kind_is_listed() {
     );
     let closed = Arc::new(AtomicBool::new(true));
     let (gate, tried) = (Arc::clone(&closed), Arc::new(AtomicBool::new(false)));
-    let seen = Arc::clone(&tried);
+    let tried_secrets = Arc::clone(&tried);
     fake.on_call(move |call| {
         let secrets = call.resource.is_some_and(|r| *r == SECRETS) && call.verb == "list";
-        seen.fetch_or(secrets, Ordering::SeqCst);
-        let refused = Status::unavailable("not yet");
-        (secrets && gate.load(Ordering::SeqCst)).then(|| Error::from(refused))
+        tried_secrets.fetch_or(secrets, Ordering::SeqCst);
+        let rejection = Status::unavailable("not yet");
+        (secrets && gate.load(Ordering::SeqCst)).then(|| Error::from(rejection))
     });
     let api: Arc<dyn Api> = fake.clone();
     let tasks = TaskGroup::new(ShutdownToken::new());

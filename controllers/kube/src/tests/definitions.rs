@@ -5,16 +5,16 @@ use crate::custom_resource_definitions::DEFINITIONS;
 
 async fn wait_until_established(fixture: &KubeControllersFixture, name: &str) {
     wait_until(&format!("{name} is established"), async || {
-        let found = fixture.get(&DEFINITIONS, "", name).await;
-        found.is_some_and(|d| condition(&d, "Established") == "True")
+        let definition = fixture.get(&DEFINITIONS, "", name).await;
+        definition.is_some_and(|d| condition(&d, "Established") == "True")
     })
     .await;
 }
 
 fn condition(definition: &Value, kind: &str) -> String {
     let all = definition["status"]["conditions"].as_array();
-    let found = all.and_then(|all| all.iter().find(|c| c["type"] == kind));
-    found.map_or(String::new(), |c| c["status"].as_str().unwrap().to_owned())
+    let condition = all.and_then(|all| all.iter().find(|c| c["type"] == kind));
+    condition.map_or(String::new(), |c| c["status"].as_str().unwrap().to_owned())
 }
 
 /// Creates an instance as soon as the server serves the kind.
@@ -70,8 +70,8 @@ async fn instances_go_with_their_definition() {
     fixture.delete(&DEFINITIONS, "", "things.g.io", None).await;
     fixture.wait_until_gone(&THINGS, "default", "free").await;
     wait_until("the held one is marked", async || {
-        let held = fixture.get(&THINGS, "default", "held").await.unwrap();
-        held["metadata"]["deletionTimestamp"].is_string()
+        let instance = fixture.get(&THINGS, "default", "held").await.unwrap();
+        instance["metadata"]["deletionTimestamp"].is_string()
     })
     .await;
     let definition_now = fixture.get(&DEFINITIONS, "", "things.g.io").await.unwrap();

@@ -59,13 +59,13 @@ impl KubeControllersFixture {
     async fn new() -> Self {
         let store =
             Arc::new(EmbeddedStore::in_memory(storage::EmbeddedStoreOptions::default()).unwrap());
-        let hub = WatchCaches::new(store.clone(), watchcache::WatchCacheConfig::default());
+        let watch_caches = WatchCaches::new(store.clone(), watchcache::WatchCacheConfig::default());
         let chain = Arc::new(admission::AdmissionChain::new(
             admission::AdmissionChainOptions::default(),
         ));
         let registry = Registry::new(
             store,
-            hub,
+            watch_caches,
             registry::RegistryOptions::new(Arc::clone(&chain)),
         );
         registry.bootstrap().await.unwrap();
@@ -120,11 +120,11 @@ impl KubeControllersFixture {
     async fn create(&self, gvr: &Gvr, body: Value) -> Value {
         let namespace = body["metadata"]["namespace"].as_str().unwrap_or("");
         let at = ResourcePath::collection(gvr, namespace);
-        let made = self
+        let created = self
             .api
             .create(at, body.clone().into(), &WriteOptions::default())
             .await;
-        made.unwrap().value().unwrap()
+        created.unwrap().value().unwrap()
     }
 
     /// Creates a ConfigMap; owners are (apiVersion, kind, owner).

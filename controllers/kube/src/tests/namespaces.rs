@@ -24,8 +24,8 @@ async fn everything_in_a_namespace_goes_with_it() {
         .await;
     namespace(&fixture, "n").await;
     fixture.create_config_map("n", "free", json!([])).await;
-    let held = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "held", "namespace": "n", "finalizers": ["x.io/held"]}});
-    fixture.create(&SECRETS, held).await;
+    let with_finalizer = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "held", "namespace": "n", "finalizers": ["x.io/held"]}});
+    fixture.create(&SECRETS, with_finalizer).await;
     let thing = json!({"apiVersion": "g.io/v1", "kind": "Thing", "metadata": {"name": "t", "namespace": "n"}});
     wait_until("instances are served", async || {
         let at = ResourcePath::collection(&THINGS, "n");

@@ -117,8 +117,8 @@ fn definition_step() -> impl Strategy<Value = CrdOperation> {
 
 fn condition(definition: &Value, kind: &str) -> Option<bool> {
     let all = definition["status"]["conditions"].as_array()?;
-    let found = all.iter().find(|c| c["type"] == kind)?;
-    Some(found["status"] == "True")
+    let condition = all.iter().find(|c| c["type"] == kind)?;
+    Some(condition["status"] == "True")
 }
 
 impl KubeControllersFixture {
@@ -138,22 +138,22 @@ impl KubeControllersFixture {
 
     /// Lists the stored objects of every built-in resource of the groups.
     async fn list_built_in_objects(&self) -> BTreeMap<String, Vec<Value>> {
-        let mut found = BTreeMap::new();
+        let mut objects = BTreeMap::new();
         let served = self.api.discover().await.unwrap().resources;
         for kind in GROUPS.iter().flat_map(|group| kinds_in(group)) {
             let row = served.iter().find(|r| r.resource == kind.gvr);
             let row = row.unwrap_or_else(|| panic!("{} is not served", kind.gvr));
             assert_eq!(row.kind, *kind.gvk.kind, "{}", kind.gvr);
-            found.insert(kind.gvr.to_string(), self.list(&kind.gvr, "").await);
+            objects.insert(kind.gvr.to_string(), self.list(&kind.gvr, "").await);
         }
-        found
+        objects
     }
 
     /// Waits until the names of the definition are checked, or the definition is gone.
     async fn wait_for_conditions(&self, name: &str) {
         wait_until(&format!("{name} has conditions"), async || {
-            let found = self.get(&DEFINITIONS, "", name).await;
-            found.is_none_or(|d| condition(&d, "NamesAccepted").is_some())
+            let definition = self.get(&DEFINITIONS, "", name).await;
+            definition.is_none_or(|d| condition(&d, "NamesAccepted").is_some())
         })
         .await;
     }
@@ -179,17 +179,17 @@ impl KubeControllersFixture {
             }
             CrdOperation::Forge(n) if !names.is_empty() => {
                 let name = &names[n % names.len()];
-                let Some(mut found) = self.get(&DEFINITIONS, "", name).await else {
+                let Some(mut definition) = self.get(&DEFINITIONS, "", name).await else {
                     return;
                 };
-                found["status"]["acceptedNames"] = found["spec"]["names"].clone();
-                found["status"]["conditions"] = json!([{"type": "Established", "status": "True",
+                definition["status"]["acceptedNames"] = definition["spec"]["names"].clone();
+                definition["status"]["conditions"] = json!([{"type": "Established", "status": "True",
                     "reason": "R", "message": "m", "lastTransitionTime": "2026-01-01T00:00:00Z"}]);
                 let at = ResourcePath::object(&DEFINITIONS, "", name).subresource("status");
                 // The controller may be faster.
                 let forged = self
                     .api
-                    .update(at, found.into(), &WriteOptions::default())
+                    .update(at, definition.into(), &WriteOptions::default())
                     .await;
                 drop(forged);
                 self.wait_for_conditions(name).await;
@@ -212,9 +212,13 @@ impl KubeControllersFixture {
             .iter()
             .any(|k| names["plural"] == *k.gvr.resource || names["kind"] == *k.gvk.kind);
         if shadows {
-            let found = self.get(&DEFINITIONS, "", name).await.unwrap();
-            assert_eq!(condition(&found, "NamesAccepted"), Some(false), "{found:#}");
-            assert_eq!(condition(&found, "Established"), Some(false), "{found:#}");
+            let actual = self.get(&DEFINITIONS, "", name).await.unwrap();
+            assert_eq!(
+                condition(&actual, "NamesAccepted"),
+                Some(false),
+                "{actual:#}"
+            );
+            assert_eq!(condition(&actual, "Established"), Some(false), "{actual:#}");
         }
     }
 }
@@ -250,7 +254,7 @@ async fn assert_unharmed_by(steps: Vec<CrdOperation>) {
     }
     assert_eq!(fixture.list_built_in_objects().await, before);
     fixture.create(&POLICIES, policy("after")).await;
-    let seen = tokio::time::timeout(Duration::from_secs(20), async {
+    let observed = tokio::time::timeout(Duration::from_secs(20), async {
         while let Some(event) = watch.next().await {
             if matches!(event.unwrap(), WatchEvent::Added(o) if o.name() == "after") {
                 return true;
@@ -258,7 +262,11 @@ async fn assert_unharmed_by(steps: Vec<CrdOperation>) {
         }
         false
     });
-    assert_eq!(seen.await, Ok(true), "the watch of a built-in kind ended");
+    assert_eq!(
+        observed.await,
+        Ok(true),
+        "the watch of a built-in kind ended"
+    );
     fixture.tasks.stop().await;
 }
 
@@ -287,7 +295,7 @@ fn no_definition_harms_a_built_in_kind() {
 /// A definition of a built-in resource is created and deleted.
 #[tokio::test]
 async fn a_definition_of_a_built_in_resource_is_created_and_deleted() {
-    let whole = GeneratedCrd {
+    let generated = GeneratedCrd {
         group: 0,
         plural: BuiltInOrNewCrdName::BuiltIn(0),
         singular: BuiltInOrNewCrdName::BuiltIn(0),
@@ -297,9 +305,9 @@ async fn a_definition_of_a_built_in_resource_is_created_and_deleted() {
         versions: vec!["v1alpha1"],
         namespaced: true,
     };
-    let again = CrdOperation::Create(whole.clone());
+    let again = CrdOperation::Create(generated.clone());
     assert_unharmed_by(vec![
-        CrdOperation::Create(whole),
+        CrdOperation::Create(generated),
         CrdOperation::Delete(0),
         again,
         CrdOperation::Forge(0),

@@ -80,15 +80,15 @@ impl QuotaEnforcementController {
     }
 
     async fn reconcile(&self, key: &str) -> Result<ReconcileAction, Error> {
-        let Some(known) = self.quotas.get_by_key(key).filter(|q| !q.meta().deleting) else {
+        let Some(cached) = self.quotas.get_by_key(key).filter(|q| !q.meta().deleting) else {
             return Ok(ReconcileAction::Done);
         };
-        match self.recount_usage(&known).await {
+        match self.recount_usage(&cached).await {
             Ok(written) => {
                 if written {
                     let text = format!("Collect status of FederatedResourceQuota({key}) succeed.");
                     self.recorder.normal(
-                        &quota_reference(&known),
+                        &quota_reference(&cached),
                         "CollectOverallStatusSucceed",
                         text,
                     );
@@ -103,7 +103,7 @@ impl QuotaEnforcementController {
             Err(e) if e.is_not_found() => Ok(ReconcileAction::Done),
             Err(e) => {
                 self.recorder.warning(
-                    &quota_reference(&known),
+                    &quota_reference(&cached),
                     "CollectOverallStatusFailed",
                     e.to_string(),
                 );
@@ -114,12 +114,12 @@ impl QuotaEnforcementController {
 
     /// Returns whether the status was written. Reads the quota before the bindings, so that an
     /// update by admission in the meantime makes the write fail with a conflict.
-    async fn recount_usage(&self, known: &Object) -> Result<bool, Error> {
+    async fn recount_usage(&self, cached: &Object) -> Result<bool, Error> {
         let quota = self
             .api
-            .get(ResourcePath::of_object(&QUOTAS, known))
+            .get(ResourcePath::of_object(&QUOTAS, cached))
             .await?;
-        let seen = quota.decode::<FederatedResourceQuota>()?;
+        let view = quota.decode::<FederatedResourceQuota>()?;
         let mut options = ListOptions {
             limit: LIST_PAGE_LIMIT,
             ..ListOptions::default()
@@ -137,12 +137,12 @@ impl QuotaEnforcementController {
             options.continue_token = page.continue_token;
         }
         let status = FederatedResourceQuotaStatus {
-            overall: seen.spec.overall.clone(),
-            overall_used: retain_limited(&sum, &seen.spec.overall),
-            ..seen.status.clone()
+            overall: view.spec.overall.clone(),
+            overall_used: retain_limited(&sum, &view.spec.overall),
+            ..view.status.clone()
         };
         let writer = StatusWriter::new(&*self.api, "federated-resource-quota-enforcement");
-        write_status(writer, (&quota, &seen.status), &status).await
+        write_status(writer, (&quota, &view.status), &status).await
     }
 }
 

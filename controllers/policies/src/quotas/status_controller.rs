@@ -96,16 +96,16 @@ impl QuotaStatusController {
 
     /// Returns whether the status was written.
     async fn collect_status(&self, quota: &Object, key: &str) -> Result<bool, Error> {
-        let seen = quota.decode::<FederatedResourceQuota>()?;
+        let view = quota.decode::<FederatedResourceQuota>()?;
         let mut works = Vec::new();
         for work in list_quota_works(&self.works, key) {
             works.push((work.namespace().to_owned(), work.decode::<Work>()?));
         }
         let works = works.iter().map(|(space, work)| (space.as_str(), &**work));
-        let status = aggregate_status(&seen.spec, &seen.status, works, self.enforced);
+        let status = aggregate_status(&view.spec, &view.status, works, self.enforced);
         let status = status.map_err(Error::Protocol)?;
         let writer = StatusWriter::new(&*self.api, "federated-resource-quota-status");
-        write_status(writer, (quota, &seen.status), &status).await
+        write_status(writer, (quota, &view.status), &status).await
     }
 }
 

@@ -94,11 +94,11 @@ impl QuotaSyncController {
 
     async fn reconcile(&self, key: &str) -> Result<ReconcileAction, Error> {
         let quota = self.quotas.get_by_key(key);
-        let seen = quota
+        let view = quota
             .as_ref()
             .map(Object::decode::<FederatedResourceQuota>)
             .transpose()?;
-        let spec = seen.as_ref().map(|quota| &quota.spec);
+        let spec = view.as_ref().map(|quota| &quota.spec);
         let mut failed = Vec::new();
         let mut written = false;
         for work in list_quota_works(&self.works.informer, key) {
@@ -192,19 +192,19 @@ mod tests {
         let value = json!({"metadata": {"name": "q", "namespace": "n"}, "spec": {"overall": {"cpu": "9"},
             "staticAssignments": [{"clusterName": "m1", "hard": {"cpu": "2000m"}}, {"clusterName": "m2", "hard": {}}]}});
         let quota = Object::from_value(&value).unwrap();
-        let seen = quota.decode::<FederatedResourceQuota>().unwrap();
+        let view = quota.decode::<FederatedResourceQuota>().unwrap();
         for (cluster, expected) in [
             ("m1", Some(json!({"hard": {"cpu": "2"}}))),
             ("m2", Some(json!({}))),
             ("m3", None),
         ] {
-            let made = build_work(&quota, &seen.spec, cluster);
-            let spec = made.as_ref().map(|d| d.manifest["spec"].clone());
+            let work = build_work(&quota, &view.spec, cluster);
+            let spec = work.as_ref().map(|d| d.manifest["spec"].clone());
             assert_eq!(spec, expected, "{cluster}");
             let space = names::execution_space_name(cluster);
-            assert_eq!(is_assigned(Some(&seen.spec), &space), expected.is_some());
+            assert_eq!(is_assigned(Some(&view.spec), &space), expected.is_some());
             assert!(!is_assigned(None, &space));
-            if let Some(draft) = made {
+            if let Some(draft) = work {
                 assert_eq!(draft.namespace, space);
                 assert_eq!(
                     Value::from(draft.labels),

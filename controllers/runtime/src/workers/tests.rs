@@ -116,8 +116,8 @@ async fn lag_counts_from_the_change_to_the_answer_and_resyncs_have_none() {
 async fn errors_and_panics_come_back_and_shutdown_waits_for_the_running() {
     let tasks = TaskGroup::new(ShutdownToken::new());
     let queue = Workqueue::new();
-    let seen: Arc<Mutex<Vec<(u32, u32)>>> = Arc::default();
-    let (log, again) = (Arc::clone(&seen), queue.clone());
+    let calls: Arc<Mutex<Vec<(u32, u32)>>> = Arc::default();
+    let (log, again) = (Arc::clone(&calls), queue.clone());
     run_workers(&tasks, "test", &queue, 2, move |key: u32| {
         let (log, queue) = (Arc::clone(&log), again.clone());
         async move {
@@ -140,14 +140,14 @@ async fn errors_and_panics_come_back_and_shutdown_waits_for_the_running() {
     queue.add(3);
     tokio::time::sleep(Duration::from_secs(25)).await;
     assert_eq!(
-        *seen.lock(),
+        *calls.lock(),
         [(1, 0), (3, 0), (1, 1), (1, 2), (3, 0), (3, 0)]
     );
     assert_eq!(queue.num_requeues(&1), 0);
     queue.add(2);
     tokio::time::sleep(Duration::from_secs(1)).await;
     tasks.stop().await;
-    assert_eq!(seen.lock().last(), Some(&(2, 99)));
+    assert_eq!(calls.lock().last(), Some(&(2, 99)));
     queue.add(4);
     assert!(queue.is_empty());
 }
@@ -276,8 +276,8 @@ async fn a_failing_key_is_logged_once_per_state_change_and_not_per_retry() {
 async fn a_blocking_section_does_not_delay_other_keys() {
     let tasks = TaskGroup::new(ShutdownToken::new());
     let queue = Workqueue::new();
-    let seen: Arc<Mutex<Vec<u32>>> = Arc::default();
-    let log = Arc::clone(&seen);
+    let keys: Arc<Mutex<Vec<u32>>> = Arc::default();
+    let log = Arc::clone(&keys);
     run_workers(&tasks, "outside", &queue, 2, move |key: u32| {
         let log = Arc::clone(&log);
         async move {
@@ -307,14 +307,14 @@ async fn a_blocking_section_does_not_delay_other_keys() {
     }
     let began = Instant::now();
     let until = async |count: usize| {
-        while seen.lock().len() < count {
+        while keys.lock().len() < count {
             tokio::time::sleep(Duration::from_millis(100)).await;
-            let so_far = seen.lock().clone();
+            let so_far = keys.lock().clone();
             assert!(began.elapsed() < Duration::from_secs(3600), "{so_far:?}");
         }
-        let mut seen = std::mem::take(&mut *seen.lock());
-        seen.sort_unstable();
-        (seen, began.elapsed().as_secs())
+        let mut keys = std::mem::take(&mut *keys.lock());
+        keys.sort_unstable();
+        (keys, began.elapsed().as_secs())
     };
     // Two at a time, as configured.
     assert_eq!(until(5).await, (vec![5, 6, 7, 8, 9], 2));

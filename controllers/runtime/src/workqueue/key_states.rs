@@ -35,14 +35,14 @@ pub(super) struct QueuePosition {
 
 impl QueuePosition {
     /// The higher lane and priority of both; `None` when that is the `known` position.
-    fn merge_higher(self, known: Self) -> Option<Self> {
+    fn merge_higher(self, other: Self) -> Option<Self> {
         let lane = if self.lane == PriorityQueueLane::High {
             PriorityQueueLane::High
         } else {
-            known.lane
+            other.lane
         };
-        let rank = self.priority.max(known.priority);
-        (lane != known.lane || rank != known.priority).then_some(Self {
+        let rank = self.priority.max(other.priority);
+        (lane != other.lane || rank != other.priority).then_some(Self {
             lane,
             priority: rank,
             ..self

@@ -102,19 +102,19 @@ proptest! {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
         runtime.block_on(async {
             let queue = Workqueue::new();
-            let (mut owed, mut held) = (HashSet::new(), HashSet::new());
+            let (mut owed, mut processing) = (HashSet::new(), HashSet::new());
             for (step, key) in steps {
                 match step {
                     0 => { queue.add(key); owed.insert(key); }
                     1 => { queue.add_low(key); owed.insert(key); }
                     2 if !queue.is_empty() => {
                         let key = queue.get().await.unwrap();
-                        assert!(owed.remove(&key) && held.insert(key));
+                        assert!(owed.remove(&key) && processing.insert(key));
                     }
-                    _ => if held.remove(&key) { queue.done(&key); },
+                    _ => if processing.remove(&key) { queue.done(&key); },
                 }
             }
-            for key in held.drain() { queue.done(&key); }
+            for key in processing.drain() { queue.done(&key); }
             assert_eq!(drain(&queue).await.into_iter().collect::<HashSet<_>>(), owed);
             assert!(queue.is_idle());
         });

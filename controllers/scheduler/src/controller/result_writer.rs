@@ -52,8 +52,8 @@ impl ScheduledCondition {
 
     /// The condition after the result could not be written.
     fn from_write_error(outcome: &ScheduleResult, error: &Error) -> Self {
-        let refused = error.status();
-        let by_quota = refused.is_some_and(|s| s.code == 403 && s.reason == QUOTA_EXCEEDED);
+        let status = error.status();
+        let by_quota = status.is_some_and(|s| s.code == 403 && s.reason == QUOTA_EXCEEDED);
         let (reason, message) = match &outcome.failure {
             Some(failure) => ("NoClusterFit", format!("[{failure}, {error}]")),
             None if by_quota => (QUOTA_EXCEEDED, error.to_string()),

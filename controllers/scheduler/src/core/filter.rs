@@ -188,18 +188,18 @@ impl<'t, 'a> ClusterFilter<'t, 'a> {
             present.map(|member| (member, None)).collect();
         let mut passing = checked.len();
         for (plugin, check) in self.checks() {
-            let mut refused = 0;
+            let mut rejected_count = 0;
             for (member, verdict) in checked.iter_mut().filter(|(_, v)| v.is_none()) {
                 *verdict = check(self, member);
-                refused += usize::from(verdict.is_some());
+                rejected_count += usize::from(verdict.is_some());
             }
-            passing -= refused;
+            passing -= rejected_count;
             let passed = passing;
             ended(
                 plugin,
                 FilterCounts {
                     passed,
-                    rejected: refused,
+                    rejected: rejected_count,
                 },
             );
         }
@@ -349,8 +349,8 @@ mod tests {
             let taints: Vec<Taint> =
                 serde_json::from_value(json!([{"key": "k", "effect": effect}])).unwrap();
             let all: Vec<Toleration> = serde_json::from_value(tolerations.clone()).unwrap();
-            let found = untolerated_taint(&taints, &all).is_none();
-            assert_eq!(found, is_open, "{effect} {tolerations}");
+            let actual = untolerated_taint(&taints, &all).is_none();
+            assert_eq!(actual, is_open, "{effect} {tolerations}");
         }
     }
 }

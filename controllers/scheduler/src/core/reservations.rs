@@ -79,8 +79,11 @@ impl ClusterReservation {
     /// rarely and workloads are added one by one.
     fn place_on(&self, nodes: &ModeledNodes) -> Arc<ModeledNodes> {
         let mut simulated = self.simulated.lock();
-        if let Some(known) = simulated.as_ref().filter(|known| known.before == *nodes) {
-            return Arc::clone(&known.after);
+        if let Some(simulation) = simulated
+            .as_ref()
+            .filter(|simulation| simulation.before == *nodes)
+        {
+            return Arc::clone(&simulation.after);
         }
         let mut after = nodes.clone();
         for footprint in self.by_binding.values() {

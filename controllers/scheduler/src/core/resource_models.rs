@@ -182,9 +182,11 @@ impl ModeledNodes {
             let partly = if full < run.nodes { left.min(fits) } else { 0 };
             left -= partly;
             let used = full + i64::from(partly > 0);
-            for (nodes, taken) in [(full, fits), (used - full, partly), (run.nodes - used, 0)] {
-                let rest = subtract_replicas(amounts, each, taken);
-                after.push(nodes, (run.pods - taken).max(0), &rest);
+            for (nodes, replicas_taken) in
+                [(full, fits), (used - full, partly), (run.nodes - used, 0)]
+            {
+                let rest = subtract_replicas(amounts, each, replicas_taken);
+                after.push(nodes, (run.pods - replicas_taken).max(0), &rest);
             }
         }
         *self = after;
@@ -205,8 +207,8 @@ fn subtract_replicas(amounts: &[i64], each: &IndexedResourceRequest, replicas: i
     let mut amounts = amounts.to_vec();
     for (index, units) in each {
         if let Some(index) = index {
-            let taken = units.saturating_mul(replicas);
-            amounts[*index] = amounts[*index].saturating_sub(taken).max(0);
+            let used = units.saturating_mul(replicas);
+            amounts[*index] = amounts[*index].saturating_sub(used).max(0);
         }
     }
     amounts

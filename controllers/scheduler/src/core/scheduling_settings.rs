@@ -217,8 +217,8 @@ mod tests {
             assert!(has.is_none_or(|p| plugins.has(p)), "{names:?}");
             assert!(!has_not.is_some_and(|p| plugins.has(p)), "{names:?}");
         }
-        let refused = SchedulerPluginSet::parse(&["*", "-Taints"]).unwrap_err();
-        assert!(refused.to_string().contains("\"Taints\""), "{refused}");
+        let rejection = SchedulerPluginSet::parse(&["*", "-Taints"]).unwrap_err();
+        assert!(rejection.to_string().contains("\"Taints\""), "{rejection}");
     }
 
     #[test]

@@ -49,7 +49,7 @@ pub(crate) struct AvailableResources {
 impl AvailableResources {
     fn from_cluster(cluster: &Cluster) -> Option<Self> {
         let summary = cluster.status.resource_summary.as_ref()?;
-        let taken = |name: &str| {
+        let used = |name: &str| {
             let of = [&summary.allocated, &summary.allocating];
             of.iter()
                 .filter_map(|amounts| amounts.get(name).copied())
@@ -57,11 +57,11 @@ impl AvailableResources {
         };
         let amounts = summary.allocatable.iter().map(|(name, amount)| {
             let resource = ResourceName::from_name(name);
-            let free = resource.units(*amount - taken(name));
+            let free = resource.units(*amount - used(name));
             (resource, free)
         });
         let allocatable = summary.allocatable.get("pods").copied().unwrap_or_default();
-        let pods = (allocatable - taken("pods")).value();
+        let pods = (allocatable - used("pods")).value();
         Some(Self {
             pods: pods.clamp(i64::MIN.into(), i32::MAX.into()) as i64,
             amounts: amounts.collect(),

@@ -185,8 +185,8 @@ impl<'a> SchedulingDecision<'a> {
         let mut reasons: BTreeMap<String, usize> = BTreeMap::new();
         for (_, refusal) in &self.filter_result.rejected {
             let reason = refusal.reason();
-            let known = reasons.contains_key(&*reason) || reasons.len() < MAX_REASONS;
-            let reason = if known {
+            let is_listed = reasons.contains_key(&*reason) || reasons.len() < MAX_REASONS;
+            let reason = if is_listed {
                 reason
             } else {
                 "other reasons".into()
@@ -228,10 +228,10 @@ impl<'a> SchedulingDecision<'a> {
         let is_target = |(member, _): &&(&'a ClusterInfo, FilterRejection<'a>)| {
             targets.for_cluster(member).is_some()
         };
-        let refused = || self.filter_result.rejected.iter();
-        for (member, _) in refused()
+        let rejections = || self.filter_result.rejected.iter();
+        for (member, _) in rejections()
             .filter(is_target)
-            .chain(refused().filter(|r| !is_target(r)))
+            .chain(rejections().filter(|r| !is_target(r)))
         {
             rows.push(member.name(), || ClusterTrace {
                 name: member.name().to_owned(),

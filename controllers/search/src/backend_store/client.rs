@@ -65,8 +65,8 @@ impl OpenSearchError {
 
     /// Whether the request itself is refused: as too large, or because of a document.
     pub(crate) fn is_request_refused(&self) -> bool {
-        let refused = [StatusCode::BAD_REQUEST, StatusCode::PAYLOAD_TOO_LARGE];
-        matches!(self, Self::Response { status, .. } if refused.contains(status))
+        let refusal_codes = [StatusCode::BAD_REQUEST, StatusCode::PAYLOAD_TOO_LARGE];
+        matches!(self, Self::Response { status, .. } if refusal_codes.contains(status))
     }
 }
 
@@ -186,7 +186,7 @@ impl OpenSearchClient {
     pub(crate) async fn scan(
         &self,
         resource: &IndexedResource,
-        found: impl FnMut(String, u64) + Send,
+        on_hit: impl FnMut(String, u64) + Send,
     ) -> Result<(), OpenSearchError> {
         let index = &resource.index;
         // An object that was written a moment ago is found, too.
@@ -194,7 +194,7 @@ impl OpenSearchClient {
         self.send(Method::POST, &refresh, JSON, Bytes::new())
             .await?;
         let mut scroll_id = String::new();
-        let scanned = self.scan_pages(index, &resource.selection, &mut scroll_id, found);
+        let scanned = self.scan_pages(index, &resource.selection, &mut scroll_id, on_hit);
         let scanned = scanned.await;
         if !scroll_id.is_empty() {
             let body = json!({"scroll_id": [scroll_id]});
@@ -211,7 +211,7 @@ impl OpenSearchClient {
         index: &str,
         selection: &IndexedSelection,
         scroll_id: &mut String,
-        mut found: impl FnMut(String, u64) + Send,
+        mut on_hit: impl FnMut(String, u64) + Send,
     ) -> Result<(), OpenSearchError> {
         let first = json!({
             "size": self.scan_page,
@@ -231,7 +231,7 @@ impl OpenSearchClient {
                 return Ok(());
             }
             for hit in parsed.hits.hits {
-                found(hit.id, hit.version);
+                on_hit(hit.id, hit.version);
             }
             let next = json!({"scroll": SCROLL_TIMEOUT, "scroll_id": scroll_id});
             page = self

@@ -215,17 +215,17 @@ impl DocumentQueue {
     /// [`Self::put_back`] or [`Self::retry`].
     pub(crate) fn take(&self, most: usize) -> Vec<PendingDocument> {
         let mut entries = self.entries.lock();
-        let mut taken = Vec::new();
-        while taken.len() < most && entries.has_ready() {
+        let mut documents = Vec::new();
+        while documents.len() < most && entries.has_ready() {
             let Some(id) = entries.ready.pop_front() else {
                 break;
             };
             if let Some(entry) = entries.entries.get_mut(&id) {
                 entry.state = DocumentState::InFlight;
-                taken.push(entry.document.clone());
+                documents.push(entry.document.clone());
             }
         }
-        taken
+        documents
     }
 
     /// A document is written, or is not to be; if it has changed meanwhile it is ready again.

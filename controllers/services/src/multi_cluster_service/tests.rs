@@ -110,8 +110,8 @@ impl Fixture {
     /// The messages of the events of a reason, with their counts.
     fn events(&self, reason: &str) -> Vec<(String, u64)> {
         let events = self.control.list_objects(&EVENTS).into_iter();
-        let found = events.filter(|event| event["reason"] == reason);
-        found
+        let matching = events.filter(|event| event["reason"] == reason);
+        matching
             .map(|event| {
                 let message = event["message"].as_str().unwrap().to_owned();
                 (message, event["count"].as_u64().unwrap())

@@ -95,13 +95,13 @@ fn limit_reported_bytes(items: &mut [AggregatedStatusItem], budget: usize) {
 
 fn manifest_ordinal(facts: &PartialWork, template: &ObjectReference) -> Option<i64> {
     let mut all = (0..).zip(facts.manifests());
-    let found = all.find(|(_, m)| {
+    let entry = all.find(|(_, m)| {
         m.api_version == template.api_version
             && m.kind == template.kind
             && m.metadata.namespace == template.namespace
             && m.metadata.name == template.name
     });
-    found.map(|(ordinal, _)| ordinal)
+    entry.map(|(ordinal, _)| ordinal)
 }
 
 fn aggregated_item(

@@ -94,7 +94,7 @@ struct BindingStatusController {
 }
 
 pub(crate) fn start(context: &PropagationContext, mapper: &Arc<RestMapper>) {
-    let shell = Arc::new(BindingStatusController {
+    let controller = Arc::new(BindingStatusController {
         control_plane: Arc::clone(&context.control_plane),
         recorder: context.recorder.clone(),
         clock: Arc::clone(&context.clock),
@@ -110,27 +110,27 @@ pub(crate) fn start(context: &PropagationContext, mapper: &Arc<RestMapper>) {
         template_expectations: Expectations::with_min_write_interval(MIN_WRITE_INTERVAL),
         progressing_until: ShardedMap::default(),
     });
-    shell.add_event_handlers(&context.tasks);
+    controller.add_event_handlers(&context.tasks);
     let tasks = context.tasks.clone();
     context.tasks.spawn(async move {
         let synced = async {
-            shell.works.wait_for_cache_sync().await;
-            shell.interpreter.wait_for_cache_sync().await;
-            shell.bindings.wait_for_cache_sync().await;
-            shell.cluster_bindings.wait_for_cache_sync().await;
-            shell.host.wait_for_cache_sync().await;
+            controller.works.wait_for_cache_sync().await;
+            controller.interpreter.wait_for_cache_sync().await;
+            controller.bindings.wait_for_cache_sync().await;
+            controller.cluster_bindings.wait_for_cache_sync().await;
+            controller.host.wait_for_cache_sync().await;
         };
         if tasks.shutdown().run_until_triggered(synced).await.is_none() {
             return;
         }
-        let queue = shell.queue.clone();
+        let queue = controller.queue.clone();
         run_workers(
             &tasks,
             ControllerName::with_stage("binding-status", "aggregated"),
             &queue,
             WORKERS,
             move |key| {
-                let it = Arc::clone(&shell);
+                let it = Arc::clone(&controller);
                 async move { it.reconcile(&key).await }
             },
         );
@@ -337,17 +337,17 @@ impl BindingStatusController {
         let old = &binding.status;
         let settling =
             old.aggregated_status != items && is_progressing(&binding.spec, &old.conditions, items);
-        let mut held = self.progressing_until.lock(key);
+        let mut progressing_until = self.progressing_until.lock(key);
         if settling {
             let now = Instant::now();
-            let until = *held
+            let until = *progressing_until
                 .entry(key.clone())
                 .or_insert(now + MAX_PROGRESSING_DELAY);
             if now < until {
                 return Some(until - now);
             }
         }
-        held.remove(key);
+        progressing_until.remove(key);
         None
     }
 

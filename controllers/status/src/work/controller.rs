@@ -62,7 +62,7 @@ struct WorkStatusController {
 }
 
 pub(crate) fn start(context: &PropagationContext, mapper: &Arc<RestMapper>) {
-    let shell = Arc::new(WorkStatusController {
+    let controller = Arc::new(WorkStatusController {
         control_plane: Arc::clone(&context.control_plane),
         members: Arc::clone(&context.members),
         clusters: context.clusters.clone(),
@@ -75,25 +75,25 @@ pub(crate) fn start(context: &PropagationContext, mapper: &Arc<RestMapper>) {
         expectations: Expectations::with_min_write_interval(MIN_WRITE_INTERVAL),
         kinds: ArcSwap::default(),
     });
-    shell.add_event_handlers();
+    controller.add_event_handlers();
     let tasks = context.tasks.clone();
     context.tasks.spawn(async move {
         let ready = async {
-            shell.clusters.informer().wait_for_cache_sync().await;
-            shell.works.wait_for_cache_sync().await;
-            shell.interpreter.wait_for_cache_sync().await;
+            controller.clusters.informer().wait_for_cache_sync().await;
+            controller.works.wait_for_cache_sync().await;
+            controller.interpreter.wait_for_cache_sync().await;
         };
         if tasks.shutdown().run_until_triggered(ready).await.is_none() {
             return;
         }
-        let queue = shell.queue.clone();
+        let queue = controller.queue.clone();
         run_workers(
             &tasks,
             ControllerName::with_stage("work-status", "reflected"),
             &queue,
             WORKERS,
             move |key| {
-                let it = Arc::clone(&shell);
+                let it = Arc::clone(&controller);
                 async move { it.reconcile(key).await }
             },
         );
@@ -183,8 +183,8 @@ impl WorkStatusController {
             self.expectations.forget(&key);
             return;
         };
-        let awaited = self.expectations.satisfy(&key, work);
-        if !work.meta().deleting && (awaited || !self.expectations.is_own_write(&key, work)) {
+        let is_expected = self.expectations.satisfy(&key, work);
+        if !work.meta().deleting && (is_expected || !self.expectations.is_own_write(&key, work)) {
             self.queue
                 .add_to_lane(WorkClusterOrKindKey::Work(key), change.in_initial_list);
         }
@@ -291,8 +291,8 @@ impl WorkStatusController {
                 if follows { managed() } else { followed() }
             });
             let name = &manifest.metadata;
-            let found = informer.and_then(|i| i.get(&name.namespace, &name.name));
-            observed.push(found.filter(|o| owning_work_key(cluster, o).is_some_and(|w| w == key)));
+            let object = informer.and_then(|i| i.get(&name.namespace, &name.name));
+            observed.push(object.filter(|o| owning_work_key(cluster, o).is_some_and(|w| w == key)));
         }
         Ok(observed)
     }

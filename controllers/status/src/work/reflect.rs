@@ -90,8 +90,8 @@ pub(crate) fn reflect_status(
         .find_map(InterpretedStatus::retryable_error);
     let mut events = Vec::new();
     let mut statuses = Vec::new();
-    let found = observed.iter().zip(readings);
-    for ((ordinal, manifest), (object, reading)) in (0..).zip(work.manifests()).zip(found) {
+    let observations = observed.iter().zip(readings);
+    for ((ordinal, manifest), (object, reading)) in (0..).zip(work.manifests()).zip(observations) {
         let identifier = manifest_identifier(ordinal, &manifest.gvk(), manifest);
         let before = old.iter().find(|s| s.identifier == identifier);
         let now = object.as_ref().zip(reading).and_then(|(object, reading)| {

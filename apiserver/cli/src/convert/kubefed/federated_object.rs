@@ -55,7 +55,12 @@ pub(super) fn convert(
     if !rules.is_empty() {
         conversion.policies.push(override_policy(&selector, &rules));
     }
-    conversion.templates.push(template);
+    // Other objects cannot be created before these.
+    let is_required = is_namespace || target.kind == "CustomResourceDefinition";
+    match is_required {
+        true => conversion.prerequisites.push(template),
+        false => conversion.templates.push(template),
+    }
     Ok(())
 }
 

@@ -1,3 +1,5 @@
+//! Tests of the conversion of KubeFed's objects.
+
 use serde_json::{Value, json};
 
 use super::convert;

@@ -136,7 +136,7 @@ fn first_member(observations: &mut ControlPlaneObservations) -> &mut ObservedMem
 fn set_condition(observations: &mut ControlPlaneObservations, condition: Value) {
     let conditions = &mut first_member(observations).cluster["status"]["conditions"];
     let conditions = conditions.as_array_mut().unwrap();
-    conditions.retain(|known| known["type"] != condition["type"]);
+    conditions.retain(|existing| existing["type"] != condition["type"]);
     conditions.push(condition);
 }
 
@@ -227,10 +227,10 @@ fn failures_of_the_server_are_named() {
             "warning webhooks: the admission webhook w failed 2 times and was ignored by its failure policy",
         ),
     ]);
-    let refused =
+    let metrics =
         "apiserver_admission_webhook_rejection_count{name=\"w\",error_type=\"no_error\"} 3\n";
     let mut observations = healthy();
-    with_metrics(&mut observations, refused);
+    with_metrics(&mut observations, metrics);
     assert_eq!(complaints(&observations), [""; 0]);
 }
 
@@ -242,13 +242,13 @@ fn a_full_disk_is_named() {
         observations.metrics = Ok(MetricSamples::parse(&format!(
             "flotilla_data_dir_free_bytes {free}\nflotilla_data_dir_capacity_bytes 1e11\n"
         )));
-        let found = complaints(&observations);
-        assert_eq!(found.len(), 1, "{found:?}");
+        let actual = complaints(&observations);
+        assert_eq!(actual.len(), 1, "{actual:?}");
         let gibibytes = free / f64::from(1 << 30);
         let line = format!(
             "{status} disk: {gibibytes:.2} GiB of 93.13 GiB are free in the data directory"
         );
-        assert_eq!(found[0], line);
+        assert_eq!(actual[0], line);
     }
 }
 
@@ -476,11 +476,11 @@ fn what_cannot_be_read_is_unknown_and_no_error() {
     observations.metrics = Err("/metrics answers 403".to_owned());
     observations.members = Err("forbidden".to_owned());
     observations.leases = Err("forbidden".to_owned());
-    let found = complaints(&observations);
-    assert_eq!(found.len(), 11, "{found:?}");
+    let actual = complaints(&observations);
+    assert_eq!(actual.len(), 11, "{actual:?}");
     assert!(
-        found.iter().all(|line| line.starts_with("unknown ")),
-        "{found:?}"
+        actual.iter().all(|line| line.starts_with("unknown ")),
+        "{actual:?}"
     );
     let report = DoctorReport::new(String::new(), run_checks(&observations));
     assert_eq!((report.errors, report.warnings), (0, 0));

@@ -121,16 +121,16 @@ impl TunnelDialer {
     /// Tries a WebSocket if a proxy may have refused the plain upgrade. The error is that of
     /// the plain one.
     async fn open(&self, attached: &[String]) -> Result<TunnelStream, TunnelDialError> {
-        let refused = match self.upgrade(attached, TunnelFraming::Plain).await {
+        let rejection = match self.upgrade(attached, TunnelFraming::Plain).await {
             Ok(tunnel) => return Ok(tunnel),
             Err(error) => error,
         };
-        if !refused.may_be_of_proxy() {
-            return Err(refused.into());
+        if !rejection.may_be_of_proxy() {
+            return Err(rejection.into());
         }
         match self.upgrade(attached, TunnelFraming::WebSocket).await {
             Err(error @ UpgradeError::Refused(StatusCode::CONFLICT, _)) => Err(error.into()),
-            other => other.map_err(|_| refused.into()),
+            other => other.map_err(|_| rejection.into()),
         }
     }
 

@@ -169,8 +169,8 @@ impl TunnelServer {
         let method = headers.remove(UPGRADE_METHOD_HEADER);
         let method = method.and_then(|m| Method::from_bytes(m.as_bytes()).ok());
         let (Some(method), Some(protocol)) = (method, protocol) else {
-            let refused = Status::bad_request("the upgrade names no method or protocol");
-            return Ok(status_response(&refused));
+            let status = Status::bad_request("the upgrade names no method or protocol");
+            return Ok(status_response(&status));
         };
         headers.insert(CONNECTION, HeaderValue::from_static("Upgrade"));
         headers.insert(UPGRADE, protocol);

@@ -110,8 +110,8 @@ impl ApplicationFailoverController {
 
     async fn reconcile(&self, key: &str) -> Result<ReconcileAction, ApplicationFailoverError> {
         self.interpreter.wait_for_cache_sync().await;
-        let found = self.bindings.get(key);
-        let view = found
+        let cached = self.bindings.get(key);
+        let view = cached
             .as_ref()
             .map(Object::decode::<ResourceBinding>)
             .transpose()?;
@@ -121,7 +121,7 @@ impl ApplicationFailoverController {
             .as_ref()
             .filter(interprets_health)
             .and_then(|b| application_failover(b));
-        let (Some(object), Some(binding), Some(application)) = (found, view, application) else {
+        let (Some(object), Some(binding), Some(application)) = (cached, view, application) else {
             self.unhealthy_since.lock().remove(key);
             return Ok(ReconcileAction::Done);
         };

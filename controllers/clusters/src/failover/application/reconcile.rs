@@ -50,7 +50,7 @@ pub(super) fn evaluate_health(
     now: Timestamp,
 ) -> UnhealthyEvaluation {
     let tolerated = SignedDuration::from_secs(application.decision_conditions.toleration_seconds);
-    let mut found = UnhealthyEvaluation {
+    let mut evaluation = UnhealthyEvaluation {
         since: UnhealthySinceByCluster::new(),
         clusters_to_evict: Vec::new(),
         next_deadline: None,
@@ -62,17 +62,18 @@ pub(super) fn evaluate_health(
             continue;
         }
         let began = since.get(cluster).copied().unwrap_or(now);
-        found.since.insert(cluster.clone(), began);
+        evaluation.since.insert(cluster.clone(), began);
         match began.checked_add(tolerated) {
-            Ok(end) if end < now => found.clusters_to_evict.push(cluster.clone()),
+            Ok(end) if end < now => evaluation.clusters_to_evict.push(cluster.clone()),
             Ok(end) => {
-                found.next_deadline = Some(found.next_deadline.map_or(end, |next| next.min(end)))
+                evaluation.next_deadline =
+                    Some(evaluation.next_deadline.map_or(end, |next| next.min(end)))
             }
             // The end exceeds the range of timestamps.
             Err(_) => {}
         }
     }
-    found
+    evaluation
 }
 
 /// Builds an eviction task. It is an error if the state to preserve was not collected
@@ -148,14 +149,18 @@ mod tests {
                      now: i64,
                      expected: (&[(&str, i64)], &[&str], Option<i64>)| {
             let binding = binding(minute.clone(), healths, evicting);
-            let told = application_failover(&binding).unwrap();
+            let application = application_failover(&binding).unwrap();
             let times = |all: &[(&str, i64)]| -> UnhealthySinceByCluster {
                 all.iter().map(|(c, s)| ((*c).to_owned(), at(*s))).collect()
             };
-            let found = evaluate_health(&binding, &told, &times(since), at(now));
-            assert_eq!(found.since, times(expected.0), "{healths:?} {now}");
-            assert_eq!(found.clusters_to_evict, expected.1, "{healths:?} {now}");
-            assert_eq!(found.next_deadline, expected.2.map(at), "{healths:?} {now}");
+            let actual = evaluate_health(&binding, &application, &times(since), at(now));
+            assert_eq!(actual.since, times(expected.0), "{healths:?} {now}");
+            assert_eq!(actual.clusters_to_evict, expected.1, "{healths:?} {now}");
+            assert_eq!(
+                actual.next_deadline,
+                expected.2.map(at),
+                "{healths:?} {now}"
+            );
         };
         let (well, sick, unknown) = ("Healthy", "Unhealthy", "Unknown");
         check(&[("a", well)], &[], &[], 0, (&[], &[], None));
@@ -180,35 +185,38 @@ mod tests {
     // proves: APP-applies, APP-default
     #[test]
     fn it_applies_with_a_status_and_propagated_dependencies() {
-        let told = |binding: &ResourceBinding| {
+        let toleration = |binding: &ResourceBinding| {
             application_failover(binding).map(|a| a.decision_conditions.toleration_seconds)
         };
         let mut some = binding(json!({}), &[("a", "Healthy")], &[]);
-        assert_eq!(told(&some), Some(300));
+        assert_eq!(toleration(&some), Some(300));
         some.spec.propagate_deps = false;
-        assert_eq!(told(&some), None);
-        assert_eq!(told(&binding(Value::Null, &[("a", "Healthy")], &[])), None);
-        assert_eq!(told(&binding(json!({}), &[], &[])), None);
+        assert_eq!(toleration(&some), None);
+        assert_eq!(
+            toleration(&binding(Value::Null, &[("a", "Healthy")], &[])),
+            None
+        );
+        assert_eq!(toleration(&binding(json!({}), &[], &[])), None);
     }
 
     // proves: APP-task, APP-gracefully, APP-never, APP-directly, APP-state, APP-state-first
     #[test]
     fn tasks_are_as_the_policy_says() {
         let state = json!({"rules": [{"aliasLabelName": "id", "jsonPath": "{.id}"}]});
-        let check = |told: Value, gates: &str, expected: Result<Value, bool>| {
-            let binding = binding(told.clone(), &[("b", "Unhealthy")], &[]);
+        let check = |behavior: Value, gates: &str, expected: Result<Value, bool>| {
+            let binding = binding(behavior.clone(), &[("b", "Unhealthy")], &[]);
             let application = application_failover(&binding).unwrap();
             let gates = gates.parse().unwrap();
-            let found = eviction_task(&binding, &application, "b", "p", gates);
+            let actual = eviction_task(&binding, &application, "b", "p", gates);
             let expected = expected.map(|more| {
-                let mut all = json!({"fromCluster": "b", "reason": "ApplicationFailure", "producer": "p", "purgeMode": told["purgeMode"]});
+                let mut all = json!({"fromCluster": "b", "reason": "ApplicationFailure", "producer": "p", "purgeMode": behavior["purgeMode"]});
                 all.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
                 all
             });
-            let found = found
+            let actual = actual
                 .map(|t| json!(t))
                 .map_err(|e| e == EvictionTaskError::GracefulEvictionDisabled);
-            assert_eq!(found, expected, "{told} {gates:?}");
+            assert_eq!(actual, expected, "{behavior} {gates:?}");
         };
         let gracefully = json!({"purgeMode": "Gracefully", "gracePeriodSeconds": 9});
         check(gracefully.clone(), "", Ok(json!({"gracePeriodSeconds": 9})));

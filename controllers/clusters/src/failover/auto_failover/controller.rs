@@ -118,8 +118,8 @@ impl AutoFailoverController {
 
     fn cluster_changed(&self, change: &InformerEvent<'_>) {
         let name = change.object().name();
-        let known = change.new.and_then(|new| self.observed_readiness(new));
-        let state = known.unwrap_or(ClusterReadiness::Deleted);
+        let readiness = change.new.and_then(|new| self.observed_readiness(new));
+        let state = readiness.unwrap_or(ClusterReadiness::Deleted);
         if !matches!(state, ClusterReadiness::NotReady(_)) {
             self.not_ready_since.lock().remove(name);
         }
@@ -175,8 +175,8 @@ impl AutoFailoverController {
     }
 
     fn readiness(&self, cluster: &str) -> ClusterReadiness {
-        let known = self.clusters.get("", cluster);
-        match known.and_then(|c| self.observed_readiness(&c)) {
+        let object = self.clusters.get("", cluster);
+        match object.and_then(|c| self.observed_readiness(&c)) {
             Some(ClusterReadiness::NotReady(since)) => ClusterReadiness::NotReady(
                 self.not_ready_since
                     .lock()
@@ -312,12 +312,12 @@ fn evicted_clusters(binding: &Object) -> Vec<String> {
     let Ok(view) = binding.decode::<ResourceBinding>() else {
         return Vec::new();
     };
-    let ours = view
+    let own_tasks = view
         .spec
         .graceful_eviction_tasks
         .iter()
         .filter(|t| is_own_task(t));
-    ours.map(|t| t.from_cluster.clone()).collect()
+    own_tasks.map(|t| t.from_cluster.clone()).collect()
 }
 
 /// The merge patch of the annotations. A binding with restored targets is scheduled

@@ -85,9 +85,9 @@ pub(super) fn decide_failover(
         transitions: Vec::new(),
         next_deadline: None,
     };
-    let ours = binding.spec.graceful_eviction_tasks.iter();
+    let tasks = binding.spec.graceful_eviction_tasks.iter();
     // The last failover is canceled first.
-    for task in ours.rev().filter(|t| is_own_task(t)) {
+    for task in tasks.rev().filter(|t| is_own_task(t)) {
         let cluster = task.from_cluster.clone();
         match (context.readiness)(&cluster) {
             ClusterReadiness::Deleted => plan.remove_task(FailoverTransition::Abandoned(cluster)),
@@ -293,8 +293,8 @@ mod tests {
         check(none(), Some(300), true, 300, true, None);
         check(none(), Some(300), false, 300, false, None);
         check(none(), Some(0), true, 0, true, None);
-        let held = json!({"suspension": {"scheduling": true}});
-        check(held, Some(300), true, 300, false, None);
+        let suspended = json!({"suspension": {"scheduling": true}});
+        check(suspended, Some(300), true, 300, false, None);
 
         let plan = decide_with(&binding(&placed, none()), Some(300), true, 310);
         assert_eq!(
@@ -373,10 +373,16 @@ mod tests {
             true,
         );
         // Without divided scheduling, a new cluster must take over.
-        let whole = json!({"placement": {}});
+        let undivided = json!({"placement": {}});
         let both = json!([well("a", json!(0)), well("b", json!(0))]);
-        check(&[("a", 0), ("b", 0)], whole.clone(), both.clone(), 7, true);
-        check(&[("a", 0)], whole, both, 7, false);
+        check(
+            &[("a", 0), ("b", 0)],
+            undivided.clone(),
+            both.clone(),
+            7,
+            true,
+        );
+        check(&[("a", 0)], undivided, both, 7, false);
     }
 
     // proves: AFO-back

@@ -62,9 +62,10 @@ impl GracefulEvictionController {
         };
         let binding = object.decode::<ResourceBinding>()?;
         let now = self.clock.now();
-        let found = assess_eviction_tasks(&binding, object.meta().generation, self.timeout, now);
+        let assessment =
+            assess_eviction_tasks(&binding, object.meta().generation, self.timeout, now);
         let mut spec = binding.spec.clone();
-        spec.graceful_eviction_tasks = found.kept_tasks;
+        spec.graceful_eviction_tasks = assessment.kept_tasks;
         let written = self
             .bindings
             .patch_spec(&object, &binding.spec, &spec, Value::Null)
@@ -78,10 +79,10 @@ impl GracefulEvictionController {
             "" => "cluster-resource-binding-graceful-eviction-controller",
             _ => "resource-binding-graceful-eviction-controller",
         });
-        for cluster in &found.evicted_clusters {
+        for cluster in &assessment.evicted_clusters {
             record_eviction(&recorder, &object, &binding.spec, cluster, true);
         }
-        Ok(found
+        Ok(assessment
             .next_deadline
             .map_or(ReconcileAction::Done, |at| requeue_at(at, now)))
     }

@@ -39,7 +39,7 @@ pub(super) fn assess_eviction_tasks(
 ) -> AssessedEvictionTasks {
     let scheduled = binding.status.scheduler_observed_generation == generation;
     let replaced = scheduled && all_healthy(binding);
-    let mut found = AssessedEvictionTasks {
+    let mut assessment = AssessedEvictionTasks {
         kept_tasks: Vec::new(),
         evicted_clusters: Vec::new(),
         next_deadline: None,
@@ -57,15 +57,15 @@ pub(super) fn assess_eviction_tasks(
             None => replaced || end.is_some_and(|end| end < now),
         };
         if over {
-            found.evicted_clusters.push(task.from_cluster);
+            assessment.evicted_clusters.push(task.from_cluster);
             continue;
         }
         if task.suppress_deletion.is_none() {
-            found.next_deadline = [found.next_deadline, end].into_iter().flatten().min();
+            assessment.next_deadline = [assessment.next_deadline, end].into_iter().flatten().min();
         }
-        found.kept_tasks.push(task);
+        assessment.kept_tasks.push(task);
     }
-    found
+    assessment
 }
 
 /// The deadline of a task; `None` if its creation timestamp cannot be parsed, which
@@ -130,12 +130,12 @@ mod tests {
     /// Whether the single task stays, and when it is assessed again.
     fn check(more: Value, clusters: &[&str], observed: i64, second: i64) -> (bool, Option<i64>) {
         let binding = binding(&json!([task(more)]), clusters, &["well"], observed);
-        let found = assess_eviction_tasks(&binding, 7, MINUTE, at(second));
-        assert_eq!(found.kept_tasks.len() + found.evicted_clusters.len(), 1);
-        let next = found
+        let actual = assess_eviction_tasks(&binding, 7, MINUTE, at(second));
+        assert_eq!(actual.kept_tasks.len() + actual.evicted_clusters.len(), 1);
+        let next = actual
             .next_deadline
             .map(|t| t.as_second() - at(0).as_second());
-        (found.evicted_clusters.is_empty(), next)
+        (actual.evicted_clusters.is_empty(), next)
     }
 
     // proves: GRA-healthy, GRA-grace, GRA-suppress, GRA-nowhere, GRA-directly
@@ -192,8 +192,8 @@ mod tests {
                 (true, Some(60)),
             ),
         ] {
-            let found = check(more.clone(), clusters, observed, second);
-            assert_eq!(found, expected, "{more} {clusters:?} {observed} {second}");
+            let actual = check(more.clone(), clusters, observed, second);
+            assert_eq!(actual, expected, "{more} {clusters:?} {observed} {second}");
         }
     }
 
@@ -206,10 +206,10 @@ mod tests {
         plain.as_object_mut().unwrap().remove("suppressDeletion");
         plain["fromCluster"] = "b".into();
         let binding = binding(&json!([new, plain]), &["well"], &["well"], 7);
-        let found = assess_eviction_tasks(&binding, 7, MINUTE, at(3));
-        assert_eq!(found.evicted_clusters, Vec::<String>::new());
-        assert_eq!(found.next_deadline, Some(at(63)));
-        for kept in found.kept_tasks {
+        let actual = assess_eviction_tasks(&binding, 7, MINUTE, at(3));
+        assert_eq!(actual.evicted_clusters, Vec::<String>::new());
+        assert_eq!(actual.next_deadline, Some(at(63)));
+        for kept in actual.kept_tasks {
             assert_eq!(kept.creation_timestamp, Some(rfc3339_seconds(at(3))));
         }
     }

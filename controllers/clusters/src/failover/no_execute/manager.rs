@@ -171,8 +171,8 @@ impl NoExecuteTaintManager {
     }
 
     fn is_tainted(&self, cluster: &str) -> bool {
-        let known = self.clusters.get("", cluster);
-        let view = known.and_then(|c| c.decode::<Cluster>().ok());
+        let object = self.clusters.get("", cluster);
+        let view = object.and_then(|c| c.decode::<Cluster>().ok());
         view.is_some_and(|c| has_no_execute_taint(&c.spec.taints))
     }
 
@@ -256,8 +256,8 @@ impl NoExecuteTaintManager {
     async fn wait_for_rate_limiter(&self) -> RateLimiterWaitOutcome {
         let mut turn = RateLimiterWaitOutcome::Immediate;
         loop {
-            let taken = self.rate_limiter.lock().try_acquire(Instant::now());
-            let Err(next) = taken else { return turn };
+            let acquired = self.rate_limiter.lock().try_acquire(Instant::now());
+            let Err(next) = acquired else { return turn };
             if self
                 .shutdown
                 .run_until_triggered(sleep_until(next))

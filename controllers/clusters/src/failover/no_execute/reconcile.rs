@@ -176,8 +176,8 @@ mod tests {
         let check = |taints: &[&Taint], tolerations: Value, now: i64, expected: TaintDecision| {
             let taints: Vec<Taint> = taints.iter().map(|t| (*t).clone()).collect();
             let tolerations: Vec<Toleration> = from_json(tolerations);
-            let found = evaluate_taints(&taints, &tolerations, at(now));
-            assert_eq!(found, expected, "{tolerations:?} {now}");
+            let actual = evaluate_taints(&taints, &tolerations, at(now));
+            assert_eq!(actual, expected, "{tolerations:?} {now}");
         };
         use TaintDecision::{Evict, TolerateUntil, Tolerated};
         check(&[], json!([]), 0, Tolerated);
@@ -228,9 +228,9 @@ mod tests {
                 json!({"placement": {"clusterTolerations": [{"key": "new"}, {"key": "newer"}]}});
             let binding: ResourceBinding =
                 from_json(json!({"metadata": {"annotations": annotations}, "spec": spec}));
-            let found = tolerations(&binding).map(|t| t.len());
+            let actual = tolerations(&binding).map(|t| t.len());
             assert_eq!(
-                found.map_err(|e| e == AppliedPlacementError::Missing),
+                actual.map_err(|e| e == AppliedPlacementError::Missing),
                 expected
             );
         };
@@ -275,7 +275,7 @@ mod tests {
                 "spec": {"failover": {"cluster": {"purgeMode": "Directly", "statePreservation": {"rules": rules}}}},
                 "status": {"aggregatedStatus": items}}))
         };
-        let known = binding(json!([{"clusterName": "a", "status": {"id": "x"}}]));
+        let with_status = binding(json!([{"clusterName": "a", "status": {"id": "x"}}]));
         let (off, mode) = (
             FeatureGates::default(),
             NoExecuteTaintEvictionPurgeMode::Gracefully,
@@ -284,8 +284,8 @@ mod tests {
         let of = |binding: &ResourceBinding, gates| {
             eviction_task(binding, "a", gates, mode).map(|t| json!(t.preserved_label_state))
         };
-        assert_eq!(of(&known, on), Ok(json!({"id": "x"})));
-        assert_eq!(of(&known, off), Ok(json!({})));
+        assert_eq!(of(&with_status, on), Ok(json!({"id": "x"})));
+        assert_eq!(of(&with_status, off), Ok(json!({})));
         assert!(of(&binding(json!([])), on).is_err());
         assert_eq!(of(&binding(json!([])), off), Ok(json!({})));
     }

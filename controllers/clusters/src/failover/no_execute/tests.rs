@@ -189,8 +189,8 @@ async fn only_failed_evictions_are_recorded_as_events() {
     let failing = Arc::new(AtomicBool::new(true));
     let fails = Arc::clone(&failing);
     fixture.host.on_call(move |call| {
-        let refused = call.verb == "patch" && call.name == "x" && fails.load(Ordering::SeqCst);
-        refused.then(|| Status::internal("not now").into())
+        let is_rejected = call.verb == "patch" && call.name == "x" && fails.load(Ordering::SeqCst);
+        is_rejected.then(|| Status::internal("not now").into())
     });
     taint(&fixture, "a", FIXTURE_START).await;
     fixture.wait_until_idle().await;
@@ -245,9 +245,9 @@ async fn evictions_are_counted() {
     fixture.wait_until_idle().await;
     let failed = AtomicBool::new(false);
     fixture.host.on_call(move |call| {
-        let refused =
+        let is_rejected =
             call.verb == "patch" && call.name == "x" && !failed.swap(true, Ordering::SeqCst);
-        refused.then(|| Status::internal("not now").into())
+        is_rejected.then(|| Status::internal("not now").into())
     });
     taint(&fixture, "a", FIXTURE_START).await;
     sleep(Duration::from_secs(5)).await;

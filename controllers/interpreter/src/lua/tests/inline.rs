@@ -26,10 +26,10 @@ async fn run_trusted(body: &str, arg: &Value) -> (Result<Option<Value>, String>,
         assert_eq!(ask(&easy).await, Ok(Some(json!([1]))));
         assert!(began.elapsed() < Duration::from_secs(60), "never trusted");
     }
-    let found = ask(arg).await;
+    let answer = ask(arg).await;
     let still = script.is_trusted();
     assert_eq!(ask(&easy).await, Ok(Some(json!([1]))), "after {body}");
-    (found, still)
+    (answer, still)
 }
 
 // proves: LUA-here
@@ -38,8 +38,8 @@ async fn quick_scripts_run_inline() {
     // On a busy machine the script may need several tries to be quick.
     let began = Instant::now();
     loop {
-        let (found, still) = run_trusted("return {a = obj.a, e = {}}", &json!({"a": [1]})).await;
-        assert_eq!(found, Ok(Some(json!({"a": [1]}))));
+        let (actual, still) = run_trusted("return {a = obj.a, e = {}}", &json!({"a": [1]})).await;
+        assert_eq!(actual, Ok(Some(json!({"a": [1]}))));
         if still {
             break;
         }
@@ -89,16 +89,16 @@ async fn slow_or_failing_scripts_run_on_a_lua_thread() {
             Ok(json!({"ok": true})),
         ),
     ] {
-        let (found, _) = run_trusted(body, &text).await;
+        let (actual, _) = run_trusted(body, &text).await;
         match expected {
-            Ok(expected) => assert_eq!(found, Ok(Some(expected)), "{body}"),
+            Ok(expected) => assert_eq!(actual, Ok(Some(expected)), "{body}"),
             Err("") => {
-                let all = found.unwrap().unwrap();
+                let all = actual.unwrap().unwrap();
                 assert_eq!((&all["n"], &all["t"]), (&json!(4), &json!([1024])));
                 assert_eq!(all["all"][3][3][3][3][3][3], json!([1, 2, 3, 4]));
             }
             Err(why) => {
-                let error = found.unwrap_err();
+                let error = actual.unwrap_err();
                 assert!(error.contains(why), "{body}: {error}");
             }
         }

@@ -17,15 +17,15 @@ fn run_script(body: &str) -> (Value, usize) {
     let item = tables
         .to_lua(&lua, &Arc::new(FlatJson::from_value(&object)), None)
         .unwrap();
-    let found: Item = lua
+    let result: Item = lua
         .load(format!("local t = ... {body}"))
         .call(item)
         .unwrap();
-    let found = to_json(&tables, found, RESULT_LIMITS)
+    let result = to_json(&tables, result, RESULT_LIMITS)
         .unwrap()
         .unwrap_or_default();
     let partial = tables.0.partial.borrow().len();
-    (found, partial)
+    (result, partial)
 }
 
 // proves: LUA-given

@@ -7,11 +7,11 @@ async fn check_values(rows: &[(&str, Value)]) {
     let engine = engine();
     for (expression, expected) in rows {
         let body = format!("local kube = require('kube') return {{result = {expression}}}");
-        let found = reflect_status(&engine, &body)
+        let actual = reflect_status(&engine, &body)
             .await
             .unwrap_or_else(|e| panic!("{expression}: {e}"));
-        let found = found.unwrap_or_default().get("result").cloned();
-        assert_eq!(found.unwrap_or_default(), *expected, "{expression}");
+        let actual = actual.unwrap_or_default().get("result").cloned();
+        assert_eq!(actual.unwrap_or_default(), *expected, "{expression}");
     }
 }
 

@@ -266,9 +266,9 @@ async fn there_are_no_threads_files_or_metatables() {
     let names = "coroutine debug io package bit32 utf8 buffer vector loadstring0 os.execute os.getenv os.exit os.clock os.remove os.tmpname string.split string.pack table.create table.clone table.freeze math.noise";
     let absent = names.split(' ').map(|name| format!("({name} == nil)"));
     let body = format!("return {{{}}}", absent.collect::<Vec<_>>().join(", "));
-    let found = reflect_status(&engine, &body).await.unwrap().unwrap();
-    let none = found.as_array().unwrap().iter().all(|gone| gone == true);
-    assert!(none, "{names}: {found}");
+    let results = reflect_status(&engine, &body).await.unwrap().unwrap();
+    let none = results.as_array().unwrap().iter().all(|gone| gone == true);
+    assert!(none, "{names}: {results}");
     for (body, why) in [
         (
             "getmetatable('').__index = nil",

@@ -47,7 +47,7 @@ fn thing() -> Gvk {
 #[tokio::test]
 async fn json_becomes_lua_and_comes_back() {
     let engine = engine();
-    for (given, expected) in [
+    for (input, expected) in [
         (json!({"a": null, "b": [1, null, 2]}), json!({"b": [1, 2]})),
         (
             json!({"n": 1.5, "m": 3.0, "i": -7}),
@@ -65,9 +65,9 @@ async fn json_becomes_lua_and_comes_back() {
         (json!({}), json!({})),
     ] {
         let script = "function ReflectStatus(obj) return obj end";
-        let args = vec![LuaArg::from_value(&given)];
+        let args = vec![LuaArg::from_value(&input)];
         let all = call_script(&engine, InterpreterOperation::InterpretStatus, script, args).await;
-        assert_eq!(all.unwrap()[0], Some(expected), "{given}");
+        assert_eq!(all.unwrap()[0], Some(expected), "{input}");
     }
     for (body, why) in [
         ("return {1, 2, [4] = 3}", "sparse"),
@@ -161,8 +161,8 @@ async fn scripts_see_the_libraries_of_karmada_only() {
             json!({"random": false}),
         ),
     ] {
-        let found = reflect_status(&engine, body).await;
-        assert_eq!(found, Ok(Some(expected)), "{body}");
+        let actual = reflect_status(&engine, body).await;
+        assert_eq!(actual, Ok(Some(expected)), "{body}");
     }
     for name in [
         "collectgarbage",
@@ -210,7 +210,7 @@ async fn scripts_see_the_libraries_of_karmada_only() {
 #[tokio::test]
 async fn pairs_goes_through_fields_as_they_were_set() {
     let engine = engine();
-    let seen = "local seen = {} for k, v in pairs(t) do seen[#seen + 1] = tostring(k) .. tostring(v) end return seen";
+    let collect_pairs = "local seen = {} for k, v in pairs(t) do seen[#seen + 1] = tostring(k) .. tostring(v) end return seen";
     for (body, expected) in [
         (
             "local t = {zeta = 1, alpha = 2, ['m.n'] = 3, beta = 4}",
@@ -240,8 +240,8 @@ async fn pairs_goes_through_fields_as_they_were_set() {
         ),
         ("local t = {}", json!({})),
     ] {
-        let found = reflect_status(&engine, &format!("{body} {seen}")).await;
-        assert_eq!(found, Ok(Some(expected)), "{body}");
+        let actual = reflect_status(&engine, &format!("{body} {collect_pairs}")).await;
+        assert_eq!(actual, Ok(Some(expected)), "{body}");
     }
     for (body, expected) in [
         (
@@ -262,8 +262,8 @@ async fn pairs_goes_through_fields_as_they_were_set() {
         ),
     ] {
         let body = format!("pairs_of = {{pairs}} {body}");
-        let found = reflect_status(&engine, &body).await;
-        assert_eq!(found, Ok(Some(expected)), "{body}");
+        let actual = reflect_status(&engine, &body).await;
+        assert_eq!(actual, Ok(Some(expected)), "{body}");
     }
     for (body, why) in [
         (

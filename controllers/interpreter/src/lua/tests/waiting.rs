@@ -72,9 +72,9 @@ async fn calls_of_a_script_that_does_not_end_do_not_wait_for_each_other() {
     let script = Arc::new(LuaScript::new(script));
     let call = || engine.call(&script, InterpreterOperation::InterpretStatus, vec![]);
     let all = futures_util::future::join_all((0..CALLS).map(|_| call())).await;
-    let refused =
+    let rejection =
         |answer: &Result<_, LuaCallError>| matches!(answer, Err(LuaCallError::Refused(_)));
-    let called = all.iter().filter(|answer| !refused(answer)).count();
+    let called = all.iter().filter(|answer| !rejection(answer)).count();
     assert!(called < CALLS / 10, "{called} calls ran until the deadline");
     // A changed script has a circuit breaker of its own.
     assert!(reflect_status(&engine, "return {}").await.is_ok());

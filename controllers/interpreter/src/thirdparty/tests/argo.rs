@@ -26,17 +26,17 @@ fn a_workflow_is_healthy_unless_it_has_gone_wrong() {
 #[test]
 fn parallel_pods_are_its_replicas() {
     let spec = json!({"parallelism": 4, "nodeSelector": {"a": "b"}, "tolerations": [], "templates": [pod_template("1")]});
-    let found = ThirdPartyInterpreter
+    let actual = ThirdPartyInterpreter
         .replicas(&gvk(WORKFLOW), &namespaced_object(spec))
         .unwrap()
         .unwrap();
     let claim = json!({"nodeClaim": {"nodeSelector": {"a": "b"}}});
-    assert_eq!((found.count, found.requirements), (4, Some(claim)));
-    let found = ThirdPartyInterpreter
+    assert_eq!((actual.count, actual.requirements), (4, Some(claim)));
+    let actual = ThirdPartyInterpreter
         .replicas(&gvk(WORKFLOW), &namespaced_object(json!({})))
         .unwrap()
         .unwrap();
-    assert_eq!((found.count, found.requirements), (1, None));
+    assert_eq!((actual.count, actual.requirements), (1, None));
     let revised = ThirdPartyInterpreter
         .revise_replica(&gvk(WORKFLOW), &namespaced_object(json!({})), 2)
         .unwrap();

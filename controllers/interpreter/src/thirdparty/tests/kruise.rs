@@ -58,12 +58,12 @@ fn replicated_kinds_are_healthy_once_all_is_updated_and_available() {
 fn replicas_are_those_of_the_spec() {
     for kind in REPLICATED {
         let template = namespaced_object(json!({"replicas": 3, "template": pod_template("100m")}));
-        let found = ThirdPartyInterpreter
+        let actual = ThirdPartyInterpreter
             .replicas(&gvk(kind), &template)
             .unwrap()
             .unwrap();
         assert_eq!(
-            (found.count, found.requirements),
+            (actual.count, actual.requirements),
             (3, Some(cpu_request("100m")))
         );
         for missing in [
@@ -111,8 +111,8 @@ fn dependencies_come_from_the_pod_template() {
             "{kind}"
         );
         let homeless = json!({"spec": {"template": {"spec": {"serviceAccountName": "robot"}}}});
-        let found = dependencies(kind, &homeless).unwrap();
-        assert_eq!(found, ["ServiceAccount default/robot"]);
+        let actual = dependencies(kind, &homeless).unwrap();
+        assert_eq!(actual, ["ServiceAccount default/robot"]);
     }
 }
 
@@ -473,8 +473,8 @@ fn sidecars_refer_without_a_namespace() {
         "Secret /mixed",
         "Secret /tls",
     ];
-    let found = dependencies(SIDECAR, &json!({"metadata": {"name": "s"}, "spec": spec}));
-    assert_eq!(found.unwrap(), expected);
+    let actual = dependencies(SIDECAR, &json!({"metadata": {"name": "s"}, "spec": spec}));
+    assert_eq!(actual.unwrap(), expected);
     let nameless = json!({"spec": {"volumes": [{"configMap": {}}]}});
     assert_eq!(dependencies(SIDECAR, &nameless), None);
 }

@@ -39,12 +39,12 @@ fn a_notebook_is_as_healthy_as_its_container() {
         ],
     );
     let notebook = namespaced_object(json!({"template": pod_template("1")}));
-    let found = ThirdPartyInterpreter
+    let actual = ThirdPartyInterpreter
         .replicas(&gvk(NOTEBOOK), &notebook)
         .unwrap()
         .unwrap();
     assert_eq!(
-        (found.count, found.requirements),
+        (actual.count, actual.requirements),
         (1, Some(cpu_request("1")))
     );
     assert!(
@@ -63,7 +63,7 @@ fn a_notebook_is_as_healthy_as_its_container() {
 // proves: CRD-notebook
 #[test]
 fn notebooks_run_everywhere_or_fail_somewhere() {
-    let held = |kind: &str, reason: &str, message: &str| {
+    let conditions = |kind: &str, reason: &str, message: &str| {
         let mut condition = condition(kind, "True", reason, message);
         condition["lastProbeTime"] = NOW.into();
         condition["lastTransitionTime"] = NOW.into();
@@ -71,14 +71,14 @@ fn notebooks_run_everywhere_or_fail_somewhere() {
     };
     assert_eq!(
         status_of(NOTEBOOK, &[running("2"), running("3"), running("1")]),
-        json!({"readyReplicas": 3, "containerState": {"running": {"startedAt": "3"}}, "conditions": held("Ready", "Ready", "All notebooks are ready")})
+        json!({"readyReplicas": 3, "containerState": {"running": {"startedAt": "3"}}, "conditions": conditions("Ready", "Ready", "All notebooks are ready")})
     );
     assert_eq!(
         status_of(NOTEBOOK, &[running("2"), Value::Null]),
         json!({"readyReplicas": 1, "containerState": {"running": {"startedAt": "2"}}})
     );
     let failed = |clusters: &str| {
-        held(
+        conditions(
             "Failed",
             "NotebookFailed",
             &format!("Notebook executed failed in member clusters: {clusters}"),
@@ -219,7 +219,7 @@ fn finished_condition(end: &str, from: &str, to: &str) -> Value {
 // proves: CRD-training-status
 #[test]
 fn tf_jobs_end_everywhere_or_fail_somewhere() {
-    let held = |kind: &str, reason: &str, message: &str| json!([{"type": kind, "status": "True", "reason": reason, "message": message, "lastProbeTime": NOW, "lastTransitionTime": NOW}]);
+    let conditions = |kind: &str, reason: &str, message: &str| json!([{"type": kind, "status": "True", "reason": reason, "message": message, "lastProbeTime": NOW, "lastTransitionTime": NOW}]);
     let status = status_of(
         TF,
         &[
@@ -230,7 +230,7 @@ fn tf_jobs_end_everywhere_or_fail_somewhere() {
     assert_eq!(
         status,
         json!({"startTime": "1", "completionTime": "9", "lastReconcileTime": "9", "replicaStatuses": {"Worker": {"succeeded": 2}, "Master": {"active": 4}},
-               "conditions": held("Succeeded", "Completed", "TFJob completed successfully")})
+               "conditions": conditions("Succeeded", "Completed", "TFJob completed successfully")})
     );
     let status = status_of(
         TF,
@@ -242,7 +242,7 @@ fn tf_jobs_end_everywhere_or_fail_somewhere() {
     );
     assert_eq!(
         status["conditions"],
-        held(
+        conditions(
             "Failed",
             "TFJobFailed",
             "TFJob executed failed in member clusters: a, c"
@@ -262,13 +262,13 @@ fn tf_jobs_end_everywhere_or_fail_somewhere() {
 // proves: CRD-training-status
 #[test]
 fn pytorch_job_conditions() {
-    let held = |kind: &str, status: &str, message: &str, times: [&str; 2]| {
+    let condition = |kind: &str, status: &str, message: &str, times: [&str; 2]| {
         json!({"type": kind, "status": status, "reason": format!("PyTorchJob{kind}"),
         "message": message, "lastUpdateTime": times[0], "lastTransitionTime": times[1]})
     };
-    let created = |at: &str| held("Created", "True", "PyTorchJob is created.", [at, at]);
+    let created = |at: &str| condition("Created", "True", "PyTorchJob is created.", [at, at]);
     let running =
-        |status: &str, at: &str| held("Running", status, "PyTorchJob is running.", [at, at]);
+        |status: &str, at: &str| condition("Running", status, "PyTorchJob is running.", [at, at]);
     let status = status_of(
         PYTORCH,
         &[
@@ -281,7 +281,7 @@ fn pytorch_job_conditions() {
         json!([
             created("1"),
             running("False", "1"),
-            held(
+            condition(
                 "Succeeded",
                 "True",
                 "PyTorchJob is successfully completed.",
@@ -309,7 +309,7 @@ fn pytorch_job_conditions() {
             finished_condition("Succeeded", "1", "9"),
         ],
     );
-    let failed = held(
+    let failed = condition(
         "Failed",
         "True",
         "PyTorchJob executed failed in member clusters: a",

@@ -28,11 +28,11 @@ fn gvk(kind: &str) -> Gvk {
 /// Checks the health of each object; `None` where the rule fails.
 fn check_health(kind: &str, table: &[(Value, Option<bool>)]) {
     for (observed, expected) in table {
-        let found = ThirdPartyInterpreter
+        let actual = ThirdPartyInterpreter
             .interpret_health(&gvk(kind), observed)
             .ok()
             .flatten();
-        assert_eq!(found, *expected, "{kind} {observed}");
+        assert_eq!(actual, *expected, "{kind} {observed}");
     }
 }
 
@@ -80,17 +80,17 @@ fn aggregated_without_items(kind: &str, template: &Value) -> Value {
 
 /// Dependencies as `Kind namespace/name`; `None` when the rule fails.
 fn dependencies(kind: &str, template: &Value) -> Option<Vec<String>> {
-    let found = ThirdPartyInterpreter
+    let references = ThirdPartyInterpreter
         .dependencies(&gvk(kind), template)
         .ok()?
         .unwrap();
     let short = |d: DependentObjectReference| format!("{} {}/{}", d.kind, d.namespace, d.name);
-    Some(found.into_iter().map(short).collect())
+    Some(references.into_iter().map(short).collect())
 }
 
 /// Components as name, replicas, requirements.
 fn components(kind: &str, template: &Value) -> Vec<(String, i64, Value)> {
-    let found = ThirdPartyInterpreter
+    let interpreted = ThirdPartyInterpreter
         .components(&gvk(kind), template)
         .unwrap()
         .unwrap();
@@ -101,7 +101,7 @@ fn components(kind: &str, template: &Value) -> Vec<(String, i64, Value)> {
             c.replica_requirements.unwrap_or_default(),
         )
     };
-    found.into_iter().map(short).collect()
+    interpreted.into_iter().map(short).collect()
 }
 
 fn component_tuple(name: &str, replicas: i64, needs: Value) -> (String, i64, Value) {
@@ -198,9 +198,9 @@ fn rules_by_kind() {
             ('T', rules.retain.is_some()),
             ('D', rules.dependencies.is_some()),
         ];
-        let found = has.into_iter().filter(|(_, has)| *has);
+        let actual = has.into_iter().filter(|(_, has)| *has);
         assert_eq!(
-            found.map(|(letter, _)| letter).collect::<String>(),
+            actual.map(|(letter, _)| letter).collect::<String>(),
             letters,
             "{kind}"
         );
@@ -264,11 +264,11 @@ fn without_status() {
             assert_eq!(reflected(kind, &bare), json!({}), "{kind}");
         }
         if letters.contains('H') {
-            let found = ThirdPartyInterpreter
+            let actual = ThirdPartyInterpreter
                 .interpret_health(&gvk(kind), &bare)
                 .ok()
                 .flatten();
-            assert_ne!(found, Some(true), "{kind}");
+            assert_ne!(actual, Some(true), "{kind}");
         }
     }
 }
@@ -294,10 +294,10 @@ fn suspension_of_the_member_is_retained() {
                 json!({"spec": {"suspend": true, "a": {}}}),
             ),
         ] {
-            let found = ThirdPartyInterpreter
+            let actual = ThirdPartyInterpreter
                 .retain(&gvk(kind), &desired, &observed)
                 .unwrap();
-            assert_eq!(found, Some(kept), "{kind}");
+            assert_eq!(actual, Some(kept), "{kind}");
         }
         assert!(
             ThirdPartyInterpreter

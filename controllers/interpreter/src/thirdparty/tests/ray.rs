@@ -132,7 +132,7 @@ fn a_service_needs_what_its_greatest_pod_needs() {
             json!({"rayClusterConfig": {"headGroupSpec": head, "workerGroupSpecs": groups}}),
         )
     };
-    let found = |service: &Value| {
+    let actual = |service: &Value| {
         ThirdPartyInterpreter
             .replicas(&gvk(SERVICE), service)
             .unwrap()
@@ -147,20 +147,20 @@ fn a_service_needs_what_its_greatest_pod_needs() {
         ]),
     );
     assert_eq!(
-        (found(&all).count, found(&all).requirements),
+        (actual(&all).count, actual(&all).requirements),
         (6, Some(cpu_request("1500m")))
     );
     let idle = service(
         json!({"template": {"spec": {}}}),
         json!([group("a", json!(1), "1")]),
     );
-    assert_eq!((found(&idle).count, found(&idle).requirements), (2, None));
+    assert_eq!((actual(&idle).count, actual(&idle).requirements), (2, None));
     let picky = service(
         json!({"template": {"spec": {"nodeSelector": {"a": "b"}}}}),
         json!([group("a", Value::Null, "1")]),
     );
     assert_eq!(
-        (found(&picky).count, found(&picky).requirements),
+        (actual(&picky).count, actual(&picky).requirements),
         (
             1,
             Some(
@@ -172,7 +172,7 @@ fn a_service_needs_what_its_greatest_pod_needs() {
         namespaced_object(json!({})),
         service(json!({}), json!([group("a", json!(2), "1")])),
     ] {
-        assert_eq!(found(&none), TemplateReplicas::default());
+        assert_eq!(actual(&none), TemplateReplicas::default());
     }
 }
 

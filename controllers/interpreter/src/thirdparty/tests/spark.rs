@@ -29,11 +29,11 @@ fn only_failed_is_not_healthy() {
 /// The memory request of a driver; `None` when the rule fails.
 fn memory(kind: &str, driver: Value) -> Option<String> {
     let application = namespaced_object(json!({"type": kind, "driver": driver}));
-    let found = ThirdPartyInterpreter
+    let interpreted = ThirdPartyInterpreter
         .components(&gvk(SPARK), &application)
         .ok()?
         .unwrap();
-    let needs = found[0].replica_requirements.as_ref().unwrap();
+    let needs = interpreted[0].replica_requirements.as_ref().unwrap();
     needs["resourceRequest"]["memory"]
         .as_str()
         .map(str::to_owned)

@@ -95,9 +95,9 @@ async fn workloads_of_a_group_are_separated_or_colocated() {
         .collect();
     names.sort_unstable();
     assert_eq!(names, clusters);
-    let refused = all.iter().find(|b| condition(b).0 == "False").unwrap();
+    let rejection = all.iter().find(|b| condition(b).0 == "False").unwrap();
     assert_eq!(
-        refused["status"]["conditions"][0]["message"],
+        rejection["status"]["conditions"][0]["message"],
         "0/3 clusters are available: 3 cluster already has workload with the same anti-affinity group."
     );
     plane.tasks.stop().await;

@@ -144,14 +144,14 @@ async fn a_rejected_removal_is_reported_with_its_cause_and_retried() {
         result.then(|| machinery::Status::failure(500, "InternalError", "broken").into())
     });
     let plane = SchedulerFixture::with_gates(fake, FeatureGates::default());
-    let refused = plane
+    let rejection = plane
         .wait_for_binding(|b| condition(b) == ("False", "NoClusterFit"))
         .await;
     assert_eq!(
-        refused["status"]["conditions"][0]["message"],
+        rejection["status"]["conditions"][0]["message"],
         "[0/1 clusters are available: 1 cluster(s) did not match the placement cluster affinity constraint., broken]"
     );
-    assert_eq!(refused["spec"]["clusters"], there);
+    assert_eq!(rejection["spec"]["clusters"], there);
     plane.fake.on_call(|_| None);
     tokio::time::sleep(Duration::from_secs(11)).await;
     plane

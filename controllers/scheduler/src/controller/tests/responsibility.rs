@@ -46,7 +46,7 @@ async fn a_scheduler_handles_claimed_bindings_with_its_name() {
     for (at, scheduler) in ["default-scheduler", "mine"].into_iter().enumerate() {
         let fake = FakeApi::new();
         fake.seed(&CLUSTERS, cluster("m1", 10, json!({})));
-        let mut taken = Vec::new();
+        let mut claimed = Vec::new();
         for (n, (label, value, scheduler_name, by)) in cases.iter().enumerate() {
             let name = format!("b{n}");
             fake.seed(
@@ -57,20 +57,23 @@ async fn a_scheduler_handles_claimed_bindings_with_its_name() {
                 }),
             );
             if by[at] {
-                taken.push(name);
+                claimed.push(name);
             }
         }
         let no_events = |_, _: &TaskGroup| EventRecorder::disabled();
         let plane = SchedulerFixture::with(fake, no_events, |options| {
             options.name = scheduler.into();
         });
-        for name in &taken {
+        for name in &claimed {
             plane
                 .wait_for_named_binding(name, |b| condition(b).0 == "True")
                 .await;
         }
         let writes = plane.fake.writes();
-        assert!(writes.iter().all(|w| taken.contains(&w.name)), "{writes:?}");
+        assert!(
+            writes.iter().all(|w| claimed.contains(&w.name)),
+            "{writes:?}"
+        );
         plane.tasks.stop().await;
     }
 }
@@ -127,9 +130,9 @@ async fn a_queued_binding_is_scheduled_in_its_latest_version() {
     fake.seed(&BINDINGS, named("gone", |_| {}));
     fake.seed(&CLUSTERS, cluster("m1", 10, json!({})));
     // Until the clusters are synced, all bindings wait in the queue.
-    let known = Arc::new(AtomicBool::new(false));
+    let is_written = Arc::new(AtomicBool::new(false));
     let (watched, mut began) = tokio::sync::mpsc::unbounded_channel();
-    let hidden = Arc::clone(&known);
+    let hidden = Arc::clone(&is_written);
     fake.on_call(move |call| {
         if call.verb == "watch" && call.resource == Some(&BINDINGS) {
             let _ = watched.send(());
@@ -147,7 +150,7 @@ async fn a_queued_binding_is_scheduled_in_its_latest_version() {
         }),
     );
     plane.fake.seed(&BINDINGS, named("last", |_| {}));
-    known.store(true, Ordering::Relaxed);
+    is_written.store(true, Ordering::Relaxed);
     plane
         .wait_for_named_binding("last", |b| condition(b).0 == "True")
         .await;

@@ -205,12 +205,12 @@ impl<'b> BestGroupSets<'b> {
                 let Some(set) = self.clusters_unsatisfied[at].take() else {
                     continue;
                 };
-                let known = &mut self.clusters_satisfied[length];
-                if known
+                let slot = &mut self.clusters_satisfied[length];
+                if slot
                     .as_ref()
                     .is_none_or(|k| set.ranking_key() > k.ranking_key())
                 {
-                    *known = Some(set);
+                    *slot = Some(set);
                 }
             }
         }
@@ -311,11 +311,11 @@ fn extend_line<'s, T>(
         let all = 0..sets.len();
         best_sources(class, &sets, all.clone(), all, &mut sources);
     }
-    let made = sources.into_iter().enumerate().map(|(position, source)| {
+    let extended = sources.into_iter().enumerate().map(|(position, source)| {
         let source: usize = source?;
         Some(sets[source]?.with(class, position - source))
     });
-    made.collect()
+    extended.collect()
 }
 
 /// Finds the best of `sources` for each of `places` by divide and conquer. Later places

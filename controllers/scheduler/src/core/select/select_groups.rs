@@ -154,18 +154,18 @@ mod tests {
             set: &mut Vec<usize>,
             accept: &dyn Fn(&[usize]) -> bool,
             most: usize,
-            found: &mut Vec<Vec<usize>>,
+            candidates: &mut Vec<Vec<usize>>,
         ) {
             if accept(set) {
-                found.push(set.clone());
+                candidates.push(set.clone());
                 return;
             }
             if set.len() >= most {
                 return;
             }
-            for place in from..row.len() {
-                set.push(row[place]);
-                walk(row, place + 1, set, accept, most, found);
+            for index in from..row.len() {
+                set.push(row[index]);
+                walk(row, index + 1, set, accept, most, candidates);
                 set.pop();
             }
         }
@@ -175,9 +175,9 @@ mod tests {
             let value: usize = set.iter().map(|at| units[*at].clusters).sum();
             value >= clusters && (least..=most).contains(&set.len())
         };
-        let mut found = Vec::new();
-        walk(&row, 0, &mut Vec::new(), &accept, most, &mut found);
-        for set in &mut found {
+        let mut candidates = Vec::new();
+        walk(&row, 0, &mut Vec::new(), &accept, most, &mut candidates);
+        for set in &mut candidates {
             set.sort_by_key(|at| (-units[*at].weight, units[*at].name));
         }
         let sum = |set: &Vec<usize>| {
@@ -185,9 +185,9 @@ mod tests {
             let value: usize = set.iter().map(|at| units[*at].clusters).sum();
             (Reverse(weight), Reverse(value))
         };
-        found.sort_by_key(sum);
-        let mut last = found.first()?.clone();
-        for set in &found[1..] {
+        candidates.sort_by_key(sum);
+        let mut last = candidates.first()?.clone();
+        for set in &candidates[1..] {
             if set.len() < last.len() && last.starts_with(set) {
                 last.clone_from(set);
             }

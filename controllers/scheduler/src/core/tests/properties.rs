@@ -142,8 +142,8 @@ proptest! {
             prop_assert!(!excluded.contains(&target.name));
             prop_assert!(!spec.graceful_eviction_tasks.iter().any(|t| t.from_cluster == target.name));
             let n: usize = target.name[1..].parse().unwrap();
-            let known = spec.clusters.iter().any(|t| t.name == target.name);
-            prop_assert!(known || !scene.clusters[n].2, "{} is tainted", target.name);
+            let was_target = spec.clusters.iter().any(|t| t.name == target.name);
+            prop_assert!(was_target || !scene.clusters[n].2, "{} is tainted", target.name);
         }
         let mut names: Vec<&str> = targets.iter().map(|t| t.name.as_str()).collect();
         names.sort_unstable();

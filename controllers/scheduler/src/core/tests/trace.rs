@@ -82,9 +82,9 @@ fn a_cluster_that_has_the_binding_scores_a_hundred() {
         ("n:4 at:gone=4", [Some(0), Some(0), None]),
         ("n:4 at:b=4 off:ClusterLocality", [Some(0), Some(0), None]),
     ] {
-        let found = scores(&format!("a=10 b=20 c=30/bare | dup in:a,b | {binding} | -"));
-        let found: Vec<_> = found.into_iter().map(|(_, score)| score).collect();
-        assert_eq!(found, expected, "{binding}");
+        let actual = scores(&format!("a=10 b=20 c=30/bare | dup in:a,b | {binding} | -"));
+        let actual: Vec<_> = actual.into_iter().map(|(_, score)| score).collect();
+        assert_eq!(actual, expected, "{binding}");
     }
 }
 
@@ -117,8 +117,8 @@ fn a_region_scores_by_capacity_and_then_by_clusters() {
     ] {
         let line = format!("{clusters} | {placement} | {binding} | -");
         let regions = trace(&line).regions.into_iter();
-        let found: Vec<(String, i64)> = regions.map(|r| (r.name, r.score)).collect();
-        assert_eq!(found, [("r".into(), r), ("s".into(), s)], "{line}");
+        let actual: Vec<(String, i64)> = regions.map(|r| (r.name, r.score)).collect();
+        assert_eq!(actual, [("r".into(), r), ("s".into(), s)], "{line}");
     }
 }
 
