@@ -33,7 +33,7 @@ const READERS: [(&str, &str); 8] = [
 ];
 
 /// The functions by which a test asks for tools that a machine may lack.
-const STARTERS: [&str; 17] = [
+const STARTERS: [&str; 18] = [
     "tools(",
     "EtcdCluster::start(",
     "EtcdCluster::start_tls(",
