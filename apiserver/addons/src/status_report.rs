@@ -45,7 +45,7 @@ pub(super) fn addon_statuses(
     configuration: &AddonConfiguration,
     state: impl Fn(Addon) -> AddonState,
 ) -> Vec<AddonStatus> {
-    let known = Addon::ALL.into_iter().map(|addon| {
+    let statuses = Addon::ALL.into_iter().map(|addon| {
         let (reason, mut message) = reason_and_message(configuration, addon);
         let status = match state(addon) {
             AddonState::Enabled => ENABLED,
@@ -69,7 +69,7 @@ pub(super) fn addon_statuses(
         reason: "UnknownAddon".to_owned(),
         message: "there is no addon of this name".to_owned(),
     });
-    known.chain(unknown).collect()
+    statuses.chain(unknown).collect()
 }
 
 /// Writes the report if the ConfigMap does not have it. Creates the ConfigMap if it is absent.

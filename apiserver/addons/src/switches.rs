@@ -95,8 +95,11 @@ impl AddonSwitches {
     /// Waits until the ConfigMap was read, up to a timeout.
     pub async fn wait_known(&self) {
         let mut configured = self.configured.clone();
-        let known = configured.wait_for(Option::is_some);
-        if tokio::time::timeout(KNOWN_TIMEOUT, known).await.is_err() {
+        let configuration = configured.wait_for(Option::is_some);
+        if tokio::time::timeout(KNOWN_TIMEOUT, configuration)
+            .await
+            .is_err()
+        {
             tracing::warn!("starting before the ConfigMap of the addons is read");
         }
     }

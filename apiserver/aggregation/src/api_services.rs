@@ -472,7 +472,7 @@ mod tests {
     #[tokio::test]
     async fn groups_of_other_servers_are_not_taken_over() {
         let name = "v1alpha2.work.karmada.io";
-        let theirs = |spec: Value| {
+        let api_service = |spec: Value| {
             json!({"apiVersion": "apiregistration.k8s.io/v1", "kind": "APIService",
                    "metadata": {"name": name}, "spec": spec})
         };
@@ -487,7 +487,7 @@ mod tests {
             ),
         ] {
             let fake = FakeApi::new();
-            fake.seed(&API_SERVICES, theirs(spec));
+            fake.seed(&API_SERVICES, api_service(spec));
             let error = registration(&fake).await.register_all().await.unwrap_err();
             assert!(error.to_string().contains(who), "{error}");
             let existing = fake.get_object(&API_SERVICES, "", name).unwrap();
@@ -548,10 +548,10 @@ mod tests {
         fake.seed(&DEFINITIONS, definition_of_works());
         let registration = registration(&fake).await;
         registration.register_all().await.unwrap();
-        let ours = fake.get_object(&API_SERVICES, "", name).unwrap();
-        assert_eq!(ours["spec"]["service"]["name"], "flotilla");
-        assert_eq!(ours["metadata"]["labels"][MANAGED_BY_LABEL], "flotilla");
-        assert_eq!(ours["metadata"]["labels"].get(AUTOMANAGED_LABEL), None);
+        let service = fake.get_object(&API_SERVICES, "", name).unwrap();
+        assert_eq!(service["spec"]["service"]["name"], "flotilla");
+        assert_eq!(service["metadata"]["labels"][MANAGED_BY_LABEL], "flotilla");
+        assert_eq!(service["metadata"]["labels"].get(AUTOMANAGED_LABEL), None);
         for version in versions() {
             set_available(&fake, &version.name());
         }

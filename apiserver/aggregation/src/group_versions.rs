@@ -112,19 +112,19 @@ pub fn registered_versions(
 
 /// Whether an APIService leads to Flotilla's Service.
 pub(super) fn leads_to(existing: &Value, service: &ApiServiceTarget) -> bool {
-    let theirs = &existing["spec"]["service"];
-    theirs["namespace"] == *service.namespace && theirs["name"] == *service.name
+    let backend = &existing["spec"]["service"];
+    backend["namespace"] == *service.namespace && backend["name"] == *service.name
 }
 
 /// The other server that an APIService leads to, if it is not Flotilla.
 pub(super) fn foreign_server(existing: &Value, service: &ApiServiceTarget) -> Option<String> {
-    let theirs = &existing["spec"]["service"];
-    if !theirs.is_object() {
+    let backend = &existing["spec"]["service"];
+    if !backend.is_object() {
         return Some("a CustomResourceDefinition of the host".into());
     }
-    let ours = existing["metadata"]["labels"][MANAGED_BY_LABEL] == "flotilla";
-    (!leads_to(existing, service) && !ours)
-        .then(|| format!("Service {}/{}", theirs["namespace"], theirs["name"]))
+    let is_managed = existing["metadata"]["labels"][MANAGED_BY_LABEL] == "flotilla";
+    (!leads_to(existing, service) && !is_managed)
+        .then(|| format!("Service {}/{}", backend["namespace"], backend["name"]))
 }
 
 /// Who has the APIService of a group version.

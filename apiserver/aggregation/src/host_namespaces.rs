@@ -40,12 +40,12 @@ impl NamespaceLookup for HostNamespaceLookup {
             Ok(namespace) => Ok(Some(namespace)),
             Err(error) if error.is_not_found() => Ok(None),
             Err(Error::Status(status)) if status.code == 403 => {
-                let why = format!("the host does not allow reading namespaces: {status}");
-                Err(Status::internal(why))
+                let message = format!("the host does not allow reading namespaces: {status}");
+                Err(Status::internal(message))
             }
             Err(error) => {
-                let why = format!("cannot read namespace {name:?} of the host: {error}");
-                Err(Status::unavailable(why).with_retry_after(1))
+                let message = format!("cannot read namespace {name:?} of the host: {error}");
+                Err(Status::unavailable(message).with_retry_after(1))
             }
         }
     }

@@ -36,11 +36,11 @@ struct HostKindResources {
 
 impl KindResources for HostKindResources {
     fn resource_of(&self, kind: &Gvk) -> Option<(Gvr, bool)> {
-        let Some(found) = self.rest_mapper.get(kind) else {
+        let Some(mapping) = self.rest_mapper.get(kind) else {
             self.unknown_kind.notify_one();
             return None;
         };
-        Some((found.gvr.clone(), found.namespaced))
+        Some((mapping.gvr.clone(), mapping.namespaced))
     }
 }
 
@@ -101,7 +101,7 @@ impl HostPolicies {
             Ok(served) => {
                 let serves = |resource: &Gvr| {
                     let mut resources = served.resources.iter();
-                    resources.any(|found| found.resource == *resource)
+                    resources.any(|candidate| candidate.resource == *resource)
                 };
                 let source = ConfigurationSource::Host;
                 watch_served_policies(source, host, informers, &self.dispatcher, serves);
@@ -271,10 +271,12 @@ mod tests {
     async fn policies_of_the_host_are_evaluated() {
         let host = HostFixture::start(true).await;
         let verbs: Arc<Mutex<Vec<String>>> = Arc::default();
-        let seen = Arc::clone(&verbs);
+        let recorded_verbs = Arc::clone(&verbs);
         host.fake.on_call(move |call| {
             let of_params = call.resource.is_some_and(|r| *r == CONFIG_MAPS);
-            seen.lock().extend(of_params.then(|| call.verb.to_owned()));
+            recorded_verbs
+                .lock()
+                .extend(of_params.then(|| call.verb.to_owned()));
             None
         });
         // The kind of the parameters is discovered by the first request that needs it.
@@ -284,8 +286,8 @@ mod tests {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
         let denial = host.validate("bad").await.unwrap_err();
-        let why = "denied request: failed expression: object.metadata.name != params.data.name";
-        assert!(denial.message.ends_with(why), "{}", denial.message);
+        let message = "denied request: failed expression: object.metadata.name != params.data.name";
+        assert!(denial.message.ends_with(message), "{}", denial.message);
         let mut verbs = std::mem::take(&mut *verbs.lock());
         verbs.dedup();
         assert_eq!(verbs, ["list"], "the role of the installation may not get");

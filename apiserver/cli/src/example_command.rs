@@ -36,6 +36,6 @@ struct ExampleCommandLine {
 async fn the_example_connects_by_its_kubeconfig() {
     let line = ["flotilla", "--kubeconfig", "/nowhere/kubeconfig"];
     let ExampleCommandLine { arguments } = clap::Parser::parse_from(line);
-    let why = run(arguments).await.unwrap_err().to_string();
-    assert!(why.contains("/nowhere/kubeconfig"), "{why}");
+    let error = run(arguments).await.unwrap_err().to_string();
+    assert!(error.contains("/nowhere/kubeconfig"), "{error}");
 }

@@ -256,8 +256,8 @@ impl WatchSession {
             return Ok(());
         }
         backoff.answered = None;
-        let why = format!("very short watch of {}", select.resource);
-        Err(Error::Protocol(why))
+        let message = format!("very short watch of {}", select.resource);
+        Err(Error::Protocol(message))
     }
 }
 

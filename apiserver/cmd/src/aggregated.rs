@@ -346,8 +346,8 @@ fn http_options(
 }
 
 async fn wait_until_ready(ready: &HealthProbe) {
-    while let Err(why) = ready() {
-        tracing::debug!(%why, "waiting");
+    while let Err(reason) = ready() {
+        tracing::debug!(%reason, "waiting");
         tokio::time::sleep(READY_POLL_INTERVAL).await;
     }
 }

@@ -108,7 +108,7 @@ impl CertificateFiles {
         };
         let mut by_name = Vec::new();
         for text in &self.tls_sni_cert_key {
-            let parsed = parse_sni_pair(text).map_err(|why| anyhow!(why));
+            let parsed = parse_sni_pair(text).map_err(|reason| anyhow!(reason));
             let sni = parsed.with_context(|| format!("--tls-sni-cert-key {text}"))?;
             by_name.push(SniCertificate {
                 names: sni.names,
@@ -145,8 +145,8 @@ impl CertificateFiles {
         };
         let context = || format!("--root-ca-file {}", file.display());
         let pem = read(file).await.with_context(context)?;
-        if let Err(why) = CertificateVerifier::from_pem(&pem) {
-            return Err(anyhow!(why).context(context()));
+        if let Err(reason) = CertificateVerifier::from_pem(&pem) {
+            return Err(anyhow!(reason).context(context()));
         }
         Ok(pem)
     }
@@ -171,8 +171,8 @@ async fn read_pair(flag: &str, certificate: &Path, key: &Path) -> anyhow::Result
         certificate_pem: read(certificate).await.with_context(context)?,
         key_pem: read(key).await.with_context(context)?,
     };
-    if let Err(why) = auth::tls::ServingCertificates::new(&pair, &[]) {
-        bail!("{}: {why}", context());
+    if let Err(reason) = auth::tls::ServingCertificates::new(&pair, &[]) {
+        bail!("{}: {reason}", context());
     }
     Ok(pair)
 }

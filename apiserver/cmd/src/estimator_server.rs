@@ -177,8 +177,8 @@ mod tests {
         assert_eq!(grpc_address(&plain, false), address("127.0.0.1:10352"));
         assert_eq!(grpc_address(&plain, true), BindAddress::Port(10352));
         assert_eq!(plain.metrics_bind_address, address("127.0.0.1:8080"));
-        let told = parse(&["--bind-address=0.0.0.0", "--metrics-bind-address=:8080"]);
-        assert_eq!(grpc_address(&told, false), address("0.0.0.0:10352"));
-        assert_eq!(told.metrics_bind_address, BindAddress::Port(8080));
+        let arguments = parse(&["--bind-address=0.0.0.0", "--metrics-bind-address=:8080"]);
+        assert_eq!(grpc_address(&arguments, false), address("0.0.0.0:10352"));
+        assert_eq!(arguments.metrics_bind_address, BindAddress::Port(8080));
     }
 }

@@ -200,8 +200,8 @@ impl NameResolutionDetectorArgs {
         Box::new(move || {
             let name = Arc::clone(&name);
             async move {
-                let found = tokio::net::lookup_host((&*name, LOOKUP_PORT)).await;
-                match found.map(|mut addresses| addresses.next()) {
+                let answer = tokio::net::lookup_host((&*name, LOOKUP_PORT)).await;
+                match answer.map(|mut addresses| addresses.next()) {
                     Ok(Some(_)) => Ok(()),
                     Ok(None) => Err(format!("lookup {name}: no such host")),
                     Err(error) => Err(format!("lookup {name}: {error}")),
@@ -324,8 +324,8 @@ mod tests {
             ("--coredns-detect-period=0s", "must be greater than 0"),
             ("--coredns-stale-threshold=5s", "must be greater than"),
         ] {
-            let refused = parse(&[flag]).unwrap().options().unwrap_err().to_string();
-            assert!(refused.contains(error), "{flag}: {refused}");
+            let message = parse(&[flag]).unwrap().options().unwrap_err().to_string();
+            assert!(message.contains(error), "{flag}: {message}");
         }
     }
 }

@@ -165,9 +165,9 @@ fn a_flag_is_refused_where_it_has_no_effect() {
             let checked = line.explicit_flags.check::<ServeArgs>(mode);
             let checked = checked.map_err(|e| e.to_string());
             assert_eq!(checked.is_ok(), fits, "{long} {mode:?}: {checked:?}");
-            if let Err(why) = checked {
+            if let Err(reason) = checked {
                 let expected = format!("{long} has an effect only ");
-                assert!(why.starts_with(&expected), "{why}");
+                assert!(reason.starts_with(&expected), "{reason}");
                 refusals += 1;
             }
         }

@@ -44,9 +44,11 @@ impl TracingArgs {
         let flag = || format!("--tracing-config-file {}", file.display());
         let text =
             std::fs::read_to_string(file).with_context(|| format!("cannot read {}", flag()))?;
-        let options = parse(&text).map_err(|why| anyhow!("{}: {why}", flag()))?;
+        let options = parse(&text).map_err(|reason| anyhow!("{}: {reason}", flag()))?;
         let provider = TracerProvider::install(options);
-        Ok(Some(provider.map_err(|why| anyhow!("{}: {why}", flag()))?))
+        Ok(Some(
+            provider.map_err(|reason| anyhow!("{}: {reason}", flag()))?,
+        ))
     }
 }
 
@@ -66,9 +68,9 @@ fn parse(text: &str) -> Result<TracingOptions, String> {
         Some(Value::String(text)) => parse_endpoint(text),
         Some(_) => Err("must be a string".to_owned()),
     };
-    let endpoint = endpoint.unwrap_or_else(|why| {
+    let endpoint = endpoint.unwrap_or_else(|reason| {
         let value = document.get("endpoint").unwrap_or(&Value::Null);
-        errors.push(FieldError::invalid("endpoint", value, why));
+        errors.push(FieldError::invalid("endpoint", value, reason));
         String::new()
     });
     if !errors.is_empty() {
@@ -86,7 +88,7 @@ fn parse(text: &str) -> Result<TracingOptions, String> {
 fn check_type(document: &Map<String, Value>, errors: &mut Vec<FieldError>) {
     for (field, supported) in [("apiVersion", &API_VERSIONS[..]), ("kind", &[KIND])] {
         match document.get(field) {
-            Some(Value::String(found)) if supported.contains(&found.as_str()) => {}
+            Some(Value::String(text)) if supported.contains(&text.as_str()) => {}
             None => errors.push(FieldError::required(
                 field,
                 &format!("must be {}", supported[0]),
@@ -101,7 +103,7 @@ fn parse_sampling_rate(document: &Map<String, Value>, errors: &mut Vec<FieldErro
     let Some(value) = document.get(field).filter(|value| !value.is_null()) else {
         return 0;
     };
-    let why = match value.as_i64() {
+    let reason = match value.as_i64() {
         None => "must be an integer",
         Some(rate) if rate < 0 => "sampling rate must be positive",
         Some(rate) if rate > MAX_SAMPLING_RATE => {
@@ -109,7 +111,7 @@ fn parse_sampling_rate(document: &Map<String, Value>, errors: &mut Vec<FieldErro
         }
         Some(rate) => return u32::try_from(rate).unwrap_or_default(),
     };
-    errors.push(FieldError::invalid(field, value, why));
+    errors.push(FieldError::invalid(field, value, reason));
     0
 }
 

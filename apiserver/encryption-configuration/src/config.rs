@@ -106,7 +106,7 @@ impl EncryptionConfigurationParser {
         &mut self,
         path: &str,
         value: &'v Value,
-        known: &[&str],
+        field_names: &[&str],
     ) -> &'v Map<String, Value> {
         static EMPTY: std::sync::LazyLock<Map<String, Value>> = std::sync::LazyLock::new(Map::new);
         let Some(object) = value.as_object() else {
@@ -118,7 +118,10 @@ impl EncryptionConfigurationParser {
             ));
             return &EMPTY;
         };
-        for name in object.keys().filter(|name| !known.contains(&&***name)) {
+        for name in object
+            .keys()
+            .filter(|name| !field_names.contains(&&***name))
+        {
             self.fail(FieldError::forbidden(
                 child_path(path, name),
                 "unknown field",
@@ -152,7 +155,7 @@ impl EncryptionConfigurationParser {
         let root = self.object("", document, &["apiVersion", "kind", "resources"]);
         for (field, expected) in [("apiVersion", API_VERSION), ("kind", KIND)] {
             match root.get(field) {
-                Some(Value::String(found)) if found == expected => {}
+                Some(Value::String(text)) if text == expected => {}
                 None => self.fail(FieldError::required(field, &format!("must be {expected}"))),
                 Some(other) => {
                     self.fail(FieldError::not_supported(field, other, &[expected]));
@@ -223,37 +226,37 @@ impl EncryptionConfigurationParser {
                 .collect::<Vec<_>>()
         );
         if pairs().any(|(a, b)| same(a, b)) {
-            let why = "the same resource cannot be specified multiple times";
-            self.fail(FieldError::invalid(path, &texts, why));
+            let reason = "the same resource cannot be specified multiple times";
+            self.fail(FieldError::invalid(path, &texts, reason));
         }
         let masks = |a: &GroupResourcePattern, b: &GroupResourcePattern| {
             !same(a, b) && (a.matches("*", "*") || a.matches("*", &b.group))
         };
         if pairs().any(|(a, b)| masks(a, b) || masks(b, a)) {
-            let why = "using overlapping resources such as 'secrets' and '*.' in the same resource \
+            let reason = "using overlapping resources such as 'secrets' and '*.' in the same resource \
                        list is not allowed as they will be masked";
-            self.fail(FieldError::invalid(path, &texts, why));
+            self.fail(FieldError::invalid(path, &texts, reason));
         }
     }
 
     fn provider(&mut self, path: &str, value: &Value) -> Vec<EncryptionProviderKey> {
-        let known = [&SUPPORTED_PROVIDERS[..], &UNSUPPORTED_PROVIDERS].concat();
-        let provider = self.object(path, value, &known);
-        let mut listed = known.iter().filter_map(|name| {
+        let names = [&SUPPORTED_PROVIDERS[..], &UNSUPPORTED_PROVIDERS].concat();
+        let provider = self.object(path, value, &names);
+        let mut listed = names.iter().filter_map(|name| {
             let value = provider.get(*name)?;
             Some((*name, value))
         });
         let (first, second) = (listed.next(), listed.next());
         let Some((name, value)) = first else {
-            let why = "provider does not contain any of the expected providers: aesgcm, secretbox, \
+            let reason = "provider does not contain any of the expected providers: aesgcm, secretbox, \
                        identity";
-            self.fail(FieldError::required(path, why));
+            self.fail(FieldError::required(path, reason));
             return Vec::new();
         };
         if second.is_some() {
-            let why = "more than one provider specified in a single element, should split into \
+            let reason = "more than one provider specified in a single element, should split into \
                        different list elements";
-            self.fail(FieldError::forbidden(path, why));
+            self.fail(FieldError::forbidden(path, reason));
             return Vec::new();
         }
         let path = child_path(path, name);
@@ -318,13 +321,13 @@ impl EncryptionConfigurationParser {
         };
         let name = text("name");
         if name.is_none() {
-            let why = "name is a mandatory field for a key";
-            self.fail(FieldError::required(child_path(path, "name"), why));
+            let reason = "name is a mandatory field for a key";
+            self.fail(FieldError::required(child_path(path, "name"), reason));
         }
         let at = child_path(path, "secret");
         let Some(secret) = text("secret") else {
-            let why = "secret is a mandatory field for a key";
-            self.fail(FieldError::required(at, why));
+            let reason = "secret is a mandatory field for a key";
+            self.fail(FieldError::required(at, reason));
             return None;
         };
         let redacted = json!("REDACTED");
@@ -338,12 +341,12 @@ impl EncryptionConfigurationParser {
         };
         if !lengths.contains(&secret.len()) {
             let lengths: Vec<String> = lengths.iter().map(usize::to_string).collect();
-            let why = format!(
+            let reason = format!(
                 "secret is not of the expected length, got {}, expected one of [{}]",
                 secret.len(),
                 lengths.join(" ")
             );
-            self.fail(FieldError::invalid(at, &redacted, why));
+            self.fail(FieldError::invalid(at, &redacted, reason));
             return None;
         }
         Some(make(name?.to_owned(), secret))

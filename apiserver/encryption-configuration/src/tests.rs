@@ -28,12 +28,12 @@ fn providers(providers: &str) -> String {
 }
 
 fn parse_error(text: &str, scope: EncryptableResources) -> String {
-    let why = parse(text, scope).unwrap_err();
+    let error = parse(text, scope).unwrap_err();
     assert!(
-        !why.contains(KEY_OF_32_BYTES) && !why.contains(KEY_OF_16_BYTES),
-        "{why}"
+        !error.contains(KEY_OF_32_BYTES) && !error.contains(KEY_OF_16_BYTES),
+        "{error}"
     );
-    why
+    error
 }
 
 #[test]
@@ -196,8 +196,11 @@ fn errors_have_the_path_of_their_field() {
         ),
     ];
     for (text, expected) in table {
-        let why = parse_error(text, EncryptableResources::All);
-        assert!(why.contains(expected), "{text}\nno {expected:?} in {why}");
+        let error = parse_error(text, EncryptableResources::All);
+        assert!(
+            error.contains(expected),
+            "{text}\nno {expected:?} in {error}"
+        );
     }
 }
 
@@ -205,11 +208,11 @@ fn errors_have_the_path_of_their_field() {
 #[test]
 fn resources_of_another_server_are_refused() {
     for resource in ["secrets", "'*.'", "deployments.apps", "widgets.example.org"] {
-        let why = parse_error(&identity_for(resource), EncryptableResources::OwnGroups);
+        let error = parse_error(&identity_for(resource), EncryptableResources::OwnGroups);
         assert!(
-            why.starts_with("resources[0].resources[0]: Invalid value")
-                && why.contains("behind another API server"),
-            "{why}"
+            error.starts_with("resources[0].resources[0]: Invalid value")
+                && error.contains("behind another API server"),
+            "{error}"
         );
     }
 }

@@ -33,11 +33,11 @@ pub(super) fn resource_transformers(
                 wide && !earlier.matches(&resource.resource, &resource.group)
             };
             if let Some((earlier, _)) = listed.iter().find(masked) {
-                let why = format!("it is masked by the earlier rule {:?}", earlier.text());
+                let reason = format!("it is masked by the earlier rule {:?}", earlier.text());
                 errors.push(FieldError::invalid(
                     &resource.field,
                     &json!(resource.text()),
-                    why,
+                    reason,
                 ));
                 continue;
             }
@@ -56,9 +56,9 @@ pub(super) fn resource_transformers(
         match (prefixes(&resource, scope), prefix_transformers(&keys)) {
             (Err(error), _) => errors.push(error),
             (Ok(_), None) => {
-                let why = "its providers have a key that cannot be used";
+                let reason = "its providers have a key that cannot be used";
                 let text = json!(resource.text());
-                errors.push(FieldError::invalid(&resource.field, &text, why));
+                errors.push(FieldError::invalid(&resource.field, &text, reason));
             }
             (Ok(prefixes), Some(transformer)) => {
                 for prefix in prefixes {
@@ -110,7 +110,7 @@ fn prefixes(
     if resource.matches("*", "*") {
         return Ok(vec![ALL_PREFIX.to_owned()]);
     }
-    let refuse = |why: String| Err(FieldError::invalid(field, &json!(resource.text()), why));
+    let refuse = |reason: String| Err(FieldError::invalid(field, &json!(resource.text()), reason));
     if matches!(scope, EncryptableResources::OwnGroups) && !is_karmada_group(group) {
         return refuse(
             "behind another API server Flotilla stores only the resources of Karmada's groups; \

@@ -77,8 +77,8 @@ pub(super) struct MissingMembers {
 }
 
 impl MissingMembers {
-    pub(super) fn add(&mut self, cluster: &str, why: &str) {
-        self.warnings.push(format!("cluster({cluster}): {why}"));
+    pub(super) fn add(&mut self, cluster: &str, reason: &str) {
+        self.warnings.push(format!("cluster({cluster}): {reason}"));
     }
 
     pub(super) fn count(&self) -> usize {
@@ -93,10 +93,10 @@ impl MissingMembers {
         outcome: Result<Bytes, Status>,
         parse: impl FnOnce(&[u8]) -> Result<T, String>,
     ) -> Option<T> {
-        let why = match outcome {
+        let reason = match outcome {
             Ok(body) => match parse(&body) {
                 Ok(parsed) => return Some(parsed),
-                Err(why) => why,
+                Err(reason) => reason,
             },
             Err(status) if is_unserved_path(&status) => {
                 self.add(cluster, NO_METRICS_API);
@@ -106,7 +106,7 @@ impl MissingMembers {
             Err(status) => status.message,
         };
         self.could_have_metric = true;
-        self.add(cluster, &why);
+        self.add(cluster, &reason);
         None
     }
 

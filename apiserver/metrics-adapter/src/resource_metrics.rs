@@ -99,40 +99,40 @@ impl MemberResourceMetrics {
 
     /// Merges the objects of all members; `name` is empty for a list.
     fn merge(&self, replies: Vec<MemberReply>, name: &str) -> Result<ComputedObjects, Status> {
-        let asked = replies.len();
-        let mut found: Vec<(Object, String)> = Vec::new();
+        let member_count = replies.len();
+        let mut entries: Vec<(Object, String)> = Vec::new();
         let mut missing = MissingMembers::default();
         for MemberReply { cluster, outcome } in replies {
             match outcome {
                 Ok(body) => match self.objects(&body, &cluster, name) {
                     Ok(objects) => {
-                        found.extend(objects.into_iter().map(|o| (o, cluster.clone())));
+                        entries.extend(objects.into_iter().map(|o| (o, cluster.clone())));
                     }
-                    Err(why) => missing.add(&cluster, &why),
+                    Err(reason) => missing.add(&cluster, &reason),
                 },
                 Err(status) if !name.is_empty() && is_absent(&status) => {}
                 Err(status) => {
-                    let why = match status.code {
+                    let reason = match status.code {
                         404 => NO_METRICS_API,
                         _ => &status.message,
                     };
-                    missing.add(&cluster, why);
+                    missing.add(&cluster, reason);
                 }
             }
         }
-        let is_known = missing.count() < asked;
+        let is_known = missing.count() < member_count;
         let warnings = missing.into_warnings();
         if !name.is_empty() {
-            self.check_single(&found, &warnings, name)?;
-        } else if asked > 0 && !is_known {
+            self.check_single(&entries, &warnings, name)?;
+        } else if member_count > 0 && !is_known {
             return Err(Status::unavailable(warnings.join("; ")));
         }
-        found.sort_by(|(a, a_cluster), (b, b_cluster)| {
+        entries.sort_by(|(a, a_cluster), (b, b_cluster)| {
             let key = |object: &Object| (object.namespace().to_owned(), object.name().to_owned());
             (key(a), a_cluster).cmp(&(key(b), b_cluster))
         });
         Ok(ComputedObjects {
-            objects: found.into_iter().map(|(object, _)| object).collect(),
+            objects: entries.into_iter().map(|(object, _)| object).collect(),
             warnings,
         })
     }
@@ -140,18 +140,18 @@ impl MemberResourceMetrics {
     /// An object must be in one member; its absence is known only if all have answered.
     fn check_single(
         &self,
-        found: &[(Object, String)],
+        entries: &[(Object, String)],
         warnings: &[String],
         name: &str,
     ) -> Result<(), Status> {
         let MetricsKind { measured, noun, .. } = &self.kind;
-        match (found.len(), warnings) {
+        match (entries.len(), warnings) {
             (0, []) => Err(Status::not_found(measured, name)),
             (0, _) => Err(Status::unavailable(warnings.join("; "))),
             (1, _) => Ok(()),
             _ => {
-                let why = format!("the {noun}({name}) found in more than one clusters");
-                Err(Status::conflict(measured, name, why))
+                let reason = format!("the {noun}({name}) found in more than one clusters");
+                Err(Status::conflict(measured, name, reason))
             }
         }
     }
@@ -276,7 +276,7 @@ mod tests {
         let get = |replies| {
             provider()
                 .merge(replies, "a")
-                .map(|found| found.objects.len())
+                .map(|result| result.objects.len())
         };
         assert_eq!(get(vec![has("m1"), absent()]).unwrap(), 1);
         let failed = || reply("m3", Err(no_metrics()));

@@ -52,15 +52,15 @@ async fn open_shared(
             .get(SHARED_KEYS_KEY)
             .await
             .context("cannot read the shared keys")?;
-        if let Some(why) = stored
+        if let Some(reason) = stored
             .as_ref()
             .and_then(|e| storage::encryption::unreadable_reason(&e.value))
         {
-            bail!("{SHARED_KEYS_KEY} in the store cannot be decrypted: {why}");
+            bail!("{SHARED_KEYS_KEY} in the store cannot be decrypted: {reason}");
         }
         let shared = match &stored {
-            Some(entry) => Some(SharedKeys::parse(&entry.value).map_err(|why| {
-                anyhow!("{SHARED_KEYS_KEY} in the store {why}; restore it from a backup")
+            Some(entry) => Some(SharedKeys::parse(&entry.value).map_err(|reason| {
+                anyhow!("{SHARED_KEYS_KEY} in the store {reason}; restore it from a backup")
             })?),
             None => None,
         };
@@ -68,9 +68,9 @@ async fn open_shared(
             shared.write_to_dir(dir)?;
         }
         let pki = Pki::open(dir, names, now)?;
-        let ours = SharedKeys::from_pki(&pki);
+        let own_keys = SharedKeys::from_pki(&pki);
         // They differ if the store had none or the authority was renewed.
-        let same = shared.as_ref() == Some(&ours);
+        let same = shared.as_ref() == Some(&own_keys);
         if same && !is_stale(store).await? {
             return Ok(pki);
         }
@@ -78,7 +78,7 @@ async fn open_shared(
             key: SHARED_KEYS_KEY.into(),
             expected: stored.map_or(0, |entry| entry.mod_revision),
             op: SingleKeyTxnOp::Put {
-                value: ours.to_json().into(),
+                value: own_keys.to_json().into(),
                 ttl: None,
             },
         };

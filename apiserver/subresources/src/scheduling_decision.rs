@@ -78,10 +78,10 @@ impl SubresourceGetter for SchedulingDecisionGetter {
             .get(ResourcePath::object(self.resource, namespace, name))
             .await;
         let object = object.map_err(to_status)?;
-        let held = self.decisions.get(&object.meta().key());
-        let recomputed = held.is_none();
-        let explanation = match held {
-            Some(held) => held,
+        let cached = self.decisions.get(&object.meta().key());
+        let recomputed = cached.is_none();
+        let explanation = match cached {
+            Some(cached) => cached,
             None => Arc::new(self.recompute(&object).await?),
         };
         let document = SchedulingDecisionDocument {
@@ -220,9 +220,9 @@ mod tests {
             ("dependent", "has no placement of its own"),
             ("none", "not found"),
         ] {
-            let refused = getter.get_subresource("n", name).await.unwrap_err();
-            assert_eq!((refused.code, &*refused.reason), (404, "NotFound"));
-            assert!(refused.message.contains(part), "{}", refused.message);
+            let status = getter.get_subresource("n", name).await.unwrap_err();
+            assert_eq!((status.code, &*status.reason), (404, "NotFound"));
+            assert!(status.message.contains(part), "{}", status.message);
         }
     }
 }

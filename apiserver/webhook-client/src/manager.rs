@@ -180,8 +180,8 @@ fn service_port<'a>(
     spec: &'a WebhookServiceSpec,
 ) -> Result<&'a WebhookServicePort, String> {
     let ServiceReference { name, port, .. } = service;
-    let found = spec.ports.iter().find(|p| p.port == *port);
-    found.ok_or_else(|| format!("no service port {port} found for service {name:?}"))
+    let declared_port = spec.ports.iter().find(|p| p.port == *port);
+    declared_port.ok_or_else(|| format!("no service port {port} found for service {name:?}"))
 }
 
 /// The URL of a Service, with its cluster IP, which the network of this machine must

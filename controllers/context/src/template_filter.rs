@@ -216,8 +216,8 @@ mod tests {
             ("search.karmada.io", "v1alpha1", "ResourceRegistry", true),
             ("operator.karmada.io", "v1alpha1", "Karmada", true),
         ] {
-            let found = skips.is_template(&resource(group, version, kind, &TEMPLATE_VERBS));
-            assert_eq!(found, is_template, "{group} {version} {kind}");
+            let actual = skips.is_template(&resource(group, version, kind, &TEMPLATE_VERBS));
+            assert_eq!(actual, is_template, "{group} {version} {kind}");
         }
         for group in [
             "cluster",
@@ -253,8 +253,8 @@ mod tests {
             ("", "v1", "Secret", false),
             ("", "v1", "ConfigMap", true),
         ] {
-            let found = skips.is_template(&resource(group, version, kind, &TEMPLATE_VERBS));
-            assert_eq!(found, is_template, "{group} {version} {kind}");
+            let actual = skips.is_template(&resource(group, version, kind, &TEMPLATE_VERBS));
+            assert_eq!(actual, is_template, "{group} {version} {kind}");
         }
         assert!(SkippedResourceConfig::new(&["a/b/c/d".into()]).is_err());
     }

@@ -96,8 +96,8 @@ impl ResourceDetector {
         cause: TemplateReconcileTrigger,
     ) -> Result<bool, Error> {
         let (name, namespace) = (template.name(), template.namespace());
-        if let Some(why) = names::template_name_error(served.kind(), name, namespace) {
-            return Err(Error::blocked(why));
+        if let Some(reason) = names::template_name_error(served.kind(), name, namespace) {
+            return Err(Error::blocked(reason));
         }
         let findings = self.interpret_template(served, template, policy).await?;
         let desired = DesiredBinding::new(served, template, policy, claim, findings)

@@ -229,9 +229,9 @@ mod tests {
         let template =
             json!({"metadata": {"name": "web", "namespace": "n", "labels": {"app": "x"}}});
         let template = Object::from_value(&template).unwrap();
-        let found = highest_ranked(policies.iter().cloned(), &deployments(), template.meta());
+        let actual = highest_ranked(policies.iter().cloned(), &deployments(), template.meta());
         assert_eq!(
-            found.map(|p| p.object.name().to_owned()).as_deref(),
+            actual.map(|p| p.object.name().to_owned()).as_deref(),
             expected
         );
     }

@@ -168,8 +168,8 @@ impl ResourceDetector {
     ) -> Option<(ParsedPolicy, PolicyClaim)> {
         let find = |informer: &Informer, namespace: &str| {
             let keys = lookup_keys(namespace, served, template.meta()).into_iter();
-            let found = keys.flat_map(|key| informer.by_index(BY_KIND, &key));
-            found.collect::<Vec<_>>()
+            let objects = keys.flat_map(|key| informer.by_index(BY_KIND, &key));
+            objects.collect::<Vec<_>>()
         };
         let local = match template.namespace() {
             "" => Vec::new(),
@@ -322,8 +322,8 @@ mod tests {
     ) {
         let own = ParsedPolicy::new(policy(namespace, "own", 5)).unwrap();
         let by_name = |holder: &ClaimHolder| holder.name.parse().ok();
-        let found = preemptable_holder(&own, &template(local, of_cluster), by_name);
-        let named = found.map(|v| v.map(|v| v.event_text())).map_err(drop);
+        let actual = preemptable_holder(&own, &template(local, of_cluster), by_name);
+        let named = actual.map(|v| v.map(|v| v.event_text())).map_err(drop);
         let case = format!("{namespace} {local:?} {of_cluster:?}");
         assert_eq!(named, expected.map(|v| v.map(str::to_owned)), "{case}");
     }

@@ -176,14 +176,14 @@ impl EstimatorCache {
         let to = addresses(service.as_ref(), cluster, &self.options);
         let to = match to {
             Ok(to) => to,
-            Err(why) => {
-                let why = format!("service {}/{name}: {why}", self.options.namespace);
+            Err(error) => {
+                let reason = format!("service {}/{name}: {error}", self.options.namespace);
                 self.insert(
                     cluster,
                     Vec::new(),
-                    EstimatorConnection::Broken(why.clone()),
+                    EstimatorConnection::Broken(reason.clone()),
                 );
-                return Err(why);
+                return Err(reason);
             }
         };
         if self.is_connected(cluster, &to) {
@@ -195,12 +195,12 @@ impl EstimatorCache {
                 self.insert(cluster, to, EstimatorConnection::Connected(remote));
                 Ok(ReconcileAction::Done)
             }
-            Err(why) if service.is_some() => {
-                self.insert(cluster, to, EstimatorConnection::Broken(why.clone()));
-                Err(why)
+            Err(reason) if service.is_some() => {
+                self.insert(cluster, to, EstimatorConnection::Broken(reason.clone()));
+                Err(reason)
             }
-            Err(why) => {
-                tracing::debug!(cluster, why, "no estimator was deployed for the cluster");
+            Err(reason) => {
+                tracing::debug!(cluster, reason, "no estimator was deployed for the cluster");
                 self.entries.write().remove(cluster);
                 Ok(ReconcileAction::RequeueAfter(REDISCOVERY_INTERVAL))
             }
@@ -208,8 +208,8 @@ impl EstimatorCache {
     }
 
     fn needs_estimator(&self, cluster: &str) -> bool {
-        let found = self.clusters.get("", cluster);
-        let view = found.and_then(|object| object.decode::<Cluster>().ok());
+        let cached = self.clusters.get("", cluster);
+        let view = cached.and_then(|object| object.decode::<Cluster>().ok());
         view.is_some_and(|c| !self.options.skip_pull_clusters || c.spec.sync_mode != "Pull")
     }
 

@@ -128,8 +128,8 @@ impl EstimatorServer {
             let (server, shutdown) = (self.clone(), self.0.tasks.shutdown().clone());
             self.0.tasks.spawn(async move {
                 let connection = server.serve_connection(stream);
-                if let Some(Err(why)) = shutdown.run_until_triggered(connection).await {
-                    tracing::debug!(why, "a connection of a scheduler failed");
+                if let Some(Err(reason)) = shutdown.run_until_triggered(connection).await {
+                    tracing::debug!(reason, "a connection of a scheduler failed");
                 }
                 drop(permit);
             });
@@ -141,8 +141,8 @@ impl EstimatorServer {
         let Some(tls) = &self.0.options.tls else {
             return self.serve_stream(stream).await;
         };
-        let acceptor = tls.acceptor().inspect_err(|why| {
-            tracing::warn!(why, "the certificates of the estimator cannot be used");
+        let acceptor = tls.acceptor().inspect_err(|reason| {
+            tracing::warn!(reason, "the certificates of the estimator cannot be used");
         })?;
         let accepted = tokio::time::timeout(HANDSHAKE_TIMEOUT, acceptor.accept(stream)).await;
         let accepted = accepted.map_err(|_| "no TLS handshake in time".to_owned())?;
@@ -199,7 +199,7 @@ impl EstimatorServer {
         message: MaxAvailableReplicasRequest,
     ) -> Result<MaxAvailableReplicasResponse, Status> {
         self.check_cluster(&message.cluster)?;
-        let failed = |why| Status::unknown(format!("failed to estimate replicas: {why}"));
+        let failed = |reason| Status::unknown(format!("failed to estimate replicas: {reason}"));
         let requirements = message.replica_requirements.as_ref();
         let requirements = requirements.map(decode_replica_requirements).transpose();
         let requirements = requirements.map_err(failed)?;
@@ -216,7 +216,8 @@ impl EstimatorServer {
         message: MaxAvailableComponentSetsRequest,
     ) -> Result<MaxAvailableComponentSetsResponse, Status> {
         self.check_cluster(&message.cluster)?;
-        let failed = |why| Status::unknown(format!("failed to estimate component sets: {why}"));
+        let failed =
+            |reason| Status::unknown(format!("failed to estimate component sets: {reason}"));
         let components = decode_components(&message.components).map_err(failed)?;
         let subject = EstimateSubject::Sets {
             namespace: &message.namespace,

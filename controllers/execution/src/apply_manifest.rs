@@ -81,8 +81,8 @@ impl ManifestApplyAttempt<'_> {
                     repair_delay: Some(delay),
                 });
             }
-            ManifestWriteOutcome::Outdated(_, refused) => {
-                return Err(ManifestApplyError::from_client_error(&refused));
+            ManifestWriteOutcome::Outdated(_, rejection) => {
+                return Err(ManifestApplyError::from_client_error(&rejection));
             }
         };
         let synced = SyncedObjectVersion {
@@ -388,8 +388,8 @@ impl ExecutionController {
         let is_whole = matches!(ownership, FieldOwnership::Own);
         match self.write_update(of, write).await? {
             // The remaining fields may contradict the manifest, such as the other choice of a union.
-            ManifestWriteOutcome::Outdated(_, refused) if is_invalid(&refused) && !is_whole => {
-                self.write_whole(of, &observed, &refused).await
+            ManifestWriteOutcome::Outdated(_, rejection) if is_invalid(&rejection) && !is_whole => {
+                self.write_whole(of, &observed, &rejection).await
             }
             outcome => fail_if_invalid(outcome),
         }
@@ -411,20 +411,20 @@ impl ExecutionController {
         &self,
         of: &ManifestApplyAttempt<'_>,
         observed: &Object,
-        refused: &client::Error,
+        rejection: &client::Error,
     ) -> Result<ManifestWriteOutcome, ManifestApplyError> {
-        let whole = self.decide_update(
+        let decision = self.decide_update(
             of.target,
             |_| (),
             observed,
             UpdateMode::Edit,
             &FieldOwnership::Own,
         );
-        match whole.await.map_err(ManifestApplyError::Failed)? {
+        match decision.await.map_err(ManifestApplyError::Failed)? {
             MemberObjectDecision::Write(write) => {
                 fail_if_invalid(self.write_update(of, write).await?)
             }
-            _ => Err(ManifestApplyError::from_client_error(refused)),
+            _ => Err(ManifestApplyError::from_client_error(rejection)),
         }
     }
 
@@ -441,10 +441,10 @@ impl ExecutionController {
                 let content = (!write.keeps_member_fields).then(|| content_hash(&written));
                 Ok(ManifestWriteOutcome::Written(written, content))
             }
-            Err(refused) if refused.is_not_found() || is_invalid(&refused) => {
-                Ok(ManifestWriteOutcome::Outdated(None, refused))
+            Err(rejection) if rejection.is_not_found() || is_invalid(&rejection) => {
+                Ok(ManifestWriteOutcome::Outdated(None, rejection))
             }
-            Err(refused) if refused.is_conflict() => self.read_outdated(of, refused).await,
+            Err(rejection) if rejection.is_conflict() => self.read_outdated(of, rejection).await,
             Err(e) => Err(ManifestApplyError::from_client_error(&e)),
         }
     }
@@ -501,8 +501,8 @@ fn fail_if_invalid(
     outcome: ManifestWriteOutcome,
 ) -> Result<ManifestWriteOutcome, ManifestApplyError> {
     match outcome {
-        ManifestWriteOutcome::Outdated(_, refused) if is_invalid(&refused) => {
-            Err(ManifestApplyError::from_client_error(&refused))
+        ManifestWriteOutcome::Outdated(_, rejection) if is_invalid(&rejection) => {
+            Err(ManifestApplyError::from_client_error(&rejection))
         }
         outcome => Ok(outcome),
     }
@@ -527,7 +527,7 @@ async fn wait_for_initial_list(informer: &Informer) -> Result<(), String> {
             return Ok(());
         }
     }
-    let why = informer.last_error();
-    let why = why.unwrap_or_else(|| "no answer yet".to_owned());
-    Err(format!("cannot list {}: {why}", informer.resource()))
+    let reason = informer.last_error();
+    let reason = reason.unwrap_or_else(|| "no answer yet".to_owned());
+    Err(format!("cannot list {}: {reason}", informer.resource()))
 }

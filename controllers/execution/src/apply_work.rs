@@ -244,23 +244,25 @@ impl ExecutionController {
                         self.record_template_event(work.cluster, manifest, None);
                     }
                 }
-                Err(ManifestApplyError::Retryable(why)) => retry_reason = Some(why),
-                Err(ManifestApplyError::Failed(why) | ManifestApplyError::Unanswered(why)) => {
-                    self.record_template_event(work.cluster, manifest, Some(&why));
-                    failed.push(why);
+                Err(ManifestApplyError::Retryable(reason)) => retry_reason = Some(reason),
+                Err(
+                    ManifestApplyError::Failed(reason) | ManifestApplyError::Unanswered(reason),
+                ) => {
+                    self.record_template_event(work.cluster, manifest, Some(&reason));
+                    failed.push(reason);
                 }
             }
         }
-        if let Some(why) = retry_reason {
+        if let Some(reason) = retry_reason {
             if failed.is_empty() {
-                return Err(Error::Blocked(why));
+                return Err(Error::Blocked(reason));
             }
-            failed.push(why);
+            failed.push(reason);
         }
         if !failed.is_empty() {
             let total = manifests.len();
             let mut visited = HashSet::new();
-            failed.retain(|why| visited.insert(why.clone()));
+            failed.retain(|reason| visited.insert(reason.clone()));
             let reasons = match failed.as_slice() {
                 [one] => one.clone(),
                 many => format!("[{}]", many.join(", ")),
@@ -287,11 +289,11 @@ impl ExecutionController {
                 let text = format!("Successfully applied resource({name}) to cluster {cluster}");
                 self.recorder.normal(&about, "SyncSucceed", text);
             }
-            Some(why) => {
+            Some(reason) => {
                 // Unlike above, without a slash for cluster-scoped objects.
                 let name = name.trim_start_matches('/');
                 let text = format!(
-                    "Failed to create or update resource({name}) in member cluster({cluster}): {why}"
+                    "Failed to create or update resource({name}) in member cluster({cluster}): {reason}"
                 );
                 self.recorder.warning(&about, "SyncFailed", text);
             }

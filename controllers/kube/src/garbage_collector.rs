@@ -345,8 +345,8 @@ impl GarbageCollector {
             }
             Ok(_) => Ok(OwnerState::Solid),
             Err(e) if e.is_not_found() => {
-                let known = self.graph.lock().identity(&owner.uid);
-                if known.is_some_and(|o| *o.namespace != *namespace) {
+                let known_owner = self.graph.lock().identity(&owner.uid);
+                if known_owner.is_some_and(|o| *o.namespace != *namespace) {
                     self.record_invalid_owner(object, owner);
                 }
                 Ok(OwnerState::Absent)

@@ -76,8 +76,8 @@ impl OwnerGraph {
         object: &Object,
     ) -> Vec<ObjectIdentity> {
         let head = object.meta();
-        let known = self.nodes.get(&head.uid);
-        if known.is_none_or(|node| node.head().owner_references != head.owner_references) {
+        let existing_node = self.nodes.get(&head.uid);
+        if existing_node.is_none_or(|node| node.head().owner_references != head.owner_references) {
             self.unlink(&head.uid);
             for owner in &head.owner_references {
                 self.dependents

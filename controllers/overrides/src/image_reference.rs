@@ -142,7 +142,7 @@ pub(crate) fn apply_image_overrider(
 ) -> Result<(), (String, String)> {
     if let Some(predicate) = &overrider.predicate {
         let path = &predicate.path;
-        let failed = |why: String| (path.clone(), why);
+        let failed = |reason: String| (path.clone(), reason);
         let image = match manifest.pointer_mut(path) {
             Some(Value::String(image)) => image,
             Some(_) => return Err(failed("the value is not a string".into())),
@@ -159,7 +159,7 @@ pub(crate) fn apply_image_overrider(
     for (at, container) in containers.into_iter().flatten().enumerate() {
         if let Some(Value::String(image)) = container.get_mut("image") {
             *image = override_image(image, overrider)
-                .map_err(|why| (format!("{path}/{at}/image"), why))?;
+                .map_err(|reason| (format!("{path}/{at}/image"), reason))?;
         }
     }
     Ok(())
@@ -276,12 +276,15 @@ mod tests {
             "reg.io:x/a",
             "ä",
         ] {
-            let why = ImageReference::parse(bad).unwrap_err();
-            assert!(why.ends_with("invalid reference format"), "{bad:?} {why}");
+            let error = ImageReference::parse(bad).unwrap_err();
+            assert!(
+                error.ends_with("invalid reference format"),
+                "{bad:?} {error}"
+            );
         }
         for capital in ["Nginx", "reg.io/A:1"] {
-            let why = ImageReference::parse(capital).unwrap_err();
-            assert!(why.ends_with("must be lowercase"), "{capital:?} {why}");
+            let error = ImageReference::parse(capital).unwrap_err();
+            assert!(error.ends_with("must be lowercase"), "{capital:?} {error}");
         }
         for fine in ["a__b", "a--b", "a.b/c_d", "REG/a", "reg.io/a:T_1.x-y"] {
             assert!(ImageReference::parse(fine).is_ok(), "{fine:?}");

@@ -24,11 +24,11 @@ pub(crate) struct OverriderError {
 }
 
 impl OverriderError {
-    pub(crate) fn new(field: String, path: &str, why: impl fmt::Display) -> Self {
+    pub(crate) fn new(field: String, path: &str, reason: impl fmt::Display) -> Self {
         Self {
             field,
             path: path.to_owned(),
-            reason: why.to_string(),
+            reason: reason.to_string(),
         }
     }
 }
@@ -38,9 +38,9 @@ impl fmt::Display for OverriderError {
         let Self {
             field: entry,
             path,
-            reason: why,
+            reason,
         } = self;
-        write!(f, "{entry}: {path:?}: {why}")
+        write!(f, "{entry}: {path:?}: {reason}")
     }
 }
 
@@ -58,7 +58,7 @@ pub(crate) fn apply_overriders(
     for (at, overrider) in rule.image_overrider.iter().enumerate() {
         let entry = format!("imageOverrider[{at}]");
         image_reference::apply_image_overrider(manifest, overrider)
-            .map_err(|(path, why)| OverriderError::new(entry.clone(), &path, why))?;
+            .map_err(|(path, reason)| OverriderError::new(entry.clone(), &path, reason))?;
         check_identity(manifest, entry)?;
     }
     for overrider in &rule.command_overrider {
@@ -86,7 +86,7 @@ pub(crate) fn apply_overriders(
             &operation.path,
             &operation.value,
         )
-        .map_err(|why| OverriderError::new(entry.clone(), &operation.path, why))?;
+        .map_err(|reason| OverriderError::new(entry.clone(), &operation.path, reason))?;
         check_identity(manifest, entry)?;
     }
     Ok(())
@@ -154,23 +154,23 @@ fn apply_field_overrider(
     entry: &str,
 ) -> Result<(), OverriderError> {
     let path = &overrider.field_path;
-    let error = |why: String| OverriderError::new(entry.to_owned(), path, why);
+    let error = |reason: String| OverriderError::new(entry.to_owned(), path, reason);
     let text = match manifest.pointer_mut(path) {
         Some(Value::String(text)) => text,
         Some(_) => return Err(error("the value is not a string".into())),
         None => return Err(error(json_patch::JsonPatchError::MissingTarget.to_string())),
     };
-    let error_at = |form: &str, at: usize, sub_path: &str, why: json_patch::JsonPatchError| {
+    let error_at = |form: &str, at: usize, sub_path: &str, error: json_patch::JsonPatchError| {
         let entry = format!("{entry}.{form}[{at}]");
-        let why = format!("{sub_path:?} in the text: {why}");
-        OverriderError::new(entry, path, why)
+        let reason = format!("{sub_path:?} in the text: {error}");
+        OverriderError::new(entry, path, reason)
     };
     if !overrider.yaml.is_empty() {
         let mut document = machinery::yaml::from_str_with_duplicate_keys(text)
             .map_err(|e| error(format!("the text is not valid YAML: {e}")))?;
         for (at, o) in overrider.yaml.iter().enumerate() {
             json_patch::apply_operation(&mut document, &o.operator, &o.sub_path, &o.value)
-                .map_err(|why| error_at("yaml", at, &o.sub_path, why))?;
+                .map_err(|e| error_at("yaml", at, &o.sub_path, e))?;
         }
         *text = serde_saphyr::to_string(&document).map_err(|e| error(e.to_string()))?;
     } else if !overrider.json.is_empty() {
@@ -179,7 +179,7 @@ fn apply_field_overrider(
         for (at, o) in overrider.json.iter().enumerate() {
             document
                 .apply(&o.operator, &o.sub_path, &o.value)
-                .map_err(|why| error_at("json", at, &o.sub_path, why))?;
+                .map_err(|e| error_at("json", at, &o.sub_path, e))?;
         }
         *text = document.to_string();
     }

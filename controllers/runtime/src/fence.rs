@@ -114,8 +114,8 @@ mod tests {
         tokio::time::sleep(Duration::from_secs(4)).await;
         assert!(matches!(create("b").await, Err(Error::Transport { .. })));
         let at = ResourcePath::object(&CONFIG_MAPS, "n", "a");
-        let refused = api.delete(at, &DeleteOptions::default()).await;
-        assert!(refused.is_err() && api.get(at).await.is_ok());
+        let result = api.delete(at, &DeleteOptions::default()).await;
+        assert!(result.is_err() && api.get(at).await.is_ok());
         fence.extend(Instant::now() + Duration::from_secs(3));
         create("b").await.unwrap();
         fence.close();

@@ -70,8 +70,8 @@ mod tests {
         let metadata = json!({"name": "a", "namespace": "n", "finalizers": ["x.io/a", "x.io/b"]});
         let first = fake.seed(&MAPS, json!({"metadata": metadata, "data": {"k": "v"}}));
         fake.on_call(|call| {
-            let refused = || machinery::Status::failure(403, "Forbidden", "no").into();
-            (call.verb == "patch").then(refused)
+            let denial = || machinery::Status::failure(403, "Forbidden", "no").into();
+            (call.verb == "patch").then(denial)
         });
         remove_finalizers(&*fake, &MAPS, &first, &["x.io/a"])
             .await

@@ -131,8 +131,8 @@ mod tests {
         assert!(conflict.unwrap_err().is_conflict());
         let closed = LeaderFence::open_until(Instant::now()).wrap(fake.clone());
         let fenced = StatusWriter::new(&*closed, "status-writer-test");
-        let refused = fenced.update(&DEPLOYMENTS, &newer, replicas(3)).await;
-        assert!(refused.is_err());
+        let result = fenced.update(&DEPLOYMENTS, &newer, replicas(3)).await;
+        assert!(result.is_err());
         fake.remove(&DEPLOYMENTS, "n", "a");
         let gone = writer.update(&DEPLOYMENTS, &newer, replicas(3)).await;
         assert!(gone.unwrap_err().is_not_found());

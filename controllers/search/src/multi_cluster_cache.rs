@@ -151,8 +151,8 @@ impl MultiClusterCache {
             [(cluster, object)] => Ok(((*cluster).to_owned(), object.clone())),
             several => {
                 let clusters: Vec<&str> = several.iter().map(|(cluster, _)| *cluster).collect();
-                let why = format!("ambiguous objects in clusters [{}]", clusters.join(", "));
-                Err(Status::conflict(resource, name, why))
+                let message = format!("ambiguous objects in clusters [{}]", clusters.join(", "));
+                Err(Status::conflict(resource, name, message))
             }
         }
     }
@@ -277,7 +277,7 @@ impl MemberResourceCache for MultiClusterCache {
         }
         let missing = missing.into_iter();
         let mut warnings = caches.warnings();
-        warnings.extend(missing.map(|(cluster, why)| format!("cluster({cluster}): {why}")));
+        warnings.extend(missing.map(|(cluster, reason)| format!("cluster({cluster}): {reason}")));
         Ok(MemberSearchResult { items, warnings })
     }
 

@@ -275,16 +275,16 @@ async fn lists_go_over_the_members_in_the_order_of_their_names() {
 async fn a_get_finds_the_only_member_with_the_object() {
     let fixture = SearchFixture::with_registry([&["a", "b"], &["b"]]).await;
     let get = async |name: &str| fixture.cache.get(&MAPS, "ns", name, "").await;
-    let found = get("a").await.unwrap();
-    assert_eq!(names(std::slice::from_ref(&found)), ["m1/a"]);
-    let value = found.value().unwrap();
+    let object = get("a").await.unwrap();
+    assert_eq!(names(std::slice::from_ref(&object)), ["m1/a"]);
+    let value = object.value().unwrap();
     let version = value["metadata"]["resourceVersion"].as_str().unwrap();
     let own = fixture.cache.member_resource_version("m1", version);
-    assert_eq!(own.unwrap(), found.revision().to_string());
+    assert_eq!(own.unwrap(), object.revision().to_string());
     let status = get("b").await.unwrap_err();
     assert_eq!(status.code, 409);
-    let why = "ambiguous objects in clusters [m1, m2]";
-    assert!(status.message.ends_with(why), "{}", status.message);
+    let message = "ambiguous objects in clusters [m1, m2]";
+    assert!(status.message.ends_with(message), "{}", status.message);
     assert_eq!(get("c").await.unwrap_err().code, 404);
     let owner = fixture.cache.find_cluster(&MAPS, "ns", "a").await;
     assert_eq!(owner.unwrap(), "m1");

@@ -148,7 +148,7 @@ pub(crate) fn explain_present_claim(
         };
     };
     let name = PolicyReference::new(&claim.namespace, &claim.name);
-    let why = match candidates.iter().position(|c| c.policy == name) {
+    let reason = match candidates.iter().position(|c| c.policy == name) {
         Some(0) => explain_first_candidate(&candidates),
         Some(_) => format!(
             "it claimed the template first; {} ranks higher, but does not preempt it",
@@ -162,7 +162,7 @@ pub(crate) fn explain_present_claim(
     };
     ClaimExplanation {
         policy: Some(name),
-        why,
+        why: reason,
         candidates,
     }
 }
@@ -321,14 +321,14 @@ pub(crate) fn explain_simulated_claim(
             == (owner.object.namespace(), owner.object.name())
     });
     let comes_first = candidates.first().is_some_and(|c| c.policy == name);
-    let why = match (comes_first, is_holder) {
+    let reason = match (comes_first, is_holder) {
         (true, _) => explain_first_candidate(&candidates),
         (false, true) => "it has claimed the template, and keeps it".to_owned(),
         (false, false) => "it preempts the policy that has claimed the template".to_owned(),
     };
     ClaimExplanation {
         policy: Some(name),
-        why,
+        why: reason,
         candidates,
     }
 }

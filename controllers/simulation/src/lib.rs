@@ -101,9 +101,9 @@ pub fn explain_claim(
     let served = RestMapping::from_api_resource(kind);
     let mut claim = claim_explanation::explain_present_claim(input, &served, template);
     if claim.policy.is_none()
-        && let Some(why) = never_claimed_reason(kind, template)
+        && let Some(reason) = never_claimed_reason(kind, template)
     {
-        claim.why = why;
+        claim.why = reason;
     }
     claim
 }
@@ -167,13 +167,13 @@ pub fn simulate(
     match scheduled {
         Ok(scheduled) => TemplateSimulationResult {
             clusters: scheduled.clusters,
-            blocked_by: scheduled.skip_reason.map(|why| why.to_string()),
-            failure: scheduled.failure.map(|why| why.to_string()),
+            blocked_by: scheduled.skip_reason.map(|reason| reason.to_string()),
+            failure: scheduled.failure.map(|reason| reason.to_string()),
             explanation: scheduled.explanation,
             ..unchanged
         },
-        Err(why) => TemplateSimulationResult {
-            blocked_by: Some(why),
+        Err(reason) => TemplateSimulationResult {
+            blocked_by: Some(reason),
             ..unchanged
         },
     }

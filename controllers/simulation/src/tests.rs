@@ -273,7 +273,7 @@ fn simulated_templates_do_not_share_the_same_capacity() {
 fn a_claim_is_explained() {
     let snapshot = clusters();
     let all = json!({"resourceSelectors": [{"apiVersion": "apps/v1", "kind": "Deployment"}]});
-    let why = |policies: &[Object], of: Option<&str>| {
+    let explanation = |policies: &[Object], of: Option<&str>| {
         let input = simulation_input(policies, &snapshot, FeatureGates::default());
         explain_claim(&input, &deployments(), &template(of)).why
     };
@@ -313,6 +313,6 @@ fn a_claim_is_explained() {
         ),
     ];
     for (policies, of, expected) in table {
-        assert_eq!(why(policies, of), expected);
+        assert_eq!(explanation(policies, of), expected);
     }
 }

@@ -86,8 +86,8 @@ fn confirm(mut input: impl BufRead) -> anyhow::Result<bool> {
 /// Why the addons are not all as desired, by what the server reports; empty if they are.
 fn differences(addons: &[Addon], desired: &str, statuses: &[AddonStatus]) -> Vec<String> {
     let differs = |addon: &Addon| {
-        let found = statuses.iter().find(|status| status.name == addon.name());
-        match found {
+        let reported_status = statuses.iter().find(|status| status.name == addon.name());
+        match reported_status {
             Some(status) if status.status == desired => None,
             Some(status) => Some(format!("{addon} is {}", status.status)),
             None => Some(format!("{addon} is not reported")),

@@ -83,7 +83,7 @@ impl Examination<'_> {
     }
 
     async fn get(&self, path: &str, most: usize) -> QueryResult<HttpAnswer> {
-        let asked = Timestamp::now();
+        let timestamp = Timestamp::now();
         let began = tokio::time::Instant::now();
         let response = self.answer(self.api.get_response(path, most)).await?;
         let date = response.headers().get("date");
@@ -92,7 +92,7 @@ impl Examination<'_> {
             code: response.status().as_u16(),
             body: String::from_utf8_lossy(response.body()).into_owned(),
             date: date.and_then(|date| httpdate::parse_http_date(date).ok()?.try_into().ok()),
-            asked,
+            asked: timestamp,
             took: began.elapsed(),
         })
     }

@@ -122,8 +122,8 @@ fn push(list: &mut Value, item: Value) -> anyhow::Result<()> {
 fn set_flag(arguments: &mut Value, flag: &str, value: &str) -> anyhow::Result<()> {
     let (start, argument) = (format!("--{flag}="), format!("--{flag}={value}"));
     let list = arguments.as_array_mut().into_iter().flatten();
-    let mut known = list.filter(|a| a.as_str().is_some_and(|a| a.starts_with(&start)));
-    match known.next() {
+    let mut occurrences = list.filter(|a| a.as_str().is_some_and(|a| a.starts_with(&start)));
+    match occurrences.next() {
         Some(existing) => *existing = argument.into(),
         None => push(arguments, argument.into())?,
     }

@@ -269,9 +269,12 @@ mod tests {
             "statusReflection",
             "function ReflectStatus(o) error('no') end",
         );
-        let why = execute_documents(&[broken], status, |_| {})
+        let error = execute_documents(&[broken], status, |_| {})
             .await
             .unwrap_err();
-        assert!(why.contains("mine: ReflectStatus: script:1: no"), "{why}");
+        assert!(
+            error.contains("mine: ReflectStatus: script:1: no"),
+            "{error}"
+        );
     }
 }

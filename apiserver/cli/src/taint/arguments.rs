@@ -111,15 +111,15 @@ fn parse_taint(spec: &str) -> anyhow::Result<Taint> {
             taint.effect = (*effect).to_owned();
             let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
             ensure!(!value.contains('='), "invalid taint spec: {spec}");
-            if let Err(why) = validate_label_value(value) {
-                bail!("invalid taint spec: {spec}, {why}");
+            if let Err(reason) = validate_label_value(value) {
+                bail!("invalid taint spec: {spec}, {reason}");
             }
             (taint.key, taint.value) = (key.to_owned(), value.to_owned());
         }
         _ => bail!("invalid taint spec: {spec}"),
     }
-    if let Err(why) = validate_qualified_name(&taint.key) {
-        bail!("invalid taint spec: {spec}, {why}");
+    if let Err(reason) = validate_qualified_name(&taint.key) {
+        bail!("invalid taint spec: {spec}, {reason}");
     }
     Ok(taint)
 }

@@ -41,8 +41,8 @@ pub(crate) async fn collect_inputs(
     name: &str,
 ) -> anyhow::Result<WhyInputs> {
     let discovered = api.discover().await?.resources;
-    let found = resource_args::find_resource(&discovered, typed)?;
-    let (kind, template) = find_template(api, &discovered, found, namespace, name).await?;
+    let api_resource = resource_args::find_resource(&discovered, typed)?;
+    let (kind, template) = find_template(api, &discovered, api_resource, namespace, name).await?;
     let namespace = template.namespace();
     let (resource, id) = match namespace {
         "" => (&CLUSTER_BINDINGS, CLUSTER_BINDING_ID),

@@ -169,7 +169,7 @@ pub(crate) fn build_report(inputs: &WhyInputs) -> WhyReport {
             Ok(decision) => (Some(decision), None),
             Err(e) => (None, Some(format!("the decision cannot be read: {e}"))),
         },
-        Some(Err(why)) => (None, Some(format!("the decision cannot be read: {why}"))),
+        Some(Err(reason)) => (None, Some(format!("the decision cannot be read: {reason}"))),
     };
     let clusters = rows(inputs, decision.as_ref());
     let mut pending = Vec::new();
@@ -178,8 +178,8 @@ pub(crate) fn build_report(inputs: &WhyInputs) -> WhyReport {
             let kind = &inputs.api_resource.kind;
             let (name, namespace) = (template.name(), template.namespace());
             let too_long = names::template_name_error(kind, name, namespace);
-            let why = too_long.unwrap_or_else(|| "its binding has not been created yet".into());
-            pending.push(why);
+            let reason = too_long.unwrap_or_else(|| "its binding has not been created yet".into());
+            pending.push(reason);
         }
         None => pending.push(claim.why.clone()),
         Some((object, binding)) => {

@@ -70,10 +70,13 @@ fn a_template_whose_name_is_too_long_says_so() {
     policy["spec"]["resourceSelectors"][0]["name"] = name.into();
     inputs.policies = vec![object(&policy)];
     let report = report::build_report(&inputs);
-    let [why] = &report.pending[..] else {
+    let [reason] = &report.pending[..] else {
         panic!("{:?}", report.pending);
     };
-    assert!(why.contains("must be no more than 253 characters"), "{why}");
+    assert!(
+        reason.contains("must be no more than 253 characters"),
+        "{reason}"
+    );
 }
 
 fn bound_template(spec: Value, status: Value, decision: Value) -> WhyInputs {
@@ -267,10 +270,13 @@ fn a_template_without_clusters() {
         json!({"placement": {}, "suspension": {"scheduling": true, "dispatching": true}});
     let reasons = pending(of(suspended, &json!({})));
     assert_eq!(reasons.len(), 3, "{reasons:?}");
-    let mut refused = of(
+    let mut forbidden_inputs = of(
         json!({"requiredBy": [{"namespace": "n", "name": "db"}]}),
         &json!({}),
     );
-    refused.decision = Some(Err("forbidden".into()));
-    assert_eq!(pending(refused), ["the decision cannot be read: forbidden"]);
+    forbidden_inputs.decision = Some(Err("forbidden".into()));
+    assert_eq!(
+        pending(forbidden_inputs),
+        ["the decision cannot be read: forbidden"]
+    );
 }

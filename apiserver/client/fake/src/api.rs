@@ -172,11 +172,11 @@ impl FakeApi {
         let moved = self.server.event_counter.subscribe();
         let state = self.server.store.lock();
         if from > 0 && from < state.compacted_revision {
-            let why = format!(
+            let message = format!(
                 "too old resource version: {from} ({})",
                 state.compacted_revision
             );
-            return Err(Status::expired(why).into());
+            return Err(Status::expired(message).into());
         }
         let mut pending = VecDeque::new();
         let mut position = state.history.len();

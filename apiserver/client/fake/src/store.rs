@@ -105,8 +105,8 @@ impl FakeStore {
             body["metadata"] = json!({});
         }
         if !metadata_string(&body, "resourceVersion").is_empty() {
-            let why = "resourceVersion should not be set on objects to be created";
-            return Err(Status::bad_request(why).into());
+            let message = "resourceVersion should not be set on objects to be created";
+            return Err(Status::bad_request(message).into());
         }
         self.set_type_meta(at.resource, kind, &mut body);
         self.check_namespace(at, &mut body)?;
@@ -150,8 +150,8 @@ impl FakeStore {
         let uid = metadata_string(&body, "uid");
         let old = self.get(at)?;
         if metadata_string(&body, "name") == at.name && !uid.is_empty() && uid != old.uid() {
-            let why = "metadata.uid: field is immutable";
-            return Err(Status::failure(422, "Invalid", why).into());
+            let message = "metadata.uid: field is immutable";
+            return Err(Status::failure(422, "Invalid", message).into());
         }
         self.write(at, body, "")
     }
@@ -165,8 +165,8 @@ impl FakeStore {
         }
         self.check_namespace(at, &mut body)?;
         if metadata_string(&body, "name") != at.name {
-            let why = "the name of the object does not match the name on the URL";
-            return Err(Status::bad_request(why).into());
+            let message = "the name of the object does not match the name on the URL";
+            return Err(Status::bad_request(message).into());
         }
         check_preconditions(at, &old, &metadata_string(&body, "resourceVersion"), uid)?;
         let mut after = body;
@@ -207,8 +207,8 @@ impl FakeStore {
         if old.meta().deleting {
             let had = finalizers_of(&before);
             if finalizers_of(&after).iter().any(|f| !had.contains(f)) {
-                let why = "no new finalizers can be added if the object is being deleted";
-                return Err(Status::failure(422, "Invalid", why.to_owned()).into());
+                let message = "no new finalizers can be added if the object is being deleted";
+                return Err(Status::failure(422, "Invalid", message.to_owned()).into());
             }
         }
         if after == before {
@@ -365,8 +365,8 @@ impl FakeStore {
         if body_namespace.is_empty() && !at.namespace.is_empty() {
             body["metadata"]["namespace"] = json!(at.namespace);
         } else if body_namespace != at.namespace {
-            let why = "the namespace of the provided object does not match the namespace sent on the request";
-            return Err(Status::bad_request(why).into());
+            let message = "the namespace of the provided object does not match the namespace sent on the request";
+            return Err(Status::bad_request(message).into());
         }
         Ok(())
     }
@@ -417,11 +417,11 @@ fn check_preconditions(
     uid: &str,
 ) -> Result<()> {
     if !uid.is_empty() && uid != old.uid() {
-        let why = format!(
+        let message = format!(
             "Precondition failed: UID in precondition: {uid}, UID in object meta: {}",
             old.uid()
         );
-        return Err(Status::conflict(at.resource, at.name, why).into());
+        return Err(Status::conflict(at.resource, at.name, message).into());
     }
     if !revision.is_empty() && revision != old.revision().to_string() {
         return Err(Status::stale_resource_version(at.resource, at.name).into());

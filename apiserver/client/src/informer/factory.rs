@@ -189,8 +189,8 @@ impl InformerFactory {
         let waiting = all.iter().filter(|i| !i.has_synced());
         waiting
             .map(|i| {
-                let why = i.last_error().unwrap_or_else(|| "not listed yet".into());
-                format!("{}: {why}", i.resource())
+                let reason = i.last_error().unwrap_or_else(|| "not listed yet".into());
+                format!("{}: {reason}", i.resource())
             })
             .collect()
     }

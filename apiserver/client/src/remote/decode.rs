@@ -58,8 +58,8 @@ impl<'de> Visitor<'de> for ListItems<'_> {
     ) -> std::result::Result<Vec<Object>, A::Error> {
         while let Some(item) = seq.next_element::<&'de RawValue>()? {
             if self.items.len() >= MAX_LIST_ITEMS {
-                let why = format!("a list has more than {MAX_LIST_ITEMS} items");
-                return Err(de::Error::custom(why));
+                let message = format!("a list has more than {MAX_LIST_ITEMS} items");
+                return Err(de::Error::custom(message));
             }
             let item = add_type_meta(item.get(), self.head).map_err(de::Error::custom)?;
             let object = Object::from_json_trimmed(item.as_bytes());
@@ -177,8 +177,8 @@ impl WatchEventDecoder {
             let Some(at) = fresh.iter().position(|b| *b == b'\n') else {
                 self.searched = self.buffer.len();
                 if self.searched > MAX_WATCH_EVENT_BYTES {
-                    let why = format!("a watch event exceeds {MAX_WATCH_EVENT_BYTES} bytes");
-                    return Err(Error::Protocol(why));
+                    let message = format!("a watch event exceeds {MAX_WATCH_EVENT_BYTES} bytes");
+                    return Err(Error::Protocol(message));
                 }
                 return Ok(None);
             };

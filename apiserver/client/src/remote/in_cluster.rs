@@ -23,8 +23,8 @@ impl InClusterEnvironment {
     /// a pod.
     pub fn from_environment() -> Result<Self, RestConfigError> {
         let variable = |name: &str| {
-            let found = std::env::var(name).ok().filter(|v| !v.is_empty());
-            found.ok_or_else(|| {
+            let value = std::env::var(name).ok().filter(|v| !v.is_empty());
+            value.ok_or_else(|| {
                 RestConfigError(format!(
                     "{name} is not set: this process does not run in a pod of a cluster; name a kubeconfig instead"
                 ))

@@ -455,10 +455,10 @@ async fn a_page_that_is_too_large_is_asked_for_in_smaller_ones() {
     };
     let page = list(60).await.unwrap();
     assert_eq!((page.items.len(), &*page.continue_token), (1, "c"));
-    let refused = list(1).await.unwrap_err().to_string();
+    let error = list(1).await.unwrap_err().to_string();
     assert!(
-        refused.contains("the reply exceeds 67108864 bytes"),
-        "{refused}"
+        error.contains("the reply exceeds 67108864 bytes"),
+        "{error}"
     );
     server.tasks.stop().await;
 }

@@ -91,12 +91,12 @@ impl AgentCsrApprovingController {
                     self.write(&object, csr, ("Approved", AUTO_APPROVED, permission.1))
                         .await
                 }
-                CertificateDecision::Deny(why) => {
-                    self.write(&object, csr, ("Denied", "AutoDenied", &why))
+                CertificateDecision::Deny(reason) => {
+                    self.write(&object, csr, ("Denied", "AutoDenied", &reason))
                         .await
                 }
-                CertificateDecision::Leave(why) => {
-                    tracing::warn!(request = key, why, "not approved");
+                CertificateDecision::Leave(reason) => {
+                    tracing::warn!(request = key, reason, "not approved");
                     Ok(())
                 }
             };
@@ -172,9 +172,9 @@ impl AgentCsrApprovingController {
         let exists = self.cluster(cluster).await?.is_some();
         let registered = match AgentRegistration::of_object(csr).transpose() {
             Ok(registered) => registered,
-            Err(why) => {
-                let why = format!("the annotation {AGENT_REGISTRATION} is invalid: {why}");
-                return Ok(CertificateDecision::Deny(why));
+            Err(error) => {
+                let reason = format!("the annotation {AGENT_REGISTRATION} is invalid: {error}");
+                return Ok(CertificateDecision::Deny(reason));
             }
         };
         let secrets = match request.token_id() {

@@ -308,8 +308,8 @@ impl ClusterController {
     /// ones.
     async fn waits_for_agent(&self, cluster: &Object) -> Result<bool> {
         let space = names::execution_space_name(cluster.name());
-        let known = self.namespaces.get("", &space);
-        let may_have_new_works = known.is_some_and(|n| !n.meta().deleting);
+        let namespace = self.namespaces.get("", &space);
+        let may_have_new_works = namespace.is_some_and(|n| !n.meta().deleting);
         if may_have_new_works && !self.bindings.scheduled_to(cluster.name()).is_empty() {
             return Ok(true);
         }

@@ -170,14 +170,14 @@ async fn a_silent_agent_becomes_unknown_and_its_works_lose_their_finalizers() {
         json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
         "metadata": {"name": "p1", "namespace": LEASE_NAMESPACE}, "spec": {"renewTime": at}})
     };
-    let mut told = fixture
+    let mut silent_cluster = fixture
         .wait_for_cluster("p1", |c| finalizers(c).is_array())
         .await;
-    told["status"] = json!({"conditions": [{"type": "Ready", "status": "True", "reason": "ClusterReady", "message": "",
+    silent_cluster["status"] = json!({"conditions": [{"type": "Ready", "status": "True", "reason": "ClusterReady", "message": "",
                                             "lastTransitionTime": "2026-01-01T00:00:00Z"},
                                            {"type": "AgentTunnel", "status": "True", "reason": "AgentTunnelOpen", "message": "",
                                             "lastTransitionTime": "2026-01-01T00:00:00Z"}]});
-    fixture.host.seed(&CLUSTERS, told);
+    fixture.host.seed(&CLUSTERS, silent_cluster);
     for second in 0..6 {
         let now = jiff::Timestamp::from_second(1_767_225_600 + second * 15).unwrap();
         fixture.host.seed(&LEASES, lease(&rfc3339_micros(now)));

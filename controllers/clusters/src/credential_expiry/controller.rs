@@ -84,8 +84,8 @@ impl CredentialExpiryController {
     /// The Secrets of a namespace; a change enqueues the clusters that refer to it.
     fn secrets_of(self: &Arc<Self>, namespace: &str) -> Informer {
         let mut all = self.secrets.lock();
-        if let Some(known) = all.get(namespace) {
-            return known.clone();
+        if let Some(existing) = all.get(namespace) {
+            return existing.clone();
         }
         let select = ListWatchSelector::all(&SECRETS).namespace(namespace);
         let informer = self.informers.get(&self.api, &select);

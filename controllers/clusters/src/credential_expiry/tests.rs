@@ -90,8 +90,8 @@ async fn an_agent_warns_before_its_certificate_expires() {
         });
         fixture.host.seed(&CLUSTERS, cluster("m1", "Pull"));
         fixture.wait_until_idle().await;
-        let found = fixture.cluster("m1");
-        let (status, reason) = condition_of(&found, "AgentCertificateValid");
+        let actual = fixture.cluster("m1");
+        let (status, reason) = condition_of(&actual, "AgentCertificateValid");
         let expected = match warned {
             true => ("False", "CredentialsExpireSoon"),
             false => ("", ""),

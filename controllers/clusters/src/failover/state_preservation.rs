@@ -48,12 +48,13 @@ fn render_label(
     rule: &StatePreservationRule,
     status: &Value,
 ) -> Result<(String, String), StatePreservationError> {
-    let text =
-        render_template(&rule.json_path, status).map_err(|why| StatePreservationError::Path {
+    let text = render_template(&rule.json_path, status).map_err(|reason| {
+        StatePreservationError::Path {
             label: rule.alias_label_name.clone(),
             path: rule.json_path.clone(),
-            why,
-        })?;
+            why: reason,
+        }
+    })?;
     Ok((rule.alias_label_name.clone(), text))
 }
 
@@ -129,8 +130,11 @@ mod tests {
         assert_eq!(check(Some(&rules(json!([]))), "b"), Ok(None));
         assert_eq!(check(Some(&one), "a"), Ok(Some("x".into())));
         for cluster in ["b", "c"] {
-            let why = check(Some(&one), cluster).unwrap_err().to_string();
-            assert!(why.ends_with(&format!("from Cluster({cluster})")), "{why}");
+            let error = check(Some(&one), cluster).unwrap_err().to_string();
+            assert!(
+                error.ends_with(&format!("from Cluster({cluster})")),
+                "{error}"
+            );
         }
     }
 }

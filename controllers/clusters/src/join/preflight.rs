@@ -117,7 +117,7 @@ async fn check_readiness(member: &dyn Api) -> (Option<PreflightFailure>, Duratio
         let began = Instant::now();
         let answer = with_timeout(member.get_raw("/readyz")).await;
         slowest = slowest.max(began.elapsed());
-        let found = match answer {
+        let last_failure = match answer {
             Err(Error::Status(status)) if status.code >= 500 => failure(
                 PreflightCheck::Ready,
                 format!("the API server of the member is not ready: {status}"),
@@ -129,7 +129,7 @@ async fn check_readiness(member: &dyn Api) -> (Option<PreflightFailure>, Duratio
         };
         // A server that has just started is not ready for a moment.
         if Instant::now() + READY_INTERVAL > deadline {
-            return (Some(found), slowest);
+            return (Some(last_failure), slowest);
         }
         tokio::time::sleep(READY_INTERVAL).await;
     }

@@ -295,8 +295,8 @@ async fn delete_credentials(
         match delete_credential(control, cluster, reference).await {
             Ok(true) => report.deleted_credentials.push(key),
             Ok(false) => {
-                let why = format!("{key} (it does not belong to the cluster)");
-                report.remaining_credentials.push(why);
+                let entry = format!("{key} (it does not belong to the cluster)");
+                report.remaining_credentials.push(entry);
             }
             Err(error) => report
                 .remaining_credentials

@@ -88,9 +88,9 @@ async fn wait_for_certificate(control: &dyn Api, name: &str) -> Result<String, E
             let pem = pem.and_then(|bytes| String::from_utf8(bytes).ok());
             return pem.ok_or_else(|| Error::Protocol("the certificate is not PEM".into()));
         }
-        if let Some(why) = refusal(&status) {
-            let why = format!("the certificate request {name:?} was refused: {why}");
-            return Err(Error::Protocol(why));
+        if let Some(reason) = refusal(&status) {
+            let message = format!("the certificate request {name:?} was refused: {reason}");
+            return Err(Error::Protocol(message));
         }
         tokio::time::sleep(POLL_INTERVAL).await;
     }

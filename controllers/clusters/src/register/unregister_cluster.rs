@@ -44,11 +44,11 @@ pub async fn unregister(
 ) -> Result<UnjoinReport, Error> {
     let at = ResourcePath::object(&CLUSTERS, "", &spec.name);
     let Some(cluster) = ignore_not_found(control.get(at).await)? else {
-        let why = format!(
+        let message = format!(
             "no cluster object {:?} found in the control plane",
             spec.name
         );
-        return Err(Error::Protocol(why));
+        return Err(Error::Protocol(message));
     };
     if cluster.decode::<Cluster>()?.spec.sync_mode != "Pull" {
         return Err(Error::Protocol(format!(

@@ -37,10 +37,10 @@ fn decision_matches(spec: &RemedySpec, conditions: &[Condition]) -> bool {
 
 /// An absent condition matches neither operator.
 fn condition_matches(requirement: &ClusterConditionRequirement, conditions: &[Condition]) -> bool {
-    let found = conditions
+    let actual = conditions
         .iter()
         .find(|c| c.condition_type == requirement.condition_type);
-    found.is_some_and(|condition| {
+    actual.is_some_and(|condition| {
         let equal = condition.status == requirement.condition_status;
         match requirement.operator.as_str() {
             "Equal" => equal,

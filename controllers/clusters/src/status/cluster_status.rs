@@ -240,11 +240,11 @@ mod tests {
         let mut resources: Vec<_> = (0..=MAX_LISTED_RESOURCES).map(name).collect();
         let long = "x".repeat(MAX_NAME_BYTES + 1);
         resources.insert(0, api_resource("", "v1", &long, "Long"));
-        let found = ServerResources {
+        let discovery = ServerResources {
             resources,
             failed_group_versions: Vec::new(),
         };
-        let info = MemberApiInfo::new(Some(long.clone()), Some(&found));
+        let info = MemberApiInfo::new(Some(long.clone()), Some(&discovery));
         assert_eq!(info.version, "");
         assert_eq!(info.completeness.reason, "Partial");
         let listed: usize = info.enablements.iter().map(|e| e.resources.len()).sum();
@@ -261,11 +261,11 @@ mod tests {
             api_resource("apps", "v1", "deployments", "Deployment"),
             api_resource("", "v1", "pods", "Pod"),
         ];
-        let mut found = ServerResources {
+        let mut discovery = ServerResources {
             resources,
             failed_group_versions: Vec::new(),
         };
-        let facts = MemberApiInfo::new(Some("v1.36.0".into()), Some(&found));
+        let facts = MemberApiInfo::new(Some("v1.36.0".into()), Some(&discovery));
         assert_eq!(
             json!(facts.enablements),
             json!([
@@ -276,10 +276,10 @@ mod tests {
         let completeness =
             |facts: &MemberApiInfo| (facts.completeness.status, facts.completeness.reason);
         assert_eq!(completeness(&facts), ("True", "Complete"));
-        found
+        discovery
             .failed_group_versions
             .push(("metrics.k8s.io/v1".into(), "down".into()));
-        let partial = MemberApiInfo::new(None, Some(&found));
+        let partial = MemberApiInfo::new(None, Some(&discovery));
         assert_eq!(completeness(&partial), ("False", "Partial"));
         assert!(partial.completeness.message.contains("(2)"));
         assert_eq!(

@@ -274,17 +274,17 @@ fn invalid_requirements_name_the_component() {
         wrong(cpu_requirements("much")),
         "resourceRequest: invalid quantity"
     );
-    let why = wrong(claim_requirements(json!({"nodeSelector": 1})));
-    assert!(why.starts_with("nodeClaim: "), "{why}");
+    let error = wrong(claim_requirements(json!({"nodeSelector": 1})));
+    assert!(error.starts_with("nodeClaim: "), "{error}");
     let components = [component(1, cpu_requirements("much"))];
     let subject = EstimateSubject::Sets {
         namespace: "n",
         components: &components,
     };
-    let why = ParsedEstimateRequest::from_subject(subject, none)
+    let error = ParsedEstimateRequest::from_subject(subject, none)
         .err()
         .unwrap();
-    assert_eq!(why, "component \"c\": resourceRequest: invalid quantity");
+    assert_eq!(error, "component \"c\": resourceRequest: invalid quantity");
 }
 
 /// The definition: node by node and replica by replica.

@@ -31,8 +31,8 @@ fn values_at(bytes: &[u8], path: &[u32]) -> Vec<String> {
     let Some((first, rest)) = path.split_first() else {
         return vec![String::from_utf8(bytes.to_vec()).unwrap()];
     };
-    let found = fields(bytes).into_iter().filter(|(tag, _)| tag == first);
-    found
+    let children = fields(bytes).into_iter().filter(|(tag, _)| tag == first);
+    children
         .flat_map(|(_, content)| values_at(&content, rest))
         .collect()
 }
@@ -137,8 +137,8 @@ fn absent_requirements_are_not_sent() {
     assert_eq!(sent(None), [(1, 2)]);
     assert_eq!(sent(Some(json!({}))), [(1, 2), (2, 0)]);
     let wrong = json!({"resourceRequest": {"cpu": "much"}});
-    let why = replicas_request("m1", Some(&wrong), nobody).unwrap_err();
-    assert!(why.starts_with("resourceRequest[cpu]: "), "{why}");
+    let error = replicas_request("m1", Some(&wrong), nobody).unwrap_err();
+    assert!(error.starts_with("resourceRequest[cpu]: "), "{error}");
 }
 
 // proves: EST-protocol

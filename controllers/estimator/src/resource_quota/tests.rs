@@ -42,7 +42,7 @@ const NO_WORKLOADS: &[Arc<AssumedWorkload>] = &[];
 fn quotas_limit_replicas_by_their_free_amounts() {
     let request = json!({"namespace": "n", "priorityClassName": "high",
                          "resourceRequest": {"cpu": "500m", "memory": "1Gi", "x.y/gpu": "1"}});
-    let asked = EstimateSubject::Replicas(Some(&request));
+    let subject = EstimateSubject::Replicas(Some(&request));
     let cpu: &[_] = &[("cpu", "4")];
     let one: &[_] = &[("cpu", "1")];
     let table: Vec<(MemberResourceQuota, i64)> = vec![
@@ -121,15 +121,15 @@ fn quotas_limit_replicas_by_their_free_amounts() {
     ];
     for (quota, expected) in &table {
         assert_eq!(
-            fit_within_quotas([quota], &asked, NO_WORKLOADS),
+            fit_within_quotas([quota], &subject, NO_WORKLOADS),
             *expected,
             "{quota:?}"
         );
     }
     let all = table.iter().map(|(quota, _)| quota);
-    assert_eq!(fit_within_quotas(all, &asked, NO_WORKLOADS), 0);
+    assert_eq!(fit_within_quotas(all, &subject, NO_WORKLOADS), 0);
     assert_eq!(
-        fit_within_quotas([], &asked, NO_WORKLOADS),
+        fit_within_quotas([], &subject, NO_WORKLOADS),
         UNBOUNDED_REPLICAS
     );
     let full = quota(cpu, &[("cpu", "4")], &[]);
@@ -138,14 +138,14 @@ fn quotas_limit_replicas_by_their_free_amounts() {
         UNBOUNDED_REPLICAS
     );
     let classless = json!({"namespace": "n", "resourceRequest": {"cpu": "1"}});
-    let asked = EstimateSubject::Replicas(Some(&classless));
+    let subject = EstimateSubject::Replicas(Some(&classless));
     let scoped = |operator| quota(cpu, one, &[class(operator, &[])]);
     assert_eq!(
-        fit_within_quotas([&scoped("Exists")], &asked, NO_WORKLOADS),
+        fit_within_quotas([&scoped("Exists")], &subject, NO_WORKLOADS),
         UNBOUNDED_REPLICAS
     );
     assert_eq!(
-        fit_within_quotas([&scoped("DoesNotExist")], &asked, NO_WORKLOADS),
+        fit_within_quotas([&scoped("DoesNotExist")], &subject, NO_WORKLOADS),
         3
     );
 }
@@ -164,7 +164,7 @@ fn component(replicas: i64, class: &str, cpu: &str) -> Component {
 #[test]
 fn sets_request_the_sum_of_their_components() {
     let components = [component(2, "high", "500m"), component(1, "low", "1")];
-    let asked = EstimateSubject::Sets {
+    let subject = EstimateSubject::Sets {
         namespace: "n",
         components: &components,
     };
@@ -179,14 +179,14 @@ fn sets_request_the_sum_of_their_components() {
         &[("cpu", "1")],
         &[("PriorityClass", "In", &["none"])],
     );
-    assert_eq!(fit_within_quotas([&plain], &asked, NO_WORKLOADS), 4);
-    assert_eq!(fit_within_quotas([&high], &asked, NO_WORKLOADS), 3);
+    assert_eq!(fit_within_quotas([&plain], &subject, NO_WORKLOADS), 4);
+    assert_eq!(fit_within_quotas([&high], &subject, NO_WORKLOADS), 3);
     assert_eq!(
-        fit_within_quotas([&other], &asked, NO_WORKLOADS),
+        fit_within_quotas([&other], &subject, NO_WORKLOADS),
         UNBOUNDED_REPLICAS
     );
     assert_eq!(
-        fit_within_quotas([&plain, &high, &other], &asked, NO_WORKLOADS),
+        fit_within_quotas([&plain, &high, &other], &subject, NO_WORKLOADS),
         3
     );
 }
@@ -195,7 +195,7 @@ fn sets_request_the_sum_of_their_components() {
 #[test]
 fn assumed_workloads_of_the_namespace_reduce_the_quota() {
     let request = json!({"namespace": "n", "resourceRequest": {"cpu": "1"}});
-    let asked = EstimateSubject::Replicas(Some(&request));
+    let subject = EstimateSubject::Replicas(Some(&request));
     let left = quota(&[("cpu", "5")], &[("cpu", "1")], &[]);
     let assumed = |namespace: &str, replicas| {
         Arc::new(AssumedWorkload {
@@ -206,7 +206,7 @@ fn assumed_workloads_of_the_namespace_reduce_the_quota() {
     for (namespace, replicas, expected) in [("n", 3, 1), ("n", 4, 0), ("n", 9, 0), ("m", 3, 4)] {
         let assumed = [assumed(namespace, replicas)];
         assert_eq!(
-            fit_within_quotas([&left], &asked, &assumed),
+            fit_within_quotas([&left], &subject, &assumed),
             expected,
             "{namespace} {replicas}"
         );

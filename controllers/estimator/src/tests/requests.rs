@@ -382,8 +382,8 @@ async fn both_sides_present_certificates_if_configured() {
     .await;
     let mut missing = pki.files(true, true, false);
     missing.ca = Some(pki.dir.path().join("none.crt"));
-    let why = missing.check().unwrap_err();
-    assert!(why.contains("none.crt: "), "{why}");
+    let error = missing.check().unwrap_err();
+    assert!(error.contains("none.crt: "), "{error}");
     pki.files(true, true, false).check().unwrap();
     for (tls, expected) in [
         (Some(pki.files(true, true, false)), estimator_answer(7)),

@@ -164,10 +164,10 @@ async fn the_server_rejects_requests_for_other_clusters() {
     assert_eq!(answers, [AccurateEstimate::Failed]);
     let own = count_unschedulable(address, "other").await.unwrap_err();
     assert!(own.message().contains("not found"), "{own}");
-    let why = count_unschedulable(address, "m1").await.unwrap_err();
+    let status = count_unschedulable(address, "m1").await.unwrap_err();
     let expected = "cluster name does not match, got: m1, desire: other";
     assert_eq!(
-        (why.code(), why.message()),
+        (status.code(), status.message()),
         (tonic::Code::Unknown, expected)
     );
     test_fixture.tasks.stop().await;
@@ -270,8 +270,8 @@ async fn the_server_verifies_clients_unless_disabled() {
         key: file("none.key"),
         ..config(true)
     };
-    let why = missing.check().unwrap_err();
-    assert!(why.contains("none.key: "), "{why}");
+    let error = missing.check().unwrap_err();
+    assert!(error.contains("none.key: "), "{error}");
     let answer = estimator_answer(10);
     for (server, client, expected) in [
         (config(true), Some(pki.files(true, true, false)), answer),

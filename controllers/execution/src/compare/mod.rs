@@ -70,7 +70,7 @@ pub(crate) fn update_of(
     }
     let mut merge = MemberMerge::default();
     let metadata = desired.get_mut("metadata").map(Value::take);
-    let mut wanted = match desired {
+    let mut desired_fields = match desired {
         Value::Object(fields) => fields,
         _ => Map::new(),
     };
@@ -78,11 +78,12 @@ pub(crate) fn update_of(
     for (name, value) in observed.as_object().into_iter().flatten() {
         if !UNMERGED_FIELDS.contains(&name.as_str()) {
             let field = root.and_then(|root| root.field(name));
-            let value = merge.merge_field(wanted.remove(name), value, field, &rule.field(name));
+            let value =
+                merge.merge_field(desired_fields.remove(name), value, field, &rule.field(name));
             merged.extend(value.map(|value| (name.clone(), value)));
         }
     }
-    merged.extend(wanted);
+    merged.extend(desired_fields);
     // Where the status is no subresource, an update without it would remove it.
     if let Some(status) = observed.get("status") {
         merged.insert("status".into(), status.clone());
@@ -105,8 +106,8 @@ fn is_same(body: &Value, observed: &Value, root: Option<SchemaCursor<'_>>) -> bo
             || is_subset(value, &body[name], field, ElementOrder::Same)
     };
     let has_keys_of = |map: &str| {
-        let (ours, theirs) = (&body["metadata"][map], &observed["metadata"][map]);
-        is_subset(theirs, ours, None, ElementOrder::Same)
+        let (desired_map, observed_map) = (&body["metadata"][map], &observed["metadata"][map]);
+        is_subset(observed_map, desired_map, None, ElementOrder::Same)
     };
     is_subset(body, observed, root, ElementOrder::Same)
         && observed

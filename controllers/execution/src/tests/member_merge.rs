@@ -68,10 +68,10 @@ fn leaves_of(object: &Value) -> Vec<(String, Value)> {
                 .cloned()
         }
     };
-    let found = LEAVES
+    let leaves = LEAVES
         .iter()
         .filter_map(|leaf| Some(((*leaf).to_owned(), value(leaf)?)));
-    found.collect()
+    leaves.collect()
 }
 
 /// The `fieldsV1` of a manager of some leaves.
@@ -125,8 +125,8 @@ proptest! {
         before in 0u16..512, after in 0u16..512, member in 0u16..512, shared in 0u16..512,
     ) {
         let observed = object(before | member, "observed");
-        let (ours, theirs) = (fields(before & !(member & !shared)), fields(member));
-        let managers = managers(&[("flotilla", ours), ("member", theirs)]);
+        let (own_fields, member_fields) = (fields(before & !(member & !shared)), fields(member));
+        let managers = managers(&[("flotilla", own_fields), ("member", member_fields)]);
         let rule = RemovalRule::Owned(managers.owners());
         let result = merged(&object(after, "desired"), &observed, None, &rule);
         let expected: Vec<(String, Value)> = LEAVES
@@ -145,8 +145,8 @@ proptest! {
     #[test]
     fn the_other_rules_keep_all_or_nothing(observed in 0u16..512, after in 0u16..512) {
         let (observed, desired) = (object(observed, "observed"), object(after, "desired"));
-        let whole = merged(&desired, &observed, None, &RemovalRule::Everything);
-        prop_assert_eq!(leaves_of(&whole), leaves_of(&desired));
+        let replacement = merged(&desired, &observed, None, &RemovalRule::Everything);
+        prop_assert_eq!(leaves_of(&replacement), leaves_of(&desired));
         let pod = Gvk::from_static("", "v1", "Pod");
         let kept = merged(&desired, &observed, Some(pod), &RemovalRule::Nothing);
         for (leaf, value) in leaves_of(&desired) {
@@ -178,11 +178,14 @@ fn alternatives_are_replaced_together() {
     let plain = json!({"strategy": {"type": "RollingUpdate"}});
     assert_eq!(repaired(plain, rolling.clone()), rolling);
     let pod = |volumes: Value| json!({"template": {"spec": {"volumes": volumes}}});
-    let theirs = json!({"name": "t", "emptyDir": {}});
-    let observed = pod(json!([{"name": "v", "emptyDir": {}}, theirs]));
+    let member_volume = json!({"name": "t", "emptyDir": {}});
+    let observed = pod(json!([{"name": "v", "emptyDir": {}}, member_volume]));
     let claim = json!({"name": "v", "persistentVolumeClaim": {"claimName": "c"}});
     let desired = pod(json!([claim]));
-    assert_eq!(repaired(desired, observed), pod(json!([claim, theirs])));
+    assert_eq!(
+        repaired(desired, observed),
+        pod(json!([claim, member_volume]))
+    );
 }
 
 // proves: EXE-list-keys
@@ -216,11 +219,26 @@ fn a_value_without_parts_is_replaced_or_kept_whole() {
     };
     check(&one, &more, &RemovalRule::Nothing, &more);
     check(&one, &more, &RemovalRule::Everything, &one);
-    let ours = managers(&[("flotilla", json!({"f:rules": {}}))]);
-    check(&one, &more, &RemovalRule::Owned(ours.owners()), &one);
-    let theirs = managers(&[("other", json!({"f:rules": {}}))]);
-    check(&one, &more, &RemovalRule::Owned(theirs.owners()), &more);
-    check(&more, &one, &RemovalRule::Owned(theirs.owners()), &more);
+    let own_managers = managers(&[("flotilla", json!({"f:rules": {}}))]);
+    check(
+        &one,
+        &more,
+        &RemovalRule::Owned(own_managers.owners()),
+        &one,
+    );
+    let other_managers = managers(&[("other", json!({"f:rules": {}}))]);
+    check(
+        &one,
+        &more,
+        &RemovalRule::Owned(other_managers.owners()),
+        &more,
+    );
+    check(
+        &more,
+        &one,
+        &RemovalRule::Owned(other_managers.owners()),
+        &more,
+    );
     let nothing = Value::from(Map::new());
     let keeps = update_of(
         nothing,

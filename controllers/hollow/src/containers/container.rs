@@ -52,10 +52,10 @@ pub(super) fn select_container(
         .find(|s| s["name"] == *container)
         .map(|s| &s["state"]);
     let Some((started, finished)) = state.and_then(run_times) else {
-        let why = state.and_then(|s| s["waiting"]["reason"].as_str());
+        let reason = state.and_then(|s| s["waiting"]["reason"].as_str());
         let text = format!(
             "container {container:?} in pod {name:?} is waiting to start: {}",
-            why.unwrap_or("ContainerCreating")
+            reason.unwrap_or("ContainerCreating")
         );
         return Err(Status::bad_request(text));
     };

@@ -86,14 +86,14 @@ fn compile(source: &str) -> Result<Vec<u8>, String> {
         return Ok(bytecode);
     }
     compiler.compile(source).map_err(|error| {
-        let why = match error {
+        let reason = match error {
             Error::SyntaxError { message, .. } => format!("line {message}"),
             other => other.to_string(),
         };
         if mentions_goto(source) {
-            format!("{why} (goto is not supported)")
+            format!("{reason} (goto is not supported)")
         } else {
-            why
+            reason
         }
     })
 }

@@ -57,21 +57,21 @@ pub(super) static HELM_RELEASE: ThirdPartyKindRules = ThirdPartyKindRules {
         })
     }),
     dependencies: Some(|release| {
-        let mut found = service_account_dependencies(release);
+        let mut references = service_account_dependencies(release);
         for values in list_at(release, "/spec/valuesFrom") {
             let kind = string_at(values, "/kind").unwrap_or_default();
             if ["Secret", "ConfigMap"].contains(&kind) {
                 let name = string_at(values, "/name")
                     .ok_or_else(|| field_error("/spec/valuesFrom", NAMES_EXPECTED))?;
-                found.push(core_dependency(release, kind, name));
+                references.push(core_dependency(release, kind, name));
             }
         }
         add_secret_dependencies(
             release,
-            &mut found,
+            &mut references,
             &["/spec/chart/spec/verify/secretRef", KUBE_CONFIG_SECRET],
         )?;
-        Ok(found)
+        Ok(references)
     }),
     ..RECONCILED_RULES
 };
@@ -90,13 +90,13 @@ pub(super) static KUSTOMIZATION: ThirdPartyKindRules = ThirdPartyKindRules {
         })
     }),
     dependencies: Some(|kustomization| {
-        let mut found = service_account_dependencies(kustomization);
+        let mut references = service_account_dependencies(kustomization);
         add_secret_dependencies(
             kustomization,
-            &mut found,
+            &mut references,
             &["/spec/decryption/secretRef", KUBE_CONFIG_SECRET],
         )?;
-        Ok(found)
+        Ok(references)
     }),
     ..RECONCILED_RULES
 };
@@ -176,13 +176,13 @@ pub(super) static OCI_REPOSITORY: ThirdPartyKindRules = ThirdPartyKindRules {
     }),
     aggregate_status: Some(SOURCE_AGGREGATION),
     dependencies: Some(|source| {
-        let mut found = service_account_dependencies(source);
+        let mut references = service_account_dependencies(source);
         add_secret_dependencies(
             source,
-            &mut found,
+            &mut references,
             &[SECRET_REF, VERIFY_SECRET_REF, "/spec/certSecretRef"],
         )?;
-        Ok(found)
+        Ok(references)
     }),
     ..SOURCE_RULES
 };

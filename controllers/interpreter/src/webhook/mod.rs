@@ -99,7 +99,7 @@ impl WebhookInterpreter {
                 object: attributes.object,
                 apply_json_patch: self.deps.apply_json_patch,
             }),
-            Err(why) => Err(webhook_error(&hook, why)),
+            Err(reason) => Err(webhook_error(&hook, reason)),
         })
     }
 
@@ -111,18 +111,18 @@ impl WebhookInterpreter {
         attributes: &InterpreterRequestAttributes<'_>,
     ) -> Result<ResourceInterpreterResponse, String> {
         let config = hook.client_config.as_ref();
-        let config = config.map_err(|why| format!("could not get REST client: {why}"))?;
+        let config = config.map_err(|reason| format!("could not get REST client: {reason}"))?;
         let no_context =
-            |why| format!("could not create ResourceInterpreterContext objects: {why}");
+            |reason| format!("could not create ResourceInterpreterContext objects: {reason}");
         if !hook.supports_version {
-            let why =
+            let reason =
                 "webhook does not accept known ResourceInterpreterContext versions (v1alpha1)";
-            return Err(no_context(why.to_owned()));
+            return Err(no_context(reason.to_owned()));
         }
         let uid = uuid::Uuid::new_v4().to_string();
         let body = attributes.encode(&uid, kind, operation);
         let body = body.map_err(|e| no_context(e.to_string()))?;
-        let call_failed = |why| format!("failed to call webhook: {why}");
+        let call_failed = |reason| format!("failed to call webhook: {reason}");
         let in_flight = hook.concurrency.acquire().await.map_err(call_failed)?;
         let call = self.deps.caller.call(config, body, hook.timeout);
         let ended = blocking_section(tokio::time::timeout(hook.timeout, call)).await;
@@ -130,18 +130,18 @@ impl WebhookInterpreter {
         let body = match ended {
             Ok(answered) => answered.map_err(call_failed)?,
             Err(_) => {
-                let why = format!("no answer within {}s", hook.timeout.as_secs());
-                return Err(call_failed(why));
+                let reason = format!("no answer within {}s", hook.timeout.as_secs());
+                return Err(call_failed(reason));
             }
         };
         context::parse_response(&uid, operation, &body)
     }
 }
 
-fn webhook_error(hook: &InterpreterWebhook, why: String) -> Error {
+fn webhook_error(hook: &InterpreterWebhook, reason: String) -> Error {
     Error::Webhook {
         hook: hook.uid.clone(),
-        why,
+        why: reason,
     }
 }
 
@@ -160,7 +160,7 @@ impl InterpreterWebhookResult {
         what: impl FnOnce(ResourceInterpreterResponse, Value, ApplyJsonPatch) -> Result<T, String>,
     ) -> Result<T, Error> {
         what(self.response, self.object, self.apply_json_patch)
-            .map_err(|why| webhook_error(&self.webhook, why))
+            .map_err(|reason| webhook_error(&self.webhook, reason))
     }
 
     pub(crate) fn replicas(self) -> Result<TemplateReplicas, Error> {

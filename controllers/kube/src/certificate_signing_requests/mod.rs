@@ -91,7 +91,7 @@ impl CertificateSigningRequestController {
                 return Ok(ReconcileAction::RequeueAfter(left));
             }
             CsrDecision::Delete => self.delete(&object).await,
-            CsrDecision::Fail(why) => self.fail(&object, csr, &why).await,
+            CsrDecision::Fail(error) => self.fail(&object, csr, &error).await,
             CsrDecision::Sign(request) => self.sign(&object, csr, &request).await,
             CsrDecision::ApproveIfAllowed(permissions, otherwise) => {
                 match self.first_permission(&csr, &permissions).await? {
@@ -125,8 +125,8 @@ impl CertificateSigningRequestController {
         mut csr: Value,
         request: &CertificateRequest,
     ) -> Result<(), Error> {
-        if let Err(why) = request.verify_signature() {
-            return self.fail(object, csr, &why).await;
+        if let Err(message) = request.verify_signature() {
+            return self.fail(object, csr, &message).await;
         }
         let usages = decision::usages(&csr);
         let to_sign = CertificateToSign {
@@ -139,13 +139,13 @@ impl CertificateSigningRequestController {
         self.update(object, "status", csr).await
     }
 
-    async fn fail(&self, object: &Object, mut csr: Value, why: &str) -> Result<(), Error> {
-        add_condition(&mut csr, "Failed", "SignerValidationFailure", why);
+    async fn fail(&self, object: &Object, mut csr: Value, message: &str) -> Result<(), Error> {
+        add_condition(&mut csr, "Failed", "SignerValidationFailure", message);
         self.update(object, "status", csr).await
     }
 
-    async fn approve(&self, object: &Object, mut csr: Value, why: &str) -> Result<(), Error> {
-        add_condition(&mut csr, "Approved", "AutoApproved", why);
+    async fn approve(&self, object: &Object, mut csr: Value, message: &str) -> Result<(), Error> {
+        add_condition(&mut csr, "Approved", "AutoApproved", message);
         self.update(object, "approval", csr).await
     }
 

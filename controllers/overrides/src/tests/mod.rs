@@ -126,8 +126,8 @@ fn the_most_specific_policy_is_applied_last() {
         ),
     ];
     for (policies, applied, expected) in table {
-        let (copy, found) = apply_to_manifest(&[], &policies);
-        assert_eq!(found.unwrap(), applied);
+        let (copy, actual) = apply_to_manifest(&[], &policies);
+        assert_eq!(actual.unwrap(), applied);
         assert_eq!(copy["spec"]["replicas"], expected);
     }
 }
@@ -137,13 +137,18 @@ fn the_most_specific_policy_is_applied_last() {
 fn cluster_policies_apply_first_and_affect_later_selectors() {
     let label =
         with_rule(&json!({"labelsOverrider": [{"operator": "add", "value": {"made": "yes"}}]}));
-    let mut made = with_rule(&replicas_overrider(5));
-    made["resourceSelectors"] = json!([{"apiVersion": "apps/v1", "kind": "Deployment",
+    let mut selecting_policy = with_rule(&replicas_overrider(5));
+    selecting_policy["resourceSelectors"] = json!([{"apiVersion": "apps/v1", "kind": "Deployment",
         "labelSelector": {"matchLabels": {"made": "yes"}}}]);
-    let (copy, applied) = apply_to_manifest(&[("z", label)], &[("a", made.clone())]);
+    let (copy, applied) = apply_to_manifest(&[("z", label)], &[("a", selecting_policy.clone())]);
     assert_eq!(applied.unwrap(), ["z", "n/a"]);
     assert_eq!(copy["spec"]["replicas"], 5);
-    assert_eq!(apply_to_manifest(&[], &[("a", made)]).1.unwrap(), [""; 0]);
+    assert_eq!(
+        apply_to_manifest(&[], &[("a", selecting_policy)])
+            .1
+            .unwrap(),
+        [""; 0]
+    );
 }
 
 // proves: OVR-cluster-selector, OVR-legacy
@@ -214,63 +219,63 @@ fn rules_apply_to_their_target_clusters() {
 // proves: OVR-failure, OVR-absent, OVR-field-text
 #[test]
 fn failures_name_path_and_reason() {
-    let refused = |overriders: Value, expected: &str| {
+    let check = |overriders: Value, expected: &str| {
         let rules = json!({"overrideRules": [{"overriders": {}}, {"overriders": overriders}]});
-        let why = apply_to_manifest(&[], &[("p", rules)]).1.unwrap_err();
+        let error = apply_to_manifest(&[], &[("p", rules)]).1.unwrap_err();
         let start = "override policy(n/p) cannot be applied for cluster(m1): spec.overrideRules[1].overriders.";
-        assert_eq!(why.strip_prefix(start), Some(expected), "{why}");
+        assert_eq!(error.strip_prefix(start), Some(expected), "{error}");
     };
     let plain = |path: &str, operator: &str| {
         json!({"plaintext": [{"path": "/spec/replicas", "operator": "replace", "value": 2},
         {"path": path, "operator": operator, "value": 1}]})
     };
-    refused(
+    check(
         plain("/none/x", "add"),
         "plaintext[1]: \"/none/x\": the parent of this path does not exist",
     );
-    refused(
+    check(
         plain("/spec/none", "replace"),
         "plaintext[1]: \"/spec/none\": there is nothing at this path",
     );
-    refused(
+    check(
         plain("/spec/none", "remove"),
         "plaintext[1]: \"/spec/none\": there is nothing at this path",
     );
-    refused(
+    check(
         plain("spec", "add"),
         "plaintext[1]: \"spec\": a JSON pointer must be empty or start with \"/\"",
     );
-    refused(
+    check(
         plain("/spec/template/spec/containers/7", "add"),
         "plaintext[1]: \"/spec/template/spec/containers/7\": the index is out of bounds",
     );
-    refused(
+    check(
         plain("/kind", "remove"),
         "plaintext[1]: \"/kind\": which object this is must not change (from \"Deployment\" to none)",
     );
     let field = |path: &str, form: &str| json!({"fieldOverrider": [{"fieldPath": path, form: [{"subPath": "/none", "operator": "remove"}]}]});
-    refused(
+    check(
         field("/data/x", "json"),
         "fieldOverrider[0]: \"/data/x\": there is nothing at this path",
     );
-    refused(
+    check(
         field("/data/n", "json"),
         "fieldOverrider[0]: \"/data/n\": the value is not a string",
     );
-    refused(
+    check(
         field("/data/j", "json"),
         "fieldOverrider[0].json[0]: \"/data/j\": \"/none\" in the text: there is nothing at this path",
     );
-    refused(
+    check(
         field("/data/y", "yaml"),
         "fieldOverrider[0].yaml[0]: \"/data/y\": \"/none\" in the text: there is nothing at this path",
     );
     let image = |path: &str| json!({"imageOverrider": [{"predicate": {"path": path}, "component": "Tag", "operator": "remove"}]});
-    refused(
+    check(
         image("/spec/none"),
         "imageOverrider[0]: \"/spec/none\": there is nothing at this path",
     );
-    refused(
+    check(
         image("/data/y"),
         "imageOverrider[0]: \"/data/y\": failed to parse image value(b:\n- 1\na: 0644\n), error: invalid reference format",
     );
@@ -300,14 +305,18 @@ fn a_policy_whose_record_is_too_long_is_named() {
         )
     };
     let policies = [("short", text(100)), ("long", text(250_000))];
-    let why = apply_to_manifest(&[], &policies).1.unwrap_err();
+    let error = apply_to_manifest(&[], &policies).1.unwrap_err();
     assert!(
-        why.starts_with("override policy(n/long) cannot be applied for cluster(m1): the applied overriders take 25"),
-        "{why}"
+        error.starts_with("override policy(n/long) cannot be applied for cluster(m1): the applied overriders take 25"),
+        "{error}"
     );
     let cluster_policies = [("c", text(130_000))];
-    let why = apply_to_manifest(&cluster_policies, &[("p", text(129_000))]).1;
-    assert!(why.unwrap_err().starts_with("cluster override policy(c)"));
+    let result = apply_to_manifest(&cluster_policies, &[("p", text(129_000))]).1;
+    assert!(
+        result
+            .unwrap_err()
+            .starts_with("cluster override policy(c)")
+    );
     apply_to_manifest(&[], &[("fits", text(200_000))])
         .1
         .unwrap();
@@ -380,8 +389,8 @@ fn policies_select_by_present_and_by_possible_labels() {
         ),
     ] {
         let policy = policy("p", "n", &spec);
-        let found = [selects, may_select].map(|f| f(&policy, &DEPLOYMENT, object.meta()));
-        assert_eq!(found, [now, perhaps], "{spec}");
+        let actual = [selects, may_select].map(|f| f(&policy, &DEPLOYMENT, object.meta()));
+        assert_eq!(actual, [now, perhaps], "{spec}");
     }
 }
 

@@ -12,8 +12,8 @@ const IMAGE: &str = "/spec/template/spec/containers/0/image";
 fn check(overriders: Value, path: &str, expected: Value) {
     let (copy, applied) = apply_to_manifest(&[], &[("p", with_rule(&overriders))]);
     assert_eq!(applied.unwrap(), ["n/p"]);
-    let found = copy.pointer(path).unwrap_or(&Value::Null);
-    assert_eq!(found, &expected, "{overriders}");
+    let actual = copy.pointer(path).unwrap_or(&Value::Null);
+    assert_eq!(actual, &expected, "{overriders}");
 }
 
 /// Checks that a rule changes nothing.
@@ -325,6 +325,6 @@ fn overriders_are_applied_in_order() {
     let early = with_rule(&Value::Object(
         [image(&arg), args("nginx:1")].into_iter().collect(),
     ));
-    let why = apply_to_manifest(&[], &[("p", early)]).1.unwrap_err();
-    assert!(why.ends_with("there is nothing at this path"), "{why}");
+    let error = apply_to_manifest(&[], &[("p", early)]).1.unwrap_err();
+    assert!(error.ends_with("there is nothing at this path"), "{error}");
 }

@@ -200,7 +200,7 @@ mod tests {
             assert_eq!(json!(status), expected, "{enforced}");
         }
         let odd = work("True", json!([{"status": {"used": {"cpu": "x"}}}]));
-        let refused = aggregate_status(&spec, &before, [("karmada-es-a", &odd)].into_iter(), false);
-        assert!(refused.unwrap_err().contains("cluster a"));
+        let result = aggregate_status(&spec, &before, [("karmada-es-a", &odd)].into_iter(), false);
+        assert!(result.unwrap_err().contains("cluster a"));
     }
 }

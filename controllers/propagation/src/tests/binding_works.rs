@@ -70,8 +70,8 @@ fn reject_member_deletes(plane: &PropagationFixture) -> Arc<AtomicBool> {
     let let_it = Arc::new(AtomicBool::new(false));
     let open = Arc::clone(&let_it);
     plane.members[0].on_call(move |call| {
-        let refused = call.verb == "delete" && !open.load(Ordering::SeqCst);
-        refused.then(|| Error::from(Status::internal("not now")))
+        let is_rejected = call.verb == "delete" && !open.load(Ordering::SeqCst);
+        is_rejected.then(|| Error::from(Status::internal("not now")))
     });
     let_it
 }
@@ -80,15 +80,15 @@ fn reject_member_deletes(plane: &PropagationFixture) -> Arc<AtomicBool> {
 fn reject_work_writes(
     plane: &PropagationFixture,
     verb: &'static str,
-    why: &'static str,
+    reason: &'static str,
 ) -> Arc<AtomicBool> {
     let let_it = Arc::new(AtomicBool::new(false));
     let open = Arc::clone(&let_it);
     plane.control_plane.on_call(move |call| {
-        let refused =
+        let is_rejected =
             call.verb == verb && call.resource == Some(&WORKS) && !open.load(Ordering::SeqCst);
-        let why = format!("{why} in {}", call.namespace);
-        refused.then(|| Error::from(Status::internal(&why)))
+        let message = format!("{reason} in {}", call.namespace);
+        is_rejected.then(|| Error::from(Status::internal(&message)))
     });
     let_it
 }
@@ -402,9 +402,9 @@ async fn every_applied_rule_records_an_event() {
     let event_count = |cluster: &str| {
         let text = format!("Apply override policy(n/o) for cluster({cluster}) succeed.");
         let mut all = plane.control_plane.list_objects(&EVENTS).into_iter();
-        let found =
+        let event =
             all.find(|e| e["message"] == text && e["reason"] == "ApplyOverridePolicySucceed");
-        found.map_or(0, |e| {
+        event.map_or(0, |e| {
             assert_eq!(e["involvedObject"]["kind"], "Deployment");
             e["count"].as_u64().unwrap_or(1)
         })

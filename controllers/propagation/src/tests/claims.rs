@@ -17,18 +17,18 @@ static PRIORITY_CLASSES: Gvr = Gvr::from_static("scheduling.k8s.io", "v1", "prio
 
 /// A policy whose name is also its permanent id.
 pub(super) fn policy_named(name: &str, spec: Value) -> Value {
-    let mut made = policy(spec);
-    made["metadata"]["name"] = name.into();
-    made["metadata"]["labels"][well_known_keys::POLICY_ID] = name.into();
-    made
+    let mut object = policy(spec);
+    object["metadata"]["name"] = name.into();
+    object["metadata"]["labels"][well_known_keys::POLICY_ID] = name.into();
+    object
 }
 
 pub(super) fn cluster_policy(name: &str, spec: Value) -> Value {
-    let mut made = policy(spec);
-    made["kind"] = "ClusterPropagationPolicy".into();
-    made["metadata"] = json!({"name": name, "labels": {well_known_keys::CLUSTER_POLICY_ID: name},
+    let mut object = policy(spec);
+    object["kind"] = "ClusterPropagationPolicy".into();
+    object["metadata"] = json!({"name": name, "labels": {well_known_keys::CLUSTER_POLICY_ID: name},
         "finalizers": [well_known_keys::CLUSTER_POLICY_FINALIZER]});
-    made
+    object
 }
 
 /// The spec of a policy that preempts.
@@ -472,12 +472,12 @@ async fn events_report_why_a_policy_cannot_be_applied() {
         "Apply policy(n/p) failed: failed to update binding due to different owner reference UID";
     wait_until("the owner", || has(owned)).await;
     plane.control_plane.remove(&BINDINGS, "n", "web-deployment");
-    let ours = || {
+    let is_own = || {
         plane
             .binding("web-deployment")
             .is_some_and(|b| b["spec"]["schedulePriority"]["priority"] == 7)
     };
-    wait_until("our own", ours).await;
+    wait_until("our own", is_own).await;
     plane.tasks.stop().await;
 }
 

@@ -216,8 +216,8 @@ async fn a_suspended_work_has_a_condition_and_resumes() {
 async fn a_failure_in_one_cluster_is_reported_and_does_not_delay_the_other() {
     let plane = PropagationFixture::new();
     plane.members[0].on_call(|call| {
-        let refused = call.verb == "create" && call.name.is_empty();
-        refused.then(|| Error::from(Status::internal("no room")))
+        let is_rejected = call.verb == "create" && call.name.is_empty();
+        is_rejected.then(|| Error::from(Status::internal("no room")))
     });
     let mut foreign = deployment("taken");
     foreign["spec"]["replicas"] = 1.into();
@@ -403,8 +403,13 @@ async fn a_new_policy_that_selects_by_an_overridden_label_is_applied() {
     plane.control_plane.seed(&DEPLOYMENTS, deployment("web"));
     let plane = plane.started().await;
     plane.wait_until_applied("web").await;
-    let made = json!({"apiVersion": "apps/v1", "kind": "Deployment", "labelSelector": {"matchLabels": {"made": "yes"}}});
-    let local = overriding("annotations", "n", made, "/metadata/annotations");
+    let labeled_deployments = json!({"apiVersion": "apps/v1", "kind": "Deployment", "labelSelector": {"matchLabels": {"made": "yes"}}});
+    let local = overriding(
+        "annotations",
+        "n",
+        labeled_deployments,
+        "/metadata/annotations",
+    );
     plane.control_plane.seed(&OVERRIDES, local);
     let annotated = |at: usize| {
         let there = plane.deployment_in_member(at, "web").unwrap();

@@ -17,16 +17,16 @@ static SERVICES: Gvr = Gvr::from_static("", "v1", "services");
 static INGRESSES: Gvr = Gvr::from_static("networking.k8s.io", "v1", "ingresses");
 
 fn policy_with_dependencies(spec: Value) -> Value {
-    let mut made = policy(spec);
-    made["spec"]["propagateDeps"] = true.into();
-    made
+    let mut object = policy(spec);
+    object["spec"]["propagateDeps"] = true.into();
+    object
 }
 
 /// A Deployment with ConfigMap volumes.
 fn deployment_with_volumes(name: &str, maps: &[&str]) -> Value {
-    let mut made = deployment(name);
-    made["spec"]["template"]["spec"]["volumes"] = volumes(maps);
-    made
+    let mut object = deployment(name);
+    object["spec"]["template"]["spec"]["volumes"] = volumes(maps);
+    object
 }
 
 fn volumes(maps: &[&str]) -> Value {
@@ -150,11 +150,11 @@ async fn dependencies_are_propagated_updated_and_deleted_with_their_references()
 async fn a_shared_dependency_merges_the_preferences_of_its_bindings() {
     let plane = PropagationFixture::with_events().started().await;
     let select = |name: &str, spec: Value| {
-        let mut made = policy_with_dependencies(spec);
-        made["metadata"]["name"] = name.into();
-        made["metadata"]["labels"][well_known_keys::POLICY_ID] = name.into();
-        made["spec"]["resourceSelectors"][0]["name"] = name.into();
-        made
+        let mut object = policy_with_dependencies(spec);
+        object["metadata"]["name"] = name.into();
+        object["metadata"]["labels"][well_known_keys::POLICY_ID] = name.into();
+        object["spec"]["resourceSelectors"][0]["name"] = name.into();
+        object
     };
     let one = json!({"placement": {"clusterAffinity": {"clusterNames": ["m1"]}}});
     let two = json!({"placement": {"clusterAffinity": {"clusterNames": ["m2"]}},
@@ -341,9 +341,9 @@ async fn a_restart_and_a_disabled_feature_write_nothing() {
         .control_plane
         .seed(&DEPLOYMENTS, deployment_with_volumes("other", &["b"]));
     plane.wait_for_data("b", in_both_members("1")).await;
-    let ours = |name: &str| name.contains("other") || name.starts_with('b') || name.is_empty();
+    let is_own = |name: &str| name.contains("other") || name.starts_with('b') || name.is_empty();
     let writes = plane.control_plane.writes();
-    let rest: Vec<_> = writes.iter().filter(|w| !ours(&w.name)).collect();
+    let rest: Vec<_> = writes.iter().filter(|w| !is_own(&w.name)).collect();
     assert!(rest.is_empty(), "{rest:?}");
     plane.tasks.stop().await;
 
@@ -433,8 +433,8 @@ async fn invalid_dependencies_record_an_event_on_the_template() {
     let plane = PropagationFixture::with_events();
     serve(&plane.control_plane, &INGRESSES, "Ingress", true);
     let selector = json!([{"apiVersion": "networking.k8s.io/v1", "kind": "Ingress"}]);
-    let made = policy_with_dependencies(json!({"resourceSelectors": selector}));
-    plane.control_plane.seed(&POLICIES, made);
+    let object = policy_with_dependencies(json!({"resourceSelectors": selector}));
+    plane.control_plane.seed(&POLICIES, object);
     let ingress = json!({"apiVersion": "networking.k8s.io/v1", "kind": "Ingress",
         "metadata": {"name": "web", "namespace": "n"}, "spec": {"tls": [{"hosts": ["a.b"]}]}});
     plane.control_plane.seed(&INGRESSES, ingress);

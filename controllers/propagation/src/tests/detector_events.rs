@@ -120,10 +120,10 @@ async fn invalid_replicas_record_an_event_and_end_the_attempt() {
             && event_count(&plane, "web", "ApplyPolicyFailed") > 0
     })
     .await;
-    let why = plane.event_messages("GetReplicasFailed").remove(0);
-    assert!(why.contains("\"much\""), "{why}");
+    let message = plane.event_messages("GetReplicasFailed").remove(0);
+    assert!(message.contains("\"much\""), "{message}");
     let failed = plane.event_messages("ApplyPolicyFailed").remove(0);
-    assert_eq!(failed, format!("Apply policy(n/p) failed: {why}"));
+    assert_eq!(failed, format!("Apply policy(n/p) failed: {message}"));
     assert_eq!(plane.binding("web-deployment"), None);
     plane.tasks.stop().await;
 }

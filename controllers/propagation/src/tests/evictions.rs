@@ -29,8 +29,8 @@ async fn a_replacement_waits_for_the_deletion_of_the_old_copy_and_gets_its_state
     let left = Arc::new(AtomicUsize::new(usize::MAX));
     let refusing = Arc::clone(&left);
     plane.members[0].on_call(move |call| {
-        let refused = call.verb == "delete" && refusing.load(Ordering::SeqCst) > 0;
-        refused.then(|| {
+        let is_rejected = call.verb == "delete" && refusing.load(Ordering::SeqCst) > 0;
+        is_rejected.then(|| {
             refusing.fetch_sub(1, Ordering::SeqCst);
             Error::from(Status::internal("not now"))
         })

@@ -25,8 +25,8 @@ async fn a_recovery_is_written_though_the_cache_lacks_the_failure() {
     let full = Arc::new(AtomicBool::new(true));
     let refusing = Arc::clone(&full);
     plane.members[0].on_call(move |call| {
-        let refused = call.verb == "update" && refusing.load(Ordering::SeqCst);
-        refused.then(|| Error::from(Status::internal("no room")))
+        let is_rejected = call.verb == "update" && refusing.load(Ordering::SeqCst);
+        is_rejected.then(|| Error::from(Status::internal("no room")))
     });
     let mut drifted = plane.deployment_in_member(0, "web").unwrap();
     drifted["spec"]["replicas"] = 9.into();

@@ -100,15 +100,15 @@ async fn a_binding_propagates_nothing_of_another_namespace() {
 #[tokio::test]
 async fn a_binding_leaves_the_works_of_others_alone() {
     let plane = PropagationFixture::with_events();
-    let theirs = |cluster: &str, labels: Value| {
+    let foreign_work = |cluster: &str, labels: Value| {
         json!({"metadata": {"name": names::work_name("Deployment", "web", "n"),
             "namespace": format!("karmada-es-{cluster}"), "generation": 1, "labels": labels,
             "annotations": {well_known_keys::BINDING_NAMESPACE: "x", well_known_keys::BINDING_NAME: "y"}},
             "spec": {"workload": {"manifests": []}}})
     };
     let (another, none) = (
-        theirs("m1", json!({well_known_keys::BINDING_ID: "another"})),
-        theirs("m2", json!({})),
+        foreign_work("m1", json!({well_known_keys::BINDING_ID: "another"})),
+        foreign_work("m2", json!({})),
     );
     for work in [&another, &none] {
         plane.control_plane.seed(&WORKS, work.clone());

@@ -124,10 +124,10 @@ async fn other_failures_are_retried_before_the_rebalancer_finishes() {
     let left = Arc::new(AtomicUsize::new(usize::MAX));
     let refusing = Arc::clone(&left);
     plane.control_plane.on_call(move |call| {
-        let refused = call.verb == "patch"
+        let is_rejected = call.verb == "patch"
             && call.name == "a-deployment"
             && refusing.load(Ordering::SeqCst) > 0;
-        refused.then(|| {
+        is_rejected.then(|| {
             refusing.fetch_sub(1, Ordering::SeqCst);
             Status::internal("not now").into()
         })
@@ -184,11 +184,11 @@ async fn finished_rebalancers_keep_results_and_expire() {
         .control_plane
         .seed(&REBALANCERS, rebalancer(1, workloads));
     let current = || plane.rebalancer();
-    let seen = || current()["status"].clone();
-    wait_until("finished", || !seen()["finishTime"].is_null()).await;
+    let status = || current()["status"].clone();
+    wait_until("finished", || !status()["finishTime"].is_null()).await;
     let done = json!({"workload": workload("b"), "result": "Successful"});
     let missing = json!({"workload": workload("missing"), "result": "Failed", "reason": "ReferencedBindingNotFound"});
-    assert_eq!(seen()["observedWorkloads"], json!([done, missing]));
+    assert_eq!(status()["observedWorkloads"], json!([done, missing]));
     assert_eq!(plane.triggered_at("b"), CREATED);
 
     // A failure is not retried, and a success is kept although its workload was removed from the
@@ -200,9 +200,9 @@ async fn finished_rebalancers_keep_results_and_expire() {
     changed["spec"]["workloads"] = json!([workload("missing"), workload("other")]);
     changed["metadata"]["generation"] = 2.into();
     plane.control_plane.seed(&REBALANCERS, changed);
-    wait_until("looked at again", || seen()["observedGeneration"] == 2).await;
+    wait_until("looked at again", || status()["observedGeneration"] == 2).await;
     let other = json!({"workload": workload("other"), "result": "Failed", "reason": "ReferencedBindingNotFound"});
-    assert_eq!(seen()["observedWorkloads"], json!([done, missing, other]));
+    assert_eq!(status()["observedWorkloads"], json!([done, missing, other]));
 
     let mut kept = current();
     kept["spec"]["ttlSecondsAfterFinished"] = 0.into();

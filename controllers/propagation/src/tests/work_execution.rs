@@ -52,8 +52,8 @@ async fn a_failed_manifest_is_reported_with_the_others_and_retried() {
     assert!(plane.config_map().is_some(), "the others are applied");
     let failed =
         format!("Failed to sync work({EXECUTION_NAMESPACE}/w) to cluster(m1), err: [{s}, {d}]");
-    let of = |name: &str, why: &str| {
-        format!("Failed to create or update resource(n/{name}) in member cluster(m1): {why}")
+    let of = |name: &str, reason: &str| {
+        format!("Failed to create or update resource(n/{name}) in member cluster(m1): {reason}")
     };
     plane
         .wait_for_events(
@@ -239,8 +239,8 @@ fn early_rejections() -> [Status; 5] {
 fn reject_creates(plane: &PropagationFixture, with: &Status) {
     let with = with.clone();
     plane.members[0].on_call(move |call| {
-        let refused = call.verb == "create" && call.resource == Some(&CONFIG_MAPS);
-        refused.then(|| Error::from(with.clone()))
+        let is_rejected = call.verb == "create" && call.resource == Some(&CONFIG_MAPS);
+        is_rejected.then(|| Error::from(with.clone()))
     });
 }
 
@@ -403,10 +403,10 @@ async fn a_lasting_conflict_fails_after_five_attempts_and_delays_no_other_manife
 async fn a_missing_namespace_delays_no_other_manifest() {
     let plane = PropagationFixture::new();
     let (tries, tries_before_the_other) = (AtomicUsize::new(0), Arc::new(AtomicUsize::new(0)));
-    let seen = Arc::clone(&tries_before_the_other);
+    let recorded_tries = Arc::clone(&tries_before_the_other);
     plane.members[0].on_call(move |call| {
         if call.verb == "create" && call.resource == Some(&SECRETS) {
-            seen.store(tries.load(Ordering::SeqCst), Ordering::SeqCst);
+            recorded_tries.store(tries.load(Ordering::SeqCst), Ordering::SeqCst);
         }
         let missing = call.verb == "create" && call.resource == Some(&CONFIG_MAPS);
         missing.then(|| {

@@ -94,18 +94,18 @@ impl PropagationFixture {
 pub(super) fn reject_calls(
     plane: &PropagationFixture,
     verb: &'static str,
-    why: &[(&'static Gvr, &str)],
+    messages: &[(&'static Gvr, &str)],
 ) -> Arc<AtomicBool> {
     let let_it = Arc::new(AtomicBool::new(false));
     let open = Arc::clone(&let_it);
-    let why: HashMap<Gvr, String> = why
+    let messages: HashMap<Gvr, String> = messages
         .iter()
-        .map(|(resource, why)| ((*resource).clone(), (*why).to_owned()))
+        .map(|(resource, message)| ((*resource).clone(), (*message).to_owned()))
         .collect();
     plane.members[0].on_call(move |call| {
-        let why = why.get(call.resource?)?;
-        let refused = call.verb == verb && !open.load(Ordering::SeqCst);
-        refused.then(|| Error::from(Status::internal(why)))
+        let message = messages.get(call.resource?)?;
+        let is_rejected = call.verb == verb && !open.load(Ordering::SeqCst);
+        is_rejected.then(|| Error::from(Status::internal(message)))
     });
     let_it
 }

@@ -100,8 +100,8 @@ impl Scheduler {
         i32::try_from(priority.unwrap_or(0)).unwrap_or(0)
     }
 
-    fn enqueue(&self, object: &Object, cluster_scoped: bool, low: bool, why: QueueIncomingEvent) {
-        metrics::record_incoming(why);
+    fn enqueue(&self, object: &Object, cluster_scoped: bool, low: bool, event: QueueIncomingEvent) {
+        metrics::record_incoming(event);
         let name = object.meta().key();
         let key = SchedulingKey {
             cluster_scoped,
@@ -139,11 +139,11 @@ impl Scheduler {
             old.meta().generation == new.meta().generation && self.is_responsible_for(old)
         };
         if !change.old.is_some_and(same) {
-            let why = match change.old {
+            let event = match change.old {
                 Some(_) => QueueIncomingEvent::Update,
                 None => QueueIncomingEvent::Add,
             };
-            self.enqueue(new, cluster_scoped, change.in_initial_list, why);
+            self.enqueue(new, cluster_scoped, change.in_initial_list, event);
         }
     }
 

@@ -208,9 +208,10 @@ impl EndpointSliceDispatchController {
                 }
                 match ProvidedSlice::of_work(provider, work, owner.namespace()) {
                     Ok(slice) => slices.push(slice),
-                    Err(why) => self
-                        .reports
-                        .warn_of_slice(owner, provider, work.name(), &why),
+                    Err(reason) => {
+                        self.reports
+                            .warn_of_slice(owner, provider, work.name(), &reason)
+                    }
                 }
             }
         }
@@ -284,10 +285,10 @@ impl EndpointSliceDispatchController {
             if let (Some(existing), Some(owner)) = (&existing, owner)
                 && !is_dispatched_for(existing, owner, &slice.slice.provider)
             {
-                let why = format!("the Work {namespace}/{name} is that of somebody else");
+                let reason = format!("the Work {namespace}/{name} is that of somebody else");
                 let provided = &slice.slice;
                 self.reports
-                    .warn_of_slice(owner, &provided.provider, &provided.work_name, &why);
+                    .warn_of_slice(owner, &provided.provider, &provided.work_name, &reason);
                 continue;
             }
             let (at, slice) = ((namespace.as_str(), name.as_str()), &slice.slice);

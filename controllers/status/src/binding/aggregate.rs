@@ -115,20 +115,20 @@ fn aggregated_item(
         health: UNKNOWN_HEALTH.into(),
         ..AggregatedStatusItem::default()
     };
-    if let Err(why) = facts.applied_result() {
+    if let Err(reason) = facts.applied_result() {
         return AggregatedStatusItem {
-            applied_message: truncated(why, MAX_MESSAGE_BYTES),
+            applied_message: truncated(reason, MAX_MESSAGE_BYTES),
             ..unknown
         };
     }
     let kind = Gvk::from_api_version(&template.api_version, &template.kind);
     let is_ours = |s: &ManifestStatus| is_template(&s.identifier, ordinal, &kind, template);
     match facts.status.manifest_statuses.into_iter().find(is_ours) {
-        Some(found) => AggregatedStatusItem {
+        Some(manifest_status) => AggregatedStatusItem {
             applied: true,
-            status: found.status,
-            health: match found.health.as_str() {
-                "Healthy" | "Unhealthy" => found.health,
+            status: manifest_status.status,
+            health: match manifest_status.health.as_str() {
+                "Healthy" | "Unhealthy" => manifest_status.health,
                 _ => UNKNOWN_HEALTH.into(),
             },
             ..unknown
@@ -204,8 +204,8 @@ pub(crate) fn is_progressing(
     if !is_fully_applied(spec, items) {
         return true;
     }
-    let known = |c: &Condition| c.condition_type == FULLY_APPLIED && c.status == "True";
-    old.iter().any(known) && items.iter().any(|i| i.health != "Healthy")
+    let was_applied = |c: &Condition| c.condition_type == FULLY_APPLIED && c.status == "True";
+    old.iter().any(was_applied) && items.iter().any(|i| i.health != "Healthy")
 }
 
 /// All conditions, with FullyApplied updated; `None` if nothing changes. `now` is in RFC
@@ -438,11 +438,11 @@ mod tests {
     fn copies_settle_until_they_are_applied_and_then_until_they_are_healthy() {
         let spec = serde_json::from_value(json!({"clusters": [{"name": "a"}, {"name": "b"}]}));
         let spec: ResourceBindingSpec = spec.unwrap();
-        let item = |cluster: &str, applied, health: &str, why: &str| AggregatedStatusItem {
+        let item = |cluster: &str, applied, health: &str, message: &str| AggregatedStatusItem {
             cluster_name: cluster.into(),
             applied,
             health: health.into(),
-            applied_message: why.into(),
+            applied_message: message.into(),
             ..AggregatedStatusItem::default()
         };
         let (healthy, starting) = (item("a", true, "Healthy", ""), item("b", true, "", ""));

@@ -360,10 +360,15 @@ impl BindingStatusController {
             })
     }
 
-    fn record_failure(&self, key: &BindingStatusKey, object: &Object, why: &dyn std::fmt::Display) {
+    fn record_failure(
+        &self,
+        key: &BindingStatusKey,
+        object: &Object,
+        error: &dyn std::fmt::Display,
+    ) {
         let about = InvolvedObject::new("work.karmada.io/v1alpha2", key.kind(), object);
         self.recorder_for(key)
-            .warning(&about, AGGREGATE_FAILED, why.to_string());
+            .warning(&about, AGGREGATE_FAILED, error.to_string());
     }
 
     async fn write_binding(
@@ -424,8 +429,8 @@ impl BindingStatusController {
     ) -> Result<ReconcileAction, StatusControllersError> {
         let reference = &spec.resource;
         if reference.namespace != binding.namespace() {
-            let why = "spec.resource.namespace: must be the namespace of the binding";
-            self.record_failure(key, binding, &why);
+            let message = "spec.resource.namespace: must be the namespace of the binding";
+            self.record_failure(key, binding, &message);
             return Ok(ReconcileAction::Done);
         }
         let kind = Gvk::from_api_version(&reference.api_version, &reference.kind);

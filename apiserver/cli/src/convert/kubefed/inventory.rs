@@ -44,13 +44,13 @@ struct TypeConfig {
 impl Inventory {
     pub(super) fn new(documents: Vec<Value>) -> anyhow::Result<Self> {
         let mut inventory = Self::default();
-        let mut seen = BTreeSet::new();
+        let mut identities = BTreeSet::new();
         let mut secrets = Vec::new();
         for document in documents {
             let text = object_text(&document);
             let group = document["apiVersion"].as_str().unwrap_or_default();
             ensure!(
-                seen.insert(format!("{group} {text}")),
+                identities.insert(format!("{group} {text}")),
                 "{text} appears more than once"
             );
             ensure!(

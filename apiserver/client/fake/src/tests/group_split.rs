@@ -54,8 +54,8 @@ async fn calls_go_where_their_group_is_served() {
         let at = ResourcePath::object(resource, "n", "a");
         let patch = Patch::Merge(json!({"metadata": {"labels": {"a": "b"}}}));
         both.patch(at, patch, &options).await.unwrap();
-        let found = both.get(at).await.unwrap();
-        assert_eq!(found.meta().label("a"), Some("b"));
+        let object = both.get(at).await.unwrap();
+        assert_eq!(object.meta().label("a"), Some("b"));
         let options = ListOptions::default();
         let all = both
             .list(ResourcePath::collection(resource, ""), &options)
@@ -88,14 +88,14 @@ async fn objects_of_the_host_are_read_without_the_right_to_get() {
         host.seed(&MAPS, map);
     }
     host.on_call(|call| {
-        let refused = Status::failure(403, "Forbidden", "no get");
-        (call.verb == "get").then(|| refused.into())
+        let denial = Status::failure(403, "Forbidden", "no get");
+        (call.verb == "get").then(|| denial.into())
     });
-    let found = both
+    let object = both
         .get(ResourcePath::object(&MAPS, "m", "a"))
         .await
         .unwrap();
-    assert_eq!(found.value().unwrap()["data"]["n"], "m");
+    assert_eq!(object.value().unwrap()["data"]["n"], "m");
     let missing = both
         .get(ResourcePath::object(&MAPS, "m", "b"))
         .await
@@ -113,8 +113,8 @@ async fn the_own_groups_are_not_taken_from_the_host() {
     serve(&own, &MAPS, "Mine");
     serve(&host, &WORKS, "Loop");
     serve(&host, &MAPS, "ConfigMap");
-    let found = both.discover().await.unwrap();
-    let kinds: Vec<&str> = found.resources.iter().map(|r| &*r.kind).collect();
+    let discovery = both.discover().await.unwrap();
+    let kinds: Vec<&str> = discovery.resources.iter().map(|r| &*r.kind).collect();
     assert_eq!(kinds, ["ConfigMap", "Work"]);
     host.on_call(|call| (call.verb == "discover").then(|| Status::unavailable("later").into()));
     assert!(

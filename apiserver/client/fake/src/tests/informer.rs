@@ -192,8 +192,8 @@ async fn a_child_shares_informers_and_its_handlers_end_with_it() {
     );
     let in_child = Arc::<Mutex<Vec<String>>>::default();
     for informer in [child.get(&s.api, &all), child.get(&s.api, &red)] {
-        let seen = Arc::clone(&in_child);
-        informer.add_event_handler(move |change| seen.lock().push(change.key()));
+        let keys = Arc::clone(&in_child);
+        informer.add_event_handler(move |change| keys.lock().push(change.key()));
         informer.wait_for_cache_sync().await;
     }
     assert!(s.informers.find(&s.api, &red).is_none());
@@ -218,8 +218,8 @@ async fn the_informers_of_a_child_run_until_its_tasks_stop() {
     {
         let child = s.informers.child(&part);
         let informer = child.get(&s.api, &ListWatchSelector::all(&MAPS));
-        let seen = Arc::clone(&in_child);
-        informer.add_event_handler(move |change| seen.lock().push(change.key()));
+        let keys = Arc::clone(&in_child);
+        informer.add_event_handler(move |change| keys.lock().push(change.key()));
         informer.wait_for_cache_sync().await;
     }
     s.fake.seed(&MAPS, map("a", "red"));

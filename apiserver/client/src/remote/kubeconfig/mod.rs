@@ -101,11 +101,11 @@ impl KubeconfigLoadingRules {
             looked.push(path.display().to_string());
         }
         if merged.first_path.is_none() {
-            let why = match looked.as_slice() {
+            let message = match looked.as_slice() {
                 [] => "no kubeconfig specified".to_owned(),
                 paths => format!("kubeconfig not found at {}", paths.join(", ")),
             };
-            return Err(RestConfigError(why));
+            return Err(RestConfigError(message));
         }
         Ok(merged)
     }
@@ -124,17 +124,17 @@ impl KubeconfigLoadingRules {
     }
 }
 
-fn kubeconfig_error(path: &Path, why: impl Display) -> RestConfigError {
-    RestConfigError(format!("kubeconfig {}: {why}", path.display()))
+fn kubeconfig_error(path: &Path, reason: impl Display) -> RestConfigError {
+    RestConfigError(format!("kubeconfig {}: {reason}", path.display()))
 }
 
 /// `None`: the file does not exist.
 fn read_file(path: &Path) -> Result<Option<String>, String> {
     match std::fs::metadata(path) {
-        Ok(found) if found.len() > MAX_KUBECONFIG_BYTES => {
+        Ok(metadata) if metadata.len() > MAX_KUBECONFIG_BYTES => {
             return Err("file is larger than 16 MiB".into());
         }
-        Ok(found) if found.is_dir() => return Err("is a directory".into()),
+        Ok(metadata) if metadata.is_dir() => return Err("is a directory".into()),
         Ok(_) => {}
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
         Err(e) => return Err(e.to_string()),
@@ -303,17 +303,17 @@ impl MergedKubeconfig {
         Ok(())
     }
 
-    fn resolve_context(&self, wanted: Option<&str>) -> Result<RestConfig, RestConfigError> {
+    fn resolve_context(&self, context_name: Option<&str>) -> Result<RestConfig, RestConfigError> {
         let first = self.first_path.clone().unwrap_or_default();
-        let (name, path) = match (wanted, &self.current_context) {
+        let (name, path) = match (context_name, &self.current_context) {
             (Some(name), _) => (name, &first),
             (None, Some(current)) => (current.value.as_str(), &current.path),
             (None, None) => {
-                let why = format!(
+                let reason = format!(
                     "no current-context; name one of {}",
                     list_names(&self.contexts)
                 );
-                return Err(kubeconfig_error(&first, why));
+                return Err(kubeconfig_error(&first, reason));
             }
         };
         let context = self.contexts.get(name).ok_or_else(|| {
@@ -321,23 +321,23 @@ impl MergedKubeconfig {
             kubeconfig_error(path, format!("context {name:?} not found (have {have})"))
         })?;
         let missing = |what: &str, named: &str, have: String| {
-            let why = format!("context {name:?}: {what} {named:?} not found (have {have})");
-            kubeconfig_error(&context.path, why)
+            let reason = format!("context {name:?}: {what} {named:?} not found (have {have})");
+            kubeconfig_error(&context.path, reason)
         };
-        let wanted = &context.value.cluster;
+        let cluster_name = &context.value.cluster;
         let cluster = self
             .clusters
-            .get(wanted)
-            .ok_or_else(|| missing("cluster", wanted, list_names(&self.clusters)))?;
-        let mut config = cluster.config(wanted)?;
-        let wanted = &context.value.user;
-        if !wanted.is_empty() {
+            .get(cluster_name)
+            .ok_or_else(|| missing("cluster", cluster_name, list_names(&self.clusters)))?;
+        let mut config = cluster.config(cluster_name)?;
+        let user_name = &context.value.user;
+        if !user_name.is_empty() {
             let user = self
                 .users
-                .get(wanted)
-                .ok_or_else(|| missing("user", wanted, list_names(&self.users)))?;
-            config.auth = user.auth(wanted)?;
-            config.impersonate = user.impersonate(wanted)?;
+                .get(user_name)
+                .ok_or_else(|| missing("user", user_name, list_names(&self.users)))?;
+            config.auth = user.auth(user_name)?;
+            config.impersonate = user.impersonate(user_name)?;
         }
         if let Some(namespace) = non_empty(&context.value.namespace) {
             config.namespace = namespace;
@@ -412,7 +412,8 @@ impl<T> KubeconfigEntryWithFilePath<T> {
 
 impl KubeconfigEntryWithFilePath<KubeconfigCluster> {
     fn config(&self, name: &str) -> Result<RestConfig, RestConfigError> {
-        let fail = |why: String| kubeconfig_error(&self.path, format!("cluster {name:?}: {why}"));
+        let fail =
+            |reason: String| kubeconfig_error(&self.path, format!("cluster {name:?}: {reason}"));
         let own = &self.value;
         let server = non_empty(&own.server).ok_or_else(|| fail("no server".into()))?;
         let ca = self
@@ -423,8 +424,9 @@ impl KubeconfigEntryWithFilePath<KubeconfigCluster> {
             )
             .map_err(fail)?;
         if own.insecure_skip_tls_verify && ca.is_some() {
-            let why = "specifying a root certificates file with the insecure flag is not allowed";
-            return Err(fail(why.into()));
+            let reason =
+                "specifying a root certificates file with the insecure flag is not allowed";
+            return Err(fail(reason.into()));
         }
         let mut config = RestConfig::new("https://localhost")?;
         config.server = parse_server_url(&server).map_err(fail)?;
@@ -440,7 +442,8 @@ impl KubeconfigEntryWithFilePath<KubeconfigCluster> {
 
 impl KubeconfigEntryWithFilePath<KubeconfigUser> {
     fn auth(&self, name: &str) -> Result<AuthInfo, RestConfigError> {
-        let fail = |why: String| kubeconfig_error(&self.path, format!("user {name:?}: {why}"));
+        let fail =
+            |reason: String| kubeconfig_error(&self.path, format!("user {name:?}: {reason}"));
         let own = &self.value;
         if let Some(provider) = &own.auth_provider {
             return Err(fail(format!(
@@ -528,10 +531,10 @@ impl KubeconfigEntryWithFilePath<KubeconfigUser> {
             return Ok(None);
         }
         if who.user.is_empty() {
-            let why = format!(
+            let reason = format!(
                 "user {name:?}: requesting uid, groups or user-extra without impersonating a user"
             );
-            return Err(kubeconfig_error(&self.path, why));
+            return Err(kubeconfig_error(&self.path, reason));
         }
         Ok(Some(who))
     }

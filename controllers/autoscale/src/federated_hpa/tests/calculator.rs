@@ -243,13 +243,13 @@ fn replicas_follow_the_utilization() {
     {
         // The pods of the rolling update and of the superfluous metrics request a core, too.
         let pods = pods(states, 1000);
-        let found = input(*current, &pods).by_pods(utilization(*percent), metrics(values));
+        let proposal = input(*current, &pods).by_pods(utilization(*percent), metrics(values));
         let expected = ReplicaProposal {
             replicas: *replicas,
             usage: *usage,
             utilization: Some(*percentage),
         };
-        assert_eq!(found, Ok(expected), "{name}");
+        assert_eq!(proposal, Ok(expected), "{name}");
     }
 }
 
@@ -309,13 +309,13 @@ fn replicas_follow_an_average() {
             milli: target,
             resource: "",
         };
-        let found = input(current, &pods).by_pods(target, metrics(values));
+        let proposal = input(current, &pods).by_pods(target, metrics(values));
         let expected = ReplicaProposal {
             replicas,
             usage,
             utilization: None,
         };
-        assert_eq!(found, Ok(expected), "{name}");
+        assert_eq!(proposal, Ok(expected), "{name}");
     }
 }
 
@@ -330,18 +330,26 @@ fn replicas_follow_the_metric_of_an_object() {
         ("to nothing", 3, "rrr", 15_000, 0, 0),
     ] {
         let pods = pods(states, 1000);
-        let found = input(current, &pods)
+        let proposal = input(current, &pods)
             .by_object_value(target, value)
             .unwrap();
-        assert_eq!((found.replicas, found.usage), (replicas, value), "{name}");
+        assert_eq!(
+            (proposal.replicas, proposal.usage),
+            (replicas, value),
+            "{name}"
+        );
     }
     for (name, current, target, value, replicas, usage) in [
         ("up", 3, 10_000, 40_000, 4, 13_334),
         ("down", 5, 20_000, 60_000, 3, 12_000),
         ("tolerance", 4, 10_000, 41_000, 4, 10_250),
     ] {
-        let found = input(current, &[]).by_object_average(target, value);
-        assert_eq!((found.replicas, found.usage), (replicas, usage), "{name}");
+        let proposal = input(current, &[]).by_object_average(target, value);
+        assert_eq!(
+            (proposal.replicas, proposal.usage),
+            (replicas, usage),
+            "{name}"
+        );
     }
 }
 
@@ -404,8 +412,8 @@ fn what_cannot_be_computed_is_an_error() {
             "missing request for cpu in container c of Pod pod-1",
         ),
     ] {
-        let found = input(2, pods).by_pods(utilization(50), metrics);
-        assert_eq!(found, Err(expected.to_owned()));
+        let result = input(2, pods).by_pods(utilization(50), metrics);
+        assert_eq!(result, Err(expected.to_owned()));
     }
 }
 
@@ -424,6 +432,6 @@ fn requests_may_be_those_of_one_container() {
         resource: "cpu",
         container: "c",
     };
-    let found = input(2, &pods).by_pods(target, metrics(&[1000, 1000]));
-    assert_eq!(found.unwrap().replicas, 4);
+    let proposal = input(2, &pods).by_pods(target, metrics(&[1000, 1000]));
+    assert_eq!(proposal.unwrap().replicas, 4);
 }

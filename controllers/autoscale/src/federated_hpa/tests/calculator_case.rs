@@ -73,11 +73,11 @@ fn utilization_is_that_of_kubernetes() {
         for (pod, request) in pods.iter_mut().zip(numbers(requests)) {
             pod.containers[0].requests = [("cpu".to_owned(), request)].into();
         }
-        let found = input(count(current), &pods)
+        let proposal = input(count(current), &pods)
             .by_pods(utilization(count(percent)), metrics(&numbers(values)));
-        let found = found.unwrap();
+        let proposal = proposal.unwrap();
         assert_eq!(
-            (found.replicas, found.utilization, found.usage),
+            (proposal.replicas, proposal.utilization, proposal.usage),
             (count(replicas), Some(count(utilized)), number(usage)),
             "{name}"
         );
@@ -88,8 +88,9 @@ fn utilization_is_that_of_kubernetes() {
         for (pod, request) in pods.iter_mut().zip(requests) {
             pod.containers[0].requests = [("cpu".to_owned(), request)].into();
         }
-        let found = input(10, &pods).by_pods(utilization(count(columns[0])), metrics(&[150; 10]));
-        assert_eq!(found.unwrap().replicas, count(columns[1]), "{name}");
+        let proposal =
+            input(10, &pods).by_pods(utilization(count(columns[0])), metrics(&[150; 10]));
+        assert_eq!(proposal.unwrap().replicas, count(columns[1]), "{name}");
     }
 }
 
@@ -101,9 +102,9 @@ fn an_average_counts_pods_that_start() {
         milli: 15_000,
         resource: "",
     };
-    let found = input(3, &pods).by_pods(target, metrics(&[50_000, 15_000, 30_000]));
-    let found = found.unwrap();
-    assert_eq!((found.replicas, found.usage), (7, 31_666));
+    let proposal = input(3, &pods).by_pods(target, metrics(&[50_000, 15_000, 30_000]));
+    let proposal = proposal.unwrap();
+    assert_eq!((proposal.replicas, proposal.usage), (7, 31_666));
 }
 
 /// Replicas, pods, the target and the value; the expected replicas.
@@ -132,17 +133,17 @@ tolerance below:  3 2900 8600  3 2867
 fn metrics_of_objects_are_those_of_kubernetes() {
     for (name, columns) in lines(OBJECT_VALUES) {
         let pods = pods(columns[1], 1000);
-        let found = input(count(columns[0]), &pods)
+        let proposal = input(count(columns[0]), &pods)
             .by_object_value(number(columns[2]), number(columns[3]))
             .unwrap();
         let expected = (count(columns[4]), number(columns[3]));
-        assert_eq!((found.replicas, found.usage), expected, "{name}");
+        assert_eq!((proposal.replicas, proposal.usage), expected, "{name}");
     }
     for (name, columns) in lines(OBJECT_AVERAGES) {
-        let found =
+        let proposal =
             input(count(columns[0]), &[]).by_object_average(number(columns[1]), number(columns[2]));
         let expected = (count(columns[3]), number(columns[4]));
-        assert_eq!((found.replicas, found.usage), expected, "{name}");
+        assert_eq!((proposal.replicas, proposal.usage), expected, "{name}");
     }
 }
 
@@ -203,8 +204,8 @@ fn pods_are_grouped_by_what_their_metrics_are_worth() {
         });
         let metrics: PodMetrics = metric.map(|metric| (key(i), metric)).into_iter().collect();
         let is_cpu = resource == "cpu";
-        let found = group_pods(std::slice::from_ref(&pod), &metrics, is_cpu, periods, now());
-        assert_eq!(found, group_of(expected, key(i)), "{name}");
+        let groups = group_pods(std::slice::from_ref(&pod), &metrics, is_cpu, periods, now());
+        assert_eq!(groups, group_of(expected, key(i)), "{name}");
         if is_cpu {
             all.0.push(pod);
             all.1.extend(metrics);
@@ -222,8 +223,8 @@ fn pods_are_grouped_by_what_their_metrics_are_worth() {
     );
     assert_eq!(sizes, (4, 3, 1));
     let pending = pods("p", 1000);
-    let found = group_pods(&pending, &PodMetrics::new(), true, periods, now());
-    assert_eq!(found, group_of("unready", key(0)));
+    let groups = group_pods(&pending, &PodMetrics::new(), true, periods, now());
+    assert_eq!(groups, group_of("unready", key(0)));
 }
 
 fn group_of(group: &str, key: PodKey) -> PodGroups {

@@ -45,8 +45,8 @@ fn replicas_at_most_double_without_a_behavior() {
         (3, 1000, 1, 2000, 6, "ScaleUpLimit"),
         (i32::MAX, 3, 2, i32::MAX, 3, "DesiredWithinRange"),
     ] {
-        let found = limit_by_default(current, desired, ReplicaBounds { min, max });
-        assert_eq!((found.replicas, found.reason), (replicas, reason));
+        let actual = limit_by_default(current, desired, ReplicaBounds { min, max });
+        assert_eq!((actual.replicas, actual.reason), (replicas, reason));
     }
 }
 
@@ -200,8 +200,12 @@ fn policies_limit_changes_in_their_period() {
         }
         let rules = rules(select, policies);
         let bounds = ReplicaBounds { min: 2, max: 99 };
-        let found = limit_by_rules(current, desired, bounds, (&rules, &rules), &history, at(0));
-        assert_eq!((found.replicas, found.reason), (replicas, reason), "{name}");
+        let actual = limit_by_rules(current, desired, bounds, (&rules, &rules), &history, at(0));
+        assert_eq!(
+            (actual.replicas, actual.reason),
+            (replicas, reason),
+            "{name}"
+        );
     }
 }
 
@@ -232,8 +236,8 @@ fn recommendations_are_stabilized() {
         for (seconds, replicas) in earlier.iter().rev() {
             history.highest_recommendation(*replicas, SignedDuration::from_hours(1), at(*seconds));
         }
-        let found = history.stabilize(current, desired, windows(up, down), at(0));
-        assert_eq!(found, expected, "{name}");
+        let recommendation = history.stabilize(current, desired, windows(up, down), at(0));
+        assert_eq!(recommendation, expected, "{name}");
     }
     let mut history = ScalingHistory::default();
     history.record_initial(7, at(0));

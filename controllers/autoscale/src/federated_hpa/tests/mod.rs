@@ -140,10 +140,10 @@ impl HpaFixture {
     pub(super) fn condition(&self, kind: &str) -> Value {
         let status = self.status("h");
         let conditions = status["conditions"].as_array().cloned().unwrap_or_default();
-        let found = conditions
+        let entry = conditions
             .into_iter()
             .find(|condition| condition["type"] == kind);
-        found.unwrap_or_default()
+        entry.unwrap_or_default()
     }
 
     pub(super) fn replicas(&self) -> i64 {

@@ -105,9 +105,9 @@ fn policies_are_those_of_kubernetes() {
             max: number(3),
         };
         let (current, desired) = (number(0), number(1));
-        let found = limit_by_rules(current, desired, bounds, (&up, &down), &history, at(0));
+        let actual = limit_by_rules(current, desired, bounds, (&up, &down), &history, at(0));
         assert_eq!(
-            (found.replicas, found.reason),
+            (actual.replicas, actual.reason),
             (number(7), columns[8]),
             "{line}"
         );
@@ -116,8 +116,11 @@ fn policies_are_those_of_kubernetes() {
     let bounds = ReplicaBounds { min: 0, max: 100 };
     for (current, desired, expected) in [(1, 50, 2), (5, 0, 3)] {
         let history = ScalingHistory::default();
-        let found = limit_by_rules(current, desired, bounds, (&both, &both), &history, at(0));
-        assert_eq!(found.replicas, expected, "the smallest change of {current}");
+        let actual = limit_by_rules(current, desired, bounds, (&both, &both), &history, at(0));
+        assert_eq!(
+            actual.replicas, expected,
+            "the smallest change of {current}"
+        );
     }
 }
 
@@ -199,8 +202,8 @@ fn windows_are_those_of_kubernetes() {
             up: SignedDuration::from_secs(up),
             down: SignedDuration::from_secs(down),
         };
-        let found = recommended(earlier).stabilize(current, desired, windows, at(0));
-        assert_eq!(found, expected, "{case:?}");
+        let recommendation = recommended(earlier).stabilize(current, desired, windows, at(0));
+        assert_eq!(recommendation, expected, "{case:?}");
     }
     let window = SignedDuration::from_mins(5);
     let now: Timestamp = at(0);
@@ -212,8 +215,8 @@ fn windows_are_those_of_kubernetes() {
         (&[(10, -10), (9, -9), (5, -2), (4, -1)], 5),
         (&[(10, -10), (4, -1)], 4),
     ] {
-        let found = recommended(earlier).highest_recommendation(3, window, now);
-        assert_eq!(found, expected, "{earlier:?} without a behavior");
+        let recommendation = recommended(earlier).highest_recommendation(3, window, now);
+        assert_eq!(recommendation, expected, "{earlier:?} without a behavior");
     }
 }
 
@@ -232,8 +235,8 @@ fn bounds_decide_before_metrics() {
         // The members run more during a rolling update.
         (1, 8, 5, 4, BoundsDecision::ByMetrics),
     ] {
-        let found = decide_by_bounds(ReplicaBounds { min, max }, members, current);
-        assert_eq!(found, expected);
+        let decision = decide_by_bounds(ReplicaBounds { min, max }, members, current);
+        assert_eq!(decision, expected);
     }
 }
 
@@ -243,6 +246,6 @@ fn rules_without_policies_change_nothing() {
     // Admission gives policies to every autoscaler.
     let (none, history) = (ScalingRules::default(), ScalingHistory::default());
     let bounds = ReplicaBounds { min: 0, max: 100 };
-    let found = limit_by_rules(5, 9, bounds, (&none, &none), &history, at(0));
-    assert_eq!(found.replicas, 5);
+    let actual = limit_by_rules(5, 9, bounds, (&none, &none), &history, at(0));
+    assert_eq!(actual.replicas, 5);
 }

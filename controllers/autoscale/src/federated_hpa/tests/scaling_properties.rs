@@ -115,22 +115,22 @@ proptest! {
         for (pause, desired) in steps {
             second += pause;
             let current = timeline.replicas_at(second);
-            let found = limit_by_rules(current, desired, bounds, rules, &history, at(second));
-            let wanted = i64::from(desired);
+            let actual = limit_by_rules(current, desired, bounds, rules, &history, at(second));
+            let proposal = i64::from(desired);
             let expected = match desired >= current {
-                true => wanted.min(timeline.allowed(rules.0, second, true)),
-                false => wanted.max(timeline.allowed(rules.1, second, false)),
+                true => proposal.min(timeline.allowed(rules.0, second, true)),
+                false => proposal.max(timeline.allowed(rules.1, second, false)),
             };
             // A percentage of a few replicas may be off by the rounding of floating point numbers.
-            let difference = (i64::from(found.replicas) - expected).abs();
-            prop_assert!(difference <= 1, "{found:?} instead of {expected} from {current}");
+            let difference = (i64::from(actual.replicas) - expected).abs();
+            prop_assert!(difference <= 1, "{actual:?} instead of {expected} from {current}");
             let (low, high) = (current.min(desired), current.max(desired));
-            prop_assert!((low..=high).contains(&found.replicas), "{found:?}");
-            prop_assert_eq!(found.replicas == desired, found.reason == "DesiredWithinRange");
-            if found.replicas != current {
-                let change = (current, found.replicas);
+            prop_assert!((low..=high).contains(&actual.replicas), "{actual:?}");
+            prop_assert_eq!(actual.replicas == desired, actual.reason == "DesiredWithinRange");
+            if actual.replicas != current {
+                let change = (current, actual.replicas);
                 record_change(Some(&behavior), change, &mut history, at(second));
-                timeline.changes.push((second, found.replicas));
+                timeline.changes.push((second, actual.replicas));
             }
         }
     }
@@ -147,7 +147,7 @@ proptest! {
         let (mut second, mut current) = (0, first);
         for (pause, desired) in steps {
             second += pause;
-            let found = history.stabilize(current, desired, windows(up, down), at(second));
+            let recommendation = history.stabilize(current, desired, windows(up, down), at(second));
             all.push((second, desired));
             let within = |window: i64| {
                 let recent = all.iter().filter(move |(at, _)| *at == second || *at > second - window);
@@ -155,16 +155,16 @@ proptest! {
             };
             let lowest = within(up).min().unwrap();
             let highest = within(down).max().unwrap();
-            match found.cmp(&current) {
-                std::cmp::Ordering::Greater => prop_assert_eq!(found, lowest),
-                std::cmp::Ordering::Less => prop_assert_eq!(found, highest),
+            match recommendation.cmp(&current) {
+                std::cmp::Ordering::Greater => prop_assert_eq!(recommendation, lowest),
+                std::cmp::Ordering::Less => prop_assert_eq!(recommendation, highest),
                 std::cmp::Ordering::Equal => {
                     prop_assert!(lowest <= current && highest >= current);
                 }
             }
             let (low, high) = (current.min(desired), current.max(desired));
-            prop_assert!((low..=high).contains(&found), "{found} turned around");
-            current = found;
+            prop_assert!((low..=high).contains(&recommendation), "{recommendation} turned around");
+            current = recommendation;
         }
     }
 
@@ -179,9 +179,9 @@ proptest! {
             second += pause;
             all.push((second, desired));
             let length = SignedDuration::from_secs(window);
-            let found = history.highest_recommendation(desired, length, at(second));
+            let recommendation = history.highest_recommendation(desired, length, at(second));
             let recent = all.iter().filter(|(at, _)| *at >= second - window);
-            prop_assert_eq!(found, recent.map(|(_, replicas)| *replicas).max().unwrap());
+            prop_assert_eq!(recommendation, recent.map(|(_, replicas)| *replicas).max().unwrap());
         }
     }
 
@@ -202,8 +202,8 @@ proptest! {
         };
         let mut scaling = Scaling::new(&spec, first.clamp(min, max));
         for (pause, desired) in steps {
-            let found = scaling.step(pause, desired);
-            prop_assert!((min..=max).contains(&found), "{found} of {min} to {max}");
+            let replicas = scaling.step(pause, desired);
+            prop_assert!((min..=max).contains(&replicas), "{replicas} of {min} to {max}");
         }
         // Longer than every window and period.
         scaling.step(1800, last);
@@ -250,21 +250,21 @@ impl<'a> Scaling<'a> {
             now: self.now,
         };
         let (settings, replicas) = (FederatedHpaSettings::default(), (self.current, desired));
-        let found = normalize(
+        let replica_count = normalize(
             self.spec,
             replicas,
             &settings,
             &mut self.history,
             &mut writer,
         );
-        if found != self.current {
+        if replica_count != self.current {
             let behavior = self.spec.behavior.as_ref();
-            let change = (self.current, found);
+            let change = (self.current, replica_count);
             record_change(behavior, change, &mut self.history, self.now);
         }
-        self.current = found;
+        self.current = replica_count;
         self.check_conditions();
-        found
+        replica_count
     }
 
     /// Both conditions are there, and none changed later than now.

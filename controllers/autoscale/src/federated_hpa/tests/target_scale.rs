@@ -31,13 +31,13 @@ fn workloads_of_kubernetes_are_their_own_scale() {
     ];
     for (spec, (spec_replicas, selector)) in cases {
         for resource in ["deployments", "statefulsets", "replicasets"] {
-            let found = scale(&Gvr::from_static("apps", "v1", resource), &spec);
+            let actual = scale(&Gvr::from_static("apps", "v1", resource), &spec);
             let expected = TargetScale {
                 spec_replicas,
                 status_replicas: 2,
                 selector: selector.into(),
             };
-            assert_eq!(found, Some(expected), "{resource} {spec}");
+            assert_eq!(actual, Some(expected), "{resource} {spec}");
         }
         for (group, resource) in [("apps", "daemonsets"), ("argoproj.io", "deployments")] {
             assert_eq!(scale(&Gvr::from_static(group, "v1", resource), &spec), None);

@@ -124,9 +124,9 @@ async fn a_conflicting_write_is_assessed_again() {
     let generation = &fixture.binding("x")["metadata"]["generation"];
     let healthy = json!({"status": {"schedulerObservedGeneration": generation,
         "aggregatedStatus": [{"clusterName": "b", "applied": true, "health": "Healthy"}]}});
-    let mut seen = fixture.binding("x");
-    seen["status"] = healthy["status"].clone();
-    fixture.host.seed(&BINDINGS, seen);
+    let mut healthy_binding = fixture.binding("x");
+    healthy_binding["status"] = healthy["status"].clone();
+    fixture.host.seed(&BINDINGS, healthy_binding);
     sleep(Duration::from_secs(30)).await;
     assert_eq!(fixture.eviction_tasks("x").len(), 1);
     fixture.tasks.stop().await;

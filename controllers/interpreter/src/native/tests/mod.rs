@@ -28,8 +28,8 @@ fn gvk(kind: &str) -> Gvk {
 /// The number of replicas that a spec asks for.
 fn replica_count(kind: &str, spec: Value) -> Option<i64> {
     let template = object(json!({"metadata": {"name": "x"}, "spec": spec}));
-    let found = NativeInterpreter.replicas(&gvk(kind), &template).unwrap();
-    found.map(|replicas| replicas.count)
+    let actual = NativeInterpreter.replicas(&gvk(kind), &template).unwrap();
+    actual.map(|replicas| replicas.count)
 }
 
 fn revised(kind: &str, mut copy: Value, replicas: i64) -> Value {
@@ -176,8 +176,8 @@ fn replicas_are_left_to_members_by_the_label_of_a_deployment() {
         assert_eq!(result(kind, label), 2, "{kind} {label}");
     }
     // Without observed replicas the retention fails: the desired replicas must not be applied instead.
-    let refused = retained("Deployment", desired("true"), json!({"spec": {}}));
-    assert!(refused.unwrap_err().contains("spec.replicas"));
+    let retention = retained("Deployment", desired("true"), json!({"spec": {}}));
+    assert!(retention.unwrap_err().contains("spec.replicas"));
 }
 
 // proves: NAT-service-retain, NAT-token, NAT-retain-none
@@ -223,8 +223,8 @@ fn workloads_are_healthy_when_all_is_updated_and_available() {
         (json!({}), false),
     ] {
         for kind in ["Deployment", "StatefulSet"] {
-            let found = healthy(kind, 5, spec.clone(), status.clone());
-            assert_eq!(found, Some(is_healthy), "{kind} {status}");
+            let actual = healthy(kind, 5, spec.clone(), status.clone());
+            assert_eq!(actual, Some(is_healthy), "{kind} {status}");
         }
     }
     for (status, is_healthy) in [
@@ -232,8 +232,8 @@ fn workloads_are_healthy_when_all_is_updated_and_available() {
         (counters(5, 0, 1), false),
         (counters(4, 0, 2), false),
     ] {
-        let found = healthy("ReplicaSet", 5, spec.clone(), status.clone());
-        assert_eq!(found, Some(is_healthy), "{status}");
+        let actual = healthy("ReplicaSet", 5, spec.clone(), status.clone());
+        assert_eq!(actual, Some(is_healthy), "{status}");
     }
     let counters = |observed: i64, desired: i64, updated: i64, available: i64| json!({"observedGeneration": observed, "desiredNumberScheduled": desired, "updatedNumberScheduled": updated, "numberAvailable": available});
     for (status, is_healthy) in [
@@ -243,8 +243,8 @@ fn workloads_are_healthy_when_all_is_updated_and_available() {
         (counters(5, 2, 1, 2), false),
         (counters(5, 2, 2, 1), false),
     ] {
-        let found = healthy("DaemonSet", 5, json!({}), status.clone());
-        assert_eq!(found, Some(is_healthy), "{status}");
+        let actual = healthy("DaemonSet", 5, json!({}), status.clone());
+        assert_eq!(actual, Some(is_healthy), "{status}");
     }
 }
 
@@ -281,8 +281,8 @@ fn other_kinds_are_healthy_when_they_can_be_used() {
         ("PodDisruptionBudget", json!({}), &pods(3, 2), true),
         ("PodDisruptionBudget", json!({}), &pods(1, 2), false),
     ] {
-        let found = healthy(kind, 1, spec.clone(), status.clone());
-        assert_eq!(found, Some(expected), "{kind} {spec} {status}");
+        let actual = healthy(kind, 1, spec.clone(), status.clone());
+        assert_eq!(actual, Some(expected), "{kind} {spec} {status}");
     }
     for kind in [
         "Job",

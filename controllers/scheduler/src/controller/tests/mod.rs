@@ -268,11 +268,11 @@ async fn a_rejected_result_is_reported_and_retried() {
             result.then(|| machinery::Status::failure(403, reason, "too much").into())
         });
         let plane = SchedulerFixture::with_gates(fake, FeatureGates::default());
-        let refused = plane
+        let actual = plane
             .wait_for_binding(|b| condition(b) == ("False", message))
             .await;
-        assert_eq!(refused["status"]["conditions"][0]["message"], "too much");
-        assert_eq!(refused["spec"].get("clusters"), None);
+        assert_eq!(actual["status"]["conditions"][0]["message"], "too much");
+        assert_eq!(actual["spec"].get("clusters"), None);
         plane.fake.on_call(|_| None);
         plane.wait_for_binding(|b| condition(b).0 == "True").await;
         plane.tasks.stop().await;
@@ -374,14 +374,14 @@ async fn an_unschedulable_binding_waits_for_a_change() {
     let mut large = binding(divided);
     large["spec"]["replicas"] = 11.into();
     let plane = SchedulerFixture::start(&["m1"], large).await;
-    let refused = plane
+    let unschedulable_binding = plane
         .wait_for_binding(|b| condition(b) == ("False", "Unschedulable"))
         .await;
     assert_eq!(
-        refused["status"]["conditions"][0]["message"],
+        unschedulable_binding["status"]["conditions"][0]["message"],
         "failed to assign replicas: failed to scale up: Clusters available replicas 10 are not enough to schedule."
     );
-    let mut smaller = refused;
+    let mut smaller = unschedulable_binding;
     smaller["spec"]["replicas"] = 10.into();
     smaller["metadata"]["generation"] = 2.into();
     plane.fake.seed(&BINDINGS, smaller);
@@ -403,18 +403,18 @@ async fn a_cluster_scoped_binding_is_placed_like_others() {
         .with_feature(KarmadaFeature::SchedulingOvercommitProtection, true)
         .with_feature(KarmadaFeature::WorkloadAffinity, true);
     let plane = SchedulerFixture::with_gates(fake, gates);
-    let mut found = Value::Null;
+    let mut actual = Value::Null;
     for _ in 0..2000 {
-        found = plane
+        actual = plane
             .fake
             .get_object(&CLUSTER_BINDINGS, "", "viewer-clusterrole")
             .unwrap();
-        if condition(&found).0 == "True" {
+        if condition(&actual).0 == "True" {
             break;
         }
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
-    assert_eq!(found["spec"]["clusters"], json!([{"name": "m1"}]));
+    assert_eq!(actual["spec"]["clusters"], json!([{"name": "m1"}]));
     assert!(plane.decisions.get("viewer-clusterrole").is_some());
     plane.tasks.stop().await;
 }

@@ -9,13 +9,13 @@ use super::decision_table::{parse_binding, placement};
 // proves: SCH-nothing-chosen
 #[test]
 fn replicas_without_clusters_are_an_error() {
-    let (asked, placement, snapshot) = (
+    let (parsed_binding, placement, snapshot) = (
         parse_binding("n:2"),
         placement("dyn"),
         ClusterSnapshot::default(),
     );
     let request = ScheduleRequest {
-        spec: &asked.binding.spec,
+        spec: &parsed_binding.binding.spec,
         placement: &placement,
         term: None,
         fresh: false,

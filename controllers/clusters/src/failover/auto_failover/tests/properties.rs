@@ -88,10 +88,10 @@ proptest! {
             serde_json::from_value(json!({"spec": {"clusters": clusters}})).unwrap();
         for (round, (states, enabled)) in rounds.iter().enumerate() {
             let now = 100 * (round as i64 + 1);
-            let found = decide_with(&binding, states, *enabled, now);
-            let begun = found.transitions.iter().any(|d| matches!(d, FailoverTransition::Started(_)));
+            let decision = decide_with(&binding, states, *enabled, now);
+            let begun = decision.transitions.iter().any(|d| matches!(d, FailoverTransition::Started(_)));
             prop_assert!(*enabled || !begun);
-            apply(&mut binding, found);
+            apply(&mut binding, decision);
             let again = decide_with(&binding, states, *enabled, now);
             prop_assert_eq!(&again.transitions, &Vec::new());
             prop_assert_eq!(&again.spec.clusters, &binding.spec.clusters);
@@ -119,11 +119,11 @@ proptest! {
         let mut states = vec![ClusterReadiness::Ready; CLUSTERS];
         for (round, fallen) in falls.iter().enumerate() {
             states[*fallen] = ClusterReadiness::NotReady(at(0));
-            let found = decide_with(&binding, &states, true, 100 * (round as i64 + 1));
-            apply(&mut binding, found);
+            let decision = decide_with(&binding, &states, true, 100 * (round as i64 + 1));
+            apply(&mut binding, decision);
         }
-        let found = decide_with(&binding, &[ClusterReadiness::Ready; CLUSTERS], true, 1000);
-        apply(&mut binding, found);
+        let decision = decide_with(&binding, &[ClusterReadiness::Ready; CLUSTERS], true, 1000);
+        apply(&mut binding, decision);
         prop_assert_eq!(total(&binding), sum);
         prop_assert_eq!(&binding.spec.clusters, &before);
         prop_assert!(binding.spec.graceful_eviction_tasks.is_empty());
