@@ -118,18 +118,18 @@ pub(crate) async fn run(arguments: UpArgs) -> anyhow::Result<()> {
 
 /// What to try next, for another terminal. Scripts read only the line before it.
 fn next_steps(kubeconfig: &Path, members: usize) -> String {
-    let workload = "kubectl create deployment web --image=nginx:1.27 --replicas=4";
+    let workload = "kubectl create deployment hello --image=nginx:1.27 --replicas=4";
     let steps = if members == 0 {
         [
             "flotilla join member1 --cluster-kubeconfig FILE".to_owned(),
             format!("{workload} --dry-run=client -o yaml | flotilla apply -f - --all-clusters"),
-            "flotilla why deployment/web".to_owned(),
+            "flotilla why deployment/hello".to_owned(),
         ]
     } else {
         [
             format!("{workload} --dry-run=client -o yaml | flotilla apply -f - --all-clusters"),
             "flotilla get deployments -s all".to_owned(),
-            "flotilla why deployment/web".to_owned(),
+            "flotilla why deployment/hello".to_owned(),
         ]
     };
     format!(

@@ -9,6 +9,7 @@ mod kubefed;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use anyhow::ensure;
 use clap::{Args, Subcommand};
 use conversion::{Conversion, Severity};
 use serde_json::Value;
@@ -65,6 +66,7 @@ pub fn run(arguments: &ConvertArgs) -> anyhow::Result<ExitCode> {
     for file in &arguments.filename {
         documents.extend(manifest_files::read_documents(file)?);
     }
+    ensure!(!documents.is_empty(), "the files have no objects");
     let conversion = kubefed::convert(documents)?;
     for finding in &conversion.findings {
         output::print_progress(finding.to_string());

@@ -61,6 +61,8 @@ pub(super) fn convert(
             );
         }
     }
+    let message = "requests through the cluster proxy need a token that impersonates; flotilla join, with the cluster's kubeconfig, creates it";
+    conversion.report(Severity::Note, &text, "spec.impersonatorSecretRef", message);
     add_secret(cluster, inventory, &mut converted, conversion)?;
     conversion.prerequisites.push(converted);
     Ok(())

@@ -189,6 +189,10 @@ fn policy(
     let mut policy = selector.policy("PropagationPolicy");
     let spec = &mut policy["spec"];
     spec["placement"] = json!({"clusterAffinity": clusters.affinity()});
+    if selector.target.kind == "Namespace" {
+        // A namespace that is evicted takes everything in it along.
+        spec["placement"]["clusterTolerations"] = json!([{"operator": "Exists"}]);
+    }
     if let Some(division) = division {
         spec["placement"]["replicaScheduling"] = division.scheduling.clone();
     }

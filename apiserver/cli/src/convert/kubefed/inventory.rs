@@ -22,6 +22,8 @@ pub(super) struct Inventory {
     pub(super) federated: Vec<Value>,
     /// Objects that are not KubeFed's.
     pub(super) others: Vec<Value>,
+    /// Objects of KubeFed's kinds that have no equal.
+    pub(super) unequaled: Vec<Value>,
     /// Whether KubeFed acts in one namespace only: what lies there needs no federated namespace.
     pub(super) one_namespace: bool,
     /// Secrets with the tokens of clusters, by namespace and name.
@@ -64,6 +66,12 @@ impl Inventory {
                 inventory.add_core(document).context(text)?;
             } else if group.starts_with(SCHEDULING_GROUP) {
                 inventory.add_preference(document).context(text)?;
+            } else if group
+                .split('/')
+                .next()
+                .is_some_and(|g| g.ends_with(".kubefed.io"))
+            {
+                inventory.unequaled.push(document);
             } else if group == "v1" && kind == "Secret" {
                 secrets.push(document);
             } else {
@@ -129,18 +137,22 @@ impl Inventory {
         Ok(())
     }
 
-    /// The Secrets that clusters name are converted with them; others stay as they are.
+    /// The Secrets that clusters name are converted with them. The others beside them are KubeFed's
+    /// own; those of other namespaces stay as they are.
     fn sort_secrets(&mut self, secrets: Vec<Value>) {
         let key = |object: &Value, name: &str| (namespace(object).to_owned(), name.to_owned());
         let clusters = self.clusters.iter();
         let named: BTreeSet<_> = clusters
             .filter_map(|c| Some(key(c, c["spec"]["secretRef"]["name"].as_str()?)))
             .collect();
+        let clusters = self.clusters.iter();
+        let system_namespaces: BTreeSet<String> =
+            clusters.map(|c| namespace(c).to_owned()).collect();
         for secret in secrets {
             let key = key(&secret, name(&secret));
             if named.contains(&key) {
                 self.secrets.insert(key, secret);
-            } else {
+            } else if !system_namespaces.contains(&key.0) {
                 self.others.push(secret);
             }
         }

@@ -41,6 +41,11 @@ pub(super) fn convert(documents: Vec<Value>) -> anyhow::Result<Conversion> {
         let message = "its target is not among the manifests; it is left out";
         conversion.report(Severity::Loss, &text, "spec.targetKind", message);
     }
+    for object in &inventory.unequaled {
+        let text = inventory::object_text(object);
+        let message = "Flotilla has no such kind; the object is left out";
+        conversion.report(Severity::Loss, &text, "kind", message);
+    }
     for object in &inventory.others {
         let object = keep(object.clone(), &inventory, &mut conversion);
         conversion.prerequisites.extend(object);

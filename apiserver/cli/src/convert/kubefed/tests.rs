@@ -207,7 +207,10 @@ fn a_namespace_in_some_clusters_is_kept_out_of_the_others() {
     let policy = of_kind(&conversion, "ClusterPropagationPolicy")[0];
     assert_eq!(
         policy["spec"]["placement"],
-        json!({"clusterAffinity": {"clusterNames": ["a"]}})
+        json!({
+            "clusterAffinity": {"clusterNames": ["a"]},
+            "clusterTolerations": [{"operator": "Exists"}],
+        })
     );
     let plain = converted("{apiVersion: v1, kind: Namespace, metadata: {name: host}}");
     assert_eq!(
@@ -343,6 +346,14 @@ fn what_has_no_equal_is_listed() {
             "FederatedConfigMap shop/settings spec.overrides[0].clusterOverrides[0].path",
         ]
     );
+    let dns = converted(
+        "{apiVersion: multiclusterdns.kubefed.io/v1alpha1, kind: ServiceDNSRecord, metadata: {namespace: shop, name: d}}",
+    );
+    assert_eq!(
+        findings(&dns, Severity::Loss),
+        ["ServiceDNSRecord shop/d kind"]
+    );
+    assert_eq!(dns.manifests().count(), 0);
     let lone = converted(
         "{apiVersion: scheduling.kubefed.io/v1alpha1, kind: ReplicaSchedulingPreference, metadata: {namespace: shop, name: p}, spec: {targetKind: FederatedDeployment, totalReplicas: 1}}",
     );
@@ -368,6 +379,8 @@ spec:
 status: {region: r1, zones: [r1-a], conditions: []}
 ---
 {apiVersion: v1, kind: Secret, metadata: {namespace: fed, name: east-token}, data: {token: dG9rZW4=}}
+---
+{apiVersion: v1, kind: Secret, metadata: {namespace: fed, name: webhook-certificate}, data: {}}
 ---
 apiVersion: core.kubefed.io/v1beta1
 kind: KubeFedCluster
@@ -405,7 +418,11 @@ spec: {apiEndpoint: "https://west", secretRef: {name: west-token}, disabledTLSVa
     );
     assert_eq!(
         findings(&conversion, Severity::Note),
-        ["KubeFedCluster fed/west spec.secretRef"]
+        [
+            "KubeFedCluster fed/east spec.impersonatorSecretRef",
+            "KubeFedCluster fed/west spec.impersonatorSecretRef",
+            "KubeFedCluster fed/west spec.secretRef",
+        ]
     );
 }
 
