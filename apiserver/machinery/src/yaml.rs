@@ -26,6 +26,8 @@ const MAX_CALLER_DEPTH: usize = 40;
 const MAX_MERGES: usize = 1_000;
 /// How many nodes a text may have that has merges: each nested one copies what is below it.
 const MAX_NODES_WITH_MERGES: usize = 20_000;
+/// How deep a text may be that has merges: reading nested ones takes the cube of their number.
+const MAX_DEPTH_WITH_MERGES: usize = 64;
 /// How many nodes any other text may have.
 const MAX_NODES: usize = 250_000;
 
@@ -65,7 +67,7 @@ fn on_sufficient_stack<T: Send>(text: &str, read: impl FnOnce() -> Result<T> + S
 
 /// A bound of the depth of a text, found without reading it. A list or map in block style is within one
 /// that begins further left, or within a map that begins in the same column; one in flow style has a
-/// bracket. An alias repeats at most all of this.
+/// bracket, and a list in it may have a map without one in each item. An alias repeats at most all of this.
 fn max_depth(text: &str) -> usize {
     let mut columns = BTreeSet::new();
     for line in text.split(['\n', '\r']) {
@@ -80,7 +82,7 @@ fn max_depth(text: &str) -> usize {
         }
     }
     let count = |wanted: &[u8]| text.bytes().filter(|byte| wanted.contains(byte)).count();
-    let depth = 2 * columns.len() + count(b"[{");
+    let depth = 2 * columns.len() + 2 * count(b"[") + count(b"{");
     depth.saturating_mul(1 + count(b"&"))
 }
 
@@ -100,14 +102,14 @@ fn on_large_stack<T: Send>(read: impl FnOnce() -> Result<T> + Send) -> Result<T>
 
 fn yaml_options(text: &str, duplicate_keys: DuplicateKeyPolicy) -> Options {
     let replays = max_yaml_replays(text.len());
-    let max_nodes = match text.contains("<<") {
-        true => MAX_NODES_WITH_MERGES,
-        false => MAX_NODES,
+    let (max_nodes, max_depth) = match text.contains("<<") {
+        true => (MAX_NODES_WITH_MERGES, MAX_DEPTH_WITH_MERGES),
+        // Higher than ours, so that the error is that of JSON; the scanner is 1,024 bytes ahead.
+        false => (MAX_NODES, MAX_DEPTH + 1),
     };
     options! {
-        // Higher than ours, so that the error is that of JSON; the scanner is 1,024 bytes ahead.
         budget: budget! {
-            max_depth: MAX_DEPTH + 1,
+            max_depth: max_depth,
             flow_nesting_limit: 2 * MAX_DEPTH,
             max_nodes: max_nodes,
             max_merge_keys: MAX_MERGES,
@@ -339,6 +341,7 @@ mod tests {
             "? a\n: - b\n  - ? c\n    : - - d",
             "---\n- - a",
             "a:\r- b:\r  - c",
+            "[a: [a: [a: [a: b]]]]",
             "a: &x [[b]]\nb: &y [[*x]]\nc: [[*y]]",
             "a: &x\n  b: {c: d}\ne:\n  f:\n    <<: *x",
         ] {
@@ -349,6 +352,13 @@ mod tests {
             "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: a\n  labels:\n    b: c\n";
         assert!(max_depth(manifest) <= MAX_CALLER_DEPTH);
         assert!(max_depth(&"[".repeat(MAX_CALLER_DEPTH)) > MAX_CALLER_DEPTH);
+    }
+
+    #[test]
+    fn merges_are_nested_within_a_limit() {
+        let nested = |depth: usize| "{<<: ".repeat(depth) + "{a: 1}" + &"}".repeat(depth);
+        assert_eq!(from_str(&nested(20)).unwrap(), json!({"a": 1}));
+        assert!(from_str(&nested(MAX_DEPTH_WITH_MERGES)).is_err());
     }
 
     #[test]
