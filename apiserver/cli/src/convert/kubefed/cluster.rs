@@ -1,8 +1,11 @@
 //! Converts a KubeFedCluster and its Secret to a Cluster in push mode.
 
 use anyhow::Context;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 
+use super::fields;
 use super::inventory::{Inventory, name, namespace, object_text};
 use crate::convert::conversion::{Conversion, Severity};
 
@@ -32,6 +35,10 @@ pub(super) fn convert(
         },
     });
     let status = &cluster["status"];
+    fields::text_map(&cluster["metadata"]["labels"], "metadata.labels")?;
+    fields::text(&spec["proxyURL"], "spec.proxyURL")?;
+    fields::text(&status["region"], "status.region")?;
+    fields::text_list(&status["zones"], "status.zones")?;
     for (from, to) in [
         (&cluster["metadata"]["labels"], "/metadata/labels"),
         (&spec["proxyURL"], "/spec/proxyURL"),
@@ -44,15 +51,13 @@ pub(super) fn convert(
             parent[field] = from.clone();
         }
     }
-    for disabled in spec["disabledTLSValidations"]
-        .as_array()
-        .into_iter()
-        .flatten()
-    {
-        if disabled == "*" {
+    let validations = &spec["disabledTLSValidations"];
+    let validations = fields::text_list(validations, "spec.disabledTLSValidations")?;
+    for validation in validations.unwrap_or_default() {
+        if validation == "*" {
             converted["spec"]["insecureSkipTLSVerification"] = json!(true);
         } else {
-            let message = format!("{disabled} cannot be switched off alone; \"*\" can");
+            let message = format!("{validation} cannot be switched off alone; \"*\" can");
             conversion.report(
                 Severity::Loss,
                 &text,
@@ -78,9 +83,18 @@ fn add_secret(
     let secret_name = cluster["spec"]["secretRef"]["name"].as_str();
     let secret_name = secret_name.context("spec.secretRef.name: must be set")?;
     converted["spec"]["secretRef"] = json!({"namespace": SECRETS_NAMESPACE, "name": name(cluster)});
-    let Some(secret) = inventory.secret(namespace(cluster), secret_name) else {
+    let source = inventory.secret(namespace(cluster), secret_name);
+    let token = match source {
+        Some(secret) => secret_value(secret, "token").with_context(|| object_text(secret))?,
+        None => None,
+    };
+    let (Some(secret), Some(token)) = (source, token) else {
+        let reason = match source {
+            Some(_) => "has no token",
+            None => "is not among the manifests",
+        };
         let message = format!(
-            "the Secret {}/{secret_name} is not among the manifests; create the Secret {SECRETS_NAMESPACE}/{} with its token, and the cluster's caBundle",
+            "the Secret {}/{secret_name} {reason}; create the Secret {SECRETS_NAMESPACE}/{} with its token, and the cluster's caBundle",
             namespace(cluster),
             name(cluster),
         );
@@ -92,11 +106,14 @@ fn add_secret(
         );
         return Ok(());
     };
-    let mut data = json!({"token": secret["data"]["token"]});
-    for bundle in [&secret["data"]["ca.crt"], &cluster["spec"]["caBundle"]] {
-        if bundle.as_str().is_some_and(|bundle| !bundle.is_empty()) {
-            data["caBundle"] = bundle.clone();
-        }
+    let mut data = json!({"token": token});
+    let bundle = fields::text(&cluster["spec"]["caBundle"], "spec.caBundle")?;
+    let bundle = match bundle.filter(|bundle| !bundle.is_empty()) {
+        Some(bundle) => Some(bundle.to_owned()),
+        None => secret_value(secret, "ca.crt").with_context(|| object_text(secret))?,
+    };
+    if let Some(bundle) = bundle {
+        data["caBundle"] = json!(bundle);
     }
     conversion.prerequisites.push(json!({
         "apiVersion": "v1",
@@ -105,4 +122,18 @@ fn add_secret(
         "data": data,
     }));
     Ok(())
+}
+
+/// A value of a Secret in base64. What `stringData` says is stronger, as it is in a server.
+fn secret_value(secret: &Value, key: &str) -> anyhow::Result<Option<String>> {
+    for map in ["data", "stringData"] {
+        fields::object(&secret[map], map)?;
+    }
+    let plain = fields::text(&secret["stringData"][key], &format!("stringData.{key}"))?;
+    let encoded = fields::text(&secret["data"][key], &format!("data.{key}"))?;
+    let value = match plain {
+        Some(plain) => Some(STANDARD.encode(plain)),
+        None => encoded.map(str::to_owned),
+    };
+    Ok(value.filter(|value| !value.is_empty()))
 }

@@ -5,6 +5,10 @@ use std::collections::BTreeSet;
 use anyhow::{Context, ensure};
 use serde_json::{Map, Value, json};
 
+use super::fields;
+
+const SELECTOR: &str = "spec.placement.clusterSelector";
+
 /// Clusters by name and label. All conditions have to hold.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct ClusterSet {
@@ -41,7 +45,8 @@ impl ClusterSet {
     /// The clusters of `spec.placement`. A list of clusters, even an empty one, is stronger than
     /// a selector; without both nothing is selected.
     pub(super) fn of_placement(placement: &Value) -> anyhow::Result<Self> {
-        let Some(clusters) = placement["clusters"].as_array() else {
+        let clusters = fields::list(&placement["clusters"], "spec.placement.clusters")?;
+        let Some(clusters) = clusters else {
             return Self::of_selector(placement);
         };
         let names: anyhow::Result<Vec<String>> = clusters
@@ -58,19 +63,28 @@ impl ClusterSet {
 
     /// The clusters of `spec.placement.clusterSelector` alone.
     pub(super) fn of_selector(placement: &Value) -> anyhow::Result<Self> {
+        fields::object(placement, "spec.placement")?;
         let selector = &placement["clusterSelector"];
-        if selector.is_null() {
+        if fields::object(selector, SELECTOR)?.is_none() {
             return Ok(Self::nowhere());
         }
-        ensure!(
-            selector.is_object(),
-            "spec.placement.clusterSelector: must be an object"
-        );
-        let labels = selector["matchLabels"].as_object();
-        let expressions = selector["matchExpressions"].as_array();
+        let labels = &selector["matchLabels"];
+        let labels = fields::text_map(labels, &format!("{SELECTOR}.matchLabels"))?;
+        let field = format!("{SELECTOR}.matchExpressions");
+        let expressions = fields::list(&selector["matchExpressions"], &field)?;
+        let expressions = expressions.unwrap_or_default();
+        for (index, expression) in expressions.iter().enumerate() {
+            for key in ["key", "operator"] {
+                ensure!(
+                    expression[key].is_string(),
+                    "{field}[{index}].{key}: must be set"
+                );
+            }
+            fields::text_list(&expression["values"], &format!("{field}[{index}].values"))?;
+        }
         Ok(Self {
             match_labels: labels.cloned().unwrap_or_default(),
-            match_expressions: expressions.cloned().unwrap_or_default(),
+            match_expressions: expressions.to_vec(),
             ..Self::default()
         })
     }

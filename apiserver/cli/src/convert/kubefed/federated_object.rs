@@ -1,12 +1,13 @@
 //! Converts a federated object to a template, a policy and an override policy.
 
-use anyhow::ensure;
+use anyhow::{Context, ensure};
 use karmada_api::names;
 use karmada_api::well_known_keys::{RETAIN_REPLICAS, SKIP_AUTO_PROPAGATION};
 use machinery::Gvk;
 use serde_json::{Value, json};
 
 use super::cluster_set::ClusterSet;
+use super::fields;
 use super::inventory::{Inventory, name, namespace, object_text};
 use super::overrides;
 use super::replica_preference::{self, ReplicaDivision};
@@ -21,15 +22,18 @@ pub(super) fn convert(
     conversion: &mut Conversion,
 ) -> anyhow::Result<()> {
     let text = object_text(object);
-    let federated_kind = object["kind"].as_str().unwrap_or_default();
-    let target = inventory.target_kind(federated_kind)?;
+    let target = inventory.target_kind(object)?;
     let is_namespace = target.group.is_empty() && target.kind == "Namespace";
     let namespace = if is_namespace { "" } else { namespace(object) };
     let division = match inventory.preference(object) {
-        Some(preference) => Some(replica_preference::convert(preference, conversion)?),
+        Some(preference) => {
+            let division = replica_preference::convert(preference, conversion);
+            Some(division.with_context(|| object_text(preference))?)
+        }
         None => None,
     };
-    let api_version = object["spec"]["template"]["apiVersion"].as_str();
+    let api_version = &object["spec"]["template"]["apiVersion"];
+    let api_version = fields::text(api_version, "spec.template.apiVersion")?;
     let selector = Selector {
         target: &target,
         api_version: api_version.map_or_else(|| target.api_version(), str::to_owned),
@@ -38,18 +42,23 @@ pub(super) fn convert(
     };
     let mut template = template(object, &selector, &text, conversion)?;
     if let Some(division) = &division {
+        fields::object(&template["spec"], "spec.template.spec")?;
         template["spec"]["replicas"] = json!(division.total);
     }
     let rules = overrides::rules(object, &text, division.is_some(), conversion)?;
     let clusters = clusters(object, namespace, division.as_ref(), inventory, conversion)?;
-    if clusters.is_nowhere() || !inventory.propagates(federated_kind) {
+    let propagates = inventory.propagates(object);
+    let orphans = orphans(object)?;
+    // A namespace without the label goes to every cluster, and its copies go with it.
+    let needs_no_policy = is_namespace && clusters.is_all() && propagates && !orphans;
+    if clusters.is_nowhere() || !propagates {
         let message = "it goes to no cluster; its template has no policy";
         conversion.report(Severity::Note, &text, "spec.placement", message);
-    } else if !(is_namespace && clusters.is_all()) {
-        let policy = policy(object, &selector, &clusters, division.as_ref());
+    } else if !needs_no_policy {
+        let policy = policy(&selector, &clusters, division.as_ref(), orphans);
         conversion.policies.push(policy);
     }
-    if is_namespace && !clusters.is_all() {
+    if is_namespace && !needs_no_policy {
         template["metadata"]["labels"][SKIP_AUTO_PROPAGATION] = json!("true");
     }
     if !rules.is_empty() {
@@ -62,6 +71,13 @@ pub(super) fn convert(
         false => conversion.templates.push(template),
     }
     Ok(())
+}
+
+/// Whether the copies of the object outlive it.
+fn orphans(object: &Value) -> anyhow::Result<bool> {
+    let annotations = &object["metadata"]["annotations"];
+    fields::text_map(annotations, "metadata.annotations")?;
+    Ok(annotations[ORPHAN] == "true")
 }
 
 /// The object that policies select.
@@ -112,7 +128,9 @@ fn template(
         template = json!({});
     }
     ensure!(template.is_object(), "spec.template: must be an object");
-    let labels = template["metadata"]["labels"].as_object();
+    fields::object(&template["metadata"], "spec.template.metadata")?;
+    let labels = &template["metadata"]["labels"];
+    let labels = fields::text_map(labels, "spec.template.metadata.labels")?;
     let mut labels = labels.cloned().unwrap_or_default();
     for field in ["annotations", "finalizers"] {
         if !template["metadata"][field].is_null() {
@@ -121,7 +139,7 @@ fn template(
             conversion.report(Severity::Note, text, &field, message);
         }
     }
-    if object["spec"]["retainReplicas"] == true {
+    if fields::boolean(&object["spec"]["retainReplicas"], "spec.retainReplicas")? {
         if selector.target.kind == "Deployment" {
             labels.insert(RETAIN_REPLICAS.to_owned(), json!("true"));
         } else {
@@ -154,11 +172,12 @@ fn clusters(
     conversion: &mut Conversion,
 ) -> anyhow::Result<ClusterSet> {
     let placement = &object["spec"]["placement"];
+    let placement_clusters = ClusterSet::of_placement(placement)?;
     let clusters = match division {
-        None => ClusterSet::of_placement(placement)?,
+        None => placement_clusters,
         Some(division) if division.intersects => {
-            let selected = ClusterSet::of_selector(placement)?;
-            selected.intersect(&division.clusters)
+            let selection = ClusterSet::of_selector(placement)?;
+            selection.intersect(&division.clusters)
         }
         Some(division) => division.clusters.clone(),
     };
@@ -181,10 +200,10 @@ fn clusters(
 
 /// The policy that places the object. The copies exist already, and are taken over.
 fn policy(
-    object: &Value,
     selector: &Selector<'_>,
     clusters: &ClusterSet,
     division: Option<&ReplicaDivision>,
+    orphans: bool,
 ) -> Value {
     let mut policy = selector.policy("PropagationPolicy");
     let spec = &mut policy["spec"];
@@ -197,7 +216,7 @@ fn policy(
         spec["placement"]["replicaScheduling"] = division.scheduling.clone();
     }
     spec["conflictResolution"] = json!("Overwrite");
-    if object["metadata"]["annotations"][ORPHAN] == "true" {
+    if orphans {
         spec["preserveResourcesOnDeletion"] = json!(true);
     }
     policy

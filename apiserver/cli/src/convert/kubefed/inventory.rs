@@ -8,10 +8,13 @@ use machinery::Gvk;
 use serde_json::Value;
 
 use super::cluster_set::ClusterSet;
+use super::fields;
 
-const TYPES_GROUP: &str = "types.kubefed.io/";
-const CORE_GROUP: &str = "core.kubefed.io/";
-const SCHEDULING_GROUP: &str = "scheduling.kubefed.io/";
+/// The group of federated types whose type configuration names none.
+const TYPES_GROUP: &str = "types.kubefed.io";
+const CORE_GROUP: &str = "core.kubefed.io";
+const SCHEDULING_GROUP: &str = "scheduling.kubefed.io";
+const GROUP_SUFFIX: &str = ".kubefed.io";
 const FEDERATED: &str = "Federated";
 const FEDERATED_NAMESPACE: &str = "FederatedNamespace";
 
@@ -28,8 +31,8 @@ pub(super) struct Inventory {
     pub(super) one_namespace: bool,
     /// Secrets with the tokens of clusters, by namespace and name.
     secrets: HashMap<(String, String), Value>,
-    /// Target types by the kind of their federated type.
-    type_configs: HashMap<String, TypeConfig>,
+    /// Target types by the group and kind of their federated type.
+    type_configs: HashMap<(String, String), TypeConfig>,
     /// Placements of federated namespaces by name.
     namespaces: HashMap<String, ClusterSet>,
     /// By namespace, name and target kind.
@@ -45,34 +48,40 @@ struct TypeConfig {
 
 impl Inventory {
     pub(super) fn new(documents: Vec<Value>) -> anyhow::Result<Self> {
-        let mut inventory = Self::default();
         let mut identities = BTreeSet::new();
-        let mut secrets = Vec::new();
-        for document in documents {
-            let text = object_text(&document);
-            let group = document["apiVersion"].as_str().unwrap_or_default();
+        for document in &documents {
+            let text = object_text(document);
+            let api_version = document["apiVersion"].as_str().unwrap_or_default();
             ensure!(
-                identities.insert(format!("{group} {text}")),
+                identities.insert(format!("{api_version} {text}")),
                 "{text} appears more than once"
             );
             ensure!(
-                !name(&document).is_empty(),
+                !name(document).is_empty(),
                 "{text}: metadata.name: must be set"
             );
-            let kind = document["kind"].as_str().unwrap_or_default();
-            if group.starts_with(TYPES_GROUP) && kind.starts_with(FEDERATED) {
+            let namespace = &document["metadata"]["namespace"];
+            fields::text(namespace, "metadata.namespace").context(text)?;
+        }
+        let mut inventory = Self::default();
+        // Type configurations decide which of the other objects are federated ones.
+        let (core, rest): (Vec<Value>, Vec<Value>) = documents
+            .into_iter()
+            .partition(|document| group(document) == CORE_GROUP);
+        for object in core {
+            let text = object_text(&object);
+            inventory.add_core(object).context(text)?;
+        }
+        let mut secrets = Vec::new();
+        for document in rest {
+            let text = object_text(&document);
+            if inventory.is_federated(&document) {
                 inventory.add_federated(document).context(text)?;
-            } else if group.starts_with(CORE_GROUP) {
-                inventory.add_core(document).context(text)?;
-            } else if group.starts_with(SCHEDULING_GROUP) {
+            } else if group(&document) == SCHEDULING_GROUP {
                 inventory.add_preference(document).context(text)?;
-            } else if group
-                .split('/')
-                .next()
-                .is_some_and(|g| g.ends_with(".kubefed.io"))
-            {
+            } else if group(&document).ends_with(GROUP_SUFFIX) {
                 inventory.unequaled.push(document);
-            } else if group == "v1" && kind == "Secret" {
+            } else if document["apiVersion"] == "v1" && document["kind"] == "Secret" {
                 secrets.push(document);
             } else {
                 inventory.others.push(document);
@@ -82,8 +91,29 @@ impl Inventory {
         Ok(inventory)
     }
 
+    /// Whether an object is of a federated type: one with a type configuration, or one of those
+    /// that KubeFed generates for the kinds of Kubernetes.
+    fn is_federated(&self, object: &Value) -> bool {
+        let is_generated = group(object) == TYPES_GROUP && kind(object).starts_with(FEDERATED);
+        is_generated || self.type_config(object).is_some()
+    }
+
+    fn is_federated_namespace(&self, object: &Value) -> bool {
+        match self.type_config(object) {
+            Some(config) => config.target.group.is_empty() && config.target.kind == "Namespace",
+            None => kind(object) == FEDERATED_NAMESPACE,
+        }
+    }
+
+    /// The type configuration of a federated object.
+    fn type_config(&self, object: &Value) -> Option<&TypeConfig> {
+        let key = (group(object).to_owned(), kind(object).to_owned());
+        self.type_configs.get(&key)
+    }
+
     fn add_federated(&mut self, object: Value) -> anyhow::Result<()> {
-        if object["kind"] == FEDERATED_NAMESPACE {
+        fields::object(&object["spec"], "spec")?;
+        if self.is_federated_namespace(&object) {
             ensure!(
                 namespace(&object) == name(&object),
                 "metadata.namespace: a federated namespace lies in the namespace of its name"
@@ -97,35 +127,51 @@ impl Inventory {
 
     /// The kinds that KubeFed's own controllers write have no meaning without them.
     fn add_core(&mut self, object: Value) -> anyhow::Result<()> {
-        match object["kind"].as_str().unwrap_or_default() {
+        fields::object(&object["spec"], "spec")?;
+        match kind(&object) {
             "KubeFedCluster" => self.clusters.push(object),
-            "KubeFedConfig" => self.one_namespace = object["spec"]["scope"] == "Namespaced",
-            "FederatedTypeConfig" => {
-                let target = &object["spec"]["targetType"];
-                let text = |field: &str| target[field].as_str().unwrap_or_default().to_owned();
-                ensure!(
-                    target["kind"].is_string(),
-                    "spec.targetType.kind: must be set"
-                );
-                let federated = object["spec"]["federatedType"]["kind"].as_str();
-                let federated = federated.context("spec.federatedType.kind: must be set")?;
-                let config = TypeConfig {
-                    target: Gvk {
-                        group: text("group").into(),
-                        version: text("version").into(),
-                        kind: text("kind").into(),
-                    },
-                    propagates: object["spec"]["propagation"] != "Disabled",
-                };
-                self.type_configs.insert(federated.to_owned(), config);
+            "KubeFedConfig" => {
+                let scope = fields::text(&object["spec"]["scope"], "spec.scope")?;
+                self.one_namespace = scope == Some("Namespaced");
             }
+            "FederatedTypeConfig" => self.add_type_config(&object["spec"])?,
             "PropagatedVersion" | "ClusterPropagatedVersion" | "FederatedServiceStatus" => {}
             kind => bail!("kind: {kind} is not a kind of KubeFed"),
         }
         Ok(())
     }
 
+    fn add_type_config(&mut self, spec: &Value) -> anyhow::Result<()> {
+        let text = |parent: &str, key: &str| -> anyhow::Result<String> {
+            let text = fields::text(&spec[parent][key], &format!("spec.{parent}.{key}"))?;
+            Ok(text.unwrap_or_default().to_owned())
+        };
+        let target = Gvk {
+            group: text("targetType", "group")?.into(),
+            version: text("targetType", "version")?.into(),
+            kind: text("targetType", "kind")?.into(),
+        };
+        ensure!(!target.kind.is_empty(), "spec.targetType.kind: must be set");
+        let mut group = text("federatedType", "group")?;
+        if group.is_empty() {
+            TYPES_GROUP.clone_into(&mut group);
+        }
+        let kind = text("federatedType", "kind")?;
+        ensure!(!kind.is_empty(), "spec.federatedType.kind: must be set");
+        let propagates = match fields::text(&spec["propagation"], "spec.propagation")? {
+            None | Some("" | "Enabled") => true,
+            Some("Disabled") => false,
+            Some(propagation) => {
+                bail!("spec.propagation: {propagation} is neither Enabled nor Disabled")
+            }
+        };
+        let config = TypeConfig { target, propagates };
+        self.type_configs.insert((group, kind), config);
+        Ok(())
+    }
+
     fn add_preference(&mut self, object: Value) -> anyhow::Result<()> {
+        fields::object(&object["spec"], "spec")?;
         let kind = object["spec"]["targetKind"].as_str();
         let kind = kind.context("spec.targetKind: must be set")?.to_owned();
         let key = (
@@ -169,8 +215,11 @@ impl Inventory {
 
     /// The replica preference of a federated object, which has its name.
     pub(super) fn preference(&self, object: &Value) -> Option<&Value> {
-        let kind = object["kind"].as_str().unwrap_or_default().to_owned();
-        let key = (namespace(object).to_owned(), name(object).to_owned(), kind);
+        let key = (
+            namespace(object).to_owned(),
+            name(object).to_owned(),
+            kind(object).to_owned(),
+        );
         let preference = self.preferences.get(&key)?;
         self.used_preferences.borrow_mut().insert(key);
         Some(preference)
@@ -186,18 +235,19 @@ impl Inventory {
         unused.map(|(_, preference)| preference).collect()
     }
 
-    /// Whether the type configuration of a federated kind lets its objects go to members.
-    pub(super) fn propagates(&self, federated_kind: &str) -> bool {
-        let config = self.type_configs.get(federated_kind);
+    /// Whether the type configuration of a federated object lets it go to members.
+    pub(super) fn propagates(&self, object: &Value) -> bool {
+        let config = self.type_config(object);
         config.is_none_or(|config| config.propagates)
     }
 
-    /// The kind of the copies of a federated kind: as its type configuration says, or else the
+    /// The kind of the copies of a federated object: as its type configuration says, or else the
     /// kind of Kubernetes with that name.
-    pub(super) fn target_kind(&self, federated_kind: &str) -> anyhow::Result<Gvk> {
-        if let Some(config) = self.type_configs.get(federated_kind) {
+    pub(super) fn target_kind(&self, object: &Value) -> anyhow::Result<Gvk> {
+        if let Some(config) = self.type_config(object) {
             return Ok(config.target.clone());
         }
+        let federated_kind = kind(object);
         let kind = federated_kind.strip_prefix(FEDERATED).unwrap_or_default();
         let kinds = openapi::catalog().kinds().iter();
         let target = kinds
@@ -208,6 +258,16 @@ impl Inventory {
         })?;
         Ok(target.gvk.clone())
     }
+}
+
+/// The API group of an object.
+fn group(object: &Value) -> &str {
+    let api_version = object["apiVersion"].as_str().unwrap_or_default();
+    api_version.split_once('/').map_or("", |(group, _)| group)
+}
+
+fn kind(object: &Value) -> &str {
+    object["kind"].as_str().unwrap_or_default()
 }
 
 pub(super) fn name(object: &Value) -> &str {

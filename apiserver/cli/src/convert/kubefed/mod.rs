@@ -7,6 +7,7 @@
 mod cluster;
 mod cluster_set;
 mod federated_object;
+mod fields;
 mod inventory;
 mod overrides;
 mod replica_preference;
@@ -47,28 +48,30 @@ pub(super) fn convert(documents: Vec<Value>) -> anyhow::Result<Conversion> {
         conversion.report(Severity::Loss, &text, "kind", message);
     }
     for object in &inventory.others {
-        let object = keep(object.clone(), &inventory, &mut conversion);
-        conversion.prerequisites.extend(object);
+        let manifest = keep(object.clone(), &inventory, &mut conversion);
+        let manifest = manifest.with_context(|| inventory::object_text(object))?;
+        conversion.prerequisites.extend(manifest);
     }
     Ok(conversion)
 }
 
 /// An object that is not KubeFed's stays as it is. A namespace that was not federated must not
 /// be created in every cluster, as namespaces are here.
-fn keep(mut object: Value, inventory: &Inventory, conversion: &mut Conversion) -> Option<Value> {
+fn keep(
+    mut object: Value,
+    inventory: &Inventory,
+    conversion: &mut Conversion,
+) -> anyhow::Result<Option<Value>> {
     if object["kind"] == "Namespace" && object["apiVersion"] == "v1" {
         let name = inventory::name(&object);
         if inventory.namespace_placement(name).is_some() {
-            return None;
+            return Ok(None);
         }
-        let labels = &mut object["metadata"]["labels"];
-        if !labels.is_object() {
-            *labels = json!({});
-        }
-        labels[SKIP_AUTO_PROPAGATION] = json!("true");
+        fields::text_map(&object["metadata"]["labels"], "metadata.labels")?;
+        object["metadata"]["labels"][SKIP_AUTO_PROPAGATION] = json!("true");
         let message = "the namespace was not federated; its label keeps it out of the members";
         let text = inventory::object_text(&object);
         conversion.report(Severity::Note, &text, "metadata.labels", message);
     }
-    Some(object)
+    Ok(Some(object))
 }

@@ -3,16 +3,21 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::{Context, bail, ensure};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
+use super::fields;
 use crate::convert::conversion::{Conversion, Severity};
 
 const REPLICAS: &str = "/spec/replicas";
+const LABELS: &str = "/metadata/labels";
 /// The overriders that change one map of metadata key by key.
 const METADATA_MAPS: [(&str, &str); 2] = [
-    ("/metadata/labels", "labelsOverrider"),
+    (LABELS, "labelsOverrider"),
     ("/metadata/annotations", "annotationsOverrider"),
 ];
+
+/// The map as a whole also holds what the member's controllers need.
+const KEY_BY_KEY: &str = "a policy changes labels and annotations key by key";
 
 /// The rules of a federated object. Clusters with the same overrides share a rule. A replica
 /// preference writes replicas as overrides; with one these are left out.
@@ -24,8 +29,11 @@ pub(super) fn rules(
 ) -> anyhow::Result<Vec<Value>> {
     let mut clusters = BTreeSet::new();
     let mut clusters_by_overriders: BTreeMap<String, (Value, Vec<&str>)> = BTreeMap::new();
-    let items = object["spec"]["overrides"].as_array();
-    for (index, item) in items.into_iter().flatten().enumerate() {
+    let labels = &object["spec"]["template"]["metadata"]["labels"];
+    let labels = fields::text_map(labels, "spec.template.metadata.labels")?;
+    let labels = labels.cloned().unwrap_or_default();
+    let items = fields::list(&object["spec"]["overrides"], "spec.overrides")?;
+    for (index, item) in items.unwrap_or_default().iter().enumerate() {
         let field = format!("spec.overrides[{index}]");
         let cluster = item["clusterName"].as_str();
         let cluster = cluster.with_context(|| format!("{field}.clusterName: must be set"))?;
@@ -33,9 +41,10 @@ pub(super) fn rules(
             clusters.insert(cluster),
             "{field}.clusterName: {cluster} appears more than once"
         );
-        let overrides = item["clusterOverrides"].as_array();
+        let overrides = &item["clusterOverrides"];
+        let overrides = fields::list(overrides, &format!("{field}.clusterOverrides"))?;
         let mut overriders = Overriders::default();
-        for (index, change) in overrides.into_iter().flatten().enumerate() {
+        for (index, change) in overrides.unwrap_or_default().iter().enumerate() {
             let field = format!("{field}.clusterOverrides[{index}]");
             let path = change["path"].as_str();
             let path = path.with_context(|| format!("{field}.path: must be set"))?;
@@ -46,11 +55,13 @@ pub(super) fn rules(
             if has_preference && path == REPLICAS {
                 continue;
             }
-            if let Some(reason) = no_equal(path) {
+            let reason = match no_equal(path) {
+                Some(reason) => Some(reason),
+                None => overriders.add(change, path, &field, &labels)?,
+            };
+            if let Some(reason) = reason {
                 conversion.report(Severity::Loss, text, &format!("{field}.path"), reason);
-                continue;
             }
-            overriders.add(change, path, &field)?;
         }
         if let Some(overriders) = overriders.value() {
             let key = overriders.to_string();
@@ -88,38 +99,75 @@ struct Overriders {
 }
 
 impl Overriders {
-    /// Adds an override. An operation that is not given replaces.
-    fn add(&mut self, change: &Value, path: &str, field: &str) -> anyhow::Result<()> {
+    /// Adds an override to a template with these labels, or returns the reason why it has no
+    /// equal. An operation that is not given replaces.
+    fn add(
+        &mut self,
+        change: &Value,
+        path: &str,
+        field: &str,
+        labels: &Map<String, Value>,
+    ) -> anyhow::Result<Option<&'static str>> {
         ensure!(path.starts_with('/'), "{field}.path: must begin with /");
-        let operator = match change["op"].as_str().unwrap_or_default() {
+        let operator = fields::text(&change["op"], &format!("{field}.op"))?;
+        let operator = match operator.unwrap_or_default() {
             "" | "replace" => "replace",
             operator @ ("add" | "remove") => operator,
             operator => bail!("{field}.op: {operator} is none of add, remove and replace"),
         };
-        // The map as a whole also holds what the member's controllers need, so that its keys are
-        // set one by one.
-        let map = METADATA_MAPS.iter().find(|(map, _)| *map == path);
-        if let (Some((_, overrider)), Some(value)) = (map, change["value"].as_object()) {
-            let change = json!({"operator": "add", "value": value});
-            self.metadata.entry(overrider).or_default().push(change);
-            return Ok(());
-        }
+        let value_field = format!("{field}.value");
         for (map, overrider) in METADATA_MAPS {
+            if map == path {
+                if operator == "remove" {
+                    return Ok(Some(KEY_BY_KEY));
+                }
+                let value = fields::text_map(&change["value"], &value_field)?;
+                let value = value.cloned().unwrap_or_default();
+                // Copies have no annotations of the template.
+                let is_complete = map != LABELS || labels.keys().all(|k| value.contains_key(k));
+                return Ok(self.add_map(overrider, value, is_complete));
+            }
             let Some(key) = path.strip_prefix(map).and_then(|key| key.strip_prefix('/')) else {
                 continue;
             };
             let key = key.replace("~1", "/").replace("~0", "~");
-            let value = change["value"].as_str().unwrap_or_default();
+            let value = match operator {
+                "remove" => None,
+                _ => fields::text(&change["value"], &value_field)?,
+            };
+            ensure!(
+                operator == "remove" || value.is_some(),
+                "{value_field}: must be a string"
+            );
+            let value = value.unwrap_or_default();
             let change = json!({"operator": operator, "value": {key: value}});
             self.metadata.entry(overrider).or_default().push(change);
-            return Ok(());
+            return Ok(None);
         }
         let mut plaintext = json!({"operator": operator, "path": path});
         if operator != "remove" {
             plaintext["value"] = change["value"].clone();
         }
         self.plaintext.push(plaintext);
-        Ok(())
+        Ok(None)
+    }
+
+    /// Adds the keys of a map of metadata that takes the place of the whole. It may not have to
+    /// take keys away: neither those of the template, nor those of overrides before it.
+    fn add_map(
+        &mut self,
+        overrider: &'static str,
+        value: Map<String, Value>,
+        is_complete: bool,
+    ) -> Option<&'static str> {
+        if !is_complete || self.metadata.contains_key(overrider) {
+            return Some(KEY_BY_KEY);
+        }
+        if !value.is_empty() {
+            let change = json!({"operator": "add", "value": value});
+            self.metadata.insert(overrider, vec![change]);
+        }
+        None
     }
 
     fn value(self) -> Option<Value> {

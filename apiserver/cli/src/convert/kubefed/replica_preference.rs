@@ -6,6 +6,7 @@ use anyhow::Context;
 use serde_json::{Value, json};
 
 use super::cluster_set::ClusterSet;
+use super::fields;
 use super::inventory::object_text;
 use crate::convert::conversion::{Conversion, Severity};
 
@@ -32,27 +33,32 @@ pub(super) fn convert(
     let total = spec["totalReplicas"].as_i64();
     let total = total.context("spec.totalReplicas: must be a number")?;
     let mut weights: BTreeMap<&str, i64> = BTreeMap::new();
-    for (cluster, wanted) in spec["clusters"].as_object().into_iter().flatten() {
+    let preferences = fields::object(&spec["clusters"], "spec.clusters")?;
+    for (cluster, replicas) in preferences.into_iter().flatten() {
+        let entry = format!("spec.clusters[{cluster}]");
+        fields::object(replicas, &entry)?;
         for field in ["minReplicas", "maxReplicas"] {
-            if !wanted[field].is_null() && wanted[field] != 0 {
-                let field = format!("spec.clusters[{cluster}].{field}");
+            if !replicas[field].is_null() && replicas[field] != 0 {
+                let field = format!("{entry}.{field}");
                 let message = "a policy divides replicas by weight only; write a FederatedHPA or a policy for this cluster";
                 conversion.report(Severity::Loss, &text, &field, message);
             }
         }
-        weights.insert(cluster, wanted["weight"].as_i64().unwrap_or_default());
+        let weight = fields::integer(&replicas["weight"], &format!("{entry}.weight"))?;
+        weights.insert(cluster, weight.unwrap_or_default());
     }
     if weights.is_empty() {
         weights.insert(ANY_CLUSTER, 1);
     }
-    if spec["rebalance"] == true {
+    if fields::boolean(&spec["rebalance"], "spec.rebalance")? {
         let message = "replicas that stay unschedulable move if the descheduler is on: flotilla addons enable karmada-descheduler";
         conversion.report(Severity::Note, &text, "spec.rebalance", message);
     }
+    let intersects = &spec["intersectWithClusterSelector"];
     Ok(ReplicaDivision {
         total,
         clusters: clusters(&weights),
-        intersects: spec["intersectWithClusterSelector"] == true,
+        intersects: fields::boolean(intersects, "spec.intersectWithClusterSelector")?,
         scheduling: json!({
             "replicaSchedulingType": "Divided",
             "replicaDivisionPreference": "Weighted",

@@ -1,5 +1,7 @@
 //! Tests of the conversion of KubeFed's objects.
 
+mod refusals;
+
 use serde_json::{Value, json};
 
 use super::convert;
@@ -217,6 +219,49 @@ fn a_namespace_in_some_clusters_is_kept_out_of_the_others() {
         of_kind(&plain, "Namespace")[0]["metadata"]["labels"],
         json!({"namespace.karmada.io/skip-auto-propagation": "true"})
     );
+}
+
+#[test]
+fn a_namespace_whose_copies_stay_has_a_policy_although_it_goes_everywhere() {
+    let everywhere = "{clusterSelector: {}}";
+    let manifests = placed(everywhere, everywhere).replace(
+        "name: shop}",
+        r#"name: shop, annotations: {kubefed.io/orphan: "true"}}"#,
+    );
+    let conversion = converted(&manifests);
+    assert_eq!(
+        of_kind(&conversion, "Namespace")[0]["metadata"]["labels"],
+        json!({"namespace.karmada.io/skip-auto-propagation": "true"})
+    );
+    let spec = &of_kind(&conversion, "ClusterPropagationPolicy")[0]["spec"];
+    assert_eq!(spec["preserveResourcesOnDeletion"], true);
+    assert_eq!(spec["placement"]["clusterAffinity"], json!({}));
+    let policies = of_kind(&conversion, "PropagationPolicy");
+    assert_eq!(
+        policies[0]["spec"]["preserveResourcesOnDeletion"],
+        json!(null)
+    );
+}
+
+#[test]
+fn a_namespace_whose_type_is_not_propagated_is_kept_out_of_all_clusters() {
+    let everywhere = "{clusterSelector: {}}";
+    let config = r#"---
+apiVersion: core.kubefed.io/v1beta1
+kind: FederatedTypeConfig
+metadata: {name: namespaces}
+spec:
+  federatedType: {group: types.kubefed.io, version: v1beta1, kind: FederatedNamespace}
+  targetType: {version: v1, kind: Namespace}
+  propagation: Disabled
+"#;
+    let conversion = converted(&format!("{}{config}", placed(everywhere, everywhere)));
+    assert_eq!(
+        of_kind(&conversion, "Namespace")[0]["metadata"]["labels"],
+        json!({"namespace.karmada.io/skip-auto-propagation": "true"})
+    );
+    assert!(of_kind(&conversion, "ClusterPropagationPolicy").is_empty());
+    assert_eq!(of_kind(&conversion, "PropagationPolicy").len(), 1);
 }
 
 #[test]
@@ -462,47 +507,28 @@ spec:
 }
 
 #[test]
-fn malformed_objects_are_refused_by_object_and_field() {
-    let cluster =
-        "apiVersion: core.kubefed.io/v1beta1\nkind: KubeFedCluster\nmetadata: {name: a}\n";
-    let settings = |spec: &str| {
-        format!(
-            "apiVersion: types.kubefed.io/v1beta1\nkind: FederatedConfigMap\nmetadata: {{namespace: shop, name: c}}\nspec: {spec}\n"
-        )
-    };
-    let table = [
-        (cluster.to_owned(), "KubeFedCluster a: spec.apiEndpoint: must be set"),
-        (
-            format!("{cluster}spec: {{apiEndpoint: a}}\n"),
-            "KubeFedCluster a: spec.secretRef.name: must be set",
-        ),
-        (format!("{cluster}---\n{cluster}"), "KubeFedCluster a appears more than once"),
-        (
-            settings("{placement: {clusters: [{}]}}"),
-            "FederatedConfigMap shop/c: spec.placement.clusters[0].name: must be set",
-        ),
-        (
-            settings("{template: 1}"),
-            "FederatedConfigMap shop/c: spec.template: must be an object",
-        ),
-        (
-            settings("{overrides: [{clusterName: a}, {clusterName: a}]}"),
-            "FederatedConfigMap shop/c: spec.overrides[1].clusterName: a appears more than once",
-        ),
-        (
-            settings("{overrides: [{clusterName: a, clusterOverrides: [{path: /data, op: move}]}]}"),
-            "FederatedConfigMap shop/c: spec.overrides[0].clusterOverrides[0].op: move is none of add, remove and replace",
-        ),
-        (
-            "{apiVersion: types.kubefed.io/v1beta1, kind: FederatedNamespace, metadata: {namespace: a, name: b}}".to_owned(),
-            "FederatedNamespace a/b: metadata.namespace: a federated namespace lies in the namespace of its name",
-        ),
-        (
-            "{apiVersion: v1, kind: ConfigMap}".to_owned(),
-            "ConfigMap : metadata.name: must be set",
-        ),
-    ];
-    for (manifests, message) in table {
-        assert_eq!(error(&manifests), message);
-    }
+fn a_federated_type_may_have_a_group_of_its_own() {
+    let object = r#"
+apiVersion: federation.example.org/v1
+kind: SharedWidget
+metadata: {name: w}
+spec: {template: {spec: {size: 1}}, placement: {clusterSelector: {}}}
+"#;
+    let config = r#"---
+apiVersion: core.kubefed.io/v1beta1
+kind: FederatedTypeConfig
+metadata: {name: widgets.example.org}
+spec:
+  federatedType: {group: federation.example.org, version: v1, kind: SharedWidget}
+  targetType: {group: example.org, version: v1, kind: Widget}
+  propagation: Enabled
+"#;
+    let conversion = converted(&format!("{object}{config}"));
+    assert_eq!(of_kind(&conversion, "Widget")[0]["spec"]["size"], 1);
+    assert_eq!(of_kind(&conversion, "ClusterPropagationPolicy").len(), 1);
+    assert!(of_kind(&conversion, "SharedWidget").is_empty());
+    // The configuration is about the kind of this group only.
+    let other = object.replace("federation.example.org", "example.com");
+    let conversion = converted(&format!("{other}{config}"));
+    assert_eq!(of_kind(&conversion, "SharedWidget").len(), 1);
 }
