@@ -478,11 +478,11 @@ fn whoever_creates_the_roles_of_agents_has_no_other_rights() {
     let reply = generator.send("POST", &cluster_roles, &role("ClusterRole", name, own));
     assert_eq!(reply.code, 201, "{}", reply.text());
     // A role that has no rules yet is bound to its agent only.
-    let empty = role("ClusterRole", "system:karmada:gen-b:agent", json!([]));
+    let empty = role("ClusterRole", "system:karmada:gen-unbound:agent", json!([]));
     assert_eq!(generator.send("POST", &cluster_roles, &empty).code, 201);
     let everybody = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
-        "metadata": {"name": "system:karmada:gen-b:agent"},
-        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "system:karmada:gen-b:agent"},
+        "metadata": {"name": "system:karmada:gen-unbound:agent"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "system:karmada:gen-unbound:agent"},
         "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": "system:authenticated"}]});
     generator.assert_forbidden("POST", &format!("{RBAC}/clusterrolebindings"), &everybody);
     let secrets = json!([{"apiGroups": [""], "resources": ["secrets"], "verbs": ["create"]}]);

@@ -49,5 +49,5 @@ fn the_steps_that_up_prints_work() {
     let _ = up.kill();
     let _ = up.wait();
     assert!(output.status.success(), "{steps:?}: {text}{errors}");
-    assert!(text.contains("Deployment default/web"), "{text}");
+    assert!(text.contains("Deployment default/hello"), "{text}");
 }

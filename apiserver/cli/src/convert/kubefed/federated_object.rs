@@ -2,7 +2,7 @@
 
 use anyhow::{Context, ensure};
 use karmada_api::names;
-use karmada_api::well_known_keys::{RETAIN_REPLICAS, SKIP_AUTO_PROPAGATION};
+use karmada_api::well_known_keys::{CONFLICT_RESOLUTION, RETAIN_REPLICAS, SKIP_AUTO_PROPAGATION};
 use machinery::Gvk;
 use serde_json::{Value, json};
 
@@ -58,7 +58,10 @@ pub(super) fn convert(
         let policy = policy(&selector, &clusters, division.as_ref(), orphans);
         conversion.policies.push(policy);
     }
-    if is_namespace && !needs_no_policy {
+    if needs_no_policy {
+        // No policy says that the copies are taken over.
+        template["metadata"]["annotations"][CONFLICT_RESOLUTION] = json!("overwrite");
+    } else if is_namespace {
         template["metadata"]["labels"][SKIP_AUTO_PROPAGATION] = json!("true");
     }
     if !rules.is_empty() {

@@ -135,7 +135,13 @@ spec: {placement: {clusterSelector: {}}}
     );
     // A namespace that goes everywhere is one that is not kept out.
     let namespace = of_kind(&conversion, "Namespace")[0];
-    assert_eq!(namespace["metadata"], json!({"name": "shop"}));
+    assert_eq!(
+        namespace["metadata"],
+        json!({
+            "name": "shop",
+            "annotations": {"work.karmada.io/conflict-resolution": "overwrite"},
+        })
+    );
     assert!(of_kind(&conversion, "ClusterPropagationPolicy").is_empty());
 }
 
