@@ -47,7 +47,7 @@ impl AddonDefaults {
     }
 }
 
-/// What the controller works with beside the context of all controllers.
+/// The switches and families of the controller, beside the context of all controllers.
 pub struct AddonControllerOptions {
     pub switches: AddonSwitches,
     pub defaults: AddonDefaults,

@@ -14,7 +14,7 @@ use scheduler::{CurrentEstimator, SchedulerClusterCache};
 
 const DESCHEDULER: &str = "karmada-descheduler";
 
-/// What the two work with.
+/// The members, clusters and settings of the estimators and the descheduler.
 pub struct EstimatorAddonsOptions {
     pub context: ControllerContext,
     pub members: MemberClusterManager,

@@ -45,7 +45,7 @@ const CONTROLLER_MANAGER: &str = "karmada-controller-manager";
 /// How long the user may create the roles of agents who has a bootstrap token, per certificate.
 const GENERATOR_LIFETIME_SECONDS: i64 = 600;
 
-/// What the controllers of a server are started with, in each term of leadership.
+/// The context in which the controllers of a server start, in each term of leadership.
 pub(crate) struct LeaderContext {
     pub(crate) controllers: ControllerContext,
     /// The scheduler's last decisions, for the subresource `decision`.

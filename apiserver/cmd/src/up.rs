@@ -116,7 +116,7 @@ pub(crate) async fn run(arguments: UpArgs) -> anyhow::Result<()> {
     ended
 }
 
-/// What to try next, for another terminal. Scripts read only the line before it.
+/// The next steps, for another terminal. Scripts read only the line before them.
 fn next_steps(kubeconfig: &Path, members: usize) -> String {
     let workload = "kubectl create deployment hello --image=nginx:1.27 --replicas=4";
     let steps = if members == 0 {

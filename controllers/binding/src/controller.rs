@@ -55,7 +55,7 @@ const REVISION_OPERATIONS: &[InterpreterOperation] = &[InterpreterOperation::Rev
 type BindingKey = String;
 
 /// Creates, updates and deletes the Works of bindings.
-/// What the controller works with beside its context.
+/// The options of the controller, beside its context.
 pub struct BindingControllerOptions {
     pub templates: Arc<TemplateInformers>,
     pub works: WorkClient,

@@ -35,7 +35,7 @@ struct ClusterInfoController {
     clock: Arc<dyn Clock>,
 }
 
-/// What the controller works with beside its context.
+/// The options of the controller, beside its context.
 pub(crate) struct ClusterInfoOptions {
     pub(crate) server_url: String,
     /// PEM of the authorities that sign the serving certificate; it may change.

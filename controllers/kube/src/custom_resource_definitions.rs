@@ -53,7 +53,7 @@ struct CustomResourceDefinitionController {
     index: Arc<DefinitionIndex>,
 }
 
-/// What the controller works with beside its context.
+/// The options of the controller, beside its context.
 pub(crate) struct DefinitionOptions {
     pub(crate) built_in: ServedBuiltInGroups,
     pub(crate) index: Arc<DefinitionIndex>,

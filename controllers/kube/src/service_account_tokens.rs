@@ -40,7 +40,7 @@ enum TokenSecretAction {
     Fill(Value),
 }
 
-/// What the controller works with beside its context.
+/// The options of the controller, beside its context.
 pub(crate) struct ServiceAccountTokenOptions {
     /// PEM of the authorities that sign the serving certificate; it may change.
     pub(crate) root_ca: watch::Receiver<String>,

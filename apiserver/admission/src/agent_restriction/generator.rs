@@ -1,4 +1,4 @@
-//! What the user who creates the roles of agents for `karmadactl register` may create: anybody with a
+//! Restricts the user who creates the roles of agents for `karmadactl register`: anybody with a
 //! bootstrap token is this user, and the objects outlive the token. Does no I/O.
 
 use karmada_api::agents::{AGENT_PUBLIC_KEYS, AGENT_SECRET_NAMESPACE, cluster_of_agent_role};

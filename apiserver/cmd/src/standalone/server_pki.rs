@@ -22,7 +22,7 @@ pub(super) struct ServerPki {
     pub(super) pki: Pki,
     /// Signs the tokens of service accounts.
     pub(super) token_signer: Arc<ServiceAccountTokens>,
-    /// Those that files provide, else those of the keys.
+    /// Certificates of files, or of the keys where no file provides one.
     pub(super) certificates: CertificatesOfFiles,
     /// Signs certificates that clients request.
     pub(super) certificate_signer: Arc<ClusterSigner>,

@@ -40,7 +40,7 @@ pub(super) struct Inventory {
     used_preferences: RefCell<BTreeSet<(String, String, String)>>,
 }
 
-/// What a FederatedTypeConfig says.
+/// The target type of a FederatedTypeConfig, and whether its objects go to members.
 struct TypeConfig {
     target: Gvk,
     propagates: bool,

@@ -1,4 +1,4 @@
-//! What the conversion refuses, and what it reports of overrides and Secrets.
+//! Tests of refused objects, and of the findings about overrides and Secrets.
 
 use serde_json::{Value, json};
 
