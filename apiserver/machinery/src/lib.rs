@@ -17,6 +17,7 @@ mod decode_cache;
 pub mod duration;
 pub mod failure_log_limiter;
 pub mod field_error;
+mod field_text;
 pub mod go_format;
 pub mod go_numbers;
 pub mod go_pattern;

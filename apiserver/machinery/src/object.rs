@@ -7,6 +7,7 @@
 use std::any::Any;
 use std::collections::BTreeMap;
 use std::fmt;
+use std::ops::Range;
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
@@ -16,6 +17,7 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use crate::decode_cache::{self, DecodeSlot};
+use crate::field_text::{cut_field, move_position, offset_in, position_in};
 use crate::managed_fields_text::{splice, spliced_len};
 
 /// The error for bytes that are not an object.
@@ -92,6 +94,8 @@ impl ObjectMeta {
 struct ObjectInner {
     meta: ObjectMeta,
     bytes: Bytes,
+    /// Where the value of `metadata.annotations` lies in `bytes`; empty if there is none.
+    annotations: Range<usize>,
     managed_fields: Option<Box<ManagedFieldsPosition>>,
     decoded: DecodeSlot,
 }
@@ -118,11 +122,15 @@ impl Object {
     pub fn from_json(bytes: Bytes) -> Result<Self, MalformedObject> {
         crate::json::check_depth(&bytes)?;
         let outer: ObjectRawMetadataJson<'_> = crate::json::from_slice(&bytes)?;
-        let head = match outer.metadata {
-            Some(raw) => parse_meta(raw.get())?,
-            None => ObjectMeta::default(),
+        let (head, annotations) = match outer.metadata {
+            Some(raw) => {
+                let metadata: DeserializedObjectMeta<'_> = crate::json::from_str(raw.get())?;
+                let annotations = position_in(&bytes, metadata.annotations);
+                (metadata.into_meta(), annotations)
+            }
+            None => (ObjectMeta::default(), 0..0),
         };
-        Ok(Self::assemble(head, bytes))
+        Ok(Self::assemble(head, annotations, bytes))
     }
 
     /// Copies an object out of a larger text, without `metadata.managedFields`: in a cache of
@@ -132,17 +140,17 @@ impl Object {
         let outer: ObjectRawMetadataJson<'_> = crate::json::from_slice(text)?;
         let Some(raw) = outer.metadata else {
             let bytes = Bytes::copy_from_slice(text);
-            return Ok(Self::assemble(ObjectMeta::default(), bytes));
+            return Ok(Self::assemble(ObjectMeta::default(), 0..0, bytes));
         };
         let metadata: DeserializedObjectMeta<'_> = crate::json::from_str(raw.get())?;
-        let bytes = match metadata.managed_fields.map(RawValue::get) {
-            Some(managed_fields) => {
-                let (before, after) = cut_field(text, managed_fields);
-                Bytes::from([before, after].concat())
-            }
-            None => Bytes::copy_from_slice(text),
+        let (before, after) = match metadata.managed_fields.map(RawValue::get) {
+            Some(managed_fields) => cut_field(text, managed_fields),
+            None => (text, &text[text.len()..]),
         };
-        Ok(Self::assemble(metadata.into_meta(), bytes))
+        let bytes = Bytes::from([before, after].concat());
+        let position = position_in(text, metadata.annotations);
+        let annotations = move_position(position, text.len(), before.len(), 0, bytes.len());
+        Ok(Self::assemble(metadata.into_meta(), annotations, bytes))
     }
 
     /// Creates an object from stored JSON, which has no `resourceVersion`. The revision
@@ -174,9 +182,18 @@ impl Object {
                 metadata_start: open,
             })
         });
+        let position = position_in(stored, metadata.annotations);
+        let annotations = move_position(
+            position,
+            stored.len(),
+            before.len(),
+            field.len(),
+            bytes.len(),
+        );
         let mut head = metadata.into_meta();
         head.revision = revision;
-        Ok(Self::assemble(head, bytes.freeze()).with_inner_managed_fields(managed_fields))
+        let object = Self::assemble(head, annotations, bytes.freeze());
+        Ok(object.with_inner_managed_fields(managed_fields))
     }
 
     /// Creates an object from a JSON tree.
@@ -212,15 +229,19 @@ impl Object {
             // Not inserted by `from_stored`: the field may be anywhere.
             let mut value = self.value()?;
             value["metadata"]["resourceVersion"] = text.into();
-            return Ok(Self::assemble(head, serde_json::to_vec(&value)?.into()));
+            let replaced = Self::from_value(&value)?;
+            let annotations = replaced.0.annotations.clone();
+            return Ok(Self::assemble(head, annotations, replaced.bytes().clone()));
         }
         let field = format!("\"resourceVersion\":{}", Value::from(text));
         let mut replaced = BytesMut::with_capacity(bytes.len() + field.len());
         replaced.extend_from_slice(&bytes[..open]);
         replaced.extend_from_slice(field.as_bytes());
         replaced.extend_from_slice(&bytes[open + old.len()..]);
-        let managed_fields = self.0.managed_fields.clone();
-        Ok(Self::assemble(head, replaced.freeze()).with_inner_managed_fields(managed_fields))
+        let position = self.0.annotations.clone();
+        let annotations = move_position(position, bytes.len(), open, 0, replaced.len());
+        let object = Self::assemble(head, annotations, replaced.freeze());
+        Ok(object.with_inner_managed_fields(self.0.managed_fields.clone()))
     }
 
     /// Returns the object with the managers of another one: of the same object in another
@@ -260,15 +281,17 @@ impl Object {
         Self(Arc::new(ObjectInner {
             meta: self.0.meta.clone(),
             bytes: self.0.bytes.clone(),
+            annotations: self.0.annotations.clone(),
             managed_fields,
             decoded: DecodeSlot::default(),
         }))
     }
 
-    fn assemble(head: ObjectMeta, bytes: Bytes) -> Self {
+    fn assemble(head: ObjectMeta, annotations: Range<usize>, bytes: Bytes) -> Self {
         Self(Arc::new(ObjectInner {
             meta: head,
             bytes,
+            annotations,
             managed_fields: None,
             decoded: DecodeSlot::default(),
         }))
@@ -282,6 +305,11 @@ impl Object {
     /// object.
     pub fn bytes(&self) -> &Bytes {
         &self.0.bytes
+    }
+
+    /// The encoded value of `metadata.annotations`; empty if there is none.
+    pub(crate) fn annotations_json(&self) -> &[u8] {
+        &self.0.bytes[self.0.annotations.clone()]
     }
 
     /// The encoded JSON with `managedFields`, as clients receive it.
@@ -391,6 +419,8 @@ struct DeserializedObjectMeta<'a> {
     deletion_timestamp: Option<Box<str>>,
     owner_references: Option<Box<[OwnerReference]>>,
     #[serde(borrow)]
+    annotations: Option<&'a RawValue>,
+    #[serde(borrow)]
     managed_fields: Option<&'a RawValue>,
 }
 
@@ -410,29 +440,6 @@ impl DeserializedObjectMeta<'_> {
             owner_references: self.owner_references.unwrap_or_default(),
         }
     }
-}
-
-fn parse_meta(metadata: &str) -> Result<ObjectMeta, MalformedObject> {
-    Ok(crate::json::from_str::<DeserializedObjectMeta<'_>>(metadata)?.into_meta())
-}
-
-/// The offset of a text that borrows from `bytes`.
-fn offset_in(bytes: &[u8], borrowed: &str) -> usize {
-    borrowed.as_ptr() as usize - bytes.as_ptr() as usize
-}
-
-/// Returns the text before and after a field, given its value, which borrows from `bytes`:
-/// without its key and one comma.
-fn cut_field<'a>(bytes: &'a [u8], value: &str) -> (&'a [u8], &'a [u8]) {
-    let from = offset_in(bytes, value);
-    let (before, after) = (&bytes[..from], &bytes[from + value.len()..]);
-    let quote = |text: &[u8]| text.iter().rposition(|b| *b == b'"');
-    let key = quote(before).and_then(|end| quote(&before[..end]));
-    let before = before[..key.unwrap_or(0)].trim_ascii_end();
-    if let [b',', rest @ ..] = after.trim_ascii_start() {
-        return (before, rest);
-    }
-    (before.strip_suffix(b",").unwrap_or(before), after)
 }
 
 #[cfg(test)]

@@ -15,8 +15,6 @@ use crate::{json, time};
 #[serde(rename_all = "camelCase", default)]
 struct UncachedObjectMeta<'a> {
     #[serde(borrow)]
-    annotations: Option<&'a RawValue>,
-    #[serde(borrow)]
     finalizers: Option<&'a RawValue>,
     #[serde(borrow)]
     creation_timestamp: Option<&'a RawValue>,
@@ -41,12 +39,18 @@ fn parse_time(field: Option<&RawValue>) -> Option<Timestamp> {
 }
 
 impl Object {
-    /// `metadata.annotations`, parsed at each call.
+    /// `metadata.annotations`; each call parses their text, and nothing else of the object.
     pub fn annotations(&self) -> BTreeMap<String, String> {
-        parse_or_default(self.uncached_meta().annotations)
+        json::from_slice(self.annotations_json()).unwrap_or_default()
     }
 
-    /// The value of an annotation, parsed at each call.
+    /// Whether both objects have the same annotations. The same text needs no parser.
+    pub fn has_same_annotations(&self, other: &Self) -> bool {
+        self.annotations_json() == other.annotations_json()
+            || self.annotations() == other.annotations()
+    }
+
+    /// The value of an annotation; each call parses the text of all annotations.
     pub fn annotation(&self, key: &str) -> Option<String> {
         self.annotations().remove(key)
     }
@@ -94,9 +98,37 @@ mod tests {
         let bare = Object::from_stored(br#"{"metadata":{"annotations":null}}"#, 1).unwrap();
         assert!(bare.annotations().is_empty() && bare.finalizers().is_empty());
         assert_eq!(bare.creation_timestamp(), None);
+        assert!(bare.has_same_annotations(&Object::from_json("{}".into()).unwrap()));
         let malformed = br#"{"metadata":{"annotations":{"k":1},"finalizers":["f"]}}"#;
         let malformed = Object::from_stored(malformed, 1).unwrap();
         assert!(malformed.annotations().is_empty());
         assert_eq!(malformed.finalizers(), ["f"]);
+    }
+    /// The annotations are read at their position, which every change of the bytes moves.
+    #[test]
+    fn the_position_of_the_annotations_follows_the_bytes() {
+        for text in [
+            r#"{"metadata":{"name":"a","annotations":{"k":"v"},"managedFields":[{"f":1}]},"s":1}"#,
+            r#"{"metadata":{"managedFields":[{"f":1}],"annotations":{"k":"v"}},"s":1}"#,
+            r#"{ "metadata" : { "annotations" : {"k":"v"} , "managedFields" : [ ] } }"#,
+            r#"{"s":1,"metadata":{"annotations":{"k":"v"}}}"#,
+            r#"{"metadata":{"annotations":{"k":"v"},"resourceVersion":"7"}}"#,
+        ] {
+            let stored = Object::from_stored(text.as_bytes(), 7).unwrap();
+            let trimmed = Object::from_json_trimmed(text.as_bytes()).unwrap();
+            let full = Object::from_json(text.into()).unwrap();
+            for object in [stored, trimmed, full] {
+                let renamed = object.with_resource_version("a long version").unwrap();
+                let newer = object.with_revision(123_456).unwrap();
+                let older = newer.with_revision(1).unwrap();
+                let managed = object.clone().with_managed_fields(Some("[]")).unwrap();
+                for version in [object, renamed, newer, older, managed] {
+                    assert_eq!(version.annotation("k").as_deref(), Some("v"), "{text}");
+                    assert_eq!(version.annotations().len(), 1);
+                }
+            }
+        }
+        let bare = Object::from_stored(br#"{"metadata":{"name":"a"}}"#, 123_456).unwrap();
+        assert!(bare.with_revision(1).unwrap().annotations().is_empty());
     }
 }

@@ -12,7 +12,7 @@ pub fn is_equal_except_status(old: &Object, new: &Object) -> bool {
         return false;
     }
     if after.generation > 0 {
-        return before.generation == after.generation && old.annotations() == new.annotations();
+        return before.generation == after.generation && old.has_same_annotations(new);
     }
     match (old.value(), new.value()) {
         (Ok(old), Ok(new)) => without_status(old) == without_status(new),
