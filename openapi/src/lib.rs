@@ -7,13 +7,12 @@
 //! Invariants: no I/O, no clock, no async runtime. The only parsed state is the static
 //! catalog. Depth, number of errors and size of documents are bounded.
 //!
-//! Entry points: [`catalog()`], [`Schema`], [`SchemaCursor`], [`publish`], [`disruption_budget`].
+//! Entry points: [`catalog()`], [`Schema`], [`SchemaCursor`], [`publish`].
 
 mod api_approval;
 mod catalog;
 pub mod defaults;
 mod definition_status;
-pub mod disruption_budget;
 mod jsonpath;
 mod kind_definition;
 mod model;

@@ -7,6 +7,7 @@ use std::process::Command;
 use serde_json::Value;
 
 use crate::root;
+use crate::source::read_all;
 
 /// Crates that everybody in this field knows; a crate of ours with such a name would be
 /// taken for them.
@@ -82,7 +83,7 @@ fn allowed_dependencies() -> BTreeMap<&'static str, &'static [&'static str]> {
         ("flotilla-kube", controllers),
         ("hollow", controllers),
         ("autoscale", &["flotilla-runtime", "members"]),
-        ("services", &["flotilla-runtime", "members"]),
+        ("services", propagation),
         // The one controller with a watch cache: of the objects of members.
         ("search", &["watchcache", "members", "flotilla-runtime"]),
         ("controller-context", pipeline),
@@ -191,6 +192,32 @@ fn crates_know_only_what_lies_below_them() {
         }
     }
     assert!(wrong.is_empty(), "against the arrows: {wrong:?}");
+}
+
+/// An item of a crate has one path: no other crate exports it again. `harness` alone does, for the
+/// attribute that its tests bear.
+#[test]
+fn a_crate_exports_nothing_of_another_crate() {
+    let metadata = metadata();
+    let packages = metadata["packages"].as_array().unwrap();
+    let own_crates: BTreeSet<String> = packages
+        .iter()
+        .filter(|p| p["source"].is_null())
+        .map(|p| p["name"].as_str().unwrap().replace('-', "_"))
+        .collect();
+    let mut wrong = Vec::new();
+    for file in read_all() {
+        for import in file.imports.iter().filter(|import| import.is_reexport) {
+            let first = &import.path[0];
+            let is_module = file.modules.contains_key(first) || file.items.contains(first);
+            let is_attribute = first == "harness_macros";
+            let in_crate = file.path.contains("/src/");
+            if in_crate && !is_module && !is_attribute && own_crates.contains(first) {
+                wrong.push(format!("{}: {}", file.path, import.path.join("::")));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
 /// Features hold for every crate in the graph at once: one of them is needed, two change the

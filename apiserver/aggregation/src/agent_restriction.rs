@@ -7,21 +7,17 @@
 
 use std::sync::Arc;
 
-use admission::agent_restriction::{WEBHOOK_NAME, review_agent_write};
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
+use admission::agent_restriction::{WEBHOOK_NAME, WEBHOOK_PATH, review_agent_write};
 use client::{Api, Error};
 use flotilla_http::AdmissionReviewHandler;
-use karmada_api::agents::{AGENTS_GROUP, RBAC_GENERATOR};
+use machinery::agent_user::{AGENTS_GROUP, RBAC_GENERATOR};
 use serde_json::{Value, json};
 
-use super::host_admission::{WEBHOOKS, apply, serves_policies};
+use super::host_admission::{HostWebhook, WEBHOOKS, apply, serves_policies};
 use super::host_objects::ApiServiceTarget;
 
-pub use admission::agent_restriction::WEBHOOK_PATH;
-
-/// Answers the calls of the webhook.
-pub const REVIEW: AdmissionReviewHandler = review_agent_write;
+/// The path of the webhook, and what answers its calls.
+pub const HANDLER: (&str, AdmissionReviewHandler) = (WEBHOOK_PATH, review_agent_write);
 
 const RESTRICTION_NAME: &str = "flotilla-agent-restriction";
 
@@ -49,64 +45,36 @@ fn webhook(service: &ApiServiceTarget, bundle: &str) -> Value {
     let is_agent = format!(
         "request.userInfo.username != '{RBAC_GENERATOR}' && request.userInfo.groups.exists(g, g == '{AGENTS_GROUP}')"
     );
-    json!({
-        "kind": "ValidatingWebhookConfiguration",
-        "webhooks": [{
-            "name": WEBHOOK_NAME,
-            "clientConfig": {
-                "caBundle": STANDARD.encode(bundle),
-                "service": {"namespace": service.namespace, "name": service.name, "port": service.port, "path": WEBHOOK_PATH},
-            },
-            "rules": [
-                rule("coordination.k8s.io", "leases"),
-                rule("", "events"),
-                rule("events.k8s.io", "events"),
-                rule("", "secrets"),
-                rule("certificates.k8s.io", "certificatesigningrequests"),
-            ],
-            "matchConditions": [{"name": "agents", "expression": is_agent}],
-            "objectSelector": {},
-            "namespaceSelector": {},
-            "failurePolicy": "Fail",
-            "matchPolicy": "Equivalent",
-            "sideEffects": "None",
-            "admissionReviewVersions": ["v1"],
-            "timeoutSeconds": 3,
-        }],
-    })
+    let webhook = HostWebhook {
+        name: WEBHOOK_NAME,
+        path: WEBHOOK_PATH,
+        rules: json!([
+            rule("coordination.k8s.io", "leases"),
+            rule("", "events"),
+            rule("events.k8s.io", "events"),
+            rule("", "secrets"),
+            rule("certificates.k8s.io", "certificatesigningrequests"),
+        ]),
+        object_selector: json!({}),
+        match_conditions: json!([{"name": "agents", "expression": is_agent}]),
+    };
+    webhook.configuration(service, bundle)
 }
 
 #[cfg(test)]
 mod tests {
-    use client::ApiResource;
     use client_fake::FakeApi;
-    use machinery::Gvr;
 
     use super::super::host_admission::POLICIES;
+    use super::super::testing::{serve, service};
     use super::*;
-
-    fn serve(fake: &FakeApi, resource: &Gvr) {
-        fake.add_resource(ApiResource {
-            resource: resource.clone(),
-            kind: "X".into(),
-            namespaced: false,
-            verbs: vec![],
-            subresources: vec![],
-            categories: vec![],
-            short_names: vec![],
-        });
-    }
 
     // proves: AGT-host
     #[tokio::test]
     async fn a_host_calls_the_webhook_for_agents_only_or_not_at_all() {
         let fake = FakeApi::new();
         let host: Arc<dyn Api> = fake.clone();
-        let service = ApiServiceTarget {
-            namespace: "flotilla-system".into(),
-            name: "flotilla".into(),
-            port: 443,
-        };
+        let service = service();
         serve(&fake, &WEBHOOKS);
         ensure(&host, &service, "ca", &json!([])).await.unwrap();
         assert_eq!(fake.get_object(&WEBHOOKS, "", RESTRICTION_NAME), None);

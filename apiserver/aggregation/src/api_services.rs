@@ -388,15 +388,8 @@ mod tests {
     use machinery::time::SystemClock;
 
     use super::super::host_objects::MANAGED_BY_LABEL;
+    use super::super::testing::service;
     use super::*;
-
-    fn service() -> ApiServiceTarget {
-        ApiServiceTarget {
-            namespace: "flotilla-system".into(),
-            name: "flotilla".into(),
-            port: 443,
-        }
-    }
 
     fn versions() -> Vec<ServedGroupVersion> {
         let version = |version: &str, priority| ServedGroupVersion {

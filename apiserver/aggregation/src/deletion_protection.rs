@@ -6,24 +6,24 @@
 
 use std::sync::Arc;
 
-pub use admission::deletion_protection::WEBHOOK_PATH;
 use admission::deletion_protection::{
-    DELETION_PROTECTED_ALWAYS, DELETION_PROTECTED_LABEL, WEBHOOK_NAME, denial_message,
+    DELETION_PROTECTED_ALWAYS, DELETION_PROTECTED_LABEL, WEBHOOK_NAME, WEBHOOK_PATH,
+    denial_message, review_deletion,
 };
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
 use client::{Api, DeleteOptions, Error, ResourcePath};
 use flotilla_http::AdmissionReviewHandler;
 use machinery::Gvr;
 use serde_json::{Value, json};
 
-use super::host_admission::{ADMISSION_GROUP, POLICIES, WEBHOOKS, apply, serves_policies};
+use super::host_admission::{
+    ADMISSION_GROUP, HostWebhook, POLICIES, WEBHOOKS, apply, serves_policies,
+};
 use super::host_objects::ApiServiceTarget;
 
 static BINDINGS: Gvr = Gvr::from_static(ADMISSION_GROUP, "v1", "validatingadmissionpolicybindings");
 
-/// Answers the calls of the webhook.
-pub const REVIEW: AdmissionReviewHandler = admission::deletion_protection::review_deletion;
+/// The path of the webhook, and what answers its calls.
+pub const HANDLER: (&str, AdmissionReviewHandler) = (WEBHOOK_PATH, review_deletion);
 
 /// The name of the objects that are created here.
 const PROTECTION_NAME: &str = "flotilla-deletion-protection";
@@ -65,24 +65,14 @@ fn object_selector() -> Value {
 }
 
 fn webhook(service: &ApiServiceTarget, bundle: &str) -> Value {
-    json!({
-        "kind": "ValidatingWebhookConfiguration",
-        "webhooks": [{
-            "name": WEBHOOK_NAME,
-            "clientConfig": {
-                "caBundle": STANDARD.encode(bundle),
-                "service": {"namespace": service.namespace, "name": service.name, "port": service.port, "path": WEBHOOK_PATH},
-            },
-            "rules": rules(),
-            "objectSelector": object_selector(),
-            "namespaceSelector": {},
-            "failurePolicy": "Fail",
-            "matchPolicy": "Equivalent",
-            "sideEffects": "None",
-            "admissionReviewVersions": ["v1"],
-            "timeoutSeconds": 3,
-        }],
-    })
+    let webhook = HostWebhook {
+        name: WEBHOOK_NAME,
+        path: WEBHOOK_PATH,
+        rules: rules(),
+        object_selector: object_selector(),
+        match_conditions: Value::Null,
+    };
+    webhook.configuration(service, bundle)
 }
 
 fn policy() -> Value {
@@ -117,32 +107,18 @@ mod tests {
     use std::path::Path;
     use std::process::{Command, Stdio};
 
-    use client::ApiResource;
+    use base64::Engine;
+    use base64::engine::general_purpose::STANDARD;
     use client_fake::FakeApi;
 
+    use super::super::testing::{serve, service};
     use super::*;
-
-    fn serve(fake: &FakeApi, resource: &Gvr) {
-        fake.add_resource(ApiResource {
-            resource: resource.clone(),
-            kind: "X".into(),
-            namespaced: false,
-            verbs: vec![],
-            subresources: vec![],
-            categories: vec![],
-            short_names: vec![],
-        });
-    }
 
     #[tokio::test]
     async fn the_protection_is_a_policy_or_a_webhook() {
         let fake = FakeApi::new();
         let host: Arc<dyn Api> = fake.clone();
-        let service = ApiServiceTarget {
-            namespace: "flotilla-system".into(),
-            name: "flotilla".into(),
-            port: 443,
-        };
+        let service = service();
         let created = |resource: &Gvr| fake.get_object(resource, "", PROTECTION_NAME);
         serve(&fake, &WEBHOOKS);
         let owners = json!([{"name": "flotilla", "uid": "u"}]);
@@ -221,7 +197,7 @@ mod tests {
         assert_eq!(results.len(), objects.len());
         for (object, result) in objects.iter().zip(results) {
             let review = json!({"operation": "DELETE", "oldObject": object});
-            assert_eq!(result, Ok(REVIEW(&review).is_ok()), "{object}");
+            assert_eq!(result, Ok(review_deletion(&review).is_ok()), "{object}");
         }
         // An error of the evaluation denies the deletion: the policy fails closed.
         let bare = evaluate(&program, expression, &[json!({"metadata": {}})]);

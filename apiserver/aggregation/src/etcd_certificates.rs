@@ -19,7 +19,7 @@ use storage::etcd::{CurrentEtcdTlsFn, EtcdTls};
 use super::host_objects::ApiServiceTarget;
 use super::host_secret::{HostSecretClient, SecretDataCodec};
 
-const DESCRIPTION: &str = "certificates for etcd";
+const DESCRIPTION: &str = "the certificates for etcd";
 
 /// The Secret and the client certificate of its last reading.
 pub struct EtcdCertificateSecretManager {
@@ -40,23 +40,13 @@ impl EtcdCertificateSecretManager {
         clock: &Arc<dyn Clock>,
     ) -> anyhow::Result<Arc<Self>> {
         let secret = Self {
-            secret: HostSecretClient {
-                host: Arc::clone(host),
-                namespace: service.namespace.clone(),
-                name: name.to_owned(),
-                description: DESCRIPTION,
-            },
+            secret: HostSecretClient::new(host, service, name.to_owned(), DESCRIPTION),
             names: certificate_names(servers),
             clock: Arc::clone(clock),
             client_tls: Arc::default(),
         };
         let opened = secret.renew().await;
-        opened.with_context(|| {
-            format!(
-                "the certificates for etcd in Secret {}/{name} of the host",
-                service.namespace
-            )
-        })?;
+        opened.with_context(|| secret.secret.location())?;
         Ok(Arc::new(secret))
     }
 
@@ -160,15 +150,8 @@ mod tests {
     use machinery::time::FakeClock;
 
     use super::super::host_secret::SECRETS;
+    use super::super::testing::service;
     use super::*;
-
-    fn service() -> ApiServiceTarget {
-        ApiServiceTarget {
-            namespace: "flotilla-system".into(),
-            name: "flotilla".into(),
-            port: 443,
-        }
-    }
 
     async fn open(
         host: &Arc<dyn Api>,

@@ -14,7 +14,7 @@ use machinery::{Gvr, Object};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::host_objects::labels;
+use super::host_objects::{ApiServiceTarget, labels};
 use super::host_requests::retry_until_answered;
 
 pub(super) static SECRETS: Gvr = Gvr::from_static("", "v1", "secrets");
@@ -55,16 +55,38 @@ fn encode_data(content: &impl SecretDataCodec) -> Value {
         .collect()
 }
 
-/// A Secret by its name.
+/// A Secret by its name, in the namespace of the server's Service.
 pub(super) struct HostSecretClient {
     pub(super) host: Arc<dyn Api>,
     pub(super) namespace: String,
     pub(super) name: String,
     /// A noun for its content, for messages.
-    pub(super) description: &'static str,
+    description: &'static str,
 }
 
 impl HostSecretClient {
+    pub(super) fn new(
+        host: &Arc<dyn Api>,
+        service: &ApiServiceTarget,
+        name: String,
+        description: &'static str,
+    ) -> Self {
+        Self {
+            host: Arc::clone(host),
+            namespace: service.namespace.clone(),
+            name,
+            description,
+        }
+    }
+
+    /// The content and the place of the Secret, for errors.
+    pub(super) fn location(&self) -> String {
+        format!(
+            "{} in Secret {}/{} of the host",
+            self.description, self.namespace, self.name
+        )
+    }
+
     /// Creates or updates the Secret until nothing is due, and returns its content. `next`
     /// computes the content that is due from the present one; `None` if none is due. Waits
     /// for the host.

@@ -18,6 +18,8 @@ mod host_policies;
 mod host_requests;
 mod host_secret;
 mod serving_certificate;
+#[cfg(test)]
+mod testing;
 
 pub use api_services::ApiServiceController;
 pub use etcd_certificates::EtcdCertificateSecretManager;

@@ -79,20 +79,11 @@ impl ServingCertificateSecretManager {
         service: &ApiServiceTarget,
         clock: &Arc<dyn Clock>,
     ) -> anyhow::Result<Self> {
-        let secret = HostSecretClient {
-            host: Arc::clone(host),
-            namespace: service.namespace.clone(),
-            name: format!("{}-serving-cert", service.name),
-            description: DESCRIPTION,
-        };
+        let name = format!("{}-serving-cert", service.name);
+        let secret = HostSecretClient::new(host, service, name, DESCRIPTION);
         let names = certificate_names(service);
         let certificates = ensure_certificates(&secret, &names, &**clock).await;
-        let certificates = certificates.with_context(|| {
-            format!(
-                "the serving certificate in Secret {}/{} of the host",
-                secret.namespace, secret.name
-            )
-        })?;
+        let certificates = certificates.with_context(|| secret.location())?;
         let (chain, key) = certificates.serving_der()?;
         report_certificate(CertificateUse::Serving, certificates.certificate.as_bytes());
         Ok(Self(Arc::new(ServingCertificateSecretManagerInner {
@@ -200,15 +191,8 @@ mod tests {
     use client_fake::FakeApi;
     use machinery::time::SystemClock;
 
+    use super::super::testing::service;
     use super::*;
-
-    fn service() -> ApiServiceTarget {
-        ApiServiceTarget {
-            namespace: "flotilla-system".into(),
-            name: "flotilla".into(),
-            port: 443,
-        }
-    }
 
     #[tokio::test]
     async fn replicas_agree_on_one_certificate() {

@@ -311,7 +311,7 @@ async fn start_controllers(
             ..arguments.cluster.settings()
         },
     };
-    clusters::start_agent(&context, &own);
+    clusters::start_agent(&context.controller, &own);
     let lease = arguments.cluster.lease();
     clusters::run_agent_lease(control, cluster, lease, &clock, tasks);
     let namespace = &arguments.agent_namespace;
@@ -323,7 +323,7 @@ async fn start_controllers(
         members: Arc::new(members),
         enabled: services::EnabledServiceControllers::of_agent().gated(context.feature_gates),
     };
-    services::start(&context, &exports).await;
+    services::start(&context.controller, &exports).await;
     let started = Box::pin(propagation::start_agent(&context, name)).await;
     started.map_err(anyhow::Error::msg)?;
     Ok(context.clusters.informer().clone())

@@ -335,11 +335,8 @@ fn http_options(
         metrics,
         profiling: setup.profiling,
         webhook_handlers: AdmissionReviewHandlers::from([
-            (
-                deletion_protection::WEBHOOK_PATH,
-                deletion_protection::REVIEW,
-            ),
-            (agent_restriction::WEBHOOK_PATH, agent_restriction::REVIEW),
+            deletion_protection::HANDLER,
+            agent_restriction::HANDLER,
         ]),
         ..shared
     })

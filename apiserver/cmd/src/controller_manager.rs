@@ -23,8 +23,8 @@ use flotilla_runtime::{ClusterLister, ControllerContext, EventRecorder};
 use interpreter::{LuaLimits, ResourceInterpreter, WebhookInterpreterOptions};
 use karmada_api::FeatureGates;
 use karmada_api::addons::Addon;
-use karmada_api::agents::RBAC_GENERATOR;
 use machinery::UserInfo;
+use machinery::agent_user::RBAC_GENERATOR;
 use machinery::time::Clock;
 use members::{
     MemberAccess, MemberClusterManager, MemberConnector, MemberTrackingOptions,

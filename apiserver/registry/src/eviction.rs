@@ -7,7 +7,7 @@
 use client::{DeleteOptions, ListOptions, ResourcePath};
 use machinery::conditions::set_json_condition;
 use machinery::{Gvr, Object, Status};
-use openapi::disruption_budget::{
+use quota::disruption_budget::{
     DISRUPTION_ALLOWED, PodDisruptionBudget, PodDisruptionBudgetStatus, PodReadiness, SYNC_FAILED,
 };
 use serde_json::{Value, json};

@@ -6,9 +6,9 @@ use auth::rbac::{PolicyRule, uncovered_rules};
 use auth::{ReferencedRole, RoleEscalationCheck, RoleWrite};
 use client::ResourcePath;
 use karmada_api::agents::{
-    AGENT_SECRET_NAMESPACE, RBAC_GENERATOR, cluster_of_agent_role, is_reserved_cluster_name,
-    karmadactl_agent_rbac,
+    AGENT_SECRET_NAMESPACE, is_reserved_cluster_name, karmadactl_agent_rbac,
 };
+use machinery::agent_user::{RBAC_GENERATOR, cluster_of_agent_role};
 use machinery::{FieldError, Gvr, Status};
 use serde_json::Value;
 

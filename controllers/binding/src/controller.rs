@@ -104,42 +104,45 @@ impl RemovedBindings {
 
 impl BindingController {
     pub async fn start(context: &PropagationContext, options: BindingControllerOptions) {
-        let it = Arc::new(Self {
-            api: Arc::clone(&context.control_plane),
-            recorder: context.recorder.clone(),
-            override_recorder: context.recorder.with_component("override-manager"),
+        let controller = Arc::new(Self {
+            api: Arc::clone(&context.controller.control_plane),
+            recorder: context.controller.recorder.clone(),
+            override_recorder: context
+                .controller
+                .recorder
+                .with_component("override-manager"),
             interpreter: context.interpreter.clone(),
             templates: options.templates,
             clusters: context.clusters.clone(),
             overrides: options.overrides,
             feature_gates: context.feature_gates,
             works: options.works,
-            bindings: context.informer(&BINDINGS),
-            cluster_bindings: context.informer(&CLUSTER_BINDINGS),
+            bindings: context.controller.informer(&BINDINGS),
+            cluster_bindings: context.controller.informer(&CLUSTER_BINDINGS),
             queue: Workqueue::new(),
             manifest_memory: options.memory,
             override_changes: ChangedOverridePolicies::default(),
             removed_bindings: Mutex::default(),
         });
-        it.works.informer.add_index(BY_BINDING, |work| {
+        controller.works.informer.add_index(BY_BINDING, |work| {
             [BINDING_ID, CLUSTER_BINDING_ID]
                 .iter()
                 .filter_map(|label| work.meta().label(label).map(str::to_owned))
                 .collect()
         });
-        it.works.informer.wait_for_cache_sync().await;
-        it.clusters.informer().wait_for_cache_sync().await;
-        it.overrides.wait_synced().await;
-        it.add_event_handlers(&context.tasks);
-        let queue = it.queue.clone();
+        controller.works.informer.wait_for_cache_sync().await;
+        controller.clusters.informer().wait_for_cache_sync().await;
+        controller.overrides.wait_synced().await;
+        controller.add_event_handlers(&context.controller.tasks);
+        let queue = controller.queue.clone();
         run_workers(
-            &context.tasks,
+            &context.controller.tasks,
             ControllerName::with_stage("bindings", "work"),
             &queue,
             BINDING_WORKERS,
             move |key| {
-                let it = Arc::clone(&it);
-                async move { it.reconcile(&key).await }
+                let controller = Arc::clone(&controller);
+                async move { controller.reconcile(&key).await }
             },
         );
     }
@@ -154,10 +157,10 @@ impl BindingController {
                 }
             });
         }
-        let it = Arc::downgrade(self);
+        let controller = Arc::downgrade(self);
         self.works.informer.add_event_handler(move |change| {
-            if let Some(it) = it.upgrade() {
-                it.on_work_event(change);
+            if let Some(controller) = controller.upgrade() {
+                controller.on_work_event(change);
             }
         });
         // Changed interpreter rules may revise replicas in another way.
@@ -283,7 +286,8 @@ impl BindingController {
         let cleanup = plan_cleanup(spec, &works);
         let mut failed = Vec::new();
         for orphan in cleanup.orphans {
-            failed.extend(self.works.delete(orphan).await.err());
+            let deleted = self.works.delete(orphan).await;
+            failed.extend(deleted.err().map(Error::from));
         }
         if let Err(error) = Error::aggregate(failed) {
             let text = error.to_string();
@@ -304,7 +308,7 @@ impl BindingController {
             return Err(Error::Blocked(text));
         };
         of.check_scope(binding.namespace(), served.namespaced)
-            .map_err(|why| Error::Blocked(format!("spec.resource.namespace: {why}")))?;
+            .map_err(|reason| Error::Blocked(format!("spec.resource.namespace: {reason}")))?;
         if targets.is_empty() {
             return Ok(ReconcileAction::Done);
         }

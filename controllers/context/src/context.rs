@@ -1,6 +1,5 @@
 //! What the controllers between templates and members are started with.
 
-use std::ops::Deref;
 use std::sync::Arc;
 
 use flotilla_runtime::{ClusterLister, ControllerContext, HostWorkloadFilter};
@@ -8,8 +7,8 @@ use interpreter::ResourceInterpreter;
 use karmada_api::FeatureGates;
 use members::MemberAccess;
 
-/// A [`ControllerContext`] on a control plane with members. Karmada's is
-/// `pkg/controllers/context`.
+/// The [`ControllerContext`] of the control plane, and what else the controllers of its members
+/// share. Karmada's is `pkg/controllers/context`.
 #[derive(Clone)]
 pub struct PropagationContext {
     pub controller: ControllerContext,
@@ -19,23 +18,4 @@ pub struct PropagationContext {
     /// Whether the API server of the templates runs workloads itself.
     pub host: HostWorkloadFilter,
     pub feature_gates: FeatureGates,
-}
-
-impl Deref for PropagationContext {
-    type Target = ControllerContext;
-
-    fn deref(&self) -> &ControllerContext {
-        &self.controller
-    }
-}
-
-impl PropagationContext {
-    /// As [`ControllerContext::child`].
-    #[must_use]
-    pub fn child(&self) -> Self {
-        Self {
-            controller: self.controller.child(),
-            ..self.clone()
-        }
-    }
 }

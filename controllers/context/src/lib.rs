@@ -23,4 +23,4 @@ pub use object_metadata::{
 };
 pub use template_filter::{NamespaceFilter, SkippedResourceConfig, TemplateFilterOptions};
 pub use template_informers::{TemplateInformers, TemplateKey, claiming_policy_ids};
-pub use work_client::{DesiredWork, WorkClient};
+pub use work_client::{DesiredWork, WorkClient, complete_manifest};

@@ -17,6 +17,19 @@ use serde_json::{Map, Value, json};
 use crate::error::Error;
 use crate::object_metadata::set_metadata_entry;
 
+/// Labels, annotates and prunes a manifest as the admission of Works does, so that the same object
+/// is the same manifest. `id` is the permanent id of the existing Work.
+pub fn complete_manifest(manifest: &mut Value, (namespace, name): (&str, &str), id: Option<&str>) {
+    set_metadata_entry(manifest, "labels", MANAGED, MANAGED_VALUE);
+    if let Some(id) = id {
+        set_metadata_entry(manifest, "labels", WORK_ID, id);
+    }
+    set_metadata_entry(manifest, "annotations", WORK_NAME, name);
+    set_metadata_entry(manifest, "annotations", WORK_NAMESPACE, namespace);
+    prune(manifest, true);
+    record_managed_keys(manifest);
+}
+
 /// A Work as its controller needs it.
 #[derive(Debug)]
 pub struct DesiredWork {
@@ -36,15 +49,8 @@ impl DesiredWork {
     /// Labels, annotates and prunes the manifest for its Work.
     fn prepare_manifest(&mut self, template_uid: &str, id: Option<&str>) {
         let manifest = &mut self.manifest;
-        set_metadata_entry(manifest, "labels", MANAGED, MANAGED_VALUE);
-        if let Some(id) = id {
-            set_metadata_entry(manifest, "labels", WORK_ID, id);
-        }
         set_metadata_entry(manifest, "annotations", TEMPLATE_UID, template_uid);
-        set_metadata_entry(manifest, "annotations", WORK_NAME, &self.name);
-        set_metadata_entry(manifest, "annotations", WORK_NAMESPACE, &self.namespace);
-        prune(manifest, true);
-        record_managed_keys(manifest);
+        complete_manifest(manifest, (&self.namespace, &self.name), id);
     }
 
     /// Fails if the existing Work belongs to another binding, or to none: a Work is of the binding
@@ -186,13 +192,7 @@ impl WorkClient {
         let Some(existing) = self.informer.get_by_key(&key) else {
             draft.prepare_manifest(template_uid, None);
             let namespace = draft.namespace.clone();
-            let at = ResourcePath::collection(&WORKS, &namespace);
-            let options = WriteOptions::default();
-            let created = self
-                .api
-                .create(at, draft.into_new_work().into(), &options)
-                .await;
-            return Ok(created.map(|_| true)?);
+            return Ok(self.write(&namespace, draft.into_new_work(), None).await?);
         };
         if existing.meta().deleting {
             return Err(Error::Blocked(format!("work {key} is being deleted")));
@@ -202,23 +202,41 @@ impl WorkClient {
         let Some(body) = draft.into_updated_work(existing.value()?) else {
             return Ok(false);
         };
-        let _pending = self.own_updates.begin_write(&key);
-        let at = ResourcePath::of_object(&WORKS, &existing);
-        let updated = self
-            .api
-            .update(at, body.into(), &WriteOptions::default())
-            .await?;
-        let look = || self.informer.get_by_key(&key);
-        if self.own_updates.expect(&key, &updated, look) {
-            return Err(Error::ConcurrentUpdate(key.clone()));
+        match self
+            .write(existing.namespace(), body, Some(&existing))
+            .await?
+        {
+            true => Ok(true),
+            false => Err(Error::ConcurrentUpdate(key)),
         }
-        Ok(true)
     }
 
-    /// Deletes a Work unless its deletion has begun.
-    pub async fn delete(&self, work: &Object) -> Result<(), Error> {
+    /// Creates a Work, or updates the existing one. Returns false if another writer changed it right
+    /// after the update.
+    pub async fn write(
+        &self,
+        namespace: &str,
+        work: Value,
+        existing: Option<&Object>,
+    ) -> client::Result<bool> {
+        let options = WriteOptions::default();
+        let Some(existing) = existing else {
+            let at = ResourcePath::collection(&WORKS, namespace);
+            self.api.create(at, work.into(), &options).await?;
+            return Ok(true);
+        };
+        let key = existing.meta().key();
+        let _pending = self.own_updates.begin_write(&key);
+        let at = ResourcePath::of_object(&WORKS, existing);
+        let updated = self.api.update(at, work.into(), &options).await?;
+        let look = || self.informer.get_by_key(&key);
+        Ok(!self.own_updates.expect(&key, &updated, look))
+    }
+
+    /// Deletes a Work unless its deletion has begun. Returns whether the Work was there.
+    pub async fn delete(&self, work: &Object) -> client::Result<bool> {
         if work.meta().deleting {
-            return Ok(());
+            return Ok(false);
         }
         self.forget(work);
         let options = DeleteOptions {
@@ -226,8 +244,7 @@ impl WorkClient {
             ..DeleteOptions::default()
         };
         let at = ResourcePath::of_object(&WORKS, work);
-        ignore_not_found(self.api.delete(at, &options).await)?;
-        Ok(())
+        Ok(ignore_not_found(self.api.delete(at, &options).await)?.is_some())
     }
 }
 

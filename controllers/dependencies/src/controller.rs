@@ -66,41 +66,48 @@ struct AttachedBindingObservation {
 
 impl DependenciesDistributor {
     pub async fn start(context: &PropagationContext, options: DependenciesDistributorOptions) {
-        let it = Arc::new(Self {
-            api: Arc::clone(&context.control_plane),
-            recorder: context.recorder.with_component("dependencies-distributor"),
+        let distributor = Arc::new(Self {
+            api: Arc::clone(&context.controller.control_plane),
+            recorder: context
+                .controller
+                .recorder
+                .with_component("dependencies-distributor"),
             interpreter: context.interpreter.clone(),
             templates: options.templates,
-            bindings: context.informer(&BINDINGS),
+            bindings: context.controller.informer(&BINDINGS),
             queue: Workqueue::new(),
             observations: Mutex::default(),
             written_attachments: Mutex::default(),
         });
-        it.bindings.add_index(BY_DEPENDENCY, dependency_index_keys);
-        it.bindings
+        distributor
+            .bindings
+            .add_index(BY_DEPENDENCY, dependency_index_keys);
+        distributor
+            .bindings
             .add_index(BY_DEPENDED_BY_LABEL, depended_by_index_keys);
-        it.bindings
+        distributor
+            .bindings
             .add_index(RESOURCE_GROUP_INDEX, kind_in_namespace::index_keys);
-        it.bindings.wait_for_cache_sync().await;
-        it.add_event_handlers(&context.tasks);
-        let queue = it.queue.clone();
+        distributor.bindings.wait_for_cache_sync().await;
+        distributor.add_event_handlers(&context.controller.tasks);
+        let queue = distributor.queue.clone();
         run_workers(
-            &context.tasks,
+            &context.controller.tasks,
             "dependencies",
             &queue,
             DISTRIBUTOR_WORKERS,
             move |key| {
-                let it = Arc::clone(&it);
-                async move { it.reconcile(&key).await }
+                let distributor = Arc::clone(&distributor);
+                async move { distributor.reconcile(&key).await }
             },
         );
     }
 
     fn add_event_handlers(self: &Arc<Self>, tasks: &TaskGroup) {
-        let it = Arc::downgrade(self);
+        let distributor = Arc::downgrade(self);
         self.bindings.add_event_handler(move |change| {
-            if let Some(it) = it.upgrade() {
-                it.on_binding_event(change);
+            if let Some(distributor) = distributor.upgrade() {
+                distributor.on_binding_event(change);
             }
         });
         // Changed interpreter rules may return other dependencies.
@@ -124,12 +131,15 @@ impl DependenciesDistributor {
                 sweep.add(|key| KindInNamespace::parse(key).is_some_and(concerns));
             }
         });
-        let it = Arc::downgrade(self);
+        let distributor = Arc::downgrade(self);
         self.templates.add_object_handler(move |served, change| {
-            let Some(it) = it.upgrade() else { return };
-            let at = |index_key: &str| it.bindings.by_index(BY_DEPENDENCY, index_key);
+            let Some(distributor) = distributor.upgrade() else {
+                return;
+            };
+            let at = |index_key: &str| distributor.bindings.by_index(BY_DEPENDENCY, index_key);
             for binding in affected_bindings(served, change, at) {
-                it.queue
+                distributor
+                    .queue
                     .add_to_lane(binding.meta().key(), change.in_initial_list);
             }
         });
@@ -172,7 +182,7 @@ impl DependenciesDistributor {
             return Err(no_kind_match(&of.api_version, &of.kind));
         };
         of.check_scope(binding.namespace(), served.namespaced)
-            .map_err(|why| Error::Blocked(format!("spec.resource.namespace: {why}")))?;
+            .map_err(|reason| Error::Blocked(format!("spec.resource.namespace: {reason}")))?;
         let revision = of.resource_version.parse().unwrap_or(0);
         let template = self
             .templates
@@ -183,7 +193,7 @@ impl DependenciesDistributor {
         };
         let about = InvolvedObject::new(&served.api_version, served.kind(), &template);
         let dependencies = match self.interpreter.dependencies(&served.gvk, &template).await {
-            Ok(Some(found)) => found,
+            Ok(Some(dependencies)) => dependencies,
             // The interpreter rule was removed: detaches the dependencies that it found.
             Ok(None) if view.metadata.annotations.contains_key(DEPENDENCIES) => Vec::new(),
             Ok(None) => return Ok(ReconcileAction::Done),
@@ -249,8 +259,8 @@ impl DependenciesDistributor {
         let mut failed = Vec::new();
         for dependency in dependencies {
             match self.find_objects(referrer, dependency).await {
-                Ok((served, found)) => {
-                    objects.extend(found.into_iter().map(|o| (Arc::clone(&served), o)));
+                Ok((served, selected)) => {
+                    objects.extend(selected.into_iter().map(|o| (Arc::clone(&served), o)));
                 }
                 Err(error) => failed.push(error),
             }

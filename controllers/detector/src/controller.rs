@@ -81,7 +81,7 @@ impl ResourceDetector {
     pub async fn start(context: &PropagationContext, options: DetectorOptions) {
         Self::with_event_handlers(context, options)
             .await
-            .start_workers(&context.tasks);
+            .start_workers(&context.controller.tasks);
     }
 
     /// Returns a detector whose event handlers are registered and whose informers have synced,
@@ -90,21 +90,24 @@ impl ResourceDetector {
         context: &PropagationContext,
         options: DetectorOptions,
     ) -> Arc<Self> {
-        let it = Arc::new(Self {
-            api: Arc::clone(&context.control_plane),
-            recorder: context.recorder.with_component("resource-detector"),
+        let detector = Arc::new(Self {
+            api: Arc::clone(&context.controller.control_plane),
+            recorder: context
+                .controller
+                .recorder
+                .with_component("resource-detector"),
             clusters: options.scheduling.clusters,
             interpreter: context.interpreter.clone(),
             scheduler_name: options.scheduling.scheduler_name,
             decisions: options.scheduling.decisions,
             templates: options.templates,
-            policies: context.informer(&POLICIES),
-            cluster_policies: context.informer(&CLUSTER_POLICIES),
-            overrides: context.informer(&OVERRIDES),
-            cluster_overrides: context.informer(&CLUSTER_OVERRIDES),
-            priority_classes: context.informer(&PRIORITY_CLASSES),
-            bindings: context.informer(&BINDINGS),
-            cluster_bindings: context.informer(&CLUSTER_BINDINGS),
+            policies: context.controller.informer(&POLICIES),
+            cluster_policies: context.controller.informer(&CLUSTER_POLICIES),
+            overrides: context.controller.informer(&OVERRIDES),
+            cluster_overrides: context.controller.informer(&CLUSTER_OVERRIDES),
+            priority_classes: context.controller.informer(&PRIORITY_CLASSES),
+            bindings: context.controller.informer(&BINDINGS),
+            cluster_bindings: context.controller.informer(&CLUSTER_BINDINGS),
             queue: Workqueue::new(),
             policy_queue: Workqueue::new(),
             triggers: Mutex::default(),
@@ -113,29 +116,29 @@ impl ResourceDetector {
             deleted_templates: Mutex::default(),
             host_workloads: context.host.clone(),
             excluded_templates: Mutex::default(),
-            clock: Arc::clone(&context.clock),
+            clock: Arc::clone(&context.controller.clock),
             feature_gates: context.feature_gates,
         });
-        it.add_policy_event_handlers();
-        it.add_dependency_event_handlers();
-        it.add_binding_event_handlers();
-        it.add_interpreter_event_handler();
-        it.add_template_event_handler();
+        detector.add_policy_event_handlers();
+        detector.add_dependency_event_handlers();
+        detector.add_binding_event_handlers();
+        detector.add_interpreter_event_handler();
+        detector.add_template_event_handler();
         for informer in [
-            &it.policies,
-            &it.cluster_policies,
-            &it.overrides,
-            &it.cluster_overrides,
-            &it.bindings,
-            &it.cluster_bindings,
-            it.clusters.informer(),
+            &detector.policies,
+            &detector.cluster_policies,
+            &detector.overrides,
+            &detector.cluster_overrides,
+            &detector.bindings,
+            &detector.cluster_bindings,
+            detector.clusters.informer(),
         ] {
             informer.wait_for_cache_sync().await;
         }
-        it.host_workloads.wait_for_cache_sync().await;
-        it.templates.run(&context.tasks).await;
-        it.add_host_event_handler();
-        it
+        detector.host_workloads.wait_for_cache_sync().await;
+        detector.templates.run(&context.controller.tasks).await;
+        detector.add_host_event_handler();
+        detector
     }
 
     fn start_workers(self: Arc<Self>, tasks: &TaskGroup) {
@@ -373,8 +376,8 @@ pub(crate) mod tests {
     ) -> Arc<ResourceDetector> {
         let context = plane.context(gates, None);
         let (api, informers) = (
-            Arc::clone(&context.control_plane),
-            context.informers.clone(),
+            Arc::clone(&context.controller.control_plane),
+            context.controller.informers.clone(),
         );
         let templates = TemplateInformers::new(
             Arc::clone(&api),
@@ -410,22 +413,28 @@ pub(crate) mod tests {
         for name in ["first", "second"] {
             plane.control_plane.seed(&DEPLOYMENTS, deployment(name));
         }
-        let it = detector_without_workers(&mut plane).await;
-        it.reconcile_queued().await;
+        let detector = detector_without_workers(&mut plane).await;
+        detector.reconcile_queued().await;
         plane.control_plane.seed(&POLICIES, policy(json!({})));
         wait_until("policy in cache", || {
-            it.policies.get_by_key("n/p").is_some()
+            detector.policies.get_by_key("n/p").is_some()
         })
         .await;
-        it.reconcile_policy("n/p").await.unwrap();
-        assert!(!it.queue.is_empty(), "the policy takes what has waited");
+        detector.reconcile_policy("n/p").await.unwrap();
+        assert!(
+            !detector.queue.is_empty(),
+            "the policy takes what has waited"
+        );
         plane.control_plane.seed(&DEPLOYMENTS, deployment("third"));
         let key = TemplateKey {
             gvr: DEPLOYMENTS.clone(),
             name: "n/third".into(),
         };
-        wait_until("cause recorded", || it.triggers.lock().contains_key(&key)).await;
-        assert_eq!(it.queue.get().await.unwrap(), key);
+        wait_until("cause recorded", || {
+            detector.triggers.lock().contains_key(&key)
+        })
+        .await;
+        assert_eq!(detector.queue.get().await.unwrap(), key);
         plane.tasks.stop().await;
     }
 }

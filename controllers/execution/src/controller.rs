@@ -60,12 +60,12 @@ pub struct ExecutionController {
 
 impl ExecutionController {
     pub async fn start(context: &PropagationContext, options: ExecutionControllerOptions) {
-        let it = Self::with_event_handlers(context, options).await;
+        let controller = Self::with_event_handlers(context, options).await;
         // The workers hold the controller; this task waits for their end.
-        let shutdown = context.tasks.shutdown().clone();
-        context.tasks.spawn(async move {
+        let shutdown = context.controller.tasks.shutdown().clone();
+        context.controller.tasks.spawn(async move {
             shutdown.wait().await;
-            it.tasks.join().await;
+            controller.tasks.join().await;
         });
     }
 
@@ -74,82 +74,85 @@ impl ExecutionController {
         context: &PropagationContext,
         options: ExecutionControllerOptions,
     ) -> Arc<Self> {
-        let it = Arc::new(Self {
-            control_plane: Arc::clone(&context.control_plane),
+        let controller = Arc::new(Self {
+            control_plane: Arc::clone(&context.controller.control_plane),
             members: Arc::clone(&context.members),
             clusters: context.clusters.clone(),
             rest_mapper: options.rest_mapper,
-            recorder: context.recorder.with_component("execution-controller"),
+            recorder: context
+                .controller
+                .recorder
+                .with_component("execution-controller"),
             interpreter: context.interpreter.clone(),
             call_timeout: options.call_timeout,
-            clock: Arc::clone(&context.clock),
+            clock: Arc::clone(&context.controller.clock),
             scope: options.scope,
             works: options.works.informer,
             executors: ClusterExecutors::default(),
             idle_informers: IdleInformerChecker::default(),
             memory: options.memory,
             custom_schemas: CustomSchemas::new(
-                Arc::clone(&context.control_plane),
+                Arc::clone(&context.controller.control_plane),
                 options.call_timeout,
             ),
             changed_retention: Workqueue::new(),
             condition_writes: Expectations::default(),
-            tasks: context.tasks.child(),
+            tasks: context.controller.tasks.child(),
         });
-        it.works.add_index(BY_CLUSTER, |work| {
+        controller.works.add_index(BY_CLUSTER, |work| {
             let cluster = names::cluster_of_execution_space(work.namespace());
             cluster.map(str::to_owned).into_iter().collect()
         });
-        it.clusters.informer().wait_for_cache_sync().await;
-        it.add_event_handlers();
-        it.start_idle_worker(&it.tasks);
-        it
+        controller.clusters.informer().wait_for_cache_sync().await;
+        controller.add_event_handlers();
+        controller.start_idle_worker(&controller.tasks);
+        controller
     }
 
     fn add_event_handlers(self: &Arc<Self>) {
-        let it = Arc::downgrade(self);
+        let controller = Arc::downgrade(self);
         self.works.add_event_handler(move |change| {
-            if let Some(it) = it.upgrade() {
-                it.on_work_event(change);
+            if let Some(controller) = controller.upgrade() {
+                controller.on_work_event(change);
             }
         });
-        let it = Arc::downgrade(self);
+        let controller = Arc::downgrade(self);
         self.interpreter.add_change_listener(move |changed| {
-            if let Some(it) = it.upgrade()
+            if let Some(controller) = controller.upgrade()
                 && changed.affects_operations(RETENTION_OPERATIONS)
             {
-                it.on_retention_rules_changed(changed);
+                controller.on_retention_rules_changed(changed);
             }
         });
-        let it = Arc::clone(self);
+        let controller = Arc::clone(self);
         let queue = self.changed_retention.clone();
         run_workers(&self.tasks, "retained-kinds", &queue, 1, move |at| {
-            let it = Arc::clone(&it);
+            let controller = Arc::clone(&controller);
             async move {
-                it.enqueue_works_of_kind(&at).await;
+                controller.enqueue_works_of_kind(&at).await;
                 Ok::<_, Infallible>(ReconcileAction::Done)
             }
         });
-        let it = Arc::downgrade(self);
+        let controller = Arc::downgrade(self);
         self.clusters.informer().add_event_handler(move |change| {
-            if let Some(it) = it.upgrade() {
-                it.on_cluster_event(change);
+            if let Some(controller) = controller.upgrade() {
+                controller.on_cluster_event(change);
             }
         });
-        let it = Arc::downgrade(self);
+        let controller = Arc::downgrade(self);
         self.members
             .on_managed_object(Box::new(move |cluster, _, change| {
-                if let Some(it) = it.upgrade() {
-                    it.on_member_object_event(cluster, change);
+                if let Some(controller) = controller.upgrade() {
+                    controller.on_member_object_event(cluster, change);
                 }
             }));
-        let it = Arc::downgrade(self);
+        let controller = Arc::downgrade(self);
         self.members
             .on_connection_change(Box::new(move |cluster, connected| {
-                if let Some(it) = it.upgrade()
+                if let Some(controller) = controller.upgrade()
                     && connected
                 {
-                    it.enqueue_all(cluster);
+                    controller.enqueue_all(cluster);
                 }
             }));
     }
@@ -259,15 +262,16 @@ impl ExecutionController {
     }
 
     fn start_workers(self: &Arc<Self>, cluster: &str, lane: &Arc<ClusterExecutor>) {
-        let (it, cluster, of) = (Arc::clone(self), cluster.to_owned(), Arc::clone(lane));
+        let (controller, cluster, of) = (Arc::clone(self), cluster.to_owned(), Arc::clone(lane));
         run_workers(
             &lane.tasks,
             ControllerName::with_stage("execution", "applied"),
             &lane.queue,
             WORKERS_PER_CLUSTER,
             move |key: String| {
-                let (it, cluster, lane) = (Arc::clone(&it), cluster.clone(), Arc::clone(&of));
-                async move { it.reconcile(&cluster, &lane, &key).await }
+                let (controller, cluster, lane) =
+                    (Arc::clone(&controller), cluster.clone(), Arc::clone(&of));
+                async move { controller.reconcile(&cluster, &lane, &key).await }
             },
         );
     }

@@ -18,7 +18,7 @@ use karmada_api::well_known_keys::{CLUSTER_POLICY_ID, MANAGED, POLICY_ID};
 use machinery::object::OwnerReference;
 use machinery::time::{self, Clock, rfc3339_seconds};
 use machinery::{Gvk, Gvr, Object};
-use openapi::disruption_budget::{
+use quota::disruption_budget::{
     PodDisruptionBudget, PodDisruptionBudgetSpec, PodDisruptionBudgetStatus, PodReadiness,
 };
 use serde_json::{Value, json};
@@ -114,7 +114,7 @@ impl DisruptionController {
         let mut status = budget.status.clone();
         let mut next = ReconcileAction::Done;
         match self.expected_pods(&budget.spec, &pods).await {
-            Err(why) => status.set_sync_failed(&why, &rfc3339_seconds(now)),
+            Err(reason) => status.set_sync_failed(&reason, &rfc3339_seconds(now)),
             Ok(expected) => {
                 let recheck = set_counts(&mut status, expected, &pods, now)?;
                 if let Some(delay) = recheck {

@@ -3,8 +3,8 @@
 
 use std::sync::Arc;
 
-use client::{Api, Error, Informer, Patch, ResourcePath, WriteOptions};
-use flotilla_runtime::{ControllerContext, ReconcileAction, Workqueue, run_workers};
+use client::{Api, Error, Informer};
+use flotilla_runtime::{ControllerContext, ReconcileAction, StatusWriter, Workqueue, run_workers};
 use machinery::Gvr;
 use serde_json::{Value, json};
 
@@ -27,26 +27,26 @@ struct ValidatingPolicyStatusController {
 }
 
 pub(crate) fn start(context: &ControllerContext, type_check: PolicyTypeChecker) {
-    let it = Arc::new(ValidatingPolicyStatusController {
+    let controller = Arc::new(ValidatingPolicyStatusController {
         policies: context.informer(&POLICIES),
         api: Arc::clone(&context.control_plane),
         type_check,
     });
     let queue: Workqueue<String> = Workqueue::new();
     let wake = queue.clone();
-    it.policies.add_event_handler(move |change| {
+    controller.policies.add_event_handler(move |change| {
         if let Some(policy) = change.new {
             wake.add_to_lane(policy.name().to_owned(), change.in_initial_list);
         }
     });
     let workers = context.tasks.clone();
     context.tasks.spawn(async move {
-        if !wait_for_cache_sync(&workers, [&it.policies]).await {
+        if !wait_for_cache_sync(&workers, [&controller.policies]).await {
             return;
         }
         run_workers(&workers, "policy-status", &queue, 1, move |name: String| {
-            let it = Arc::clone(&it);
-            async move { it.reconcile(&name).await }
+            let controller = Arc::clone(&controller);
+            async move { controller.reconcile(&name).await }
         });
     });
 }
@@ -56,27 +56,22 @@ impl ValidatingPolicyStatusController {
         let Some(policy) = self.policies.get("", name) else {
             return Ok(ReconcileAction::Done);
         };
-        let policy = policy.value()?;
-        let generation = policy["metadata"]["generation"].as_i64();
-        if generation <= policy["status"]["observedGeneration"].as_i64() {
+        let body = policy.value()?;
+        let generation = body["metadata"]["generation"].as_i64();
+        if generation <= body["status"]["observedGeneration"].as_i64() {
             return Ok(ReconcileAction::Done);
         }
-        let warnings = match (self.type_check)(&policy) {
+        let warnings = match (self.type_check)(&body) {
             warnings if warnings.is_empty() => Value::Null,
             warnings => warnings.into(),
         };
         let status = json!({"observedGeneration": generation,
             "typeChecking": {"expressionWarnings": warnings}});
-        let at = ResourcePath {
-            subresource: "status",
-            ..ResourcePath::object(&POLICIES, "", name)
-        };
-        let options = WriteOptions {
-            field_manager: FIELD_MANAGER.to_owned(),
-            ..WriteOptions::default()
-        };
-        let patch = Patch::Merge(json!({"status": status}));
-        match self.api.patch(at, patch, &options).await {
+        let writer = StatusWriter::new(&*self.api, "validating-policy-status");
+        let writer = writer.with_field_manager(FIELD_MANAGER);
+        match writer.patch(&POLICIES, &policy, Some(status)).await {
+            // A newer generation arrives by the watch.
+            Err(e) if e.is_conflict() => Ok(ReconcileAction::AFTER_CONFLICT),
             Err(e) if !e.is_not_found() => Err(e),
             _ => Ok(ReconcileAction::Done),
         }

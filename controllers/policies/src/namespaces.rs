@@ -38,26 +38,29 @@ pub(crate) struct NamespaceSyncController {
 
 impl NamespaceSyncController {
     pub(crate) async fn start(context: &PropagationContext, options: &PolicyControllersOptions) {
-        let it = Arc::new(Self {
-            recorder: context.recorder.with_component("override-manager"),
+        let controller = Arc::new(Self {
+            recorder: context
+                .controller
+                .recorder
+                .with_component("override-manager"),
             clusters: context.clusters.clone(),
             overrides: options.overrides.clone(),
             works: options.works.clone(),
             namespace_filter: options.namespace_filter.clone(),
-            namespaces: context.informer(&NAMESPACES),
+            namespaces: context.controller.informer(&NAMESPACES),
             queue: Workqueue::new(),
         });
-        it.namespaces.wait_for_cache_sync().await;
-        it.add_event_handlers();
-        let queue = it.queue.clone();
+        controller.namespaces.wait_for_cache_sync().await;
+        controller.add_event_handlers();
+        let queue = controller.queue.clone();
         run_workers(
-            &context.tasks,
+            &context.controller.tasks,
             "namespaces",
             &queue,
             NAMESPACE_WORKERS,
             move |name| {
-                let it = Arc::clone(&it);
-                async move { it.reconcile(&name).await }
+                let controller = Arc::clone(&controller);
+                async move { controller.reconcile(&name).await }
             },
         );
     }
@@ -72,37 +75,38 @@ impl NamespaceSyncController {
                 queue.add_to_lane(new.name().to_owned(), change.in_initial_list);
             }
         });
-        let it = Arc::downgrade(self);
+        let controller = Arc::downgrade(self);
         self.clusters.informer().add_event_handler(move |change| {
-            if let Some(it) = it.upgrade()
+            if let Some(controller) = controller.upgrade()
                 && change.old.is_none()
                 && !change.in_initial_list
             {
-                it.enqueue_matching(|_| true);
+                controller.enqueue_matching(|_| true);
             }
         });
-        let it = Arc::downgrade(self);
+        let controller = Arc::downgrade(self);
         self.overrides
             .add_cluster_policy_event_handler(move |change| {
-                let Some(it) = it.upgrade() else { return };
+                let Some(controller) = controller.upgrade() else { return };
                 let generation = |o: &Object| o.meta().generation;
                 let same =
                     matches!((change.old, change.new), (Some(a), Some(b)) if generation(a) == generation(b));
                 if !change.in_initial_list && !same {
                     let versions = [change.old, change.new];
-                    it.enqueue_matching(|namespace| {
+                    controller.enqueue_matching(|namespace| {
                         let mut all = versions.iter().flatten();
                         all.any(|p| selects(p, &NAMESPACE, namespace.meta()))
                     });
                 }
             });
         // Recreates the Work of a namespace if somebody deletes it.
-        let it = Arc::downgrade(self);
+        let controller = Arc::downgrade(self);
         self.works.informer.add_event_handler(move |change| {
-            if let (Some(it), Some(old), None) = (it.upgrade(), change.old, change.new)
+            if let (Some(controller), Some(old), None) =
+                (controller.upgrade(), change.old, change.new)
                 && let Some(owner) = old.meta().controller().filter(|o| &*o.kind == "Namespace")
             {
-                it.queue.add_low(owner.name.to_string());
+                controller.queue.add_low(owner.name.to_string());
             }
         });
     }
@@ -142,9 +146,9 @@ impl NamespaceSyncController {
                         }
                     })
                 }
-                Err(why) => {
-                    why.record_event(&self.recorder, &about);
-                    Err(Error::blocked(why))
+                Err(error) => {
+                    error.record_event(&self.recorder, &about);
+                    Err(Error::blocked(error))
                 }
             };
             // A policy that selects the Namespace decides where it goes.

@@ -30,15 +30,15 @@ pub(crate) struct RebalancerController {
 
 impl RebalancerController {
     pub(crate) async fn start(context: &PropagationContext) {
-        let it = Arc::new(Self {
-            api: Arc::clone(&context.control_plane),
-            clock: Arc::clone(&context.clock),
-            rebalancers: context.informer(&REBALANCERS),
+        let controller = Arc::new(Self {
+            api: Arc::clone(&context.controller.control_plane),
+            clock: Arc::clone(&context.controller.clock),
+            rebalancers: context.controller.informer(&REBALANCERS),
         });
-        it.rebalancers.wait_for_cache_sync().await;
+        controller.rebalancers.wait_for_cache_sync().await;
         let queue: Workqueue<String> = Workqueue::new();
         let changed = queue.clone();
-        it.rebalancers.add_event_handler(move |change| {
+        controller.rebalancers.add_event_handler(move |change| {
             if let Some(new) = change.new
                 && !change
                     .old
@@ -48,13 +48,13 @@ impl RebalancerController {
             }
         });
         run_workers(
-            &context.tasks,
+            &context.controller.tasks,
             "workload-rebalancer",
             &queue,
             REBALANCER_WORKERS,
             move |name: String| {
-                let it = Arc::clone(&it);
-                async move { it.reconcile(&name).await }
+                let controller = Arc::clone(&controller);
+                async move { controller.reconcile(&name).await }
             },
         );
     }

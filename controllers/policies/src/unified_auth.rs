@@ -103,28 +103,35 @@ pub(crate) struct UnifiedAuthController {
 
 impl UnifiedAuthController {
     pub(crate) async fn start(context: &PropagationContext, options: &PolicyControllersOptions) {
-        let it = Arc::new(Self {
-            recorder: context.recorder.with_component("unified-auth-controller"),
+        let controller = Arc::new(Self {
+            recorder: context
+                .controller
+                .recorder
+                .with_component("unified-auth-controller"),
             clusters: context.clusters.informer().clone(),
-            roles: context.informer(&CLUSTER_ROLES),
-            bindings: context.informer(&CLUSTER_ROLE_BINDINGS),
+            roles: context.controller.informer(&CLUSTER_ROLES),
+            bindings: context.controller.informer(&CLUSTER_ROLE_BINDINGS),
             works: options.works.clone(),
             queue: Workqueue::new(),
         });
         // A ClusterRole that is not listed yet must not look like a deleted one.
-        for informer in [&it.roles, &it.bindings, &it.works.informer] {
+        for informer in [
+            &controller.roles,
+            &controller.bindings,
+            &controller.works.informer,
+        ] {
             informer.wait_for_cache_sync().await;
         }
-        it.add_event_handlers();
-        let queue = it.queue.clone();
+        controller.add_event_handlers();
+        let queue = controller.queue.clone();
         run_workers(
-            &context.tasks,
+            &context.controller.tasks,
             "impersonation",
             &queue,
             UNIFIED_AUTH_WORKERS,
             move |name| {
-                let it = Arc::clone(&it);
-                async move { it.reconcile(&name).await }
+                let controller = Arc::clone(&controller);
+                async move { controller.reconcile(&name).await }
             },
         );
     }
@@ -148,35 +155,36 @@ impl UnifiedAuthController {
                 queue.add_to_lane(new.name().to_owned(), change.in_initial_list);
             }
         });
-        let it = Arc::downgrade(self);
+        let controller = Arc::downgrade(self);
         self.roles.add_event_handler(move |change| {
             let opens = |r: &Object| {
                 r.decode::<ClusterRoleGrant>()
                     .is_ok_and(|r| r.grants_proxy(None))
             };
-            if let Some(it) = it.upgrade()
+            if let Some(controller) = controller.upgrade()
                 && old_and_new(change).any(opens)
             {
-                it.enqueue_all_clusters();
+                controller.enqueue_all_clusters();
             }
         });
-        let it = Arc::downgrade(self);
+        let controller = Arc::downgrade(self);
         self.bindings.add_event_handler(move |change| {
-            if let Some(it) = it.upgrade()
-                && old_and_new(change).any(|b| it.binds_proxy_role(b))
+            if let Some(controller) = controller.upgrade()
+                && old_and_new(change).any(|b| controller.binds_proxy_role(b))
             {
-                it.enqueue_all_clusters();
+                controller.enqueue_all_clusters();
             }
         });
-        let it = Arc::downgrade(self);
+        let controller = Arc::downgrade(self);
         self.works.informer.add_event_handler(move |change| {
             // Recreates a deleted Work while its cluster exists. Those of a cluster in pull mode
             // are deleted before the cluster is unregistered.
-            if let (Some(it), Some(old), None) = (it.upgrade(), change.old, change.new)
+            if let (Some(controller), Some(old), None) =
+                (controller.upgrade(), change.old, change.new)
                 && let Some(owner) = old.meta().controller().filter(|o| &*o.kind == "Cluster")
-                && it.is_in_push_mode(&owner.name)
+                && controller.is_in_push_mode(&owner.name)
             {
-                it.queue.add_low(owner.name.to_string());
+                controller.queue.add_low(owner.name.to_string());
             }
         });
     }

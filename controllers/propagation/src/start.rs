@@ -30,20 +30,25 @@ pub async fn start(
     options: PropagationOptions,
 ) -> Result<(), String> {
     context.interpreter.wait_for_cache_sync().await;
-    let rest_mapper = Arc::new(RestMapper::new(Arc::clone(&context.control_plane)));
-    let works = WorkClient::new(Arc::clone(&context.control_plane), context.informer(&WORKS));
+    let rest_mapper = Arc::new(RestMapper::new(Arc::clone(
+        &context.controller.control_plane,
+    )));
+    let works = WorkClient::new(
+        Arc::clone(&context.controller.control_plane),
+        context.controller.informer(&WORKS),
+    );
     let memory = Arc::new(ManifestMemoryBudget::default());
     let namespace_filter = NamespaceFilter::new(&options.templates.skipped_namespaces)?;
     let templates = TemplateInformers::new(
-        Arc::clone(&context.control_plane),
-        context.informers.clone(),
+        Arc::clone(&context.controller.control_plane),
+        context.controller.informers.clone(),
         Arc::clone(&rest_mapper),
         SkippedResourceConfig::new(&options.templates.skipped_apis)?,
         namespace_filter.clone(),
     );
     let overrides = OverrideManager::new(
-        context.informer(&OVERRIDES),
-        context.informer(&CLUSTER_OVERRIDES),
+        context.controller.informer(&OVERRIDES),
+        context.controller.informer(&CLUSTER_OVERRIDES),
     );
     let detector = DetectorOptions {
         templates: Arc::clone(&templates),
@@ -85,15 +90,20 @@ pub async fn start(
 /// other controllers, their informers and the engine of regular expressions are not in its memory.
 pub async fn start_agent(context: &PropagationContext, cluster: &str) -> Result<(), String> {
     context.interpreter.wait_for_cache_sync().await;
-    let rest_mapper = Arc::new(RestMapper::new(Arc::clone(&context.control_plane)));
+    let rest_mapper = Arc::new(RestMapper::new(Arc::clone(
+        &context.controller.control_plane,
+    )));
     let works = ListWatchSelector::all(&WORKS).namespace(execution_space_name(cluster));
-    let works = WorkClient::new(Arc::clone(&context.control_plane), context.select(&works));
+    let works = WorkClient::new(
+        Arc::clone(&context.controller.control_plane),
+        context.controller.select(&works),
+    );
     if let Err(error) = rest_mapper.refresh().await {
         return Err(format!(
             "API discovery of the control plane failed: {error}"
         ));
     }
-    start_periodic_discovery(&rest_mapper, &context.tasks);
+    start_periodic_discovery(&rest_mapper, &context.controller.tasks);
     works.informer.wait_for_cache_sync().await;
     let execution = ExecutionControllerOptions {
         rest_mapper,

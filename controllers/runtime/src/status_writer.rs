@@ -28,12 +28,26 @@ static STATUS_WRITES: LazyLock<MetricVec<Counter, 2>> = LazyLock::new(|| {
 pub struct StatusWriter<'a> {
     api: &'a dyn Api,
     controller: &'static str,
+    field_manager: &'static str,
 }
 
 impl<'a> StatusWriter<'a> {
     /// `controller` is a label of the metrics.
     pub fn new(api: &'a dyn Api, controller: &'static str) -> Self {
-        Self { api, controller }
+        Self {
+            api,
+            controller,
+            field_manager: "",
+        }
+    }
+
+    /// The writer under the name of this field manager.
+    #[must_use]
+    pub fn with_field_manager(self, field_manager: &'static str) -> Self {
+        Self {
+            field_manager,
+            ..self
+        }
     }
 
     /// Replaces the status by an update.
@@ -52,8 +66,7 @@ impl<'a> StatusWriter<'a> {
         }
         body["status"] = status;
         let at = ResourcePath::of_object(resource, object).subresource("status");
-        let options = WriteOptions::default();
-        self.count(self.api.update(at, body.into(), &options).await)
+        self.count(self.api.update(at, body.into(), &self.options()).await)
     }
 
     /// Merges the fields that differ into the status.
@@ -81,8 +94,14 @@ impl<'a> StatusWriter<'a> {
             return Ok(self.unchanged());
         };
         let at = ResourcePath::of_object(resource, object).subresource("status");
-        let options = WriteOptions::default();
-        self.count(self.api.patch(at, patch, &options).await)
+        self.count(self.api.patch(at, patch, &self.options()).await)
+    }
+
+    fn options(&self) -> WriteOptions {
+        WriteOptions {
+            field_manager: self.field_manager.to_owned(),
+            ..WriteOptions::default()
+        }
     }
 
     fn unchanged(&self) -> Option<Object> {

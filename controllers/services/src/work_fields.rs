@@ -1,11 +1,9 @@
-//! Builds Works, and writes them to the control plane when they differ.
+//! Builds the Works of Services from the fields that this crate sets, and tells the results of
+//! writing them apart.
 
-use client::{Api, DeleteOptions, Error, ResourcePath, WriteOptions, ignore_not_found};
-use karmada_api::prune::{prune, record_managed_keys};
-use karmada_api::resources::WORKS;
-use karmada_api::well_known_keys::{
-    MANAGED, MANAGED_VALUE, TEMPLATE_UID, WORK_ID, WORK_NAME, WORK_NAMESPACE,
-};
+use client::Error;
+use controller_context::{WorkClient, complete_manifest};
+use karmada_api::well_known_keys::{TEMPLATE_UID, WORK_ID};
 use machinery::Object;
 use machinery::object::MalformedObject;
 use serde_json::{Value, json};
@@ -86,26 +84,13 @@ pub(crate) fn work_manifest(
     manifest["apiVersion"] = api_version.into();
     manifest["kind"] = kind.into();
     manifest["metadata"]["annotations"][TEMPLATE_UID] = object.uid().into();
-    complete_manifest(&mut manifest, (namespace, name), existing);
+    complete_manifest(&mut manifest, (namespace, name), work_id(existing));
     Ok(manifest)
 }
 
-/// Sets what the admission of Works sets.
-pub(crate) fn complete_manifest(
-    manifest: &mut Value,
-    (namespace, name): (&str, &str),
-    existing: Option<&Object>,
-) {
-    let labels = &mut manifest["metadata"]["labels"];
-    labels[MANAGED] = MANAGED_VALUE.into();
-    if let Some(id) = existing.and_then(|work| work.meta().label(WORK_ID)) {
-        labels[WORK_ID] = id.into();
-    }
-    let annotations = &mut manifest["metadata"]["annotations"];
-    annotations[WORK_NAME] = name.into();
-    annotations[WORK_NAMESPACE] = namespace.into();
-    prune(manifest, true);
-    record_managed_keys(manifest);
+/// The permanent id of an existing Work.
+pub(crate) fn work_id(existing: Option<&Object>) -> Option<&str> {
+    existing.and_then(|work| work.meta().label(WORK_ID))
 }
 
 /// The result of a write.
@@ -120,24 +105,14 @@ pub(crate) enum WorkWrite {
 
 /// Creates a Work, or updates the existing one.
 pub(crate) async fn write_work(
-    api: &dyn Api,
+    works: &WorkClient,
     namespace: &str,
     work: Value,
     existing: Option<&Object>,
 ) -> Result<WorkWrite, Error> {
-    let options = WriteOptions::default();
-    let written = match existing {
-        Some(existing) => {
-            let at = ResourcePath::of_object(&WORKS, existing);
-            api.update(at, work.into(), &options).await
-        }
-        None => {
-            let at = ResourcePath::collection(&WORKS, namespace);
-            api.create(at, work.into(), &options).await
-        }
-    };
-    match written {
-        Ok(_) => Ok(WorkWrite::Written),
+    match works.write(namespace, work, existing).await {
+        Ok(true) => Ok(WorkWrite::Written),
+        Ok(false) => Ok(WorkWrite::Conflict),
         Err(e) if e.is_conflict() || e.is_already_exists() => Ok(WorkWrite::Conflict),
         Err(e) if existing.is_some() && e.is_not_found() => Ok(WorkWrite::Gone),
         Err(e) if e.is_namespace_terminating() => Ok(WorkWrite::Gone),
@@ -146,18 +121,10 @@ pub(crate) async fn write_work(
 }
 
 /// Deletes a Work unless it is being deleted. Returns whether it was there.
-pub(crate) async fn delete_work(api: &dyn Api, work: &Object) -> Result<bool, Error> {
-    if work.meta().deleting {
-        return Ok(false);
-    }
-    let options = DeleteOptions {
-        uid: Some(work.uid().to_owned()),
-        ..DeleteOptions::default()
-    };
-    let at = ResourcePath::of_object(&WORKS, work);
-    match api.delete(at, &options).await {
+pub(crate) async fn delete_work(works: &WorkClient, work: &Object) -> Result<bool, Error> {
+    match works.delete(work).await {
         // Another Work of that name; its creation is an event.
         Err(e) if e.is_conflict() => Ok(false),
-        other => Ok(ignore_not_found(other)?.is_some()),
+        deleted => deleted,
     }
 }

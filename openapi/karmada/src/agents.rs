@@ -2,10 +2,7 @@
 //! recorded of their registration, and their roles in the control plane. Pure.
 
 use machinery::Gvr;
-pub use machinery::agent_user::{
-    AGENT_CLUSTER_UID, AGENT_PUBLIC_KEYS, AGENTS_GROUP, RBAC_GENERATOR, agent_role_name,
-    agent_user, cluster_of_agent, cluster_of_agent_role,
-};
+use machinery::agent_user::{RBAC_GENERATOR, agent_role_name, agent_user};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -312,6 +309,8 @@ fn binding(resource: &'static Gvr, namespace: &str, name: &str, cluster: &str) -
 
 #[cfg(test)]
 mod tests {
+    use machinery::agent_user::cluster_of_agent_role;
+
     use super::*;
 
     #[test]

@@ -1,7 +1,6 @@
 //! Generated names (Karmada's `pkg/util/names/names.go`). They must be identical to
 //! Karmada's, since clients compute them too.
 
-pub use machinery::agent_user::agent_user;
 use machinery::names::validate_dns1123_subdomain;
 
 /// The prefix of every execution namespace.

@@ -1,9 +1,10 @@
 //! Restricts the user who creates the roles of agents for `karmadactl register`: anybody with a
 //! bootstrap token is this user, and the objects outlive the token. Does no I/O.
 
-use karmada_api::agents::{AGENT_PUBLIC_KEYS, AGENT_SECRET_NAMESPACE, cluster_of_agent_role};
+use karmada_api::agents::AGENT_SECRET_NAMESPACE;
 use karmada_api::names::execution_space_name;
 use karmada_api::well_known_keys::SYSTEM;
+use machinery::agent_user::{AGENT_PUBLIC_KEYS, cluster_of_agent_role};
 use serde_json::{Value, json};
 
 use super::agent_write::{AgentWrite, shown};

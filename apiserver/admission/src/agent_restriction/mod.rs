@@ -15,11 +15,10 @@ mod ownership;
 mod reviews;
 mod work;
 
-use karmada_api::agents::{
-    AGENT_SECRET_NAMESPACE, AGENTS_GROUP, AgentRegistration, RBAC_GENERATOR, cluster_of_agent,
-};
+use karmada_api::agents::{AGENT_SECRET_NAMESPACE, AgentRegistration};
 use karmada_api::names::{execution_space_name, impersonation_secret_name, work_name};
 use machinery::UserInfo;
+use machinery::agent_user::{AGENTS_GROUP, RBAC_GENERATOR, cluster_of_agent};
 use serde_json::Value;
 
 use crate::attributes::AdmissionOperation;

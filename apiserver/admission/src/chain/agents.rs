@@ -2,8 +2,9 @@
 //! to look up.
 
 use client::ResourcePath;
-use karmada_api::agents::{AGENT_CLUSTER_UID, AgentRegistration, RBAC_GENERATOR, agent_role_name};
+use karmada_api::agents::AgentRegistration;
 use karmada_api::resources::{CLUSTERS, WORKS};
+use machinery::agent_user::{AGENT_CLUSTER_UID, RBAC_GENERATOR, agent_role_name};
 use machinery::{FieldError, Gvr, Status};
 use serde_json::Value;
 

@@ -7,9 +7,9 @@
 use std::sync::{Arc, OnceLock};
 
 use client::{Api, ListOptions, ResourcePath, ignore_not_found};
-use karmada_api::agents::RBAC_GENERATOR;
 use karmada_api::resources::CUSTOMIZATIONS;
 use karmada_api::{FeatureGates, KarmadaFeature, well_known_keys};
+use machinery::agent_user::RBAC_GENERATOR;
 use machinery::field_error::aggregate;
 use machinery::time::{Clock, SystemClock};
 use machinery::{FieldError, Gvr, Object, Status};

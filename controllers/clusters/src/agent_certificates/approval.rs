@@ -6,9 +6,9 @@
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use karmada_api::agents::{
+use karmada_api::agents::is_reserved_cluster_name;
+use machinery::agent_user::{
     AGENT_CLUSTER_UID, AGENT_PUBLIC_KEYS, AGENTS_GROUP, RBAC_GENERATOR, cluster_of_agent,
-    is_reserved_cluster_name,
 };
 use machinery::agent_user::{PUBLIC_KEY_EXTRA, agent_keys, public_key_id};
 use machinery::certificate_request::CertificateRequest;
@@ -182,9 +182,9 @@ pub(super) fn decide_certificate(
     tokens: &[TokenClaim],
     registration: Option<&StoredRegistration>,
 ) -> CertificateDecision {
-    let refuse = |why: String| match request.token_id() {
-        Some(_) => CertificateDecision::Deny(why),
-        None => CertificateDecision::Leave(why),
+    let refuse = |reason: String| match request.token_id() {
+        Some(_) => CertificateDecision::Deny(reason),
+        None => CertificateDecision::Leave(reason),
     };
     if check_cluster_name(cluster).is_err() || is_reserved_cluster_name(cluster) {
         return refuse(format!("no agent may have the cluster name {cluster:?}"));

@@ -8,11 +8,12 @@ use client::{
 };
 use flotilla_runtime::{ControllerContext, ReconcileAction, Workqueue, run_workers_after};
 use karmada_api::agents::{
-    AGENT_PUBLIC_KEYS, AGENT_REGISTRATION, AGENT_SECRET_NAMESPACE, AgentRegistration,
-    TOKEN_CLUSTER, TOKEN_REGISTRATION, agent_role_name,
+    AGENT_REGISTRATION, AGENT_SECRET_NAMESPACE, AgentRegistration, TOKEN_CLUSTER,
+    TOKEN_REGISTRATION,
 };
 use karmada_api::resources::CLUSTERS;
 use machinery::agent_user::add_agent_key;
+use machinery::agent_user::{AGENT_PUBLIC_KEYS, agent_role_name};
 use machinery::bootstrap_token::{StoredBootstrapToken, TOKEN_NAMESPACE, TOKEN_SECRET_TYPE};
 use machinery::time::Clock;
 use machinery::{Gvr, Object};
@@ -39,25 +40,25 @@ struct AgentCsrApprovingController {
 
 pub(crate) fn start(context: &ControllerContext, options: &ClusterControllersOptions) {
     let select = ListWatchSelector::all(&REQUESTS).fields(format!("spec.signerName={SIGNER}"));
-    let it = Arc::new(AgentCsrApprovingController {
+    let controller = Arc::new(AgentCsrApprovingController {
         api: Arc::clone(&context.control_plane),
         requests: context.informers.get(&context.control_plane, &select),
         clock: Arc::clone(&context.clock),
         mode: options.settings.agent_registration,
     });
-    if it.mode == AgentRegistrationMode::Karmada {
+    if controller.mode == AgentRegistrationMode::Karmada {
         tracing::warn!(
             "agents are registered as Karmada does: whoever has a bootstrap token may take over every cluster"
         );
     }
     let queue: Workqueue<String> = Workqueue::new();
     let wake = queue.clone();
-    it.requests.add_event_handler(move |change| {
+    controller.requests.add_event_handler(move |change| {
         if change.new.is_some() {
             wake.add_to_lane(change.key(), change.in_initial_list);
         }
     });
-    let requests = it.requests.clone();
+    let requests = controller.requests.clone();
     run_workers_after(
         &context.tasks,
         async move { requests.wait_for_cache_sync().await },
@@ -65,8 +66,8 @@ pub(crate) fn start(context: &ControllerContext, options: &ClusterControllersOpt
         &queue,
         1,
         move |name: String| {
-            let it = Arc::clone(&it);
-            async move { it.reconcile(&name).await }
+            let controller = Arc::clone(&controller);
+            async move { controller.reconcile(&name).await }
         },
     );
 }

@@ -2,8 +2,9 @@
 //! Cluster: then the certificates of the agent have no rights any more.
 
 use client::{Api, Patch, ResourcePath, Result, WriteOptions, ignore_not_found};
-use karmada_api::agents::{AGENT_CLUSTER_UID, AGENT_SECRET_NAMESPACE, agent_role_name};
+use karmada_api::agents::AGENT_SECRET_NAMESPACE;
 use machinery::Object;
+use machinery::agent_user::{AGENT_CLUSTER_UID, agent_role_name};
 use serde_json::json;
 
 use crate::join::objects::CLUSTER_ROLES;

@@ -6,10 +6,10 @@ use std::time::Duration;
 use client::{Api, DeleteOptions, ResourcePath};
 use client_fake::FakeApi;
 use karmada_api::agents::{
-    AGENT_CLUSTER_UID, AGENT_PUBLIC_KEYS, AGENT_SECRET_NAMESPACE, AgentRbacObject, agent_rbac,
-    agent_role_name, karmadactl_agent_rbac,
+    AGENT_SECRET_NAMESPACE, AgentRbacObject, agent_rbac, karmadactl_agent_rbac,
 };
 use karmada_api::resources::{BINDINGS, CLUSTERS, WORKS};
+use machinery::agent_user::{AGENT_CLUSTER_UID, AGENT_PUBLIC_KEYS, agent_role_name};
 use machinery::time::rfc3339_micros;
 use serde_json::{Value, json};
 

@@ -9,9 +9,10 @@ use machinery::Gvr;
 use serde_json::{Value, json};
 
 use crate::key_and_certificate_request::CertificateEnrollment;
-use karmada_api::agents::{AGENT_REGISTRATION, AGENTS_GROUP, AgentRegistration};
-use karmada_api::names::agent_user;
+use karmada_api::agents::{AGENT_REGISTRATION, AgentRegistration};
 use karmada_api::well_known_keys::SYSTEM;
+use machinery::agent_user::AGENTS_GROUP;
+use machinery::agent_user::agent_user;
 
 static REQUESTS: Gvr = Gvr::from_static("certificates.k8s.io", "v1", "certificatesigningrequests");
 const SIGNER: &str = "kubernetes.io/kube-apiserver-client";

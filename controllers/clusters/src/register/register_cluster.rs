@@ -3,10 +3,9 @@
 use std::time::Duration;
 
 use client::{Api, DeleteOptions, Error, Patch, ResourcePath, WriteOptions, ignore_not_found};
-use karmada_api::agents::{
-    AGENT_PUBLIC_KEYS, AgentRegistration, agent_rbac, karmadactl_agent_rbac,
-};
+use karmada_api::agents::{AgentRegistration, agent_rbac, karmadactl_agent_rbac};
 use karmada_api::resources::CLUSTERS;
+use machinery::agent_user::AGENT_PUBLIC_KEYS;
 use machinery::{Gvr, Object};
 use serde_json::{Value, json};
 

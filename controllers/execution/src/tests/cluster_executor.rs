@@ -36,11 +36,13 @@ fn work(cluster: &str, uid: &str, data: &str) -> Value {
 }
 
 async fn execution_controller(context: &PropagationContext) -> Arc<ExecutionController> {
-    let rest_mapper = Arc::new(RestMapper::new(Arc::clone(&context.control_plane)));
+    let rest_mapper = Arc::new(RestMapper::new(Arc::clone(
+        &context.controller.control_plane,
+    )));
     rest_mapper.refresh().await.unwrap();
-    let informer = context.informer(&WORKS);
+    let informer = context.controller.informer(&WORKS);
     informer.wait_for_cache_sync().await;
-    let works = WorkClient::new(Arc::clone(&context.control_plane), informer);
+    let works = WorkClient::new(Arc::clone(&context.controller.control_plane), informer);
     let options = ExecutionControllerOptions {
         rest_mapper,
         works,
@@ -66,14 +68,17 @@ fn remove_work(plane: &FederationFixture, cluster: &str) {
 async fn the_workers_of_a_deleted_cluster_end_and_start_again_with_it() {
     let mut plane = FederationFixture::new();
     let context = plane.context(FeatureGates::default(), None);
-    let it = execution_controller(&context).await;
+    let controller = execution_controller(&context).await;
     plane.control_plane.seed(&WORKS, work("m1", "first", "1"));
     wait_until("applied", || data_in(&plane, 0) == "1").await;
     remove_work(&plane, "m1");
-    wait_until("no work", || it.list_works("m1").is_empty()).await;
-    assert!(it.executors.get("m1").is_some(), "the cluster is there");
+    wait_until("no work", || controller.list_works("m1").is_empty()).await;
+    assert!(
+        controller.executors.get("m1").is_some(),
+        "the cluster is there"
+    );
     plane.control_plane.remove(&CLUSTERS, "", "m1");
-    wait_until("no lane", || it.executors.get("m1").is_none()).await;
+    wait_until("no lane", || controller.executors.get("m1").is_none()).await;
     plane.control_plane.seed(&CLUSTERS, cluster("m1"));
     plane.control_plane.seed(&WORKS, work("m1", "second", "2"));
     wait_until("applied again", || data_in(&plane, 0) == "2").await;
@@ -86,11 +91,11 @@ async fn the_workers_of_a_deleted_cluster_end_and_start_again_with_it() {
 async fn a_work_that_replaces_one_in_progress_is_applied() {
     let mut plane = FederationFixture::new();
     let context = plane.context(FeatureGates::default(), None);
-    let it = execution_controller(&context).await;
+    let controller = execution_controller(&context).await;
     let (control, first, works) = (
         Arc::clone(&plane.control_plane),
         AtomicBool::new(true),
-        context.informer(&WORKS),
+        context.controller.informer(&WORKS),
     );
     plane.members[0].on_call(move |call| {
         if call.verb == "create" && first.swap(false, Ordering::Relaxed) {
@@ -109,7 +114,7 @@ async fn a_work_that_replaces_one_in_progress_is_applied() {
     plane.control_plane.seed(&WORKS, work("m1", "first", "1"));
     wait_until("applied", || data_in(&plane, 0) == "1").await;
     let key = format!("{}/w", execution_namespace("m1"));
-    let lane = it.executors.get("m1").unwrap();
+    let lane = controller.executors.get("m1").unwrap();
     wait_until("the worker to end", || {
         !lane.queue.has_other_keys::<str>(None)
     })
@@ -175,12 +180,12 @@ async fn a_hanging_cluster_holds_no_lock_that_another_needs() {
         blocked: Arc::clone(&blocked),
         is_waiting: Arc::clone(&waits),
     });
-    let it = execution_controller(&context).await;
+    let controller = execution_controller(&context).await;
     for name in ["m1", "m2"] {
         plane.control_plane.seed(&WORKS, work(name, name, "1"));
     }
     let in_order = |cluster: &str| {
-        let lane = it.executors.get(cluster);
+        let lane = controller.executors.get(cluster);
         lane.is_some_and(|lane| {
             let key = format!("{}/w", execution_namespace(cluster));
             lane.synced_works.get(&key).is_some()

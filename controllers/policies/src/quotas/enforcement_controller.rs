@@ -31,26 +31,27 @@ pub(super) struct QuotaEnforcementController {
 
 impl QuotaEnforcementController {
     pub(super) fn start(context: &PropagationContext, options: &PolicyControllersOptions) {
-        let it = Arc::new(Self {
-            api: Arc::clone(&context.control_plane),
+        let controller = Arc::new(Self {
+            api: Arc::clone(&context.controller.control_plane),
             recorder: context
+                .controller
                 .recorder
                 .with_component("federated-resource-quota-enforcement-controller"),
-            quotas: context.informer(&QUOTAS),
+            quotas: context.controller.informer(&QUOTAS),
             resync_period: options.quota_resync,
             queue: Workqueue::new(),
         });
-        let bindings = context.informer(&BINDINGS);
-        it.add_event_handlers(&bindings);
-        let queue = it.queue.clone();
+        let bindings = context.controller.informer(&BINDINGS);
+        controller.add_event_handlers(&bindings);
+        let queue = controller.queue.clone();
         run_workers(
-            &context.tasks,
+            &context.controller.tasks,
             "quota-recount",
             &queue,
             QUOTA_WORKERS,
             move |key: String| {
-                let it = Arc::clone(&it);
-                async move { it.reconcile(&key).await }
+                let controller = Arc::clone(&controller);
+                async move { controller.reconcile(&key).await }
             },
         );
     }
@@ -69,11 +70,13 @@ impl QuotaEnforcementController {
                 queue.add_to_lane(change.key(), change.in_initial_list);
             }
         });
-        let it = Arc::downgrade(self);
+        let controller = Arc::downgrade(self);
         bindings.add_event_handler(move |change| {
-            if let (Some(it), Some(deleted), None) = (it.upgrade(), change.old, change.new) {
-                for quota in it.quotas.list_namespace(deleted.namespace()) {
-                    it.queue.add(quota.meta().key());
+            if let (Some(controller), Some(deleted), None) =
+                (controller.upgrade(), change.old, change.new)
+            {
+                for quota in controller.quotas.list_namespace(deleted.namespace()) {
+                    controller.queue.add(quota.meta().key());
                 }
             }
         });

@@ -20,7 +20,7 @@ use crate::options::PolicyControllersOptions;
 use quota_objects::{BY_QUOTA, quota_key_of_work};
 
 pub(crate) async fn start(context: &PropagationContext, options: &PolicyControllersOptions) {
-    let quotas = context.informer(&QUOTAS);
+    let quotas = context.controller.informer(&QUOTAS);
     let works = &options.works;
     works.informer.add_index(BY_QUOTA, |work| {
         quota_key_of_work(work).into_iter().collect()

@@ -32,39 +32,40 @@ pub(super) struct QuotaStatusController {
 
 impl QuotaStatusController {
     pub(super) fn start(context: &PropagationContext, options: &PolicyControllersOptions) {
-        let it = Arc::new(Self {
-            api: Arc::clone(&context.control_plane),
+        let controller = Arc::new(Self {
+            api: Arc::clone(&context.controller.control_plane),
             recorder: context
+                .controller
                 .recorder
                 .with_component("federated-resource-quota-status-controller"),
-            quotas: context.informer(&QUOTAS),
+            quotas: context.controller.informer(&QUOTAS),
             works: options.works.informer.clone(),
             enforced: context
                 .feature_gates
                 .enabled(KarmadaFeature::FederatedQuotaEnforcement),
             queue: Workqueue::new(),
         });
-        let queue = it.queue.clone();
-        it.quotas.add_event_handler(move |change| {
+        let queue = controller.queue.clone();
+        controller.quotas.add_event_handler(move |change| {
             if change.new.is_some() {
                 queue.add_to_lane(change.key(), change.in_initial_list);
             }
         });
-        let queue = it.queue.clone();
-        it.works.add_event_handler(move |change| {
+        let queue = controller.queue.clone();
+        controller.works.add_event_handler(move |change| {
             if let (Some(_), Some(key)) = (change.old, quota_key_of_work(change.object())) {
                 queue.add(key);
             }
         });
-        let queue = it.queue.clone();
+        let queue = controller.queue.clone();
         run_workers(
-            &context.tasks,
+            &context.controller.tasks,
             "quota-status",
             &queue,
             QUOTA_WORKERS,
             move |key: String| {
-                let it = Arc::clone(&it);
-                async move { it.reconcile(&key).await }
+                let controller = Arc::clone(&controller);
+                async move { controller.reconcile(&key).await }
             },
         );
     }

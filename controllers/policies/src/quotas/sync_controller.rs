@@ -26,25 +26,26 @@ pub(super) struct QuotaSyncController {
 
 impl QuotaSyncController {
     pub(super) fn start(context: &PropagationContext, options: &PolicyControllersOptions) {
-        let it = Arc::new(Self {
+        let controller = Arc::new(Self {
             recorder: context
+                .controller
                 .recorder
                 .with_component("federated-resource-quota-sync-controller"),
-            quotas: context.informer(&QUOTAS),
+            quotas: context.controller.informer(&QUOTAS),
             clusters: context.clusters.informer().clone(),
             works: options.works.clone(),
             queue: Workqueue::new(),
         });
-        it.add_event_handlers();
-        let queue = it.queue.clone();
+        controller.add_event_handlers();
+        let queue = controller.queue.clone();
         run_workers(
-            &context.tasks,
+            &context.controller.tasks,
             "quota-sync",
             &queue,
             QUOTA_WORKERS,
             move |key: String| {
-                let it = Arc::clone(&it);
-                async move { it.reconcile(&key).await }
+                let controller = Arc::clone(&controller);
+                async move { controller.reconcile(&key).await }
             },
         );
     }
@@ -62,22 +63,26 @@ impl QuotaSyncController {
                 queue.add_to_lane(change.key(), change.in_initial_list);
             }
         });
-        let it = Arc::downgrade(self);
+        let controller = Arc::downgrade(self);
         self.clusters.add_event_handler(move |change| {
-            if let (Some(it), None, Some(cluster), false) =
-                (it.upgrade(), change.old, change.new, change.in_initial_list)
-            {
-                it.on_cluster_created(cluster.name());
+            if let (Some(controller), None, Some(cluster), false) = (
+                controller.upgrade(),
+                change.old,
+                change.new,
+                change.in_initial_list,
+            ) {
+                controller.on_cluster_created(cluster.name());
             }
         });
         // Recreates a deleted Work that is still needed, and deletes a Work whose quota no longer
         // exists.
-        let it = Arc::downgrade(self);
+        let controller = Arc::downgrade(self);
         self.works.informer.add_event_handler(move |change| {
-            if let (Some(it), Some(key)) = (it.upgrade(), quota_key_of_work(change.object()))
-                && (change.new.is_none() || it.quotas.get_by_key(&key).is_none())
+            if let (Some(controller), Some(key)) =
+                (controller.upgrade(), quota_key_of_work(change.object()))
+                && (change.new.is_none() || controller.quotas.get_by_key(&key).is_none())
             {
-                it.queue.add_low(key);
+                controller.queue.add_low(key);
             }
         });
     }
@@ -106,8 +111,8 @@ impl QuotaSyncController {
                 continue;
             }
             match self.works.delete(&work).await {
-                Ok(()) => written = true,
-                Err(e) => failed.push(e),
+                Ok(_) => written = true,
+                Err(e) => failed.push(e.into()),
             }
         }
         let (Some(quota), Some(spec)) = (quota, spec) else {

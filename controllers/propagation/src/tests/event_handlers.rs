@@ -60,12 +60,12 @@ async fn no_event_handler_iterates_over_all_bindings() {
         apply_json_patch: |_, _| Err("nobody answers".into()),
     };
     context.interpreter = ResourceInterpreter::watch(
-        &context.informers,
-        &context.control_plane,
+        &context.controller.informers,
+        &context.controller.control_plane,
         LuaLimits::default(),
         outside,
     );
-    let bindings = context.informer(&BINDINGS);
+    let bindings = context.controller.informer(&BINDINGS);
     let options = default_options(&context);
     start(&context, options).await.unwrap();
     plane.wait_until_applied("web").await;

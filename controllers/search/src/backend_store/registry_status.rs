@@ -1,7 +1,8 @@
 //! Reports in the condition `BackendStoreReady` whether the objects of a ResourceRegistry are sent
 //! to its backend store.
 
-use client::{Api, Patch, ResourcePath, WriteOptions};
+use client::Api;
+use flotilla_runtime::StatusWriter;
 use karmada_api::resources::RESOURCE_REGISTRIES;
 use machinery::Object;
 use machinery::conditions::set_json_condition;
@@ -92,14 +93,10 @@ pub(crate) async fn report(
     report: &BackendStoreReport,
 ) {
     let now = rfc3339_seconds(clock.now());
-    let Some(conditions) = desired_conditions(registry, report, &now) else {
-        return;
-    };
-    let patch = json!({"metadata": {"resourceVersion": registry.revision().to_string()},
-        "status": {"conditions": conditions}});
-    let at = ResourcePath::of_object(&RESOURCE_REGISTRIES, registry).subresource("status");
-    let options = WriteOptions::default();
-    if let Err(error) = api.patch(at, Patch::Merge(patch), &options).await {
+    let conditions = desired_conditions(registry, report, &now);
+    let status = conditions.map(|conditions| json!({"conditions": conditions}));
+    let writer = StatusWriter::new(api, "backend-store");
+    if let Err(error) = writer.patch(&RESOURCE_REGISTRIES, registry, status).await {
         tracing::debug!(registry = registry.name(), %error, "status is not written");
     }
 }

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use client::{
     Api, Error, Informer, ListWatchSelector, Patch, ResourcePath, WriteOptions, ignore_not_found,
 };
+use controller_context::WorkClient;
 use flotilla_runtime::{
     ControllerContext, ReconcileAction, Workqueue, add_finalizer, remove_finalizers, run_workers,
 };
@@ -61,34 +62,35 @@ impl MultiClusterServiceController {
             let select = ListWatchSelector::all(resource);
             context.select(&select)
         };
-        let it = Arc::new(Self {
+        let works = WorkClient::new(Arc::clone(&context.control_plane), informer(&WORKS));
+        let controller = Arc::new(Self {
             api: Arc::clone(&context.control_plane),
             reports: ServiceReports::new(context, SERVICE_APPLIED),
             owners: informer(&MULTI_CLUSTER_SERVICES),
             services: informer(&SERVICES),
             bindings: informer(&BINDINGS),
             clusters: informer(&CLUSTERS),
-            works: ServiceWorks::new(informer(&WORKS)),
+            works: ServiceWorks::new(works),
         });
         for informer in [
-            &it.owners,
-            &it.services,
-            &it.bindings,
-            &it.clusters,
-            &it.works.0,
+            &controller.owners,
+            &controller.services,
+            &controller.bindings,
+            &controller.clusters,
+            &controller.works.0.informer,
         ] {
             informer.wait_for_cache_sync().await;
         }
         let queue = Workqueue::new();
-        it.add_event_handlers(&queue);
+        controller.add_event_handlers(&queue);
         run_workers(
             &context.tasks,
             "multiclusterservice",
             &queue,
             WORKERS,
             move |key: String| {
-                let it = Arc::clone(&it);
-                async move { it.reconcile(&key).await }
+                let controller = Arc::clone(&controller);
+                async move { controller.reconcile(&key).await }
             },
         );
     }
@@ -105,7 +107,11 @@ impl MultiClusterServiceController {
             }
         });
         let changed = queue.clone();
-        self.works.0.add_event_handler(move |change| {
+        let works = self.works.0.clone();
+        self.works.0.informer.add_event_handler(move |change| {
+            if change.new.is_none() {
+                works.forget(change.object());
+            }
             let versions = change.old.into_iter().chain(change.new);
             for work in versions.filter(|w| WorkRole::of(w) == Some(WorkRole::Service)) {
                 if let Some(key) = service_key(work) {
@@ -236,7 +242,7 @@ impl MultiClusterServiceController {
     async fn propagate(&self, owner: &Object, provider: &str) -> Result<bool, Error> {
         let namespace = execution_space_name(provider);
         let name = work_name(MULTI_CLUSTER_SERVICE_KIND, owner.name(), owner.namespace());
-        let existing = self.works.0.get(&namespace, &name);
+        let existing = self.works.0.informer.get(&namespace, &name);
         if existing.as_ref().is_some_and(|work| work.meta().deleting) {
             // Its end is an event.
             return Ok(false);
@@ -259,7 +265,7 @@ impl MultiClusterServiceController {
         let Some(work) = fields.apply_to(existing.as_ref())? else {
             return Ok(false);
         };
-        match write_work(&*self.api, &namespace, work, existing.as_ref()).await? {
+        match write_work(&self.works.0, &namespace, work, existing.as_ref()).await? {
             WorkWrite::Written => Ok(true),
             WorkWrite::Gone => Ok(false),
             WorkWrite::Conflict => {
@@ -276,7 +282,7 @@ impl MultiClusterServiceController {
         for work in self.works.list(key, |role| *role == WorkRole::Service) {
             let cluster = cluster_of_execution_space(work.namespace());
             if !cluster.is_some_and(|cluster| providers.contains(cluster)) {
-                deleted |= delete_work(&*self.api, &work).await?;
+                deleted |= delete_work(&self.works.0, &work).await?;
             }
         }
         Ok(deleted)

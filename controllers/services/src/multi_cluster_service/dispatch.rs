@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use client::{Api, Error, Informer, ListWatchSelector};
+use controller_context::WorkClient;
 use flotilla_runtime::{
     ControllerContext, ControllerName, ReconcileAction, Workqueue, remove_finalizers, run_workers,
 };
@@ -93,29 +94,34 @@ impl EndpointSliceDispatchController {
             let select = ListWatchSelector::all(resource);
             context.select(&select)
         };
-        let it = Arc::new(Self {
+        let works = WorkClient::new(Arc::clone(&context.control_plane), informer(&WORKS));
+        let controller = Arc::new(Self {
             api: Arc::clone(&context.control_plane),
             reports: ServiceReports::new(context, ENDPOINT_SLICE_DISPATCHED),
             owners: informer(&MULTI_CLUSTER_SERVICES),
             clusters: informer(&CLUSTERS),
-            works: ServiceWorks::new(informer(&WORKS)),
+            works: ServiceWorks::new(works),
         });
-        for informer in [&it.owners, &it.clusters, &it.works.0] {
+        for informer in [
+            &controller.owners,
+            &controller.clusters,
+            &controller.works.0.informer,
+        ] {
             informer.wait_for_cache_sync().await;
         }
         let queue = Workqueue::new();
-        it.add_event_handlers(&queue);
+        controller.add_event_handlers(&queue);
         run_workers(
             &context.tasks,
             ControllerName::with_stage("endpointslice-dispatch", "endpoints_dispatched"),
             &queue,
             WORKERS,
             move |key| {
-                let it = Arc::clone(&it);
+                let controller = Arc::clone(&controller);
                 async move {
                     match key {
-                        DispatchKey::Service(key) => it.reconcile_service(&key).await,
-                        DispatchKey::Withdrawn(key) => it.reconcile_withdrawn(&key).await,
+                        DispatchKey::Service(key) => controller.reconcile_service(&key).await,
+                        DispatchKey::Withdrawn(key) => controller.reconcile_withdrawn(&key).await,
                     }
                 }
             },
@@ -128,7 +134,11 @@ impl EndpointSliceDispatchController {
             changed.add_to_lane(DispatchKey::Service(change.key()), change.in_initial_list);
         });
         let changed = queue.clone();
-        self.works.0.add_event_handler(move |change| {
+        let works = self.works.0.clone();
+        self.works.0.informer.add_event_handler(move |change| {
+            if change.new.is_none() {
+                works.forget(change.object());
+            }
             let low = change.in_initial_list;
             for work in change.old.into_iter().chain(change.new) {
                 if let Some(key) = service_key(work) {
@@ -253,8 +263,8 @@ impl EndpointSliceDispatchController {
             let provider = slice.provider.clone();
             WorkRole::of(&work) != Some(WorkRole::Dispatched { provider })
         };
-        let has_own_name = self.works.0.get(space, &own_name).is_some();
-        let shared = self.works.0.get(space, &slice.work_name);
+        let has_own_name = self.works.0.informer.get(space, &own_name).is_some();
+        let shared = self.works.0.informer.get(space, &slice.work_name);
         match is_taken || has_own_name || shared.is_some_and(is_other) {
             true => own_name,
             false => slice.work_name.clone(),
@@ -272,12 +282,12 @@ impl EndpointSliceDispatchController {
         for work in dispatched {
             let at = (work.namespace().to_owned(), work.name().to_owned());
             if !desired.contains_key(&at) {
-                written |= delete_work(&*self.api, work).await?;
+                written |= delete_work(&self.works.0, work).await?;
             }
         }
         let service = owner.as_ref().map(Object::name).unwrap_or_default();
         for ((namespace, name), slice) in desired.iter().filter(|(_, slice)| slice.available) {
-            let existing = self.works.0.get(namespace, name);
+            let existing = self.works.0.informer.get(namespace, name);
             if existing.as_ref().is_some_and(|work| work.meta().deleting) {
                 // Its end is an event.
                 continue;
@@ -295,7 +305,7 @@ impl EndpointSliceDispatchController {
             let Some(work) = slice.desired_work(at, service, existing.as_ref())? else {
                 continue;
             };
-            match write_work(&*self.api, namespace, work, existing.as_ref()).await? {
+            match write_work(&self.works.0, namespace, work, existing.as_ref()).await? {
                 WorkWrite::Written => written = true,
                 WorkWrite::Gone => {}
                 WorkWrite::Conflict => return Ok(None),
@@ -306,7 +316,7 @@ impl EndpointSliceDispatchController {
 
     /// Deletes what was dispatched of a collected Work, then removes its finalizer.
     async fn reconcile_withdrawn(&self, key: &str) -> Result<ReconcileAction, Error> {
-        let Some(work) = self.works.0.get_by_key(key).filter(is_withdrawn) else {
+        let Some(work) = self.works.0.informer.get_by_key(key).filter(is_withdrawn) else {
             return Ok(ReconcileAction::Done);
         };
         let provider = cluster_of_execution_space(work.namespace()).unwrap_or_default();
@@ -316,7 +326,7 @@ impl EndpointSliceDispatchController {
         for dispatched in self.works.dispatched_by(provider) {
             let name = dispatched.name();
             if name == work.name() || Some(name) == own_name.as_deref() {
-                delete_work(&*self.api, &dispatched).await?;
+                delete_work(&self.works.0, &dispatched).await?;
             }
         }
         let finalizers = [ENDPOINT_SLICE_DISPATCH_FINALIZER];

@@ -1,5 +1,6 @@
 //! Builds the Work that brings an EndpointSlice of a provider to a consumer. Pure.
 
+use controller_context::complete_manifest;
 use karmada_api::names::work_name;
 use karmada_api::well_known_keys::{
     ENDPOINT_SLICE_PROVISION_CLUSTER, MULTI_CLUSTER_SERVICE_NAME, MULTI_CLUSTER_SERVICE_NAMESPACE,
@@ -11,7 +12,7 @@ use serde_json::{Value, json};
 
 use crate::slice_content::{SliceContent, rebuild_slice};
 use crate::slice_fields::{DISPATCHED_VALUE, MANAGED_BY, SERVICE_NAME};
-use crate::work_fields::{WorkFields, complete_manifest};
+use crate::work_fields::{WorkFields, work_id};
 
 /// A slice of a provider.
 #[derive(Clone, Debug)]
@@ -62,7 +63,7 @@ impl ProvidedSlice {
             "labels": {SERVICE_NAME: service, MANAGED_BY: DISPATCHED_VALUE},
             "annotations": {(provider.0): provider.1},
         });
-        complete_manifest(&mut manifest, (namespace, name), existing);
+        complete_manifest(&mut manifest, (namespace, name), work_id(existing));
         let fields = WorkFields {
             namespace,
             name,

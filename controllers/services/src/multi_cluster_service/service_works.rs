@@ -1,6 +1,6 @@
 //! Finds the Works of MultiClusterServices by their labels.
 
-use client::Informer;
+use controller_context::WorkClient;
 use karmada_api::well_known_keys::{
     ENDPOINT_SLICE_PROVISION_CLUSTER, ENDPOINT_SLICE_WORK_MANAGED_BY, MULTI_CLUSTER_SERVICE_ID,
     MULTI_CLUSTER_SERVICE_NAME, MULTI_CLUSTER_SERVICE_NAMESPACE,
@@ -53,28 +53,30 @@ pub(super) fn service_key(work: &Object) -> Option<String> {
 }
 
 /// The Works of the control plane, indexed by MultiClusterService.
-pub(super) struct ServiceWorks(pub(super) Informer);
+pub(super) struct ServiceWorks(pub(super) WorkClient);
 
 impl ServiceWorks {
-    pub(super) fn new(works: Informer) -> Self {
-        works.add_index(SERVICE_INDEX, |work| {
+    pub(super) fn new(works: WorkClient) -> Self {
+        works.informer.add_index(SERVICE_INDEX, |work| {
             service_key(work).into_iter().collect()
         });
-        works.add_index(PROVIDER_INDEX, |work| match WorkRole::of(work) {
-            Some(WorkRole::Dispatched { provider }) => vec![provider],
-            _ => Vec::new(),
-        });
+        works
+            .informer
+            .add_index(PROVIDER_INDEX, |work| match WorkRole::of(work) {
+                Some(WorkRole::Dispatched { provider }) => vec![provider],
+                _ => Vec::new(),
+            });
         Self(works)
     }
 
     /// The Works of one role of a MultiClusterService.
     pub(super) fn list(&self, key: &str, is: impl Fn(&WorkRole) -> bool) -> Vec<Object> {
-        let mut works = self.0.by_index(SERVICE_INDEX, key);
+        let mut works = self.0.informer.by_index(SERVICE_INDEX, key);
         works.retain(|work| WorkRole::of(work).is_some_and(|role| is(&role)));
         works
     }
 
     pub(super) fn dispatched_by(&self, provider: &str) -> Vec<Object> {
-        self.0.by_index(PROVIDER_INDEX, provider)
+        self.0.informer.by_index(PROVIDER_INDEX, provider)
     }
 }

@@ -1,6 +1,6 @@
 //! Reads from Works of which Services of which members the slices are collected.
 
-use client::Informer;
+use controller_context::WorkClient;
 use karmada_api::names::{cluster_of_execution_space, execution_space_name};
 use karmada_api::well_known_keys::{
     ENDPOINT_SLICE_SERVICE_NAME, ENDPOINT_SLICE_SERVICE_NAMESPACE, MULTI_CLUSTER_SERVICE_ID,
@@ -89,18 +89,19 @@ fn index_keys(services: impl IntoIterator<Item = (MemberNamespace, String)>) -> 
 }
 
 /// The Works of the control plane, indexed by exports, MultiClusterServices and collected slices.
-pub(super) struct CollectionWorks(pub(super) Informer);
+pub(super) struct CollectionWorks(pub(super) WorkClient);
 
 impl CollectionWorks {
-    pub(super) fn new(works: Informer) -> Self {
-        works.add_index(EXPORTS_INDEX, |work| index_keys(exported_services(work)));
-        works.add_index(SERVICES_INDEX, |work| index_keys(provided_service(work)));
-        works.add_index(COLLECTED_INDEX, |work| index_keys(collected_service(work)));
+    pub(super) fn new(works: WorkClient) -> Self {
+        let informer = &works.informer;
+        informer.add_index(EXPORTS_INDEX, |work| index_keys(exported_services(work)));
+        informer.add_index(SERVICES_INDEX, |work| index_keys(provided_service(work)));
+        informer.add_index(COLLECTED_INDEX, |work| index_keys(collected_service(work)));
         Self(works)
     }
 
     pub(super) fn export_state(&self, at: &MemberNamespace) -> ExportState {
-        let works = self.0.by_index(EXPORTS_INDEX, &at.index_key());
+        let works = self.0.informer.by_index(EXPORTS_INDEX, &at.index_key());
         let mut left = works.iter().filter(|work| !work.meta().deleting).peekable();
         if left.peek().is_none() {
             return ExportState::None;
@@ -114,7 +115,7 @@ impl CollectionWorks {
     /// Whether the control plane has exported the Service from the member.
     pub(super) fn is_exported(&self, at: &MemberNamespace, service: &str) -> bool {
         let key = format!("{}/{service}", at.index_key());
-        let works = self.0.by_index(EXPORTS_INDEX, &key);
+        let works = self.0.informer.by_index(EXPORTS_INDEX, &key);
         works.iter().any(|work| !work.meta().deleting)
     }
 
@@ -123,20 +124,20 @@ impl CollectionWorks {
         let key = format!("{}/{service}", at.index_key());
         let indexes = [EXPORTS_INDEX, SERVICES_INDEX].into_iter();
         indexes
-            .flat_map(|index| self.0.by_index(index, &key))
+            .flat_map(|index| self.0.informer.by_index(index, &key))
             .next()
     }
 
     /// The Services of a namespace that have a MultiClusterService for which the member provides.
     pub(super) fn provided(&self, at: &MemberNamespace) -> Vec<String> {
-        let works = self.0.by_index(SERVICES_INDEX, &at.index_key());
+        let works = self.0.informer.by_index(SERVICES_INDEX, &at.index_key());
         let services = works.iter().filter_map(provided_service);
         services.map(|(_, service)| service).collect()
     }
 
     pub(super) fn is_provided(&self, at: &MemberNamespace, service: &str) -> bool {
         let key = format!("{}/{service}", at.index_key());
-        !self.0.by_index(SERVICES_INDEX, &key).is_empty()
+        !self.0.informer.by_index(SERVICES_INDEX, &key).is_empty()
     }
 
     /// The namespaces of a cluster that have exports or MultiClusterServices.
@@ -144,8 +145,8 @@ impl CollectionWorks {
         let prefix = format!("{}/", execution_space_name(cluster));
         let of_namespace =
             |key: &str| key.starts_with(&prefix) && !key[prefix.len()..].contains('/');
-        let mut keys = self.0.index_keys(EXPORTS_INDEX, of_namespace);
-        keys.extend(self.0.index_keys(SERVICES_INDEX, of_namespace));
+        let mut keys = self.0.informer.index_keys(EXPORTS_INDEX, of_namespace);
+        keys.extend(self.0.informer.index_keys(SERVICES_INDEX, of_namespace));
         keys.sort_unstable();
         keys.dedup();
         keys.iter()
@@ -159,6 +160,6 @@ impl CollectionWorks {
             Some(service) => format!("{}/{service}", at.index_key()),
             None => at.index_key(),
         };
-        self.0.by_index(COLLECTED_INDEX, &key)
+        self.0.informer.by_index(COLLECTED_INDEX, &key)
     }
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use ahash::AHashMap;
 use client::{Api, Error, InvolvedObject, TaskGroup};
+use controller_context::WorkClient;
 use flotilla_runtime::{
     ControllerContext, ControllerName, EventRecorder, ReconcileAction, Workqueue, run_workers,
 };
@@ -35,7 +36,6 @@ enum CollectionKey {
 
 /// The controllers serviceExport and endpointsliceCollect.
 pub(crate) struct SliceCollectionController {
-    api: Arc<dyn Api>,
     members: Arc<dyn MemberAccess>,
     works: CollectionWorks,
     recorder: EventRecorder,
@@ -48,9 +48,9 @@ pub(crate) struct SliceCollectionController {
 
 impl SliceCollectionController {
     pub(crate) async fn start(context: &ControllerContext, options: &ServiceControllersOptions) {
-        let works = context.informer(&WORKS);
-        let it = Arc::new(Self {
-            api: Arc::clone(&context.control_plane),
+        let api = Arc::clone(&context.control_plane);
+        let works = WorkClient::new(api, context.informer(&WORKS));
+        let controller = Arc::new(Self {
             members: Arc::clone(&options.members),
             works: CollectionWorks::new(works),
             recorder: context.recorder.clone(),
@@ -62,39 +62,49 @@ impl SliceCollectionController {
             queue: Workqueue::new(),
             tasks: context.tasks.clone(),
         });
-        it.works.0.wait_for_cache_sync().await;
-        let queue = it.queue.clone();
-        it.works.0.add_event_handler(move |change| {
-            let low = change.in_initial_list;
-            for work in change.old.into_iter().chain(change.new) {
-                let mut services = exported_services(work);
-                services.extend(collected_service(work));
-                services.extend(provided_service(work));
-                for (namespace, service) in services {
-                    queue.add_to_lane(CollectionKey::Service(namespace.clone(), service), low);
-                    queue.add_to_lane(CollectionKey::Namespace(namespace), low);
+        controller.works.0.informer.wait_for_cache_sync().await;
+        let queue = controller.queue.clone();
+        let works = controller.works.0.clone();
+        controller
+            .works
+            .0
+            .informer
+            .add_event_handler(move |change| {
+                if change.new.is_none() {
+                    works.forget(change.object());
                 }
-            }
-        });
-        let weak = Arc::downgrade(&it);
+                let low = change.in_initial_list;
+                for work in change.old.into_iter().chain(change.new) {
+                    let mut services = exported_services(work);
+                    services.extend(collected_service(work));
+                    services.extend(provided_service(work));
+                    for (namespace, service) in services {
+                        queue.add_to_lane(CollectionKey::Service(namespace.clone(), service), low);
+                        queue.add_to_lane(CollectionKey::Namespace(namespace), low);
+                    }
+                }
+            });
+        let weak = Arc::downgrade(&controller);
         let on_connection = move |cluster: &str, _connected: bool| {
-            let Some(it) = weak.upgrade() else { return };
-            for namespace in it.works.namespaces(cluster) {
-                it.queue.add(CollectionKey::Namespace(namespace));
+            let Some(controller) = weak.upgrade() else {
+                return;
+            };
+            for namespace in controller.works.namespaces(cluster) {
+                controller.queue.add(CollectionKey::Namespace(namespace));
             }
         };
         options
             .members
             .on_connection_change(Box::new(on_connection));
-        let queue = it.queue.clone();
+        let queue = controller.queue.clone();
         let name = ControllerName::with_stage("service-export", "endpoints_collected");
         run_workers(&context.tasks, name, &queue, WORKERS, move |key| {
-            let it = Arc::clone(&it);
+            let controller = Arc::clone(&controller);
             async move {
                 match key {
-                    CollectionKey::Namespace(at) => it.reconcile_namespace(&at).await,
+                    CollectionKey::Namespace(at) => controller.reconcile_namespace(&at).await,
                     CollectionKey::Service(at, service) => {
-                        it.reconcile_service(&at, &service).await
+                        controller.reconcile_service(&at, &service).await
                     }
                 }
             }
@@ -200,7 +210,11 @@ impl SliceCollectionController {
         self.warn_of_left_out(at, service, slices.len());
         for slice in slices.into_iter().take(MAX_SLICES) {
             let name = collected_work_name(&slice);
-            let existing = self.works.0.get(&execution_space_name(&at.cluster), &name);
+            let existing = self
+                .works
+                .0
+                .informer
+                .get(&execution_space_name(&at.cluster), &name);
             let before = existing.as_ref().map(CollectingKinds::of_work);
             let kinds = self.kinds(exported, provided, before.unwrap_or_default());
             if !kinds.is_empty() {
@@ -211,7 +225,7 @@ impl SliceCollectionController {
             }
         }
         for work in collected.iter().filter(|w| !desired.contains(w.name())) {
-            delete_work(&*self.api, work).await?;
+            delete_work(&self.works.0, work).await?;
         }
         Ok(ReconcileAction::after_writes(conflict))
     }
@@ -269,7 +283,7 @@ impl SliceCollectionController {
             return Ok(false);
         };
         let space = execution_space_name(&at.cluster);
-        let written = write_work(&*self.api, &space, work, existing).await?;
+        let written = write_work(&self.works.0, &space, work, existing).await?;
         Ok(written == WorkWrite::Conflict)
     }
 
@@ -282,10 +296,10 @@ impl SliceCollectionController {
                 continue;
             };
             if kinds.is_empty() {
-                delete_work(&*self.api, &work).await?;
+                delete_work(&self.works.0, &work).await?;
             } else if let Some(left) = relabeled_work(&work, (&at.namespace, &service), kinds)? {
                 let space = work.namespace();
-                let written = write_work(&*self.api, space, left, Some(&work)).await?;
+                let written = write_work(&self.works.0, space, left, Some(&work)).await?;
                 conflict |= written == WorkWrite::Conflict;
             }
         }

@@ -95,24 +95,24 @@ struct BindingStatusController {
 
 pub(crate) fn start(context: &PropagationContext, mapper: &Arc<RestMapper>) {
     let controller = Arc::new(BindingStatusController {
-        control_plane: Arc::clone(&context.control_plane),
-        recorder: context.recorder.clone(),
-        clock: Arc::clone(&context.clock),
+        control_plane: Arc::clone(&context.controller.control_plane),
+        recorder: context.controller.recorder.clone(),
+        clock: Arc::clone(&context.controller.clock),
         interpreter: context.interpreter.clone(),
         rest_mapper: Arc::clone(mapper),
-        informers: context.informers.clone(),
+        informers: context.controller.informers.clone(),
         host: context.host.clone(),
-        works: context.informer(&WORKS),
-        bindings: context.informer(&BINDINGS),
-        cluster_bindings: context.informer(&CLUSTER_BINDINGS),
+        works: context.controller.informer(&WORKS),
+        bindings: context.controller.informer(&BINDINGS),
+        cluster_bindings: context.controller.informer(&CLUSTER_BINDINGS),
         queue: Workqueue::new(),
         expectations: Expectations::with_min_write_interval(MIN_WRITE_INTERVAL),
         template_expectations: Expectations::with_min_write_interval(MIN_WRITE_INTERVAL),
         progressing_until: ShardedMap::default(),
     });
-    controller.add_event_handlers(&context.tasks);
-    let tasks = context.tasks.clone();
-    context.tasks.spawn(async move {
+    controller.add_event_handlers(&context.controller.tasks);
+    let tasks = context.controller.tasks.clone();
+    context.controller.tasks.spawn(async move {
         let synced = async {
             controller.works.wait_for_cache_sync().await;
             controller.interpreter.wait_for_cache_sync().await;
@@ -130,8 +130,8 @@ pub(crate) fn start(context: &PropagationContext, mapper: &Arc<RestMapper>) {
             &queue,
             WORKERS,
             move |key| {
-                let it = Arc::clone(&controller);
-                async move { it.reconcile(&key).await }
+                let controller = Arc::clone(&controller);
+                async move { controller.reconcile(&key).await }
             },
         );
     });
@@ -187,10 +187,10 @@ impl BindingStatusController {
             let informer = self.informer(cluster_scoped);
             informer.add_index(PERMANENT_ID_INDEX, permanent_ids);
             informer.add_index(RESOURCE_GROUP_INDEX, kind_in_namespace::index_keys);
-            let it = Arc::downgrade(self);
+            let controller = Arc::downgrade(self);
             informer.add_event_handler(move |change| {
-                if let Some(it) = it.upgrade() {
-                    it.on_binding_event(cluster_scoped, change);
+                if let Some(controller) = controller.upgrade() {
+                    controller.on_binding_event(cluster_scoped, change);
                 }
             });
         }
@@ -213,13 +213,13 @@ impl BindingStatusController {
                 sweep.add(|key| KindInNamespace::parse(key).is_some_and(concerns));
             }
         });
-        let it = Arc::downgrade(self);
+        let controller = Arc::downgrade(self);
         self.works.add_event_handler(move |change| {
             // A new Work has nothing to report yet.
             if (change.old.is_some() || change.in_initial_list)
-                && let Some(it) = it.upgrade()
+                && let Some(controller) = controller.upgrade()
             {
-                it.on_work_event(change);
+                controller.on_work_event(change);
             }
         });
     }

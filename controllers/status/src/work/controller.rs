@@ -63,21 +63,24 @@ struct WorkStatusController {
 
 pub(crate) fn start(context: &PropagationContext, mapper: &Arc<RestMapper>) {
     let controller = Arc::new(WorkStatusController {
-        control_plane: Arc::clone(&context.control_plane),
+        control_plane: Arc::clone(&context.controller.control_plane),
         members: Arc::clone(&context.members),
         clusters: context.clusters.clone(),
-        recorder: context.recorder.with_component("work-status-controller"),
-        clock: Arc::clone(&context.clock),
+        recorder: context
+            .controller
+            .recorder
+            .with_component("work-status-controller"),
+        clock: Arc::clone(&context.controller.clock),
         interpreter: context.interpreter.clone(),
         rest_mapper: Arc::clone(mapper),
-        works: context.informer(&WORKS),
+        works: context.controller.informer(&WORKS),
         queue: Workqueue::new(),
         expectations: Expectations::with_min_write_interval(MIN_WRITE_INTERVAL),
         kinds: ArcSwap::default(),
     });
     controller.add_event_handlers();
-    let tasks = context.tasks.clone();
-    context.tasks.spawn(async move {
+    let tasks = context.controller.tasks.clone();
+    context.controller.tasks.spawn(async move {
         let ready = async {
             controller.clusters.informer().wait_for_cache_sync().await;
             controller.works.wait_for_cache_sync().await;
@@ -93,8 +96,8 @@ pub(crate) fn start(context: &PropagationContext, mapper: &Arc<RestMapper>) {
             &queue,
             WORKERS,
             move |key| {
-                let it = Arc::clone(&controller);
-                async move { it.reconcile(key).await }
+                let controller = Arc::clone(&controller);
+                async move { controller.reconcile(key).await }
             },
         );
     });
@@ -104,29 +107,31 @@ impl WorkStatusController {
     fn add_event_handlers(self: &Arc<Self>) {
         let namespace = |work: &Object| vec![work.namespace().to_owned()];
         self.works.add_index(NAMESPACE_INDEX, namespace);
-        let it = Arc::downgrade(self);
+        let controller = Arc::downgrade(self);
         self.works.add_event_handler(move |change| {
-            if let Some(it) = it.upgrade() {
-                it.on_work_event(change);
+            if let Some(controller) = controller.upgrade() {
+                controller.on_work_event(change);
             }
         });
-        let it = Arc::downgrade(self);
+        let controller = Arc::downgrade(self);
         self.clusters.informer().add_event_handler(move |change| {
-            if let Some(it) = it.upgrade()
+            if let Some(controller) = controller.upgrade()
                 && change.old.is_some()
                 && !change.old.is_some_and(is_cluster_ready)
                 && change.new.is_some_and(is_cluster_ready)
             {
                 let name = change.object().name().to_owned();
-                it.queue.add_low(WorkClusterOrKindKey::Cluster(name));
+                controller
+                    .queue
+                    .add_low(WorkClusterOrKindKey::Cluster(name));
             }
         });
-        let it = Arc::downgrade(self);
+        let controller = Arc::downgrade(self);
         self.interpreter.add_change_listener(move |changed| {
-            if let Some(it) = it.upgrade()
+            if let Some(controller) = controller.upgrade()
                 && changed.affects_operations(STATUS_OPERATIONS)
             {
-                it.on_interpreter_change(changed);
+                controller.on_interpreter_change(changed);
             }
         });
         let queue = self.queue.clone();
@@ -239,7 +244,7 @@ impl WorkStatusController {
         self.record_events(&work, outcome.events);
         let end = match outcome.retryable_error {
             None => Ok(ReconcileAction::Done),
-            Some(why) => Err(StatusControllersError::InterpreterUnavailable(why)),
+            Some(reason) => Err(StatusControllersError::InterpreterUnavailable(reason)),
         };
         let statuses = outcome.statuses;
         let fields = statuses.map(|statuses| json!({"manifestStatuses": statuses}));
