@@ -57,7 +57,7 @@ async fn create_until_killed(
                 loop {
                     let name = format!("w{writer}-{}", acknowledged.len());
                     match server.try_create(deployment(NAMESPACE, &name, 1)).await {
-                        Ok(made) => acknowledged.push((name, revision(&made))),
+                        Ok(created) => acknowledged.push((name, revision(&created))),
                         Err(_) => return acknowledged,
                     }
                     done.fetch_add(1, Ordering::Relaxed);

@@ -112,11 +112,11 @@ fn run(name: &str, corpus: &'static [&'static [u8]], target: fn(&[u8])) {
         });
         match tried {
             Ok(()) => {}
-            Err(TestError::Fail(why, input)) => {
+            Err(TestError::Fail(reason, input)) => {
                 let text = String::from_utf8_lossy(&input);
-                panic!("{name}, seed {seed}: {why}\n{text}\n{input:?}");
+                panic!("{name}, seed {seed}: {reason}\n{text}\n{input:?}");
             }
-            Err(TestError::Abort(why)) => panic!("{name}, seed {seed}: {why}"),
+            Err(TestError::Abort(reason)) => panic!("{name}, seed {seed}: {reason}"),
         }
         if start.elapsed() >= limit {
             return;

@@ -288,7 +288,7 @@ async fn stored_records(data: &Path, revision: Option<u64>) -> Vec<BackupRecord>
         // its exec.
         match EmbeddedStore::open(&data.join("store"), EmbeddedStoreOptions::default()) {
             Ok(store) => break store,
-            Err(why) => assert!(Instant::now() < end, "{why}"),
+            Err(error) => assert!(Instant::now() < end, "{error}"),
         }
         tokio::time::sleep(Duration::from_millis(20)).await;
     };

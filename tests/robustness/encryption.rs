@@ -138,7 +138,7 @@ impl EncryptionTestStorage {
                 storage::EmbeddedStoreOptions::default(),
             ) {
                 Ok(store) => break store,
-                Err(why) => assert!(Instant::now() < end, "{why}"),
+                Err(error) => assert!(Instant::now() < end, "{error}"),
             }
             tokio::time::sleep(Duration::from_millis(20)).await;
         };

@@ -142,7 +142,7 @@ async fn find_revision(api: &dyn Api, at: ResourcePath<'_>) -> Option<u64> {
     loop {
         match within_timeout(api.get(at)).await {
             Ok(object) => return Some(object.revision()),
-            Err(why) if why.is_not_found() => return None,
+            Err(error) if error.is_not_found() => return None,
             Err(_) => sleep(RETRY_INTERVAL).await,
         }
     }
@@ -167,8 +167,8 @@ async fn watch_to_last_object(api: Arc<dyn Api>, after: u64) -> WatcherLog {
                 .await;
         let mut stream = match opened {
             Ok(stream) => stream,
-            Err(why) => {
-                assert!(!why.is_expired(), "history is kept for minutes: {why}");
+            Err(error) => {
+                assert!(!error.is_expired(), "history is kept for minutes: {error}");
                 sleep(RETRY_INTERVAL).await;
                 continue;
             }
@@ -365,7 +365,7 @@ async fn create_last_object(traffic: &EtcdNodeFailureTraffic) -> u64 {
     .await
     {
         Ok(object) => object.revision(),
-        Err(Error::Status(why)) => panic!("{}", why.message),
-        Err(why) => panic!("{why}"),
+        Err(Error::Status(error)) => panic!("{}", error.message),
+        Err(error) => panic!("{error}"),
     }
 }

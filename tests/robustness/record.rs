@@ -169,8 +169,8 @@ impl WriterProcess {
             let left = deadline.saturating_duration_since(Instant::now());
             match self.lines.recv_timeout(left) {
                 Ok(line) => self.report.record_line(&line),
-                Err(why) => panic!(
-                    "{why}: {} writes acknowledged, {} refused",
+                Err(error) => panic!(
+                    "{error}: {} writes acknowledged, {} refused",
                     self.report.acknowledged_count, self.report.failed_count
                 ),
             }

@@ -75,8 +75,8 @@ async fn list_if_served(member: &ApiServerClient, resource: &Gvr) -> Vec<Value> 
         .await
     {
         Ok(list) => list.items.iter().map(|o| o.value().unwrap()).collect(),
-        Err(why) if why.is_not_found() => Vec::new(),
-        Err(why) => panic!("{}: {why}", member.name),
+        Err(error) if error.is_not_found() => Vec::new(),
+        Err(error) => panic!("{}: {error}", member.name),
     }
 }
 

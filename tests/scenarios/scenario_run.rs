@@ -230,7 +230,7 @@ impl<'a> ScenarioRun<'a> {
     /// Creates the object, or merges it into the existing one.
     async fn apply(&self, server: &ApiServerClient, object: Value) -> Result<(), Error> {
         match server.try_create(object.clone()).await {
-            Err(why) if why.is_already_exists() => self.merge(server, object).await,
+            Err(error) if error.is_already_exists() => self.merge(server, object).await,
             done => done.map(drop),
         }
     }
@@ -276,7 +276,7 @@ impl<'a> ScenarioRun<'a> {
                 "denied with {} {:?}, not {code} {message:?}",
                 status.code, status.message
             )),
-            Err(why) => Err(why.to_string()),
+            Err(error) => Err(error.to_string()),
         }
     }
 

@@ -37,9 +37,9 @@ const BANNED_CONSTANTS: [&str; 7] = [
 ];
 
 /// Local variables that do not bear the noun of their type or of their part.
-const BANNED_LOCALS: [&str; 19] = [
-    "asked", "awaited", "found", "given", "held", "hub", "known", "lent", "made", "ours", "place",
-    "refused", "said", "seen", "theirs", "told", "wanted", "whole", "why",
+const BANNED_LOCALS: [&str; 20] = [
+    "asked", "awaited", "found", "given", "held", "hub", "it", "known", "lent", "made", "ours",
+    "place", "refused", "said", "seen", "theirs", "told", "wanted", "whole", "why",
 ];
 
 /// The field's own names that have an `And`.

@@ -35,7 +35,7 @@ pub(crate) struct SourceFile {
     pub(crate) items: BTreeSet<String>,
     pub(crate) functions: BTreeSet<String>,
     pub(crate) constants: BTreeSet<String>,
-    /// Names that `let` binds.
+    /// Names that `let`, `for`, closures and the arms of `match` bind.
     pub(crate) locals: BTreeSet<String>,
     /// Names of types, traits and aliases at module level.
     pub(crate) types: BTreeSet<String>,
@@ -119,6 +119,8 @@ impl SourceFile {
     /// `module_level` is false within bodies and argument lists.
     fn read_tokens(&mut self, tokens: TokenStream, depth: usize, module_level: bool) {
         let tokens: Vec<TokenTree> = tokens.into_iter().collect();
+        self.add_closure_parameters(&tokens);
+        self.add_arms(&tokens);
         let mut visible = false;
         let mut path_attribute = None;
         let mut at = 0;
@@ -136,6 +138,7 @@ impl SourceFile {
                     let name = identifier(next).filter(|_| is_item);
                     match (word.as_str(), name) {
                         ("let", _) => self.add_locals(&tokens[at + 1..]),
+                        ("for", _) => self.add_locals(loop_pattern(&tokens[at + 1..])),
                         ("pub", _) => visible = true,
                         ("use", _) if starts_statement(&tokens, at) => {
                             let end = at + position_of(&tokens[at..], ';');
@@ -211,6 +214,43 @@ impl SourceFile {
         }
     }
 
+    /// Adds the parameters of the closures in one level of tokens. A bar begins a closure where no
+    /// operand stands before it: at the start, or after a punctuation or a keyword.
+    fn add_closure_parameters(&mut self, tokens: &[TokenTree]) {
+        let mut at = 0;
+        while at < tokens.len() {
+            if !is_punct(tokens.get(at), '|') || !begins_expression(tokens[..at].last()) {
+                at += 1;
+                continue;
+            }
+            let length = position_of(&tokens[at + 1..], '|');
+            let parameters = &tokens[at + 1..at + 1 + length];
+            for parameter in parameters.split(|t| is_punct(Some(t), ',')) {
+                self.add_locals(parameter);
+            }
+            at += length + 2;
+        }
+    }
+
+    /// Adds the names that the patterns before `=>` bind. A pattern begins after the comma or the
+    /// block of the arm before it, and ends at `if`.
+    fn add_arms(&mut self, tokens: &[TokenTree]) {
+        let arrows = (0..tokens.len().saturating_sub(1))
+            .filter(|&at| is_punct(tokens.get(at), '=') && is_punct(tokens.get(at + 1), '>'));
+        for arrow in arrows {
+            let is_start = |token: &TokenTree| match token {
+                TokenTree::Group(group) => group.delimiter() == Delimiter::Brace,
+                other => is_punct(Some(other), ',') || is_punct(Some(other), ';'),
+            };
+            // The braces right before the arrow are those of a pattern.
+            let end = arrow.saturating_sub(1);
+            let start = tokens[..end].iter().rposition(is_start);
+            let pattern = &tokens[start.map_or(0, |at| at + 1)..arrow];
+            let guard = pattern.iter().position(|token| is_word(token, "if"));
+            self.add_locals(&pattern[..guard.unwrap_or(pattern.len())]);
+        }
+    }
+
     fn add_imports(&mut self, tree: &[TokenTree], depth: usize, is_reexport: bool) {
         for (path, alias) in use_paths(Vec::new(), tree) {
             if let Some(path) = from_file(path, depth) {
@@ -265,6 +305,33 @@ fn identifier(token: Option<&TokenTree>) -> Option<String> {
 
 fn is_punct(token: Option<&TokenTree>, punct: char) -> bool {
     matches!(token, Some(TokenTree::Punct(p)) if p.as_char() == punct)
+}
+
+fn is_word(token: &TokenTree, word: &str) -> bool {
+    matches!(token, TokenTree::Ident(ident) if ident == word)
+}
+
+/// Whether an expression, and no operator, can stand after a token.
+fn begins_expression(before: Option<&TokenTree>) -> bool {
+    match before {
+        None => true,
+        Some(TokenTree::Punct(punct)) => !matches!(punct.as_char(), '?' | '|'),
+        Some(token) => ["move", "return", "else"]
+            .iter()
+            .any(|word| is_word(token, word)),
+    }
+}
+
+/// The pattern of a loop; nothing where `for` belongs to an `impl` or to a bound.
+fn loop_pattern(tokens: &[TokenTree]) -> &[TokenTree] {
+    let end = tokens.iter().position(|token| {
+        is_word(token, "in")
+            || matches!(token, TokenTree::Group(group) if group.delimiter() == Delimiter::Brace)
+    });
+    match end {
+        Some(end) if is_word(&tokens[end], "in") => &tokens[..end],
+        _ => &[],
+    }
 }
 
 fn is_path_separator(tokens: &[TokenTree], at: usize) -> bool {
@@ -335,5 +402,26 @@ fn from_file(mut path: Vec<String>, depth: usize) -> Option<Vec<String>> {
             Some(path)
         }
         _ => Some(path),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn locals_are_those_of_every_kind_of_pattern() {
+        let text = "fn f(p: u8) {
+            let (a, b): (u8, u8) = all.map(|c| c).and_then(move |&(d, e), _: &[u8]| d | e);
+            for (g, h) in list { h || g; }
+            match value { Some(i) if i > j => k, Shape { l } | Line(l, ..) => {} m => n | o }
+        }
+        impl Trait for Type {}";
+        let mut file = SourceFile::default();
+        file.read_tokens(text.parse().unwrap(), 0, true);
+        let names = file.locals.iter().filter(|name| name.len() == 1);
+        let names: Vec<&str> = names.map(String::as_str).collect();
+        let bound = ["_", "a", "b", "c", "d", "e", "g", "h", "i", "l", "m"];
+        assert_eq!(names, bound);
     }
 }

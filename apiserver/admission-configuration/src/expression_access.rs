@@ -54,7 +54,9 @@ impl ExpressionAuthorizer for ServerExpressionAuthorizer {
             Ok(decision) => AuthorizationDecision {
                 allowed: decision.allowed,
                 reason: match decision.evaluation_error {
-                    why if !why.is_empty() && decision.reason.is_empty() => format!("RBAC: {why}"),
+                    error if !error.is_empty() && decision.reason.is_empty() => {
+                        format!("RBAC: {error}")
+                    }
                     _ => decision.reason,
                 },
                 error: None,

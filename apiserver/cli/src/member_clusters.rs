@@ -103,10 +103,10 @@ impl MemberFailure {
     /// The failure as one line of warning.
     pub(crate) fn warning(&self, cluster: &str) -> String {
         match self {
-            Self::Unreachable(why) => format!(
-                "Warning: cluster({cluster}) is inaccessible, please check authorization or network: {why}"
+            Self::Unreachable(reason) => format!(
+                "Warning: cluster({cluster}) is inaccessible, please check authorization or network: {reason}"
             ),
-            Self::Refused(why) => format!("Warning: cluster({cluster}): {why}"),
+            Self::Refused(reason) => format!("Warning: cluster({cluster}): {reason}"),
         }
     }
 }
@@ -114,7 +114,7 @@ impl MemberFailure {
 impl fmt::Display for MemberFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Unreachable(why) | Self::Refused(why) => f.write_str(why),
+            Self::Unreachable(reason) | Self::Refused(reason) => f.write_str(reason),
         }
     }
 }

@@ -274,7 +274,7 @@ async fn list(arguments: &ListTokensArgs, tasks: &TaskGroup) -> anyhow::Result<(
     for secret in &secrets.items {
         match StoredBootstrapToken::from_secret(&secret.value()?) {
             Ok(stored) => rows.push(row(&stored, now)),
-            Err(why) => output::print_progress(why),
+            Err(reason) => output::print_progress(reason),
         }
     }
     output::print_line(format_table(&COLUMNS, &rows));

@@ -98,7 +98,7 @@ pub type Result<T> = std::result::Result<T, Error>;
 /// `client.IgnoreNotFound`).
 pub fn ignore_not_found<T>(outcome: Result<T>) -> Result<Option<T>> {
     match outcome {
-        Ok(found) => Ok(Some(found)),
+        Ok(value) => Ok(Some(value)),
         Err(error) if error.is_not_found() => Ok(None),
         Err(error) => Err(error),
     }

@@ -102,7 +102,7 @@ impl AuditArgs {
         let flag = || format!("--audit-policy-file {}", file.display());
         let text =
             std::fs::read_to_string(file).with_context(|| format!("cannot read {}", flag()))?;
-        let policy = AuditPolicy::parse(&text).map_err(|why| anyhow!("{}: {why}", flag()))?;
+        let policy = AuditPolicy::parse(&text).map_err(|reason| anyhow!("{}: {reason}", flag()))?;
         let config = AuditConfig {
             policy,
             log: self

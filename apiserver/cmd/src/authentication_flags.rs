@@ -158,7 +158,7 @@ fn parse_configuration(
 ) -> anyhow::Result<(Vec<JwtIssuerConfig>, Option<AnonymousRequests>)> {
     let context = || format!("--authentication-config {}", file.display());
     let config: AuthenticationConfiguration = serde_saphyr::from_str(text).with_context(context)?;
-    let in_file = |why: String| anyhow::Error::msg(why).context(context());
+    let in_file = |reason: String| anyhow::Error::msg(reason).context(context());
     let anonymous = config.anonymous().map_err(in_file)?;
     let issuers = config.issuers(auth::token::ISSUER).map_err(in_file)?;
     Ok((issuers, anonymous))

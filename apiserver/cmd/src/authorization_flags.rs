@@ -213,7 +213,7 @@ fn parse_configuration(file: &Path, text: &str) -> anyhow::Result<Vec<Configured
     let config: AuthorizationConfiguration = serde_saphyr::from_str(text).with_context(context)?;
     config
         .authorizers()
-        .map_err(|why| anyhow!(why).context(context()))
+        .map_err(|reason| anyhow!(reason).context(context()))
 }
 
 fn has_rbac(authorizers: &[ConfiguredAuthorizer]) -> bool {

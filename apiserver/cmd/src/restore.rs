@@ -106,7 +106,7 @@ async fn restore_etcd(
 /// The reason alone: no store has failed.
 fn restore_error(error: storage::Error) -> anyhow::Error {
     match error {
-        storage::Error::Fatal(why) | storage::Error::Unavailable(why) => anyhow!(why),
+        storage::Error::Fatal(reason) | storage::Error::Unavailable(reason) => anyhow!(reason),
         other => anyhow!(other),
     }
 }

@@ -413,7 +413,7 @@ fn register_fault_metrics(
 
 fn etcd_error(error: Error) -> anyhow::Error {
     match error {
-        Error::Unavailable(why) | Error::Fatal(why) => anyhow!("cannot use etcd: {why}"),
+        Error::Unavailable(reason) | Error::Fatal(reason) => anyhow!("cannot use etcd: {reason}"),
         other => anyhow!("cannot use etcd: {other}"),
     }
 }

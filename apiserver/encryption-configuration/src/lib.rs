@@ -23,7 +23,7 @@ pub fn load(file: &Path, scope: EncryptableResources) -> anyhow::Result<Resource
     let flag = || format!("--encryption-provider-config {}", file.display());
     let text = std::fs::read_to_string(file).with_context(|| format!("cannot read {}", flag()))?;
     warn_when_readable_by_others(file);
-    parse(&text, scope).map_err(|why| anyhow!("{}: {why}", flag()))
+    parse(&text, scope).map_err(|reason| anyhow!("{}: {reason}", flag()))
 }
 
 fn parse(text: &str, scope: EncryptableResources) -> Result<ResourceTransformers, String> {

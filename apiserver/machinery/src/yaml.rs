@@ -81,7 +81,7 @@ fn max_depth(text: &str) -> usize {
             }
         }
     }
-    let count = |wanted: &[u8]| text.bytes().filter(|byte| wanted.contains(byte)).count();
+    let count = |markers: &[u8]| text.bytes().filter(|byte| markers.contains(byte)).count();
     let depth = 2 * columns.len() + 2 * count(b"[") + count(b"{");
     depth.saturating_mul(1 + count(b"&"))
 }

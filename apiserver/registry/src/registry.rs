@@ -247,7 +247,7 @@ impl Registry {
                 self.sync_crds().await?;
                 self.resource_info(gvr)
             }
-            known => known,
+            resource_info => resource_info,
         }
     }
 

@@ -84,25 +84,25 @@ pub(crate) struct DeploymentReplicasSyncer {
 
 impl DeploymentReplicasSyncer {
     pub(crate) async fn start(context: &ControllerContext) {
-        let it = Arc::new(Self {
+        let syncer = Arc::new(Self {
             api: Arc::clone(&context.control_plane),
             deployments: context.informer(&DEPLOYMENTS),
             bindings: context.informer(&BINDINGS),
         });
-        it.deployments.wait_for_cache_sync().await;
-        it.bindings.wait_for_cache_sync().await;
+        syncer.deployments.wait_for_cache_sync().await;
+        syncer.bindings.wait_for_cache_sync().await;
         let queue: Workqueue<String> = Workqueue::new();
         let changed = queue.clone();
-        it.deployments.add_event_handler(move |change| {
+        syncer.deployments.add_event_handler(move |change| {
             if let Some(new) = change.new.filter(|new| retains_replicas(new)) {
                 changed.add_to_lane(new.meta().key(), change.in_initial_list);
             }
         });
-        let (changed, weak) = (queue.clone(), Arc::downgrade(&it));
-        it.bindings.add_event_handler(move |change| {
-            if let (Some(it), Some(binding), false) =
+        let (changed, weak) = (queue.clone(), Arc::downgrade(&syncer));
+        syncer.bindings.add_event_handler(move |change| {
+            if let (Some(syncer), Some(binding), false) =
                 (weak.upgrade(), change.new, change.in_initial_list)
-                && let Some(key) = it.deployment_of_binding(binding)
+                && let Some(key) = syncer.deployment_of_binding(binding)
             {
                 changed.add(key);
             }
@@ -113,8 +113,8 @@ impl DeploymentReplicasSyncer {
             &queue,
             WORKERS,
             move |key: String| {
-                let it = Arc::clone(&it);
-                async move { it.reconcile(&key).await }
+                let syncer = Arc::clone(&syncer);
+                async move { syncer.reconcile(&key).await }
             },
         );
     }

@@ -82,14 +82,14 @@ pub(crate) struct HpaScaleTargetMarker {
 
 impl HpaScaleTargetMarker {
     pub(crate) async fn start(context: &ControllerContext) {
-        let it = Arc::new(Self {
+        let marker = Arc::new(Self {
             api: Arc::clone(&context.control_plane),
             autoscalers: context.informer(&AUTOSCALERS),
         });
-        it.autoscalers.wait_for_cache_sync().await;
+        marker.autoscalers.wait_for_cache_sync().await;
         let queue = Workqueue::new();
         let changed = queue.clone();
-        it.autoscalers.add_event_handler(move |change| {
+        marker.autoscalers.add_event_handler(move |change| {
             for target in affected_targets(change.old, change.new) {
                 changed.add_to_lane(target, change.in_initial_list);
             }
@@ -100,8 +100,8 @@ impl HpaScaleTargetMarker {
             &queue,
             WORKERS,
             move |target| {
-                let it = Arc::clone(&it);
-                async move { it.reconcile(&target).await }
+                let marker = Arc::clone(&marker);
+                async move { marker.reconcile(&target).await }
             },
         );
     }

@@ -20,18 +20,18 @@ const YIELD_EVERY_BINDINGS: usize = 256;
 
 impl BindingController {
     pub(crate) fn add_override_event_handlers(self: &Arc<Self>, tasks: &TaskGroup) {
-        let it = Arc::downgrade(self);
+        let controller = Arc::downgrade(self);
         self.overrides.add_event_handler(move |change| {
-            if let Some(it) = it.upgrade().filter(|_| is_spec_change(change)) {
-                it.override_changes.add(change);
+            if let Some(controller) = controller.upgrade().filter(|_| is_spec_change(change)) {
+                controller.override_changes.add(change);
             }
         });
-        let it = Arc::clone(self);
+        let controller = Arc::clone(self);
         let queue = self.override_changes.queue.clone();
         run_workers(tasks, "override-policies", &queue, 1, move |policy| {
-            let it = Arc::clone(&it);
+            let controller = Arc::clone(&controller);
             async move {
-                it.enqueue_overridden(&policy).await;
+                controller.enqueue_overridden(&policy).await;
                 Ok::<_, Infallible>(ReconcileAction::Done)
             }
         });

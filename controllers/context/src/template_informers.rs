@@ -175,10 +175,10 @@ impl TemplateInformers {
                 self.discovery_queue.add_rate_limited(());
             }
         }
-        let it = Arc::clone(self);
+        let this = Arc::clone(self);
         run_workers(tasks, "kinds", &self.discovery_queue, 1, move |()| {
-            let it = Arc::clone(&it);
-            async move { it.refresh().await }
+            let this = Arc::clone(&this);
+            async move { this.refresh().await }
         });
         let informers: Vec<Informer> = {
             let followed = self.kind_informers.lock();

@@ -179,7 +179,7 @@ impl IndependentBinding {
         set_metadata_entry(&mut body, "labels", &self.depended_by_label(), &self.id);
         let mut required = required_by(existing);
         match required.iter_mut().find(|s| self.matches_snapshot(s)) {
-            Some(known) => *known = self.binding_snapshot(),
+            Some(snapshot) => *snapshot = self.binding_snapshot(),
             None => required.push(self.binding_snapshot()),
         }
         let wishes = self.all_preferences(&required, wish_of);
@@ -478,15 +478,19 @@ mod tests {
     fn a_binding_with_a_policy_keeps_the_policys_preferences() {
         let binding = json!({"metadata": {"name": "s.1-secret", "namespace": "n"},
             "spec": {"placement": {}, "clusters": [{"name": "m9"}], "conflictResolution": "Abort", "resource": {}}});
-        let it = independent_binding("a", "m1", json!({"conflictResolution": "Overwrite"}));
+        let independent =
+            independent_binding("a", "m1", json!({"conflictResolution": "Overwrite"}));
         let (body, conflict) =
-            expect_changed(it.attach(&binding, &secrets(), &secret("7"), no_preferences));
+            expect_changed(independent.attach(&binding, &secrets(), &secret("7"), no_preferences));
         assert_eq!(body["spec"]["conflictResolution"], "Abort");
         assert_eq!(body["spec"].get("preserveResourcesOnDeletion"), None);
         assert_eq!(body["spec"]["clusters"], binding["spec"]["clusters"]);
-        assert_eq!(body["spec"]["requiredBy"], json!([it.binding_snapshot()]));
+        assert_eq!(
+            body["spec"]["requiredBy"],
+            json!([independent.binding_snapshot()])
+        );
         assert_eq!(conflict, None);
-        let left = it.detach(&body, no_preferences);
+        let left = independent.detach(&body, no_preferences);
         assert_eq!(left["spec"]["conflictResolution"], "Abort");
         assert_eq!(left["spec"].get("requiredBy"), None);
     }
@@ -494,16 +498,16 @@ mod tests {
     // proves: DEP-foreign
     #[test]
     fn versions_and_owners_are_distinguished() {
-        let it = independent_binding("a", "m1", json!({}));
-        let attached = it.new_attached_binding(&secrets(), &secret("7"));
-        let newer = it.attach(&attached, &secrets(), &secret("8"), no_preferences);
+        let independent = independent_binding("a", "m1", json!({}));
+        let attached = independent.new_attached_binding(&secrets(), &secret("7"));
+        let newer = independent.attach(&attached, &secrets(), &secret("8"), no_preferences);
         let Ok((BindingDiff::ObjectVersion(newer), None)) = newer else {
             panic!("{newer:?}")
         };
         assert_eq!(newer["spec"]["resource"]["resourceVersion"], "8");
         let another = json!({"metadata": {"name": "S:1", "namespace": "n", "uid": "v"}});
         let another = Object::from_value(&another).unwrap();
-        let actual = it.attach(&attached, &secrets(), &another, no_preferences);
+        let actual = independent.attach(&attached, &secrets(), &another, no_preferences);
         assert_eq!(actual, Err(OwnerMismatch));
     }
 

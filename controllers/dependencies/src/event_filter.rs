@@ -165,14 +165,19 @@ mod tests {
         };
         let recorded = r#"[{"apiVersion":"v1","kind":"Secret","namespace":"n","name":"s"},
             {"apiVersion":"v1","kind":"Secret","namespace":"n","labelSelector":{"matchLabels":{"a":"b"}}}]"#;
-        let it = binding(json!({"metadata/annotations": {DEPENDENCIES: recorded}}));
+        let recorded_binding = binding(json!({"metadata/annotations": {DEPENDENCIES: recorded}}));
         assert_eq!(
-            dependency_index_keys(&it),
+            dependency_index_keys(&recorded_binding),
             ["v1|Secret|n|", "v1|Secret|n|s"]
         );
         let at = |index_key: &str| {
-            let is_indexed = dependency_index_keys(&it).iter().any(|p| p == index_key);
-            is_indexed.then(|| it.clone()).into_iter().collect()
+            let is_indexed = dependency_index_keys(&recorded_binding)
+                .iter()
+                .any(|p| p == index_key);
+            is_indexed
+                .then(|| recorded_binding.clone())
+                .into_iter()
+                .collect()
         };
         let secret = |name: &str, a: &str, data: &str| {
             let value = json!({"metadata": {"name": name, "namespace": "n", "labels": {"a": a}}, "data": {"k": data}});

@@ -33,10 +33,10 @@ impl ResourceDetector {
             informer.add_index(BY_KIND, index_keys);
             informer.add_index(BY_OVERRIDE, dependent_overrides);
             informer.add_index(BY_PRIORITY_CLASS, priority_class_names);
-            let it = Arc::downgrade(self);
+            let detector = Arc::downgrade(self);
             informer.add_event_handler(move |change| {
-                if let Some(it) = it.upgrade() {
-                    it.on_policy_event(change);
+                if let Some(detector) = detector.upgrade() {
+                    detector.on_policy_event(change);
                 }
             });
         }
@@ -50,17 +50,17 @@ impl ResourceDetector {
             (&self.cluster_overrides, BY_OVERRIDE, &both[1..]),
             (&self.priority_classes, BY_PRIORITY_CLASS, &both[..]),
         ] {
-            let it = Arc::downgrade(self);
+            let detector = Arc::downgrade(self);
             let policies: Vec<Informer> = policies.iter().map(|&i| i.clone()).collect();
             needed.add_event_handler(move |change| {
-                let Some(it) = it.upgrade().filter(|_| change.old.is_none()) else {
+                let Some(detector) = detector.upgrade().filter(|_| change.old.is_none()) else {
                     return;
                 };
                 for policy in policies
                     .iter()
                     .flat_map(|p| p.by_index(index, &change.key()))
                 {
-                    it.enqueue_policy_and_claimed(&policy, change.in_initial_list);
+                    detector.enqueue_policy_and_claimed(&policy, change.in_initial_list);
                 }
             });
         }
@@ -69,29 +69,31 @@ impl ResourceDetector {
     pub(crate) fn add_binding_event_handlers(self: &Arc<Self>) {
         for informer in [&self.bindings, &self.cluster_bindings] {
             informer.add_index(BY_CLAIM, claiming_policy_ids);
-            let it = Arc::downgrade(self);
+            let detector = Arc::downgrade(self);
             informer.add_event_handler(move |change| {
-                if let (Some(it), Some(deleted), None) = (it.upgrade(), change.old, change.new) {
-                    it.on_binding_deleted(deleted);
+                if let (Some(detector), Some(deleted), None) =
+                    (detector.upgrade(), change.old, change.new)
+                {
+                    detector.on_binding_deleted(deleted);
                 }
             });
         }
     }
 
     pub(crate) fn add_interpreter_event_handler(self: &Arc<Self>) {
-        let it = Arc::downgrade(self);
+        let detector = Arc::downgrade(self);
         self.interpreter.add_change_listener(move |changed| {
-            if let Some(it) = it.upgrade() {
-                it.on_interpreter_rules_changed(changed);
+            if let Some(detector) = detector.upgrade() {
+                detector.on_interpreter_rules_changed(changed);
             }
         });
     }
 
     pub(crate) fn add_template_event_handler(self: &Arc<Self>) {
-        let it = Arc::downgrade(self);
+        let detector = Arc::downgrade(self);
         self.templates.add_template_handler(move |served, change| {
-            if let Some(it) = it.upgrade() {
-                it.on_template_event(served, change);
+            if let Some(detector) = detector.upgrade() {
+                detector.on_template_event(served, change);
             }
         });
     }
@@ -292,18 +294,18 @@ mod tests {
         let mut plane = FederationFixture::new();
         plane.control_plane.seed(&DEPLOYMENTS, deployment("web"));
         plane.control_plane.seed(&POLICIES, policy(json!({})));
-        let it = detector_without_workers(&mut plane).await;
-        it.reconcile_queued().await;
-        let binding = || it.bindings.get_by_key("n/web-deployment");
+        let detector = detector_without_workers(&mut plane).await;
+        detector.reconcile_queued().await;
+        let binding = || detector.bindings.get_by_key("n/web-deployment");
         wait_until("the binding", || binding().is_some()).await;
-        it.reconcile_queued().await;
+        detector.reconcile_queued().await;
 
         let (updates, deleted) = (Arc::new(AtomicUsize::new(0)), binding().unwrap());
-        let (counted, detector) = (Arc::clone(&updates), Arc::downgrade(&it));
+        let (counted, weak) = (Arc::clone(&updates), Arc::downgrade(&detector));
         plane.control_plane.on_call(move |call| {
             let of_binding = call.resource == Some(&BINDINGS) && call.verb == "update";
             if of_binding && counted.fetch_add(1, Ordering::Relaxed) == 0 {
-                detector.upgrade().unwrap().on_binding_deleted(&deleted);
+                weak.upgrade().unwrap().on_binding_deleted(&deleted);
             }
             None
         });
@@ -314,16 +316,16 @@ mod tests {
             name: "n/web".into(),
         };
         let replicas =
-            || it.templates.get(&key).unwrap().1.value().unwrap()["spec"]["replicas"].clone();
+            || detector.templates.get(&key).unwrap().1.value().unwrap()["spec"]["replicas"].clone();
         wait_until("the edit", || replicas() == 9).await;
-        assert_eq!(it.queue.get().await, Some(key.clone()));
-        it.process_template(&key).await.unwrap();
-        it.queue.done(&key);
+        assert_eq!(detector.queue.get().await, Some(key.clone()));
+        detector.process_template(&key).await.unwrap();
+        detector.queue.done(&key);
         assert_eq!(updates.load(Ordering::Relaxed), 1);
         // The handler has enqueued the template. The informer still holds the old binding, so the
         // next update is rejected.
-        assert_eq!(it.queue.get().await, Some(key.clone()));
-        it.process_template(&key).await.unwrap_err();
+        assert_eq!(detector.queue.get().await, Some(key.clone()));
+        detector.process_template(&key).await.unwrap_err();
         assert_eq!(updates.load(Ordering::Relaxed), 2);
         plane.tasks.stop().await;
     }

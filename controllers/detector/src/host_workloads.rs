@@ -27,11 +27,16 @@ use crate::policy_matching::ParsedPolicy;
 impl ResourceDetector {
     /// Enqueues the affected templates when the host gets its first Node or loses its last one.
     pub(crate) fn add_host_event_handler(self: &Arc<Self>) {
-        let it = Arc::downgrade(self);
+        let detector = Arc::downgrade(self);
         self.host_workloads.on_has_nodes_change(move || {
-            let Some(it) = it.upgrade() else { return };
-            for key in it.templates.list_keys(HostWorkloadFilter::is_workload) {
-                it.enqueue_low_priority(key);
+            let Some(detector) = detector.upgrade() else {
+                return;
+            };
+            for key in detector
+                .templates
+                .list_keys(HostWorkloadFilter::is_workload)
+            {
+                detector.enqueue_low_priority(key);
             }
         });
     }

@@ -34,24 +34,24 @@ impl AccurateEstimator {
         members: &MemberClusterManager,
     ) -> Arc<dyn ReplicaEstimator> {
         metrics::register();
-        let it = Arc::new(Self {
+        let estimator = Arc::new(Self {
             quotas: connections.options().quotas,
             connections: Arc::clone(connections),
             members: members.clone(),
             failing: Mutex::default(),
         });
         // Members start to track nodes and quotas before the first estimate.
-        let counting = Arc::downgrade(&it);
+        let counting = Arc::downgrade(&estimator);
         members.on_connection_change(move |cluster, connected| {
-            if let Some(it) = counting.upgrade()
+            if let Some(estimator) = counting.upgrade()
                 && connected
-                && let Ok(member) = it.members.get(cluster)
+                && let Ok(member) = estimator.members.get(cluster)
             {
                 member.with_nodes(|_| ());
                 member.quotas("");
             }
         });
-        it
+        estimator
     }
 
     async fn estimate(

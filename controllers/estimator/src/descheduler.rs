@@ -68,7 +68,7 @@ impl Descheduler {
     /// Starts the descheduler; it stops with the tasks of the context.
     pub fn start(context: &ControllerContext, options: DeschedulerOptions) {
         let settings = options.settings;
-        let it = Arc::new(Self {
+        let descheduler = Arc::new(Self {
             bindings: context.informer(&BINDINGS),
             estimator: UnschedulableReplicaEstimator::new(
                 options.connections,
@@ -80,8 +80,8 @@ impl Descheduler {
             recorder: context.recorder.clone(),
             queue: Workqueue::new(),
         });
-        let synced = Arc::clone(&it);
-        let worker = Arc::clone(&it);
+        let synced = Arc::clone(&descheduler);
+        let worker = Arc::clone(&descheduler);
         run_workers_after(
             &context.tasks,
             async move {
@@ -89,17 +89,17 @@ impl Descheduler {
                 synced.estimator.connections.wait_ready().await;
             },
             "descheduler",
-            &it.queue,
+            &descheduler.queue,
             WORKERS,
             move |key: String| {
-                let it = Arc::clone(&worker);
-                async move { it.reconcile(&key).await }
+                let descheduler = Arc::clone(&worker);
+                async move { descheduler.reconcile(&key).await }
             },
         );
         let shutdown = context.tasks.shutdown().clone();
         context.tasks.spawn(async move {
             shutdown
-                .run_until_triggered(it.enqueue_at_intervals(settings.interval))
+                .run_until_triggered(descheduler.enqueue_at_intervals(settings.interval))
                 .await;
         });
     }

@@ -64,7 +64,7 @@ impl EstimatorCache {
     /// Starts to discover estimators through their Services in the control plane.
     pub fn start(context: &ControllerContext, options: EstimatorOptions) -> Arc<Self> {
         let services = ListWatchSelector::all(&SERVICES).namespace(options.namespace.as_str());
-        let it = Arc::new(Self {
+        let this = Arc::new(Self {
             clusters: context.informer(&CLUSTERS),
             services: context.select(&services),
             options,
@@ -74,25 +74,25 @@ impl EstimatorCache {
             failures: FailureLogLimiter::new(),
             tasks: context.tasks.clone(),
         });
-        it.add_event_handlers();
-        let (cache, connecting) = (Arc::clone(&it), Arc::clone(&it));
+        this.add_event_handlers();
+        let (cache, connecting) = (Arc::clone(&this), Arc::clone(&this));
         let shutdown = context.tasks.shutdown().clone();
         run_workers_after(
             &context.tasks,
             async move { connecting.connect_all().await },
             "scheduler-estimator",
-            &it.queue,
+            &this.queue,
             CONNECT_WORKERS,
             move |cluster: String| {
-                let (it, shutdown) = (Arc::clone(&cache), shutdown.clone());
+                let (this, shutdown) = (Arc::clone(&cache), shutdown.clone());
                 // A silent estimator must not delay the shutdown.
                 async move {
-                    let done = shutdown.run_until_triggered(it.reconcile(&cluster)).await;
+                    let done = shutdown.run_until_triggered(this.reconcile(&cluster)).await;
                     done.unwrap_or(Ok(ReconcileAction::Done))
                 }
             },
         );
-        it
+        this
     }
 
     pub(crate) fn options(&self) -> &EstimatorOptions {
@@ -100,20 +100,20 @@ impl EstimatorCache {
     }
 
     fn add_event_handlers(self: &Arc<Self>) {
-        let it = Arc::downgrade(self);
+        let this = Arc::downgrade(self);
         self.clusters.add_event_handler(move |change| {
             let generation = |o: &machinery::Object| o.meta().generation;
             let moved = change.old.map(generation) != change.new.map(generation);
-            if let Some(it) = it.upgrade().filter(|_| moved) {
-                it.queue.add(change.object().name().to_owned());
+            if let Some(this) = this.upgrade().filter(|_| moved) {
+                this.queue.add(change.object().name().to_owned());
             }
         });
-        let it = Arc::downgrade(self);
+        let this = Arc::downgrade(self);
         self.services.add_event_handler(move |change| {
-            if let Some(it) = it.upgrade()
-                && let Some(cluster) = it.options.cluster_of_service(change.object().name())
+            if let Some(this) = this.upgrade()
+                && let Some(cluster) = this.options.cluster_of_service(change.object().name())
             {
-                it.queue.add(cluster.to_owned());
+                this.queue.add(cluster.to_owned());
             }
         });
     }

@@ -90,7 +90,7 @@ impl EstimatorClient {
             let dialed = dialed.unwrap_or_else(|_| Err("no connection in time".into()));
             match dialed {
                 Ok(channel) => return Ok(Self { channel, timeout }),
-                Err(why) => failures.push(format!("dial {address} error: {why}")),
+                Err(reason) => failures.push(format!("dial {address} error: {reason}")),
             }
         }
         Err(failures.join(", "))

@@ -35,10 +35,10 @@ pub(crate) fn estimate_locally(
             FAILURES.record_success(&question.object);
             estimate
         }
-        Err(why) => {
+        Err(reason) => {
             let (cluster, object) = (member.name(), &question.object);
-            if FAILURES.record_failure(object, &why) {
-                tracing::warn!(cluster, object, why, "replica requirements are invalid");
+            if FAILURES.record_failure(object, &reason) {
+                tracing::warn!(cluster, object, reason, "replica requirements are invalid");
             }
             metrics::record_estimate(point, began.elapsed(), false);
             return AccurateEstimate::Failed;

@@ -50,9 +50,9 @@ impl UnschedulableReplicaEstimator {
                     self.failures.record_success(*cluster);
                     count.max(0).into()
                 }
-                Err(why) => {
-                    if self.failures.record_failure(*cluster, &why) {
-                        tracing::warn!(cluster, why, "unschedulable replicas are not known");
+                Err(reason) => {
+                    if self.failures.record_failure(*cluster, &reason) {
+                        tracing::warn!(cluster, reason, "unschedulable replicas are not known");
                     }
                     0
                 }
@@ -85,7 +85,7 @@ impl UnschedulableReplicaEstimator {
                     error.text
                 })
             }
-            Some(EstimatorConnection::Broken(why)) => Err(why),
+            Some(EstimatorConnection::Broken(reason)) => Err(reason),
             None => {
                 let member = self.members.get(cluster)?;
                 let now = self.clock.now();

@@ -108,8 +108,8 @@ impl ExecutionController {
             .iter()
             .find(|(failed, _)| *failed == version)
         {
-            Some((_, why)) => Err(Error::Blocked(format!(
-                "the kinds of {version} in cluster {cluster} cannot be read: {why}"
+            Some((_, reason)) => Err(Error::Blocked(format!(
+                "the kinds of {version} in cluster {cluster} cannot be read: {reason}"
             ))),
             None => Ok(None),
         }

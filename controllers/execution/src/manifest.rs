@@ -309,11 +309,16 @@ mod tests {
     fn a_manifest_tells_which_object_it_is() {
         let object = json!({"apiVersion": "v1", "kind": "X", "data": {"name": "d"}, "metadata":
             {"name": "a", "namespace": "n", "annotations": {"a": "b", TEMPLATE_UID: "u"}}});
-        let it = manifest(&object);
-        let names = [&*it.api_version, &it.kind, &it.namespace, &it.name];
+        let parsed = manifest(&object);
+        let names = [
+            &*parsed.api_version,
+            &parsed.kind,
+            &parsed.namespace,
+            &parsed.name,
+        ];
         assert_eq!(names, ["v1", "X", "n", "a"]);
-        assert_eq!(it.template_uid(), "u");
-        assert_eq!(tree(it.body()), object);
+        assert_eq!(parsed.template_uid(), "u");
+        assert_eq!(tree(parsed.body()), object);
         let odd = manifest(&json!({"apiVersion": 1, "kind": "X", "metadata": {"name": ["a"]}}));
         assert_eq!((&*odd.api_version, &*odd.kind, &*odd.name), ("", "X", ""));
         assert_eq!(odd.template_uid(), "");
@@ -327,13 +332,13 @@ mod tests {
         let long = "x\n".repeat(MIN_SHARED_BYTES);
         let full_object = json!({"a": {}, "data": {"k": long}, "metadata": {"name": "a"},
             "spec": {"deep": {"k": long, "n": 1}, "list": [long]}});
-        let it = manifest(&full_object);
+        let parsed = manifest(&full_object);
         let mut object = full_object.clone();
         object["metadata"]["resourceVersion"] = "5".into();
         object["spec"]["deep"]["n"] = 2.into();
         object["spec"]["list"][0] = "short".into();
-        let body = it.encode(&object).unwrap();
-        let own = it.bytes().as_ptr_range();
+        let body = parsed.encode(&object).unwrap();
+        let own = parsed.bytes().as_ptr_range();
         let pieces = body.pieces().iter();
         let shared = pieces.filter(|piece| own.contains(&piece.as_ptr()));
         assert_eq!(
@@ -348,7 +353,7 @@ mod tests {
             json!("x"),
             full_object,
         ] {
-            let body = it.encode(&other).unwrap();
+            let body = parsed.encode(&other).unwrap();
             assert_eq!(tree(body), other);
         }
     }

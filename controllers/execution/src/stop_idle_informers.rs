@@ -12,10 +12,10 @@ use crate::idle_informers::manifest_kinds;
 
 impl ExecutionController {
     pub(crate) fn start_idle_worker(self: &Arc<Self>, tasks: &TaskGroup) {
-        let it = Arc::clone(self);
+        let controller = Arc::clone(self);
         let queue = self.idle_informers.queue.clone();
         run_workers(tasks, "watches", &queue, 1, move |(cluster, kind)| {
-            it.stop_informer_if_idle(&cluster, &kind);
+            controller.stop_informer_if_idle(&cluster, &kind);
             async { Ok::<_, Infallible>(ReconcileAction::Done) }
         });
     }

@@ -182,26 +182,26 @@ impl HollowCluster {
     }
 
     fn start_workers(self: &Arc<Self>, tasks: &TaskGroup) {
-        let it = Arc::clone(self);
+        let this = Arc::clone(self);
         run_workers(
             tasks,
             "hollow-workloads",
             &self.workloads,
             WORKERS,
             move |key| {
-                let it = Arc::clone(&it);
-                async move { it.reconcile(key).await }
+                let this = Arc::clone(&this);
+                async move { this.reconcile(key).await }
             },
         );
-        let it = Arc::clone(self);
+        let this = Arc::clone(self);
         run_workers(
             tasks,
             "hollow-kubelet",
             &self.kubelet,
             KUBELET_WORKERS,
             move |key| {
-                let it = Arc::clone(&it);
-                async move { it.reconcile_pod(&key).await }
+                let this = Arc::clone(&this);
+                async move { this.reconcile_pod(&key).await }
             },
         );
     }
@@ -225,12 +225,12 @@ impl HollowCluster {
                 enqueue_owner(&queue, change);
             });
         }
-        let it = Arc::downgrade(self);
+        let this = Arc::downgrade(self);
         self.pods.add_event_handler(move |change| {
-            if let Some(it) = it.upgrade() {
-                it.on_pod_event(change);
-                if it.options.run_controllers {
-                    enqueue_owner(&it.workloads, change);
+            if let Some(this) = this.upgrade() {
+                this.on_pod_event(change);
+                if this.options.run_controllers {
+                    enqueue_owner(&this.workloads, change);
                 }
             }
         });

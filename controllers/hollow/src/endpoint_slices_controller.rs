@@ -36,20 +36,21 @@ impl HollowEndpointSliceController {
     /// Starts the controller over the informer of pods; it ends with the tasks of the context.
     pub(crate) async fn start(context: &ControllerContext, pods: Informer) {
         let own = format!("{MANAGED_BY}={MANAGED_BY_VALUE}");
-        let it = Arc::new(Self {
+        let controller = Arc::new(Self {
             api: Arc::clone(&context.control_plane),
             services: context.informer(&SERVICES),
             slices: context.select(&ListWatchSelector::all(&ENDPOINT_SLICES).labels(own)),
             pods,
         });
-        for informer in [&it.services, &it.pods] {
+        for informer in [&controller.services, &controller.pods] {
             informer.add_index(NAMESPACE_INDEX, |o| vec![o.namespace().to_owned()]);
         }
-        it.slices
+        controller
+            .slices
             .add_index(SERVICE_INDEX, |s| service_key(s).into_iter().collect());
         let listed = async {
-            it.services.wait_for_cache_sync().await;
-            it.slices.wait_for_cache_sync().await;
+            controller.services.wait_for_cache_sync().await;
+            controller.slices.wait_for_cache_sync().await;
         };
         // After a shutdown the first list may never arrive.
         let shutdown = context.tasks.shutdown();
@@ -57,15 +58,15 @@ impl HollowEndpointSliceController {
             return;
         }
         let queue = Workqueue::new();
-        it.add_event_handlers(&queue);
+        controller.add_event_handlers(&queue);
         run_workers(
             &context.tasks,
             "hollow-endpoint-slices",
             &queue,
             WORKERS,
             move |key| {
-                let it = Arc::clone(&it);
-                async move { it.reconcile(key).await }
+                let controller = Arc::clone(&controller);
+                async move { controller.reconcile(key).await }
             },
         );
     }

@@ -138,7 +138,7 @@ mod tests {
             "spec": {"replicas": 2, "template": {"spec": {}}}});
         let pod = pod("a", "Ready");
         let fail =
-            |set: &Value, why: &str| failure_status(set, &[&pod], why, Timestamp::UNIX_EPOCH);
+            |set: &Value, reason: &str| failure_status(set, &[&pod], reason, Timestamp::UNIX_EPOCH);
         let failed = fail(&set, "over quota").unwrap();
         let condition = json!({"type": "ReplicaFailure", "status": "True", "reason": "FailedCreate",
             "message": "over quota", "lastTransitionTime": "1970-01-01T00:00:00Z"});

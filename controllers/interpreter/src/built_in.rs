@@ -36,7 +36,7 @@ impl BuiltInInterpreter {
             ThirdPartyInterpreter.replicas(kind, t)
         })? {
             None => NativeInterpreter.replicas(kind, template),
-            found => Ok(found),
+            replicas => Ok(replicas),
         }
     }
 
@@ -59,7 +59,7 @@ impl BuiltInInterpreter {
         let rule = |t: &Value| ThirdPartyInterpreter.dependencies(kind, t);
         match apply_third_party_rule(kind, template, "dependencies", rule)? {
             None => NativeInterpreter.dependencies(kind, template),
-            found => Ok(found),
+            dependencies => Ok(dependencies),
         }
     }
 
@@ -111,7 +111,7 @@ impl BuiltInInterpreter {
             ThirdPartyInterpreter.interpret_health(kind, o)
         })? {
             None => NativeInterpreter.interpret_health(kind, observed),
-            found => Ok(found),
+            healthy => Ok(healthy),
         }
     }
 
@@ -124,7 +124,7 @@ impl BuiltInInterpreter {
             Ok(ThirdPartyInterpreter.reflect_status(kind, o))
         })? {
             None => NativeInterpreter.reflect_status(kind, observed),
-            found => Ok(found),
+            status => Ok(status),
         }
     }
 

@@ -62,17 +62,17 @@ impl<R: BuildableInterpreterRuleIndex> ConfigManager<R> {
     /// Watches all objects of a resource in a control plane.
     pub(crate) fn watch(informers: &InformerFactory, api: &Arc<dyn Api>, gvr: &Gvr) -> Arc<Self> {
         let informer = informers.get(api, &ListWatchSelector::all(gvr));
-        let it = Arc::new(Self {
+        let manager = Arc::new(Self {
             informer: Some(informer.clone()),
             ..Self::default()
         });
-        let weak = Arc::downgrade(&it);
+        let weak = Arc::downgrade(&manager);
         informer.add_event_handler(move |change| {
-            if let Some(it) = weak.upgrade() {
-                it.handle_change(change);
+            if let Some(manager) = weak.upgrade() {
+                manager.handle_change(change);
             }
         });
-        it
+        manager
     }
 
     pub(crate) async fn wait_for_cache_sync(&self) {

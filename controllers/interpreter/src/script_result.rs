@@ -30,30 +30,30 @@ impl ScriptResult {
         operation: InterpreterOperation,
         values: Result<[Option<Value>; 2], LuaCallError>,
     ) -> Result<Self, Error> {
-        let mut it = Self {
+        let mut result = Self {
             customization: Arc::clone(&rule.customization),
             operation,
             values: [None, None],
         };
         match values {
             Ok(values) => {
-                it.values = values;
-                Ok(it)
+                result.values = values;
+                Ok(result)
             }
-            Err(why @ LuaCallError::Failed(_)) => Err(it.error(why)),
-            Err(why @ LuaCallError::Refused(_)) => Err(Error::ScriptRefused {
-                customization: it.customization.to_string(),
+            Err(error @ LuaCallError::Failed(_)) => Err(result.error(error)),
+            Err(error @ LuaCallError::Refused(_)) => Err(Error::ScriptRefused {
+                customization: result.customization.to_string(),
                 function: operation.lua_function(),
-                why: why.to_string(),
+                why: error.to_string(),
             }),
         }
     }
 
-    fn error(&self, why: impl ToString) -> Error {
+    fn error(&self, error: impl ToString) -> Error {
         Error::Script {
             customization: self.customization.to_string(),
             function: self.operation.lua_function(),
-            why: why.to_string(),
+            why: error.to_string(),
         }
     }
 
@@ -93,7 +93,7 @@ impl ScriptResult {
         let requirements = match requirements {
             None => None,
             Some(Value::Object(fields)) => {
-                Some(canonical_requirements(fields).map_err(|why| self.error(why))?)
+                Some(canonical_requirements(fields).map_err(|error| self.error(error))?)
             }
             other => return Err(self.type_error("table", other.as_ref())),
         };
@@ -119,7 +119,7 @@ impl ScriptResult {
             Ok(component)
         };
         let canonical: Result<Vec<_>, String> = components.into_iter().map(canonicalize).collect();
-        let mut components = canonical.map_err(|why| self.error(why))?;
+        let mut components = canonical.map_err(|error| self.error(error))?;
         components.sort_by(|a, b| a.name.cmp(&b.name));
         Ok(components)
     }
@@ -148,7 +148,7 @@ impl ScriptResult {
         let table = self.take_table()?;
         let dependencies =
             Vec::<DependentObjectReference>::deserialize(table).map_err(|e| self.error(e))?;
-        validate_dependencies(&dependencies).map_err(|why| self.error(why))?;
+        validate_dependencies(&dependencies).map_err(|error| self.error(error))?;
         Ok(dependencies)
     }
 }

@@ -52,32 +52,45 @@ async fn script_precedes_the_native_rule_of_its_operation_only() {
         "replicaResource",
         "function GetReplicas(obj) return obj.spec.replicas * 2 end",
     )];
-    let it = interpreter_with(&[customization_of("mine", "apps/v1", "Deployment", &scripts)]);
+    let interpreter =
+        interpreter_with(&[customization_of("mine", "apps/v1", "Deployment", &scripts)]);
     let kind = Gvk::from_static("apps", "v1", "Deployment");
     let deployment = object(json!({"metadata": {"name": "a", "generation": 1},
         "spec": {"replicas": 2, "template": {"spec": {"containers": []}}},
         "status": {"observedGeneration": 1, "updatedReplicas": 2, "availableReplicas": 2}}));
-    let replicas = it.replicas(&kind, &deployment).await.unwrap().unwrap();
+    let replicas = interpreter
+        .replicas(&kind, &deployment)
+        .await
+        .unwrap()
+        .unwrap();
     assert_eq!(replicas.count, 4);
     assert_eq!(
-        it.interpret_health(&kind, &deployment).await.unwrap(),
+        interpreter
+            .interpret_health(&kind, &deployment)
+            .await
+            .unwrap(),
         Some(true)
     );
-    let revised = it
+    let revised = interpreter
         .revise_replica(&kind, json!({"spec": {"replicas": 2}}), 5)
         .await;
     assert_eq!(revised.unwrap(), json!({"spec": {"replicas": 5}}));
     // A customization applies to one version of a kind only.
     let beta = Gvk::from_static("apps", "v1beta1", "Deployment");
-    let replicas = it.replicas(&beta, &deployment).await.unwrap().unwrap();
+    let replicas = interpreter
+        .replicas(&beta, &deployment)
+        .await
+        .unwrap()
+        .unwrap();
     assert_eq!(replicas.count, 2);
     // The error of a script is returned; no other level is tried.
     let broken = [(
         "replicaResource",
         "function GetReplicas(obj) return obj.no.where end",
     )];
-    let it = interpreter_with(&[customization_of("broken", "apps/v1", "Deployment", &broken)]);
-    let error = it
+    let interpreter =
+        interpreter_with(&[customization_of("broken", "apps/v1", "Deployment", &broken)]);
+    let error = interpreter
         .replicas(&kind, &deployment)
         .await
         .unwrap_err()
@@ -86,7 +99,13 @@ async fn script_precedes_the_native_rule_of_its_operation_only() {
         error.starts_with("ResourceInterpreterCustomization broken: GetReplicas: script:1:"),
         "{error}"
     );
-    assert!(it.components(&kind, &deployment).await.unwrap().is_none());
+    assert!(
+        interpreter
+            .components(&kind, &deployment)
+            .await
+            .unwrap()
+            .is_none()
+    );
 }
 
 // proves: LUA-replicas
@@ -104,12 +123,16 @@ async fn replicas_and_what_they_require() {
         ),
     ] {
         let script = format!("function GetReplicas(obj) {body} end");
-        let it = interpreter_with_scripts(&[("replicaResource", &script)]);
-        let actual = it.replicas(&thing(), &bare).await.unwrap().unwrap();
+        let interpreter = interpreter_with_scripts(&[("replicaResource", &script)]);
+        let actual = interpreter
+            .replicas(&thing(), &bare)
+            .await
+            .unwrap()
+            .unwrap();
         assert_eq!(actual.count, count, "{body}");
         assert_eq!(json!(actual.requirements), requirements, "{body}");
     }
-    for (body, why) in [
+    for (body, reason) in [
         ("", "type is number but got nil"),
         ("return '3'", "type is number but got string"),
         ("return 1, 2", "type is table but got number"),
@@ -120,9 +143,13 @@ async fn replicas_and_what_they_require() {
         ("return 1, {resourceRequest = {1}}", "resourceRequest"),
     ] {
         let script = format!("function GetReplicas(obj) {body} end");
-        let it = interpreter_with_scripts(&[("replicaResource", &script)]);
-        let error = it.replicas(&thing(), &bare).await.unwrap_err().to_string();
-        assert!(error.contains(why), "{body}: {error}");
+        let interpreter = interpreter_with_scripts(&[("replicaResource", &script)]);
+        let error = interpreter
+            .replicas(&thing(), &bare)
+            .await
+            .unwrap_err()
+            .to_string();
+        assert!(error.contains(reason), "{body}: {error}");
     }
 }
 
@@ -140,8 +167,8 @@ async fn components_come_sorted_by_name() {
         end
         return all
     end";
-    let it = interpreter_with_scripts(&[("componentResource", script)]);
-    let actual = it.components(&thing(), &job).await.unwrap();
+    let interpreter = interpreter_with_scripts(&[("componentResource", script)]);
+    let actual = interpreter.components(&thing(), &job).await.unwrap();
     assert_eq!(
         json!(actual),
         json!([{"name": "master", "replicas": 1},
@@ -149,9 +176,9 @@ async fn components_come_sorted_by_name() {
     );
     for body in ["return nil", "return {}", ""] {
         let script = format!("function GetComponents(obj) {body} end");
-        let it = interpreter_with_scripts(&[("componentResource", &script)]);
+        let interpreter = interpreter_with_scripts(&[("componentResource", &script)]);
         assert_eq!(
-            it.components(&thing(), &job).await.unwrap(),
+            interpreter.components(&thing(), &job).await.unwrap(),
             Some(vec![]),
             "{body}"
         );
@@ -162,15 +189,18 @@ async fn components_come_sorted_by_name() {
         "return {{replicaRequirements = 1}}",
     ] {
         let script = format!("function GetComponents(obj) {body} end");
-        let it = interpreter_with_scripts(&[("componentResource", &script)]);
-        assert!(it.components(&thing(), &job).await.is_err(), "{body}");
+        let interpreter = interpreter_with_scripts(&[("componentResource", &script)]);
+        assert!(
+            interpreter.components(&thing(), &job).await.is_err(),
+            "{body}"
+        );
     }
 }
 
 // proves: LUA-revise, LUA-retain
 #[tokio::test]
 async fn objects_are_revised_and_retain_with_their_empty_fields() {
-    let it = interpreter_with_scripts(&[
+    let interpreter = interpreter_with_scripts(&[
         (
             "replicaRevision",
             "function ReviseReplica(obj, replicas) obj.spec.parallel = replicas obj.spec.new = {} return obj end",
@@ -181,21 +211,26 @@ async fn objects_are_revised_and_retain_with_their_empty_fields() {
         ),
     ]);
     let copy = json!({"spec": {"parallel": 1, "volume": {"emptyDir": {}}, "args": []}});
-    let revised = it.revise_replica(&thing(), copy.clone(), 7).await.unwrap();
+    let revised = interpreter
+        .revise_replica(&thing(), copy.clone(), 7)
+        .await
+        .unwrap();
     assert_eq!(
         revised,
         json!({"spec": {"parallel": 7, "volume": {"emptyDir": {}}, "args": []}})
     );
     let observed = json!({"spec": {"node": "n1", "opts": {}}});
-    let retained = it.retain(&thing(), copy, &observed).await.unwrap();
+    let retained = interpreter.retain(&thing(), copy, &observed).await.unwrap();
     assert_eq!(
         retained,
         json!({"spec": {"parallel": 1, "volume": {"emptyDir": {}}, "args": [], "node": "n1", "opts": {}}})
     );
     for body in ["return nil", "return 'x'", "return {1}", ""] {
         let script = format!("function Retain(desired, observed) {body} end");
-        let it = interpreter_with_scripts(&[("retention", &script)]);
-        let error = it.retain(&thing(), json!({"a": 1}), &json!({})).await;
+        let interpreter = interpreter_with_scripts(&[("retention", &script)]);
+        let error = interpreter
+            .retain(&thing(), json!({"a": 1}), &json!({}))
+            .await;
         assert!(error.is_err(), "{body}");
     }
 }
@@ -203,7 +238,7 @@ async fn objects_are_revised_and_retain_with_their_empty_fields() {
 // proves: LUA-status, LUA-health, LUA-aggregate
 #[tokio::test]
 async fn status_and_health_of_a_custom_kind() {
-    let it = interpreter_with_scripts(&[
+    let interpreter = interpreter_with_scripts(&[
         (
             "statusReflection",
             "function ReflectStatus(obj) if obj.status == nil then return {} end return {ready = obj.status.ready} end",
@@ -230,24 +265,24 @@ async fn status_and_health_of_a_custom_kind() {
     let now = Timestamp::UNIX_EPOCH;
     let full = of(json!({"ready": 2, "phase": "x"}));
     assert_eq!(
-        it.reflect_status(&thing(), &full).await.unwrap(),
+        interpreter.reflect_status(&thing(), &full).await.unwrap(),
         Some(json!({"ready": 2}))
     );
     assert_eq!(
-        it.interpret_health(&thing(), &full).await.unwrap(),
+        interpreter.interpret_health(&thing(), &full).await.unwrap(),
         Some(true)
     );
     let part = of(json!({"ready": 1}));
     assert_eq!(
-        it.interpret_health(&thing(), &part).await.unwrap(),
+        interpreter.interpret_health(&thing(), &part).await.unwrap(),
         Some(false)
     );
     let none = of(Value::Null);
     assert_eq!(
-        it.reflect_status(&thing(), &none).await.unwrap(),
+        interpreter.reflect_status(&thing(), &none).await.unwrap(),
         Some(json!({}))
     );
-    assert!(it.interpret_health(&thing(), &none).await.is_err());
+    assert!(interpreter.interpret_health(&thing(), &none).await.is_err());
     let none_scheduled = BTreeSet::new();
     let items = [
         aggregated_item("m1", json!({"ready": 2})),
@@ -255,13 +290,15 @@ async fn status_and_health_of_a_custom_kind() {
         aggregated_item("m3", json!({"ready": 1})),
     ];
     assert_eq!(
-        it.aggregate_status(&thing(), &full, &items, &none_scheduled, now)
+        interpreter
+            .aggregate_status(&thing(), &full, &items, &none_scheduled, now)
             .await
             .unwrap(),
         Some(json!({"ready": 3, "clusters": ["m1", "m2", "m3"]}))
     );
     assert_eq!(
-        it.aggregate_status(&thing(), &full, &[], &none_scheduled, now)
+        interpreter
+            .aggregate_status(&thing(), &full, &[], &none_scheduled, now)
             .await
             .unwrap(),
         Some(json!({"ready": 0})),
@@ -282,15 +319,19 @@ async fn dependencies_of_all_customizations_are_joined_sorted_and_verified() {
         )
     };
     let (first, second) = (script(&["z", "b"]), script(&["a", "b"]));
-    let it = interpreter_with(&[
+    let interpreter = interpreter_with(&[
         customization("x", &[("dependencyInterpretation", &first)]),
         customization("y", &[("dependencyInterpretation", &second)]),
     ]);
     let bare = object(json!({"metadata": {"name": "a"}}));
-    let actual = it.dependencies(&thing(), &bare).await.unwrap().unwrap();
+    let actual = interpreter
+        .dependencies(&thing(), &bare)
+        .await
+        .unwrap()
+        .unwrap();
     let names: Vec<&str> = actual.iter().map(|d| d.name.as_str()).collect();
     assert_eq!(names, ["a", "b", "z"]);
-    for (body, why) in [
+    for (body, reason) in [
         (
             "return {{kind = 'Secret', name = 'a'}}",
             "dependencies[0].apiVersion",
@@ -307,18 +348,18 @@ async fn dependencies_of_all_customizations_are_joined_sorted_and_verified() {
         ("return {a = 1}", ""),
     ] {
         let script = format!("function GetDependencies(obj) {body} end");
-        let it = interpreter_with_scripts(&[("dependencyInterpretation", &script)]);
-        let error = it
+        let interpreter = interpreter_with_scripts(&[("dependencyInterpretation", &script)]);
+        let error = interpreter
             .dependencies(&thing(), &bare)
             .await
             .unwrap_err()
             .to_string();
-        assert!(error.contains(why), "{body}: {error}");
+        assert!(error.contains(reason), "{body}: {error}");
     }
     let selected = "function GetDependencies(obj)
         return {{apiVersion = 'v1', kind = 'Secret', namespace = 'n', labelSelector = {matchLabels = {app = 'a'}}}} end";
-    let it = interpreter_with_scripts(&[("dependencyInterpretation", selected)]);
-    let actual = it.dependencies(&thing(), &bare).await.unwrap();
+    let interpreter = interpreter_with_scripts(&[("dependencyInterpretation", selected)]);
+    let actual = interpreter.dependencies(&thing(), &bare).await.unwrap();
     assert_eq!(
         json!(actual),
         json!([{"apiVersion": "v1", "kind": "Secret", "namespace": "n", "labelSelector": {"matchLabels": {"app": "a"}}}])
@@ -341,15 +382,16 @@ async fn an_operation_returns_the_object_that_it_was_given() {
     ] {
         let retain = format!("function Retain(obj, observed) {statement} return obj end");
         let revise = format!("function ReviseReplica(obj, replicas) {statement} return obj end");
-        let it = interpreter_with_scripts(&[("retention", &retain), ("replicaRevision", &revise)]);
+        let interpreter =
+            interpreter_with_scripts(&[("retention", &retain), ("replicaRevision", &revise)]);
         for (operation, returned) in [
             (
                 "Retain",
-                it.retain(&thing(), copy.clone(), &json!({})).await,
+                interpreter.retain(&thing(), copy.clone(), &json!({})).await,
             ),
             (
                 "ReviseReplica",
-                it.revise_replica(&thing(), copy.clone(), 2).await,
+                interpreter.revise_replica(&thing(), copy.clone(), 2).await,
             ),
         ] {
             let error = returned.unwrap_err().to_string();

@@ -46,7 +46,7 @@ pub(crate) fn start(context: &ControllerContext, options: ClusterInfoOptions) {
     let cluster_info = ListWatchSelector::all(&CONFIG_MAPS)
         .namespace(CLUSTER_INFO_NAMESPACE)
         .fields(format!("metadata.name={CLUSTER_INFO}"));
-    let it = Arc::new(ClusterInfoController {
+    let controller = Arc::new(ClusterInfoController {
         secrets: token_informer(context),
         config_maps: context.select(&cluster_info),
         api: Arc::clone(&context.control_plane),
@@ -56,7 +56,7 @@ pub(crate) fn start(context: &ControllerContext, options: ClusterInfoOptions) {
     });
     let queue: Workqueue<String> = Workqueue::new();
     queue.add(KEY.to_owned());
-    for informer in [&it.secrets, &it.config_maps] {
+    for informer in [&controller.secrets, &controller.config_maps] {
         let wake = queue.clone();
         informer.add_event_handler(move |_| wake.add(KEY.to_owned()));
     }
@@ -68,12 +68,12 @@ pub(crate) fn start(context: &ControllerContext, options: ClusterInfoOptions) {
     );
     let workers = context.tasks.clone();
     context.tasks.spawn(async move {
-        if !wait_for_cache_sync(&workers, [&it.secrets, &it.config_maps]).await {
+        if !wait_for_cache_sync(&workers, [&controller.secrets, &controller.config_maps]).await {
             return;
         }
         run_workers(&workers, "bootstrap_signer_queue", &queue, 1, move |_| {
-            let it = Arc::clone(&it);
-            async move { it.reconcile().await }
+            let controller = Arc::clone(&controller);
+            async move { controller.reconcile().await }
         });
     });
 }

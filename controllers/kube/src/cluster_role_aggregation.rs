@@ -22,16 +22,18 @@ struct ClusterRoleAggregationController {
 
 pub(crate) fn start(context: &ControllerContext) {
     let roles = context.informer(&CLUSTER_ROLES);
-    let it = Arc::new(ClusterRoleAggregationController {
+    let controller = Arc::new(ClusterRoleAggregationController {
         api: Arc::clone(&context.control_plane),
         roles,
     });
     let queue: Workqueue<String> = Workqueue::new();
-    let (wake, of) = (queue.clone(), Arc::downgrade(&it));
-    it.roles.add_event_handler(move |change| {
-        let Some(it) = of.upgrade() else { return };
+    let (wake, of) = (queue.clone(), Arc::downgrade(&controller));
+    controller.roles.add_event_handler(move |change| {
+        let Some(controller) = of.upgrade() else {
+            return;
+        };
         // Any role may be selected by any other, before or after the change.
-        for role in it.roles.list() {
+        for role in controller.roles.list() {
             if may_aggregate(&role) {
                 wake.add_to_lane(role.name().to_owned(), change.in_initial_list);
             }
@@ -39,7 +41,7 @@ pub(crate) fn start(context: &ControllerContext) {
     });
     let workers = context.tasks.clone();
     context.tasks.spawn(async move {
-        if !wait_for_cache_sync(&workers, [&it.roles]).await {
+        if !wait_for_cache_sync(&workers, [&controller.roles]).await {
             return;
         }
         run_workers(
@@ -48,8 +50,8 @@ pub(crate) fn start(context: &ControllerContext) {
             &queue,
             1,
             move |name: String| {
-                let it = Arc::clone(&it);
-                async move { it.reconcile(&name).await }
+                let controller = Arc::clone(&controller);
+                async move { controller.reconcile(&name).await }
             },
         );
     });

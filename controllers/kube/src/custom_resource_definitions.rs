@@ -75,7 +75,7 @@ pub(crate) fn start(context: &ControllerContext, options: DefinitionOptions) {
             }
         }
     });
-    let it = Arc::new(CustomResourceDefinitionController {
+    let controller = Arc::new(CustomResourceDefinitionController {
         api: Arc::clone(&context.control_plane),
         clock: Arc::clone(&context.clock),
         built_in: options.built_in,
@@ -84,12 +84,12 @@ pub(crate) fn start(context: &ControllerContext, options: DefinitionOptions) {
     });
     let workers = context.tasks.clone();
     context.tasks.spawn(async move {
-        if !wait_for_cache_sync(&workers, [&it.informer]).await {
+        if !wait_for_cache_sync(&workers, [&controller.informer]).await {
             return;
         }
         run_workers(&workers, "definitions", &queue, 1, move |key: String| {
-            let it = Arc::clone(&it);
-            async move { it.reconcile(&key).await }
+            let controller = Arc::clone(&controller);
+            async move { controller.reconcile(&key).await }
         });
     });
 }

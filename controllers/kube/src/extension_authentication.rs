@@ -25,14 +25,14 @@ struct ExtensionAuthenticationController {
 
 /// Starts the controller. `client_ca` is the PEM of the authorities, which may change.
 pub(crate) fn start(context: &ControllerContext, client_ca: watch::Receiver<String>) {
-    let it = Arc::new(ExtensionAuthenticationController {
+    let controller = Arc::new(ExtensionAuthenticationController {
         config_maps: context.informer(&CONFIG_MAPS),
         api: Arc::clone(&context.control_plane),
         client_ca: client_ca.clone(),
     });
     let queue: Workqueue<String> = Workqueue::new();
     let wake = queue.clone();
-    it.config_maps.add_event_handler(move |change| {
+    controller.config_maps.add_event_handler(move |change| {
         let object = change.object();
         if object.name() == CONFIG_MAP && object.namespace() == NAMESPACE {
             wake.add(CONFIG_MAP.to_owned());
@@ -43,12 +43,12 @@ pub(crate) fn start(context: &ControllerContext, client_ca: watch::Receiver<Stri
     queue.add(CONFIG_MAP.to_owned());
     let workers = context.tasks.clone();
     context.tasks.spawn(async move {
-        if !wait_for_cache_sync(&workers, [&it.config_maps]).await {
+        if !wait_for_cache_sync(&workers, [&controller.config_maps]).await {
             return;
         }
         run_workers(&workers, "extension-authentication", &queue, 1, move |_| {
-            let it = Arc::clone(&it);
-            async move { it.reconcile().await }
+            let controller = Arc::clone(&controller);
+            async move { controller.reconcile().await }
         });
     });
 }

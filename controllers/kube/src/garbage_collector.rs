@@ -80,25 +80,25 @@ impl GarbageCollector {
     /// Starts to collect once all present monitors have listed their objects: until then an
     /// owner may exist without being in the graph.
     pub(crate) fn run(self: &Arc<Self>, tasks: &TaskGroup) {
-        let it = Arc::clone(self);
+        let collector = Arc::clone(self);
         let workers = tasks.clone();
         tasks.spawn(async move {
             let all: Vec<Informer> = {
-                let followed = it.monitors.lock();
+                let followed = collector.monitors.lock();
                 followed.values().map(|f| f.informer.clone()).collect()
             };
             if !wait_for_cache_sync(&workers, &all).await {
                 return;
             }
-            let queue = it.queue.clone();
+            let queue = collector.queue.clone();
             run_workers(
                 &workers,
                 "garbage-collector",
                 &queue,
                 WORKERS,
                 move |identity| {
-                    let it = Arc::clone(&it);
-                    async move { it.attempt_to_delete(&identity).await }
+                    let collector = Arc::clone(&collector);
+                    async move { collector.attempt_to_delete(&identity).await }
                 },
             );
         });
@@ -171,10 +171,10 @@ impl GarbageCollector {
             own_informers: own,
         };
         self.monitors.lock().insert(mapping.gvr.clone(), followed);
-        let (it, mapping) = (Arc::downgrade(self), Arc::clone(mapping));
+        let (collector, mapping) = (Arc::downgrade(self), Arc::clone(mapping));
         informer.add_event_handler(move |change| {
-            if let Some(it) = it.upgrade() {
-                it.on_event(&mapping, change);
+            if let Some(collector) = collector.upgrade() {
+                collector.on_event(&mapping, change);
             }
         });
     }

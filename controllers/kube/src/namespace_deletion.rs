@@ -38,7 +38,7 @@ pub(crate) fn start(context: &ControllerContext, rest_mapper: Arc<RestMapper>) {
             wake.add_to_lane(change.key(), change.in_initial_list);
         }
     });
-    let it = Arc::new(NamespaceDeletionController {
+    let controller = Arc::new(NamespaceDeletionController {
         api: Arc::clone(&context.control_plane),
         rest_mapper,
         clock: Arc::clone(&context.clock),
@@ -49,8 +49,8 @@ pub(crate) fn start(context: &ControllerContext, rest_mapper: Arc<RestMapper>) {
         &queue,
         2,
         move |name: String| {
-            let it = Arc::clone(&it);
-            async move { it.reconcile(&name).await }
+            let controller = Arc::clone(&controller);
+            async move { controller.reconcile(&name).await }
         },
     );
 }

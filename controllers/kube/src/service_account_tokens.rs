@@ -51,7 +51,7 @@ pub(crate) fn start(context: &ControllerContext, options: ServiceAccountTokenOpt
     let accounts = context.informer(&ACCOUNTS);
     let secrets = context
         .select(&ListWatchSelector::all(&SECRETS).fields(format!("type={TOKEN_SECRET_TYPE}")));
-    let it = Arc::new(ServiceAccountTokenController {
+    let controller = Arc::new(ServiceAccountTokenController {
         api: Arc::clone(&context.control_plane),
         accounts,
         secrets,
@@ -60,29 +60,34 @@ pub(crate) fn start(context: &ControllerContext, options: ServiceAccountTokenOpt
     });
     let queue: Workqueue<String> = Workqueue::new();
     let wake = queue.clone();
-    it.secrets.add_event_handler(move |change| {
+    controller.secrets.add_event_handler(move |change| {
         if change.new.is_some() {
             wake.add_to_lane(change.key(), change.in_initial_list);
         }
     });
-    let (wake, of) = (queue.clone(), Arc::downgrade(&it));
-    it.accounts.add_event_handler(move |change| {
-        let Some(it) = of.upgrade() else { return };
-        for secret in it.secrets.list_namespace(change.object().namespace()) {
+    let (wake, of) = (queue.clone(), Arc::downgrade(&controller));
+    controller.accounts.add_event_handler(move |change| {
+        let Some(controller) = of.upgrade() else {
+            return;
+        };
+        for secret in controller
+            .secrets
+            .list_namespace(change.object().namespace())
+        {
             wake.add_to_lane(secret.meta().key(), change.in_initial_list);
         }
     });
-    let secrets = it.secrets.clone();
+    let secrets = controller.secrets.clone();
     let all = move || secrets.list().iter().map(|s| s.meta().key()).collect();
     requeue_on_change(options.root_ca, &queue, all, &context.tasks);
     let workers = context.tasks.clone();
     context.tasks.spawn(async move {
-        if !wait_for_cache_sync(&workers, [&it.accounts, &it.secrets]).await {
+        if !wait_for_cache_sync(&workers, [&controller.accounts, &controller.secrets]).await {
             return;
         }
         run_workers(&workers, "tokens", &queue, 1, move |key: String| {
-            let it = Arc::clone(&it);
-            async move { it.reconcile(&key).await }
+            let controller = Arc::clone(&controller);
+            async move { controller.reconcile(&key).await }
         });
     });
 }
@@ -114,7 +119,7 @@ impl ServiceAccountTokenController {
                 .update(at, value.into(), &WriteOptions::default())
                 .await
                 .map(drop),
-            Err(why) => return Err(Error::Protocol(why)),
+            Err(reason) => return Err(Error::Protocol(reason)),
         };
         match done {
             Err(e) if !e.is_not_found() && !e.is_conflict() => Err(e),

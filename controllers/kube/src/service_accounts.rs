@@ -28,7 +28,7 @@ struct ServiceAccountController {
 }
 
 pub(crate) fn start(context: &ControllerContext, root_ca: watch::Receiver<String>) {
-    let it = Arc::new(ServiceAccountController {
+    let controller = Arc::new(ServiceAccountController {
         namespaces: context.informer(&NAMESPACES),
         accounts: context.informer(&ACCOUNTS),
         config_maps: context.informer(&CONFIG_MAPS),
@@ -37,14 +37,14 @@ pub(crate) fn start(context: &ControllerContext, root_ca: watch::Receiver<String
     });
     let queue: Workqueue<String> = Workqueue::new();
     let wake = queue.clone();
-    it.namespaces.add_event_handler(move |change| {
+    controller.namespaces.add_event_handler(move |change| {
         if change.new.is_some_and(|n| !n.meta().deleting) {
             wake.add_to_lane(change.key(), change.in_initial_list);
         }
     });
     for (informer, name) in [
-        (&it.accounts, DEFAULT_ACCOUNT),
-        (&it.config_maps, ROOT_CA_CONFIG_MAP),
+        (&controller.accounts, DEFAULT_ACCOUNT),
+        (&controller.config_maps, ROOT_CA_CONFIG_MAP),
     ] {
         let wake = queue.clone();
         informer.add_event_handler(move |change| {
@@ -54,7 +54,7 @@ pub(crate) fn start(context: &ControllerContext, root_ca: watch::Receiver<String
             }
         });
     }
-    let namespaces = it.namespaces.clone();
+    let namespaces = controller.namespaces.clone();
     let all = move || {
         namespaces
             .list()
@@ -65,12 +65,21 @@ pub(crate) fn start(context: &ControllerContext, root_ca: watch::Receiver<String
     requeue_on_change(root_ca, &queue, all, &context.tasks);
     let workers = context.tasks.clone();
     context.tasks.spawn(async move {
-        if !wait_for_cache_sync(&workers, [&it.namespaces, &it.accounts, &it.config_maps]).await {
+        if !wait_for_cache_sync(
+            &workers,
+            [
+                &controller.namespaces,
+                &controller.accounts,
+                &controller.config_maps,
+            ],
+        )
+        .await
+        {
             return;
         }
         run_workers(&workers, "accounts", &queue, 1, move |name: String| {
-            let it = Arc::clone(&it);
-            async move { it.reconcile(&name).await }
+            let controller = Arc::clone(&controller);
+            async move { controller.reconcile(&name).await }
         });
     });
 }

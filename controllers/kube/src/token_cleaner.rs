@@ -26,26 +26,26 @@ pub(crate) fn token_informer(context: &ControllerContext) -> Informer {
 }
 
 pub(crate) fn start(context: &ControllerContext) {
-    let it = Arc::new(TokenCleaner {
+    let cleaner = Arc::new(TokenCleaner {
         secrets: token_informer(context),
         api: Arc::clone(&context.control_plane),
         clock: Arc::clone(&context.clock),
     });
     let queue: Workqueue<String> = Workqueue::new();
     let wake = queue.clone();
-    it.secrets.add_event_handler(move |change| {
+    cleaner.secrets.add_event_handler(move |change| {
         if change.new.is_some() {
             wake.add_to_lane(change.key(), change.in_initial_list);
         }
     });
     let workers = context.tasks.clone();
     context.tasks.spawn(async move {
-        if !wait_for_cache_sync(&workers, [&it.secrets]).await {
+        if !wait_for_cache_sync(&workers, [&cleaner.secrets]).await {
             return;
         }
         run_workers(&workers, "token_cleaner", &queue, 1, move |key: String| {
-            let it = Arc::clone(&it);
-            async move { it.reconcile(&key).await }
+            let cleaner = Arc::clone(&cleaner);
+            async move { cleaner.reconcile(&key).await }
         });
     });
 }

@@ -30,12 +30,12 @@ impl IndexKeyWorkqueue {
         index: &'static str,
         visit: impl Fn(&Object) + Clone + Send + Sync + 'static,
     ) -> Self {
-        let it = Self {
+        let workqueue = Self {
             informers: informers.iter().map(|&informer| informer.clone()).collect(),
             index,
             queue: Workqueue::new(),
         };
-        let (informers, queue) = (it.informers.clone(), it.queue.clone());
+        let (informers, queue) = (workqueue.informers.clone(), workqueue.queue.clone());
         run_workers(tasks, name, &queue, 1, move |key: String| {
             let (informers, visit) = (informers.clone(), visit.clone());
             async move {
@@ -48,7 +48,7 @@ impl IndexKeyWorkqueue {
                 Ok::<_, Infallible>(ReconcileAction::Done)
             }
         });
-        it
+        workqueue
     }
 
     /// Enqueues the keys of the index for which `matches` returns true.

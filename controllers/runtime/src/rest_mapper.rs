@@ -91,9 +91,9 @@ impl RestMapper {
     }
 
     fn update(&self, discovered: ServerResources) -> bool {
-        for (group, why) in &discovered.failed_group_versions {
-            if self.failures.record_failure(group, why) {
-                tracing::warn!(group, why, "API discovery of a group failed");
+        for (group, reason) in &discovered.failed_group_versions {
+            if self.failures.record_failure(group, reason) {
+                tracing::warn!(group, reason, "API discovery of a group failed");
             }
         }
         let old = self.discovery.load();

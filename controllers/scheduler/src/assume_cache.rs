@@ -157,11 +157,11 @@ mod tests {
 
     fn binding(name: &str, clusters: &[&str], revision: u64) -> Object {
         let clusters: Vec<_> = clusters.iter().map(|c| json!({"name": c})).collect();
-        let it = json!({
+        let value = json!({
             "metadata": {"name": name, "namespace": "n", "resourceVersion": revision.to_string()},
             "spec": {"clusters": clusters, "workloadAffinityGroups": {"antiAffinityGroup": "app=a"}},
         });
-        Object::from_value(&it).unwrap()
+        Object::from_value(&value).unwrap()
     }
 
     /// Clusters that are excluded for one binding, when the informer's copy of another is `other`.

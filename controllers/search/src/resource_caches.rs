@@ -46,7 +46,7 @@ impl ResourceCaches {
     pub(crate) fn warnings(&self) -> Vec<String> {
         let unreachable = self.unreachable.iter();
         unreachable
-            .map(|(cluster, why)| format!("cluster({cluster}): {why}"))
+            .map(|(cluster, reason)| format!("cluster({cluster}): {reason}"))
             .collect()
     }
 
@@ -132,8 +132,8 @@ impl SelectedResourceCaches {
         for (cluster, scope) in &selected.clusters {
             let api = match members.api(cluster) {
                 Ok(api) => api,
-                Err(why) => {
-                    updated.unreachable.insert(cluster.clone(), why);
+                Err(reason) => {
+                    updated.unreachable.insert(cluster.clone(), reason);
                     continue;
                 }
             };

@@ -166,7 +166,7 @@ impl EndpointSliceController {
         let slice_informers = InformerFactory::new(&context.tasks);
         let imported = format!("{MANAGED_BY}={IMPORTED_VALUE}");
         let imported = ListWatchSelector::all(&ENDPOINT_SLICES).labels(imported);
-        let it = Arc::new(Self {
+        let controller = Arc::new(Self {
             api: Arc::clone(&context.control_plane),
             recorder: context.recorder.clone(),
             works: context.informer(&WORKS),
@@ -174,25 +174,28 @@ impl EndpointSliceController {
             slices: slice_informers.get(&context.control_plane, &imported),
             _slice_informers: slice_informers,
         });
-        it.works.add_index(SPACE_INDEX, |work| {
+        controller.works.add_index(SPACE_INDEX, |work| {
             let space = Some(work).filter(|work| reports_slice(work));
             space
                 .map(|w| w.namespace().to_owned())
                 .into_iter()
                 .collect()
         });
-        it.works.add_index(EXPORT_INDEX, exported_service_keys);
-        it.works.add_index(REPORT_INDEX, |work| {
+        controller
+            .works
+            .add_index(EXPORT_INDEX, exported_service_keys);
+        controller.works.add_index(REPORT_INDEX, |work| {
             let reports = reports_slice(work).then(|| reported_service_key(work));
             reports.into_iter().collect()
         });
-        it.slices
+        controller
+            .slices
             .add_index(WORK_INDEX, |slice| work_key(slice).into_iter().collect());
-        it.works.wait_for_cache_sync().await;
-        it.clusters.wait_for_cache_sync().await;
+        controller.works.wait_for_cache_sync().await;
+        controller.clusters.wait_for_cache_sync().await;
         let queue = Workqueue::new();
-        it.add_event_handlers(&queue);
-        let slices = it.slices.clone();
+        controller.add_event_handlers(&queue);
+        let slices = controller.slices.clone();
         run_workers_after(
             &context.tasks,
             async move { slices.wait_for_cache_sync().await },
@@ -200,8 +203,8 @@ impl EndpointSliceController {
             &queue,
             WORKERS,
             move |key: String| {
-                let it = Arc::clone(&it);
-                async move { it.reconcile(&key).await }
+                let controller = Arc::clone(&controller);
+                async move { controller.reconcile(&key).await }
             },
         );
     }
@@ -302,10 +305,10 @@ impl EndpointSliceController {
         };
         match imported {
             Ok(slice) => Some(slice),
-            Err(why) => {
+            Err(reason) => {
                 self.warn(
                     work,
-                    format!("the EndpointSlice of the cluster is refused: {why}"),
+                    format!("the EndpointSlice of the cluster is refused: {reason}"),
                 );
                 None
             }

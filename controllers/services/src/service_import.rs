@@ -123,15 +123,15 @@ pub(crate) struct ServiceImportController {
 
 impl ServiceImportController {
     pub(crate) async fn start(context: &ControllerContext) {
-        let it = Arc::new(Self {
+        let controller = Arc::new(Self {
             api: Arc::clone(&context.control_plane),
             imports: context.informer(&SERVICE_IMPORTS),
             recorder: context.recorder.clone(),
         });
-        it.imports.wait_for_cache_sync().await;
+        controller.imports.wait_for_cache_sync().await;
         let queue = Workqueue::new();
         let changed = queue.clone();
-        it.imports.add_event_handler(move |change| {
+        controller.imports.add_event_handler(move |change| {
             let object = change.object();
             let key = (object.namespace().to_owned(), object.name().to_owned());
             changed.add_to_lane(key, change.in_initial_list);
@@ -142,8 +142,8 @@ impl ServiceImportController {
             &queue,
             WORKERS,
             move |(namespace, name): (String, String)| {
-                let it = Arc::clone(&it);
-                async move { it.reconcile(&namespace, &name).await }
+                let controller = Arc::clone(&controller);
+                async move { controller.reconcile(&namespace, &name).await }
             },
         );
     }

@@ -142,13 +142,14 @@ impl SliceContent {
         let endpoints = self.endpoints.as_deref().unwrap_or_default();
         check_count("endpoints", endpoints.len(), MAX_ENDPOINTS)?;
         for (i, endpoint) in endpoints.iter().enumerate() {
-            let of_endpoint = |why| format!("endpoints[{i}].{why}");
+            let of_endpoint = |reason| format!("endpoints[{i}].{reason}");
             endpoint.validate(&self.address_type).map_err(of_endpoint)?;
         }
         let ports = self.ports.as_deref().unwrap_or_default();
         check_count("ports", ports.len(), MAX_PORTS)?;
         for (i, port) in ports.iter().enumerate() {
-            port.validate().map_err(|why| format!("ports[{i}].{why}"))?;
+            port.validate()
+                .map_err(|reason| format!("ports[{i}].{reason}"))?;
         }
         Ok(())
     }
@@ -161,7 +162,7 @@ impl Endpoint {
         }
         check_count("addresses", self.addresses.len(), MAX_ADDRESSES)?;
         for (i, address) in self.addresses.iter().enumerate() {
-            let of_address = |why| format!("addresses[{i}]: {why}");
+            let of_address = |reason| format!("addresses[{i}]: {reason}");
             check_address(address_type, address).map_err(of_address)?;
         }
         if let Some(hostname) = &self.hostname {

@@ -58,7 +58,7 @@ impl ApiServerClient {
         {
             Ok(object) => Some(object.value().unwrap()),
             Err(Error::Status(status)) if status.code == 404 => None,
-            Err(why) => panic!("{} {resource:?} {namespace}/{name}: {why}", self.name),
+            Err(error) => panic!("{} {resource:?} {namespace}/{name}: {error}", self.name),
         }
     }
 

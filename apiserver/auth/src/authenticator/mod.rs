@@ -288,7 +288,7 @@ impl LocalAuthenticator {
             };
             match user_of_token(&secret, token, self.clock.now()) {
                 Ok(user) => return Ok(Some(user)),
-                Err(why) => tracing::debug!(token = token.id, why, "bootstrap token refused"),
+                Err(error) => tracing::debug!(token = token.id, error, "bootstrap token refused"),
             }
         }
         Ok(None)

@@ -35,8 +35,8 @@ pub(super) fn check_customizations(documents: &[Object]) -> (String, bool) {
                 lines.extend(rows);
                 sound &= all_pass;
             }
-            Err(why) => {
-                lines.push(why);
+            Err(reason) => {
+                lines.push(reason);
                 sound = false;
             }
         }
@@ -69,16 +69,16 @@ fn check_customization(
             "" => Ok("UNSET"),
             script => check(operation, script, LuaLimits::default()).map(|()| "PASS"),
         };
-        let result = result.map_err(|why| format!("ERROR: {}", why.trim()));
+        let result = result.map_err(|reason| format!("ERROR: {}", reason.trim()));
         (format!("    {name}:"), result)
     });
     let first = widths.widen(0, rows.iter().map(|(name, _)| &**name));
     for alike in rows.chunk_by(|(_, a), (_, b)| a.is_err() == b.is_err()) {
         let failed = alike.iter().filter_map(|(_, v)| v.as_ref().err());
-        let second = widths.widen(1, failed.map(|why| &**why));
+        let second = widths.widen(1, failed.map(|reason| &**reason));
         lines.extend(alike.iter().map(|(name, result)| match result {
             Ok(result) => format!("{name:first$}{result}"),
-            Err(why) => format!("{name:first$}{why:second$}"),
+            Err(reason) => format!("{name:first$}{reason:second$}"),
         }));
     }
     let sound = rows.iter().all(|(_, result)| result.is_ok());
@@ -170,13 +170,13 @@ not a ResourceInterpreterCustomization, got /v1, Kind=Pod
 SOURCE: p
 not a ResourceInterpreterCustomization, got example.io/v1, Kind=Pod"
         );
-        for (target, script, why) in [
+        for (target, script, reason) in [
             (target, "function Retain(", "ERROR: line 1"),
             (json!({"kind": "Thing"}), good, "target.apiVersion no set"),
             (json!({"apiVersion": "v1"}), good, "target.kind no set"),
         ] {
             let (text, sound) = check_customizations(&[one(target, script)]);
-            assert!(!sound && text.contains(why), "{text}");
+            assert!(!sound && text.contains(reason), "{text}");
         }
     }
 }

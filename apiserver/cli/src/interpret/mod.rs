@@ -82,7 +82,7 @@ pub async fn run(arguments: InterpretArgs) -> anyhow::Result<ExitCode> {
     };
     for document in &documents {
         let checked = check::check_customization_kind(&document.value()?);
-        checked.map_err(|why| anyhow!("fail to get customization object: {why}"))?;
+        checked.map_err(|reason| anyhow!("fail to get customization object: {reason}"))?;
     }
     let inputs = execute::InterpreterOperationInputs {
         desired: read_object(arguments.desired_file.as_deref(), "desired")?,
@@ -99,9 +99,9 @@ pub async fn run(arguments: InterpretArgs) -> anyhow::Result<ExitCode> {
             output::print_line(execute::encode_results(&results)?);
             Ok(ExitCode::SUCCESS)
         }
-        Err(why) => {
+        Err(reason) => {
             output::print_progress(format!(
-                "Execute {} error: {why}",
+                "Execute {} error: {reason}",
                 operation_name(operation)
             ));
             Ok(ExitCode::FAILURE)

@@ -126,7 +126,7 @@ impl TemplatePlacementReport {
             "stays".into()
         };
         let note = match (&self.held, &self.failure, policy) {
-            (Some(held), _, _) => held.clone(),
+            (Some(reason), _, _) => reason.clone(),
             (None, Some(failure), _) => failure.clone(),
             (None, None, None) if !self.now.is_empty() => {
                 format!("it stays where it is, without a policy: {}", self.claim.why)

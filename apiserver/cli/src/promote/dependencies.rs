@@ -30,7 +30,8 @@ pub(super) async fn read(
     let Gvr { group, version, .. } = promotion.resource.resource.clone();
     let kind = Gvk::new(group, version, promotion.resource.kind.clone());
     let references = interpreter.dependencies(&kind, &template).await;
-    let references = references.map_err(|why| anyhow!("the dependencies are unknown: {why}"))?;
+    let references =
+        references.map_err(|reason| anyhow!("the dependencies are unknown: {reason}"))?;
     let mut promotions = Vec::new();
     for reference in references.unwrap_or_default() {
         let read = read_objects(member, served, &reference).await;
@@ -72,7 +73,7 @@ async fn read_objects<'a>(
     for object in list.items {
         if reference
             .matches(object.meta())
-            .map_err(|why| anyhow!(why))?
+            .map_err(|reason| anyhow!(reason))?
         {
             matching.push(object);
         }

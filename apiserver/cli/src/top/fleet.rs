@@ -95,7 +95,7 @@ pub(super) async fn top(arguments: &TopFleetArgs, tasks: &TaskGroup) -> anyhow::
         table
             .failures
             .iter()
-            .map(|(name, why)| (name.as_str(), why)),
+            .map(|(name, reason)| (name.as_str(), reason)),
     );
     match arguments.members.encode(&table.lines)? {
         Some(document) => output::print_line(document),
@@ -184,7 +184,10 @@ impl FleetTable {
             let (used, works) = tokio::join!(used, works);
             Ok(Some(match used {
                 Ok(used) => (cluster_line(&member.name, &cluster, used, works), None),
-                Err(why) => (cluster_line(&member.name, &cluster, None, works), Some(why)),
+                Err(reason) => (
+                    cluster_line(&member.name, &cluster, None, works),
+                    Some(reason),
+                ),
             }))
         });
         let mut table = Self {
@@ -195,7 +198,7 @@ impl FleetTable {
             if let Some((line, failure)) = line? {
                 table
                     .failures
-                    .extend(failure.map(|why| (line.name.clone(), why)));
+                    .extend(failure.map(|reason| (line.name.clone(), reason)));
                 table.lines.push(line);
             }
         }

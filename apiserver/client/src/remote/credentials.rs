@@ -168,7 +168,7 @@ struct ExecCredentialStatus {
 
 async fn run_exec_plugin(exec: &ExecConfig, info: &str) -> Result<ExecPluginCredentials, String> {
     let named = exec.command.display().to_string();
-    let fail = |why: &dyn std::fmt::Display| format!("exec plugin {named}: {why}");
+    let fail = |reason: &dyn std::fmt::Display| format!("exec plugin {named}: {reason}");
     let mut command = Command::new(&exec.command);
     command
         .args(&exec.args)
@@ -203,7 +203,7 @@ async fn run_exec_plugin(exec: &ExecConfig, info: &str) -> Result<ExecPluginCred
     if !ended.success() {
         return Err(fail(&ended));
     }
-    parse_exec_credential(exec, &text).map_err(|why| fail(&why))
+    parse_exec_credential(exec, &text).map_err(|reason| fail(&reason))
 }
 
 fn parse_exec_credential(exec: &ExecConfig, text: &[u8]) -> Result<ExecPluginCredentials, String> {

@@ -197,7 +197,7 @@ pub(super) async fn handshake_http2(
             limit_sender.send_if_modified(|limit| {
                 let now = match connection.current_max_send_streams() {
                     STREAMS_BEFORE_SETTINGS => *limit,
-                    known => known,
+                    peer_limit => peer_limit,
                 };
                 std::mem::replace(limit, now) != now
             });

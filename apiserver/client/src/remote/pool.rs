@@ -91,7 +91,7 @@ impl Http2Connection {
     fn max_streams(&self) -> usize {
         let limit = match *self.limit.borrow() {
             0 => STREAMS_BEFORE_SETTINGS,
-            known => known - known / 10,
+            peer_limit => peer_limit - peer_limit / 10,
         };
         limit.min(self.configured_limit).max(1)
     }

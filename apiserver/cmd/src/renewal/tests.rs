@@ -156,7 +156,9 @@ async fn certificates_are_renewed_while_the_server_runs() {
             let connected =
                 TlsTestConnection::open(&server, &time, &config.ca, Some(&config.identity));
             let at = clock.now();
-            let mut connected = connected.await.unwrap_or_else(|why| panic!("{at}: {why}"));
+            let mut connected = connected
+                .await
+                .unwrap_or_else(|reason| panic!("{at}: {reason}"));
             assert_eq!(connected.get(NAMESPACES).await, 200, "{at}");
         }
         assert_eq!(open.get("/livez").await, 200, "the open connection");

@@ -47,17 +47,17 @@ struct DesiredStatus {
 
 impl CronFederatedHpaController {
     pub(crate) async fn start(context: &ControllerContext) {
-        let it = Arc::new(Self {
+        let controller = Arc::new(Self {
             api: Arc::clone(&context.control_plane),
             clock: Arc::clone(&context.clock),
             recorder: context.recorder.with_component(COMPONENT),
             objects: context.informer(&CRON_FEDERATED_HPAS),
             executors: Mutex::default(),
         });
-        it.objects.wait_for_cache_sync().await;
+        controller.objects.wait_for_cache_sync().await;
         let queue: Workqueue<String> = Workqueue::new();
         let changed = queue.clone();
-        it.objects.add_event_handler(move |change| {
+        controller.objects.add_event_handler(move |change| {
             changed.add_to_lane(change.key(), change.in_initial_list);
         });
         run_workers(
@@ -66,10 +66,10 @@ impl CronFederatedHpaController {
             &queue,
             WORKERS,
             move |key: String| {
-                let it = Arc::clone(&it);
+                let controller = Arc::clone(&controller);
                 async move {
                     let began = Instant::now();
-                    let reconciled = it.reconcile(&key).await;
+                    let reconciled = controller.reconcile(&key).await;
                     let outcomes = &CRON_FEDERATED_HPA_METRICS.process_outcomes;
                     outcomes.observe(began.elapsed(), reconciled.is_ok());
                     reconciled

@@ -78,7 +78,7 @@ impl Calculation<'_> {
 
 impl FederatedHpaController {
     pub(crate) async fn start(context: &ControllerContext, options: &AutoscalerOptions) {
-        let it = Arc::new(Self {
+        let controller = Arc::new(Self {
             reader: TargetReader {
                 api: Arc::clone(&context.control_plane),
                 members: Arc::clone(&options.members),
@@ -91,12 +91,12 @@ impl FederatedHpaController {
             objects: context.informer(&FEDERATED_HPAS),
             states: Mutex::default(),
         });
-        it.objects.wait_for_cache_sync().await;
-        it.reader.bindings.wait_for_cache_sync().await;
-        it.reader.clusters.wait_for_cache_sync().await;
+        controller.objects.wait_for_cache_sync().await;
+        controller.reader.bindings.wait_for_cache_sync().await;
+        controller.reader.clusters.wait_for_cache_sync().await;
         let queue: Workqueue<String> = Workqueue::new();
         let changed = queue.clone();
-        it.objects.add_event_handler(move |change| {
+        controller.objects.add_event_handler(move |change| {
             let generation = |object: Option<&Object>| object.map(|o| o.meta().generation);
             if change.old.is_none() || generation(change.old) != generation(change.new) {
                 changed.add_to_lane(change.key(), change.in_initial_list);
@@ -108,8 +108,8 @@ impl FederatedHpaController {
             &queue,
             WORKERS,
             move |key: String| {
-                let it = Arc::clone(&it);
-                async move { it.reconcile(&key).await }
+                let controller = Arc::clone(&controller);
+                async move { controller.reconcile(&key).await }
             },
         );
     }

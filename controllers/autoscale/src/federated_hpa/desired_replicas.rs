@@ -357,7 +357,7 @@ async fn pod_metrics(
     let (mut metrics, mut first_error) = (PodMetrics::new(), None);
     for answer in join_all(queries).await {
         match answer {
-            Ok(found) => metrics.extend(found),
+            Ok(of_member) => metrics.extend(of_member),
             Err(error) => first_error = first_error.or(Some(error)),
         }
     }

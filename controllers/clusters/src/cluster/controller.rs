@@ -44,7 +44,7 @@ pub(super) struct ClusterController {
 impl ClusterController {
     pub(super) fn start(context: &ControllerContext, options: &ClusterControllersOptions) {
         let bindings = BindingClient::new(context);
-        let it = Arc::new(Self {
+        let controller = Arc::new(Self {
             api: Arc::clone(&context.control_plane),
             clock: Arc::clone(&context.clock),
             recorder: context.recorder.with_component("cluster-controller"),
@@ -54,8 +54,8 @@ impl ClusterController {
             works: context.informer(&WORKS),
             queue: Workqueue::new(),
         });
-        it.add_event_handlers();
-        let (waiting, queue) = (Arc::clone(&it), it.queue.clone());
+        controller.add_event_handlers();
+        let (waiting, queue) = (Arc::clone(&controller), controller.queue.clone());
         run_workers_after(
             &context.tasks,
             async move { waiting.wait_for_cache_sync().await },
@@ -63,8 +63,8 @@ impl ClusterController {
             &queue,
             options.settings.concurrent_syncs,
             move |name: String| {
-                let it = Arc::clone(&it);
-                async move { it.reconcile(&name).await }
+                let controller = Arc::clone(&controller);
+                async move { controller.reconcile(&name).await }
             },
         );
     }
@@ -89,16 +89,16 @@ impl ClusterController {
                 queue.add(cluster.to_owned());
             }
         });
-        let it = Arc::downgrade(self);
+        let controller = Arc::downgrade(self);
         self.bindings.add_event_handler(move |change| {
-            if let Some(it) = it.upgrade() {
-                it.binding_changed(change);
+            if let Some(controller) = controller.upgrade() {
+                controller.binding_changed(change);
             }
         });
-        let it = Arc::downgrade(self);
+        let controller = Arc::downgrade(self);
         self.works.add_event_handler(move |change| {
-            if let Some(it) = it.upgrade() {
-                it.work_changed(change.object());
+            if let Some(controller) = controller.upgrade() {
+                controller.work_changed(change.object());
             }
         });
     }

@@ -51,7 +51,7 @@ struct AgentLeaseSpecRenewTime {
 
 impl ClusterMonitor {
     pub(super) fn start(context: &ControllerContext, options: &ClusterControllersOptions) {
-        let it = Arc::new(Self {
+        let monitor = Arc::new(Self {
             api: Arc::clone(&context.control_plane),
             clock: Arc::clone(&context.clock),
             informers: context.informers.clone(),
@@ -65,7 +65,7 @@ impl ClusterMonitor {
         });
         let queue: Workqueue<String> = Workqueue::new();
         let wake = queue.clone();
-        it.clusters.add_event_handler(move |change| {
+        monitor.clusters.add_event_handler(move |change| {
             let pulls = |c: &Object| {
                 c.decode::<Cluster>()
                     .is_ok_and(|c| c.spec.sync_mode == "Pull")
@@ -80,8 +80,8 @@ impl ClusterMonitor {
             &queue,
             1,
             move |name: String| {
-                let it = Arc::clone(&it);
-                async move { it.check_health(&name).await }
+                let monitor = Arc::clone(&monitor);
+                async move { monitor.check_health(&name).await }
             },
         );
     }

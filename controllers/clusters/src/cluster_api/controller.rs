@@ -72,7 +72,7 @@ async fn wait_for_cluster_api(management: &dyn Api) -> Gvr {
 impl ClusterApiController {
     fn start(context: &ControllerContext, options: ClusterApiOptions, resource: &Gvr) {
         let select = ListWatchSelector::all(resource);
-        let it = Arc::new(Self {
+        let controller = Arc::new(Self {
             sources: context.informers.get(&options.management, &select),
             clusters: context.informer(&CLUSTERS),
             control_plane: Arc::clone(&context.control_plane),
@@ -81,17 +81,17 @@ impl ClusterApiController {
         });
         let queue: Workqueue<String> = Workqueue::new();
         let wake = queue.clone();
-        it.sources.add_event_handler(move |change| {
+        controller.sources.add_event_handler(move |change| {
             wake.add_to_lane(change.key(), change.in_initial_list);
         });
         // A cluster whose source was deleted while nobody watched.
         let wake = queue.clone();
-        it.clusters.add_event_handler(move |change| {
+        controller.clusters.add_event_handler(move |change| {
             if let Some(source) = change.new.and_then(source_of) {
                 wake.add_to_lane(source, change.in_initial_list);
             }
         });
-        let waiting = Arc::clone(&it);
+        let waiting = Arc::clone(&controller);
         run_workers_after(
             &context.tasks,
             async move {
@@ -102,8 +102,8 @@ impl ClusterApiController {
             &queue,
             WORKERS,
             move |source: String| {
-                let it = Arc::clone(&it);
-                async move { it.reconcile(&source).await }
+                let controller = Arc::clone(&controller);
+                async move { controller.reconcile(&source).await }
             },
         );
     }

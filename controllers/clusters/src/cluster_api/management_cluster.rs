@@ -16,7 +16,7 @@ const KUBECONFIG_KEY: &str = "value";
 
 /// The resource of Cluster API's Clusters, in the version that the server prefers.
 pub(super) fn find_clusters_resource(served: &ServerResources) -> Option<Gvr> {
-    let mut all = served.resources.iter().map(|found| &found.resource);
+    let mut all = served.resources.iter().map(|api| &api.resource);
     all.find(|gvr| *gvr.group == *GROUP && *gvr.resource == *"clusters")
         .cloned()
 }
@@ -39,9 +39,9 @@ pub(super) async fn workload_cluster_config(
     let data = secret["data"][KUBECONFIG_KEY].as_str();
     let text = data.and_then(|text| STANDARD.decode(text).ok());
     let text = text.and_then(|bytes| String::from_utf8(bytes).ok());
-    let invalid = |why: String| {
+    let invalid = |reason: String| {
         Error::Protocol(format!(
-            "the Secret {namespace}/{secret_name} has no kubeconfig: {why}"
+            "the Secret {namespace}/{secret_name} has no kubeconfig: {reason}"
         ))
     };
     let text = text.ok_or_else(|| invalid(format!("its key {KUBECONFIG_KEY} is not text")))?;

@@ -35,7 +35,7 @@ pub(crate) fn start_agent_check(context: &ControllerContext, options: &ClusterCo
     };
     let AgentCertificateValidity { from, until } = validity;
     let select = ListWatchSelector::all(&CLUSTERS);
-    let it = Arc::new(AgentCertificateCheck {
+    let check = Arc::new(AgentCertificateCheck {
         api: Arc::clone(&context.control_plane),
         clock: Arc::clone(&context.clock),
         recorder: context.recorder.clone(),
@@ -44,7 +44,7 @@ pub(crate) fn start_agent_check(context: &ControllerContext, options: &ClusterCo
     });
     let queue: Workqueue<String> = Workqueue::new();
     queue.add(cluster.clone());
-    let waiting = it.clusters.clone();
+    let waiting = check.clusters.clone();
     run_workers_after(
         &context.tasks,
         async move { waiting.wait_for_cache_sync().await },
@@ -52,8 +52,8 @@ pub(crate) fn start_agent_check(context: &ControllerContext, options: &ClusterCo
         &queue,
         1,
         move |cluster: String| {
-            let it = Arc::clone(&it);
-            async move { it.reconcile(&cluster).await }
+            let check = Arc::clone(&check);
+            async move { check.reconcile(&cluster).await }
         },
     );
 }

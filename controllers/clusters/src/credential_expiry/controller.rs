@@ -36,7 +36,7 @@ struct CredentialExpiryController {
 
 pub(crate) fn start(context: &ControllerContext) {
     let select = ListWatchSelector::all(&CLUSTERS);
-    let it = Arc::new(CredentialExpiryController {
+    let controller = Arc::new(CredentialExpiryController {
         api: Arc::clone(&context.control_plane),
         clock: Arc::clone(&context.clock),
         recorder: context.recorder.with_component("cluster-controller"),
@@ -46,9 +46,9 @@ pub(crate) fn start(context: &ControllerContext) {
         expiring: ExpiringCredentials::default(),
         queue: Workqueue::new(),
     });
-    report_credentials(&it.expiring, context.tasks.shutdown());
-    let queue = it.queue.clone();
-    it.clusters.add_event_handler(move |change| {
+    report_credentials(&controller.expiring, context.tasks.shutdown());
+    let queue = controller.queue.clone();
+    controller.clusters.add_event_handler(move |change| {
         let references = |cluster: &Object| {
             let spec = cluster.decode::<Cluster>().ok()?;
             Some((
@@ -61,7 +61,7 @@ pub(crate) fn start(context: &ControllerContext) {
             queue.add_to_lane(change.key(), change.in_initial_list);
         }
     });
-    let (waiting, queue) = (Arc::clone(&it), it.queue.clone());
+    let (waiting, queue) = (Arc::clone(&controller), controller.queue.clone());
     run_workers_after(
         &context.tasks,
         async move { waiting.clusters.wait_for_cache_sync().await },
@@ -69,8 +69,8 @@ pub(crate) fn start(context: &ControllerContext) {
         &queue,
         WORKERS,
         move |name: String| {
-            let it = Arc::clone(&it);
-            async move { it.reconcile(&name).await }
+            let controller = Arc::clone(&controller);
+            async move { controller.reconcile(&name).await }
         },
     );
 }
@@ -91,10 +91,10 @@ impl CredentialExpiryController {
         let informer = self.informers.get(&self.api, &select);
         all.insert(namespace.to_owned(), informer.clone());
         drop(all);
-        let it = Arc::downgrade(self);
+        let controller = Arc::downgrade(self);
         informer.add_event_handler(move |change| {
-            if let Some(it) = it.upgrade() {
-                it.secret_changed(change.object());
+            if let Some(controller) = controller.upgrade() {
+                controller.secret_changed(change.object());
             }
         });
         informer

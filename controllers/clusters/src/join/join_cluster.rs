@@ -88,7 +88,7 @@ pub fn check_cluster_name(name: &str) -> Result<(), JoinError> {
     let long = (name.len() > MAX_CLUSTER_NAME_LENGTH)
         .then(|| format!("must be no more than {MAX_CLUSTER_NAME_LENGTH} characters"));
     match validate_dns1123_label(name).err().or(long) {
-        Some(why) => Err(JoinError::InvalidName(name.to_owned(), why)),
+        Some(reason) => Err(JoinError::InvalidName(name.to_owned(), reason)),
         None => Ok(()),
     }
 }

@@ -66,18 +66,18 @@ impl ClusterNameResolutionReporter {
         // An agent may read no other Cluster.
         let own = format!("metadata.name={}", self.cluster);
         let own = ListWatchSelector::all(&CLUSTERS).fields(own);
-        let it = Arc::new(RunningReporter {
+        let reporter = Arc::new(RunningReporter {
             nodes: informers.get(&self.member, &ListWatchSelector::all(&NODES)),
             clusters: informers.get(&self.control, &own),
             reporter: self,
             _informers: informers,
         });
         let queue: Workqueue<()> = Workqueue::new();
-        for informer in [&it.nodes, &it.clusters] {
+        for informer in [&reporter.nodes, &reporter.clusters] {
             let queue = queue.clone();
             informer.add_event_handler(move |_| queue.add_after((), BATCH_PERIOD));
         }
-        let (nodes, clusters) = (it.nodes.clone(), it.clusters.clone());
+        let (nodes, clusters) = (reporter.nodes.clone(), reporter.clusters.clone());
         let synced = async move {
             nodes.wait_for_cache_sync().await;
             clusters.wait_for_cache_sync().await;
@@ -89,8 +89,8 @@ impl ClusterNameResolutionReporter {
             &queue,
             WORKERS,
             move |()| {
-                let it = Arc::clone(&it);
-                async move { it.reconcile().await }
+                let reporter = Arc::clone(&reporter);
+                async move { reporter.reconcile().await }
             },
         );
     }

@@ -160,8 +160,8 @@ fn age(condition: Option<&Value>, now: Timestamp) -> Option<Duration> {
 fn node_condition(observed: Result<(), String>) -> Value {
     match observed {
         Ok(()) => json!({"type": SERVICE_NAME_RESOLUTION_CONDITION, "status": "True"}),
-        Err(why) => {
-            let message: String = why.chars().take(MAX_ERROR_CHARACTERS).collect();
+        Err(reason) => {
+            let message: String = reason.chars().take(MAX_ERROR_CHARACTERS).collect();
             json!({"type": SERVICE_NAME_RESOLUTION_CONDITION, "status": "False",
                 "reason": FAILED, "message": message})
         }

@@ -25,14 +25,14 @@ pub(crate) struct RemedyController {
 
 impl RemedyController {
     pub(crate) fn start(context: &ControllerContext) {
-        let it = Arc::new(Self {
+        let controller = Arc::new(Self {
             api: Arc::clone(&context.control_plane),
             clusters: context.informer(&CLUSTERS),
             remedies: context.informer(&REMEDIES),
             queue: Workqueue::new(),
         });
-        it.add_event_handlers();
-        let (remedies, queue) = (it.remedies.clone(), it.queue.clone());
+        controller.add_event_handlers();
+        let (remedies, queue) = (controller.remedies.clone(), controller.queue.clone());
         run_workers_after(
             &context.tasks,
             // With some of the Remedies unknown, actions in effect would be taken away.
@@ -41,8 +41,8 @@ impl RemedyController {
             &queue,
             WORKERS,
             move |name: String| {
-                let it = Arc::clone(&it);
-                async move { it.reconcile(&name).await }
+                let controller = Arc::clone(&controller);
+                async move { controller.reconcile(&name).await }
             },
         );
     }
@@ -59,10 +59,10 @@ impl RemedyController {
                 queue.add_to_lane(change.key(), change.in_initial_list);
             }
         });
-        let it = Arc::downgrade(self);
+        let controller = Arc::downgrade(self);
         self.remedies.add_event_handler(move |change| {
-            if let Some(it) = it.upgrade() {
-                it.remedy_changed(change);
+            if let Some(controller) = controller.upgrade() {
+                controller.remedy_changed(change);
             }
         });
     }

@@ -50,7 +50,7 @@ pub(super) struct ClusterStatusController {
 
 impl ClusterStatusController {
     pub(super) fn start(context: &ControllerContext, options: &ClusterControllersOptions) {
-        let it = Arc::new(Self {
+        let controller = Arc::new(Self {
             api: Arc::clone(&context.control_plane),
             clock: Arc::clone(&context.clock),
             members: options.members.clone(),
@@ -60,9 +60,9 @@ impl ClusterStatusController {
             pending_triggers: Mutex::default(),
             sync_states: Mutex::default(),
         });
-        it.add_event_handlers();
-        metrics::report_clusters(&it.clusters, context.tasks.shutdown());
-        let (waiting, queue) = (Arc::clone(&it), it.queue.clone());
+        controller.add_event_handlers();
+        metrics::report_clusters(&controller.clusters, context.tasks.shutdown());
+        let (waiting, queue) = (Arc::clone(&controller), controller.queue.clone());
         let shutdown = context.tasks.shutdown().clone();
         run_workers_after(
             &context.tasks,
@@ -71,10 +71,12 @@ impl ClusterStatusController {
             &queue,
             WORKERS,
             move |name: String| {
-                let (it, shutdown) = (Arc::clone(&it), shutdown.clone());
+                let (controller, shutdown) = (Arc::clone(&controller), shutdown.clone());
                 // A silent member must not delay the shutdown.
                 async move {
-                    let done = shutdown.run_until_triggered(it.reconcile(&name)).await;
+                    let done = shutdown
+                        .run_until_triggered(controller.reconcile(&name))
+                        .await;
                     done.unwrap_or(Ok(ReconcileAction::Done))
                 }
             },
@@ -82,26 +84,26 @@ impl ClusterStatusController {
     }
 
     fn add_event_handlers(self: &Arc<Self>) {
-        let it = Arc::downgrade(self);
+        let controller = Arc::downgrade(self);
         self.clusters.add_event_handler(move |change| {
-            if let Some(it) = it.upgrade() {
-                it.cluster_changed(change);
+            if let Some(controller) = controller.upgrade() {
+                controller.cluster_changed(change);
             }
         });
-        let it = Arc::downgrade(self);
+        let controller = Arc::downgrade(self);
         self.members.on_connection_change(move |name, _| {
-            if let Some(it) = it.upgrade() {
-                it.add_trigger(name, true, true);
-                it.queue.add(name.to_owned());
+            if let Some(controller) = controller.upgrade() {
+                controller.add_trigger(name, true, true);
+                controller.queue.add(name.to_owned());
             }
         });
-        let it = Arc::downgrade(self);
+        let controller = Arc::downgrade(self);
         self.members.on_managed_object(move |name, resource, _| {
             if resource.resource == "customresourcedefinitions"
-                && let Some(it) = it.upgrade()
+                && let Some(controller) = controller.upgrade()
             {
-                it.add_trigger(name, false, true);
-                it.queue.add_after(name.to_owned(), CRD_BATCH_DELAY);
+                controller.add_trigger(name, false, true);
+                controller.queue.add_after(name.to_owned(), CRD_BATCH_DELAY);
             }
         });
     }
@@ -171,13 +173,13 @@ impl ClusterStatusController {
                 self.probe_and_collect(&member, &cluster, track, wake, now)
                     .await;
             }
-            Err(why) => {
+            Err(reason) => {
                 let since = *track.unconnected_since.get_or_insert(now);
                 let waited = now.duration_since(since).unsigned_abs();
                 if waited < CONNECT_GRACE_PERIOD {
                     return Ok(ReconcileAction::RequeueAfter(CONNECT_GRACE_PERIOD - waited));
                 }
-                self.observe_unconnected(track, shown, &why, now);
+                self.observe_unconnected(track, shown, &reason, now);
             }
         }
         let findings = ClusterStatusUpdate {
@@ -249,7 +251,7 @@ impl ClusterStatusController {
         &self,
         track: &mut ClusterStatusSyncState,
         shown: Option<&str>,
-        why: &str,
+        reason: &str,
         now: Timestamp,
     ) {
         track.record_probe(now, self.settings.status_update_period);
@@ -257,7 +259,7 @@ impl ClusterStatusController {
             || track
                 .last_ready_observation
                 .should_report(false, shown, now, self.thresholds());
-        let text = format!("failed to create a ClusterClient: {why}");
+        let text = format!("failed to create a ClusterClient: {reason}");
         let verdict = ConditionUpdate::new("False", "StatusCollectionFailed", text);
         track.is_ready = false;
         track.ready_condition = Some(verdict).filter(|_| shows);

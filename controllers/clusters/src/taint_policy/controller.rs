@@ -32,7 +32,7 @@ pub(crate) struct ClusterTaintPolicyController {
 
 impl ClusterTaintPolicyController {
     pub(crate) fn start(context: &ControllerContext) {
-        let it = Arc::new(Self {
+        let controller = Arc::new(Self {
             api: Arc::clone(&context.control_plane),
             clock: Arc::clone(&context.clock),
             recorder: context
@@ -42,8 +42,8 @@ impl ClusterTaintPolicyController {
             policies: context.informer(&TAINT_POLICIES),
             queue: Workqueue::new(),
         });
-        it.add_event_handlers();
-        let (policies, queue) = (it.policies.clone(), it.queue.clone());
+        controller.add_event_handlers();
+        let (policies, queue) = (controller.policies.clone(), controller.queue.clone());
         run_workers_after(
             &context.tasks,
             // All policies must be listed: their order matters.
@@ -52,8 +52,8 @@ impl ClusterTaintPolicyController {
             &queue,
             WORKERS,
             move |name: String| {
-                let it = Arc::clone(&it);
-                async move { it.reconcile(&name).await }
+                let controller = Arc::clone(&controller);
+                async move { controller.reconcile(&name).await }
             },
         );
     }
@@ -75,10 +75,10 @@ impl ClusterTaintPolicyController {
                 queue.add_to_lane(change.key(), change.in_initial_list);
             }
         });
-        let it = Arc::downgrade(self);
+        let controller = Arc::downgrade(self);
         self.policies.add_event_handler(move |change| {
-            if let Some(it) = it.upgrade() {
-                it.policy_changed(change);
+            if let Some(controller) = controller.upgrade() {
+                controller.policy_changed(change);
             }
         });
     }

@@ -60,27 +60,29 @@ impl ParsedEstimateRequest {
         asked: EstimateSubject<'_>,
         assumed: &[impl AsRef<AssumedWorkload>],
     ) -> Result<Self, String> {
-        let mut it = Self {
+        let mut demand = Self {
             unit: ReplicasOrComponentSets::Replicas,
             pods: Vec::new(),
             assumed: Vec::new(),
             requested: Vec::new(),
         };
         for workload in assumed {
-            let parts = it.add_components(&workload.as_ref().components)?;
-            it.assumed.push(parts);
+            let parts = demand.add_components(&workload.as_ref().components)?;
+            demand.assumed.push(parts);
         }
         match asked {
             EstimateSubject::Replicas(requirements) => {
-                it.requested.push((it.pods.len(), 1));
-                it.pods.push(PodRequest::from_requirements(requirements)?);
+                demand.requested.push((demand.pods.len(), 1));
+                demand
+                    .pods
+                    .push(PodRequest::from_requirements(requirements)?);
             }
             EstimateSubject::Sets { components, .. } => {
-                it.unit = ReplicasOrComponentSets::Sets;
-                it.requested = it.add_components(components)?;
+                demand.unit = ReplicasOrComponentSets::Sets;
+                demand.requested = demand.add_components(components)?;
             }
         }
-        Ok(it)
+        Ok(demand)
     }
 
     fn add_components(&mut self, components: &[Component]) -> Result<Vec<(usize, i64)>, String> {

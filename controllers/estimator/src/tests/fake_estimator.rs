@@ -65,7 +65,7 @@ impl FakeEstimator {
         tls: Option<TlsAcceptor>,
     ) -> Self {
         let listener = TcpListener::bind(address).await.unwrap();
-        let it = Self {
+        let estimator = Self {
             address: listener.local_addr().unwrap(),
             state: Arc::new(FakeEstimatorState {
                 cluster: cluster.to_owned(),
@@ -74,18 +74,18 @@ impl FakeEstimator {
             }),
             tasks: TaskGroup::new(client::ShutdownToken::new()),
         };
-        let (peer, shutdown) = (it.clone(), it.tasks.shutdown().clone());
-        it.tasks.spawn(async move {
+        let (peer, shutdown) = (estimator.clone(), estimator.tasks.shutdown().clone());
+        estimator.tasks.spawn(async move {
             while let Some(Ok((stream, _))) = shutdown.run_until_triggered(listener.accept()).await
             {
-                let (it, ends) = (peer.clone(), shutdown.clone());
+                let (estimator, ends) = (peer.clone(), shutdown.clone());
                 let serving = peer.clone().serve(stream, tls.clone());
-                it.tasks.spawn(async move {
+                estimator.tasks.spawn(async move {
                     ends.run_until_triggered(serving).await;
                 });
             }
         });
-        it
+        estimator
     }
 
     pub(crate) fn set_response(&self, says: FakeEstimatorResponse) {
@@ -103,8 +103,8 @@ impl FakeEstimator {
 
     async fn serve(self, stream: TcpStream, tls: Option<TlsAcceptor>) {
         let service = service_fn(move |request| {
-            let it = self.clone();
-            async move { Ok::<_, Infallible>(it.handle(request).await) }
+            let estimator = self.clone();
+            async move { Ok::<_, Infallible>(estimator.handle(request).await) }
         });
         let http = http2::Builder::new(TokioExecutor::new());
         // A client that is gone needs no response.

@@ -166,7 +166,7 @@ fn dependency_summary(dependency: DependentObjectReference) -> Value {
 
 /// The result of an operation as JSON; null for `None`.
 async fn interpret(
-    it: &ResourceInterpreter,
+    interpreter: &ResourceInterpreter,
     kind: &Gvk,
     operation: InterpreterOperation,
     case: &InterpreterCase,
@@ -174,28 +174,37 @@ async fn interpret(
     let input = || object(&case.given);
     let now: Timestamp = NOW.parse().unwrap();
     Ok(match operation {
-        InterpreterOperation::InterpretReplica => match it.replicas(kind, &input()).await? {
+        InterpreterOperation::InterpretReplica => match interpreter.replicas(kind, &input()).await?
+        {
             Some(result) => match result.requirements {
                 Some(requires) => json!({"count": result.count, "requires": requires}),
                 None => json!({"count": result.count}),
             },
             None => Value::Null,
         },
-        InterpreterOperation::InterpretComponent => json!(it.components(kind, &input()).await?),
+        InterpreterOperation::InterpretComponent => {
+            json!(interpreter.components(kind, &input()).await?)
+        }
         InterpreterOperation::ReviseReplica => {
             let to = case.to.unwrap();
-            it.revise_replica(kind, case.given.clone(), to).await?
+            interpreter
+                .revise_replica(kind, case.given.clone(), to)
+                .await?
         }
         InterpreterOperation::Retain => {
             let observed = case.observed.as_ref().unwrap();
-            it.retain(kind, case.given.clone(), observed).await?
+            interpreter
+                .retain(kind, case.given.clone(), observed)
+                .await?
         }
-        InterpreterOperation::InterpretStatus => json!(it.reflect_status(kind, &input()).await?),
+        InterpreterOperation::InterpretStatus => {
+            json!(interpreter.reflect_status(kind, &input()).await?)
+        }
         InterpreterOperation::AggregateStatus => {
             let items = items(case.items.as_ref().unwrap());
             let scheduled = items.iter().map(|item| &*item.cluster_name).collect();
             let template = input();
-            let status = it.aggregate_status(kind, &template, &items, &scheduled, now);
+            let status = interpreter.aggregate_status(kind, &template, &items, &scheduled, now);
             let mut status = json!(status.await?);
             // The conditions of native kinds have tables of their own.
             if !kind.group.contains('.')
@@ -206,29 +215,34 @@ async fn interpret(
             }
             status
         }
-        InterpreterOperation::InterpretHealth => json!(it.interpret_health(kind, &input()).await?),
+        InterpreterOperation::InterpretHealth => {
+            json!(interpreter.interpret_health(kind, &input()).await?)
+        }
         InterpreterOperation::InterpretDependency => {
-            let result = it.dependencies(kind, &input()).await?;
+            let result = interpreter.dependencies(kind, &input()).await?;
             json!(result.map(|all| all.into_iter().map(dependency_summary).collect::<Vec<_>>()))
         }
     })
 }
 
 /// The cases whose result differs from the expected one.
-async fn mismatches(it: &ResourceInterpreter, tables: &[InterpreterCaseTable]) -> Vec<String> {
+async fn mismatches(
+    interpreter: &ResourceInterpreter,
+    tables: &[InterpreterCaseTable],
+) -> Vec<String> {
     let mut mismatches = Vec::new();
     for table in tables {
         for name in &table.of {
             for case in &table.cases {
-                let result = interpret(it, &kind(name), operation(table), case).await;
+                let result = interpret(interpreter, &kind(name), operation(table), case).await;
                 let right = match (&result, &case.fails) {
                     (Ok(value), None) => *value == case.gives,
-                    (Err(why), Some(expected)) => why.to_string().contains(expected),
+                    (Err(reason), Some(expected)) => reason.to_string().contains(expected),
                     _ => false,
                 };
                 if !right {
                     let result = result.map(|value| value.to_string());
-                    let result = result.unwrap_or_else(|why| format!("fails: {why}"));
+                    let result = result.unwrap_or_else(|reason| format!("fails: {reason}"));
                     let says = &case.says;
                     mismatches.push(format!("{name} {} {says}: {result}", table.operation));
                 }
@@ -249,8 +263,9 @@ async fn built_in_rules_match_the_tables() {
 async fn sample_customizations_match_their_tables() {
     for (name, file) in SAMPLES {
         let (customization, tables) = sample(file);
-        let it = ResourceInterpreter::from_customizations(&[customization], LuaLimits::default());
-        let actual = mismatches(&it, &tables).await;
+        let interpreter =
+            ResourceInterpreter::from_customizations(&[customization], LuaLimits::default());
+        let actual = mismatches(&interpreter, &tables).await;
         assert!(actual.is_empty(), "{name}: {}", actual.join("\n"));
     }
 }
@@ -336,7 +351,7 @@ fn samples_cover_every_operation() {
 // proves: NAT-unanswered
 #[tokio::test]
 async fn native_kinds_have_no_other_rules() {
-    let it = ResourceInterpreter::default();
+    let interpreter = ResourceInterpreter::default();
     let tables: Vec<InterpreterCaseTable> = NATIVE_FILES.into_iter().flat_map(tables).collect();
     for (name, letters) in NATIVE_RULES {
         let own = tables
@@ -350,8 +365,13 @@ async fn native_kinds_have_no_other_rules() {
                     ..InterpreterCase::default()
                 };
                 if !letters.contains(letter) {
-                    let result =
-                        interpret(&it, &kind(name), operation_of_letter(letter), &same).await;
+                    let result = interpret(
+                        &interpreter,
+                        &kind(name),
+                        operation_of_letter(letter),
+                        &same,
+                    )
+                    .await;
                     assert_eq!(result.unwrap(), Value::Null, "{name} {letter}");
                 }
             }

@@ -53,10 +53,10 @@ pub(crate) fn run<S: Strategy>(
         let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &bytes);
         match TestRunner::new_with_rng(config, rng).run(inputs, &property) {
             Ok(()) => {}
-            Err(TestError::Fail(why, input)) => {
-                panic!("{target}, seed {seed}: {why}\n{}", show(&input));
+            Err(TestError::Fail(reason, input)) => {
+                panic!("{target}, seed {seed}: {reason}\n{}", show(&input));
             }
-            Err(TestError::Abort(why)) => panic!("{target}, seed {seed}: {why}"),
+            Err(TestError::Abort(reason)) => panic!("{target}, seed {seed}: {reason}"),
         }
         tried += u64::from(INPUTS_PER_ROUND);
         if began.elapsed() >= limit {

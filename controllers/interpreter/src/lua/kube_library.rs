@@ -96,9 +96,10 @@ fn accurate_pod_requirements(
     let template = table_argument(host, 1, single_argument("accuratePodRequirements", args)?)?;
     let template = PodTemplateSpec::deserialize(&template).map_err(Error::runtime)?;
     match generate_replica_requirements(&template.spec) {
-        Some(found) => host
-            .tables
-            .to_lua(lua, &Arc::new(FlatJson::from_value(&found)), None),
+        Some(requirements) => {
+            host.tables
+                .to_lua(lua, &Arc::new(FlatJson::from_value(&requirements)), None)
+        }
         None => Ok(Item::Nil),
     }
 }

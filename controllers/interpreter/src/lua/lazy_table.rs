@@ -132,15 +132,15 @@ fn table_address(table: &Table) -> usize {
 impl LazyTables {
     /// Creates the metatable. The VM must still have its full base library.
     pub(super) fn install(lua: &Lua) -> mlua::Result<Self> {
-        let it = Self::default();
+        let tables = Self::default();
         let kind = lua.create_table()?;
-        let this = it.clone();
+        let this = tables.clone();
         let load = move |lua: &Lua, (table, field): (Table, Item)| match field {
             Item::String(name) => this.load_field(lua, &table, &name),
             _ => Ok(Item::Nil),
         };
         kind.raw_set("__index", lua.create_function(load)?)?;
-        let this = it.clone();
+        let this = tables.clone();
         let note = move |_: &Lua, (table, field): (Table, Item)| {
             if let Item::String(name) = field {
                 this.take_unfilled(&table, &name.to_string_lossy());
@@ -149,9 +149,9 @@ impl LazyTables {
         };
         let note = lua.create_function(note)?;
         let library = lua.load(METAMETHODS_SOURCE).set_name("=given");
-        library.call::<()>((&kind, note, it.fill_function(lua)?))?;
-        *it.0.metatable.borrow_mut() = Some(kind);
-        Ok(it)
+        library.call::<()>((&kind, note, tables.fill_function(lua)?))?;
+        *tables.0.metatable.borrow_mut() = Some(kind);
+        Ok(tables)
     }
 
     /// The metatable of partly filled tables.

@@ -157,7 +157,7 @@ impl ResultEncoder<'_> {
                 .map_err(mlua::Error::RuntimeError)
         });
         visited.map_err(|error| match error {
-            mlua::Error::RuntimeError(why) => why,
+            mlua::Error::RuntimeError(reason) => reason,
             other => other.to_string(),
         })?;
         let tables = self.tables;

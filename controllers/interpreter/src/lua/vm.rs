@@ -374,7 +374,7 @@ impl LuaVm {
     ) -> mlua::Result<Function> {
         main.call::<()>(())?;
         match without_memory_limit(&self.lua, || globals.raw_get(function))? {
-            Item::Function(found) => Ok(found),
+            Item::Function(function) => Ok(function),
             Item::Nil => Err(mlua::Error::runtime(format!(
                 "not found function {function}"
             ))),

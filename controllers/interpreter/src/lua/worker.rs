@@ -125,7 +125,7 @@ fn run_job(thread_vm: &mut ThreadVm, job: &LuaJob, limits: LuaLimits) -> LuaCall
 
 fn failure_message(failure: LuaFailure, limits: &LuaLimits) -> String {
     match failure {
-        LuaFailure::Script(why) => why,
+        LuaFailure::Script(reason) => reason,
         LuaFailure::Deadline => format!("the script did not end within {:?}", limits.deadline),
         LuaFailure::Memory => "the script needs more memory than it may have".into(),
     }

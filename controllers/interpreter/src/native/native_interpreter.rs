@@ -199,17 +199,21 @@ mod tests {
             ("multicluster.x-k8s.io", "ServiceImport", [false; 4]),
             ("", "ConfigMap", [false; 4]),
         ];
-        let it = NativeInterpreter;
+        let interpreter = NativeInterpreter;
         let status = json!({});
         let items = [CollectedStatus::new("a", Some(&status))];
         for (group, name, expected) in table {
             let kind = Gvk::new(group, "v1", name);
             let bare = object(json!({"metadata": {"name": "x"}, "spec": {}}));
-            let template_status = it.aggregate_status(&kind, &bare, &items, Timestamp::UNIX_EPOCH);
+            let template_status =
+                interpreter.aggregate_status(&kind, &bare, &items, Timestamp::UNIX_EPOCH);
             let actual = [
-                it.replicas(&kind, &bare).unwrap().is_some(),
+                interpreter.replicas(&kind, &bare).unwrap().is_some(),
                 rules_for(&kind).replica_field().is_some(),
-                it.interpret_health(&kind, &bare).unwrap().is_some(),
+                interpreter
+                    .interpret_health(&kind, &bare)
+                    .unwrap()
+                    .is_some(),
                 template_status.unwrap().is_some(),
             ];
             assert_eq!(actual, expected, "{name}");
@@ -272,17 +276,18 @@ mod tests {
     #[test]
     fn unknown_kind_reflects_its_whole_status_and_has_no_other_rule() {
         let kind = Gvk::from_static("example.io", "v1", "Thing");
-        let it = NativeInterpreter;
+        let interpreter = NativeInterpreter;
         let thing = object(json!({"metadata": {"name": "a"}, "status": {"phase": "Ready"}}));
         assert_eq!(
-            it.reflect_status(&kind, &thing).unwrap(),
+            interpreter.reflect_status(&kind, &thing).unwrap(),
             Some(json!({"phase": "Ready"}))
         );
-        assert_eq!(it.replicas(&kind, &thing).unwrap(), None);
-        assert_eq!(it.interpret_health(&kind, &thing).unwrap(), None);
+        assert_eq!(interpreter.replicas(&kind, &thing).unwrap(), None);
+        assert_eq!(interpreter.interpret_health(&kind, &thing).unwrap(), None);
         assert!(rules_for(&kind).replica_field().is_none());
         assert_eq!(
-            it.aggregate_status(&kind, &thing, &[], Timestamp::UNIX_EPOCH)
+            interpreter
+                .aggregate_status(&kind, &thing, &[], Timestamp::UNIX_EPOCH)
                 .unwrap(),
             None
         );

@@ -115,7 +115,7 @@ fn latest_conditions(items: &CollectedStatuses<'_>) -> Vec<Value> {
             .iter_mut()
             .find(|(_, c)| string_at(c, "/type") == kind)
         {
-            Some(known) if time > known.0 => *known = (time, condition),
+            Some(entry) if time > entry.0 => *entry = (time, condition),
             Some(_) => {}
             None => latest.push((time, condition)),
         }

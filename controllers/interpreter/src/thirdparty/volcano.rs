@@ -214,9 +214,9 @@ fn aggregate_conditions(items: &CollectedStatuses<'_>) -> Result<Vec<Value>, Err
     for condition in items.reported().flat_map(|(_, reported)| of(reported)) {
         let status = value_at(condition, "/status");
         match latest.iter_mut().find(|c| value_at(c, "/status") == status) {
-            Some(known) => {
-                if transition_time(condition)? > transition_time(known)? {
-                    *known = condition;
+            Some(newest) => {
+                if transition_time(condition)? > transition_time(newest)? {
+                    *newest = condition;
                 }
             }
             None => latest.push(condition),

@@ -155,9 +155,9 @@ impl BuildableInterpreterRuleIndex for SortedInterpreterWebhooks {
                     .map(|w| before.parse_webhook(name, w))
             });
             match webhooks.and_then(Iterator::collect::<Result<Vec<_>, _>>) {
-                Ok(found) => {
+                Ok(parsed) => {
                     PARSE_FAILURES.record_success(object.uid());
-                    hooks.extend(found.into_iter().map(Arc::new));
+                    hooks.extend(parsed.into_iter().map(Arc::new));
                 }
                 Err(error) if PARSE_FAILURES.record_failure(object.uid(), &error.to_string()) => {
                     tracing::warn!(configuration = name, %error, "failed to parse a ResourceInterpreterWebhookConfiguration");

@@ -141,7 +141,7 @@ pub(super) fn parse_response(
     operation: InterpreterOperation,
     body: &[u8],
 ) -> Result<ResourceInterpreterResponse, String> {
-    let failed = |why: String| format!("failed to call webhook: {why}");
+    let failed = |reason: String| format!("failed to call webhook: {reason}");
     let replied: InterpreterContextResponse = machinery::json::from_slice(body)
         .map_err(|e| failed(format!("the response is not a {KIND}: {e}")))?;
     let matches = |field: &Option<String>, expected: &str| {
@@ -156,7 +156,8 @@ pub(super) fn parse_response(
         )));
     }
     let response = validate_response(uid, operation, replied.response);
-    let response = response.map_err(|why| format!("reveived invalid webhook response: {why}"))?;
+    let response =
+        response.map_err(|reason| format!("reveived invalid webhook response: {reason}"))?;
     match &response.status {
         Some(RequestStatus { message, code }) if !response.successful => Err(format!(
             "webhook call failed, get status code: {code}, msg: {message}"
@@ -366,12 +367,15 @@ mod tests {
     // proves: WEB-response
     #[test]
     fn incomplete_response_is_an_error() {
-        let check = |operation, body: &[u8], why: Option<&str>| {
+        let check = |operation, body: &[u8], reason: Option<&str>| {
             let actual = parse_response("u", operation, body).err();
             let body = String::from_utf8_lossy(body);
-            match why {
+            match reason {
                 None => assert_eq!(actual, None, "{body}"),
-                Some(why) => assert!(actual.is_some_and(|f| f.contains(why)), "{body}: {why}"),
+                Some(reason) => assert!(
+                    actual.is_some_and(|f| f.contains(reason)),
+                    "{body}: {reason}"
+                ),
             }
         };
         let ok = |more: Value| {
@@ -414,7 +418,7 @@ mod tests {
             ),
             Some("webhook call failed, get status code: 403, msg: not this one"),
         );
-        for (operation, part, value, why) in [
+        for (operation, part, value, reason) in [
             (
                 InterpreterOperation::InterpretReplica,
                 "replicas",
@@ -434,8 +438,8 @@ mod tests {
                 "webhook returned nil response.healthy",
             ),
         ] {
-            check(operation, &ok(json!({})), Some(why));
-            check(operation, &ok(json!({part: null})), Some(why));
+            check(operation, &ok(json!({})), Some(reason));
+            check(operation, &ok(json!({part: null})), Some(reason));
             check(operation, &ok(json!({part: value})), None);
         }
         check(
@@ -506,8 +510,8 @@ mod tests {
             let actual = response.apply_patch(json!({"kind": "Thing", "a": 1}), apply);
             match expected {
                 Ok(object) => assert_eq!(actual, Ok(object)),
-                Err(why) => assert!(
-                    actual.as_ref().is_err_and(|f| f.contains(why)),
+                Err(reason) => assert!(
+                    actual.as_ref().is_err_and(|f| f.contains(reason)),
                     "{actual:?}"
                 ),
             }

@@ -155,34 +155,41 @@ async fn every_operation_can_use_a_webhook() {
         })
     };
     let fixture = start_fixture(&["*"], json!({}), false, Box::new(answers)).await;
-    let (it, thing) = (&fixture.interpreter, thing());
+    let (interpreter, thing) = (&fixture.interpreter, thing());
     let mut tree: Value = machinery::json::from_slice(thing.bytes()).unwrap();
     set_type_meta(&mut tree, &THING);
-    let replicas = it.replicas(&THING, &thing).await.unwrap().unwrap();
+    let replicas = interpreter.replicas(&THING, &thing).await.unwrap().unwrap();
     let cpu = json!({"resourceRequest": {"cpu": "1"}});
     assert_eq!((replicas.count, replicas.requirements), (4, Some(cpu)));
-    let components = it.components(&THING, &thing).await.unwrap();
+    let components = interpreter.components(&THING, &thing).await.unwrap();
     assert_eq!(json!(components), json!([{"name": "a", "replicas": 4}]));
-    let revised = it.revise_replica(&THING, tree.clone(), 3).await.unwrap();
+    let revised = interpreter
+        .revise_replica(&THING, tree.clone(), 3)
+        .await
+        .unwrap();
     assert_eq!(revised["spec"]["size"], 3);
     let observed = json!({"spec": {"node": "m"}});
-    let retained = it.retain(&THING, tree, &observed).await.unwrap();
+    let retained = interpreter.retain(&THING, tree, &observed).await.unwrap();
     assert_eq!(retained["spec"], json!({"size": 4, "node": "m"}));
     assert_eq!(
-        it.interpret_health(&THING, &thing).await.unwrap(),
+        interpreter.interpret_health(&THING, &thing).await.unwrap(),
         Some(false)
     );
-    let status = it.reflect_status(&THING, &thing).await.unwrap();
+    let status = interpreter.reflect_status(&THING, &thing).await.unwrap();
     assert_eq!(status, Some(json!({"seen": "Thing"})));
     let items: Vec<AggregatedStatusItem> =
         serde_json::from_value(json!([{"clusterName": "m1", "status": {"x": 1}}])).unwrap();
     let now = Timestamp::UNIX_EPOCH;
-    let summed = it
+    let summed = interpreter
         .aggregate_status(&THING, &thing, &items, &BTreeSet::new(), now)
         .await
         .unwrap();
     assert_eq!(summed.unwrap()["all"][0]["clusterName"], "m1");
-    let dependencies = it.dependencies(&THING, &thing).await.unwrap().unwrap();
+    let dependencies = interpreter
+        .dependencies(&THING, &thing)
+        .await
+        .unwrap()
+        .unwrap();
     assert_eq!(dependencies.len(), 1);
     assert_eq!(dependencies[0].name, "s");
     let requests = fixture.caller.requests.lock();
@@ -200,22 +207,25 @@ async fn webhooks_come_after_scripts_and_before_built_in_rules() {
     let operations = ["InterpretReplica", "InterpretHealth"];
     let hook = |_: &Value| Err("connection refused".to_owned());
     let fixture = start_fixture(&operations, scripts, false, Box::new(hook)).await;
-    let it = &fixture.interpreter;
-    let replicas = it.replicas(&THING, &thing()).await.unwrap();
+    let interpreter = &fixture.interpreter;
+    let replicas = interpreter.replicas(&THING, &thing()).await.unwrap();
     assert_eq!(replicas.unwrap().count, 7);
     assert!(fixture.caller.requests.lock().is_empty());
     // The error of the webhook is returned although a built-in rule exists.
     let web = object(
         json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "w"}, "spec": {"replicas": 2}}),
     );
-    let failed = it.replicas(&DEPLOYMENT, &web).await.unwrap_err();
+    let failed = interpreter.replicas(&DEPLOYMENT, &web).await.unwrap_err();
     assert_eq!(
         failed.to_string(),
         "Internal error occurred: failed calling webhook \"c/h\": failed to call webhook: connection refused"
     );
     assert!(failed.is_retryable());
     let revised = json!({"spec": {"replicas": 2}});
-    let revised = it.revise_replica(&DEPLOYMENT, revised, 1).await.unwrap();
+    let revised = interpreter
+        .revise_replica(&DEPLOYMENT, revised, 1)
+        .await
+        .unwrap();
     assert_eq!(revised["spec"]["replicas"], 1);
 }
 
@@ -225,11 +235,11 @@ async fn health_rules_of_every_level_are_known() {
     let hook = |_: &Value| Err("not asked".to_owned());
     let scripts = json!({"healthInterpretation": {"luaScript": "function InterpretHealth(o) return true end"}});
     let fixture = start_fixture(&["InterpretReplica"], scripts, false, Box::new(hook)).await;
-    let it = &fixture.interpreter;
+    let interpreter = &fixture.interpreter;
     let other = Gvk::from_static("example.io", "v1", "Other");
     let check = |group: &str, version: &str, kind: &str, tells: bool| {
         let kind = Gvk::new(group, version, kind);
-        assert_eq!(it.has_health_rule(&kind), tells, "{kind:?}");
+        assert_eq!(interpreter.has_health_rule(&kind), tells, "{kind:?}");
     };
     for kind in ["Deployment", "ReplicaSet", "StatefulSet", "DaemonSet"] {
         check("apps", "v1", kind, true);
@@ -248,10 +258,10 @@ async fn health_rules_of_every_level_are_known() {
     check("batch", "v1", "Job", false);
     check("argoproj.io", "v1alpha1", "Workflow", true);
     check("example.io", "v1", "Thing", true);
-    assert!(!it.has_health_rule(&other));
+    assert!(!interpreter.has_health_rule(&other));
     let notified = Arc::new(Mutex::new(0));
     let count = Arc::clone(&notified);
-    it.add_change_listener(move |changed| {
+    interpreter.add_change_listener(move |changed| {
         assert!(changed.affects_operations(&[InterpreterOperation::InterpretHealth]));
         assert!(changed.affects_kind(&other, &[InterpreterOperation::InterpretHealth]));
         assert!(!changed.affects_kind(&other, &[InterpreterOperation::InterpretReplica]));
@@ -284,13 +294,13 @@ async fn hanging_webhook_times_out_and_further_calls_fail_fast() {
     };
     let all = (0..MAX_CALLS_IN_FLIGHT + 8).map(|_| ask());
     let all = futures_util::future::join_all(all).await;
-    let hung = all.iter().filter(|(why, after)| {
-        why.ends_with("failed to call webhook: no answer within 5s")
+    let hung = all.iter().filter(|(reason, after)| {
+        reason.ends_with("failed to call webhook: no answer within 5s")
             && *after == Duration::from_secs(5)
     });
     assert_eq!(hung.count(), MAX_CALLS_IN_FLIGHT, "{all:?}");
-    let rejection = all.iter().filter(|(why, after)| {
-        why.contains("the webhook does not respond and 32 calls are in flight")
+    let rejection = all.iter().filter(|(reason, after)| {
+        reason.contains("the webhook does not respond and 32 calls are in flight")
             && *after == Duration::from_secs(1)
     });
     assert_eq!(rejection.count(), 8, "{all:?}");

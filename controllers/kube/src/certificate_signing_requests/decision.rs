@@ -53,14 +53,14 @@ pub(super) fn decide_csr(csr: &Value, now: Timestamp) -> CsrDecision {
     let signer = csr["spec"]["signerName"].as_str().unwrap_or_default();
     let request = match decoded_request(csr) {
         Ok(request) => request,
-        Err(why) if has("Approved") => return CsrDecision::Fail(why),
+        Err(reason) if has("Approved") => return CsrDecision::Fail(reason),
         Err(_) => return CsrDecision::WaitUntil(deadline),
     };
     let usages = usages(csr);
     if has("Approved") {
         return match request_rules::check_request(signer, &request, &usages) {
             Some(Ok(())) => CsrDecision::Sign(Box::new(request)),
-            Some(Err(why)) => CsrDecision::Fail(why),
+            Some(Err(reason)) => CsrDecision::Fail(reason),
             None => CsrDecision::WaitUntil(deadline),
         };
     }

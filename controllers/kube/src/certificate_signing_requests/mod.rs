@@ -46,7 +46,7 @@ struct CertificateSigningRequestController {
 }
 
 pub(crate) fn start(context: &ControllerContext, sign: CertificateSigner) {
-    let it = Arc::new(CertificateSigningRequestController {
+    let controller = Arc::new(CertificateSigningRequestController {
         requests: context.informer(&REQUESTS),
         api: Arc::clone(&context.control_plane),
         sign,
@@ -54,14 +54,14 @@ pub(crate) fn start(context: &ControllerContext, sign: CertificateSigner) {
     });
     let queue: Workqueue<String> = Workqueue::new();
     let wake = queue.clone();
-    it.requests.add_event_handler(move |change| {
+    controller.requests.add_event_handler(move |change| {
         if change.new.is_some() {
             wake.add_to_lane(change.key(), change.in_initial_list);
         }
     });
     let workers = context.tasks.clone();
     context.tasks.spawn(async move {
-        if !wait_for_cache_sync(&workers, [&it.requests]).await {
+        if !wait_for_cache_sync(&workers, [&controller.requests]).await {
             return;
         }
         run_workers(
@@ -70,8 +70,8 @@ pub(crate) fn start(context: &ControllerContext, sign: CertificateSigner) {
             &queue,
             1,
             move |key: String| {
-                let it = Arc::clone(&it);
-                async move { it.reconcile(&key).await }
+                let controller = Arc::clone(&controller);
+                async move { controller.reconcile(&key).await }
             },
         );
     });

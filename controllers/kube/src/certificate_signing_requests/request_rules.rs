@@ -185,11 +185,11 @@ mod tests {
             (KUBELET_SERVING, serving(), &client, "usages did not match"),
             (KUBELET_SERVING, anybody, &server, "organization"),
         ];
-        for (signer, request, usages, why) in table {
+        for (signer, request, usages, reason) in table {
             let checked = check_request(signer, &request, &strings(usages)).unwrap();
-            match (&checked, why) {
+            match (&checked, reason) {
                 (Ok(()), "") => {}
-                (Err(error), why) if !why.is_empty() && error.contains(why) => {}
+                (Err(error), reason) if !reason.is_empty() && error.contains(reason) => {}
                 _ => panic!("{signer} {request:?} {usages:?}: {checked:?}"),
             }
         }

@@ -196,15 +196,15 @@ impl<K: Clone + Eq + Hash> WorkqueueState<K> {
             Some(KeyState::Processing { dirty, .. }) => {
                 match dirty {
                     None => *dirty = Some(wait),
-                    Some(known) => *known = wait.merge_higher(*known).unwrap_or(*known),
+                    Some(pending) => *pending = wait.merge_higher(*pending).unwrap_or(*pending),
                 }
                 return false;
             }
-            Some(KeyState::Ready(known)) => {
-                let Some(wait) = wait.merge_higher(*known) else {
+            Some(KeyState::Ready(queued)) => {
+                let Some(wait) = wait.merge_higher(*queued) else {
                     return false;
                 };
-                *known = wait;
+                *queued = wait;
                 self.push(key, wait);
                 return true;
             }

@@ -131,7 +131,7 @@ impl<K: Clone + Eq + Hash + Send + Sync + 'static> Workqueue<K> {
         if state
             .due_times
             .get(&key)
-            .is_some_and(|(known, _)| *known <= due)
+            .is_some_and(|(earlier, _)| *earlier <= due)
         {
             return;
         }

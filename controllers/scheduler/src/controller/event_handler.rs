@@ -33,24 +33,24 @@ impl Scheduler {
     pub(super) fn add_event_handlers(self: &Arc<Self>) {
         for (informer, cluster_scoped) in [(&self.bindings, false), (&self.cluster_bindings, true)]
         {
-            let it = Arc::downgrade(self);
+            let scheduler = Arc::downgrade(self);
             informer.add_event_handler(move |change| {
-                if let Some(it) = it.upgrade() {
-                    it.on_binding_event(cluster_scoped, change);
+                if let Some(scheduler) = scheduler.upgrade() {
+                    scheduler.on_binding_event(cluster_scoped, change);
                 }
             });
         }
-        let it = Arc::downgrade(self);
+        let scheduler = Arc::downgrade(self);
         self.options
             .clusters
             .informer()
             .add_event_handler(move |change| {
-                let (Some(it), Some(new)) = (it.upgrade(), change.new) else {
+                let (Some(scheduler), Some(new)) = (scheduler.upgrade(), change.new) else {
                     return;
                 };
                 // At the start all bindings are enqueued anyway.
-                if !change.in_initial_list || it.workers_started.load(Ordering::Acquire) {
-                    it.cluster_updates.add(change.old, new);
+                if !change.in_initial_list || scheduler.workers_started.load(Ordering::Acquire) {
+                    scheduler.cluster_updates.add(change.old, new);
                 }
             });
     }
@@ -58,13 +58,15 @@ impl Scheduler {
     /// Enqueues the bindings that cluster changes affect. An affinity may have any form, so
     /// every binding is checked: by a worker, not by the event handler.
     pub(super) fn run_cluster_update_worker(self: &Arc<Self>, tasks: &TaskGroup) {
-        let it = Arc::clone(self);
+        let scheduler = Arc::clone(self);
         let queue = self.cluster_updates.queue.clone();
         run_workers(tasks, "cluster-changes", &queue, 1, move |cluster| {
-            let it = Arc::clone(&it);
+            let scheduler = Arc::clone(&scheduler);
             async move {
-                for (old, new) in it.cluster_updates.take(&cluster) {
-                    it.enqueue_affected_bindings(old.as_ref(), &new).await;
+                for (old, new) in scheduler.cluster_updates.take(&cluster) {
+                    scheduler
+                        .enqueue_affected_bindings(old.as_ref(), &new)
+                        .await;
                 }
                 Ok::<_, Infallible>(ReconcileAction::Done)
             }

@@ -158,8 +158,8 @@ impl Scheduler {
             &queue,
             SCHEDULER_WORKERS,
             move |key: SchedulingKey| {
-                let it = Arc::clone(&scheduler);
-                async move { it.reconcile(&key).await }
+                let scheduler = Arc::clone(&scheduler);
+                async move { scheduler.reconcile(&key).await }
             },
         );
     }

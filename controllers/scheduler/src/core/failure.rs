@@ -16,11 +16,11 @@ pub enum SchedulingFailure {
 
 impl SchedulingFailure {
     pub(super) fn with_context(self, what: &str) -> Self {
-        let context = |why| format!("failed to {what}: {why}");
+        let context = |reason| format!("failed to {what}: {reason}");
         match self {
-            Self::NoFit(why) => Self::NoFit(why),
-            Self::Unschedulable(why) => Self::Unschedulable(context(why)),
-            Self::Error(why) => Self::Error(context(why)),
+            Self::NoFit(reason) => Self::NoFit(reason),
+            Self::Unschedulable(reason) => Self::Unschedulable(context(reason)),
+            Self::Error(reason) => Self::Error(context(reason)),
         }
     }
 }

@@ -55,27 +55,27 @@ impl DecisionExplanation {
                 affinity_name: truncate_text(term.affinity_name.clone()),
                 failure: truncate_text(term.failure.to_string()),
             });
-        let mut it = Self {
+        let mut explanation = Self {
             generation,
             fresh,
             failed_terms: failed_terms.collect(),
             trace: std::mem::take(&mut outcome.trace),
         };
-        it.trace.failure = it.trace.failure.map(truncate_text);
-        it.truncate_to_limit();
-        it
+        explanation.trace.failure = explanation.trace.failure.map(truncate_text);
+        explanation.truncate_to_limit();
+        explanation
     }
 
     /// Explains a decision that was made outside the scheduler, about a binding without
     /// affinity terms.
     pub fn from_inline_decision(trace: DecisionTrace, generation: i64) -> Self {
-        let mut it = Self {
+        let mut explanation = Self {
             generation,
             trace,
             ..Self::default()
         };
-        it.truncate_to_limit();
-        it
+        explanation.truncate_to_limit();
+        explanation
     }
 
     /// The trace keeps to its own budget; together with the other fields it may still exceed
@@ -102,8 +102,8 @@ impl DecisionExplanation {
 
     /// Whether this decision only kept what the earlier one assigned.
     pub(crate) fn confirms(&self, earlier: &Self) -> bool {
-        let assigned = |it: &Self| {
-            let clusters = it.trace.clusters.iter();
+        let assigned = |explanation: &Self| {
+            let clusters = explanation.trace.clusters.iter();
             let mut assigned: Vec<(String, i64)> = clusters
                 .filter_map(|c| Some((c.name.clone(), c.replicas?)))
                 .collect();

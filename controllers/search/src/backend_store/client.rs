@@ -73,8 +73,10 @@ impl OpenSearchError {
 impl std::fmt::Display for OpenSearchError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Self::Unreachable(why) => write!(f, "OpenSearch cannot be reached: {why}"),
-            Self::Malformed(why) => write!(f, "OpenSearch has sent an invalid response: {why}"),
+            Self::Unreachable(reason) => write!(f, "OpenSearch cannot be reached: {reason}"),
+            Self::Malformed(reason) => {
+                write!(f, "OpenSearch has sent an invalid response: {reason}")
+            }
             Self::Response {
                 status, error_type, ..
             } => {
@@ -279,7 +281,7 @@ impl OpenSearchClient {
         let seconds = self.timeout.as_secs();
         let failed = match sent {
             Ok(Ok((head, body))) => return checked_body(head.status, &head.headers, body),
-            Ok(Err(why)) => why,
+            Ok(Err(reason)) => reason,
             Err(_) => format!("no response within {seconds} s"),
         };
         self.current.store(at + 1, Ordering::Relaxed);

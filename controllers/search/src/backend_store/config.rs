@@ -136,7 +136,7 @@ mod tests {
         assert_eq!(nodes_of[0].ca.as_deref(), Some(&b"ca"[..]));
         assert!(!format!("{nodes_of:?}").contains("hidden"));
         assert!(nodes(json!({})).unwrap()[0].auth.basic.is_none());
-        for (data, why) in [
+        for (data, reason) in [
             (
                 json!({"username": "%"}),
                 "username of the Secret is not base64",
@@ -146,7 +146,7 @@ mod tests {
                 "the Secret has only one of tls.crt and tls.key",
             ),
         ] {
-            assert_eq!(nodes(data).unwrap_err(), why);
+            assert_eq!(nodes(data).unwrap_err(), reason);
         }
         assert_eq!(
             key(&[]).nodes(None, None).unwrap_err(),

@@ -54,7 +54,7 @@ impl AutoFailoverController {
             policy_key(binding).into_iter().collect()
         });
         bindings.add_index(EVICTED_CLUSTER_INDEX, evicted_clusters);
-        let it = Arc::new(Self {
+        let controller = Arc::new(Self {
             bindings,
             clusters: context.informer(&CLUSTERS),
             policies: [
@@ -68,8 +68,8 @@ impl AutoFailoverController {
             not_ready_since: Mutex::default(),
             queue: Workqueue::new(),
         });
-        it.add_event_handlers();
-        let (waiting, queue) = (Arc::clone(&it), it.queue.clone());
+        controller.add_event_handlers();
+        let (waiting, queue) = (Arc::clone(&controller), controller.queue.clone());
         run_workers_after(
             &context.tasks,
             async move { waiting.wait_for_cache_sync().await },
@@ -77,8 +77,8 @@ impl AutoFailoverController {
             &queue,
             WORKERS,
             move |key: String| {
-                let it = Arc::clone(&it);
-                async move { it.reconcile(&key).await }
+                let controller = Arc::clone(&controller);
+                async move { controller.reconcile(&key).await }
             },
         );
     }
@@ -92,25 +92,27 @@ impl AutoFailoverController {
     }
 
     fn add_event_handlers(self: &Arc<Self>) {
-        let it = Arc::downgrade(self);
+        let controller = Arc::downgrade(self);
         self.clusters.add_event_handler(move |change| {
-            if let Some(it) = it.upgrade() {
-                it.cluster_changed(change);
+            if let Some(controller) = controller.upgrade() {
+                controller.cluster_changed(change);
             }
         });
-        let it = Arc::downgrade(self);
+        let controller = Arc::downgrade(self);
         self.bindings.add_event_handler(move |change| {
-            if let (Some(it), Some(new)) = (it.upgrade(), change.new)
-                && it.may_need_failover(new)
+            if let (Some(controller), Some(new)) = (controller.upgrade(), change.new)
+                && controller.may_need_failover(new)
             {
-                it.queue.add_to_lane(change.key(), change.in_initial_list);
+                controller
+                    .queue
+                    .add_to_lane(change.key(), change.in_initial_list);
             }
         });
         for policies in &self.policies {
-            let it = Arc::downgrade(self);
+            let controller = Arc::downgrade(self);
             policies.add_event_handler(move |change| {
-                if let Some(it) = it.upgrade() {
-                    it.policy_changed(change);
+                if let Some(controller) = controller.upgrade() {
+                    controller.policy_changed(change);
                 }
             });
         }

@@ -31,7 +31,7 @@ impl GracefulEvictionController {
         options: &ClusterControllersOptions,
     ) {
         let bindings = BindingClient::new(context);
-        let it = Arc::new(Self {
+        let controller = Arc::new(Self {
             bindings: bindings.clone(),
             clock: Arc::clone(&context.clock),
             recorder: context.recorder.clone(),
@@ -50,8 +50,8 @@ impl GracefulEvictionController {
             &queue,
             WORKERS,
             move |key: String| {
-                let it = Arc::clone(&it);
-                async move { it.reconcile(&key).await }
+                let controller = Arc::clone(&controller);
+                async move { controller.reconcile(&key).await }
             },
         );
     }

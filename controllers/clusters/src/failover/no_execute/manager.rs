@@ -80,7 +80,7 @@ impl NoExecuteTaintManager {
     ) {
         let bindings = BindingClient::new(context);
         let failover = options.settings.failover;
-        let it = Arc::new(Self {
+        let manager = Arc::new(Self {
             bindings,
             clusters: context.informer(&CLUSTERS),
             clock: Arc::clone(&context.clock),
@@ -94,31 +94,31 @@ impl NoExecuteTaintManager {
             pending: PendingEvictions::default(),
             shutdown: context.tasks.shutdown().clone(),
         });
-        it.add_event_handlers();
-        let queue = it.queue.clone();
+        manager.add_event_handlers();
+        let queue = manager.queue.clone();
         run_workers(
             &context.tasks,
             "taint-manager",
             &queue,
             WORKERS,
             move |key: BindingOnCluster| {
-                let it = Arc::clone(&it);
-                async move { it.reconcile(&key).await }
+                let manager = Arc::clone(&manager);
+                async move { manager.reconcile(&key).await }
             },
         );
     }
 
     fn add_event_handlers(self: &Arc<Self>) {
-        let it = Arc::downgrade(self);
+        let manager = Arc::downgrade(self);
         self.clusters.add_event_handler(move |change| {
-            if let Some(it) = it.upgrade() {
-                it.cluster_changed(change);
+            if let Some(manager) = manager.upgrade() {
+                manager.cluster_changed(change);
             }
         });
-        let it = Arc::downgrade(self);
+        let manager = Arc::downgrade(self);
         self.bindings.add_event_handler(move |change| {
-            if let Some(it) = it.upgrade() {
-                it.binding_changed(change);
+            if let Some(manager) = manager.upgrade() {
+                manager.binding_changed(change);
             }
         });
     }

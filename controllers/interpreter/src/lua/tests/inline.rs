@@ -97,9 +97,9 @@ async fn slow_or_failing_scripts_run_on_a_lua_thread() {
                 assert_eq!((&all["n"], &all["t"]), (&json!(4), &json!([1024])));
                 assert_eq!(all["all"][3][3][3][3][3][3], json!([1, 2, 3, 4]));
             }
-            Err(why) => {
+            Err(reason) => {
                 let error = actual.unwrap_err();
-                assert!(error.contains(why), "{body}: {error}");
+                assert!(error.contains(reason), "{body}: {error}");
             }
         }
     }

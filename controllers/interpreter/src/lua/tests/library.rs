@@ -18,10 +18,10 @@ async fn check_values(rows: &[(&str, Value)]) {
 /// Checks the error of each expression.
 async fn check_errors(rows: &[(&str, &str)]) {
     let engine = engine();
-    for (expression, why) in rows {
+    for (expression, reason) in rows {
         let body = format!("local kube = require('kube') return {{{expression}}}");
         let error = reflect_status(&engine, &body).await.unwrap_err();
-        assert!(error.contains(why), "{expression}: {error}");
+        assert!(error.contains(reason), "{expression}: {error}");
         assert!(error.starts_with("script:2: "), "{expression}: {error}");
     }
 }

@@ -20,10 +20,10 @@ async fn assert_stopped(table: &[(&str, &str)]) {
 }
 
 async fn assert_stopped_by(engine: &LuaEngine, table: &[(&str, &str)]) {
-    for (body, why) in table {
+    for (body, reason) in table {
         let began = Instant::now();
         let error = reflect_status(engine, body).await.expect_err(body);
-        assert!(error.contains(why), "{body}: {error}");
+        assert!(error.contains(reason), "{body}: {error}");
         // Generous, since other tests run beside this one.
         assert!(began.elapsed() < Duration::from_secs(20), "{body}");
         assert_threads_work(engine, body).await;
@@ -269,7 +269,7 @@ async fn there_are_no_threads_files_or_metatables() {
     let results = reflect_status(&engine, &body).await.unwrap().unwrap();
     let none = results.as_array().unwrap().iter().all(|gone| gone == true);
     assert!(none, "{names}: {results}");
-    for (body, why) in [
+    for (body, reason) in [
         (
             "getmetatable('').__index = nil",
             "getmetatable is not supported",
@@ -285,7 +285,7 @@ async fn there_are_no_threads_files_or_metatables() {
         ("require('kube').resourceAdd = print", "readonly"),
     ] {
         let error = reflect_status(&engine, body).await.unwrap_err();
-        assert!(error.contains(why), "{body}: {error}");
+        assert!(error.contains(reason), "{body}: {error}");
     }
     assert_threads_work(&engine, "forbidden things").await;
 }

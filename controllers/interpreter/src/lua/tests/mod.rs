@@ -69,7 +69,7 @@ async fn json_becomes_lua_and_comes_back() {
         let all = call_script(&engine, InterpreterOperation::InterpretStatus, script, args).await;
         assert_eq!(all.unwrap()[0], Some(expected), "{input}");
     }
-    for (body, why) in [
+    for (body, reason) in [
         ("return {1, 2, [4] = 3}", "sparse"),
         ("return {1, a = 2}", "mixed"),
         ("return {[true] = 1}", "invalid key"),
@@ -82,7 +82,7 @@ async fn json_becomes_lua_and_comes_back() {
         ),
     ] {
         let error = reflect_status(&engine, body).await.unwrap_err();
-        assert!(error.contains(why), "{body}: {error}");
+        assert!(error.contains(reason), "{body}: {error}");
     }
     // A table that occurs twice is no recursion.
     let shared = reflect_status(&engine, "local t = {1} return {a = t, b = t}").await;
@@ -188,7 +188,7 @@ async fn scripts_see_the_libraries_of_karmada_only() {
         );
         assert!(error.contains(&text), "{error}");
     }
-    for (body, why) in [
+    for (body, reason) in [
         ("return require('os')", "module os not found"),
         ("string.x = 1", "readonly"),
         ("_G.string.rep = nil", "readonly"),
@@ -200,7 +200,7 @@ async fn scripts_see_the_libraries_of_karmada_only() {
     ] {
         let error = reflect_status(&engine, body).await.unwrap_err();
         assert!(
-            error.contains(why) && !error.contains("traceback"),
+            error.contains(reason) && !error.contains("traceback"),
             "{body}: {error}"
         );
     }
@@ -265,7 +265,7 @@ async fn pairs_goes_through_fields_as_they_were_set() {
         let actual = reflect_status(&engine, &body).await;
         assert_eq!(actual, Ok(Some(expected)), "{body}");
     }
-    for (body, why) in [
+    for (body, reason) in [
         (
             "\nfor _ in pairs(nil) do end",
             "script:3: invalid argument #1 to 'pairs'",
@@ -281,7 +281,7 @@ async fn pairs_goes_through_fields_as_they_were_set() {
         ("\nreturn next({pairs}, 'x')", "invalid key to 'next'"),
     ] {
         let error = reflect_status(&engine, body).await.unwrap_err();
-        assert!(error.contains(why), "{body}: {error}");
+        assert!(error.contains(reason), "{body}: {error}");
     }
 }
 
@@ -331,7 +331,7 @@ fn check_finds_invalid_scripts() {
             LuaLimits::default(),
         )
     };
-    for (source, why) in [
+    for (source, reason) in [
         ("function GetReplicas(obj) return 1 end", ""),
         (
             "local kube = require('kube')\nGetReplicas = function() return 1 end",
@@ -351,11 +351,11 @@ fn check_finds_invalid_scripts() {
         (&format!("return {}1", "(".repeat(100_000)), "line 1"),
     ] {
         let error = replicas(source);
-        match why {
+        match reason {
             "" => assert_eq!(error, Ok(()), "{source}"),
-            why => {
+            reason => {
                 let error = error.unwrap_err();
-                assert!(error.contains(why), "{error}");
+                assert!(error.contains(reason), "{error}");
             }
         }
     }

@@ -52,14 +52,14 @@ fn binding_and_template_events(rest: &[&str]) -> Vec<String> {
 }
 
 fn placed(clusters: &Value, placement: &Value, more: impl Fn(&mut Value)) -> Value {
-    let mut it = binding(placement.clone());
-    it["spec"]["clusters"] = clusters.clone();
-    it["metadata"]["annotations"] =
+    let mut scheduled = binding(placement.clone());
+    scheduled["spec"]["clusters"] = clusters.clone();
+    scheduled["metadata"]["annotations"] =
         json!({well_known_keys::APPLIED_PLACEMENT: placement.to_string()});
-    it["status"] = json!({"lastScheduledTime": "2026-01-01T00:00:00Z", "schedulerObservedGeneration": 1,
+    scheduled["status"] = json!({"lastScheduledTime": "2026-01-01T00:00:00Z", "schedulerObservedGeneration": 1,
         "conditions": [{"type": "Scheduled", "status": "True", "reason": "Success", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}]});
-    more(&mut it);
-    it
+    more(&mut scheduled);
+    scheduled
 }
 
 fn divided() -> Value {

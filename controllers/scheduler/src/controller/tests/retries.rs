@@ -6,11 +6,11 @@ use tokio::time::Instant;
 use super::*;
 
 fn aggregated(replicas: i64) -> Value {
-    let mut it = binding(
+    let mut divided = binding(
         json!({"replicaScheduling": {"replicaSchedulingType": "Divided", "replicaDivisionPreference": "Aggregated"}}),
     );
-    it["spec"]["replicas"] = replicas.into();
-    it
+    divided["spec"]["replicas"] = replicas.into();
+    divided
 }
 
 fn larger_cluster() -> Value {
