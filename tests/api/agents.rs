@@ -548,6 +548,17 @@ fn karmadas_way_of_registration_needs_a_flag() {
     let generator = CertifiedClient::new(&server, &status, &key);
     let works = "/apis/work.karmada.io/v1alpha1/works";
     assert_eq!(generator.send("GET", works, &Value::Null).code, 200);
+    // Its own rights decide what it may grant, whatever the role is named.
+    let rules =
+        json!([{"apiGroups": ["work.karmada.io"], "resources": ["works"], "verbs": ["get"]}]);
+    let mut role = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
+        "metadata": {"name": "works-of-agents"}, "rules": rules});
+    let cluster_roles = "/apis/rbac.authorization.k8s.io/v1/clusterroles";
+    let reply = generator.send("POST", cluster_roles, &role);
+    assert_eq!(reply.code, 201, "{}", reply.text());
+    role["metadata"]["name"] = "pods-of-agents".into();
+    role["rules"][0] = json!({"apiGroups": [""], "resources": ["pods"], "verbs": ["delete"]});
+    generator.assert_forbidden("POST", cluster_roles, &role);
     // Without the flag the rights are gone again.
     let server = server.restart();
     let review = json!({"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview",

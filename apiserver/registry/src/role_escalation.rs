@@ -60,14 +60,14 @@ impl AdmissionContext<'_> {
         // A binding to a role without rules gives nothing yet: the role gets its rules when the agent is
         // registered, and the binding has to be that of the agent by then.
         if user.name == RBAC_GENERATOR {
-            let is_create = self.operation == AdmissionOperation::Create;
-            return match is_create && is_agent_grant(write, new) {
-                true => Ok(()),
-                false => {
-                    let message = "this user creates the roles of agents, and binds them to these agents, only";
-                    Err(Status::forbidden(&kind.gvr, write.name, message))
-                }
-            };
+            if self.operation == AdmissionOperation::Create && is_agent_grant(write, new) {
+                return Ok(());
+            }
+            if self.registry.options.admission_chain.restricts_generator() {
+                let message =
+                    "this user creates the roles of agents, and binds them to these agents, only";
+                return Err(Status::forbidden(&kind.gvr, write.name, message));
+            }
         }
         let Some(check) = &self.registry.options.role_escalation else {
             let message = "this server cannot decide about permissions";

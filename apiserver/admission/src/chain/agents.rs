@@ -25,7 +25,7 @@ impl AdmissionChain {
         old: Option<&Value>,
     ) -> Result<(), Status> {
         let is_generator = attributes.user.name == RBAC_GENERATOR;
-        if is_generator && self.options.insecure_agent_registration {
+        if is_generator && !self.restricts_generator() {
             return Ok(());
         }
         let name = object_name(attributes, new);

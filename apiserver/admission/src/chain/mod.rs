@@ -104,6 +104,12 @@ impl AdmissionChain {
         let _ = self.role_api.set(api);
     }
 
+    /// Whether the user who creates the roles of agents may write nothing else. Karmada's way of
+    /// registration leaves that user to its rights.
+    pub fn restricts_generator(&self) -> bool {
+        !self.options.insecure_agent_registration
+    }
+
     /// Mutates the object; runs after defaulting and before schema validation.
     pub async fn mutate(
         &self,
@@ -119,7 +125,7 @@ impl AdmissionChain {
         }
         if attributes.user.name == RBAC_GENERATOR
             && attributes.operation == AdmissionOperation::Create
-            && !self.options.insecure_agent_registration
+            && self.restricts_generator()
         {
             mark_generated_role(&attributes.gvk.kind, new);
         }
